@@ -1,0 +1,129 @@
+//! Attaching programs to interfaces, and running them without one.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::libbpf_sys::{BPF_TCX_INGRESS, BPF_XDP, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE};
+
+use crate::error::{Error, Result};
+use crate::sys;
+
+/// Where on its way an XDP program sees a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum XdpMode {
+    /// In the driver, before the kernel has made a socket buffer of it.
+    #[doc(alias = "XDP_FLAGS_DRV_MODE")]
+    Native,
+    /// In the stack, on a socket buffer: works on every interface, and is slower.
+    #[doc(alias = "XDP_FLAGS_SKB_MODE")]
+    Generic,
+}
+
+/// A program attached to an interface: dropping it detaches the program, and so does the end of the
+/// process in any way.
+#[derive(Debug)]
+#[must_use = "dropping the link detaches the program at once"]
+#[doc(alias = "bpf_link")]
+pub struct Link {
+    fd: OwnedFd,
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+pub(crate) fn xdp(name: &'static str, program: BorrowedFd<'_>, ifindex: u32, mode: XdpMode) -> Result<Link> {
+    let (flags, hook) = match mode {
+        XdpMode::Native => (XDP_FLAGS_DRV_MODE, "native XDP"),
+        XdpMode::Generic => (XDP_FLAGS_SKB_MODE, "generic XDP"),
+    };
+    sys::link(program, ifindex, BPF_XDP, flags)
+        .map(|fd| Link { fd })
+        .map_err(|source| Error::Attach {
+            program: name,
+            hook,
+            ifindex,
+            source,
+        })
+}
+
+/// Needs kernel 6.6.
+pub(crate) fn tcx_ingress(name: &'static str, program: BorrowedFd<'_>, ifindex: u32) -> Result<Link> {
+    sys::link(program, ifindex, BPF_TCX_INGRESS, 0)
+        .map(|fd| Link { fd })
+        .map_err(|source| Error::Attach {
+            program: name,
+            hook: "tcx ingress",
+            ifindex,
+            source,
+        })
+}
+
+/// What an XDP program decided about a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Dropped because of an error in the program.
+    #[doc(alias = "XDP_ABORTED")]
+    Aborted,
+    /// Dropped.
+    #[doc(alias = "XDP_DROP")]
+    Drop,
+    /// Up to the kernel's stack.
+    #[doc(alias = "XDP_PASS")]
+    Pass,
+    /// Back out of the interface that it came from.
+    #[doc(alias = "XDP_TX")]
+    Tx,
+    /// To a socket, another interface or another CPU.
+    #[doc(alias = "XDP_REDIRECT")]
+    Redirect,
+    /// A value that means nothing to the kernel, which then drops.
+    Unknown(u32),
+}
+
+impl From<u32> for Verdict {
+    /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/bpf.h#L6462>
+    fn from(action: u32) -> Self {
+        match action {
+            0 => Self::Aborted,
+            1 => Self::Drop,
+            2 => Self::Pass,
+            3 => Self::Tx,
+            4 => Self::Redirect,
+            other => Self::Unknown(other),
+        }
+    }
+}
+
+/// What an XDP program does with `packet`, and what it makes of it: the program runs in the kernel,
+/// but no interface is involved, and it counts as it would for any other packet.
+///
+/// The packet arrives on queue 0 of the loopback interface. It is 14 bytes or longer, and with
+/// what the kernel puts around it at most a page.
+///
+/// # Errors
+///
+/// [`Error::Run`] if the kernel refuses to run the program, or the packet is too short or too long.
+#[doc(alias = "BPF_PROG_TEST_RUN")]
+pub fn dry_run(program: impl AsFd, packet: &[u8]) -> Result<(Verdict, Vec<u8>)> {
+    // No program of this crate makes a packet longer.
+    let mut output = vec![0; packet.len()];
+    let run = sys::TestRun {
+        packet,
+        output: &mut output,
+        repeat: 1,
+        ..Default::default()
+    };
+    let ran = sys::test_run(program.as_fd(), run).map_err(|source| Error::Run {
+        what: format!("a packet of {} bytes", packet.len()),
+        source,
+    })?;
+    output.truncate(ran.length as usize);
+    Ok((ran.value.into(), output))
+}
+
+#[cfg(test)]
+#[path = "attach_tests.rs"]
+mod tests;

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * Steers packets into the AF_XDP sockets of an interface.
+ *
+ * What is not wanted, not understood, or has no socket goes up to the kernel,
+ * and so do ARP and IPv6 neighbour discovery whatever the filter says: a host
+ * with this program attached stays reachable.
+ */
+#include "parse.h"
+
+enum filter {
+	FILTER_ALL,
+	FILTER_NONE,
+	FILTER_UDP_PORT,
+	FILTER_ETHERTYPE,
+};
+
+/*
+ * Constants to the verifier, because they are set before loading: the branches
+ * of the other filters are not even in the loaded program.
+ */
+const volatile __u32 filter_kind = FILTER_ALL;
+const volatile __u32 filter_value = 0; /* port or ethertype, host byte order */
+const volatile __u32 queue_count = 1;
+
+/* One queue on one CPU. Rust reads it as six u64 in this order. */
+struct queue_counters {
+	__u64 redirected;
+	__u64 redirected_bytes;
+	__u64 passed_filter;
+	__u64 passed_neighbour;
+	__u64 passed_unbound;
+	__u64 passed_malformed;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 1); /* set to the number of queues before loading */
+	__type(key, __u32);
+	__type(value, __u32);
+} xsks_map SEC(".maps");
+
+/*
+ * Per CPU, hence without atomics: softirq does not preempt softirq on a CPU.
+ * The entry behind the last queue is for queues that appeared later.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2); /* set to the number of queues + 1 before loading */
+	__type(key, __u32);
+	__type(value, struct queue_counters);
+} counters SEC(".maps");
+
+enum verdict {
+	WANTED,
+	NOT_WANTED,
+	NEIGHBOUR,
+	BROKEN,
+};
+
+static __always_inline enum verdict classify(const struct xdp_md *ctx)
+{
+	struct cursor cur = cursor_of(ctx);
+	struct udphdr *udp;
+	__be16 outer, inner;
+	enum parsed found;
+
+	if (parse_ethernet(&cur, &outer, &inner) != PARSED)
+		return BROKEN;
+	found = parse_neighbour(cur, inner);
+	if (found == PARSED)
+		return NEIGHBOUR;
+	if (found == MALFORMED)
+		return BROKEN;
+
+	if (filter_kind == FILTER_ALL)
+		return WANTED;
+	if (filter_kind == FILTER_ETHERTYPE) {
+		__be16 wanted = bpf_htons((__u16)filter_value);
+
+		return outer == wanted || inner == wanted ? WANTED : NOT_WANTED;
+	}
+	if (filter_kind == FILTER_UDP_PORT) {
+		found = parse_udp(&cur, inner, &udp);
+		if (found == MALFORMED)
+			return BROKEN;
+		if (found == PARSED && udp->dest == bpf_htons((__u16)filter_value))
+			return WANTED;
+	}
+	return NOT_WANTED;
+}
+
+SEC("xdp")
+int ringside_xsk(struct xdp_md *ctx)
+{
+	__u32 queue = ctx->rx_queue_index;
+	__u32 slot = queue < queue_count ? queue : queue_count;
+	struct queue_counters *count;
+	int action;
+
+	count = bpf_map_lookup_elem(&counters, &slot);
+	if (!count)
+		return XDP_PASS;
+
+	switch (classify(ctx)) {
+	case WANTED:
+		/* The third argument is what comes back when the queue has no socket. */
+		action = bpf_redirect_map(&xsks_map, queue, XDP_PASS);
+		if (action == XDP_REDIRECT) {
+			count->redirected++;
+			count->redirected_bytes += ctx->data_end - ctx->data;
+		} else {
+			count->passed_unbound++;
+		}
+		return action;
+	case NOT_WANTED:
+		count->passed_filter++;
+		break;
+	case NEIGHBOUR:
+		count->passed_neighbour++;
+		break;
+	case BROKEN:
+		count->passed_malformed++;
+		break;
+	}
+	return XDP_PASS;
+}
+
+/* bpf_redirect_map() and the parsing helpers are open to any licence; so is this. */
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,149 @@
+//! What can go wrong, and what to do about it.
+
+use std::io;
+
+/// The result of this crate's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a BPF program could not be loaded, attached, run or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kernel or libbpf refused the program or one of its maps.
+    #[error("loading the BPF program {program}: {source}{}{log}", advice(source))]
+    Load {
+        /// The program's name in the kernel.
+        program: &'static str,
+        /// What libbpf reported.
+        source: io::Error,
+        /// What libbpf and the verifier printed, each line on its own; may be empty.
+        log: String,
+    },
+    /// A loaded program could not be attached to an interface.
+    #[error(
+        "attaching {program} to the interface with index {ifindex} ({hook}): {source}{}",
+        attach_advice(source)
+    )]
+    Attach {
+        /// The program's name in the kernel.
+        program: &'static str,
+        /// Where it was to be attached.
+        hook: &'static str,
+        /// The interface's index.
+        ifindex: u32,
+        /// What the kernel reported.
+        source: io::Error,
+    },
+    /// The kernel refused to run a program on a packet.
+    #[error("running a BPF program on {what}: {source}{}", advice(source))]
+    Run {
+        /// What it was to be run on.
+        what: String,
+        /// What the kernel reported.
+        source: io::Error,
+    },
+    /// The interface took none of the frames that the generator handed to it.
+    #[error(
+        "the interface with index {ifindex} took none of {offered} generated frames{}: it has to be up, its MTU \
+         not below the frame's, and its driver has to support redirected frames; a veth does while its peer has \
+         native XDP attached or GRO on (ethtool -K PEER gro on)", errno_text(*.errno)
+    )]
+    NotTaken {
+        /// The interface's index.
+        ifindex: u32,
+        /// How many frames there were.
+        offered: u64,
+        /// What the driver returned, if it was asked at all.
+        errno: Option<i32>,
+    },
+    /// A map of a loaded program could not be read or written.
+    #[error("{operation} the map {map} of {program}: {source}")]
+    Map {
+        /// The program's name in the kernel.
+        program: &'static str,
+        /// The map's name.
+        map: &'static str,
+        /// "reading" or "writing".
+        operation: &'static str,
+        /// What libbpf reported.
+        source: io::Error,
+    },
+    /// A value that the program cannot be loaded with.
+    #[error("{program}: {what}")]
+    Invalid {
+        /// The program's name in the kernel.
+        program: &'static str,
+        /// What is wrong with it, and what would be right.
+        what: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn invalid(program: &'static str, what: impl Into<String>) -> Self {
+        Self::Invalid {
+            program,
+            what: what.into(),
+        }
+    }
+
+    pub(crate) fn map(program: &'static str, map: &'static str, operation: &'static str, source: io::Error) -> Self {
+        Self::Map {
+            program,
+            map,
+            operation,
+            source,
+        }
+    }
+
+    /// The error number behind this error, if the kernel gave one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Load { source, .. }
+            | Self::Map { source, .. }
+            | Self::Attach { source, .. }
+            | Self::Run { source, .. } => source.raw_os_error(),
+            Self::NotTaken { errno, .. } => *errno,
+            Self::Invalid { .. } => None,
+        }
+    }
+}
+
+/// What usually helps against an error number of bpf(2).
+pub(crate) fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => " (run as root, or with the capabilities CAP_BPF and CAP_NET_ADMIN)",
+        io::ErrorKind::Unsupported => " (this kernel lacks a feature that the program needs)",
+        _ => "",
+    }
+}
+
+/// What usually helps when a program cannot be attached.
+fn attach_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ResourceBusy => {
+            " (another program is attached: `ip link show` names it, `ip link set DEV xdp off` detaches it unless a \
+             bpf_link of a running process holds it)"
+        }
+        io::ErrorKind::NotFound => " (there is no such interface in this network namespace)",
+        // XDP does not tell a missing interface from other nonsense; an old kernel does not know tcx.
+        io::ErrorKind::InvalidInput => {
+            " (most likely there is no such interface in this network namespace; or a program is attached in \
+             another mode, or the kernel is too old for it: tcx needs 6.6)"
+        }
+        _ => match error.raw_os_error() {
+            Some(ENODEV) => " (there is no such interface in this network namespace)",
+            Some(ERANGE) => " (the interface's MTU is too large for XDP without multi-buffer support)",
+            _ => advice(error),
+        },
+    }
+}
+
+/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/errno-base.h>
+const ENODEV: i32 = 19;
+const ERANGE: i32 = 34;
+
+fn errno_text(errno: Option<i32>) -> String {
+    errno
+        .map(|errno| format!(" ({})", io::Error::from_raw_os_error(errno)))
+        .unwrap_or_default()
+}

@@ -1,0 +1,39 @@
+//! Ringside's BPF programs, each behind a safe handle.
+//!
+//! | handle | program | what it does with a packet |
+//! |---|---|---|
+//! | [`XskProgram`] | `xsk.bpf.c` | steers it into the AF_XDP socket of its queue |
+//! | [`Sink`] | `sink.bpf.c` | counts and drops it before the stack: the limit of receiving |
+//! | [`Reflector`] | `reflect.bpf.c` | sends it back, or answers it: the limit of forwarding |
+//! | [`IngressDrop`] | `tc_drop.bpf.c` | drops it behind the AF_PACKET taps |
+//! | [`Generator`] | `generate.bpf.c` | makes it, without a socket |
+//!
+//! The programs are written in C and compiled when the crate is built; nothing but the kernel is
+//! needed at run time. Every handle owns the file descriptors of its program and maps, and what it
+//! attaches is a `bpf_link`: dropping the [`Link`], or the end of the process in any way, detaches
+//! it.
+//!
+//! ARP and IPv6 neighbour discovery reach the host through all of them, with the two exceptions
+//! that say so: [`Neighbours::Drop`] and [`IngressDrop`].
+#![deny(unsafe_code)]
+
+mod attach;
+mod error;
+mod filter;
+mod generate;
+mod load;
+mod reflect;
+mod sink;
+mod skel;
+mod sys;
+mod traffic;
+mod xsk;
+
+pub use attach::{Link, Verdict, XdpMode, dry_run};
+pub use error::{Error, Result};
+pub use filter::{Filter, ParseFilterError};
+pub use generate::{Generator, GeneratorOptions, Sent};
+pub use reflect::{ProbeMarks, Reflect, Reflector};
+pub use sink::{IngressDrop, Neighbours, Sink};
+pub use traffic::Traffic;
+pub use xsk::{QueueCounters, XskProgram};

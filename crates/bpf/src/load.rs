@@ -1,0 +1,95 @@
+//! What loading has in common: libbpf's messages go into the error instead of to stderr.
+
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapImpl, PrintLevel};
+
+use crate::error::{Error, Result};
+
+/// A verifier log may have thousands of lines, and its end is what says why.
+const LOG_LINES: usize = 40;
+
+thread_local! {
+    static MESSAGES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// libbpf has one print function for the whole process, so captures take turns.
+static CAPTURE: Mutex<()> = Mutex::new(());
+
+fn keep(_level: PrintLevel, message: String) {
+    MESSAGES.with_borrow_mut(|messages| messages.push(message));
+}
+
+/// Runs `load`, and gives its error libbpf's messages to carry.
+pub(crate) fn capture<T>(program: &'static str, load: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
+    let _turn = CAPTURE.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
+    let result = load();
+    libbpf_rs::set_print(before);
+    let messages = MESSAGES.take();
+    result.map_err(|error| Error::Load {
+        program,
+        source: os_error(&error),
+        log: tail(&messages),
+    })
+}
+
+fn tail(messages: &[String]) -> String {
+    let lines: Vec<&str> = messages.iter().flat_map(|message| message.lines()).collect();
+    let skipped = lines.len().saturating_sub(LOG_LINES);
+    lines[skipped..].iter().flat_map(|line| ["\n  ", line]).collect()
+}
+
+/// A file descriptor of its own, which outlives the libbpf object that it came from.
+pub(crate) fn own(program: &'static str, fd: impl AsFd) -> Result<OwnedFd> {
+    fd.as_fd().try_clone_to_owned().map_err(|source| Error::Load {
+        program,
+        source,
+        log: String::new(),
+    })
+}
+
+/// A map handle of its own, which outlives the libbpf object that it came from.
+pub(crate) fn own_map<T: Debug>(program: &'static str, map: &MapImpl<'_, T>) -> Result<MapHandle> {
+    MapHandle::try_from(map).map_err(|error| Error::Load {
+        program,
+        source: os_error(&error),
+        log: String::new(),
+    })
+}
+
+/// libbpf-rs keeps the `io::Error` inside its own to itself; only its text tells the number.
+pub(crate) fn os_error(error: &libbpf_rs::Error) -> io::Error {
+    let text = format!("{error:#}");
+    let number = text
+        .rsplit_once("(os error ")
+        .and_then(|(_, rest)| rest.split_once(')'));
+    match number.and_then(|(number, _)| number.parse().ok()) {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::other(text),
+    }
+}
+
+/// Reads entry `index` of a per-CPU array of `N` u64, summed over all CPUs that can ever exist.
+pub(crate) fn sum_per_cpu<const N: usize>(
+    program: &'static str,
+    name: &'static str,
+    map: &MapHandle,
+    index: u32,
+) -> Result<[u64; N]> {
+    let values = map
+        .lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|error| Error::map(program, name, "reading", os_error(&error)))?
+        .unwrap_or_default();
+    let mut sums = [0u64; N];
+    for value in values {
+        for (sum, bytes) in sums.iter_mut().zip(value.as_chunks::<8>().0) {
+            *sum = sum.wrapping_add(u64::from_ne_bytes(*bytes));
+        }
+    }
+    Ok(sums)
+}

@@ -1,0 +1,25 @@
+//! The skeletons that the build script generated: one module for each program.
+
+macro_rules! skeleton {
+    ($name:ident) => {
+        #[allow(
+            unsafe_code,
+            missing_docs,
+            unreachable_pub,
+            dead_code,
+            clippy::all,
+            clippy::undocumented_unsafe_blocks,
+            clippy::allow_attributes_without_reason,
+            reason = "generated code, with lint settings of its own"
+        )]
+        pub(crate) mod $name {
+            include!(concat!(env!("OUT_DIR"), "/", stringify!($name), ".skel.rs"));
+        }
+    };
+}
+
+skeleton!(xsk);
+skeleton!(generate);
+skeleton!(reflect);
+skeleton!(sink);
+skeleton!(tc_drop);

@@ -1,0 +1,247 @@
+//! Steering packets into AF_XDP sockets.
+
+use std::mem::MaybeUninit;
+use std::ops::{Add, AddAssign, Sub};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapHandle, Program};
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::filter::Filter;
+use crate::load;
+use crate::skel::xsk::XskSkelBuilder;
+
+const NAME: &str = "ringside_xsk";
+
+/// The XDP program that steers packets into the sockets of an interface, loaded.
+///
+/// It works attached natively and generically. Packets that the [`Filter`] does not want, that
+/// contradict themselves, or whose queue has no socket go up to the kernel's stack and are counted;
+/// ARP and IPv6 neighbour discovery always go up.
+///
+/// Attaching it and filling the XSKMAP is the owner's work, through the two descriptors.
+/// The program has no multi-buffer support: the kernel refuses it, or clamps the MTU, where a frame
+/// may exceed a page.
+///
+/// Needs kernel 5.9 or newer and CAP_BPF with CAP_NET_ADMIN, or root.
+///
+/// ```no_run
+/// use ringside_bpf::{Filter, XskProgram};
+///
+/// let program = XskProgram::load(4, Filter::UdpPort(4789))?;
+/// println!("program {} ({})", program.id(), program.name());
+/// println!("{:?}", program.counters(0)?);
+/// # Ok::<(), ringside_bpf::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct XskProgram {
+    program: OwnedFd,
+    xsks_map: OwnedFd,
+    counters: MapHandle,
+    id: u32,
+    queues: u32,
+    filter: Filter,
+}
+
+impl XskProgram {
+    /// Loads the program for an interface with `queues` receive queues.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if `queues` is 0 or the filter can never match anything,
+    /// [`Error::Load`] if the kernel refuses the program or its maps.
+    pub fn load(queues: u32, filter: Filter) -> Result<Self> {
+        // The counters have one entry more than there are queues.
+        if queues == 0 || queues == u32::MAX {
+            return Err(Error::invalid(
+                NAME,
+                format!("an interface cannot have {queues} queues"),
+            ));
+        }
+        filter
+            .check()
+            .map_err(|why| Error::invalid(NAME, format!("filter {filter}: {why}")))?;
+
+        let mut storage = MaybeUninit::uninit();
+        let skel = load::capture(NAME, || {
+            let mut open = XskSkelBuilder::default().open(&mut storage)?;
+            open.maps.xsks_map.set_max_entries(queues)?;
+            open.maps.counters.set_max_entries(queues + 1)?;
+            let constants = open.maps.rodata_data.as_deref_mut().expect("xsk.bpf.c has constants");
+            (constants.filter_kind, constants.filter_value) = filter.constants();
+            constants.queue_count = queues;
+            open.load()
+        })?;
+
+        let program = load::own(NAME, &skel.progs.ringside_xsk)?;
+        let id = load::capture(NAME, || Program::id_from_fd(program.as_fd()))?;
+        Ok(Self {
+            program,
+            xsks_map: load::own(NAME, &skel.maps.xsks_map)?,
+            counters: load::own_map(NAME, &skel.maps.counters)?,
+            id,
+            queues,
+            filter,
+        })
+    }
+
+    /// The program, to be attached to an interface as an XDP program.
+    pub fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
+    /// The XSKMAP: key queue index, value socket, both 32 bits; as many entries as queues.
+    pub fn xsks_map(&self) -> BorrowedFd<'_> {
+        self.xsks_map.as_fd()
+    }
+
+    /// The program's id, as `bpftool prog` shows it.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The program's name in the kernel.
+    pub fn name(&self) -> &str {
+        NAME
+    }
+
+    /// The number of queues that it was loaded for.
+    pub fn queues(&self) -> u32 {
+        self.queues
+    }
+
+    /// What it steers into sockets.
+    pub fn filter(&self) -> Filter {
+        self.filter
+    }
+
+    /// What happened to the packets of one queue since loading, summed over the CPUs.
+    ///
+    /// The CPUs are read one after the other while packets come in, so the fields of one reading
+    /// may be a few packets apart.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the interface had no such queue when the program was loaded,
+    /// [`Error::Map`] if the kernel refuses the reading.
+    pub fn counters(&self, queue: u32) -> Result<QueueCounters> {
+        if queue >= self.queues {
+            return Err(Error::invalid(
+                NAME,
+                format!("there is no queue {queue}, only 0 to {}", self.queues - 1),
+            ));
+        }
+        self.read(queue)
+    }
+
+    /// What happened to packets on queues that appeared after loading. They have no place in the
+    /// XSKMAP, so all of them went up to the kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses the reading.
+    pub fn counters_elsewhere(&self) -> Result<QueueCounters> {
+        self.read(self.queues)
+    }
+
+    fn read(&self, slot: u32) -> Result<QueueCounters> {
+        load::sum_per_cpu(NAME, "counters", &self.counters, slot).map(QueueCounters::from_words)
+    }
+}
+
+/// What an [`XskProgram`] did with the packets of one queue. All but one are packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct QueueCounters {
+    /// Handed to the socket of the queue. Whether the socket had room is in its own statistics.
+    pub redirected: u64,
+    /// The bytes of those, from the Ethernet header on, without frame check sequence.
+    pub redirected_bytes: u64,
+    /// Passed up because the filter does not want them.
+    pub passed_filter: u64,
+    /// Passed up because they are ARP or IPv6 neighbour discovery.
+    pub passed_neighbour: u64,
+    /// Passed up although wanted, because the queue has no socket.
+    pub passed_unbound: u64,
+    /// Passed up because they are too short for what they claim to be, or contradict themselves.
+    pub passed_malformed: u64,
+}
+
+impl QueueCounters {
+    /// All packets that the program saw.
+    pub fn packets(&self) -> u64 {
+        self.redirected + self.passed()
+    }
+
+    /// All packets that went up to the kernel's stack.
+    pub fn passed(&self) -> u64 {
+        self.passed_filter + self.passed_neighbour + self.passed_unbound + self.passed_malformed
+    }
+
+    /// In the order of `struct queue_counters` in xsk.bpf.c.
+    fn from_words(words: [u64; 6]) -> Self {
+        let [
+            redirected,
+            redirected_bytes,
+            passed_filter,
+            passed_neighbour,
+            passed_unbound,
+            passed_malformed,
+        ] = words;
+        Self {
+            redirected,
+            redirected_bytes,
+            passed_filter,
+            passed_neighbour,
+            passed_unbound,
+            passed_malformed,
+        }
+    }
+
+    fn words(self) -> [u64; 6] {
+        [
+            self.redirected,
+            self.redirected_bytes,
+            self.passed_filter,
+            self.passed_neighbour,
+            self.passed_unbound,
+            self.passed_malformed,
+        ]
+    }
+
+    fn zip(self, other: Self, operation: impl Fn(u64, u64) -> u64) -> Self {
+        let (a, b) = (self.words(), other.words());
+        Self::from_words(std::array::from_fn(|i| operation(a[i], b[i])))
+    }
+}
+
+impl Add for QueueCounters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        self.zip(other, u64::wrapping_add)
+    }
+}
+
+impl AddAssign for QueueCounters {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+/// What was counted between two readings: `later - earlier`.
+impl Sub for QueueCounters {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        self.zip(earlier, u64::wrapping_sub)
+    }
+}
+
+impl std::iter::Sum for QueueCounters {
+    fn sum<I: Iterator<Item = Self>>(counters: I) -> Self {
+        counters.fold(Self::default(), Self::add)
+    }
+}

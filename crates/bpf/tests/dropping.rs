@@ -1,0 +1,131 @@
+//! Sink and ingress drop on a veth.
+
+#[allow(
+    dead_code,
+    reason = "shared by the tests of this crate, none of which needs all of it"
+)]
+mod common;
+
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use common::packets::*;
+use common::{PacketSocket, Pair, privileged};
+use ringside_bpf::{Error, IngressDrop, Neighbours, Sink, Verdict, XdpMode, dry_run};
+
+const WAIT: Duration = Duration::from_millis(300);
+
+fn receiver(pair: &Pair) -> UdpSocket {
+    let socket = pair.right.enter(|_| UdpSocket::bind("10.77.0.2:4242").unwrap());
+    socket.set_read_timeout(Some(WAIT)).unwrap();
+    socket
+}
+
+fn sender(pair: &Pair) -> UdpSocket {
+    let socket = pair.left.enter(|_| UdpSocket::bind("10.77.0.1:0").unwrap());
+    socket.connect("10.77.0.2:4242").unwrap();
+    socket
+}
+
+fn arrives(socket: &UdpSocket) -> bool {
+    match socket.recv(&mut [0; 64]) {
+        Ok(_) => true,
+        Err(error) => {
+            assert!(
+                matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+                "{error}"
+            );
+            false
+        }
+    }
+}
+
+#[test]
+fn a_sink_drops_and_spares_neighbours_if_asked() {
+    if !privileged() {
+        return;
+    }
+    let arp = ethernet(&[], ETH_ARP, &[0; 28]);
+    let data = ethernet(&[], ETH_IPV4, &ipv4(UDP, &udp(PORT, b"x")));
+    for (neighbours, verdict, passed) in [
+        (Neighbours::Pass, Verdict::Pass, 1),
+        (Neighbours::Drop, Verdict::Drop, 0),
+    ] {
+        let sink = Sink::load(neighbours).unwrap();
+        assert_eq!(dry_run(&sink, &arp).unwrap().0, verdict);
+        assert_eq!(dry_run(&sink, &data).unwrap().0, Verdict::Drop);
+        let traffic = sink.traffic().unwrap();
+        assert_eq!((traffic.packets, traffic.passed), (2 - passed, passed));
+    }
+}
+
+#[test]
+fn a_sink_stops_udp_until_its_link_is_dropped() {
+    if !privileged() {
+        return;
+    }
+    for mode in [XdpMode::Native, XdpMode::Generic] {
+        let pair = Pair::new();
+        let (from, to) = (sender(&pair), receiver(&pair));
+        from.send(b"before").unwrap();
+        assert!(arrives(&to));
+
+        let sink = Sink::load(Neighbours::Pass).unwrap();
+        let link = pair.right.enter(|index| sink.attach(index, mode).unwrap());
+        from.send(b"during").unwrap();
+        assert!(!arrives(&to), "{mode:?}");
+        let traffic = sink.traffic().unwrap();
+        assert_eq!((traffic.packets, traffic.bytes), (1, 14 + 20 + 8 + 6), "{mode:?}");
+
+        drop(link);
+        from.send(b"after").unwrap();
+        assert!(arrives(&to), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_second_program_and_a_missing_interface_are_told() {
+    if !privileged() {
+        return;
+    }
+    let pair = Pair::new();
+    let sink = Sink::load(Neighbours::Pass).unwrap();
+    pair.right.enter(|index| {
+        let _link = sink.attach(index, XdpMode::Native).unwrap();
+        let error = sink.attach(index, XdpMode::Native).unwrap_err();
+        assert!(matches!(error, Error::Attach { .. }));
+        assert!(error.to_string().contains("another program is attached"), "{error}");
+        let error = sink.attach(index + 1000, XdpMode::Native).unwrap_err();
+        assert!(error.to_string().contains("no such interface"), "{error}");
+        let error = IngressDrop::load().unwrap().attach(index + 1000).unwrap_err();
+        assert!(error.to_string().contains("no such interface"), "{error}");
+    });
+}
+
+#[test]
+fn ingress_drop_leaves_packets_to_taps_and_keeps_them_from_the_stack() {
+    if !privileged() {
+        return;
+    }
+    let pair = Pair::new();
+    let (from, to) = (sender(&pair), receiver(&pair));
+    from.send(b"before").unwrap();
+    assert!(arrives(&to), "and the addresses are resolved");
+
+    let drop_all = IngressDrop::load().unwrap();
+    let link = pair.right.enter(|index| drop_all.attach(index).unwrap());
+    let tap = pair.right.enter(|_| PacketSocket::new(WAIT));
+    for _ in 0..10 {
+        from.send(b"during").unwrap();
+    }
+    assert!(!arrives(&to));
+    let seen = tap.frames().iter().filter(|frame| frame.ends_with(b"during")).count();
+    assert_eq!(seen, 10);
+    let traffic = drop_all.traffic().unwrap();
+    assert_eq!((traffic.packets, traffic.passed), (10, 0));
+
+    drop(link);
+    from.send(b"after").unwrap();
+    assert!(arrives(&to));
+}

@@ -1,0 +1,193 @@
+//! Is A faster than B, or is it noise? Statistics of rounds that were run interleaved.
+//!
+//! Rates drift by tens of percent from hour to hour on one machine, so only figures of one run are
+//! compared, round by round: round i of a variant is divided by round i of the base, which ran right
+//! before or after it. The median of those ratios is told with its bootstrap 95 % interval.
+//!
+//! A round during which the hypervisor took more than [`STEAL_LIMIT`] of the CPU measures the
+//! neighbours. It is left out, and counted.
+//!
+//! ```
+//! use ringside_measure::compare::{figure, ratio, Round};
+//!
+//! let quiet = |value| Round { value, steal: 0.0 };
+//! let base = [100.0, 104.0, 98.0, 101.0, 99.0, 103.0].map(quiet);
+//! let mut fast = [120.0, 125.0, 117.0, 122.0, 118.0, 124.0].map(quiet);
+//! fast[5].steal = 0.2;
+//!
+//! let figure = figure(&fast)?;
+//! assert_eq!((figure.median, figure.rounds_used, figure.rounds_left_out), (120.0, 5, 1));
+//! let ratio = ratio(&base, &fast)?;
+//! assert!((ratio.median - 1.2).abs() < 0.01);
+//! assert!(ratio.is_clear(0.07)); // more than 7 % apart, and 1 is outside of the interval
+//! # Ok::<(), ringside_measure::Error>(())
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+mod bootstrap;
+
+/// Share of CPU time stolen by the hypervisor above which a round is left out: 4 %.
+pub const STEAL_LIMIT: f64 = 0.04;
+
+/// Rounds below which there is no interval: a resample of fewer has next to no choice, and the
+/// interval would be far too narrow.
+pub const ROUNDS_FOR_INTERVAL: usize = 5;
+
+/// What one round of one variant measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// The figure, in whatever unit all rounds of all variants have; not below zero.
+    pub value: f64,
+    /// CPU time stolen during the round, as a fraction from 0 to 1.
+    pub steal: f64,
+}
+
+impl Round {
+    fn is_quiet(&self) -> bool {
+        self.steal <= STEAL_LIMIT
+    }
+}
+
+/// A figure over several rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Median of the rounds used; of an even number the mean of the middle two.
+    pub median: f64,
+    /// Smallest of the rounds used.
+    pub min: f64,
+    /// Largest of the rounds used.
+    pub max: f64,
+    /// Spread: half the distance between the quartiles, in percent of the median. `None` for a
+    /// median of zero.
+    pub spread_percent: Option<f64>,
+    /// Rounds that went into it.
+    pub rounds_used: usize,
+    /// Rounds left out for CPU steal.
+    pub rounds_left_out: usize,
+}
+
+/// A variant in proportion to the base, paired by rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// Median of the ratios.
+    pub median: f64,
+    /// Lower end of its 95 % interval; `None` below [`ROUNDS_FOR_INTERVAL`] rounds.
+    pub low: Option<f64>,
+    /// Upper end of its 95 % interval; `None` below [`ROUNDS_FOR_INTERVAL`] rounds.
+    pub high: Option<f64>,
+    /// Pairs that went into it.
+    pub rounds_used: usize,
+    /// Pairs left out: CPU steal in either round, or a base of zero.
+    pub rounds_left_out: usize,
+}
+
+impl Ratio {
+    /// True when there is a difference to speak of: the interval excludes 1, and the median is
+    /// further from it than `noise`, which is what the machine shows when a variant is compared
+    /// with itself (0.07, say).
+    #[must_use]
+    pub fn is_clear(&self, noise: f64) -> bool {
+        let outside = self.low.is_some_and(|low| low > 1.0) || self.high.is_some_and(|high| high < 1.0);
+        outside && (self.median - 1.0).abs() > noise
+    }
+}
+
+/// Median and spread of the quiet rounds.
+///
+/// # Errors
+/// [`Error::Round`] for values that are no measurements, [`Error::NoRounds`] when none is left.
+pub fn figure(rounds: &[Round]) -> Result<Figure, Error> {
+    check(rounds)?;
+    let values = rounds.iter().filter(|round| round.is_quiet()).map(|round| round.value);
+    let sorted = sorted(values);
+    let left_out = rounds.len() - sorted.len();
+    let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else {
+        return Err(Error::NoRounds {
+            rounds: rounds.len(),
+            left_out,
+        });
+    };
+    let median = quantile(&sorted, 1, 2);
+    let quartiles = quantile(&sorted, 3, 4) - quantile(&sorted, 1, 4);
+    Ok(Figure {
+        median,
+        min,
+        max,
+        spread_percent: (median > 0.0).then(|| quartiles / 2.0 / median * 100.0),
+        rounds_used: sorted.len(),
+        rounds_left_out: left_out,
+    })
+}
+
+/// The variant in proportion to the base, with a bootstrap 95 % interval of the median: 2000
+/// resamples of the ratios, percentile method, from a fixed seed, so that the same rounds always
+/// give the same interval.
+///
+/// # Errors
+/// [`Error::RoundsDiffer`], [`Error::Round`], and [`Error::NoRounds`] when no pair is left.
+pub fn ratio(base: &[Round], variant: &[Round]) -> Result<Ratio, Error> {
+    if base.len() != variant.len() {
+        return Err(Error::RoundsDiffer {
+            base: base.len(),
+            variant: variant.len(),
+        });
+    }
+    check(base)?;
+    check(variant)?;
+    let ratios = base
+        .iter()
+        .zip(variant)
+        .filter(|(base, variant)| base.is_quiet() && variant.is_quiet() && base.value > 0.0)
+        .map(|(base, variant)| variant.value / base.value);
+    let ratios = sorted(ratios);
+    let left_out = base.len() - ratios.len();
+    if ratios.is_empty() {
+        return Err(Error::NoRounds {
+            rounds: base.len(),
+            left_out,
+        });
+    }
+    let interval = (ratios.len() >= ROUNDS_FOR_INTERVAL).then(|| bootstrap::median_interval(&ratios));
+    Ok(Ratio {
+        median: quantile(&ratios, 1, 2),
+        low: interval.map(|(low, _)| low),
+        high: interval.map(|(_, high)| high),
+        rounds_used: ratios.len(),
+        rounds_left_out: left_out,
+    })
+}
+
+fn check(rounds: &[Round]) -> Result<(), Error> {
+    for (round, figures) in rounds.iter().enumerate() {
+        for (what, value) in [("value", figures.value), ("CPU steal", figures.steal)] {
+            if !value.is_finite() || value < 0.0 {
+                return Err(Error::Round { round, what, value });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values
+}
+
+/// The `part`/`of` quantile of sorted values, interpolated between neighbours (definition 7 of
+/// Hyndman and Fan, the default of R and NumPy). Zero for no values.
+fn quantile(sorted: &[f64], part: usize, of: usize) -> f64 {
+    let position = sorted.len().saturating_sub(1) * part;
+    let (index, rest) = (position / of, position % of);
+    match (sorted.get(index), sorted.get(index + 1)) {
+        (Some(below), Some(above)) => below + (above - below) * (rest as f64 / of as f64),
+        (Some(only), None) => *only,
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

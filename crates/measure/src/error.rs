@@ -1,0 +1,58 @@
+//! What a caller can get wrong when it sets a measurement up or evaluates it.
+
+/// Why a measurement cannot be set up or evaluated.
+///
+/// What can go wrong with a received packet is a [`crate::probe::ProbeError`] instead: it is made on
+/// the packet's path and counted, not shown.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A rate that is no rate.
+    #[error(
+        "setting a pace of {packets_per_second} packets/s: the rate has to be from 0.000001 to 1000000000000; give another one, or no rate for as fast as possible"
+    )]
+    Rate {
+        /// What was asked for.
+        packets_per_second: f64,
+    },
+    /// A period of zero.
+    #[error("setting a pace with a period of 0 ns: give at least 1 ns, or no pace for as fast as possible")]
+    Period,
+    /// A figure in a round is not a finite number, or below zero.
+    #[error("evaluating round {round}: its {what} is {value}, which is no measurement; look at how that round was run")]
+    Round {
+        /// Index of the round.
+        round: usize,
+        /// Which figure.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// Two variants were not run equally often.
+    #[error("comparing {variant} rounds with {base} rounds of the base: rounds are paired, run both equally often")]
+    RoundsDiffer {
+        /// Rounds of the base.
+        base: usize,
+        /// Rounds of the variant.
+        variant: usize,
+    },
+    /// No round is left to make a figure from.
+    #[error(
+        "evaluating {rounds} rounds: none can be used ({left_out} left out for CPU steal or a base of zero); run more rounds, or on a quieter machine"
+    )]
+    NoRounds {
+        /// Rounds given.
+        rounds: usize,
+        /// Rounds left out.
+        left_out: usize,
+    },
+    /// A result file of another schema.
+    #[error(
+        "reading a result: its schema is `{found}`, this version reads `{}`; use the version of the tool that wrote it",
+        crate::schema::SCHEMA
+    )]
+    Schema {
+        /// What the file says.
+        found: String,
+    },
+}

@@ -1,0 +1,168 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn of(values: impl IntoIterator<Item = u64>) -> Latency {
+    let mut latency = Latency::new();
+    for value in values {
+        latency.record(value);
+    }
+    latency
+}
+
+#[test]
+fn percentiles_wait_for_enough_samples() {
+    for (needed, percentile) in [
+        (20u64, (|s| s.p50_ns) as fn(&Summary) -> Option<u64>),
+        (100, |s| s.p90_ns),
+        (1_000, |s| s.p99_ns),
+        (10_000, |s| s.p99_9_ns),
+        (100_000, |s| s.p99_99_ns),
+        (1_000_000, |s| s.p99_999_ns),
+    ] {
+        let mut latency = of(1..needed);
+        assert_eq!(percentile(&latency.summary().unwrap()), None, "{needed}");
+        latency.record(needed);
+        assert!(percentile(&latency.summary().unwrap()).is_some(), "{needed}");
+    }
+}
+
+#[test]
+fn a_million_values_within_a_thousandth() {
+    let summary = of(1..=1_000_000).summary().unwrap();
+    for (found, exact) in [
+        (summary.p50_ns, 500_000.0),
+        (summary.p90_ns, 900_000.0),
+        (summary.p99_ns, 990_000.0),
+        (summary.p99_9_ns, 999_000.0),
+        (summary.p99_99_ns, 999_900.0),
+        (summary.p99_999_ns, 999_990.0),
+    ] {
+        let found = found.unwrap() as f64;
+        assert!((found / exact - 1.0).abs() <= 0.001, "{found} {exact}");
+    }
+    assert_eq!(summary.mean_ns, 500_000.5);
+    // Variance of 1..=n is (n² − 1) / 12.
+    let exact = ((1e12 - 1.0) / 12.0f64).sqrt();
+    assert!((summary.stddev_ns / exact - 1.0).abs() < 1e-12);
+}
+
+#[test]
+fn a_small_deviation_on_a_large_mean_is_not_lost() {
+    // Mean one second, deviation exactly 1 ns.
+    let summary = of([999_999_999, 1_000_000_001].repeat(50)).summary().unwrap();
+    assert_eq!(summary.mean_ns, 1e9);
+    assert_eq!(summary.stddev_ns, 1.0);
+}
+
+#[test]
+fn quantisation_stays_within_the_exact_ends() {
+    // A bucket at 10 s is 8 ms wide: its upper end is far above the only value.
+    let summary = of([10_000_000_001; 20]).summary().unwrap();
+    assert_eq!(summary.p50_ns, Some(10_000_000_001));
+    assert_eq!(summary.max_ns, 10_000_000_001);
+    assert_eq!(summary.stddev_ns, 0.0);
+}
+
+#[test]
+fn beyond_a_minute_and_zero() {
+    let mut values = vec![0; 10];
+    values.extend([u64::MAX; 20]);
+    let summary = of(values).summary().unwrap();
+    assert_eq!((summary.min_ns, summary.max_ns), (0, u64::MAX));
+    let p50 = summary.p50_ns.unwrap();
+    assert!((LONGEST_NS..LONGEST_NS + LONGEST_NS / 1000).contains(&p50), "{p50}");
+}
+
+#[test]
+fn clear_forgets_everything() {
+    let mut latency = of([5, 6]);
+    latency.clear();
+    assert_eq!(latency.summary(), None);
+    latency.record(7);
+    assert_eq!(latency.summary(), of([7]).summary());
+}
+
+#[test]
+fn round_trips_raw_and_corrected() {
+    let mut rtt = RttRecorder::new();
+    rtt.record(100, 150, 250);
+    rtt.record(300, 290, 400); // sent early: corrected is not below raw
+    rtt.record(0, 500, 499);
+    assert_eq!(rtt.impossible(), 1);
+    let (raw, corrected) = (rtt.raw().summary().unwrap(), rtt.corrected().summary().unwrap());
+    assert_eq!((raw.samples, raw.min_ns, raw.max_ns), (2, 100, 110));
+    assert_eq!((corrected.min_ns, corrected.max_ns), (110, 150));
+    assert_eq!(rtt.jitter().unwrap().differences, 1);
+
+    let mut other = RttRecorder::new();
+    other.merge(&rtt);
+    assert_eq!(other.raw().summary(), Some(raw));
+    assert_eq!(other.impossible(), 1);
+    assert_eq!(other.jitter(), None);
+}
+
+#[test]
+fn jitter_of_one_packet_is_unknown() {
+    let mut jitter = JitterEstimator::new();
+    assert_eq!(jitter.jitter(), None);
+    jitter.record(5);
+    assert_eq!(jitter.jitter(), None);
+    jitter.record(5);
+    assert_eq!(jitter.jitter().unwrap().rfc3550_smoothed_ns, 0.0);
+}
+
+#[test]
+fn jitter_settles_on_a_constant_difference() {
+    let mut jitter = JitterEstimator::new();
+    for i in 0..1_000u64 {
+        jitter.record(10_000 + (i % 2) * 320);
+    }
+    let jitter = jitter.jitter().unwrap();
+    assert!((jitter.rfc3550_smoothed_ns - 320.0).abs() < 1e-6);
+    assert_eq!(jitter.mean_abs_consecutive_difference_ns, 320.0);
+    assert_eq!(jitter.differences, 999);
+}
+
+proptest! {
+    // Each case fills and searches histograms of 220 KiB.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn exact_figures_are_exact(values in proptest::collection::vec(0u64..100_000_000_000, 1..200)) {
+        let summary = of(values.iter().copied()).summary().unwrap();
+        let sum: u128 = values.iter().copied().map(u128::from).sum();
+        let mean = sum as f64 / values.len() as f64;
+        prop_assert_eq!(summary.min_ns, *values.iter().min().unwrap());
+        prop_assert_eq!(summary.max_ns, *values.iter().max().unwrap());
+        prop_assert!((summary.mean_ns - mean).abs() <= mean * 1e-15);
+        let variance = values.iter().map(|v| (*v as f64 - mean).powi(2)).sum::<f64>() / values.len() as f64;
+        prop_assert!((summary.stddev_ns - variance.sqrt()).abs() <= 1e-9 * variance.sqrt() + 1e-3);
+    }
+
+    #[test]
+    fn percentiles_rise_and_are_near(mut values in proptest::collection::vec(0u64..50_000_000_000, 1000..1200)) {
+        let summary = of(values.iter().copied()).summary().unwrap();
+        values.sort_unstable();
+        let mut last = summary.min_ns;
+        for (found, quantile) in [(summary.p50_ns, 0.5), (summary.p90_ns, 0.9), (summary.p99_ns, 0.99)] {
+            let found = found.unwrap();
+            prop_assert!(last <= found && found <= summary.max_ns);
+            last = found;
+            // Not more than a fraction `quantile` (and one sample, for rounding) lies clearly below.
+            let below = values.partition_point(|v| *v < found - found / 1000);
+            let up_to = values.partition_point(|v| *v <= found + found / 1000);
+            prop_assert!(below as f64 <= quantile * values.len() as f64 + 1.0);
+            prop_assert!(up_to as f64 >= quantile * values.len() as f64);
+        }
+    }
+
+    #[test]
+    fn merged_is_recorded_together(a in proptest::collection::vec(any::<u32>(), 0..100),
+                                   b in proptest::collection::vec(any::<u32>(), 0..100)) {
+        let (a, b) = (a.into_iter().map(u64::from), b.into_iter().map(u64::from));
+        let mut merged = of(a.clone());
+        merged.merge(&of(b.clone()));
+        prop_assert_eq!(merged.summary(), of(a.chain(b)).summary());
+    }
+}

@@ -1,0 +1,56 @@
+//! Measuring, without sockets and without a clock.
+//!
+//! Everything here is fed with packets, counts and time stamps in nanoseconds by its caller, and
+//! gives figures back. Nothing on the packet's path allocates, locks or reads a clock: memory is
+//! taken when a value is made.
+//!
+//! | question | module |
+//! |---|---|
+//! | When is the next packet due? | [`pace`] |
+//! | What is in a probe? | [`probe`] |
+//! | Which were lost, doubled, out of order? | [`sequence`] |
+//! | How long did they take? | [`latency`] |
+//! | Do the counts add up? | [`counters`] |
+//! | How many bits is that? | [`rate`] |
+//! | Is A faster than B, or is it noise? | [`compare`] |
+//! | What does a result file hold? | [`schema`] |
+//!
+//! # A run, in short
+//!
+//! ```
+//! use ringside_measure::latency::RttRecorder;
+//! use ringside_measure::pace::Pacer;
+//! use ringside_measure::sequence::Tracker;
+//!
+//! let start_ns = 1_000;
+//! let mut pacer = Pacer::per_second(1_000_000, start_ns)?;
+//! let mut tracker = Tracker::new(1024);
+//! let mut rtt = RttRecorder::new();
+//!
+//! for now_ns in (start_ns..start_ns + 50_000).step_by(500) {
+//!     for sequence in pacer.take(now_ns, 64) {
+//!         let intended_ns = pacer.intended_ns(sequence).unwrap_or(now_ns);
+//!         tracker.on_sent(sequence);
+//!         // … the packet travels and comes back 7 µs later …
+//!         if tracker.on_received(sequence).is_first() {
+//!             rtt.record(intended_ns, now_ns, now_ns + 7_000);
+//!         }
+//!     }
+//! }
+//! assert_eq!(tracker.counts().received, 50);
+//! assert_eq!(rtt.raw().summary().unwrap().max_ns, 7_000);
+//! # Ok::<(), ringside_measure::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod compare;
+pub mod counters;
+mod error;
+pub mod latency;
+pub mod pace;
+pub mod probe;
+pub mod rate;
+pub mod schema;
+pub mod sequence;
+
+pub use error::Error;

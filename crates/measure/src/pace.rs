@@ -1,0 +1,175 @@
+//! When packets are due: a schedule in integers, exact for as long as it runs.
+//!
+//! ```
+//! use ringside_measure::pace::Pacer;
+//!
+//! let mut pacer = Pacer::per_second(3, 1_000)?; // three a second, the first at once
+//! assert_eq!(pacer.due(1_000), 1);
+//! assert_eq!(pacer.intended_ns(1), Some(1_000 + 333_333_333));
+//! assert_eq!(pacer.take(1_000, 32), 0..1);
+//! // The caller was held up for ten seconds: 30 are due, but it takes eight at a time.
+//! assert_eq!(pacer.take(10_000_001_000, 8), 1..9);
+//! assert_eq!(pacer.take(10_000_001_000, 8), 9..17);
+//! // Or it lets all go but the two latest, which it then has to count as not sent.
+//! assert_eq!(pacer.skip_backlog(10_000_001_000, 2), 12);
+//! assert_eq!(pacer.take(10_000_001_000, 8), 29..31);
+//! # Ok::<(), ringside_measure::Error>(())
+//! ```
+
+use std::ops::Range;
+
+use crate::Error;
+
+const NS_PER_SECOND: u64 = 1_000_000_000;
+/// Rates in floating point are rounded to millionths of a packet per second.
+const MILLIONTHS: u64 = 1_000_000;
+/// More than any link carries, and few enough for the products below to fit 128 bits.
+const MOST_PER_SECOND: u64 = 1_000_000_000_000;
+
+/// A schedule of numbered packets: number n is intended for `start + n × period`, rounded down to
+/// nanoseconds.
+///
+/// The intended times do not move when the caller is late. That is what makes the latency that is
+/// counted from them honest, see [`crate::latency::RttRecorder`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pacer {
+    start_ns: u64,
+    schedule: Option<Schedule>,
+    next: u64,
+}
+
+/// `packets` in every `span_ns` nanoseconds, so that no period has to be rounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Schedule {
+    packets: u64,
+    span_ns: u64,
+}
+
+impl Pacer {
+    /// So many packets a second, from `start_ns` on.
+    ///
+    /// # Errors
+    /// [`Error::Rate`] for zero or more than 10¹².
+    pub fn per_second(packets_per_second: u64, start_ns: u64) -> Result<Self, Error> {
+        if packets_per_second == 0 || packets_per_second > MOST_PER_SECOND {
+            return Err(Error::Rate {
+                packets_per_second: packets_per_second as f64,
+            });
+        }
+        Ok(Self::scheduled(packets_per_second, NS_PER_SECOND, start_ns))
+    }
+
+    /// As [`per_second`](Self::per_second), for rates such as 0.5; rounded to millionths.
+    ///
+    /// # Errors
+    /// [`Error::Rate`] below a millionth, above 10¹², or not a number.
+    pub fn per_second_f64(packets_per_second: f64, start_ns: u64) -> Result<Self, Error> {
+        let millionths = (packets_per_second * MILLIONTHS as f64).round();
+        if !(1.0..=(MOST_PER_SECOND * MILLIONTHS) as f64).contains(&millionths) {
+            return Err(Error::Rate { packets_per_second });
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a whole number from 1 to 10^18, as just checked"
+        )]
+        let packets = millionths as u64;
+        Ok(Self::scheduled(packets, NS_PER_SECOND * MILLIONTHS, start_ns))
+    }
+
+    /// One packet every `period_ns` nanoseconds, from `start_ns` on.
+    ///
+    /// # Errors
+    /// [`Error::Period`] for zero.
+    pub fn every(period_ns: u64, start_ns: u64) -> Result<Self, Error> {
+        if period_ns == 0 {
+            return Err(Error::Period);
+        }
+        Ok(Self::scheduled(1, period_ns, start_ns))
+    }
+
+    /// As fast as possible: always all due, nothing intended.
+    #[must_use]
+    pub fn unlimited(start_ns: u64) -> Self {
+        Self {
+            start_ns,
+            schedule: None,
+            next: 0,
+        }
+    }
+
+    fn scheduled(packets: u64, span_ns: u64, start_ns: u64) -> Self {
+        Self {
+            start_ns,
+            schedule: Some(Schedule { packets, span_ns }),
+            next: 0,
+        }
+    }
+
+    /// How many packets should have been sent by `now_ns` since the start, in all. The first is due
+    /// at the start itself. Unlimited: `u64::MAX` from the start on.
+    #[must_use]
+    pub fn due(&self, now_ns: u64) -> u64 {
+        let Some(elapsed) = now_ns.checked_sub(self.start_ns) else {
+            return 0;
+        };
+        let Some(schedule) = self.schedule else {
+            return u64::MAX;
+        };
+        // Number n is due when ⌊n·span / packets⌋ ≤ elapsed, that is n·span < (elapsed + 1)·packets.
+        // Below 2^64 · 10^18 < 2^124: no overflow.
+        let reach = (u128::from(elapsed) + 1) * u128::from(schedule.packets) - 1;
+        saturate(reach / u128::from(schedule.span_ns)).saturating_add(1)
+    }
+
+    /// When this packet is to be sent. `None` for an unlimited pace, which intends no time: the
+    /// intended time of such a packet is when it is sent.
+    #[must_use]
+    pub fn intended_ns(&self, sequence: u64) -> Option<u64> {
+        let schedule = self.schedule?;
+        // Below 2^64 · 2^64: no overflow.
+        let offset = u128::from(sequence) * u128::from(schedule.span_ns) / u128::from(schedule.packets);
+        Some(saturate(u128::from(self.start_ns) + offset))
+    }
+
+    /// Takes what is due and not yet taken, at most `most`: the numbers to be sent now. What is
+    /// over stays due, so after a stall the caller catches up in bursts of `most`.
+    pub fn take(&mut self, now_ns: u64, most: u64) -> Range<u64> {
+        let count = self.due(now_ns).saturating_sub(self.next).min(most);
+        let first = self.next;
+        self.next += count;
+        first..self.next
+    }
+
+    /// Lets go what is due and not yet taken, but for the latest `keep`, and says how many: they
+    /// were intended and not sent, which is a loss that has to be told.
+    pub fn skip_backlog(&mut self, now_ns: u64, keep: u64) -> u64 {
+        if self.schedule.is_none() {
+            return 0; // nothing was intended
+        }
+        let backlog = self.due(now_ns).saturating_sub(self.next);
+        let skipped = backlog.saturating_sub(keep);
+        self.next += skipped;
+        skipped
+    }
+
+    /// When the next packet that is not yet taken is due: how long to sleep or spin. For an
+    /// unlimited pace the start.
+    #[must_use]
+    pub fn next_due_ns(&self) -> u64 {
+        self.intended_ns(self.next).unwrap_or(self.start_ns)
+    }
+
+    /// How many have been taken or skipped.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.next
+    }
+}
+
+fn saturate(value: u128) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn no_drift_in_a_year() {
+    // 7 Mpps does not divide a second into whole nanoseconds; after a year the count is exact.
+    let pacer = Pacer::per_second(7_000_000, 5).unwrap();
+    let year_s = 365 * 24 * 3_600;
+    let now = 5 + year_s * NS_PER_SECOND;
+    assert_eq!(pacer.due(now), 7_000_000 * year_s + 1);
+    assert_eq!(pacer.due(now - 1), 7_000_000 * year_s);
+    assert_eq!(pacer.intended_ns(7_000_000 * year_s), Some(now));
+}
+
+#[test]
+fn before_the_start_nothing_is_due() {
+    let pacer = Pacer::every(10, 100).unwrap();
+    assert_eq!([99, 100, 109, 110].map(|now| pacer.due(now)), [0, 1, 1, 2]);
+    assert_eq!(Pacer::unlimited(100).due(99), 0);
+}
+
+#[test]
+fn fractions_of_a_packet_per_second() {
+    let pacer = Pacer::per_second_f64(0.5, 0).unwrap();
+    assert_eq!(pacer.intended_ns(3), Some(6 * NS_PER_SECOND));
+    assert_eq!(
+        Pacer::per_second_f64(1_000.0, 9).unwrap().intended_ns(123),
+        Pacer::per_second(1_000, 9).unwrap().intended_ns(123)
+    );
+}
+
+#[test]
+fn rates_that_are_none() {
+    for rate in [0.0, -1.0, 1e-7, 2e12, f64::NAN, f64::INFINITY] {
+        assert!(Pacer::per_second_f64(rate, 0).is_err(), "{rate}");
+    }
+    for rate in [0, MOST_PER_SECOND + 1] {
+        assert!(Pacer::per_second(rate, 0).is_err(), "{rate}");
+    }
+    assert_eq!(Pacer::every(0, 0), Err(Error::Period));
+}
+
+#[test]
+fn the_largest_numbers() {
+    let pacer = Pacer::per_second_f64(1e12, 0).unwrap();
+    assert_eq!(pacer.due(u64::MAX), u64::MAX);
+    let slow = Pacer::every(u64::MAX, u64::MAX).unwrap();
+    assert_eq!(slow.due(u64::MAX), 1);
+    assert_eq!(slow.intended_ns(u64::MAX), Some(u64::MAX));
+}
+
+#[test]
+fn unlimited_gives_what_is_asked_for() {
+    let mut pacer = Pacer::unlimited(7);
+    assert_eq!(pacer.take(7, 64), 0..64);
+    assert_eq!(pacer.take(7, 64), 64..128);
+    assert_eq!(pacer.intended_ns(5), None);
+    assert_eq!(pacer.next_due_ns(), 7);
+    assert_eq!(pacer.skip_backlog(8, 0), 0);
+}
+
+fn pacers() -> impl Strategy<Value = Pacer> {
+    prop_oneof![
+        (1..=MOST_PER_SECOND, 0u64..1 << 40).prop_map(|(rate, start)| Pacer::per_second(rate, start).unwrap()),
+        (1u64..1 << 30, 0u64..1 << 40).prop_map(|(period, start)| Pacer::every(period, start).unwrap()),
+        (1e-6f64..1e9, 0u64..1 << 40).prop_map(|(rate, start)| Pacer::per_second_f64(rate, start).unwrap()),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn due_and_intended_agree(pacer in pacers(), sequence in 0u64..1 << 40) {
+        let at = pacer.intended_ns(sequence).unwrap();
+        if at == u64::MAX {
+            // Not before the clock ends, 584 years from its zero.
+            prop_assert!(pacer.due(u64::MAX - 1) <= sequence);
+        } else {
+            // Exactly at its intended time a packet is due, and a nanosecond earlier it is not.
+            prop_assert!(pacer.due(at) > sequence);
+            if at > 0 {
+                prop_assert!(pacer.due(at - 1) <= sequence);
+            }
+        }
+    }
+
+    #[test]
+    fn every_number_once_and_never_early(
+        mut pacer in pacers(),
+        steps in proptest::collection::vec((0u64..1 << 34, 0u64..100, any::<bool>()), 1..50),
+    ) {
+        let (mut now, mut expected) = (0, 0);
+        for (step, most, skip) in steps {
+            now += step;
+            if skip {
+                expected += pacer.skip_backlog(now, most);
+            }
+            let taken = pacer.take(now, most);
+            prop_assert!(taken.end - taken.start <= most);
+            prop_assert_eq!(taken.start, expected);
+            expected = taken.end;
+            if let Some(last) = taken.last() {
+                prop_assert!(pacer.intended_ns(last).unwrap() <= now);
+            }
+            prop_assert_eq!(pacer.position(), expected);
+            // Nothing held back: what is left is due later, or beyond the caller's own limit.
+            if pacer.due(now) == expected {
+                prop_assert!(pacer.next_due_ns() > now);
+            }
+        }
+    }
+}

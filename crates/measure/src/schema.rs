@@ -1,0 +1,92 @@
+//! The JSON that results are written as, versioned by [`SCHEMA`].
+//!
+//! Field names are a promise: within one version fields are added, never renamed, removed or
+//! given another unit. Readers ignore what they do not know. A figure has its unit in its name
+//! (`_ns`, `_pps`, `_bps`, `_bytes`, `_percent`, `_packets`); `null` means "not measured" or "not
+//! enough samples", and never stands for zero.
+//!
+//! ```
+//! use ringside_measure::schema::{Document, Operation, Outcome};
+//!
+//! # let json = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/schema/golden-run-1.json"));
+//! let document: Document = serde_json::from_str(json)?;
+//! if let Outcome::Run(run) = &document.result {
+//!     assert_eq!(run.operation, Operation::Ping);
+//!     assert_eq!(run.packets.difference(), 0);
+//! }
+//! let again = serde_json::to_string_pretty(&document)?;
+//! assert_eq!(again, json.trim_end());
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+mod comparison;
+#[cfg(test)]
+mod example;
+mod run;
+mod system;
+
+pub use comparison::{CompareResult, Table, Variant};
+pub use run::{CpuUse, Interval, LatencyKind, LatencyResult, Operation, QueueCounters, RunResult, XdpStatistics};
+pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
+
+/// Name and version of the schema.
+pub const SCHEMA: &str = "ringside.result/1";
+
+/// A result file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    /// Always [`SCHEMA`]; reading a file of another one fails.
+    pub schema: SchemaName,
+    /// Version of the tool that wrote it.
+    pub tool_version: String,
+    /// When the run began, in seconds since 1970 (UTC).
+    pub started_unix_s: u64,
+    /// The command line that can repeat it.
+    pub command_line: Vec<String>,
+    /// What it ran on.
+    pub system: System,
+    /// The interfaces that it used, with the modes obtained.
+    pub interfaces: Vec<Interface>,
+    /// What came out.
+    pub result: Outcome,
+}
+
+/// What came out: `{"run": …}` or `{"compare": …}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// One operation, measured once.
+    Run(Box<RunResult>),
+    /// Several ways to do the same, interleaved.
+    Compare(CompareResult),
+}
+
+/// Stands for [`SCHEMA`]: no other value of the field can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "&'static str")]
+pub struct SchemaName;
+
+impl From<SchemaName> for &'static str {
+    fn from(_: SchemaName) -> Self {
+        SCHEMA
+    }
+}
+
+impl TryFrom<String> for SchemaName {
+    type Error = Error;
+
+    fn try_from(found: String) -> Result<Self, Error> {
+        if found == SCHEMA {
+            Ok(Self)
+        } else {
+            Err(Error::Schema { found })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! Several ways to do the same, interleaved.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Mode, Operation};
+use crate::compare::{Figure, Ratio, Round};
+
+/// A comparison: one table for each operation and size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompareResult {
+    /// How often each variant ran.
+    pub rounds: u32,
+    /// How long each time, in nanoseconds.
+    pub round_duration_ns: u64,
+    /// CPU steal in percent above which a round was left out.
+    pub steal_limit_percent: f64,
+    /// The tables.
+    pub tables: Vec<Table>,
+}
+
+/// The variants of one operation on the same path with the same size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// What was done.
+    pub operation: Operation,
+    /// Frames in bytes, from the Ethernet header on, without check sequence.
+    pub frame_bytes: u64,
+    /// Payload of a frame in bytes.
+    pub payload_bytes: u64,
+    /// What loaded the variants: a generator and its rate, or a schedule.
+    pub load: String,
+    /// Name of the variant that ratios are relative to.
+    pub base: String,
+    /// Name of the field that ratios and `rounds` are about, such as `packets_pps`.
+    pub ratio_of: String,
+    /// The variants, in order of the table.
+    pub variants: Vec<Variant>,
+}
+
+/// One way to do it. Each figure is the median over the rounds used, with its spread.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Variant {
+    /// Its name.
+    pub name: String,
+    /// The set-up that was found best for it, in words.
+    pub set_up: String,
+    /// The mode obtained, where it is AF_XDP or XDP.
+    pub mode: Option<Mode>,
+    /// Why there are no figures, if the variant could not run.
+    pub failure: Option<String>,
+    /// Packets per second.
+    pub packets_pps: Option<Figure>,
+    /// Bits per second on the wire, padding, check sequence, preamble and gap included.
+    pub wire_bps: Option<Figure>,
+    /// Bits per second of payload.
+    pub payload_bps: Option<Figure>,
+    /// Packets lost, in percent of those sent.
+    pub loss_percent: Option<Figure>,
+    /// CPU time in user code, in percent of one CPU.
+    pub cpu_user_percent: Option<Figure>,
+    /// CPU time in system calls and kernel threads, in percent of one CPU.
+    pub cpu_system_percent: Option<Figure>,
+    /// CPU time in soft interrupts, in percent of one CPU.
+    pub cpu_softirq_percent: Option<Figure>,
+    /// Shortest round trip.
+    pub rtt_min_ns: Option<Figure>,
+    /// Mean round trip.
+    pub rtt_mean_ns: Option<Figure>,
+    /// Median round trip.
+    pub rtt_p50_ns: Option<Figure>,
+    /// 90 % of the round trips took at most this long.
+    pub rtt_p90_ns: Option<Figure>,
+    /// 99 % of the round trips took at most this long.
+    pub rtt_p99_ns: Option<Figure>,
+    /// 99.9 % of the round trips took at most this long.
+    pub rtt_p99_9_ns: Option<Figure>,
+    /// Longest round trip.
+    pub rtt_max_ns: Option<Figure>,
+    /// In proportion to the base; `None` for the base itself.
+    pub ratio_to_base: Option<Ratio>,
+    /// The rounds themselves, so that ratios can be made again.
+    pub rounds: Vec<Round>,
+}

@@ -1,0 +1,115 @@
+//! A small document with every kind of record in it, for the tests.
+
+use super::{
+    CState, CpuUse, Document, Interface, Interval, LatencyResult, Mitigation, Mode, Operation, Outcome, QueueCounters,
+    QueueMode, RunResult, SchemaName, System, XdpStatistics,
+};
+use crate::counters::Ledger;
+use crate::latency::RttRecorder;
+use crate::probe::Clock;
+use crate::rate::Rates;
+use crate::sequence::Counts;
+
+/// A ping of 25 packets on a made-up machine.
+pub(super) fn example() -> Document {
+    let mut recorder = RttRecorder::new();
+    for i in 0..24 {
+        recorder.record(i * 1_000_000, i * 1_000_000 + 50, i * 1_000_000 + 6_050);
+    }
+    let mut packets = Ledger {
+        generated: 25,
+        sent: 25,
+        received: 24,
+        losses: Vec::new(),
+    };
+    packets.lose("rx_ring_full", 1);
+    let run = RunResult {
+        operation: Operation::Ping,
+        duration_ns: 25_000_000,
+        frame_bytes: Some(82),
+        payload_bytes: Some(40),
+        target_pps: Some(1_000.0),
+        depth_packets: None,
+        unaccounted_packets: 0,
+        packets,
+        received: Rates::new(24, 82, 40, 24_000_000),
+        transmitted: Rates::new(25, 82, 40, 25_000_000),
+        sequence: Some(Counts {
+            sent: 25,
+            received: 24,
+            lost: 1,
+            ..Counts::default()
+        }),
+        latency: Some(LatencyResult::round_trip(&recorder, Clock::Monotonic)),
+        queues: vec![QueueCounters {
+            interface: "veth0".into(),
+            queue: 0,
+            received_packets: 24,
+            sent_packets: 25,
+            kicks: 25,
+            waits: 0,
+            xdp_statistics: Some(XdpStatistics {
+                rx_ring_full: 1,
+                ..XdpStatistics::default()
+            }),
+        }],
+        cpus: vec![CpuUse {
+            cpu: 1,
+            user_percent: 80.0,
+            system_percent: 15.0,
+            softirq_percent: 5.0,
+            steal_percent: 0.0,
+        }],
+        intervals: vec![Interval {
+            start_ns: 0,
+            duration_ns: 25_000_000,
+            received_packets: 24,
+            sent_packets: 25,
+            p50_ns: Some(6_000),
+        }],
+    };
+    Document {
+        schema: SchemaName,
+        tool_version: "0.1.0".into(),
+        started_unix_s: 1_700_000_000,
+        command_line: ["ringside", "ping", "veth0"].map(String::from).to_vec(),
+        system: System {
+            kernel_release: "6.18.44".into(),
+            kernel_version: "#1 SMP PREEMPT_DYNAMIC".into(),
+            architecture: "x86_64".into(),
+            kernel_command_line: "quiet".into(),
+            machine_model: None,
+            hypervisor: Some("kvm".into()),
+            cpu_model: "Example CPU".into(),
+            cpus_online: 2,
+            memory_bytes: 8 << 30,
+            cpu_governor: None,
+            c_states: vec![CState {
+                name: "C1".into(),
+                exit_latency_ns: 2_000,
+                disabled: false,
+            }],
+            mitigations: vec![Mitigation {
+                name: "spectre_v2".into(),
+                status: "Mitigation: Retpolines".into(),
+            }],
+            clocksource: Some("tsc".into()),
+        },
+        interfaces: vec![Interface {
+            name: "veth0".into(),
+            driver: Some("veth".into()),
+            firmware_version: None,
+            mtu_bytes: 1500,
+            link_speed_bps: None,
+            rx_queues: 1,
+            tx_queues: 1,
+            offloads: [(String::from("tx-checksumming"), false)].into(),
+            queues: vec![QueueMode {
+                queue: 0,
+                mode: Mode::NativeCopy,
+                reason: Some("the driver has no zero-copy".into()),
+            }],
+        }],
+        result: Outcome::Run(Box::new(run)),
+    }
+}

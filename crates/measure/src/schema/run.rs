@@ -1,0 +1,170 @@
+//! One operation, measured once.
+
+use serde::{Deserialize, Serialize};
+
+use crate::counters::Ledger;
+use crate::latency::{Jitter, RttRecorder, Summary};
+use crate::probe::Clock;
+use crate::rate::Rates;
+use crate::sequence::Counts;
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Receive and drop.
+    Rx,
+    /// Transmit.
+    Tx,
+    /// Forward.
+    Fwd,
+    /// Send back what asks for it.
+    Echo,
+    /// Ask, and time the answers.
+    Ping,
+}
+
+/// Figures of one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// What was done.
+    pub operation: Operation,
+    /// Time over which packets were counted, in nanoseconds.
+    pub duration_ns: u64,
+    /// Frames in bytes, from the Ethernet header on, without check sequence; `None` if mixed.
+    pub frame_bytes: Option<u64>,
+    /// Payload of a frame in bytes; `None` if mixed.
+    pub payload_bytes: Option<u64>,
+    /// Rate that was asked for; `None` for as fast as possible.
+    pub target_pps: Option<f64>,
+    /// Packets under way at once, where a depth was asked for.
+    pub depth_packets: Option<u64>,
+    /// Packets and where they went.
+    pub packets: Ledger,
+    /// Packets that no counter knows of: sent − (received + losses). Zero when the run adds up.
+    pub unaccounted_packets: i64,
+    /// Rates received.
+    pub received: Option<Rates>,
+    /// Rates transmitted.
+    pub transmitted: Option<Rates>,
+    /// Lost, doubled and reordered packets, where they are numbered.
+    pub sequence: Option<Counts>,
+    /// Times, where they were measured.
+    pub latency: Option<LatencyResult>,
+    /// Counters of each queue.
+    pub queues: Vec<QueueCounters>,
+    /// What the CPUs did.
+    pub cpus: Vec<CpuUse>,
+    /// The run in pieces, in order.
+    pub intervals: Vec<Interval>,
+}
+
+/// Which time was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LatencyKind {
+    /// There and back.
+    RoundTrip,
+    /// There, by two clocks that were synchronised.
+    OneWay,
+}
+
+/// Times, of what, and by which clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LatencyResult {
+    /// Which time.
+    pub kind: LatencyKind,
+    /// Which clock.
+    pub clock: Clock,
+    /// From the real sending.
+    pub raw: Option<Summary>,
+    /// From the intended sending: corrected for coordinated omission.
+    pub corrected: Option<Summary>,
+    /// Jitter of the raw times.
+    pub jitter: Option<Jitter>,
+    /// Packets whose stamps cannot be right, left out.
+    pub impossible_packets: u64,
+}
+
+impl LatencyResult {
+    /// The round trips of a recorder that was fed from this clock.
+    #[must_use]
+    pub fn round_trip(recorder: &RttRecorder, clock: Clock) -> Self {
+        Self {
+            kind: LatencyKind::RoundTrip,
+            clock,
+            raw: recorder.raw().summary(),
+            corrected: recorder.corrected().summary(),
+            jitter: recorder.jitter(),
+            impossible_packets: recorder.impossible(),
+        }
+    }
+}
+
+/// Counters of one queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueCounters {
+    /// Name of the interface.
+    pub interface: String,
+    /// The queue.
+    pub queue: u32,
+    /// Packets received from it.
+    pub received_packets: u64,
+    /// Packets sent by it.
+    pub sent_packets: u64,
+    /// System calls that told the kernel to send.
+    pub kicks: u64,
+    /// System calls that waited for packets.
+    pub waits: u64,
+    /// The kernel's counters of the socket; `None` where it is no AF_XDP socket.
+    pub xdp_statistics: Option<XdpStatistics>,
+}
+
+/// The six counters of `XDP_STATISTICS`, by the kernel's names
+/// (<https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/if_xdp.h>), in packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[doc(alias = "xdp_statistics")]
+pub struct XdpStatistics {
+    /// Dropped for other reasons than an invalid descriptor.
+    pub rx_dropped: u64,
+    /// Dropped for an invalid descriptor in the fill ring.
+    pub rx_invalid_descs: u64,
+    /// Dropped for an invalid descriptor in the TX ring.
+    pub tx_invalid_descs: u64,
+    /// Dropped because the RX ring was full.
+    pub rx_ring_full: u64,
+    /// The fill ring was found empty.
+    pub rx_fill_ring_empty_descs: u64,
+    /// The TX ring was found empty.
+    pub tx_ring_empty_descs: u64,
+}
+
+/// What one CPU did during the run, in percent of its time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CpuUse {
+    /// The CPU.
+    pub cpu: u32,
+    /// User code.
+    pub user_percent: f64,
+    /// System calls and kernel threads.
+    pub system_percent: f64,
+    /// Soft interrupts, where the kernel receives packets.
+    pub softirq_percent: f64,
+    /// Taken by the hypervisor.
+    pub steal_percent: f64,
+}
+
+/// A piece of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Its begin, since the start of the run.
+    pub start_ns: u64,
+    /// Its length.
+    pub duration_ns: u64,
+    /// Packets received in it.
+    pub received_packets: u64,
+    /// Packets sent in it.
+    pub sent_packets: u64,
+    /// Median time in it, where times were measured and are enough.
+    pub p50_ns: Option<u64>,
+}

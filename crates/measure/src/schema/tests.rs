@@ -1,0 +1,173 @@
+use serde_json::{Value, json};
+
+use super::example::example;
+use super::*;
+use crate::compare::{Round, figure, ratio};
+
+fn comparison() -> CompareResult {
+    let rounds = |base: f64| -> Vec<Round> {
+        (0..6)
+            .map(|i| Round {
+                value: base + f64::from(i),
+                steal: 0.0,
+            })
+            .collect()
+    };
+    let (base, fast) = (rounds(100.0), rounds(200.0));
+    CompareResult {
+        rounds: 6,
+        round_duration_ns: 150_000_000,
+        steal_limit_percent: 4.0,
+        tables: vec![Table {
+            operation: Operation::Rx,
+            frame_bytes: 64,
+            payload_bytes: 22,
+            load: "in-kernel generator".into(),
+            base: "UDP".into(),
+            ratio_of: "packets_pps".into(),
+            variants: vec![
+                Variant {
+                    name: "UDP".into(),
+                    set_up: "recvmmsg of 64".into(),
+                    packets_pps: Some(figure(&base).unwrap()),
+                    rounds: base.clone(),
+                    ..Variant::default()
+                },
+                Variant {
+                    name: "AF_XDP".into(),
+                    set_up: "512 frames".into(),
+                    mode: Some(Mode::NativeCopy),
+                    packets_pps: Some(figure(&fast).unwrap()),
+                    ratio_to_base: Some(ratio(&base, &fast).unwrap()),
+                    rounds: fast,
+                    ..Variant::default()
+                },
+            ],
+        }],
+    }
+}
+
+/// Paths and kinds of all leaves: `result.run.duration_ns: number`.
+fn names(value: &Value, path: &str, out: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                names(value, &format!("{path}.{name}"), out);
+            }
+        }
+        Value::Array(items) => {
+            for item in items.iter().take(1) {
+                names(item, &format!("{path}[]"), out);
+            }
+        }
+        Value::Null => out.push(format!("{path}: null")),
+        Value::Bool(_) => out.push(format!("{path}: bool")),
+        Value::Number(_) => out.push(format!("{path}: number")),
+        Value::String(_) => out.push(format!("{path}: string")),
+    }
+}
+
+#[test]
+fn both_kinds_come_back_as_they_went() {
+    let run = example();
+    let compare = Document {
+        result: Outcome::Compare(comparison()),
+        ..run.clone()
+    };
+    for document in [run, compare] {
+        let json = serde_json::to_string(&document).unwrap();
+        assert_eq!(serde_json::from_str::<Document>(&json).unwrap(), document);
+    }
+}
+
+#[test]
+fn a_run_is_written_as_promised() {
+    let golden: Value = serde_json::from_str(include_str!("golden-run-1.json")).unwrap();
+    assert_eq!(serde_json::to_value(example()).unwrap(), golden);
+}
+
+#[test]
+fn field_names_of_a_comparison_stay() {
+    let mut found = Vec::new();
+    let mut value = serde_json::to_value(comparison()).unwrap();
+    // The second variant is the one with everything in it.
+    value["tables"][0]["variants"].as_array_mut().unwrap().remove(0);
+    names(&value, "compare", &mut found);
+    found.sort();
+    let golden: Vec<&str> = include_str!("golden-compare-1.txt").lines().collect();
+    assert_eq!(found, golden);
+}
+
+#[test]
+fn another_schema_is_refused_by_name() {
+    let mut value = serde_json::to_value(example()).unwrap();
+    value["schema"] = json!("ringside.result/2");
+    let error = serde_json::from_value::<Document>(value).unwrap_err();
+    assert!(error.to_string().contains("ringside.result/2"), "{error}");
+    assert!(error.to_string().contains(SCHEMA), "{error}");
+}
+
+#[test]
+fn unknown_fields_are_ignored_and_missing_figures_are_none() {
+    let value = json!({
+        "name": "UDP", "set_up": "", "rounds": [], "new_in_a_later_version": 1,
+    });
+    let variant: Variant = serde_json::from_value(value).unwrap();
+    assert_eq!(variant.packets_pps, None);
+}
+
+#[test]
+fn every_number_has_its_unit_or_is_a_count() {
+    // Numbers whose name has no unit: counts of packets within a record that says so, numbers of
+    // things, and parts of a figure whose field has the unit.
+    let without = [
+        "generated",
+        "sent",
+        "received",
+        "count",
+        "lost",
+        "duplicated",
+        "reordered",
+        "longest_reordering",
+        "late",
+        "unexpected",
+        "samples",
+        "differences",
+        "queue",
+        "kicks",
+        "waits",
+        "cpu",
+        "cpus_online",
+        "rx_queues",
+        "tx_queues",
+        "rx_dropped",
+        "rx_invalid_descs",
+        "tx_invalid_descs",
+        "rx_ring_full",
+        "rx_fill_ring_empty_descs",
+        "tx_ring_empty_descs",
+        "median",
+        "min",
+        "max",
+        "low",
+        "high",
+        "rounds",
+        "rounds_used",
+        "rounds_left_out",
+        "value",
+        "steal",
+    ];
+    let units = ["_ns", "_pps", "_bps", "_bytes", "_percent", "_packets", "_unix_s"];
+    let mut found = Vec::new();
+    names(&serde_json::to_value(example()).unwrap(), "", &mut found);
+    names(&serde_json::to_value(comparison()).unwrap(), "", &mut found);
+    for line in found {
+        if let Some(path) = line.strip_suffix(": number") {
+            let name = path.rsplit('.').next().unwrap();
+            assert!(
+                without.contains(&name) || units.iter().any(|unit| name.ends_with(unit)),
+                "{path} has no unit"
+            );
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Entering a namespace, sysfs included.
+//!
+//! sysfs shows the interfaces of the network namespace it was **mounted** in, not of the one the reader is in. So a
+//! thread or a process that enters a namespace also gets a mount namespace of its own with a fresh sysfs:
+//!
+//! ```text
+//! setns(net) → unshare(mount) → / becomes a slave → keep what is mounted below /sys → mount sysfs → put it back
+//! ```
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::CWD;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, move_mount, open_tree,
+};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::sys;
+
+/// All that is needed to enter a namespace, prepared so that the entering itself allocates nothing.
+#[derive(Debug)]
+pub(crate) struct Entrance {
+    namespace: Arc<OwnedFd>,
+    /// What is mounted directly below /sys, and a detached copy of it during the change.
+    kept: Vec<(CString, Option<OwnedFd>)>,
+}
+
+impl Entrance {
+    pub(crate) fn prepare(namespace: &Arc<OwnedFd>) -> Self {
+        // Of the thread, not of the process: the caller may be inside another namespace.
+        let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
+        let kept = mounts_below_sys(&mounts).into_iter().map(|path| (path, None)).collect();
+        Self {
+            namespace: Arc::clone(namespace),
+            kept,
+        }
+    }
+
+    /// Moves the calling thread (or the process, if it has one thread) into the namespace.
+    ///
+    /// Runs between `fork` and `exec` too: nothing here may allocate, free or lock.
+    pub(crate) fn enter(&mut self) -> io::Result<()> {
+        move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        sys::new_mount_namespace()?;
+        // Slave, not private: when the owner unmounts the namespace's name, it goes away here as well.
+        mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+        for (path, tree) in &mut self.kept {
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+            // A mount that cannot be carried over (a kernel before 5.2, or hidden under another one) is left out.
+            *tree = open_tree(CWD, path.as_c_str(), flags).ok();
+        }
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RELATIME;
+        mount(c"sysfs", c"/sys", c"sysfs", flags, None::<&CStr>)?;
+        for (path, tree) in &mut self.kept {
+            if let Some(tree) = tree.take() {
+                let _ = move_mount(
+                    tree.as_fd(),
+                    c"",
+                    CWD,
+                    path.as_c_str(),
+                    MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The mount points directly below /sys; deeper ones come with the recursive copy of these.
+fn mounts_below_sys(mountinfo: &str) -> Vec<CString> {
+    let mut paths: Vec<&str> = mountinfo
+        .lines()
+        // Field 5 is the mount point. One with a space or the like is escaped; there is none below /sys.
+        .filter_map(|line| line.split(' ').nth(4))
+        .filter(|path| path.starts_with("/sys/") && !path.contains('\\'))
+        .collect();
+    paths.sort_unstable();
+    let mut outermost: Vec<&str> = Vec::new();
+    for path in paths {
+        let inside = |outer: &str| {
+            path.strip_prefix(outer)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if !outermost.iter().any(|outer| inside(outer)) {
+            outermost.push(path);
+        }
+    }
+    outermost
+        .into_iter()
+        .filter_map(|path| CString::new(path).ok())
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "enter_tests.rs"]
+mod tests;

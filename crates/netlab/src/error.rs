@@ -1,0 +1,109 @@
+//! What can go wrong while a test bed is built.
+
+use std::io;
+
+use ringside_nic::netlink::NetlinkError;
+
+/// A test bed that could not be built or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Something about a namespace failed.
+    #[error("cannot {operation} the network namespace '{namespace}': {source}{}", advice(source))]
+    Namespace {
+        /// What was tried.
+        operation: &'static str,
+        /// On which namespace.
+        namespace: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The kernel refused a link, an address or a neighbour.
+    #[error(
+        "cannot {operation} for '{interface}' in the network namespace '{namespace}': {source}{}",
+        link_advice(source)
+    )]
+    Link {
+        /// What was tried.
+        operation: &'static str,
+        /// For which interface.
+        interface: String,
+        /// In which namespace.
+        namespace: String,
+        /// Why it failed.
+        source: NetlinkError,
+    },
+    /// A setting inside a namespace could not be written.
+    #[error(
+        "cannot write {path} in the network namespace '{namespace}': {source}{}",
+        advice(source)
+    )]
+    Setting {
+        /// Which file of procfs.
+        path: String,
+        /// In which namespace.
+        namespace: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// An operation on one of the interfaces failed.
+    #[error("in the network namespace '{namespace}': {source}")]
+    Interface {
+        /// In which namespace.
+        namespace: String,
+        /// What failed.
+        source: ringside_nic::Error,
+    },
+    /// A link did not let packets pass in time.
+    #[error(
+        "'{interface}' in the network namespace '{namespace}' lets no packets pass after {seconds} s; are both ends up?"
+    )]
+    NotReady {
+        /// Which interface.
+        interface: String,
+        /// In which namespace.
+        namespace: String,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+}
+
+impl Error {
+    /// Whether the caller lacked a privilege for it.
+    #[must_use]
+    pub fn is_permission_denied(&self) -> bool {
+        match self {
+            Self::Namespace { source, .. } | Self::Setting { source, .. } => denied(source),
+            Self::Link {
+                source: NetlinkError::Io(source) | NetlinkError::Refused { source, .. },
+                ..
+            } => denied(source),
+            Self::Interface { source, .. } => source.is_permission_denied(),
+            _ => false,
+        }
+    }
+}
+
+fn denied(source: &io::Error) -> bool {
+    matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES))
+}
+
+fn advice(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "; run as root (CAP_SYS_ADMIN and CAP_NET_ADMIN)",
+        Some(libc::ENOSPC) => "; too many namespaces or mounts: see /proc/sys/user/max_net_namespaces and fs.mount-max",
+        Some(libc::EROFS) => "; /run has to be writable",
+        _ => "",
+    }
+}
+
+fn link_advice(source: &NetlinkError) -> &'static str {
+    match source {
+        NetlinkError::Io(source) | NetlinkError::Refused { source, .. } => match source.raw_os_error() {
+            Some(libc::EOPNOTSUPP) => "; the kernel has no veth devices (CONFIG_VETH)",
+            Some(libc::EEXIST) => "; the name is taken in that namespace: give the link another one",
+            _ => advice(source),
+        },
+        _ => "",
+    }
+}

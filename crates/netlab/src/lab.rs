@@ -1,0 +1,309 @@
+//! Two hosts and the veth pair between them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringside_nic::netlink::NetlinkError;
+use ringside_nic::{Interface, LinkState, OperState};
+
+use crate::configure::{self, Planned};
+use crate::{Error, Namespace, Result, wait_until};
+
+/// How long a new link may take until packets pass. It takes microseconds; the rest is for a loaded machine.
+const READY_SECONDS: u64 = 5;
+
+/// What a veth pair is made like. All of it applies to both ends.
+#[derive(Debug, Clone)]
+pub struct VethConfig {
+    /// Part of the namespaces' names, to tell them apart in `ip netns`.
+    pub tag: String,
+    /// Names of the interfaces of ends a and b.
+    pub names: [String; 2],
+    /// Receive queues and transmit queues, all active.
+    pub queues: u32,
+    /// Largest packet in bytes, without the Ethernet header.
+    pub mtu: u32,
+    /// Third byte of the IPv4 and fourth group of the IPv6 network, to tell several pairs in one namespace apart:
+    /// a has 10.77.`subnet`.1/24 and fd77:0:0:`subnet`::1/64, b the same with 2.
+    pub subnet: u8,
+    /// Whether the interfaces have IPv6. With it each end sends a few multicast listener reports in the beginning;
+    /// without it no packet is sent but those that a test sends.
+    pub ipv6: bool,
+    /// Whether the transmit checksum offload is on, the kernel's default. With it, packets arrive with UDP and TCP
+    /// checksums that cover the pseudo header only.
+    pub tx_checksum: bool,
+    /// Whether generic receive offload is on, which makes a veth receive through NAPI also without an XDP program.
+    pub gro: bool,
+    /// Whether each end knows the other's MAC address from the start, so that no ARP and no neighbour discovery is
+    /// needed.
+    pub static_neighbours: bool,
+}
+
+impl Default for VethConfig {
+    /// One queue, MTU 1500, IPv6, the kernel's offloads, static neighbours.
+    fn default() -> Self {
+        Self {
+            tag: "lab".to_owned(),
+            names: ["veth-a".to_owned(), "veth-b".to_owned()],
+            queues: 1,
+            mtu: 1500,
+            subnet: 0,
+            ipv6: true,
+            tx_checksum: true,
+            gro: false,
+            static_neighbours: true,
+        }
+    }
+}
+
+impl VethConfig {
+    /// The default with a tag for the namespaces' names.
+    #[must_use]
+    pub fn tagged(tag: impl Into<String>) -> Self {
+        Self {
+            tag: tag.into(),
+            ..Self::default()
+        }
+    }
+
+    /// The default with names for the two interfaces.
+    #[must_use]
+    pub fn named(a: impl Into<String>, b: impl Into<String>) -> Self {
+        Self {
+            names: [a.into(), b.into()],
+            ..Self::default()
+        }
+    }
+}
+
+/// Two hosts joined by a veth pair.
+///
+/// Dropping it removes the link, and the namespaces unless somebody else holds them.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Lab {
+    /// The first host's end.
+    pub a: End,
+    /// The second host's end.
+    pub b: End,
+}
+
+/// One end of a veth pair.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct End {
+    /// The host it is in.
+    pub ns: Arc<Namespace>,
+    /// The interface. Its methods work inside the namespace: `end.run(|| end.interface.state())`.
+    pub interface: Interface,
+    /// Its hardware address.
+    pub mac: [u8; 6],
+    /// Its IPv4 address, prefix 24.
+    pub ipv4: Ipv4Addr,
+    /// Its IPv6 address, prefix 64; assigned only if the configuration has IPv6.
+    pub ipv6: Ipv6Addr,
+    /// The addresses that are assigned, with their prefixes.
+    addresses: Vec<(IpAddr, u8)>,
+    /// What this end is told about the other, if it is not to ask.
+    neighbours: Vec<(IpAddr, [u8; 6])>,
+}
+
+impl Lab {
+    /// Makes two namespaces and joins them. Both ends are up and packets pass.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]; without privileges it says to run as root. Nothing is left behind.
+    pub fn veth(config: VethConfig) -> Result<Self> {
+        let a = Namespace::create(&format!("{}-a", config.tag))?;
+        let b = Namespace::create(&format!("{}-b", config.tag))?;
+        Self::join(&a, &b, config)
+    }
+
+    /// Joins two existing namespaces, or one with itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Link`] with `EEXIST` if an interface's name is taken.
+    pub fn join(a: &Arc<Namespace>, b: &Arc<Namespace>, config: VethConfig) -> Result<Self> {
+        let mac = |host| [0x02, b'r', b's', 0, config.subnet, host];
+        let plan = |namespace, name, host| Planned {
+            namespace,
+            name,
+            mac: mac(host),
+            mtu: config.mtu,
+            queues: config.queues,
+        };
+        configure::create_veth(
+            &plan(a.as_ref(), &config.names[0], 1),
+            &plan(b.as_ref(), &config.names[1], 2),
+        )?;
+        let addresses = |host: u8| {
+            let ipv4 = Ipv4Addr::new(10, 77, config.subnet, host);
+            let ipv6 = Ipv6Addr::new(0xfd77, 0, 0, config.subnet.into(), 0, 0, 0, host.into());
+            (ipv4, ipv6)
+        };
+        let assigned = |host| {
+            let (ipv4, ipv6) = addresses(host);
+            let ipv6 = config.ipv6.then_some((IpAddr::V6(ipv6), 64));
+            [(IpAddr::V4(ipv4), 24)].into_iter().chain(ipv6)
+        };
+        let end = |ns: &Arc<Namespace>, name: &str, host: u8, peer: u8| {
+            let (ipv4, ipv6) = addresses(host);
+            let known = assigned(peer).filter(|_| config.static_neighbours);
+            Ok(End {
+                ns: Arc::clone(ns),
+                interface: inside(ns, || Interface::by_name(name))?,
+                mac: mac(host),
+                ipv4,
+                ipv6,
+                addresses: assigned(host).collect(),
+                neighbours: known.map(|(address, _)| (address, mac(peer))).collect(),
+            })
+        };
+        // From here on `Drop` takes the link down again.
+        let lab = Self {
+            a: end(a, &config.names[0], 1, 2)?,
+            b: end(b, &config.names[1], 2, 1)?,
+        };
+        for end in lab.ends() {
+            end.configure(&config)?;
+        }
+        for end in lab.ends() {
+            end.wait_ready()?;
+        }
+        Ok(lab)
+    }
+
+    /// Both ends.
+    #[must_use]
+    pub fn ends(&self) -> [&End; 2] {
+        [&self.a, &self.b]
+    }
+
+    /// Removes the link while the hosts live on, as if the cable and both cards were taken away.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interface`] if it was removed before.
+    pub fn delete_link(&self) -> Result<()> {
+        inside(&self.a.ns, || self.a.interface.delete())
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // A namespace ends some time after its last user, and the link with it. Removing it here makes sure that what
+        // was attached to it is gone when this returns. It may be gone already.
+        let _ = self.a.ns.try_run(|| self.a.interface.delete());
+    }
+}
+
+impl End {
+    /// Runs a closure in this end's namespace: see [`Namespace::run`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Namespace::run`].
+    pub fn run<T: Send>(&self, closure: impl FnOnce() -> T + Send) -> T {
+        self.ns.run(closure)
+    }
+
+    /// The interface's present state.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interface`] if it was removed.
+    pub fn state(&self) -> Result<LinkState> {
+        inside(&self.ns, || self.interface.state())
+    }
+
+    /// Switches the interface on or off. The other end loses its carrier with it.
+    ///
+    /// The addresses stay, and static neighbours, which the kernel forgets with an interface that goes down, are told
+    /// again. After switching on, [`End::wait_ready`] waits until packets pass.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interface`] if it was removed.
+    pub fn set_up(&self, up: bool) -> Result<()> {
+        inside(&self.ns, || self.interface.set_up(up))?;
+        if !up {
+            return Ok(());
+        }
+        let index = self.interface.index();
+        let mut neighbours = self.neighbours.iter();
+        self.ns
+            .try_run(|| neighbours.try_for_each(|(ip, mac)| configure::add_neighbour(index, *ip, *mac)))?
+            .map_err(|source| self.failed("add a neighbour", source))
+    }
+
+    /// Waits until packets pass through the interface, for at most five seconds.
+    ///
+    /// A carrier is not enough. Until the kernel has activated the transmit queues, a moment after the carrier came, it
+    /// silently drops what is sent; it sets the operational state in the same step
+    /// (<https://elixir.bootlin.com/linux/v6.18/C/ident/linkwatch_do_dev>). And an IPv6 address is accepted as the own
+    /// one only when a work queue has made its route
+    /// (<https://elixir.bootlin.com/linux/v6.18/C/ident/addrconf_dad_start>).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotReady`], most likely because one of the two ends is down.
+    pub fn wait_ready(&self) -> Result<()> {
+        let up = || {
+            self.interface
+                .state()
+                .is_ok_and(|state| state.operstate == OperState::Up)
+        };
+        let local = || {
+            self.addresses
+                .iter()
+                .all(|(ip, _)| configure::is_local(*ip).unwrap_or(false))
+        };
+        let wait = || wait_until(Duration::from_secs(READY_SECONDS), || up() && local());
+        if self.ns.try_run(wait)? {
+            return Ok(());
+        }
+        Err(Error::NotReady {
+            interface: self.interface.name().to_owned(),
+            namespace: self.ns.name().to_owned(),
+            seconds: READY_SECONDS,
+        })
+    }
+
+    fn configure(&self, config: &VethConfig) -> Result<()> {
+        let (name, index) = (self.interface.name(), self.interface.index());
+        self.ns
+            .try_run(|| configure::quiet_ipv6(&self.ns, name, config.ipv6))??;
+        inside(&self.ns, || {
+            if !config.tx_checksum {
+                self.interface.set_tx_checksum(false)?;
+            }
+            if config.gro {
+                self.interface.set_feature("rx-gro", true)?;
+            }
+            Ok(())
+        })?;
+        self.set_up(true)?;
+        let mut addresses = self.addresses.iter();
+        self.ns
+            .try_run(|| addresses.try_for_each(|(ip, prefix)| configure::add_address(index, *ip, *prefix)))?
+            .map_err(|source| self.failed("add an address", source))
+    }
+
+    fn failed(&self, operation: &'static str, source: NetlinkError) -> Error {
+        configure::failed(operation, &self.ns, self.interface.name(), source)
+    }
+}
+
+/// Runs an operation on an interface inside a namespace.
+fn inside<T: Send>(
+    namespace: &Namespace,
+    operation: impl FnOnce() -> Result<T, ringside_nic::Error> + Send,
+) -> Result<T> {
+    namespace.try_run(operation)?.map_err(|source| Error::Interface {
+        namespace: namespace.name().to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,43 @@
+//! What tests of networks need beside the test bed.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Environment variable that turns the skipping of a test for lack of privileges into a failure.
+pub const STRICT: &str = "RINGSIDE_STRICT";
+
+/// Waits until a condition holds, looking every millisecond, and returns whether it came to hold in time.
+///
+/// The condition is looked at once more at the end, so a slow machine gets the benefit of the doubt.
+pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + timeout;
+    loop {
+        let last = Instant::now() >= end;
+        if condition() {
+            return true;
+        }
+        if last {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether a test that builds a test bed can run here: the process is root with `CAP_SYS_ADMIN`.
+///
+/// Otherwise it says on standard error that the test is skipped.
+///
+/// # Panics
+///
+/// Instead of skipping, where [`STRICT`] is set (to anything but "0" or nothing).
+#[must_use]
+pub fn is_root() -> bool {
+    use ringside_nic::host::{Cap, Capabilities};
+    let able = Capabilities::effective().is_ok_and(|caps| caps.has(Cap::SysAdmin) && caps.has(Cap::NetAdmin));
+    if !able {
+        let strict = std::env::var_os(STRICT).is_some_and(|value| !value.is_empty() && value != "0");
+        assert!(!strict, "this test needs root, and {STRICT} forbids to skip it");
+        eprintln!("skipped: needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN)");
+    }
+    able
+}

@@ -1,0 +1,56 @@
+//! Facts and settings of a network interface and of the host it is in.
+//!
+//! An AF_XDP program has to know its interface before it opens a socket: how many receive queues are active, which
+//! driver serves it, whether a program is attached already, what the offloads do to a packet. It also has to know
+//! what the process may do: locked memory, capabilities, the memory the control group has left. This crate answers
+//! those questions from the kernel directly (rtnetlink, `SIOCETHTOOL`, sysfs, procfs), without running other tools,
+//! and changes only what it is asked to change.
+//!
+//! ```no_run
+//! use ringside_nic::Interface;
+//!
+//! # fn main() -> Result<(), ringside_nic::Error> {
+//! let eth0 = Interface::by_name("eth0")?; // an unknown name lists the names that exist
+//! let state = eth0.state()?;
+//! println!("{} is {}, {} receive queues", state.name, state.operstate, eth0.rx_queues()?);
+//! if let Some(xdp) = state.xdp {
+//!     println!("program {} is attached in {} mode", xdp.prog_id, xdp.mode);
+//! }
+//! println!("transmit checksum offload: {}", eth0.feature("tx-checksum-ip-generic")?.active);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Network namespaces
+//!
+//! Every call works in the network namespace of the **calling thread**. An [`Interface`] remembers the namespace in
+//! which it was looked up and refuses to act in another one, where the same name or index may belong to a different
+//! interface. Settings in sysfs (the NAPI ones) also need the sysfs of that namespace mounted at `/sys`.
+//!
+//! # Privileges
+//!
+//! Reading needs none, except that other users' processes are invisible to [`owners`] without `CAP_SYS_PTRACE`.
+//! Changing anything needs `CAP_NET_ADMIN`.
+
+#![deny(unsafe_code)]
+
+mod error;
+mod ethtool;
+mod features;
+pub mod host;
+mod interface;
+mod link;
+mod napi;
+pub mod netlink;
+pub mod owners;
+mod sys;
+
+pub use error::Error;
+pub use ethtool::{Channels, Driver, Rings};
+pub use features::Feature;
+pub use interface::{Interface, InterfaceAddress};
+pub use link::{LinkState, LinkStats, OperState, XdpAttachment, XdpMode};
+pub use napi::NapiSettings;
+
+/// What the functions of this crate return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,187 @@
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Error, MacAddr};
+
+fn ip(text: &str) -> Ipv6Addr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn echo_by_hand() {
+    // 0x0800 + 1 + 2 + 0x4142 = 0x4945 -> complement 0xb6ba; as a reply 0x4145 -> 0xbeba.
+    let mut message = *b"\x08\x00\xb6\xba\x00\x01\x00\x02AB";
+    assert!(verify_v4(&message));
+    let echo = Echo::parse_v4(&message).unwrap();
+    assert_eq!(
+        echo,
+        Echo {
+            kind: EchoKind::Request,
+            identifier: 1,
+            sequence: 2,
+            data: b"AB"
+        }
+    );
+    request_to_reply_v4(&mut message).unwrap();
+    assert_eq!(message, *b"\x00\x00\xbe\xba\x00\x01\x00\x02AB");
+    // A reply is no request: a second turn is refused and changes nothing.
+    assert!(request_to_reply_v4(&mut message).is_err());
+    assert_eq!(message[2..4], [0xbe, 0xba]);
+}
+
+#[test]
+fn a_reply_of_zeros_has_a_right_checksum() {
+    let mut message = [8, 0, 0xf7, 0xff, 0, 0, 0, 0];
+    assert!(verify_v4(&message));
+    request_to_reply_v4(&mut message).unwrap();
+    assert_eq!(message, [0, 0, 0xff, 0xff, 0, 0, 0, 0]);
+    assert!(verify_v4(&message));
+}
+
+#[test]
+fn other_types_and_codes() {
+    assert!(matches!(
+        Echo::parse_v4(&[128, 0, 0, 0, 0, 0, 0, 0]),
+        Err(Error::Unsupported { value: 0x8000, .. })
+    ));
+    assert!(matches!(
+        Echo::parse_v6(&[128, 1, 0, 0, 0, 0, 0, 0]),
+        Err(Error::Unsupported { value: 0x8001, .. })
+    ));
+    assert!(matches!(
+        Echo::parse_v6(&[128; 7]),
+        Err(Error::Truncated {
+            need: 8,
+            have: 7,
+            ..
+        })
+    ));
+    assert!(!verify_v4(&[0xff, 0xff]));
+    let neighbor: Vec<u8> = (0..=255)
+        .filter(|t| v6::is_neighbor_discovery(*t))
+        .collect();
+    assert_eq!(neighbor, [133, 134, 135, 136, 137]);
+}
+
+/// A solicitation of fe80::2 by 02:00:00:00:00:01, a nonce option before the source's address.
+fn solicitation() -> [u8; 40] {
+    let mut message = [0u8; 40];
+    message[0] = 135;
+    message[8..24].copy_from_slice(&ip("fe80::2").octets());
+    message[24..32].copy_from_slice(&[14, 1, 9, 9, 9, 9, 9, 9]);
+    message[32..40].copy_from_slice(&[1, 1, 2, 0, 0, 0, 0, 1]);
+    message
+}
+
+#[test]
+fn solicitation_is_read() {
+    let message = solicitation();
+    assert_eq!(
+        NeighborSolicitation::parse(&message),
+        Ok(NeighborSolicitation {
+            target: ip("fe80::2"),
+            source_mac: Some(MacAddr([2, 0, 0, 0, 0, 1]))
+        })
+    );
+    // Duplicate address detection carries no source.
+    let probe = NeighborSolicitation::parse(&message[..24]).unwrap();
+    assert_eq!(probe.source_mac, None);
+}
+
+#[test]
+fn solicitation_that_lies() {
+    for (at, value) in [(1, 1), (8, 0xff), (25, 0)] {
+        let mut message = solicitation();
+        message[at] = value;
+        assert!(
+            matches!(
+                NeighborSolicitation::parse(&message),
+                Err(Error::Malformed { .. })
+            ),
+            "{at}"
+        );
+    }
+    let mut message = solicitation();
+    message[33] = 2;
+    assert!(matches!(
+        NeighborSolicitation::parse(&message),
+        Err(Error::Truncated {
+            need: 16,
+            have: 8,
+            ..
+        })
+    ));
+    message[0] = 136;
+    assert!(matches!(
+        NeighborSolicitation::parse(&message),
+        Err(Error::Unsupported { value: 136, .. })
+    ));
+}
+
+#[test]
+fn advertisement_by_hand() {
+    let advertisement = NeighborAdvertisement {
+        target: ip("fe80::2"),
+        target_mac: MacAddr([2, 0, 0, 0, 0, 2]),
+        router: false,
+        solicited: true,
+        override_cache: true,
+    };
+    let (src, dst) = (ip("fe80::2"), ip("fe80::1"));
+    let mut out = [0u8; 32];
+    advertisement.emit(&mut out, src, dst).unwrap();
+    // fe80 + 2 + fe80 + 1 + 32 + 58 + 8800 + 6000 + fe80 + 2 + 0201 + 0200 + 2
+    // = 0x3e7e2 -> 0xe7e5 -> complement 0x181a
+    assert_eq!(out[..8], [136, 0, 0x18, 0x1a, 0x60, 0, 0, 0]);
+    assert_eq!(out[24..], [2, 1, 2, 0, 0, 0, 0, 2]);
+    assert!(verify_v6(&out, src, dst));
+    assert!(!verify_v6(&out, src, src));
+}
+
+proptest! {
+    #[test]
+    fn reply_has_the_checksum_of_a_recomputation(
+        identifier: u16, sequence: u16, data in proptest::collection::vec(any::<u8>(), 0..64),
+        src: [u8; 16], dst: [u8; 16],
+    ) {
+        let (src, dst) = (Ipv6Addr::from(src), Ipv6Addr::from(dst));
+        let build = |message_type: u8, v6: bool| {
+            let mut message = std::vec![message_type, 0, 0, 0];
+            message.extend_from_slice(&identifier.to_be_bytes());
+            message.extend_from_slice(&sequence.to_be_bytes());
+            message.extend_from_slice(&data);
+            let pseudo = if v6 {
+                pseudo_v6(src, dst, Protocol::ICMPV6, u32::try_from(message.len()).unwrap())
+            } else {
+                Sum::ZERO
+            };
+            let checksum = pseudo.bytes(&message).finish();
+            message[2..4].copy_from_slice(&checksum.to_be_bytes());
+            message
+        };
+        let mut message = build(128, true);
+        prop_assert!(verify_v6(&message, src, dst));
+        request_to_reply_v6(&mut message).unwrap();
+        prop_assert_eq!(message, build(129, true));
+
+        let mut message = build(8, false);
+        request_to_reply_v4(&mut message).unwrap();
+        prop_assert!(verify_v4(&message));
+        prop_assert_eq!(Echo::parse_v4(&message).unwrap().data, &data[..]);
+    }
+
+    #[test]
+    fn never_panics(mut bytes in proptest::collection::vec(any::<u8>(), 0..80), first in 126u8..140) {
+        if let Some(byte) = bytes.first_mut() {
+            *byte = first;
+        }
+        let _ = Echo::parse_v4(&bytes);
+        let _ = Echo::parse_v6(&bytes);
+        let _ = NeighborSolicitation::parse(&bytes);
+        let _ = request_to_reply_v6(&mut bytes);
+        let _ = verify_v4(&bytes);
+        let _ = verify_v6(&bytes, Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
+    }
+}

@@ -1,0 +1,53 @@
+//! What IPv4 and IPv6 share: the number of the protocol above.
+
+use core::fmt;
+
+/// An IP protocol number: IPv4's `Protocol`, IPv6's `Next Header`.
+///
+/// ```
+/// use ringside_wire::Protocol;
+/// assert_eq!(Protocol::UDP.0, 17);
+/// assert_eq!(Protocol::UDP.to_string(), "UDP");
+/// assert_eq!(Protocol(89).to_string(), "protocol 89");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Protocol(pub u8);
+
+impl Protocol {
+    /// IPv6 hop-by-hop options.
+    pub const HOP_BY_HOP: Self = Self(0);
+    /// ICMP for IPv4.
+    pub const ICMP: Self = Self(1);
+    /// TCP.
+    pub const TCP: Self = Self(6);
+    /// UDP.
+    pub const UDP: Self = Self(17);
+    /// IPv6 routing header.
+    pub const ROUTING: Self = Self(43);
+    /// IPv6 fragment header.
+    pub const FRAGMENT: Self = Self(44);
+    /// ICMP for IPv6.
+    pub const ICMPV6: Self = Self(58);
+    /// IPv6: nothing follows.
+    pub const NO_NEXT_HEADER: Self = Self(59);
+    /// IPv6 destination options.
+    pub const DESTINATION_OPTIONS: Self = Self(60);
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match *self {
+            Self::HOP_BY_HOP => "hop-by-hop options",
+            Self::ICMP => "ICMP",
+            Self::TCP => "TCP",
+            Self::UDP => "UDP",
+            Self::ROUTING => "routing header",
+            Self::FRAGMENT => "fragment header",
+            Self::ICMPV6 => "ICMPv6",
+            Self::NO_NEXT_HEADER => "no next header",
+            Self::DESTINATION_OPTIONS => "destination options",
+            Self(number) => return write!(f, "protocol {number}"),
+        };
+        f.write_str(name)
+    }
+}

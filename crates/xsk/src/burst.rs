@@ -1,0 +1,177 @@
+//! A burst of packets, and what becomes of each.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::queue::Queue;
+use crate::umem::{Entry, Fate, Frame, Umem, buffer_methods};
+
+/// Received packets, borrowed from their [`Queue`].
+///
+/// Iterate over `&mut burst` to read, edit and decide; then end it with [`send_back`](Burst::send_back),
+/// [`finish`](Burst::finish), or by dropping it. Packets about which nothing was said are dropped: their frames go back
+/// to the pool.
+///
+/// ```no_run
+/// # use ringside_xsk::{Queue, Wait, Error};
+/// # fn swap_macs(_: &mut [u8]) {}
+/// # fn forward(queue: &mut Queue) -> Result<(), Error> {
+/// let mut burst = queue.recv(Wait::Spin)?;
+/// for mut packet in &mut burst {
+///     if packet.len() < 60 {
+///         packet.drop();
+///     } else {
+///         swap_macs(packet.data_mut());
+///     }
+/// }
+/// burst.send_back()?; // all that were not dropped: one publish, one kick
+/// # Ok(())
+/// # }
+/// ```
+pub struct Burst<'q> {
+    queue: &'q mut Queue,
+}
+
+impl<'q> Burst<'q> {
+    pub(crate) fn new(queue: &'q mut Queue) -> Self {
+        Self { queue }
+    }
+
+    /// Number of packets in the burst.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.queue.inbox.len()
+    }
+
+    /// True when nothing was received.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.queue.inbox.is_empty()
+    }
+
+    /// The packets that were not kept so far, in the order of their arrival.
+    #[inline]
+    pub fn iter_mut(&mut self) -> PacketsMut<'_> {
+        self.queue.packets()
+    }
+
+    /// Sends all packets that were not dropped or kept back out on the same queue, with one publish and one kick, and
+    /// tells how many. Waits, for the stall time at the most, until the TX ring has room for all.
+    pub fn send_back(self) -> Result<u32, Error> {
+        self.queue.settle(Fate::Send)
+    }
+
+    /// Sends the packets marked by [`Packet::send`], drops the others, and tells how many were sent.
+    pub fn finish(self) -> Result<u32, Error> {
+        self.queue.settle(Fate::Drop)
+    }
+}
+
+impl Drop for Burst<'_> {
+    /// As [`Burst::finish`]; an error is told by the queue's next call.
+    fn drop(&mut self) {
+        if !self.queue.inbox.is_empty() {
+            self.queue.settle_later();
+        }
+    }
+}
+
+impl fmt::Debug for Burst<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Burst")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'b> IntoIterator for &'b mut Burst<'_> {
+    type Item = Packet<'b>;
+    type IntoIter = PacketsMut<'b>;
+
+    #[inline]
+    fn into_iter(self) -> PacketsMut<'b> {
+        self.iter_mut()
+    }
+}
+
+/// Iterator over the packets of a [`Burst`].
+pub struct PacketsMut<'b> {
+    entries: std::slice::IterMut<'b, Entry>,
+    umem: &'b Arc<Umem>,
+}
+
+impl fmt::Debug for PacketsMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacketsMut")
+            .field("left", &self.entries.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'b> PacketsMut<'b> {
+    pub(crate) fn new(entries: &'b mut [Entry], umem: &'b Arc<Umem>) -> Self {
+        Self {
+            entries: entries.iter_mut(),
+            umem,
+        }
+    }
+}
+
+impl<'b> Iterator for PacketsMut<'b> {
+    type Item = Packet<'b>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Packet<'b>> {
+        loop {
+            let entry = self.entries.next()?;
+            if entry.fate() != Fate::Kept {
+                return Some(Packet { entry, umem: self.umem });
+            }
+        }
+    }
+}
+
+/// One packet in its frame, borrowed from a burst.
+pub struct Packet<'b> {
+    entry: &'b mut Entry,
+    umem: &'b Arc<Umem>,
+}
+
+impl<'b> Packet<'b> {
+    #[inline]
+    pub(crate) fn new(entry: &'b mut Entry, umem: &'b Arc<Umem>) -> Self {
+        Self { entry, umem }
+    }
+}
+
+impl Packet<'_> {
+    buffer_methods!(entry.buf);
+
+    /// Marks the packet to be sent on the queue it came from when the burst ends.
+    #[inline]
+    pub fn send(self) {
+        self.entry.decide(Fate::Send);
+    }
+
+    /// Marks the packet to be dropped, also by [`Burst::send_back`].
+    #[inline]
+    pub fn drop(self) {
+        self.entry.decide(Fate::Drop);
+    }
+
+    /// Takes the frame out of the burst, to be kept, sent later, or handed to another thread.
+    #[inline]
+    pub fn keep(self) -> Frame {
+        Frame::new(Arc::clone(self.umem), self.entry.keep())
+    }
+}
+
+impl fmt::Debug for Packet<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packet")
+            .field("len", &self.entry.buf.len)
+            .field("fate", &self.entry.fate())
+            .finish()
+    }
+}

@@ -1,0 +1,52 @@
+//! Who is in the way: the program that is already attached, the process that holds a queue.
+
+use ringside_nic::owners::Owner;
+use ringside_nic::{Interface, XdpMode};
+
+use crate::error::Error;
+use crate::sys;
+
+/// The error that describes the XDP program attached to `interface`; `None` when there is none.
+pub(crate) fn foreign_program(interface: &Interface) -> Option<Error> {
+    let attached = interface.state().ok()?.xdp?;
+    let id = attached.prog_id;
+    let (mode, off) = match attached.mode {
+        XdpMode::Generic => ("generic", "xdpgeneric off"),
+        XdpMode::Offloaded => ("offloaded", "xdpoffload off"),
+        XdpMode::Native => ("native", "xdpdrv off"),
+        _ => ("several programs", "xdp off"),
+    };
+    let owner = interface
+        .xdp_owners()
+        .into_iter()
+        .find(|owner| owner.prog_id == Some(id));
+    let detach = match &owner {
+        Some(owner) => format!(
+            "end process {} ({}), which holds it by a bpf_link",
+            owner.pid, owner.comm
+        ),
+        None => format!("ip link set dev {} {off}", interface.name()),
+    };
+    Some(Error::ProgramAttached {
+        interface: interface.name().to_owned(),
+        program: sys::program_name(id).unwrap_or_else(|_| "of unknown name".into()),
+        id,
+        mode: mode.into(),
+        holder: owner.as_ref().map(held_by).unwrap_or_default(),
+        detach,
+    })
+}
+
+/// The process that probably owns a busy queue of the interface, as a half sentence: the one that holds the XDP program.
+pub(crate) fn holder_of(interface: &Interface) -> String {
+    let owners = interface.xdp_owners();
+    owners
+        .iter()
+        .find(|owner| owner.same_namespace)
+        .map(held_by)
+        .unwrap_or_default()
+}
+
+fn held_by(owner: &Owner) -> String {
+    format!(", held by process {} ({})", owner.pid, owner.comm)
+}

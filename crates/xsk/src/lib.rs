@@ -1,0 +1,54 @@
+//! AF_XDP for packet programs: an interface with all its queues in a few lines, frames that own their memory, and
+//! the obtained mode always told.
+//!
+//! - [`Port`] is an interface with all its queues, our XDP program attached; [`Queue`] is one of them, for one thread.
+//! - [`Queue::recv`] gives a [`Burst`] of packets to edit, drop, keep or send back; [`Frame`] is a packet that you keep.
+//! - [`Port::report`] tells which mode was obtained per queue and why not a better one; [`Mode::Require`] fails instead.
+//! - [`Stats`] holds the kernel's six counters and ours.
+//!
+//! Own XDP program, own socket, own memory: [`Program::Custom`], [`Program::Attached`], [`Queue::builder`].
+//!
+//! Needs Linux 5.9 or later (`bpf_link` for XDP, six counters), and the capabilities `CAP_NET_RAW`, `CAP_NET_ADMIN`,
+//! `CAP_BPF` and, for more memory than `RLIMIT_MEMLOCK`, `CAP_IPC_LOCK`. The kernel's own description:
+//! <https://docs.kernel.org/networking/af_xdp.html>
+#![deny(unsafe_code)]
+
+mod burst;
+mod conflict;
+mod error;
+#[allow(unsafe_code, reason = "maps and unmaps memory")]
+mod mmap;
+mod mode;
+mod options;
+mod port;
+mod program;
+mod queue;
+mod report;
+#[allow(unsafe_code, reason = "reads and writes slots of shared rings")]
+mod ring;
+mod socket;
+mod stats;
+mod sync;
+#[allow(unsafe_code, reason = "system calls without a safe wrapper elsewhere")]
+mod sys;
+#[allow(unsafe_code, reason = "hands out the bytes of frames")]
+mod umem;
+mod wakeup;
+
+pub use burst::{Burst, Packet, PacketsMut};
+pub use error::{Error, Violation};
+pub use mmap::Pages;
+pub use mode::{Mode, Path};
+pub use options::{BusyPoll, Direction, QueueOptions};
+pub use port::{Port, PortBuilder};
+#[cfg(feature = "attach")]
+pub use program::Filter;
+pub use program::{AttachMode, Program, XdpLink, XskMap};
+pub use queue::{Queue, QueueBuilder, SendError};
+pub use report::{PortReport, ProgramReport, QueueReport};
+#[cfg(feature = "attach")]
+pub use ringside_bpf::QueueCounters;
+pub use ringside_nic::Interface;
+pub use stats::{KernelStats, OwnStats, Stats};
+pub use umem::{Frame, FrameMemory, XDP_HEADROOM};
+pub use wakeup::Wait;

@@ -1,0 +1,197 @@
+//! A port: an interface with all its queues.
+
+mod open;
+
+use std::fmt;
+
+use ringside_nic::Interface;
+
+use crate::error::Error;
+use crate::mode::Mode;
+use crate::options::QueueOptions;
+#[cfg(feature = "attach")]
+use crate::program::Filter;
+use crate::program::{Program, XdpLink, XskMap};
+use crate::queue::Queue;
+use crate::report::{PortReport, ProgramReport};
+use crate::stats::Stats;
+
+/// An open interface: one socket and one UMEM per queue, an XDP program attached, the XSKMAP filled.
+///
+/// Everything is undone when it is dropped, also on a panic, in this order: sockets out of the XSKMAP, program detached,
+/// frames in flight awaited (100 ms at the most), sockets closed, memory freed. When the process is killed the kernel
+/// does the same.
+///
+/// ```no_run
+/// use ringside_xsk::{Interface, Mode, Port, Wait};
+///
+/// let mut port = Port::builder(Interface::by_name("eth0")?)
+///     .mode(Mode::Auto)              // zero-copy → native copy → generic, told in the report
+///     .open()?;                      // one socket per receive queue
+/// eprintln!("{}", port.report());    // the mode obtained per queue, and why
+/// std::thread::scope(|s| {
+///     for queue in port.queues_mut() {
+///         s.spawn(move || -> Result<(), ringside_xsk::Error> {
+///             loop {
+///                 let mut burst = queue.recv(Wait::Spin)?;
+///                 for mut packet in &mut burst {
+///                     packet.data_mut()[..12].rotate_left(6);
+///                 }
+///                 burst.send_back()?;    // one reserve, one publish, one kick
+///             }
+///         });
+///     }
+/// });
+/// # Ok::<(), ringside_xsk::Error>(())
+/// ```
+pub struct Port {
+    interface: Interface,
+    queues: Vec<Queue>,
+    map: Option<XskMap>,
+    link: Option<XdpLink>,
+    #[cfg(feature = "attach")]
+    program: Option<ringside_bpf::XskProgram>,
+    report: PortReport,
+}
+
+impl Port {
+    /// Starts building a port on an interface.
+    pub fn builder(interface: Interface) -> PortBuilder {
+        PortBuilder {
+            interface,
+            queues: None,
+            mode: Mode::Auto,
+            program: None,
+            options: QueueOptions::default(),
+        }
+    }
+
+    /// The interface.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// The queues, each to be given to a thread of its own.
+    pub fn queues_mut(&mut self) -> std::slice::IterMut<'_, Queue> {
+        self.queues.iter_mut()
+    }
+
+    /// The queues.
+    pub fn queues(&self) -> &[Queue] {
+        &self.queues
+    }
+
+    /// What was obtained per queue, and why.
+    pub fn report(&self) -> &PortReport {
+        &self.report
+    }
+
+    /// The counters of all queues together. For one queue: [`Queue::stats`].
+    pub fn stats(&self) -> Result<Stats, Error> {
+        self.queues.iter().map(Queue::stats).sum()
+    }
+
+    /// What our XDP program counted, per queue of the interface, also for queues without a socket; empty when the port
+    /// uses another program.
+    #[cfg(feature = "attach")]
+    pub fn program_counters(&self) -> Result<Vec<ringside_bpf::QueueCounters>, Error> {
+        let Some(program) = &self.program else {
+            return Ok(Vec::new());
+        };
+        (0..program.queues())
+            .map(|queue| {
+                program.counters(queue).map_err(|error| Error::Load {
+                    interface: self.interface.name().to_owned(),
+                    reason: format!("its counters cannot be read: {error}"),
+                })
+            })
+            .collect()
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        if let Some(map) = &self.map {
+            for queue in &self.queues {
+                map.remove(queue.id());
+            }
+        }
+        self.link = None;
+        for queue in &mut self.queues {
+            // A port is also dropped when its queue or link has failed; there is nobody to tell.
+            _ = queue.drain(std::time::Duration::from_millis(100));
+        }
+        self.queues.clear();
+    }
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port")
+            .field("interface", &self.interface)
+            .field("queues", &self.queues)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Opens a [`Port`].
+#[derive(Debug)]
+pub struct PortBuilder {
+    interface: Interface,
+    queues: Option<Vec<u32>>,
+    mode: Mode,
+    program: Option<Program>,
+    options: QueueOptions,
+}
+
+impl PortBuilder {
+    /// Only these queues. Default: all that receive.
+    #[must_use]
+    pub fn queues(mut self, queues: impl IntoIterator<Item = u32>) -> Self {
+        self.queues = Some(queues.into_iter().collect());
+        self
+    }
+
+    /// Mode to take. Default [`Mode::Auto`].
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Packets that our XDP program gives to the sockets. Default all, except ARP and IPv6 neighbour discovery.
+    #[cfg(feature = "attach")]
+    #[must_use]
+    pub fn filter(self, filter: Filter) -> Self {
+        self.program(Program::Ringside(filter))
+    }
+
+    /// The XDP program. Default: Ringside's own, or none for a port that only transmits.
+    #[must_use]
+    pub fn program(mut self, program: Program) -> Self {
+        self.program = Some(program);
+        self
+    }
+
+    /// Sizes, direction, waiting: the same for each queue.
+    #[must_use]
+    pub fn options(mut self, options: QueueOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Opens the port. On any error everything that was done is undone.
+    pub fn open(self) -> Result<Port, Error> {
+        open::open(self)
+    }
+}
+
+/// What has been made of a [`Program`].
+struct Loaded {
+    /// The program to attach; none when there is none or the caller has attached it.
+    attach: Option<std::os::fd::OwnedFd>,
+    map: Option<XskMap>,
+    #[cfg(feature = "attach")]
+    own: Option<ringside_bpf::XskProgram>,
+    report: Option<ProgramReport>,
+}

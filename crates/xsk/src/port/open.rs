@@ -1,0 +1,295 @@
+//! Opening a port: checks, program, ladder of modes.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ringside_nic::Interface;
+
+use super::{Loaded, Port, PortBuilder};
+use crate::conflict;
+use crate::error::Error;
+use crate::mode::{Mode, Path};
+use crate::options::{Direction, QueueOptions, Sizes};
+use crate::program::{AttachMode, Program, XdpLink, XskMap};
+use crate::queue::{Queue, finish};
+use crate::report::{PortReport, ProgramReport};
+use crate::socket::{Failure, Request};
+use crate::sys;
+
+pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
+    let PortBuilder {
+        interface,
+        queues,
+        mode,
+        program,
+        options,
+    } = builder;
+    let state = interface.state()?;
+    if !state.admin_up {
+        return Err(Error::InterfaceDown {
+            interface: interface.name().to_owned(),
+        });
+    }
+    // Nonsense values first: nothing has been touched yet.
+    let sizes = Sizes::choose(&options, Path::NativeCopy, 0)?;
+    let transmit_only = options.direction == Direction::Transmit;
+    if !transmit_only {
+        check_mtu(&interface, state.mtu, sizes)?;
+    }
+    let available = if transmit_only {
+        interface.tx_queues()?
+    } else {
+        interface.rx_queues()?
+    };
+    let chosen = choose_queues(&interface, queues, available)?;
+    let program = program.unwrap_or(if transmit_only {
+        Program::None
+    } else {
+        default_program()
+    });
+    let mut loaded = load(&interface, program, available)?;
+    if loaded.attach.is_some()
+        && let Some(error) = conflict::foreign_program(&interface)
+    {
+        return Err(error);
+    }
+
+    let ladder = Ladder {
+        interface: &interface,
+        queues: &chosen,
+        options: &options,
+        nic_ring: interface.rings().map_or(0, |rings| rings.rx),
+        loaded: &loaded,
+    };
+    let (queues, link) = ladder.climb_down(mode)?;
+
+    if let (Some(report), Some(link)) = (&mut loaded.report, &link) {
+        report.attached = link.mode().name();
+    }
+    let report = PortReport {
+        driver: interface.driver().ok().map(|driver| driver.name),
+        program: loaded.report,
+        unbound_queues: if transmit_only {
+            Vec::new()
+        } else {
+            (0..available).filter(|queue| !chosen.contains(queue)).collect()
+        },
+        queues: queues.iter().map(|queue| queue.report().clone()).collect(),
+        interface: interface.name().to_owned(),
+    };
+    Ok(Port {
+        interface,
+        queues,
+        map: loaded.map,
+        link,
+        #[cfg(feature = "attach")]
+        program: loaded.own,
+        report,
+    })
+}
+
+#[cfg(feature = "attach")]
+fn default_program() -> Program {
+    Program::Ringside(crate::program::Filter::All)
+}
+
+#[cfg(not(feature = "attach"))]
+fn default_program() -> Program {
+    Program::None
+}
+
+fn choose_queues(interface: &Interface, queues: Option<Vec<u32>>, available: u32) -> Result<BTreeSet<u32>, Error> {
+    let Some(queues) = queues else {
+        return Ok((0..available).collect());
+    };
+    let chosen: BTreeSet<u32> = queues.iter().copied().collect();
+    if chosen.is_empty() || chosen.len() != queues.len() {
+        return Err(Error::Setting {
+            setting: "queues",
+            value: format!("{queues:?}"),
+            reason: "name at least one queue, and each only once".into(),
+        });
+    }
+    match chosen.iter().find(|&&queue| queue >= available) {
+        Some(&queue) => Err(Error::NoSuchQueue {
+            interface: interface.name().to_owned(),
+            queue,
+            available,
+        }),
+        None => Ok(chosen),
+    }
+}
+
+/// Without multi-buffer support a packet that does not fit a frame is dropped by the kernel: refuse to start.
+fn check_mtu(interface: &Interface, mtu: u32, sizes: Sizes) -> Result<(), Error> {
+    const ETHERNET_AND_TWO_TAGS: u32 = 14 + 2 * 4;
+    let packet = mtu.saturating_add(ETHERNET_AND_TWO_TAGS);
+    let usable = sizes.geometry.packet_room();
+    if packet <= usable {
+        return Ok(());
+    }
+    let room_in_4096 = 4096 - (sizes.geometry.frame_size() - usable);
+    let lower = format!(
+        "lower the MTU: ip link set {} mtu {}",
+        interface.name(),
+        usable - ETHERNET_AND_TWO_TAGS
+    );
+    Err(Error::MtuTooLarge {
+        interface: interface.name().to_owned(),
+        mtu,
+        packet,
+        frame_size: sizes.geometry.frame_size(),
+        usable,
+        advice: if packet <= room_in_4096 {
+            format!("use frames of 4096 bytes, or {lower}")
+        } else {
+            lower
+        },
+    })
+}
+
+fn load(interface: &Interface, program: Program, queues: u32) -> Result<Loaded, Error> {
+    let described = |program: BorrowedFd<'_>, filter: Option<String>| {
+        let (id, name) = sys::program_info(program).unwrap_or_default();
+        ProgramReport {
+            name,
+            id,
+            attached: "by the caller",
+            filter,
+        }
+    };
+    #[cfg(not(feature = "attach"))]
+    let _ = queues;
+    Ok(match program {
+        #[cfg(feature = "attach")]
+        Program::Ringside(filter) => {
+            let failed = |reason: String| Error::Load {
+                interface: interface.name().to_owned(),
+                reason,
+            };
+            let own = ringside_bpf::XskProgram::load(queues, filter).map_err(|error| failed(error.to_string()))?;
+            let again = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|error| failed(error.to_string()));
+            Loaded {
+                report: Some(described(own.program(), Some(filter.to_string()))),
+                attach: Some(again(own.program())?),
+                map: Some(XskMap::from_fd(again(own.xsks_map())?)),
+                own: Some(own),
+            }
+        }
+        Program::Custom { program, xsks_map } => {
+            loaded(Some(described(program.as_fd(), None)), Some(program), Some(xsks_map))
+        }
+        Program::Attached { xsks_map } => {
+            let report = interface.state()?.xdp.map(|xdp| ProgramReport {
+                name: sys::program_name(xdp.prog_id).unwrap_or_default(),
+                id: xdp.prog_id,
+                attached: "by the caller",
+                filter: None,
+            });
+            loaded(report, None, Some(xsks_map))
+        }
+        Program::None => loaded(None, None, None),
+    })
+}
+
+fn loaded(report: Option<ProgramReport>, attach: Option<OwnedFd>, map: Option<OwnedFd>) -> Loaded {
+    Loaded {
+        attach,
+        map: map.map(XskMap::from_fd),
+        #[cfg(feature = "attach")]
+        own: None,
+        report,
+    }
+}
+
+/// The modes, from best to worst, until one is had.
+struct Ladder<'a> {
+    interface: &'a Interface,
+    queues: &'a BTreeSet<u32>,
+    options: &'a QueueOptions,
+    nic_ring: u32,
+    loaded: &'a Loaded,
+}
+
+impl Ladder<'_> {
+    fn climb_down(&self, mode: Mode) -> Result<(Vec<Queue>, Option<XdpLink>), Error> {
+        let receives = self.loaded.map.is_some();
+        let steps: Vec<Path> = match (mode, receives) {
+            (Mode::Auto, true) => Path::LADDER.to_vec(),
+            (Mode::Auto, false) => vec![Path::ZeroCopy, Path::Copy],
+            (Mode::Require(Path::NativeCopy | Path::Generic), false) => vec![Path::Copy],
+            (Mode::Require(path), _) => vec![path],
+        };
+        let mut link: Option<XdpLink> = None;
+        let mut tried = Vec::new();
+        for &path in &steps {
+            if let Err(error) = self.attach(path, &mut link) {
+                match error {
+                    Error::Attach { .. } if mode == Mode::Auto => tried.push(error.to_string()),
+                    error => return Err(error),
+                }
+                continue;
+            }
+            match self.open_all(path, &tried) {
+                Ok(queues) => return Ok((queues, link)),
+                Err(Refused::Step(why)) => tried.push(format!("{path} refused: {why}")),
+                Err(Refused::Fatal(error)) => return Err(error),
+            }
+        }
+        Err(Error::Mode {
+            interface: self.interface.name().to_owned(),
+            wanted: steps[steps.len() - 1],
+            reason: tried.join("; "),
+        })
+    }
+
+    /// Attaches our program as `path` needs it; a link that already is like that stays, since on real NICs attaching
+    /// can reset the link.
+    fn attach(&self, path: Path, link: &mut Option<XdpLink>) -> Result<(), Error> {
+        let Some(program) = &self.loaded.attach else {
+            return Ok(());
+        };
+        let mode = if path == Path::Generic {
+            AttachMode::Generic
+        } else {
+            AttachMode::Native
+        };
+        if link.as_ref().is_none_or(|link| link.mode() != mode) {
+            *link = None;
+            *link = Some(XdpLink::attach(program.as_fd(), self.interface, mode)?);
+        }
+        Ok(())
+    }
+
+    fn open_all(&self, path: Path, why: &[String]) -> Result<Vec<Queue>, Refused> {
+        let mut opened = Vec::with_capacity(self.queues.len());
+        for &queue in self.queues {
+            let request = Request {
+                interface: self.interface,
+                queue,
+                path,
+                options: self.options,
+                sizes: Sizes::choose(self.options, path, self.nic_ring).map_err(Refused::Fatal)?,
+            };
+            let bound = request.open_patiently().map_err(|failure| match failure {
+                Failure::Busy => Refused::Fatal(request.busy()),
+                Failure::Refused(errno) => Refused::Step(format!("bind() of queue {queue} answered {errno}")),
+                Failure::Fatal(error) => Refused::Fatal(error),
+            })?;
+            let queue = finish(&request, bound, path, why.to_vec());
+            if let Some(map) = &self.loaded.map {
+                map.insert(&queue).map_err(Refused::Fatal)?;
+            }
+            opened.push(queue);
+        }
+        Ok(opened)
+    }
+}
+
+/// Why a step of the ladder failed.
+enum Refused {
+    /// The next one may work.
+    Step(String),
+    /// It would not.
+    Fatal(Error),
+}

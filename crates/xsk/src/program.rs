@@ -1,0 +1,174 @@
+//! The XDP program in front of the sockets: which one, how it is attached, and the map that leads to the sockets.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ringside_nic::Interface;
+use rustix::io::Errno;
+
+#[cfg(feature = "attach")]
+pub use ringside_bpf::Filter;
+
+use crate::conflict;
+use crate::error::Error;
+use crate::queue::Queue;
+use crate::sys;
+
+/// Which XDP program a [`Port`](crate::Port) uses.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Program {
+    /// Ringside's own: packets that match the filter go to the socket of their queue, everything else, and ARP and IPv6
+    /// neighbour discovery always, goes up the kernel's stack. Linux 5.9 (bpf_link).
+    #[cfg(feature = "attach")]
+    Ringside(Filter),
+    /// A loaded program of the caller's, which the port attaches, and its XSKMAP, which the port fills.
+    Custom {
+        /// The program.
+        program: OwnedFd,
+        /// Its map of type `BPF_MAP_TYPE_XSKMAP`.
+        xsks_map: OwnedFd,
+    },
+    /// A program that the caller has attached; the port only fills its XSKMAP.
+    Attached {
+        /// The map of type `BPF_MAP_TYPE_XSKMAP`.
+        xsks_map: OwnedFd,
+    },
+    /// None, for [`Direction::Transmit`](crate::Direction::Transmit).
+    None,
+}
+
+/// Where a program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachMode {
+    /// In the driver (`XDP_FLAGS_DRV_MODE`).
+    Native,
+    /// After the socket buffer was made (`XDP_FLAGS_SKB_MODE`).
+    Generic,
+}
+
+impl AttachMode {
+    /// `native` or `generic`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+        }
+    }
+}
+
+/// An attached XDP program. It is detached when the value is dropped, and by the kernel when the process ends,
+/// however it ends. Linux 5.9.
+#[doc(alias = "bpf_link")]
+#[derive(Debug)]
+pub struct XdpLink {
+    fd: OwnedFd,
+    mode: AttachMode,
+}
+
+impl XdpLink {
+    /// Attaches `program` to `interface`, never over another program.
+    pub fn attach(program: BorrowedFd<'_>, interface: &Interface, mode: AttachMode) -> Result<Self, Error> {
+        let flags = match mode {
+            AttachMode::Native => sys::DRV_MODE,
+            AttachMode::Generic => sys::SKB_MODE,
+        };
+        let attached = sys::link_create_xdp(program, interface.index(), flags);
+        let fd = attached.map_err(|errno| attach_error(interface, mode, errno))?;
+        Ok(Self { fd, mode })
+    }
+
+    /// Where it is attached.
+    pub fn mode(&self) -> AttachMode {
+        self.mode
+    }
+}
+
+impl Drop for XdpLink {
+    fn drop(&mut self) {
+        // At once, also when a child process has inherited the descriptor. Fails only when the interface is gone.
+        _ = sys::link_detach(self.fd.as_fd());
+    }
+}
+
+impl AsFd for XdpLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn attach_error(interface: &Interface, mode: AttachMode, errno: Errno) -> Error {
+    match errno {
+        Errno::BUSY | Errno::EXIST => {
+            if let Some(error) = conflict::foreign_program(interface) {
+                return error;
+            }
+        }
+        Errno::PERM | Errno::ACCESS => {
+            return Error::Permission {
+                action: "attaching an XDP program",
+                interface: interface.name().to_owned(),
+                errno,
+                needs: "CAP_NET_ADMIN and CAP_BPF",
+                setcap: "cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock",
+            };
+        }
+        _ => {}
+    }
+    let advice = match errno {
+        Errno::OPNOTSUPP => "; the driver has no native XDP",
+        Errno::RANGE | Errno::INVAL => {
+            "; the driver refuses: an MTU that is too large for XDP (on veth also the peer's), LRO, or too many channels are the usual reasons, see the last lines of dmesg"
+        }
+        Errno::NOSPC | Errno::NOMEM => {
+            "; the driver found no room for its XDP queues: fewer channels may help (ethtool -L)"
+        }
+        _ => "",
+    };
+    Error::Attach {
+        interface: interface.name().to_owned(),
+        mode: mode.name(),
+        errno,
+        advice: advice.into(),
+    }
+}
+
+/// An XSKMAP: queue number → socket.
+#[doc(alias = "BPF_MAP_TYPE_XSKMAP")]
+#[doc(alias = "xsk_socket__update_xskmap")]
+pub struct XskMap {
+    fd: OwnedFd,
+}
+
+impl XskMap {
+    /// Takes a map of type `BPF_MAP_TYPE_XSKMAP`.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Lets the program redirect to this queue. Replaces what was at its place.
+    pub fn insert(&self, queue: &Queue) -> Result<(), Error> {
+        sys::map_update(self.fd.as_fd(), queue.id(), queue.as_fd()).map_err(|errno| Error::Socket {
+            interface: queue.report().interface.clone(),
+            queue: queue.id(),
+            call: "putting the socket into the XSKMAP",
+            errno,
+            advice: match errno {
+                Errno::TOOBIG | Errno::INVAL => "; the map must be an XSKMAP with an entry for the queue",
+                Errno::OPNOTSUPP => "; the socket must have an RX ring and be bound",
+                _ => "",
+            },
+        })
+    }
+
+    /// Stops redirecting to this queue. An entry that is not there is no error.
+    pub fn remove(&self, queue: u32) {
+        _ = sys::map_delete(self.fd.as_fd(), queue);
+    }
+}
+
+impl fmt::Debug for XskMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XskMap").field("fd", &self.fd).finish()
+    }
+}

@@ -1,0 +1,347 @@
+//! One queue of an interface: one socket, one UMEM, one owner thread.
+
+mod builder;
+mod lanes;
+mod transmit;
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::xdp_statistics;
+
+pub use builder::QueueBuilder;
+pub(crate) use builder::finish;
+pub use transmit::SendError;
+
+use crate::burst::{Burst, PacketsMut};
+use crate::error::{Error, Violation};
+use crate::mode::Path;
+use crate::report::QueueReport;
+use crate::socket::Bound;
+use crate::stats::{KernelStats, OwnStats, Stats};
+use crate::umem::{Buf, Entry, Fate, Frame};
+use crate::wakeup::{Wait, poll_rx, wake_rx};
+
+/// A queue: receive bursts, send them back, allocate and send.
+///
+/// It belongs to one thread at a time (`Send`, not `Sync`) and allocates nothing after it was opened. Its socket can be
+/// put into an event loop through [`AsFd`].
+#[doc(alias = "xsk_socket")]
+#[doc(alias = "xsk_socket__create")]
+pub struct Queue {
+    // Rings unmap first, then the socket closes, then the UMEM goes: fields drop in this order.
+    bound: Bound,
+    pub(crate) inbox: Vec<Entry>,
+    batch: u32,
+    fill_target: u32,
+    /// Frames that the kernel has for receiving.
+    in_fill: u32,
+    /// Something on the TX ring may still need a kick.
+    unsent: bool,
+    /// Since when the TX side has made no progress.
+    stalled: Option<Instant>,
+    stall_timeout: Duration,
+    poison: Option<Violation>,
+    /// An error of a burst that was dropped, told by the next call.
+    deferred: Option<Error>,
+    counters: OwnStats,
+    report: QueueReport,
+}
+
+/// What `Queue` needs of the crate to be built.
+pub(crate) struct Parameters {
+    pub(crate) batch: u32,
+    pub(crate) fill_target: u32,
+    pub(crate) stall_timeout: Duration,
+    pub(crate) report: QueueReport,
+}
+
+impl Queue {
+    /// Starts a queue on an interface of which the caller brings the XDP program; see [`QueueBuilder`].
+    pub fn builder(interface: &ringside_nic::Interface, queue: u32) -> QueueBuilder {
+        QueueBuilder::new(interface.clone(), queue)
+    }
+
+    pub(crate) fn new(bound: Bound, parameters: Parameters) -> Self {
+        let Parameters {
+            batch,
+            fill_target,
+            stall_timeout,
+            report,
+        } = parameters;
+        let in_fill = u32::try_from(bound.pool.umem().geometry().frames() as usize - bound.pool.available())
+            .expect("at most all frames");
+        Self {
+            inbox: Vec::with_capacity(batch as usize),
+            bound,
+            batch,
+            fill_target,
+            in_fill,
+            unsent: false,
+            stalled: None,
+            stall_timeout,
+            poison: None,
+            deferred: None,
+            counters: OwnStats::default(),
+            report,
+        }
+    }
+
+    /// The queue's number on its interface.
+    pub fn id(&self) -> u32 {
+        self.report.queue
+    }
+
+    /// What was obtained: mode, sizes, memory, wake-up policy, and why.
+    pub fn report(&self) -> &QueueReport {
+        &self.report
+    }
+
+    /// Takes up to a batch of packets, waiting by `wait` when there are none; the burst may be empty.
+    ///
+    /// Each call also gives free frames back to the fill ring and kicks what an earlier call left unsent.
+    /// [`Error::NoProgress`] when the latter does not move for the stall time, [`Error::LinkDown`] when the interface
+    /// went down, [`Error::Poisoned`] when shared memory broke the ring protocol.
+    #[inline]
+    pub fn recv(&mut self, wait: Wait) -> Result<Burst<'_>, Error> {
+        self.ready()?;
+        if self.bound.rx.is_none() {
+            return Err(self.wrong_direction("recv", "Direction::Transmit", "RX"));
+        }
+        self.refill()?;
+        self.look()?;
+        if self.inbox.is_empty() {
+            self.wait(wait)?;
+        }
+        Ok(Burst::new(self))
+    }
+
+    /// A free frame to write a packet into, of length 0 at first. `None` when all are in use: send, drop or wait.
+    pub fn alloc(&mut self) -> Option<Frame> {
+        self.ready().ok()?;
+        let buf = self.take_free().ok()??;
+        Some(Frame::new(self.bound.pool.umem().clone(), buf))
+    }
+
+    /// The longest packet that a fresh frame holds, in bytes.
+    pub fn packet_room(&self) -> usize {
+        self.bound.pool.umem().geometry().packet_room() as usize
+    }
+
+    /// Identity of the queue's UMEM, as [`Frame::umem_id`].
+    pub fn umem_id(&self) -> u64 {
+        self.bound.pool.umem().id()
+    }
+
+    /// Free frames on hand.
+    pub fn free_frames(&mut self) -> usize {
+        self.bound.pool.collect_returned();
+        self.bound.pool.available()
+    }
+
+    /// All counters since the queue was opened. One `getsockopt()`.
+    pub fn stats(&self) -> Result<Stats, Error> {
+        let kernel =
+            xdp_statistics(&self.bound.fd).map_err(|errno| self.failed("getsockopt(XDP_STATISTICS)", errno))?;
+        Ok(Stats {
+            kernel: KernelStats {
+                rx_dropped: kernel.rx_dropped,
+                rx_invalid_descs: kernel.rx_invalid_descs,
+                tx_invalid_descs: kernel.tx_invalid_descs,
+                rx_ring_full: kernel.rx_ring_full.unwrap_or(0),
+                rx_fill_ring_empty: kernel.rx_fill_ring_empty_descs.unwrap_or(0),
+                tx_ring_empty: kernel.tx_ring_empty_descs.unwrap_or(0),
+            },
+            own: self.counters,
+        })
+    }
+
+    /// Our own counters, without a system call.
+    pub fn counters(&self) -> &OwnStats {
+        &self.counters
+    }
+
+    /// What comes before every use: nothing wrong so far, no burst left over, no kick owed.
+    #[inline]
+    fn ready(&mut self) -> Result<(), Error> {
+        if self.poison.is_some() || self.deferred.is_some() {
+            return Err(self.trouble());
+        }
+        // A burst that was forgotten (`mem::forget`) or a panic in a callback leaves packets here.
+        if !self.inbox.is_empty() {
+            self.recycle_inbox();
+        }
+        if self.unsent {
+            self.kick()?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn trouble(&mut self) -> Error {
+        match self.poison {
+            Some(violation) => self.poisoned(violation),
+            None => self.deferred.take().expect("checked by the caller"),
+        }
+    }
+
+    /// Stocks the fill ring up to its target.
+    #[inline]
+    fn refill(&mut self) -> Result<(), Error> {
+        let want = self.fill_target - self.in_fill;
+        if want == 0 {
+            return Ok(());
+        }
+        if self.bound.pool.available() < want as usize {
+            self.drain_completions()?;
+            self.bound.pool.collect_returned();
+        }
+        let moved = self.bound.refill(want);
+        self.in_fill += self.check(moved)?;
+        Ok(())
+    }
+
+    /// Moves up to a batch of packets from the RX ring to the inbox.
+    #[inline]
+    fn look(&mut self) -> Result<(), Error> {
+        let received = self.bound.receive(self.batch, &mut self.inbox);
+        let packets = u32::try_from(self.inbox.len()).expect("at most a batch");
+        self.counters.rx_bytes += self.check(received)?;
+        self.counters.rx_packets += u64::from(packets);
+        self.in_fill -= packets;
+        Ok(())
+    }
+
+    fn wait(&mut self, wait: Wait) -> Result<(), Error> {
+        self.counters.empty_looks += 1;
+        match wait {
+            Wait::Spin => {
+                // Only a zero-copy driver sleeps over an empty fill ring; on copy paths the flag stays 0.
+                let asleep = self.report.path == Path::ZeroCopy && self.bound.fill.needs_wakeup();
+                if asleep || !self.report.need_wakeup && self.report.path == Path::ZeroCopy {
+                    self.kick_rx()?;
+                }
+                std::hint::spin_loop();
+                return Ok(());
+            }
+            Wait::BusyPoll => self.kick_rx()?,
+            Wait::Poll(timeout) => {
+                self.counters.polls += 1;
+                match poll_rx(self.bound.fd.as_fd(), timeout) {
+                    Ok(true) => self.counters.wakeups += 1,
+                    // `poll()` does not report a link that went down: ask. (`recvfrom()` answers ENETDOWN or ENXIO.)
+                    Ok(false) => self.kick_rx()?,
+                    Err(errno) => return Err(self.failed("poll()", errno)),
+                }
+            }
+        }
+        self.look()
+    }
+
+    fn kick_rx(&mut self) -> Result<(), Error> {
+        self.counters.rx_kicks += 1;
+        wake_rx(self.bound.fd.as_fd()).map_err(|errno| self.failed("recvfrom()", errno))
+    }
+
+    /// A free frame for a packet to be sent, from the pool or from the completion ring.
+    #[inline]
+    fn take_free(&mut self) -> Result<Option<Buf>, Error> {
+        if self.bound.pool.available() == 0 {
+            self.drain_completions()?;
+        }
+        Ok(self.bound.pool.take_buf())
+    }
+
+    /// Takes back what the kernel is done sending. Before every kick: with a full completion ring the kernel sends
+    /// nothing and answers EAGAIN for ever.
+    #[inline]
+    fn drain_completions(&mut self) -> Result<(), Error> {
+        let completed = self.bound.complete();
+        let completed = self.check(completed)?;
+        if completed != 0 {
+            self.counters.tx_completed += u64::from(completed);
+            self.stalled = None;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn packets(&mut self) -> PacketsMut<'_> {
+        PacketsMut::new(&mut self.inbox, self.bound.pool.umem())
+    }
+
+    /// Gives the frames of the inbox back to the pool, except those that the user kept.
+    fn recycle_inbox(&mut self) {
+        for entry in self.inbox.drain(..) {
+            if entry.fate() != Fate::Kept {
+                self.bound.pool.put(entry.buf.frame);
+            }
+        }
+    }
+
+    /// Poisons the queue when shared memory broke the protocol.
+    #[inline]
+    fn check<T>(&mut self, result: Result<T, Violation>) -> Result<T, Error> {
+        result.map_err(|violation| {
+            self.poison = Some(violation);
+            self.inbox.clear();
+            self.poisoned(violation)
+        })
+    }
+
+    #[cold]
+    fn poisoned(&self, violation: Violation) -> Error {
+        Error::Poisoned {
+            interface: self.report.interface.clone(),
+            queue: self.report.queue,
+            violation,
+        }
+    }
+
+    #[cold]
+    fn wrong_direction(&self, call: &'static str, direction: &str, ring: &str) -> Error {
+        Error::Setting {
+            setting: "direction",
+            value: direction.into(),
+            reason: format!(
+                "{call}() on {} queue {} needs the {ring} ring, which was not made",
+                self.report.interface, self.report.queue
+            ),
+        }
+    }
+
+    fn failed(&self, call: &'static str, errno: Errno) -> Error {
+        let (interface, queue) = (self.report.interface.clone(), self.report.queue);
+        match errno {
+            Errno::NETDOWN | Errno::NXIO => Error::LinkDown {
+                interface,
+                queue,
+                errno,
+            },
+            errno => Error::Socket {
+                interface,
+                queue,
+                call,
+                errno,
+                advice: "",
+            },
+        }
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bound.fd.as_fd()
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("interface", &self.report.interface)
+            .field("queue", &self.report.queue)
+            .field("path", &self.report.path)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,197 @@
+//! A single queue from parts: for those who bring their own XDP program, socket or memory.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+use ringside_nic::Interface;
+use ringside_nic::XdpMode;
+
+use super::{Parameters, Queue};
+use crate::error::Error;
+use crate::mode::{Mode, Path};
+use crate::options::{Direction, QueueOptions, Sizes};
+use crate::report::QueueReport;
+use crate::socket::{Bound, Failure, Parts, Request};
+use crate::umem::FrameMemory;
+
+/// Opens one queue of an interface without touching its XDP program.
+///
+/// The caller puts the queue's socket ([`AsFd`](std::os::fd::AsFd)) into an XSKMAP, see [`XskMap`](crate::XskMap), and
+/// attaches a program that redirects to it. A socket made by a privileged process and memory of the caller's can be used.
+///
+/// ```no_run
+/// # use ringside_xsk::{Interface, Queue, QueueOptions, XskMap, Error};
+/// # fn open(map: std::os::fd::OwnedFd) -> Result<(), Error> {
+/// let interface = Interface::by_name("veth0")?;
+/// let queue = Queue::builder(&interface, 0).options(QueueOptions::new().frames(1024)).open()?;
+/// XskMap::from_fd(map).insert(&queue)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct QueueBuilder {
+    interface: Interface,
+    queue: u32,
+    mode: Mode,
+    options: QueueOptions,
+    parts: Parts,
+}
+
+impl QueueBuilder {
+    pub(crate) fn new(interface: Interface, queue: u32) -> Self {
+        Self {
+            interface,
+            queue,
+            mode: Mode::Auto,
+            options: QueueOptions::default(),
+            parts: Parts::default(),
+        }
+    }
+
+    /// Mode to take. Whether a copy is native or generic is up to the attached program, and only checked here.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sizes, direction, waiting.
+    #[must_use]
+    pub fn options(mut self, options: QueueOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// A fresh `AF_XDP` socket (no UMEM, no rings, not bound), for example received from a privileged process over a unix
+    /// socket: `CAP_NET_RAW` is needed to make one, not to use it. With it exactly one mode can be tried: zero-copy
+    /// if required, else copy.
+    #[must_use]
+    pub fn socket(mut self, socket: OwnedFd) -> Self {
+        self.parts.socket = Some(socket);
+        self
+    }
+
+    /// Frame memory of the caller's, page-aligned, at least frames × frame size. As with
+    /// [`socket`](Self::socket) exactly one mode can be tried.
+    #[must_use]
+    pub fn memory(mut self, memory: Box<dyn FrameMemory>) -> Self {
+        self.parts.memory = Some(memory);
+        self
+    }
+
+    /// Opens the queue.
+    pub fn open(mut self) -> Result<Queue, Error> {
+        let only_once = self.parts.socket.is_some() || self.parts.memory.is_some();
+        let steps: &[Path] = match self.mode {
+            Mode::Require(Path::ZeroCopy) => &[Path::ZeroCopy],
+            Mode::Auto if !only_once => &[Path::ZeroCopy, Path::Copy],
+            _ => &[Path::Copy],
+        };
+        let nic_ring = self.interface.rings().map_or(0, |rings| rings.rx);
+        let mut why = Vec::new();
+        let mut parts = Some(std::mem::take(&mut self.parts));
+        for &path in steps {
+            let request = Request {
+                interface: &self.interface,
+                queue: self.queue,
+                path,
+                options: &self.options,
+                sizes: Sizes::choose(&self.options, path, nic_ring)?,
+            };
+            let result = if only_once {
+                request.open(parts.take().unwrap_or_default())
+            } else {
+                request.open_patiently()
+            };
+            match result {
+                Ok(bound) => {
+                    let path = self.copy_path(path)?;
+                    return Ok(finish(&request, bound, path, why));
+                }
+                Err(Failure::Busy) => return Err(request.busy()),
+                Err(Failure::Fatal(error)) => return Err(error),
+                Err(Failure::Refused(errno)) => why.push(format!("{path} refused by bind(): {errno}")),
+            }
+        }
+        Err(Error::Mode {
+            interface: self.interface.name().to_owned(),
+            wanted: steps[steps.len() - 1],
+            reason: why.join("; "),
+        })
+    }
+
+    /// Native or generic: what the attached program makes of a copy.
+    fn copy_path(&self, bound: Path) -> Result<Path, Error> {
+        if bound == Path::ZeroCopy {
+            return Ok(bound);
+        }
+        let attached = self.interface.state()?.xdp.map(|xdp| xdp.mode);
+        let path = match attached {
+            Some(XdpMode::Generic) => Path::Generic,
+            Some(_) => Path::NativeCopy,
+            None => Path::Copy,
+        };
+        match self.mode {
+            // Without a program nothing is received yet; the caller attaches one and knows how.
+            Mode::Require(wanted) if path != wanted && path != Path::Copy => Err(Error::Mode {
+                interface: self.interface.name().to_owned(),
+                wanted,
+                reason: format!("the attached XDP program makes it {path}"),
+            }),
+            _ => Ok(path),
+        }
+    }
+}
+
+/// Makes the queue of a bound socket, with its report.
+pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<String>) -> Queue {
+    let Request {
+        interface,
+        queue,
+        options,
+        sizes,
+        ..
+    } = request;
+    let region = bound.pool.umem().region();
+    let mut notes = why;
+    notes.extend(region.note().map(str::to_owned));
+    let report = QueueReport {
+        interface: interface.name().to_owned(),
+        queue: *queue,
+        path,
+        direction: options.direction,
+        rx_ring: sizes.rx,
+        tx_ring: sizes.tx,
+        fill_ring: sizes.fill,
+        completion_ring: sizes.completion,
+        frames: sizes.geometry.frames(),
+        frame_size: sizes.geometry.frame_size(),
+        headroom: sizes.geometry.headroom(),
+        memory_bytes: region.len() as u64,
+        pages: region.pages(),
+        need_wakeup: options.need_wakeup,
+        busy_poll: options.busy_poll,
+        tx_budget: (path != Path::ZeroCopy && options.direction != Direction::Receive)
+            .then(|| bound.tx_budget.unwrap_or(32)),
+        notes,
+    };
+    Queue::new(
+        bound,
+        Parameters {
+            batch: options.batch,
+            fill_target: sizes.fill_target,
+            stall_timeout: options.stall_timeout,
+            report,
+        },
+    )
+}
+
+impl fmt::Debug for QueueBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueBuilder")
+            .field("interface", &self.interface)
+            .field("queue", &self.queue)
+            .field("mode", &self.mode)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,281 @@
+//! The sending side of a queue.
+//!
+//! Each pass is: drain the completion ring, wake the kernel if it asks, look at the ring. What the call answers does not
+//! decide anything: `EAGAIN` comes although 32 packets left, success comes although one is still there. Progress is what
+//! the consumer index and the completion ring say, and no progress for the stall time is an error.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use super::Queue;
+use super::lanes::{Pushed, SHORTEST};
+use crate::burst::Packet;
+use crate::error::Error;
+use crate::umem::{Entry, Fate, Frame};
+use crate::wakeup::{Answer, wake_tx};
+
+/// A frame that could not be sent, with the reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct SendError {
+    /// Why not.
+    #[source]
+    pub error: Error,
+    /// The frame, still the caller's.
+    pub frame: Frame,
+}
+
+impl From<SendError> for Error {
+    fn from(error: SendError) -> Self {
+        error.error
+    }
+}
+
+impl Queue {
+    /// Puts a frame on the TX ring, without waking the kernel: [`flush`](Queue::flush), or the next
+    /// [`recv`](Queue::recv), does. Waits for room in the ring, for the stall time at the most.
+    ///
+    /// The frame comes back with the error when it is of another UMEM, shorter than an Ethernet header, or there was no
+    /// room.
+    pub fn send(&mut self, frame: Frame) -> Result<(), SendError> {
+        if let Err(error) = self
+            .ready()
+            .and_then(|()| self.sendable(&frame))
+            .and_then(|()| self.wait_for_room())
+        {
+            return Err(SendError { error, frame });
+        }
+        self.inbox.push(Entry::new(frame.into_buf(), Fate::Send));
+        let pushed = self.push_inbox(Fate::Drop);
+        debug_assert!(matches!(pushed, Ok(1)));
+        Ok(())
+    }
+
+    /// Sends up to `max` packets, at most a batch, each written by `write` into a fresh frame, with one publish and one kick; tells
+    /// how many. 0 when no frame is free: the kernel still has them all. Packets that `write` marks with
+    /// [`Packet::drop`] are not sent.
+    ///
+    /// ```no_run
+    /// # use ringside_xsk::{Queue, Error};
+    /// # fn blast(queue: &mut Queue, template: &[u8]) -> Result<(), Error> {
+    /// let sent = queue.send_with(64, |packet| assert!(packet.write(template)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn send_with(&mut self, max: u32, mut write: impl FnMut(&mut Packet<'_>)) -> Result<u32, Error> {
+        self.ready()?;
+        if self.bound.tx.is_none() {
+            return Err(self.wrong_direction("send_with", "Direction::Receive", "TX"));
+        }
+        if self.bound.pool.available() < max as usize {
+            self.drain_completions()?;
+        }
+        for _ in 0..max.min(self.batch) {
+            let Some(buf) = self.take_free()? else { break };
+            self.inbox.push(Entry::new(buf, Fate::Open));
+            let entry = self.inbox.last_mut().expect("just pushed");
+            write(&mut Packet::new(entry, self.bound.pool.umem()));
+        }
+        if self.inbox.is_empty() && self.bound.pool.in_flight() != 0 {
+            self.no_progress(Answer::Done)?;
+            return Ok(0);
+        }
+        self.settle(Fate::Send)
+    }
+
+    /// Wakes the kernel until it has taken everything from the TX ring. Fails after the stall time without progress.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.ready()?;
+        while self.unsent {
+            self.kick()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all frames that were sent have come back, for `timeout` at the most; true when they have.
+    pub fn drain(&mut self, timeout: Duration) -> Result<bool, Error> {
+        let start = Instant::now();
+        self.flush()?;
+        loop {
+            self.drain_completions()?;
+            if self.bound.pool.in_flight() == 0 {
+                return Ok(true);
+            }
+            if start.elapsed() >= timeout {
+                return Ok(false);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Frames sent and not yet completed.
+    pub fn in_flight(&self) -> u32 {
+        self.bound.pool.in_flight()
+    }
+
+    /// Ends a burst: undecided packets meet `fate`, those to be sent go to the TX ring with one publish and one kick.
+    #[inline]
+    pub(crate) fn settle(&mut self, fate: Fate) -> Result<u32, Error> {
+        let sent = self.push_inbox(fate)?;
+        if sent != 0 {
+            self.kick()?;
+        }
+        Ok(sent)
+    }
+
+    /// Ends a burst whose owner does not look at the result.
+    #[cold]
+    pub(crate) fn settle_later(&mut self) {
+        if let Err(error) = self.settle(Fate::Drop) {
+            self.deferred.get_or_insert(error);
+        }
+    }
+
+    /// Moves the inbox to TX ring and pool, waiting for room. On an error the packets that were not sent are counted
+    /// as abandoned.
+    #[inline]
+    fn push_inbox(&mut self, open: Fate) -> Result<u32, Error> {
+        let mut pushed = Pushed::default();
+        let mut next = 0;
+        let mut result = Ok(());
+        while next < self.inbox.len() {
+            let before = pushed.packets;
+            let done = self.bound.push(&self.inbox[next..], open, &mut pushed);
+            next += self.check(done)?;
+            self.unsent |= pushed.packets != before;
+            if next < self.inbox.len() {
+                result = match self.bound.tx {
+                    Some(_) => self.kick(),
+                    None => Err(self.wrong_direction("sending", "Direction::Receive", "TX")),
+                };
+                if result.is_err() {
+                    break;
+                }
+            }
+        }
+        self.counters.tx_packets += u64::from(pushed.packets);
+        self.counters.tx_bytes += pushed.bytes;
+        self.counters.tx_abandoned += u64::from(pushed.runts);
+        if next < self.inbox.len() {
+            self.abandon(next, open);
+        }
+        self.inbox.clear();
+        result?;
+        if pushed.runts != 0 {
+            return Err(self.runt(pushed.runt_len));
+        }
+        Ok(pushed.packets)
+    }
+
+    /// Gives up the packets of the inbox from `next` on.
+    #[cold]
+    fn abandon(&mut self, next: usize, open: Fate) {
+        for entry in self.inbox.drain(..).skip(next) {
+            if entry.fate() == Fate::Send || entry.fate() == Fate::Open && open == Fate::Send {
+                self.counters.tx_abandoned += 1;
+            }
+            if entry.fate() != Fate::Kept {
+                self.bound.pool.put(entry.buf.frame);
+            }
+        }
+    }
+
+    /// Wakes the kernel for the TX ring, as often as that makes progress and something is left.
+    pub(crate) fn kick(&mut self) -> Result<(), Error> {
+        let mut progress = false;
+        loop {
+            self.drain_completions()?;
+            let pending = self.tx_pending()?;
+            if pending == 0 {
+                self.unsent = false;
+                self.stalled = None;
+                return Ok(());
+            }
+            let Some(tx) = &self.bound.tx else { return Ok(()) };
+            let mut answer = Answer::Done;
+            if tx.needs_wakeup() || !self.report.need_wakeup {
+                self.counters.tx_kicks += 1;
+                answer = wake_tx(self.bound.fd.as_fd()).map_err(|errno| self.failed("sendto()", errno))?;
+                if answer != Answer::Done {
+                    self.counters.tx_kicks_partly += 1;
+                }
+            }
+            if self.tx_pending()? == pending {
+                // Nothing more to be had now. A driver that is awake takes the rest by itself.
+                return if progress { Ok(()) } else { self.no_progress(answer) };
+            }
+            progress = true;
+            self.stalled = None;
+        }
+    }
+
+    fn tx_pending(&mut self) -> Result<u32, Error> {
+        let pending = self.bound.pending();
+        self.check(pending)
+    }
+
+    /// Nothing moved in this pass: fine for a while, an error after the stall time.
+    #[cold]
+    fn no_progress(&mut self, last: Answer) -> Result<(), Error> {
+        let waited = self.stalled.get_or_insert_with(Instant::now).elapsed();
+        if waited < self.stall_timeout {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        self.stalled = None;
+        Err(Error::NoProgress {
+            interface: self.report.interface.clone(),
+            queue: self.report.queue,
+            waited,
+            pending: self.tx_pending()?,
+            in_flight: self.bound.pool.in_flight(),
+            last: last.to_string(),
+        })
+    }
+
+    fn wait_for_room(&mut self) -> Result<(), Error> {
+        loop {
+            let Some(tx) = &mut self.bound.tx else {
+                return Err(self.wrong_direction("send", "Direction::Receive", "TX"));
+            };
+            let room = tx.reserve(1).map(|slots| slots.remaining());
+            match self.check(room)? {
+                0 => self.kick()?,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn sendable(&self, frame: &Frame) -> Result<(), Error> {
+        let buf = frame.buf();
+        if !frame.belongs_to(self.bound.pool.umem()) {
+            return Err(Error::Setting {
+                setting: "frame",
+                value: format!("of UMEM {}", frame.umem_id()),
+                reason: format!(
+                    "{} queue {} sends only frames of its own UMEM {}; copy the packet into a frame of this queue",
+                    self.report.interface,
+                    self.report.queue,
+                    self.umem_id()
+                ),
+            });
+        }
+        if buf.len < SHORTEST {
+            return Err(self.runt(buf.len));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn runt(&self, len: u32) -> Error {
+        Error::Setting {
+            setting: "packet length",
+            value: len.to_string(),
+            reason: format!(
+                "a packet sent on {} queue {} has at least an Ethernet header of {SHORTEST} bytes",
+                self.report.interface, self.report.queue
+            ),
+        }
+    }
+}

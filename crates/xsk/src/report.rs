@@ -1,0 +1,151 @@
+//! What was obtained, for people and for results.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::mmap::Pages;
+use crate::mode::Path;
+use crate::options::{BusyPoll, Direction};
+
+/// What one queue got, and why not better.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct QueueReport {
+    /// The interface's name.
+    pub interface: String,
+    /// The queue's number.
+    pub queue: u32,
+    /// The mode obtained.
+    #[serde(rename = "mode")]
+    pub path: Path,
+    /// Receive, transmit or both.
+    pub direction: Direction,
+    /// Slots of the RX ring; 0: not made.
+    pub rx_ring: u32,
+    /// Slots of the TX ring; 0: not made.
+    pub tx_ring: u32,
+    /// Slots of the fill ring.
+    pub fill_ring: u32,
+    /// Slots of the completion ring.
+    pub completion_ring: u32,
+    /// Frames of the UMEM.
+    pub frames: u32,
+    /// Bytes of a frame.
+    pub frame_size: u32,
+    /// Bytes in front of a packet beyond the kernel's 256.
+    pub headroom: u32,
+    /// Bytes of frame memory.
+    pub memory_bytes: u64,
+    /// The pages it lies in.
+    pub pages: Pages,
+    /// Whether the kernel tells when it must be woken.
+    pub need_wakeup: bool,
+    /// Busy-polling, if asked for.
+    pub busy_poll: Option<BusyPoll>,
+    /// Packets that one wake-up call sends; none with zero-copy, where the driver decides.
+    pub tx_budget: Option<u32>,
+    /// Why it is not better: modes that were refused, pages that could not be had.
+    pub notes: Vec<String>,
+}
+
+impl fmt::Display for QueueReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "queue {}: {}, {} frames of {} B ({} KiB, {} pages), rings rx {} tx {} fill {} completion {}, {}",
+            self.queue,
+            self.path,
+            self.frames,
+            self.frame_size,
+            self.memory_bytes / 1024,
+            match self.pages {
+                Pages::Normal => "normal",
+                Pages::Huge => "huge",
+                Pages::Custom => "caller's",
+            },
+            self.rx_ring,
+            self.tx_ring,
+            self.fill_ring,
+            self.completion_ring,
+            if self.need_wakeup {
+                "need_wakeup"
+            } else {
+                "woken at every burst"
+            },
+        )?;
+        if let Some(budget) = self.tx_budget {
+            write!(f, ", tx budget {budget}")?;
+        }
+        if let Some(busy_poll) = self.busy_poll {
+            write!(f, ", busy-poll budget {} for {} us", busy_poll.budget, busy_poll.micros)?;
+        }
+        for note in &self.notes {
+            write!(f, "\n    {note}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The XDP program that feeds a port.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ProgramReport {
+    /// Its name, as bpftool shows it.
+    pub name: String,
+    /// Its id, as bpftool shows it.
+    pub id: u32,
+    /// `native` or `generic`; or that the caller attached it.
+    pub attached: &'static str,
+    /// Which packets it wants, for Ringside's own program.
+    pub filter: Option<String>,
+}
+
+/// What a port got.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct PortReport {
+    /// The interface's name.
+    pub interface: String,
+    /// Its driver, where the interface tells.
+    pub driver: Option<String>,
+    /// The XDP program; none for a port that only transmits.
+    pub program: Option<ProgramReport>,
+    /// Receive queues without a socket of ours: their packets go up the kernel's stack, and are counted.
+    pub unbound_queues: Vec<u32>,
+    /// One entry a queue.
+    pub queues: Vec<QueueReport>,
+}
+
+impl fmt::Display for PortReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.interface)?;
+        if let Some(driver) = &self.driver {
+            write!(f, " (driver {driver})")?;
+        }
+        match &self.program {
+            Some(program) => {
+                write!(
+                    f,
+                    ": XDP program {} id {}, {}",
+                    program.name, program.id, program.attached
+                )?;
+                if let Some(filter) = &program.filter {
+                    write!(f, ", filter {filter}")?;
+                }
+            }
+            None => write!(f, ": no XDP program, transmit only")?,
+        }
+        for queue in &self.queues {
+            write!(f, "\n  {queue}")?;
+        }
+        if !self.unbound_queues.is_empty() {
+            write!(
+                f,
+                "\n  without a socket: queues {:?}; their packets go up the stack",
+                self.unbound_queues
+            )?;
+        }
+        Ok(())
+    }
+}

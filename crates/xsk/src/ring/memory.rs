@@ -1,0 +1,114 @@
+//! Where a ring lives: in a mapping of the socket, or on the heap for tests.
+
+use std::ptr::NonNull;
+
+use rustix::net::xdp::XdpRingOffset;
+
+use super::Slot;
+use super::cursor::Indices;
+use crate::mmap::Mapping;
+use crate::sync::AtomicU32;
+
+/// The shared words and the slots of one ring.
+pub(crate) trait Memory<T>: Indices {
+    /// Number of slots, a power of two.
+    fn size(&self) -> u32;
+
+    /// # Safety
+    /// The slot at `index & (size - 1)` must belong to the caller's side of the ring.
+    unsafe fn write(&self, index: u32, value: T);
+
+    /// # Safety
+    /// The slot at `index & (size - 1)` must belong to the caller's side of the ring.
+    unsafe fn read(&self, index: u32) -> T;
+}
+
+/// A ring mapped from a socket.
+pub(crate) struct RingMap {
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    slots: NonNull<u8>,
+    size: u32,
+    _mapping: Mapping,
+}
+
+// SAFETY: the pointers lead into `_mapping`, which moves along and is unmapped by whoever drops it last;
+// nothing in it is bound to a thread.
+unsafe impl Send for RingMap {}
+
+impl RingMap {
+    /// Bytes that the mapping of a ring of `size` slots of `T` must have.
+    pub(crate) fn bytes<T: Slot>(offset: &XdpRingOffset, size: u32) -> usize {
+        usize::try_from(offset.desc).expect("ring offset fits an address") + size as usize * size_of::<T>()
+    }
+
+    /// Interprets `mapping` as a ring of `size` slots of `T` at the offsets the kernel told.
+    /// `None` on a kernel older than 5.4, which has no ring flags.
+    pub(crate) fn new<T: Slot>(mapping: Mapping, offset: &XdpRingOffset, size: u32) -> Option<Self> {
+        assert!(size.is_power_of_two() && mapping.len() >= Self::bytes::<T>(offset, size));
+        let at = |bytes: u64| -> NonNull<u8> {
+            let bytes = usize::try_from(bytes).expect("ring offset fits an address");
+            assert!(bytes + size_of::<u32>() <= mapping.len() && bytes % align_of::<u32>() == 0);
+            // SAFETY: `bytes` is inside the mapping, asserted above.
+            unsafe { mapping.as_ptr().add(bytes) }
+        };
+        let slots = at(offset.desc);
+        assert!(slots.as_ptr() as usize % align_of::<T>() == 0);
+        Some(Self {
+            producer: at(offset.producer).cast(),
+            consumer: at(offset.consumer).cast(),
+            flags: at(offset.flags?).cast(),
+            slots,
+            size,
+            _mapping: mapping,
+        })
+    }
+
+    #[inline]
+    fn slot<T: Slot>(&self, index: u32) -> *mut T {
+        let slot = (index & (self.size - 1)) as usize;
+        // SAFETY: `new` asserted that `size` slots of `T` fit the mapping behind `slots`.
+        unsafe { self.slots.cast::<T>().as_ptr().add(slot) }
+    }
+}
+
+impl Indices for RingMap {
+    #[inline]
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: inside the mapping and aligned (`new`), lives as long as `self`; both sides access it atomically.
+        unsafe { self.producer.as_ref() }
+    }
+
+    #[inline]
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as for `producer`.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    #[inline]
+    fn flags(&self) -> &AtomicU32 {
+        // SAFETY: as for `producer`.
+        unsafe { self.flags.as_ref() }
+    }
+}
+
+impl<T: Slot> Memory<T> for RingMap {
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    #[inline]
+    unsafe fn write(&self, index: u32, value: T) {
+        // SAFETY: in bounds (`slot`); the caller owns the slot.
+        unsafe { self.slot::<T>(index).write(value) }
+    }
+
+    // Volatile: the value is checked and then used, so it must be read exactly once even if whoever shares
+    // the mapping breaks the protocol and writes it meanwhile.
+    #[inline]
+    unsafe fn read(&self, index: u32) -> T {
+        // SAFETY: in bounds (`slot`); the caller owns the slot; every bit pattern is a valid `T`.
+        unsafe { self.slot::<T>(index).read_volatile() }
+    }
+}

@@ -1,0 +1,199 @@
+//! The four rings of an XDP socket, on the kernel's ABI.
+//!
+//! Two are filled by us ([`ProducerRing`]: fill and TX) and two are emptied by us
+//! ([`ConsumerRing`]: RX and completion). Work on a ring goes through a guard that holds the count:
+//! what was pushed is published, what was taken is released, and no caller passes a number.
+
+mod cursor;
+mod memory;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod model_tests;
+
+use std::marker::PhantomData;
+
+pub(crate) use memory::{Memory, RingMap};
+
+use crate::error::Violation;
+use cursor::{ConsumerCursor, ProducerCursor, needs_wakeup};
+
+/// `struct xdp_desc`: one packet on the RX or TX ring.
+/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/if_xdp.h#L176>
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Desc {
+    /// Offset of the packet's first byte in the UMEM.
+    pub(crate) addr: u64,
+    /// Length of the packet in bytes.
+    pub(crate) len: u32,
+    /// `XDP_PKT_CONTD`, `XDP_TX_METADATA`.
+    pub(crate) options: u32,
+}
+
+const _: () = assert!(size_of::<Desc>() == 16 && align_of::<Desc>() == 8);
+
+/// What the fill and completion rings carry: the offset of a chunk in the UMEM.
+pub(crate) type Addr = u64;
+
+/// A value that the kernel reads from or writes to a ring slot.
+///
+/// # Safety
+/// Every bit pattern must be a valid value: the other side of the ring writes it.
+pub(crate) unsafe trait Slot: Copy {}
+// SAFETY: plain integers without padding or invalid values.
+unsafe impl Slot for Desc {}
+// SAFETY: an integer.
+unsafe impl Slot for Addr {}
+
+/// A ring that we fill and the kernel empties.
+pub(crate) struct ProducerRing<T, M = RingMap> {
+    cursor: ProducerCursor,
+    memory: M,
+    _slots: PhantomData<T>,
+}
+
+/// A ring that the kernel fills and we empty.
+pub(crate) struct ConsumerRing<T, M = RingMap> {
+    cursor: ConsumerCursor,
+    memory: M,
+    _slots: PhantomData<T>,
+}
+
+pub(crate) type FillRing = ProducerRing<Addr>;
+pub(crate) type TxRing = ProducerRing<Desc>;
+pub(crate) type RxRing = ConsumerRing<Desc>;
+pub(crate) type CompletionRing = ConsumerRing<Addr>;
+
+impl<T: Slot, M: Memory<T>> ProducerRing<T, M> {
+    pub(crate) fn new(memory: M) -> Self {
+        Self {
+            cursor: ProducerCursor::new(memory.size(), &memory),
+            memory,
+            _slots: PhantomData,
+        }
+    }
+
+    /// Up to `max` slots to push to; fewer (also none) when the ring is that full.
+    #[inline]
+    pub(crate) fn reserve(&mut self, max: u32) -> Result<Reservation<'_, T, M>, Violation> {
+        let granted = self.cursor.free(max, &self.memory)?.min(max);
+        Ok(Reservation {
+            ring: self,
+            granted,
+            pushed: 0,
+        })
+    }
+
+    /// Published and not yet taken by the kernel.
+    #[inline]
+    pub(crate) fn pending(&mut self) -> Result<u32, Violation> {
+        self.cursor.pending(&self.memory)
+    }
+
+    /// Whether the kernel asks to be woken; to be called after publishing.
+    #[inline]
+    pub(crate) fn needs_wakeup(&self) -> bool {
+        needs_wakeup(&self.memory)
+    }
+}
+
+/// Reserved slots of a ring. Dropping it publishes what was pushed, all at once, and gives back the rest.
+pub(crate) struct Reservation<'r, T: Slot, M: Memory<T>> {
+    ring: &'r mut ProducerRing<T, M>,
+    granted: u32,
+    pushed: u32,
+}
+
+impl<T: Slot, M: Memory<T>> Reservation<'_, T, M> {
+    /// Slots that can still be pushed to.
+    #[inline]
+    pub(crate) fn remaining(&self) -> u32 {
+        self.granted - self.pushed
+    }
+
+    /// Writes the next slot. False, and nothing written, when all reserved slots are used.
+    #[inline]
+    #[must_use]
+    pub(crate) fn push(&mut self, value: T) -> bool {
+        if self.pushed == self.granted {
+            return false;
+        }
+        let index = self.ring.cursor.index(self.pushed);
+        // SAFETY: `free()` has seen, with acquire, that the consumer is done with the next `granted` slots,
+        // and `pushed < granted`; nobody else writes our side's slots, `&mut` on the ring proves it.
+        unsafe { self.ring.memory.write(index, value) };
+        self.pushed += 1;
+        true
+    }
+}
+
+impl<T: Slot, M: Memory<T>> Drop for Reservation<'_, T, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.pushed != 0 {
+            self.ring.cursor.publish(self.pushed, &self.ring.memory);
+        }
+    }
+}
+
+impl<T: Slot, M: Memory<T>> ConsumerRing<T, M> {
+    pub(crate) fn new(memory: M) -> Self {
+        Self {
+            cursor: ConsumerCursor::new(memory.size(), &memory),
+            memory,
+            _slots: PhantomData,
+        }
+    }
+
+    /// Up to `max` filled slots to take.
+    #[inline]
+    pub(crate) fn peek(&mut self, max: u32) -> Result<Filled<'_, T, M>, Violation> {
+        let granted = self.cursor.available(&self.memory)?.min(max);
+        Ok(Filled {
+            ring: self,
+            granted,
+            taken: 0,
+        })
+    }
+}
+
+/// Filled slots of a ring, as an iterator. Dropping it releases those that were taken, all at once.
+pub(crate) struct Filled<'r, T: Slot, M: Memory<T>> {
+    ring: &'r mut ConsumerRing<T, M>,
+    granted: u32,
+    taken: u32,
+}
+
+impl<T: Slot, M: Memory<T>> Iterator for Filled<'_, T, M> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        if self.taken == self.granted {
+            return None;
+        }
+        let index = self.ring.cursor.index(self.taken);
+        self.taken += 1;
+        // SAFETY: `available()` has seen, with acquire, that the producer has written the next `granted`
+        // slots, and it will not write them again before we release them.
+        Some(unsafe { self.ring.memory.read(index) })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = (self.granted - self.taken) as usize;
+        (left, Some(left))
+    }
+}
+
+impl<T: Slot, M: Memory<T>> ExactSizeIterator for Filled<'_, T, M> {}
+
+impl<T: Slot, M: Memory<T>> Drop for Filled<'_, T, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.taken != 0 {
+            self.ring.cursor.release(self.taken, &self.ring.memory);
+        }
+    }
+}

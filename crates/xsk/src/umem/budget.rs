@@ -1,0 +1,66 @@
+//! Memory is accounted before it is asked for: a UMEM that a limit will refuse is told with its exact size, and one that
+//! the control group would kill the process for is never mapped.
+
+use ringside_nic::host::{Cap, Capabilities, cgroup_memory, memlock_limit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::error::Error;
+
+/// Checks `required` bytes of frame memory against the lock limit and the control group.
+pub(crate) fn check(interface: &str, queue: u32, required: u64) -> Result<(), Error> {
+    let refuse = |limit: String, advice: &str| {
+        Err(Error::Memory {
+            interface: interface.into(),
+            queue,
+            required,
+            limit,
+            advice: advice.into(),
+        })
+    };
+    // Holders of CAP_IPC_LOCK are exempt: https://elixir.bootlin.com/linux/v6.18/source/net/xdp/xdp_umem.c#L130
+    if !Capabilities::effective().is_ok_and(|held| held.has(Cap::IpcLock)) {
+        raise_memlock(required);
+        if let Some(limit) = memlock_limit()
+            && limit < required
+        {
+            return refuse(
+                format!("RLIMIT_MEMLOCK is {limit} bytes and CAP_IPC_LOCK is missing"),
+                "raise the limit (ulimit -l), give the program CAP_IPC_LOCK, or use fewer frames",
+            );
+        }
+    }
+    if let Some(group) = cgroup_memory()
+        && let (Some(limit), Some(left)) = (group.limit, group.available())
+        && left < required
+    {
+        return refuse(
+            format!(
+                "the control group {} has {left} bytes left of its memory limit of {limit}",
+                group.path.display()
+            ),
+            "raise its memory limit, or use fewer frames",
+        );
+    }
+    Ok(())
+}
+
+/// Raises the soft limit as far as the hard one allows. Refused without consequence: the check that follows tells.
+fn raise_memlock(required: u64) {
+    let limit = getrlimit(Resource::Memlock);
+    let Some(current) = limit.current else { return };
+    if current < required {
+        let wanted = limit.maximum.map_or(required, |maximum| maximum.min(required));
+        _ = setrlimit(
+            Resource::Memlock,
+            Rlimit {
+                current: Some(wanted.max(current)),
+                maximum: limit.maximum,
+            },
+        );
+    }
+}
+
+/// The lock limit, for messages.
+pub(crate) fn memlock_text() -> String {
+    memlock_limit().map_or_else(|| "unlimited".into(), |bytes| format!("{bytes} bytes"))
+}

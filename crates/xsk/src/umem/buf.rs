@@ -1,0 +1,167 @@
+//! The window of a frame that a packet occupies, shared by everything that owns a frame.
+
+use std::ptr::NonNull;
+
+use super::{FrameIndex, Geometry, Umem};
+
+/// One frame and the packet in it. Whoever holds the `Buf` owns the frame; it is neither `Copy` nor `Clone`.
+pub(crate) struct Buf {
+    base: NonNull<u8>,
+    pub(crate) frame: FrameIndex,
+    /// Packet start in the frame.
+    pub(crate) offset: u32,
+    pub(crate) len: u32,
+    frame_size: u32,
+}
+
+// SAFETY: a `Buf` is the only way to its frame's bytes, and they are not bound to a thread.
+unsafe impl Send for Buf {}
+
+impl Buf {
+    /// # Safety
+    /// The caller owns `frame` of `umem` and hands that ownership to the `Buf`. `offset + len` must not exceed the
+    /// frame size. The `Buf` must not be used after `umem` is gone.
+    #[inline]
+    pub(super) unsafe fn new(umem: &Umem, frame: FrameIndex, offset: u32, len: u32) -> Self {
+        let geometry: &Geometry = umem.geometry();
+        debug_assert!(frame.0 < geometry.frames() && offset + len <= geometry.frame_size());
+        let at = frame.0 as usize * geometry.frame_size() as usize;
+        Self {
+            // SAFETY: `frame` is below `frames`, and the region holds all frames (`Umem::new`).
+            base: unsafe { umem.region().as_ptr().add(at) },
+            frame,
+            offset,
+            len,
+            frame_size: geometry.frame_size(),
+        }
+    }
+
+    /// # Safety
+    /// The caller gives up the use of `self`: only one of the two may be used from here on.
+    #[inline]
+    pub(super) unsafe fn duplicate(&self) -> Self {
+        Self { ..*self }
+    }
+
+    #[inline]
+    pub(crate) fn data(&self) -> &[u8] {
+        // SAFETY: `offset + len <= frame_size` is kept by every method here, and the frame is ours (`new`).
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(self.offset as usize), self.len as usize) }
+    }
+
+    #[inline]
+    pub(crate) fn data_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `data`, and `&mut self` makes it exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(self.offset as usize), self.len as usize) }
+    }
+
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        (self.frame_size - self.offset) as usize
+    }
+
+    #[inline]
+    pub(crate) fn resize(&mut self, len: usize) -> bool {
+        if len > self.capacity() {
+            return false;
+        }
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "at most the capacity, which is below 4096"
+        )]
+        {
+            self.len = len as u32;
+        }
+        true
+    }
+
+    #[inline]
+    pub(crate) fn move_front(&mut self, by: i32) -> bool {
+        let (offset, len) = (
+            i64::from(self.offset) + i64::from(by),
+            i64::from(self.len) - i64::from(by),
+        );
+        if offset < 0 || len < 0 {
+            return false;
+        }
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "not negative, and their sum is unchanged"
+        )]
+        {
+            (self.offset, self.len) = (offset as u32, len as u32);
+        }
+        true
+    }
+}
+
+/// The methods that everything with a packet in a frame has. `self.$buf` is the `Buf`.
+macro_rules! buffer_methods {
+    ($($buf:ident).+) => {
+        /// The packet, from its Ethernet header on.
+        #[inline]
+        pub fn data(&self) -> &[u8] {
+            self.$($buf).+.data()
+        }
+
+        /// The packet, to be edited in place.
+        #[inline]
+        pub fn data_mut(&mut self) -> &mut [u8] {
+            self.$($buf).+.data_mut()
+        }
+
+        /// Length of the packet in bytes.
+        #[inline]
+        #[allow(clippy::len_without_is_empty, reason = "a packet is a length, not a collection")]
+        pub fn len(&self) -> usize {
+            self.$($buf).+.len as usize
+        }
+
+        /// The longest packet that fits from where it starts now, in bytes.
+        #[inline]
+        pub fn capacity(&self) -> usize {
+            self.$($buf).+.capacity()
+        }
+
+        /// Bytes in front of the packet that [`extend_front`](Self::extend_front) can take.
+        #[inline]
+        pub fn headroom(&self) -> usize {
+            self.$($buf).+.offset as usize
+        }
+
+        /// Sets the packet's length; bytes that come in hold whatever the frame held. False, and nothing changed,
+        /// beyond [`capacity`](Self::capacity).
+        #[inline]
+        #[must_use = "false means that the packet did not fit"]
+        pub fn resize(&mut self, len: usize) -> bool {
+            self.$($buf).+.resize(len)
+        }
+
+        /// Replaces the packet. False, and nothing changed, beyond [`capacity`](Self::capacity).
+        #[inline]
+        #[must_use = "false means that the packet did not fit"]
+        pub fn write(&mut self, packet: &[u8]) -> bool {
+            let fits = self.$($buf).+.resize(packet.len());
+            if fits {
+                self.$($buf).+.data_mut().copy_from_slice(packet);
+            }
+            fits
+        }
+
+        /// Puts `bytes` of room in front of the packet, to encapsulate it. False beyond [`headroom`](Self::headroom).
+        #[inline]
+        #[must_use = "false means that there was no room"]
+        pub fn extend_front(&mut self, bytes: usize) -> bool {
+            i32::try_from(bytes).is_ok_and(|bytes| self.$($buf).+.move_front(-bytes))
+        }
+
+        /// Takes `bytes` away from the packet's front, to decapsulate it. False beyond its length.
+        #[inline]
+        #[must_use = "false means that the packet is shorter"]
+        pub fn trim_front(&mut self, bytes: usize) -> bool {
+            i32::try_from(bytes).is_ok_and(|bytes| self.$($buf).+.move_front(bytes))
+        }
+    };
+}
+pub(crate) use buffer_methods;

@@ -1,0 +1,146 @@
+//! Frames and their book, without a kernel.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::pool::Pool;
+use super::*;
+use crate::error::Violation;
+
+fn umem(frame_size: u32, frames: u32, headroom: u32) -> Arc<Umem> {
+    let geometry = Geometry::new(frame_size, frames, headroom).expect("valid");
+    Umem::new(Region::map(geometry.bytes(), false).expect("memory"), geometry)
+}
+
+#[test]
+fn nonsense_sizes_are_refused_with_their_name() {
+    for (frame_size, frames, headroom, name) in [
+        (1024, 64, 0, "frame_size"),
+        (3000, 64, 0, "frame_size"),
+        (8192, 64, 0, "frame_size"),
+        (2048, 0, 0, "frames"),
+        (2048, u32::MAX, 0, "frames"),
+        (2048, 64, 1800, "headroom"),
+        (4096, 64, u32::MAX, "headroom"),
+    ] {
+        let error = Geometry::new(frame_size, frames, headroom).unwrap_err().to_string();
+        assert!(error.starts_with(name), "{error}");
+    }
+}
+
+#[test]
+fn the_last_frame_given_back_is_the_first_taken() {
+    let mut pool = Pool::new(umem(2048, 8, 0));
+    let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
+    assert_eq!((a.0, b.0), (0, 1));
+    pool.put(b);
+    pool.put(a);
+    assert_eq!(pool.take(), Some(a));
+}
+
+#[test]
+fn what_the_kernel_gives_back_is_checked() {
+    let umem = umem(2048, 4, 0);
+    let mut pool = Pool::new(umem);
+    let frame = pool.take().unwrap();
+    let addr = pool.to_fill(frame);
+
+    let outside = pool.from_rx(4 * 2048, 60).err();
+    assert!(
+        matches!(
+            outside,
+            Some(Violation::Address {
+                ring: "RX",
+                addr: 8192,
+                umem: 8192
+            })
+        ),
+        "{outside:?}"
+    );
+    // What an older kernel's completion of an invalid descriptor looks like (K1).
+    let garbage = pool.from_completion(0x100_0000_0000).err();
+    assert!(
+        matches!(garbage, Some(Violation::Address { ring: "completion", .. })),
+        "{garbage:?}"
+    );
+    let too_long = pool.from_rx(addr + 256, 2048 - 255).err();
+    assert!(matches!(too_long, Some(Violation::Length { .. })), "{too_long:?}");
+    let overflow = pool.from_rx(addr + 256, u32::MAX).err();
+    assert!(matches!(overflow, Some(Violation::Length { .. })), "{overflow:?}");
+    let not_sent = pool.from_completion(addr).err();
+    assert!(matches!(not_sent, Some(Violation::NotOwned { .. })), "{not_sent:?}");
+
+    let buf = pool.from_rx(addr + 256, 2048 - 256).expect("exactly to the end");
+    assert_eq!(buf.data().len(), 2048 - 256);
+    // The same frame delivered twice (K8) would alias it.
+    let twice = pool.from_rx(addr + 256, 60).err();
+    assert!(
+        matches!(twice, Some(Violation::NotOwned { ring: "RX", .. })),
+        "{twice:?}"
+    );
+
+    let addr = pool.to_tx(&buf);
+    assert_eq!(pool.in_flight(), 1);
+    pool.from_completion(addr).expect("sent");
+    assert_eq!(pool.in_flight(), 0);
+    assert!(pool.from_completion(addr).is_err(), "completed twice");
+}
+
+#[test]
+fn a_dropped_frame_comes_home_from_any_thread() {
+    let umem = umem(4096, 4, 128);
+    let mut pool = Pool::new(umem.clone());
+    let frames: Vec<Frame> = std::iter::from_fn(|| pool.take_buf())
+        .map(|buf| Frame::new(umem.clone(), buf))
+        .collect();
+    assert_eq!(frames.len(), 4);
+    assert!(
+        frames
+            .iter()
+            .all(|frame| frame.headroom() == 256 + 128 && frame.capacity() == 4096 - 384)
+    );
+    std::thread::spawn(move || drop(frames)).join().unwrap();
+    let mut home: Vec<u32> = std::iter::from_fn(|| pool.take()).map(|frame| frame.0).collect();
+    home.sort_unstable();
+    assert_eq!(home, [0, 1, 2, 3]);
+}
+
+#[test]
+fn frames_do_not_overlap() {
+    let umem = umem(2048, 3, 0);
+    let mut pool = Pool::new(umem.clone());
+    let mut frames: Vec<Frame> = std::iter::from_fn(|| pool.take_buf())
+        .map(|buf| Frame::new(umem.clone(), buf))
+        .collect();
+    for (fill, frame) in (1..).zip(&mut frames) {
+        let all = frame.capacity();
+        assert!(frame.resize(all) && frame.extend_front(256));
+        frame.data_mut().fill(fill);
+    }
+    for (fill, frame) in (1_u8..).zip(&frames) {
+        assert_eq!(frame.len(), 2048);
+        assert!(frame.data().iter().all(|&byte| byte == fill));
+    }
+}
+
+proptest! {
+    /// Moving the front and resizing never leaves the frame, and refusals change nothing.
+    #[test]
+    fn a_buf_stays_in_its_frame(moves in prop::collection::vec((any::<bool>(), 0..6000_usize, 0..6000_usize), 0..50)) {
+        let umem = umem(2048, 2, 0);
+        let mut frame = Frame::new(umem.clone(), Pool::new(umem).take_buf().unwrap());
+        for (extend, by, len) in moves {
+            let (headroom, before) = (frame.headroom(), frame.len());
+            let done = if extend { frame.extend_front(by) } else { frame.trim_front(by) };
+            prop_assert_eq!(done, if extend { by <= headroom } else { by <= before });
+            if !done {
+                prop_assert_eq!((frame.headroom(), frame.len()), (headroom, before));
+            }
+            prop_assert_eq!(frame.headroom() + frame.capacity(), 2048);
+            prop_assert_eq!(frame.resize(len), len <= frame.capacity());
+            prop_assert!(frame.len() <= frame.capacity());
+            prop_assert_eq!(frame.data().len(), frame.len());
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Waiting for packets, and waking the kernel.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+/// How [`Queue::recv`](crate::Queue::recv) waits when no packet is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all: one look at the ring, an empty burst when it is empty. The caller spins. Lowest latency, a core at 100 %.
+    Spin,
+    /// Sleep in `poll()` until a packet comes, the time is over (an empty burst) or a signal arrives (an empty burst).
+    Poll(Duration),
+    /// One turn of the driver's NAPI poll on this thread by `recvfrom()`, then one look. The caller loops.
+    /// Effective after [`QueueOptions::busy_poll`](crate::QueueOptions::busy_poll). Linux 5.11.
+    BusyPoll,
+}
+
+/// What a wake-up call answered. All three are normal; the ring, not the answer, tells what was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Everything was taken, or the driver was woken.
+    Done,
+    /// `EAGAIN`, `EBUSY` or `ENOBUFS`: the budget was used up, the device or a buffer was full. Some may have been taken.
+    Partly(Errno),
+}
+
+impl std::fmt::Display for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Done => f.write_str("success"),
+            Self::Partly(errno) => errno.fmt(f),
+        }
+    }
+}
+
+/// Asks the kernel to send what is in the TX ring (`sendto()` with nothing to send).
+/// <https://elixir.bootlin.com/linux/v6.18/source/net/xdp/xsk.c#L962>
+#[inline]
+pub(crate) fn wake_tx(fd: BorrowedFd<'_>) -> Result<Answer, Errno> {
+    match send(fd, &[], SendFlags::DONTWAIT) {
+        Ok(_) => Ok(Answer::Done),
+        Err(errno @ (Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR)) => Ok(Answer::Partly(errno)),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Asks the kernel to look at the fill ring, and with busy-polling to run the NAPI poll here.
+#[inline]
+pub(crate) fn wake_rx(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    match recv(fd, &mut [0_u8; 0][..], RecvFlags::DONTWAIT) {
+        Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Sleeps until the RX ring has something; false when the time was over or a signal came.
+pub(crate) fn poll_rx(fd: BorrowedFd<'_>, timeout: Duration) -> Result<bool, Errno> {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0 && fds[0].revents().contains(PollFlags::IN)),
+        Err(Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
