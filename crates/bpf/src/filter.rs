@@ -11,7 +11,7 @@ use serde::Serialize;
 /// packets that contradict themselves in what the filter has to look at. Up to two VLAN tags are
 /// looked through.
 ///
-/// Written as `all`, `none`, `udp:PORT` or `ethertype:0xHEX`:
+/// Written as `all`, `none`, `udp:PORT`, `echo:PORT` or `ethertype:0xHEX`:
 ///
 /// ```
 /// use ringside_bpf::Filter;
@@ -30,6 +30,9 @@ pub enum Filter {
     /// UDP over IPv4 or IPv6 to this destination port. Of a fragmented datagram only the first
     /// fragment has a port, and only it is steered.
     UdpPort(u16),
+    /// What an echo server answers: UDP to this destination port as above, and ICMP and ICMPv6 echo requests that are
+    /// whole and without IPv6 extension headers.
+    Echo(u16),
     /// Frames of this type, either in the Ethernet header or behind the VLAN tags.
     EtherType(u16),
 }
@@ -43,7 +46,7 @@ impl Filter {
     /// What is wrong with a filter that can never match.
     pub(crate) fn check(self) -> Result<(), &'static str> {
         match self {
-            Self::UdpPort(0) => Err("0 is no UDP port to receive on"),
+            Self::UdpPort(0) | Self::Echo(0) => Err("0 is no UDP port to receive on"),
             Self::EtherType(ETH_P_ARP) => Err("ARP is never steered into sockets, the host needs it to stay reachable"),
             Self::EtherType(0..ETH_P_802_3_MIN) => Err("an EtherType is 0x0600 or more"),
             _ => Ok(()),
@@ -57,6 +60,7 @@ impl Filter {
             Self::None => (1, 0),
             Self::UdpPort(port) => (2, port.into()),
             Self::EtherType(kind) => (3, kind.into()),
+            Self::Echo(port) => (4, port.into()),
         }
     }
 }
@@ -67,6 +71,7 @@ impl fmt::Display for Filter {
             Self::All => f.write_str("all"),
             Self::None => f.write_str("none"),
             Self::UdpPort(port) => write!(f, "udp:{port}"),
+            Self::Echo(port) => write!(f, "echo:{port}"),
             Self::EtherType(kind) => write!(f, "ethertype:{kind:#06x}"),
         }
     }
@@ -74,7 +79,7 @@ impl fmt::Display for Filter {
 
 /// A text that names no filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no filter: {why}; write all, none, udp:PORT or ethertype:0xHEX")]
+#[error("`{text}` is no filter: {why}; write all, none, udp:PORT, echo:PORT or ethertype:0xHEX")]
 pub struct ParseFilterError {
     text: String,
     why: &'static str,
@@ -92,10 +97,16 @@ impl FromStr for Filter {
             None if text == "all" => Self::All,
             None if text == "none" => Self::None,
             None => return Err(error("unknown name")),
-            Some(("udp", port)) => Self::UdpPort(
-                port.parse()
-                    .map_err(|_| error("the port is no number from 1 to 65535"))?,
-            ),
+            Some((kind @ ("udp" | "echo"), port)) => {
+                let port = port
+                    .parse()
+                    .map_err(|_| error("the port is no number from 1 to 65535"))?;
+                if kind == "udp" {
+                    Self::UdpPort(port)
+                } else {
+                    Self::Echo(port)
+                }
+            }
             Some(("ethertype", kind)) => Self::EtherType(
                 kind.strip_prefix("0x")
                     .and_then(|digits| u16::from_str_radix(digits, 16).ok())

@@ -7,6 +7,7 @@ fn text_and_back() {
         Filter::None,
         Filter::UdpPort(1),
         Filter::UdpPort(65535),
+        Filter::Echo(7),
         Filter::EtherType(0x88b5),
     ] {
         assert_eq!(filter.to_string().parse(), Ok(filter));
@@ -22,6 +23,8 @@ fn nonsense_is_refused_with_the_text_in_the_message() {
         "udp:",
         "udp:0",
         "udp:65536",
+        "echo",
+        "echo:0",
         "udp:-1",
         "ethertype:88b5",
         "ethertype:0x",

@@ -23,7 +23,7 @@ use template::Plan;
 
 const NAME: &str = "ringside_gen";
 
-/// A run should have many frames, since some milliseconds pass between two; but once it is told to
+/// A run should have many frames, since about 24 ms pass between two; but once it is told to
 /// stop, the kernel still steps through the rest of them, at some 20 ns each.
 const FRAMES_PER_RUN: u32 = 1 << 20;
 
@@ -140,7 +140,7 @@ impl Generator {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the template is shorter than 14 bytes or longer than 3500, or the
+    /// [`Error::Invalid`] if the template is shorter than 14 bytes or longer than 3400, or the
     /// options do not fit it; [`Error::Load`] if the kernel refuses the programs;
     /// [`Error::Attach`] if there is no such interface.
     pub fn new(out_ifindex: u32, template: &[u8], options: GeneratorOptions) -> Result<Self> {
@@ -187,7 +187,7 @@ impl Generator {
     }
 
     /// Sends `packets` frames as fast as the interface is offered them, and returns when that is
-    /// done: 2 to 3 million a second are usual on a veth.
+    /// done: millions a second on a veth, up to some ten.
     ///
     /// # Errors
     ///

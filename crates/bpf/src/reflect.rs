@@ -20,8 +20,8 @@ const KIND_LIMIT: u8 = 64;
 /// How an echo recognises a request among UDP payloads, and turns it into a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProbeMarks {
-    /// A probe's payload begins with these bytes, big endian, left-aligned: the magic `RS` is
-    /// `0x5253_0000_0000_0000`.
+    /// A probe's payload begins with these bytes, big endian, left-aligned: the magic `RSDP` is
+    /// `0x5253_4450_0000_0000`.
     pub magic: u64,
     /// How many of the magic's bytes count, 1 to 8.
     pub magic_len: u8,

@@ -11,10 +11,12 @@ use common::{Pair, pin, privileged};
 use ringside_bpf::{
     Error, Generator, GeneratorOptions, Neighbours, ProbeMarks, Reflect, Reflector, Sink, Verdict, XdpMode, dry_run,
 };
+use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 
+/// Magic, then version 1; kinds as in the probe protocol.
 const MARKS: ProbeMarks = ProbeMarks {
-    magic: 0x5253_4944_0000_0000,
-    magic_len: 4,
+    magic: 0x5253_4450_0100_0000,
+    magic_len: 5,
     kind_offset: 5,
     request: 1,
     reply: 2,
@@ -22,7 +24,7 @@ const MARKS: ProbeMarks = ProbeMarks {
 
 /// Magic, version, kind and something of `length` bytes in all.
 fn probe(kind: u8, length: usize) -> Vec<u8> {
-    let mut payload = b"RSID\x01".to_vec();
+    let mut payload = b"RSDP\x01".to_vec();
     payload.push(kind);
     payload.extend((6..length).map(|i| u8::try_from(i % 251).unwrap()));
     payload
@@ -97,7 +99,7 @@ fn a_request_becomes_a_reply_with_a_right_checksum() {
         return;
     }
     // An even and an odd place of the kind byte are different halves of a checksum's word.
-    for kind_offset in [5u8, 4] {
+    for kind_offset in [5u8, 6] {
         let marks = ProbeMarks { kind_offset, ..MARKS };
         let reflector = Reflector::load(Reflect::Probes(marks)).unwrap();
         for length in [8, 33, 64, 1400] {
@@ -168,6 +170,32 @@ fn a_checksum_left_to_the_device_is_completed() {
             assert!(checksum_is_right(&sent), "{length} bytes");
         }
     }
+}
+
+/// The marks are those of the protocol that `ringside ping` speaks.
+#[test]
+fn a_probe_of_the_protocol_comes_back_as_its_reply() {
+    if !privileged() {
+        return;
+    }
+    let request = Probe {
+        kind: Kind::Request,
+        clock: Clock::Monotonic,
+        session: 7,
+        sequence: 11,
+        intended_ns: 13,
+        sent_ns: 17,
+    };
+    let mut payload = [0; HEADER_LEN];
+    request.encode(&mut payload).unwrap();
+    let reflector = Reflector::load(Reflect::Probes(MARKS)).unwrap();
+    let (verdict, sent) = dry_run(&reflector, &frame4(&payload)).unwrap();
+    assert_eq!(verdict, Verdict::Tx);
+    let reply = Probe {
+        kind: Kind::Reply,
+        ..request
+    };
+    assert_eq!(Probe::decode(&sent[42..]).unwrap(), reply);
 }
 
 #[test]

@@ -465,6 +465,44 @@ fn filter_ethertype() {
     verdicts(Filter::EtherType(ETH_EXPERIMENT), |fixture| fixture.ethertype);
 }
 
+/// What the UDP filter wants is wanted; the echo requests come on top.
+#[test]
+fn filter_echo() {
+    if !privileged() {
+        return;
+    }
+    let program = XskProgram::load(1, Filter::Echo(PORT)).unwrap();
+    let v4 = |protocol, fragment, payload: &[u8]| ethernet(&[], ETH_IPV4, &ipv4_with(protocol, &[], fragment, payload));
+    let v6 = |next, payload: &[u8]| ethernet(&[], ETH_IPV6, &ipv6(next, payload));
+    let request = [8, 0, 0, 0, 0, 1, 0, 1];
+    let request6 = [128, 0, 0, 0, 0, 1, 0, 1];
+    for (name, packet, expect) in [
+        ("our UDP port", udp(PORT, b"payload!"), Wanted),
+        ("another UDP port", udp(PORT + 1, b"payload!"), Filtered),
+        ("ICMP echo request", v4(1, 0, &request), Wanted),
+        ("ICMP echo reply", v4(1, 0, &[0, 0, 0, 0, 0, 1, 0, 1]), Filtered),
+        ("ICMP echo request, first fragment", v4(1, 0x2000, &request), Filtered),
+        ("ICMP echo request, later fragment", v4(1, 2, &request), Filtered),
+        ("ICMP without a type", v4(1, 0, &[]), Malformed),
+        ("TCP", v4(6, 0, &request), Filtered),
+        ("ICMPv6 echo request", v6(58, &request6), Wanted),
+        ("ICMPv6 echo reply", v6(58, &[129, 0, 0, 0, 0, 1, 0, 1]), Filtered),
+        ("neighbour solicitation", v6(58, &[135; 24]), Neighbour),
+        ("ICMPv4 in IPv6", v6(1, &request), Filtered),
+    ] {
+        let before = program.counters(0).unwrap();
+        dry_run(program.program(), &packet).unwrap();
+        let seen = program.counters(0).unwrap() - before;
+        let counted = [
+            seen.passed_unbound,
+            seen.passed_filter,
+            seen.passed_neighbour,
+            seen.passed_malformed,
+        ];
+        assert_eq!(counted, expect.counters(), "{name}");
+    }
+}
+
 #[test]
 fn filter_none() {
     verdicts(Filter::None, |fixture| match fixture.all {

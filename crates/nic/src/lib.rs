@@ -41,6 +41,7 @@ pub mod host;
 mod interface;
 mod link;
 mod napi;
+mod neighbour;
 pub mod netlink;
 pub mod owners;
 mod sys;

@@ -23,24 +23,13 @@ pub(crate) fn header_mut<'a, const N: usize>(
     bytes: &'a mut [u8],
 ) -> Result<&'a mut [u8; N], Error> {
     let have = bytes.len();
-    bytes.first_chunk_mut().ok_or(Error::Truncated {
-        layer,
-        need: N,
-        have,
-    })
+    bytes.first_chunk_mut().ok_or(Error::Truncated { layer, need: N, have })
 }
 
 /// The first `N` bytes of a buffer that is to be written.
-pub(crate) fn room<'a, const N: usize>(
-    layer: &'static str,
-    buffer: &'a mut [u8],
-) -> Result<&'a mut [u8; N], Error> {
+pub(crate) fn room<'a, const N: usize>(layer: &'static str, buffer: &'a mut [u8]) -> Result<&'a mut [u8; N], Error> {
     let have = buffer.len();
-    buffer.first_chunk_mut().ok_or(Error::NoRoom {
-        layer,
-        need: N,
-        have,
-    })
+    buffer.first_chunk_mut().ok_or(Error::NoRoom { layer, need: N, have })
 }
 
 /// Swaps the neighbours `[at, at + len)` and `[at + len, at + 2 * len)`.

@@ -64,19 +64,11 @@ impl fmt::Display for Error {
                 f,
                 "reading {layer}: needs {need} bytes but only {have} are there; the packet is cut short"
             ),
-            Self::Malformed {
-                layer,
-                field,
-                value,
-            } => write!(
+            Self::Malformed { layer, field, value } => write!(
                 f,
                 "reading {layer}: field `{field}` is {value:#x}, which the protocol does not allow; the packet is damaged or of another kind"
             ),
-            Self::Unsupported {
-                layer,
-                field,
-                value,
-            } => write!(
+            Self::Unsupported { layer, field, value } => write!(
                 f,
                 "reading {layer}: field `{field}` is {value:#x}, which is not handled here; leave the packet to the kernel"
             ),
@@ -88,9 +80,9 @@ impl fmt::Display for Error {
                 f,
                 "writing {layer}: a payload of {have} bytes does not fit its length field, {most} is the most; send less"
             ),
-            Self::FamilyMismatch => f.write_str(
-                "writing a UDP flow: one address is IPv4 and the other IPv6; give two of one family",
-            ),
+            Self::FamilyMismatch => {
+                f.write_str("writing a UDP flow: one address is IPv4 and the other IPv6; give two of one family")
+            }
         }
     }
 }

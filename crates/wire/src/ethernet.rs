@@ -70,9 +70,7 @@ pub struct MacAddrParseError;
 
 impl fmt::Display for MacAddrParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "reading a MAC address: expected six hexadecimal pairs such as 02:00:00:00:00:01",
-        )
+        f.write_str("reading a MAC address: expected six hexadecimal pairs such as 02:00:00:00:00:01")
     }
 }
 

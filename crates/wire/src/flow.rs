@@ -67,9 +67,7 @@ impl UdpFlow {
             have,
         };
         let frame = frame.get_mut(..len).ok_or(no_room)?;
-        let (eth, packet) = frame
-            .split_at_mut_checked(ethernet::HEADER_LEN)
-            .ok_or(no_room)?;
+        let (eth, packet) = frame.split_at_mut_checked(ethernet::HEADER_LEN).ok_or(no_room)?;
         let upper_len = udp::HEADER_LEN + payload_len;
         let (ethertype, ip_len) = match (self.src.ip(), self.dst.ip()) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {

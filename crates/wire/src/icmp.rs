@@ -71,11 +71,7 @@ pub fn verify_v6(message: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> bool {
     let Ok(len) = u32::try_from(message.len()) else {
         return false;
     };
-    message.len() >= echo::HEADER_LEN
-        && pseudo_v6(src, dst, Protocol::ICMPV6, len)
-            .bytes(message)
-            .fold()
-            == 0xffff
+    message.len() >= echo::HEADER_LEN && pseudo_v6(src, dst, Protocol::ICMPV6, len).bytes(message).fold() == 0xffff
 }
 
 #[cfg(test)]

@@ -186,8 +186,7 @@ impl Header {
             most: usize::from(u16::MAX),
             have: self.payload_len,
         })?;
-        let first =
-            6 << 28 | u32::from(self.traffic_class) << 20 | (self.flow_label & FLOW_LABEL_MASK);
+        let first = 6 << 28 | u32::from(self.traffic_class) << 20 | (self.flow_label & FLOW_LABEL_MASK);
 
         let out: &mut [u8; HEADER_LEN] = room(LAYER, buffer)?;
         out[..4].copy_from_slice(&first.to_be_bytes());

@@ -170,9 +170,7 @@ impl Header {
 /// also when there is no datagram.
 #[must_use]
 pub fn checksum_state(bytes: &[u8], src: IpAddr, dst: IpAddr) -> ChecksumState {
-    Datagram::parse(bytes).map_or(ChecksumState::Invalid, |datagram| {
-        datagram.checksum_state(src, dst)
-    })
+    Datagram::parse(bytes).map_or(ChecksumState::Invalid, |datagram| datagram.checksum_state(src, dst))
 }
 
 /// Computes the checksum of the datagram at the start of `bytes` and writes it there.
@@ -181,12 +179,8 @@ pub fn checksum_state(bytes: &[u8], src: IpAddr, dst: IpAddr) -> ChecksumState {
 /// Those of [`Datagram::parse`], and [`Error::FamilyMismatch`].
 pub fn fill_checksum(bytes: &mut [u8], src: IpAddr, dst: IpAddr) -> Result<(), Error> {
     let datagram = Datagram::parse(bytes)?;
-    let pseudo = pseudo_header(src, dst, HEADER_LEN + datagram.payload.len())
-        .ok_or(Error::FamilyMismatch)?;
-    let checksum = pseudo
-        .bytes(&datagram.header[..6])
-        .bytes(datagram.payload)
-        .finish();
+    let pseudo = pseudo_header(src, dst, HEADER_LEN + datagram.payload.len()).ok_or(Error::FamilyMismatch)?;
+    let checksum = pseudo.bytes(&datagram.header[..6]).bytes(datagram.payload).finish();
     store_checksum(bytes, never_zero(checksum))
 }
 
@@ -229,9 +223,7 @@ fn pseudo_header(src: IpAddr, dst: IpAddr, len: usize) -> Option<Sum> {
     let len = u16::try_from(len).ok()?;
     match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => Some(pseudo_v4(src, dst, Protocol::UDP, len)),
-        (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            Some(pseudo_v6(src, dst, Protocol::UDP, u32::from(len)))
-        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => Some(pseudo_v6(src, dst, Protocol::UDP, u32::from(len))),
         _ => None,
     }
 }

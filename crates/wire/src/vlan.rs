@@ -85,10 +85,7 @@ impl Network {
         if !matches!(self.ethertype, EtherType::VLAN | EtherType::SERVICE_VLAN) {
             return Ok(None);
         }
-        let Some(&[a, b, c, d]) = frame
-            .get(self.offset..)
-            .and_then(<[u8]>::first_chunk::<TAG_LEN>)
-        else {
+        let Some(&[a, b, c, d]) = frame.get(self.offset..).and_then(<[u8]>::first_chunk::<TAG_LEN>) else {
             return Err(Error::Truncated {
                 layer: LAYER,
                 need: self.offset + TAG_LEN,

@@ -13,6 +13,7 @@ enum filter {
 	FILTER_NONE,
 	FILTER_UDP_PORT,
 	FILTER_ETHERTYPE,
+	FILTER_ECHO,
 };
 
 /*
@@ -80,7 +81,14 @@ static __always_inline enum verdict classify(const struct xdp_md *ctx)
 
 		return outer == wanted || inner == wanted ? WANTED : NOT_WANTED;
 	}
-	if (filter_kind == FILTER_UDP_PORT) {
+	if (filter_kind == FILTER_ECHO) {
+		found = parse_echo_request(cur, inner);
+		if (found == PARSED)
+			return WANTED;
+		if (found == MALFORMED)
+			return BROKEN;
+	}
+	if (filter_kind == FILTER_UDP_PORT || filter_kind == FILTER_ECHO) {
 		found = parse_udp(&cur, inner, &udp);
 		if (found == MALFORMED)
 			return BROKEN;

@@ -10,7 +10,7 @@ const NO_OFFSET: u32 = u32::MAX;
 /// <https://elixir.bootlin.com/linux/v6.18/source/net/bpf/test_run.c#L1237>
 const ETH_HLEN: usize = 14;
 /// A page, less the headroom, the tail room and what the kernel keeps for each live frame.
-const MAX_LEN: usize = 3500;
+const MAX_LEN: usize = 3400;
 
 const ETH_P_IP: u16 = 0x0800;
 const ETH_P_IPV6: u16 = 0x86dd;

@@ -56,7 +56,7 @@ fn the_udp_header_is_found_behind_two_tags() {
 fn what_cannot_be_is_refused_with_the_numbers() {
     let refused = |frame: &[u8], options| Plan::new(frame, &options).unwrap_err();
     assert!(refused(&[0; 13], GeneratorOptions::default()).contains("13 bytes"));
-    assert!(refused(&[0; 3501], GeneratorOptions::default()).contains("3501 bytes"));
+    assert!(refused(&[0; 3401], GeneratorOptions::default()).contains("3401 bytes"));
     let rewrite = GeneratorOptions {
         rewrite: 129,
         ..Default::default()

@@ -113,6 +113,16 @@ fn jitter_of_one_packet_is_unknown() {
 }
 
 #[test]
+fn jitter_by_hand() {
+    let mut jitter = JitterEstimator::new();
+    for ns in [1_000, 1_160, 1_000] {
+        jitter.record(ns);
+    }
+    // 160/16 = 10, then 10 + (160 − 10)/16.
+    assert_eq!(jitter.jitter().unwrap().rfc3550_smoothed_ns, 19.375);
+}
+
+#[test]
 fn jitter_settles_on_a_constant_difference() {
     let mut jitter = JitterEstimator::new();
     for i in 0..1_000u64 {

@@ -2,7 +2,7 @@
 
 use super::{
     CState, CpuUse, Document, Interface, Interval, LatencyResult, Mitigation, Mode, Operation, Outcome, QueueCounters,
-    QueueMode, RunResult, SchemaName, System, XdpStatistics,
+    QueueMode, RunResult, SchemaName, System, XdpStatistics, XdpVerdicts,
 };
 use crate::counters::Ledger;
 use crate::latency::RttRecorder;
@@ -51,6 +51,10 @@ pub(super) fn example() -> Document {
             xdp_statistics: Some(XdpStatistics {
                 rx_ring_full: 1,
                 ..XdpStatistics::default()
+            }),
+            xdp_verdicts: Some(XdpVerdicts {
+                redirected: 25,
+                ..XdpVerdicts::default()
             }),
         }],
         cpus: vec![CpuUse {

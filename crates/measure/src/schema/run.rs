@@ -118,6 +118,23 @@ pub struct QueueCounters {
     pub waits: u64,
     /// The kernel's counters of the socket; `None` where it is no AF_XDP socket.
     pub xdp_statistics: Option<XdpStatistics>,
+    /// What the XDP program did with the queue's packets; `None` where it is not ours.
+    pub xdp_verdicts: Option<XdpVerdicts>,
+}
+
+/// What Ringside's XDP program did with the packets of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct XdpVerdicts {
+    /// Handed to the queue's socket.
+    pub redirected: u64,
+    /// Passed up the stack: the filter does not want them.
+    pub passed_filter: u64,
+    /// Passed up the stack: ARP and IPv6 neighbour discovery.
+    pub passed_neighbour: u64,
+    /// Passed up the stack: wanted, but the queue has no socket.
+    pub passed_unbound: u64,
+    /// Passed up the stack: too short, or contradicting themselves.
+    pub passed_malformed: u64,
 }
 
 /// The six counters of `XDP_STATISTICS`, by the kernel's names

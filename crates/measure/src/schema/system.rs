@@ -88,6 +88,8 @@ pub enum Mode {
     NativeCopy,
     /// XDP behind the driver, in the kernel's stack.
     Generic,
+    /// Transmit only, copied by the kernel; no XDP program takes part.
+    Copy,
 }
 
 /// The mode obtained on one queue.

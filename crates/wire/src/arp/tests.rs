@@ -4,8 +4,7 @@ use super::*;
 
 /// Who has 10.0.0.2? Tell 10.0.0.1 at 02:00:00:00:00:01, followed by padding.
 const REQUEST: [u8; 32] = [
-    0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2, 0xaa,
-    0xaa, 0xaa, 0xaa,
+    0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2, 0xaa, 0xaa, 0xaa, 0xaa,
 ];
 
 #[test]
@@ -15,10 +14,7 @@ fn request_and_its_reply() {
     assert_eq!(request.sender_ip, Ipv4Addr::new(10, 0, 0, 1));
     assert_eq!(request.target_ip, Ipv4Addr::new(10, 0, 0, 2));
     let mut out = [0u8; PACKET_LEN];
-    request
-        .reply(MacAddr([2, 0, 0, 0, 0, 2]))
-        .emit(&mut out)
-        .unwrap();
+    request.reply(MacAddr([2, 0, 0, 0, 0, 2])).emit(&mut out).unwrap();
     assert_eq!(
         out,
         [
@@ -42,18 +38,11 @@ fn others_are_told_apart() {
     bytes[1] = 6;
     assert!(matches!(
         Packet::parse(&bytes),
-        Err(Error::Unsupported {
-            value: 0x0006_0800,
-            ..
-        })
+        Err(Error::Unsupported { value: 0x0006_0800, .. })
     ));
     assert!(matches!(
         Packet::parse(&REQUEST[..27]),
-        Err(Error::Truncated {
-            need: 28,
-            have: 27,
-            ..
-        })
+        Err(Error::Truncated { need: 28, have: 27, .. })
     ));
 }
 

@@ -20,10 +20,7 @@ fn reads_a_known_header() {
 fn swap_leaves_the_rest_alone() {
     let mut bytes: [u8; 16] = core::array::from_fn(|i| u8::try_from(i).unwrap());
     swap_macs(&mut bytes).unwrap();
-    assert_eq!(
-        bytes,
-        [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 12, 13, 14, 15]
-    );
+    assert_eq!(bytes, [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 12, 13, 14, 15]);
 }
 
 #[test]

@@ -170,11 +170,7 @@ impl<'a> Upper<'a> {
 }
 
 /// Swaps the IP addresses of the packet at `network`; `family` is any address of its family.
-pub(super) fn swap_addresses(
-    frame: &mut [u8],
-    network: usize,
-    family: IpAddr,
-) -> Result<(), Error> {
+pub(super) fn swap_addresses(frame: &mut [u8], network: usize, family: IpAddr) -> Result<(), Error> {
     let (at, len) = match family {
         IpAddr::V4(_) => V4_ADDRESSES,
         IpAddr::V6(_) => V6_ADDRESSES,

@@ -52,10 +52,8 @@ fn try_reflect_icmp_echo(frame: &mut [u8]) -> Option<()> {
     let upper = Upper::find(frame, &network).ok()?;
     let (at, len, family) = (upper.offset, upper.bytes.len(), upper.dst);
     // A reply from a group address would be a lie, and one to a group a storm.
-    let one_to_one = !src_mac.is_multicast()
-        && !dst_mac.is_multicast()
-        && is_one_host(upper.src)
-        && is_one_host(upper.dst);
+    let one_to_one =
+        !src_mac.is_multicast() && !dst_mac.is_multicast() && is_one_host(upper.src) && is_one_host(upper.dst);
     if !one_to_one || upper.has_options {
         return None;
     }

@@ -95,16 +95,32 @@ fn what_is_no_whole_udp_is_refused() {
 }
 
 #[test]
+fn v6_pieces_and_stopovers_are_refused() {
+    let whole = frame(&flow("[2001:db8::1]:1", "[2001:db8::2]:2"), b"data");
+    let with_header = |kind: u8, header: [u8; 8]| {
+        let mut frame = whole.clone();
+        frame.splice(54..54, header);
+        frame[20] = kind;
+        frame[19] += 8;
+        parse_udp(&frame)
+    };
+    let first_fragment = with_header(44, [17, 0, 0, 1, 0, 0, 0, 9]);
+    let stops_left = with_header(43, [17, 0, 4, 1, 0, 0, 0, 0]);
+    for refused in [first_fragment, stops_left] {
+        assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+    }
+    assert!(with_header(44, [17, 0, 0, 0, 0, 0, 0, 9]).is_ok(), "atomic");
+    assert!(with_header(43, [17, 0, 4, 0, 0, 0, 0, 0]).is_ok(), "no stop left");
+}
+
+#[test]
 fn a_checksum_left_to_the_nic_is_completed() {
     let flow = flow("10.0.0.1:1", "10.0.0.2:2");
     let whole = frame(&flow, b"data");
     let mut partial = whole.clone();
     partial[40..42].copy_from_slice(&[0x14, 0x20]); // as in the tests of `udp`
     let packet = parse_udp(&partial).unwrap();
-    assert_eq!(
-        packet.checksum_state(&partial),
-        ChecksumState::PseudoHeaderOnly
-    );
+    assert_eq!(packet.checksum_state(&partial), ChecksumState::PseudoHeaderOnly);
     complete_udp_checksum(&mut partial).unwrap();
     assert_eq!(partial, whole);
 }
@@ -123,10 +139,7 @@ fn bad_flows() {
         })
     );
     let mut big = std::vec![0; 70_000];
-    assert!(matches!(
-        flow.write(&mut big, 65_508),
-        Err(Error::TooLong { .. })
-    ));
+    assert!(matches!(flow.write(&mut big, 65_508), Err(Error::TooLong { .. })));
     assert_eq!(flow.write(&mut big, 65_507), Ok(65_549));
     assert!(flow.write(&mut big, usize::MAX).is_err());
 }
@@ -193,15 +206,8 @@ fn echo_is_answered_v6_behind_a_tag() {
     assert!(reflect_icmp_echo(&mut frame));
     let packet = ipv6::Packet::parse(&frame[18..]).unwrap();
     assert_eq!(packet.hop_limit(), 64);
-    assert_eq!(
-        IpAddr::from(packet.dst()),
-        "fe80::1".parse::<IpAddr>().unwrap()
-    );
-    assert!(crate::icmp::verify_v6(
-        packet.payload(),
-        packet.src(),
-        packet.dst()
-    ));
+    assert_eq!(IpAddr::from(packet.dst()), "fe80::1".parse::<IpAddr>().unwrap());
+    assert!(crate::icmp::verify_v6(packet.payload(), packet.src(), packet.dst()));
 }
 
 #[test]
@@ -211,8 +217,14 @@ fn echo_that_belongs_to_the_kernel() {
     let nobody = echo_request(&flow("0.0.0.0:0", "10.0.0.2:0"), b"");
     let mut broadcast = echo_request(&flow("10.0.0.1:0", "10.0.0.2:0"), b"");
     broadcast[..6].fill(0xff);
+    let mut from_group = echo_request(&flow("10.0.0.1:0", "10.0.0.2:0"), b"");
+    from_group[6] |= 1;
+    let mut options = echo_request(&flow("10.0.0.1:0", "10.0.0.2:0"), b"");
+    options.splice(34..34, [1, 1, 1, 0]);
+    options[14] = 0x46;
+    options[17] += 4;
     let udp = frame(&flow("10.0.0.1:0", "10.0.0.2:0"), b"");
-    for mut frame in [group_v4, group_v6, nobody, broadcast, udp] {
+    for mut frame in [group_v4, group_v6, nobody, broadcast, from_group, options, udp] {
         let before = frame.clone();
         assert!(!reflect_icmp_echo(&mut frame));
         assert_eq!(frame, before);

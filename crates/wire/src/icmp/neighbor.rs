@@ -109,16 +109,12 @@ impl NeighborAdvertisement {
     /// [`Error::NoRoom`] when `buffer` is shorter.
     pub fn emit(&self, buffer: &mut [u8], src: Ipv6Addr, dst: Ipv6Addr) -> Result<(), Error> {
         let out: &mut [u8; Self::LEN] = room(ADVERTISEMENT, buffer)?;
-        let flags = u8::from(self.router) << 7
-            | u8::from(self.solicited) << 6
-            | u8::from(self.override_cache) << 5;
+        let flags = u8::from(self.router) << 7 | u8::from(self.solicited) << 6 | u8::from(self.override_cache) << 5;
         out[..8].copy_from_slice(&[v6::NEIGHBOR_ADVERTISEMENT, 0, 0, 0, flags, 0, 0, 0]);
         out[8..24].copy_from_slice(&self.target.octets());
         out[24..26].copy_from_slice(&[TARGET_LINK_LAYER, 1]);
         out[26..].copy_from_slice(&self.target_mac.0);
-        let checksum = pseudo_v6(src, dst, Protocol::ICMPV6, 32)
-            .bytes(out)
-            .finish();
+        let checksum = pseudo_v6(src, dst, Protocol::ICMPV6, 32).bytes(out).finish();
         out[2..4].copy_from_slice(&checksum.to_be_bytes());
         Ok(())
     }

@@ -52,16 +52,10 @@ fn other_types_and_codes() {
     ));
     assert!(matches!(
         Echo::parse_v6(&[128; 7]),
-        Err(Error::Truncated {
-            need: 8,
-            have: 7,
-            ..
-        })
+        Err(Error::Truncated { need: 8, have: 7, .. })
     ));
     assert!(!verify_v4(&[0xff, 0xff]));
-    let neighbor: Vec<u8> = (0..=255)
-        .filter(|t| v6::is_neighbor_discovery(*t))
-        .collect();
+    let neighbor: Vec<u8> = (0..=255).filter(|t| v6::is_neighbor_discovery(*t)).collect();
     assert_eq!(neighbor, [133, 134, 135, 136, 137]);
 }
 
@@ -96,10 +90,7 @@ fn solicitation_that_lies() {
         let mut message = solicitation();
         message[at] = value;
         assert!(
-            matches!(
-                NeighborSolicitation::parse(&message),
-                Err(Error::Malformed { .. })
-            ),
+            matches!(NeighborSolicitation::parse(&message), Err(Error::Malformed { .. })),
             "{at}"
         );
     }
@@ -107,11 +98,7 @@ fn solicitation_that_lies() {
     message[33] = 2;
     assert!(matches!(
         NeighborSolicitation::parse(&message),
-        Err(Error::Truncated {
-            need: 16,
-            have: 8,
-            ..
-        })
+        Err(Error::Truncated { need: 16, have: 8, .. })
     ));
     message[0] = 136;
     assert!(matches!(

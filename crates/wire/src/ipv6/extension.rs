@@ -56,10 +56,7 @@ pub(super) fn walk(first: Protocol, payload: &[u8]) -> Result<Upper<'_>, Error> 
         let protocol = upper.protocol;
         if !matches!(
             protocol,
-            Protocol::HOP_BY_HOP
-                | Protocol::ROUTING
-                | Protocol::FRAGMENT
-                | Protocol::DESTINATION_OPTIONS
+            Protocol::HOP_BY_HOP | Protocol::ROUTING | Protocol::FRAGMENT | Protocol::DESTINATION_OPTIONS
         ) {
             return Ok(upper);
         }

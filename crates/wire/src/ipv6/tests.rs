@@ -42,26 +42,15 @@ fn lengths_that_lie() {
     let bytes = packet(Protocol::UDP, &[0; 8]);
     assert!(matches!(
         Packet::parse(&bytes[..47]),
-        Err(Error::Truncated {
-            need: 48,
-            have: 47,
-            ..
-        })
+        Err(Error::Truncated { need: 48, have: 47, .. })
     ));
     assert!(matches!(
         Packet::parse(&bytes[..39]),
-        Err(Error::Truncated {
-            need: 40,
-            have: 39,
-            ..
-        })
+        Err(Error::Truncated { need: 40, have: 39, .. })
     ));
     let mut other = bytes.clone();
     other[0] = 0x45;
-    assert!(matches!(
-        Packet::parse(&other),
-        Err(Error::Malformed { value: 4, .. })
-    ));
+    assert!(matches!(Packet::parse(&other), Err(Error::Malformed { value: 4, .. })));
 }
 
 #[test]
@@ -131,11 +120,7 @@ fn extension_header_cut_short() {
     let bytes = packet(Protocol::HOP_BY_HOP, &[17, 1, 0, 0, 0, 0, 0, 0]);
     assert!(matches!(
         Packet::parse(&bytes).unwrap().upper_layer(),
-        Err(Error::Truncated {
-            need: 16,
-            have: 8,
-            ..
-        })
+        Err(Error::Truncated { need: 16, have: 8, .. })
     ));
 }
 

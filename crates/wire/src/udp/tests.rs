@@ -45,10 +45,7 @@ fn zero_received() {
         checksum_state(&bytes, ip("10.0.0.1"), ip("10.0.0.2")),
         ChecksumState::Absent
     );
-    assert_eq!(
-        checksum_state(&bytes, ip("::1"), ip("::2")),
-        ChecksumState::Invalid
-    );
+    assert_eq!(checksum_state(&bytes, ip("::1"), ip("::2")), ChecksumState::Invalid);
     assert_eq!(update_checksum(0, 1, 2), 0);
 }
 
@@ -57,10 +54,7 @@ fn pseudo_header_only_is_told_apart() {
     // 0x0a00 + 0x0001 + 0x0a00 + 0x0002 + 17 + 12 = 0x1420
     let mut bytes = *b"\x00\x01\x00\x02\x00\x0c\x14\x20data";
     let (src, dst) = (ip("10.0.0.1"), ip("10.0.0.2"));
-    assert_eq!(
-        checksum_state(&bytes, src, dst),
-        ChecksumState::PseudoHeaderOnly
-    );
+    assert_eq!(checksum_state(&bytes, src, dst), ChecksumState::PseudoHeaderOnly);
     bytes[7] ^= 1;
     assert_eq!(checksum_state(&bytes, src, dst), ChecksumState::Invalid);
     fill_checksum(&mut bytes, src, dst).unwrap();
@@ -71,11 +65,7 @@ fn pseudo_header_only_is_told_apart() {
 fn lengths_that_lie() {
     assert!(matches!(
         Datagram::parse(&[0; 7]),
-        Err(Error::Truncated {
-            need: 8,
-            have: 7,
-            ..
-        })
+        Err(Error::Truncated { need: 8, have: 7, .. })
     ));
     assert!(matches!(
         Datagram::parse(&[0, 1, 0, 2, 0, 7, 0, 0]),
@@ -83,11 +73,7 @@ fn lengths_that_lie() {
     ));
     assert!(matches!(
         Datagram::parse(&[0, 1, 0, 2, 0, 9, 0, 0]),
-        Err(Error::Truncated {
-            need: 9,
-            have: 8,
-            ..
-        })
+        Err(Error::Truncated { need: 9, have: 8, .. })
     ));
     let header = Header {
         src_port: 0,

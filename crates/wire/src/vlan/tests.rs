@@ -21,14 +21,8 @@ fn two_tags() {
     let network = Network::parse(&bytes).unwrap();
     assert_eq!((network.ethertype, network.offset), (EtherType::IPV6, 22));
     let (outer, inner) = (network.outer.unwrap(), network.inner.unwrap());
-    assert_eq!(
-        (outer.priority(), outer.drop_eligible(), outer.id()),
-        (1, true, 1)
-    );
-    assert_eq!(
-        (inner.priority(), inner.drop_eligible(), inner.id()),
-        (7, false, 4095)
-    );
+    assert_eq!((outer.priority(), outer.drop_eligible(), outer.id()), (1, true, 1));
+    assert_eq!((inner.priority(), inner.drop_eligible(), inner.id()), (7, false, 4095));
 }
 
 #[test]

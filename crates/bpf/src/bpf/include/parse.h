@@ -206,6 +206,48 @@ static __always_inline enum parsed parse_ipv4(struct cursor *cur, struct iphdr *
 	return PARSED;
 }
 
+#define ICMP_ECHO_REQUEST 8
+#define ICMP6_ECHO_REQUEST 128
+#define ICMP_ECHO_LEN 8
+
+/*
+ * Is this a whole ICMP or ICMPv6 echo request? `cur` is behind the link header.
+ * Extension headers and fragments are the host's business.
+ */
+static __always_inline enum parsed parse_echo_request(struct cursor cur, __be16 proto)
+{
+	__u8 *type, wanted;
+	__u32 payload;
+
+	if (proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip;
+		int fragmented;
+		enum parsed found = parse_ipv4(&cur, &ip, &payload, &fragmented);
+
+		if (found != PARSED)
+			return found;
+		if (ip->protocol != IPPROTO_ICMP || fragmented)
+			return OTHER;
+		wanted = ICMP_ECHO_REQUEST;
+	} else if (proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip6 = cur.pos;
+
+		if (!FITS(&cur, ip6))
+			return MALFORMED;
+		if (ip6->nexthdr != IPPROTO_ICMPV6)
+			return OTHER;
+		cur.pos = ip6 + 1;
+		payload = bpf_ntohs(ip6->payload_len);
+		wanted = ICMP6_ECHO_REQUEST;
+	} else {
+		return OTHER;
+	}
+	type = cur.pos;
+	if (payload < ICMP_ECHO_LEN || !FITS(&cur, type))
+		return MALFORMED;
+	return *type == wanted ? PARSED : OTHER;
+}
+
 /*
  * Finds the UDP header of an IPv4 or IPv6 packet; `cur` is behind the link
  * header and ends up behind the UDP header.

@@ -1,0 +1,52 @@
+# What there is to do here. Each target's own script says what it does; `make help` lists them.
+
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# sudo keeps neither the user's PATH nor, mostly, its rustup.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test bench lint fmt docs clean root
+
+help: ## list the targets
+	@echo "Ringside: make TARGET, as root where it says so"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install the packages that are missing (root only if there are any)
+	@scripts/setup
+
+build: setup ## build the library and the tool, optimised
+	$(CARGO) build --release
+
+demo: root setup ## compare UDP, AF_PACKET and AF_XDP on a test bed of its own, in about a minute (root)
+	$(CARGO) build --release
+	$(TARGET)/release/ringside compare --lab veth
+
+test: setup ## run every check and test; without root those on the real kernel are left out
+	@scripts/test
+
+bench: root ## compare with other AF_XDP programs and crates, side by side (root)
+	@if [ ! -x scripts/bench ]; then echo "make bench: scripts/bench is not there" >&2; exit 1; fi
+	@scripts/setup --bench
+	@scripts/bench
+
+lint: setup ## check format, lints and the rules between crates
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@scripts/check
+
+fmt: ## format the code
+	$(CARGO) fmt --all
+
+docs: setup ## build the API documentation into target/doc
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps
+
+clean: ## remove everything that was built
+	$(CARGO) clean
+
+root:
+	@if [ "$$(id -u)" != 0 ]; then \
+	  echo "make $(MAKECMDGOALS) has to be run as root: it makes network namespaces and loads BPF programs." >&2; \
+	  echo "Try: sudo make $(MAKECMDGOALS)" >&2; \
+	  exit 1; \
+	fi

@@ -1,0 +1,345 @@
+//! The command line, parsed into values: what gets past here makes sense by itself.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ringside_measure::probe::DEFAULT_PORT;
+use ringside_wire::MacAddr;
+use ringside_xsk::{BusyPoll, Direction, Filter, Mode, QueueOptions};
+
+use crate::compare;
+
+/// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
+#[derive(Debug, Parser)]
+#[command(name = "ringside", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Receive and drop
+    Rx(RxArgs),
+    /// Transmit
+    Tx(TxArgs),
+    /// Forward: back out with MAC addresses swapped, or to a second interface
+    Fwd(FwdArgs),
+    /// Answer probes of `ringside ping`, and ICMP echo requests
+    Echo(EchoArgs),
+    /// Measure round trips to a `ringside echo`
+    Ping(PingArgs),
+    /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
+    Compare(compare::Args),
+}
+
+const RX_EXAMPLES: &str = "\
+Examples:
+  ringside rx eth0                             all queues, until Ctrl-C
+  ringside rx eth0 -t 10 --json                ten seconds, result as JSON
+  ringside rx eth0 -q 0,2 --cpus 4,5           two queues, a pinned thread each
+  ringside rx eth0 --filter udp:4789           only VXLAN; everything else goes up the stack
+  ringside rx eth0 --mode zero-copy            zero-copy, or an error: never a silent step down
+  ringside rx eth0 --wait busy-poll --busy-poll-budget 64";
+
+#[derive(Debug, Args)]
+#[command(after_help = RX_EXAMPLES)]
+pub(crate) struct RxArgs {
+    #[command(flatten)]
+    pub(crate) port: PortArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    /// Packets to take: all, none, udp:PORT or ethertype:0xHEX; the others, and ARP and IPv6 neighbour discovery always,
+    /// go up the kernel's stack
+    #[arg(long, default_value = "all")]
+    pub(crate) filter: Filter,
+    /// Read every byte of every packet, as an application would
+    #[arg(long)]
+    pub(crate) touch: bool,
+}
+
+const TX_EXAMPLES: &str = "\
+Examples:
+  ringside tx eth0 --to 192.0.2.7              UDP to that host, as fast as possible, until Ctrl-C
+  ringside tx eth0 --to-mac 02:00:00:00:00:01  to that MAC address
+  ringside tx eth0 --to 192.0.2.7 --rate 1000000 -t 10
+  ringside tx eth0 --to 192.0.2.7 --size 1514 --count 1000000 --json";
+
+#[derive(Debug, Args)]
+#[command(after_help = TX_EXAMPLES)]
+pub(crate) struct TxArgs {
+    #[command(flatten)]
+    pub(crate) port: PortArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    #[command(flatten)]
+    pub(crate) flow: FlowArgs,
+    /// Bytes of a packet from the Ethernet header on, without the frame check sequence (FCS): 60 to 1514 or the frame's room
+    #[arg(long, default_value_t = 64, value_name = "BYTES")]
+    pub(crate) size: u32,
+    /// Packets per second over all queues, paced by intended time [default: as fast as possible]
+    #[arg(long, value_name = "PPS")]
+    pub(crate) rate: Option<u64>,
+}
+
+const FWD_EXAMPLES: &str = "\
+Examples:
+  ringside fwd eth0                            send everything back with MAC addresses swapped
+  ringside fwd eth0 --out eth1                 send on to a second interface, unchanged
+  ringside fwd eth0 --filter udp:9 --batch 256";
+
+#[derive(Debug, Args)]
+#[command(after_help = FWD_EXAMPLES)]
+pub(crate) struct FwdArgs {
+    #[command(flatten)]
+    pub(crate) port: PortArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    /// Second interface to send to; packets are copied from one UMEM to the other
+    #[arg(long, value_name = "INTERFACE")]
+    pub(crate) out: Option<String>,
+    /// Packets to take, as for `rx`
+    #[arg(long, default_value = "all")]
+    pub(crate) filter: Filter,
+}
+
+const ECHO_EXAMPLES: &str = "\
+Examples:
+  ringside echo eth0                           answer on the default port, until Ctrl-C
+  ringside echo eth0 --port 7000 --wait poll   without a spinning core";
+
+#[derive(Debug, Args)]
+#[command(after_help = ECHO_EXAMPLES)]
+pub(crate) struct EchoArgs {
+    #[command(flatten)]
+    pub(crate) port: PortArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    /// UDP port of the probes; only it and ICMP echo requests are taken from the interface
+    #[arg(long = "port", default_value_t = DEFAULT_PORT, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) udp_port: u16,
+}
+
+const PING_EXAMPLES: &str = "\
+Examples:
+  ringside ping eth0 --to 192.0.2.7            one probe in flight, as fast as it comes back
+  ringside ping eth0 --to 192.0.2.7 --rate 10000 -t 10
+  ringside ping eth0 --to 2001:db8::7 --depth 16 --size 1000 --count 100000
+  ringside ping eth0 --to 02:00:00:00:00:01    by MAC address, where there is no IP";
+
+#[derive(Debug, Args)]
+#[command(after_help = PING_EXAMPLES)]
+pub(crate) struct PingArgs {
+    #[command(flatten)]
+    pub(crate) port: PortArgs,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+    #[command(flatten)]
+    pub(crate) flow: FlowArgs,
+    /// Bytes of a packet from the Ethernet header on, without FCS [default: the smallest that holds a probe, 82 for IPv4]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) size: Option<u32>,
+    /// Probes per second, scheduled by intended time [default: the next one when the answer is there]
+    #[arg(long, value_name = "PPS")]
+    pub(crate) rate: Option<u64>,
+    /// Probes in flight at the most
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) depth: u32,
+    /// Seconds after which a probe counts as lost
+    #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+}
+
+/// Where packets go and what they say they are.
+#[derive(Debug, Args)]
+pub(crate) struct FlowArgs {
+    /// Receiver: an IP address, resolved to a MAC address by ARP or neighbour discovery, or a MAC address
+    #[arg(long, value_name = "IP|MAC")]
+    pub(crate) to: Option<Peer>,
+    /// Receiver's MAC address, instead of asking for it
+    #[arg(long, value_name = "MAC")]
+    pub(crate) to_mac: Option<MacAddr>,
+    /// Receiver's UDP port
+    #[arg(long, default_value_t = DEFAULT_PORT, value_name = "PORT")]
+    pub(crate) to_port: u16,
+    /// Sender's IP address [default: the interface's own]
+    #[arg(long, value_name = "IP")]
+    pub(crate) from: Option<IpAddr>,
+    /// Sender's MAC address [default: the interface's own]
+    #[arg(long, value_name = "MAC")]
+    pub(crate) from_mac: Option<MacAddr>,
+    /// Sender's UDP port; answers to it are taken from the interface
+    #[arg(long, default_value_t = DEFAULT_PORT + 1, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) from_port: u16,
+}
+
+/// `--to`
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Peer {
+    Ip(IpAddr),
+    Mac(MacAddr),
+}
+
+impl FromStr for Peer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(ip) = text.parse() {
+            return Ok(Self::Ip(ip));
+        }
+        if text.parse::<SocketAddr>().is_ok() {
+            return Err("give the port with --to-port".into());
+        }
+        text.parse()
+            .map(Self::Mac)
+            .map_err(|_| format!("{text:?} is neither an IP nor a MAC address"))
+    }
+}
+
+/// Interface, queues, sizes, waiting: what all commands on one port share.
+#[derive(Debug, Args)]
+pub(crate) struct PortArgs {
+    /// Network interface
+    pub(crate) interface: String,
+    /// Queues, such as 0,2-3 [default: all]
+    #[arg(short, long, value_name = "LIST", value_parser = list)]
+    pub(crate) queues: Option<List>,
+    /// auto, or one that must be had: zero-copy, native, generic
+    #[arg(short, long, default_value = "auto")]
+    pub(crate) mode: Mode,
+    /// What a thread does when there are no packets
+    #[arg(short, long, value_enum, default_value_t = WaitArg::Spin)]
+    pub(crate) wait: WaitArg,
+    /// CPUs to pin the threads to, one for each queue in turn, such as 2,3 or 4-7
+    #[arg(short, long, value_name = "LIST", value_parser = list)]
+    pub(crate) cpus: Option<List>,
+    /// SCHED_FIFO priority of the threads, 1 to 99 [default: the normal scheduler]
+    #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(i32).range(1..=99))]
+    pub(crate) priority: Option<i32>,
+    /// Packets of a burst at the most
+    #[arg(short, long, default_value_t = 64)]
+    pub(crate) batch: u32,
+    /// Bytes of a UMEM frame: 2048 or 4096
+    #[arg(long, default_value_t = 2048, value_name = "BYTES")]
+    pub(crate) frame_size: u32,
+    /// Frames of the UMEM of each queue [default: a small working set, see the report]
+    #[arg(long, value_name = "N")]
+    pub(crate) frames: Option<u32>,
+    /// Slots of RX and TX ring [default: to fit the frames]
+    #[arg(long, value_name = "N")]
+    pub(crate) ring: Option<u32>,
+    /// Bytes to leave free in front of packets, beyond the kernel's 256
+    #[arg(long, default_value_t = 0, value_name = "BYTES")]
+    pub(crate) headroom: u32,
+    /// Put frames into 2 MiB pages where there are some
+    #[arg(long)]
+    pub(crate) huge_pages: bool,
+    /// Packets per busy-poll, for `--wait busy-poll`
+    #[arg(long, default_value_t = 64, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(1..=65535))]
+    pub(crate) busy_poll_budget: u32,
+    /// Wake the kernel at every burst instead of when it asks
+    #[arg(long)]
+    pub(crate) no_need_wakeup: bool,
+    /// Packets that one sendto() sends on copy paths, 32 to the TX ring's size (Linux 6.17) [default: the TX ring's size]
+    #[arg(long, value_name = "PACKETS")]
+    pub(crate) tx_budget: Option<u32>,
+}
+
+impl PortArgs {
+    /// The options for a queue of this direction.
+    pub(crate) fn options(&self, direction: Direction) -> QueueOptions {
+        let mut options = QueueOptions::new()
+            .direction(direction)
+            .batch(self.batch)
+            .frame_size(self.frame_size)
+            .headroom(self.headroom)
+            .huge_pages(self.huge_pages)
+            .need_wakeup(!self.no_need_wakeup);
+        if let Some(frames) = self.frames {
+            options = options.frames(frames);
+        }
+        if let Some(slots) = self.ring {
+            options = options.rx_ring(slots).tx_ring(slots);
+        }
+        if let Some(budget) = self.tx_budget {
+            options = options.tx_budget(budget);
+        }
+        if self.wait == WaitArg::BusyPoll {
+            options = options.busy_poll(BusyPoll::with_budget(self.busy_poll_budget));
+        }
+        options
+    }
+}
+
+/// When a run ends and how it tells.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Seconds to run [default: until Ctrl-C]
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) time: Option<Duration>,
+    /// Packets after which to end
+    #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Print the result as JSON (schema ringside.result/1) to standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write the result as JSON to a file, in addition
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json_file: Option<PathBuf>,
+    /// Seconds between interval statistics, which are printed when this is given and are always in the JSON
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) interval: Option<Duration>,
+}
+
+/// `--wait`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WaitArg {
+    /// Look again at once: lowest latency, a core at 100 %
+    Spin,
+    /// Sleep in poll() until a packet comes
+    Poll,
+    /// Run the driver's NAPI poll on this thread
+    BusyPoll,
+}
+
+/// Numbers such as `0,2-3`.
+#[derive(Clone, Debug)]
+pub(crate) struct List(pub(crate) Vec<u32>);
+
+fn list(text: &str) -> Result<List, String> {
+    let number = |part: &str| {
+        part.trim()
+            .parse::<u32>()
+            .ok()
+            .filter(|&number| number < 65536)
+            .ok_or_else(|| format!("{part:?} is no number; write a list such as 0,2-3"))
+    };
+    let mut numbers = Vec::new();
+    for part in text.split(',') {
+        match part.split_once('-') {
+            Some((first, last)) => {
+                let (first, last) = (number(first)?, number(last)?);
+                if first > last {
+                    return Err(format!("{part:?} runs backwards"));
+                }
+                numbers.extend(first..=last);
+            }
+            None => numbers.push(number(part)?),
+        }
+    }
+    Ok(List(numbers))
+}
+
+/// Seconds, with a fraction, above zero.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let plain = text.strip_suffix('s').unwrap_or(text);
+    plain
+        .parse::<f64>()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|duration| !duration.is_zero() && *duration < Duration::from_secs(366 * 86_400))
+        .ok_or_else(|| format!("{text:?} is no time; write seconds above 0, such as 10 or 0.5"))
+}

@@ -1,0 +1,234 @@
+//! Results for people and for programs.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use ringside_measure::latency::Summary;
+use ringside_measure::rate::Rates;
+use ringside_measure::schema::{self, Document, LatencyResult, Outcome, RunResult};
+
+use crate::args::RunArgs;
+use crate::system;
+
+/// Prints a result and writes it, as the command line asks for.
+pub(crate) fn finish(args: &RunArgs, interfaces: Vec<schema::Interface>, result: RunResult) -> Result<()> {
+    let document = system::document(interfaces, Outcome::Run(Box::new(result)));
+    let json = || serde_json::to_string_pretty(&document).context("writing the result as JSON");
+    if let Some(path) = &args.json_file {
+        std::fs::write(path, json()? + "\n").with_context(|| format!("writing the result to {}", path.display()))?;
+    }
+    let text = if args.json { json()? + "\n" } else { text(&document) };
+    // A reader that went away (`| head`) is no error of ours.
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("writing to standard output"),
+        _ => Ok(()),
+    }
+}
+
+/// `1,234,567`
+pub(crate) fn count(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at != 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people; counts stay far below 2^53")]
+fn packets(number: u64) -> String {
+    count(number as f64)
+}
+
+/// The whole result as text.
+fn text(document: &Document) -> String {
+    let Outcome::Run(result) = &document.result else {
+        return String::new();
+    };
+    let mut out = Lines::default();
+    out.line(system::summary(&document.system));
+    for interface in &document.interfaces {
+        let modes: Vec<String> = interface.queues.iter().map(|queue| format!("{}:{}", queue.queue, mode_name(queue.mode))).collect();
+        let driver = interface.driver.as_deref().unwrap_or("no driver name");
+        out.line(format!("{} ({driver}, MTU {}), queues {}", interface.name, interface.mtu_bytes, modes.join(" ")));
+        if let Some(reason) = interface.queues.iter().find_map(|queue| queue.reason.as_ref()) {
+            out.line(format!("  not better because: {reason}"));
+        }
+    }
+    out.blank();
+    rates(&mut out, "received", result.received.as_ref(), result.packets.received, result.duration_ns);
+    rates(&mut out, "sent", result.transmitted.as_ref(), result.packets.sent, result.duration_ns);
+    if let Some(target) = result.target_pps {
+        out.pair("asked for", format!("{} packets/s", count(target)));
+    }
+    losses(&mut out, result);
+    if let Some(latency) = &result.latency {
+        times(&mut out, latency);
+    }
+    queues(&mut out, result);
+    for cpu in &result.cpus {
+        out.pair(
+            &format!("CPU {}", cpu.cpu),
+            format!(
+                "user {:.0} %, system {:.0} %, softirq {:.0} %, steal {:.0} %",
+                cpu.user_percent, cpu.system_percent, cpu.softirq_percent, cpu.steal_percent
+            ),
+        );
+    }
+    out.text
+}
+
+pub(crate) fn mode_name(mode: schema::Mode) -> &'static str {
+    match mode {
+        schema::Mode::ZeroCopy => "zero-copy",
+        schema::Mode::NativeCopy => "native copy",
+        schema::Mode::Generic => "generic",
+        schema::Mode::Copy => "copy",
+    }
+}
+
+/// Lines with a label in front.
+#[derive(Default)]
+struct Lines {
+    text: String,
+}
+
+impl Lines {
+    fn line(&mut self, line: impl AsRef<str>) {
+        self.text.push_str(line.as_ref());
+        self.text.push('\n');
+    }
+
+    fn blank(&mut self) {
+        self.text.push('\n');
+    }
+
+    fn pair(&mut self, label: &str, value: impl AsRef<str>) {
+        self.line(format!("{label:<14} {}", value.as_ref()));
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+fn rates(out: &mut Lines, label: &str, rates: Option<&Rates>, number: u64, duration_ns: u64) {
+    let Some(rates) = rates else { return };
+    out.pair(
+        label,
+        format!(
+            "{} packets in {:.2} s: {} packets/s, {:.3} Gbit/s on the wire, {:.3} Gbit/s in frames",
+            packets(number),
+            duration_ns as f64 / 1e9,
+            count(rates.packets_pps),
+            rates.wire_bps / 1e9,
+            rates.frame_bps / 1e9,
+        ),
+    );
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+fn losses(out: &mut Lines, result: &RunResult) {
+    let ledger = &result.packets;
+    let share = |number: u64| if ledger.sent == 0 { 0.0 } else { number as f64 * 100.0 / ledger.sent as f64 };
+    if let Some(sequence) = &result.sequence {
+        out.pair(
+            "probes",
+            format!(
+                "{} sent, {} received, {} lost ({:.4} %), {} duplicated, {} out of order (RFC 4737)",
+                packets(sequence.sent),
+                packets(sequence.received),
+                packets(sequence.lost),
+                share(sequence.lost),
+                packets(sequence.duplicated),
+                packets(sequence.reordered),
+            ),
+        );
+    }
+    for loss in ledger.losses.iter().filter(|loss| loss.count != 0) {
+        out.pair("lost", format!("{} ({:.4} %): {}", packets(loss.count), share(loss.count), loss.name));
+    }
+    if result.unaccounted_packets != 0 {
+        out.pair(
+            "unaccounted",
+            format!(
+                "{} packets: no counter tells where they went (below zero: they came from elsewhere)",
+                result.unaccounted_packets
+            ),
+        );
+    }
+}
+
+fn times(out: &mut Lines, latency: &LatencyResult) {
+    let table = |summary: &Summary| {
+        let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
+        #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+        let cells = [
+            ("min", Some(us(summary.min_ns))),
+            ("mean", Some(format!("{:.2}", summary.mean_ns / 1e3))),
+            ("p50", summary.p50_ns.map(us)),
+            ("p90", summary.p90_ns.map(us)),
+            ("p99", summary.p99_ns.map(us)),
+            ("p99.9", summary.p99_9_ns.map(us)),
+            ("p99.99", summary.p99_99_ns.map(us)),
+            ("max", Some(us(summary.max_ns))),
+        ];
+        cells
+            .into_iter()
+            .map(|(name, value)| format!("{name} {}", value.unwrap_or_else(|| "-".into())))
+            .collect::<Vec<_>>()
+            .join("  ")
+    };
+    if let Some(raw) = &latency.raw {
+        out.pair("RTT, us", format!("{}  ({} samples, from the real sending)", table(raw), packets(raw.samples)));
+    }
+    if let Some(corrected) = &latency.corrected {
+        out.pair(
+            "RTT, us",
+            format!("{}  (from the intended sending: corrected for coordinated omission)", table(corrected)),
+        );
+    }
+    if let Some(jitter) = &latency.jitter {
+        out.pair(
+            "jitter, us",
+            format!(
+                "{:.2} by RFC 3550 6.4.1 (smoothed), {:.2} mean difference of consecutive RTTs",
+                jitter.rfc3550_smoothed_ns / 1e3,
+                jitter.mean_abs_consecutive_difference_ns / 1e3
+            ),
+        );
+    }
+    if latency.raw.as_ref().is_some_and(|raw| raw.p99_9_ns.is_none()) {
+        out.pair("", "- : too few samples for this percentile (fewer than 10 beyond it)");
+    }
+}
+
+fn queues(out: &mut Lines, result: &RunResult) {
+    for queue in &result.queues {
+        let mut text = format!(
+            "received {}, sent {}, {} sendto(), {} poll() or recvfrom()",
+            packets(queue.received_packets),
+            packets(queue.sent_packets),
+            packets(queue.kicks),
+            packets(queue.waits)
+        );
+        let mut add = |name: &str, number: u64| {
+            if number != 0 {
+                text.push_str(&format!(", {name} {}", packets(number)));
+            }
+        };
+        if let Some(kernel) = &queue.xdp_statistics {
+            add("rx_dropped", kernel.rx_dropped);
+            add("rx_ring_full", kernel.rx_ring_full);
+            add("rx_fill_ring_empty", kernel.rx_fill_ring_empty_descs);
+            add("rx_invalid_descs", kernel.rx_invalid_descs);
+            add("tx_invalid_descs", kernel.tx_invalid_descs);
+        }
+        if let Some(verdicts) = &queue.xdp_verdicts {
+            add("passed up by filter", verdicts.passed_filter);
+            add("passed up as ARP or ND", verdicts.passed_neighbour);
+            add("passed up malformed", verdicts.passed_malformed);
+        }
+        out.pair(&format!("{} queue {}", queue.interface, queue.queue), text);
+    }
+}

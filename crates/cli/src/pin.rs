@@ -1,0 +1,44 @@
+//! Where and how urgently a thread runs.
+
+use anyhow::{Context, Result, anyhow};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::args::PortArgs;
+
+/// Pins the calling thread as the command line says for worker `number`, and gives it its priority.
+pub(crate) fn thread(args: &PortArgs, number: usize) -> Result<()> {
+    if let Some(cpus) = &args.cpus {
+        to_cpu(cpus.0[number % cpus.0.len()])?;
+    }
+    if let Some(priority) = args.priority {
+        real_time(priority)?;
+    }
+    Ok(())
+}
+
+/// Pins the calling thread to one CPU.
+pub(crate) fn to_cpu(cpu: u32) -> Result<()> {
+    let mut set = CpuSet::new();
+    if cpu as usize >= CpuSet::MAX_CPU {
+        return Err(anyhow!("CPU {cpu} does not exist"));
+    }
+    set.set(cpu as usize);
+    sched_setaffinity(None, &set)
+        .with_context(|| format!("pinning a thread to CPU {cpu}: is it online? See /sys/devices/system/cpu/online"))
+}
+
+/// Puts the calling thread under SCHED_FIFO.
+fn real_time(priority: i32) -> Result<()> {
+    // SAFETY: sched_param holds nothing but integers, for which zero is a value.
+    #[allow(unsafe_code, reason = "neither rustix nor the standard library sets a scheduling policy")]
+    let answer = unsafe {
+        let mut param: libc::sched_param = std::mem::zeroed();
+        param.sched_priority = priority;
+        libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param)
+    };
+    if answer == 0 {
+        return Ok(());
+    }
+    Err(std::io::Error::last_os_error())
+        .with_context(|| format!("SCHED_FIFO priority {priority}: it needs CAP_SYS_NICE (root), or a limit: ulimit -r"))
+}

@@ -1,0 +1,54 @@
+//! When a run ends: at its time, at its count, or at SIGINT and SIGTERM, always with its results.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Tells all threads of a run to end.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop {
+    flag: Arc<AtomicBool>,
+}
+
+impl Stop {
+    /// One that SIGINT and SIGTERM set. A second signal ends the process at once.
+    pub(crate) fn on_signals() -> io::Result<Self> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: the second signal finds the flag set by the first.
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag))?;
+            signal_hook::flag::register(signal, Arc::clone(&flag))?;
+        }
+        Ok(Self { flag })
+    }
+
+    /// True when the run shall end.
+    #[inline]
+    pub(crate) fn is_set(&self) -> bool {
+        self.flag.load(Ordering::Relaxed)
+    }
+
+    /// Ends the run.
+    pub(crate) fn set(&self) {
+        self.flag.store(true, Ordering::Relaxed);
+    }
+
+    /// The flag itself, for libraries that take one.
+    pub(crate) fn flag(&self) -> &AtomicBool {
+        &self.flag
+    }
+
+    /// Sleeps until `deadline` or the stop; true when it was the stop.
+    pub(crate) fn sleep_until(&self, deadline: Instant) -> bool {
+        while !self.is_set() {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return false;
+            };
+            std::thread::sleep(left.min(Duration::from_millis(20)));
+        }
+        true
+    }
+}

@@ -1,0 +1,82 @@
+//! Which hardware address an IP address of the link has.
+
+use std::net::{IpAddr, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use crate::netlink::{NetlinkError, Socket};
+use crate::{Error, Interface, Result};
+
+/// The discard service (RFC 863): a datagram to it makes the kernel resolve the address, and nobody answers it.
+const DISCARD: u16 = 9;
+
+impl Interface {
+    /// The hardware address of a neighbour, as the kernel knows it now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if the table cannot be read.
+    #[doc(alias = "RTM_GETNEIGH")]
+    pub fn neighbour(&self, address: IpAddr) -> Result<Option<[u8; 6]>> {
+        const OPERATION: &str = "read the neighbours";
+        let mut message = NeighbourMessage::default();
+        message.header.family = match address {
+            IpAddr::V4(_) => AddressFamily::Inet,
+            IpAddr::V6(_) => AddressFamily::Inet6,
+        };
+        let answers = Socket::route()
+            .map_err(NetlinkError::Io)
+            .and_then(|mut socket| socket.dump(RouteNetlinkMessage::GetNeighbour(message)))
+            .map_err(|error| Error::netlink(OPERATION, self.name(), error))?;
+        Ok(answers.into_iter().find_map(|answer| match answer {
+            RouteNetlinkMessage::NewNeighbour(entry) if entry.header.ifindex == self.index() => mac(&entry, address),
+            _ => None,
+        }))
+    }
+
+    /// The hardware address of a neighbour; where the kernel does not know it yet it is made to ask (ARP or neighbour
+    /// discovery), which takes up to `timeout`. `None` if nobody answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Interface::neighbour`].
+    pub fn resolve(&self, address: IpAddr, timeout: Duration) -> Result<Option<[u8; 6]>> {
+        let deadline = Instant::now() + timeout;
+        let mut asked = false;
+        loop {
+            let known = self.neighbour(address)?;
+            if known.is_some() || Instant::now() >= deadline {
+                return Ok(known);
+            }
+            if !asked {
+                asked = true;
+                let any: IpAddr = match address {
+                    IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+                    IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+                };
+                // No route is no error here: the address is then not found, and the caller says so.
+                if let Ok(socket) = UdpSocket::bind((any, 0)) {
+                    let _ = socket.send_to(&[], (address, DISCARD));
+                }
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn mac(entry: &NeighbourMessage, address: IpAddr) -> Option<[u8; 6]> {
+    let mut found = None;
+    let mut matches = false;
+    for attribute in &entry.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => matches |= IpAddr::V4(*ip) == address,
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => matches |= IpAddr::V6(*ip) == address,
+            NeighbourAttribute::LinkLayerAddress(bytes) => found = bytes.as_slice().try_into().ok(),
+            _ => {}
+        }
+    }
+    found.filter(|_| matches)
+}
