@@ -25,9 +25,7 @@ demo: root setup ## compare UDP, AF_PACKET and AF_XDP on a test bed of its own, 
 test: setup ## run every check and test; without root those on the real kernel are left out
 	@scripts/test
 
-bench: root ## compare with other AF_XDP programs and crates, side by side (root)
-	@if [ ! -x scripts/bench ]; then echo "make bench: scripts/bench is not there" >&2; exit 1; fi
-	@scripts/setup --bench
+bench: root setup ## compare with other AF_XDP programs and crates, side by side, in about five minutes (root)
 	@scripts/bench
 
 lint: setup ## check format, lints and the rules between crates
