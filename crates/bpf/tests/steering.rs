@@ -477,8 +477,8 @@ fn filter_echo() {
     let request = [8, 0, 0, 0, 0, 1, 0, 1];
     let request6 = [128, 0, 0, 0, 0, 1, 0, 1];
     for (name, packet, expect) in [
-        ("our UDP port", udp(PORT, b"payload!"), Wanted),
-        ("another UDP port", udp(PORT + 1, b"payload!"), Filtered),
+        ("our UDP port", v4(UDP, 0, &udp(PORT, b"payload!")), Wanted),
+        ("another UDP port", v4(UDP, 0, &udp(PORT + 1, b"payload!")), Filtered),
         ("ICMP echo request", v4(1, 0, &request), Wanted),
         ("ICMP echo reply", v4(1, 0, &[0, 0, 0, 0, 0, 1, 0, 1]), Filtered),
         ("ICMP echo request, first fragment", v4(1, 0x2000, &request), Filtered),

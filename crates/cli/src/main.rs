@@ -1,10 +1,19 @@
 //! `ringside`: measures what a host, a NIC or a path can do.
+#![deny(unsafe_code)]
 
 mod args;
 mod clock;
 mod compare;
+mod output;
+#[allow(unreachable_pub, unsafe_code, reason = "system calls of the peers that no library wraps")]
+mod peer;
+mod pin;
+mod progress;
+mod run;
+mod session;
 mod stop;
 mod system;
+mod target;
 
 use std::process::ExitCode;
 
@@ -15,6 +24,11 @@ use args::{Cli, Command};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
+        Command::Rx(args) => run::rx::run(&args),
+        Command::Tx(args) => run::tx::run(&args),
+        Command::Fwd(args) => run::fwd::run(&args),
+        Command::Echo(args) => run::echo::run(&args),
+        Command::Ping(args) => run::ping::run(&args),
         Command::Compare(args) => compare::run(&args),
     };
     match result {

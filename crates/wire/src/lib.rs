@@ -64,5 +64,6 @@ pub mod udp;
 pub mod vlan;
 
 pub use error::Error;
-pub use ethernet::{EtherType, MacAddr};
+pub use ethernet::{EtherType, MacAddr, swap_macs};
+pub use flow::{UdpFlow, UdpPacket, parse_udp, reflect_icmp_echo, reflect_udp};
 pub use ip::Protocol;

@@ -148,15 +148,15 @@ impl<'b> Packet<'b> {
 impl Packet<'_> {
     buffer_methods!(entry.buf);
 
-    /// Marks the packet to be sent on the queue it came from when the burst ends.
+    /// Marks the packet to be sent on the queue it came from when the burst ends. The last mark counts.
     #[inline]
-    pub fn send(self) {
+    pub fn send(&mut self) {
         self.entry.decide(Fate::Send);
     }
 
-    /// Marks the packet to be dropped, also by [`Burst::send_back`].
+    /// Marks the packet to be dropped, also by [`Burst::send_back`]. The last mark counts.
     #[inline]
-    pub fn drop(self) {
+    pub fn drop(&mut self) {
         self.entry.decide(Fate::Drop);
     }
 

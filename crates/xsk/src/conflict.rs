@@ -39,10 +39,13 @@ pub(crate) fn foreign_program(interface: &Interface) -> Option<Error> {
 
 /// The process that probably owns a busy queue of the interface, as a half sentence: the one that holds the XDP program.
 pub(crate) fn holder_of(interface: &Interface) -> String {
+    let attached = interface.state().ok().and_then(|state| state.xdp);
     let owners = interface.xdp_owners();
+    // Program ids are the same everywhere; a namespace is only known per process, and may be a thread's.
     owners
         .iter()
-        .find(|owner| owner.same_namespace)
+        .find(|owner| attached.is_some_and(|attached| owner.prog_id == Some(attached.prog_id)))
+        .or_else(|| owners.iter().find(|owner| owner.same_namespace))
         .map(held_by)
         .unwrap_or_default()
 }

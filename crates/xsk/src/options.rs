@@ -255,7 +255,8 @@ impl Sizes {
             Direction::Receive => frames,
             Direction::Both => frames.div_ceil(2),
             Direction::Transmit => 1,
-        };
+        }
+        .min(MAX_RING);
         let fill = ring("fill_ring", options.fill_ring.unwrap_or(for_fill))?;
         let fill_target = match options.direction {
             Direction::Transmit => 0,
@@ -275,7 +276,10 @@ impl Sizes {
         };
         let completion = match options.direction {
             Direction::Receive => 1,
-            _ => ring("completion_ring", options.completion_ring.unwrap_or(frames.max(tx)))?,
+            _ => ring(
+                "completion_ring",
+                options.completion_ring.unwrap_or(frames.max(tx).min(MAX_RING)),
+            )?,
         };
         Ok(Self {
             geometry,

@@ -3,6 +3,7 @@
 mod open;
 
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use ringside_nic::Interface;
 
@@ -117,9 +118,10 @@ impl Drop for Port {
             }
         }
         self.link = None;
+        let end = Instant::now() + Duration::from_millis(100);
         for queue in &mut self.queues {
             // A port is also dropped when its queue or link has failed; there is nobody to tell.
-            _ = queue.drain(std::time::Duration::from_millis(100));
+            _ = queue.drain(end.saturating_duration_since(Instant::now()));
         }
         self.queues.clear();
     }

@@ -1,7 +1,7 @@
 //! The XDP program in front of the sockets: which one, how it is attached, and the map that leads to the sockets.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use ringside_nic::Interface;
 use rustix::io::Errno;
@@ -141,21 +141,39 @@ pub struct XskMap {
 }
 
 impl XskMap {
-    /// Takes a map of type `BPF_MAP_TYPE_XSKMAP`.
-    pub fn from_fd(fd: OwnedFd) -> Self {
-        Self { fd }
+    /// Takes a map of type `BPF_MAP_TYPE_XSKMAP`; any other descriptor is refused.
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, Error> {
+        let refused = |value: String| Error::Setting {
+            setting: "xsks_map",
+            value,
+            reason: "it must be the descriptor of a BPF map of type XSKMAP".into(),
+        };
+        // Not only for a good message: the kernel reads as many bytes of key and value as the map's type has, and
+        // ours have 4 each.
+        match sys::map_type(fd.as_fd()) {
+            Ok(sys::XSKMAP) => Ok(Self { fd }),
+            Ok(kind) => Err(refused(format!("a map of type {kind}"))),
+            Err(errno) => Err(refused(format!("descriptor {} ({errno})", fd.as_raw_fd()))),
+        }
     }
 
     /// Lets the program redirect to this queue. Replaces what was at its place.
     pub fn insert(&self, queue: &Queue) -> Result<(), Error> {
-        sys::map_update(self.fd.as_fd(), queue.id(), queue.as_fd()).map_err(|errno| Error::Socket {
-            interface: queue.report().interface.clone(),
-            queue: queue.id(),
+        self.insert_socket(&queue.report().interface, queue.id(), queue.as_fd())
+    }
+
+    /// As [`insert`](Self::insert), for a socket that another process, to which it was handed over, has set up and
+    /// bound: that process needs no capability for it.
+    pub fn insert_socket(&self, interface: &str, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Error> {
+        sys::map_update(self.fd.as_fd(), queue, socket).map_err(|errno| Error::Socket {
+            interface: interface.to_owned(),
+            queue,
             call: "putting the socket into the XSKMAP",
             errno,
             advice: match errno {
-                Errno::TOOBIG | Errno::INVAL => "; the map must be an XSKMAP with an entry for the queue",
+                Errno::TOOBIG | Errno::INVAL => "; the map must have an entry for the queue",
                 Errno::OPNOTSUPP => "; the socket must have an RX ring and be bound",
+                Errno::PERM | Errno::ACCESS => "; filling a map needs CAP_BPF, or CAP_NET_ADMIN before Linux 5.8",
                 _ => "",
             },
         })

@@ -1,6 +1,8 @@
 //! One queue of an interface: one socket, one UMEM, one owner thread.
 
 mod builder;
+#[cfg(all(test, feature = "attach", not(loom)))]
+mod kernel_tests;
 mod lanes;
 mod transmit;
 
@@ -22,7 +24,7 @@ use crate::report::QueueReport;
 use crate::socket::Bound;
 use crate::stats::{KernelStats, OwnStats, Stats};
 use crate::umem::{Buf, Entry, Fate, Frame};
-use crate::wakeup::{Wait, poll_rx, wake_rx};
+use crate::wakeup::{Slept, Wait, poll_rx, wake_rx};
 
 /// A queue: receive bursts, send them back, allocate and send.
 ///
@@ -119,10 +121,23 @@ impl Queue {
     }
 
     /// A free frame to write a packet into, of length 0 at first. `None` when all are in use: send, drop or wait.
+    /// Also `None` when something is wrong with the queue, which the next call that returns a `Result` tells.
     pub fn alloc(&mut self) -> Option<Frame> {
-        self.ready().ok()?;
-        let buf = self.take_free().ok()??;
-        Some(Frame::new(self.bound.pool.umem().clone(), buf))
+        let taken = self.sound().and_then(|()| {
+            let taken = self.take_free()?;
+            if taken.is_some() || !self.unsent {
+                return Ok(taken);
+            }
+            self.kick()?;
+            self.take_free()
+        });
+        match taken {
+            Ok(buf) => Some(Frame::new(self.bound.pool.umem().clone(), buf?)),
+            Err(error) => {
+                self.deferred = Some(error);
+                None
+            }
+        }
     }
 
     /// The longest packet that a fresh frame holds, in bytes.
@@ -163,18 +178,25 @@ impl Queue {
         &self.counters
     }
 
-    /// What comes before every use: nothing wrong so far, no burst left over, no kick owed.
+    /// What comes before every burst: as [`Queue::sound`], and no kick owed.
     #[inline]
     fn ready(&mut self) -> Result<(), Error> {
+        self.sound()?;
+        if self.unsent {
+            self.kick()?;
+        }
+        Ok(())
+    }
+
+    /// What comes before every use: nothing wrong so far, no burst left over.
+    #[inline]
+    fn sound(&mut self) -> Result<(), Error> {
         if self.poison.is_some() || self.deferred.is_some() {
             return Err(self.trouble());
         }
         // A burst that was forgotten (`mem::forget`) or a panic in a callback leaves packets here.
         if !self.inbox.is_empty() {
             self.recycle_inbox();
-        }
-        if self.unsent {
-            self.kick()?;
         }
         Ok(())
     }
@@ -227,17 +249,36 @@ impl Queue {
                 return Ok(());
             }
             Wait::BusyPoll => self.kick_rx()?,
-            Wait::Poll(timeout) => {
-                self.counters.polls += 1;
-                match poll_rx(self.bound.fd.as_fd(), timeout) {
-                    Ok(true) => self.counters.wakeups += 1,
-                    // `poll()` does not report a link that went down: ask. (`recvfrom()` answers ENETDOWN or ENXIO.)
-                    Ok(false) => self.kick_rx()?,
-                    Err(errno) => return Err(self.failed("poll()", errno)),
-                }
-            }
+            Wait::Poll(timeout) => self.sleep(timeout)?,
         }
         self.look()
+    }
+
+    /// Sleeps in slices: what `poll()` does not tell has to be asked for.
+    fn sleep(&mut self, timeout: Duration) -> Result<(), Error> {
+        let mut left = timeout;
+        loop {
+            // Packets that the kernel could not send at once need more kicks, and not only when one arrives.
+            let slice = left.min(Duration::from_millis(if self.unsent { 1 } else { 500 }));
+            self.counters.polls += 1;
+            match poll_rx(self.bound.fd.as_fd(), slice) {
+                Ok(Slept::Woken) => {
+                    self.counters.wakeups += 1;
+                    return Ok(());
+                }
+                // A link that went down leaves `poll()` silent; `recvfrom()` answers ENETDOWN or ENXIO.
+                Ok(Slept::Through) => self.kick_rx()?,
+                Ok(Slept::Interrupted) => return self.kick_rx(),
+                Err(errno) => return Err(self.failed("poll()", errno)),
+            }
+            left -= slice;
+            if left.is_zero() {
+                return Ok(());
+            }
+            if self.unsent {
+                self.kick()?;
+            }
+        }
     }
 
     fn kick_rx(&mut self) -> Result<(), Error> {

@@ -73,6 +73,7 @@ impl Request<'_> {
     /// One attempt, with a UMEM of its own: a UMEM that saw a failed bind cannot be bound again.
     pub(crate) fn open(&self, parts: Parts) -> Result<Bound, Failure> {
         let bytes = self.sizes.geometry.bytes();
+        let brought = parts.socket.is_some() || parts.memory.is_some();
         let region = match parts.memory {
             Some(memory) => Region::custom(memory, bytes)?,
             None => {
@@ -108,15 +109,24 @@ impl Request<'_> {
         // Before bind: most zero-copy drivers take frames from the fill ring while they set the queue up, and some
         // never look again when it was empty then.
         bound.stock_fill_ring(self.sizes.fill_target);
-        self.bind(bound.fd.as_fd())?;
+        if brought {
+            // There is but this socket: it has to be tried again itself. A busy queue leaves it as it was.
+            self.patiently(|| self.bind(bound.fd.as_fd()))?;
+        } else {
+            self.bind(bound.fd.as_fd())?;
+        }
         Ok(bound)
     }
 
     /// As [`Request::open`], again and again while the queue is busy, for as long as the options say.
     pub(crate) fn open_patiently(&self) -> Result<Bound, Failure> {
+        self.patiently(|| self.open(Parts::default()))
+    }
+
+    fn patiently<T>(&self, mut attempt: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
         let start = Instant::now();
         loop {
-            match self.open(Parts::default()) {
+            match attempt() {
                 Err(Failure::Busy) if start.elapsed() < self.options.busy_timeout => {
                     std::thread::sleep(Duration::from_millis(5));
                 }

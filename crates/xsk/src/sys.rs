@@ -162,6 +162,37 @@ pub(crate) fn program_info(program: BorrowedFd<'_>) -> Result<(u32, String), Err
     Ok((info.id, String::from_utf8_lossy(&info.name[..end]).into_owned()))
 }
 
+/// `BPF_MAP_TYPE_XSKMAP`
+/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/bpf.h#L1006>
+pub(crate) const XSKMAP: u32 = 17;
+
+/// The head of `struct bpf_map_info`.
+/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/bpf.h#L6699>
+#[derive(Default)]
+#[repr(C, align(8))]
+struct MapInfo {
+    kind: u32,
+    id: u32,
+    key_size: u32,
+    value_size: u32,
+}
+
+/// Type of a BPF map; an error for what is no map.
+pub(crate) fn map_type(map: BorrowedFd<'_>) -> Result<u32, Errno> {
+    let mut info = MapInfo::default();
+    let size = u32::try_from(size_of::<MapInfo>()).expect("small");
+    let attr = Attr::new([word(map), size]).pointer(2, &raw mut info);
+    // SAFETY: `info` is alive, writable and of the size told; the kernel writes at most that.
+    unsafe { bpf(Command::ObjGetInfoByFd, &attr) }?;
+    // A program or a link answers too, with another structure; what may look like a map among those is no map to an
+    // update either.
+    if (info.key_size, info.value_size) == (4, 4) {
+        Ok(info.kind)
+    } else {
+        Err(Errno::INVAL)
+    }
+}
+
 /// Name of the program with this id.
 pub(crate) fn program_name(id: u32) -> Result<String, Errno> {
     // SAFETY: no pointers.

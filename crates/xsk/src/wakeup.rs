@@ -13,6 +13,7 @@ pub enum Wait {
     /// Not at all: one look at the ring, an empty burst when it is empty. The caller spins. Lowest latency, a core at 100 %.
     Spin,
     /// Sleep in `poll()` until a packet comes, the time is over (an empty burst) or a signal arrives (an empty burst).
+    /// `Duration::MAX` is for ever; a link that goes down is told all the same, within half a second.
     Poll(Duration),
     /// One turn of the driver's NAPI poll on this thread by `recvfrom()`, then one look. The caller loops.
     /// Effective after [`QueueOptions::busy_poll`](crate::QueueOptions::busy_poll). Linux 5.11.
@@ -57,13 +58,25 @@ pub(crate) fn wake_rx(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// Sleeps until the RX ring has something; false when the time was over or a signal came.
-pub(crate) fn poll_rx(fd: BorrowedFd<'_>, timeout: Duration) -> Result<bool, Errno> {
+/// What ended a sleep in `poll()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slept {
+    /// The RX ring has something.
+    Woken,
+    /// The time was over.
+    Through,
+    /// A signal came.
+    Interrupted,
+}
+
+/// Sleeps until the RX ring has something.
+pub(crate) fn poll_rx(fd: BorrowedFd<'_>, timeout: Duration) -> Result<Slept, Errno> {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
     match poll(&mut fds, Some(&timeout)) {
-        Ok(ready) => Ok(ready > 0 && fds[0].revents().contains(PollFlags::IN)),
-        Err(Errno::INTR) => Ok(false),
+        Ok(_) if fds[0].revents().contains(PollFlags::IN) => Ok(Slept::Woken),
+        Ok(_) => Ok(Slept::Through),
+        Err(Errno::INTR) => Ok(Slept::Interrupted),
         Err(errno) => Err(errno),
     }
 }

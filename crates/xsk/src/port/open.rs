@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringside_nic::Interface;
+#[cfg(feature = "attach")]
+use rustix::io::Errno;
 
 use super::{Loaded, Port, PortBuilder};
 use crate::conflict;
@@ -47,6 +49,13 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
     } else {
         default_program()
     });
+    if !transmit_only && matches!(program, Program::None) {
+        return Err(Error::Setting {
+            setting: "program",
+            value: "none".into(),
+            reason: "a port that receives needs an XDP program that redirects to its sockets: Ringside's own (feature \"attach\"), Program::Custom or Program::Attached".into(),
+        });
+    }
     let mut loaded = load(&interface, program, available)?;
     if loaded.attach.is_some()
         && let Some(error) = conflict::foreign_program(&interface)
@@ -167,17 +176,29 @@ fn load(interface: &Interface, program: Program, queues: u32) -> Result<Loaded, 
                 interface: interface.name().to_owned(),
                 reason,
             };
-            let own = ringside_bpf::XskProgram::load(queues, filter).map_err(|error| failed(error.to_string()))?;
+            let own = ringside_bpf::XskProgram::load(queues, filter).map_err(|error| {
+                // Not EACCES: that is how the verifier refuses.
+                if error.errno() == Some(Errno::PERM.raw_os_error()) {
+                    return Error::Permission {
+                        action: "loading the XDP program",
+                        interface: interface.name().to_owned(),
+                        errno: Errno::PERM,
+                        needs: "CAP_BPF and CAP_NET_ADMIN",
+                        setcap: "cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock",
+                    };
+                }
+                failed(error.to_string())
+            })?;
             let again = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|error| failed(error.to_string()));
             Loaded {
                 report: Some(described(own.program(), Some(filter.to_string()))),
                 attach: Some(again(own.program())?),
-                map: Some(XskMap::from_fd(again(own.xsks_map())?)),
+                map: Some(XskMap::from_fd(again(own.xsks_map())?)?),
                 own: Some(own),
             }
         }
         Program::Custom { program, xsks_map } => {
-            loaded(Some(described(program.as_fd(), None)), Some(program), Some(xsks_map))
+            loaded(Some(described(program.as_fd(), None)), Some(program), Some(xsks_map))?
         }
         Program::Attached { xsks_map } => {
             let report = interface.state()?.xdp.map(|xdp| ProgramReport {
@@ -186,20 +207,20 @@ fn load(interface: &Interface, program: Program, queues: u32) -> Result<Loaded, 
                 attached: "by the caller",
                 filter: None,
             });
-            loaded(report, None, Some(xsks_map))
+            loaded(report, None, Some(xsks_map))?
         }
-        Program::None => loaded(None, None, None),
+        Program::None => loaded(None, None, None)?,
     })
 }
 
-fn loaded(report: Option<ProgramReport>, attach: Option<OwnedFd>, map: Option<OwnedFd>) -> Loaded {
-    Loaded {
+fn loaded(report: Option<ProgramReport>, attach: Option<OwnedFd>, map: Option<OwnedFd>) -> Result<Loaded, Error> {
+    Ok(Loaded {
         attach,
-        map: map.map(XskMap::from_fd),
+        map: map.map(XskMap::from_fd).transpose()?,
         #[cfg(feature = "attach")]
         own: None,
         report,
-    }
+    })
 }
 
 /// The modes, from best to worst, until one is had.
@@ -214,6 +235,13 @@ struct Ladder<'a> {
 impl Ladder<'_> {
     fn climb_down(&self, mode: Mode) -> Result<(Vec<Queue>, Option<XdpLink>), Error> {
         let receives = self.loaded.map.is_some();
+        if receives && mode == Mode::Require(Path::Copy) {
+            return Err(Error::Setting {
+                setting: "mode",
+                value: "copy".into(),
+                reason: "a port that receives copies natively or generically: require one of these".into(),
+            });
+        }
         let steps: Vec<Path> = match (mode, receives) {
             (Mode::Auto, true) => Path::LADDER.to_vec(),
             (Mode::Auto, false) => vec![Path::ZeroCopy, Path::Copy],

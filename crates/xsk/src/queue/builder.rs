@@ -24,7 +24,7 @@ use crate::umem::FrameMemory;
 /// # fn open(map: std::os::fd::OwnedFd) -> Result<(), Error> {
 /// let interface = Interface::by_name("veth0")?;
 /// let queue = Queue::builder(&interface, 0).options(QueueOptions::new().frames(1024)).open()?;
-/// XskMap::from_fd(map).insert(&queue)?;
+/// XskMap::from_fd(map)?.insert(&queue)?;
 /// # Ok(())
 /// # }
 /// ```
@@ -80,6 +80,14 @@ impl QueueBuilder {
 
     /// Opens the queue.
     pub fn open(mut self) -> Result<Queue, Error> {
+        let available = self.interface.rx_queues()?.max(self.interface.tx_queues()?);
+        if self.queue >= available {
+            return Err(Error::NoSuchQueue {
+                interface: self.interface.name().to_owned(),
+                queue: self.queue,
+                available,
+            });
+        }
         let only_once = self.parts.socket.is_some() || self.parts.memory.is_some();
         let steps: &[Path] = match self.mode {
             Mode::Require(Path::ZeroCopy) => &[Path::ZeroCopy],
@@ -132,7 +140,7 @@ impl QueueBuilder {
         };
         match self.mode {
             // Without a program nothing is received yet; the caller attaches one and knows how.
-            Mode::Require(wanted) if path != wanted && path != Path::Copy => Err(Error::Mode {
+            Mode::Require(wanted) if path != wanted && ![path, wanted].contains(&Path::Copy) => Err(Error::Mode {
                 interface: self.interface.name().to_owned(),
                 wanted,
                 reason: format!("the attached XDP program makes it {path}"),

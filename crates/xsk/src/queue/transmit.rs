@@ -39,7 +39,7 @@ impl Queue {
     /// room.
     pub fn send(&mut self, frame: Frame) -> Result<(), SendError> {
         if let Err(error) = self
-            .ready()
+            .sound()
             .and_then(|()| self.sendable(&frame))
             .and_then(|()| self.wait_for_room())
         {
@@ -96,9 +96,13 @@ impl Queue {
     /// Waits until all frames that were sent have come back, for `timeout` at the most; true when they have.
     pub fn drain(&mut self, timeout: Duration) -> Result<bool, Error> {
         let start = Instant::now();
-        self.flush()?;
+        self.ready()?;
         loop {
-            self.drain_completions()?;
+            // Not `flush()`: a stalled TX ring would hold it up for the stall time.
+            match self.unsent {
+                true => self.kick()?,
+                false => self.drain_completions()?,
+            }
             if self.bound.pool.in_flight() == 0 {
                 return Ok(true);
             }
@@ -117,11 +121,15 @@ impl Queue {
     /// Ends a burst: undecided packets meet `fate`, those to be sent go to the TX ring with one publish and one kick.
     #[inline]
     pub(crate) fn settle(&mut self, fate: Fate) -> Result<u32, Error> {
-        let sent = self.push_inbox(fate)?;
-        if sent != 0 {
+        let sent = self.push_inbox(fate);
+        // Also when one of the burst was too short: the others must not wait for a next call.
+        if self.unsent
+            && !matches!(sent, Err(Error::LinkDown { .. } | Error::NoProgress { .. }))
+            && self.poison.is_none()
+        {
             self.kick()?;
         }
-        Ok(sent)
+        sent
     }
 
     /// Ends a burst whose owner does not look at the result.

@@ -107,3 +107,88 @@ pub fn within<T: Send + 'static>(limit: Duration, closure: impl FnOnce() -> T + 
         Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("not done within {limit:?}"),
     }
 }
+
+/// Asserts that nothing of ours is left on an interface: no XDP program, and each queue can be bound.
+pub fn assert_clean(end: &End) {
+    let state = end.state().expect("interface");
+    assert_eq!(state.xdp, None, "an XDP program is left on {}", end.interface.name());
+    end.run(|| {
+        for queue in 0..end.interface.rx_queues().expect("queues") {
+            if let Err(error) = Queue::builder(&end.interface, queue).open() {
+                panic!("queue {queue} was not given back: {error}");
+            }
+        }
+    });
+}
+
+/// The transmit queue from which packets come to receive queue `rx` of a veth's other end.
+///
+/// In native mode it is the same. On a socket buffer, which generic XDP looks at, the field that held the transmit queue
+/// is then read as "receive queue plus one, or none".
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/skb_get_rx_queue>
+pub fn leading_to(rx: usize, path: Path) -> usize {
+    if path == Path::Generic { rx + 1 } else { rx }
+}
+
+/// A port that only sends, as the other side of a test.
+pub fn sender(end: &End) -> Port {
+    open(end, Path::NativeCopy, |port| {
+        port.options(QueueOptions::new().direction(ringside_xsk::Direction::Transmit))
+    })
+}
+
+/// Sends test packets from one end to the other through a queue, and waits until the kernel has them all.
+pub fn send_numbers(tx: &mut Queue, numbers: std::ops::Range<u64>, from: &End, to: &End) {
+    let mut next = numbers.start;
+    while next < numbers.end {
+        let left = u32::try_from(numbers.end - next).expect("few");
+        tx.send_with(left, |slot| {
+            assert!(slot.write(&packet(next, from.mac, to.mac)));
+            next += 1;
+        })
+        .expect("sends");
+    }
+    tx.flush().expect("flush");
+}
+
+/// A UDP datagram over IPv4 from port 9 of one end, whole but for the UDP checksum, which is 0: none.
+pub fn udp(from: &End, to: &End, port: u16, payload: &[u8]) -> Vec<u8> {
+    let length = |bytes: usize| u16::try_from(bytes + payload.len()).expect("short").to_be_bytes();
+    let mut ip = Vec::new();
+    ip.extend_from_slice(&[0x45, 0]);
+    ip.extend_from_slice(&length(20 + 8));
+    ip.extend_from_slice(&[0, 0, 0x40, 0, 64, 17, 0, 0]);
+    ip.extend_from_slice(&from.ipv4.octets());
+    ip.extend_from_slice(&to.ipv4.octets());
+    let sum: u32 = ip
+        .chunks(2)
+        .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
+        .sum();
+    let check = !u16::try_from((sum & 0xffff) + (sum >> 16)).expect("one carry is enough for 20 bytes");
+    ip[10..12].copy_from_slice(&check.to_be_bytes());
+
+    let mut data = Vec::new();
+    data.extend_from_slice(&to.mac);
+    data.extend_from_slice(&from.mac);
+    data.extend_from_slice(&[8, 0]);
+    data.extend_from_slice(&ip);
+    data.extend_from_slice(&9_u16.to_be_bytes());
+    data.extend_from_slice(&port.to_be_bytes());
+    data.extend_from_slice(&length(8));
+    data.extend_from_slice(&[0, 0]);
+    data.extend_from_slice(payload);
+    data
+}
+
+/// Sends one packet through a queue.
+pub fn send_one(tx: &mut Queue, data: &[u8]) {
+    assert_eq!(tx.send_with(1, |slot| assert!(slot.write(data))).expect("sends"), 1);
+    tx.flush().expect("flush");
+}
+
+/// A UDP socket of an end's kernel that waits for a second at the most.
+pub fn kernel_socket(end: &End, port: u16) -> std::net::UdpSocket {
+    let socket = end.run(|| std::net::UdpSocket::bind((end.ipv4, port))).expect("bound");
+    socket.set_read_timeout(Some(Duration::from_secs(1))).expect("set");
+    socket
+}

@@ -1,0 +1,210 @@
+//! The path that is compared on: a test bed of its own, or two interfaces that are there.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use ringside_bpf::{IngressDrop, Link, Neighbours, ProbeMarks, Reflect, Reflector, Sink, XdpMode};
+use ringside_measure::probe::DEFAULT_PORT;
+use ringside_measure::schema;
+use ringside_netlab::{End, Lab, Namespace, VethConfig};
+use ringside_nic::Interface;
+use ringside_wire::MacAddr;
+use ringside_wire::flow::UdpFlow;
+
+use super::options::Args;
+use crate::system;
+
+/// Between interfaces that are there, frames carry addresses that are set aside for benchmarks (RFC 2544, C.2.2).
+const BENCHMARK: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
+
+/// Two ends that reach each other.
+pub(crate) struct Bed {
+    pub(crate) a: Side,
+    pub(crate) b: Side,
+    /// Removed last.
+    lab: Option<Lab>,
+}
+
+/// One end.
+pub(crate) struct Side {
+    pub(crate) interface: Interface,
+    mac: MacAddr,
+    ipv4: Ipv4Addr,
+    namespace: Option<Arc<Namespace>>,
+}
+
+impl Bed {
+    /// Builds the test bed, or looks the interfaces up.
+    pub(crate) fn open(args: &Args) -> Result<Self> {
+        let bed = match &args.interface {
+            None => Self::veth()?,
+            Some([a, b]) => Self {
+                a: Side::existing(a, BENCHMARK[0])?,
+                b: Side::existing(b, BENCHMARK[1])?,
+                lab: None,
+            },
+        };
+        for side in [&bed.a, &bed.b] {
+            let state = side.run(|| side.interface.state())?;
+            if let Some(size) = args.sizes.iter().find(|size| u32::from(**size) > state.mtu + 14) {
+                bail!("--sizes {size}: the MTU of {} is {}, which allows {}", state.name, state.mtu, state.mtu + 14);
+            }
+            if let Some(xdp) = state.xdp {
+                bail!(
+                    "{} has an XDP program already (id {}, {}): take it off first, for instance by: ip link set {} xdp off",
+                    state.name,
+                    xdp.prog_id,
+                    xdp.mode,
+                    state.name
+                );
+            }
+        }
+        Ok(bed)
+    }
+
+    fn veth() -> Result<Self> {
+        let lab = Lab::veth(VethConfig {
+            // Nothing but the packets that are measured.
+            ipv6: false,
+            // Without it a veth takes frames from other drivers only while it has an XDP program.
+            gro: true,
+            ..VethConfig::tagged("compare")
+        })
+        .context("building the test bed")?;
+        Ok(Self {
+            a: Side::of(&lab.a),
+            b: Side::of(&lab.b),
+            lab: Some(lab),
+        })
+    }
+
+    /// Whether it was built here.
+    pub(crate) fn is_lab(&self) -> bool {
+        self.lab.is_some()
+    }
+
+    /// The path in words.
+    pub(crate) fn description(&self) -> String {
+        if self.is_lab() {
+            return "test bed: two namespaces, veth pair, 1 queue, GRO on".into();
+        }
+        format!("from {} to {}", self.a.interface, self.b.interface)
+    }
+
+    /// What a reader of the table has to know about the path.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = vec![format!("Path: {}.", self.description())];
+        if self.is_lab() {
+            notes.push(
+                "On a veth the sender's CPU also does the receiving softirq, and nothing is ever on a wire: \
+                 \"on the wire\" is what an Ethernet link would be busy with."
+                    .into(),
+            );
+        }
+        notes
+    }
+
+    /// Why UDP sockets cannot be compared here.
+    pub(crate) fn no_udp(&self) -> Option<&'static str> {
+        (!self.is_lab()).then_some(
+            "both interfaces are in one network namespace, where the kernel delivers UDP between its own addresses by \
+             itself, past the interfaces",
+        )
+    }
+
+    /// The flow from A to B, or back, and a frame of it.
+    pub(crate) fn frame(&self, to_b: bool, frame_bytes: usize) -> Result<(UdpFlow, Vec<u8>)> {
+        let address = |side: &Side| SocketAddr::from((side.ipv4, DEFAULT_PORT));
+        let flow = UdpFlow {
+            src_mac: self.a.mac,
+            dst_mac: self.b.mac,
+            src: address(&self.a),
+            dst: address(&self.b),
+            ttl: 64,
+        };
+        let flow = if to_b { flow } else { flow.reversed() };
+        let mut frame = vec![0; frame_bytes];
+        let payload = frame_bytes.saturating_sub(flow.header_len());
+        flow.write(&mut frame, payload).context("writing a frame")?;
+        Ok((flow, frame))
+    }
+
+    /// A program on a side that counts and drops everything, for as long as the link is held.
+    pub(crate) fn sink(&self, side: &Side) -> Result<(Sink, Link)> {
+        // Where addresses are entered by hand nothing needs to pass, and the limit is looking at nothing.
+        let neighbours = if self.is_lab() { Neighbours::Drop } else { Neighbours::Pass };
+        let sink = Sink::load(neighbours)?;
+        let link = side.run(|| sink.attach(side.interface.index(), XdpMode::Native))?;
+        Ok((sink, link))
+    }
+
+    /// Keeps what packet sockets have seen from the IP stack, for as long as the link is held.
+    pub(crate) fn cut_stack_off(side: &Side) -> Result<Link> {
+        let drop = IngressDrop::load()?;
+        Ok(side.run(|| drop.attach(side.interface.index()))?)
+    }
+
+    /// Sends back everything that comes to a side, with MAC addresses swapped.
+    pub(crate) fn reflect(side: &Side) -> Result<Link> {
+        let reflector = Reflector::load(Reflect::Macs)?;
+        Ok(side.run(|| reflector.attach(side.interface.index(), XdpMode::Native))?)
+    }
+
+    /// Answers the probes that come to a side.
+    pub(crate) fn answer(side: &Side) -> Result<Link> {
+        use ringside_measure::probe::MAGIC;
+        let reflector = Reflector::load(Reflect::Probes(ProbeMarks {
+            magic: u64::from(MAGIC) << 32,
+            magic_len: 4,
+            kind_offset: 5,
+            request: 1,
+            reply: 2,
+        }))?;
+        Ok(side.run(|| reflector.attach(side.interface.index(), XdpMode::Native))?)
+    }
+
+    /// Both interfaces for the result.
+    pub(crate) fn records(&self) -> Vec<schema::Interface> {
+        let record = |side: &Side| {
+            side.run(|| {
+                let state = side.interface.state().ok()?;
+                Some(system::interface(&side.interface, &state, None))
+            })
+        };
+        [&self.a, &self.b].into_iter().filter_map(record).collect()
+    }
+}
+
+impl Side {
+    fn of(end: &End) -> Self {
+        Self {
+            interface: end.interface.clone(),
+            mac: MacAddr(end.mac),
+            ipv4: end.ipv4,
+            namespace: Some(Arc::clone(&end.ns)),
+        }
+    }
+
+    fn existing(name: &str, ipv4: Ipv4Addr) -> Result<Self> {
+        let interface = Interface::by_name(name)?;
+        let state = interface.state()?;
+        if !state.admin_up || !state.carrier {
+            bail!("{name} has no link: switch it on (ip link set {name} up), and see to the cable");
+        }
+        Ok(Self {
+            mac: MacAddr(state.mac),
+            interface,
+            ipv4,
+            namespace: None,
+        })
+    }
+
+    /// Runs a closure in this side's namespace. What it opens stays there.
+    pub(crate) fn run<T: Send>(&self, closure: impl FnOnce() -> T + Send) -> T {
+        match &self.namespace {
+            Some(namespace) => namespace.run(closure),
+            None => closure(),
+        }
+    }
+}

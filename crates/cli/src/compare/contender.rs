@@ -1,0 +1,168 @@
+//! One variant on the path: what is opened for it, on which side, and what is counted.
+
+use anyhow::{Context as _, Result, bail};
+use ringside_xsk::Direction;
+
+use super::bed::{Bed, Side};
+use super::options::Args;
+use super::slot::{Count, Load, Reading, Slot, Worker};
+use super::variant::{Kind, Operation};
+use crate::peer::Peer;
+use crate::peer::packet::{Packet, Receive};
+use crate::peer::udp::{Sending, Udp, Waiting};
+use crate::peer::xsk::Xsk;
+use crate::stop::Stop;
+
+/// A variant that has its turn.
+pub(crate) struct Contender<'a> {
+    bed: &'a Bed,
+    args: &'a Args,
+    operation: Operation,
+    kind: Kind,
+    frame_bytes: usize,
+}
+
+impl<'a> Contender<'a> {
+    pub(crate) fn new(bed: &'a Bed, args: &'a Args, operation: Operation, kind: Kind, frame_bytes: u16) -> Self {
+        Self {
+            bed,
+            args,
+            operation,
+            kind,
+            frame_bytes: frame_bytes.into(),
+        }
+    }
+
+    /// Opens everything, measures, takes everything down. The generator is made when first needed, and kept.
+    pub(crate) fn turn(&self, load: &mut Option<Load>, stop: &Stop) -> Result<Reading> {
+        if self.kind.is_udp()
+            && let Some(reason) = self.bed.no_udp()
+        {
+            bail!(reason);
+        }
+        let slot = Slot { args: self.args, stop };
+        let needs_load = match self.operation {
+            Operation::Rx | Operation::Fwd => true,
+            Operation::Tx => self.kind == Kind::XdpLimit,
+            Operation::Ping => false,
+        };
+        if needs_load && load.is_none() {
+            *load = Some(Load::open(self.bed, self.frame_bytes).context("the generator")?);
+        }
+        let load = load.as_mut().filter(|_| needs_load);
+        match self.operation {
+            Operation::Rx => self.rx(&slot, load),
+            Operation::Tx => self.tx(&slot, load),
+            Operation::Fwd => self.fwd(&slot, load),
+            Operation::Ping => self.ping(&slot),
+        }
+    }
+
+    fn rx(&self, slot: &Slot<'_>, load: Option<&mut Load>) -> Result<Reading> {
+        // Many NICs send redirected frames only while they have a program themselves.
+        let _enabling = (!self.bed.is_lab()).then(|| self.bed.sink(&self.bed.a)).transpose()?;
+        if self.kind == Kind::XdpLimit {
+            let (sink, _link) = self.bed.sink(&self.bed.b)?;
+            return slot.rate(None, load, Count::Sink(&sink));
+        }
+        let _cut = self.cut(&self.bed.b)?;
+        let worker = self.worker(|peer| peer.receive())?;
+        slot.rate(Some(worker), load, Count::Worker)
+    }
+
+    fn tx(&self, slot: &Slot<'_>, load: Option<&mut Load>) -> Result<Reading> {
+        let (sink, _link) = self.bed.sink(&self.bed.b)?;
+        let _enabling = (!self.bed.is_lab() && load.is_some())
+            .then(|| self.bed.sink(&self.bed.a))
+            .transpose()?;
+        let worker = match self.kind {
+            Kind::XdpLimit => None,
+            _ => Some(Worker {
+                peer: self.open(&self.bed.a)?,
+                cpu: self.args.sender_cpu(),
+                work: |peer| peer.transmit(),
+            }),
+        };
+        slot.rate(worker, load, Count::Sink(&sink))
+    }
+
+    fn fwd(&self, slot: &Slot<'_>, load: Option<&mut Load>) -> Result<Reading> {
+        let (sink, _link) = self.bed.sink(&self.bed.a)?;
+        if self.kind == Kind::XdpLimit {
+            let _reflector = Bed::reflect(&self.bed.b)?;
+            return slot.rate(None, load, Count::Sink(&sink));
+        }
+        let _cut = self.cut(&self.bed.b)?;
+        let worker = self.worker(|peer| peer.send_back())?;
+        slot.rate(Some(worker), load, Count::Sink(&sink))
+    }
+
+    fn ping(&self, slot: &Slot<'_>) -> Result<Reading> {
+        let (flow, frame) = self.bed.frame(true, self.frame_bytes)?;
+        let payload_len = frame.len() - flow.header_len();
+        if self.kind == Kind::XdpLimit {
+            let _answerer = Bed::answer(&self.bed.b)?;
+            let client = self.open_as(&self.bed.a, Kind::AfXdpNative)?;
+            return slot.ping(client, None, payload_len);
+        }
+        let _cuts = (self.cut(&self.bed.a)?, self.cut(&self.bed.b)?);
+        let server = self.worker(|peer| peer.answer().map(|()| 0))?;
+        let client = self.open(&self.bed.a)?;
+        slot.ping(client, Some(server), payload_len)
+    }
+
+    /// The variant on the receiving side.
+    fn worker(&self, work: fn(&mut dyn Peer) -> Result<u64>) -> Result<Worker> {
+        Ok(Worker {
+            peer: self.open(&self.bed.b)?,
+            cpu: self.args.receiver_cpu(),
+            work,
+        })
+    }
+
+    /// What keeps the IP stack away from packets that a packet socket has seen.
+    fn cut(&self, side: &Side) -> Result<Option<ringside_bpf::Link>> {
+        (self.kind == Kind::AfPacket).then(|| Bed::cut_stack_off(side)).transpose()
+    }
+
+    fn open(&self, side: &Side) -> Result<Box<dyn Peer>> {
+        self.open_as(side, self.kind)
+    }
+
+    fn open_as(&self, side: &Side, kind: Kind) -> Result<Box<dyn Peer>> {
+        let (flow, frame) = self.bed.frame(std::ptr::eq(side, &self.bed.a), self.frame_bytes)?;
+        let udp = |waiting, sending| -> Result<Box<dyn Peer>> {
+            let payload = frame.len() - flow.header_len();
+            Ok(Box::new(side.run(|| Udp::open(flow.src, flow.dst, waiting, sending, payload))?))
+        };
+        let sending = match (kind, self.operation) {
+            (Kind::UdpGso, _) => Sending::Segmented,
+            (Kind::UdpBlocking, Operation::Tx) => Sending::Single,
+            (_, Operation::Ping) => Sending::Single,
+            _ => Sending::Many,
+        };
+        match kind {
+            Kind::UdpBlocking | Kind::UdpSendmmsg | Kind::UdpGso => udp(Waiting::Blocking, sending),
+            Kind::UdpSpin => udp(Waiting::Spinning, sending),
+            Kind::AfPacket => {
+                let receive = match self.operation {
+                    Operation::Rx | Operation::Fwd => Receive::Blocks,
+                    Operation::Ping => Receive::Frames,
+                    Operation::Tx => Receive::Nothing,
+                };
+                let index = side.interface.index();
+                Ok(Box::new(side.run(|| Packet::open(index, receive, flow, frame))?))
+            }
+            Kind::AfXdpGeneric | Kind::AfXdpNative | Kind::AfXdpCopy | Kind::AfXdpZeroCopy => {
+                let direction = match self.operation {
+                    Operation::Rx => Direction::Receive,
+                    Operation::Tx => Direction::Transmit,
+                    Operation::Fwd | Operation::Ping => Direction::Both,
+                };
+                let path = kind.path().context("AF_XDP has a path")?;
+                Ok(Box::new(side.run(|| Xsk::open(&side.interface, path, direction, flow, frame))?))
+            }
+            Kind::XdpLimit => bail!("the kernel's limit has no socket"),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! `ringside compare`: what AF_XDP gains over UDP sockets and AF_PACKET, and what the kernel itself could do.
+//!
+//! ```text
+//!   end A, sender's CPU                                  end B, receiver's CPU
+//!   ───────────────────                                  ─────────────────────
+//!   rx     generator in the kernel ────────────────────▶ the variant receives
+//!   tx     the variant sends ──────────────────────────▶ sink in XDP counts
+//!   fwd    generator ──────▶ … sink in XDP counts ◀───── the variant sends back
+//!   ping   the variant asks ◀──────────────────────────▶ the variant answers
+//! ```
+//!
+//! Every variant is opened, settles, is measured for a slot, and is taken down, in turn: A B C A B C …. Rates drift by
+//! tens of percent within minutes, so only rounds of one run are compared, pair by pair.
+
+mod bed;
+mod contender;
+mod options;
+mod report;
+mod series;
+mod slot;
+mod table;
+mod variant;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use ringside_measure::schema::{Document, Outcome};
+
+use crate::stop::Stop;
+use crate::system;
+
+pub(crate) use options::Args;
+
+use bed::Bed;
+use contender::Contender;
+use series::Contest;
+
+/// Opening, settling and taking down, beside the slot itself: for the estimate only.
+const OVERHEAD: Duration = Duration::from_millis(150);
+
+/// Compares, prints the table, and writes the JSON.
+///
+/// # Errors
+/// When the path cannot be had, or nothing was sampled; a variant that fails is a row of the table with its reason.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    args.check_cpus()?;
+    let stop = Stop::on_signals().context("listening for signals")?;
+    let bed = Bed::open(args)?;
+    let mut contests = Contest::all(args, &bed)?;
+    eprintln!("{}", plan(args, &bed, &contests));
+
+    let started = Instant::now();
+    let rounds = interleave(args, &bed, &mut contests, &stop);
+    if stop.is_set() {
+        eprintln!("ended early: the results so far");
+    }
+    if contests.iter().all(|contest| contest.is_empty()) {
+        let reason = contests.iter().find_map(Contest::failure).unwrap_or_default();
+        bail!("nothing was sampled in {:.1} s. {reason}", started.elapsed().as_secs_f64());
+    }
+    let result = report::result(args, rounds, contests);
+    let document = system::document(bed.records(), Outcome::Compare(result));
+    // What is attached and mapped goes before anything is told.
+    let notes = bed.notes();
+    drop(bed);
+    tell(args, &document, &notes)
+}
+
+fn plan(args: &Args, bed: &Bed, contests: &[Contest]) -> String {
+    let turns: usize = contests.iter().map(|contest| contest.series.len()).sum();
+    let round = (args.slot() + args.settle() + OVERHEAD) * u32::try_from(turns).unwrap_or(u32::MAX);
+    let total = match args.rounds {
+        Some(rounds) => round * rounds,
+        None => args.time().max(round),
+    };
+    format!(
+        "{}: {turns} variants in turn, {} ms each, about {:.0} s a round and {:.0} s in all",
+        bed.description(),
+        args.slot().as_millis(),
+        round.as_secs_f64(),
+        total.as_secs_f64(),
+    )
+}
+
+/// Turn by turn, round by round, until the number of rounds, the time, or a signal; how many rounds were begun.
+fn interleave(args: &Args, bed: &Bed, contests: &mut [Contest], stop: &Stop) -> u32 {
+    let bar = ProgressBar::new_spinner()
+        .with_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("a constant template"));
+    let started = Instant::now();
+    let mut round = 0;
+    loop {
+        let begin = Instant::now();
+        for contest in &mut *contests {
+            let (operation, frame_bytes) = (contest.operation, contest.frame_bytes);
+            // Every other round backwards: nobody always comes after the same neighbour.
+            for index in order(contest.series.len(), round) {
+                if stop.is_set() {
+                    break;
+                }
+                let series = &mut contest.series[index];
+                bar.set_message(format!("round {}: {operation} {frame_bytes} {}", round + 1, series.kind));
+                bar.tick();
+                if series.is_given_up() {
+                    continue;
+                }
+                let contender = Contender::new(bed, args, operation, series.kind, frame_bytes);
+                let reading = contender.turn(&mut contest.load, stop);
+                // What a signal interrupted was not measured.
+                if !stop.is_set() {
+                    series.add(round, reading);
+                }
+            }
+        }
+        round += 1;
+        let over = match args.rounds {
+            Some(rounds) => round >= rounds,
+            None => started.elapsed() + begin.elapsed() / 2 >= args.time(),
+        };
+        if over || stop.is_set() {
+            bar.finish_and_clear();
+            return round;
+        }
+    }
+}
+
+fn order(count: usize, round: u32) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+/// The table for people, on standard output unless the JSON goes there.
+fn tell(args: &Args, document: &Document, notes: &[String]) -> Result<()> {
+    let json = || serde_json::to_string_pretty(document).context("writing the result as JSON");
+    let to_stdout = args.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
+    let terminal = if to_stdout {
+        std::io::stderr().is_terminal()
+    } else {
+        std::io::stdout().is_terminal()
+    };
+    let text = table::render(document, notes, terminal);
+    match &args.json {
+        Some(path) if !to_stdout => {
+            std::fs::write(path, json()? + "\n").with_context(|| format!("writing {}", path.display()))?;
+        }
+        _ => {}
+    }
+    let written = if to_stdout {
+        eprint!("{text}");
+        writeln!(std::io::stdout(), "{}", json()?)
+    } else {
+        write!(std::io::stdout(), "{text}")
+    };
+    match written {
+        // A reader that went away (`| head`) is no error of ours.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("writing to standard output"),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,130 @@
+//! The command line of `ringside compare`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::{ArgGroup, ValueEnum};
+use ringside_nic::host::CpuTimes;
+
+use super::variant::{Kind, Operation};
+
+const EXAMPLES: &str = "\
+Examples:
+  ringside compare --lab veth                          everything, on a test bed of its own, in a minute
+  ringside compare --lab veth --operations rx --sizes 64,512,1514
+  ringside compare --lab veth --rounds 20 --json result.json
+  ringside compare --interface eth1,eth2               two ports of this machine with a cable between them
+
+Each variant in its best set-up, in turn, for many short rounds; ratios are medians over the rounds with a bootstrap
+95 % interval. Rounds in which the hypervisor took more than 4 % of the CPU time are left out and counted.";
+
+/// What to compare, on what, and for how long.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, group(ArgGroup::new("path").required(true)))]
+pub(crate) struct Args {
+    /// Build a test bed and compare on it: two network namespaces and a veth pair between them
+    #[arg(long, value_enum, group = "path")]
+    pub(crate) lab: Option<LabKind>,
+
+    /// Compare on two interfaces of this namespace that reach each other: packets go from A to B. XDP and tc programs
+    /// are attached to them meanwhile, nothing else is changed; their other traffic is dropped (but for ARP and IPv6
+    /// neighbour discovery where XDP does it)
+    #[arg(long, value_name = "A,B", group = "path", value_parser = pair)]
+    pub(crate) interface: Option<[String; 2]>,
+
+    /// What to compare
+    #[arg(long, value_delimiter = ',', default_value = "rx,tx,fwd,ping")]
+    pub(crate) operations: Vec<Operation>,
+
+    /// Bytes of a frame, from the Ethernet header on, without the frame check sequence (FCS). A ping has at least 82,
+    /// for the probe has to fit
+    #[arg(long, value_delimiter = ',', default_value = "64", value_name = "BYTES",
+          value_parser = clap::value_parser!(u16).range(60..=3000))]
+    pub(crate) sizes: Vec<u16>,
+
+    /// Only these variants [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub(crate) variants: Vec<Kind>,
+
+    /// How often each variant has its turn [default: as often as the time allows]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: Option<u32>,
+
+    /// Milliseconds measured in a turn
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=60_000))]
+    pub(crate) slot_ms: u32,
+
+    /// Seconds for all of it, unless --rounds says how many; one round is always done
+    #[arg(short, long, default_value_t = 60, value_name = "SECONDS", conflicts_with = "rounds")]
+    pub(crate) time: u32,
+
+    /// The sender's and the receiver's CPU
+    #[arg(long, default_value = "0,1", value_name = "S,R", value_parser = cpus)]
+    pub(crate) cpus: [u32; 2],
+
+    /// Write the result as JSON to a file, or to standard output ("-"; the table then goes to standard error)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// A test bed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LabKind {
+    /// Two namespaces and a veth pair
+    Veth,
+}
+
+impl Args {
+    /// The CPU that senders, generators and who asks run on.
+    pub(crate) fn sender_cpu(&self) -> u32 {
+        self.cpus[0]
+    }
+
+    /// The CPU that receivers and who answers run on.
+    pub(crate) fn receiver_cpu(&self) -> u32 {
+        self.cpus[1]
+    }
+
+    pub(crate) fn slot(&self) -> Duration {
+        Duration::from_millis(self.slot_ms.into())
+    }
+
+    /// Time before a slot: caches and the scheduler get used to the variant.
+    pub(crate) fn settle(&self) -> Duration {
+        Duration::from_millis(60).min(self.slot() / 2)
+    }
+
+    pub(crate) fn time(&self) -> Duration {
+        Duration::from_secs(self.time.into())
+    }
+
+    /// Said before anything is built.
+    pub(crate) fn check_cpus(&self) -> Result<()> {
+        let online: Vec<u32> = CpuTimes::read()?.cpus.iter().map(|(cpu, _)| *cpu).collect();
+        for cpu in self.cpus {
+            if !online.contains(&cpu) {
+                bail!("CPU {cpu} is not online (online: {online:?}); name the sender's and the receiver's with --cpus S,R");
+            }
+        }
+        if self.sender_cpu() == self.receiver_cpu() {
+            eprintln!("note: sender and receiver share CPU {}: neither shows what it can do", self.sender_cpu());
+        }
+        Ok(())
+    }
+}
+
+fn pair(text: &str) -> Result<[String; 2], String> {
+    match text.split_once(',') {
+        Some((a, b)) if !a.is_empty() && !b.is_empty() && !b.contains(',') && a != b => Ok([a.into(), b.into()]),
+        _ => Err("two different interfaces, with a comma between them, are needed".into()),
+    }
+}
+
+fn cpus(text: &str) -> Result<[u32; 2], String> {
+    let parse = |cpu: &str| cpu.parse().map_err(|error| format!("{cpu:?}: {error}"));
+    match text.split_once(',') {
+        Some((sender, receiver)) => Ok([parse(sender)?, parse(receiver)?]),
+        None => Err("two CPUs, with a comma between them, are needed: the sender's and the receiver's".into()),
+    }
+}

@@ -1,0 +1,192 @@
+//! From readings to the result's tables.
+
+use ringside_measure::compare::{Figure, Ratio, Round, STEAL_LIMIT, figure, ratio};
+use ringside_measure::latency::Summary;
+use ringside_measure::rate::wire_bits;
+use ringside_measure::schema::{CompareResult, Table, Variant};
+use ringside_nic::host::CpuTime;
+
+use super::options::Args;
+use super::series::{Contest, Series};
+use super::slot::Reading;
+use super::variant::{Kind, Operation};
+
+/// Bytes of Ethernet, IPv4 and UDP headers.
+const HEADERS: u64 = 42;
+
+/// The result of a run of `rounds`.
+pub(super) fn result(args: &Args, rounds: u32, contests: Vec<Contest>) -> CompareResult {
+    CompareResult {
+        rounds,
+        round_duration_ns: u64::try_from(args.slot().as_nanos()).unwrap_or(u64::MAX),
+        steal_limit_percent: STEAL_LIMIT * 100.0,
+        tables: contests.iter().map(table).collect(),
+    }
+}
+
+fn table(contest: &Contest) -> Table {
+    let frame_bytes = u64::from(contest.frame_bytes);
+    let payload_bytes = frame_bytes - HEADERS;
+    let wanted = Kind::base(contest.operation);
+    let works = |series: &&Series| !series.readings.is_empty();
+    let named = contest.series.iter().find(|series| series.kind == wanted).filter(works);
+    let base = named.or_else(|| contest.series.iter().find(works));
+    let variants = contest.series.iter().map(|series| {
+        let mut variant = variant(contest.operation, series, frame_bytes, payload_bytes);
+        let is_base = base.is_some_and(|base| base.kind == series.kind);
+        variant.ratio_to_base = base.filter(|_| !is_base).and_then(|base| paired(contest.operation, base, series));
+        variant
+    });
+    Table {
+        operation: contest.operation.schema(),
+        frame_bytes,
+        payload_bytes,
+        load: load(contest),
+        base: base.map_or(wanted, |base| base.kind).to_string(),
+        ratio_of: match contest.operation {
+            Operation::Ping => "rtt_p50_ns".into(),
+            _ => "packets_pps".into(),
+        },
+        variants: variants.collect(),
+    }
+}
+
+fn load(contest: &Contest) -> String {
+    match contest.operation {
+        Operation::Ping => "one packet under way at a time".into(),
+        Operation::Tx => "each variant sends as fast as it can".into(),
+        Operation::Rx | Operation::Fwd => {
+            let readings = contest.series.iter().flat_map(|series| &series.readings);
+            let rounds: Vec<Round> = readings
+                .filter_map(|(_, reading)| Some(round(reading, reading.offered_pps?)))
+                .collect();
+            match figure(&rounds) {
+                Ok(offered) => format!(
+                    "in-kernel generator (live frames), {:.2} M packets/s offered",
+                    offered.median / 1e6
+                ),
+                Err(_) => "in-kernel generator (live frames)".into(),
+            }
+        }
+    }
+}
+
+fn variant(operation: Operation, series: &Series, frame_bytes: u64, payload_bytes: u64) -> Variant {
+    let of = |value: &dyn Fn(&Reading) -> Option<f64>| {
+        let rounds: Vec<Round> = series
+            .readings
+            .iter()
+            .filter_map(|(_, reading)| Some(round(reading, value(reading)?)))
+            .collect();
+        figure(&rounds).ok()
+    };
+    let rtt = |value: fn(&Summary) -> Option<u64>| {
+        of(&|reading| reading.rtt.as_ref().and_then(value).map(|ns| ns as f64))
+    };
+    let packets = of(&|reading| Some(reading.pps));
+    // Both are the same packets, and so have the same spread.
+    let bits = |per_packet: u64| packets.map(|figure| scaled(figure, per_packet as f64));
+    let cpu = |ticks: fn(CpuTime) -> u64| cpu(series, ticks);
+    let failed = series.failures();
+    let turns = series.readings.len();
+    let mut set_up = series.kind.set_up(operation).to_owned();
+    if turns != 0 && failed != 0 {
+        set_up.push_str(&format!(
+            " ({failed} of {} turns failed: {})",
+            turns as u64 + u64::from(failed),
+            series.failure.as_deref().unwrap_or_default()
+        ));
+    }
+    Variant {
+        name: series.kind.to_string(),
+        set_up,
+        mode: series.kind.mode(),
+        failure: match (turns, packets) {
+            (0, _) => Some(series.failure.clone().unwrap_or_else(|| "it had no turn".into())),
+            (_, None) => Some(format!("all {turns} rounds were left out for CPU steal")),
+            (_, Some(_)) => None,
+        },
+        packets_pps: packets,
+        wire_bps: bits(wire_bits(frame_bytes)),
+        payload_bps: bits(payload_bytes * 8),
+        loss_percent: of(&|reading| reading.loss.map(|loss| loss * 100.0)),
+        cpu_user_percent: cpu(|time| time.user + time.nice),
+        cpu_system_percent: cpu(|time| time.system),
+        cpu_softirq_percent: cpu(|time| time.softirq + time.irq),
+        rtt_min_ns: rtt(|rtt| Some(rtt.min_ns)),
+        rtt_mean_ns: of(&|reading| reading.rtt.map(|rtt| rtt.mean_ns)),
+        rtt_p50_ns: rtt(|rtt| rtt.p50_ns),
+        rtt_p90_ns: rtt(|rtt| rtt.p90_ns),
+        rtt_p99_ns: rtt(|rtt| rtt.p99_ns),
+        rtt_p99_9_ns: rtt(|rtt| rtt.p99_9_ns),
+        rtt_max_ns: rtt(|rtt| Some(rtt.max_ns)),
+        ratio_to_base: None,
+        rounds: series
+            .readings
+            .iter()
+            .filter_map(|(_, reading)| Some(round(reading, figure_of(operation, reading)?)))
+            .collect(),
+    }
+}
+
+/// What ratios are about.
+fn figure_of(operation: Operation, reading: &Reading) -> Option<f64> {
+    match operation {
+        Operation::Ping => reading.rtt?.p50_ns.map(|ns| ns as f64),
+        _ => Some(reading.pps),
+    }
+}
+
+/// A variant in proportion to the base, over the rounds that both have.
+fn paired(operation: Operation, base: &Series, series: &Series) -> Option<Ratio> {
+    let pairs = series.readings.iter().filter_map(|(number, reading)| {
+        let (_, other) = base.readings.iter().find(|(round, _)| round == number)?;
+        Some((
+            round(other, figure_of(operation, other)?),
+            round(reading, figure_of(operation, reading)?),
+        ))
+    });
+    let (base, variant): (Vec<_>, Vec<_>) = pairs.unzip();
+    ratio(&base, &variant).ok()
+}
+
+/// CPU time of the sender's and the receiver's CPU together, in percent of one CPU. The kernel counts it in ticks of
+/// some milliseconds, so single rounds are coarse: the figure is that of all rounds used together, not their median.
+fn cpu(series: &Series, ticks: fn(CpuTime) -> u64) -> Option<Figure> {
+    let both = |reading: &Reading| -> Option<f64> {
+        let [sender, receiver] = reading.cpus;
+        Some(sender.fraction(ticks(sender))? + receiver.fraction(ticks(receiver))?)
+    };
+    let rounds: Vec<Round> = series
+        .readings
+        .iter()
+        .filter_map(|(_, reading)| Some(round(reading, both(reading)? * 100.0)))
+        .collect();
+    let mut figure = figure(&rounds).ok()?;
+    let used = series.readings.iter().filter(|(_, reading)| reading.steal <= STEAL_LIMIT);
+    let sums = used.fold([CpuTime::default(); 2], |[sender, receiver], (_, reading)| {
+        [sender + reading.cpus[0], receiver + reading.cpus[1]]
+    });
+    figure.median = sums.iter().filter_map(|sum| sum.fraction(ticks(*sum))).sum::<f64>() * 100.0;
+    Some(figure)
+}
+
+fn round(reading: &Reading, value: f64) -> Round {
+    Round {
+        value,
+        steal: reading.steal,
+    }
+}
+
+fn scaled(figure: Figure, factor: f64) -> Figure {
+    Figure {
+        median: figure.median * factor,
+        min: figure.min * factor,
+        max: figure.max * factor,
+        ..figure
+    }
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

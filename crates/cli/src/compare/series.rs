@@ -1,0 +1,105 @@
+//! What was read, variant by variant.
+
+use anyhow::{Result, bail};
+
+use super::bed::Bed;
+use super::options::Args;
+use super::slot::{Load, Reading};
+use super::variant::{Kind, Operation};
+use ringside_measure::probe::HEADER_LEN;
+
+/// The smallest frame with a probe over IPv4.
+const SMALLEST_PING: u16 = 42 + HEADER_LEN as u16;
+
+/// The variants of one operation with frames of one size: one table.
+pub(crate) struct Contest {
+    pub(crate) operation: Operation,
+    pub(crate) frame_bytes: u16,
+    pub(crate) series: Vec<Series>,
+    /// The generator, once it was needed.
+    pub(crate) load: Option<Load>,
+}
+
+/// The readings of one variant.
+pub(crate) struct Series {
+    pub(crate) kind: Kind,
+    /// With the round that each is of.
+    pub(crate) readings: Vec<(u32, Reading)>,
+    failures: u32,
+    pub(crate) failure: Option<String>,
+}
+
+impl Contest {
+    /// All that the command line asks for.
+    pub(crate) fn all(args: &Args, bed: &Bed) -> Result<Vec<Self>> {
+        let mut contests: Vec<Self> = Vec::new();
+        for &operation in &args.operations {
+            for &size in &args.sizes {
+                let frame_bytes = match operation {
+                    Operation::Ping => size.max(SMALLEST_PING),
+                    _ => size,
+                };
+                let kinds = Kind::of(operation, !bed.is_lab());
+                let series: Vec<Series> = kinds
+                    .into_iter()
+                    .filter(|kind| kind.is_chosen(&args.variants))
+                    .map(Series::new)
+                    .collect();
+                let known = |contest: &Self| contest.operation == operation && contest.frame_bytes == frame_bytes;
+                if !series.is_empty() && !contests.iter().any(known) {
+                    contests.push(Self {
+                        operation,
+                        frame_bytes,
+                        series,
+                        load: None,
+                    });
+                }
+            }
+        }
+        if contests.is_empty() {
+            bail!("none of the variants chosen takes part in any of the operations chosen");
+        }
+        Ok(contests)
+    }
+
+    /// Whether nothing at all was read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.series.iter().all(|series| series.readings.is_empty())
+    }
+
+    /// Why, if there is one reason.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.series.iter().find_map(|series| series.failure.clone())
+    }
+}
+
+impl Series {
+    fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            readings: Vec::new(),
+            failures: 0,
+            failure: None,
+        }
+    }
+
+    pub(crate) fn add(&mut self, round: u32, reading: Result<Reading>) {
+        match reading {
+            Ok(reading) => self.readings.push((round, reading)),
+            Err(error) => {
+                self.failures += 1;
+                self.failure = Some(format!("{error:#}"));
+            }
+        }
+    }
+
+    /// One that failed twice and never worked has no further turn.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.readings.is_empty() && self.failures >= 2
+    }
+
+    /// Turns that failed.
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures
+    }
+}

@@ -1,0 +1,332 @@
+//! One turn of one variant: load, settle, measure, wind down.
+//!
+//! ```text
+//!        open   first packet    settle          slot             drain
+//!  ───────┼──────────┼────────────┼───────────────┼────────────────┼──────▶ time
+//!  load             ├──────────────────────────────────┤
+//!  worker   ├──────────────────────────────────────────────────────┤
+//!  rate                           ├───────────────┤
+//!  loss             ├──────────────────────────────────────────────┤
+//! ```
+//!
+//! The rate is counted in the slot alone. Loss is a matter of all packets from first to last, since none may be under
+//! way at the time of counting.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use ringside_bpf::{Generator, GeneratorOptions, Sent, Sink};
+use ringside_measure::latency::{Latency, Summary};
+use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
+use ringside_nic::host::{CpuTime, CpuTimes};
+
+use super::bed::Bed;
+use super::options::Args;
+use crate::clock::now_ns;
+use crate::peer::Peer;
+use crate::pin;
+use crate::stop::Stop;
+
+/// How long the first packet may take: a NIC that gets its first program renegotiates the link.
+const FIRST_PACKET: Duration = Duration::from_secs(5);
+/// How long the last packet may take.
+const DRAIN: Duration = Duration::from_millis(50);
+/// After this a probe is lost: many times what waking a CPU takes at worst.
+const LOST_NS: u64 = 100_000_000;
+
+/// What a turn gave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// Packets per second that arrived; round trips per second.
+    pub(crate) pps: f64,
+    /// Share of the packets that did not arrive, from 0 to 1.
+    pub(crate) loss: Option<f64>,
+    /// Packets per second that the generator offered.
+    pub(crate) offered_pps: Option<f64>,
+    /// Round trips.
+    pub(crate) rtt: Option<Summary>,
+    /// Time of the sender's and the receiver's CPU.
+    pub(crate) cpus: [CpuTime; 2],
+    /// Share of all CPUs' time that the hypervisor took, from 0 to 1.
+    pub(crate) steal: f64,
+}
+
+/// The generator, loaded once for each size.
+pub(crate) struct Load {
+    generator: Generator,
+}
+
+impl Load {
+    /// Frames of one size from A to B.
+    pub(crate) fn open(bed: &Bed, frame_bytes: usize) -> Result<Self> {
+        let (_, mut frame) = bed.frame(true, frame_bytes)?;
+        // No UDP checksum (RFC 768): a NIC would have verified it, and on a veth the socket would have to.
+        if let Some(checksum) = frame.get_mut(40..42) {
+            checksum.fill(0);
+        }
+        let options = GeneratorOptions {
+            // Frames come back from XDP_TX with swapped MAC addresses; nobody writes behind them.
+            rewrite: 16,
+            ..GeneratorOptions::default()
+        };
+        let (side, index) = (&bed.a, bed.a.interface.index());
+        let generator = side.run(|| Generator::new(index, &frame, options))?;
+        Ok(Self { generator })
+    }
+
+    fn run(&mut self, cpu: u32, longest: Duration, stop: &AtomicBool) -> Result<Sent> {
+        pin::to_cpu(cpu)?;
+        Ok(self.generator.run_for(longest, stop)?)
+    }
+}
+
+/// A peer, the CPU that it runs on, and what it does there until told to end.
+pub(crate) struct Worker {
+    pub(crate) peer: Box<dyn Peer>,
+    pub(crate) cpu: u32,
+    pub(crate) work: fn(&mut dyn Peer) -> Result<u64>,
+}
+
+impl Worker {
+    fn run(mut self, done: &AtomicU64, end: &AtomicBool) -> Result<()> {
+        pin::to_cpu(self.cpu)?;
+        let mut count = 0;
+        while !end.load(Ordering::Relaxed) {
+            let more = (self.work)(self.peer.as_mut())?;
+            if more != 0 {
+                count += more;
+                done.store(count, Ordering::Release);
+            }
+        }
+        self.peer.finish()
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy)]
+pub(crate) enum Count<'a> {
+    /// What the worker has done.
+    Worker,
+    /// What has come to a program that was loaded for this turn.
+    Sink(&'a Sink),
+}
+
+/// How a turn is measured.
+pub(crate) struct Slot<'a> {
+    pub(crate) args: &'a Args,
+    pub(crate) stop: &'a Stop,
+}
+
+impl Slot<'_> {
+    /// Packets per second, and loss. Without a load, the worker is what sends.
+    pub(crate) fn rate(&self, worker: Option<Worker>, load: Option<&mut Load>, count: Count<'_>) -> Result<Reading> {
+        let (done, end, quiet) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        let read = || match count {
+            Count::Worker => Ok(done.load(Ordering::Acquire)),
+            Count::Sink(sink) => Ok(sink.traffic()?.packets),
+        };
+        let longest = FIRST_PACKET + self.args.settle() + self.args.slot() * 2;
+        thread::scope(|scope| {
+            let worker = worker.map(|worker| {
+                let (done, end) = (&done, &end);
+                scope.spawn(move || worker.run(done, end))
+            });
+            let load = load.map(|load| {
+                let (cpu, quiet) = (self.args.sender_cpu(), &quiet);
+                scope.spawn(move || load.run(cpu, longest, quiet))
+            });
+            let window = self.window(&read, || ended(worker.as_ref()) || ended(load.as_ref()));
+            // From here on nothing returns before the threads were told.
+            quiet.store(true, Ordering::Release);
+            let has_load = load.is_some();
+            let sent = load.map(join).transpose();
+            if has_load {
+                drain(&read);
+            }
+            end.store(true, Ordering::Release);
+            let worked = worker.map(join).transpose();
+            // The worker's own words say more than that nothing came.
+            worked?;
+            let sent = sent.context("the generator")?;
+            let window = window?;
+            if !has_load {
+                drain(&read);
+            }
+            let arrived = read()?;
+            let offered = sent.map_or_else(|| done.load(Ordering::Acquire), |sent| sent.offered);
+            Ok(Reading {
+                loss: (offered != 0).then(|| (1.0 - arrived as f64 / offered as f64).max(0.0)),
+                offered_pps: sent.map(|sent| sent.offered as f64 / sent.elapsed.as_secs_f64().max(1e-9)),
+                ..window
+            })
+        })
+    }
+
+    /// Waits for packets, settles, and counts for the length of a slot.
+    fn window(&self, read: &impl Fn() -> Result<u64>, has_ended: impl Fn() -> bool) -> Result<Reading> {
+        let begun = Instant::now();
+        while read()? == 0 {
+            ensure!(!self.stop.is_set(), "interrupted");
+            ensure!(!has_ended(), "it ended before a packet arrived");
+            ensure!(begun.elapsed() < FIRST_PACKET, "no packet arrived within {FIRST_PACKET:?}");
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.stop.sleep_until(Instant::now() + self.args.settle());
+        let mark = Mark::now()?;
+        let (first, begin) = (read()?, Instant::now());
+        self.stop.sleep_until(begin + self.args.slot());
+        let (last, elapsed) = (read()?, begin.elapsed());
+        let (cpus, steal) = mark.passed(self.args)?;
+        ensure!(!has_ended(), "it ended before its time");
+        ensure!(last > first, "the flow of packets stopped");
+        Ok(Reading {
+            pps: (last - first) as f64 / elapsed.as_secs_f64(),
+            loss: None,
+            offered_pps: None,
+            rtt: None,
+            cpus,
+            steal,
+        })
+    }
+
+    /// Round trips, one under way at a time.
+    pub(crate) fn ping(&self, client: Box<dyn Peer>, server: Option<Worker>, payload_len: usize) -> Result<Reading> {
+        let (done, end, recording) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        let trips = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let server = server.map(|server| {
+                let (done, end) = (&done, &end);
+                scope.spawn(move || server.run(done, end))
+            });
+            let client = scope.spawn(|| {
+                pin::to_cpu(self.args.sender_cpu())?;
+                ask(client, payload_len, &trips, &recording, &end)
+            });
+            let read = || Ok(trips.load(Ordering::Acquire));
+            let window = self.window_of(&read, &recording, || ended(server.as_ref()) || client.is_finished());
+            end.store(true, Ordering::Release);
+            let asked = join(client);
+            server.map(join).transpose()?;
+            let (latency, lost) = asked?;
+            let window = window?;
+            let heard = latency.samples();
+            let rtt = latency.summary().context("no round trip was measured")?;
+            ensure!(rtt.p50_ns.is_some(), "only {heard} round trips were measured: too few for a median");
+            Ok(Reading {
+                loss: Some(lost as f64 / (heard + lost) as f64),
+                rtt: Some(rtt),
+                ..window
+            })
+        })
+    }
+
+    /// A window during which the round trips are recorded.
+    fn window_of(
+        &self,
+        read: &impl Fn() -> Result<u64>,
+        recording: &AtomicBool,
+        has_ended: impl Fn() -> bool,
+    ) -> Result<Reading> {
+        let settled = Instant::now() + self.args.settle();
+        let reading = self.window(
+            &|| {
+                recording.store(Instant::now() >= settled, Ordering::Release);
+                read()
+            },
+            has_ended,
+        );
+        recording.store(false, Ordering::Release);
+        reading
+    }
+}
+
+/// Asks again and again; the round trips of the recorded time, and how many probes were lost in it.
+fn ask(
+    mut peer: Box<dyn Peer>,
+    payload_len: usize,
+    trips: &AtomicU64,
+    recording: &AtomicBool,
+    end: &AtomicBool,
+) -> Result<(Latency, u64)> {
+    let session = std::process::id();
+    let mut payload = vec![0; payload_len.max(HEADER_LEN)];
+    let mut latency = Latency::new();
+    let (mut lost, mut sequence) = (0, 0);
+    while !end.load(Ordering::Relaxed) {
+        sequence += 1;
+        let sent_ns = now_ns();
+        let probe = Probe {
+            kind: Kind::Request,
+            clock: Clock::Monotonic,
+            session,
+            sequence,
+            intended_ns: sent_ns,
+            sent_ns,
+        };
+        probe.encode(&mut payload)?;
+        peer.ask(&payload)?;
+        let expected = Probe { kind: Kind::Reply, ..probe };
+        let mut heard = None;
+        while heard.is_none() && now_ns() - sent_ns < LOST_NS && !end.load(Ordering::Relaxed) {
+            // An answer that comes too late is not this one's.
+            peer.hear(&mut |payload| {
+                if Probe::decode(payload) == Ok(expected) {
+                    heard = Some(now_ns());
+                }
+            })?;
+        }
+        let recorded = recording.load(Ordering::Relaxed);
+        match heard {
+            Some(heard) => {
+                trips.store(sequence, Ordering::Release);
+                if recorded {
+                    latency.record(heard - sent_ns);
+                }
+            }
+            None => lost += u64::from(recorded && !end.load(Ordering::Relaxed)),
+        }
+    }
+    peer.finish()?;
+    Ok((latency, lost))
+}
+
+/// Waits until nothing more arrives.
+fn drain(read: &impl Fn() -> Result<u64>) {
+    let begun = Instant::now();
+    let mut before = read().ok();
+    while begun.elapsed() < DRAIN {
+        thread::sleep(Duration::from_millis(3));
+        let now = read().ok();
+        if now == before {
+            return;
+        }
+        before = now;
+    }
+}
+
+fn ended<T>(thread: Option<&ScopedJoinHandle<'_, T>>) -> bool {
+    thread.is_some_and(ScopedJoinHandle::is_finished)
+}
+
+fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().map_err(|_| anyhow!("a thread panicked")).flatten()
+}
+
+/// A moment from which CPU time is counted.
+struct Mark(CpuTimes);
+
+impl Mark {
+    fn now() -> Result<Self> {
+        Ok(Self(CpuTimes::read()?))
+    }
+
+    /// What the two CPUs did since, and the share of all CPUs' time that was stolen.
+    fn passed(&self, args: &Args) -> Result<([CpuTime; 2], f64)> {
+        let passed = CpuTimes::read()?.since(&self.0);
+        let all = passed.sum();
+        let cpus = args.cpus.map(|cpu| passed.cpu(cpu).unwrap_or_default());
+        Ok((cpus, all.fraction(all.steal).unwrap_or(0.0)))
+    }
+}

@@ -1,0 +1,53 @@
+//! The ways to move packets that are compared: one trait, and an implementation for each kind of socket.
+//!
+//! ```text
+//!               UDP socket          AF_PACKET                AF_XDP
+//!               udp.rs              packet.rs                xsk.rs
+//!  receive      recvmmsg            TPACKET_V3 ring          RX ring
+//!  transmit     send, sendmmsg,     sendmmsg past the        TX ring
+//!               UDP_SEGMENT         queueing discipline
+//! ```
+
+pub(crate) mod packet;
+mod probes;
+#[allow(
+    unsafe_code,
+    reason = "recvmmsg, sendmmsg and packet rings, which no dependency has a safe function for"
+)]
+mod sys;
+pub(crate) mod udp;
+pub(crate) mod xsk;
+
+use anyhow::Result;
+
+/// Packets that are received, sent or sent back at a time, where the interface takes a number.
+pub(crate) const BATCH: usize = 64;
+
+/// One end of a path, opened for one operation, used by one thread.
+///
+/// Each call does one batch. Where the way to wait is to sleep, it sleeps some milliseconds at the most, so that its
+/// thread sees when it has to end.
+pub(crate) trait Peer: Send {
+    /// Takes packets, looks at the first byte of each, and gives them back; how many.
+    fn receive(&mut self) -> Result<u64>;
+
+    /// Sends copies of the frame that it was opened with; how many the kernel took.
+    fn transmit(&mut self) -> Result<u64>;
+
+    /// Takes packets and sends them back to where they came from; how many the kernel took.
+    fn send_back(&mut self) -> Result<u64>;
+
+    /// Sends one probe.
+    fn ask(&mut self, probe: &[u8]) -> Result<()>;
+
+    /// Turns the requests that are there into replies and sends them.
+    fn answer(&mut self) -> Result<()>;
+
+    /// Hands over the payloads of UDP packets that are there.
+    fn hear(&mut self, take: &mut dyn FnMut(&[u8])) -> Result<()>;
+
+    /// Waits until what was sent has left, before it is counted.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

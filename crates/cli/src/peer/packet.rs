@@ -1,0 +1,155 @@
+//! AF_PACKET at its best: receive from a mapped ring, transmit many frames per call and past the queueing discipline.
+//!
+//! What it cannot do for itself is to keep the packets away from the IP stack above it: that is for a program behind
+//! the taps, [`ringside_bpf::IngressDrop`].
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use anyhow::{Context as _, Result};
+use ringside_wire::ethernet::swap_macs;
+use ringside_wire::flow::UdpFlow;
+
+use super::probes::{answer_in_place, payload, write_probe};
+use super::sys::ring::{BlockRing, FrameRing};
+use super::sys::{self, Messages};
+use super::{BATCH, Peer};
+
+/// 16 blocks of 64 KiB: small enough for the cache, large enough for some hundred microseconds of pause.
+const BLOCK_BYTES: u32 = 64 << 10;
+const BLOCKS: u32 = 16;
+/// The shortest that the kernel has. A block that fills up goes at once.
+const RETIRE_MS: u32 = 1;
+
+/// How packets come in.
+enum Ring {
+    /// TPACKET_V3, for many packets.
+    Blocks(BlockRing),
+    /// TPACKET_V2, for single ones: V3 keeps a packet until its block is full or a millisecond is over.
+    Frames(FrameRing),
+    /// Not at all.
+    None,
+}
+
+/// Which ring to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receive {
+    /// For throughput.
+    Blocks,
+    /// For latency.
+    Frames,
+    /// For sending only.
+    Nothing,
+}
+
+/// A packet socket on one interface.
+pub(crate) struct Packet {
+    ring: Ring,
+    socket: OwnedFd,
+    messages: Messages,
+    flow: UdpFlow,
+    frame: Vec<u8>,
+}
+
+impl Packet {
+    /// Opens it on an interface of the calling thread's namespace. `frame` is what it sends, with the headers of `flow`.
+    pub(crate) fn open(ifindex: u32, receive: Receive, flow: UdpFlow, frame: Vec<u8>) -> Result<Self> {
+        let socket = sys::packet_socket().context("opening a packet socket")?;
+        let fd = socket.as_fd();
+        // Not its own packets, and none into a queue where another's wait.
+        for (option, name) in [
+            (libc::PACKET_IGNORE_OUTGOING, "PACKET_IGNORE_OUTGOING"),
+            (libc::PACKET_QDISC_BYPASS, "PACKET_QDISC_BYPASS"),
+        ] {
+            sys::set_option(fd, libc::SOL_PACKET, option, 1).with_context(|| format!("setting {name}"))?;
+        }
+        let ring = match receive {
+            Receive::Blocks => BlockRing::new(fd, BLOCK_BYTES, BLOCKS, RETIRE_MS).map(Ring::Blocks),
+            Receive::Frames => FrameRing::new(fd, 2048, 64).map(Ring::Frames),
+            Receive::Nothing => Ok(Ring::None),
+        };
+        let ring = ring.context("making a PACKET_RX_RING")?;
+        // The ring first: what came between the two would lie in the socket's queue, which nobody reads.
+        sys::bind_packet(fd, ifindex, receive != Receive::Nothing).context("binding a packet socket")?;
+        Ok(Self {
+            ring,
+            socket,
+            messages: Messages::new(BATCH),
+            flow,
+            frame,
+        })
+    }
+
+    fn send_one(&mut self) -> Result<()> {
+        let sent = self.messages.send(self.socket.as_fd(), std::iter::once(self.frame.as_slice()));
+        sent.map(drop).context("sending through a packet socket")
+    }
+}
+
+impl Peer for Packet {
+    fn receive(&mut self) -> Result<u64> {
+        let Ring::Blocks(ring) = &mut self.ring else { return Ok(0) };
+        let Some(mut block) = ring.next() else {
+            std::hint::spin_loop();
+            return Ok(0);
+        };
+        let packets = block.packets_mut();
+        Ok(packets.map(|packet| std::hint::black_box(packet.first())).count() as u64)
+    }
+
+    fn transmit(&mut self) -> Result<u64> {
+        let copies = std::iter::repeat_n(self.frame.as_slice(), BATCH);
+        let sent = self.messages.send(self.socket.as_fd(), copies);
+        Ok(sent.context("sending through a packet socket")?.taken as u64)
+    }
+
+    fn send_back(&mut self) -> Result<u64> {
+        let Ring::Blocks(ring) = &mut self.ring else { return Ok(0) };
+        let Some(mut block) = ring.next() else {
+            std::hint::spin_loop();
+            return Ok(0);
+        };
+        let mut taken = 0;
+        let mut packets = block.packets_mut().map(|packet| {
+            // Anything shorter than a header cannot have come from an interface.
+            _ = swap_macs(packet);
+            &*packet
+        });
+        loop {
+            // Out of the ring, without a copy of ours.
+            let sent = self.messages.send(self.socket.as_fd(), packets.by_ref());
+            let sent = sent.context("sending through a packet socket")?;
+            taken += sent.taken as u64;
+            if sent.offered == 0 {
+                return Ok(taken);
+            }
+        }
+    }
+
+    fn ask(&mut self, probe: &[u8]) -> Result<()> {
+        write_probe(&self.flow, &mut self.frame, probe)?;
+        self.send_one()
+    }
+
+    fn answer(&mut self) -> Result<()> {
+        let Ring::Frames(ring) = &mut self.ring else { return Ok(()) };
+        let (messages, socket) = (&mut self.messages, self.socket.as_fd());
+        let sent: Option<io::Result<()>> = ring.next(|frame| {
+            if answer_in_place(frame) {
+                messages.send(socket, std::iter::once(&*frame))?;
+            }
+            Ok(())
+        });
+        sent.unwrap_or(Ok(())).context("sending through a packet socket")
+    }
+
+    fn hear(&mut self, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let Ring::Frames(ring) = &mut self.ring else { return Ok(()) };
+        while ring.next(|frame| payload(frame).map(&mut *take)).is_some() {}
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "packet_tests.rs"]
+mod tests;

@@ -1,0 +1,42 @@
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+
+use super::{Sending, Udp, Waiting};
+use crate::peer::Peer as _;
+
+/// Two ports of the loopback interface that nobody has.
+fn addresses() -> [SocketAddr; 2] {
+    let taken = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    taken.map(|socket| socket.local_addr().unwrap())
+}
+
+fn pair(waiting: Waiting, sending: Sending) -> (Udp, Udp) {
+    let [a, b] = addresses();
+    let open = |from, to| Udp::open(from, to, waiting, sending, 100).unwrap();
+    (open(a, b), open(b, a))
+}
+
+#[test]
+fn every_way_of_sending_arrives() {
+    for (sending, at_a_time) in [(Sending::Single, 1), (Sending::Many, 64), (Sending::Segmented, 64)] {
+        let (mut a, mut b) = pair(Waiting::Blocking, sending);
+        assert_eq!(a.transmit().unwrap(), at_a_time);
+        let mut received = 0;
+        while received < at_a_time {
+            let more = b.receive().unwrap();
+            assert!(more != 0, "{sending:?}: {received} of {at_a_time}");
+            received += more;
+        }
+        assert_eq!(received, at_a_time, "{sending:?}");
+    }
+}
+
+#[test]
+fn packets_come_back() {
+    for waiting in [Waiting::Blocking, Waiting::Spinning] {
+        let (mut a, mut b) = pair(waiting, Sending::Many);
+        assert_eq!(a.transmit().unwrap(), 64);
+        assert_eq!(b.send_back().unwrap(), 64, "loopback delivers before send returns");
+        assert_eq!(a.receive().unwrap(), 64);
+        assert_eq!(a.receive().unwrap(), 0);
+    }
+}

@@ -1,0 +1,83 @@
+//! `ringside echo`: answers probes of `ringside ping`, and ICMP echo requests.
+
+use anyhow::Result;
+use ringside_measure::probe;
+use ringside_measure::schema::Operation;
+use ringside_wire::MacAddr;
+use ringside_wire::flow::{parse_udp, reflect_icmp_echo};
+use ringside_wire::udp::ChecksumState;
+use ringside_xsk::{Direction, Filter, Queue, Wait};
+
+use super::{account, not_empty, rates, receive_ledger};
+use crate::args::EchoArgs;
+use crate::session::{self, Worker};
+use crate::stop::Stop;
+use crate::{output, system};
+
+pub(crate) fn run(args: &EchoArgs) -> Result<()> {
+    let stop = Stop::on_signals()?;
+    let filter = Filter::Echo(args.udp_port);
+    let mut port = session::open(&args.port.interface, &args.port, Direction::Both, filter)?;
+    eprintln!("{}\n  answers probes on UDP port {}, and ICMP echo", port.report(), args.udp_port);
+    let mac = MacAddr(session::link(&port)?.mac);
+    let wait = session::wait(&args.port);
+    let lanes: Vec<&mut Queue> = port.queues_mut().collect();
+    let ran = session::run(lanes, &args.port, &args.run, &stop, |queue, worker| answer_all(queue, &worker, wait, mac))?;
+    let stats = port.stats()?;
+    let mut result = session::result(Operation::Echo, &ran, session::counters(&port)?);
+    result.packets = receive_ledger(&result.queues);
+    result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, &ran);
+    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, &ran);
+    account(&mut result);
+    let record = system::interface(port.interface(), &session::link(&port)?, Some(port.report()));
+    drop(port);
+    let answered = stats.own.tx_packets;
+    output::finish(&args.run, vec![record], result)?;
+    not_empty(
+        answered,
+        &format!("echo {}", args.port.interface),
+        "nobody asked: start `ringside ping` on the other host, with the same UDP port",
+    )
+}
+
+fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, mac: MacAddr) -> Result<()> {
+    while !worker.stop.is_set() {
+        let mut burst = queue.recv(wait)?;
+        let packets = u32::try_from(burst.len()).unwrap_or(u32::MAX);
+        if packets == 0 {
+            continue;
+        }
+        for mut packet in &mut burst {
+            if !answer(packet.data_mut(), mac) {
+                packet.drop();
+            }
+        }
+        let sent = burst.send_back()?;
+        worker.live.received(u64::from(packets));
+        worker.live.sent(u64::from(sent));
+        worker.took(sent);
+    }
+    queue.drain(session::POLL * 4)?;
+    Ok(())
+}
+
+/// Turns a request into its answer, in place; false when it is no request to this host.
+fn answer(frame: &mut [u8], mac: MacAddr) -> bool {
+    if frame.get(..6) != Some(&mac.0) {
+        return false;
+    }
+    let Ok(udp) = parse_udp(frame) else {
+        return reflect_icmp_echo(frame);
+    };
+    let whole = match udp.checksum_state(frame) {
+        ChecksumState::Valid | ChecksumState::Absent => true,
+        // A neighbour on the same machine has left the checksum to a NIC that is none.
+        ChecksumState::PseudoHeaderOnly => false,
+        ChecksumState::Invalid => return false,
+    };
+    let Ok(change) = probe::make_reply_in_place(&mut frame[udp.payload.clone()]) else {
+        return false;
+    };
+    let checksum = if whole { udp.patch_checksum(frame, change.old, change.new) } else { udp.fill_checksum(frame) };
+    checksum.is_ok() && udp.reflect(frame).is_ok()
+}

@@ -1,0 +1,149 @@
+//! `ringside fwd`: back out with MAC addresses swapped, or on to a second interface.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use ringside_measure::schema::Operation;
+use ringside_wire::ethernet::swap_macs;
+use ringside_xsk::{Direction, Port, Queue, Wait};
+
+use super::{account, not_empty, rates, receive_ledger};
+use crate::args::FwdArgs;
+use crate::session::{self, Worker};
+use crate::stop::Stop;
+use crate::{output, system};
+
+/// What one worker forwards: received on the first, sent on the second, or on the same where there is none.
+struct Lane<'a> {
+    from: Vec<&'a mut Queue>,
+    to: Option<&'a mut Queue>,
+}
+
+pub(crate) fn run(args: &FwdArgs) -> Result<()> {
+    let stop = Stop::on_signals()?;
+    let direction = if args.out.is_some() { Direction::Receive } else { Direction::Both };
+    if args.out.as_deref() == Some(args.port.interface.as_str()) {
+        bail!("--out {}: leave --out out to send packets back on the interface they came from", args.port.interface);
+    }
+    let mut port = session::open(&args.port.interface, &args.port, direction, args.filter)?;
+    let mut out = match &args.out {
+        Some(name) => Some(open_out(name, args)?),
+        None => None,
+    };
+    eprintln!("{}", port.report());
+    if let Some(out) = &out {
+        eprintln!("{}\n  packets are copied from one UMEM to the other", out.report());
+    }
+    let before = session::link(out.as_ref().unwrap_or(&port))?;
+    let wait = session::wait(&args.port);
+    let lanes = lanes(&mut port, out.as_mut());
+    let ran = session::run(lanes, &args.port, &args.run, &stop, |lane, worker| forward(lane, &worker, wait))?;
+
+    let received = port.stats()?;
+    let sent = out.as_ref().map_or(Ok(received), Port::stats)?;
+    let mut queues = session::counters(&port)?;
+    let mut ledger = receive_ledger(&queues);
+    if let Some(out) = &out {
+        queues.extend(session::counters(out)?);
+    }
+    let after = session::link(out.as_ref().unwrap_or(&port))?;
+    let mut result = session::result(Operation::Fwd, &ran, queues);
+    // The path ends at the link that the packets leave by.
+    ledger.received = sent.own.tx_packets;
+    ledger.lose("given up by the application", received.own.rx_packets.saturating_sub(sent.own.tx_packets));
+    let dropped = after.stats.tx_dropped.wrapping_sub(before.stats.tx_dropped);
+    ledger.received = ledger.received.saturating_sub(dropped);
+    ledger.lose("dropped by the link on the way out", dropped);
+    result.packets = ledger;
+    result.received = rates(received.own.rx_packets, received.own.rx_bytes, &ran);
+    result.transmitted = rates(sent.own.tx_packets, sent.own.tx_bytes, &ran);
+    account(&mut result);
+    let mut records = vec![system::interface(port.interface(), &session::link(&port)?, Some(port.report()))];
+    if let Some(out) = &out {
+        records.push(system::interface(out.interface(), &after, Some(out.report())));
+    }
+    drop((port, out));
+    let forwarded = sent.own.tx_packets;
+    output::finish(&args.run, records, result)?;
+    not_empty(
+        forwarded,
+        &format!("fwd {}", args.port.interface),
+        "no packet that the filter wants reached the interface: is the sender running?",
+    )
+}
+
+/// The second interface only transmits: no XDP program is attached to it, and the first one's queues do not apply.
+fn open_out(name: &str, args: &FwdArgs) -> Result<Port> {
+    let interface = ringside_nic::Interface::by_name(name)?;
+    Ok(Port::builder(interface).mode(args.port.mode).options(args.port.options(Direction::Transmit)).open()?)
+}
+
+/// A worker per pair of queues. With fewer queues on the way out a worker serves several on the way in.
+fn lanes<'a>(port: &'a mut Port, out: Option<&'a mut Port>) -> Vec<Lane<'a>> {
+    let Some(out) = out else {
+        return port.queues_mut().map(|queue| Lane { from: vec![queue], to: None }).collect();
+    };
+    let incoming = port.queues().len();
+    let mut lanes: Vec<Lane<'a>> =
+        out.queues_mut().take(incoming).map(|to| Lane { from: Vec::new(), to: Some(to) }).collect();
+    let workers = lanes.len();
+    for (number, queue) in port.queues_mut().enumerate() {
+        lanes[number % workers].from.push(queue);
+    }
+    lanes
+}
+
+fn forward(mut lane: Lane<'_>, worker: &Worker<'_>, wait: Wait) -> Result<()> {
+    let several = lane.from.len() > 1;
+    while !worker.stop.is_set() {
+        for from in &mut lane.from {
+            // A thread that serves several queues must not sleep on one of them for long.
+            let wait = match wait {
+                Wait::Poll(_) if several => Wait::Poll(Duration::from_millis(1)),
+                wait => wait,
+            };
+            let mut burst = from.recv(wait)?;
+            let packets = u32::try_from(burst.len()).unwrap_or(u32::MAX);
+            if packets == 0 {
+                continue;
+            }
+            let sent = match &mut lane.to {
+                None => {
+                    for mut packet in &mut burst {
+                        if swap_macs(packet.data_mut()).is_err() {
+                            packet.drop();
+                        }
+                    }
+                    burst.send_back()?
+                }
+                Some(to) => {
+                    let mut incoming = burst.iter_mut();
+                    let (mut left, mut sent) = (packets, 0);
+                    // Frames of the second UMEM come back as its kernel side completes them: wait for them, packets
+                    // are not to be lost here.
+                    while left != 0 && !worker.stop.is_set() {
+                        let mut taken = 0;
+                        sent += to.send_with(left, |slot| {
+                            taken += 1;
+                            if !incoming.next().is_some_and(|packet| slot.write(packet.data())) {
+                                slot.drop();
+                            }
+                        })?;
+                        left -= taken;
+                    }
+                    sent
+                }
+            };
+            worker.live.received(u64::from(packets));
+            worker.live.sent(u64::from(sent));
+            worker.took(packets);
+        }
+    }
+    if let Some(to) = lane.to {
+        to.drain(session::POLL * 4)?;
+    }
+    for from in lane.from {
+        from.drain(session::POLL * 4)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,296 @@
+//! `ringside ping`: round trips to a `ringside echo`, one or more probes in flight, by demand or by schedule.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use ringside_measure::latency::RttRecorder;
+use ringside_measure::pace::Pacer;
+use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
+use ringside_measure::schema::{LatencyResult, Operation};
+use ringside_measure::sequence::{Counts, Tracker};
+use ringside_wire::flow::{UdpFlow, parse_udp};
+use ringside_wire::udp::ChecksumState;
+use ringside_xsk::{Direction, Filter, Queue, Wait};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{account, not_empty, rates, receive_ledger};
+use crate::args::PingArgs;
+use crate::clock::now_ns;
+use crate::session::{self, Worker};
+use crate::stop::Stop;
+use crate::{output, system, target};
+
+pub(crate) fn run(args: &PingArgs) -> Result<()> {
+    let stop = Stop::on_signals()?;
+    let filter = Filter::UdpPort(args.flow.from_port);
+    // Resolved before the port is opened: with the kernel's own neighbour table in the state the user knows.
+    let interface = ringside_nic::Interface::by_name(&args.port.interface)?;
+    let flow = target::flow(&interface, &args.flow)?;
+    let mut port = session::open(&args.port.interface, &args.port, Direction::Both, filter)?;
+    let smallest = u32::try_from(flow.header_len() + HEADER_LEN).expect("small");
+    let size = args.size.unwrap_or(smallest);
+    if size < smallest {
+        bail!("--size {size}: a probe of this flow has at least {smallest} bytes, from the Ethernet header on, without FCS");
+    }
+    let link = session::link(&port)?;
+    let room = port.queues()[0].packet_room().min(link.mtu as usize + 14);
+    let template = target::packet(&flow, size, room, |_| ())?;
+    eprintln!("{}", port.report());
+    eprintln!("  {} -> {} ({} -> {}), {size} bytes", flow.src, flow.dst, flow.src_mac, flow.dst_mac);
+
+    let mut pinger = Pinger::new(args, flow, template)?;
+    let queues: Vec<&mut Queue> = port.queues_mut().collect();
+    let wait = session::wait(&args.port);
+    // One thread does it all: the answers may come in on any queue.
+    let lanes = vec![(queues, &mut pinger)];
+    let ran = session::run(lanes, &args.port, &args.run, &stop, |(mut queues, pinger), worker| {
+        pinger.run(&mut queues, &worker, wait)
+    })?;
+
+    let stats = port.stats()?;
+    let mut result = session::result(Operation::Ping, &ran, session::counters(&port)?);
+    let counts = pinger.tracker.counts();
+    result.packets = receive_ledger(&result.queues);
+    result.packets.generated = counts.sent;
+    result.packets.sent = counts.sent;
+    result.packets.received = counts.received;
+    result.packets.lose("no answer", counts.lost);
+    // What the socket dropped is among the probes without an answer.
+    result.packets.losses.retain(|loss| loss.name == "no answer");
+    account(&mut result);
+    result.sequence = Some(counts);
+    result.frame_bytes = Some(u64::from(size));
+    result.payload_bytes = Some(u64::from(size) - pinger.flow.header_len() as u64);
+    #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
+    {
+        result.target_pps = args.rate.map(|rate| rate as f64);
+    }
+    result.depth_packets = Some(u64::from(args.depth));
+    result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, &ran);
+    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, &ran);
+    result.latency = Some(LatencyResult::round_trip(&pinger.rtt, Clock::Monotonic));
+    let record = system::interface(port.interface(), &link, Some(port.report()));
+    drop(port);
+    let invalid = pinger.invalid;
+    output::finish(&args.run, vec![record], result)?;
+    if invalid != 0 {
+        eprintln!("ringside: {invalid} answer(s) had a wrong UDP checksum and were not counted");
+    }
+    no_answers(args, &counts)
+}
+
+fn no_answers(args: &PingArgs, counts: &Counts) -> Result<()> {
+    let hint = format!(
+        "{} probe(s) sent, none answered: is `ringside echo` running there, on UDP port {}?",
+        counts.sent, args.flow.to_port
+    );
+    not_empty(counts.received, &format!("ping {}", args.port.interface), &hint)
+}
+
+/// Probes under way and what is known of those that came back.
+struct Pinger {
+    flow: UdpFlow,
+    template: Vec<u8>,
+    session: u32,
+    depth: usize,
+    timeout_ns: u64,
+    rate: Option<u64>,
+    tracker: Tracker,
+    rtt: RttRecorder,
+    /// Sequence and time of sending of the probes in flight, oldest first; 0 as time: answered.
+    in_flight: VecDeque<(u64, u64)>,
+    unanswered: usize,
+    next: u64,
+    invalid: u64,
+}
+
+impl Pinger {
+    fn new(args: &PingArgs, flow: UdpFlow, template: Vec<u8>) -> Result<Self> {
+        if args.rate == Some(0) {
+            bail!("--rate 0 sends nothing: give probes per second, or leave it out");
+        }
+        // With a rate the depth is no limit unless it was given: the schedule is kept also when answers are late.
+        let depth = if args.rate.is_some() && args.depth == 1 { 65_536 } else { args.depth as usize };
+        let timeout_ns = session::nanos(args.timeout);
+        Ok(Self {
+            flow,
+            template,
+            session: u32::try_from(now_ns() & 0xffff_ffff).expect("masked") ^ std::process::id().rotate_left(16),
+            depth,
+            timeout_ns,
+            rate: args.rate,
+            tracker: Tracker::new(1 << 16),
+            rtt: RttRecorder::new(),
+            in_flight: VecDeque::with_capacity(depth + 1),
+            unanswered: 0,
+            next: 0,
+            invalid: 0,
+        })
+    }
+
+    fn run(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
+        let start = now_ns();
+        let mut pacer = match self.rate {
+            Some(rate) => Pacer::per_second(rate, start)?,
+            None => Pacer::unlimited(start),
+        };
+        let mut claimed_all = false;
+        while !worker.stop.is_set() {
+            let now = now_ns();
+            self.expire(now);
+            // Sending comes first: a schedule does not wait for answers.
+            while !claimed_all && self.unanswered < self.depth && pacer.due(now) > pacer.position() {
+                if worker.claim(1) == 0 {
+                    claimed_all = true;
+                    break;
+                }
+                let sequence = pacer.position();
+                let intended = pacer.intended_ns(sequence);
+                if self.send(queues[0], intended)? {
+                    pacer.take(now, 1);
+                    worker.live.sent(1);
+                } else {
+                    worker.give_back(1);
+                    break;
+                }
+            }
+            if claimed_all && self.unanswered == 0 {
+                worker.stop.set();
+                break;
+            }
+            let sleep = self.sleep(wait, &pacer);
+            self.receive(queues, worker, sleep)?;
+        }
+        // Late answers still count, for the time-out at the most.
+        let end = now_ns() + self.timeout_ns;
+        while self.unanswered != 0 && now_ns() < end {
+            self.expire(now_ns());
+            self.receive(queues, worker, self.sleep(wait, &pacer))?;
+        }
+        Ok(())
+    }
+
+    /// How long to sleep for an answer: not beyond the next probe of the schedule.
+    fn sleep(&self, wait: Wait, pacer: &Pacer) -> Wait {
+        match wait {
+            Wait::Poll(longest) => {
+                let until = match self.rate {
+                    Some(_) => Duration::from_nanos(pacer.next_due_ns().saturating_sub(now_ns())),
+                    None => longest,
+                };
+                Wait::Poll(until.min(longest).min(Duration::from_nanos(self.timeout_ns)))
+            }
+            wait => wait,
+        }
+    }
+
+    /// Sends the next probe; false when no frame was free.
+    fn send(&mut self, queue: &mut Queue, intended: Option<u64>) -> Result<bool> {
+        let headers = self.flow.header_len();
+        let sequence = self.next;
+        let mut sent_ns = 0;
+        let sent = queue.send_with(1, |slot| {
+            let fits = slot.write(&self.template);
+            debug_assert!(fits, "the size was checked against the frame's room");
+            sent_ns = now_ns();
+            let probe = Probe {
+                kind: Kind::Request,
+                clock: Clock::Monotonic,
+                session: self.session,
+                sequence,
+                intended_ns: intended.unwrap_or(sent_ns),
+                sent_ns,
+            };
+            let length = slot.len() - headers;
+            let written = probe.encode(&mut slot.data_mut()[headers..]).is_ok()
+                && self.flow.write(slot.data_mut(), length).is_ok();
+            debug_assert!(written, "the template has room for a probe");
+        })?;
+        if sent == 0 {
+            return Ok(false);
+        }
+        self.next += 1;
+        self.tracker.on_sent(sequence);
+        self.in_flight.push_back((sequence, sent_ns.max(1)));
+        self.unanswered += 1;
+        Ok(true)
+    }
+
+    fn receive(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
+        let wait = match wait {
+            Wait::Poll(timeout) if queues.len() > 1 => {
+                poll_any(queues, timeout)?;
+                Wait::Spin
+            }
+            wait => wait,
+        };
+        for queue in queues {
+            let mut burst = queue.recv(wait)?;
+            if burst.is_empty() {
+                continue;
+            }
+            let now = now_ns();
+            let mut answers = 0;
+            for packet in &mut burst {
+                answers += u64::from(self.answer(packet.data(), now));
+            }
+            worker.live.received(answers);
+        }
+        Ok(())
+    }
+
+    /// Takes one received packet; true when it is the first answer to one of our probes.
+    fn answer(&mut self, frame: &[u8], now: u64) -> bool {
+        let Ok(udp) = parse_udp(frame) else { return false };
+        let Ok(probe) = Probe::decode(&frame[udp.payload.clone()]) else { return false };
+        if probe.kind != Kind::Reply {
+            return false;
+        }
+        if probe.session != self.session {
+            self.tracker.on_foreign();
+            return false;
+        }
+        if udp.checksum_state(frame) == ChecksumState::Invalid {
+            self.invalid += 1;
+            return false;
+        }
+        if !self.tracker.on_received(probe.sequence).is_first() {
+            return false;
+        }
+        self.rtt.record(probe.intended_ns, probe.sent_ns, now);
+        if let Some(front) = self.in_flight.front().map(|entry| entry.0)
+            && let Some(at) = probe.sequence.checked_sub(front)
+            && let Some(entry) = usize::try_from(at).ok().and_then(|at| self.in_flight.get_mut(at))
+            && entry.1 != 0
+        {
+            entry.1 = 0;
+            self.unanswered -= 1;
+        }
+        true
+    }
+
+    /// Forgets probes that were answered, and those for which the time is over.
+    fn expire(&mut self, now: u64) {
+        while let Some(&(_, sent)) = self.in_flight.front() {
+            if sent != 0 {
+                if now.saturating_sub(sent) < self.timeout_ns {
+                    break;
+                }
+                self.unanswered -= 1;
+            }
+            self.in_flight.pop_front();
+        }
+    }
+}
+
+/// Sleeps until one of the queues has something.
+fn poll_any(queues: &[&mut Queue], timeout: Duration) -> Result<()> {
+    let mut fds: Vec<PollFd<'_>> =
+        queues.iter().map(|queue| PollFd::from_borrowed_fd(queue.as_fd(), PollFlags::IN)).collect();
+    match poll(&mut fds, Some(&Timespec::try_from(timeout)?)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(anyhow!("poll(): {errno}")),
+    }
+}

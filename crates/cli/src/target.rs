@@ -1,0 +1,99 @@
+//! From `--to` and friends to the headers of a packet: who sends to whom.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use ringside_nic::Interface;
+use ringside_wire::MacAddr;
+use ringside_wire::flow::UdpFlow;
+
+use crate::args::{FlowArgs, Peer};
+
+/// Addresses for benchmarks (RFC 2544, RFC 5180), for when only a MAC address is known.
+const BENCHMARK: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
+
+/// The flow from `interface` to the receiver that the command line names.
+pub(crate) fn flow(interface: &Interface, args: &FlowArgs) -> Result<UdpFlow> {
+    let own_mac = MacAddr(interface.state()?.mac);
+    let (to_ip, to_mac) = match (args.to, args.to_mac) {
+        (Some(Peer::Ip(ip)), Some(mac)) => (Some(ip), mac),
+        (Some(Peer::Ip(ip)), None) => (Some(ip), resolve(interface, ip)?),
+        (Some(Peer::Mac(mac)), None) | (None, Some(mac)) => (None, mac),
+        (Some(Peer::Mac(_)), Some(_)) => bail!("--to already is a MAC address: leave --to-mac out, or give an IP address to --to"),
+        (None, None) => bail!("where to? Give --to IP (resolved by ARP or neighbour discovery) or --to MAC"),
+    };
+    let from_ip = match (args.from, to_ip) {
+        (Some(from), _) => from,
+        (None, Some(to)) => own_address(interface, to)?,
+        (None, None) => BENCHMARK[0].into(),
+    };
+    let to_ip = match (to_ip, from_ip) {
+        (Some(ip), _) => ip,
+        (None, IpAddr::V4(_)) => BENCHMARK[1].into(),
+        // 2001:2::/48, RFC 5180.
+        (None, IpAddr::V6(_)) => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2).into(),
+    };
+    if from_ip.is_ipv4() != to_ip.is_ipv4() {
+        bail!("--from {from_ip} and --to {to_ip} are of different families");
+    }
+    Ok(UdpFlow {
+        src_mac: args.from_mac.unwrap_or(own_mac),
+        dst_mac: to_mac,
+        src: SocketAddr::new(from_ip, args.from_port),
+        dst: SocketAddr::new(to_ip, args.to_port),
+        ttl: 64,
+    })
+}
+
+fn resolve(interface: &Interface, ip: IpAddr) -> Result<MacAddr> {
+    if interface.addresses()?.iter().any(|own| own.address == ip) {
+        bail!("{ip} is {interface}'s own address: packets to it never leave the host");
+    }
+    match interface.resolve(ip, Duration::from_secs(1))? {
+        Some(mac) => Ok(MacAddr(mac)),
+        None => Err(anyhow!(
+            "{ip} does not answer ARP or neighbour discovery on {interface} (1 s): is it on this link and up? \
+             Give its MAC address with --to-mac, or the gateway's if it is behind one"
+        )),
+    }
+}
+
+fn own_address(interface: &Interface, to: IpAddr) -> Result<IpAddr> {
+    let addresses = interface.addresses()?;
+    let same_family = |own: &&ringside_nic::InterfaceAddress| own.address.is_ipv4() == to.is_ipv4();
+    let in_network = |own: &&ringside_nic::InterfaceAddress| common_bits(own.address, to) >= u32::from(own.prefix_len);
+    addresses
+        .iter()
+        .filter(same_family)
+        .find(in_network)
+        .or_else(|| addresses.iter().find(same_family))
+        .map(|own| own.address)
+        .ok_or_else(|| {
+            let family = if to.is_ipv4() { "IPv4" } else { "IPv6" };
+            anyhow!("{interface} has no {family} address to send from: give one with --from")
+        })
+}
+
+fn common_bits(a: IpAddr, b: IpAddr) -> u32 {
+    match (a, b) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        _ => 0,
+    }
+}
+
+/// A whole packet of `size` bytes whose payload `fill` writes.
+pub(crate) fn packet(flow: &UdpFlow, size: u32, room: usize, fill: impl FnOnce(&mut [u8])) -> Result<Vec<u8>> {
+    let size = size as usize;
+    let smallest = flow.header_len().max(60);
+    if size < smallest || size > room {
+        bail!("--size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without FCS");
+    }
+    let mut packet = vec![0; size];
+    let headers = flow.header_len();
+    fill(&mut packet[headers..]);
+    flow.write(&mut packet, size - headers)
+        .map_err(|error| anyhow!("building a packet of {size} bytes: {error}"))?;
+    Ok(packet)
+}

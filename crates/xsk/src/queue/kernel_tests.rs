@@ -1,0 +1,275 @@
+//! What only a broken peer, or a broken user of the socket, would do: descriptors put on the rings behind the back of
+//! the pool's book, on the real kernel.
+
+use std::time::{Duration, Instant};
+
+use ringside_netlab::testing::is_root;
+use ringside_netlab::{End, Lab, VethConfig};
+
+use super::Queue;
+use crate::error::{Error, Violation};
+use crate::mode::{Mode, Path};
+use crate::options::{Direction, QueueOptions};
+use crate::port::Port;
+use crate::ring::Desc;
+use crate::umem::Frame;
+use crate::wakeup::Wait;
+
+const MODES: [Path; 2] = [Path::NativeCopy, Path::Generic];
+const OUTSIDE: u64 = 0x100_0000_0000;
+
+/// K2: after an invalid descriptor the kernel stops and answers success; the ring, not the answer, says what is left.
+#[test]
+fn a_kick_goes_on_behind_an_invalid_descriptor() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("k2", 2);
+    for path in MODES {
+        let mut receiver = port(&lab.b, path, QueueOptions::new());
+        let mut queue = transmitter(&lab.a, 1, QueueOptions::new());
+        let (first, mut too_long, last) = (frame(&mut queue, 1), frame(&mut queue, 2), frame(&mut queue, 3));
+        too_long.len = 4096;
+        put(&mut queue, &[first, too_long, last]);
+        queue
+            .kick()
+            .expect("a frame of ours that came back, whatever the kernel thinks of it");
+        assert_eq!(queue.bound.pending(), Ok(0), "{path}: nothing is left behind");
+        assert!(!queue.unsent);
+        assert_eq!(receive(&mut receiver, 2), [1, 3], "{path}");
+        assert_eq!(queue.stats().expect("readable").kernel.tx_invalid_descs, 1, "{path}");
+        // Newer kernels give the frame of the invalid one back, older ones lose it.
+        assert!(queue.drain(Duration::from_millis(300)).expect("sound") || queue.in_flight() == 1);
+    }
+}
+
+/// K1: an invalid descriptor comes back with its garbage address on newer kernels, and not at all on older ones.
+#[test]
+fn a_garbage_completion_poisons_the_queue() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("k1", 2);
+    for path in MODES {
+        let mut receiver = port(&lab.b, path, QueueOptions::new());
+        let mut queue = transmitter(&lab.a, 1, QueueOptions::new());
+        let held = queue.alloc().expect("a free frame");
+        let (first, last) = (frame(&mut queue, 1), frame(&mut queue, 2));
+        let garbage = Desc {
+            addr: OUTSIDE,
+            len: 60,
+            options: 0,
+        };
+        put(&mut queue, &[first, garbage, last]);
+        match queue.drain(Duration::from_secs(1)) {
+            Ok(drained) => {
+                assert!(drained, "{path}: both valid frames came back");
+                assert_eq!(receive(&mut receiver, 2), [1, 2], "{path}");
+            }
+            Err(error) => {
+                let Error::Poisoned {
+                    queue: 1, violation, ..
+                } = &error
+                else {
+                    panic!("{path}: {error}");
+                };
+                let umem = 256 * 2048;
+                let ring = "completion";
+                assert_eq!(
+                    *violation,
+                    Violation::Address {
+                        ring,
+                        addr: OUTSIDE,
+                        umem
+                    }
+                );
+                assert!(error.to_string().contains("0x10000000000"), "{error}");
+                assert_eq!(
+                    receive(&mut receiver, 1),
+                    [1],
+                    "{path}: what left before the discovery arrives"
+                );
+                refuses_everything(&mut queue, held);
+            }
+        }
+        drop(queue);
+        // The next one starts afresh.
+        let mut queue = transmitter(&lab.a, 1, QueueOptions::new());
+        let sent = queue.send_with(1, |packet| assert!(packet.write(&bytes(9))));
+        assert_eq!(sent.expect("sends"), 1);
+        assert_eq!(receive(&mut receiver, 1), [9], "{path}");
+    }
+}
+
+/// K4: a completion ring that nobody empties stops the kernel for good, while it says EAGAIN for ever.
+#[test]
+fn a_livelock_is_an_error_within_the_stall_time() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("k4", 2);
+    let options = QueueOptions::new()
+        .completion_ring(8)
+        .stall_timeout(Duration::from_millis(200));
+    let mut queue = transmitter(&lab.a, 1, options);
+    // Not in the book, so the book does not look for them on the completion ring.
+    let descriptors: Vec<Desc> = (0..64)
+        .map(|_| Desc {
+            addr: frame(&mut queue, 0).addr,
+            len: 60,
+            options: 0,
+        })
+        .collect();
+    for desc in &descriptors {
+        queue.bound.pool.from_completion(desc.addr).expect("in the book");
+    }
+    assert_eq!(queue.in_flight(), 0);
+    put(&mut queue, &descriptors);
+    let start = Instant::now();
+    let error = queue.flush().expect_err("stuck");
+    let took = start.elapsed();
+    let Error::NoProgress {
+        queue: 1,
+        waited,
+        pending,
+        ..
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert!(
+        *waited >= Duration::from_millis(200) && took < Duration::from_secs(2),
+        "{took:?}"
+    );
+    assert_eq!(*pending, 56, "the ring has 8 places");
+    assert!(error.to_string().contains("no progress for 2"), "{error}");
+    // Told once; the next call tries anew, and what was in the way can be removed.
+    let mut completed = 0;
+    while queue.bound.pending() != Ok(0) {
+        completed += queue.bound.completion.peek(u32::MAX).expect("sound").count();
+        queue.kick().expect("the ring has places again");
+    }
+    completed += queue.bound.completion.peek(u32::MAX).expect("sound").count();
+    assert_eq!(completed, 64);
+}
+
+/// K8: a frame that is on the fill ring twice is delivered twice. It never has two owners here.
+#[test]
+fn a_frame_delivered_twice_poisons_the_queue() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("k8", 1);
+    for path in MODES {
+        let options = QueueOptions::new().direction(Direction::Receive).frames(12);
+        let mut receiver = port(&lab.b, path, options);
+        let mut sender = transmitter(&lab.a, 0, QueueOptions::new());
+        let queue = receiver.queues_mut().next().expect("one queue");
+        // An address outside is passed over by the kernel, without a counter; the frame behind it is used.
+        for addr in [OUTSIDE, 0] {
+            let mut slots = queue.bound.fill.reserve(1).expect("sound");
+            assert!(slots.push(addr));
+        }
+        let sent = sender.send_with(13, |packet| assert!(packet.write(&bytes(1))));
+        assert_eq!(sent.expect("sends"), 13);
+        std::thread::sleep(Duration::from_millis(50));
+        let error = queue
+            .recv(Wait::Spin)
+            .expect_err("the 13th is in the first one's frame");
+        let Error::Poisoned { violation, .. } = &error else {
+            panic!("{path}: {error}");
+        };
+        assert!(
+            matches!(violation, Violation::NotOwned { ring: "RX", addr: 256 }),
+            "{path}: {violation}"
+        );
+        assert!(queue.recv(Wait::Spin).is_err());
+        assert!(queue.alloc().is_none());
+    }
+}
+
+fn refuses_everything(queue: &mut Queue, frame: Frame) {
+    for _ in 0..2 {
+        assert!(queue.alloc().is_none());
+        assert!(matches!(queue.recv(Wait::Spin), Err(Error::Poisoned { .. })));
+        assert!(matches!(queue.flush(), Err(Error::Poisoned { .. })));
+        assert!(matches!(queue.drain(Duration::ZERO), Err(Error::Poisoned { .. })));
+        let written = queue.send_with(1, |_| panic!("no memory is touched"));
+        assert!(matches!(written, Err(Error::Poisoned { .. })));
+    }
+    let refused = queue.send(frame).expect_err("poisoned");
+    assert!(matches!(refused.error, Error::Poisoned { .. }));
+}
+
+fn lab(tag: &str, queues: u32) -> Lab {
+    Lab::veth(VethConfig {
+        queues,
+        tx_checksum: false,
+        ipv6: false,
+        gro: true,
+        ..VethConfig::tagged(tag)
+    })
+    .expect("test bed")
+}
+
+fn port(end: &End, path: Path, options: QueueOptions) -> Port {
+    end.run(|| {
+        Port::builder(end.interface.clone())
+            .mode(Mode::Require(path))
+            .options(options)
+            .open()
+    })
+    .expect("port opens")
+}
+
+fn transmitter(end: &End, queue: u32, options: QueueOptions) -> Queue {
+    let options = options.direction(Direction::Transmit);
+    end.run(|| Queue::builder(&end.interface, queue).options(options).open())
+        .expect("queue opens")
+}
+
+/// A broadcast of an experimental type whose last byte is `mark`.
+fn bytes(mark: u8) -> [u8; 60] {
+    let mut bytes = [0xff; 60];
+    bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
+    bytes[59] = mark;
+    bytes
+}
+
+/// A frame with such a packet, in the book as given to the TX ring.
+fn frame(queue: &mut Queue, mark: u8) -> Desc {
+    let mut buf = queue.bound.pool.take_buf().expect("a free frame");
+    assert!(buf.resize(60));
+    buf.data_mut().copy_from_slice(&bytes(mark));
+    Desc {
+        addr: queue.bound.pool.to_tx(&buf),
+        len: 60,
+        options: 0,
+    }
+}
+
+fn put(queue: &mut Queue, descriptors: &[Desc]) {
+    let mut slots = queue.bound.tx.as_mut().expect("a TX ring").reserve(64).expect("sound");
+    for &desc in descriptors {
+        assert!(slots.push(desc));
+    }
+    drop(slots);
+    queue.unsent = true;
+}
+
+/// The marks of the packets that arrive, whatever queue they arrive on.
+fn receive(port: &mut Port, enough: usize) -> Vec<u8> {
+    let start = Instant::now();
+    let mut marks = Vec::new();
+    while marks.len() < enough && start.elapsed() < Duration::from_secs(2) {
+        for queue in port.queues_mut() {
+            let mut burst = queue.recv(Wait::Poll(Duration::from_millis(5))).expect("recv");
+            for packet in &mut burst {
+                if packet.len() == 60 && packet.data()[12..14] == [0x88, 0xb5] {
+                    marks.push(packet.data()[59]);
+                }
+            }
+        }
+    }
+    marks
+}
