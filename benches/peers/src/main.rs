@@ -56,6 +56,9 @@ struct Settings {
     /// Variants whose name contains one of these; all by default. The base always runs.
     #[arg(long, value_delimiter = ',')]
     variants: Vec<String>,
+    /// One more row of ours with these options, such as "--batch 256"; may be repeated.
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    also: Vec<String>,
     /// Rounds for each operation.
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(5..=1000))]
     rounds: u16,

@@ -40,6 +40,21 @@ pub(crate) fn variant(operation: Operation) -> Result<Variant, Missing> {
     })
 }
 
+/// A row of ours with more options, to find out what a setting is worth.
+pub(crate) fn with_options(operation: Operation, options: &str) -> Option<Variant> {
+    let mut variant = variant(operation).ok()?;
+    let words = || options.split_whitespace().map(str::to_owned);
+    variant.near.words.extend(words());
+    if let Some(client) = &mut variant.client {
+        // The last word of the client's is the option that takes the time.
+        let last = client.invocation.words.len() - 1;
+        client.invocation.words.splice(last..last, words());
+    }
+    variant.name = format!("{NAME} {options}");
+    variant.role = Role::Tuned;
+    Some(variant)
+}
+
 /// The release binary of the workspace, or the one that `RINGSIDE` names.
 fn binary() -> Result<String> {
     let path = match std::env::var_os("RINGSIDE") {

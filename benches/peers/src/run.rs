@@ -94,5 +94,8 @@ fn variants(peers: &Peers, operation: Operation, settings: &Settings) -> (Vec<Va
         variants.retain(|variant| variant.role == Role::Base || wanted(&variant.name));
         missing.retain(|row| wanted(&row.name));
     }
+    for options in &settings.also {
+        variants.extend(ours::with_options(operation, options));
+    }
     (variants, missing)
 }

@@ -81,7 +81,7 @@ pub(crate) struct TxArgs {
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     pub(crate) size: u32,
     /// Packets per second over all queues, paced by intended time [default: as fast as possible]
-    #[arg(long, value_name = "PPS")]
+    #[arg(long, value_name = "PPS", value_parser = rate)]
     pub(crate) rate: Option<u64>,
 }
 
@@ -143,12 +143,13 @@ pub(crate) struct PingArgs {
     #[arg(long, value_name = "BYTES")]
     pub(crate) size: Option<u32>,
     /// Probes per second, scheduled by intended time [default: the next one when the answer is there]
-    #[arg(long, value_name = "PPS")]
+    #[arg(long, value_name = "PPS", value_parser = rate)]
     pub(crate) rate: Option<u64>,
-    /// Probes in flight at the most
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub(crate) depth: u32,
-    /// Seconds after which a probe counts as lost
+    /// Probes in flight at the most [default: 1; with --rate 65536, so that the schedule does not wait for answers]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) depth: Option<u32>,
+    /// Seconds to wait for an answer before the next probe takes its place; one that comes later, but during the run,
+    /// still counts
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Duration,
 }
@@ -163,7 +164,7 @@ pub(crate) struct FlowArgs {
     #[arg(long, value_name = "MAC")]
     pub(crate) to_mac: Option<MacAddr>,
     /// Receiver's UDP port
-    #[arg(long, default_value_t = DEFAULT_PORT, value_name = "PORT")]
+    #[arg(long, default_value_t = DEFAULT_PORT, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) to_port: u16,
     /// Sender's IP address [default: the interface's own]
     #[arg(long, value_name = "IP")]
@@ -290,7 +291,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) json_file: Option<PathBuf>,
     /// Seconds between interval statistics, which are printed when this is given and are always in the JSON
-    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(short, long, value_name = "SECONDS", value_parser = interval)]
     pub(crate) interval: Option<Duration>,
 }
 
@@ -331,6 +332,23 @@ fn list(text: &str) -> Result<List, String> {
         }
     }
     Ok(List(numbers))
+}
+
+/// Packets per second. The limit is far above any link, and what the schedule can count.
+fn rate(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(0) => Err("0 sends nothing: give packets per second, or leave it out".into()),
+        Ok(rate) if rate <= 1_000_000_000_000 => Ok(rate),
+        _ => Err(format!("{text:?} is no rate; write whole packets per second, such as 100000, up to 10^12")),
+    }
+}
+
+/// As [`seconds`]. Each interval stays in memory until the result is written.
+fn interval(text: &str) -> Result<Duration, String> {
+    seconds(text).and_then(|interval| match interval < Duration::from_millis(10) {
+        true => Err("an interval has at least 0.01 seconds".into()),
+        false => Ok(interval),
+    })
 }
 
 /// Seconds, with a fraction, above zero.

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // One paragraph: what was tried, and the chain of causes.
-            eprintln!("ringside: {error:#}");
+            output::note(format_args!("ringside: {error:#}"));
             ExitCode::FAILURE
         }
     }

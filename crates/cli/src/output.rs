@@ -1,25 +1,52 @@
 //! Results for people and for programs.
 
+use std::fmt::Display;
+use std::fs::{self, OpenOptions};
 use std::io::Write;
 
 use anyhow::{Context, Result};
 use ringside_measure::latency::Summary;
 use ringside_measure::rate::Rates;
-use ringside_measure::schema::{self, Document, LatencyResult, Outcome, RunResult};
+use ringside_measure::schema::{self, Document, LatencyResult, Outcome, QueueCounters, RunResult};
 
 use crate::args::RunArgs;
 use crate::system;
+
+/// A line on standard error. Not `eprintln!`, which panics when the reader has gone (`2>&1 | head`).
+pub(crate) fn note(text: impl Display) {
+    // There is nobody left to tell.
+    _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Whether the result can be written where the command line wants it: to be known before a long run, not after it.
+pub(crate) fn check(args: &RunArgs) -> Result<()> {
+    let Some(path) = &args.json_file else { return Ok(()) };
+    let there = path.exists();
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .with_context(|| format!("--json-file {}: opening it for writing", path.display()))?;
+    if !there {
+        // The run may fail, and shall then leave nothing.
+        _ = fs::remove_file(path);
+    }
+    Ok(())
+}
 
 /// Prints a result and writes it, as the command line asks for.
 pub(crate) fn finish(args: &RunArgs, interfaces: Vec<schema::Interface>, result: RunResult) -> Result<()> {
     let document = system::document(interfaces, Outcome::Run(Box::new(result)));
     let json = || serde_json::to_string_pretty(&document).context("writing the result as JSON");
-    if let Some(path) = &args.json_file {
-        std::fs::write(path, json()? + "\n").with_context(|| format!("writing the result to {}", path.display()))?;
-    }
     let text = if args.json { json()? + "\n" } else { text(&document) };
+    let mut out = std::io::stdout();
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    // Also when standard output fails: one of the two may have been the reason for a long run.
+    if let Some(path) = &args.json_file {
+        fs::write(path, json()? + "\n").with_context(|| format!("writing the result to {}", path.display()))?;
+    }
     // A reader that went away (`| head`) is no error of ours.
-    match std::io::stdout().write_all(text.as_bytes()) {
+    match printed {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("writing to standard output"),
         _ => Ok(()),
     }
@@ -59,8 +86,9 @@ fn text(document: &Document) -> String {
         }
     }
     out.blank();
-    rates(&mut out, "received", result.received.as_ref(), result.packets.received, result.duration_ns);
-    rates(&mut out, "sent", result.transmitted.as_ref(), result.packets.sent, result.duration_ns);
+    let sum = |field: fn(&QueueCounters) -> u64| result.queues.iter().map(field).sum::<u64>();
+    rates(&mut out, "received", result.received.as_ref(), sum(|queue| queue.received_packets), result.duration_ns);
+    rates(&mut out, "sent", result.transmitted.as_ref(), sum(|queue| queue.sent_packets), result.duration_ns);
     if let Some(target) = result.target_pps {
         out.pair("asked for", format!("{} packets/s", count(target)));
     }
@@ -147,6 +175,15 @@ fn losses(out: &mut Lines, result: &RunResult) {
     }
     for loss in ledger.losses.iter().filter(|loss| loss.count != 0) {
         out.pair("lost", format!("{} ({:.4} %): {}", packets(loss.count), share(loss.count), loss.name));
+    }
+    let kernel = |field: fn(&schema::XdpStatistics) -> u64| {
+        result.queues.iter().filter_map(|queue| queue.xdp_statistics.as_ref()).map(field).sum::<u64>()
+    };
+    if kernel(|counters| counters.rx_fill_ring_empty_descs) != 0 {
+        out.pair("", "rx_fill_ring_empty: packets came faster than frames were free: give more frames: --frames N");
+    }
+    if kernel(|counters| counters.rx_ring_full) != 0 {
+        out.pair("", "rx_ring_full: packets came faster than they were taken: give a larger ring: --ring N");
     }
     if result.unaccounted_packets != 0 {
         out.pair(

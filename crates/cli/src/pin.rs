@@ -16,6 +16,16 @@ pub(crate) fn thread(args: &PortArgs, number: usize) -> Result<()> {
     Ok(())
 }
 
+/// Tries all of it on a thread that then ends: what the kernel refuses is told before anything was opened.
+pub(crate) fn check(args: &PortArgs) -> Result<()> {
+    let workers = args.cpus.as_ref().map_or(1, |cpus| cpus.0.len());
+    let attempt = || (0..workers).try_for_each(|number| thread(args, number));
+    std::thread::scope(|scope| match scope.spawn(attempt).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
 /// Pins the calling thread to one CPU.
 pub(crate) fn to_cpu(cpu: u32) -> Result<()> {
     let mut set = CpuSet::new();

@@ -21,7 +21,7 @@ impl Progress {
     pub(crate) fn tick(&self, interval: &Interval) {
         let line = line(interval);
         if self.keep {
-            eprintln!("{line}");
+            crate::output::note(line);
         } else {
             self.bar.set_message(line);
             self.bar.tick();

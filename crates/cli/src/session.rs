@@ -1,13 +1,13 @@
 //! What all commands on one port share: open it, run a pinned thread per queue, watch the clock, collect.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use ringside_measure::schema::{self, Interval, Operation, QueueCounters, RunResult, XdpStatistics, XdpVerdicts};
 use ringside_nic::host::CpuTimes;
 use ringside_nic::{Interface, LinkState};
-use ringside_xsk::{Direction, Filter, Port, Queue, Wait};
+use ringside_xsk::{Direction, Filter, Port, Queue, Stats, Wait};
 
 use crate::args::{PortArgs, RunArgs, WaitArg};
 use crate::progress::Progress;
@@ -16,6 +16,12 @@ use crate::{pin, system};
 
 /// How long a sleeping thread may take to notice the end of a run.
 pub(crate) const POLL: Duration = Duration::from_millis(50);
+
+/// How often the main thread looks whether the interface is still there.
+const LINK_LOOK: Duration = Duration::from_millis(250);
+
+/// How long packets may take from the XDP program's counter to the socket: a turn of NAPI, and the machine may be busy.
+const SETTLE: Duration = Duration::from_millis(100);
 
 /// What a thread does when there are no packets.
 pub(crate) fn wait(args: &PortArgs) -> Wait {
@@ -26,9 +32,19 @@ pub(crate) fn wait(args: &PortArgs) -> Wait {
     }
 }
 
+/// The interface of a command, with what can be checked before anything is opened or sent.
+pub(crate) fn interface(args: &PortArgs, run: &RunArgs) -> Result<Interface> {
+    let interface = Interface::by_name(&args.interface)?;
+    if !interface.state()?.admin_up {
+        return Err(ringside_xsk::Error::InterfaceDown { interface: args.interface.clone() }.into());
+    }
+    pin::check(args)?;
+    crate::output::check(run)?;
+    Ok(interface)
+}
+
 /// Opens the port of a command, refusing to cut the user off.
-pub(crate) fn open(name: &str, args: &PortArgs, direction: Direction, filter: Filter) -> Result<Port> {
-    let interface = Interface::by_name(name)?;
+pub(crate) fn open(interface: Interface, args: &PortArgs, direction: Direction, filter: Filter) -> Result<Port> {
     if direction != Direction::Transmit {
         refuse_own_connection(&interface, filter)?;
     }
@@ -124,17 +140,18 @@ impl Worker<'_> {
 /// What a run leaves behind, apart from what the command itself found out.
 pub(crate) struct Ran {
     pub(crate) duration: Duration,
-    pub(crate) received: u64,
-    pub(crate) sent: u64,
     pub(crate) intervals: Vec<Interval>,
     pub(crate) cpus: Vec<schema::CpuUse>,
+    /// Why it ended early, if it did: what was measured until then is told all the same.
+    pub(crate) failure: Option<anyhow::Error>,
 }
 
 /// Runs `body` on a thread of its own for each of `lanes`, until time, count or a signal ends it.
 ///
-/// An error of one ends all, and is the result.
+/// An error of one ends all, and so does the loss of one of `links`. It is the result if no packet was handled before.
 pub(crate) fn run<L: Send>(
     lanes: Vec<L>,
+    links: &[Interface],
     args: &PortArgs,
     run: &RunArgs,
     stop: &Stop,
@@ -144,66 +161,116 @@ pub(crate) fn run<L: Send>(
     let budget = run.count.map(AtomicU64::new);
     let cpus_before = CpuTimes::read().ok();
     let start = Instant::now();
-    let (intervals, ended) = std::thread::scope(|scope| -> Result<(Vec<Interval>, Instant)> {
+    let running = AtomicUsize::new(lanes.len());
+    let (intervals, ended, failure) = std::thread::scope(|scope| {
         let workers: Vec<_> = lanes
             .into_iter()
             .zip(&live)
             .enumerate()
             .map(|(number, (lane, live))| {
                 let worker = Worker { number, stop, live, budget: budget.as_ref() };
-                let body = &body;
+                let (body, running) = (&body, &running);
                 scope.spawn(move || {
-                    // Also when the body panics: the others must not run on without it.
-                    let _end = EndsRun(stop);
+                    let mut end = EndsRun { stop, running, done: false };
                     pin::thread(args, number)?;
-                    body(lane, worker)
+                    body(lane, worker)?;
+                    end.done = true;
+                    anyhow::Ok(())
                 })
             })
             .collect();
-        let intervals = watch(&live, run, stop, start);
+        let (intervals, mut failure) = watch(&live, run, stop, start, links);
         stop.set();
         let ended = Instant::now();
         for worker in workers {
             match worker.join() {
-                Ok(result) => result?,
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => failure = failure.or_else(|| Some(explained(error, links))),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        Ok((intervals, ended))
-    })?;
+        (intervals, ended, failure)
+    });
     let cpus = match (cpus_before, CpuTimes::read().ok()) {
         (Some(before), Some(after)) => system::cpu_use(&before, &after),
         _ => Vec::new(),
     };
-    let sum = |field: fn(&Live) -> &AtomicU64| live.iter().map(|live| field(live).load(Ordering::Relaxed)).sum();
-    Ok(Ran {
-        duration: ended - start,
-        received: sum(|live| &live.received),
-        sent: sum(|live| &live.sent),
-        intervals,
-        cpus,
-    })
+    let sum = |field: fn(&Live) -> &AtomicU64| live.iter().map(|live| field(live).load(Ordering::Relaxed)).sum::<u64>();
+    let (received, sent) = (sum(|live| &live.received), sum(|live| &live.sent));
+    match failure {
+        Some(failure) if received + sent == 0 => Err(failure),
+        failure => Ok(Ran { duration: ended - start, intervals, cpus, failure }),
+    }
 }
 
-struct EndsRun<'a>(&'a Stop);
+/// Ends the run when the last worker is done, or at once when one fails or panics: the others must not run on without it.
+struct EndsRun<'a> {
+    stop: &'a Stop,
+    running: &'a AtomicUsize,
+    done: bool,
+}
 
 impl Drop for EndsRun<'_> {
     fn drop(&mut self) {
-        self.0.set();
+        let last = self.running.fetch_sub(1, Ordering::Relaxed) == 1;
+        if last || !self.done {
+            self.stop.set();
+        }
+    }
+}
+
+/// Why nothing can be measured on the interface any more, if that is so.
+///
+/// A thread that spins on an empty ring makes no system call, and `poll()` stays silent too: neither sees its interface
+/// go.
+fn gone(interface: &Interface) -> Option<anyhow::Error> {
+    match interface.state() {
+        Ok(state) if state.admin_up => None,
+        Ok(_) => Some(anyhow!("{interface} was switched off during the run (ip link set {interface} up switches it on)")),
+        Err(error) if error.errno() == Some(libc::ENODEV) => Some(anyhow!("{interface} was removed during the run")),
+        // The kernel has no memory for the answer, or the like: no reason to end a measurement.
+        Err(_) => None,
+    }
+}
+
+/// The library tells a lost link as one that may come back; here the run has ended.
+fn explained(error: anyhow::Error, links: &[Interface]) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(ringside_xsk::Error::LinkDown { interface, .. }) => links
+            .iter()
+            .find_map(gone)
+            .unwrap_or_else(|| anyhow!("{interface} was switched off for a moment during the run")),
+        _ => error,
     }
 }
 
 /// The main thread's part: one line a second on a terminal, intervals for the record, the end of the run.
-fn watch(live: &[Live], run: &RunArgs, stop: &Stop, start: Instant) -> Vec<Interval> {
+fn watch(
+    live: &[Live],
+    run: &RunArgs,
+    stop: &Stop,
+    start: Instant,
+    links: &[Interface],
+) -> (Vec<Interval>, Option<anyhow::Error>) {
     let progress = Progress::new(run.interval.is_some());
     let step = run.interval.unwrap_or(Duration::from_secs(1));
     let end = run.time.map(|time| start + time);
     let mut intervals: Vec<Interval> = Vec::new();
     let (mut begin, mut before) = (start, (0, 0));
+    let mut failure = None;
     loop {
         let tick = begin + step;
         let until = end.map_or(tick, |end| end.min(tick));
-        let stopped = stop.sleep_until(until);
+        let stopped = loop {
+            let look = until.min(Instant::now() + LINK_LOOK);
+            if stop.sleep_until(look) {
+                break true;
+            }
+            failure = links.iter().find_map(gone);
+            if failure.is_some() || look == until {
+                break failure.is_some();
+            }
+        };
         let now = Instant::now();
         let total = live.iter().fold((0, 0), |(received, sent), live| {
             (received + live.received.load(Ordering::Relaxed), sent + live.sent.load(Ordering::Relaxed))
@@ -220,7 +287,7 @@ fn watch(live: &[Live], run: &RunArgs, stop: &Stop, start: Instant) -> Vec<Inter
         (begin, before) = (now, total);
         if stopped || end.is_some_and(|end| now >= end) {
             progress.finish();
-            return intervals;
+            return (intervals, failure);
         }
     }
 }
@@ -250,16 +317,38 @@ pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>
     }
 }
 
-/// All counters of a port's queues, with what the XDP program did.
-pub(crate) fn counters(port: &Port) -> Result<Vec<QueueCounters>> {
-    let verdicts = port.program_counters()?;
-    port.queues().iter().map(|queue| one_queue(queue, &verdicts)).collect()
+/// Takes what the sockets still hold after a run, and tells how many packets the XDP program had given them before.
+///
+/// Packets may still flow: the program cannot be told to stop, so this waits until as many as were counted have come out
+/// or are counted as lost, for [`SETTLE`] at the most.
+pub(crate) fn settle(port: &mut Port) -> Result<u64> {
+    let redirected = port.program_counters()?.iter().map(|queue| queue.redirected).sum();
+    let end = Instant::now() + SETTLE;
+    loop {
+        for queue in port.queues_mut() {
+            // A link that went down or a queue that failed has been told by the run.
+            while queue.recv(Wait::Spin).is_ok_and(|burst| !burst.is_empty()) && Instant::now() < end {}
+        }
+        let stats = port.stats()?;
+        let out = stats.own.rx_packets + stats.kernel.rx_dropped + stats.kernel.rx_ring_full;
+        if out >= redirected || Instant::now() >= end {
+            return Ok(redirected);
+        }
+        std::thread::yield_now();
+    }
 }
 
-fn one_queue(queue: &Queue, verdicts: &[ringside_xsk::QueueCounters]) -> Result<QueueCounters> {
-    let stats = queue.stats()?;
+/// All counters of a port's queues, with what the XDP program did.
+pub(crate) fn counters(port: &Port) -> Result<Vec<QueueCounters>> {
+    let stats: Vec<Stats> = port.queues().iter().map(Queue::stats).collect::<Result<_, _>>()?;
+    // Read after the sockets' counters: whatever came out of them has been counted here.
+    let verdicts = port.program_counters()?;
+    Ok(port.queues().iter().zip(stats).map(|(queue, stats)| one_queue(queue, &stats, &verdicts)).collect())
+}
+
+fn one_queue(queue: &Queue, stats: &Stats, verdicts: &[ringside_xsk::QueueCounters]) -> QueueCounters {
     let (kernel, own) = (stats.kernel, stats.own);
-    Ok(QueueCounters {
+    QueueCounters {
         interface: queue.report().interface.clone(),
         queue: queue.id(),
         received_packets: own.rx_packets,
@@ -281,7 +370,7 @@ fn one_queue(queue: &Queue, verdicts: &[ringside_xsk::QueueCounters]) -> Result<
             passed_unbound: program.passed_unbound,
             passed_malformed: program.passed_malformed,
         }),
-    })
+    }
 }
 
 /// The link's counters, to check ours against.
@@ -289,4 +378,9 @@ pub(crate) fn link(port: &Port) -> Result<LinkState> {
     port.interface()
         .state()
         .with_context(|| format!("reading the counters of {}", port.interface()))
+}
+
+/// As [`link`] after the run; the last that is known if the interface is gone.
+pub(crate) fn link_after(port: &Port, before: &LinkState) -> LinkState {
+    port.interface().state().unwrap_or_else(|_| before.clone())
 }

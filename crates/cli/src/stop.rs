@@ -11,18 +11,27 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 #[derive(Clone, Debug)]
 pub(crate) struct Stop {
     flag: Arc<AtomicBool>,
+    /// It was a signal. Apart from `flag`: at the regular end of a run the first signal must not kill the process while
+    /// it puts its results together.
+    signal: Arc<AtomicBool>,
 }
 
 impl Stop {
     /// One that SIGINT and SIGTERM set. A second signal ends the process at once.
     pub(crate) fn on_signals() -> io::Result<Self> {
-        let flag = Arc::new(AtomicBool::new(false));
+        let stop = Self { flag: Arc::default(), signal: Arc::default() };
         for signal in [SIGINT, SIGTERM] {
             // In this order: the second signal finds the flag set by the first.
-            signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag))?;
-            signal_hook::flag::register(signal, Arc::clone(&flag))?;
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop.signal))?;
+            signal_hook::flag::register(signal, Arc::clone(&stop.signal))?;
+            signal_hook::flag::register(signal, Arc::clone(&stop.flag))?;
         }
-        Ok(Self { flag })
+        Ok(stop)
+    }
+
+    /// True when a signal asked for the end: the user waits.
+    pub(crate) fn is_signal(&self) -> bool {
+        self.signal.load(Ordering::Relaxed)
     }
 
     /// True when the run shall end.

@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow, bail};
 use ringside_nic::Interface;
 use ringside_wire::MacAddr;
 use ringside_wire::flow::UdpFlow;
+use ringside_xsk::Port;
 
 use crate::args::{FlowArgs, Peer};
 
@@ -81,6 +82,16 @@ fn common_bits(a: IpAddr, b: IpAddr) -> u32 {
         (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
         _ => 0,
     }
+}
+
+/// The longest packet that can be sent, in bytes without FCS.
+pub(crate) fn room(port: &Port, mtu: u32) -> usize {
+    port.queues()[0].packet_room().min(mtu as usize + 14)
+}
+
+/// One line about a flow.
+pub(crate) fn describe(flow: &UdpFlow, size: u32) -> String {
+    format!("  {} -> {} ({} -> {}), {size} bytes", flow.src, flow.dst, flow.src_mac, flow.dst_mac)
 }
 
 /// A whole packet of `size` bytes whose payload `fill` writes.

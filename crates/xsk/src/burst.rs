@@ -156,6 +156,10 @@ impl Packet<'_> {
 
     /// Marks the packet to be dropped, also by [`Burst::send_back`]. The last mark counts.
     #[inline]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "the word that everybody has for it; the packet is borrowed and has no destructor"
+    )]
     pub fn drop(&mut self) {
         self.entry.decide(Fate::Drop);
     }

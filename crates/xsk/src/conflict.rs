@@ -31,7 +31,7 @@ pub(crate) fn foreign_program(interface: &Interface) -> Option<Error> {
         interface: interface.name().to_owned(),
         program: sys::program_name(id).unwrap_or_else(|_| "of unknown name".into()),
         id,
-        mode: mode.into(),
+        mode,
         holder: owner.as_ref().map(held_by).unwrap_or_default(),
         detach,
     })

@@ -138,7 +138,7 @@ pub enum Error {
         /// The program's id, as bpftool shows it.
         id: u32,
         /// How it is attached.
-        mode: String,
+        mode: &'static str,
         /// The process that holds it, as a half sentence; empty when unknown.
         holder: String,
         /// The command, or the action, that removes it.

@@ -157,13 +157,17 @@ impl XskMap {
         }
     }
 
-    /// Lets the program redirect to this queue. Replaces what was at its place.
+    /// Lets the program redirect to this queue, which must have an RX ring. Replaces what was at its place.
     pub fn insert(&self, queue: &Queue) -> Result<(), Error> {
+        if queue.report().rx_ring == 0 {
+            // Newer kernels would take it.
+            return Err(queue.wrong_direction("XskMap::insert", "Direction::Transmit", "RX"));
+        }
         self.insert_socket(&queue.report().interface, queue.id(), queue.as_fd())
     }
 
     /// As [`insert`](Self::insert), for a socket that another process, to which it was handed over, has set up and
-    /// bound: that process needs no capability for it.
+    /// bound: that process needs no capability for it. The socket must have an RX ring.
     pub fn insert_socket(&self, interface: &str, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Error> {
         sys::map_update(self.fd.as_fd(), queue, socket).map_err(|errno| Error::Socket {
             interface: interface.to_owned(),

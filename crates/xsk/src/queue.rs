@@ -120,7 +120,8 @@ impl Queue {
         Ok(Burst::new(self))
     }
 
-    /// A free frame to write a packet into, of length 0 at first. `None` when all are in use: send, drop or wait.
+    /// A free frame to write a packet into, of length 0 at first. `None` when all are in use, or the free ones are those
+    /// that the fill ring needs: send, drop or wait.
     /// Also `None` when something is wrong with the queue, which the next call that returns a `Result` tells.
     pub fn alloc(&mut self) -> Option<Frame> {
         let taken = self.sound().and_then(|()| {
@@ -286,11 +287,17 @@ impl Queue {
         wake_rx(self.bound.fd.as_fd()).map_err(|errno| self.failed("recvfrom()", errno))
     }
 
-    /// A free frame for a packet to be sent, from the pool or from the completion ring.
+    /// A free frame for a packet to be sent, from the pool or from the completion ring. Never one that the fill ring
+    /// needs: a TX side that is stuck must not stop the receiving.
     #[inline]
     fn take_free(&mut self) -> Result<Option<Buf>, Error> {
-        if self.bound.pool.available() == 0 {
+        let reserved = (self.fill_target - self.in_fill) as usize;
+        if self.bound.pool.available() <= reserved {
             self.drain_completions()?;
+            self.bound.pool.collect_returned();
+            if self.bound.pool.available() <= reserved {
+                return Ok(None);
+            }
         }
         Ok(self.bound.pool.take_buf())
     }
@@ -341,7 +348,7 @@ impl Queue {
     }
 
     #[cold]
-    fn wrong_direction(&self, call: &'static str, direction: &str, ring: &str) -> Error {
+    pub(crate) fn wrong_direction(&self, call: &'static str, direction: &str, ring: &str) -> Error {
         Error::Setting {
             setting: "direction",
             value: direction.into(),

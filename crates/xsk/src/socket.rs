@@ -102,7 +102,10 @@ impl Request<'_> {
                 self.failed(
                     call,
                     errno,
-                    "; preferred busy-polling needs Linux 5.11 and CAP_NET_ADMIN",
+                    match errno {
+                        Errno::INVAL => "; a budget is 1 to 65535 packets, a time 1 to 2147483647 us",
+                        _ => "; preferred busy-polling needs Linux 5.11 and CAP_NET_ADMIN",
+                    },
                 )
             })?;
         }
@@ -328,7 +331,7 @@ impl Bound {
         let mut slots = self.fill.reserve(frames).expect("a new ring is empty");
         for _ in 0..slots.remaining() {
             let Some(frame) = self.pool.take() else { break };
-            let pushed = slots.push(self.pool.to_fill(frame));
+            let pushed = slots.push(self.pool.lend_to_fill(frame));
             debug_assert!(pushed);
         }
     }

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{MODES, collect, lab, open, packet, roomy, within};
+use common::{MODES, arrives_at, collect, lab, open, packet, roomy, within};
 use ringside_netlab::testing::is_root;
 use ringside_xsk::{Direction, Path, QueueOptions, Wait};
 
@@ -26,7 +26,6 @@ fn packets_arrive_whole_and_in_order_on_every_queue() {
         assert_eq!(receiver.queues().len(), 4);
         assert_eq!(sender.queues().len(), 4);
         for (q, tx) in sender.queues_mut().enumerate() {
-            // In native mode a veth delivers transmit queue q to receive queue q.
             let mut numbers = Vec::new();
             let mut next = 0;
             while next < 4096 {
@@ -37,26 +36,8 @@ fn packets_arrive_whole_and_in_order_on_every_queue() {
                     })
                     .expect("sends");
                 tx.flush().expect("flush");
-                let mut missing = sent as usize;
-                for (at, rx) in receiver.queues_mut().enumerate() {
-                    if path == Path::NativeCopy && at != q {
-                        continue;
-                    }
-                    let patience = if path == Path::NativeCopy {
-                        PATIENCE
-                    } else {
-                        Duration::from_millis(1)
-                    };
-                    let got = collect(rx, missing, patience);
-                    missing -= got.len();
-                    numbers.extend(got);
-                }
-            }
-            // Generic: whatever queue the kernel chose, all of them were read; look once more for late ones.
-            for rx in receiver.queues_mut() {
-                if numbers.len() < 4096 {
-                    numbers.extend(collect(rx, 4096 - numbers.len(), Duration::from_millis(100)));
-                }
+                let rx = receiver.queues_mut().nth(arrives_at(q, path)).unwrap();
+                numbers.extend(collect(rx, sent as usize, PATIENCE));
             }
             assert_eq!(numbers.len(), 4096, "{path} queue {q}: {:?}", receiver.stats());
             assert!(numbers.iter().copied().eq(0..4096), "{path} queue {q}: order");

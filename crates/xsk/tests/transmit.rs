@@ -24,7 +24,7 @@ fn a_used_up_budget_is_no_failure() {
     for path in MODES {
         let mut receiver = open(&lab.b, path, |port| port.options(roomy()));
         let mut sender = open(&lab.a, Path::Copy, |port| port.options(transmit().tx_budget(32)));
-        let tx = &mut sender.queues_mut().nth(1).unwrap();
+        let tx = sender.queues_mut().nth(1).unwrap();
         assert_eq!(tx.report().tx_budget, Some(32));
         for n in 0..48 {
             let mut frame = tx.alloc().unwrap();
@@ -57,7 +57,7 @@ fn a_small_completion_ring_stops_nothing() {
         assert_eq!(sender.queues()[1].report().completion_ring, 8);
         let (a, b) = (lab.a.clone(), lab.b.clone());
         let (sent, got) = within(Duration::from_secs(20), move || {
-            send_numbers(&mut sender.queues_mut().nth(1).unwrap(), 0..1000, &a, &b);
+            send_numbers(sender.queues_mut().nth(1).unwrap(), 0..1000, &a, &b);
             assert!(sender.queues_mut().nth(1).unwrap().drain(PATIENCE).unwrap());
             let mut got: Vec<u64> = Vec::new();
             for rx in receiver.queues_mut().rev() {
@@ -86,7 +86,7 @@ fn a_peer_that_is_down_costs_packets_but_no_frames() {
         lab.b.set_up(false).unwrap();
         let (a, b) = (lab.a.clone(), lab.b.clone());
         let mut sender = within(Duration::from_secs(20), move || {
-            let tx = &mut sender.queues_mut().nth(1).unwrap();
+            let tx = sender.queues_mut().nth(1).unwrap();
             let free = tx.free_frames();
             send_numbers(tx, 0..1000, &a, &b);
             assert!(tx.drain(PATIENCE).unwrap(), "frames come back");
@@ -122,7 +122,7 @@ fn the_own_link_going_down_is_told_and_survived() {
         lab.a.set_up(false).unwrap();
         let (a, b) = (lab.a.clone(), lab.b.clone());
         let mut port = within(Duration::from_secs(10), move || {
-            let queue = &mut port.queues_mut().nth(1).unwrap();
+            let queue = port.queues_mut().nth(1).unwrap();
             for wait in [
                 Wait::Poll(Duration::from_millis(20)),
                 Wait::Poll(Duration::MAX),
@@ -142,7 +142,7 @@ fn the_own_link_going_down_is_told_and_survived() {
         lab.a.set_up(true).unwrap();
         lab.a.wait_ready().unwrap();
         lab.b.wait_ready().unwrap();
-        let queue = &mut port.queues_mut().nth(1).unwrap();
+        let queue = port.queues_mut().nth(1).unwrap();
         queue.flush().unwrap();
         let arrived: Vec<u64> = peer
             .queues_mut()

@@ -48,7 +48,12 @@ impl Bed {
         for side in [&bed.a, &bed.b] {
             let state = side.run(|| side.interface.state())?;
             if let Some(size) = args.sizes.iter().find(|size| u32::from(**size) > state.mtu + 14) {
-                bail!("--sizes {size}: the MTU of {} is {}, which allows {}", state.name, state.mtu, state.mtu + 14);
+                bail!(
+                    "--sizes {size}: the MTU of {} is {}, which allows {}",
+                    state.name,
+                    state.mtu,
+                    state.mtu + 14
+                );
             }
             if let Some(xdp) = state.xdp {
                 bail!(
@@ -72,6 +77,15 @@ impl Bed {
             ..VethConfig::tagged("compare")
         })
         .context("building the test bed")?;
+        // A veth becomes a target of redirected frames when its peer's GRO is switched on while that is up:
+        // https://elixir.bootlin.com/linux/v6.18/C/ident/veth_set_features
+        for end in lab.ends() {
+            end.run(|| {
+                end.interface.set_feature("rx-gro", false)?;
+                end.interface.set_feature("rx-gro", true)
+            })
+            .context("switching GRO on")?;
+        }
         Ok(Self {
             a: Side::of(&lab.a),
             b: Side::of(&lab.b),
@@ -97,8 +111,9 @@ impl Bed {
         let mut notes = vec![format!("Path: {}.", self.description())];
         if self.is_lab() {
             notes.push(
-                "On a veth the sender's CPU also does the receiving softirq, and nothing is ever on a wire: \
-                 \"on the wire\" is what an Ethernet link would be busy with."
+                "On a veth the sender's CPU also does the receiving softirq; native XDP has to copy what a socket sent \
+                 into a buffer of its own first, which a NIC's driver has not; and no wire is there: \"wire\" is what \
+                 an Ethernet link would be busy with."
                     .into(),
             );
         }
@@ -133,7 +148,11 @@ impl Bed {
     /// A program on a side that counts and drops everything, for as long as the link is held.
     pub(crate) fn sink(&self, side: &Side) -> Result<(Sink, Link)> {
         // Where addresses are entered by hand nothing needs to pass, and the limit is looking at nothing.
-        let neighbours = if self.is_lab() { Neighbours::Drop } else { Neighbours::Pass };
+        let neighbours = if self.is_lab() {
+            Neighbours::Drop
+        } else {
+            Neighbours::Pass
+        };
         let sink = Sink::load(neighbours)?;
         let link = side.run(|| sink.attach(side.interface.index(), XdpMode::Native))?;
         Ok((sink, link))

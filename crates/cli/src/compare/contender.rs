@@ -122,7 +122,9 @@ impl<'a> Contender<'a> {
 
     /// What keeps the IP stack away from packets that a packet socket has seen.
     fn cut(&self, side: &Side) -> Result<Option<ringside_bpf::Link>> {
-        (self.kind == Kind::AfPacket).then(|| Bed::cut_stack_off(side)).transpose()
+        (self.kind == Kind::AfPacket)
+            .then(|| Bed::cut_stack_off(side))
+            .transpose()
     }
 
     fn open(&self, side: &Side) -> Result<Box<dyn Peer>> {
@@ -133,7 +135,9 @@ impl<'a> Contender<'a> {
         let (flow, frame) = self.bed.frame(std::ptr::eq(side, &self.bed.a), self.frame_bytes)?;
         let udp = |waiting, sending| -> Result<Box<dyn Peer>> {
             let payload = frame.len() - flow.header_len();
-            Ok(Box::new(side.run(|| Udp::open(flow.src, flow.dst, waiting, sending, payload))?))
+            Ok(Box::new(
+                side.run(|| Udp::open(flow.src, flow.dst, waiting, sending, payload))?,
+            ))
         };
         let sending = match (kind, self.operation) {
             (Kind::UdpGso, _) => Sending::Segmented,
@@ -160,7 +164,9 @@ impl<'a> Contender<'a> {
                     Operation::Fwd | Operation::Ping => Direction::Both,
                 };
                 let path = kind.path().context("AF_XDP has a path")?;
-                Ok(Box::new(side.run(|| Xsk::open(&side.interface, path, direction, flow, frame))?))
+                Ok(Box::new(
+                    side.run(|| Xsk::open(&side.interface, path, direction, flow, frame))?,
+                ))
             }
             Kind::XdpLimit => bail!("the kernel's limit has no socket"),
         }

@@ -58,12 +58,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if contests.iter().all(|contest| contest.is_empty()) {
         let reason = contests.iter().find_map(Contest::failure).unwrap_or_default();
-        bail!("nothing was sampled in {:.1} s. {reason}", started.elapsed().as_secs_f64());
+        bail!(
+            "nothing was sampled in {:.1} s. {reason}",
+            started.elapsed().as_secs_f64()
+        );
     }
+    let disturbance = report::disturbance(&contests);
     let result = report::result(args, rounds, contests);
     let document = system::document(bed.records(), Outcome::Compare(result));
     // What is attached and mapped goes before anything is told.
-    let notes = bed.notes();
+    let notes: Vec<String> = bed.notes().into_iter().chain(disturbance).collect();
     drop(bed);
     tell(args, &document, &notes)
 }
@@ -100,7 +104,11 @@ fn interleave(args: &Args, bed: &Bed, contests: &mut [Contest], stop: &Stop) -> 
                     break;
                 }
                 let series = &mut contest.series[index];
-                bar.set_message(format!("round {}: {operation} {frame_bytes} {}", round + 1, series.kind));
+                bar.set_message(format!(
+                    "round {}: {operation} {frame_bytes} {}",
+                    round + 1,
+                    series.kind
+                ));
                 bar.tick();
                 if series.is_given_up() {
                     continue;
@@ -157,7 +165,9 @@ fn tell(args: &Args, document: &Document, notes: &[String]) -> Result<()> {
     };
     match written {
         // A reader that went away (`| head`) is no error of ours.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("writing to standard output"),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("writing to standard output")
+        }
         _ => Ok(()),
     }
 }

@@ -104,11 +104,16 @@ impl Args {
         let online: Vec<u32> = CpuTimes::read()?.cpus.iter().map(|(cpu, _)| *cpu).collect();
         for cpu in self.cpus {
             if !online.contains(&cpu) {
-                bail!("CPU {cpu} is not online (online: {online:?}); name the sender's and the receiver's with --cpus S,R");
+                bail!(
+                    "CPU {cpu} is not online (online: {online:?}); name the sender's and the receiver's with --cpus S,R"
+                );
             }
         }
         if self.sender_cpu() == self.receiver_cpu() {
-            eprintln!("note: sender and receiver share CPU {}: neither shows what it can do", self.sender_cpu());
+            eprintln!(
+                "note: sender and receiver share CPU {}: neither shows what it can do",
+                self.sender_cpu()
+            );
         }
         Ok(())
     }

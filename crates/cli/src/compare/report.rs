@@ -9,7 +9,7 @@ use ringside_nic::host::CpuTime;
 use super::options::Args;
 use super::series::{Contest, Series};
 use super::slot::Reading;
-use super::variant::{Kind, Operation};
+use super::variant::Operation;
 
 /// Bytes of Ethernet, IPv4 and UDP headers.
 const HEADERS: u64 = 42;
@@ -24,17 +24,34 @@ pub(super) fn result(args: &Args, rounds: u32, contests: Vec<Contest>) -> Compar
     }
 }
 
+/// What other processes did to the measurement, if it was more than what is left out of the hypervisor's doing.
+pub(super) fn disturbance(contests: &[Contest]) -> Option<String> {
+    let readings = contests
+        .iter()
+        .flat_map(|contest| &contest.series)
+        .flat_map(|series| &series.readings);
+    let rounds: Vec<Round> = readings.map(|(_, reading)| round(reading, reading.waiting)).collect();
+    let waiting = figure(&rounds).ok()?;
+    (waiting.median > STEAL_LIMIT).then(|| {
+        format!(
+            "Disturbed: other processes had the CPU for {:.0} % of a turn (median; {:.0} % at worst) while one of ours \
+             was ready to run. On a quiet machine, figures are higher and ratios differ.",
+            waiting.median * 100.0,
+            waiting.max * 100.0
+        )
+    })
+}
+
 fn table(contest: &Contest) -> Table {
     let frame_bytes = u64::from(contest.frame_bytes);
     let payload_bytes = frame_bytes - HEADERS;
-    let wanted = Kind::base(contest.operation);
-    let works = |series: &&Series| !series.readings.is_empty();
-    let named = contest.series.iter().find(|series| series.kind == wanted).filter(works);
-    let base = named.or_else(|| contest.series.iter().find(works));
+    let base = base(contest);
     let variants = contest.series.iter().map(|series| {
         let mut variant = variant(contest.operation, series, frame_bytes, payload_bytes);
         let is_base = base.is_some_and(|base| base.kind == series.kind);
-        variant.ratio_to_base = base.filter(|_| !is_base).and_then(|base| paired(contest.operation, base, series));
+        variant.ratio_to_base = base
+            .filter(|_| !is_base)
+            .and_then(|base| paired(contest.operation, base, series));
         variant
     });
     Table {
@@ -42,13 +59,31 @@ fn table(contest: &Contest) -> Table {
         frame_bytes,
         payload_bytes,
         load: load(contest),
-        base: base.map_or(wanted, |base| base.kind).to_string(),
+        base: base.map(|base| base.kind.to_string()).unwrap_or_default(),
         ratio_of: match contest.operation {
             Operation::Ping => "rtt_p50_ns".into(),
             _ => "packets_pps".into(),
         },
         variants: variants.collect(),
     }
+}
+
+/// What the others are measured against: the best that plain UDP does here. Where there is none, the first that works.
+fn base(contest: &Contest) -> Option<&Series> {
+    let figure_of = |series: &Series| {
+        let rounds = rounds(series, |reading| figure_of(contest.operation, reading));
+        figure(&rounds).ok().map(|figure| figure.median)
+    };
+    let working = contest
+        .series
+        .iter()
+        .filter_map(|series| Some((series, figure_of(series)?)));
+    let udp = working.clone().filter(|(series, _)| series.kind.is_plain_udp());
+    let best = match contest.operation {
+        Operation::Ping => udp.min_by(|(_, a), (_, b)| a.total_cmp(b)),
+        Operation::Rx | Operation::Tx | Operation::Fwd => udp.max_by(|(_, a), (_, b)| a.total_cmp(b)),
+    };
+    best.or_else(|| working.clone().next()).map(|(series, _)| series)
 }
 
 fn load(contest: &Contest) -> String {
@@ -61,9 +96,11 @@ fn load(contest: &Contest) -> String {
                 .filter_map(|(_, reading)| Some(round(reading, reading.offered_pps?)))
                 .collect();
             match figure(&rounds) {
+                // On a veth its CPU also does the receiver's softirq, so that each variant leaves it another rate.
                 Ok(offered) => format!(
-                    "in-kernel generator (live frames), {:.2} M packets/s offered",
-                    offered.median / 1e6
+                    "in-kernel generator (live frames), {:.2} to {:.2} M packets/s offered",
+                    offered.min / 1e6,
+                    offered.max / 1e6
                 ),
                 Err(_) => "in-kernel generator (live frames)".into(),
             }
@@ -72,17 +109,9 @@ fn load(contest: &Contest) -> String {
 }
 
 fn variant(operation: Operation, series: &Series, frame_bytes: u64, payload_bytes: u64) -> Variant {
-    let of = |value: &dyn Fn(&Reading) -> Option<f64>| {
-        let rounds: Vec<Round> = series
-            .readings
-            .iter()
-            .filter_map(|(_, reading)| Some(round(reading, value(reading)?)))
-            .collect();
-        figure(&rounds).ok()
-    };
-    let rtt = |value: fn(&Summary) -> Option<u64>| {
-        of(&|reading| reading.rtt.as_ref().and_then(value).map(|ns| ns as f64))
-    };
+    let of = |value: &dyn Fn(&Reading) -> Option<f64>| figure(&rounds(series, value)).ok();
+    let rtt =
+        |value: fn(&Summary) -> Option<u64>| of(&|reading| reading.rtt.as_ref().and_then(value).map(|ns| ns as f64));
     let packets = of(&|reading| Some(reading.pps));
     // Both are the same packets, and so have the same spread.
     let bits = |per_packet: u64| packets.map(|figure| scaled(figure, per_packet as f64));
@@ -121,11 +150,7 @@ fn variant(operation: Operation, series: &Series, frame_bytes: u64, payload_byte
         rtt_p99_9_ns: rtt(|rtt| rtt.p99_9_ns),
         rtt_max_ns: rtt(|rtt| Some(rtt.max_ns)),
         ratio_to_base: None,
-        rounds: series
-            .readings
-            .iter()
-            .filter_map(|(_, reading)| Some(round(reading, figure_of(operation, reading)?)))
-            .collect(),
+        rounds: rounds(series, |reading| figure_of(operation, reading)),
     }
 }
 
@@ -157,18 +182,24 @@ fn cpu(series: &Series, ticks: fn(CpuTime) -> u64) -> Option<Figure> {
         let [sender, receiver] = reading.cpus;
         Some(sender.fraction(ticks(sender))? + receiver.fraction(ticks(receiver))?)
     };
-    let rounds: Vec<Round> = series
+    let mut figure = figure(&rounds(series, |reading| Some(both(reading)? * 100.0))).ok()?;
+    let used = series
         .readings
         .iter()
-        .filter_map(|(_, reading)| Some(round(reading, both(reading)? * 100.0)))
-        .collect();
-    let mut figure = figure(&rounds).ok()?;
-    let used = series.readings.iter().filter(|(_, reading)| reading.steal <= STEAL_LIMIT);
+        .filter(|(_, reading)| reading.steal <= STEAL_LIMIT);
     let sums = used.fold([CpuTime::default(); 2], |[sender, receiver], (_, reading)| {
         [sender + reading.cpus[0], receiver + reading.cpus[1]]
     });
     figure.median = sums.iter().filter_map(|sum| sum.fraction(ticks(*sum))).sum::<f64>() * 100.0;
     Some(figure)
+}
+
+/// A value of each reading that has it.
+fn rounds(series: &Series, value: impl Fn(&Reading) -> Option<f64>) -> Vec<Round> {
+    let readings = series.readings.iter();
+    readings
+        .filter_map(|(_, reading)| Some(round(reading, value(reading)?)))
+        .collect()
 }
 
 fn round(reading: &Reading, value: f64) -> Round {

@@ -1,0 +1,157 @@
+use super::{Contest, Operation, Reading, Series, table};
+use crate::compare::variant::Kind;
+use anyhow::anyhow;
+use ringside_measure::latency::Latency;
+use ringside_nic::host::CpuTime;
+
+/// A turn at a rate, with a tenth lost, in which the sender's CPU spent half its time in the kernel.
+fn reading(pps: f64, steal: f64) -> Reading {
+    let mut sender = CpuTime::default();
+    (sender.system, sender.idle) = (10, 10);
+    let mut receiver = CpuTime::default();
+    (receiver.user, receiver.softirq) = (15, 5);
+    Reading {
+        pps,
+        loss: Some(0.1),
+        offered_pps: Some(pps / 0.9),
+        rtt: None,
+        cpus: [sender, receiver],
+        steal,
+        waiting: 0.25,
+    }
+}
+
+fn ping(ns: u64) -> Reading {
+    let mut latency = Latency::new();
+    (0..1_000).for_each(|_| latency.record(ns));
+    Reading {
+        rtt: latency.summary(),
+        ..reading(1e9 / ns as f64, 0.0)
+    }
+}
+
+fn series(kind: Kind, readings: impl IntoIterator<Item = (u32, Reading)>) -> Series {
+    let mut series = Series::new(kind);
+    for (round, reading) in readings {
+        series.add(round, Ok(reading));
+    }
+    series
+}
+
+fn contest(operation: Operation, series: Vec<Series>) -> Contest {
+    Contest {
+        operation,
+        frame_bytes: 100,
+        series,
+        load: None,
+    }
+}
+
+#[test]
+fn figures_are_medians_of_the_quiet_rounds_and_ratios_are_paired() {
+    let rounds = |factor: f64, steal: f64| {
+        (0..7_u32).map(move |round| {
+            let drift = 1e6 * f64::from(round + 1);
+            (round, reading(drift * factor, if round == 6 { steal } else { 0.0 }))
+        })
+    };
+    let table = table(&contest(
+        Operation::Rx,
+        vec![
+            series(Kind::UdpSpin, rounds(1.0, 0.0)),
+            series(Kind::AfXdpNative, rounds(3.0, 0.5)),
+        ],
+    ));
+    assert_eq!(
+        (table.base.as_str(), table.ratio_of.as_str()),
+        ("udp-spin", "packets_pps")
+    );
+    let [base, native] = table.variants.as_slice() else {
+        panic!("{table:?}")
+    };
+    assert_eq!(base.packets_pps.unwrap().median, 4e6);
+    assert_eq!(base.ratio_to_base, None);
+    let figure = native.packets_pps.unwrap();
+    assert_eq!(
+        (figure.median, figure.rounds_used, figure.rounds_left_out),
+        (10.5e6, 6, 1)
+    );
+    // 100 bytes, 24 of Ethernet, 58 of payload.
+    assert_eq!(native.wire_bps.unwrap().median, 10.5e6 * 124.0 * 8.0);
+    assert_eq!(native.payload_bps.unwrap().median, 10.5e6 * 58.0 * 8.0);
+    assert!((native.loss_percent.unwrap().median - 10.0).abs() < 1e-9);
+    let stages = [
+        native.cpu_user_percent,
+        native.cpu_system_percent,
+        native.cpu_softirq_percent,
+    ];
+    assert_eq!(stages.map(|figure| figure.unwrap().median), [75.0, 50.0, 25.0]);
+    let ratio = native.ratio_to_base.unwrap();
+    assert_eq!((ratio.median, ratio.rounds_used, ratio.rounds_left_out), (3.0, 6, 1));
+}
+
+#[test]
+fn a_turn_that_failed_leaves_the_others_paired() {
+    let mut variant = series(Kind::AfPacket, [(0, reading(2e6, 0.0)), (2, reading(6e6, 0.0))]);
+    variant.add(1, Err(anyhow!("it rained")));
+    let base = series(
+        Kind::UdpSpin,
+        (0..3).map(|round| (round, reading(1e6 * f64::from(round + 1), 0.0))),
+    );
+    let table = table(&contest(Operation::Fwd, vec![base, variant]));
+    let variant = &table.variants[1];
+    assert_eq!(variant.ratio_to_base.unwrap().rounds_used, 2);
+    assert_eq!(variant.ratio_to_base.unwrap().median, 2.0);
+    assert_eq!(variant.failure, None);
+    assert!(
+        variant.set_up.ends_with("(1 of 3 turns failed: it rained)"),
+        "{}",
+        variant.set_up
+    );
+}
+
+#[test]
+fn one_that_never_ran_has_a_reason_and_the_base_is_one_that_did() {
+    let mut udp = Series::new(Kind::UdpSpin);
+    udp.add(0, Err(anyhow!("no address")));
+    assert!(!udp.is_given_up());
+    udp.add(1, Err(anyhow!("no address")));
+    assert!(udp.is_given_up());
+    let table = table(&contest(
+        Operation::Rx,
+        vec![udp, series(Kind::AfPacket, [(0, reading(1.0, 0.0))])],
+    ));
+    assert_eq!(table.variants[0].failure.as_deref(), Some("no address"));
+    assert_eq!(table.variants[0].packets_pps, None);
+    assert_eq!(table.base, "af-packet");
+}
+
+#[test]
+fn pings_are_compared_by_their_median_round_trip() {
+    let of = |kind, ns: u64| series(kind, (0..5).map(|round| (round, ping(ns))));
+    let table = table(&contest(
+        Operation::Ping,
+        vec![of(Kind::UdpSpin, 10_000), of(Kind::AfXdpNative, 5_000)],
+    ));
+    assert_eq!(table.ratio_of, "rtt_p50_ns");
+    let native = &table.variants[1];
+    assert_eq!(native.ratio_to_base.unwrap().median, 0.5);
+    assert_eq!(native.rtt_p50_ns.unwrap().median, 5_000.0);
+    assert_eq!(native.rtt_p99_9_ns, None, "too few samples");
+    assert_eq!(native.rounds[0].value, 5_000.0);
+}
+
+#[test]
+fn a_disturbed_measurement_says_so() {
+    let disturbed = contest(Operation::Rx, vec![series(Kind::AfPacket, [(0, reading(1.0, 0.0))])]);
+    let note = super::disturbance(&[disturbed]).expect("a quarter is too much");
+    assert!(note.contains("25 % of a turn"), "{note}");
+    let calm = Reading {
+        waiting: 0.01,
+        ..reading(1.0, 0.0)
+    };
+    assert_eq!(
+        super::disturbance(&[contest(Operation::Rx, vec![series(Kind::AfPacket, [(0, calm)])])]),
+        None
+    );
+}

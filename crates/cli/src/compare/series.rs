@@ -1,15 +1,16 @@
 //! What was read, variant by variant.
 
 use anyhow::{Result, bail};
+use ringside_measure::probe::HEADER_LEN;
 
 use super::bed::Bed;
 use super::options::Args;
 use super::slot::{Load, Reading};
 use super::variant::{Kind, Operation};
-use ringside_measure::probe::HEADER_LEN;
 
 /// The smallest frame with a probe over IPv4.
-const SMALLEST_PING: u16 = 42 + HEADER_LEN as u16;
+const SMALLEST_PING: u16 = 82;
+const _: () = assert!(SMALLEST_PING as usize == 42 + HEADER_LEN);
 
 /// The variants of one operation with frames of one size: one table.
 pub(crate) struct Contest {
@@ -74,7 +75,7 @@ impl Contest {
 }
 
 impl Series {
-    fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: Kind) -> Self {
         Self {
             kind,
             readings: Vec::new(),

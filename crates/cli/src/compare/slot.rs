@@ -13,6 +13,7 @@
 //! way at the time of counting.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,8 @@ pub(crate) struct Reading {
     pub(crate) cpus: [CpuTime; 2],
     /// Share of all CPUs' time that the hypervisor took, from 0 to 1.
     pub(crate) steal: f64,
+    /// Share of the slot in which a thread of ours was ready to run and another process had its CPU; the worst thread's.
+    pub(crate) waiting: f64,
 }
 
 /// The generator, loaded once for each size.
@@ -76,8 +79,8 @@ impl Load {
         Ok(Self { generator })
     }
 
-    fn run(&mut self, cpu: u32, longest: Duration, stop: &AtomicBool) -> Result<Sent> {
-        pin::to_cpu(cpu)?;
+    fn run(&mut self, cpu: u32, threads: &Threads, longest: Duration, stop: &AtomicBool) -> Result<Sent> {
+        threads.enter(cpu)?;
         Ok(self.generator.run_for(longest, stop)?)
     }
 }
@@ -90,8 +93,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    fn run(mut self, done: &AtomicU64, end: &AtomicBool) -> Result<()> {
-        pin::to_cpu(self.cpu)?;
+    fn run(mut self, threads: &Threads, done: &AtomicU64, end: &AtomicBool) -> Result<()> {
+        threads.enter(self.cpu)?;
         let mut count = 0;
         while !end.load(Ordering::Relaxed) {
             let more = (self.work)(self.peer.as_mut())?;
@@ -127,17 +130,18 @@ impl Slot<'_> {
             Count::Worker => Ok(done.load(Ordering::Acquire)),
             Count::Sink(sink) => Ok(sink.traffic()?.packets),
         };
+        let threads = Threads::default();
         let longest = FIRST_PACKET + self.args.settle() + self.args.slot() * 2;
         thread::scope(|scope| {
             let worker = worker.map(|worker| {
-                let (done, end) = (&done, &end);
-                scope.spawn(move || worker.run(done, end))
+                let (threads, done, end) = (&threads, &done, &end);
+                scope.spawn(move || worker.run(threads, done, end))
             });
             let load = load.map(|load| {
-                let (cpu, quiet) = (self.args.sender_cpu(), &quiet);
-                scope.spawn(move || load.run(cpu, longest, quiet))
+                let (cpu, threads, quiet) = (self.args.sender_cpu(), &threads, &quiet);
+                scope.spawn(move || load.run(cpu, threads, longest, quiet))
             });
-            let window = self.window(&read, || ended(worker.as_ref()) || ended(load.as_ref()));
+            let window = self.window(&threads, &read, || ended(worker.as_ref()) || ended(load.as_ref()));
             // From here on nothing returns before the threads were told.
             quiet.store(true, Ordering::Release);
             let has_load = load.is_some();
@@ -165,20 +169,29 @@ impl Slot<'_> {
     }
 
     /// Waits for packets, settles, and counts for the length of a slot.
-    fn window(&self, read: &impl Fn() -> Result<u64>, has_ended: impl Fn() -> bool) -> Result<Reading> {
+    fn window(
+        &self,
+        threads: &Threads,
+        read: &impl Fn() -> Result<u64>,
+        has_ended: impl Fn() -> bool,
+    ) -> Result<Reading> {
         let begun = Instant::now();
         while read()? == 0 {
             ensure!(!self.stop.is_set(), "interrupted");
             ensure!(!has_ended(), "it ended before a packet arrived");
-            ensure!(begun.elapsed() < FIRST_PACKET, "no packet arrived within {FIRST_PACKET:?}");
+            ensure!(
+                begun.elapsed() < FIRST_PACKET,
+                "no packet arrived within {FIRST_PACKET:?}"
+            );
             thread::sleep(Duration::from_millis(1));
         }
         self.stop.sleep_until(Instant::now() + self.args.settle());
-        let mark = Mark::now()?;
+        let mark = Mark::now(threads)?;
         let (first, begin) = (read()?, Instant::now());
         self.stop.sleep_until(begin + self.args.slot());
         let (last, elapsed) = (read()?, begin.elapsed());
         let (cpus, steal) = mark.passed(self.args)?;
+        let waiting = mark.waited(threads) as f64 / elapsed.as_nanos().max(1) as f64;
         ensure!(!has_ended(), "it ended before its time");
         ensure!(last > first, "the flow of packets stopped");
         Ok(Reading {
@@ -188,24 +201,27 @@ impl Slot<'_> {
             rtt: None,
             cpus,
             steal,
+            waiting,
         })
     }
 
     /// Round trips, one under way at a time.
     pub(crate) fn ping(&self, client: Box<dyn Peer>, server: Option<Worker>, payload_len: usize) -> Result<Reading> {
         let (done, end, recording) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        let trips = AtomicU64::new(0);
+        let (threads, trips) = (Threads::default(), AtomicU64::new(0));
         thread::scope(|scope| {
             let server = server.map(|server| {
-                let (done, end) = (&done, &end);
-                scope.spawn(move || server.run(done, end))
+                let (threads, done, end) = (&threads, &done, &end);
+                scope.spawn(move || server.run(threads, done, end))
             });
             let client = scope.spawn(|| {
-                pin::to_cpu(self.args.sender_cpu())?;
+                threads.enter(self.args.sender_cpu())?;
                 ask(client, payload_len, &trips, &recording, &end)
             });
             let read = || Ok(trips.load(Ordering::Acquire));
-            let window = self.window_of(&read, &recording, || ended(server.as_ref()) || client.is_finished());
+            let window = self.window_of(&threads, &read, &recording, || {
+                ended(server.as_ref()) || client.is_finished()
+            });
             end.store(true, Ordering::Release);
             let asked = join(client);
             server.map(join).transpose()?;
@@ -213,7 +229,10 @@ impl Slot<'_> {
             let window = window?;
             let heard = latency.samples();
             let rtt = latency.summary().context("no round trip was measured")?;
-            ensure!(rtt.p50_ns.is_some(), "only {heard} round trips were measured: too few for a median");
+            ensure!(
+                rtt.p50_ns.is_some(),
+                "only {heard} round trips were measured: too few for a median"
+            );
             Ok(Reading {
                 loss: Some(lost as f64 / (heard + lost) as f64),
                 rtt: Some(rtt),
@@ -225,12 +244,14 @@ impl Slot<'_> {
     /// A window during which the round trips are recorded.
     fn window_of(
         &self,
+        threads: &Threads,
         read: &impl Fn() -> Result<u64>,
         recording: &AtomicBool,
         has_ended: impl Fn() -> bool,
     ) -> Result<Reading> {
         let settled = Instant::now() + self.args.settle();
         let reading = self.window(
+            threads,
             &|| {
                 recording.store(Instant::now() >= settled, Ordering::Release);
                 read()
@@ -267,7 +288,10 @@ fn ask(
         };
         probe.encode(&mut payload)?;
         peer.ask(&payload)?;
-        let expected = Probe { kind: Kind::Reply, ..probe };
+        let expected = Probe {
+            kind: Kind::Reply,
+            ..probe
+        };
         let mut heard = None;
         while heard.is_none() && now_ns() - sent_ns < LOST_NS && !end.load(Ordering::Relaxed) {
             // An answer that comes too late is not this one's.
@@ -314,19 +338,60 @@ fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().map_err(|_| anyhow!("a thread panicked")).flatten()
 }
 
+/// The threads that are measured.
+#[derive(Default)]
+struct Threads(Mutex<Vec<i32>>);
+
+impl Threads {
+    /// Pins the calling thread, and has it watched.
+    fn enter(&self, cpu: u32) -> Result<()> {
+        pin::to_cpu(cpu)?;
+        let id = rustix::thread::gettid().as_raw_nonzero().get();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        Ok(())
+    }
+
+    /// For how long, in nanoseconds, each was ready to run and did not. Zero where the kernel does not tell:
+    /// <https://docs.kernel.org/scheduler/sched-stats.html#proc-pid-schedstat>
+    fn waited(&self) -> Vec<(i32, u64)> {
+        let ids = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let waited = |id: i32| {
+            let text = std::fs::read_to_string(format!("/proc/self/task/{id}/schedstat")).ok()?;
+            text.split_ascii_whitespace().nth(1)?.parse().ok()
+        };
+        ids.into_iter().map(|id| (id, waited(id).unwrap_or(0))).collect()
+    }
+}
+
 /// A moment from which CPU time is counted.
-struct Mark(CpuTimes);
+struct Mark {
+    times: CpuTimes,
+    waited: Vec<(i32, u64)>,
+}
 
 impl Mark {
-    fn now() -> Result<Self> {
-        Ok(Self(CpuTimes::read()?))
+    fn now(threads: &Threads) -> Result<Self> {
+        Ok(Self {
+            times: CpuTimes::read()?,
+            waited: threads.waited(),
+        })
     }
 
     /// What the two CPUs did since, and the share of all CPUs' time that was stolen.
     fn passed(&self, args: &Args) -> Result<([CpuTime; 2], f64)> {
-        let passed = CpuTimes::read()?.since(&self.0);
+        let passed = CpuTimes::read()?.since(&self.times);
         let all = passed.sum();
         let cpus = args.cpus.map(|cpu| passed.cpu(cpu).unwrap_or_default());
         Ok((cpus, all.fraction(all.steal).unwrap_or(0.0)))
+    }
+
+    /// For how long, in nanoseconds, the thread that waited most since was kept waiting.
+    fn waited(&self, threads: &Threads) -> u64 {
+        let now = threads.waited();
+        let since = self.waited.iter().filter_map(|(id, before)| {
+            let (_, after) = now.iter().find(|(other, _)| other == id)?;
+            Some(after.saturating_sub(*before))
+        });
+        since.max().unwrap_or(0)
     }
 }

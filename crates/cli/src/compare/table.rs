@@ -1,5 +1,6 @@
 //! The tables for people.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
@@ -44,7 +45,10 @@ fn one(table: &Table, terminal: bool) -> String {
     let times = ["RTT p50 µs\n± spread", "min", "p90", "p99", "p99.9", "max", "lost\n%"];
     let columns: &[&str] = if ping { &times } else { &rates };
     let cpu = "CPU %\nusr/sys/irq";
-    let header = ["variant"].into_iter().chain(columns.iter().copied()).chain([cpu, &ratio]);
+    let header = ["variant"]
+        .into_iter()
+        .chain(columns.iter().copied())
+        .chain([cpu, &ratio]);
     grid.set_header(header);
     for variant in &table.variants {
         grid.add_row(cells(variant, ping, variant.name == table.base));
@@ -53,11 +57,22 @@ fn one(table: &Table, terminal: bool) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     _ = writeln!(text, "{grid}");
+    // One line for all that failed for the same reason.
+    let reasons: BTreeSet<&str> = table
+        .variants
+        .iter()
+        .filter_map(|variant| variant.failure.as_deref())
+        .collect();
+    for reason in reasons {
+        let failed = table
+            .variants
+            .iter()
+            .filter(|variant| variant.failure.as_deref() == Some(reason));
+        let names: Vec<&str> = failed.map(|variant| variant.name.as_str()).collect();
+        _ = writeln!(text, "  {}: failed: {reason}", names.join(", "));
+    }
     for variant in &table.variants {
-        if let Some(failure) = &variant.failure {
-            _ = writeln!(text, "  {}: failed: {failure}", variant.name);
-        }
-        if let Some(caveat) = caveat(variant, table.operation) {
+        if let Some(caveat) = caveat(variant, table.operation).filter(|_| variant.failure.is_none()) {
             _ = writeln!(text, "  {}: {caveat}", variant.name);
         }
     }
@@ -73,7 +88,9 @@ fn cells(variant: &Variant, ping: bool, is_base: bool) -> Vec<Cell> {
     }
     let us = |ns: f64| digits(ns / 1e3);
     if ping {
-        add(variant.rtt_p50_ns.map(|figure| format!("{} {}", us(figure.median), spread(&figure))));
+        add(variant
+            .rtt_p50_ns
+            .map(|figure| format!("{} {}", us(figure.median), spread(&figure))));
         // The shortest and the longest of all rounds: a median of maxima means nothing.
         add(variant.rtt_min_ns.map(|figure| us(figure.min)));
         for figure in [variant.rtt_p90_ns, variant.rtt_p99_ns, variant.rtt_p99_9_ns] {
@@ -81,7 +98,9 @@ fn cells(variant: &Variant, ping: bool, is_base: bool) -> Vec<Cell> {
         }
         add(variant.rtt_max_ns.map(|figure| us(figure.max)));
     } else {
-        add(variant.packets_pps.map(|figure| format!("{} {}", packets(figure.median), spread(&figure))));
+        add(variant
+            .packets_pps
+            .map(|figure| format!("{} {}", packets(figure.median), spread(&figure))));
         for figure in [variant.wire_bps, variant.payload_bps] {
             add(figure.map(|figure| digits(figure.median / 1e9)));
         }
@@ -116,8 +135,8 @@ fn name(operation: Operation) -> &'static str {
 fn caveat(variant: &Variant, operation: Operation) -> Option<&'static str> {
     match (variant.name.as_str(), operation) {
         ("udp-gso", _) => Some(
-            "one large packet goes down the stack and is cut at its end; a veth may even pass it on uncut, which no \
-             wire does",
+            "64 packets go through the stack as one, and are cut in front of the veth because its peer has XDP; without \
+             XDP they would cross it uncut, which no wire does",
         ),
         ("udp-blocking", Operation::Ping) => Some(
             "each packet wakes the other CPU; on a virtual machine that alone can take 100 µs and more, and is the \
@@ -159,7 +178,13 @@ fn spread(figure: &Figure) -> String {
 }
 
 fn proportion(ratio: &Ratio) -> String {
-    let two = |value: f64| if value < 10.0 { format!("{value:.2}") } else { format!("{value:.1}") };
+    let two = |value: f64| {
+        if value < 10.0 {
+            format!("{value:.2}")
+        } else {
+            format!("{value:.1}")
+        }
+    };
     match (ratio.low, ratio.high) {
         (Some(low), Some(high)) => format!("{} [{}-{}]", two(ratio.median), two(low), two(high)),
         _ => two(ratio.median),

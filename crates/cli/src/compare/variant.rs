@@ -71,7 +71,13 @@ impl Kind {
     /// Those that an operation has, in the order of the table. A test bed of veth has no zero-copy to try.
     pub(crate) fn of(operation: Operation, zero_copy: bool) -> Vec<Self> {
         let mut kinds = match operation {
-            Operation::Tx => vec![Self::UdpBlocking, Self::UdpSendmmsg, Self::UdpGso, Self::AfPacket, Self::AfXdpCopy],
+            Operation::Tx => vec![
+                Self::UdpBlocking,
+                Self::UdpSendmmsg,
+                Self::UdpGso,
+                Self::AfPacket,
+                Self::AfXdpCopy,
+            ],
             Operation::Rx | Operation::Fwd | Operation::Ping => vec![
                 Self::UdpBlocking,
                 Self::UdpSpin,
@@ -96,17 +102,17 @@ impl Kind {
         chosen.is_empty() || stands_for.iter().any(|kind| chosen.contains(kind))
     }
 
-    /// The one that others are measured against, where it is there: what a careful user of plain UDP writes.
-    pub(crate) fn base(operation: Operation) -> Self {
-        match operation {
-            Operation::Tx => Self::UdpSendmmsg,
-            Operation::Rx | Operation::Fwd | Operation::Ping => Self::UdpSpin,
-        }
+    /// A UDP socket that sends what arrives: others are measured against the best of these.
+    pub(crate) fn is_plain_udp(self) -> bool {
+        matches!(self, Self::UdpBlocking | Self::UdpSpin | Self::UdpSendmmsg)
     }
 
     /// Needs addresses, and a stack that takes what is sent to them from outside.
     pub(crate) fn is_udp(self) -> bool {
-        matches!(self, Self::UdpBlocking | Self::UdpSpin | Self::UdpSendmmsg | Self::UdpGso)
+        matches!(
+            self,
+            Self::UdpBlocking | Self::UdpSpin | Self::UdpSendmmsg | Self::UdpGso
+        )
     }
 
     /// The path of an AF_XDP socket.
@@ -138,7 +144,7 @@ impl Kind {
             (Self::UdpSpin, Fwd) => "connected, recvmmsg and sendmmsg of 64, never sleeps",
             (Self::UdpBlocking, Ping) => "connected, recv and send, both sides sleep",
             (Self::UdpSpin, Ping) => "connected, recv and send, both sides spin",
-            (Self::AfPacket, Rx) => "TPACKET_V3, 16 blocks of 64 KiB, spins; tc drops behind the tap",
+            (Self::AfPacket, Rx) => "TPACKET_V3, 16 blocks of 128 KiB, spins; tc drops behind the tap",
             (Self::AfPacket, Tx) => "sendmmsg of 64, PACKET_QDISC_BYPASS",
             (Self::AfPacket, Fwd) => {
                 "TPACKET_V3, sendmmsg of 64 out of the ring, PACKET_QDISC_BYPASS; tc drops behind the tap"

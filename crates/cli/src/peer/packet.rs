@@ -15,8 +15,8 @@ use super::sys::ring::{BlockRing, FrameRing};
 use super::sys::{self, Messages};
 use super::{BATCH, Peer};
 
-/// 16 blocks of 64 KiB: small enough for the cache, large enough for some hundred microseconds of pause.
-const BLOCK_BYTES: u32 = 64 << 10;
+/// 16 blocks of 128 KiB: measured better than smaller ones, which the kernel closes and opens more often.
+const BLOCK_BYTES: u32 = 128 << 10;
 const BLOCKS: u32 = 16;
 /// The shortest that the kernel has. A block that fills up goes at once.
 const RETIRE_MS: u32 = 1;
@@ -81,20 +81,28 @@ impl Packet {
     }
 
     fn send_one(&mut self) -> Result<()> {
-        let sent = self.messages.send(self.socket.as_fd(), std::iter::once(self.frame.as_slice()));
+        let sent = self
+            .messages
+            .send(self.socket.as_fd(), std::iter::once(self.frame.as_slice()));
         sent.map(drop).context("sending through a packet socket")
     }
 }
 
 impl Peer for Packet {
     fn receive(&mut self) -> Result<u64> {
-        let Ring::Blocks(ring) = &mut self.ring else { return Ok(0) };
+        let Ring::Blocks(ring) = &mut self.ring else {
+            return Ok(0);
+        };
         let Some(mut block) = ring.next() else {
             std::hint::spin_loop();
             return Ok(0);
         };
-        let packets = block.packets_mut();
-        Ok(packets.map(|packet| std::hint::black_box(packet.first())).count() as u64)
+        let mut count = 0;
+        for packet in block.packets_mut() {
+            std::hint::black_box(packet.first());
+            count += 1;
+        }
+        Ok(count)
     }
 
     fn transmit(&mut self) -> Result<u64> {
@@ -104,7 +112,9 @@ impl Peer for Packet {
     }
 
     fn send_back(&mut self) -> Result<u64> {
-        let Ring::Blocks(ring) = &mut self.ring else { return Ok(0) };
+        let Ring::Blocks(ring) = &mut self.ring else {
+            return Ok(0);
+        };
         let Some(mut block) = ring.next() else {
             std::hint::spin_loop();
             return Ok(0);
@@ -132,7 +142,9 @@ impl Peer for Packet {
     }
 
     fn answer(&mut self) -> Result<()> {
-        let Ring::Frames(ring) = &mut self.ring else { return Ok(()) };
+        let Ring::Frames(ring) = &mut self.ring else {
+            return Ok(());
+        };
         let (messages, socket) = (&mut self.messages, self.socket.as_fd());
         let sent: Option<io::Result<()>> = ring.next(|frame| {
             if answer_in_place(frame) {
@@ -144,7 +156,9 @@ impl Peer for Packet {
     }
 
     fn hear(&mut self, take: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let Ring::Frames(ring) = &mut self.ring else { return Ok(()) };
+        let Ring::Frames(ring) = &mut self.ring else {
+            return Ok(());
+        };
         while ring.next(|frame| payload(frame).map(&mut *take)).is_some() {}
         Ok(())
     }

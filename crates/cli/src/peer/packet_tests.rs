@@ -31,7 +31,8 @@ fn open(from: &End, to: &End, receive: Receive) -> Packet {
     let flow = flow(from, to);
     let mut frame = vec![0; 100];
     flow.write(&mut frame, 58).unwrap();
-    from.run(|| Packet::open(from.interface.index(), receive, flow, frame)).unwrap()
+    from.run(|| Packet::open(from.interface.index(), receive, flow, frame))
+        .unwrap()
 }
 
 /// More packets than the ring has room for at a time, there and back: each is counted once.
@@ -42,7 +43,9 @@ fn a_block_ring_hands_over_every_packet_and_sends_it_back() {
     }
     let lab = lab();
     let drop = IngressDrop::load().unwrap();
-    let _links = lab.ends().map(|end| end.run(|| drop.attach(end.interface.index())).unwrap());
+    let _links = lab
+        .ends()
+        .map(|end| end.run(|| drop.attach(end.interface.index())).unwrap());
     let mut near = open(&lab.a, &lab.b, Receive::Blocks);
     let mut far = open(&lab.b, &lab.a, Receive::Blocks);
     let mut count = (0, 0, 0);

@@ -9,7 +9,11 @@ pub(super) fn write_probe(flow: &UdpFlow, frame: &mut [u8], probe: &[u8]) -> Res
     let at = flow.header_len();
     let payload = frame.get_mut(at..).unwrap_or_default();
     let len = payload.len();
-    anyhow::ensure!(len >= probe.len(), "a frame of {} bytes has no room for a probe", at + len);
+    anyhow::ensure!(
+        len >= probe.len(),
+        "a frame of {} bytes has no room for a probe",
+        at + len
+    );
     payload[..probe.len()].copy_from_slice(probe);
     flow.write(frame, len)?;
     Ok(())

@@ -41,7 +41,13 @@ fn a_request_comes_back_as_its_reply_with_a_right_checksum() {
     assert_eq!((parsed.src_mac, parsed.dst_mac), (flow().dst_mac, flow().src_mac));
     assert_eq!(parsed.checksum_state(&frame), ChecksumState::Valid);
     let reply = Probe::decode(payload(&frame).unwrap()).unwrap();
-    assert_eq!(reply, Probe { kind: Kind::Reply, ..request() });
+    assert_eq!(
+        reply,
+        Probe {
+            kind: Kind::Reply,
+            ..request()
+        }
+    );
 
     let before = frame;
     assert!(!answer_in_place(&mut frame), "a reply is not answered");

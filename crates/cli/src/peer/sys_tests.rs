@@ -15,9 +15,15 @@ fn messages_arrive_in_order_with_their_lengths() {
     assert_eq!((sent.offered, sent.taken), (4, 4), "as many as there are headers");
 
     let mut buffer = [0; 8 * 2];
-    let received = messages.receive(receiver.as_fd(), &mut buffer, 2, libc::MSG_WAITFORONE).unwrap();
+    let received = messages
+        .receive(receiver.as_fd(), &mut buffer, 2, libc::MSG_WAITFORONE)
+        .unwrap();
     assert_eq!(received, 4);
-    assert_eq!([0, 1, 2, 3].map(|index| messages.bytes(index)), [1, 2, 0, 2], "cut off at the slot");
+    assert_eq!(
+        [0, 1, 2, 3].map(|index| messages.bytes(index)),
+        [1, 2, 0, 2],
+        "cut off at the slot"
+    );
     assert_eq!(&buffer[..8], b"a\0bc\0\0de");
 }
 

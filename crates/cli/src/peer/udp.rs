@@ -64,7 +64,9 @@ impl Udp {
         payload_len: usize,
     ) -> Result<Self> {
         let socket = UdpSocket::bind(from).with_context(|| format!("binding a UDP socket to {from}"))?;
-        socket.connect(to).with_context(|| format!("connecting a UDP socket to {to}"))?;
+        socket
+            .connect(to)
+            .with_context(|| format!("connecting a UDP socket to {to}"))?;
         // Beyond the system's limit where we may; otherwise as far as it goes.
         let forced = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER);
         if forced.is_err() {
@@ -103,7 +105,9 @@ impl Udp {
             Waiting::Blocking => libc::MSG_WAITFORONE,
             Waiting::Spinning => libc::MSG_DONTWAIT,
         };
-        let received = self.messages.receive(self.socket.as_fd(), &mut self.buffer, self.stride, flags);
+        let received = self
+            .messages
+            .receive(self.socket.as_fd(), &mut self.buffer, self.stride, flags);
         or_nothing(received).context("recvmmsg() on a UDP socket")
     }
 
@@ -179,8 +183,10 @@ impl Peer for Udp {
 
 /// What a socket answers when there is no packet, or no room for one: that is no failure.
 fn is_nothing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
-        || error.raw_os_error() == Some(libc::ENOBUFS)
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    ) || error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
 fn or_nothing(result: io::Result<usize>) -> io::Result<usize> {

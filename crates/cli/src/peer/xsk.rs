@@ -37,7 +37,11 @@ impl Xsk {
             .options(options)
             .open()?;
         let room = port.queues().iter().map(Queue::packet_room).min().unwrap_or(0);
-        ensure!(frame.len() <= room, "a packet of {} bytes does not fit a frame with room for {room}", frame.len());
+        ensure!(
+            frame.len() <= room,
+            "a packet of {} bytes does not fit a frame with room for {room}",
+            frame.len()
+        );
         Ok(Self { port, flow, frame })
     }
 }

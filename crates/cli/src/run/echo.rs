@@ -8,7 +8,7 @@ use ringside_wire::flow::{parse_udp, reflect_icmp_echo};
 use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Direction, Filter, Queue, Wait};
 
-use super::{account, not_empty, rates, receive_ledger};
+use super::{account, conclude, rates, receive_ledger};
 use crate::args::EchoArgs;
 use crate::session::{self, Worker};
 use crate::stop::Stop;
@@ -17,23 +17,29 @@ use crate::{output, system};
 pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let filter = Filter::Echo(args.udp_port);
-    let mut port = session::open(&args.port.interface, &args.port, Direction::Both, filter)?;
-    eprintln!("{}\n  answers probes on UDP port {}, and ICMP echo", port.report(), args.udp_port);
-    let mac = MacAddr(session::link(&port)?.mac);
+    let interface = session::interface(&args.port, &args.run)?;
+    let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter)?;
+    output::note(format_args!("{}\n  answers probes on UDP port {}, and ICMP echo", port.report(), args.udp_port));
+    let before = session::link(&port)?;
+    let mac = MacAddr(before.mac);
     let wait = session::wait(&args.port);
     let lanes: Vec<&mut Queue> = port.queues_mut().collect();
-    let ran = session::run(lanes, &args.port, &args.run, &stop, |queue, worker| answer_all(queue, &worker, wait, mac))?;
+    let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |queue, worker| {
+        answer_all(queue, &worker, wait, mac)
+    })?;
     let stats = port.stats()?;
+    let redirected = session::settle(&mut port)?;
     let mut result = session::result(Operation::Echo, &ran, session::counters(&port)?);
-    result.packets = receive_ledger(&result.queues);
-    result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, &ran);
-    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, &ran);
+    result.packets = receive_ledger(&result.queues, redirected);
+    result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
+    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, 0, &ran);
     account(&mut result);
-    let record = system::interface(port.interface(), &session::link(&port)?, Some(port.report()));
+    let record = system::interface(port.interface(), &session::link_after(&port, &before), Some(port.report()));
     drop(port);
     let answered = stats.own.tx_packets;
     output::finish(&args.run, vec![record], result)?;
-    not_empty(
+    conclude(
+        ran,
         answered,
         &format!("echo {}", args.port.interface),
         "nobody asked: start `ringside ping` on the other host, with the same UDP port",

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use ringside_measure::schema::Operation;
 use ringside_wire::ethernet::swap_macs;
 use ringside_xsk::{Direction, Port, Queue, Wait};
 
-use super::{account, not_empty, rates, receive_ledger};
+use super::{account, conclude, rates, receive_ledger};
 use crate::args::FwdArgs;
 use crate::session::{self, Worker};
 use crate::stop::Stop;
@@ -25,57 +25,66 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     if args.out.as_deref() == Some(args.port.interface.as_str()) {
         bail!("--out {}: leave --out out to send packets back on the interface they came from", args.port.interface);
     }
-    let mut port = session::open(&args.port.interface, &args.port, direction, args.filter)?;
+    let interface = session::interface(&args.port, &args.run)?;
+    let mut port = session::open(interface.clone(), &args.port, direction, args.filter)?;
+    let mut links = vec![interface];
     let mut out = match &args.out {
-        Some(name) => Some(open_out(name, args)?),
+        Some(name) => Some(open_out(name, args, port.queues().len())?),
         None => None,
     };
-    eprintln!("{}", port.report());
+    output::note(port.report());
     if let Some(out) = &out {
-        eprintln!("{}\n  packets are copied from one UMEM to the other", out.report());
+        output::note(format_args!("{}\n  packets are copied from one UMEM to the other", out.report()));
+        links.push(out.interface().clone());
     }
+    let link_in = session::link(&port)?;
     let before = session::link(out.as_ref().unwrap_or(&port))?;
     let wait = session::wait(&args.port);
     let lanes = lanes(&mut port, out.as_mut());
-    let ran = session::run(lanes, &args.port, &args.run, &stop, |lane, worker| forward(lane, &worker, wait))?;
+    let ran = session::run(lanes, &links, &args.port, &args.run, &stop, |lane, worker| forward(lane, &worker, wait))?;
 
+    let redirected = session::settle(&mut port)?;
     let received = port.stats()?;
     let sent = out.as_ref().map_or(Ok(received), Port::stats)?;
     let mut queues = session::counters(&port)?;
-    let mut ledger = receive_ledger(&queues);
+    let mut ledger = receive_ledger(&queues, redirected);
     if let Some(out) = &out {
         queues.extend(session::counters(out)?);
     }
-    let after = session::link(out.as_ref().unwrap_or(&port))?;
+    let after = session::link_after(out.as_ref().unwrap_or(&port), &before);
     let mut result = session::result(Operation::Fwd, &ran, queues);
     // The path ends at the link that the packets leave by.
-    ledger.received = sent.own.tx_packets;
-    ledger.lose("given up by the application", received.own.rx_packets.saturating_sub(sent.own.tx_packets));
-    let dropped = after.stats.tx_dropped.wrapping_sub(before.stats.tx_dropped);
-    ledger.received = ledger.received.saturating_sub(dropped);
+    let left = received.own.rx_packets.saturating_sub(sent.own.tx_packets);
+    ledger.lose("not forwarded (too short or too long to send, or it came as the run ended)", left);
+    let dropped = after.stats.tx_dropped.wrapping_sub(before.stats.tx_dropped).min(sent.own.tx_packets);
+    ledger.received = sent.own.tx_packets - dropped;
     ledger.lose("dropped by the link on the way out", dropped);
     result.packets = ledger;
-    result.received = rates(received.own.rx_packets, received.own.rx_bytes, &ran);
-    result.transmitted = rates(sent.own.tx_packets, sent.own.tx_bytes, &ran);
+    result.received = rates(received.own.rx_packets, received.own.rx_bytes, 0, &ran);
+    result.transmitted = rates(sent.own.tx_packets, sent.own.tx_bytes, 0, &ran);
     account(&mut result);
-    let mut records = vec![system::interface(port.interface(), &session::link(&port)?, Some(port.report()))];
+    let mut records = vec![system::interface(port.interface(), &session::link_after(&port, &link_in), Some(port.report()))];
     if let Some(out) = &out {
         records.push(system::interface(out.interface(), &after, Some(out.report())));
     }
     drop((port, out));
     let forwarded = sent.own.tx_packets;
     output::finish(&args.run, records, result)?;
-    not_empty(
+    conclude(
+        ran,
         forwarded,
         &format!("fwd {}", args.port.interface),
         "no packet that the filter wants reached the interface: is the sender running?",
     )
 }
 
-/// The second interface only transmits: no XDP program is attached to it, and the first one's queues do not apply.
-fn open_out(name: &str, args: &FwdArgs) -> Result<Port> {
-    let interface = ringside_nic::Interface::by_name(name)?;
-    Ok(Port::builder(interface).mode(args.port.mode).options(args.port.options(Direction::Transmit)).open()?)
+/// The second interface only transmits: no XDP program is attached to it, and the first one's choice of queues does not
+/// apply. No more of its queues are taken than there are to send to it.
+fn open_out(name: &str, args: &FwdArgs, incoming: usize) -> Result<Port> {
+    let interface = ringside_nic::Interface::by_name(name).context("--out")?;
+    let queues = interface.tx_queues()?.min(u32::try_from(incoming).unwrap_or(u32::MAX));
+    let options = args.port.options(Direction::Transmit);
+    Ok(Port::builder(interface).mode(args.port.mode).queues(0..queues).options(options).open()?)
 }
 
 /// A worker per pair of queues. With fewer queues on the way out a worker serves several on the way in.
@@ -83,9 +92,7 @@ fn lanes<'a>(port: &'a mut Port, out: Option<&'a mut Port>) -> Vec<Lane<'a>> {
     let Some(out) = out else {
         return port.queues_mut().map(|queue| Lane { from: vec![queue], to: None }).collect();
     };
-    let incoming = port.queues().len();
-    let mut lanes: Vec<Lane<'a>> =
-        out.queues_mut().take(incoming).map(|to| Lane { from: Vec::new(), to: Some(to) }).collect();
+    let mut lanes: Vec<Lane<'a>> = out.queues_mut().map(|to| Lane { from: Vec::new(), to: Some(to) }).collect();
     let workers = lanes.len();
     for (number, queue) in port.queues_mut().enumerate() {
         lanes[number % workers].from.push(queue);

@@ -15,32 +15,32 @@ use ringside_nic::LinkState;
 use crate::session::Ran;
 
 /// Everything that was redirected to the sockets of the queues came out or was counted as lost.
-fn receive_ledger(queues: &[QueueCounters]) -> Ledger {
+///
+/// `redirected` is what [`session::settle`] told: so many had to come out. Where packets still flow, more have come until
+/// the counters were read, at the most those that the XDP program has counted by then.
+fn receive_ledger(queues: &[QueueCounters], redirected: u64) -> Ledger {
     let sum = |field: fn(&QueueCounters) -> u64| queues.iter().map(field).sum::<u64>();
-    let redirected = sum(|queue| queue.xdp_verdicts.map_or(queue.received_packets, |verdicts| verdicts.redirected));
-    let mut ledger = Ledger {
-        generated: redirected,
-        sent: redirected,
-        received: sum(|queue| queue.received_packets),
-        losses: Vec::new(),
-    };
+    let by_now = sum(|queue| queue.xdp_verdicts.map_or(queue.received_packets, |verdicts| verdicts.redirected));
+    let mut ledger = Ledger { received: sum(|queue| queue.received_packets), ..Ledger::default() };
     ledger.lose("rx_dropped (no free frame in time, or too long)", sum(|queue| queue.xdp_statistics.map_or(0, |k| k.rx_dropped)));
     ledger.lose("rx_ring_full", sum(|queue| queue.xdp_statistics.map_or(0, |k| k.rx_ring_full)));
+    ledger.sent = (ledger.received + ledger.lost()).clamp(redirected, by_now.max(redirected));
+    ledger.generated = ledger.sent;
     ledger
 }
 
 /// Everything that was put on the TX rings left by the link or was counted as lost.
+///
+/// The link counts what others send, too: more than was ours cannot have left.
 fn transmit_ledger(queues: &[QueueCounters], before: &LinkState, after: &LinkState) -> Ledger {
     let sum = |field: fn(&QueueCounters) -> u64| queues.iter().map(field).sum::<u64>();
     let sent = sum(|queue| queue.sent_packets);
-    let mut ledger = Ledger {
-        generated: sent,
-        sent,
-        received: after.stats.tx_packets.wrapping_sub(before.stats.tx_packets),
-        losses: Vec::new(),
-    };
+    let left = after.stats.tx_packets.wrapping_sub(before.stats.tx_packets);
+    let dropped = after.stats.tx_dropped.wrapping_sub(before.stats.tx_dropped);
+    let mut ledger = Ledger { generated: sent, sent, received: 0, losses: Vec::new() };
     ledger.lose("tx_invalid_descs", sum(|queue| queue.xdp_statistics.map_or(0, |k| k.tx_invalid_descs)));
-    ledger.lose("dropped by the link on the way out", after.stats.tx_dropped.wrapping_sub(before.stats.tx_dropped));
+    ledger.lose("dropped by the link on the way out", dropped.min(sent - ledger.lost().min(sent)));
+    ledger.received = left.min(sent - ledger.lost());
     ledger
 }
 
@@ -50,8 +50,9 @@ fn account(result: &mut RunResult) {
 }
 
 /// Rates from packets and bytes that were counted, of mixed sizes. Exact for the bits of frames; for the wire each frame
-/// gets its 24 bytes of overhead, and padding is left out of account.
-fn rates(packets: u64, bytes: u64, ran: &Ran) -> Option<Rates> {
+/// gets its 24 bytes of overhead, and padding is left out of account. `headers` of each frame are no payload; 0 where they
+/// are not known.
+fn rates(packets: u64, bytes: u64, headers: usize, ran: &Ran) -> Option<Rates> {
     let mean = bytes.checked_div(packets).unwrap_or(0);
     let mut rates = Rates::new(packets, mean, mean, crate::session::nanos(ran.duration))?;
     #[allow(clippy::cast_precision_loss, reason = "a rate has three digits")]
@@ -60,13 +61,16 @@ fn rates(packets: u64, bytes: u64, ran: &Ran) -> Option<Rates> {
         if packets != 0 && mean >= 60 {
             rates.wire_bps = (bytes + packets * 24) as f64 * 8.0 / ran.duration.as_secs_f64();
         }
-        rates.payload_bps = rates.frame_bps;
+        rates.payload_bps = bytes.saturating_sub(packets * headers as u64) as f64 * 8.0 / ran.duration.as_secs_f64();
     }
     Some(rates)
 }
 
-/// A run that sampled nothing is an error, not a zero.
-fn not_empty(packets: u64, what: &str, hint: &str) -> Result<()> {
+/// How a run ends whose result was told: a run that ended early, or that sampled nothing, is an error and not a zero.
+fn conclude(ran: Ran, packets: u64, what: &str, hint: &str) -> Result<()> {
+    if let Some(failure) = ran.failure {
+        return Err(failure.context(format!("{what} ended early")));
+    }
     if packets == 0 {
         bail!("{what}: nothing was sampled; {hint}");
     }

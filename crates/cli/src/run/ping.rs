@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use ringside_measure::counters::Ledger;
 use ringside_measure::latency::RttRecorder;
 use ringside_measure::pace::Pacer;
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
@@ -15,10 +16,10 @@ use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Direction, Filter, Queue, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{account, not_empty, rates, receive_ledger};
+use super::{account, conclude, rates};
 use crate::args::PingArgs;
 use crate::clock::now_ns;
-use crate::session::{self, Worker};
+use crate::session::{self, Ran, Worker};
 use crate::stop::Stop;
 use crate::{output, system, target};
 
@@ -26,39 +27,37 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let filter = Filter::UdpPort(args.flow.from_port);
     // Resolved before the port is opened: with the kernel's own neighbour table in the state the user knows.
-    let interface = ringside_nic::Interface::by_name(&args.port.interface)?;
+    let interface = session::interface(&args.port, &args.run)?;
+    if args.port.frames == Some(1) {
+        bail!("--frames 1: a ping needs two frames at least, one to receive into and one to send from");
+    }
     let flow = target::flow(&interface, &args.flow)?;
-    let mut port = session::open(&args.port.interface, &args.port, Direction::Both, filter)?;
+    let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter)?;
     let smallest = u32::try_from(flow.header_len() + HEADER_LEN).expect("small");
     let size = args.size.unwrap_or(smallest);
     if size < smallest {
         bail!("--size {size}: a probe of this flow has at least {smallest} bytes, from the Ethernet header on, without FCS");
     }
     let link = session::link(&port)?;
-    let room = port.queues()[0].packet_room().min(link.mtu as usize + 14);
-    let template = target::packet(&flow, size, room, |_| ())?;
-    eprintln!("{}", port.report());
-    eprintln!("  {} -> {} ({} -> {}), {size} bytes", flow.src, flow.dst, flow.src_mac, flow.dst_mac);
+    let template = target::packet(&flow, size, target::room(&port, link.mtu), |_| ())?;
+    output::note(port.report());
+    output::note(target::describe(&flow, size));
 
-    let mut pinger = Pinger::new(args, flow, template)?;
+    let mut pinger = Pinger::new(args, flow, template);
     let queues: Vec<&mut Queue> = port.queues_mut().collect();
     let wait = session::wait(&args.port);
     // One thread does it all: the answers may come in on any queue.
     let lanes = vec![(queues, &mut pinger)];
-    let ran = session::run(lanes, &args.port, &args.run, &stop, |(mut queues, pinger), worker| {
+    let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |(mut queues, pinger), worker| {
         pinger.run(&mut queues, &worker, wait)
     })?;
 
     let stats = port.stats()?;
     let mut result = session::result(Operation::Ping, &ran, session::counters(&port)?);
     let counts = pinger.tracker.counts();
-    result.packets = receive_ledger(&result.queues);
-    result.packets.generated = counts.sent;
-    result.packets.sent = counts.sent;
-    result.packets.received = counts.received;
+    // What the socket dropped is among the probes without an answer, and in the counters of the queues.
+    result.packets = Ledger { generated: counts.sent, sent: counts.sent, received: counts.received, losses: Vec::new() };
     result.packets.lose("no answer", counts.lost);
-    // What the socket dropped is among the probes without an answer.
-    result.packets.losses.retain(|loss| loss.name == "no answer");
     account(&mut result);
     result.sequence = Some(counts);
     result.frame_bytes = Some(u64::from(size));
@@ -67,26 +66,28 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     {
         result.target_pps = args.rate.map(|rate| rate as f64);
     }
-    result.depth_packets = Some(u64::from(args.depth));
-    result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, &ran);
-    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, &ran);
+    // With a schedule alone the depth only bounds memory.
+    result.depth_packets = args.depth.map(u64::from).or(args.rate.is_none().then_some(1));
+    let headers = pinger.flow.header_len();
+    result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, headers, &ran);
+    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, headers, &ran);
     result.latency = Some(LatencyResult::round_trip(&pinger.rtt, Clock::Monotonic));
     let record = system::interface(port.interface(), &link, Some(port.report()));
     drop(port);
     let invalid = pinger.invalid;
     output::finish(&args.run, vec![record], result)?;
     if invalid != 0 {
-        eprintln!("ringside: {invalid} answer(s) had a wrong UDP checksum and were not counted");
+        output::note(format_args!("ringside: {invalid} answer(s) had a wrong UDP checksum and were not counted"));
     }
-    no_answers(args, &counts)
+    no_answers(ran, args, &counts)
 }
 
-fn no_answers(args: &PingArgs, counts: &Counts) -> Result<()> {
+fn no_answers(ran: Ran, args: &PingArgs, counts: &Counts) -> Result<()> {
     let hint = format!(
         "{} probe(s) sent, none answered: is `ringside echo` running there, on UDP port {}?",
         counts.sent, args.flow.to_port
     );
-    not_empty(counts.received, &format!("ping {}", args.port.interface), &hint)
+    conclude(ran, counts.received, &format!("ping {}", args.port.interface), &hint)
 }
 
 /// Probes under way and what is known of those that came back.
@@ -95,6 +96,8 @@ struct Pinger {
     template: Vec<u8>,
     session: u32,
     depth: usize,
+    /// Probes to send between two looks for answers.
+    batch: u32,
     timeout_ns: u64,
     rate: Option<u64>,
     tracker: Tracker,
@@ -107,27 +110,26 @@ struct Pinger {
 }
 
 impl Pinger {
-    fn new(args: &PingArgs, flow: UdpFlow, template: Vec<u8>) -> Result<Self> {
-        if args.rate == Some(0) {
-            bail!("--rate 0 sends nothing: give probes per second, or leave it out");
-        }
+    fn new(args: &PingArgs, flow: UdpFlow, template: Vec<u8>) -> Self {
         // With a rate the depth is no limit unless it was given: the schedule is kept also when answers are late.
-        let depth = if args.rate.is_some() && args.depth == 1 { 65_536 } else { args.depth as usize };
+        let depth = args.depth.unwrap_or(if args.rate.is_some() { 65_536 } else { 1 }) as usize;
         let timeout_ns = session::nanos(args.timeout);
-        Ok(Self {
+        Self {
             flow,
             template,
             session: u32::try_from(now_ns() & 0xffff_ffff).expect("masked") ^ std::process::id().rotate_left(16),
             depth,
+            batch: args.port.batch,
             timeout_ns,
             rate: args.rate,
-            tracker: Tracker::new(1 << 16),
+            // A second at 1 M probes/s: an answer that comes after as many others is still known.
+            tracker: Tracker::new(1 << 20),
             rtt: RttRecorder::new(),
             in_flight: VecDeque::with_capacity(depth + 1),
             unanswered: 0,
             next: 0,
             invalid: 0,
-        })
+        }
     }
 
     fn run(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
@@ -140,8 +142,11 @@ impl Pinger {
         while !worker.stop.is_set() {
             let now = now_ns();
             self.expire(now);
-            // Sending comes first: a schedule does not wait for answers.
-            while !claimed_all && self.unanswered < self.depth && pacer.due(now) > pacer.position() {
+            // Sending comes first: a schedule does not wait for answers. But not for long, else they find no room.
+            for _ in 0..self.batch {
+                if claimed_all || self.unanswered >= self.depth || pacer.due(now) <= pacer.position() {
+                    break;
+                }
                 if worker.claim(1) == 0 {
                     claimed_all = true;
                     break;
@@ -160,30 +165,25 @@ impl Pinger {
                 worker.stop.set();
                 break;
             }
-            let sleep = self.sleep(wait, &pacer);
-            self.receive(queues, worker, sleep)?;
+            let next = (self.rate.is_some() && !claimed_all && self.unanswered < self.depth).then(|| pacer.next_due_ns());
+            self.receive(queues, worker, self.sleep(wait, next))?;
         }
-        // Late answers still count, for the time-out at the most.
-        let end = now_ns() + self.timeout_ns;
-        while self.unanswered != 0 && now_ns() < end {
+        // Late answers still count: for the time-out, or a second when somebody waits for the end.
+        let now = now_ns();
+        let impatient = now + self.timeout_ns.min(1_000_000_000);
+        let end = now.saturating_add(self.timeout_ns);
+        while self.unanswered != 0 && now_ns() < if worker.stop.is_signal() { impatient } else { end } {
             self.expire(now_ns());
-            self.receive(queues, worker, self.sleep(wait, &pacer))?;
+            self.receive(queues, worker, self.sleep(wait, None))?;
         }
         Ok(())
     }
 
     /// How long to sleep for an answer: not beyond the next probe of the schedule.
-    fn sleep(&self, wait: Wait, pacer: &Pacer) -> Wait {
-        match wait {
-            Wait::Poll(longest) => {
-                let until = match self.rate {
-                    Some(_) => Duration::from_nanos(pacer.next_due_ns().saturating_sub(now_ns())),
-                    None => longest,
-                };
-                Wait::Poll(until.min(longest).min(Duration::from_nanos(self.timeout_ns)))
-            }
-            wait => wait,
-        }
+    fn sleep(&self, wait: Wait, next_ns: Option<u64>) -> Wait {
+        let Wait::Poll(longest) = wait else { return wait };
+        let until = next_ns.map_or(longest, |next| Duration::from_nanos(next.saturating_sub(now_ns())));
+        Wait::Poll(until.min(longest).min(Duration::from_nanos(self.timeout_ns)))
     }
 
     /// Sends the next probe; false when no frame was free.

@@ -4,7 +4,7 @@ use anyhow::Result;
 use ringside_measure::schema::Operation;
 use ringside_xsk::{Direction, Queue, Wait};
 
-use super::{account, not_empty, rates, receive_ledger};
+use super::{account, conclude, rates, receive_ledger};
 use crate::args::RxArgs;
 use crate::session::{self, Worker};
 use crate::stop::Stop;
@@ -12,24 +12,23 @@ use crate::{output, system};
 
 pub(crate) fn run(args: &RxArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
-    let mut port = session::open(&args.port.interface, &args.port, Direction::Receive, args.filter)?;
-    eprintln!("{}", port.report());
+    let interface = session::interface(&args.port, &args.run)?;
+    let mut port = session::open(interface.clone(), &args.port, Direction::Receive, args.filter)?;
+    output::note(port.report());
+    let before = session::link(&port)?;
     let wait = session::wait(&args.port);
     let lanes: Vec<&mut Queue> = port.queues_mut().collect();
-    let ran = session::run(lanes, &args.port, &args.run, &stop, |queue, worker| {
+    let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |queue, worker| {
         receive(queue, &worker, wait, args.touch)
     })?;
-    // Settled: what the sockets still hold was redirected and is taken now, so that the ledger adds up.
-    for queue in port.queues_mut() {
-        while !queue.recv(Wait::Spin)?.is_empty() {}
-    }
     let stats = port.stats()?;
+    let redirected = session::settle(&mut port)?;
     let queues = session::counters(&port)?;
     let mut result = session::result(Operation::Rx, &ran, queues);
-    result.packets = receive_ledger(&result.queues);
-    result.received = rates(ran.received, stats.own.rx_bytes, &ran);
+    result.packets = receive_ledger(&result.queues, redirected);
+    result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
     account(&mut result);
-    let record = system::interface(port.interface(), &session::link(&port)?, Some(port.report()));
+    let record = system::interface(port.interface(), &session::link_after(&port, &before), Some(port.report()));
     let seen: u64 = port.program_counters()?.iter().map(ringside_xsk::QueueCounters::packets).sum();
     drop(port);
     let got = result.packets.received;
@@ -39,7 +38,7 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
     } else {
         format!("{seen} packet(s) reached the interface and went up the stack: see the filter and the queues")
     };
-    not_empty(got, &format!("rx {}", args.port.interface), &hint)
+    conclude(ran, got, &format!("rx {}", args.port.interface), &hint)
 }
 
 fn receive(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, touch: bool) -> Result<()> {

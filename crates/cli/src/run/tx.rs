@@ -1,11 +1,13 @@
 //! `ringside tx`: transmit, as fast as possible or paced.
 
-use anyhow::{Result, bail};
+use std::time::Duration;
+
+use anyhow::Result;
 use ringside_measure::pace::Pacer;
 use ringside_measure::schema::Operation;
-use ringside_xsk::{Direction, Filter, Queue};
+use ringside_xsk::{Direction, Filter, Queue, Wait};
 
-use super::{account, not_empty, rates, transmit_ledger};
+use super::{account, conclude, rates, transmit_ledger};
 use crate::args::TxArgs;
 use crate::clock::now_ns;
 use crate::session::{self, Worker};
@@ -14,26 +16,28 @@ use crate::{output, system, target};
 
 pub(crate) fn run(args: &TxArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
-    let mut port = session::open(&args.port.interface, &args.port, Direction::Transmit, Filter::None)?;
-    let link_before = session::link(&port)?;
-    let flow = target::flow(port.interface(), &args.flow)?;
-    let room = port.queues()[0].packet_room().min(link_before.mtu as usize + 14);
-    let packet = target::packet(&flow, args.size, room, |_| ())?;
-    eprintln!("{}", port.report());
-    eprintln!("  {} -> {} ({} -> {}), {} bytes", flow.src, flow.dst, flow.src_mac, flow.dst_mac, packet.len());
+    let interface = session::interface(&args.port, &args.run)?;
+    let flow = target::flow(&interface, &args.flow)?;
+    let mut port = session::open(interface.clone(), &args.port, Direction::Transmit, Filter::None)?;
+    let mtu = session::link(&port)?.mtu;
+    let packet = target::packet(&flow, args.size, target::room(&port, mtu), |_| ())?;
+    output::note(port.report());
+    output::note(target::describe(&flow, args.size));
 
     let lanes: Vec<&mut Queue> = port.queues_mut().collect();
-    let share = args.rate.map(|rate| per_queue(rate, lanes.len())).transpose()?;
-    let ran = session::run(lanes, &args.port, &args.run, &stop, |queue, worker| {
-        let pacer = match &share {
-            Some(rates) => Pacer::per_second_f64(rates[worker.number], now_ns())?,
-            None => Pacer::unlimited(now_ns()),
+    let (start, queues, wait) = (now_ns(), lanes.len(), session::wait(&args.port));
+    // Not before: what resolving the address sent is not part of the run.
+    let link_before = interface.state()?;
+    let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |queue, worker| {
+        let pacer = match args.rate {
+            Some(rate) => staggered(rate, worker.number, queues, start)?,
+            None => Pacer::unlimited(start),
         };
-        transmit(queue, &worker, &packet, pacer, args.port.batch)
+        transmit(queue, &worker, &packet, pacer, args.port.batch, wait)
     })?;
     let stats = port.stats()?;
     let queues = session::counters(&port)?;
-    let link_after = session::link(&port)?;
+    let link_after = session::link_after(&port, &link_before);
     let mut result = session::result(Operation::Tx, &ran, queues);
     result.frame_bytes = Some(packet.len() as u64);
     result.payload_bytes = Some((packet.len() - flow.header_len()) as u64);
@@ -42,34 +46,41 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
         result.target_pps = args.rate.map(|rate| rate as f64);
     }
     result.packets = transmit_ledger(&result.queues, &link_before, &link_after);
-    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, &ran);
+    result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, flow.header_len(), &ran);
     account(&mut result);
     let record = system::interface(port.interface(), &link_after, Some(port.report()));
     drop(port);
     let sent = result.packets.sent;
     output::finish(&args.run, vec![record], result)?;
-    not_empty(sent, &format!("tx {}", args.port.interface), "no packet could be sent: is the link up?")
+    conclude(ran, sent, &format!("tx {}", args.port.interface), "no packet could be sent: is the link up?")
 }
 
-/// The rate of each queue, so that all together give exactly the rate asked for.
-fn per_queue(rate: u64, queues: usize) -> Result<Vec<f64>> {
-    if rate == 0 {
-        bail!("--rate 0 sends nothing: give packets per second, or leave it out for as fast as possible");
-    }
+/// The share of one queue of `rate`. The queues begin one after the other, so that all together send evenly.
+fn staggered(rate: u64, number: usize, queues: usize, start: u64) -> Result<Pacer> {
+    let begin = start + number as u64 * 1_000_000_000 / rate;
     #[allow(clippy::cast_precision_loss, reason = "rates and queues are far below 2^53")]
-    Ok(vec![rate as f64 / queues as f64; queues])
+    Ok(Pacer::per_second_f64(rate as f64 / queues as f64, begin)?)
 }
 
-fn transmit(queue: &mut Queue, worker: &Worker<'_>, packet: &[u8], mut pacer: Pacer, batch: u32) -> Result<()> {
+fn transmit(
+    queue: &mut Queue,
+    worker: &Worker<'_>,
+    packet: &[u8],
+    mut pacer: Pacer,
+    batch: u32,
+    wait: Wait,
+) -> Result<()> {
     while !worker.stop.is_set() {
         let due = pacer.due(now_ns()).saturating_sub(pacer.position());
         if due == 0 {
-            std::hint::spin_loop();
+            // What the kernel has not taken yet shall not wait for the next packet of a slow schedule.
+            queue.flush()?;
+            idle(wait, pacer.next_due_ns());
             continue;
         }
         let claimed = worker.claim(u32::try_from(due).unwrap_or(u32::MAX).min(batch));
         if claimed == 0 {
-            worker.stop.set();
+            // The others may still give back what they cannot send, and send it themselves.
             break;
         }
         let sent = queue.send_with(claimed, |slot| {
@@ -84,4 +95,14 @@ fn transmit(queue: &mut Queue, worker: &Worker<'_>, packet: &[u8], mut pacer: Pa
     queue.flush()?;
     queue.drain(session::POLL * 4)?;
     Ok(())
+}
+
+/// Waits for the next packet of the schedule, in steps short enough to see the end of the run.
+fn idle(wait: Wait, due_ns: u64) {
+    match wait {
+        Wait::Poll(longest) => {
+            std::thread::sleep(Duration::from_nanos(due_ns.saturating_sub(now_ns())).min(longest));
+        }
+        _ => std::hint::spin_loop(),
+    }
 }

@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ringside_nic::Interface;
 #[cfg(feature = "attach")]
+use ringside_nic::host::{Cap, Capabilities};
+#[cfg(feature = "attach")]
 use rustix::io::Errno;
 
 use super::{Loaded, Port, PortBuilder};
@@ -54,6 +56,13 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
             setting: "program",
             value: "none".into(),
             reason: "a port that receives needs an XDP program that redirects to its sockets: Ringside's own (feature \"attach\"), Program::Custom or Program::Attached".into(),
+        });
+    }
+    if transmit_only && !matches!(program, Program::None) {
+        return Err(Error::Setting {
+            setting: "program",
+            value: format!("{program:?}"),
+            reason: "a port that only transmits has no sockets to redirect to: leave the program away, or use Direction::Both".into(),
         });
     }
     let mut loaded = load(&interface, program, available)?;
@@ -176,19 +185,8 @@ fn load(interface: &Interface, program: Program, queues: u32) -> Result<Loaded, 
                 interface: interface.name().to_owned(),
                 reason,
             };
-            let own = ringside_bpf::XskProgram::load(queues, filter).map_err(|error| {
-                // Not EACCES: that is how the verifier refuses.
-                if error.errno() == Some(Errno::PERM.raw_os_error()) {
-                    return Error::Permission {
-                        action: "loading the XDP program",
-                        interface: interface.name().to_owned(),
-                        errno: Errno::PERM,
-                        needs: "CAP_BPF and CAP_NET_ADMIN",
-                        setcap: "cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock",
-                    };
-                }
-                failed(error.to_string())
-            })?;
+            let own = ringside_bpf::XskProgram::load(queues, filter)
+                .map_err(|error| load_error(interface, &error).unwrap_or_else(|| failed(error.to_string())))?;
             let again = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|error| failed(error.to_string()));
             Loaded {
                 report: Some(described(own.program(), Some(filter.to_string()))),
@@ -210,6 +208,37 @@ fn load(interface: &Interface, program: Program, queues: u32) -> Result<Loaded, 
             loaded(report, None, Some(xsks_map))?
         }
         Program::None => loaded(None, None, None)?,
+    })
+}
+
+/// The error for a program that was refused for want of a capability.
+#[cfg(feature = "attach")]
+fn load_error(interface: &Interface, error: &ringside_bpf::Error) -> Option<Error> {
+    let errno = Errno::from_raw_os_error(error.errno()?);
+    let held = Capabilities::effective().ok()?;
+    // The verifier says EACCES too, to programs that it does not like: so the capabilities decide. Without CAP_PERFMON
+    // it does not like, among other things, one packet pointer subtracted from another.
+    let (needs, setcap) = if held.has(Cap::SysAdmin) {
+        return None;
+    } else if !(held.has(Cap::Bpf) && held.has(Cap::NetAdmin)) {
+        (
+            "CAP_BPF and CAP_NET_ADMIN",
+            "cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock",
+        )
+    } else if !held.has(Cap::Perfmon) {
+        (
+            "CAP_PERFMON in addition to CAP_BPF and CAP_NET_ADMIN",
+            "cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon,cap_ipc_lock",
+        )
+    } else {
+        return None;
+    };
+    matches!(errno, Errno::PERM | Errno::ACCESS).then(|| Error::Permission {
+        action: "loading the XDP program",
+        interface: interface.name().to_owned(),
+        errno,
+        needs,
+        setcap,
     })
 }
 

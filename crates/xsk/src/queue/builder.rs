@@ -80,6 +80,12 @@ impl QueueBuilder {
 
     /// Opens the queue.
     pub fn open(mut self) -> Result<Queue, Error> {
+        // The kernel binds a socket to an interface that is down, and the first use fails.
+        if !self.interface.state()?.admin_up {
+            return Err(Error::InterfaceDown {
+                interface: self.interface.name().to_owned(),
+            });
+        }
         let available = self.interface.rx_queues()?.max(self.interface.tx_queues()?);
         if self.queue >= available {
             return Err(Error::NoSuchQueue {

@@ -121,7 +121,7 @@ fn a_livelock_is_an_error_within_the_stall_time() {
         })
         .collect();
     for desc in &descriptors {
-        queue.bound.pool.from_completion(desc.addr).expect("in the book");
+        queue.bound.pool.take_from_completion(desc.addr).expect("in the book");
     }
     assert_eq!(queue.in_flight(), 0);
     put(&mut queue, &descriptors);
@@ -242,7 +242,7 @@ fn frame(queue: &mut Queue, mark: u8) -> Desc {
     assert!(buf.resize(60));
     buf.data_mut().copy_from_slice(&bytes(mark));
     Desc {
-        addr: queue.bound.pool.to_tx(&buf),
+        addr: queue.bound.pool.lend_to_tx(&buf),
         len: 60,
         options: 0,
     }

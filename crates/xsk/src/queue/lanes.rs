@@ -27,7 +27,7 @@ impl Bound {
         let mut moved = 0;
         while slots.remaining() != 0 {
             let Some(frame) = self.pool.take() else { break };
-            let pushed = slots.push(self.pool.to_fill(frame));
+            let pushed = slots.push(self.pool.lend_to_fill(frame));
             debug_assert!(pushed);
             moved += 1;
         }
@@ -41,7 +41,7 @@ impl Bound {
         let Some(rx) = &mut self.rx else { return Ok(0) };
         let mut bytes = 0;
         for desc in rx.peek(batch)? {
-            let buf = self.pool.from_rx(desc.addr, desc.len)?;
+            let buf = self.pool.take_from_rx(desc.addr, desc.len)?;
             bytes += u64::from(desc.len);
             inbox.push(Entry::new(buf, Fate::Open));
         }
@@ -56,7 +56,7 @@ impl Bound {
             loop {
                 let before = completed;
                 for addr in self.completion.peek(u32::MAX)? {
-                    self.pool.from_completion(addr)?;
+                    self.pool.take_from_completion(addr)?;
                     completed += 1;
                 }
                 // A second look costs a cache line that the kernel has just written: only when there was something.
@@ -84,7 +84,7 @@ impl Bound {
                         return Ok(done);
                     };
                     let pushed = slots.push(Desc {
-                        addr: self.pool.to_tx(&entry.buf),
+                        addr: self.pool.lend_to_tx(&entry.buf),
                         len: entry.buf.len,
                         options: 0,
                     });

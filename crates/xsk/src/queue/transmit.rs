@@ -37,6 +37,10 @@ impl Queue {
     ///
     /// The frame comes back with the error when it is of another UMEM, shorter than an Ethernet header, or there was no
     /// room.
+    #[allow(
+        clippy::result_large_err,
+        reason = "the frame comes back with the reason; a box would allocate on the packet's path"
+    )]
     pub fn send(&mut self, frame: Frame) -> Result<(), SendError> {
         if let Err(error) = self
             .sound()

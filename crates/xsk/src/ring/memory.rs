@@ -54,7 +54,7 @@ impl RingMap {
             unsafe { mapping.as_ptr().add(bytes) }
         };
         let slots = at(offset.desc);
-        assert!(slots.as_ptr() as usize % align_of::<T>() == 0);
+        assert!((slots.as_ptr() as usize).is_multiple_of(align_of::<T>()));
         Some(Self {
             producer: at(offset.producer).cast(),
             consumer: at(offset.consumer).cast(),

@@ -56,7 +56,10 @@ impl Memory<u64> for Arc<Heap> {
     }
 }
 
-fn pair(size: u32, start: u32) -> (ProducerRing<u64, Arc<Heap>>, ConsumerRing<u64, Arc<Heap>>, Arc<Heap>) {
+/// Both sides of one ring, and its memory.
+type Pair = (ProducerRing<u64, Arc<Heap>>, ConsumerRing<u64, Arc<Heap>>, Arc<Heap>);
+
+fn pair(size: u32, start: u32) -> Pair {
     let heap = heap(size, start);
     (ProducerRing::new(heap.clone()), ConsumerRing::new(heap.clone()), heap)
 }

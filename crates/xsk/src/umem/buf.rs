@@ -25,10 +25,8 @@ impl Buf {
     pub(super) unsafe fn new(umem: &Umem, frame: FrameIndex, offset: u32, len: u32) -> Self {
         let geometry: &Geometry = umem.geometry();
         debug_assert!(frame.0 < geometry.frames() && offset + len <= geometry.frame_size());
-        let at = frame.0 as usize * geometry.frame_size() as usize;
         Self {
-            // SAFETY: `frame` is below `frames`, and the region holds all frames (`Umem::new`).
-            base: unsafe { umem.region().as_ptr().add(at) },
+            base: umem.at(frame),
             frame,
             offset,
             len,

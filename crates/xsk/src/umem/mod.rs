@@ -21,6 +21,7 @@ mod region;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -128,14 +129,22 @@ impl Geometry {
     }
 }
 
-/// Number of a frame in its UMEM; always below `Geometry::frames`.
+/// Number of a frame in its UMEM; always below its `Geometry::frames`. Only this module makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct FrameIndex(pub(crate) u32);
+pub(crate) struct FrameIndex(u32);
+
+// SAFETY: `base` leads into `region`, which may be sent and shared; bytes are reached only through a `Buf`, which
+// proves that its frame is its own.
+unsafe impl Send for Umem {}
+// SAFETY: as above; everything else in it is shared safely by itself.
+unsafe impl Sync for Umem {}
 
 /// A UMEM: frame memory, its cut, and the way home for frames that users have kept.
 pub(crate) struct Umem {
     id: u64,
     region: Region,
+    /// The region's first byte, so that no packet has to ask for it.
+    base: NonNull<u8>,
     geometry: Geometry,
     /// Frames that were dropped outside their queue, possibly on another thread. As many places as frames, so
     /// that a push always succeeds.
@@ -148,6 +157,7 @@ impl Umem {
         assert!(region.len() >= geometry.bytes());
         Arc::new(Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
+            base: region.as_ptr(),
             region,
             geometry,
             returned: ArrayQueue::new(geometry.frames() as usize),
@@ -160,6 +170,15 @@ impl Umem {
 
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// First byte of a frame.
+    #[inline]
+    fn at(&self, frame: FrameIndex) -> NonNull<u8> {
+        let offset = (frame.0 as usize) << self.geometry.shift;
+        debug_assert!(offset < self.geometry.bytes());
+        // SAFETY: a `FrameIndex` is below `frames`, and the region holds all frames (`new`).
+        unsafe { self.base.add(offset) }
     }
 
     pub(crate) fn region(&self) -> &Region {

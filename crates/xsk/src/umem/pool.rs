@@ -75,7 +75,7 @@ impl Pool {
 
     #[inline]
     pub(crate) fn put(&mut self, frame: FrameIndex) {
-        debug_assert!(self.owner[frame.0 as usize] == Owner::User);
+        debug_assert!(*self.owner(frame) == Owner::User);
         self.free.push(frame);
     }
 
@@ -88,22 +88,22 @@ impl Pool {
 
     /// Notes that the fill ring has the frame now, and tells the address to put there.
     #[inline]
-    pub(crate) fn to_fill(&mut self, frame: FrameIndex) -> u64 {
-        self.owner[frame.0 as usize] = Owner::Fill;
+    pub(crate) fn lend_to_fill(&mut self, frame: FrameIndex) -> u64 {
+        *self.owner(frame) = Owner::Fill;
         self.umem.geometry().addr(frame)
     }
 
     /// Notes that the TX ring has the frame now, and tells the address to put there.
     #[inline]
-    pub(crate) fn to_tx(&mut self, buf: &Buf) -> u64 {
-        self.owner[buf.frame.0 as usize] = Owner::Tx;
+    pub(crate) fn lend_to_tx(&mut self, buf: &Buf) -> u64 {
+        *self.owner(buf.frame) = Owner::Tx;
         self.in_flight += 1;
         self.umem.geometry().addr(buf.frame) + u64::from(buf.offset)
     }
 
     /// Checks a descriptor of the RX ring: the kernel must have had the frame, and the packet must lie in it.
     #[inline]
-    pub(crate) fn from_rx(&mut self, addr: u64, len: u32) -> Result<Buf, Violation> {
+    pub(crate) fn take_from_rx(&mut self, addr: u64, len: u32) -> Result<Buf, Violation> {
         let (frame, offset) = self.owned_by(Owner::Fill, "RX", addr)?;
         if len > self.umem.geometry().frame_size() - offset {
             return Err(Violation::Length {
@@ -112,7 +112,7 @@ impl Pool {
                 frame_size: self.umem.geometry().frame_size(),
             });
         }
-        self.owner[frame.0 as usize] = Owner::User;
+        *self.owner(frame) = Owner::User;
         // SAFETY: the packet lies in the frame, checked above; the kernel owned the frame until now, and the book says
         // that it is ours from here on.
         Ok(unsafe { Buf::new(&self.umem, frame, offset, len) })
@@ -120,16 +120,25 @@ impl Pool {
 
     /// Checks an address of the completion ring and takes the frame back.
     #[inline]
-    pub(crate) fn from_completion(&mut self, addr: u64) -> Result<(), Violation> {
+    pub(crate) fn take_from_completion(&mut self, addr: u64) -> Result<(), Violation> {
         let (frame, _) = self.owned_by(Owner::Tx, "completion", addr)?;
-        self.owner[frame.0 as usize] = Owner::User;
+        *self.owner(frame) = Owner::User;
         self.in_flight -= 1;
         self.free.push(frame);
         Ok(())
     }
 
+    /// The book's entry of a frame.
     #[inline]
-    fn owned_by(&self, owner: Owner, ring: &'static str, addr: u64) -> Result<(FrameIndex, u32), Violation> {
+    fn owner(&mut self, frame: FrameIndex) -> &mut Owner {
+        debug_assert!((frame.0 as usize) < self.owner.len());
+        // SAFETY: a `FrameIndex` of this UMEM is below its number of frames (only `Geometry::locate`, which checks, and
+        // `new` make them; frames of other UMEMs are refused by `Queue::send`), and the book has that many entries.
+        unsafe { self.owner.get_unchecked_mut(frame.0 as usize) }
+    }
+
+    #[inline]
+    fn owned_by(&mut self, owner: Owner, ring: &'static str, addr: u64) -> Result<(FrameIndex, u32), Violation> {
         let Some((frame, offset)) = self.umem.geometry().locate(addr) else {
             return Err(Violation::Address {
                 ring,
@@ -137,7 +146,7 @@ impl Pool {
                 umem: self.umem.geometry().bytes() as u64,
             });
         };
-        if self.owner[frame.0 as usize] != owner {
+        if *self.owner(frame) != owner {
             return Err(Violation::NotOwned { ring, addr });
         }
         Ok((frame, offset))

@@ -68,7 +68,7 @@ impl Region {
     pub(crate) fn custom(memory: Box<dyn FrameMemory>, bytes: usize) -> Result<Self, Error> {
         let reason = if memory.len() < bytes {
             format!("the frames need {bytes} bytes")
-        } else if memory.as_ptr().as_ptr() as usize % rustix::param::page_size() != 0 {
+        } else if !(memory.as_ptr().as_ptr() as usize).is_multiple_of(rustix::param::page_size()) {
             "it must start on a page".into()
         } else {
             return Ok(Self {

@@ -121,13 +121,24 @@ pub fn assert_clean(end: &End) {
     });
 }
 
-/// The transmit queue from which packets come to receive queue `rx` of a veth's other end.
+/// The receive queue of a veth's other end to which packets of transmit queue `tx` come.
 ///
 /// In native mode it is the same. On a socket buffer, which generic XDP looks at, the field that held the transmit queue
 /// is then read as "receive queue plus one, or none".
 /// <https://elixir.bootlin.com/linux/v6.18/C/ident/skb_get_rx_queue>
+pub fn arrives_at(tx: usize, path: Path) -> usize {
+    if path == Path::Generic {
+        tx.saturating_sub(1)
+    } else {
+        tx
+    }
+}
+
+/// A transmit queue from which packets come to receive queue `rx` of a veth's other end.
 pub fn leading_to(rx: usize, path: Path) -> usize {
-    if path == Path::Generic { rx + 1 } else { rx }
+    (0..)
+        .find(|&tx| arrives_at(tx, path) == rx)
+        .expect("each can be reached")
 }
 
 /// A port that only sends, as the other side of a test.

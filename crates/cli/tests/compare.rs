@@ -1,0 +1,267 @@
+//! `ringside compare` on the real kernel: short, whole, and nothing left behind.
+
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use ringside_measure::schema::{CompareResult, Document, Operation, Outcome, Variant};
+use ringside_netlab::testing::is_root;
+use ringside_netlab::{Lab, Namespace, VethConfig};
+
+const RINGSIDE: &str = env!("CARGO_BIN_EXE_ringside");
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The child's id, and what it said.
+fn finish(child: Child) -> (u32, Output) {
+    (child.id(), child.wait_with_output().expect("it ends"))
+}
+
+fn start(mut command: Command, line: &str) -> Child {
+    command
+        .args(words(line))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts")
+}
+
+fn result(output: &Output) -> (Document, CompareResult) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}\n{text}", output.status);
+    let document: Document = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let Outcome::Compare(result) = document.result.clone() else {
+        panic!("{:?}", document.result)
+    };
+    (document, result)
+}
+
+/// Namespaces of a process are named by its id; their interfaces and all programs on those go with them.
+fn assert_nothing_is_left_of(id: u32) {
+    let names = std::fs::read_dir("/run/netns").expect("a directory of namespaces");
+    let left: Vec<String> = names
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with(&format!("rs-{id}-")))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn check_figures(operation: Operation, variant: &Variant) {
+    let what = format!("{operation:?} {variant:?}");
+    assert_eq!(variant.failure, None, "{what}");
+    assert!(!variant.set_up.is_empty(), "{what}");
+    assert!(!variant.rounds.is_empty() && variant.rounds.len() <= 2, "{what}");
+    assert!(variant.packets_pps.expect("a rate").median > 0.0, "{what}");
+    assert!(
+        variant.wire_bps.expect("bits").median > variant.payload_bps.expect("bits").median,
+        "{what}"
+    );
+    let loss = variant.loss_percent.expect("losses");
+    assert!((0.0..=100.0).contains(&loss.min) && loss.max <= 100.0, "{what}");
+    let stages = [
+        variant.cpu_user_percent,
+        variant.cpu_system_percent,
+        variant.cpu_softirq_percent,
+    ];
+    assert!(stages.iter().all(Option::is_some), "{what}");
+    if operation == Operation::Ping {
+        let (min, p50, max) = (variant.rtt_min_ns, variant.rtt_p50_ns, variant.rtt_max_ns);
+        let [min, p50, max] = [min, p50, max].map(|figure| figure.expect("a time").median);
+        assert!(0.0 < min && min <= p50 && p50 <= max, "{what}");
+    }
+}
+
+/// Each variant of each operation works and has figures, the kernel's limit is one, and the namespaces are gone.
+#[test]
+fn everything_is_compared_on_a_test_bed() {
+    if !is_root() {
+        return;
+    }
+    let child = start(
+        Command::new(RINGSIDE),
+        "compare --lab veth --rounds 2 --slot-ms 50 --sizes 64,1500 --operations rx,tx,fwd,ping --json -",
+    );
+    let (id, output) = finish(child);
+    let (document, result) = result(&output);
+    assert_nothing_is_left_of(id);
+
+    assert_eq!(document.interfaces.len(), 2);
+    assert!(
+        document
+            .interfaces
+            .iter()
+            .all(|interface| interface.driver.as_deref() == Some("veth"))
+    );
+    assert!(!document.system.kernel_release.is_empty());
+    assert_eq!((result.rounds, result.round_duration_ns), (2, 50_000_000));
+    assert_eq!(result.tables.len(), 8);
+    // On a machine that is given away while measuring, a variant may have no quiet round: that is said, and no failure.
+    let stolen = |variant: &&Variant| variant.failure.as_deref().is_some_and(|why| why.contains("CPU steal"));
+    for table in &result.tables {
+        assert_eq!(table.payload_bytes, table.frame_bytes - 42);
+        let names: Vec<&str> = table.variants.iter().map(|variant| variant.name.as_str()).collect();
+        let expected: &[&str] = match table.operation {
+            Operation::Tx => &[
+                "udp-blocking",
+                "udp-sendmmsg",
+                "udp-gso",
+                "af-packet",
+                "af-xdp-copy",
+                "xdp-limit",
+            ],
+            _ => &[
+                "udp-blocking",
+                "udp-spin",
+                "af-packet",
+                "af-xdp-generic",
+                "af-xdp-native",
+                "xdp-limit",
+            ],
+        };
+        assert_eq!(names, expected);
+        assert!(table.variants.iter().any(|variant| variant.name == table.base));
+        for variant in table.variants.iter().filter(|variant| !stolen(variant)) {
+            check_figures(table.operation, variant);
+        }
+    }
+    assert_eq!(
+        result
+            .tables
+            .iter()
+            .filter(|table| table.operation == Operation::Ping)
+            .count(),
+        2
+    );
+    // The table went to the other stream.
+    let text = String::from_utf8_lossy(&output.stderr);
+    for name in ["Receive", "Transmit", "Forward", "Ping", "af-xdp-native", "[95 %]"] {
+        assert!(text.contains(name), "{name} in\n{text}");
+    }
+}
+
+/// Two interfaces in one namespace: UDP has a row that says why not, the others work, and nothing stays attached.
+#[test]
+fn existing_interfaces_are_left_as_they_were() {
+    if !is_root() {
+        return;
+    }
+    let host = Namespace::create("compare-host").expect("a namespace");
+    let config = VethConfig {
+        ipv6: false,
+        ..VethConfig::tagged("compare")
+    };
+    let lab = Lab::join(&host, &host, config).expect("a pair of interfaces");
+    for end in lab.ends() {
+        end.run(|| end.interface.set_feature("rx-gro", true)).expect("GRO");
+    }
+    let before = lab
+        .ends()
+        .map(|end| end.run(|| end.interface.features()).expect("features"));
+    let child = start(
+        host.command(RINGSIDE),
+        "compare --interface veth-a,veth-b --rounds 1 --slot-ms 50 --json - \
+         --variants udp-spin,af-packet,af-xdp-native,af-xdp-zero-copy,xdp-limit",
+    );
+    let (_, result) = result(&finish(child).1);
+    assert_eq!(result.tables.len(), 4);
+    for variant in result.tables.iter().flat_map(|table| &table.variants) {
+        let failure = variant.failure.as_deref().unwrap_or_default();
+        match variant.name.as_str() {
+            "udp-spin" => assert!(failure.contains("one network namespace"), "{failure}"),
+            "af-xdp-zero-copy" => assert!(failure.contains("zero-copy"), "{failure}"),
+            name => assert!(failure.is_empty() || failure.contains("CPU steal"), "{name}: {failure}"),
+        }
+    }
+    let after = lab
+        .ends()
+        .map(|end| end.run(|| end.interface.features()).expect("features"));
+    assert_eq!(before, after);
+    for end in lab.ends() {
+        assert_eq!(end.state().expect("a state").xdp, None);
+    }
+    // What was dropped behind the packet socket's tap arrives again.
+    let reply = lab.a.run(|| {
+        let (here, there) = (lab.a.ipv4, lab.b.ipv4);
+        let receiver = std::net::UdpSocket::bind((there, 7)).expect("a port");
+        let sender = std::net::UdpSocket::bind((here, 0)).expect("a port");
+        receiver
+            .set_read_timeout(Some(Duration::from_secs(2)))
+            .expect("a time-out");
+        sender.send_to(b"hello", (there, 7)).expect("sends");
+        receiver.recv(&mut [0; 8])
+    });
+    assert_eq!(reply.expect("an answer"), 5);
+}
+
+#[test]
+fn nothing_sampled_is_an_error() {
+    if !is_root() {
+        return;
+    }
+    let host = Namespace::create("compare-none").expect("a namespace");
+    let lab = Lab::join(&host, &host, VethConfig::default()).expect("a pair of interfaces");
+    let child = start(
+        host.command(RINGSIDE),
+        "compare --interface veth-a,veth-b --rounds 1 --slot-ms 20 --variants udp-spin",
+    );
+    let (_, output) = finish(child);
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        text.contains("nothing was sampled") && text.contains("one network namespace"),
+        "{text}"
+    );
+    assert!(output.stdout.is_empty());
+    drop(lab);
+}
+
+#[test]
+fn an_interrupt_ends_it_with_the_results_so_far() {
+    if !is_root() {
+        return;
+    }
+    let child = start(
+        Command::new(RINGSIDE),
+        "compare --lab veth --time 600 --slot-ms 50 --operations tx --json -",
+    );
+    std::thread::sleep(Duration::from_secs(3));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("a signal");
+    let (id, output) = finish(child);
+    let (_, result) = result(&output);
+    assert!(result.rounds >= 1);
+    assert!(
+        result.tables[0]
+            .variants
+            .iter()
+            .any(|variant| !variant.rounds.is_empty())
+    );
+    assert_nothing_is_left_of(id);
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_is_built() {
+    for (line, word) in [
+        ("compare", "required"),
+        ("compare --lab veth --interface a,b", "cannot be used with"),
+        ("compare --interface eth0,eth0", "two different interfaces"),
+        ("compare --lab veth --sizes 59", "59 is not in"),
+        ("compare --lab veth --cpus 0", "two CPUs"),
+        ("compare --lab veth --cpus 0,100000", "not online"),
+        ("compare --lab veth --variants udp", "udp-spin"),
+        ("compare --lab veth --rounds 0", "0 is not in"),
+        (
+            "compare --lab veth --operations tx --variants udp-spin",
+            "none of the variants",
+        ),
+    ] {
+        if line.ends_with("udp-spin") && !is_root() {
+            continue;
+        }
+        let (id, output) = finish(start(Command::new(RINGSIDE), line));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(word), "{line}: {text}");
+        assert_nothing_is_left_of(id);
+    }
+}
