@@ -46,7 +46,8 @@ Examples:
   ringside rx eth0 --wait busy-poll --busy-poll-budget 64";
 
 #[derive(Debug, Args)]
-#[command(after_help = RX_EXAMPLES)]
+// A negative number is a nonsense value, not an unknown option.
+#[command(after_help = RX_EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct RxArgs {
     #[command(flatten)]
     pub(crate) port: PortArgs,
@@ -69,7 +70,7 @@ Examples:
   ringside tx eth0 --to 192.0.2.7 --size 1514 --count 1000000 --json";
 
 #[derive(Debug, Args)]
-#[command(after_help = TX_EXAMPLES)]
+#[command(after_help = TX_EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct TxArgs {
     #[command(flatten)]
     pub(crate) port: PortArgs,
@@ -92,7 +93,7 @@ Examples:
   ringside fwd eth0 --filter udp:9 --batch 256";
 
 #[derive(Debug, Args)]
-#[command(after_help = FWD_EXAMPLES)]
+#[command(after_help = FWD_EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct FwdArgs {
     #[command(flatten)]
     pub(crate) port: PortArgs,
@@ -112,7 +113,7 @@ Examples:
   ringside echo eth0 --port 7000 --wait poll   without a spinning core";
 
 #[derive(Debug, Args)]
-#[command(after_help = ECHO_EXAMPLES)]
+#[command(after_help = ECHO_EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct EchoArgs {
     #[command(flatten)]
     pub(crate) port: PortArgs,
@@ -131,7 +132,7 @@ Examples:
   ringside ping eth0 --to 02:00:00:00:00:01    by MAC address, where there is no IP";
 
 #[derive(Debug, Args)]
-#[command(after_help = PING_EXAMPLES)]
+#[command(after_help = PING_EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct PingArgs {
     #[command(flatten)]
     pub(crate) port: PortArgs,
@@ -249,6 +250,10 @@ pub(crate) struct PortArgs {
     pub(crate) tx_budget: Option<u32>,
 }
 
+/// How long to wait for a queue that is taken. The kernel gives one back some time after its process has ended, under
+/// the lock of all changes to interfaces: on a machine that is busy with those half a second has been seen.
+const BUSY: Duration = Duration::from_secs(2);
+
 impl PortArgs {
     /// The options for a queue of this direction.
     pub(crate) fn options(&self, direction: Direction) -> QueueOptions {
@@ -258,6 +263,7 @@ impl PortArgs {
             .frame_size(self.frame_size)
             .headroom(self.headroom)
             .huge_pages(self.huge_pages)
+            .busy_timeout(BUSY)
             .need_wakeup(!self.no_need_wakeup);
         if let Some(frames) = self.frames {
             options = options.frames(frames);
@@ -339,7 +345,9 @@ fn rate(text: &str) -> Result<u64, String> {
     match text.parse::<u64>() {
         Ok(0) => Err("0 sends nothing: give packets per second, or leave it out".into()),
         Ok(rate) if rate <= 1_000_000_000_000 => Ok(rate),
-        _ => Err(format!("{text:?} is no rate; write whole packets per second, such as 100000, up to 10^12")),
+        _ => Err(format!(
+            "{text:?} is no rate; write whole packets per second, such as 100000, up to 10^12"
+        )),
     }
 }
 

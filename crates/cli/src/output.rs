@@ -47,7 +47,9 @@ pub(crate) fn finish(args: &RunArgs, interfaces: Vec<schema::Interface>, result:
     }
     // A reader that went away (`| head`) is no error of ours.
     match printed {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("writing to standard output"),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("writing to standard output")
+        }
         _ => Ok(()),
     }
 }
@@ -78,19 +80,46 @@ fn text(document: &Document) -> String {
     let mut out = Lines::default();
     out.line(system::summary(&document.system));
     for interface in &document.interfaces {
-        let modes: Vec<String> = interface.queues.iter().map(|queue| format!("{}:{}", queue.queue, mode_name(queue.mode))).collect();
+        let modes: Vec<String> = interface
+            .queues
+            .iter()
+            .map(|queue| format!("{}:{}", queue.queue, mode_name(queue.mode)))
+            .collect();
         let driver = interface.driver.as_deref().unwrap_or("no driver name");
-        out.line(format!("{} ({driver}, MTU {}), queues {}", interface.name, interface.mtu_bytes, modes.join(" ")));
+        out.line(format!(
+            "{} ({driver}, MTU {}), queues {}",
+            interface.name,
+            interface.mtu_bytes,
+            modes.join(" ")
+        ));
         if let Some(reason) = interface.queues.iter().find_map(|queue| queue.reason.as_ref()) {
             out.line(format!("  not better because: {reason}"));
         }
     }
     out.blank();
     let sum = |field: fn(&QueueCounters) -> u64| result.queues.iter().map(field).sum::<u64>();
-    rates(&mut out, "received", result.received.as_ref(), sum(|queue| queue.received_packets), result.duration_ns);
-    rates(&mut out, "sent", result.transmitted.as_ref(), sum(|queue| queue.sent_packets), result.duration_ns);
+    rates(
+        &mut out,
+        "received",
+        result.received.as_ref(),
+        sum(|queue| queue.received_packets),
+        result.duration_ns,
+    );
+    rates(
+        &mut out,
+        "sent",
+        result.transmitted.as_ref(),
+        sum(|queue| queue.sent_packets),
+        result.duration_ns,
+    );
     if let Some(target) = result.target_pps {
-        out.pair("asked for", format!("{} packets/s", count(target)));
+        let reached = result
+            .transmitted
+            .map_or(0.0, |rates| rates.packets_pps * 100.0 / target);
+        out.pair(
+            "asked for",
+            format!("{} packets/s, of which {reached:.1} % were reached", count(target)),
+        );
     }
     losses(&mut out, result);
     if let Some(latency) = &result.latency {
@@ -158,7 +187,13 @@ fn rates(out: &mut Lines, label: &str, rates: Option<&Rates>, number: u64, durat
 #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
 fn losses(out: &mut Lines, result: &RunResult) {
     let ledger = &result.packets;
-    let share = |number: u64| if ledger.sent == 0 { 0.0 } else { number as f64 * 100.0 / ledger.sent as f64 };
+    let share = |number: u64| {
+        if ledger.sent == 0 {
+            0.0
+        } else {
+            number as f64 * 100.0 / ledger.sent as f64
+        }
+    };
     if let Some(sequence) = &result.sequence {
         out.pair(
             "probes",
@@ -174,16 +209,30 @@ fn losses(out: &mut Lines, result: &RunResult) {
         );
     }
     for loss in ledger.losses.iter().filter(|loss| loss.count != 0) {
-        out.pair("lost", format!("{} ({:.4} %): {}", packets(loss.count), share(loss.count), loss.name));
+        out.pair(
+            "lost",
+            format!("{} ({:.4} %): {}", packets(loss.count), share(loss.count), loss.name),
+        );
     }
     let kernel = |field: fn(&schema::XdpStatistics) -> u64| {
-        result.queues.iter().filter_map(|queue| queue.xdp_statistics.as_ref()).map(field).sum::<u64>()
+        result
+            .queues
+            .iter()
+            .filter_map(|queue| queue.xdp_statistics.as_ref())
+            .map(field)
+            .sum::<u64>()
     };
     if kernel(|counters| counters.rx_fill_ring_empty_descs) != 0 {
-        out.pair("", "rx_fill_ring_empty: packets came faster than frames were free: give more frames: --frames N");
+        out.pair(
+            "",
+            "rx_fill_ring_empty: packets came faster than frames were free: give more frames: --frames N",
+        );
     }
     if kernel(|counters| counters.rx_ring_full) != 0 {
-        out.pair("", "rx_ring_full: packets came faster than they were taken: give a larger ring: --ring N");
+        out.pair(
+            "",
+            "rx_ring_full: packets came faster than they were taken: give a larger ring: --ring N",
+        );
     }
     if result.unaccounted_packets != 0 {
         out.pair(
@@ -217,12 +266,22 @@ fn times(out: &mut Lines, latency: &LatencyResult) {
             .join("  ")
     };
     if let Some(raw) = &latency.raw {
-        out.pair("RTT, us", format!("{}  ({} samples, from the real sending)", table(raw), packets(raw.samples)));
+        out.pair(
+            "RTT, us",
+            format!(
+                "{}  ({} samples, from the real sending)",
+                table(raw),
+                packets(raw.samples)
+            ),
+        );
     }
     if let Some(corrected) = &latency.corrected {
         out.pair(
             "RTT, us",
-            format!("{}  (from the intended sending: corrected for coordinated omission)", table(corrected)),
+            format!(
+                "{}  (from the intended sending: corrected for coordinated omission)",
+                table(corrected)
+            ),
         );
     }
     if let Some(jitter) = &latency.jitter {

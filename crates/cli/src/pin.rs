@@ -40,7 +40,10 @@ pub(crate) fn to_cpu(cpu: u32) -> Result<()> {
 /// Puts the calling thread under SCHED_FIFO.
 fn real_time(priority: i32) -> Result<()> {
     // SAFETY: sched_param holds nothing but integers, for which zero is a value.
-    #[allow(unsafe_code, reason = "neither rustix nor the standard library sets a scheduling policy")]
+    #[allow(
+        unsafe_code,
+        reason = "neither rustix nor the standard library sets a scheduling policy"
+    )]
     let answer = unsafe {
         let mut param: libc::sched_param = std::mem::zeroed();
         param.sched_priority = priority;

@@ -12,7 +12,11 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(keep: bool) -> Self {
-        let target = if keep { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let target = if keep {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr()
+        };
         let bar = ProgressBar::with_draw_target(None, target)
             .with_style(ProgressStyle::with_template("{msg}").expect("a constant template"));
         Self { bar, keep }
@@ -23,8 +27,8 @@ impl Progress {
         if self.keep {
             crate::output::note(line);
         } else {
+            // Draws it, too.
             self.bar.set_message(line);
-            self.bar.tick();
         }
     }
 
@@ -39,7 +43,7 @@ fn line(interval: &Interval) -> String {
     let rate = |packets: u64| crate::output::count(packets as f64 / seconds);
     let at = (interval.start_ns + interval.duration_ns) as f64 / 1e9;
     format!(
-        "{at:8.1} s   received {:>11} packets/s   sent {:>11} packets/s",
+        "{at:9.2} s   received {:>11} packets/s   sent {:>11} packets/s",
         rate(interval.received_packets),
         rate(interval.sent_packets)
     )

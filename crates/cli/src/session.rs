@@ -36,7 +36,10 @@ pub(crate) fn wait(args: &PortArgs) -> Wait {
 pub(crate) fn interface(args: &PortArgs, run: &RunArgs) -> Result<Interface> {
     let interface = Interface::by_name(&args.interface)?;
     if !interface.state()?.admin_up {
-        return Err(ringside_xsk::Error::InterfaceDown { interface: args.interface.clone() }.into());
+        return Err(ringside_xsk::Error::InterfaceDown {
+            interface: args.interface.clone(),
+        }
+        .into());
     }
     pin::check(args)?;
     crate::output::check(run)?;
@@ -48,7 +51,9 @@ pub(crate) fn open(interface: Interface, args: &PortArgs, direction: Direction, 
     if direction != Direction::Transmit {
         refuse_own_connection(&interface, filter)?;
     }
-    let mut builder = Port::builder(interface).mode(args.mode).options(args.options(direction));
+    let mut builder = Port::builder(interface)
+        .mode(args.mode)
+        .options(args.options(direction));
     if direction != Direction::Transmit {
         builder = builder.filter(filter);
     }
@@ -64,7 +69,11 @@ fn refuse_own_connection(interface: &Interface, filter: Filter) -> Result<()> {
     let Some(own) = std::env::var("SSH_CONNECTION").ok().filter(|_| takes_tcp) else {
         return Ok(());
     };
-    let Some(server) = own.split(' ').nth(2).and_then(|text| text.parse::<std::net::IpAddr>().ok()) else {
+    let Some(server) = own
+        .split(' ')
+        .nth(2)
+        .and_then(|text| text.parse::<std::net::IpAddr>().ok())
+    else {
         return Ok(());
     };
     if interface.addresses()?.iter().any(|entry| entry.address == server) {
@@ -111,7 +120,9 @@ impl Worker<'_> {
     pub(crate) fn claim(&self, wanted: u32) -> u32 {
         let Some(budget) = self.budget else { return wanted };
         let take = |left: u64| Some(left.saturating_sub(u64::from(wanted)));
-        let left = budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
+        let left = budget
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .unwrap_or(0);
         u32::try_from(left.min(u64::from(wanted))).unwrap_or(wanted)
     }
 
@@ -168,10 +179,19 @@ pub(crate) fn run<L: Send>(
             .zip(&live)
             .enumerate()
             .map(|(number, (lane, live))| {
-                let worker = Worker { number, stop, live, budget: budget.as_ref() };
+                let worker = Worker {
+                    number,
+                    stop,
+                    live,
+                    budget: budget.as_ref(),
+                };
                 let (body, running) = (&body, &running);
                 scope.spawn(move || {
-                    let mut end = EndsRun { stop, running, done: false };
+                    let mut end = EndsRun {
+                        stop,
+                        running,
+                        done: false,
+                    };
                     pin::thread(args, number)?;
                     body(lane, worker)?;
                     end.done = true;
@@ -199,7 +219,12 @@ pub(crate) fn run<L: Send>(
     let (received, sent) = (sum(|live| &live.received), sum(|live| &live.sent));
     match failure {
         Some(failure) if received + sent == 0 => Err(failure),
-        failure => Ok(Ran { duration: ended - start, intervals, cpus, failure }),
+        failure => Ok(Ran {
+            duration: ended - start,
+            intervals,
+            cpus,
+            failure,
+        }),
     }
 }
 
@@ -226,7 +251,9 @@ impl Drop for EndsRun<'_> {
 fn gone(interface: &Interface) -> Option<anyhow::Error> {
     match interface.state() {
         Ok(state) if state.admin_up => None,
-        Ok(_) => Some(anyhow!("{interface} was switched off during the run (ip link set {interface} up switches it on)")),
+        Ok(_) => Some(anyhow!(
+            "{interface} was switched off during the run (ip link set {interface} up switches it on)"
+        )),
         Err(error) if error.errno() == Some(libc::ENODEV) => Some(anyhow!("{interface} was removed during the run")),
         // The kernel has no memory for the answer, or the like: no reason to end a measurement.
         Err(_) => None,
@@ -273,7 +300,10 @@ fn watch(
         };
         let now = Instant::now();
         let total = live.iter().fold((0, 0), |(received, sent), live| {
-            (received + live.received.load(Ordering::Relaxed), sent + live.sent.load(Ordering::Relaxed))
+            (
+                received + live.received.load(Ordering::Relaxed),
+                sent + live.sent.load(Ordering::Relaxed),
+            )
         });
         let interval = Interval {
             start_ns: nanos(begin - start),
@@ -343,7 +373,12 @@ pub(crate) fn counters(port: &Port) -> Result<Vec<QueueCounters>> {
     let stats: Vec<Stats> = port.queues().iter().map(Queue::stats).collect::<Result<_, _>>()?;
     // Read after the sockets' counters: whatever came out of them has been counted here.
     let verdicts = port.program_counters()?;
-    Ok(port.queues().iter().zip(stats).map(|(queue, stats)| one_queue(queue, &stats, &verdicts)).collect())
+    Ok(port
+        .queues()
+        .iter()
+        .zip(stats)
+        .map(|(queue, stats)| one_queue(queue, &stats, &verdicts))
+        .collect())
 }
 
 fn one_queue(queue: &Queue, stats: &Stats, verdicts: &[ringside_xsk::QueueCounters]) -> QueueCounters {

@@ -19,7 +19,10 @@ pub(crate) struct Stop {
 impl Stop {
     /// One that SIGINT and SIGTERM set. A second signal ends the process at once.
     pub(crate) fn on_signals() -> io::Result<Self> {
-        let stop = Self { flag: Arc::default(), signal: Arc::default() };
+        let stop = Self {
+            flag: Arc::default(),
+            signal: Arc::default(),
+        };
         for signal in [SIGINT, SIGTERM] {
             // In this order: the second signal finds the flag set by the first.
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop.signal))?;
@@ -43,11 +46,6 @@ impl Stop {
     /// Ends the run.
     pub(crate) fn set(&self) {
         self.flag.store(true, Ordering::Relaxed);
-    }
-
-    /// The flag itself, for libraries that take one.
-    pub(crate) fn flag(&self) -> &AtomicBool {
-        &self.flag
     }
 
     /// Sleeps until `deadline` or the stop; true when it was the stop.

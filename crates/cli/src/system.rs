@@ -25,7 +25,9 @@ pub(crate) fn document(interfaces: Vec<schema::Interface>, result: Outcome) -> D
     Document {
         schema: SchemaName,
         tool_version: env!("CARGO_PKG_VERSION").into(),
-        started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        started_unix_s: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
         command_line: std::env::args().collect(),
         system: system(),
         interfaces,
@@ -76,7 +78,11 @@ pub(crate) fn summary(system: &schema::System) -> String {
         system.kernel_release,
         system.cpus_online,
         system.cpu_model,
-        if system.hypervisor.is_some() { ", virtual machine" } else { "" }
+        if system.hypervisor.is_some() {
+            ", virtual machine"
+        } else {
+            ""
+        }
     )
 }
 
@@ -92,7 +98,10 @@ pub(crate) fn interface(interface: &Interface, state: &LinkState, report: Option
         .collect();
     schema::Interface {
         name: interface.name().to_owned(),
-        firmware_version: driver.as_ref().map(|driver| driver.firmware.clone()).filter(|text| !text.is_empty()),
+        firmware_version: driver
+            .as_ref()
+            .map(|driver| driver.firmware.clone())
+            .filter(|text| !text.is_empty()),
         driver: driver.map(|driver| driver.name),
         mtu_bytes: state.mtu,
         link_speed_bps: None,

@@ -21,7 +21,9 @@ pub(crate) fn flow(interface: &Interface, args: &FlowArgs) -> Result<UdpFlow> {
         (Some(Peer::Ip(ip)), Some(mac)) => (Some(ip), mac),
         (Some(Peer::Ip(ip)), None) => (Some(ip), resolve(interface, ip)?),
         (Some(Peer::Mac(mac)), None) | (None, Some(mac)) => (None, mac),
-        (Some(Peer::Mac(_)), Some(_)) => bail!("--to already is a MAC address: leave --to-mac out, or give an IP address to --to"),
+        (Some(Peer::Mac(_)), Some(_)) => {
+            bail!("--to already is a MAC address: leave --to-mac out, or give an IP address to --to")
+        }
         (None, None) => bail!("where to? Give --to IP (resolved by ARP or neighbour discovery) or --to MAC"),
     };
     let from_ip = match (args.from, to_ip) {
@@ -91,19 +93,24 @@ pub(crate) fn room(port: &Port, mtu: u32) -> usize {
 
 /// One line about a flow.
 pub(crate) fn describe(flow: &UdpFlow, size: u32) -> String {
-    format!("  {} -> {} ({} -> {}), {size} bytes", flow.src, flow.dst, flow.src_mac, flow.dst_mac)
+    format!(
+        "  {} -> {} ({} -> {}), {size} bytes",
+        flow.src, flow.dst, flow.src_mac, flow.dst_mac
+    )
 }
 
-/// A whole packet of `size` bytes whose payload `fill` writes.
-pub(crate) fn packet(flow: &UdpFlow, size: u32, room: usize, fill: impl FnOnce(&mut [u8])) -> Result<Vec<u8>> {
+/// A whole packet of `size` bytes with a payload of zeros, of `least` bytes at least.
+pub(crate) fn packet(flow: &UdpFlow, size: u32, least: usize, room: usize) -> Result<Vec<u8>> {
     let size = size as usize;
-    let smallest = flow.header_len().max(60);
+    // Without FCS the smallest frame of Ethernet has 60 bytes.
+    let smallest = (flow.header_len() + least).max(60);
     if size < smallest || size > room {
-        bail!("--size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without FCS");
+        bail!(
+            "--size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without FCS"
+        );
     }
     let mut packet = vec![0; size];
     let headers = flow.header_len();
-    fill(&mut packet[headers..]);
     flow.write(&mut packet, size - headers)
         .map_err(|error| anyhow!("building a packet of {size} bytes: {error}"))?;
     Ok(packet)

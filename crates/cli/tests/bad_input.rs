@@ -8,19 +8,18 @@ use std::process::Stdio;
 
 use common::{Running, assert_clean, lab, lab_with, ringside, run, settings, start_receiver};
 use ringside_bpf::{Sink, XdpMode};
+use ringside_netlab::VethConfig;
 use ringside_netlab::testing::is_root;
-use ringside_netlab::{End, VethConfig};
 
 /// The five commands with what they need.
 fn five(to: &impl std::fmt::Display) -> [String; 5] {
-    ["rx {}".into(), format!("tx {{}} --to {to}"), "fwd {}".into(), "echo {}".into(), format!("ping {{}} --to {to}")]
-}
-
-/// The namespaces that have a name, of whatever test.
-fn namespaces_of(pid: u32) -> Vec<String> {
-    let entries = fs::read_dir("/run/netns").map(|entries| entries.filter_map(Result::ok).collect()).unwrap_or_else(|_| Vec::new());
-    let names = entries.into_iter().filter_map(|entry: fs::DirEntry| entry.file_name().into_string().ok());
-    names.filter(|name| name.contains(&pid.to_string())).collect()
+    [
+        "rx {}".into(),
+        format!("tx {{}} --to {to}"),
+        "fwd {}".into(),
+        "echo {}".into(),
+        format!("ping {{}} --to {to}"),
+    ]
 }
 
 #[test]
@@ -29,7 +28,13 @@ fn an_interface_that_does_not_exist() {
         return;
     }
     let lab = lab("unknown", 1);
-    for name in ["nothere", "a-name-that-is-too-long-for-an-interface", "veth-a/", "veth-a\u{e9}", "0"] {
+    for name in [
+        "nothere",
+        "a-name-that-is-too-long-for-an-interface",
+        "veth-a/",
+        "veth-a\u{e9}",
+        "0",
+    ] {
         for command in five(&lab.b.ipv4) {
             let message = run(&lab.a, &command.replace("{}", name)).refused();
             assert!(message.contains(&format!("no interface named '{name}'")), "{message}");
@@ -53,7 +58,10 @@ fn an_interface_that_is_down() {
     let before = settings(&lab.a);
     for command in five(&lab.b.ipv4) {
         let message = run(&lab.a, &command).refused();
-        assert!(message.contains("veth-a is down; bring it up first: ip link set veth-a up"), "{message}");
+        assert!(
+            message.contains("veth-a is down; bring it up first: ip link set veth-a up"),
+            "{message}"
+        );
     }
     assert_eq!(settings(&lab.a), before, "it was not brought up for us");
     assert_eq!(lab.a.state().unwrap().xdp, None);
@@ -66,7 +74,15 @@ fn no_privilege() {
         return;
     }
     let lab = lab("privilege", 1);
-    for user in [&["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"][..], &["--bounding-set=-all"][..]] {
+    for user in [
+        &[
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--bounding-set=-all",
+        ][..],
+        &["--bounding-set=-all"][..],
+    ] {
         for command in five(&lab.b.ipv4) {
             let mut setpriv = lab.a.ns.command("setpriv");
             setpriv.args(user).args(["--inh-caps=-all", "--"]);
@@ -74,7 +90,10 @@ fn no_privilege() {
             let tool = readable_copy();
             setpriv.arg(&tool).args(common::words(&lab.a, &command));
             let message = Running::new(setpriv).end().refused();
-            assert!(message.contains("CAP_NET_RAW") || message.contains("CAP_BPF"), "{command}: {message}");
+            assert!(
+                message.contains("CAP_NET_RAW") || message.contains("CAP_BPF"),
+                "{command}: {message}"
+            );
             assert!(message.contains("run as root, or"), "{command}: {message}");
         }
     }
@@ -118,11 +137,22 @@ fn a_foreign_program() {
     }
     let lab = lab("foreign", 1);
     let sink = Sink::load(Default::default()).expect("loads");
-    let link = lab.a.run(|| sink.attach(lab.a.interface.index(), XdpMode::Native)).expect("attaches");
+    let link = lab
+        .a
+        .run(|| sink.attach(lab.a.interface.index(), XdpMode::Native))
+        .expect("attaches");
     let id = lab.a.state().unwrap().xdp.expect("attached").prog_id;
-    for command in ["rx {}".to_owned(), "fwd {}".into(), "echo {}".into(), format!("ping {{}} --to {}", lab.b.ipv4)] {
+    for command in [
+        "rx {}".to_owned(),
+        "fwd {}".into(),
+        "echo {}".into(),
+        format!("ping {{}} --to {}", lab.b.ipv4),
+    ] {
         let message = run(&lab.a, &command).refused();
-        assert!(message.contains("veth-a already has an XDP program: ringside_sink"), "{message}");
+        assert!(
+            message.contains("veth-a already has an XDP program: ringside_sink"),
+            "{message}"
+        );
         assert!(message.contains(&format!("(id {id}, attached native")), "{message}");
         let holder = format!("end process {} ", std::process::id());
         assert!(message.contains(&holder), "{message}");
@@ -136,7 +166,11 @@ fn a_foreign_program() {
     // Attached by `ip`, it has no holder: the command that removes it is told, and works.
     let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("pass-{}.o", std::process::id()));
     let source = object.with_extension("c");
-    fs::write(&source, "__attribute__((section(\"xdp\"), used)) int somebody_elses(void *ctx) { return 2; }\n").unwrap();
+    fs::write(
+        &source,
+        "__attribute__((section(\"xdp\"), used)) int somebody_elses(void *ctx) { return 2; }\n",
+    )
+    .unwrap();
     let clang = std::process::Command::new("clang")
         .args(["-O2", "-g", "-target", "bpf", "-c"])
         .arg(&source)
@@ -149,7 +183,17 @@ fn a_foreign_program() {
             let output = lab.a.ns.command("ip").args(arguments).output().unwrap();
             assert!(output.status.success(), "{output:?}");
         };
-        ip(&["link", "set", "dev", "veth-a", mode, "obj", object.to_str().unwrap(), "sec", "xdp"]);
+        ip(&[
+            "link",
+            "set",
+            "dev",
+            "veth-a",
+            mode,
+            "obj",
+            object.to_str().unwrap(),
+            "sec",
+            "xdp",
+        ]);
         let message = run(&lab.a, "rx {}").refused();
         assert!(message.contains("somebody_elses"), "{message}");
         let advice = message.rsplit("To remove it: ").next().unwrap().trim();
@@ -174,13 +218,22 @@ fn a_second_instance() {
     let first = start_receiver(&lab.a, "rx {} -q 0");
     for queues in ["-q 0", "-q 1", ""] {
         let message = run(&lab.a, &format!("rx {{}} {queues}")).refused();
-        assert!(message.contains(&format!("end process {} (ringside)", first.pid())), "{message}");
+        assert!(
+            message.contains(&format!("end process {} (ringside)", first.pid())),
+            "{message}"
+        );
     }
     // Sending on another queue goes beside it; on the same one it does not.
     run(&lab.a, &format!("tx {{}} -q 1 --to {} --count 5", lab.b.ipv4)).good();
     let message = run(&lab.a, &format!("tx {{}} -q 0 --to {} --count 5", lab.b.ipv4)).refused();
-    assert!(message.contains("veth-a queue 0 is in use by another XDP socket"), "{message}");
-    assert!(message.contains(&format!("held by process {} (ringside)", first.pid())), "{message}");
+    assert!(
+        message.contains("veth-a queue 0 is in use by another XDP socket"),
+        "{message}"
+    );
+    assert!(
+        message.contains(&format!("held by process {} (ringside)", first.pid())),
+        "{message}"
+    );
     assert!(lab.a.state().unwrap().xdp.is_some(), "the first one's program stays");
     first.signal(libc::SIGINT);
     first.end();
@@ -194,16 +247,31 @@ fn an_mtu_above_the_frame_size() {
     if !is_root() {
         return;
     }
-    let lab = lab_with(VethConfig { mtu: 3000, ipv6: false, ..VethConfig::tagged("mtu") });
+    let lab = lab_with(VethConfig {
+        mtu: 3000,
+        ipv6: false,
+        ..VethConfig::tagged("mtu")
+    });
     let before = settings(&lab.a);
-    for command in ["rx {}".to_owned(), "fwd {}".into(), "echo {}".into(), format!("ping {{}} --to {}", lab.b.ipv4)] {
+    for command in [
+        "rx {}".to_owned(),
+        "fwd {}".into(),
+        "echo {}".into(),
+        format!("ping {{}} --to {}", lab.b.ipv4),
+    ] {
         let message = run(&lab.a, &command).refused();
         assert!(message.contains("veth-a has MTU 3000"), "{message}");
-        assert!(message.contains("use frames of 4096 bytes, or lower the MTU: ip link set veth-a mtu 1770"), "{message}");
+        assert!(
+            message.contains("use frames of 4096 bytes, or lower the MTU: ip link set veth-a mtu 1770"),
+            "{message}"
+        );
     }
     lab.a.run(|| lab.a.interface.set_mtu(9000)).unwrap();
     let message = run(&lab.a, "rx {} --frame-size 4096").refused();
-    assert!(message.contains("MTU 9000") && message.contains("lower the MTU"), "{message}");
+    assert!(
+        message.contains("MTU 9000") && message.contains("lower the MTU"),
+        "{message}"
+    );
     lab.a.run(|| lab.a.interface.set_mtu(3000)).unwrap();
     assert_eq!(settings(&lab.a), before);
     assert_clean(&lab.a);
@@ -223,11 +291,14 @@ fn nonsense_values() {
         (format!("tx {{}} {to} --rate -5"), "--rate"),
         (format!("tx {{}} {to} --rate 1e9"), "no rate"),
         (format!("ping {{}} {to} --rate 0"), "0 sends nothing"),
-        (format!("tx {{}} {to} --size 10"), "--size 10: a packet of this flow has 60 to 1514 bytes"),
+        (
+            format!("tx {{}} {to} --size 10"),
+            "--size 10: a packet of this flow has 60 to 1514 bytes",
+        ),
         (format!("tx {{}} {to} --size 0"), "60 to 1514 bytes"),
         (format!("tx {{}} {to} --size 9000"), "60 to 1514 bytes"),
         (format!("tx {{}} {to} --size 99999999999"), "--size"),
-        (format!("ping {{}} {to} --size 10"), "at least 82 bytes"),
+        (format!("ping {{}} {to} --size 10"), "82 to 1514 bytes"),
         (format!("ping {{}} {to} --size 1515"), "82 to 1514 bytes"),
         ("rx {} --batch 0".into(), "batch = 0: a burst has 1 to"),
         ("rx {} --batch 2000000".into(), "a burst has 1 to"),
@@ -255,8 +326,14 @@ fn nonsense_values() {
         ("rx {} -t 1e30".into(), "no time"),
         ("rx {} -i 0.000001".into(), "0.01 seconds"),
         ("rx {} --count 0".into(), "--count"),
-        ("rx {} --mode fast".into(), "no mode; one of: auto, zero-copy, native, generic"),
-        ("rx {} --mode zero-copy".into(), "zero-copy was required and could not be had"),
+        (
+            "rx {} --mode fast".into(),
+            "no mode; one of: auto, zero-copy, native, generic",
+        ),
+        (
+            "rx {} --mode zero-copy".into(),
+            "zero-copy was required and could not be had",
+        ),
         ("rx {} --wait long".into(), "spin, poll, busy-poll"),
         ("rx {} --filter udp".into(), "--filter"),
         ("rx {} --filter udp:70000".into(), "--filter"),
@@ -288,8 +365,7 @@ fn nonsense_values() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(settings(&lab.a), before);
     assert_clean(&lab.a);
-    assert!(!namespaces_of(std::process::id()).is_empty(), "this test's own");
-    assert_eq!(open_files(&lab.a), Vec::<String>::new());
+    assert_eq!(pins(), Vec::<String>::new());
 }
 
 /// A file for the result that can be had is not there until there is a result.
@@ -307,7 +383,11 @@ fn no_result_file_without_a_result() {
     fs::write(&file, "precious").unwrap();
     run(&lab.a, &format!("rx {{}} -q 7 --json-file {name}")).refused();
     assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
-    run(&lab.a, &format!("tx {{}} --to {} --count 3 --json-file {name}", lab.b.ipv4)).good();
+    run(
+        &lab.a,
+        &format!("tx {{}} --to {} --count 3 --json-file {name}", lab.b.ipv4),
+    )
+    .good();
     serde_json::from_str::<ringside_measure::schema::Document>(&fs::read_to_string(&file).unwrap()).expect("a result");
     fs::remove_file(&file).unwrap();
 }
@@ -320,7 +400,10 @@ fn more_memory_than_there_is() {
     }
     let lab = lab("memory", 1);
     let message = run(&lab.a, "rx {} --frames 16777216 --frame-size 4096").refused();
-    assert!(message.contains("68719476736 bytes of memory are needed for frames"), "{message}");
+    assert!(
+        message.contains("68719476736 bytes of memory are needed for frames"),
+        "{message}"
+    );
     assert_clean(&lab.a);
 }
 
@@ -333,20 +416,25 @@ fn the_own_login_is_spared() {
     let lab = lab("login", 1);
     let attempt = |arguments: &str| {
         let mut command = ringside(&lab.a, arguments);
-        command.env("SSH_CONNECTION", format!("{} 50000 {} 22", lab.b.ipv4, lab.a.ipv4)).stdin(Stdio::null());
+        command
+            .env("SSH_CONNECTION", format!("{} 50000 {} 22", lab.b.ipv4, lab.a.ipv4))
+            .stdin(Stdio::null());
         Running::new(command).end()
     };
     for command in ["rx {} -t 0.1", "fwd {} -t 0.1"] {
         let message = attempt(command).refused();
-        assert!(message.contains("carries the SSH connection of this login"), "{message}");
+        assert!(
+            message.contains("carries the SSH connection of this login"),
+            "{message}"
+        );
     }
     let done = attempt("rx {} -t 0.1 --filter udp:9");
     assert!(done.bad().contains("nothing was sampled"), "{done:#?}");
 }
 
-/// Files in the tool's places that a refused run could have left: pins in a BPF file system.
-fn open_files(_: &End) -> Vec<String> {
-    let pins = fs::read_dir("/sys/fs/bpf").map(|entries| entries.filter_map(Result::ok).collect::<Vec<_>>());
-    let names = pins.unwrap_or_default().into_iter().filter_map(|entry| entry.file_name().into_string().ok());
+/// What a refused run could have pinned in the BPF file system.
+fn pins() -> Vec<String> {
+    let entries = fs::read_dir("/sys/fs/bpf").into_iter().flatten().filter_map(Result::ok);
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     names.filter(|name| name.contains("ringside")).collect()
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{Running, assert_clean, assert_reconciles, lab, ringside, run, settings, start, start_receiver};
 use ringside_netlab::testing::is_root;
-use ringside_netlab::{Lab, wait_until};
+use ringside_netlab::{Lab, Namespace, VethConfig, wait_until};
 use ringside_wire::MacAddr;
 
 /// The commands that receive, which need somebody to send.
@@ -17,7 +17,13 @@ const RECEIVERS: [&str; 3] = ["rx {}", "fwd {}", "echo {}"];
 /// The five commands, as one would start them on end a.
 fn five(lab: &Lab) -> [String; 5] {
     let to = lab.b.ipv4;
-    ["rx {}".into(), format!("tx {{}} --to {to} --rate 1000"), "fwd {}".into(), "echo {}".into(), format!("ping {{}} --to {to}")]
+    [
+        "rx {}".into(),
+        format!("tx {{}} --to {to} --rate 1000"),
+        "fwd {}".into(),
+        "echo {}".into(),
+        format!("ping {{}} --to {to}"),
+    ]
 }
 
 /// Each command ends at its time, without leaving anything, and says so when there was nothing to measure.
@@ -31,7 +37,11 @@ fn time_ends_each_command() {
     for command in five(&lab) {
         let done = run(&lab.a, &format!("{command} -t 0.3 --json"));
         let result = done.result();
-        assert!((290_000_000..5_000_000_000).contains(&result.duration_ns), "{}", result.duration_ns);
+        assert!(
+            (290_000_000..5_000_000_000).contains(&result.duration_ns),
+            "{}",
+            result.duration_ns
+        );
         assert_reconciles(&result);
         match command.starts_with("tx") {
             true => drop(done.good()),
@@ -53,14 +63,19 @@ fn count_ends_each_command() {
         let receiver = start_receiver(&lab.b, &format!("{command} --count 20 --json"));
         let ping = start(&lab.a, &format!("ping {{}} --to {} --timeout 0.01", lab.b.ipv4));
         let result = receiver.end().good().result();
-        assert!(result.queues.iter().map(|queue| queue.received_packets).sum::<u64>() >= 20, "{command}: {result:#?}");
+        assert!(
+            result.queues.iter().map(|queue| queue.received_packets).sum::<u64>() >= 20,
+            "{command}: {result:#?}"
+        );
         assert_reconciles(&result);
         // What the forwarder sends back is no answer; to whom is for the other tests.
         ping.interrupt();
     }
     let _echo = start_receiver(&lab.b, "echo {}");
     for command in ["tx", "ping"] {
-        let result = run(&lab.a, &format!("{command} {{}} --to {} --count 7 --json", lab.b.ipv4)).good().result();
+        let result = run(&lab.a, &format!("{command} {{}} --to {} --count 7 --json", lab.b.ipv4))
+            .good()
+            .result();
         assert_eq!(result.packets.sent, 7, "{command}");
     }
 }
@@ -72,7 +87,11 @@ fn signals_end_a_run_with_its_results() {
         return;
     }
     let lab = lab("signals", 2);
-    for (signal, wait) in [(libc::SIGINT, "spin"), (libc::SIGINT, "poll"), (libc::SIGTERM, "busy-poll")] {
+    for (signal, wait) in [
+        (libc::SIGINT, "spin"),
+        (libc::SIGINT, "poll"),
+        (libc::SIGTERM, "busy-poll"),
+    ] {
         let echo = start_receiver(&lab.b, &format!("echo {{}} --wait {wait} --json"));
         let ping = start_receiver(&lab.a, &format!("ping {{}} --wait {wait} --to {}", lab.b.ipv4));
         assert!(wait_until(common::PATIENCE, || lab.b.state().unwrap().stats.rx_packets > 100));
@@ -127,7 +146,10 @@ fn a_killed_run_leaves_nothing() {
             assert!(lab.b.state().unwrap().xdp.is_some());
             receiver.signal(libc::SIGKILL);
             assert_eq!(receiver.end().status.signal(), Some(libc::SIGKILL));
-            assert!(wait_until(Duration::from_secs(2), || lab.b.state().unwrap().xdp.is_none()), "{command}");
+            assert!(
+                wait_until(Duration::from_secs(2), || lab.b.state().unwrap().xdp.is_none()),
+                "{command}"
+            );
             assert_clean(&lab.b);
             assert_eq!(settings(&lab.b), before);
         }
@@ -153,7 +175,10 @@ fn no_progress_where_nobody_looks() {
     let intervals = done.result().intervals;
     assert_eq!(lines, intervals.len(), "{}", done.err);
     assert!((3..=6).contains(&lines), "{}", done.err);
-    let (sum, total): (u64, _) = (intervals.iter().map(|part| part.sent_packets).sum(), done.result().packets.sent);
+    let (sum, total): (u64, _) = (
+        intervals.iter().map(|part| part.sent_packets).sum(),
+        done.result().packets.sent,
+    );
     assert!(sum <= total && sum + 10 >= total, "{sum} of {total}");
 }
 
@@ -171,18 +196,29 @@ fn a_line_a_second_on_a_terminal() {
         lab.b.ipv4
     );
     let mut script = lab.a.ns.command("script");
-    script.args(["--quiet", "--return", "--command", &inner, "/dev/null"]).env("TERM", "xterm");
+    script
+        .args(["--quiet", "--return", "--command", &inner, "/dev/null"])
+        .env("TERM", "xterm");
     let done = Running::new(script).end().good();
-    let drawn: Vec<&str> = done.out.split(['\r', '\n']).filter(|line| line.contains(" s   received ")).collect();
+    let drawn: Vec<&str> = done
+        .out
+        .split(['\r', '\n'])
+        .filter(|line| line.contains(" s   received "))
+        .collect();
     let mut seconds: Vec<String> = Vec::new();
     for line in drawn {
         let at = line.find(" s   received").expect("as filtered");
-        let start = line[..at].rfind(|c: char| !c.is_ascii_digit() && c != '.').map_or(0, |index| index + 1);
+        let start = line[..at]
+            .rfind(|c: char| !c.is_ascii_digit() && c != '.')
+            .map_or(0, |index| index + 1);
         seconds.push(line[start..at].to_owned());
     }
     // Drawn once each. The last one is the rest of half a second.
     assert_eq!(seconds.len(), 3, "{seconds:?} {:?}", done.out);
-    assert!(seconds[0].starts_with("1.") && seconds[1].starts_with("2."), "{seconds:?}");
+    assert!(
+        seconds[0].starts_with("1.") && seconds[1].starts_with("2."),
+        "{seconds:?}"
+    );
     // The last line was wiped before the result was printed.
     assert!(done.out.contains("\u{1b}[2K"), "{:?}", done.out);
 }
@@ -233,9 +269,15 @@ fn an_interface_that_is_removed_ends_the_run() {
             lab.delete_link().unwrap();
             let done = receiver.end();
             let message = done.bad();
-            assert!(message.contains("ended early: veth-b was removed during the run"), "{command} {wait}: {message}");
+            assert!(
+                message.contains("ended early: veth-b was removed during the run"),
+                "{command} {wait}: {message}"
+            );
             let result = done.result();
-            assert!(result.queues.iter().map(|queue| queue.received_packets).sum::<u64>() >= 20, "{result:#?}");
+            assert!(
+                result.queues.iter().map(|queue| queue.received_packets).sum::<u64>() >= 20,
+                "{result:#?}"
+            );
             assert_reconciles(&result);
         }
     }
@@ -248,6 +290,35 @@ fn an_interface_that_is_removed_ends_the_run() {
         assert!(done.bad().contains("removed during the run"), "{command}: {done:#?}");
         assert!(done.result().packets.sent > 10);
     }
+}
+
+/// As above for the interface that a forwarder sends to.
+#[test]
+fn a_second_interface_that_is_removed_ends_the_run() {
+    if !is_root() {
+        return;
+    }
+    let [left, right] = ["out-l", "out-r"].map(|tag| Namespace::create(tag).expect("namespace"));
+    let middle = Namespace::create("out-m").expect("namespace");
+    let config = |subnet, names: [&str; 2]| VethConfig {
+        subnet,
+        ipv6: false,
+        ..VethConfig::named(names[0], names[1])
+    };
+    let one = Lab::join(&left, &middle, config(1, ["far", "in"])).expect("link");
+    let two = Lab::join(&middle, &right, config(2, ["out", "far"])).expect("link");
+    let forwarder = start(&one.b, "fwd {} --out out --json");
+    forwarder.wait_for("copied from one UMEM");
+    run(&one.a, &format!("tx {{}} --to {} --count 30", one.b.ipv4)).good();
+    assert!(wait_until(common::PATIENCE, || two.b.state().unwrap().stats.rx_packets >= 30));
+    two.delete_link().unwrap();
+    let done = forwarder.end();
+    assert!(done.bad().contains("out was removed during the run"), "{done:#?}");
+    assert_eq!(
+        done.result().queues.iter().map(|queue| queue.sent_packets).sum::<u64>(),
+        30
+    );
+    assert_clean(&one.b);
 }
 
 /// The link flaps: the peer's end, which costs packets; then the own one, which ends the run.
@@ -268,7 +339,10 @@ fn a_flapping_link() {
             lab.b.set_up(true).unwrap();
             lab.b.wait_ready().unwrap();
             let then = arrived();
-            assert!(wait_until(common::PATIENCE, || arrived() > then + 20), "{command}: it goes on");
+            assert!(
+                wait_until(common::PATIENCE, || arrived() > then + 20),
+                "{command}: it goes on"
+            );
         }
         assert!(!sender.is_over());
         lab.a.set_up(false).unwrap();
@@ -301,14 +375,27 @@ fn sizes_at_the_edge() {
     }
     let lab = lab("edge", 2);
     let to = lab.b.ipv4;
-    for more in ["--frames 1", "--frames 2", "--batch 1", "--batch 1000000", "--ring 1", "--ring 65536", "--count 18446744073709551615"] {
+    for more in [
+        "--frames 1",
+        "--frames 2",
+        "--batch 1",
+        "--batch 1000000",
+        "--ring 1",
+        "--ring 65536",
+        "--count 18446744073709551615",
+    ] {
+        // Also with a single frame, which is received into and sent from in turn.
         let echo = start_receiver(&lab.b, &format!("echo {{}} {more}"));
+        run(&lab.a, &format!("ping {{}} --to {to} --count 30")).good();
         let count = if more.contains("count") { "" } else { "--count 30" };
-        let tx = run(&lab.a, &format!("tx {{}} --to {to} {count} {more} -t 0.2 --json")).good().result();
+        let tx = run(&lab.a, &format!("tx {{}} --to {to} {count} {more} -t 0.2 --json"))
+            .good()
+            .result();
         assert!(tx.packets.sent >= 30, "{more}: {tx:#?}");
         assert_reconciles(&tx);
         let ping = run(&lab.a, &format!("ping {{}} --to {to} {count} {more} -t 2 --json"));
         match more {
+            // Nothing could ever be sent: the one frame waits for packets.
             "--frames 1" => assert!(ping.refused().contains("two frames"), "{ping:#?}"),
             _ => {
                 let counts = ping.good().result().sequence.unwrap();
@@ -317,7 +404,9 @@ fn sizes_at_the_edge() {
         }
         echo.interrupt().good();
     }
-    let sent = run(&lab.a, &format!("tx {{}} --to {to} --rate 1 -t 0.5 --json")).good().result();
+    let sent = run(&lab.a, &format!("tx {{}} --to {to} --rate 1 -t 0.5 --json"))
+        .good()
+        .result();
     assert_eq!(sent.packets.sent, 1, "the first at once, the second after a second");
 }
 
@@ -332,7 +421,10 @@ fn clocks_may_differ() {
     let mut command = lab.a.ns.command("unshare");
     command.args(["--time", "--monotonic", "700000000", "--boottime", "700000000", "--"]);
     command.arg(env!("CARGO_BIN_EXE_ringside"));
-    command.args(common::words(&lab.a, &format!("ping {{}} --to {} --count 20 --rate 1000 --json", lab.b.ipv4)));
+    command.args(common::words(
+        &lab.a,
+        &format!("ping {{}} --to {} --count 20 --rate 1000 --json", lab.b.ipv4),
+    ));
     let result = Running::new(command).end().good().result();
     assert_eq!(result.sequence.unwrap().received, 20);
     let raw = result.latency.unwrap().raw.unwrap();
@@ -350,41 +442,71 @@ fn threads_are_pinned_and_prioritised() {
     // Settings of a thread as procfs shows them: allowed CPUs, and field 40 and 41 of stat, priority and policy.
     let threads = || {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", receiver.pid())).unwrap();
-        let read = |task: &std::fs::DirEntry, file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let read =
+            |task: &std::fs::DirEntry, file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
         let describe = |task: std::fs::DirEntry| {
             let status = read(&task, "status");
-            let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t")).unwrap_or("").to_owned();
+            let cpus = status
+                .lines()
+                .find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"))
+                .unwrap_or("")
+                .to_owned();
             let stat = read(&task, "stat");
             let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-            (cpus, fields.get(37).map(|&field| field.to_owned()), fields.get(38).map(|&field| field.to_owned()))
+            (
+                cpus,
+                fields.get(37).map(|&field| field.to_owned()),
+                fields.get(38).map(|&field| field.to_owned()),
+            )
         };
         tasks.filter_map(Result::ok).map(describe).collect::<Vec<_>>()
     };
     let wanted = ("0".to_owned(), Some("7".to_owned()), Some("1".to_owned()));
     let pinned = || threads().iter().filter(|thread| **thread == wanted).count();
-    assert!(wait_until(Duration::from_secs(5), || pinned() == 2), "one per queue: {:?}", threads());
+    assert!(
+        wait_until(Duration::from_secs(5), || pinned() == 2),
+        "one per queue: {:?}",
+        threads()
+    );
 }
 
 /// Every command explains itself, with examples that the parser takes.
 #[test]
 fn help_has_examples_that_work() {
     for command in ["rx", "tx", "fwd", "echo", "ping"] {
-        let output = Command::new(env!("CARGO_BIN_EXE_ringside")).args([command, "--help"]).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_ringside"))
+            .args([command, "--help"])
+            .output()
+            .unwrap();
         assert!(output.status.success());
         let help = String::from_utf8(output.stdout).unwrap();
-        let examples = help.split("Examples:").nth(1).unwrap_or_else(|| panic!("{command}: no examples in {help}"));
+        let examples = help
+            .split("Examples:")
+            .nth(1)
+            .unwrap_or_else(|| panic!("{command}: no examples in {help}"));
         let mut found = 0;
-        for line in examples.lines().map(str::trim).filter(|line| line.starts_with("ringside ")) {
-            // What explains it comes after several blanks.
-            let example = line.split("   ").next().unwrap();
+        for line in examples
+            .lines()
+            .map(str::trim)
+            .filter(|line| line.starts_with("ringside "))
+        {
+            // What explains it comes after more than one blank.
+            let example = line.split("  ").next().unwrap();
             let words = example.split_whitespace().skip(1).map(|word| match word {
-                "eth0" | "eth1" => "no-such-if",
+                "eth0" => "no-such-if",
                 other => other,
             });
-            let output = Command::new(env!("CARGO_BIN_EXE_ringside")).args(words).stdin(Stdio::null()).output().unwrap();
+            let output = Command::new(env!("CARGO_BIN_EXE_ringside"))
+                .args(words)
+                .stdin(Stdio::null())
+                .output()
+                .unwrap();
             let message = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(1), "{example}: {message}");
-            assert!(message.starts_with("ringside: no interface named 'no-such-if'"), "{example}: {message}");
+            assert!(
+                message.starts_with("ringside: no interface named 'no-such-if'"),
+                "{example}: {message}"
+            );
             found += 1;
         }
         assert!(found >= 2, "{command}: {examples}");

@@ -43,9 +43,15 @@ fn every_packet_sent_is_received_or_counted() {
     let lab = lab("sent", 4);
     for mode in MODES {
         for (queues, from) in steering(mode) {
-            let receiver = start_receiver(&lab.b, &format!("rx {{}} -m {mode} {queues} --frames 2048 --wait poll --json"));
+            let receiver = start_receiver(
+                &lab.b,
+                &format!("rx {{}} -m {mode} {queues} --frames 2048 --wait poll --json"),
+            );
             let count = 4000;
-            let sent = format!("tx {{}} {from} --to {} --count {count} --rate 100000 --size 200 --json", lab.b.ipv4);
+            let sent = format!(
+                "tx {{}} {from} --to {} --count {count} --rate 100000 --size 200 --json",
+                lab.b.ipv4
+            );
             let sent = run(&lab.a, &sent).good().result();
             let document = receiver.interrupt().good();
             let (document, received) = (document.document(), document.result());
@@ -74,11 +80,17 @@ fn every_packet_sent_is_received_or_counted() {
 
             let interface = &document.interfaces[0];
             assert_eq!(interface.name, lab.b.interface.name());
-            assert!(interface.queues.iter().all(|queue| queue.mode == obtained(mode)), "{interface:?}");
+            assert!(
+                interface.queues.iter().all(|queue| queue.mode == obtained(mode)),
+                "{interface:?}"
+            );
             let used: Vec<u32> = received.queues.iter().map(|queue| queue.queue).collect();
             match queues {
                 "" => assert_eq!(used, [0, 1, 2, 3]),
-                list => assert_eq!(format!("-q {}", used.iter().map(u32::to_string).collect::<Vec<_>>().join(",")), list),
+                list => assert_eq!(
+                    format!("-q {}", used.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
+                    list
+                ),
             }
             if queues.is_empty() && mode == "generic" {
                 continue;
@@ -102,12 +114,21 @@ fn losses_are_counted_and_explained() {
     let receiver = start_receiver(&lab.b, "rx {} --frames 16");
     // Asleep, it gives no frame back.
     receiver.signal(libc::SIGSTOP);
-    let sent = run(&lab.a, &format!("tx {{}} --to {} --count 500 --rate 50000 --json", lab.b.ipv4)).good().result();
+    let sent = run(
+        &lab.a,
+        &format!("tx {{}} --to {} --count 500 --rate 50000 --json", lab.b.ipv4),
+    )
+    .good()
+    .result();
     assert_eq!(sent.packets.received, 500, "{sent:#?}");
     receiver.signal(libc::SIGCONT);
     let done = receiver.interrupt().good();
     assert!(done.out.contains("received       16 packets in"), "{}", done.out);
-    assert!(done.out.contains("lost           484 (96.8000 %): rx_dropped"), "{}", done.out);
+    assert!(
+        done.out.contains("lost           484 (96.8000 %): rx_dropped"),
+        "{}",
+        done.out
+    );
     assert!(done.out.contains("rx_fill_ring_empty 484"), "{}", done.out);
     assert!(done.out.contains("--frames N"), "{}", done.out);
     assert!(!done.out.contains("unaccounted"), "{}", done.out);
@@ -122,10 +143,16 @@ fn a_receiver_ends_while_packets_flow() {
     let lab = lab("flow", 2);
     let sender = start(&lab.a, &format!("tx {{}} --to {} --json", lab.b.ipv4));
     for wait in ["spin", "poll", "busy-poll"] {
-        let received = run(&lab.b, &format!("rx {{}} -t 0.3 --wait {wait} --json")).good().result();
+        let received = run(&lab.b, &format!("rx {{}} -t 0.3 --wait {wait} --json"))
+            .good()
+            .result();
         assert!(received.packets.received > 0);
         assert_reconciles(&received);
-        assert!((250_000_000..5_000_000_000).contains(&received.duration_ns), "{}", received.duration_ns);
+        assert!(
+            (250_000_000..5_000_000_000).contains(&received.duration_ns),
+            "{}",
+            received.duration_ns
+        );
     }
     assert_reconciles(&sender.interrupt().good().result());
 }
@@ -137,11 +164,26 @@ fn count_is_exact() {
         return;
     }
     let lab = lab("count", 4);
-    for (count, more) in [(1, ""), (63, "--batch 64"), (1000, "--batch 7 -q 1"), (20_000, ""), (5, "--rate 1000")] {
+    for (count, more) in [
+        (1, ""),
+        (63, "--batch 64"),
+        (1000, "--batch 7 -q 1"),
+        (20_000, ""),
+        (5, "--rate 1000"),
+    ] {
         let before = lab.b.state().unwrap().stats.rx_packets;
-        let sent = run(&lab.a, &format!("tx {{}} --to {} --count {count} {more} --json", lab.b.ipv4)).good().result();
+        let sent = run(
+            &lab.a,
+            &format!("tx {{}} --to {} --count {count} {more} --json", lab.b.ipv4),
+        )
+        .good()
+        .result();
         assert_eq!(sent.packets.sent, count, "{more}");
-        assert_eq!(sent.queues.iter().map(|queue| queue.sent_packets).sum::<u64>(), count, "{more}");
+        assert_eq!(
+            sent.queues.iter().map(|queue| queue.sent_packets).sum::<u64>(),
+            count,
+            "{more}"
+        );
         assert_reconciles(&sent);
         let arrived = lab.b.state().unwrap().stats.rx_packets - before;
         assert_eq!(arrived, sent.packets.received, "{more}");
@@ -164,16 +206,33 @@ fn a_rate_is_kept() {
     let lab = lab("rate", 4);
     let to = lab.b.ipv4;
     for wait in ["spin", "poll"] {
-        let sent = run(&lab.a, &format!("tx {{}} --to {to} --rate 3000 -t 1 --wait {wait} --json")).good().result();
+        let sent = run(
+            &lab.a,
+            &format!("tx {{}} --to {to} --rate 3000 -t 1 --wait {wait} --json"),
+        )
+        .good()
+        .result();
         let due = sent.duration_ns * 3000 / 1_000_000_000;
-        assert!((due / 2..=due + 64).contains(&sent.packets.sent), "{wait}, {due} due: {}", sent.packets.sent);
+        assert!(
+            (due / 2..=due + 64).contains(&sent.packets.sent),
+            "{wait}, {due} due: {}",
+            sent.packets.sent
+        );
     }
     let arguments = format!("tx {{}} --to {to} --rate 8 --count 8 -i 0.1 --wait poll --json");
     let sent = run(&lab.a, &arguments).good().result();
     assert_eq!(sent.packets.sent, 8);
-    assert!(sent.duration_ns > 800_000_000, "the eighth is due after 875 ms: {}", sent.duration_ns);
+    assert!(
+        sent.duration_ns > 800_000_000,
+        "the eighth is due after 875 ms: {}",
+        sent.duration_ns
+    );
     let at_once = sent.intervals.iter().map(|interval| interval.sent_packets).max();
-    assert!(at_once.is_some_and(|packets| packets < 4), "the queues take turns: {:?}", sent.intervals);
+    assert!(
+        at_once.is_some_and(|packets| packets < 4),
+        "the queues take turns: {:?}",
+        sent.intervals
+    );
 }
 
 /// Frames of many sizes come back as they went, MAC addresses swapped, on the queue they came from.
@@ -183,7 +242,12 @@ fn fwd_swaps_macs_and_nothing_else() {
         return;
     }
     let lab = lab("fwd", 2);
-    for (mode, wait) in [("native", "spin"), ("native", "poll"), ("generic", "poll"), ("native", "busy-poll")] {
+    for (mode, wait) in [
+        ("native", "spin"),
+        ("native", "poll"),
+        ("generic", "poll"),
+        ("native", "busy-poll"),
+    ] {
         let forwarder = start_receiver(&lab.b, &format!("fwd {{}} -m {mode} --wait {wait} --count 300 --json"));
         let mut client = port(&lab.a, |port| port);
         let frames: Vec<Vec<u8>> = (0..300).map(|number| frame(number, &lab.a, &lab.b)).collect();
@@ -199,15 +263,28 @@ fn fwd_swaps_macs_and_nothing_else() {
         drop(client);
         let result = forwarder.end().good().result();
         assert_eq!(result.operation, Operation::Fwd);
-        assert_eq!((result.packets.sent, result.packets.received), (300, 300), "{result:#?}");
+        assert_eq!(
+            (result.packets.sent, result.packets.received),
+            (300, 300),
+            "{result:#?}"
+        );
         assert_reconciles(&result);
-        assert!(result.queues.iter().all(|queue| queue.sent_packets == queue.received_packets));
+        assert!(
+            result
+                .queues
+                .iter()
+                .all(|queue| queue.sent_packets == queue.received_packets)
+        );
     }
     // The text says what was sent, not what was taken.
     let forwarder = start_receiver(&lab.b, "fwd {} --filter udp:9");
     let mut client = port(&lab.a, |port| port);
     let own = [frame(1, &lab.a, &lab.b), datagram(&lab.a, &lab.b, 9)];
-    assert_eq!(exchange(&mut client, &own).len(), 1, "only the one that the filter wants");
+    assert_eq!(
+        exchange(&mut client, &own).len(),
+        1,
+        "only the one that the filter wants"
+    );
     drop(client);
     let text = forwarder.interrupt().good().out;
     assert!(text.contains("sent           1 packets in"), "{text}");
@@ -233,19 +310,31 @@ fn fwd_out_sends_on_unchanged() {
         let mut receiver = port(&two.b, |port| port.options(QueueOptions::new().frames(4096)));
         let forwarder = start_receiver(&one.b, "fwd {} --out out --json");
         forwarder.wait_for("copied from one UMEM");
-        let mut sender = port(&one.a, |port| port.options(QueueOptions::new().direction(Direction::Transmit)));
+        let mut sender = port(&one.a, |port| {
+            port.options(QueueOptions::new().direction(Direction::Transmit))
+        });
         let frames: Vec<Vec<u8>> = (0..400).map(|number| frame(number, &one.a, &two.b)).collect();
         send(&mut sender, &frames);
         let mut got = receive(&mut receiver, frames.len());
         got.sort();
         let mut frames = frames;
         frames.sort();
-        assert!(got == frames, "{queues_in} -> {queues_out}: {} frames of {}", got.len(), frames.len());
+        assert!(
+            got == frames,
+            "{queues_in} -> {queues_out}: {} frames of {}",
+            got.len(),
+            frames.len()
+        );
         let done = forwarder.interrupt().good();
         let result = done.result();
         assert_eq!(result.packets.received, 400, "{result:#?}");
         assert_reconciles(&result);
-        let names: Vec<String> = done.document().interfaces.into_iter().map(|interface| interface.name).collect();
+        let names: Vec<String> = done
+            .document()
+            .interfaces
+            .into_iter()
+            .map(|interface| interface.name)
+            .collect();
         assert_eq!(names, ["in", "out"]);
         assert_clean(&one.b);
         assert_clean(&two.a);
@@ -258,11 +347,18 @@ fn ping_and_echo_in_every_wait_policy() {
     if !is_root() {
         return;
     }
-    let lab = lab_with(VethConfig { queues: 2, ..VethConfig::tagged("ping") });
+    let lab = lab_with(VethConfig {
+        queues: 2,
+        ..VethConfig::tagged("ping")
+    });
     for mode in MODES {
         for wait in ["spin", "poll", "busy-poll"] {
             let echo = start_receiver(&lab.b, &format!("echo {{}} -m {mode} --wait {wait} --json"));
-            let peers = [lab.b.ipv4.to_string(), lab.b.ipv6.to_string(), MacAddr(lab.b.mac).to_string()];
+            let peers = [
+                lab.b.ipv4.to_string(),
+                lab.b.ipv6.to_string(),
+                MacAddr(lab.b.mac).to_string(),
+            ];
             for (to, smallest) in peers.iter().zip([82, 102, 82]) {
                 let ping = format!("ping {{}} -m {mode} --wait {wait} --to {to} --count 100 --json");
                 let result = run(&lab.a, &ping).good().result();
@@ -272,7 +368,10 @@ fn ping_and_echo_in_every_wait_policy() {
             }
             let result = echo.interrupt().good().result();
             assert_eq!(result.operation, Operation::Echo);
-            assert!(result.queues.iter().map(|queue| queue.sent_packets).sum::<u64>() >= 300, "{result:#?}");
+            assert!(
+                result.queues.iter().map(|queue| queue.sent_packets).sum::<u64>() >= 300,
+                "{result:#?}"
+            );
             assert_reconciles(&result);
         }
     }
@@ -289,10 +388,17 @@ fn ping_in_depth_and_by_schedule() {
     let lab = lab("depth", 2);
     let to = lab.b.ipv4;
     let _echo = start_receiver(&lab.b, "echo {}");
-    let ping = |more: &str| run(&lab.a, &format!("ping {{}} --to {to} {more} --json")).good().result();
+    let ping = |more: &str| {
+        run(&lab.a, &format!("ping {{}} --to {to} {more} --json"))
+            .good()
+            .result()
+    };
 
     let result = ping("--depth 16 --count 500 --size 1000");
-    assert_eq!((result.frame_bytes, result.payload_bytes), (Some(1000), Some(1000 - 42)));
+    assert_eq!(
+        (result.frame_bytes, result.payload_bytes),
+        (Some(1000), Some(1000 - 42))
+    );
     assert_eq!(result.depth_packets, Some(16));
     all_answered(&result, 500);
 
@@ -303,7 +409,10 @@ fn ping_in_depth_and_by_schedule() {
     assert!(result.duration_ns >= 299_000_000, "{}", result.duration_ns);
     let latency = result.latency.unwrap();
     let (raw, corrected) = (latency.raw.unwrap(), latency.corrected.unwrap());
-    assert!(corrected.max_ns >= raw.max_ns, "from the intended sending it takes as long at least");
+    assert!(
+        corrected.max_ns >= raw.max_ns,
+        "from the intended sending it takes as long at least"
+    );
 
     let result = ping("--rate 2000 -t 0.5 --wait poll");
     let counts = result.sequence.unwrap();
@@ -316,7 +425,11 @@ fn ping_in_depth_and_by_schedule() {
 fn all_answered(result: &ringside_measure::schema::RunResult, count: u64) {
     assert_eq!(result.operation, Operation::Ping);
     let counts = result.sequence.expect("numbered");
-    assert_eq!((counts.sent, counts.received, counts.lost), (count, count, 0), "{counts:?}");
+    assert_eq!(
+        (counts.sent, counts.received, counts.lost),
+        (count, count, 0),
+        "{counts:?}"
+    );
     assert_eq!((counts.duplicated, counts.unexpected), (0, 0), "{counts:?}");
     assert_reconciles(result);
     let latency = result.latency.as_ref().expect("timed");
@@ -350,7 +463,12 @@ fn lost_probes_are_counted() {
 
     let echo = start_receiver(&lab.b, "echo {} --count 10");
     let done = run(&lab.a, &format!("ping {{}} --to {to} --count 30 --timeout 0.02")).good();
-    assert!(done.out.contains("30 sent, 10 received, 20 lost (66.6667 %), 0 duplicated, 0 out of order"), "{}", done.out);
+    assert!(
+        done.out
+            .contains("30 sent, 10 received, 20 lost (66.6667 %), 0 duplicated, 0 out of order"),
+        "{}",
+        done.out
+    );
     assert!(done.out.contains("too few samples for this percentile"), "{}", done.out);
     echo.end().good();
 }
@@ -364,7 +482,10 @@ fn odd_answers_are_told_apart() {
     let lab = lab("odd", 1);
     // Holds every probe until the next one is there, and answers that first, twice; the last alone, by its kernel.
     let socket = lab.b.run(|| UdpSocket::bind((lab.b.ipv4, DEFAULT_PORT)).unwrap());
-    let ping = start(&lab.a, &format!("ping {{}} --to {} --depth 2 --count 20 --json", lab.b.ipv4));
+    let ping = start(
+        &lab.a,
+        &format!("ping {{}} --to {} --depth 2 --count 20 --json", lab.b.ipv4),
+    );
     socket.set_read_timeout(Some(common::PATIENCE)).unwrap();
     for _ in 0..10 {
         let mut pair: Vec<Vec<u8>> = Vec::new();
@@ -388,7 +509,10 @@ fn odd_answers_are_told_apart() {
     assert_eq!((counts.sent, counts.received, counts.lost), (20, 20, 0), "{counts:?}");
     assert_eq!((counts.reordered, counts.longest_reordering), (10, 1), "{counts:?}");
     // The last of them may come after all are answered.
-    assert!((9..=10).contains(&counts.duplicated) && counts.unexpected == 10, "{counts:?}");
+    assert!(
+        (9..=10).contains(&counts.duplicated) && counts.unexpected == 10,
+        "{counts:?}"
+    );
 }
 
 /// The kernel is witness: it drops datagrams with a wrong checksum. Whole checksums and those left to a NIC, both families.
@@ -398,7 +522,10 @@ fn checksums_are_right_to_the_kernel() {
         return;
     }
     for tx_checksum in [false, true] {
-        let lab = lab_with(VethConfig { tx_checksum, ..VethConfig::tagged("checksum") });
+        let lab = lab_with(VethConfig {
+            tx_checksum,
+            ..VethConfig::tagged("checksum")
+        });
         let echo = start_receiver(&lab.b, "echo {}");
         for ip in [IpAddr::V4(lab.b.ipv4), IpAddr::V6(lab.b.ipv6)] {
             // A probe by the kernel, answered by `echo`, taken by the kernel.
@@ -417,15 +544,26 @@ fn checksums_are_right_to_the_kernel() {
             probe.encode(&mut request).unwrap();
             socket.send_to(&request, SocketAddr::new(ip, DEFAULT_PORT)).unwrap();
             let mut answer = [0; 400];
-            let (length, from) = socket.recv_from(&mut answer).unwrap_or_else(|error| panic!("{ip}, {tx_checksum}: {error}"));
+            let (length, from) = socket
+                .recv_from(&mut answer)
+                .unwrap_or_else(|error| panic!("{ip}, {tx_checksum}: {error}"));
             assert_eq!((length, from), (301, SocketAddr::new(ip, DEFAULT_PORT)));
-            assert_eq!(Probe::decode(&answer).unwrap(), Probe { kind: Kind::Reply, ..probe });
+            assert_eq!(
+                Probe::decode(&answer).unwrap(),
+                Probe {
+                    kind: Kind::Reply,
+                    ..probe
+                }
+            );
             assert_eq!(answer[probe::HEADER_LEN..301], request[probe::HEADER_LEN..]);
         }
         echo.interrupt().good();
         // Probes by `ping`, taken and answered by the kernel and an ordinary program.
         for ip in [IpAddr::V4(lab.b.ipv4), IpAddr::V6(lab.b.ipv6)] {
-            let (stop, server) = (AtomicBool::new(false), lab.b.run(|| UdpSocket::bind((ip, DEFAULT_PORT)).unwrap()));
+            let (stop, server) = (
+                AtomicBool::new(false),
+                lab.b.run(|| UdpSocket::bind((ip, DEFAULT_PORT)).unwrap()),
+            );
             server.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
             let result = std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -455,9 +593,21 @@ fn tx_sends_what_it_says() {
     let lab = lab_with(VethConfig::tagged("wire"));
     let mac = MacAddr(lab.b.mac);
     let cases = [
-        (format!("--to {}", lab.b.ipv4), format!("{}:29621 {}:29620", lab.a.ipv4, lab.b.ipv4), 64),
-        (format!("--to {} --size 1514", lab.b.ipv6), format!("[{}]:29621 [{}]:29620", lab.a.ipv6, lab.b.ipv6), 1514),
-        (format!("--to {mac} --size 60"), "198.18.0.1:29621 198.18.0.2:29620".to_owned(), 60),
+        (
+            format!("--to {}", lab.b.ipv4),
+            format!("{}:29621 {}:29620", lab.a.ipv4, lab.b.ipv4),
+            64,
+        ),
+        (
+            format!("--to {} --size 1514", lab.b.ipv6),
+            format!("[{}]:29621 [{}]:29620", lab.a.ipv6, lab.b.ipv6),
+            1514,
+        ),
+        (
+            format!("--to {mac} --size 60"),
+            "198.18.0.1:29621 198.18.0.2:29620".to_owned(),
+            60,
+        ),
         (
             format!("--to 192.0.2.9 --to-mac {mac} --to-port 9 --from 192.0.2.1 --from-port 10 --size 61"),
             "192.0.2.1:10 192.0.2.9:9".to_owned(),
@@ -467,8 +617,10 @@ fn tx_sends_what_it_says() {
     for (arguments, ends, size) in cases {
         let mut receiver = port(&lab.b, |port| port);
         run(&lab.a, &format!("tx {{}} {arguments} --count 2")).good();
-        let frames: Vec<Vec<u8>> =
-            receive(&mut receiver, 2).into_iter().filter(|frame| parse_udp(frame).is_ok()).collect();
+        let frames: Vec<Vec<u8>> = receive(&mut receiver, 2)
+            .into_iter()
+            .filter(|frame| parse_udp(frame).is_ok())
+            .collect();
         assert_eq!(frames.len(), 2, "{arguments}");
         for frame in frames {
             let udp = parse_udp(&frame).expect("UDP");
@@ -486,27 +638,56 @@ fn echo_answers_ping_of_iputils_and_the_kernel_answers_arp() {
     if !is_root() {
         return;
     }
-    let lab = lab_with(VethConfig { queues: 2, static_neighbours: false, ..VethConfig::tagged("icmp") });
+    let lab = lab_with(VethConfig {
+        queues: 2,
+        static_neighbours: false,
+        ..VethConfig::tagged("icmp")
+    });
     for mode in MODES {
         let echo = start_receiver(&lab.b, &format!("echo {{}} -m {mode} --wait poll --json"));
         // The answers are the tool's: the kernel's own are switched off.
-        lab.b.run(|| std::fs::write("/proc/sys/net/ipv4/icmp_echo_ignore_all", "1").unwrap());
+        lab.b
+            .run(|| std::fs::write("/proc/sys/net/ipv4/icmp_echo_ignore_all", "1").unwrap());
         for (family, to) in [("-4", lab.b.ipv4.to_string()), ("-6", lab.b.ipv6.to_string())] {
-            let flush = lab.a.ns.command("ip").args(["neigh", "flush", "dev", lab.a.interface.name()]).output().unwrap();
+            let flush = lab
+                .a
+                .ns
+                .command("ip")
+                .args(["neigh", "flush", "dev", lab.a.interface.name()])
+                .output()
+                .unwrap();
             assert!(flush.status.success(), "{flush:?}");
             let arguments = [family, "-c", "5", "-i", "0.02", "-W", "3", "-s", "100", to.as_str()];
-            let output = lab.a.ns.command("ping").args(arguments).output().expect("package iputils-ping");
+            let output = lab
+                .a
+                .ns
+                .command("ping")
+                .args(arguments)
+                .output()
+                .expect("package iputils-ping");
             let text = String::from_utf8_lossy(&output.stdout);
-            assert!(text.contains("5 packets transmitted, 5 received, 0% packet loss"), "{mode} {family}: {output:?}");
+            assert!(
+                text.contains("5 packets transmitted, 5 received, 0% packet loss"),
+                "{mode} {family}: {output:?}"
+            );
             // Our own ping asks for the address, too.
-            lab.a.ns.command("ip").args(["neigh", "flush", "dev", lab.a.interface.name()]).output().unwrap();
+            lab.a
+                .ns
+                .command("ip")
+                .args(["neigh", "flush", "dev", lab.a.interface.name()])
+                .output()
+                .unwrap();
             run(&lab.a, &format!("ping {{}} --to {to} --count 3")).good();
         }
         let result = echo.interrupt().good().result();
         let answers: u64 = result.queues.iter().map(|queue| queue.sent_packets).sum();
         assert!(answers >= 16, "{result:#?}");
-        let neighbours: u64 =
-            result.queues.iter().filter_map(|queue| queue.xdp_verdicts).map(|xdp| xdp.passed_neighbour).sum();
+        let neighbours: u64 = result
+            .queues
+            .iter()
+            .filter_map(|queue| queue.xdp_verdicts)
+            .map(|xdp| xdp.passed_neighbour)
+            .sum();
         assert!(neighbours >= 2, "{result:#?}");
     }
 }
@@ -519,12 +700,24 @@ fn a_second_ping_does_not_disturb_the_first() {
     }
     let lab = lab("two", 2);
     let _echo = start_receiver(&lab.b, "echo {}");
-    let first = start(&lab.a, &format!("ping {{}} --to {} --rate 500 --count 300 --json", lab.b.ipv4));
+    let first = start(
+        &lab.a,
+        &format!("ping {{}} --to {} --rate 500 --count 300 --json", lab.b.ipv4),
+    );
     first.wait_for("bytes");
-    let second = run(&lab.a, &format!("ping {{}} --to {} --from-port 6000 --count 5", lab.b.ipv4));
+    let second = run(
+        &lab.a,
+        &format!("ping {{}} --to {} --from-port 6000 --count 5", lab.b.ipv4),
+    );
     let message = second.refused();
-    assert!(message.contains("already has an XDP program: ringside_xsk"), "{message}");
-    assert!(message.contains(&format!("end process {} (ringside)", first.pid())), "{message}");
+    assert!(
+        message.contains("already has an XDP program: ringside_xsk"),
+        "{message}"
+    );
+    assert!(
+        message.contains(&format!("end process {} (ringside)", first.pid())),
+        "{message}"
+    );
     all_answered(&first.end().good().result(), 300);
 }
 
@@ -550,7 +743,10 @@ fn nonsense_packets_do_no_harm() {
         let mut client = port(&lab.a, |port| port);
         send(&mut client, &frames);
         if command == "echo {}" {
-            assert_eq!(receive_for(&mut client, usize::MAX, Duration::from_millis(200)), Vec::<Vec<u8>>::new());
+            assert_eq!(
+                receive_for(&mut client, usize::MAX, Duration::from_millis(200)),
+                Vec::<Vec<u8>>::new()
+            );
             drop(client);
             run(&lab.a, &format!("ping {{}} --to {} --count 3", lab.b.ipv4)).good();
         }
@@ -587,14 +783,23 @@ fn jumbo_frames_are_counted_where_they_do_not_fit() {
     if !is_root() {
         return;
     }
-    let lab = lab_with(VethConfig { mtu: 3000, ipv6: false, ..VethConfig::tagged("jumbo") });
+    let lab = lab_with(VethConfig {
+        mtu: 3000,
+        ipv6: false,
+        ..VethConfig::tagged("jumbo")
+    });
     // Room for them on both ends.
     let receiver = start_receiver(&lab.b, "rx {} --frame-size 4096 --json");
     let tx = format!("tx {{}} --to {} --frame-size 4096 --size 3014 --count 20", lab.b.ipv4);
     run(&lab.a, &tx).good();
     let result = receiver.interrupt().good().result();
     assert_eq!(result.packets.received, 20, "{result:#?}");
-    assert!(result.received.is_some_and(|rates| rates.frame_bps > rates.packets_pps * 3000.0 * 8.0), "{result:#?}");
+    assert!(
+        result
+            .received
+            .is_some_and(|rates| rates.frame_bps > rates.packets_pps * 3000.0 * 8.0),
+        "{result:#?}"
+    );
     // The receiver believes its own MTU; the sender's is larger.
     lab.b.run(|| lab.b.interface.set_mtu(1500)).unwrap();
     let receiver = start_receiver(&lab.b, "rx {} -m generic --json");
@@ -614,7 +819,10 @@ fn a_dead_link_is_told() {
     }
     let lab = lab("dead", 1);
     lab.b.set_up(false).unwrap();
-    let done = run(&lab.a, &format!("tx {{}} --to {} --count 50 --json", MacAddr(lab.b.mac)));
+    let done = run(
+        &lab.a,
+        &format!("tx {{}} --to {} --count 50 --json", MacAddr(lab.b.mac)),
+    );
     let result = done.result();
     assert_eq!((result.packets.sent, result.packets.received), (50, 0), "{result:#?}");
     assert_reconciles(&result);
@@ -654,7 +862,14 @@ fn datagram(from: &End, to: &End, port: u16) -> Vec<u8> {
 fn probe_frame(from: &End, to: &End) -> Vec<u8> {
     let flow = flow(from, to, DEFAULT_PORT);
     let mut frame = vec![0; flow.header_len() + 50];
-    let probe = Probe { kind: Kind::Request, clock: Clock::Monotonic, session: 5, sequence: 6, intended_ns: 7, sent_ns: 8 };
+    let probe = Probe {
+        kind: Kind::Request,
+        clock: Clock::Monotonic,
+        session: 5,
+        sequence: 6,
+        intended_ns: 7,
+        sent_ns: 8,
+    };
     probe.encode(&mut frame[flow.header_len()..]).unwrap();
     flow.write(&mut frame, 50).unwrap();
     frame

@@ -8,11 +8,22 @@
 //! many seconds.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ringside_xsk::{Filter, Interface, Port, Wait};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("reflect: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let name = arguments.next().ok_or("usage: reflect INTERFACE [FILTER [SECONDS]]")?;
     let filter: Filter = arguments.next().as_deref().unwrap_or("all").parse()?;

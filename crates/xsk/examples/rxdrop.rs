@@ -8,12 +8,23 @@
 //! ARP and IPv6 neighbour discovery always, goes up to the kernel. The third is for how many seconds.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ringside_xsk::{Direction, Filter, Interface, Port, QueueOptions, Wait};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rxdrop: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let name = arguments.next().ok_or("usage: rxdrop INTERFACE [FILTER [SECONDS]]")?;
     let filter: Filter = arguments.next().as_deref().unwrap_or("all").parse()?;

@@ -112,11 +112,7 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        if let Some(map) = &self.map {
-            for queue in &self.queues {
-                map.remove(queue.id());
-            }
-        }
+        leave_map(self.map.as_ref(), &self.queues);
         self.link = None;
         let end = Instant::now() + Duration::from_millis(100);
         for queue in &mut self.queues {
@@ -124,6 +120,15 @@ impl Drop for Port {
             _ = queue.drain(end.saturating_duration_since(Instant::now()));
         }
         self.queues.clear();
+    }
+}
+
+/// The first step of every teardown: from here on no packet is redirected to the queues.
+fn leave_map(map: Option<&XskMap>, queues: &[Queue]) {
+    if let Some(map) = map {
+        for queue in queues {
+            map.remove(queue.id());
+        }
     }
 }
 

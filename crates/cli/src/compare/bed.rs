@@ -108,16 +108,16 @@ impl Bed {
 
     /// What a reader of the table has to know about the path.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let mut notes = vec![format!("Path: {}.", self.description())];
-        if self.is_lab() {
-            notes.push(
-                "On a veth the sender's CPU also does the receiving softirq; native XDP has to copy what a socket sent \
-                 into a buffer of its own first, which a NIC's driver has not; and no wire is there: \"wire\" is what \
-                 an Ethernet link would be busy with."
-                    .into(),
-            );
-        }
-        notes
+        let about = if self.is_lab() {
+            "On a veth the sender's CPU also does the receiving softirq; native XDP first has to copy what a socket sent \
+             into a buffer of its own, which a NIC's driver has not; and no wire is there: \"wire\" is what an Ethernet \
+             link would be busy with."
+        } else {
+            "XDP and tc programs are attached to both interfaces in turn, by links that end with this process; nothing \
+             else is changed. Meanwhile their other traffic is dropped, but for ARP and IPv6 neighbour discovery where \
+             XDP does it."
+        };
+        vec![format!("Path: {}.", self.description()), about.into()]
     }
 
     /// Why UDP sockets cannot be compared here.

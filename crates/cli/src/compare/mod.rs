@@ -50,6 +50,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let bed = Bed::open(args)?;
     let mut contests = Contest::all(args, &bed)?;
     eprintln!("{}", plan(args, &bed, &contests));
+    if !bed.is_lab() {
+        bed.notes().iter().skip(1).for_each(|note| eprintln!("{note}"));
+    }
 
     let started = Instant::now();
     let rounds = interleave(args, &bed, &mut contests, &stop);

@@ -191,7 +191,7 @@ impl Slot<'_> {
         self.stop.sleep_until(begin + self.args.slot());
         let (last, elapsed) = (read()?, begin.elapsed());
         let (cpus, steal) = mark.passed(self.args)?;
-        let waiting = mark.waited(threads) as f64 / elapsed.as_nanos().max(1) as f64;
+        let waiting = (mark.waited(threads) as f64 / elapsed.as_nanos().max(1) as f64).min(1.0);
         ensure!(!has_ended(), "it ended before its time");
         ensure!(last > first, "the flow of packets stopped");
         Ok(Reading {

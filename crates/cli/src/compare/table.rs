@@ -16,7 +16,7 @@ pub(super) fn render(document: &Document, notes: &[String], terminal: bool) -> S
     };
     let mut text = format!("{}\n", system::summary(&document.system));
     for note in notes {
-        _ = writeln!(text, "{note}");
+        text.push_str(&wrapped(note, ""));
     }
     for table in &result.tables {
         _ = write!(text, "\n{}", one(table, terminal));
@@ -69,11 +69,11 @@ fn one(table: &Table, terminal: bool) -> String {
             .iter()
             .filter(|variant| variant.failure.as_deref() == Some(reason));
         let names: Vec<&str> = failed.map(|variant| variant.name.as_str()).collect();
-        _ = writeln!(text, "  {}: failed: {reason}", names.join(", "));
+        text.push_str(&wrapped(&format!("{}: failed: {reason}", names.join(", ")), "  "));
     }
     for variant in &table.variants {
         if let Some(caveat) = caveat(variant, table.operation).filter(|_| variant.failure.is_none()) {
-            _ = writeln!(text, "  {}: {caveat}", variant.name);
+            text.push_str(&wrapped(&format!("{}: {caveat}", variant.name), "  "));
         }
     }
     text
@@ -155,20 +155,43 @@ fn legend(result: &CompareResult) -> String {
         .filter_map(|variant| variant.packets_pps)
         .map(|figure| figure.rounds_left_out)
         .sum();
-    let mut text = format!(
-        "Medians of {} interleaved rounds of {seconds} s, ± half the distance between the quartiles; {left_out} turns \
-         left out for CPU steal above {} %.\n",
-        result.rounds, result.steal_limit_percent
+    let mut text = wrapped(
+        &format!(
+            "Medians of {} interleaved rounds of {seconds} s, ± half the distance between the quartiles; {left_out} \
+             turns left out for CPU steal above {} %. A ratio whose interval holds 1 is no difference. CPU: sender's and \
+             receiver's together, in percent of one CPU, generator and sink included.",
+            result.rounds, result.steal_limit_percent
+        ),
+        "",
     );
-    text.push_str(
-        "CPU: sender's and receiver's together, in percent of one CPU, generator and sink included. A ratio whose \
-         interval holds 1 is no difference.\n",
-    );
-    let ping = result.tables.iter().any(|table| table.operation == Operation::Ping);
-    if ping {
+    if result.tables.iter().any(|table| table.operation == Operation::Ping) {
         text.push_str("Ping: ratios are of the median round trip: below 1 is faster. \"-\": too few samples for it.\n");
     }
     text
+}
+
+/// Lines of a length that can be read, each after `indent`.
+fn wrapped(text: &str, indent: &str) -> String {
+    const COLUMNS: usize = 100;
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column == 0 {
+            out.push_str(indent);
+            column = indent.len();
+        } else if column + 1 + length > COLUMNS {
+            _ = write!(out, "\n{indent}");
+            column = indent.len();
+        } else {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out.push('\n');
+    out
 }
 
 fn spread(figure: &Figure) -> String {

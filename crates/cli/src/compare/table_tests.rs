@@ -150,7 +150,10 @@ fn failures_have_a_row_and_share_their_reason() {
     let variants = vec![failed("udp-blocking"), failed("udp-spin"), variant("af-packet")];
     let text = render(&document(vec![table(Operation::Fwd, variants)]), &[], false);
     assert!(row(&text, "udp-blocking").contains("failed"));
-    assert!(text.contains("udp-blocking, udp-spin: failed: no address"), "{text}");
+    assert!(
+        text.contains("  udp-blocking, udp-spin: failed: no address\n"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -165,4 +168,20 @@ fn it_fits_a_terminal() {
         let width = rows.map(|line| line.chars().count()).max().unwrap();
         assert!(width <= columns, "{width} columns\n{text}");
     }
+}
+
+#[test]
+fn long_notes_are_wrapped_and_lose_nothing() {
+    let note: String = (0..60).map(|n| format!("word-{n} ")).collect();
+    let text = super::wrapped(&note, "  ");
+    assert!(text.lines().count() > 3);
+    assert!(
+        text.lines()
+            .all(|line| line.starts_with("  ") && !line.starts_with("   ") && line.len() <= 100),
+        "{text}"
+    );
+    assert_eq!(
+        text.split_whitespace().collect::<Vec<_>>(),
+        note.split_whitespace().collect::<Vec<_>>()
+    );
 }

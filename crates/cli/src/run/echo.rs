@@ -19,7 +19,11 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     let filter = Filter::Echo(args.udp_port);
     let interface = session::interface(&args.port, &args.run)?;
     let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter)?;
-    output::note(format_args!("{}\n  answers probes on UDP port {}, and ICMP echo", port.report(), args.udp_port));
+    output::note(format_args!(
+        "{}\n  answers probes on UDP port {}, and ICMP echo",
+        port.report(),
+        args.udp_port
+    ));
     let before = session::link(&port)?;
     let mac = MacAddr(before.mac);
     let wait = session::wait(&args.port);
@@ -34,15 +38,22 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
     result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, 0, &ran);
     account(&mut result);
-    let record = system::interface(port.interface(), &session::link_after(&port, &before), Some(port.report()));
+    let record = system::interface(
+        port.interface(),
+        &session::link_after(&port, &before),
+        Some(port.report()),
+    );
     drop(port);
-    let answered = stats.own.tx_packets;
+    let (answered, came) = (stats.own.tx_packets, result.packets.received);
     output::finish(&args.run, vec![record], result)?;
     conclude(
         ran,
         answered,
         &format!("echo {}", args.port.interface),
-        "nobody asked: start `ringside ping` on the other host, with the same UDP port",
+        &match came {
+            0 => "nobody asked: start `ringside ping` on the other host, with the same UDP port".to_owned(),
+            _ => format!("{came} packet(s) came, but none was a whole probe or ICMP echo request to {mac}"),
+        },
     )
 }
 
@@ -84,6 +95,10 @@ fn answer(frame: &mut [u8], mac: MacAddr) -> bool {
     let Ok(change) = probe::make_reply_in_place(&mut frame[udp.payload.clone()]) else {
         return false;
     };
-    let checksum = if whole { udp.patch_checksum(frame, change.old, change.new) } else { udp.fill_checksum(frame) };
+    let checksum = if whole {
+        udp.patch_checksum(frame, change.old, change.new)
+    } else {
+        udp.fill_checksum(frame)
+    };
     checksum.is_ok() && udp.reflect(frame).is_ok()
 }

@@ -21,9 +21,16 @@ struct Lane<'a> {
 
 pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
-    let direction = if args.out.is_some() { Direction::Receive } else { Direction::Both };
+    let direction = if args.out.is_some() {
+        Direction::Receive
+    } else {
+        Direction::Both
+    };
     if args.out.as_deref() == Some(args.port.interface.as_str()) {
-        bail!("--out {}: leave --out out to send packets back on the interface they came from", args.port.interface);
+        bail!(
+            "--out {}: leave --out out to send packets back on the interface they came from",
+            args.port.interface
+        );
     }
     let interface = session::interface(&args.port, &args.run)?;
     let mut port = session::open(interface.clone(), &args.port, direction, args.filter)?;
@@ -34,14 +41,19 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     };
     output::note(port.report());
     if let Some(out) = &out {
-        output::note(format_args!("{}\n  packets are copied from one UMEM to the other", out.report()));
+        output::note(format_args!(
+            "{}\n  packets are copied from one UMEM to the other",
+            out.report()
+        ));
         links.push(out.interface().clone());
     }
     let link_in = session::link(&port)?;
     let before = session::link(out.as_ref().unwrap_or(&port))?;
     let wait = session::wait(&args.port);
     let lanes = lanes(&mut port, out.as_mut());
-    let ran = session::run(lanes, &links, &args.port, &args.run, &stop, |lane, worker| forward(lane, &worker, wait))?;
+    let ran = session::run(lanes, &links, &args.port, &args.run, &stop, |lane, worker| {
+        forward(lane, &worker, wait)
+    })?;
 
     let redirected = session::settle(&mut port)?;
     let received = port.stats()?;
@@ -55,15 +67,26 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     let mut result = session::result(Operation::Fwd, &ran, queues);
     // The path ends at the link that the packets leave by.
     let left = received.own.rx_packets.saturating_sub(sent.own.tx_packets);
-    ledger.lose("not forwarded (too short or too long to send, or it came as the run ended)", left);
-    let dropped = after.stats.tx_dropped.wrapping_sub(before.stats.tx_dropped).min(sent.own.tx_packets);
+    ledger.lose(
+        "not forwarded (too short or too long to send, or it came as the run ended)",
+        left,
+    );
+    let dropped = after
+        .stats
+        .tx_dropped
+        .wrapping_sub(before.stats.tx_dropped)
+        .min(sent.own.tx_packets);
     ledger.received = sent.own.tx_packets - dropped;
     ledger.lose("dropped by the link on the way out", dropped);
     result.packets = ledger;
     result.received = rates(received.own.rx_packets, received.own.rx_bytes, 0, &ran);
     result.transmitted = rates(sent.own.tx_packets, sent.own.tx_bytes, 0, &ran);
     account(&mut result);
-    let mut records = vec![system::interface(port.interface(), &session::link_after(&port, &link_in), Some(port.report()))];
+    let mut records = vec![system::interface(
+        port.interface(),
+        &session::link_after(&port, &link_in),
+        Some(port.report()),
+    )];
     if let Some(out) = &out {
         records.push(system::interface(out.interface(), &after, Some(out.report())));
     }
@@ -84,15 +107,31 @@ fn open_out(name: &str, args: &FwdArgs, incoming: usize) -> Result<Port> {
     let interface = ringside_nic::Interface::by_name(name).context("--out")?;
     let queues = interface.tx_queues()?.min(u32::try_from(incoming).unwrap_or(u32::MAX));
     let options = args.port.options(Direction::Transmit);
-    Ok(Port::builder(interface).mode(args.port.mode).queues(0..queues).options(options).open()?)
+    Ok(Port::builder(interface)
+        .mode(args.port.mode)
+        .queues(0..queues)
+        .options(options)
+        .open()?)
 }
 
 /// A worker per pair of queues. With fewer queues on the way out a worker serves several on the way in.
 fn lanes<'a>(port: &'a mut Port, out: Option<&'a mut Port>) -> Vec<Lane<'a>> {
     let Some(out) = out else {
-        return port.queues_mut().map(|queue| Lane { from: vec![queue], to: None }).collect();
+        return port
+            .queues_mut()
+            .map(|queue| Lane {
+                from: vec![queue],
+                to: None,
+            })
+            .collect();
     };
-    let mut lanes: Vec<Lane<'a>> = out.queues_mut().map(|to| Lane { from: Vec::new(), to: Some(to) }).collect();
+    let mut lanes: Vec<Lane<'a>> = out
+        .queues_mut()
+        .map(|to| Lane {
+            from: Vec::new(),
+            to: Some(to),
+        })
+        .collect();
     let workers = lanes.len();
     for (number, queue) in port.queues_mut().enumerate() {
         lanes[number % workers].from.push(queue);

@@ -20,10 +20,23 @@ use crate::session::Ran;
 /// the counters were read, at the most those that the XDP program has counted by then.
 fn receive_ledger(queues: &[QueueCounters], redirected: u64) -> Ledger {
     let sum = |field: fn(&QueueCounters) -> u64| queues.iter().map(field).sum::<u64>();
-    let by_now = sum(|queue| queue.xdp_verdicts.map_or(queue.received_packets, |verdicts| verdicts.redirected));
-    let mut ledger = Ledger { received: sum(|queue| queue.received_packets), ..Ledger::default() };
-    ledger.lose("rx_dropped (no free frame in time, or too long)", sum(|queue| queue.xdp_statistics.map_or(0, |k| k.rx_dropped)));
-    ledger.lose("rx_ring_full", sum(|queue| queue.xdp_statistics.map_or(0, |k| k.rx_ring_full)));
+    let by_now = sum(|queue| {
+        queue
+            .xdp_verdicts
+            .map_or(queue.received_packets, |verdicts| verdicts.redirected)
+    });
+    let mut ledger = Ledger {
+        received: sum(|queue| queue.received_packets),
+        ..Ledger::default()
+    };
+    ledger.lose(
+        "rx_dropped (no free frame in time, or too long)",
+        sum(|queue| queue.xdp_statistics.map_or(0, |k| k.rx_dropped)),
+    );
+    ledger.lose(
+        "rx_ring_full",
+        sum(|queue| queue.xdp_statistics.map_or(0, |k| k.rx_ring_full)),
+    );
     ledger.sent = (ledger.received + ledger.lost()).clamp(redirected, by_now.max(redirected));
     ledger.generated = ledger.sent;
     ledger
@@ -37,9 +50,20 @@ fn transmit_ledger(queues: &[QueueCounters], before: &LinkState, after: &LinkSta
     let sent = sum(|queue| queue.sent_packets);
     let left = after.stats.tx_packets.wrapping_sub(before.stats.tx_packets);
     let dropped = after.stats.tx_dropped.wrapping_sub(before.stats.tx_dropped);
-    let mut ledger = Ledger { generated: sent, sent, received: 0, losses: Vec::new() };
-    ledger.lose("tx_invalid_descs", sum(|queue| queue.xdp_statistics.map_or(0, |k| k.tx_invalid_descs)));
-    ledger.lose("dropped by the link on the way out", dropped.min(sent - ledger.lost().min(sent)));
+    let mut ledger = Ledger {
+        generated: sent,
+        sent,
+        received: 0,
+        losses: Vec::new(),
+    };
+    ledger.lose(
+        "tx_invalid_descs",
+        sum(|queue| queue.xdp_statistics.map_or(0, |k| k.tx_invalid_descs)),
+    );
+    ledger.lose(
+        "dropped by the link on the way out",
+        dropped.min(sent - ledger.lost().min(sent)),
+    );
     ledger.received = left.min(sent - ledger.lost());
     ledger
 }

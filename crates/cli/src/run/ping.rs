@@ -35,11 +35,8 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter)?;
     let smallest = u32::try_from(flow.header_len() + HEADER_LEN).expect("small");
     let size = args.size.unwrap_or(smallest);
-    if size < smallest {
-        bail!("--size {size}: a probe of this flow has at least {smallest} bytes, from the Ethernet header on, without FCS");
-    }
     let link = session::link(&port)?;
-    let template = target::packet(&flow, size, target::room(&port, link.mtu), |_| ())?;
+    let template = target::packet(&flow, size, HEADER_LEN, target::room(&port, link.mtu))?;
     output::note(port.report());
     output::note(target::describe(&flow, size));
 
@@ -48,15 +45,25 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let wait = session::wait(&args.port);
     // One thread does it all: the answers may come in on any queue.
     let lanes = vec![(queues, &mut pinger)];
-    let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |(mut queues, pinger), worker| {
-        pinger.run(&mut queues, &worker, wait)
-    })?;
+    let ran = session::run(
+        lanes,
+        &[interface],
+        &args.port,
+        &args.run,
+        &stop,
+        |(mut queues, pinger), worker| pinger.run(&mut queues, &worker, wait),
+    )?;
 
     let stats = port.stats()?;
     let mut result = session::result(Operation::Ping, &ran, session::counters(&port)?);
     let counts = pinger.tracker.counts();
     // What the socket dropped is among the probes without an answer, and in the counters of the queues.
-    result.packets = Ledger { generated: counts.sent, sent: counts.sent, received: counts.received, losses: Vec::new() };
+    result.packets = Ledger {
+        generated: counts.sent,
+        sent: counts.sent,
+        received: counts.received,
+        losses: Vec::new(),
+    };
     result.packets.lose("no answer", counts.lost);
     account(&mut result);
     result.sequence = Some(counts);
@@ -77,7 +84,9 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let invalid = pinger.invalid;
     output::finish(&args.run, vec![record], result)?;
     if invalid != 0 {
-        output::note(format_args!("ringside: {invalid} answer(s) had a wrong UDP checksum and were not counted"));
+        output::note(format_args!(
+            "ringside: {invalid} answer(s) had a wrong UDP checksum and were not counted"
+        ));
     }
     no_answers(ran, args, &counts)
 }
@@ -165,7 +174,8 @@ impl Pinger {
                 worker.stop.set();
                 break;
             }
-            let next = (self.rate.is_some() && !claimed_all && self.unanswered < self.depth).then(|| pacer.next_due_ns());
+            let next =
+                (self.rate.is_some() && !claimed_all && self.unanswered < self.depth).then(|| pacer.next_due_ns());
             self.receive(queues, worker, self.sleep(wait, next))?;
         }
         // Late answers still count: for the time-out, or a second when somebody waits for the end.
@@ -244,7 +254,9 @@ impl Pinger {
     /// Takes one received packet; true when it is the first answer to one of our probes.
     fn answer(&mut self, frame: &[u8], now: u64) -> bool {
         let Ok(udp) = parse_udp(frame) else { return false };
-        let Ok(probe) = Probe::decode(&frame[udp.payload.clone()]) else { return false };
+        let Ok(probe) = Probe::decode(&frame[udp.payload.clone()]) else {
+            return false;
+        };
         if probe.kind != Kind::Reply {
             return false;
         }
@@ -287,8 +299,10 @@ impl Pinger {
 
 /// Sleeps until one of the queues has something.
 fn poll_any(queues: &[&mut Queue], timeout: Duration) -> Result<()> {
-    let mut fds: Vec<PollFd<'_>> =
-        queues.iter().map(|queue| PollFd::from_borrowed_fd(queue.as_fd(), PollFlags::IN)).collect();
+    let mut fds: Vec<PollFd<'_>> = queues
+        .iter()
+        .map(|queue| PollFd::from_borrowed_fd(queue.as_fd(), PollFlags::IN))
+        .collect();
     match poll(&mut fds, Some(&Timespec::try_from(timeout)?)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(errno) => Err(anyhow!("poll(): {errno}")),

@@ -28,8 +28,16 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
     result.packets = receive_ledger(&result.queues, redirected);
     result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
     account(&mut result);
-    let record = system::interface(port.interface(), &session::link_after(&port, &before), Some(port.report()));
-    let seen: u64 = port.program_counters()?.iter().map(ringside_xsk::QueueCounters::packets).sum();
+    let record = system::interface(
+        port.interface(),
+        &session::link_after(&port, &before),
+        Some(port.report()),
+    );
+    let seen: u64 = port
+        .program_counters()?
+        .iter()
+        .map(ringside_xsk::QueueCounters::packets)
+        .sum();
     drop(port);
     let got = result.packets.received;
     output::finish(&args.run, vec![record], result)?;

@@ -20,7 +20,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     let flow = target::flow(&interface, &args.flow)?;
     let mut port = session::open(interface.clone(), &args.port, Direction::Transmit, Filter::None)?;
     let mtu = session::link(&port)?.mtu;
-    let packet = target::packet(&flow, args.size, target::room(&port, mtu), |_| ())?;
+    let packet = target::packet(&flow, args.size, 0, target::room(&port, mtu))?;
     output::note(port.report());
     output::note(target::describe(&flow, args.size));
 
@@ -52,7 +52,12 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     drop(port);
     let sent = result.packets.sent;
     output::finish(&args.run, vec![record], result)?;
-    conclude(ran, sent, &format!("tx {}", args.port.interface), "no packet could be sent: is the link up?")
+    conclude(
+        ran,
+        sent,
+        &format!("tx {}", args.port.interface),
+        "no packet could be sent: is the link up?",
+    )
 }
 
 /// The share of one queue of `rate`. The queues begin one after the other, so that all together send evenly.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ringside_measure::schema::{Document, Outcome, RunResult};
 use ringside_netlab::{End, Lab, VethConfig, wait_until};
-use ringside_xsk::{Mode, Path, Port, PortBuilder, Queue};
+use ringside_xsk::{Mode, Path, Port, PortBuilder, Queue, QueueOptions};
 
 /// Longer than anything here takes: what is not done by then hangs.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -21,7 +21,11 @@ pub const MODES: [&str; 2] = ["native", "generic"];
 
 /// Two hosts and a veth pair with so many queues. No IPv6, hence no packets but the test's.
 pub fn lab(tag: &str, queues: u32) -> Lab {
-    lab_with(VethConfig { queues, ipv6: false, ..VethConfig::tagged(tag) })
+    lab_with(VethConfig {
+        queues,
+        ipv6: false,
+        ..VethConfig::tagged(tag)
+    })
 }
 
 pub fn lab_with(config: VethConfig) -> Lab {
@@ -38,7 +42,11 @@ pub fn ringside(end: &End, arguments: &str) -> Command {
 }
 
 pub fn words(end: &End, arguments: &str) -> Vec<String> {
-    arguments.replace("{}", end.interface.name()).split_whitespace().map(str::to_owned).collect()
+    arguments
+        .replace("{}", end.interface.name())
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Starts the binary, both outputs read as they come.
@@ -69,15 +77,29 @@ pub struct Running {
 
 impl Running {
     pub fn new(mut command: Command) -> Self {
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
         let (out, err) = (Arc::default(), Arc::default());
         let readers = vec![
             collect(child.stdout.take().expect("piped"), &out),
             collect(child.stderr.take().expect("piped"), &err),
         ];
-        let what = command.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-        Self { what, child, readers, out, err }
+        let what = command
+            .get_args()
+            .map(|word| word.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ");
+        Self {
+            what,
+            child,
+            readers,
+            out,
+            err,
+        }
     }
 
     pub fn pid(&self) -> u32 {
@@ -124,7 +146,13 @@ impl Running {
             reader.join().expect("reads");
         }
         let text = |bytes: &Mutex<Vec<u8>>| String::from_utf8(bytes.lock().unwrap().clone()).expect("UTF-8");
-        Done { what: self.what.clone(), status, took: begin.elapsed(), out: text(&self.out), err: text(&self.err) }
+        Done {
+            what: self.what.clone(),
+            status,
+            took: begin.elapsed(),
+            out: text(&self.out),
+            err: text(&self.err),
+        }
     }
 }
 
@@ -175,8 +203,11 @@ impl Done {
         }
         let at = self.err.rfind("ringside: ").or_else(|| self.err.rfind("error: "));
         let message = self.err[at.unwrap_or_else(|| panic!("no message: {self:#?}"))..].trim_end();
-        // The parser of the command line points to the help in a paragraph of its own.
-        let message = message.strip_suffix("For more information, try '--help'.").unwrap_or(message).trim_end();
+        // The parser of the command line shows usage and help in paragraphs of their own.
+        let message = match message.split_once("\n\n") {
+            Some((first, more)) if message.starts_with("error: ") && more.ends_with("try '--help'.") => first,
+            _ => message,
+        };
         assert!(!message.contains("\n\n"), "more than a paragraph: {self:#?}");
         message.to_owned()
     }
@@ -220,8 +251,14 @@ pub fn settings(end: &End) -> Settings {
         Settings {
             mtu: state.mtu,
             admin_up: state.admin_up,
-            queues: (end.interface.rx_queues().expect("queues"), end.interface.tx_queues().expect("queues")),
-            features: features.into_iter().map(|feature| (feature.name, feature.active)).collect(),
+            queues: (
+                end.interface.rx_queues().expect("queues"),
+                end.interface.tx_queues().expect("queues"),
+            ),
+            features: features
+                .into_iter()
+                .map(|feature| (feature.name, feature.active))
+                .collect(),
             flags: std::fs::read_to_string(flags).expect("flags"),
         }
     })
@@ -236,7 +273,9 @@ pub fn assert_clean(end: &End) {
     }
     end.run(|| {
         for queue in 0..end.interface.rx_queues().expect("queues") {
-            if let Err(error) = Queue::builder(&end.interface, queue).open() {
+            // The kernel gives a queue back when it comes to it.
+            let patient = QueueOptions::new().busy_timeout(PATIENCE);
+            if let Err(error) = Queue::builder(&end.interface, queue).options(patient).open() {
                 panic!("queue {queue} was not given back: {error}");
             }
         }

@@ -277,19 +277,23 @@ impl Ladder<'_> {
             (Mode::Require(Path::NativeCopy | Path::Generic), false) => vec![Path::Copy],
             (Mode::Require(path), _) => vec![path],
         };
-        let mut link: Option<XdpLink> = None;
+        // On every way out of here sockets leave the XSKMAP first and are closed last.
+        let mut opened = Opened::new(self.loaded.map.as_ref());
         let mut tried = Vec::new();
         for &path in &steps {
-            if let Err(error) = self.attach(path, &mut link) {
+            if let Err(error) = self.attach(path, &mut opened.link) {
                 match error {
                     Error::Attach { .. } if mode == Mode::Auto => tried.push(error.to_string()),
                     error => return Err(error),
                 }
                 continue;
             }
-            match self.open_all(path, &tried) {
-                Ok(queues) => return Ok((queues, link)),
-                Err(Refused::Step(why)) => tried.push(format!("{path} refused: {why}")),
+            match self.open_all(path, &tried, &mut opened.queues) {
+                Ok(()) => return Ok(opened.take()),
+                Err(Refused::Step(why)) => {
+                    opened.close_queues();
+                    tried.push(format!("{path} refused: {why}"));
+                }
                 Err(Refused::Fatal(error)) => return Err(error),
             }
         }
@@ -318,8 +322,7 @@ impl Ladder<'_> {
         Ok(())
     }
 
-    fn open_all(&self, path: Path, why: &[String]) -> Result<Vec<Queue>, Refused> {
-        let mut opened = Vec::with_capacity(self.queues.len());
+    fn open_all(&self, path: Path, why: &[String], opened: &mut Vec<Queue>) -> Result<(), Refused> {
         for &queue in self.queues {
             let request = Request {
                 interface: self.interface,
@@ -334,12 +337,45 @@ impl Ladder<'_> {
                 Failure::Fatal(error) => Refused::Fatal(error),
             })?;
             let queue = finish(&request, bound, path, why.to_vec());
-            if let Some(map) = &self.loaded.map {
-                map.insert(&queue).map_err(Refused::Fatal)?;
-            }
+            let inserted = self.loaded.map.as_ref().map_or(Ok(()), |map| map.insert(&queue));
             opened.push(queue);
+            inserted.map_err(Refused::Fatal)?;
         }
-        Ok(opened)
+        Ok(())
+    }
+}
+
+/// What has been opened so far, undone in the right order unless it is taken.
+struct Opened<'a> {
+    map: Option<&'a XskMap>,
+    link: Option<XdpLink>,
+    queues: Vec<Queue>,
+}
+
+impl<'a> Opened<'a> {
+    fn new(map: Option<&'a XskMap>) -> Self {
+        Self {
+            map,
+            link: None,
+            queues: Vec::new(),
+        }
+    }
+
+    fn take(mut self) -> (Vec<Queue>, Option<XdpLink>) {
+        (std::mem::take(&mut self.queues), self.link.take())
+    }
+
+    fn close_queues(&mut self) {
+        super::leave_map(self.map, &self.queues);
+        self.queues.clear();
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        super::leave_map(self.map, &self.queues);
+        self.link = None;
+        self.queues.clear();
     }
 }
 
