@@ -250,10 +250,6 @@ pub(crate) struct PortArgs {
     pub(crate) tx_budget: Option<u32>,
 }
 
-/// How long to wait for a queue that is taken. The kernel gives one back some time after its process has ended, under
-/// the lock of all changes to interfaces: on a machine that is busy with those half a second has been seen.
-const BUSY: Duration = Duration::from_secs(2);
-
 impl PortArgs {
     /// The options for a queue of this direction.
     pub(crate) fn options(&self, direction: Direction) -> QueueOptions {
@@ -263,7 +259,6 @@ impl PortArgs {
             .frame_size(self.frame_size)
             .headroom(self.headroom)
             .huge_pages(self.huge_pages)
-            .busy_timeout(BUSY)
             .need_wakeup(!self.no_need_wakeup);
         if let Some(frames) = self.frames {
             options = options.frames(frames);

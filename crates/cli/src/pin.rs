@@ -38,17 +38,16 @@ pub(crate) fn to_cpu(cpu: u32) -> Result<()> {
 }
 
 /// Puts the calling thread under SCHED_FIFO.
+#[allow(
+    unsafe_code,
+    reason = "neither rustix nor the standard library sets a scheduling policy"
+)]
 fn real_time(priority: i32) -> Result<()> {
-    // SAFETY: sched_param holds nothing but integers, for which zero is a value.
-    #[allow(
-        unsafe_code,
-        reason = "neither rustix nor the standard library sets a scheduling policy"
-    )]
-    let answer = unsafe {
-        let mut param: libc::sched_param = std::mem::zeroed();
-        param.sched_priority = priority;
-        libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param)
+    let param = libc::sched_param {
+        sched_priority: priority,
     };
+    // SAFETY: 0 is the calling thread, and `param` is alive for the call, which only reads it.
+    let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
     if answer == 0 {
         return Ok(());
     }

@@ -225,7 +225,9 @@ fn a_second_instance() {
     }
     // Sending on another queue goes beside it; on the same one it does not.
     run(&lab.a, &format!("tx {{}} -q 1 --to {} --count 5", lab.b.ipv4)).good();
-    let message = run(&lab.a, &format!("tx {{}} -q 0 --to {} --count 5", lab.b.ipv4)).refused();
+    let done = run(&lab.a, &format!("tx {{}} -q 0 --to {} --count 5", lab.b.ipv4));
+    assert!(done.err.starts_with("veth-a queue 0 is in use; waiting"), "{done:#?}");
+    let message = done.bad();
     assert!(
         message.contains("veth-a queue 0 is in use by another XDP socket"),
         "{message}"

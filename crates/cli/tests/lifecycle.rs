@@ -94,7 +94,9 @@ fn signals_end_a_run_with_its_results() {
     ] {
         let echo = start_receiver(&lab.b, &format!("echo {{}} --wait {wait} --json"));
         let ping = start_receiver(&lab.a, &format!("ping {{}} --wait {wait} --to {}", lab.b.ipv4));
-        assert!(wait_until(common::PATIENCE, || lab.b.state().unwrap().stats.rx_packets > 100));
+        let arrived = || lab.b.state().unwrap().stats.rx_packets;
+        let then = arrived();
+        assert!(wait_until(common::PATIENCE, || arrived() > then + 100));
         for running in [&ping, &echo] {
             running.signal(signal);
         }

@@ -223,7 +223,8 @@ fn too_little_locked_memory_is_told_to_the_byte() {
     let told = said(&mut play(&lab, "open-queue", "-all,+net_raw", Some(256 * 1024)));
     assert!(told.starts_with("Memory / "), "{told}");
     assert!(
-        told.contains("1048576 bytes of memory are needed") && told.contains("262144 bytes"),
+        told.contains("1048576 bytes of memory are needed")
+            && told.contains("RLIMIT_MEMLOCK is 262144 bytes and CAP_IPC_LOCK is missing"),
         "{told}"
     );
     assert!(

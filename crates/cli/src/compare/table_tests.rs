@@ -105,7 +105,8 @@ fn a_row_has_every_figure_with_its_spread_and_ratio() {
         "{text}"
     );
     assert!(text.contains("Path: one."), "{text}");
-    assert!(text.contains("2 turns left out"), "{text}");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    assert!(words.join(" ").contains("2 turns left out for CPU steal"), "{text}");
     assert!(
         text.lines()
             .all(|line| line.starts_with(['|', '+']) || !line.contains('│')),

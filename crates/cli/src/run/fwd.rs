@@ -106,12 +106,14 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
 fn open_out(name: &str, args: &FwdArgs, incoming: usize) -> Result<Port> {
     let interface = ringside_nic::Interface::by_name(name).context("--out")?;
     let queues = interface.tx_queues()?.min(u32::try_from(incoming).unwrap_or(u32::MAX));
-    let options = args.port.options(Direction::Transmit);
-    Ok(Port::builder(interface)
-        .mode(args.port.mode)
-        .queues(0..queues)
-        .options(options)
-        .open()?)
+    session::patiently(|timeout| {
+        let options = args.port.options(Direction::Transmit).busy_timeout(timeout);
+        Port::builder(interface.clone())
+            .mode(args.port.mode)
+            .queues(0..queues)
+            .options(options)
+            .open()
+    })
 }
 
 /// A worker per pair of queues. With fewer queues on the way out a worker serves several on the way in.

@@ -16,7 +16,7 @@ use crate::session::Ran;
 
 /// Everything that was redirected to the sockets of the queues came out or was counted as lost.
 ///
-/// `redirected` is what [`session::settle`] told: so many had to come out. Where packets still flow, more have come until
+/// `redirected` is what `session::settle` told: so many had to come out. Where packets still flow, more have come until
 /// the counters were read, at the most those that the XDP program has counted by then.
 fn receive_ledger(queues: &[QueueCounters], redirected: u64) -> Ledger {
     let sum = |field: fn(&QueueCounters) -> u64| queues.iter().map(field).sum::<u64>();

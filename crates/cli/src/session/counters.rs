@@ -1,0 +1,108 @@
+//! What the queues, the XDP program and the link have counted, and the result that is made of it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use ringside_measure::counters::Ledger;
+use ringside_measure::schema::{Operation, QueueCounters, RunResult, XdpStatistics, XdpVerdicts};
+use ringside_nic::LinkState;
+use ringside_xsk::{Port, Queue, Stats, Wait};
+
+use super::{Ran, nanos};
+
+/// How long packets may take from the XDP program's counter to the socket: a turn of NAPI, and the machine may be busy.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// The parts of a result that every command fills in the same way.
+pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>) -> RunResult {
+    RunResult {
+        operation,
+        duration_ns: nanos(ran.duration),
+        frame_bytes: None,
+        payload_bytes: None,
+        target_pps: None,
+        depth_packets: None,
+        packets: Ledger::default(),
+        unaccounted_packets: 0,
+        received: None,
+        transmitted: None,
+        sequence: None,
+        latency: None,
+        queues,
+        cpus: ran.cpus.clone(),
+        intervals: ran.intervals.clone(),
+    }
+}
+
+/// Takes what the sockets still hold after a run, and tells how many packets the XDP program had given them before.
+///
+/// Packets may still flow: the program cannot be told to stop, so this waits until as many as were counted have come out
+/// or are counted as lost, for [`SETTLE`] at the most.
+pub(crate) fn settle(port: &mut Port) -> Result<u64> {
+    let redirected = port.program_counters()?.iter().map(|queue| queue.redirected).sum();
+    let end = Instant::now() + SETTLE;
+    loop {
+        for queue in port.queues_mut() {
+            // A link that went down or a queue that failed has been told by the run.
+            while queue.recv(Wait::Spin).is_ok_and(|burst| !burst.is_empty()) && Instant::now() < end {}
+        }
+        let stats = port.stats()?;
+        let out = stats.own.rx_packets + stats.kernel.rx_dropped + stats.kernel.rx_ring_full;
+        if out >= redirected || Instant::now() >= end {
+            return Ok(redirected);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// All counters of a port's queues, with what the XDP program did.
+pub(crate) fn counters(port: &Port) -> Result<Vec<QueueCounters>> {
+    let stats: Vec<Stats> = port.queues().iter().map(Queue::stats).collect::<Result<_, _>>()?;
+    // Read after the sockets' counters: whatever came out of them has been counted here.
+    let verdicts = port.program_counters()?;
+    Ok(port
+        .queues()
+        .iter()
+        .zip(stats)
+        .map(|(queue, stats)| one_queue(queue, &stats, &verdicts))
+        .collect())
+}
+
+fn one_queue(queue: &Queue, stats: &Stats, verdicts: &[ringside_xsk::QueueCounters]) -> QueueCounters {
+    let (kernel, own) = (stats.kernel, stats.own);
+    QueueCounters {
+        interface: queue.report().interface.clone(),
+        queue: queue.id(),
+        received_packets: own.rx_packets,
+        sent_packets: own.tx_packets,
+        kicks: own.tx_kicks,
+        waits: own.polls + own.rx_kicks,
+        xdp_statistics: Some(XdpStatistics {
+            rx_dropped: kernel.rx_dropped,
+            rx_invalid_descs: kernel.rx_invalid_descs,
+            tx_invalid_descs: kernel.tx_invalid_descs,
+            rx_ring_full: kernel.rx_ring_full,
+            rx_fill_ring_empty_descs: kernel.rx_fill_ring_empty,
+            tx_ring_empty_descs: kernel.tx_ring_empty,
+        }),
+        xdp_verdicts: verdicts.get(queue.id() as usize).map(|program| XdpVerdicts {
+            redirected: program.redirected,
+            passed_filter: program.passed_filter,
+            passed_neighbour: program.passed_neighbour,
+            passed_unbound: program.passed_unbound,
+            passed_malformed: program.passed_malformed,
+        }),
+    }
+}
+
+/// The link's counters, to check ours against.
+pub(crate) fn link(port: &Port) -> Result<LinkState> {
+    port.interface()
+        .state()
+        .with_context(|| format!("reading the counters of {}", port.interface()))
+}
+
+/// As [`link`] after the run; the last that is known if the interface is gone.
+pub(crate) fn link_after(port: &Port, before: &LinkState) -> LinkState {
+    port.interface().state().unwrap_or_else(|_| before.clone())
+}

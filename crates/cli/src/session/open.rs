@@ -1,0 +1,97 @@
+//! Opening a command's port: everything that can be known to fail is told before anything is touched.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use ringside_nic::Interface;
+use ringside_xsk::{Direction, Filter, Port, Wait};
+
+use crate::args::{PortArgs, RunArgs, WaitArg};
+use crate::{output, pin};
+
+/// How long a sleeping thread may take to notice the end of a run.
+pub(crate) const POLL: Duration = Duration::from_millis(50);
+
+/// How long to wait for a queue that is taken, without a word and with one.
+const BUSY: Duration = Duration::from_millis(500);
+const BUSY_LONG: Duration = Duration::from_secs(5);
+
+/// What a thread does when there are no packets.
+pub(crate) fn wait(args: &PortArgs) -> Wait {
+    match args.wait {
+        WaitArg::Spin => Wait::Spin,
+        WaitArg::Poll => Wait::Poll(POLL),
+        WaitArg::BusyPoll => Wait::BusyPoll,
+    }
+}
+
+/// The interface of a command, with what can be checked before anything is opened or sent.
+pub(crate) fn interface(args: &PortArgs, run: &RunArgs) -> Result<Interface> {
+    let interface = Interface::by_name(&args.interface)?;
+    if !interface.state()?.admin_up {
+        return Err(ringside_xsk::Error::InterfaceDown {
+            interface: args.interface.clone(),
+        }
+        .into());
+    }
+    pin::check(args)?;
+    output::check(run)?;
+    Ok(interface)
+}
+
+/// Opens the port of a command, refusing to cut the user off.
+pub(crate) fn open(interface: Interface, args: &PortArgs, direction: Direction, filter: Filter) -> Result<Port> {
+    if direction != Direction::Transmit {
+        refuse_own_connection(&interface, filter)?;
+    }
+    patiently(|timeout| {
+        let options = args.options(direction).busy_timeout(timeout);
+        let mut builder = Port::builder(interface.clone()).mode(args.mode).options(options);
+        if direction != Direction::Transmit {
+            builder = builder.filter(filter);
+        }
+        if let Some(queues) = &args.queues {
+            builder = builder.queues(queues.0.iter().copied());
+        }
+        builder.open()
+    })
+}
+
+/// Opens a port, and gives a queue that is taken more time than is usual.
+///
+/// The kernel gives a queue back some time after its process has ended, behind a grace period and under the lock of all
+/// changes to interfaces: mostly after 30 ms, but more than two seconds have been seen on a machine that was busy with both.
+pub(crate) fn patiently(open: impl Fn(Duration) -> Result<Port, ringside_xsk::Error>) -> Result<Port> {
+    match open(BUSY) {
+        Err(ringside_xsk::Error::QueueBusy { interface, queue, .. }) => {
+            output::note(format_args!(
+                "{interface} queue {queue} is in use; waiting {} s, in case who used it has just ended",
+                BUSY_LONG.as_secs()
+            ));
+            Ok(open(BUSY_LONG)?)
+        }
+        result => Ok(result?),
+    }
+}
+
+/// Taking every packet of the interface that carries this very login would end it.
+fn refuse_own_connection(interface: &Interface, filter: Filter) -> Result<()> {
+    let takes_tcp = matches!(filter, Filter::All | Filter::EtherType(0x0800 | 0x86dd));
+    let Some(own) = std::env::var("SSH_CONNECTION").ok().filter(|_| takes_tcp) else {
+        return Ok(());
+    };
+    let Some(server) = own
+        .split(' ')
+        .nth(2)
+        .and_then(|text| text.parse::<std::net::IpAddr>().ok())
+    else {
+        return Ok(());
+    };
+    if interface.addresses()?.iter().any(|entry| entry.address == server) {
+        bail!(
+            "{interface} carries the SSH connection of this login ({server}), and filter {filter} would take its packets: \
+             choose another interface, or a filter such as udp:PORT"
+        );
+    }
+    Ok(())
+}
