@@ -173,6 +173,13 @@ impl Lab {
         for end in lab.ends() {
             end.wait_ready()?;
         }
+        if config.gro {
+            // Only now: a veth becomes a target of redirected frames when its peer's GRO is switched on while that is
+            // up. https://elixir.bootlin.com/linux/v6.18/C/ident/veth_set_features
+            for end in lab.ends() {
+                inside(&end.ns, || end.interface.set_feature("rx-gro", true))?;
+            }
+        }
         Ok(lab)
     }
 
@@ -279,9 +286,6 @@ impl End {
         inside(&self.ns, || {
             if !config.tx_checksum {
                 self.interface.set_tx_checksum(false)?;
-            }
-            if config.gro {
-                self.interface.set_feature("rx-gro", true)?;
             }
             Ok(())
         })?;

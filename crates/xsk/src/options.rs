@@ -78,7 +78,7 @@ impl Default for QueueOptions {
             busy_poll: None,
             tx_budget: None,
             stall_timeout: Duration::from_secs(1),
-            busy_timeout: Duration::from_millis(500),
+            busy_timeout: Duration::from_secs(2),
         }
     }
 }
@@ -193,7 +193,7 @@ impl QueueOptions {
     }
 
     /// Time for which a busy queue is tried again when opening: after a close the kernel takes 20 to 30 ms until the
-    /// queue is free. Default 500 ms.
+    /// queue is free, on an overloaded machine a second and more. Default 2 s.
     #[must_use]
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;

@@ -128,23 +128,31 @@ impl Request<'_> {
 
     fn patiently<T>(&self, mut attempt: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
         let start = Instant::now();
+        let mut pause = Duration::from_millis(5);
         loop {
             match attempt() {
                 Err(Failure::Busy) if start.elapsed() < self.options.busy_timeout => {
-                    std::thread::sleep(Duration::from_millis(5));
+                    std::thread::sleep(pause.min(self.options.busy_timeout.saturating_sub(start.elapsed())));
+                    // The worker that frees the queue needs the lock that each attempt takes, too.
+                    pause = (pause * 2).min(Duration::from_millis(80));
                 }
                 result => return result,
             }
         }
     }
 
-    /// The error for a queue that stayed busy.
-    pub(crate) fn busy(&self) -> Error {
+    /// The error for a queue that stayed busy. The holder of the interface's XDP program is the probable owner, unless
+    /// that program is `ours`.
+    pub(crate) fn busy(&self, ours: bool) -> Error {
         Error::QueueBusy {
             interface: self.interface.name().to_owned(),
             queue: self.queue,
             waited: self.options.busy_timeout,
-            holder: crate::conflict::holder_of(self.interface),
+            holder: if ours {
+                String::new()
+            } else {
+                crate::conflict::holder_of(self.interface)
+            },
         }
     }
 

@@ -149,6 +149,28 @@ fn a_second_socket_on_a_queue_is_refused_by_name() {
     assert_clean(&lab.b);
 }
 
+/// K13: a port whose queue is taken by a lone socket does not name itself as the owner, and leaves no program behind.
+#[test]
+fn a_port_on_a_taken_queue_does_not_blame_itself() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("k13lone", 2);
+    let lone = lab.b.run(|| Queue::builder(&lab.b.interface, 1).open()).unwrap();
+    for path in MODES {
+        let options = QueueOptions::new().busy_timeout(Duration::from_millis(50));
+        let error = try_open(&lab.b, path, |port| port.options(options)).expect_err("taken");
+        let Error::QueueBusy { queue: 1, holder, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(holder, "", "{error}");
+        assert_eq!(lab.b.state().unwrap().xdp, None);
+    }
+    drop(lone);
+    drop(open(&lab.b, Path::NativeCopy, |port| port));
+    assert_clean(&lab.b);
+}
+
 /// K13: a second port is refused before anything is touched; the program, its id, its holder and the way out are named.
 #[test]
 fn a_second_port_names_the_first() {

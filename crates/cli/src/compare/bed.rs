@@ -77,15 +77,6 @@ impl Bed {
             ..VethConfig::tagged("compare")
         })
         .context("building the test bed")?;
-        // A veth becomes a target of redirected frames when its peer's GRO is switched on while that is up:
-        // https://elixir.bootlin.com/linux/v6.18/C/ident/veth_set_features
-        for end in lab.ends() {
-            end.run(|| {
-                end.interface.set_feature("rx-gro", false)?;
-                end.interface.set_feature("rx-gro", true)
-            })
-            .context("switching GRO on")?;
-        }
         Ok(Self {
             a: Side::of(&lab.a),
             b: Side::of(&lab.b),

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(unreachable_pub, reason = "shared by test binaries, not an API")]
 
+pub mod frames;
+
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -332,7 +332,7 @@ impl Ladder<'_> {
                 sizes: Sizes::choose(self.options, path, self.nic_ring).map_err(Refused::Fatal)?,
             };
             let bound = request.open_patiently().map_err(|failure| match failure {
-                Failure::Busy => Refused::Fatal(request.busy()),
+                Failure::Busy => Refused::Fatal(request.busy(self.loaded.attach.is_some())),
                 Failure::Refused(errno) => Refused::Step(format!("bind() of queue {queue} answered {errno}")),
                 Failure::Fatal(error) => Refused::Fatal(error),
             })?;

@@ -121,7 +121,7 @@ impl QueueBuilder {
                     let path = self.copy_path(path)?;
                     return Ok(finish(&request, bound, path, why));
                 }
-                Err(Failure::Busy) => return Err(request.busy()),
+                Err(Failure::Busy) => return Err(request.busy(false)),
                 Err(Failure::Fatal(error)) => return Err(error),
                 Err(Failure::Refused(errno)) => why.push(format!("{path} refused by bind(): {errno}")),
             }
