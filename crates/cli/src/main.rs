@@ -5,7 +5,11 @@ mod args;
 mod clock;
 mod compare;
 mod output;
-#[allow(unreachable_pub, unsafe_code, reason = "system calls of the peers that no library wraps")]
+#[allow(
+    unreachable_pub,
+    unsafe_code,
+    reason = "system calls of the peers that no library wraps"
+)]
 mod peer;
 mod pin;
 mod progress;

@@ -30,7 +30,9 @@ mod run;
 mod system;
 
 pub use comparison::{CompareResult, Table, Variant};
-pub use run::{CpuUse, Interval, LatencyKind, LatencyResult, Operation, QueueCounters, RunResult, XdpStatistics, XdpVerdicts};
+pub use run::{
+    CpuUse, Interval, LatencyKind, LatencyResult, Operation, QueueCounters, RunResult, XdpStatistics, XdpVerdicts,
+};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
 
 /// Name and version of the schema.
