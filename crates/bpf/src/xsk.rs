@@ -151,14 +151,12 @@ impl XskProgram {
     }
 }
 
-/// What an [`XskProgram`] did with the packets of one queue. All but one are packets.
+/// What an [`XskProgram`] did with the packets of one queue. All are packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct QueueCounters {
     /// Handed to the socket of the queue. Whether the socket had room is in its own statistics.
     pub redirected: u64,
-    /// The bytes of those, from the Ethernet header on, without frame check sequence.
-    pub redirected_bytes: u64,
     /// Passed up because the filter does not want them.
     pub passed_filter: u64,
     /// Passed up because they are ARP or IPv6 neighbour discovery.
@@ -181,10 +179,9 @@ impl QueueCounters {
     }
 
     /// In the order of `struct queue_counters` in xsk.bpf.c.
-    fn from_words(words: [u64; 6]) -> Self {
+    fn from_words(words: [u64; 5]) -> Self {
         let [
             redirected,
-            redirected_bytes,
             passed_filter,
             passed_neighbour,
             passed_unbound,
@@ -192,7 +189,6 @@ impl QueueCounters {
         ] = words;
         Self {
             redirected,
-            redirected_bytes,
             passed_filter,
             passed_neighbour,
             passed_unbound,
@@ -200,10 +196,9 @@ impl QueueCounters {
         }
     }
 
-    fn words(self) -> [u64; 6] {
+    fn words(self) -> [u64; 5] {
         [
             self.redirected,
-            self.redirected_bytes,
             self.passed_filter,
             self.passed_neighbour,
             self.passed_unbound,

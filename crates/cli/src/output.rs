@@ -321,9 +321,9 @@ fn queues(out: &mut Lines, result: &RunResult) {
             add("tx_invalid_descs", kernel.tx_invalid_descs);
         }
         if let Some(verdicts) = &queue.xdp_verdicts {
-            add("passed up by filter", verdicts.passed_filter);
-            add("passed up as ARP or ND", verdicts.passed_neighbour);
-            add("passed up malformed", verdicts.passed_malformed);
+            add("passed up by filter", verdicts.passed_filter_packets);
+            add("passed up as ARP or ND", verdicts.passed_neighbour_packets);
+            add("passed up malformed", verdicts.passed_malformed_packets);
         }
         out.pair(&format!("{} queue {}", queue.interface, queue.queue), text);
     }

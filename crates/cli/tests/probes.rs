@@ -312,7 +312,7 @@ fn echo_answers_ping_of_iputils_and_the_kernel_answers_arp() {
             .queues
             .iter()
             .filter_map(|queue| queue.xdp_verdicts)
-            .map(|xdp| xdp.passed_neighbour)
+            .map(|xdp| xdp.passed_neighbour_packets)
             .sum();
         assert!(neighbours >= 2, "{result:#?}");
     }

@@ -9,7 +9,7 @@
 //! Own XDP program, own socket, own memory: [`Program::Custom`], [`Program::Attached`], [`Queue::builder`].
 //!
 //! Needs Linux 5.9 or later (`bpf_link` for XDP, six counters), and the capabilities `CAP_NET_RAW`, `CAP_NET_ADMIN`,
-//! `CAP_BPF` and, for more memory than `RLIMIT_MEMLOCK`, `CAP_IPC_LOCK`. The kernel's own description:
+//! `CAP_BPF`, `CAP_PERFMON` (for our XDP program) and, for more memory than `RLIMIT_MEMLOCK`, `CAP_IPC_LOCK`. The kernel's own description:
 //! <https://docs.kernel.org/networking/af_xdp.html>
 #![deny(unsafe_code)]
 

@@ -47,7 +47,6 @@ fn a_udp_filter_takes_its_port_and_nothing_else() {
             assert!(wanted.recv(&mut [0; 64]).is_err(), "not both");
             let counted = port.program_counters().unwrap()[queue];
             assert_eq!((counted.redirected, counted.passed_filter), (20, 20), "{counted:?}");
-            assert_eq!(counted.redirected_bytes, 20 * (14 + 28 + 40));
         }
     }
 }

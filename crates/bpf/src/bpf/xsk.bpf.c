@@ -24,10 +24,9 @@ const volatile __u32 filter_kind = FILTER_ALL;
 const volatile __u32 filter_value = 0; /* port or ethertype, host byte order */
 const volatile __u32 queue_count = 1;
 
-/* One queue on one CPU. Rust reads it as six u64 in this order. */
+/* One queue on one CPU. Rust reads it as five u64 in this order. */
 struct queue_counters {
 	__u64 redirected;
-	__u64 redirected_bytes;
 	__u64 passed_filter;
 	__u64 passed_neighbour;
 	__u64 passed_unbound;
@@ -114,12 +113,10 @@ int ringside_xsk(struct xdp_md *ctx)
 	case WANTED:
 		/* The third argument is what comes back when the queue has no socket. */
 		action = bpf_redirect_map(&xsks_map, queue, XDP_PASS);
-		if (action == XDP_REDIRECT) {
+		if (action == XDP_REDIRECT)
 			count->redirected++;
-			count->redirected_bytes += ctx->data_end - ctx->data;
-		} else {
+		else
 			count->passed_unbound++;
-		}
 		return action;
 	case NOT_WANTED:
 		count->passed_filter++;

@@ -23,7 +23,7 @@ fn receive_ledger(queues: &[QueueCounters], redirected: u64) -> Ledger {
     let by_now = sum(|queue| {
         queue
             .xdp_verdicts
-            .map_or(queue.received_packets, |verdicts| verdicts.redirected)
+            .map_or(queue.received_packets, |verdicts| verdicts.redirected_packets)
     });
     let mut ledger = Ledger {
         received: sum(|queue| queue.received_packets),

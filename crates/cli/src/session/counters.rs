@@ -86,11 +86,11 @@ fn one_queue(queue: &Queue, stats: &Stats, verdicts: &[ringside_xsk::QueueCounte
             tx_ring_empty_descs: kernel.tx_ring_empty,
         }),
         xdp_verdicts: verdicts.get(queue.id() as usize).map(|program| XdpVerdicts {
-            redirected: program.redirected,
-            passed_filter: program.passed_filter,
-            passed_neighbour: program.passed_neighbour,
-            passed_unbound: program.passed_unbound,
-            passed_malformed: program.passed_malformed,
+            redirected_packets: program.redirected,
+            passed_filter_packets: program.passed_filter,
+            passed_neighbour_packets: program.passed_neighbour,
+            passed_unbound_packets: program.passed_unbound,
+            passed_malformed_packets: program.passed_malformed,
         }),
     }
 }

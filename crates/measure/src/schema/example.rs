@@ -53,7 +53,7 @@ pub(super) fn example() -> Document {
                 ..XdpStatistics::default()
             }),
             xdp_verdicts: Some(XdpVerdicts {
-                redirected: 25,
+                redirected_packets: 25,
                 ..XdpVerdicts::default()
             }),
         }],

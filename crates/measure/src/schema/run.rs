@@ -126,15 +126,15 @@ pub struct QueueCounters {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct XdpVerdicts {
     /// Handed to the queue's socket.
-    pub redirected: u64,
+    pub redirected_packets: u64,
     /// Passed up the stack: the filter does not want them.
-    pub passed_filter: u64,
+    pub passed_filter_packets: u64,
     /// Passed up the stack: ARP and IPv6 neighbour discovery.
-    pub passed_neighbour: u64,
+    pub passed_neighbour_packets: u64,
     /// Passed up the stack: wanted, but the queue has no socket.
-    pub passed_unbound: u64,
+    pub passed_unbound_packets: u64,
     /// Passed up the stack: too short, or contradicting themselves.
-    pub passed_malformed: u64,
+    pub passed_malformed_packets: u64,
 }
 
 /// The six counters of `XDP_STATISTICS`, by the kernel's names

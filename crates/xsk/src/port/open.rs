@@ -217,7 +217,7 @@ fn load_error(interface: &Interface, error: &ringside_bpf::Error) -> Option<Erro
     let errno = Errno::from_raw_os_error(error.errno()?);
     let held = Capabilities::effective().ok()?;
     // The verifier says EACCES too, to programs that it does not like: so the capabilities decide. Without CAP_PERFMON
-    // it does not like, among other things, one packet pointer subtracted from another.
+    // it allows no packet pointer to move by a length that was read, as IP options and extension headers make it.
     let (needs, setcap) = if held.has(Cap::SysAdmin) {
         return None;
     } else if !(held.has(Cap::Bpf) && held.has(Cap::NetAdmin)) {
