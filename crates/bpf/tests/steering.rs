@@ -421,6 +421,30 @@ fn fixtures() -> Vec<Fixture> {
     all
 }
 
+/// Whether the IP header claims what cannot be, whatever the filter then looks at: read off the bytes, without the
+/// program's parser.
+fn contradicts_itself(packet: &[u8]) -> bool {
+    let mut at = 12;
+    while matches!(packet.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8])) && at < 20 {
+        at += 4;
+    }
+    let (Some(kind), Some(ip)) = (packet.get(at..at + 2), packet.get(at + 2..)) else {
+        return true;
+    };
+    let word = |i: usize| usize::from(u16::from_be_bytes([ip[i], ip[i + 1]]));
+    match kind {
+        [0x08, 0x00] => {
+            ip.len() < 20
+                || ip[0] >> 4 != 4
+                || ip[0] & 15 < 5
+                || word(2) < usize::from(ip[0] & 15) * 4
+                || word(2) > ip.len()
+        }
+        [0x86, 0xdd] => ip.len() < 40 || ip[0] >> 4 != 6 || 40 + word(4) > ip.len(),
+        _ => false,
+    }
+}
+
 fn verdicts(filter: Filter, expect: impl Fn(&Fixture) -> Expect) {
     if !privileged() {
         return;
@@ -439,12 +463,12 @@ fn verdicts(filter: Filter, expect: impl Fn(&Fixture) -> Expect) {
             seen.passed_neighbour,
             seen.passed_malformed,
         ];
-        assert_eq!(counted, expect(&fixture).counters(), "{name} with filter {filter}");
-        assert_eq!(
-            (seen.packets(), seen.redirected),
-            (1, 0),
-            "{name}"
-        );
+        let expect = match expect(&fixture) {
+            Wanted | Filtered if contradicts_itself(&fixture.packet) => Malformed,
+            expect => expect,
+        };
+        assert_eq!(counted, expect.counters(), "{name} with filter {filter}");
+        assert_eq!((seen.packets(), seen.redirected), (1, 0), "{name}");
     }
     assert_eq!(program.counters(1).unwrap(), QueueCounters::default());
     assert_eq!(program.counters_elsewhere().unwrap(), QueueCounters::default());
@@ -517,7 +541,7 @@ fn an_outer_type_matches_too() {
         return;
     }
     let program = XskProgram::load(1, Filter::EtherType(SERVICE_VLAN)).unwrap();
-    let tagged = ethernet(&[SERVICE_VLAN, VLAN], ETH_IPV4, &[0; 40]);
+    let tagged = ethernet(&[SERVICE_VLAN, VLAN], ETH_EXPERIMENT, &[0; 40]);
     dry_run(program.program(), &tagged).unwrap();
     assert_eq!(program.counters(0).unwrap().passed_unbound, 1);
 }

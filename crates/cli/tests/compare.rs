@@ -1,6 +1,7 @@
 //! `ringside compare` on the real kernel: short, whole, and nothing left behind.
 
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringside_measure::schema::{CompareResult, Document, Operation, Outcome, Variant};
@@ -8,6 +9,13 @@ use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, Namespace, VethConfig};
 
 const RINGSIDE: &str = env!("CARGO_BIN_EXE_ringside");
+
+/// Each test pins spinning threads to both CPUs: two at once would measure each other.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
@@ -78,9 +86,10 @@ fn everything_is_compared_on_a_test_bed() {
     if !is_root() {
         return;
     }
+    let _alone = alone();
     let child = start(
         Command::new(RINGSIDE),
-        "compare --lab veth --rounds 2 --slot-ms 50 --sizes 64,1500 --operations rx,tx,fwd,ping --json -",
+        "compare --lab veth --rounds 2 --slot-ms 80 --sizes 64,1500 --operations rx,tx,fwd,ping --json -",
     );
     let (id, output) = finish(child);
     let (document, result) = result(&output);
@@ -146,6 +155,7 @@ fn existing_interfaces_are_left_as_they_were() {
     if !is_root() {
         return;
     }
+    let _alone = alone();
     let host = Namespace::create("compare-host").expect("a namespace");
     let config = VethConfig {
         ipv6: false,
@@ -199,6 +209,7 @@ fn nothing_sampled_is_an_error() {
     if !is_root() {
         return;
     }
+    let _alone = alone();
     let host = Namespace::create("compare-none").expect("a namespace");
     let lab = Lab::join(&host, &host, VethConfig::default()).expect("a pair of interfaces");
     let child = start(
@@ -221,6 +232,7 @@ fn an_interrupt_ends_it_with_the_results_so_far() {
     if !is_root() {
         return;
     }
+    let _alone = alone();
     let child = start(
         Command::new(RINGSIDE),
         "compare --lab veth --time 600 --slot-ms 50 --operations tx --json -",

@@ -6,8 +6,9 @@ use ringside_nic::{Interface, XdpMode};
 use crate::error::Error;
 use crate::sys;
 
-/// The error that describes the XDP program attached to `interface`; `None` when there is none.
-pub(crate) fn foreign_program(interface: &Interface) -> Option<Error> {
+/// The XDP program that is attached to `interface`, as the error that opening a port would give, with its name, its
+/// holder and how to detach it; `None` when there is none.
+pub fn foreign_program(interface: &Interface) -> Option<Error> {
     let attached = interface.state().ok()?.xdp?;
     let id = attached.prog_id;
     let (mode, off) = match attached.mode {

@@ -51,7 +51,7 @@ pub enum Error {
 
     /// A queue that the interface does not have.
     #[error(
-        "{interface} has no queue {queue}: it has {available} receive queue(s), numbered from 0; more can be had with: ethtool -L {interface} rx N tx N (or combined N)"
+        "{interface} has no queue {queue}: it has {available} {direction} queue(s), numbered from 0; more can be had with: ethtool -L {interface} rx N tx N (or combined N)"
     )]
     NoSuchQueue {
         /// The interface.
@@ -60,6 +60,8 @@ pub enum Error {
         queue: u32,
         /// How many there are.
         available: u32,
+        /// `receive` or `transmit`.
+        direction: &'static str,
     },
 
     /// A full-sized packet would not fit a frame.
@@ -98,7 +100,7 @@ pub enum Error {
 
     /// A capability is missing.
     #[error(
-        "{action} on {interface} was refused ({errno}): it needs {needs}; run as root, or give the program that capability: setcap {setcap}=ep PROGRAM"
+        "{action} on {interface} was refused ({errno}): it needs {needs}; run as root, or give the program all that Ringside uses: setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon,cap_ipc_lock=ep PROGRAM"
     )]
     Permission {
         /// What was tried.
@@ -109,8 +111,6 @@ pub enum Error {
         errno: Errno,
         /// The capabilities, for people.
         needs: &'static str,
-        /// The capabilities, for setcap(8).
-        setcap: &'static str,
     },
 
     /// This kernel has no XDP sockets, or too old ones.
@@ -184,7 +184,7 @@ pub enum Error {
 
     /// The mode asked for could not be had.
     #[error(
-        "{interface}: {wanted} was required and could not be had: {reason}; without --mode (or with Mode::Auto) the next best mode is taken"
+        "{interface}: {wanted} was required and could not be had: {reason}; Mode::Auto (--mode auto) takes the next best mode that can be had"
     )]
     Mode {
         /// The interface.

@@ -36,6 +36,7 @@ mod umem;
 mod wakeup;
 
 pub use burst::{Burst, Packet, PacketsMut};
+pub use conflict::foreign_program;
 pub use error::{Error, Violation};
 pub use mmap::Pages;
 pub use mode::{Mode, Path};

@@ -2,6 +2,8 @@
 
 mod open;
 
+pub(crate) use open::check_mtu;
+
 use std::fmt;
 use std::time::{Duration, Instant};
 

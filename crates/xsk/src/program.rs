@@ -110,7 +110,6 @@ fn attach_error(interface: &Interface, mode: AttachMode, errno: Errno) -> Error 
                 interface: interface.name().to_owned(),
                 errno,
                 needs: "CAP_NET_ADMIN and CAP_BPF",
-                setcap: "cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock",
             };
         }
         _ => {}

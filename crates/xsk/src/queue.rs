@@ -52,6 +52,9 @@ pub struct Queue {
     report: QueueReport,
 }
 
+/// Looks at an empty ring between two questions whether the link is still there: a few milliseconds of spinning.
+const LOOKS_PER_QUESTION: u64 = 1 << 16;
+
 /// What `Queue` needs of the crate to be built.
 pub(crate) struct Parameters {
     pub(crate) batch: u32,
@@ -242,8 +245,10 @@ impl Queue {
         match wait {
             Wait::Spin => {
                 // Only a zero-copy driver sleeps over an empty fill ring; on copy paths the flag stays 0.
-                let asleep = self.report.path == Path::ZeroCopy && self.bound.fill.needs_wakeup();
-                if asleep || !self.report.need_wakeup && self.report.path == Path::ZeroCopy {
+                let zero_copy = self.report.path == Path::ZeroCopy;
+                let asleep = zero_copy && (!self.report.need_wakeup || self.bound.fill.needs_wakeup());
+                // A ring does not tell that its link went down: ask, every few milliseconds of looking in vain.
+                if asleep || self.counters.empty_looks.is_multiple_of(LOOKS_PER_QUESTION) {
                     self.kick_rx()?;
                 }
                 std::hint::spin_loop();

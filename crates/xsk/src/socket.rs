@@ -163,7 +163,6 @@ impl Request<'_> {
                 interface: self.interface.name().to_owned(),
                 errno,
                 needs: "CAP_NET_RAW",
-                setcap: "cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock",
             },
             Errno::AFNOSUPPORT => Error::Unsupported {
                 what: "the address family AF_XDP",

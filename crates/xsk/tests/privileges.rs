@@ -206,7 +206,10 @@ fn without_capabilities_the_missing_ones_are_named() {
     // Without CAP_PERFMON the verifier lets no packet pointer move by a length that was read, and it is named.
     let less = "-all,+net_raw,+net_admin,+bpf,+ipc_lock";
     let told = said(&mut play(&lab, "open-port", less, None));
-    assert!(told.starts_with("Permission / ") && told.contains("CAP_PERFMON"), "{told}");
+    assert!(
+        told.starts_with("Permission / ") && told.contains("CAP_PERFMON"),
+        "{told}"
+    );
     assert_clean(&lab.b);
 }
 

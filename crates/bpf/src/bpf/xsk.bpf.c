@@ -73,6 +73,9 @@ static __always_inline enum verdict classify(const struct xdp_md *ctx)
 	if (found == MALFORMED)
 		return BROKEN;
 
+	if (contradicts_itself(cur, inner))
+		return BROKEN;
+
 	if (filter_kind == FILTER_ALL)
 		return WANTED;
 	if (filter_kind == FILTER_ETHERTYPE) {

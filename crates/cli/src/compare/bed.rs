@@ -55,14 +55,8 @@ impl Bed {
                     state.mtu + 14
                 );
             }
-            if let Some(xdp) = state.xdp {
-                bail!(
-                    "{} has an XDP program already (id {}, {}): take it off first, for instance by: ip link set {} xdp off",
-                    state.name,
-                    xdp.prog_id,
-                    xdp.mode,
-                    state.name
-                );
+            if let Some(error) = side.run(|| ringside_xsk::foreign_program(&side.interface)) {
+                return Err(error.into());
             }
         }
         Ok(bed)

@@ -19,6 +19,7 @@ use crate::queue::{Queue, finish};
 use crate::report::{PortReport, ProgramReport};
 use crate::socket::{Failure, Request};
 use crate::sys;
+use crate::umem::check_budget;
 
 pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
     let PortBuilder {
@@ -45,7 +46,11 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
     } else {
         interface.rx_queues()?
     };
-    let chosen = choose_queues(&interface, queues, available)?;
+    let kind = if transmit_only { "transmit" } else { "receive" };
+    let chosen = choose_queues(&interface, queues, available, kind)?;
+    // All queues together: each by itself may fit where the port does not.
+    let total = sizes.geometry.bytes() as u64 * chosen.len() as u64;
+    check_budget(interface.name(), *chosen.first().expect("not empty"), total)?;
     let program = program.unwrap_or(if transmit_only {
         Program::None
     } else {
@@ -116,7 +121,12 @@ fn default_program() -> Program {
     Program::None
 }
 
-fn choose_queues(interface: &Interface, queues: Option<Vec<u32>>, available: u32) -> Result<BTreeSet<u32>, Error> {
+fn choose_queues(
+    interface: &Interface,
+    queues: Option<Vec<u32>>,
+    available: u32,
+    direction: &'static str,
+) -> Result<BTreeSet<u32>, Error> {
     let Some(queues) = queues else {
         return Ok((0..available).collect());
     };
@@ -133,13 +143,14 @@ fn choose_queues(interface: &Interface, queues: Option<Vec<u32>>, available: u32
             interface: interface.name().to_owned(),
             queue,
             available,
+            direction,
         }),
         None => Ok(chosen),
     }
 }
 
 /// Without multi-buffer support a packet that does not fit a frame is dropped by the kernel: refuse to start.
-fn check_mtu(interface: &Interface, mtu: u32, sizes: Sizes) -> Result<(), Error> {
+pub(crate) fn check_mtu(interface: &Interface, mtu: u32, sizes: Sizes) -> Result<(), Error> {
     const ETHERNET_AND_TWO_TAGS: u32 = 14 + 2 * 4;
     let packet = mtu.saturating_add(ETHERNET_AND_TWO_TAGS);
     let usable = sizes.geometry.packet_room();
@@ -218,18 +229,12 @@ fn load_error(interface: &Interface, error: &ringside_bpf::Error) -> Option<Erro
     let held = Capabilities::effective().ok()?;
     // The verifier says EACCES too, to programs that it does not like: so the capabilities decide. Without CAP_PERFMON
     // it allows no packet pointer to move by a length that was read, as IP options and extension headers make it.
-    let (needs, setcap) = if held.has(Cap::SysAdmin) {
+    let needs = if held.has(Cap::SysAdmin) {
         return None;
     } else if !(held.has(Cap::Bpf) && held.has(Cap::NetAdmin)) {
-        (
-            "CAP_BPF and CAP_NET_ADMIN",
-            "cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock",
-        )
+        "CAP_BPF and CAP_NET_ADMIN"
     } else if !held.has(Cap::Perfmon) {
-        (
-            "CAP_PERFMON in addition to CAP_BPF and CAP_NET_ADMIN",
-            "cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon,cap_ipc_lock",
-        )
+        "CAP_PERFMON in addition to CAP_BPF and CAP_NET_ADMIN"
     } else {
         return None;
     };
@@ -238,7 +243,6 @@ fn load_error(interface: &Interface, error: &ringside_bpf::Error) -> Option<Erro
         interface: interface.name().to_owned(),
         errno,
         needs,
-        setcap,
     })
 }
 
@@ -280,10 +284,17 @@ impl Ladder<'_> {
         // On every way out of here sockets leave the XSKMAP first and are closed last.
         let mut opened = Opened::new(self.loaded.map.as_ref());
         let mut tried = Vec::new();
+        let mut no_native = false;
         for &path in &steps {
+            if no_native && path == Path::NativeCopy {
+                continue;
+            }
             if let Err(error) = self.attach(path, &mut opened.link) {
                 match error {
-                    Error::Attach { .. } if mode == Mode::Auto => tried.push(error.to_string()),
+                    Error::Attach { .. } if mode == Mode::Auto => {
+                        no_native = true;
+                        tried.push(error.to_string());
+                    }
                     error => return Err(error),
                 }
                 continue;

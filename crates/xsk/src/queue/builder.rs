@@ -10,6 +10,7 @@ use super::{Parameters, Queue};
 use crate::error::Error;
 use crate::mode::{Mode, Path};
 use crate::options::{Direction, QueueOptions, Sizes};
+use crate::port::check_mtu;
 use crate::report::QueueReport;
 use crate::socket::{Bound, Failure, Parts, Request};
 use crate::umem::FrameMemory;
@@ -81,7 +82,8 @@ impl QueueBuilder {
     /// Opens the queue.
     pub fn open(mut self) -> Result<Queue, Error> {
         // The kernel binds a socket to an interface that is down, and the first use fails.
-        if !self.interface.state()?.admin_up {
+        let state = self.interface.state()?;
+        if !state.admin_up {
             return Err(Error::InterfaceDown {
                 interface: self.interface.name().to_owned(),
             });
@@ -92,7 +94,11 @@ impl QueueBuilder {
                 interface: self.interface.name().to_owned(),
                 queue: self.queue,
                 available,
+                direction: "receive or transmit",
             });
+        }
+        if self.options.direction != Direction::Transmit {
+            check_mtu(&self.interface, state.mtu, Sizes::choose(&self.options, Path::Copy, 0)?)?;
         }
         let only_once = self.parts.socket.is_some() || self.parts.memory.is_some();
         let steps: &[Path] = match self.mode {

@@ -19,7 +19,7 @@ pub(crate) fn check(interface: &str, queue: u32, required: u64) -> Result<(), Er
     };
     // Holders of CAP_IPC_LOCK are exempt: https://elixir.bootlin.com/linux/v6.18/source/net/xdp/xdp_umem.c#L130
     if !Capabilities::effective().is_ok_and(|held| held.has(Cap::IpcLock)) {
-        raise_memlock(required);
+        raise_memlock();
         if let Some(limit) = memlock_limit()
             && limit < required
         {
@@ -44,16 +44,15 @@ pub(crate) fn check(interface: &str, queue: u32, required: u64) -> Result<(), Er
     Ok(())
 }
 
-/// Raises the soft limit as far as the hard one allows. Refused without consequence: the check that follows tells.
-fn raise_memlock(required: u64) {
+/// Raises the soft limit to the hard one: the kernel counts all that the user has locked against it, which nobody can
+/// read. Refused without consequence: the check that follows tells.
+fn raise_memlock() {
     let limit = getrlimit(Resource::Memlock);
-    let Some(current) = limit.current else { return };
-    if current < required {
-        let wanted = limit.maximum.map_or(required, |maximum| maximum.min(required));
+    if limit.current.is_some() && limit.current != limit.maximum {
         _ = setrlimit(
             Resource::Memlock,
             Rlimit {
-                current: Some(wanted.max(current)),
+                current: limit.maximum,
                 maximum: limit.maximum,
             },
         );

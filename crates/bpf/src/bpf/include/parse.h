@@ -206,6 +206,32 @@ static __always_inline enum parsed parse_ipv4(struct cursor *cur, struct iphdr *
 	return PARSED;
 }
 
+/*
+ * Does the IP header claim what cannot be? `cur` is at it. Only what is at fixed
+ * places, for this runs on every packet; what is not IP claims nothing.
+ */
+static __always_inline int contradicts_itself(struct cursor cur, __be16 proto)
+{
+	if (proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = cur.pos;
+		__u32 total;
+
+		if (!FITS(&cur, ip))
+			return 1;
+		total = bpf_ntohs(ip->tot_len);
+		return ip->version != 4 || ip->ihl < 5 || total < ip->ihl * 4 ||
+		       cur.pos + total > cur.end;
+	}
+	if (proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip6 = cur.pos;
+
+		/* Too short for a header: parse_neighbour() has said so. */
+		return !FITS(&cur, ip6) || ip6->version != 6 ||
+		       cur.pos + sizeof(*ip6) + bpf_ntohs(ip6->payload_len) > cur.end;
+	}
+	return 0;
+}
+
 #define ICMP_ECHO_REQUEST 8
 #define ICMP6_ECHO_REQUEST 128
 #define ICMP_ECHO_LEN 8
