@@ -285,15 +285,22 @@ pub(crate) struct RunArgs {
     /// Packets after which to end
     #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Seconds between interval statistics, which are printed when this is given and are always in the JSON
+    #[arg(short, long, value_name = "SECONDS", value_parser = interval)]
+    pub(crate) interval: Option<Duration>,
+}
+
+/// Where the result goes.
+#[derive(Debug, Args)]
+pub(crate) struct OutputArgs {
     /// Print the result as JSON (schema ringside.result/1) to standard output
     #[arg(long)]
     pub(crate) json: bool,
     /// Write the result as JSON to a file, in addition
     #[arg(long, value_name = "FILE")]
     pub(crate) json_file: Option<PathBuf>,
-    /// Seconds between interval statistics, which are printed when this is given and are always in the JSON
-    #[arg(short, long, value_name = "SECONDS", value_parser = interval)]
-    pub(crate) interval: Option<Duration>,
 }
 
 /// `--wait`

@@ -9,7 +9,7 @@ use ringside_measure::latency::Summary;
 use ringside_measure::rate::Rates;
 use ringside_measure::schema::{self, Document, LatencyResult, Outcome, QueueCounters, RunResult};
 
-use crate::args::RunArgs;
+use crate::args::{OutputArgs, RunArgs};
 use crate::system;
 
 /// A line on standard error. Not `eprintln!`, which panics when the reader has gone (`2>&1 | head`).
@@ -19,7 +19,7 @@ pub(crate) fn note(text: impl Display) {
 }
 
 /// Whether the result can be written where the command line wants it: to be known before a long run, not after it.
-pub(crate) fn check(args: &RunArgs) -> Result<()> {
+pub(crate) fn check(args: &OutputArgs) -> Result<()> {
     let Some(path) = &args.json_file else { return Ok(()) };
     let there = path.exists();
     OpenOptions::new()
@@ -37,10 +37,23 @@ pub(crate) fn check(args: &RunArgs) -> Result<()> {
 /// Prints a result and writes it, as the command line asks for.
 pub(crate) fn finish(args: &RunArgs, interfaces: Vec<schema::Interface>, result: RunResult) -> Result<()> {
     let document = system::document(interfaces, Outcome::Run(Box::new(result)));
-    let json = || serde_json::to_string_pretty(&document).context("writing the result as JSON");
-    let text = if args.json { json()? + "\n" } else { text(&document) };
+    let text = if args.output.json {
+        String::new()
+    } else {
+        text(&document)
+    };
+    deliver(&args.output, &document, &text)
+}
+
+/// Prints the text, or the JSON instead of it, and writes the JSON to the file that was asked for.
+pub(crate) fn deliver(args: &OutputArgs, document: &Document, text: &str) -> Result<()> {
+    let json = || serde_json::to_string_pretty(document).context("writing the result as JSON");
     let mut out = std::io::stdout();
-    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let printed = match args.json {
+        true => out.write_all((json()? + "\n").as_bytes()),
+        false => out.write_all(text.as_bytes()),
+    };
+    let printed = printed.and_then(|()| out.flush());
     // Also when standard output fails: one of the two may have been the reason for a long run.
     if let Some(path) = &args.json_file {
         fs::write(path, json()? + "\n").with_context(|| format!("writing the result to {}", path.display()))?;

@@ -89,7 +89,7 @@ fn everything_is_compared_on_a_test_bed() {
     let _alone = alone();
     let child = start(
         Command::new(RINGSIDE),
-        "compare --lab veth --rounds 2 --slot-ms 80 --sizes 64,1500 --operations rx,tx,fwd,ping --json -",
+        "compare --lab veth --rounds 2 --slot-ms 80 --sizes 64,1500 --operations rx,tx,fwd,ping --json",
     );
     let (id, output) = finish(child);
     let (document, result) = result(&output);
@@ -170,7 +170,7 @@ fn existing_interfaces_are_left_as_they_were() {
         .map(|end| end.run(|| end.interface.features()).expect("features"));
     let child = start(
         host.command(RINGSIDE),
-        "compare --interface veth-a,veth-b --rounds 1 --slot-ms 50 --json - \
+        "compare --interface veth-a,veth-b --rounds 1 --slot-ms 50 --json \
          --variants udp-spin,af-packet,af-xdp-native,af-xdp-zero-copy,xdp-limit",
     );
     let (_, result) = result(&finish(child).1);
@@ -235,7 +235,7 @@ fn an_interrupt_ends_it_with_the_results_so_far() {
     let _alone = alone();
     let child = start(
         Command::new(RINGSIDE),
-        "compare --lab veth --time 600 --slot-ms 50 --operations tx --json -",
+        "compare --lab veth --time 600 --slot-ms 50 --operations tx --json",
     );
     std::thread::sleep(Duration::from_secs(3));
     let pid = rustix::process::Pid::from_child(&child);

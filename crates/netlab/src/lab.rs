@@ -35,6 +35,10 @@ pub struct VethConfig {
     pub tx_checksum: bool,
     /// Whether generic receive offload is on, which makes a veth receive through NAPI also without an XDP program.
     pub gro: bool,
+    /// How many empty polls in a row keep a NIC's interrupt off (`napi_defer_hard_irqs`); the kernel's default is 0.
+    pub napi_defer_hard_irqs: u32,
+    /// How long it stays off without a poll (`gro_flush_timeout`); the kernel's default is zero.
+    pub gro_flush_timeout: Duration,
     /// Whether each end knows the other's MAC address from the start, so that no ARP and no neighbour discovery is
     /// needed.
     pub static_neighbours: bool,
@@ -52,6 +56,8 @@ impl Default for VethConfig {
             ipv6: true,
             tx_checksum: true,
             gro: false,
+            napi_defer_hard_irqs: 0,
+            gro_flush_timeout: Duration::ZERO,
             static_neighbours: true,
         }
     }
@@ -179,6 +185,17 @@ impl Lab {
             for end in lab.ends() {
                 inside(&end.ns, || end.interface.set_feature("rx-gro", true))?;
             }
+        }
+        for end in lab.ends() {
+            inside(&end.ns, || {
+                if config.napi_defer_hard_irqs != 0 {
+                    end.interface.set_napi_defer_hard_irqs(config.napi_defer_hard_irqs)?;
+                }
+                if !config.gro_flush_timeout.is_zero() {
+                    end.interface.set_gro_flush_timeout(config.gro_flush_timeout)?;
+                }
+                Ok(())
+            })?;
         }
         Ok(lab)
     }

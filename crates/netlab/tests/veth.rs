@@ -297,3 +297,23 @@ fn the_machines_own_interfaces_are_left_alone() {
     );
     assert_eq!(settings(), before);
 }
+
+#[test]
+fn napi_settings_are_applied_to_both_ends() {
+    if !testing::is_root() {
+        return;
+    }
+    let lab = Lab::veth(VethConfig {
+        gro: true,
+        napi_defer_hard_irqs: 3,
+        gro_flush_timeout: Duration::from_micros(150),
+        ..VethConfig::tagged("napi")
+    })
+    .unwrap();
+    for end in lab.ends() {
+        let napi = end.run(|| end.interface.napi().unwrap());
+        assert_eq!(napi.defer_hard_irqs, 3);
+        assert_eq!(napi.gro_flush_timeout, Duration::from_micros(150));
+        assert!(end.run(|| end.interface.feature("rx-gro").unwrap().active));
+    }
+}

@@ -21,7 +21,7 @@ mod slot;
 mod table;
 mod variant;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -29,7 +29,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ringside_measure::schema::{Document, Outcome};
 
 use crate::stop::Stop;
-use crate::system;
+use crate::{output, system};
 
 pub(crate) use options::Args;
 
@@ -46,6 +46,7 @@ const OVERHEAD: Duration = Duration::from_millis(150);
 /// When the path cannot be had, or nothing was sampled; a variant that fails is a row of the table with its reason.
 pub(crate) fn run(args: &Args) -> Result<()> {
     args.check_cpus()?;
+    output::check(&args.output)?;
     let stop = Stop::on_signals().context("listening for signals")?;
     let bed = Bed::open(args)?;
     let mut contests = Contest::all(args, &bed)?;
@@ -146,31 +147,14 @@ fn order(count: usize, round: u32) -> Vec<usize> {
 
 /// The table for people, on standard output unless the JSON goes there.
 fn tell(args: &Args, document: &Document, notes: &[String]) -> Result<()> {
-    let json = || serde_json::to_string_pretty(document).context("writing the result as JSON");
-    let to_stdout = args.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
-    let terminal = if to_stdout {
+    let terminal = if args.output.json {
         std::io::stderr().is_terminal()
     } else {
         std::io::stdout().is_terminal()
     };
     let text = table::render(document, notes, terminal);
-    match &args.json {
-        Some(path) if !to_stdout => {
-            std::fs::write(path, json()? + "\n").with_context(|| format!("writing {}", path.display()))?;
-        }
-        _ => {}
+    if args.output.json {
+        output::note(text.trim_end());
     }
-    let written = if to_stdout {
-        eprint!("{text}");
-        writeln!(std::io::stdout(), "{}", json()?)
-    } else {
-        write!(std::io::stdout(), "{text}")
-    };
-    match written {
-        // A reader that went away (`| head`) is no error of ours.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("writing to standard output")
-        }
-        _ => Ok(()),
-    }
+    output::deliver(&args.output, document, &text)
 }

@@ -1,6 +1,5 @@
 //! The command line of `ringside compare`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -8,12 +7,13 @@ use clap::{ArgGroup, ValueEnum};
 use ringside_nic::host::CpuTimes;
 
 use super::variant::{Kind, Operation};
+use crate::args::OutputArgs;
 
 const EXAMPLES: &str = "\
 Examples:
   ringside compare --lab veth                          everything, on a test bed of its own, in a minute
   ringside compare --lab veth --operations rx --sizes 64,512,1514
-  ringside compare --lab veth --rounds 20 --json result.json
+  ringside compare --lab veth --rounds 20 --json-file result.json
   ringside compare --interface eth1,eth2               two ports of this machine with a cable between them
 
 Each variant in its best set-up, in turn, for many short rounds; ratios are medians over the rounds with a bootstrap
@@ -63,9 +63,8 @@ pub(crate) struct Args {
     #[arg(long, default_value = "0,1", value_name = "S,R", value_parser = cpus)]
     pub(crate) cpus: [u32; 2],
 
-    /// Write the result as JSON to a file, or to standard output ("-"; the table then goes to standard error)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// A test bed.

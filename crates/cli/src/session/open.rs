@@ -35,7 +35,7 @@ pub(crate) fn interface(args: &PortArgs, run: &RunArgs) -> Result<Interface> {
         .into());
     }
     pin::check(args)?;
-    output::check(run)?;
+    output::check(&run.output)?;
     Ok(interface)
 }
 
@@ -74,10 +74,34 @@ pub(crate) fn patiently(open: impl Fn(Duration) -> Result<Port, ringside_xsk::Er
     }
 }
 
+/// `SSH_CONNECTION` of this process or of the nearest one above it that has it: sudo does not hand it on.
+fn ssh_connection() -> Option<String> {
+    const NAME: &str = "SSH_CONNECTION";
+    if let Ok(own) = std::env::var(NAME) {
+        return Some(own);
+    }
+    let mut pid = rustix::process::getppid()?.as_raw_nonzero().get();
+    while pid > 1 {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let found = environment
+            .split(|&byte| byte == 0)
+            .filter_map(|entry| std::str::from_utf8(entry).ok()?.strip_prefix(NAME)?.strip_prefix('='))
+            .map(str::to_owned)
+            .next();
+        if found.is_some() {
+            return found;
+        }
+        // "pid (comm) state ppid …": comm may hold spaces and brackets, but not behind the last one.
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        pid = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+    }
+    None
+}
+
 /// Taking every packet of the interface that carries this very login would end it.
 fn refuse_own_connection(interface: &Interface, filter: Filter) -> Result<()> {
     let takes_tcp = matches!(filter, Filter::All | Filter::EtherType(0x0800 | 0x86dd));
-    let Some(own) = std::env::var("SSH_CONNECTION").ok().filter(|_| takes_tcp) else {
+    let Some(own) = ssh_connection().filter(|_| takes_tcp) else {
         return Ok(());
     };
     let Some(server) = own
