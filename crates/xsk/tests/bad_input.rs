@@ -176,6 +176,8 @@ fn an_mtu_above_the_frame_is_refused_with_the_way_out() {
         text.contains("frames of 4096 bytes") && text.contains("ip link set veth-b mtu 1770"),
         "{text}"
     );
+    let lone = lab.b.run(|| Queue::builder(&lab.b.interface, 0).open());
+    assert!(matches!(lone, Err(Error::MtuTooLarge { mtu: 3000, .. })), "{lone:?}");
     assert_clean(&lab.b);
     drop(open(&lab.b, Path::NativeCopy, options(|o| o.frame_size(4096))));
 

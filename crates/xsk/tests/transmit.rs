@@ -133,6 +133,15 @@ fn the_own_link_going_down_is_told_and_survived() {
                 assert!(start.elapsed() < Duration::from_secs(2), "{wait:?}");
                 assert!(told.contains("queue 1") && told.contains("the link is gone"), "{told}");
             }
+            // Spinning makes no system call of its own, and yet it is told, within milliseconds of looking.
+            let start = Instant::now();
+            let told = loop {
+                match queue.recv(Wait::Spin) {
+                    Ok(_) => assert!(start.elapsed() < Duration::from_secs(2), "it spins for ever"),
+                    Err(error) => break told_down(Err(error)),
+                }
+            };
+            assert!(told.contains("the link is gone"), "{told}");
             // Sending says so too, and the packet waits in the ring.
             let sent = queue.send_with(1, |slot| assert!(slot.write(&packet(41, a.mac, b.mac))));
             told_down(sent.map(drop));

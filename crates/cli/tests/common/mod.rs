@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ringside_measure::schema::{Document, Outcome, RunResult};
 use ringside_netlab::{End, Lab, VethConfig, wait_until};
-use ringside_xsk::{Mode, Path, Port, PortBuilder, Queue, QueueOptions};
+use ringside_xsk::{Direction, Mode, Path, Port, PortBuilder, Queue, QueueOptions};
 
 /// Longer than anything here takes: what is not done by then hangs.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -275,8 +275,10 @@ pub fn assert_clean(end: &End) {
     }
     end.run(|| {
         for queue in 0..end.interface.rx_queues().expect("queues") {
-            // The kernel gives a queue back when it comes to it.
-            let patient = QueueOptions::new().busy_timeout(PATIENCE);
+            // The kernel gives a queue back when it comes to it. Transmit only: whatever the MTU is.
+            let patient = QueueOptions::new()
+                .direction(Direction::Transmit)
+                .busy_timeout(PATIENCE);
             if let Err(error) = Queue::builder(&end.interface, queue).options(patient).open() {
                 panic!("queue {queue} was not given back: {error}");
             }

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use ringside_netlab::{End, Lab, VethConfig};
-use ringside_xsk::{Mode, Path, Port, PortBuilder, Queue, QueueOptions, Wait};
+use ringside_xsk::{Direction, Mode, Path, Port, PortBuilder, Queue, QueueOptions, Wait};
 
 /// The modes that a veth offers.
 pub const MODES: [Path; 2] = [Path::NativeCopy, Path::Generic];
@@ -114,7 +114,9 @@ pub fn assert_clean(end: &End) {
     assert_eq!(state.xdp, None, "an XDP program is left on {}", end.interface.name());
     end.run(|| {
         for queue in 0..end.interface.rx_queues().expect("queues") {
-            if let Err(error) = Queue::builder(&end.interface, queue).open() {
+            // Transmit only: whatever the MTU is.
+            let options = QueueOptions::new().direction(Direction::Transmit);
+            if let Err(error) = Queue::builder(&end.interface, queue).options(options).open() {
                 panic!("queue {queue} was not given back: {error}");
             }
         }
