@@ -406,7 +406,7 @@ fn sizes_at_the_edge() {
                 if more == "--frames 2" {
                     assert!(counts.received > counts.lost, "{more}: {counts:?}");
                 } else {
-                    assert_eq!((counts.received, counts.lost), (30, 0), "{more}: {counts:?}");
+                    assert!(counts.received >= 30 && counts.lost == 0, "{more}: {counts:?}");
                 }
             }
         }
