@@ -204,6 +204,39 @@ fn existing_interfaces_are_left_as_they_were() {
     assert_eq!(reply.expect("an answer"), 5);
 }
 
+/// With the second interface in a namespace of its own UDP takes part, and the namespace is still there afterwards.
+#[test]
+fn an_interface_in_another_namespace_is_compared_with_udp_too() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let config = VethConfig {
+        ipv6: false,
+        gro: true,
+        ..VethConfig::tagged("compare-far")
+    };
+    let lab = Lab::veth(config).expect("a pair of interfaces");
+    let line = format!(
+        "compare --interface veth-a,veth-b@{} --rounds 1 --slot-ms 80 --json --variants udp-spin,af-xdp-native",
+        lab.b.ns.name()
+    );
+    let (document, result) = result(&finish(start(lab.a.ns.command(RINGSIDE), &line)).1);
+    for variant in result.tables.iter().flat_map(|table| &table.variants) {
+        let failure = variant.failure.as_deref().unwrap_or_default();
+        assert!(
+            failure.is_empty() || failure.contains("CPU steal"),
+            "{}: {failure}",
+            variant.name
+        );
+    }
+    for interface in &document.interfaces {
+        assert_eq!(interface.queues.len(), 1, "the mode that can be had: {interface:?}");
+    }
+    assert!(lab.b.ns.path().exists());
+    assert_eq!(lab.b.state().expect("a state").xdp, None);
+}
+
 #[test]
 fn nothing_sampled_is_an_error() {
     if !is_root() {

@@ -27,6 +27,8 @@ pub struct Namespace {
     name: String,
     path: PathBuf,
     fd: Arc<OwnedFd>,
+    /// Made here, and so removed here.
+    ours: bool,
 }
 
 impl Namespace {
@@ -58,6 +60,7 @@ impl Namespace {
             name,
             path,
             fd: Arc::new(fd),
+            ours: true,
         });
         namespace
             .try_run(|| Interface::by_name("lo").and_then(|lo| lo.set_up(true)))?
@@ -66,6 +69,26 @@ impl Namespace {
                 source,
             })?;
         Ok(namespace)
+    }
+
+    /// Opens a namespace that is there, by its name under `/run/netns` (`ip netns list`). It is not removed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Namespace`] if there is none of that name.
+    pub fn open(name: &str) -> Result<Arc<Self>> {
+        let path = Path::new(DIRECTORY).join(name);
+        let file = fs::File::open(&path).map_err(|source| Error::Namespace {
+            operation: "open",
+            namespace: name.to_owned(),
+            source,
+        })?;
+        Ok(Arc::new(Self {
+            name: name.to_owned(),
+            path,
+            fd: Arc::new(OwnedFd::from(file)),
+            ours: false,
+        }))
     }
 
     /// The name, as `ip netns exec` takes it.
@@ -183,7 +206,9 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        remove(&self.path);
+        if self.ours {
+            remove(&self.path);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The path that is compared on: a test bed of its own, or two interfaces that are there.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
@@ -8,9 +8,10 @@ use ringside_bpf::{IngressDrop, Link, Neighbours, ProbeMarks, Reflect, Reflector
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_measure::schema;
 use ringside_netlab::{End, Lab, Namespace, VethConfig};
-use ringside_nic::Interface;
+use ringside_nic::{Interface, LinkState};
 use ringside_wire::MacAddr;
 use ringside_wire::flow::UdpFlow;
+use ringside_xsk::{Filter, Port, PortReport};
 
 use super::options::Args;
 use crate::system;
@@ -107,10 +108,15 @@ impl Bed {
 
     /// Why UDP sockets cannot be compared here.
     pub(crate) fn no_udp(&self) -> Option<&'static str> {
-        (!self.is_lab()).then_some(
-            "both interfaces are in one network namespace, where the kernel delivers UDP between its own addresses by \
-             itself, past the interfaces",
-        )
+        let name = |side: &Side| side.namespace.as_ref().map(|namespace| namespace.name().to_owned());
+        if name(&self.a) == name(&self.b) {
+            return Some(
+                "both interfaces are in one network namespace, where the kernel delivers UDP between its own addresses by \
+                 itself, past the interfaces; put one into a namespace of its own and name it as NAME@NAMESPACE",
+            );
+        }
+        (self.a.ipv4 == BENCHMARK[0] || self.b.ipv4 == BENCHMARK[1])
+            .then_some("an interface without an IPv4 address has no UDP: give both one of the same network")
     }
 
     /// The flow from A to B, or back, and a frame of it.
@@ -171,9 +177,10 @@ impl Bed {
     /// Both interfaces for the result.
     pub(crate) fn records(&self) -> Vec<schema::Interface> {
         let record = |side: &Side| {
+            let report = side.probe();
             side.run(|| {
                 let state = side.interface.state().ok()?;
-                Some(system::interface(&side.interface, &state, None))
+                Some(system::interface(&side.interface, &state, report.as_ref()))
             })
         };
         [&self.a, &self.b].into_iter().filter_map(record).collect()
@@ -190,18 +197,40 @@ impl Side {
         }
     }
 
-    fn existing(name: &str, ipv4: Ipv4Addr) -> Result<Self> {
-        let interface = Interface::by_name(name)?;
-        let state = interface.state()?;
+    /// `NAME`, or `NAME@NAMESPACE`. Without an IPv4 address frames carry `fallback`.
+    fn existing(name: &str, fallback: Ipv4Addr) -> Result<Self> {
+        let (name, namespace) = match name.split_once('@') {
+            Some((name, namespace)) => (name, Some(Namespace::open(namespace)?)),
+            None => (name, None),
+        };
+        let look = || -> Result<(Interface, LinkState, Option<Ipv4Addr>)> {
+            let interface = Interface::by_name(name)?;
+            let state = interface.state()?;
+            let own = interface.addresses()?.into_iter().find_map(|own| match own.address {
+                IpAddr::V4(ip) => Some(ip),
+                IpAddr::V6(_) => None,
+            });
+            Ok((interface, state, own))
+        };
+        let (interface, state, own) = match &namespace {
+            Some(namespace) => namespace.run(look)?,
+            None => look()?,
+        };
         if !state.admin_up || !state.carrier {
             bail!("{name} has no link: switch it on (ip link set {name} up), and see to the cable");
         }
         Ok(Self {
             mac: MacAddr(state.mac),
             interface,
-            ipv4,
-            namespace: None,
+            ipv4: own.unwrap_or(fallback),
+            namespace,
         })
+    }
+
+    /// The best mode that the interface offers, as opening a port finds it, and why not a better one.
+    fn probe(&self) -> Option<PortReport> {
+        let port = Port::builder(self.interface.clone()).filter(Filter::None);
+        self.run(|| port.open().ok().map(|port| port.report().clone()))
     }
 
     /// Runs a closure in this side's namespace. What it opens stays there.

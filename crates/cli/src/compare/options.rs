@@ -15,6 +15,7 @@ Examples:
   ringside compare --lab veth --operations rx --sizes 64,512,1514
   ringside compare --lab veth --rounds 20 --json-file result.json
   ringside compare --interface eth1,eth2               two ports of this machine with a cable between them
+  ringside compare --interface eth1,eth2@far           the same, the second in a namespace: UDP takes part too
 
 Each variant in its best set-up, in turn, for many short rounds; ratios are medians over the rounds with a bootstrap
 95 % interval. Rounds in which the hypervisor took more than 4 % of the CPU time are left out and counted.";
@@ -27,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, group = "path")]
     pub(crate) lab: Option<LabKind>,
 
-    /// Compare on two interfaces of this namespace that reach each other: packets go from A to B. XDP and tc programs
+    /// Compare on two interfaces that reach each other, each as NAME or NAME@NAMESPACE: packets go from A to B. XDP and tc programs
     /// are attached to them meanwhile, nothing else is changed; their other traffic is dropped (but for ARP and IPv6
     /// neighbour discovery where XDP does it)
     #[arg(long, value_name = "A,B", group = "path", value_parser = pair)]
