@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use libbpf_cargo::SkeletonBuilder;
 
-const PROGRAMS: &[&str] = &["generate", "reflect", "sink", "tc_drop", "xsk"];
+const PROGRAMS: &[&str] = &["generate", "reflect", "sink", "tc_drop", "testing", "xsk"];
 
 fn main() -> ExitCode {
     match build() {

@@ -26,6 +26,9 @@ mod reflect;
 mod sink;
 mod skel;
 mod sys;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod traffic;
 mod xsk;
 

@@ -23,3 +23,5 @@ skeleton!(generate);
 skeleton!(reflect);
 skeleton!(sink);
 skeleton!(tc_drop);
+#[cfg(feature = "testing")]
+skeleton!(testing);

@@ -62,6 +62,17 @@ impl<'q> Burst<'q> {
         self.queue.settle(Fate::Send)
     }
 
+    /// Sends all packets that were not dropped or kept out on another queue of the same UMEM, with one publish and one kick
+    /// and without a copy, and tells how many. Waits as [`send_back`](Self::send_back) does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a queue of another UMEM (see [`SharedUmem`](crate::SharedUmem)); all packets are dropped then.
+    /// Otherwise those of the other queue.
+    pub fn send_on(self, other: &mut Queue) -> Result<u32, Error> {
+        self.queue.settle_on(other, Fate::Send)
+    }
+
     /// Sends the packets marked by [`Packet::send`], drops the others, and tells how many were sent.
     pub fn finish(self) -> Result<u32, Error> {
         self.queue.settle(Fate::Drop)

@@ -84,12 +84,10 @@ pub enum Error {
     },
 
     /// Frame memory and limits do not agree.
-    #[error("{interface} queue {queue}: {required} bytes of memory are needed for frames, but {limit}; {advice}")]
+    #[error("{whose}: {required} bytes of memory are needed for frames, but {limit}; {advice}")]
     Memory {
-        /// The interface.
-        interface: String,
-        /// The queue.
-        queue: u32,
+        /// The interface and its queue, or a shared UMEM.
+        whose: String,
         /// Bytes asked for.
         required: u64,
         /// Which limit refuses, with its value and what is left of it in bytes.
@@ -241,6 +239,18 @@ pub enum Error {
         /// What was found.
         violation: Violation,
     },
+}
+
+impl Error {
+    /// Frame memory of `bytes` could not be mapped.
+    pub(crate) fn unmapped(whose: String, bytes: usize, errno: Errno) -> Self {
+        Self::Memory {
+            whose,
+            required: bytes as u64,
+            limit: format!("mmap() answered {errno}"),
+            advice: "use fewer or smaller frames, or free memory".into(),
+        }
+    }
 }
 
 /// Something in shared memory that the ring protocol rules out.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::mode::Path;
-use crate::umem::Geometry;
+use crate::umem::{Geometry, SharedUmem};
 
 /// Which way packets go through a queue. What is not needed is not made: no ring, no frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -45,10 +45,11 @@ impl BusyPoll {
 #[derive(Clone, Debug)]
 pub struct QueueOptions {
     pub(crate) direction: Direction,
-    pub(crate) frame_size: u32,
+    pub(crate) frame_size: Option<u32>,
     pub(crate) frames: Option<u32>,
-    pub(crate) headroom: u32,
+    pub(crate) headroom: Option<u32>,
     pub(crate) huge_pages: bool,
+    pub(crate) unaligned: bool,
     pub(crate) rx_ring: Option<u32>,
     pub(crate) tx_ring: Option<u32>,
     pub(crate) fill_ring: Option<u32>,
@@ -65,10 +66,11 @@ impl Default for QueueOptions {
     fn default() -> Self {
         Self {
             direction: Direction::Both,
-            frame_size: 2048,
+            frame_size: None,
             frames: None,
-            headroom: 0,
+            headroom: None,
             huge_pages: false,
+            unaligned: false,
             rx_ring: None,
             tx_ring: None,
             fill_ring: None,
@@ -96,15 +98,25 @@ impl QueueOptions {
         self
     }
 
-    /// Bytes of a frame: 2048 (the default) or 4096. 256 of them, and the headroom, lie in front of a packet.
+    /// Bytes of a frame, 2048 (the default) to 4096. 256 of them, and the headroom, lie in front of a packet. Another size
+    /// than these two makes the chunks unaligned.
     #[must_use]
     #[doc(alias = "chunk_size")]
     pub fn frame_size(mut self, bytes: u32) -> Self {
-        self.frame_size = bytes;
+        self.frame_size = Some(bytes);
         self
     }
 
-    /// Number of frames. Default: 512 for [`Direction::Both`] and [`Direction::Receive`], 256 for
+    /// Unaligned chunks (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`, Linux 5.4): frames of any size, across the borders of pages; the
+    /// packet may start anywhere in its frame. A zero-copy driver needs huge pages for it. Default: where the frame size
+    /// is no power of two.
+    #[must_use]
+    pub fn unaligned_chunks(mut self, yes: bool) -> Self {
+        self.unaligned = yes;
+        self
+    }
+
+    /// Number of frames, or of a shared UMEM this queue's share of them. Default: 512 for [`Direction::Both`] and [`Direction::Receive`], 256 for
     /// [`Direction::Transmit`]; with zero-copy as many more as the NIC's own ring holds.
     #[must_use]
     pub fn frames(mut self, frames: u32) -> Self {
@@ -115,7 +127,7 @@ impl QueueOptions {
     /// Bytes to leave free in front of a packet, in addition to the kernel's 256. Default 0.
     #[must_use]
     pub fn headroom(mut self, bytes: u32) -> Self {
-        self.headroom = bytes;
+        self.headroom = Some(bytes);
         self
     }
 
@@ -201,10 +213,35 @@ impl QueueOptions {
     }
 }
 
+/// The frame size of a UMEM for which none was chosen: it holds a packet of the usual MTU, and half as many bytes as
+/// the other usual size stay in the cache.
+pub(crate) const DEFAULT_FRAME_SIZE: u32 = 2048;
+
+impl QueueOptions {
+    /// The cut of a shared UMEM, which cannot be chosen for one queue of it.
+    fn fitting(&self, shared: Geometry) -> Result<Geometry, Error> {
+        for (setting, wanted, has) in [
+            ("frame_size", self.frame_size, shared.frame_size()),
+            ("headroom", self.headroom, shared.headroom()),
+        ] {
+            if let Some(wanted) = wanted.filter(|&wanted| wanted != has) {
+                return Err(Error::Setting {
+                    setting,
+                    value: wanted.to_string(),
+                    reason: format!("the shared UMEM was made with {has}"),
+                });
+            }
+        }
+        Ok(shared)
+    }
+}
+
 /// The sizes that result for one queue, all checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
     pub(crate) geometry: Geometry,
+    /// Frames that the queue has: all of its UMEM, or its share of it.
+    pub(crate) frames: u32,
     /// 0: no such ring.
     pub(crate) rx: u32,
     /// 0: no such ring.
@@ -221,7 +258,12 @@ const MAX_RING: u32 = 1 << 20;
 impl Sizes {
     /// `nic_ring`: slots of the NIC's own receive ring, which a zero-copy driver fills from the fill ring. It and our
     /// RX ring can hold frames at the same time, so the fill ring must have room for both.
-    pub(crate) fn choose(options: &QueueOptions, path: Path, nic_ring: u32) -> Result<Self, Error> {
+    pub(crate) fn choose(
+        options: &QueueOptions,
+        path: Path,
+        nic_ring: u32,
+        shared: Option<&SharedUmem>,
+    ) -> Result<Self, Error> {
         let ring = |setting: &'static str, slots: u32| {
             if slots == 0 || slots > MAX_RING {
                 return Err(Error::Setting {
@@ -249,11 +291,19 @@ impl Sizes {
             Direction::Receive | Direction::Both => 512 + 2 * held_by_nic,
         };
         let frames = options.frames.unwrap_or(default_frames);
-        let geometry = Geometry::new(options.frame_size, frames, options.headroom)?;
+        let geometry = match shared {
+            Some(shared) => options.fitting(shared.geometry())?,
+            None => Geometry::new(
+                options.frame_size.unwrap_or(DEFAULT_FRAME_SIZE),
+                frames,
+                options.headroom.unwrap_or(0),
+                options.unaligned,
+            )?,
+        };
 
         let for_fill = match options.direction {
-            Direction::Receive => frames,
-            Direction::Both => frames.div_ceil(2),
+            Direction::Receive => frames.max(1),
+            Direction::Both => frames.div_ceil(2).max(1),
             Direction::Transmit => 1,
         }
         .min(MAX_RING);
@@ -283,6 +333,7 @@ impl Sizes {
         };
         Ok(Self {
             geometry,
+            frames,
             rx,
             tx,
             fill,

@@ -18,6 +18,7 @@ use crate::program::{Program, XdpLink, XskMap};
 use crate::queue::Queue;
 use crate::report::{PortReport, ProgramReport};
 use crate::stats::Stats;
+use crate::umem::SharedUmem;
 
 /// An open interface: one socket and one UMEM per queue, an XDP program attached, the XSKMAP filled.
 ///
@@ -66,6 +67,7 @@ impl Port {
             mode: Mode::Auto,
             program: None,
             options: QueueOptions::default(),
+            umem: None,
         }
     }
 
@@ -151,6 +153,7 @@ pub struct PortBuilder {
     mode: Mode,
     program: Option<Program>,
     options: QueueOptions,
+    umem: Option<SharedUmem>,
 }
 
 impl PortBuilder {
@@ -186,6 +189,13 @@ impl PortBuilder {
     #[must_use]
     pub fn options(mut self, options: QueueOptions) -> Self {
         self.options = options;
+        self
+    }
+
+    /// Frames of a UMEM that is shared with other ports or queues, instead of one for each queue.
+    #[must_use]
+    pub fn umem(mut self, umem: &SharedUmem) -> Self {
+        self.umem = Some(umem.clone());
         self
     }
 

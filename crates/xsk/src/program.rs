@@ -156,13 +156,20 @@ impl XskMap {
         }
     }
 
-    /// Lets the program redirect to this queue, which must have an RX ring. Replaces what was at its place.
+    /// Lets the program redirect to this queue, which must have an RX ring, at the place of the queue's number. Replaces
+    /// what was there.
     pub fn insert(&self, queue: &Queue) -> Result<(), Error> {
+        self.insert_at(queue.id(), queue)
+    }
+
+    /// As [`insert`](Self::insert), at any place: for programs that choose the socket by something else than the queue. A
+    /// socket only gets packets of the queue that it is bound to; a redirect from another one drops them.
+    pub fn insert_at(&self, place: u32, queue: &Queue) -> Result<(), Error> {
         if queue.report().rx_ring == 0 {
             // Newer kernels would take it.
             return Err(queue.wrong_direction("XskMap::insert", "Direction::Transmit", "RX"));
         }
-        self.insert_socket(&queue.report().interface, queue.id(), queue.as_fd())
+        self.insert_socket(&queue.report().interface, place, queue.as_fd())
     }
 
     /// As [`insert`](Self::insert), for a socket that another process, to which it was handed over, has set up and
@@ -182,9 +189,9 @@ impl XskMap {
         })
     }
 
-    /// Stops redirecting to this queue. An entry that is not there is no error.
-    pub fn remove(&self, queue: u32) {
-        _ = sys::map_delete(self.fd.as_fd(), queue);
+    /// Stops redirecting to the queue at this place. An entry that is not there is no error.
+    pub fn remove(&self, place: u32) {
+        _ = sys::map_delete(self.fd.as_fd(), place);
     }
 }
 

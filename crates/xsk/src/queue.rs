@@ -10,6 +10,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use ringside_nic::Interface;
 use rustix::io::Errno;
 use rustix::net::sockopt::xdp_statistics;
 
@@ -20,6 +21,8 @@ pub use transmit::SendError;
 use crate::burst::{Burst, PacketsMut};
 use crate::error::{Error, Violation};
 use crate::mode::Path;
+use crate::options::Sizes;
+use crate::pair::Pair;
 use crate::report::QueueReport;
 use crate::socket::Bound;
 use crate::stats::{KernelStats, OwnStats, Stats};
@@ -35,11 +38,10 @@ use crate::wakeup::{Slept, Wait, poll_rx, wake_rx};
 pub struct Queue {
     // Rings unmap first, then the socket closes, then the UMEM goes: fields drop in this order.
     bound: Bound,
+    interface: Interface,
+    sizes: Sizes,
     pub(crate) inbox: Vec<Entry>,
     batch: u32,
-    fill_target: u32,
-    /// Frames that the kernel has for receiving.
-    in_fill: u32,
     /// Something on the TX ring may still need a kick.
     unsent: bool,
     /// Since when the TX side has made no progress.
@@ -57,33 +59,33 @@ const LOOKS_PER_QUESTION: u64 = 1 << 16;
 
 /// What `Queue` needs of the crate to be built.
 pub(crate) struct Parameters {
+    pub(crate) interface: Interface,
+    pub(crate) sizes: Sizes,
     pub(crate) batch: u32,
-    pub(crate) fill_target: u32,
     pub(crate) stall_timeout: Duration,
     pub(crate) report: QueueReport,
 }
 
 impl Queue {
     /// Starts a queue on an interface of which the caller brings the XDP program; see [`QueueBuilder`].
-    pub fn builder(interface: &ringside_nic::Interface, queue: u32) -> QueueBuilder {
+    pub fn builder(interface: &Interface, queue: u32) -> QueueBuilder {
         QueueBuilder::new(interface.clone(), queue)
     }
 
     pub(crate) fn new(bound: Bound, parameters: Parameters) -> Self {
         let Parameters {
+            interface,
+            sizes,
             batch,
-            fill_target,
             stall_timeout,
             report,
         } = parameters;
-        let in_fill = u32::try_from(bound.pool.umem().geometry().frames() as usize - bound.pool.available())
-            .expect("at most all frames");
         Self {
             inbox: Vec::with_capacity(batch as usize),
             bound,
+            interface,
+            sizes,
             batch,
-            fill_target,
-            in_fill,
             unsent: false,
             stalled: None,
             stall_timeout,
@@ -136,7 +138,7 @@ impl Queue {
             self.take_free()
         });
         match taken {
-            Ok(buf) => Some(Frame::new(self.bound.pool.umem().clone(), buf?)),
+            Ok(buf) => Some(Frame::new(self.bound.umem.clone(), buf?)),
             Err(error) => {
                 self.deferred = Some(error);
                 None
@@ -146,18 +148,19 @@ impl Queue {
 
     /// The longest packet that a fresh frame holds, in bytes.
     pub fn packet_room(&self) -> usize {
-        self.bound.pool.umem().geometry().packet_room() as usize
+        self.bound.umem.geometry().packet_room() as usize
     }
 
     /// Identity of the queue's UMEM, as [`Frame::umem_id`].
     pub fn umem_id(&self) -> u64 {
-        self.bound.pool.umem().id()
+        self.bound.umem.id()
     }
 
     /// Free frames on hand.
     pub fn free_frames(&mut self) -> usize {
-        self.bound.pool.collect_returned();
-        self.bound.pool.available()
+        let pool = &mut self.bound.pair.lock().pool;
+        pool.collect_returned();
+        pool.available()
     }
 
     /// All counters since the queue was opened. One `getsockopt()`.
@@ -216,16 +219,17 @@ impl Queue {
     /// Stocks the fill ring up to its target.
     #[inline]
     fn refill(&mut self) -> Result<(), Error> {
-        let want = self.fill_target - self.in_fill;
-        if want == 0 {
+        let mut pair = self.bound.pair.lock();
+        let wanted = pair.wanted();
+        if wanted == 0 {
             return Ok(());
         }
-        if self.bound.pool.available() < want as usize {
-            self.drain_completions()?;
-            self.bound.pool.collect_returned();
-        }
-        let moved = self.bound.refill(want);
-        self.in_fill += self.check(moved)?;
+        let short = pair.pool.available() < wanted as usize;
+        let completed = if short { pair.complete() } else { Ok(0) };
+        let done = completed.and_then(|completed| pair.refill().map(|()| completed));
+        drop(pair);
+        let completed = self.check(done)?;
+        self.note_completed(completed);
         Ok(())
     }
 
@@ -236,7 +240,6 @@ impl Queue {
         let packets = u32::try_from(self.inbox.len()).expect("at most a batch");
         self.counters.rx_bytes += self.check(received)?;
         self.counters.rx_packets += u64::from(packets);
-        self.in_fill -= packets;
         Ok(())
     }
 
@@ -246,7 +249,7 @@ impl Queue {
             Wait::Spin => {
                 // Only a zero-copy driver sleeps over an empty fill ring; on copy paths the flag stays 0.
                 let zero_copy = self.report.path == Path::ZeroCopy;
-                let asleep = zero_copy && (!self.report.need_wakeup || self.bound.fill.needs_wakeup());
+                let asleep = zero_copy && (!self.report.need_wakeup || self.bound.pair.lock().fill.needs_wakeup());
                 // A ring does not tell that its link went down: ask, every few milliseconds of looking in vain.
                 if asleep || self.counters.empty_looks.is_multiple_of(LOOKS_PER_QUESTION) {
                     self.kick_rx()?;
@@ -296,41 +299,51 @@ impl Queue {
     /// needs: a TX side that is stuck must not stop the receiving.
     #[inline]
     fn take_free(&mut self) -> Result<Option<Buf>, Error> {
-        let reserved = (self.fill_target - self.in_fill) as usize;
-        if self.bound.pool.available() <= reserved {
-            self.drain_completions()?;
-            self.bound.pool.collect_returned();
-            if self.bound.pool.available() <= reserved {
-                return Ok(None);
-            }
+        let mut pair = self.bound.pair.lock();
+        let spare = |pair: &mut Pair| (pair.pool.available() > pair.wanted() as usize).then(|| pair.pool.take_buf());
+        if let Some(buf) = spare(&mut pair) {
+            return Ok(buf);
         }
-        Ok(self.bound.pool.take_buf())
+        let completed = pair.complete();
+        pair.pool.collect_returned();
+        let buf = spare(&mut pair).flatten();
+        drop(pair);
+        let completed = self.check(completed)?;
+        self.note_completed(completed);
+        Ok(buf)
     }
 
     /// Takes back what the kernel is done sending. Before every kick: with a full completion ring the kernel sends
     /// nothing and answers EAGAIN for ever.
     #[inline]
     fn drain_completions(&mut self) -> Result<(), Error> {
-        let completed = self.bound.complete();
+        let completed = self.bound.pair.lock().complete();
         let completed = self.check(completed)?;
+        self.note_completed(completed);
+        Ok(())
+    }
+
+    #[inline]
+    fn note_completed(&mut self, completed: u32) {
         if completed != 0 {
             self.counters.tx_completed += u64::from(completed);
             self.stalled = None;
         }
-        Ok(())
     }
 
     pub(crate) fn packets(&mut self) -> PacketsMut<'_> {
-        PacketsMut::new(&mut self.inbox, self.bound.pool.umem())
+        PacketsMut::new(&mut self.inbox, &self.bound.umem)
     }
 
     /// Gives the frames of the inbox back to the pool, except those that the user kept.
     fn recycle_inbox(&mut self) {
+        let pool = &mut self.bound.pair.lock().pool;
         for entry in self.inbox.drain(..) {
             if entry.fate() != Fate::Kept {
-                self.bound.pool.put(entry.buf.frame);
+                pool.put(entry.buf.frame);
             }
         }
+        pool.give_surplus();
     }
 
     /// Poisons the queue when shared memory broke the protocol.

@@ -29,13 +29,15 @@ pub struct QueueReport {
     pub fill_ring: u32,
     /// Slots of the completion ring.
     pub completion_ring: u32,
-    /// Frames of the UMEM.
+    /// Identity of the UMEM; queues that share one have the same.
+    pub umem: u64,
+    /// Frames of the UMEM, or the queue's share of them.
     pub frames: u32,
     /// Bytes of a frame.
     pub frame_size: u32,
     /// Bytes in front of a packet beyond the kernel's 256.
     pub headroom: u32,
-    /// Bytes of frame memory.
+    /// Bytes of the UMEM's memory.
     pub memory_bytes: u64,
     /// The pages it lies in.
     pub pages: Pages,

@@ -11,19 +11,21 @@ use rustix::net::sockopt::{
     set_xdp_umem_reg, xdp_mmap_offsets, xdp_options,
 };
 use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
-    XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags, XdpRingOffset, XdpUmemReg, XdpUmemRegFlags,
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpMmapOffsets, XdpOptionsFlags, XdpRingOffset,
+    XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use crate::error::Error;
 use crate::mmap::Mapping;
 use crate::mode::Path;
-use crate::options::{QueueOptions, Sizes};
-use crate::ring::{CompletionRing, ConsumerRing, FillRing, ProducerRing, RingMap, RxRing, Slot, TxRing};
+use crate::options::{BusyPoll, QueueOptions, Sizes};
+use crate::pair::{Pair, PairRef};
+use crate::ring::{Addr, CompletionRing, ConsumerRing, Desc, FillRing, ProducerRing, RingMap, RxRing, Slot, TxRing};
 use crate::sys;
 use crate::umem::pool::Pool;
-use crate::umem::{FrameMemory, Region, Umem, check_budget};
+use crate::umem::{FrameMemory, Region, SharedUmem, Sockets, Umem, check_budget};
 
 /// What one attempt to open a socket needs to know.
 pub(crate) struct Request<'a> {
@@ -32,6 +34,8 @@ pub(crate) struct Request<'a> {
     pub(crate) path: Path,
     pub(crate) options: &'a QueueOptions,
     pub(crate) sizes: Sizes,
+    /// The UMEM that the queue shares with others, if it does.
+    pub(crate) shared: Option<&'a SharedUmem>,
 }
 
 /// Things that the caller brings instead of having them made.
@@ -43,14 +47,26 @@ pub(crate) struct Parts {
 
 /// A bound socket with its rings.
 pub(crate) struct Bound {
-    pub(crate) fill: FillRing,
-    pub(crate) completion: CompletionRing,
     pub(crate) rx: Option<RxRing>,
     pub(crate) tx: Option<TxRing>,
-    pub(crate) fd: OwnedFd,
-    pub(crate) pool: Pool,
+    /// Whoever opens a further socket on the same UMEM borrows it for that moment.
+    pub(crate) fd: Arc<OwnedFd>,
+    /// Behind the socket: when the last one of a pair is closed, frames that the kernel had can be taken back.
+    pub(crate) pair: PairRef,
+    pub(crate) umem: Arc<Umem>,
+    /// The UMEM's other users may open sockets beside this one.
+    shared: Option<SharedUmem>,
     /// Packets per wake-up call on a copy path, where the kernel could be told.
     pub(crate) tx_budget: Option<u32>,
+}
+
+impl Drop for Bound {
+    /// From here on nobody borrows the socket any more, so dropping `fd` closes it, before the pair takes its frames back.
+    fn drop(&mut self) {
+        if let Some(shared) = &self.shared {
+            shared.sockets().remove(&self.fd);
+        }
+    }
 }
 
 /// Why an attempt failed, as far as it decides what is tried next.
@@ -70,55 +86,99 @@ impl From<Error> for Failure {
 }
 
 impl Request<'_> {
-    /// One attempt, with a UMEM of its own: a UMEM that saw a failed bind cannot be bound again.
+    /// One attempt, with a UMEM of its own (a UMEM that saw a failed bind cannot be bound again) or with the shared one.
     pub(crate) fn open(&self, parts: Parts) -> Result<Bound, Failure> {
-        let bytes = self.sizes.geometry.bytes();
         let brought = parts.socket.is_some() || parts.memory.is_some();
-        let region = match parts.memory {
-            Some(memory) => Region::custom(memory, bytes)?,
-            None => {
-                check_budget(self.interface.name(), self.queue, bytes as u64)?;
-                Region::map(bytes, self.options.huge_pages).map_err(|errno| Error::Memory {
-                    interface: self.interface.name().to_owned(),
-                    queue: self.queue,
-                    required: bytes as u64,
-                    limit: format!("mmap() answered {errno}"),
-                    advice: "use fewer or smaller frames, or free memory".into(),
-                })?
-            }
+        let umem = match self.shared {
+            Some(shared) => Arc::clone(shared.umem()),
+            None => self.own_umem(parts.memory)?,
         };
+        let Some(mut pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
+            return Err(self.no_frames_left(&umem).into());
+        };
+        if self.path == Path::ZeroCopy {
+            pool.zero_copy();
+        }
         let fd = match parts.socket {
             Some(fd) => fd,
             None => self.socket()?,
         };
-        let umem = Umem::new(region, self.sizes.geometry);
-        self.register(fd.as_fd(), &umem)?;
-        let mut bound = self.map_rings(fd, umem)?;
-        if self.sizes.tx != 0 {
-            bound.tx_budget = self.set_tx_budget(bound.fd.as_fd())?;
+        // Held until the socket is bound: the first one on a shared UMEM registers it.
+        let mut sockets = self.shared.map(SharedUmem::sockets);
+        let first = sockets.as_mut().and_then(Sockets::any);
+        if first.is_none() {
+            self.register(fd.as_fd(), &umem)?;
         }
+        let (fill, completion) = self.pair_rings(fd.as_fd())?;
+        let pair = Pair {
+            fill,
+            completion,
+            pool,
+            fill_target: self.sizes.fill_target,
+        };
+        let mut bound = self.bound(fd, PairRef::new(pair), umem)?;
         if let Some(busy_poll) = self.options.busy_poll {
-            sys::set_busy_poll(bound.fd.as_fd(), busy_poll.micros, busy_poll.budget).map_err(|(call, errno)| {
-                self.failed(
-                    call,
-                    errno,
-                    match errno {
-                        Errno::INVAL => "; a budget is 1 to 65535 packets, a time 1 to 2147483647 us",
-                        _ => "; preferred busy-polling needs Linux 5.11 and CAP_NET_ADMIN",
-                    },
-                )
-            })?;
+            self.set_busy_poll(&bound, busy_poll)?;
         }
         // Before bind: most zero-copy drivers take frames from the fill ring while they set the queue up, and some
         // never look again when it was empty then.
-        bound.stock_fill_ring(self.sizes.fill_target);
+        bound.pair.lock().refill().expect("a new ring is empty");
         if brought {
             // There is but this socket: it has to be tried again itself. A busy queue leaves it as it was.
-            self.patiently(|| self.bind(bound.fd.as_fd()))?;
+            self.patiently(|| self.bind(bound.fd.as_fd(), first.as_ref()))?;
         } else {
-            self.bind(bound.fd.as_fd())?;
+            self.bind(bound.fd.as_fd(), first.as_ref())?;
+        }
+        if let Some(sockets) = &mut sockets {
+            sockets.add(&bound.fd);
+            bound.shared = self.shared.cloned();
         }
         Ok(bound)
+    }
+
+    /// A further socket on the queue of `first`, with the same UMEM and the same pair of rings.
+    pub(crate) fn open_beside(&self, first: &mut Bound) -> Result<Bound, Failure> {
+        let fd = self.socket()?;
+        let mut bound = self.bound(fd, first.pair.share(), Arc::clone(&first.umem))?;
+        if let Some(busy_poll) = self.options.busy_poll {
+            self.set_busy_poll(&bound, busy_poll)?;
+        }
+        self.bind(bound.fd.as_fd(), Some(&first.fd))?;
+        if let Some(shared) = &first.shared {
+            shared.sockets().add(&bound.fd);
+            bound.shared = Some(shared.clone());
+        }
+        Ok(bound)
+    }
+
+    fn own_umem(&self, memory: Option<Box<dyn FrameMemory>>) -> Result<Arc<Umem>, Error> {
+        let bytes = self.sizes.geometry.bytes();
+        let region = match memory {
+            Some(memory) => Region::custom(memory, bytes)?,
+            None => {
+                check_budget(|| self.whose(), bytes as u64)?;
+                Region::map(bytes, self.options.huge_pages)
+                    .map_err(|errno| Error::unmapped(self.whose(), bytes, errno))?
+            }
+        };
+        Ok(Umem::new(region, self.sizes.geometry))
+    }
+
+    fn whose(&self) -> String {
+        format!("{} queue {}", self.interface.name(), self.queue)
+    }
+
+    fn no_frames_left(&self, umem: &Umem) -> Error {
+        Error::Setting {
+            setting: "frames",
+            value: self.sizes.frames.to_string(),
+            reason: format!(
+                "the shared UMEM has {} frames, and {} of them are left for {}: make it larger, or let each queue take fewer",
+                umem.geometry().frames(),
+                umem.unclaimed(),
+                self.whose()
+            ),
+        }
     }
 
     /// As [`Request::open`], again and again while the queue is busy, for as long as the options say.
@@ -181,13 +241,16 @@ impl Request<'_> {
             len: geometry.bytes() as u64,
             chunk_size: geometry.frame_size(),
             headroom: geometry.headroom(),
-            flags: XdpUmemRegFlags::empty(),
+            flags: if geometry.unaligned() {
+                XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG
+            } else {
+                XdpUmemRegFlags::empty()
+            },
             tx_metadata_len: 0,
         };
         set_xdp_umem_reg(fd, registration).map_err(|errno| match errno {
             Errno::NOBUFS | Errno::NOMEM => Error::Memory {
-                interface: self.interface.name().to_owned(),
-                queue: self.queue,
+                whose: self.whose(),
                 required: geometry.bytes() as u64,
                 limit: format!(
                     "the kernel refused to pin them ({errno}): RLIMIT_MEMLOCK is {}, and other memory that this user has locked counts too",
@@ -204,58 +267,79 @@ impl Request<'_> {
         })
     }
 
-    fn map_rings(&self, fd: OwnedFd, umem: Arc<Umem>) -> Result<Bound, Error> {
-        let Sizes {
-            rx,
-            tx,
-            fill,
-            completion,
-            ..
-        } = self.sizes;
-        let set = |call: &'static str, result: Result<(), Errno>| {
-            result.map_err(|errno| self.failed(call, errno, "; a ring needs memory of the kernel's: try fewer slots"))
-        };
-        set("setsockopt(XDP_UMEM_FILL_RING)", set_xdp_umem_fill_ring_size(&fd, fill))?;
-        set(
+    /// Makes the fill and the completion ring, which every pair has, whether they are used or not.
+    fn pair_rings(&self, fd: BorrowedFd<'_>) -> Result<(FillRing, CompletionRing), Error> {
+        let Sizes { fill, completion, .. } = self.sizes;
+        self.sized("setsockopt(XDP_UMEM_FILL_RING)", set_xdp_umem_fill_ring_size(fd, fill))?;
+        self.sized(
             "setsockopt(XDP_UMEM_COMPLETION_RING)",
-            set_xdp_umem_completion_ring_size(&fd, completion),
+            set_xdp_umem_completion_ring_size(fd, completion),
         )?;
+        let offsets = self.offsets(fd)?;
+        Ok((
+            ProducerRing::new(self.map::<Addr>(fd, &offsets.fr, fill, XDP_UMEM_PGOFF_FILL_RING)?),
+            ConsumerRing::new(self.map::<Addr>(fd, &offsets.cr, completion, XDP_UMEM_PGOFF_COMPLETION_RING)?),
+        ))
+    }
+
+    /// Makes the rings of the socket itself.
+    fn bound(&self, fd: OwnedFd, pair: PairRef, umem: Arc<Umem>) -> Result<Bound, Error> {
+        let Sizes { rx, tx, .. } = self.sizes;
         if rx != 0 {
-            set("setsockopt(XDP_RX_RING)", set_xdp_rx_ring_size(&fd, rx))?;
+            self.sized("setsockopt(XDP_RX_RING)", set_xdp_rx_ring_size(&fd, rx))?;
         }
         if tx != 0 {
-            set("setsockopt(XDP_TX_RING)", set_xdp_tx_ring_size(&fd, tx))?;
+            self.sized("setsockopt(XDP_TX_RING)", set_xdp_tx_ring_size(&fd, tx))?;
         }
-        let offsets = xdp_mmap_offsets(&fd).map_err(|errno| self.failed("getsockopt(XDP_MMAP_OFFSETS)", errno, ""))?;
-        Ok(Bound {
-            fill: ProducerRing::new(self.map::<u64>(fd.as_fd(), &offsets.fr, fill, XDP_UMEM_PGOFF_FILL_RING)?),
-            completion: ConsumerRing::new(self.map::<u64>(
-                fd.as_fd(),
-                &offsets.cr,
-                completion,
-                XDP_UMEM_PGOFF_COMPLETION_RING,
-            )?),
-            rx: match rx {
-                0 => None,
-                _ => Some(ConsumerRing::new(self.map::<crate::ring::Desc>(
-                    fd.as_fd(),
-                    &offsets.rx,
-                    rx,
-                    XDP_PGOFF_RX_RING,
-                )?)),
-            },
-            tx: match tx {
-                0 => None,
-                _ => Some(ProducerRing::new(self.map::<crate::ring::Desc>(
-                    fd.as_fd(),
-                    &offsets.tx,
-                    tx,
-                    XDP_PGOFF_TX_RING,
-                )?)),
-            },
-            fd,
-            pool: Pool::new(umem),
+        let offsets = self.offsets(fd.as_fd())?;
+        let mut bound = Bound {
+            rx: None,
+            tx: None,
+            fd: Arc::new(fd),
+            pair,
+            umem,
+            shared: None,
             tx_budget: None,
+        };
+        let fd = bound.fd.as_fd();
+        if rx != 0 {
+            bound.rx = Some(ConsumerRing::new(self.map::<Desc>(
+                fd,
+                &offsets.rx,
+                rx,
+                XDP_PGOFF_RX_RING,
+            )?));
+        }
+        if tx != 0 {
+            bound.tx = Some(ProducerRing::new(self.map::<Desc>(
+                fd,
+                &offsets.tx,
+                tx,
+                XDP_PGOFF_TX_RING,
+            )?));
+            bound.tx_budget = self.set_tx_budget(fd)?;
+        }
+        Ok(bound)
+    }
+
+    fn sized(&self, call: &'static str, result: Result<(), Errno>) -> Result<(), Error> {
+        result.map_err(|errno| self.failed(call, errno, "; a ring needs memory of the kernel's: try fewer slots"))
+    }
+
+    fn offsets(&self, fd: BorrowedFd<'_>) -> Result<XdpMmapOffsets, Error> {
+        xdp_mmap_offsets(fd).map_err(|errno| self.failed("getsockopt(XDP_MMAP_OFFSETS)", errno, ""))
+    }
+
+    fn set_busy_poll(&self, bound: &Bound, busy_poll: BusyPoll) -> Result<(), Error> {
+        sys::set_busy_poll(bound.fd.as_fd(), busy_poll.micros, busy_poll.budget).map_err(|(call, errno)| {
+            self.failed(
+                call,
+                errno,
+                match errno {
+                    Errno::INVAL => "; a budget is 1 to 65535 packets, a time 1 to 2147483647 us",
+                    _ => "; preferred busy-polling needs Linux 5.11 and CAP_NET_ADMIN",
+                },
+            )
         })
     }
 
@@ -289,15 +373,29 @@ impl Request<'_> {
         }
     }
 
-    fn bind(&self, fd: BorrowedFd<'_>) -> Result<(), Failure> {
-        let mut flags = match self.path {
-            Path::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
-            Path::NativeCopy | Path::Generic | Path::Copy => SocketAddrXdpFlags::XDP_COPY,
+    /// Binds the socket; `first` is one on the same UMEM, from which the kernel takes mode and wake-up policy then.
+    fn bind(&self, fd: BorrowedFd<'_>, first: Option<&Arc<OwnedFd>>) -> Result<(), Failure> {
+        let address = |flags| SocketAddrXdp::new(flags, self.interface.index(), self.queue);
+        let result = match first {
+            Some(first) => {
+                let shared = SocketAddrXdpWithSharedUmem {
+                    addr: address(SocketAddrXdpFlags::XDP_SHARED_UMEM),
+                    shared_umem_fd: first.as_fd(),
+                };
+                bind(fd, &shared)
+            }
+            None => {
+                let mut flags = match self.path {
+                    Path::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
+                    Path::NativeCopy | Path::Generic | Path::Copy => SocketAddrXdpFlags::XDP_COPY,
+                };
+                if self.options.need_wakeup {
+                    flags |= SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+                }
+                bind(fd, &address(flags))
+            }
         };
-        if self.options.need_wakeup {
-            flags |= SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-        }
-        match bind(fd, &SocketAddrXdp::new(flags, self.interface.index(), self.queue)) {
+        match result {
             Ok(()) => {}
             Err(Errno::BUSY) => return Err(Failure::Busy),
             Err(Errno::NETDOWN) => {
@@ -329,17 +427,6 @@ impl Request<'_> {
             call,
             errno,
             advice,
-        }
-    }
-}
-
-impl Bound {
-    fn stock_fill_ring(&mut self, frames: u32) {
-        let mut slots = self.fill.reserve(frames).expect("a new ring is empty");
-        for _ in 0..slots.remaining() {
-            let Some(frame) = self.pool.take() else { break };
-            let pushed = slots.push(self.pool.lend_to_fill(frame));
-            debug_assert!(pushed);
         }
     }
 }

@@ -39,8 +39,9 @@ fn values_that_make_no_sense_are_refused_by_name() {
     let lab = lab("nonsense", 2);
     type Case<'a> = (fn(QueueOptions) -> QueueOptions, &'a [&'a str]);
     let cases: &[Case<'_>] = &[
-        (|o| o.frame_size(1000), &["frame_size = 1000", "2048 or 4096"]),
+        (|o| o.frame_size(1000), &["frame_size = 1000", "2048 to 4096"]),
         (|o| o.frame_size(0), &["frame_size = 0"]),
+        (|o| o.frame_size(4097), &["frame_size = 4097"]),
         (|o| o.frames(0), &["frames = 0"]),
         (|o| o.frames(u32::MAX), &["frames = 4294967295"]),
         (|o| o.rx_ring(0), &["rx_ring = 0", "power of two"]),

@@ -19,7 +19,7 @@ use crate::queue::{Queue, finish};
 use crate::report::{PortReport, ProgramReport};
 use crate::socket::{Failure, Request};
 use crate::sys;
-use crate::umem::check_budget;
+use crate::umem::{SharedUmem, check_budget};
 
 pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
     let PortBuilder {
@@ -28,6 +28,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         mode,
         program,
         options,
+        umem,
     } = builder;
     let state = interface.state()?;
     if !state.admin_up {
@@ -36,7 +37,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         });
     }
     // Nonsense values first: nothing has been touched yet.
-    let sizes = Sizes::choose(&options, Path::NativeCopy, 0)?;
+    let sizes = Sizes::choose(&options, Path::NativeCopy, 0, umem.as_ref())?;
     let transmit_only = options.direction == Direction::Transmit;
     if !transmit_only {
         check_mtu(&interface, state.mtu, sizes)?;
@@ -49,8 +50,10 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
     let kind = if transmit_only { "transmit" } else { "receive" };
     let chosen = choose_queues(&interface, queues, available, kind)?;
     // All queues together: each by itself may fit where the port does not.
-    let total = sizes.geometry.bytes() as u64 * chosen.len() as u64;
-    check_budget(interface.name(), *chosen.first().expect("not empty"), total)?;
+    if umem.is_none() {
+        let total = sizes.geometry.bytes() as u64 * chosen.len() as u64;
+        check_budget(|| format!("{}, {} queue(s)", interface.name(), chosen.len()), total)?;
+    }
     let program = program.unwrap_or(if transmit_only {
         Program::None
     } else {
@@ -83,6 +86,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         options: &options,
         nic_ring: interface.rings().map_or(0, |rings| rings.rx),
         loaded: &loaded,
+        shared: umem.as_ref(),
     };
     let (queues, link) = ladder.climb_down(mode)?;
 
@@ -263,6 +267,7 @@ struct Ladder<'a> {
     options: &'a QueueOptions,
     nic_ring: u32,
     loaded: &'a Loaded,
+    shared: Option<&'a SharedUmem>,
 }
 
 impl Ladder<'_> {
@@ -340,7 +345,8 @@ impl Ladder<'_> {
                 queue,
                 path,
                 options: self.options,
-                sizes: Sizes::choose(self.options, path, self.nic_ring).map_err(Refused::Fatal)?,
+                sizes: Sizes::choose(self.options, path, self.nic_ring, self.shared).map_err(Refused::Fatal)?,
+                shared: self.shared,
             };
             let bound = request.open_patiently().map_err(|failure| match failure {
                 Failure::Busy => Refused::Fatal(request.busy(self.loaded.attach.is_some())),

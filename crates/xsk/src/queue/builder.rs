@@ -13,7 +13,7 @@ use crate::options::{Direction, QueueOptions, Sizes};
 use crate::port::check_mtu;
 use crate::report::QueueReport;
 use crate::socket::{Bound, Failure, Parts, Request};
-use crate::umem::FrameMemory;
+use crate::umem::{FrameMemory, SharedUmem};
 
 /// Opens one queue of an interface without touching its XDP program.
 ///
@@ -34,6 +34,7 @@ pub struct QueueBuilder {
     queue: u32,
     mode: Mode,
     options: QueueOptions,
+    umem: Option<SharedUmem>,
     parts: Parts,
 }
 
@@ -44,6 +45,7 @@ impl QueueBuilder {
             queue,
             mode: Mode::Auto,
             options: QueueOptions::default(),
+            umem: None,
             parts: Parts::default(),
         }
     }
@@ -79,6 +81,13 @@ impl QueueBuilder {
         self
     }
 
+    /// Frames of a UMEM that is shared with other queues or ports, instead of one of its own.
+    #[must_use]
+    pub fn umem(mut self, umem: &SharedUmem) -> Self {
+        self.umem = Some(umem.clone());
+        self
+    }
+
     /// Opens the queue.
     pub fn open(mut self) -> Result<Queue, Error> {
         // The kernel binds a socket to an interface that is down, and the first use fails.
@@ -98,7 +107,15 @@ impl QueueBuilder {
             });
         }
         if self.options.direction != Direction::Transmit {
-            check_mtu(&self.interface, state.mtu, Sizes::choose(&self.options, Path::Copy, 0)?)?;
+            let sizes = Sizes::choose(&self.options, Path::Copy, 0, self.umem.as_ref())?;
+            check_mtu(&self.interface, state.mtu, sizes)?;
+        }
+        if self.umem.is_some() && self.parts.memory.is_some() {
+            return Err(Error::Setting {
+                setting: "memory",
+                value: "the caller's".into(),
+                reason: "a queue has frames of a shared UMEM or memory of its own, not both".into(),
+            });
         }
         let only_once = self.parts.socket.is_some() || self.parts.memory.is_some();
         let steps: &[Path] = match self.mode {
@@ -115,7 +132,8 @@ impl QueueBuilder {
                 queue: self.queue,
                 path,
                 options: &self.options,
-                sizes: Sizes::choose(&self.options, path, nic_ring)?,
+                sizes: Sizes::choose(&self.options, path, nic_ring, self.umem.as_ref())?,
+                shared: self.umem.as_ref(),
             };
             let result = if only_once {
                 request.open(parts.take().unwrap_or_default())
@@ -162,6 +180,60 @@ impl QueueBuilder {
     }
 }
 
+impl Queue {
+    /// A further socket on the same queue, with the same UMEM and mode: a frame received on one can be sent from the
+    /// other without a copy. An XDP program decides, by the place in an XSKMAP that each is put at
+    /// ([`XskMap::insert_at`](crate::XskMap::insert_at)), which of them a packet goes to.
+    ///
+    /// Both may be on different threads. The kernel has one fill and one completion ring for the queue, so from here on
+    /// both take a lock for each burst. Of the options direction, RX and TX ring, burst and time-outs count. Linux 5.4.
+    ///
+    /// # Errors
+    ///
+    /// As [`QueueBuilder::open`]; [`Error::Setting`] for a sibling that receives where this queue only transmits, for then
+    /// nobody fills the fill ring.
+    #[doc(alias = "XDP_SHARED_UMEM")]
+    pub fn sibling(&mut self, options: &QueueOptions) -> Result<Self, Error> {
+        let first = self.report.direction;
+        if options.direction != Direction::Transmit && first == Direction::Transmit
+            || options.direction != Direction::Receive && first == Direction::Receive
+        {
+            return Err(Error::Setting {
+                setting: "direction",
+                value: format!("{:?}", options.direction),
+                reason: format!(
+                    "the fill and completion ring of {} queue {} were made for {first:?}; open it with Direction::Both first",
+                    self.report.interface, self.report.queue
+                ),
+            });
+        }
+        let own = Sizes::choose(options, self.report.path, 0, None)?;
+        let interface = self.interface.clone();
+        let request = Request {
+            interface: &interface,
+            queue: self.report.queue,
+            path: self.report.path,
+            options,
+            sizes: Sizes {
+                rx: own.rx,
+                tx: own.tx,
+                ..self.sizes
+            },
+            shared: None,
+        };
+        match request.open_beside(&mut self.bound) {
+            Ok(bound) => Ok(finish(&request, bound, self.report.path, Vec::new())),
+            Err(Failure::Fatal(error)) => Err(error),
+            Err(Failure::Busy) => Err(request.busy(true)),
+            Err(Failure::Refused(errno)) => Err(request.failed(
+                "bind() with XDP_SHARED_UMEM",
+                errno,
+                "; several sockets on one queue need Linux 5.4",
+            )),
+        }
+    }
+}
+
 /// Makes the queue of a bound socket, with its report.
 pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<String>) -> Queue {
     let Request {
@@ -171,7 +243,7 @@ pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<S
         sizes,
         ..
     } = request;
-    let region = bound.pool.umem().region();
+    let region = bound.umem.region();
     let mut notes = why;
     notes.extend(region.note().map(str::to_owned));
     let report = QueueReport {
@@ -183,7 +255,8 @@ pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<S
         tx_ring: sizes.tx,
         fill_ring: sizes.fill,
         completion_ring: sizes.completion,
-        frames: sizes.geometry.frames(),
+        frames: sizes.frames,
+        umem: bound.umem.id(),
         frame_size: sizes.geometry.frame_size(),
         headroom: sizes.geometry.headroom(),
         memory_bytes: region.len() as u64,
@@ -197,8 +270,9 @@ pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<S
     Queue::new(
         bound,
         Parameters {
+            sizes: *sizes,
+            interface: (*interface).clone(),
             batch: options.batch,
-            fill_target: sizes.fill_target,
             stall_timeout: options.stall_timeout,
             report,
         },

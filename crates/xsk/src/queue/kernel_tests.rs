@@ -121,7 +121,13 @@ fn a_livelock_is_an_error_within_the_stall_time() {
         })
         .collect();
     for desc in &descriptors {
-        queue.bound.pool.take_from_completion(desc.addr).expect("in the book");
+        queue
+            .bound
+            .pair
+            .lock()
+            .pool
+            .take_from_completion(desc.addr)
+            .expect("in the book");
     }
     assert_eq!(queue.in_flight(), 0);
     put(&mut queue, &descriptors);
@@ -146,10 +152,24 @@ fn a_livelock_is_an_error_within_the_stall_time() {
     // Told once; the next call tries anew, and what was in the way can be removed.
     let mut completed = 0;
     while queue.bound.pending() != Ok(0) {
-        completed += queue.bound.completion.peek(u32::MAX).expect("sound").count();
+        completed += queue
+            .bound
+            .pair
+            .lock()
+            .completion
+            .peek(u32::MAX)
+            .expect("sound")
+            .count();
         queue.kick().expect("the ring has places again");
     }
-    completed += queue.bound.completion.peek(u32::MAX).expect("sound").count();
+    completed += queue
+        .bound
+        .pair
+        .lock()
+        .completion
+        .peek(u32::MAX)
+        .expect("sound")
+        .count();
     assert_eq!(completed, 64);
 }
 
@@ -167,7 +187,8 @@ fn a_frame_delivered_twice_poisons_the_queue() {
         let queue = receiver.queues_mut().next().expect("one queue");
         // An address outside is passed over by the kernel, without a counter; the frame behind it is used.
         for addr in [OUTSIDE, 0] {
-            let mut slots = queue.bound.fill.reserve(1).expect("sound");
+            let mut pair = queue.bound.pair.lock();
+            let mut slots = pair.fill.reserve(1).expect("sound");
             assert!(slots.push(addr));
         }
         let sent = sender.send_with(13, |packet| assert!(packet.write(&bytes(1))));
@@ -238,11 +259,11 @@ fn bytes(mark: u8) -> [u8; 60] {
 
 /// A frame with such a packet, in the book as given to the TX ring.
 fn frame(queue: &mut Queue, mark: u8) -> Desc {
-    let mut buf = queue.bound.pool.take_buf().expect("a free frame");
+    let mut buf = queue.bound.pair.lock().pool.take_buf().expect("a free frame");
     assert!(buf.resize(60));
     buf.data_mut().copy_from_slice(&bytes(mark));
     Desc {
-        addr: queue.bound.pool.lend_to_tx(&buf),
+        addr: queue.bound.pair.lock().pool.lend_to_tx(&buf),
         len: 60,
         options: 0,
     }

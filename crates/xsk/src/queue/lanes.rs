@@ -20,52 +20,23 @@ pub(super) struct Pushed {
 }
 
 impl Bound {
-    /// Puts up to `want` free frames on the fill ring; tells how many.
-    #[inline]
-    pub(super) fn refill(&mut self, want: u32) -> Result<u32, Violation> {
-        let mut slots = self.fill.reserve(want)?;
-        let mut moved = 0;
-        while slots.remaining() != 0 {
-            let Some(frame) = self.pool.take() else { break };
-            let pushed = slots.push(self.pool.lend_to_fill(frame));
-            debug_assert!(pushed);
-            moved += 1;
-        }
-        Ok(moved)
-    }
-
     /// Moves up to `batch` packets from the RX ring to the inbox; tells their bytes. Every address and length of
     /// the ring is checked here, once.
     #[inline]
     pub(super) fn receive(&mut self, batch: u32, inbox: &mut Vec<Entry>) -> Result<u64, Violation> {
         let Some(rx) = &mut self.rx else { return Ok(0) };
+        let descriptors = rx.peek(batch)?;
         let mut bytes = 0;
-        for desc in rx.peek(batch)? {
-            let buf = self.pool.take_from_rx(desc.addr, desc.len)?;
+        if descriptors.len() == 0 {
+            return Ok(bytes);
+        }
+        let pool = &mut self.pair.lock().pool;
+        for desc in descriptors {
+            let buf = pool.take_from_rx(desc.addr, desc.len)?;
             bytes += u64::from(desc.len);
             inbox.push(Entry::new(buf, Fate::Open));
         }
         Ok(bytes)
-    }
-
-    /// Takes back what the kernel is done sending; tells how many.
-    #[inline]
-    pub(super) fn complete(&mut self) -> Result<u32, Violation> {
-        let mut completed = 0;
-        if self.pool.in_flight() != 0 {
-            loop {
-                let before = completed;
-                for addr in self.completion.peek(u32::MAX)? {
-                    self.pool.take_from_completion(addr)?;
-                    completed += 1;
-                }
-                // A second look costs a cache line that the kernel has just written: only when there was something.
-                if completed == before || self.pool.in_flight() == 0 {
-                    break;
-                }
-            }
-        }
-        Ok(completed)
     }
 
     /// Puts the packets of `entries` that are to be sent on the TX ring, with one publish, and gives the others
@@ -76,6 +47,7 @@ impl Bound {
             Some(tx) => Some(tx.reserve(u32::try_from(entries.len()).unwrap_or(u32::MAX))?),
             None => None,
         };
+        let pool = &mut self.pair.lock().pool;
         for (done, entry) in entries.iter().enumerate() {
             let fate = if entry.fate() == Fate::Open { open } else { entry.fate() };
             match fate {
@@ -84,7 +56,7 @@ impl Bound {
                         return Ok(done);
                     };
                     let pushed = slots.push(Desc {
-                        addr: self.pool.lend_to_tx(&entry.buf),
+                        addr: pool.lend_to_tx(&entry.buf),
                         len: entry.buf.len,
                         options: 0,
                     });
@@ -98,10 +70,11 @@ impl Bound {
                         result.runts += 1;
                         result.runt_len = entry.buf.len;
                     }
-                    self.pool.put(entry.buf.frame);
+                    pool.put(entry.buf.frame);
                 }
             }
         }
+        pool.give_surplus();
         Ok(entries.len())
     }
 

@@ -5,13 +5,14 @@
 //! the consumer index and the completion ring say, and no progress for the stall time is an error.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Queue;
 use super::lanes::{Pushed, SHORTEST};
 use crate::burst::Packet;
 use crate::error::Error;
-use crate::umem::{Entry, Fate, Frame};
+use crate::umem::{Entry, Fate, Frame, Umem};
 use crate::wakeup::{Answer, wake_tx};
 
 /// A frame that could not be sent, with the reason.
@@ -72,16 +73,16 @@ impl Queue {
         if self.bound.tx.is_none() {
             return Err(self.wrong_direction("send_with", "Direction::Receive", "TX"));
         }
-        if self.bound.pool.available() < max as usize {
+        if self.bound.pair.lock().pool.available() < max as usize {
             self.drain_completions()?;
         }
         for _ in 0..max.min(self.batch) {
             let Some(buf) = self.take_free()? else { break };
             self.inbox.push(Entry::new(buf, Fate::Open));
             let entry = self.inbox.last_mut().expect("just pushed");
-            write(&mut Packet::new(entry, self.bound.pool.umem()));
+            write(&mut Packet::new(entry, &self.bound.umem));
         }
-        if self.inbox.is_empty() && self.bound.pool.in_flight() != 0 {
+        if self.inbox.is_empty() && self.in_flight() != 0 {
             self.no_progress(Answer::Done)?;
             return Ok(0);
         }
@@ -107,7 +108,7 @@ impl Queue {
                 true => self.kick()?,
                 false => self.drain_completions()?,
             }
-            if self.bound.pool.in_flight() == 0 {
+            if self.in_flight() == 0 {
                 return Ok(true);
             }
             if start.elapsed() >= timeout {
@@ -119,7 +120,7 @@ impl Queue {
 
     /// Frames sent and not yet completed.
     pub fn in_flight(&self) -> u32 {
-        self.bound.pool.in_flight()
+        self.bound.pair.read(|pair| pair.pool.in_flight())
     }
 
     /// Ends a burst: undecided packets meet `fate`, those to be sent go to the TX ring with one publish and one kick.
@@ -133,6 +134,19 @@ impl Queue {
         {
             self.kick()?;
         }
+        sent
+    }
+
+    /// Ends a burst on another queue.
+    pub(crate) fn settle_on(&mut self, other: &mut Self, fate: Fate) -> Result<u32, Error> {
+        if let Err(error) = other.takes(&self.bound.umem).and_then(|()| other.ready()) {
+            self.abandon(0, fate);
+            return Err(error);
+        }
+        // Both inboxes have room for a burst; the other one is empty (`ready`).
+        std::mem::swap(&mut self.inbox, &mut other.inbox);
+        let sent = other.settle(fate);
+        std::mem::swap(&mut self.inbox, &mut other.inbox);
         sent
     }
 
@@ -183,12 +197,13 @@ impl Queue {
     /// Gives up the packets of the inbox from `next` on.
     #[cold]
     fn abandon(&mut self, next: usize, open: Fate) {
+        let pool = &mut self.bound.pair.lock().pool;
         for entry in self.inbox.drain(..).skip(next) {
             if entry.fate() == Fate::Send || entry.fate() == Fate::Open && open == Fate::Send {
                 self.counters.tx_abandoned += 1;
             }
             if entry.fate() != Fate::Kept {
-                self.bound.pool.put(entry.buf.frame);
+                pool.put(entry.buf.frame);
             }
         }
     }
@@ -241,7 +256,7 @@ impl Queue {
             queue: self.report.queue,
             waited,
             pending: self.tx_pending()?,
-            in_flight: self.bound.pool.in_flight(),
+            in_flight: self.in_flight(),
             last: last.to_string(),
         })
     }
@@ -259,20 +274,26 @@ impl Queue {
         }
     }
 
-    fn sendable(&self, frame: &Frame) -> Result<(), Error> {
-        let buf = frame.buf();
-        if !frame.belongs_to(self.bound.pool.umem()) {
-            return Err(Error::Setting {
-                setting: "frame",
-                value: format!("of UMEM {}", frame.umem_id()),
-                reason: format!(
-                    "{} queue {} sends only frames of its own UMEM {}; copy the packet into a frame of this queue",
-                    self.report.interface,
-                    self.report.queue,
-                    self.umem_id()
-                ),
-            });
+    /// Whether frames of this UMEM can be sent here.
+    fn takes(&self, umem: &Arc<Umem>) -> Result<(), Error> {
+        if Arc::ptr_eq(umem, &self.bound.umem) {
+            return Ok(());
         }
+        Err(Error::Setting {
+            setting: "frame",
+            value: format!("of UMEM {}", umem.id()),
+            reason: format!(
+                "{} queue {} sends only frames of its own UMEM {}; copy the packet into a frame of this queue, or open both on a SharedUmem",
+                self.report.interface,
+                self.report.queue,
+                self.umem_id()
+            ),
+        })
+    }
+
+    fn sendable(&self, frame: &Frame) -> Result<(), Error> {
+        self.takes(frame.umem())?;
+        let buf = frame.buf();
         if buf.len < SHORTEST {
             return Err(self.runt(buf.len));
         }

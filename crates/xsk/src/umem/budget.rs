@@ -7,11 +7,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::error::Error;
 
 /// Checks `required` bytes of frame memory against the lock limit and the control group.
-pub(crate) fn check(interface: &str, queue: u32, required: u64) -> Result<(), Error> {
+pub(crate) fn check(whose: impl Fn() -> String, required: u64) -> Result<(), Error> {
     let refuse = |limit: String, advice: &str| {
         Err(Error::Memory {
-            interface: interface.into(),
-            queue,
+            whose: whose(),
             required,
             limit,
             advice: advice.into(),

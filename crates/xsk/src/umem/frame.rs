@@ -29,8 +29,8 @@ impl Frame {
 
     buffer_methods!(buf);
 
-    pub(crate) fn belongs_to(&self, umem: &Arc<Umem>) -> bool {
-        Arc::ptr_eq(&self.umem, umem)
+    pub(crate) fn umem(&self) -> &Arc<Umem> {
+        &self.umem
     }
 
     pub(crate) fn buf(&self) -> &Buf {

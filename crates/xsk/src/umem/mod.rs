@@ -1,29 +1,31 @@
 //! UMEM: the memory that packets live in, cut into frames.
 //!
 //! ```text
-//!  UMEM     | frame 0 | frame 1 | frame 2 | ...              frame_size = 2048 or 4096 bytes
+//!  UMEM     | frame 0 | frame 1 | frame 2 | ...              frame_size = 2048 to 4096 bytes
 //!           '---------'
 //!  frame    | 256 bytes, XDP's own | headroom, ours | packet ...          |
 //!           0                      256              256 + headroom        frame_size
 //! ```
 //!
-//! Every frame has exactly one owner at any time: the [`Pool`](pool::Pool), the user (a [`Frame`], or a
-//! [`Packet`](crate::Packet) of a burst), or the kernel (fill ring, TX ring). The pool keeps the book and
-//! checks each frame that comes back from the kernel against it.
+//! Every frame has exactly one owner at any time: a [`Pool`](pool::Pool), the user (a [`Frame`], or a
+//! [`Packet`](crate::Packet) of a burst), or the kernel (fill ring, TX ring). Each frame that comes back from the kernel
+//! is checked against the [`Book`].
 
+mod book;
 mod budget;
 mod buf;
 mod entry;
 mod frame;
 pub(crate) mod pool;
 mod region;
+mod shared;
 
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 
@@ -33,6 +35,10 @@ pub(crate) use entry::{Entry, Fate};
 pub use frame::Frame;
 pub use region::FrameMemory;
 pub(crate) use region::Region;
+pub(crate) use shared::Sockets;
+pub use shared::{SharedUmem, SharedUmemBuilder};
+
+use book::{Book, Owner, PairId};
 
 use crate::error::Error;
 
@@ -45,22 +51,29 @@ pub const XDP_HEADROOM: u32 = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     frame_size: u32,
-    shift: u32,
     frames: u32,
     headroom: u32,
+    /// `XDP_UMEM_UNALIGNED_CHUNK_FLAG`
+    unaligned: bool,
 }
 
+/// In unaligned mode the kernel tells the frame's start in the lower bits of an address, and where the packet starts in
+/// the frame in the upper ones.
+/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/if_xdp.h#L110>
+const OFFSET_SHIFT: u32 = 48;
+
 impl Geometry {
-    /// Frames of 2048 or 4096 bytes (the kernel's aligned chunks: a power of two, at least 2048, at most a page).
+    /// Aligned chunks are a power of two; unaligned ones have any size, also across pages. Both have at least 2048 bytes
+    /// and at most a page of 4096.
     /// <https://elixir.bootlin.com/linux/v6.18/source/net/xdp/xdp_umem.c#L166>
-    pub(crate) fn new(frame_size: u32, frames: u32, headroom: u32) -> Result<Self, Error> {
+    pub(crate) fn new(frame_size: u32, frames: u32, headroom: u32, unaligned: bool) -> Result<Self, Error> {
         let setting = |setting, value: u32, reason: &str| Error::Setting {
             setting,
             value: value.to_string(),
             reason: reason.into(),
         };
-        if frame_size != 2048 && frame_size != 4096 {
-            return Err(setting("frame_size", frame_size, "a frame has 2048 or 4096 bytes"));
+        if !(2048..=4096).contains(&frame_size) {
+            return Err(setting("frame_size", frame_size, "a frame has 2048 to 4096 bytes"));
         }
         if frames == 0 || frames > 1 << 24 {
             return Err(setting("frames", frames, "a UMEM has 1 to 16777216 frames"));
@@ -75,9 +88,9 @@ impl Geometry {
         }
         Ok(Self {
             frame_size,
-            shift: frame_size.trailing_zeros(),
             frames,
             headroom,
+            unaligned: unaligned || !frame_size.is_power_of_two(),
         })
     }
 
@@ -91,6 +104,10 @@ impl Geometry {
 
     pub(crate) fn headroom(&self) -> u32 {
         self.headroom
+    }
+
+    pub(crate) fn unaligned(&self) -> bool {
+        self.unaligned
     }
 
     /// Offset in the frame at which packets start.
@@ -111,21 +128,24 @@ impl Geometry {
     /// UMEM offset of a frame.
     #[inline]
     pub(crate) fn addr(&self, frame: FrameIndex) -> u64 {
-        u64::from(frame.0) << self.shift
+        u64::from(frame.0) * u64::from(self.frame_size)
     }
 
     /// Frame and offset in it of an address that came out of shared memory; `None` outside the UMEM.
     #[inline]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "below `frames`, which is a u32; the offset is below 4096"
+    )]
     pub(crate) fn locate(&self, addr: u64) -> Option<(FrameIndex, u32)> {
-        let frame = addr >> self.shift;
-        if frame >= u64::from(self.frames) {
-            return None;
-        }
-        #[allow(
-            clippy::cast_possible_truncation,
-            reason = "below `frames`, which is a u32; the offset is below 4096"
-        )]
-        Some((FrameIndex(frame as u32), (addr & u64::from(self.frame_size - 1)) as u32))
+        let size = u64::from(self.frame_size);
+        let (frame, offset) = if self.unaligned {
+            let flat = (addr & ((1 << OFFSET_SHIFT) - 1)) + (addr >> OFFSET_SHIFT);
+            (flat / size, flat % size)
+        } else {
+            (addr >> self.frame_size.trailing_zeros(), addr & (size - 1))
+        };
+        (frame < u64::from(self.frames)).then_some((FrameIndex(frame as u32), offset as u32))
     }
 }
 
@@ -139,15 +159,17 @@ unsafe impl Send for Umem {}
 // SAFETY: as above; everything else in it is shared safely by itself.
 unsafe impl Sync for Umem {}
 
-/// A UMEM: frame memory, its cut, and the way home for frames that users have kept.
+/// A UMEM: frame memory, its cut, the book of its frames, and the way home for those that have no pool.
 pub(crate) struct Umem {
     id: u64,
     region: Region,
     /// The region's first byte, so that no packet has to ask for it.
     base: NonNull<u8>,
     geometry: Geometry,
-    /// Frames that were dropped outside their queue, possibly on another thread. As many places as frames, so
-    /// that a push always succeeds.
+    book: Book,
+    pairs: AtomicU16,
+    /// Frames without a pool: not yet taken by one, or dropped outside of their queue, possibly on another thread. As
+    /// many places as frames, so that a push always succeeds.
     returned: ArrayQueue<FrameIndex>,
 }
 
@@ -155,12 +177,18 @@ impl Umem {
     pub(crate) fn new(region: Region, geometry: Geometry) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         assert!(region.len() >= geometry.bytes());
+        let returned = ArrayQueue::new(geometry.frames() as usize);
+        for frame in 0..geometry.frames() {
+            _ = returned.push(FrameIndex(frame));
+        }
         Arc::new(Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             base: region.as_ptr(),
             region,
             geometry,
-            returned: ArrayQueue::new(geometry.frames() as usize),
+            book: Book::new(geometry.frames()),
+            pairs: AtomicU16::new(0),
+            returned,
         })
     }
 
@@ -172,10 +200,22 @@ impl Umem {
         &self.geometry
     }
 
+    #[inline]
+    fn book(&self) -> &Book {
+        &self.book
+    }
+
+    /// A number for one more pair of rings; none when all were given out.
+    fn next_pair(&self) -> Option<PairId> {
+        let take = |number: u16| (number <= PairId::MAX).then_some(number + 1);
+        let number = self.pairs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        number.ok().and_then(PairId::new)
+    }
+
     /// First byte of a frame.
     #[inline]
     fn at(&self, frame: FrameIndex) -> NonNull<u8> {
-        let offset = (frame.0 as usize) << self.geometry.shift;
+        let offset = frame.0 as usize * self.geometry.frame_size as usize;
         debug_assert!(offset < self.geometry.bytes());
         // SAFETY: a `FrameIndex` is below `frames`, and the region holds all frames (`new`).
         unsafe { self.base.add(offset) }
@@ -185,6 +225,11 @@ impl Umem {
         &self.region
     }
 
+    /// Frames that no pool has taken or that came home.
+    pub(crate) fn unclaimed(&self) -> usize {
+        self.returned.len()
+    }
+
     pub(crate) fn give_back(&self, frame: FrameIndex) {
         let pushed = self.returned.push(frame);
         debug_assert!(pushed.is_ok(), "more frames came back than exist");
@@ -192,5 +237,15 @@ impl Umem {
 
     pub(crate) fn take_returned(&self) -> Option<FrameIndex> {
         self.returned.pop()
+    }
+
+    /// Takes back all frames of these owners, whose sockets are gone.
+    fn reclaim(&self, owners: [Owner; 2]) {
+        for (frame, owner) in (0..).map(FrameIndex).zip(self.book.owners()) {
+            if owners.contains(&owner) {
+                self.book.set(frame, Owner::User);
+                self.give_back(frame);
+            }
+        }
     }
 }

@@ -1,48 +1,56 @@
-//! Free frames of one queue, and the book of who owns the others.
+//! Free frames of one pair of fill and completion rings, and the way of frames to and from the kernel.
 //!
 //! Last in, first out: the frame that was touched last is used first, so that a lightly loaded queue works on a few
 //! frames that stay in the cache, however many there are.
+//!
+//! A UMEM of its own belongs to the one pool wholly. Of a shared one each pool has a quota. Frames wander: what was
+//! received on one pair and sent on another comes back there. A pool that has more than its quota puts the surplus
+//! with the frames that users have dropped (`Umem::give_back`), and one that has less takes from there.
 
 use std::sync::Arc;
 
+use super::book::{Owner, PairId};
 use super::{Buf, FrameIndex, Umem};
 use crate::error::Violation;
 
-/// Who owns a frame, as far as the pool must know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Owner {
-    /// The pool or the user: the kernel must not give it back.
-    User,
-    /// The kernel, through the fill ring.
-    Fill,
-    /// The kernel, through the TX ring.
-    Tx,
-}
-
-/// The pool of one queue. One thread owns it; nothing here allocates after [`Pool::new`].
+/// The pool of one pair. One thread at a time owns it; nothing here allocates after [`Pool::new`].
 pub(crate) struct Pool {
     umem: Arc<Umem>,
+    pair: PairId,
     free: Vec<FrameIndex>,
-    owner: Box<[Owner]>,
-    /// Frames given to the TX ring and not completed.
+    quota: u32,
+    /// Frames given to the fill ring and not received.
+    in_fill: u32,
+    /// Frames given to a TX ring and not completed.
     in_flight: u32,
+    /// Whether the kernel is done with its frames as soon as the sockets are closed.
+    reclaim: bool,
 }
 
 impl Pool {
-    /// All frames free, the lowest on top.
-    pub(crate) fn new(umem: Arc<Umem>) -> Self {
-        let frames = umem.geometry().frames();
-        Self {
-            free: (0..frames).rev().map(FrameIndex).collect(),
-            owner: vec![Owner::User; frames as usize].into_boxed_slice(),
-            in_flight: 0,
+    /// Takes `quota` frames out of the UMEM, the lowest on top; `None` when it has not so many left.
+    pub(crate) fn new(umem: Arc<Umem>, quota: u32) -> Option<Self> {
+        let pair = umem.next_pair()?;
+        // Room for all: whatever the quota is, frames of other pools may pass through.
+        let mut free = Vec::with_capacity(umem.geometry().frames() as usize);
+        free.extend((0..quota).map_while(|_| umem.take_returned()));
+        free.sort_unstable_by(|a, b| b.cmp(a));
+        let pool = Self {
             umem,
-        }
+            pair,
+            free,
+            quota,
+            in_fill: 0,
+            in_flight: 0,
+            reclaim: true,
+        };
+        // What was taken goes back when it is dropped.
+        (pool.free.len() == quota as usize).then_some(pool)
     }
 
-    pub(crate) fn umem(&self) -> &Arc<Umem> {
-        &self.umem
+    /// A NIC may write to frames for a while after the socket was closed: the pool's end does not take them back.
+    pub(crate) fn zero_copy(&mut self) {
+        self.reclaim = false;
     }
 
     /// Free frames on hand, without those on their way home.
@@ -51,10 +59,22 @@ impl Pool {
         self.free.len()
     }
 
-    /// Frames given to the TX ring and not completed.
+    /// Frames given to the fill ring and not received.
+    #[inline]
+    pub(crate) fn in_fill(&self) -> u32 {
+        self.in_fill
+    }
+
+    /// Frames given to a TX ring and not completed.
     #[inline]
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// Frames in the pool's care: free ones and those that the kernel has through its pair.
+    #[inline]
+    fn held(&self) -> usize {
+        self.free.len() + self.in_fill as usize + self.in_flight as usize
     }
 
     #[inline]
@@ -75,28 +95,39 @@ impl Pool {
 
     #[inline]
     pub(crate) fn put(&mut self, frame: FrameIndex) {
-        debug_assert!(*self.owner(frame) == Owner::User);
+        debug_assert!(self.umem.book().is(frame, Owner::User));
         self.free.push(frame);
     }
 
-    /// Frames that were kept by the user and dropped since.
+    /// Frames that were kept by the user and dropped since, or that another pool had too many of; no more than the quota.
     pub(crate) fn collect_returned(&mut self) {
-        while let Some(frame) = self.umem.take_returned() {
+        while self.held() < self.quota as usize {
+            let Some(frame) = self.umem.take_returned() else { break };
             self.free.push(frame);
+        }
+    }
+
+    /// Gives away what is above the quota. The oldest would be colder, but only the newest are at hand without a move.
+    #[inline]
+    pub(crate) fn give_surplus(&mut self) {
+        while self.held() > self.quota as usize {
+            let Some(frame) = self.free.pop() else { break };
+            self.umem.give_back(frame);
         }
     }
 
     /// Notes that the fill ring has the frame now, and tells the address to put there.
     #[inline]
     pub(crate) fn lend_to_fill(&mut self, frame: FrameIndex) -> u64 {
-        *self.owner(frame) = Owner::Fill;
+        self.umem.book().set(frame, Owner::Fill(self.pair));
+        self.in_fill += 1;
         self.umem.geometry().addr(frame)
     }
 
     /// Notes that the TX ring has the frame now, and tells the address to put there.
     #[inline]
     pub(crate) fn lend_to_tx(&mut self, buf: &Buf) -> u64 {
-        *self.owner(buf.frame) = Owner::Tx;
+        self.umem.book().set(buf.frame, Owner::Tx(self.pair));
         self.in_flight += 1;
         self.umem.geometry().addr(buf.frame) + u64::from(buf.offset)
     }
@@ -104,7 +135,7 @@ impl Pool {
     /// Checks a descriptor of the RX ring: the kernel must have had the frame, and the packet must lie in it.
     #[inline]
     pub(crate) fn take_from_rx(&mut self, addr: u64, len: u32) -> Result<Buf, Violation> {
-        let (frame, offset) = self.owned_by(Owner::Fill, "RX", addr)?;
+        let (frame, offset) = self.owned_by(Owner::Fill(self.pair), "RX", addr)?;
         if len > self.umem.geometry().frame_size() - offset {
             return Err(Violation::Length {
                 addr,
@@ -112,7 +143,8 @@ impl Pool {
                 frame_size: self.umem.geometry().frame_size(),
             });
         }
-        *self.owner(frame) = Owner::User;
+        self.umem.book().set(frame, Owner::User);
+        self.in_fill -= 1;
         // SAFETY: the packet lies in the frame, checked above; the kernel owned the frame until now, and the book says
         // that it is ours from here on.
         Ok(unsafe { Buf::new(&self.umem, frame, offset, len) })
@@ -121,24 +153,15 @@ impl Pool {
     /// Checks an address of the completion ring and takes the frame back.
     #[inline]
     pub(crate) fn take_from_completion(&mut self, addr: u64) -> Result<(), Violation> {
-        let (frame, _) = self.owned_by(Owner::Tx, "completion", addr)?;
-        *self.owner(frame) = Owner::User;
+        let (frame, _) = self.owned_by(Owner::Tx(self.pair), "completion", addr)?;
+        self.umem.book().set(frame, Owner::User);
         self.in_flight -= 1;
         self.free.push(frame);
         Ok(())
     }
 
-    /// The book's entry of a frame.
     #[inline]
-    fn owner(&mut self, frame: FrameIndex) -> &mut Owner {
-        debug_assert!((frame.0 as usize) < self.owner.len());
-        // SAFETY: a `FrameIndex` of this UMEM is below its number of frames (only `Geometry::locate`, which checks, and
-        // `new` make them; frames of other UMEMs are refused by `Queue::send`), and the book has that many entries.
-        unsafe { self.owner.get_unchecked_mut(frame.0 as usize) }
-    }
-
-    #[inline]
-    fn owned_by(&mut self, owner: Owner, ring: &'static str, addr: u64) -> Result<(FrameIndex, u32), Violation> {
+    fn owned_by(&self, owner: Owner, ring: &'static str, addr: u64) -> Result<(FrameIndex, u32), Violation> {
         let Some((frame, offset)) = self.umem.geometry().locate(addr) else {
             return Err(Violation::Address {
                 ring,
@@ -146,9 +169,22 @@ impl Pool {
                 umem: self.umem.geometry().bytes() as u64,
             });
         };
-        if *self.owner(frame) != owner {
+        if !self.umem.book().is(frame, owner) {
             return Err(Violation::NotOwned { ring, addr });
         }
         Ok((frame, offset))
+    }
+}
+
+impl Drop for Pool {
+    /// The frames go back to the UMEM, for the pools that are opened later. Its sockets are closed by now.
+    fn drop(&mut self) {
+        let lent = [Owner::Fill(self.pair), Owner::Tx(self.pair)];
+        if self.reclaim && self.in_fill + self.in_flight != 0 {
+            self.umem.reclaim(lent);
+        }
+        for frame in self.free.drain(..) {
+            self.umem.give_back(frame);
+        }
     }
 }

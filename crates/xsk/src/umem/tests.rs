@@ -9,7 +9,7 @@ use super::*;
 use crate::error::Violation;
 
 fn umem(frame_size: u32, frames: u32, headroom: u32) -> Arc<Umem> {
-    let geometry = Geometry::new(frame_size, frames, headroom).expect("valid");
+    let geometry = Geometry::new(frame_size, frames, headroom, false).expect("valid");
     Umem::new(Region::map(geometry.bytes(), false).expect("memory"), geometry)
 }
 
@@ -17,21 +17,22 @@ fn umem(frame_size: u32, frames: u32, headroom: u32) -> Arc<Umem> {
 fn nonsense_sizes_are_refused_with_their_name() {
     for (frame_size, frames, headroom, name) in [
         (1024, 64, 0, "frame_size"),
-        (3000, 64, 0, "frame_size"),
         (8192, 64, 0, "frame_size"),
         (2048, 0, 0, "frames"),
         (2048, u32::MAX, 0, "frames"),
         (2048, 64, 1800, "headroom"),
         (4096, 64, u32::MAX, "headroom"),
     ] {
-        let error = Geometry::new(frame_size, frames, headroom).unwrap_err().to_string();
+        let error = Geometry::new(frame_size, frames, headroom, false)
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with(name), "{error}");
     }
 }
 
 #[test]
 fn the_last_frame_given_back_is_the_first_taken() {
-    let mut pool = Pool::new(umem(2048, 8, 0));
+    let mut pool = Pool::new(umem(2048, 8, 0), 8).unwrap();
     let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
     assert_eq!((a.0, b.0), (0, 1));
     pool.put(b);
@@ -42,7 +43,7 @@ fn the_last_frame_given_back_is_the_first_taken() {
 #[test]
 fn what_the_kernel_gives_back_is_checked() {
     let umem = umem(2048, 4, 0);
-    let mut pool = Pool::new(umem);
+    let mut pool = Pool::new(umem, 4).unwrap();
     let frame = pool.take().unwrap();
     let addr = pool.lend_to_fill(frame);
 
@@ -90,7 +91,7 @@ fn what_the_kernel_gives_back_is_checked() {
 #[test]
 fn a_dropped_frame_comes_home_from_any_thread() {
     let umem = umem(4096, 4, 128);
-    let mut pool = Pool::new(umem.clone());
+    let mut pool = Pool::new(umem.clone(), 4).unwrap();
     let frames: Vec<Frame> = std::iter::from_fn(|| pool.take_buf())
         .map(|buf| Frame::new(umem.clone(), buf))
         .collect();
@@ -109,7 +110,7 @@ fn a_dropped_frame_comes_home_from_any_thread() {
 #[test]
 fn frames_do_not_overlap() {
     let umem = umem(2048, 3, 0);
-    let mut pool = Pool::new(umem.clone());
+    let mut pool = Pool::new(umem.clone(), 3).unwrap();
     let mut frames: Vec<Frame> = std::iter::from_fn(|| pool.take_buf())
         .map(|buf| Frame::new(umem.clone(), buf))
         .collect();
@@ -129,7 +130,7 @@ proptest! {
     #[test]
     fn a_buf_stays_in_its_frame(moves in prop::collection::vec((any::<bool>(), 0..6000_usize, 0..6000_usize), 0..50)) {
         let umem = umem(2048, 2, 0);
-        let mut frame = Frame::new(umem.clone(), Pool::new(umem).take_buf().unwrap());
+        let mut frame = Frame::new(umem.clone(), Pool::new(umem, 2).unwrap().take_buf().unwrap());
         for (extend, by, len) in moves {
             let (headroom, before) = (frame.headroom(), frame.len());
             let done = if extend { frame.extend_front(by) } else { frame.trim_front(by) };

@@ -1,0 +1,95 @@
+//! The book of who owns each frame, as far as the kernel is concerned.
+//!
+//! Everything that comes out of a ring is checked against it: the kernel can only give back what it was lent, through
+//! the pair of rings that it was lent through. So one frame is never in two places, whatever the shared memory says.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use super::FrameIndex;
+
+/// A fill and completion ring pair of a UMEM, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PairId(u16);
+
+impl PairId {
+    /// The number of pairs that a UMEM can have in its life: what the book's entries have room for.
+    pub(crate) const MAX: u16 = (1 << 14) - 1;
+
+    pub(super) fn new(number: u16) -> Option<Self> {
+        (number <= Self::MAX).then_some(Self(number))
+    }
+}
+
+/// Who owns a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A pool or the user: the kernel must not give it back.
+    User,
+    /// The kernel, through the fill ring of this pair. The frame comes back on an RX ring.
+    Fill(PairId),
+    /// The kernel, through a TX ring on this pair. The frame comes back on the completion ring.
+    Tx(PairId),
+}
+
+impl Owner {
+    #[inline]
+    fn encode(self) -> u16 {
+        match self {
+            Self::User => 0,
+            Self::Fill(pair) => pair.0 << 2 | 1,
+            Self::Tx(pair) => pair.0 << 2 | 2,
+        }
+    }
+
+    fn decode(word: u16) -> Self {
+        let pair = PairId(word >> 2);
+        match word & 3 {
+            0 => Self::User,
+            1 => Self::Fill(pair),
+            _ => Self::Tx(pair),
+        }
+    }
+}
+
+/// One entry per frame.
+///
+/// Several threads write it, one per pair, but no entry is ever contended: an entry of `Fill(p)` or `Tx(p)` is changed
+/// only by who holds pair `p`, and one of `User` only by who holds the frame. Hence relaxed loads and stores, which
+/// cost what plain ones cost; a frame that changes threads does so through a queue or a ring, which order them.
+pub(crate) struct Book {
+    entries: Box<[AtomicU16]>,
+}
+
+impl Book {
+    /// All frames in user space.
+    pub(super) fn new(frames: u32) -> Self {
+        Self {
+            entries: (0..frames).map(|_| AtomicU16::new(Owner::User.encode())).collect(),
+        }
+    }
+
+    #[inline]
+    fn entry(&self, frame: FrameIndex) -> &AtomicU16 {
+        debug_assert!((frame.0 as usize) < self.entries.len());
+        // SAFETY: a `FrameIndex` of this UMEM is below its number of frames (only `Geometry::locate`, which checks, and
+        // `Umem::new` make them; frames of other UMEMs are refused by `Queue::send`), and the book has that many entries.
+        unsafe { self.entries.get_unchecked(frame.0 as usize) }
+    }
+
+    #[inline]
+    pub(super) fn is(&self, frame: FrameIndex, owner: Owner) -> bool {
+        self.entry(frame).load(Ordering::Relaxed) == owner.encode()
+    }
+
+    #[inline]
+    pub(super) fn set(&self, frame: FrameIndex, owner: Owner) {
+        self.entry(frame).store(owner.encode(), Ordering::Relaxed);
+    }
+
+    /// All entries, in the order of the frames.
+    pub(super) fn owners(&self) -> impl Iterator<Item = Owner> {
+        self.entries
+            .iter()
+            .map(|entry| Owner::decode(entry.load(Ordering::Relaxed)))
+    }
+}
