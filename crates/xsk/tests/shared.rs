@@ -103,11 +103,11 @@ fn siblings_share_a_queue() {
     }
     let lab = lab("share-s", 4);
     for path in MODES {
-        for queue in 0..2_usize {
+        for (queue, number) in [(0_usize, 0_u32), (1, 1)] {
             let test = TestProgram::steer(4).unwrap();
             let map = ringside_xsk::XskMap::from_fd(test.xsks_map.try_clone().unwrap()).unwrap();
             let mut port = open(&lab.b, path, |port| {
-                port.queues([queue as u32]).program(Program::Custom {
+                port.queues([number]).program(Program::Custom {
                     program: test.program,
                     xsks_map: test.xsks_map,
                 })
@@ -118,7 +118,7 @@ fn siblings_share_a_queue() {
                     .map(|_| first.sibling(&QueueOptions::new()).expect("a sibling"))
                     .collect()
             });
-            map.remove(queue as u32);
+            map.remove(number);
             map.insert_at(0, first).unwrap();
             for (place, other) in (1..).zip(&others) {
                 assert_eq!(other.report().path, path);
