@@ -45,6 +45,10 @@ pub struct XskProgram {
     filter: Filter,
 }
 
+/// `BPF_F_XDP_HAS_FRAGS`
+/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/bpf.h#L1247>
+pub(crate) const HAS_FRAGS: u32 = 1 << 5;
+
 impl XskProgram {
     /// Loads the program for an interface with `queues` receive queues.
     ///
@@ -53,6 +57,20 @@ impl XskProgram {
     /// [`Error::Invalid`] if `queues` is 0 or the filter can never match anything,
     /// [`Error::Load`] if the kernel refuses the program or its maps.
     pub fn load(queues: u32, filter: Filter) -> Result<Self> {
+        Self::load_for(queues, filter, false)
+    }
+
+    /// As [`load`](Self::load), for packets that may be in several buffers (`BPF_F_XDP_HAS_FRAGS`): jumbo frames. The
+    /// sockets have to be bound with `XDP_USE_SG`. Linux 6.6.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load).
+    pub fn load_multi_buffer(queues: u32, filter: Filter) -> Result<Self> {
+        Self::load_for(queues, filter, true)
+    }
+
+    fn load_for(queues: u32, filter: Filter, multi_buffer: bool) -> Result<Self> {
         // The counters have one entry more than there are queues.
         if queues == 0 || queues == u32::MAX {
             return Err(Error::invalid(
@@ -72,6 +90,10 @@ impl XskProgram {
             let constants = open.maps.rodata_data.as_deref_mut().expect("xsk.bpf.c has constants");
             (constants.filter_kind, constants.filter_value) = filter.constants();
             constants.queue_count = queues;
+            constants.multi_buffer = multi_buffer.into();
+            if multi_buffer {
+                open.progs.ringside_xsk.set_flags(HAS_FRAGS);
+            }
             open.load()
         })?;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::queue::Queue;
-use crate::umem::{Entry, Fate, Frame, Umem, buffer_methods};
+use crate::umem::{Entry, Fate, Frame, Umem, buffer_methods, chain};
 
 /// Received packets, borrowed from their [`Queue`].
 ///
@@ -41,7 +41,7 @@ impl<'q> Burst<'q> {
     /// Number of packets in the burst.
     #[inline]
     pub fn len(&self) -> usize {
-        self.queue.inbox.len()
+        self.queue.packets_in_inbox()
     }
 
     /// True when nothing was received.
@@ -108,24 +108,21 @@ impl<'b> IntoIterator for &'b mut Burst<'_> {
 
 /// Iterator over the packets of a [`Burst`].
 pub struct PacketsMut<'b> {
-    entries: std::slice::IterMut<'b, Entry>,
+    entries: &'b mut [Entry],
     umem: &'b Arc<Umem>,
 }
 
 impl fmt::Debug for PacketsMut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PacketsMut")
-            .field("left", &self.entries.len())
+            .field("frames_left", &self.entries.len())
             .finish_non_exhaustive()
     }
 }
 
 impl<'b> PacketsMut<'b> {
     pub(crate) fn new(entries: &'b mut [Entry], umem: &'b Arc<Umem>) -> Self {
-        Self {
-            entries: entries.iter_mut(),
-            umem,
-        }
+        Self { entries, umem }
     }
 }
 
@@ -135,34 +132,42 @@ impl<'b> Iterator for PacketsMut<'b> {
     #[inline]
     fn next(&mut self) -> Option<Packet<'b>> {
         loop {
-            let entry = self.entries.next()?;
-            if entry.fate() != Fate::Kept {
-                return Some(Packet { entry, umem: self.umem });
+            let entries = std::mem::take(&mut self.entries);
+            if entries.is_empty() {
+                return None;
+            }
+            let (packet, behind) = entries.split_at_mut(chain::first_packet(entries));
+            self.entries = behind;
+            let packet = Packet::new(packet, self.umem)?;
+            if packet.head.fate() != Fate::Kept {
+                return Some(packet);
             }
         }
     }
 }
 
-/// One packet in its frame, borrowed from a burst.
+/// One packet in its frame, or frames, borrowed from a burst.
 pub struct Packet<'b> {
-    entry: &'b mut Entry,
+    head: &'b mut Entry,
+    rest: &'b mut [Entry],
     umem: &'b Arc<Umem>,
 }
 
 impl<'b> Packet<'b> {
     #[inline]
-    pub(crate) fn new(entry: &'b mut Entry, umem: &'b Arc<Umem>) -> Self {
-        Self { entry, umem }
+    pub(crate) fn new(entries: &'b mut [Entry], umem: &'b Arc<Umem>) -> Option<Self> {
+        let (head, rest) = entries.split_first_mut()?;
+        Some(Self { head, rest, umem })
     }
 }
 
 impl Packet<'_> {
-    buffer_methods!(entry.buf);
+    buffer_methods!(head.buf, rest);
 
     /// Marks the packet to be sent on the queue it came from when the burst ends. The last mark counts.
     #[inline]
     pub fn send(&mut self) {
-        self.entry.decide(Fate::Send);
+        self.head.decide(Fate::Send);
     }
 
     /// Marks the packet to be dropped, also by [`Burst::send_back`]. The last mark counts.
@@ -172,21 +177,27 @@ impl Packet<'_> {
         reason = "the word that everybody has for it; the packet is borrowed and has no destructor"
     )]
     pub fn drop(&mut self) {
-        self.entry.decide(Fate::Drop);
+        self.head.decide(Fate::Drop);
     }
 
     /// Takes the frame out of the burst, to be kept, sent later, or handed to another thread.
     #[inline]
     pub fn keep(self) -> Frame {
-        Frame::new(Arc::clone(self.umem), self.entry.keep())
+        let umem = Arc::clone(self.umem);
+        let head = self.head.keep();
+        if self.rest.is_empty() {
+            Frame::new(umem, head)
+        } else {
+            Frame::chain(umem, head, self.rest.iter_mut().map(Entry::keep))
+        }
     }
 }
 
 impl fmt::Debug for Packet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Packet")
-            .field("len", &self.entry.buf.len)
-            .field("fate", &self.entry.fate())
+            .field("len", &self.len())
+            .field("fate", &self.head.fate())
             .finish()
     }
 }

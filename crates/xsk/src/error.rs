@@ -284,6 +284,12 @@ pub enum Violation {
         /// The frame size in bytes.
         frame_size: u32,
     },
+    /// A packet that goes on behind its end: over more frames than any kernel makes, or at all on a socket for packets in
+    /// one frame.
+    Chain {
+        /// Frames of the packet so far.
+        frames: usize,
+    },
     /// A frame came back from the kernel that the kernel did not have.
     NotOwned {
         /// Which ring it came from.
@@ -315,6 +321,9 @@ impl fmt::Display for Violation {
                     f,
                     "the RX ring holds {len} bytes at address {addr:#x}, which leave their frame of {frame_size} bytes"
                 )
+            }
+            Self::Chain { frames } => {
+                write!(f, "the RX ring holds a packet that goes on after {frames} frame(s)")
             }
             Self::NotOwned { ring, addr } => {
                 write!(

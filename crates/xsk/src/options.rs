@@ -50,6 +50,7 @@ pub struct QueueOptions {
     pub(crate) headroom: Option<u32>,
     pub(crate) huge_pages: bool,
     pub(crate) unaligned: bool,
+    pub(crate) multi_buffer: bool,
     pub(crate) rx_ring: Option<u32>,
     pub(crate) tx_ring: Option<u32>,
     pub(crate) fill_ring: Option<u32>,
@@ -71,6 +72,7 @@ impl Default for QueueOptions {
             headroom: None,
             huge_pages: false,
             unaligned: false,
+            multi_buffer: false,
             rx_ring: None,
             tx_ring: None,
             fill_ring: None,
@@ -113,6 +115,18 @@ impl QueueOptions {
     #[must_use]
     pub fn unaligned_chunks(mut self, yes: bool) -> Self {
         self.unaligned = yes;
+        self
+    }
+
+    /// Packets may be in several frames (`XDP_USE_SG`, and an XDP program loaded with `BPF_F_XDP_HAS_FRAGS`), so that jumbo
+    /// frames can be received, forwarded and sent; the interface's MTU decides how many frames a packet to be sent gets.
+    /// Linux 6.6. Default no: packets that do not fit a frame are a reason to refuse the interface. A shared UMEM has
+    /// its own switch for it.
+    #[must_use]
+    #[doc(alias = "XDP_USE_SG")]
+    #[doc(alias = "XDP_PKT_CONTD")]
+    pub fn multi_buffer(mut self, yes: bool) -> Self {
+        self.multi_buffer = yes;
         self
     }
 
@@ -232,6 +246,13 @@ impl QueueOptions {
                 });
             }
         }
+        if self.multi_buffer && !shared.multi_buffer() {
+            return Err(Error::Setting {
+                setting: "multi_buffer",
+                value: "true".into(),
+                reason: "the shared UMEM was made without".into(),
+            });
+        }
         Ok(shared)
     }
 }
@@ -298,7 +319,8 @@ impl Sizes {
                 frames,
                 options.headroom.unwrap_or(0),
                 options.unaligned,
-            )?,
+            )?
+            .with_multi_buffer(options.multi_buffer),
         };
 
         let for_fill = match options.direction {

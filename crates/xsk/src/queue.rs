@@ -8,6 +8,7 @@ mod transmit;
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringside_nic::Interface;
@@ -28,6 +29,7 @@ use crate::socket::Bound;
 use crate::stats::{KernelStats, OwnStats, Stats};
 use crate::umem::{Buf, Entry, Fate, Frame};
 use crate::wakeup::{Slept, Wait, poll_rx, wake_rx};
+use lanes::MOST_FRAMES;
 
 /// A queue: receive bursts, send them back, allocate and send.
 ///
@@ -39,9 +41,14 @@ pub struct Queue {
     // Rings unmap first, then the socket closes, then the UMEM goes: fields drop in this order.
     bound: Bound,
     interface: Interface,
+    mtu: u32,
     sizes: Sizes,
     pub(crate) inbox: Vec<Entry>,
+    /// The frames of a packet whose end is not on the RX ring yet.
+    partial: Vec<Entry>,
     batch: u32,
+    /// Frames that a packet to be sent gets.
+    frames_per_packet: u32,
     /// Something on the TX ring may still need a kick.
     unsent: bool,
     /// Since when the TX side has made no progress.
@@ -60,8 +67,10 @@ const LOOKS_PER_QUESTION: u64 = 1 << 16;
 /// What `Queue` needs of the crate to be built.
 pub(crate) struct Parameters {
     pub(crate) interface: Interface,
+    pub(crate) mtu: u32,
     pub(crate) sizes: Sizes,
     pub(crate) batch: u32,
+    pub(crate) frames_per_packet: u32,
     pub(crate) stall_timeout: Duration,
     pub(crate) report: QueueReport,
 }
@@ -75,17 +84,23 @@ impl Queue {
     pub(crate) fn new(bound: Bound, parameters: Parameters) -> Self {
         let Parameters {
             interface,
+            mtu,
             sizes,
             batch,
+            frames_per_packet,
             stall_timeout,
             report,
         } = parameters;
+        let partial = if sizes.geometry.multi_buffer() { MOST_FRAMES } else { 0 };
         Self {
-            inbox: Vec::with_capacity(batch as usize),
+            inbox: Vec::with_capacity(batch as usize * frames_per_packet as usize + partial),
+            partial: Vec::with_capacity(partial),
             bound,
             interface,
+            mtu,
             sizes,
             batch,
+            frames_per_packet,
             unsent: false,
             stalled: None,
             stall_timeout,
@@ -138,7 +153,7 @@ impl Queue {
             self.take_free()
         });
         match taken {
-            Ok(buf) => Some(Frame::new(self.bound.umem.clone(), buf?)),
+            Ok(buf) => self.lengthened(buf?),
             Err(error) => {
                 self.deferred = Some(error);
                 None
@@ -146,9 +161,25 @@ impl Queue {
         }
     }
 
-    /// The longest packet that a fresh frame holds, in bytes.
+    /// As many more frames as a packet to be sent gets. `None`, and the frame back in the pool, when there are too few.
+    fn lengthened(&mut self, head: Buf) -> Option<Frame> {
+        let umem = Arc::clone(&self.bound.umem);
+        if self.frames_per_packet == 1 {
+            return Some(Frame::new(umem, head));
+        }
+        let mut pair = self.bound.pair.lock();
+        let more = self.frames_per_packet - 1;
+        if pair.pool.available() < (pair.wanted() + more) as usize {
+            pair.pool.put(head.frame);
+            return None;
+        }
+        Some(Frame::chain(umem, head, (0..more).map_while(|_| pair.pool.take_buf())))
+    }
+
+    /// The longest packet that can be sent, in bytes: what fits one frame, or with
+    /// [`multi_buffer`](crate::QueueOptions::multi_buffer) as many as the interface's MTU needs.
     pub fn packet_room(&self) -> usize {
-        self.bound.umem.geometry().packet_room() as usize
+        (self.bound.umem.geometry().packet_room() * self.frames_per_packet) as usize
     }
 
     /// Identity of the queue's UMEM, as [`Frame::umem_id`].
@@ -236,11 +267,40 @@ impl Queue {
     /// Moves up to a batch of packets from the RX ring to the inbox.
     #[inline]
     fn look(&mut self) -> Result<(), Error> {
+        // What was there of a packet without an end comes first, with its rest behind it.
+        self.inbox.append(&mut self.partial);
         let received = self.bound.receive(self.batch, &mut self.inbox);
-        let packets = u32::try_from(self.inbox.len()).expect("at most a batch");
-        self.counters.rx_bytes += self.check(received)?;
-        self.counters.rx_packets += u64::from(packets);
+        let received = self.check(received)?;
+        self.counters.rx_packets += received.packets;
+        self.counters.rx_bytes += received.bytes;
+        if self.inbox.last().is_some_and(|last| last.more) {
+            self.set_aside()?;
+        }
         Ok(())
+    }
+
+    /// Takes a packet without an end out of the inbox, until the rest of it comes.
+    #[cold]
+    fn set_aside(&mut self) -> Result<(), Error> {
+        let start = self
+            .inbox
+            .iter()
+            .rposition(|entry| !entry.more)
+            .map_or(0, |last| last + 1);
+        let frames = self.inbox.len() - start;
+        if frames >= MOST_FRAMES {
+            return self.check(Err(Violation::Chain { frames }));
+        }
+        self.partial.extend(self.inbox.drain(start..));
+        Ok(())
+    }
+
+    pub(crate) fn packets_in_inbox(&self) -> usize {
+        if self.sizes.geometry.multi_buffer() {
+            self.inbox.iter().filter(|entry| !entry.more).count()
+        } else {
+            self.inbox.len()
+        }
     }
 
     fn wait(&mut self, wait: Wait) -> Result<(), Error> {

@@ -37,6 +37,8 @@ pub struct QueueReport {
     pub frame_size: u32,
     /// Bytes in front of a packet beyond the kernel's 256.
     pub headroom: u32,
+    /// Whether a packet may be in several frames.
+    pub multi_buffer: bool,
     /// Bytes of the UMEM's memory.
     pub memory_bytes: u64,
     /// The pages it lies in.
@@ -76,6 +78,9 @@ impl fmt::Display for QueueReport {
                 "woken at every burst"
             },
         )?;
+        if self.multi_buffer {
+            write!(f, ", packets in several frames")?;
+        }
         if let Some(budget) = self.tx_budget {
             write!(f, ", tx budget {budget}")?;
         }

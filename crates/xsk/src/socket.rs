@@ -36,7 +36,12 @@ pub(crate) struct Request<'a> {
     pub(crate) sizes: Sizes,
     /// The UMEM that the queue shares with others, if it does.
     pub(crate) shared: Option<&'a SharedUmem>,
+    /// The interface's MTU.
+    pub(crate) mtu: u32,
 }
+
+/// What comes in front of the bytes that the MTU counts.
+pub(crate) const ETHERNET_AND_TWO_TAGS: u32 = 14 + 2 * 4;
 
 /// Things that the caller brings instead of having them made.
 #[derive(Default)]
@@ -54,6 +59,8 @@ pub(crate) struct Bound {
     /// Behind the socket: when the last one of a pair is closed, frames that the kernel had can be taken back.
     pub(crate) pair: PairRef,
     pub(crate) umem: Arc<Umem>,
+    /// Frames that a packet to be sent may be in.
+    pub(crate) most_frames: usize,
     /// The UMEM's other users may open sockets beside this one.
     shared: Option<SharedUmem>,
     /// Packets per wake-up call on a copy path, where the kernel could be told.
@@ -93,6 +100,14 @@ impl Request<'_> {
             Some(shared) => Arc::clone(shared.umem()),
             None => self.own_umem(parts.memory)?,
         };
+        let frames = self.frames_per_packet();
+        if self.sizes.tx != 0 && self.sizes.tx < frames {
+            return Err(Failure::Fatal(Error::Setting {
+                setting: "tx_ring",
+                value: self.sizes.tx.to_string(),
+                reason: format!("one packet of the interface's MTU {} needs {frames} slots", self.mtu),
+            }));
+        }
         let Some(mut pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
             return Err(self.no_frames_left(&umem).into());
         };
@@ -162,6 +177,13 @@ impl Request<'_> {
             }
         };
         Ok(Umem::new(region, self.sizes.geometry))
+    }
+
+    /// Frames that a packet of the interface's MTU needs, with its Ethernet header and two VLAN tags.
+    pub(crate) fn frames_per_packet(&self) -> u32 {
+        self.sizes
+            .geometry
+            .frames_for(self.mtu.saturating_add(ETHERNET_AND_TWO_TAGS))
     }
 
     fn whose(&self) -> String {
@@ -297,6 +319,11 @@ impl Request<'_> {
             tx: None,
             fd: Arc::new(fd),
             pair,
+            most_frames: if umem.geometry().multi_buffer() {
+                most_fragments()
+            } else {
+                1
+            },
             umem,
             shared: None,
             tx_budget: None,
@@ -392,6 +419,9 @@ impl Request<'_> {
                 if self.options.need_wakeup {
                     flags |= SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
                 }
+                if self.sizes.geometry.multi_buffer() {
+                    flags |= SocketAddrXdpFlags::XDP_USE_SG;
+                }
                 bind(fd, &address(flags))
             }
         };
@@ -429,4 +459,11 @@ impl Request<'_> {
             advice,
         }
     }
+}
+
+/// Frames that the kernel makes a packet of when it copies: the head and `max_skb_frags` fragments.
+/// <https://elixir.bootlin.com/linux/v6.18/source/net/xdp/xsk.c#L760>
+fn most_fragments() -> usize {
+    let told = std::fs::read_to_string("/proc/sys/net/core/max_skb_frags").ok();
+    told.and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(17) + 1
 }

@@ -23,6 +23,8 @@ enum filter {
 const volatile __u32 filter_kind = FILTER_ALL;
 const volatile __u32 filter_value = 0; /* port or ethertype, host byte order */
 const volatile __u32 queue_count = 1;
+/* Packets may be in several buffers, of which only the first is looked into. */
+const volatile __u8 multi_buffer = 0;
 
 /* One queue on one CPU. Rust reads it as five u64 in this order. */
 struct queue_counters {
@@ -73,7 +75,7 @@ static __always_inline enum verdict classify(const struct xdp_md *ctx)
 	if (found == MALFORMED)
 		return BROKEN;
 
-	if (contradicts_itself(cur, inner))
+	if (!multi_buffer && contradicts_itself(cur, inner))
 		return BROKEN;
 
 	if (filter_kind == FILTER_ALL)

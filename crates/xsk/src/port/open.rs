@@ -17,7 +17,7 @@ use crate::options::{Direction, QueueOptions, Sizes};
 use crate::program::{AttachMode, Program, XdpLink, XskMap};
 use crate::queue::{Queue, finish};
 use crate::report::{PortReport, ProgramReport};
-use crate::socket::{Failure, Request};
+use crate::socket::{ETHERNET_AND_TWO_TAGS, Failure, Request};
 use crate::sys;
 use crate::umem::{SharedUmem, check_budget};
 
@@ -73,7 +73,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
             reason: "a port that only transmits has no sockets to redirect to: leave the program away, or use Direction::Both".into(),
         });
     }
-    let mut loaded = load(&interface, program, available)?;
+    let mut loaded = load(&interface, program, available, sizes.geometry.multi_buffer())?;
     if loaded.attach.is_some()
         && let Some(error) = conflict::foreign_program(&interface)
     {
@@ -87,6 +87,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         nic_ring: interface.rings().map_or(0, |rings| rings.rx),
         loaded: &loaded,
         shared: umem.as_ref(),
+        mtu: state.mtu,
     };
     let (queues, link) = ladder.climb_down(mode)?;
 
@@ -155,10 +156,9 @@ fn choose_queues(
 
 /// Without multi-buffer support a packet that does not fit a frame is dropped by the kernel: refuse to start.
 pub(crate) fn check_mtu(interface: &Interface, mtu: u32, sizes: Sizes) -> Result<(), Error> {
-    const ETHERNET_AND_TWO_TAGS: u32 = 14 + 2 * 4;
     let packet = mtu.saturating_add(ETHERNET_AND_TWO_TAGS);
     let usable = sizes.geometry.packet_room();
-    if packet <= usable {
+    if packet <= usable || sizes.geometry.multi_buffer() {
         return Ok(());
     }
     let room_in_4096 = 4096 - (sizes.geometry.frame_size() - usable);
@@ -174,14 +174,14 @@ pub(crate) fn check_mtu(interface: &Interface, mtu: u32, sizes: Sizes) -> Result
         frame_size: sizes.geometry.frame_size(),
         usable,
         advice: if packet <= room_in_4096 {
-            format!("use frames of 4096 bytes, or {lower}")
+            format!("use frames of 4096 bytes, or packets in several frames (multi-buffer, Linux 6.6), or {lower}")
         } else {
-            lower
+            format!("let packets be in several frames (multi-buffer, Linux 6.6), or {lower}")
         },
     })
 }
 
-fn load(interface: &Interface, program: Program, queues: u32) -> Result<Loaded, Error> {
+fn load(interface: &Interface, program: Program, queues: u32, multi_buffer: bool) -> Result<Loaded, Error> {
     let described = |program: BorrowedFd<'_>, filter: Option<String>| {
         let (id, name) = sys::program_info(program).unwrap_or_default();
         ProgramReport {
@@ -192,7 +192,7 @@ fn load(interface: &Interface, program: Program, queues: u32) -> Result<Loaded, 
         }
     };
     #[cfg(not(feature = "attach"))]
-    let _ = queues;
+    let _ = (queues, multi_buffer);
     Ok(match program {
         #[cfg(feature = "attach")]
         Program::Ringside(filter) => {
@@ -200,8 +200,13 @@ fn load(interface: &Interface, program: Program, queues: u32) -> Result<Loaded, 
                 interface: interface.name().to_owned(),
                 reason,
             };
-            let own = ringside_bpf::XskProgram::load(queues, filter)
-                .map_err(|error| load_error(interface, &error).unwrap_or_else(|| failed(error.to_string())))?;
+            let own = if multi_buffer {
+                ringside_bpf::XskProgram::load_multi_buffer(queues, filter)
+            } else {
+                ringside_bpf::XskProgram::load(queues, filter)
+            };
+            let own =
+                own.map_err(|error| load_error(interface, &error).unwrap_or_else(|| failed(error.to_string())))?;
             let again = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|error| failed(error.to_string()));
             Loaded {
                 report: Some(described(own.program(), Some(filter.to_string()))),
@@ -268,6 +273,7 @@ struct Ladder<'a> {
     nic_ring: u32,
     loaded: &'a Loaded,
     shared: Option<&'a SharedUmem>,
+    mtu: u32,
 }
 
 impl Ladder<'_> {
@@ -347,6 +353,7 @@ impl Ladder<'_> {
                 options: self.options,
                 sizes: Sizes::choose(self.options, path, self.nic_ring, self.shared).map_err(Refused::Fatal)?,
                 shared: self.shared,
+                mtu: self.mtu,
             };
             let bound = request.open_patiently().map_err(|failure| match failure {
                 Failure::Busy => Refused::Fatal(request.busy(self.loaded.attach.is_some())),

@@ -134,6 +134,7 @@ impl QueueBuilder {
                 options: &self.options,
                 sizes: Sizes::choose(&self.options, path, nic_ring, self.umem.as_ref())?,
                 shared: self.umem.as_ref(),
+                mtu: state.mtu,
             };
             let result = if only_once {
                 request.open(parts.take().unwrap_or_default())
@@ -220,6 +221,7 @@ impl Queue {
                 ..self.sizes
             },
             shared: None,
+            mtu: self.mtu,
         };
         match request.open_beside(&mut self.bound) {
             Ok(bound) => Ok(finish(&request, bound, self.report.path, Vec::new())),
@@ -259,6 +261,7 @@ pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<S
         umem: bound.umem.id(),
         frame_size: sizes.geometry.frame_size(),
         headroom: sizes.geometry.headroom(),
+        multi_buffer: sizes.geometry.multi_buffer(),
         memory_bytes: region.len() as u64,
         pages: region.pages(),
         need_wakeup: options.need_wakeup,
@@ -272,6 +275,8 @@ pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<S
         Parameters {
             sizes: *sizes,
             interface: (*interface).clone(),
+            mtu: request.mtu,
+            frames_per_packet: request.frames_per_packet(),
             batch: options.batch,
             stall_timeout: options.stall_timeout,
             report,

@@ -46,11 +46,11 @@ impl Queue {
         if let Err(error) = self
             .sound()
             .and_then(|()| self.sendable(&frame))
-            .and_then(|()| self.wait_for_room())
+            .and_then(|()| self.wait_for_room(frame.frames()))
         {
             return Err(SendError { error, frame });
         }
-        self.inbox.push(Entry::new(frame.into_buf(), Fate::Send));
+        frame.into_entries(Fate::Send, &mut self.inbox);
         let pushed = self.push_inbox(Fate::Drop);
         debug_assert!(matches!(pushed, Ok(1)));
         Ok(())
@@ -77,16 +77,42 @@ impl Queue {
             self.drain_completions()?;
         }
         for _ in 0..max.min(self.batch) {
+            let start = self.inbox.len();
             let Some(buf) = self.take_free()? else { break };
             self.inbox.push(Entry::new(buf, Fate::Open));
-            let entry = self.inbox.last_mut().expect("just pushed");
-            write(&mut Packet::new(entry, &self.bound.umem));
+            if self.frames_per_packet != 1 && !self.lengthen_last()? {
+                break;
+            }
+            let mut packet = Packet::new(&mut self.inbox[start..], &self.bound.umem).expect("just pushed");
+            write(&mut packet);
         }
         if self.inbox.is_empty() && self.in_flight() != 0 {
             self.no_progress(Answer::Done)?;
             return Ok(0);
         }
         self.settle(Fate::Send)
+    }
+
+    /// Gives the packet at the inbox's end as many frames as its longest needs; false, and the packet is gone, when there are
+    /// too few.
+    fn lengthen_last(&mut self) -> Result<bool, Error> {
+        let start = self.inbox.len() - 1;
+        for _ in 1..self.frames_per_packet {
+            match self.take_free()? {
+                Some(buf) => {
+                    self.inbox.last_mut().expect("the packet's head").more = true;
+                    self.inbox.push(Entry::new(buf, Fate::Open));
+                }
+                None => {
+                    let pool = &mut self.bound.pair.lock().pool;
+                    for entry in self.inbox.drain(start..) {
+                        pool.put(entry.buf.frame);
+                    }
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Wakes the kernel until it has taken everything from the TX ring. Fails after the stall time without progress.
@@ -182,14 +208,14 @@ impl Queue {
         }
         self.counters.tx_packets += u64::from(pushed.packets);
         self.counters.tx_bytes += pushed.bytes;
-        self.counters.tx_abandoned += u64::from(pushed.runts);
+        self.counters.tx_abandoned += u64::from(pushed.refused);
         if next < self.inbox.len() {
             self.abandon(next, open);
         }
         self.inbox.clear();
         result?;
-        if pushed.runts != 0 {
-            return Err(self.runt(pushed.runt_len));
+        if pushed.refused != 0 {
+            return Err(self.unsendable(pushed.refused_as));
         }
         Ok(pushed.packets)
     }
@@ -198,10 +224,12 @@ impl Queue {
     #[cold]
     fn abandon(&mut self, next: usize, open: Fate) {
         let pool = &mut self.bound.pair.lock().pool;
+        let mut is_head = true;
         for entry in self.inbox.drain(..).skip(next) {
-            if entry.fate() == Fate::Send || entry.fate() == Fate::Open && open == Fate::Send {
+            if is_head && (entry.fate() == Fate::Send || entry.fate() == Fate::Open && open == Fate::Send) {
                 self.counters.tx_abandoned += 1;
             }
+            is_head = !entry.more;
             if entry.fate() != Fate::Kept {
                 pool.put(entry.buf.frame);
             }
@@ -261,16 +289,16 @@ impl Queue {
         })
     }
 
-    fn wait_for_room(&mut self) -> Result<(), Error> {
+    fn wait_for_room(&mut self, frames: u32) -> Result<(), Error> {
         loop {
             let Some(tx) = &mut self.bound.tx else {
                 return Err(self.wrong_direction("send", "Direction::Receive", "TX"));
             };
-            let room = tx.reserve(1).map(|slots| slots.remaining());
-            match self.check(room)? {
-                0 => self.kick()?,
-                _ => return Ok(()),
+            let room = tx.reserve(frames).map(|slots| slots.remaining());
+            if self.check(room)? >= frames {
+                return Ok(());
             }
+            self.kick()?;
         }
     }
 
@@ -293,22 +321,33 @@ impl Queue {
 
     fn sendable(&self, frame: &Frame) -> Result<(), Error> {
         self.takes(frame.umem())?;
-        let buf = frame.buf();
-        if buf.len < SHORTEST {
-            return Err(self.runt(buf.len));
+        let (head, frames) = (frame.data().len(), frame.frames());
+        if head < SHORTEST as usize || frames as usize > self.bound.most_frames {
+            return Err(self.unsendable((u32::try_from(head).unwrap_or(u32::MAX), frames as usize)));
         }
         Ok(())
     }
 
     #[cold]
-    fn runt(&self, len: u32) -> Error {
-        Error::Setting {
-            setting: "packet length",
-            value: len.to_string(),
-            reason: format!(
-                "a packet sent on {} queue {} has at least an Ethernet header of {SHORTEST} bytes",
-                self.report.interface, self.report.queue
-            ),
+    fn unsendable(&self, (head, frames): (u32, usize)) -> Error {
+        let (interface, queue) = (&self.report.interface, self.report.queue);
+        if head < SHORTEST {
+            Error::Setting {
+                setting: "packet length",
+                value: head.to_string(),
+                reason: format!(
+                    "a packet sent on {interface} queue {queue} has at least an Ethernet header of {SHORTEST} bytes, in its first frame"
+                ),
+            }
+        } else {
+            Error::Setting {
+                setting: "frames of a packet",
+                value: frames.to_string(),
+                reason: format!(
+                    "a packet sent on {interface} queue {queue} is in {} frame(s) at the most",
+                    self.bound.most_frames
+                ),
+            }
         }
     }
 }

@@ -32,6 +32,17 @@ pub(crate) struct Desc {
     pub(crate) options: u32,
 }
 
+impl Desc {
+    /// `XDP_PKT_CONTD`: the packet goes on in the next descriptor. Linux 6.6.
+    /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/if_xdp.h#L172>
+    pub(crate) const CONTINUED: u32 = 1;
+
+    #[inline]
+    pub(crate) fn is_continued(self) -> bool {
+        self.options & Self::CONTINUED != 0
+    }
+}
+
 const _: () = assert!(size_of::<Desc>() == 16 && align_of::<Desc>() == 8);
 
 /// What the fill and completion rings carry: the offset of a chunk in the UMEM.

@@ -94,71 +94,89 @@ impl Buf {
     }
 }
 
-/// The methods that everything with a packet in a frame has. `self.$buf` is the `Buf`.
+/// The methods that everything with a packet in frames has. `self.$head` is the first `Buf`, `self.$rest` a slice or
+/// vector with the entries of the further ones.
 macro_rules! buffer_methods {
-    ($($buf:ident).+) => {
-        /// The packet, from its Ethernet header on.
+    ($($head:ident).+, $rest:ident) => {
+        /// The packet, from its Ethernet header on. Of a packet in several frames
+        /// ([`QueueOptions::multi_buffer`](crate::QueueOptions::multi_buffer)) the part in the first; all are
+        /// [`parts`](Self::parts).
         #[inline]
         pub fn data(&self) -> &[u8] {
-            self.$($buf).+.data()
+            self.$($head).+.data()
         }
 
-        /// The packet, to be edited in place.
+        /// As [`data`](Self::data), to be edited in place.
         #[inline]
         pub fn data_mut(&mut self) -> &mut [u8] {
-            self.$($buf).+.data_mut()
+            self.$($head).+.data_mut()
         }
 
-        /// Length of the packet in bytes.
+        /// The packet's parts, frame by frame: one, unless it is in several frames.
+        #[inline]
+        pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+            crate::umem::chain::parts(&self.$($head).+, &self.$rest)
+        }
+
+        /// As [`parts`](Self::parts), to be edited in place.
+        #[inline]
+        pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+            crate::umem::chain::parts_mut(&mut self.$($head).+, &mut self.$rest)
+        }
+
+        /// Copies the packet's bytes into `buffer`, as many as fit; tells how many.
+        pub fn copy_to(&self, buffer: &mut [u8]) -> usize {
+            crate::umem::chain::copy_to(&self.$($head).+, &self.$rest, buffer)
+        }
+
+        /// Length of the packet in bytes, over all its frames.
         #[inline]
         #[allow(clippy::len_without_is_empty, reason = "a packet is a length, not a collection")]
         pub fn len(&self) -> usize {
-            self.$($buf).+.len as usize
+            crate::umem::chain::len(&self.$($head).+, &self.$rest)
         }
 
-        /// The longest packet that fits from where it starts now, in bytes.
+        /// The longest packet that fits from where it starts now, in bytes, over all its frames.
         #[inline]
         pub fn capacity(&self) -> usize {
-            self.$($buf).+.capacity()
+            crate::umem::chain::capacity(&self.$($head).+, &self.$rest)
         }
 
         /// Bytes in front of the packet that [`extend_front`](Self::extend_front) can take.
         #[inline]
         pub fn headroom(&self) -> usize {
-            self.$($buf).+.offset as usize
+            self.$($head).+.offset as usize
         }
 
         /// Sets the packet's length; bytes that come in hold whatever the frame held. False, and nothing changed,
-        /// beyond [`capacity`](Self::capacity).
+        /// beyond [`capacity`](Self::capacity). A received packet in several frames grows only by what is free behind its
+        /// last byte.
         #[inline]
         #[must_use = "false means that the packet did not fit"]
         pub fn resize(&mut self, len: usize) -> bool {
-            self.$($buf).+.resize(len)
+            crate::umem::chain::resize(&mut self.$($head).+, &mut self.$rest, len)
         }
 
         /// Replaces the packet. False, and nothing changed, beyond [`capacity`](Self::capacity).
         #[inline]
         #[must_use = "false means that the packet did not fit"]
         pub fn write(&mut self, packet: &[u8]) -> bool {
-            let fits = self.$($buf).+.resize(packet.len());
-            if fits {
-                self.$($buf).+.data_mut().copy_from_slice(packet);
-            }
-            fits
+            crate::umem::chain::write(&mut self.$($head).+, &mut self.$rest, packet)
         }
 
         /// Puts `bytes` of room in front of the packet, to encapsulate it. False beyond [`headroom`](Self::headroom).
         #[inline]
         #[must_use = "false means that there was no room"]
         pub fn extend_front(&mut self, bytes: usize) -> bool {
-            i32::try_from(bytes).is_ok_and(|bytes| self.$($buf).+.move_front(-bytes))
+            i32::try_from(bytes).is_ok_and(|bytes| self.$($head).+.move_front(-bytes))
         }
 
-        /// Takes `bytes` away from the packet's front, to decapsulate it. False beyond its length.
+        /// Takes `bytes` away from the packet's front, to decapsulate it. False beyond its length, or the length of the
+        /// part in its first frame.
         #[inline]
         #[must_use = "false means that the packet is shorter"]
         pub fn trim_front(&mut self, bytes: usize) -> bool {
-            i32::try_from(bytes).is_ok_and(|bytes| self.$($buf).+.move_front(bytes))
+            i32::try_from(bytes).is_ok_and(|bytes| self.$($head).+.move_front(bytes))
         }
     };
 }

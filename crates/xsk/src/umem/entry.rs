@@ -13,16 +13,26 @@ pub(crate) enum Fate {
     Kept,
 }
 
-/// A packet of a burst as the queue holds it.
+/// A frame of a burst as the queue holds it. A packet is one entry, or several when it is in several frames; the fate of
+/// the first is that of all.
 pub(crate) struct Entry {
     pub(crate) buf: Buf,
     fate: Fate,
+    /// The packet goes on in the next entry.
+    pub(crate) more: bool,
 }
 
 impl Entry {
     #[inline]
     pub(crate) fn new(buf: Buf, fate: Fate) -> Self {
-        Self { buf, fate }
+        Self { buf, fate, more: false }
+    }
+
+    /// With a next entry of the same packet behind it, or not.
+    #[inline]
+    pub(crate) fn with_more(mut self, more: bool) -> Self {
+        self.more = more;
+        self
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use super::{Buf, Umem, buffer_methods};
+use super::{Buf, Entry, Fate, Umem, buffer_methods};
 
 /// A frame of a UMEM, with a packet in it, owned.
 ///
@@ -14,12 +14,29 @@ use super::{Buf, Umem, buffer_methods};
 #[doc(alias = "xsk_umem__get_data")]
 pub struct Frame {
     buf: Buf,
+    /// The packet's further frames. Empty, and without memory of its own, unless the packet is in several.
+    rest: Vec<Entry>,
     umem: Arc<Umem>,
 }
 
 impl Frame {
     pub(crate) fn new(umem: Arc<Umem>, buf: Buf) -> Self {
-        Self { buf, umem }
+        Self {
+            buf,
+            rest: Vec::new(),
+            umem,
+        }
+    }
+
+    /// A packet in several frames: `rest` are the further ones.
+    pub(crate) fn chain(umem: Arc<Umem>, buf: Buf, rest: impl Iterator<Item = Buf>) -> Self {
+        let mut entries = umem.take_list();
+        entries.extend(rest.map(|buf| Entry::new(buf, Fate::Open)));
+        Self {
+            buf,
+            rest: entries,
+            umem,
+        }
     }
 
     /// Identity of the frame's UMEM, unique in this process. A queue sends only frames of its own UMEM.
@@ -27,31 +44,44 @@ impl Frame {
         self.umem.id()
     }
 
-    buffer_methods!(buf);
+    buffer_methods!(buf, rest);
 
     pub(crate) fn umem(&self) -> &Arc<Umem> {
         &self.umem
     }
 
-    pub(crate) fn buf(&self) -> &Buf {
-        &self.buf
+    /// Frames that the packet is in; those with nothing in them at its end count.
+    pub(crate) fn frames(&self) -> u32 {
+        1 + u32::try_from(self.rest.len()).unwrap_or(u32::MAX - 1)
     }
 
-    /// Takes the frame out without giving it back: its ownership goes elsewhere, into the TX ring or the pool.
-    pub(crate) fn into_buf(self) -> Buf {
-        let this = ManuallyDrop::new(self);
+    /// Takes the frames out without giving them back, as entries behind those in `to`: their ownership goes elsewhere,
+    /// into the TX ring or the pool.
+    pub(crate) fn into_entries(self, fate: Fate, to: &mut Vec<Entry>) {
+        let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is never used again nor dropped, so each field is read out exactly once; the `Arc` is
         // dropped here so that the UMEM's count stays right.
-        unsafe {
-            drop(std::ptr::read(&this.umem));
-            std::ptr::read(&this.buf)
-        }
+        let (umem, buf, mut rest) = unsafe {
+            (
+                std::ptr::read(&this.umem),
+                std::ptr::read(&this.buf),
+                std::mem::take(&mut this.rest),
+            )
+        };
+        to.push(Entry::new(buf, fate).with_more(!rest.is_empty()));
+        let last = rest.len();
+        to.extend((1..).zip(rest.drain(..)).map(|(n, entry)| entry.with_more(n != last)));
+        umem.give_list(rest);
     }
 }
 
 impl Drop for Frame {
     fn drop(&mut self) {
         self.umem.give_back(self.buf.frame);
+        for entry in self.rest.drain(..) {
+            self.umem.give_back(entry.buf.frame);
+        }
+        self.umem.give_list(std::mem::take(&mut self.rest));
     }
 }
 
@@ -60,7 +90,7 @@ impl fmt::Debug for Frame {
         f.debug_struct("Frame")
             .field("umem", &self.umem.id())
             .field("frame", &self.buf.frame.0)
-            .field("len", &self.buf.len)
+            .field("len", &self.len())
             .finish()
     }
 }

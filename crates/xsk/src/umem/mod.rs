@@ -14,6 +14,7 @@
 mod book;
 mod budget;
 mod buf;
+pub(crate) mod chain;
 mod entry;
 mod frame;
 pub(crate) mod pool;
@@ -47,6 +48,10 @@ use crate::error::Error;
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/bpf.h#L6446>
 pub const XDP_HEADROOM: u32 = 256;
 
+/// Frames of a packet at the most on usual kernels: `MAX_SKB_FRAGS` and the head.
+/// <https://elixir.bootlin.com/linux/v6.18/source/include/linux/skbuff.h#L346>
+const USUAL_FRAGMENTS: usize = 18;
+
 /// Size and number of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
@@ -55,6 +60,8 @@ pub(crate) struct Geometry {
     headroom: u32,
     /// `XDP_UMEM_UNALIGNED_CHUNK_FLAG`
     unaligned: bool,
+    /// `XDP_USE_SG`: a packet may be in several frames.
+    multi_buffer: bool,
 }
 
 /// In unaligned mode the kernel tells the frame's start in the lower bits of an address, and where the packet starts in
@@ -91,7 +98,27 @@ impl Geometry {
             frames,
             headroom,
             unaligned: unaligned || !frame_size.is_power_of_two(),
+            multi_buffer: false,
         })
+    }
+
+    /// With packets in several frames, or without.
+    pub(crate) fn with_multi_buffer(mut self, yes: bool) -> Self {
+        self.multi_buffer = yes;
+        self
+    }
+
+    pub(crate) fn multi_buffer(&self) -> bool {
+        self.multi_buffer
+    }
+
+    /// Frames that a packet of so many bytes needs.
+    pub(crate) fn frames_for(&self, packet: u32) -> u32 {
+        if self.multi_buffer {
+            packet.div_ceil(self.packet_room()).max(1)
+        } else {
+            1
+        }
     }
 
     pub(crate) fn frame_size(&self) -> u32 {
@@ -171,6 +198,8 @@ pub(crate) struct Umem {
     /// Frames without a pool: not yet taken by one, or dropped outside of their queue, possibly on another thread. As
     /// many places as frames, so that a push always succeeds.
     returned: ArrayQueue<FrameIndex>,
+    /// Empty lists for the further frames of kept packets, so that keeping one allocates nothing: enough for all frames.
+    lists: Option<ArrayQueue<Vec<Entry>>>,
 }
 
 impl Umem {
@@ -189,7 +218,25 @@ impl Umem {
             book: Book::new(geometry.frames()),
             pairs: AtomicU16::new(0),
             returned,
+            lists: geometry.multi_buffer().then(|| Self::lists(geometry.frames())),
         })
+    }
+
+    fn lists(frames: u32) -> ArrayQueue<Vec<Entry>> {
+        // A packet with further frames has at least two.
+        let lists = ArrayQueue::new(frames.div_ceil(2) as usize);
+        while lists.push(Vec::with_capacity(USUAL_FRAGMENTS)).is_ok() {}
+        lists
+    }
+
+    fn take_list(&self) -> Vec<Entry> {
+        self.lists.as_ref().and_then(ArrayQueue::pop).unwrap_or_default()
+    }
+
+    fn give_list(&self, list: Vec<Entry>) {
+        if let Some(lists) = self.lists.as_ref().filter(|_| list.capacity() != 0) {
+            _ = lists.push(list);
+        }
     }
 
     pub(crate) fn id(&self) -> u64 {

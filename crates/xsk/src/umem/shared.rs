@@ -48,6 +48,7 @@ impl SharedUmem {
             headroom: 0,
             huge_pages: false,
             unaligned: false,
+            multi_buffer: false,
         }
     }
 
@@ -118,6 +119,7 @@ pub struct SharedUmemBuilder {
     headroom: u32,
     huge_pages: bool,
     unaligned: bool,
+    multi_buffer: bool,
 }
 
 impl SharedUmemBuilder {
@@ -156,13 +158,21 @@ impl SharedUmemBuilder {
         self
     }
 
+    /// As [`QueueOptions::multi_buffer`](crate::QueueOptions::multi_buffer), for all its queues.
+    #[must_use]
+    pub fn multi_buffer(mut self, yes: bool) -> Self {
+        self.multi_buffer = yes;
+        self
+    }
+
     /// Maps the memory. The kernel pins it when the first queue is opened.
     ///
     /// # Errors
     ///
     /// [`Error::Setting`] for impossible sizes, [`Error::Memory`] beyond a limit or when there is not so much.
     pub fn build(self) -> Result<SharedUmem, Error> {
-        let geometry = Geometry::new(self.frame_size, self.frames, self.headroom, self.unaligned)?;
+        let geometry = Geometry::new(self.frame_size, self.frames, self.headroom, self.unaligned)?
+            .with_multi_buffer(self.multi_buffer);
         let bytes = geometry.bytes();
         let whose = || "a shared UMEM".to_owned();
         check_budget(whose, bytes as u64)?;

@@ -1,0 +1,122 @@
+//! A packet as one item over its frames: the first one, and the further ones of a multi-buffer packet.
+//!
+//! Every frame after the first is rare, so everything here has its short way for `rest` being empty.
+
+use super::{Buf, Entry};
+
+/// Bytes of the packet.
+#[inline]
+pub(crate) fn len(head: &Buf, rest: &[Entry]) -> usize {
+    rest.iter()
+        .fold(head.len as usize, |sum, entry| sum + entry.buf.len as usize)
+}
+
+/// Bytes that the frames have room for, from where the packet's parts start.
+#[inline]
+pub(crate) fn capacity(head: &Buf, rest: &[Entry]) -> usize {
+    rest.iter()
+        .fold(head.capacity(), |sum, entry| sum + entry.buf.capacity())
+}
+
+/// Shortens the packet at its end, or lengthens it by what is free behind its last byte. False, and nothing changed, when
+/// there is not so much room.
+#[inline]
+pub(crate) fn resize(head: &mut Buf, rest: &mut [Entry], len: usize) -> bool {
+    if rest.is_empty() {
+        return head.resize(len);
+    }
+    resize_chain(head, rest, len)
+}
+
+#[cold]
+fn resize_chain(head: &mut Buf, rest: &mut [Entry], len: usize) -> bool {
+    // The part in which the packet ends now: only that one and those behind it can grow.
+    let last = rest.iter().rposition(|entry| entry.buf.len != 0).map_or(0, |at| at + 1);
+    let parts = |head: &Buf, rest: &[Entry], at: usize| {
+        let buf = if at == 0 { head } else { &rest[at - 1].buf };
+        (buf.len as usize, buf.capacity())
+    };
+    let mut most = 0;
+    for at in 0..=rest.len() {
+        let (used, room) = parts(head, rest, at);
+        most += if at < last { used } else { room };
+    }
+    if len > most {
+        return false;
+    }
+    let mut left = len;
+    for at in 0..=rest.len() {
+        let (used, room) = parts(head, rest, at);
+        let part = left.min(if at < last { used } else { room });
+        let buf = if at == 0 { &mut *head } else { &mut rest[at - 1].buf };
+        let done = buf.resize(part);
+        debug_assert!(done);
+        left -= part;
+    }
+    true
+}
+
+/// Replaces the packet, each frame filled before the next. False, and nothing changed, when it does not fit.
+#[inline]
+pub(crate) fn write(head: &mut Buf, rest: &mut [Entry], packet: &[u8]) -> bool {
+    if rest.is_empty() {
+        let fits = head.resize(packet.len());
+        if fits {
+            head.data_mut().copy_from_slice(packet);
+        }
+        return fits;
+    }
+    if packet.len() > capacity(head, rest) {
+        return false;
+    }
+    let mut left = packet;
+    for buf in std::iter::once(head).chain(rest.iter_mut().map(|entry| &mut entry.buf)) {
+        let (part, behind) = left.split_at(left.len().min(buf.capacity()));
+        let done = buf.resize(part.len());
+        debug_assert!(done);
+        buf.data_mut().copy_from_slice(part);
+        left = behind;
+    }
+    true
+}
+
+/// The parts of the packet, in order.
+#[inline]
+pub(crate) fn parts<'p>(head: &'p Buf, rest: &'p [Entry]) -> impl Iterator<Item = &'p [u8]> {
+    std::iter::once(head.data()).chain(
+        rest.iter()
+            .map(|entry| entry.buf.data())
+            .filter(|part| !part.is_empty()),
+    )
+}
+
+/// The parts of the packet, in order, to be edited.
+#[inline]
+pub(crate) fn parts_mut<'p>(head: &'p mut Buf, rest: &'p mut [Entry]) -> impl Iterator<Item = &'p mut [u8]> {
+    std::iter::once(head.data_mut()).chain(
+        rest.iter_mut()
+            .map(|entry| entry.buf.data_mut())
+            .filter(|part| !part.is_empty()),
+    )
+}
+
+/// Copies the packet's first bytes, as many as fit; tells how many.
+pub(crate) fn copy_to(head: &Buf, rest: &[Entry], to: &mut [u8]) -> usize {
+    let mut done = 0;
+    for part in parts(head, rest) {
+        let some = part.len().min(to.len() - done);
+        to[done..done + some].copy_from_slice(&part[..some]);
+        done += some;
+    }
+    done
+}
+
+/// The number of entries of the packet that starts at the front of `entries`: up to the one with nothing behind it.
+#[inline]
+pub(crate) fn first_packet(entries: &[Entry]) -> usize {
+    let mut end = 0;
+    while entries[end].more && end + 1 < entries.len() {
+        end += 1;
+    }
+    end + 1
+}
