@@ -181,6 +181,13 @@ impl Error {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
     }
 
+    pub(crate) fn unknown_interface(name: &str) -> Self {
+        Self::UnknownInterface {
+            name: name.to_owned(),
+            existing: crate::interface::names(),
+        }
+    }
+
     pub(crate) fn kernel(operation: &'static str, interface: &str, source: io::Error) -> Self {
         Self::Kernel {
             operation,

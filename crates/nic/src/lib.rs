@@ -55,6 +55,7 @@ mod setting;
 mod sys;
 mod sysfs;
 mod threads;
+mod watch;
 
 pub use deferral::{Applied, Deferral};
 pub use error::Error;
@@ -67,6 +68,7 @@ pub use netdev::{
     DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, RxMetadata, Threaded, XdpFeatures, XskFeatures,
 };
 pub use threads::NapiThread;
+pub use watch::{LinkEvent, LinkStatus, LinkWatch};
 
 /// What the functions of this crate return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -21,6 +21,8 @@ const CTRL_ATTR_MCAST_GRP_ID: u16 = 2;
 /// `struct genlmsghdr`: command, version, two reserved bytes.
 const HEADER_LEN: usize = 4;
 const ATTRIBUTE_HEADER_LEN: usize = 4;
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/NLA_F_NESTED>
+const NLA_F_NESTED: u16 = 1 << 15;
 
 /// A message of a family: a command and its attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +59,11 @@ impl Message {
     #[must_use]
     pub(crate) fn with_u64(self, kind: u16, value: u64) -> Self {
         self.with(kind, &value.to_ne_bytes())
+    }
+
+    #[must_use]
+    pub(crate) fn with_nested(self, kind: u16, inside: &Self) -> Self {
+        self.with(kind | NLA_F_NESTED, &inside.attributes)
     }
 
     pub(crate) fn attributes(&self) -> Attributes<'_> {
@@ -141,6 +148,14 @@ pub(crate) struct Family {
 }
 
 impl Family {
+    /// The number of a multicast group.
+    pub(crate) fn group(&self, name: &str) -> Option<u32> {
+        self.groups
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, number)| *number)
+    }
+
     fn from_attributes(attributes: Attributes<'_>) -> Option<Self> {
         let groups = Attributes(attributes.find(CTRL_ATTR_MCAST_GROUPS).unwrap_or_default());
         Some(Self {

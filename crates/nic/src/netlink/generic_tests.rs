@@ -14,11 +14,13 @@ fn families_are_found_with_their_groups_and_unknown_ones_are_absent() {
 
 #[test]
 fn attributes_of_every_width_come_back() {
+    let inside = Message::new(0, 0).with_u32(1, 7);
     let message = Message::new(20, 3)
         .with(1, b"odd")
         .with_u32(2, u32::MAX)
         .with_u64(3, u64::MAX)
-        .with(4, &[1, 2]);
+        .with(4, &[1, 2])
+        .with_nested(5, &inside);
     let mut bytes = vec![0; message.buffer_len()];
     message.serialize(&mut bytes);
     let mut header = NetlinkHeader::default();
@@ -30,6 +32,7 @@ fn attributes_of_every_width_come_back() {
     assert_eq!(attributes.u32(2), Some(u32::MAX));
     assert_eq!((attributes.number(3), attributes.u32(3)), (Some(u64::MAX), None));
     assert_eq!(attributes.number(4), Some(u16::from_ne_bytes([1, 2]).into()));
+    assert_eq!(attributes.find(5).map(Attributes).and_then(|a| a.u32(1)), Some(7));
     assert_eq!(attributes.number(6), None);
     assert_eq!(attributes.number(1), None, "three bytes are no number");
 }
