@@ -93,6 +93,64 @@ pub enum Error {
         /// Whether the driver marks the offload as fixed.
         fixed: bool,
     },
+    /// The running kernel is too old for it.
+    #[error("cannot {operation} on '{interface}': this kernel cannot do it, Linux {minimum} or later can")]
+    NeedsKernel {
+        /// What was tried.
+        operation: &'static str,
+        /// On which interface.
+        interface: String,
+        /// The first kernel that can do it ("6.13").
+        minimum: &'static str,
+    },
+    /// The interface has no NAPI instance of that id.
+    #[error(
+        "'{interface}' has no NAPI instance {id}; a driver may make new ones, with other ids, when the interface goes \
+         down and up or an XDP program is attached: Interface::napis() lists the present ones"
+    )]
+    UnknownNapi {
+        /// On which interface.
+        interface: String,
+        /// The id that was looked for.
+        id: u32,
+    },
+    /// The interface has no NAPI instance, or none that is visible with a thread, in its present state.
+    #[error(
+        "cannot {operation} on '{interface}': it has no NAPI instance for that in its present state. It has to be up; \
+         a veth has instances only with a native XDP program or GRO on; threads have to be switched on first, and are \
+         visible in the first PID namespace only"
+    )]
+    NoNapi {
+        /// What was tried.
+        operation: &'static str,
+        /// On which interface.
+        interface: String,
+    },
+    /// The interface has no active receive queue of that number.
+    #[error("'{interface}' has no receive queue {queue}: {active} are active, counted from 0")]
+    UnknownQueue {
+        /// On which interface.
+        interface: String,
+        /// The queue that was asked for.
+        queue: u32,
+        /// How many are active.
+        active: u32,
+    },
+    /// The CPUs of a kernel thread could not be read or changed.
+    #[error(
+        "cannot pin the NAPI thread {thread} of '{interface}' to CPUs '{cpus}': {source}; \
+         /sys/devices/system/cpu/online lists those that are online, and CAP_SYS_NICE (root) is needed"
+    )]
+    Affinity {
+        /// On which interface.
+        interface: String,
+        /// Process number of the thread.
+        thread: u32,
+        /// The CPUs asked for, as a list; empty for reading.
+        cpus: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// A file of sysfs or procfs could not be read, written or understood.
     #[error("cannot {operation} {}: {source}{}", path.display(), file_advice(source))]
     File {
@@ -110,7 +168,9 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Self::Kernel { source, .. } | Self::File { source, .. } => source.raw_os_error(),
+            Self::Kernel { source, .. } | Self::File { source, .. } | Self::Affinity { source, .. } => {
+                source.raw_os_error()
+            }
             _ => None,
         }
     }
@@ -121,12 +181,34 @@ impl Error {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
     }
 
+    pub(crate) fn unknown_interface(name: &str) -> Self {
+        Self::UnknownInterface {
+            name: name.to_owned(),
+            existing: crate::interface::names(),
+        }
+    }
+
     pub(crate) fn kernel(operation: &'static str, interface: &str, source: io::Error) -> Self {
         Self::Kernel {
             operation,
             interface: interface.to_owned(),
             source,
             message: None,
+        }
+    }
+
+    pub(crate) fn needs_kernel(operation: &'static str, interface: &str, minimum: &'static str) -> Self {
+        Self::NeedsKernel {
+            operation,
+            interface: interface.to_owned(),
+            minimum,
+        }
+    }
+
+    pub(crate) fn no_napi(operation: &'static str, interface: &str) -> Self {
+        Self::NoNapi {
+            operation,
+            interface: interface.to_owned(),
         }
     }
 

@@ -41,20 +41,13 @@ impl Interface {
     /// [`Error::UnknownInterface`], which lists the interfaces of the calling thread's network namespace.
     #[doc(alias = "if_nametoindex")]
     pub fn by_name(name: &str) -> Result<Self> {
-        // A longer name than the kernel's never exists and must not be cut down to one that does.
-        if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
-            return Err(Error::UnknownInterface {
-                name: name.to_owned(),
-                existing: names(),
-            });
+        if !valid_name(name) {
+            return Err(Error::unknown_interface(name));
         }
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
         match query("look up", name, message) {
-            Err(error) if error.errno() == Some(libc::ENODEV) => Err(Error::UnknownInterface {
-                name: name.to_owned(),
-                existing: names(),
-            }),
+            Err(error) if error.errno() == Some(libc::ENODEV) => Err(Error::unknown_interface(name)),
             other => other.map(Self::from_state),
         }
     }
@@ -243,10 +236,15 @@ impl Interface {
     }
 
     fn from_state(state: LinkState) -> Self {
+        Self::of(&state, current_namespace())
+    }
+
+    /// The handle to a link of that namespace.
+    pub(crate) fn of(state: &LinkState, namespace: Option<u64>) -> Self {
         Self {
             index: state.index,
-            name: state.name,
-            namespace: current_namespace(),
+            name: state.name.clone(),
+            namespace,
         }
     }
 
@@ -288,8 +286,14 @@ fn query(operation: &'static str, interface: &str, message: LinkMessage) -> Resu
         .ok_or_else(|| Error::malformed(operation, interface, "no link in it"))
 }
 
+/// Whether an interface can have that name. A longer one than the kernel's never exists and must not be cut down to one
+/// that does.
+pub(crate) fn valid_name(name: &str) -> bool {
+    !name.is_empty() && name.len() < libc::IFNAMSIZ && !name.contains('\0')
+}
+
 /// Names for an error message: an empty list is better than a second error.
-fn names() -> Vec<String> {
+pub(crate) fn names() -> Vec<String> {
     Interface::all()
         .map(|all| all.into_iter().map(|interface| interface.name).collect())
         .unwrap_or_default()

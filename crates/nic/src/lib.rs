@@ -25,7 +25,8 @@
 //!
 //! Every call works in the network namespace of the **calling thread**. An [`Interface`] remembers the namespace in
 //! which it was looked up and refuses to act in another one, where the same name or index may belong to a different
-//! interface. Settings in sysfs (the NAPI ones) also need the sysfs of that namespace mounted at `/sys`.
+//! interface. Settings in sysfs (the interface-wide NAPI ones) are found in the right namespace with `CAP_SYS_ADMIN`;
+//! without, they also need the sysfs of that namespace mounted at `/sys`.
 //!
 //! # Privileges
 //!
@@ -34,24 +35,40 @@
 
 #![deny(unsafe_code)]
 
+mod cpus;
+mod deferral;
 mod error;
 mod ethtool;
 mod features;
+mod flags;
 pub mod host;
 mod interface;
+mod kernel;
 mod link;
 mod napi;
 mod neighbour;
+mod netdev;
 pub mod netlink;
 pub mod owners;
+mod process;
+mod setting;
 mod sys;
+mod sysfs;
+mod threads;
+mod watch;
 
+pub use deferral::{Applied, Deferral};
 pub use error::Error;
 pub use ethtool::{Channels, Driver, Rings};
 pub use features::Feature;
 pub use interface::{Interface, InterfaceAddress};
 pub use link::{LinkState, LinkStats, OperState, XdpAttachment, XdpMode};
 pub use napi::NapiSettings;
+pub use netdev::{
+    DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, RxMetadata, Threaded, XdpFeatures, XskFeatures,
+};
+pub use threads::NapiThread;
+pub use watch::{LinkEvent, LinkStatus, LinkWatch};
 
 /// What the functions of this crate return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,13 +1,11 @@
 //! NAPI settings of an interface, which sysfs has for all its queues at once.
 
-use std::fs;
-use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{Error, Interface, Result};
+use crate::sysfs::Sysfs;
+use crate::{Interface, Result};
 
 /// When the kernel goes back from polling a queue to interrupts.
 ///
@@ -29,12 +27,13 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// [`Error::File`] if the sysfs at `/sys` is not the one of this network namespace.
+    /// [`Error::File`](crate::Error::File) if the sysfs of this network namespace cannot be had.
     pub fn napi(&self) -> Result<NapiSettings> {
+        let sysfs = Sysfs::of_this_thread();
         Ok(NapiSettings {
-            defer_hard_irqs: self.read_number("napi_defer_hard_irqs")?,
-            gro_flush_timeout: Duration::from_nanos(self.read_number("gro_flush_timeout")?),
-            threaded: self.read_number::<u32>("threaded")? != 0,
+            defer_hard_irqs: sysfs.number(self, "napi_defer_hard_irqs")?,
+            gro_flush_timeout: Duration::from_nanos(sysfs.number(self, "gro_flush_timeout")?),
+            threaded: sysfs.number::<u32>(self, "threaded")? != 0,
         })
     }
 
@@ -42,7 +41,7 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// [`Error::File`], for instance without `CAP_NET_ADMIN`.
+    /// [`Error::File`](crate::Error::File), for instance without `CAP_NET_ADMIN`.
     pub fn set_napi_defer_hard_irqs(&self, polls: u32) -> Result<()> {
         self.write("napi_defer_hard_irqs", &polls.to_string())
     }
@@ -65,29 +64,7 @@ impl Interface {
         self.write("threaded", if threaded { "1" } else { "0" })
     }
 
-    fn read_number<N: std::str::FromStr>(&self, file: &str) -> Result<N> {
-        let path = self.sysfs(file)?;
-        let text = fs::read_to_string(&path).map_err(|source| Error::file("read", &path, source))?;
-        text.trim()
-            .parse()
-            .map_err(|_| Error::file("understand", path, io::Error::other(format!("'{}'", text.trim()))))
-    }
-
     fn write(&self, file: &str, value: &str) -> Result<()> {
-        let path = self.sysfs(file)?;
-        fs::write(&path, value).map_err(|source| Error::file("write", path, source))
-    }
-
-    /// The path of a setting, once it is sure that the directory is that of this very interface: a sysfs of another
-    /// network namespace may have one of the same name.
-    fn sysfs(&self, file: &str) -> Result<PathBuf> {
-        self.check_namespace("use the NAPI settings of")?;
-        let directory = PathBuf::from("/sys/class/net").join(self.name());
-        let path = directory.join("ifindex");
-        let index = fs::read_to_string(&path).map_err(|source| Error::file("read", &path, source))?;
-        if index.trim().parse() != Ok(self.index()) {
-            return Err(Error::file("read", directory, io::ErrorKind::NotFound.into()));
-        }
-        Ok(directory.join(file))
+        Sysfs::of_this_thread().write(self, file, value)
     }
 }

@@ -1,18 +1,25 @@
-//! A small synchronous rtnetlink socket: a request and its answer, or a dump.
+//! A small synchronous netlink socket: a request and its answer, or a dump.
 //!
 //! One request is in flight at a time and the kernel answers before `send` returns, so there is nothing to wait for
-//! and no need for an asynchronous runtime. Messages are those of [`netlink_packet_route`].
+//! and no need for an asynchronous runtime. Messages of rtnetlink are those of [`netlink_packet_route`]; the generic
+//! netlink families that this crate asks have theirs in it.
 
+pub(crate) mod generic;
+
+use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use netlink_packet_core::NlasIterator;
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable,
 };
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_sys::{SocketAddr, protocols::NETLINK_ROUTE};
+use netlink_sys::SocketAddr;
+use netlink_sys::protocols::NETLINK_ROUTE;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 /// Why a request failed.
@@ -35,26 +42,43 @@ pub enum NetlinkError {
     Malformed(String),
 }
 
-/// An rtnetlink socket in the network namespace of the thread that opened it.
+/// A netlink socket for messages of the kind `M`, in the network namespace of the thread that opened it.
 ///
 /// It stays in that namespace even if the thread moves on.
-#[derive(Debug)]
-pub struct Socket {
+pub struct Socket<M = RouteNetlinkMessage> {
     inner: netlink_sys::Socket,
     sequence: u32,
+    messages: PhantomData<fn(M) -> M>,
+}
+
+impl<M> fmt::Debug for Socket<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Socket")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How often a dump that was interrupted by a change is started anew before its result is taken as it is.
 const DUMP_ATTEMPTS: u32 = 5;
 
-impl Socket {
+impl Socket<RouteNetlinkMessage> {
     /// Opens a `NETLINK_ROUTE` socket.
     ///
     /// # Errors
     ///
     /// When the process may open no more files.
     pub fn route() -> io::Result<Self> {
-        let mut inner = netlink_sys::Socket::new(NETLINK_ROUTE)?;
+        Self::open(NETLINK_ROUTE)
+    }
+}
+
+impl<M> Socket<M>
+where
+    M: NetlinkSerializable + NetlinkDeserializable + Clone,
+{
+    fn open(protocol: isize) -> io::Result<Self> {
+        let mut inner = netlink_sys::Socket::new(protocol)?;
         inner.bind_auto()?;
         inner.connect(&SocketAddr::new(0, 0))?;
         // Without CAP_ACK an error repeats the whole request in front of the explanation, and one would have to
@@ -63,7 +87,11 @@ impl Socket {
         inner.set_cap_ack(true)?;
         // The kernel answers at once; the time-out only keeps a kernel bug from hanging the caller.
         set_socket_timeout(inner.as_fd(), Timeout::Recv, Some(Duration::from_secs(10)))?;
-        Ok(Self { inner, sequence: 0 })
+        Ok(Self {
+            inner,
+            sequence: 0,
+            messages: PhantomData,
+        })
     }
 
     /// Sends a request, waits for its acknowledgement and returns the messages that came before it.
@@ -73,11 +101,7 @@ impl Socket {
     /// # Errors
     ///
     /// [`NetlinkError::Refused`] with the kernel's error number and its explanation.
-    pub fn request(
-        &mut self,
-        message: RouteNetlinkMessage,
-        flags: u16,
-    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+    pub fn request(&mut self, message: M, flags: u16) -> Result<Vec<M>, NetlinkError> {
         self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags)
             .map(|(answers, _)| answers)
     }
@@ -87,7 +111,7 @@ impl Socket {
     /// # Errors
     ///
     /// As [`Socket::request`].
-    pub fn dump(&mut self, message: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+    pub fn dump(&mut self, message: M) -> Result<Vec<M>, NetlinkError> {
         let mut attempt = 1;
         loop {
             let (answers, interrupted) = self.exchange(message.clone(), NLM_F_REQUEST | NLM_F_DUMP)?;
@@ -99,16 +123,12 @@ impl Socket {
         }
     }
 
-    fn exchange(
-        &mut self,
-        message: RouteNetlinkMessage,
-        flags: u16,
-    ) -> Result<(Vec<RouteNetlinkMessage>, bool), NetlinkError> {
+    fn exchange(&mut self, message: M, flags: u16) -> Result<(Vec<M>, bool), NetlinkError> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = flags;
         header.sequence_number = self.sequence;
-        let mut request = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        let mut request = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
         request.finalize();
         let mut bytes = vec![0; request.buffer_len()];
         request.serialize(&mut bytes);
@@ -120,7 +140,7 @@ impl Socket {
             let (datagram, _) = self.inner.recv_from_full()?;
             let mut rest = datagram.as_slice();
             while !rest.is_empty() {
-                let answer: NetlinkMessage<RouteNetlinkMessage> =
+                let answer: NetlinkMessage<M> =
                     NetlinkMessage::deserialize(rest).map_err(|error| NetlinkError::Malformed(error.to_string()))?;
                 let length = aligned_length(&answer.header, rest.len())?;
                 rest = &rest[length..];

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::{Error, Result};
+use crate::{Error, Result, cpus};
 
 /// What a host is and how it is set, as far as it decides about latency and throughput.
 ///
@@ -115,7 +115,7 @@ impl System {
         let sys = root.join("sys");
         let cpu = sys.join("devices/system/cpu");
         let cpus_online = line(&cpu.join("online"))
-            .map(|list| cpu_list(&list))
+            .map(|list| cpus::parse(&list))
             .unwrap_or_default();
         let governor = |number: &u32| {
             line(&cpu.join(format!("cpu{number}/cpufreq/scaling_governor"))).map(|governor| (*number, governor))
@@ -213,15 +213,6 @@ fn field(text: &str, name: &str) -> Option<String> {
 fn kibibytes(meminfo: &str, name: &str) -> u64 {
     let value = field(meminfo, name).and_then(|value| value.strip_suffix(" kB")?.parse::<u64>().ok());
     value.unwrap_or(0).saturating_mul(1024)
-}
-
-/// Reads the kernel's list format: "0-3,8".
-fn cpu_list(list: &str) -> Vec<u32> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse::<u32>().ok()?..=last.trim().parse().ok()?)
-    };
-    list.split(',').filter_map(range).flatten().collect()
 }
 
 fn vulnerabilities(directory: &Path) -> BTreeMap<String, String> {

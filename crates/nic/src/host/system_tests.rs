@@ -70,10 +70,3 @@ fn another_machine_is_read_from_its_files() {
     );
     assert!(System::read_below(&root).is_err(), "nothing is left to read");
 }
-
-#[test]
-fn cpu_lists_are_the_kernels() {
-    assert_eq!(cpu_list("0"), [0]);
-    assert_eq!(cpu_list("0-2,5,7-8"), [0, 1, 2, 5, 7, 8]);
-    assert_eq!(cpu_list(""), [0_u32; 0]);
-}
