@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use ringside_nic::LinkEvent;
 use rustix::io::Errno;
 
 use crate::mode::Path;
@@ -36,17 +37,37 @@ pub enum Error {
         interface: String,
     },
 
-    /// The link went down, or the interface was removed, while a queue was in use.
+    /// The link is down, and does not take what is to be sent.
     #[error(
-        "{interface} queue {queue}: the link is gone ({errno}); when the interface is back and up, a queue that was not removed goes on"
+        "{interface} queue {queue}: the link is down; packets wait in the TX ring until it is up again: ip link set {interface} up"
     )]
     LinkDown {
         /// The interface.
         interface: String,
         /// The queue.
         queue: u32,
-        /// `ENETDOWN` (interface down) or `ENXIO` (interface removed).
-        errno: Errno,
+    },
+
+    /// The interface was removed or moved to another network namespace while a queue was in use.
+    #[error(
+        "{interface} queue {queue}: the interface is gone: {event}; open it anew when there is one of that name again"
+    )]
+    LinkGone {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+        /// [`LinkEvent::Removed`] or [`LinkEvent::Moved`].
+        event: LinkEvent,
+    },
+
+    /// The link cannot be watched.
+    #[error("{interface}: its link cannot be watched: {reason}")]
+    Watch {
+        /// The interface.
+        interface: String,
+        /// Why not.
+        reason: String,
     },
 
     /// A queue that the interface does not have.

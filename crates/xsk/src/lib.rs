@@ -16,6 +16,7 @@
 mod burst;
 mod conflict;
 mod error;
+mod link;
 #[allow(unsafe_code, reason = "maps and unmaps memory")]
 mod mmap;
 mod mode;
@@ -50,7 +51,7 @@ pub use queue::{Queue, QueueBuilder, SendError};
 pub use report::{PortReport, ProgramReport, QueueReport};
 #[cfg(feature = "attach")]
 pub use ringside_bpf::QueueCounters;
-pub use ringside_nic::Interface;
+pub use ringside_nic::{Interface, LinkEvent};
 pub use stats::{KernelStats, OwnStats, Stats};
 pub use umem::{Frame, FrameMemory, SharedUmem, SharedUmemBuilder, XDP_HEADROOM};
 pub use wakeup::Wait;

@@ -1,6 +1,7 @@
 //! A port: an interface with all its queues.
 
 mod open;
+mod reopen;
 
 pub(crate) use open::check_mtu;
 
@@ -56,6 +57,8 @@ pub struct Port {
     #[cfg(feature = "attach")]
     program: Option<ringside_bpf::XskProgram>,
     report: PortReport,
+    /// How it was built, to be opened again.
+    recipe: PortBuilder,
 }
 
 impl Port {
@@ -114,8 +117,8 @@ impl Port {
     }
 }
 
-impl Drop for Port {
-    fn drop(&mut self) {
+impl Port {
+    fn close(&mut self) {
         leave_map(self.map.as_ref(), &self.queues);
         self.link = None;
         let end = Instant::now() + Duration::from_millis(100);
@@ -124,6 +127,13 @@ impl Drop for Port {
             _ = queue.drain(end.saturating_duration_since(Instant::now()));
         }
         self.queues.clear();
+        self.report.queues.clear();
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -197,6 +207,22 @@ impl PortBuilder {
     pub fn umem(mut self, umem: &SharedUmem) -> Self {
         self.umem = Some(umem.clone());
         self
+    }
+
+    /// The same once more, with descriptors of its own.
+    fn try_clone(&self) -> Result<Self, Error> {
+        let program = self.program.as_ref().map(Program::try_clone).transpose();
+        Ok(Self {
+            interface: self.interface.clone(),
+            queues: self.queues.clone(),
+            mode: self.mode,
+            program: program.map_err(|error| Error::Load {
+                interface: self.interface.name().to_owned(),
+                reason: format!("its descriptors cannot be kept: {error}"),
+            })?,
+            options: self.options.clone(),
+            umem: self.umem.clone(),
+        })
     }
 
     /// Opens the port. On any error everything that was done is undone.

@@ -18,6 +18,7 @@ use rustix::net::xdp::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use crate::error::Error;
+use crate::link::Link;
 use crate::mmap::Mapping;
 use crate::mode::Path;
 use crate::options::{BusyPoll, QueueOptions, Sizes};
@@ -38,6 +39,8 @@ pub(crate) struct Request<'a> {
     pub(crate) shared: Option<&'a SharedUmem>,
     /// The interface's MTU.
     pub(crate) mtu: u32,
+    /// Who watches the interface.
+    pub(crate) link: &'a Arc<Link>,
 }
 
 /// What comes in front of the bytes that the MTU counts.

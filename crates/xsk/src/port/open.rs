@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use ringside_nic::Interface;
 #[cfg(feature = "attach")]
@@ -12,6 +13,7 @@ use rustix::io::Errno;
 use super::{Loaded, Port, PortBuilder};
 use crate::conflict;
 use crate::error::Error;
+use crate::link::Link;
 use crate::mode::{Mode, Path};
 use crate::options::{Direction, QueueOptions, Sizes};
 use crate::program::{AttachMode, Program, XdpLink, XskMap};
@@ -22,6 +24,7 @@ use crate::sys;
 use crate::umem::{SharedUmem, check_budget};
 
 pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
+    let recipe = builder.try_clone()?;
     let PortBuilder {
         interface,
         queues,
@@ -30,6 +33,8 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         options,
         umem,
     } = builder;
+    // First, so that nothing that happens from here on is missed.
+    let link_watch = Arc::new(Link::watch(&interface)?);
     let state = interface.state()?;
     if !state.admin_up {
         return Err(Error::InterfaceDown {
@@ -88,6 +93,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         loaded: &loaded,
         shared: umem.as_ref(),
         mtu: state.mtu,
+        watch: &link_watch,
     };
     let (queues, link) = ladder.climb_down(mode)?;
 
@@ -113,6 +119,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         #[cfg(feature = "attach")]
         program: loaded.own,
         report,
+        recipe,
     })
 }
 
@@ -274,6 +281,7 @@ struct Ladder<'a> {
     loaded: &'a Loaded,
     shared: Option<&'a SharedUmem>,
     mtu: u32,
+    watch: &'a Arc<Link>,
 }
 
 impl Ladder<'_> {
@@ -354,6 +362,7 @@ impl Ladder<'_> {
                 sizes: Sizes::choose(self.options, path, self.nic_ring, self.shared).map_err(Refused::Fatal)?,
                 shared: self.shared,
                 mtu: self.mtu,
+                link: self.watch,
             };
             let bound = request.open_patiently().map_err(|failure| match failure {
                 Failure::Busy => Refused::Fatal(request.busy(self.loaded.attach.is_some())),
