@@ -65,7 +65,7 @@ impl Default for QueueOptions {
     fn default() -> Self {
         Self {
             direction: Direction::Both,
-            frame_size: 2048,
+            frame_size: Self::DEFAULT_FRAME_SIZE,
             frames: None,
             headroom: 0,
             huge_pages: false,
@@ -84,6 +84,13 @@ impl Default for QueueOptions {
 }
 
 impl QueueOptions {
+    /// Bytes of a frame where nothing else is asked for.
+    pub const DEFAULT_FRAME_SIZE: u32 = 2048;
+    /// Frames of a queue that receives, where no number is asked for. Zero-copy adds to them, see [`frames`](Self::frames).
+    pub const DEFAULT_FRAMES: u32 = 512;
+    /// Frames of a queue that transmits alone, where no number is asked for.
+    pub const DEFAULT_TRANSMIT_FRAMES: u32 = 256;
+
     /// The defaults.
     pub fn new() -> Self {
         Self::default()
@@ -104,8 +111,9 @@ impl QueueOptions {
         self
     }
 
-    /// Number of frames. Default: 512 for [`Direction::Both`] and [`Direction::Receive`], 256 for
-    /// [`Direction::Transmit`]; with zero-copy as many more as the NIC's own ring holds.
+    /// Number of frames. Default: [`DEFAULT_FRAMES`](Self::DEFAULT_FRAMES) for [`Direction::Both`] and
+    /// [`Direction::Receive`], with zero-copy and twice as many as the NIC's own ring holds;
+    /// [`DEFAULT_TRANSMIT_FRAMES`](Self::DEFAULT_TRANSMIT_FRAMES) for [`Direction::Transmit`].
     #[must_use]
     pub fn frames(mut self, frames: u32) -> Self {
         self.frames = Some(frames);
@@ -245,8 +253,8 @@ impl Sizes {
             0
         };
         let default_frames = match options.direction {
-            Direction::Transmit => 256,
-            Direction::Receive | Direction::Both => 512 + 2 * held_by_nic,
+            Direction::Transmit => QueueOptions::DEFAULT_TRANSMIT_FRAMES,
+            Direction::Receive | Direction::Both => QueueOptions::DEFAULT_FRAMES + 2 * held_by_nic,
         };
         let frames = options.frames.unwrap_or(default_frames);
         let geometry = Geometry::new(options.frame_size, frames, options.headroom)?;
