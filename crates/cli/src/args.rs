@@ -225,10 +225,9 @@ pub(crate) struct PortArgs {
     #[arg(short, long, default_value_t = 64)]
     pub(crate) batch: u32,
     /// Bytes of a UMEM frame: 2048 or 4096
-    #[arg(long, default_value_t = 2048, value_name = "BYTES")]
+    #[arg(long, default_value_t = QueueOptions::DEFAULT_FRAME_SIZE, value_name = "BYTES")]
     pub(crate) frame_size: u32,
-    /// Frames of the UMEM of each queue [default: a small working set, see the report]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help = frames_help())]
     pub(crate) frames: Option<u32>,
     /// Slots of RX and TX ring [default: to fit the frames]
     #[arg(long, value_name = "N")]
@@ -248,6 +247,16 @@ pub(crate) struct PortArgs {
     /// Packets that one sendto() sends on copy paths, 32 to the TX ring's size (Linux 6.17) [default: the TX ring's size]
     #[arg(long, value_name = "PACKETS")]
     pub(crate) tx_budget: Option<u32>,
+}
+
+/// The numbers are the library's.
+fn frames_help() -> String {
+    format!(
+        "Frames of the UMEM of each queue [default: {}, plus twice the NIC's own ring with zero-copy; {} where the queue \
+         only transmits]",
+        QueueOptions::DEFAULT_FRAMES,
+        QueueOptions::DEFAULT_TRANSMIT_FRAMES
+    )
 }
 
 impl PortArgs {

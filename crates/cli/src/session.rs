@@ -4,10 +4,12 @@ mod counters;
 mod links;
 mod open;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use ringside_measure::latency::{Glance, LiveLatency};
 use ringside_measure::schema::{self, Interval};
 use ringside_nic::Interface;
 use ringside_nic::host::CpuTimes;
@@ -25,6 +27,8 @@ use crate::{pin, system};
 pub(crate) struct Live {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
+    /// Of workers that measure times.
+    times: OnceLock<LiveLatency>,
 }
 
 impl Live {
@@ -36,6 +40,12 @@ impl Live {
     #[inline]
     pub(crate) fn sent(&self, packets: u64) {
         self.sent.fetch_add(packets, Ordering::Relaxed);
+    }
+
+    /// Where times are noted, for the medians of the intervals. Allocates when it is asked for the first time: before the
+    /// first packet.
+    pub(crate) fn times(&self) -> &LiveLatency {
+        self.times.get_or_init(LiveLatency::new)
     }
 }
 
@@ -187,6 +197,7 @@ fn watch(live: &[Live], run: &RunArgs, stop: &Stop, start: Instant) -> Vec<Inter
     let step = run.interval.unwrap_or(Duration::from_secs(1));
     let end = run.time.map(|time| start + time);
     let mut intervals: Vec<Interval> = Vec::new();
+    let mut glance = Glance::new();
     let (mut begin, mut before) = (start, (0, 0));
     loop {
         let tick = begin + step;
@@ -204,7 +215,7 @@ fn watch(live: &[Live], run: &RunArgs, stop: &Stop, start: Instant) -> Vec<Inter
             duration_ns: nanos(now - begin),
             received_packets: total.0 - before.0,
             sent_packets: total.1 - before.1,
-            p50_ns: None,
+            p50_ns: glance.median(live.iter().filter_map(|live| live.times.get())),
         };
         progress.tick(&interval);
         intervals.push(interval);

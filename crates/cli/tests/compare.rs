@@ -67,16 +67,29 @@ fn check_figures(operation: Operation, variant: &Variant) {
     );
     let loss = variant.loss_percent.expect("losses");
     assert!((0.0..=100.0).contains(&loss.min) && loss.max <= 100.0, "{what}");
-    let stages = [
+    let cpu = [
         variant.cpu_user_percent,
         variant.cpu_system_percent,
         variant.cpu_softirq_percent,
+        variant.cpu_busy_percent,
     ];
-    assert!(stages.iter().all(Option::is_some), "{what}");
+    assert!(cpu.iter().all(Option::is_some), "{what}");
+    let rates = [variant.packets_pps, variant.wire_bps, variant.payload_bps, Some(loss)];
+    for figure in cpu.into_iter().chain(rates).flatten() {
+        // A round may have been left out for CPU steal.
+        assert_eq!(figure.spread.is_some(), figure.rounds_used > 1, "{what}");
+    }
     if operation == Operation::Ping {
-        let (min, p50, max) = (variant.rtt_min_ns, variant.rtt_p50_ns, variant.rtt_max_ns);
-        let [min, p50, max] = [min, p50, max].map(|figure| figure.expect("a time").median);
-        assert!(0.0 < min && min <= p50 && p50 <= max, "{what}");
+        let (min, mean) = (variant.rtt_min_ns, variant.rtt_mean_ns);
+        let times = [min, mean, variant.rtt_p50_ns, variant.rtt_max_ns].map(|figure| figure.expect("a time"));
+        let [min, mean, p50, max] = times.map(|figure| figure.median);
+        assert!(
+            0.0 < min && min <= p50 && p50 <= max && min <= mean && mean <= max,
+            "{what}"
+        );
+        for figure in times {
+            assert_eq!(figure.spread.is_some(), figure.rounds_used > 1, "{what}");
+        }
     }
 }
 

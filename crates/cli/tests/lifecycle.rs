@@ -10,6 +10,7 @@ use common::{Running, assert_clean, assert_reconciles, lab, ringside, run, setti
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, Namespace, VethConfig, wait_until};
 use ringside_wire::MacAddr;
+use ringside_xsk::QueueOptions;
 
 /// The commands that receive, which need somebody to send.
 const RECEIVERS: [&str; 3] = ["rx {}", "fwd {}", "echo {}"];
@@ -488,6 +489,14 @@ fn help_has_examples_that_work() {
             .unwrap();
         assert!(output.status.success());
         let help = String::from_utf8(output.stdout).unwrap();
+        // Whatever the width that lines are broken for.
+        let words: Vec<&str> = help.split_whitespace().collect();
+        let frames = format!(
+            "Frames of the UMEM of each queue [default: {}, plus twice the NIC's own ring with zero-copy; {} where",
+            QueueOptions::DEFAULT_FRAMES,
+            QueueOptions::DEFAULT_TRANSMIT_FRAMES
+        );
+        assert!(words.join(" ").contains(&frames), "{command}: {help}");
         let examples = help
             .split("Examples:")
             .nth(1)

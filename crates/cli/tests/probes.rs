@@ -95,6 +95,43 @@ fn ping_in_depth_and_by_schedule() {
     assert!((due / 2..=due + 10).contains(&counts.sent), "{due} due: {counts:?}");
 }
 
+/// The run in pieces: each tells the median of the round trips in it, if there were enough for one.
+#[test]
+fn intervals_have_medians_of_their_own() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("intervals", 1);
+    let to = lab.b.ipv4;
+    let echo = start_receiver(&lab.b, "echo {} --json");
+    let done = run(&lab.a, &format!("ping {{}} --to {to} --depth 2 -t 1 -i 0.2 --json")).good();
+    let result = done.result();
+    let raw = result.latency.unwrap().raw.unwrap();
+    assert!(result.intervals.len() >= 3, "{:?}", result.intervals);
+    // The ends are exact, the medians of pieces have three digits.
+    let possible = raw.min_ns..=raw.max_ns + raw.max_ns / 1_000;
+    for p50 in result.intervals.iter().filter_map(|part| part.p50_ns) {
+        assert!(possible.contains(&p50), "{p50} of {raw:?}");
+    }
+    // A time is noted before its packet is counted. In later pieces either may be the next one's.
+    let first = result.intervals[0];
+    assert!(first.received_packets < 20 || first.p50_ns.is_some(), "{first:?}");
+    let shown = done.err.lines().filter(|line| line.contains("RTT p50")).count();
+    let known = result.intervals.iter().filter(|part| part.p50_ns.is_some()).count();
+    assert!(known >= 1, "{:?}", result.intervals);
+    assert_eq!(shown, known, "{}", done.err);
+
+    // Nothing is timed by others, and too few are no median.
+    let few = run(&lab.a, &format!("ping {{}} --to {to} --count 19 --json"))
+        .good()
+        .result();
+    assert_eq!(few.latency.unwrap().raw.unwrap().samples, 19);
+    let answers = echo.interrupt().good().result();
+    for interval in few.intervals.iter().chain(&answers.intervals) {
+        assert_eq!(interval.p50_ns, None, "{interval:?}");
+    }
+}
+
 /// Sequence figures complete, and the summary of the times consistent in itself.
 fn all_answered(result: &ringside_measure::schema::RunResult, count: u64) {
     assert_eq!(result.operation, Operation::Ping);

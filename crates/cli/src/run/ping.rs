@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use ringside_measure::counters::Ledger;
-use ringside_measure::latency::RttRecorder;
+use ringside_measure::latency::{LiveLatency, RttRecorder};
 use ringside_measure::pace::Pacer;
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 use ringside_measure::schema::{LatencyResult, Operation};
@@ -142,6 +142,8 @@ impl Pinger {
     }
 
     fn run(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
+        // Allocated before the first probe.
+        worker.live.times();
         let start = now_ns();
         let mut pacer = match self.rate {
             Some(rate) => Pacer::per_second(rate, start)?,
@@ -244,7 +246,7 @@ impl Pinger {
             let now = now_ns();
             let mut answers = 0;
             for packet in &mut burst {
-                answers += u64::from(self.answer(packet.data(), now));
+                answers += u64::from(self.answer(packet.data(), now, worker.live.times()));
             }
             worker.live.received(answers);
         }
@@ -252,7 +254,7 @@ impl Pinger {
     }
 
     /// Takes one received packet; true when it is the first answer to one of our probes.
-    fn answer(&mut self, frame: &[u8], now: u64) -> bool {
+    fn answer(&mut self, frame: &[u8], now: u64, times: &LiveLatency) -> bool {
         let Ok(udp) = parse_udp(frame) else { return false };
         let Ok(probe) = Probe::decode(&frame[udp.payload.clone()]) else {
             return false;
@@ -272,6 +274,9 @@ impl Pinger {
             return false;
         }
         self.rtt.record(probe.intended_ns, probe.sent_ns, now);
+        if let Some(ns) = now.checked_sub(probe.sent_ns) {
+            times.record(ns);
+        }
         if let Some(front) = self.in_flight.front().map(|entry| entry.0)
             && let Some(at) = probe.sequence.checked_sub(front)
             && let Some(entry) = usize::try_from(at).ok().and_then(|at| self.in_flight.get_mut(at))

@@ -48,10 +48,12 @@ fn gone(interface: &Interface) -> Option<anyhow::Error> {
 /// The library tells a lost link as one that may come back; here the run has ended.
 pub(super) fn explained(error: anyhow::Error, links: &[Interface]) -> anyhow::Error {
     match error.downcast_ref() {
-        Some(ringside_xsk::Error::LinkDown { interface, .. }) => links
-            .iter()
-            .find_map(gone)
-            .unwrap_or_else(|| anyhow!("{interface} was switched off for a moment during the run")),
+        Some(ringside_xsk::Error::LinkDown { interface, .. } | ringside_xsk::Error::LinkGone { interface, .. }) => {
+            links
+                .iter()
+                .find_map(gone)
+                .unwrap_or_else(|| anyhow!("{interface} was switched off for a moment during the run"))
+        }
         _ => error,
     }
 }

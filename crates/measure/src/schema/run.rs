@@ -182,6 +182,7 @@ pub struct Interval {
     pub received_packets: u64,
     /// Packets sent in it.
     pub sent_packets: u64,
-    /// Median time in it, where times were measured and are enough.
+    /// Median of the times of the packets that came in it, from the real sending, to three significant digits; `None`
+    /// where nothing is timed, and for fewer than 20 of them.
     pub p50_ns: Option<u64>,
 }

@@ -147,6 +147,7 @@ fn every_number_has_its_unit_or_is_a_count() {
         "rx_fill_ring_empty_descs",
         "tx_ring_empty_descs",
         "median",
+        "spread",
         "min",
         "max",
         "low",

@@ -43,7 +43,7 @@ impl SharedUmem {
     /// 1024 frames of 2048 bytes unless something else is asked for.
     pub fn builder() -> SharedUmemBuilder {
         SharedUmemBuilder {
-            frame_size: crate::options::DEFAULT_FRAME_SIZE,
+            frame_size: crate::options::QueueOptions::DEFAULT_FRAME_SIZE,
             frames: 1024,
             headroom: 0,
             huge_pages: false,
