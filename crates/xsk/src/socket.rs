@@ -63,6 +63,12 @@ pub(crate) enum Failure {
     Fatal(Error),
 }
 
+impl Failure {
+    fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy)
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Fatal(error)
@@ -92,7 +98,12 @@ impl Request<'_> {
             None => self.socket()?,
         };
         let umem = Umem::new(region, self.sizes.geometry);
-        self.register(fd.as_fd(), &umem)?;
+        // What another socket had locked, the kernel gives back a little after it was closed, as it does queues. A step
+        // of the ladder that was refused is such a socket.
+        self.patiently(
+            |failure| matches!(failure, Failure::Fatal(Error::Memory { .. })),
+            || Ok(self.register(fd.as_fd(), &umem)?),
+        )?;
         let mut bound = self.map_rings(fd, umem)?;
         if self.sizes.tx != 0 {
             bound.tx_budget = self.set_tx_budget(bound.fd.as_fd())?;
@@ -114,7 +125,7 @@ impl Request<'_> {
         bound.stock_fill_ring(self.sizes.fill_target);
         if brought {
             // There is but this socket: it has to be tried again itself. A busy queue leaves it as it was.
-            self.patiently(|| self.bind(bound.fd.as_fd()))?;
+            self.patiently(Failure::is_busy, || self.bind(bound.fd.as_fd()))?;
         } else {
             self.bind(bound.fd.as_fd())?;
         }
@@ -123,15 +134,19 @@ impl Request<'_> {
 
     /// As [`Request::open`], again and again while the queue is busy, for as long as the options say.
     pub(crate) fn open_patiently(&self) -> Result<Bound, Failure> {
-        self.patiently(|| self.open(Parts::default()))
+        self.patiently(Failure::is_busy, || self.open(Parts::default()))
     }
 
-    fn patiently<T>(&self, mut attempt: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    fn patiently<T>(
+        &self,
+        passes: impl Fn(&Failure) -> bool,
+        mut attempt: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let start = Instant::now();
         let mut pause = Duration::from_millis(5);
         loop {
             match attempt() {
-                Err(Failure::Busy) if start.elapsed() < self.options.busy_timeout => {
+                Err(failure) if passes(&failure) && start.elapsed() < self.options.busy_timeout => {
                     std::thread::sleep(pause.min(self.options.busy_timeout.saturating_sub(start.elapsed())));
                     // The worker that frees the queue needs the lock that each attempt takes, too.
                     pause = (pause * 2).min(Duration::from_millis(80));
