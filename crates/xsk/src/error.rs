@@ -119,7 +119,8 @@ pub enum Error {
 
     /// A capability is missing.
     #[error(
-        "{action} on {interface} was refused ({errno}): it needs {needs}; run as root, or give the program all that Ringside uses: setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon,cap_ipc_lock=ep PROGRAM"
+        "{action} on {interface} was refused ({errno}): it needs {needs}; run as root, or give the program all that Ringside uses: setcap cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock{}=ep PROGRAM",
+        if needs.contains("CAP_PERFMON") { ",cap_perfmon" } else { "" }
     )]
     Permission {
         /// What was tried.

@@ -8,9 +8,9 @@
 //!
 //! Own XDP program, own socket, own memory: [`Program::Custom`], [`Program::Attached`], [`Queue::builder`].
 //!
-//! Needs Linux 5.9 or later (`bpf_link` for XDP, six counters), and the capabilities `CAP_NET_RAW`, `CAP_NET_ADMIN`,
-//! `CAP_BPF`, `CAP_PERFMON` (for our XDP program) and, for more memory than `RLIMIT_MEMLOCK`, `CAP_IPC_LOCK`. The kernel's own description:
-//! <https://docs.kernel.org/networking/af_xdp.html>
+//! Needs Linux 5.9 or later (`bpf_link` for XDP, six counters), and the capabilities `CAP_NET_RAW`, `CAP_NET_ADMIN` and
+//! `CAP_BPF`; for more memory than `RLIMIT_MEMLOCK` also `CAP_IPC_LOCK`, and before Linux 5.18 `CAP_PERFMON` for our XDP
+//! program. The kernel's own description: <https://docs.kernel.org/networking/af_xdp.html>
 #![deny(unsafe_code)]
 
 mod burst;

@@ -226,8 +226,8 @@ impl QueueOptions {
         self
     }
 
-    /// Time for which a busy queue is tried again when opening: after a close the kernel takes 20 to 30 ms until the
-    /// queue is free, on an overloaded machine a second and more. Default 2 s.
+    /// Time for which a busy queue, or memory that cannot be locked, is tried again when opening: after a close the
+    /// kernel takes 20 to 30 ms until both are free, on an overloaded machine a second and more. Default 2 s.
     #[must_use]
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;

@@ -89,6 +89,12 @@ pub(crate) enum Failure {
     Fatal(Error),
 }
 
+impl Failure {
+    fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy)
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Fatal(error)
@@ -125,7 +131,12 @@ impl Request<'_> {
         let mut sockets = self.shared.map(SharedUmem::sockets);
         let first = sockets.as_mut().and_then(Sockets::any);
         if first.is_none() {
-            self.register(fd.as_fd(), &umem)?;
+            // What another socket had locked, the kernel gives back a little after it was closed, as it does queues. A
+            // step of the ladder that was refused is such a socket.
+            self.patiently(
+                |failure| matches!(failure, Failure::Fatal(Error::Memory { .. })),
+                || Ok(self.register(fd.as_fd(), &umem)?),
+            )?;
         }
         let (fill, completion) = self.pair_rings(fd.as_fd())?;
         let pair = Pair {
@@ -143,7 +154,7 @@ impl Request<'_> {
         bound.pair.lock().refill().expect("a new ring is empty");
         if brought {
             // There is but this socket: it has to be tried again itself. A busy queue leaves it as it was.
-            self.patiently(|| self.bind(bound.fd.as_fd(), first.as_ref()))?;
+            self.patiently(Failure::is_busy, || self.bind(bound.fd.as_fd(), first.as_ref()))?;
         } else {
             self.bind(bound.fd.as_fd(), first.as_ref())?;
         }
@@ -208,15 +219,19 @@ impl Request<'_> {
 
     /// As [`Request::open`], again and again while the queue is busy, for as long as the options say.
     pub(crate) fn open_patiently(&self) -> Result<Bound, Failure> {
-        self.patiently(|| self.open(Parts::default()))
+        self.patiently(Failure::is_busy, || self.open(Parts::default()))
     }
 
-    fn patiently<T>(&self, mut attempt: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    fn patiently<T>(
+        &self,
+        passes: impl Fn(&Failure) -> bool,
+        mut attempt: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let start = Instant::now();
         let mut pause = Duration::from_millis(5);
         loop {
             match attempt() {
-                Err(Failure::Busy) if start.elapsed() < self.options.busy_timeout => {
+                Err(failure) if passes(&failure) && start.elapsed() < self.options.busy_timeout => {
                     std::thread::sleep(pause.min(self.options.busy_timeout.saturating_sub(start.elapsed())));
                     // The worker that frees the queue needs the lock that each attempt takes, too.
                     pause = (pause * 2).min(Duration::from_millis(80));

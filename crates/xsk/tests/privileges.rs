@@ -1,7 +1,6 @@
 //! What is possible with how little, and what is left when a process is killed: K12 and K14.
 //!
-//! The processes with less are this very binary, started once more: the test [`child`] then plays the part that the
-//! environment names.
+//! The processes with less are this very binary, started once more; see `common/child.rs`.
 
 mod common;
 
@@ -9,94 +8,35 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::child::{Guard, part, play, said, say_outcome};
 use common::{MODES, assert_clean, collect, lab, leading_to, open, send_numbers, sender, within};
 use ringside_bpf::{Filter, XskProgram};
 use ringside_netlab::testing::is_root;
-use ringside_netlab::{Lab, wait_until};
-use ringside_xsk::{AttachMode, Error, Interface, Mode, Path, Port, Queue, QueueOptions, Wait, XdpLink, XskMap};
+use ringside_netlab::wait_until;
+use ringside_xsk::{AttachMode, Interface, Mode, Path, Port, Queue, QueueOptions, Wait, XdpLink, XskMap};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
 
-const PART: &str = "RINGSIDE_TEST_PART";
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// This binary once more, in the namespace of an end, with no other capabilities than those named, playing a part.
-fn play(lab: &Lab, part: &str, capabilities: &str, memlock: Option<u64>) -> Command {
-    let mut command = lab.b.ns.command("setpriv");
-    // Root gets all that its bounding set has on exec: so the bounding set is what counts.
-    command
-        .arg(format!("--bounding-set={capabilities}"))
-        .arg("--inh-caps=-all");
-    if let Some(bytes) = memlock {
-        command.args(["prlimit", &format!("--memlock={bytes}:{bytes}")]);
-    }
-    command
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
-        .env(PART, part)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
-    command
-}
-
-/// What a child said after "says: ".
-fn said(command: &mut Command) -> String {
-    let output = command.output().expect("runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said: Vec<&str> = text
-        .lines()
-        .filter_map(|line| Some(line.split_once("says: ")?.1))
-        .collect();
-    assert!(output.status.success() && !said.is_empty(), "{}\n{text}", output.status);
-    said.join("\n")
-}
-
-/// Ends a child in any case.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-}
 
 /// Not a test by itself: what the other processes do.
 #[test]
 fn child() {
-    let Ok(part) = std::env::var(PART) else { return };
-    let interface = Interface::by_name("veth-b").expect("in the namespace");
+    let Some((part, interface)) = part() else { return };
     match part.as_str() {
         "open-port" => say_outcome(Port::builder(interface).open().map(drop)),
-        "open-queue" => say_outcome(Queue::builder(&interface, 1).open().map(drop)),
         "open-small-queue" => {
             let options = QueueOptions::new().frames(16).tx_ring(16);
             say_outcome(Queue::builder(&interface, 1).options(options).open().map(drop));
         }
-        "open-two-queues" => {
-            let options = QueueOptions::new().frames(16).tx_ring(16);
-            let open = |queue| Queue::builder(&interface, queue).options(options.clone()).open();
-            // The limit is the user's, so that another process may take its part of it.
-            say_outcome(open(0).and_then(|first| open(1).map(|second| drop((first, second)))));
-        }
         "serve" => serve(interface),
         "work" => work(&interface),
         other => panic!("{other}"),
-    }
-}
-
-fn say_outcome(outcome: Result<(), Error>) {
-    match outcome {
-        Ok(()) => println!("says: opened"),
-        Err(error) => {
-            let debug = format!("{error:?}");
-            println!("says: {} / {error}", debug.split([' ', '(']).next().unwrap());
-        }
     }
 }
 
@@ -107,7 +47,7 @@ fn serve(interface: Interface) {
         _ => Path::NativeCopy,
     };
     let mut port = Port::builder(interface).mode(Mode::Require(path)).open().unwrap();
-    println!("says: ready");
+    println!("says: ready {:?}", port.report());
     let end = Instant::now() + Duration::from_secs(30);
     while Instant::now() < end {
         for queue in port.queues_mut() {
@@ -184,68 +124,71 @@ fn without_capabilities_the_missing_ones_are_named() {
     );
     assert!(said_queue.contains("needs CAP_NET_RAW"), "{said_queue}");
 
-    // The program can be loaded and attached, but not the sockets opened.
-    let some = "-all,+bpf,+perfmon,+net_admin,+ipc_lock";
-    let said_port = said(&mut play(&lab, "open-port", some, None));
-    assert!(
-        said_port.starts_with("Permission / ") && said_port.contains("needs CAP_NET_RAW"),
-        "{said_port}"
-    );
-    assert_clean(&lab.b);
-
-    // Neither half of what loading needs is enough.
-    for half in ["-all,+net_raw,+bpf,+perfmon", "-all,+net_raw,+net_admin,+perfmon"] {
-        let said_port = said(&mut play(&lab, "open-port", half, None));
-        assert!(said_port.starts_with("Permission / "), "{said_port}");
-        assert!(said_port.contains("CAP_BPF and CAP_NET_ADMIN"), "{said_port}");
+    // Each missing one is named, and nothing but it.
+    for (held, missing, action) in [
+        ("+bpf,+net_admin,+ipc_lock", "CAP_NET_RAW", "opening an XDP socket"),
+        (
+            "+net_raw,+net_admin,+ipc_lock",
+            "CAP_BPF in addition to CAP_NET_ADMIN",
+            "loading the XDP program",
+        ),
+        (
+            "+net_raw,+bpf,+ipc_lock",
+            "CAP_NET_ADMIN in addition to CAP_BPF",
+            "loading the XDP program",
+        ),
+        // What takes the place of none of them.
+        (
+            "+net_raw,+net_admin,+perfmon,+ipc_lock",
+            "CAP_BPF in addition to CAP_NET_ADMIN",
+            "loading the XDP program",
+        ),
+    ] {
+        let told = said(&mut play(&lab, "open-port", &format!("-all,{held}"), None));
+        assert!(
+            told.starts_with("Permission / ") && told.contains(&format!("it needs {missing};")),
+            "{held}: {told}"
+        );
+        assert!(told.contains(action) && told.contains("veth-b"), "{held}: {told}");
+        assert_clean(&lab.b);
     }
-
-    // And these are enough.
-    let enough = "-all,+net_raw,+net_admin,+bpf,+perfmon,+ipc_lock";
-    assert_eq!(said(&mut play(&lab, "open-port", enough, Some(4096))), "opened");
-    // Without CAP_PERFMON the verifier lets no packet pointer move by a length that was read, and it is named.
-    let less = "-all,+net_raw,+net_admin,+bpf,+ipc_lock";
-    let told = said(&mut play(&lab, "open-port", less, None));
-    assert!(
-        told.starts_with("Permission / ") && told.contains("CAP_PERFMON"),
-        "{told}"
-    );
-    assert_clean(&lab.b);
 }
 
-/// K14: with CAP_NET_RAW alone the locked memory is limited, and the error has the exact number of bytes.
+/// K14: these are enough, with CAP_IPC_LOCK or memory within the limit: a port with our program receives and sends.
 #[test]
-fn too_little_locked_memory_is_told_to_the_byte() {
+fn the_least_set_of_capabilities_receives_and_sends() {
     if !is_root() {
         return;
     }
-    let lab = lab("k14memory", 2);
-    let told = said(&mut play(&lab, "open-queue", "-all,+net_raw", Some(256 * 1024)));
-    assert!(told.starts_with("Memory / "), "{told}");
-    assert!(
-        told.contains("1048576 bytes of memory are needed")
-            && told.contains("RLIMIT_MEMLOCK is 262144 bytes and CAP_IPC_LOCK is missing"),
-        "{told}"
-    );
-    assert!(
-        told.contains("CAP_IPC_LOCK") && told.contains("ulimit -l") && told.contains("veth-b queue 1"),
-        "{told}"
-    );
-    let told = said(&mut play(&lab, "open-small-queue", "-all,+net_raw", Some(256 * 1024)));
-    assert_eq!(told, "opened", "32 KiB are within the limit");
-    // Within the limit by itself, but not together with what is locked already: the kernel tells.
-    let told = said(&mut play(&lab, "open-two-queues", "-all,+net_raw", Some(48 * 1024)));
-    assert!(
-        told.starts_with("Memory / ") && told.contains("32768 bytes of memory are needed"),
-        "{told}"
-    );
-    assert!(
-        told.contains("refused to pin") && told.contains("49152 bytes"),
-        "{told}"
-    );
-    // With the capability the limit does not count.
-    let told = said(&mut play(&lab, "open-queue", "-all,+net_raw,+ipc_lock", Some(4096)));
-    assert_eq!(told, "opened");
+    // Generic mode leads to two of the queues from three.
+    let lab = lab("k14least", 3);
+    for (held, memlock, program) in [
+        ("-all,+net_raw,+net_admin,+bpf,+ipc_lock", 4096, "ringside_xsk_h"),
+        ("-all,+net_raw,+net_admin,+bpf", 4 << 20, "ringside_xsk_h"),
+        // With one more the other program is loaded, which is faster.
+        ("-all,+net_raw,+net_admin,+bpf,+perfmon,+ipc_lock", 4096, "ringside_xsk"),
+    ] {
+        for path in MODES {
+            let mut command = play(&lab, "serve", held, Some((memlock, memlock)));
+            let mut server = Guard(command.env("RINGSIDE_TEST_PATH", path.name()).spawn().unwrap());
+            let lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+            let ready = lines.map(Result::unwrap).find(|line| line.contains("says: ready"));
+            let ready = ready.unwrap_or_else(|| panic!("{held}, {path}: no port"));
+            assert!(ready.contains(&format!("name: {program:?}")), "{held}: {ready}");
+
+            let mut client = open(&lab.a, Path::NativeCopy, |port| port);
+            for queue in 0..2 {
+                let tx = client.queues_mut().nth(leading_to(queue, path)).unwrap();
+                send_numbers(tx, 0..200, &lab.a, &lab.b);
+                // On each queue the program has passed it, a socket received it, and sent it back.
+                let answers = collect(client.queues_mut().nth(queue).unwrap(), 200, PATIENCE);
+                assert_eq!(answers, Vec::from_iter(0..200), "{held}, {path}, queue {queue}");
+            }
+            drop(server);
+            let gone = wait_until(PATIENCE, || lab.b.state().unwrap().xdp.is_none());
+            assert!(gone, "{held}, {path}: a program is still attached");
+        }
+    }
     assert_clean(&lab.b);
 }
 
@@ -273,7 +216,7 @@ fn a_socket_that_was_handed_over_needs_no_capability() {
         });
         // The worker.
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut command = play(&lab, "work", "-all", Some(256 * 1024));
+        let mut command = play(&lab, "work", "-all", Some((256 * 1024, 256 * 1024)));
         let mut worker = Guard(command.stdin(Stdio::from(OwnedFd::from(theirs))).spawn().unwrap());
         hand_over(&ours, socket.as_fd());
         let mut lines = BufReader::new(worker.0.stdout.take().unwrap()).lines();

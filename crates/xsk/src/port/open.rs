@@ -243,16 +243,14 @@ fn load(interface: &Interface, program: Program, queues: u32, multi_buffer: bool
 fn load_error(interface: &Interface, error: &ringside_bpf::Error) -> Option<Error> {
     let errno = Errno::from_raw_os_error(error.errno()?);
     let held = Capabilities::effective().ok()?;
-    // The verifier says EACCES too, to programs that it does not like: so the capabilities decide. Without CAP_PERFMON
-    // it allows no packet pointer to move by a length that was read, as IP options and extension headers make it.
-    let needs = if held.has(Cap::SysAdmin) {
-        return None;
-    } else if !(held.has(Cap::Bpf) && held.has(Cap::NetAdmin)) {
-        "CAP_BPF and CAP_NET_ADMIN"
-    } else if !held.has(Cap::Perfmon) {
-        "CAP_PERFMON in addition to CAP_BPF and CAP_NET_ADMIN"
-    } else {
-        return None;
+    // The verifier says EACCES too, to programs that it does not like: so the capabilities decide.
+    let needs = match (held.has(Cap::Bpf), held.has(Cap::NetAdmin)) {
+        _ if held.has(Cap::SysAdmin) => return None,
+        (false, false) => "CAP_BPF and CAP_NET_ADMIN",
+        (false, true) => "CAP_BPF in addition to CAP_NET_ADMIN",
+        (true, false) => "CAP_NET_ADMIN in addition to CAP_BPF",
+        (true, true) if held.has(Cap::Perfmon) => return None,
+        (true, true) => "CAP_PERFMON in addition to CAP_BPF and CAP_NET_ADMIN before Linux 5.18",
     };
     matches!(errno, Errno::PERM | Errno::ACCESS).then(|| Error::Permission {
         action: "loading the XDP program",

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(unreachable_pub, reason = "shared by test binaries, not an API")]
 
+pub mod child;
+
 use std::time::{Duration, Instant};
 
 use ringside_netlab::{End, Lab, VethConfig};
