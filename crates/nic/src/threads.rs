@@ -56,7 +56,7 @@ impl Interface {
     /// as they are now.
     ///
     /// Threads come with [`Interface::set_napi_threaded`], and new ones run everywhere again. Nothing is put back
-    /// later.
+    /// later: [`changes`](crate::changes) does that.
     ///
     /// # Errors
     ///
@@ -64,10 +64,8 @@ impl Interface {
     /// `EINVAL` if none of the CPUs is online or `EPERM` without `CAP_SYS_NICE`.
     #[doc(alias = "sched_setaffinity")]
     pub fn pin_napi_threads(&self, cpus: &[u32]) -> Result<Vec<NapiThread>> {
-        let access = Access::new(self);
-        for (setting, value) in self.plan_pinning(cpus)? {
-            access.write(&setting, &value)?;
-        }
+        let values = self.plan_pinning(cpus)?;
+        Access::new(self).write_all(values.iter().map(|(setting, value)| (setting, value.as_str())))?;
         self.napi_threads()
     }
 
