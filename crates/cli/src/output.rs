@@ -135,6 +135,14 @@ fn text(document: &Document) -> String {
         );
     }
     losses(&mut out, result);
+    if let (Some(flaps @ 1..), Some(down)) = (result.link_flaps, result.link_down_ns) {
+        #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+        let seconds = down as f64 / 1e9;
+        out.pair(
+            "link",
+            format!("went down or lost its carrier {flaps} time(s), was not up for {seconds:.2} s in all"),
+        );
+    }
     if let Some(latency) = &result.latency {
         times(&mut out, latency);
     }

@@ -31,6 +31,9 @@ pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>
         queues,
         cpus: ran.cpus.clone(),
         intervals: ran.intervals.clone(),
+        link_events: Some(ran.links.events.clone()),
+        link_flaps: Some(ran.links.flaps),
+        link_down_ns: Some(nanos(ran.links.down)),
     }
 }
 
@@ -93,6 +96,11 @@ fn one_queue(queue: &Queue, stats: &Stats, verdicts: &[ringside_xsk::QueueCounte
             passed_malformed_packets: program.passed_malformed,
         }),
     }
+}
+
+/// Frames that were given to the kernel to send and did not come back, over all queues.
+pub(crate) fn in_flight(port: &Port) -> u64 {
+    port.queues().iter().map(|queue| u64::from(queue.in_flight())).sum()
 }
 
 /// The link's counters, to check ours against.

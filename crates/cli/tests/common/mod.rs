@@ -110,12 +110,24 @@ impl Running {
 
     /// Waits until standard error holds `text`.
     pub fn wait_for(&self, text: &str) {
-        let there = || String::from_utf8_lossy(&self.err.lock().unwrap()).contains(text);
+        self.wait_for_times(text, 1);
+    }
+
+    /// Waits until standard error holds `text` so many times.
+    pub fn wait_for_times(&self, text: &str, times: usize) {
+        self.wait_until(&format!("{times} times {text:?}"), |err| {
+            err.matches(text).count() >= times
+        });
+    }
+
+    /// Waits until standard error is as wanted.
+    pub fn wait_until(&self, what: &str, is_there: impl Fn(&str) -> bool) {
+        let told = || String::from_utf8_lossy(&self.err.lock().unwrap()).into_owned();
         assert!(
-            wait_until(PATIENCE, there),
-            "{}: no {text:?} in: {}",
+            wait_until(PATIENCE, || is_there(&told())),
+            "{}: not {what} in: {}",
             self.what,
-            String::from_utf8_lossy(&self.err.lock().unwrap())
+            told()
         );
     }
 
