@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 mod burst;
+mod busy_poll;
 mod conflict;
 mod error;
 mod link;
@@ -38,12 +39,13 @@ mod umem;
 mod wakeup;
 
 pub use burst::{Burst, Packet, PacketsMut};
+pub use busy_poll::BusyPolling;
 pub use conflict::foreign_program;
 pub use error::{Error, Violation};
 pub use mmap::Pages;
 pub use mode::{Mode, Path};
 pub use options::{BusyPoll, Direction, QueueOptions};
-pub use port::{Port, PortBuilder};
+pub use port::{Port, PortBuilder, ThreadedNapi};
 #[cfg(feature = "attach")]
 pub use program::Filter;
 pub use program::{AttachMode, Program, XdpLink, XskMap};
@@ -51,7 +53,7 @@ pub use queue::{Queue, QueueBuilder, SendError};
 pub use report::{PortReport, ProgramReport, QueueReport};
 #[cfg(feature = "attach")]
 pub use ringside_bpf::QueueCounters;
-pub use ringside_nic::{Interface, LinkEvent};
+pub use ringside_nic::{Deferral, Interface, LinkEvent};
 pub use stats::{KernelStats, OwnStats, Stats};
 pub use umem::{Frame, FrameMemory, SharedUmem, SharedUmemBuilder, XDP_HEADROOM};
 pub use wakeup::Wait;

@@ -38,6 +38,25 @@ pub(crate) fn set_busy_poll(fd: BorrowedFd<'_>, micros: u32, budget: u32) -> Res
     set("SO_BUSY_POLL_BUDGET", SO_BUSY_POLL_BUDGET, int(budget))
 }
 
+/// The NAPI instance that the socket's packets come from, 0 when there is none. Linux 4.12.
+/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/socket.h#L92>
+pub(crate) fn napi_id(fd: BorrowedFd<'_>) -> Result<u32, Errno> {
+    const SO_INCOMING_NAPI_ID: i32 = 56;
+    let mut id = 0_u32;
+    let mut length = libc::socklen_t::try_from(size_of::<u32>()).expect("4 fits");
+    // SAFETY: the kernel writes at most `length` bytes to a live `u32`, and the length to a live `socklen_t`.
+    let answer = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_INCOMING_NAPI_ID,
+            (&raw mut id).cast(),
+            &raw mut length,
+        )
+    };
+    if answer == 0 { Ok(id) } else { Err(last_errno()) }
+}
+
 /// Packets that one wake-up call sends in copy mode, 32 unless set. Linux 6.17; after the TX ring is made.
 pub(crate) fn set_tx_budget(fd: BorrowedFd<'_>, packets: u32) -> Result<(), Errno> {
     set_option(
