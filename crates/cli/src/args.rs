@@ -28,7 +28,7 @@ pub(crate) enum Command {
     Tx(TxArgs),
     /// Forward: back out with MAC addresses swapped, or to a second interface
     Fwd(FwdArgs),
-    /// Answer probes of `ringside ping`, and ICMP echo requests
+    /// Answer probes of `ringside ping`, and ICMP echo requests to the interface's addresses
     Echo(EchoArgs),
     /// Measure round trips to a `ringside echo`
     Ping(PingArgs),
