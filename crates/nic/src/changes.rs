@@ -39,8 +39,9 @@
 //!   one had.
 //! - Nothing after a restart of the machine, which forgets all settings by itself.
 //!
-//! Threaded polling can only be switched while the interface has NAPI instances: put it back before the XDP program is
-//! detached that made them.
+//! What cannot be put back now stays written down for the next [`recover`], or the next change of the same thing. That
+//! is so for settings of NAPI instances while the interface is down, and for threaded polling while it has none: put
+//! those back before the XDP program is detached that a veth has its instances from.
 //!
 //! # Where it is written down
 //!
@@ -84,7 +85,7 @@ impl Default for Changes {
     }
 }
 
-/// Puts back what processes left that ended without doing so, and tells what became of it.
+/// Puts back what processes left that ended without doing so or could not do so, and tells what became of it.
 ///
 /// To be called by whatever changes settings, at its start. It costs a look into a directory if there is nothing to do.
 ///
@@ -159,19 +160,20 @@ impl Changes {
     /// What cannot be put back is no error: the [`Outcome`] tells it.
     pub fn recover(&self) -> Result<Vec<Recovered>> {
         let failed = |error| Error::file("read", &self.directory, error);
-        // By their names alone, so that an unprivileged process, and one with nothing to do, touches nothing.
         let files = store::state_files(&self.directory).map_err(failed)?;
-        if files
-            .iter()
-            .all(|(_, pid, start)| process::start_time(*pid) == Some(*start))
-        {
+        if files.is_empty() {
             return Ok(Vec::new());
         }
-        let mut book = Book::open(&self.directory).map_err(failed)?;
+        let alive = |(_, pid, start): &(PathBuf, u32, u64)| process::start_time(*pid) == Some(*start);
+        let mut book = match Book::open(&self.directory) {
+            // The names alone tell an unprivileged process that there is nothing to do.
+            Err(_) if files.iter().all(alive) => return Ok(Vec::new()),
+            other => other.map_err(failed)?,
+        };
         let mut recovered = Vec::new();
-        for owner in book.dead() {
+        for (owner, records) in book.left_behind() {
             recovered.push(Recovered {
-                changes: book.take_all(&owner),
+                changes: book.take(&owner, &records),
                 pid: owner.pid,
                 command: owner.command,
                 problem: None,
@@ -240,6 +242,7 @@ fn plan(interface: &Interface, access: &Access<'_>, values: Vec<(Setting, String
                 setting,
                 before,
                 after,
+                abandoned: false,
             }),
             (None, Setting::Napi { id, .. }) if !whole => {
                 return Err(Error::UnknownNapi {

@@ -32,6 +32,9 @@ pub(super) struct Record {
     pub(super) before: String,
     /// The value that it was given.
     pub(super) after: String,
+    /// Whether its end has come, and it could not be put back: whoever can may.
+    #[serde(default)]
+    pub(super) abandoned: bool,
 }
 
 /// Where a change was made.
