@@ -58,7 +58,7 @@ mod store;
 mod undo;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use self::book::Book;
 pub use self::outcome::{Change, Outcome, Recovered, Restored};
@@ -213,15 +213,23 @@ impl Changes {
         }
         let values = records.iter().map(|record| (&record.setting, record.after.as_str()));
         let made = access.write_all(values);
+        let path = book.path();
         let undo = Undo {
-            directory: book.path().map(|_| self.directory.clone()),
-            protection: protection(&self.directory, &book, reason),
+            directory: path.as_ref().map(|_| self.directory.clone()),
+            protection: path.map_or_else(|| self.unprotected(reason), Protection::StateFile),
             records,
             pid: std::process::id(),
         };
         // The guard of a change that failed takes the book itself.
         drop(book);
         made.map(|()| undo)
+    }
+
+    fn unprotected(&self, reason: Option<io::Error>) -> Protection {
+        let reason = reason.map(|error| format!("{}: {error}", self.directory.display()));
+        Protection::None {
+            reason: reason.unwrap_or_default(),
+        }
     }
 }
 
@@ -254,16 +262,4 @@ fn plan(interface: &Interface, access: &Access<'_>, values: Vec<(Setting, String
         }
     }
     Ok(records)
-}
-
-fn protection(directory: &Path, book: &Book, reason: Option<io::Error>) -> Protection {
-    match (book.path(), reason) {
-        (Some(path), _) => Protection::StateFile(path),
-        (None, reason) => Protection::None {
-            reason: match reason {
-                Some(error) => format!("{}: {error}", directory.display()),
-                None => "nothing had to be changed".to_owned(),
-            },
-        },
-    }
 }

@@ -100,7 +100,7 @@ impl Book {
 
     /// This process's state file; `None` without a directory.
     pub(super) fn path(&self) -> Option<PathBuf> {
-        let own = self.sheets.iter().find(|sheet| sheet.owner == self.this)?;
+        let own = self.sheets.iter().find(|sheet| sheet.owner.is(&self.this))?;
         match &self.keeping {
             Keeping::Directory(store) => Some(store.path(own)),
             Keeping::Memory(_) => None,
@@ -241,7 +241,7 @@ impl Book {
 
     /// A process's sheet, a new one if it has none.
     fn sheet(&mut self, owner: &Owner) -> &mut Sheet {
-        let position = self.sheets.iter().position(|sheet| sheet.owner == *owner);
+        let position = self.sheets.iter().position(|sheet| sheet.owner.is(owner));
         let position = position.unwrap_or_else(|| {
             self.sheets.push(Sheet {
                 version: VERSION,

@@ -179,3 +179,12 @@ fn only_those_that_ended_are_dead_and_a_restart_forgets() {
     assert_eq!(book.sheets[1].records, [], "its file is dropped");
     assert_eq!((book.sheets[0].records.len(), book.sheets[2].records.len()), (1, 1));
 }
+
+#[test]
+fn a_process_that_changes_its_name_keeps_its_sheet() {
+    let mut book = book([vec![record(1, FLUSH, "0", "2")], vec![], vec![]]);
+    book.this.command.push_str(" renamed");
+    book.add(vec![record(0, FLUSH, "2", "3")]);
+    assert_eq!((book.sheets.len(), book.sheets[0].records.len()), (3, 2));
+    assert_eq!(book.sheets[0].owner.file_name(), book.this.file_name());
+}

@@ -120,6 +120,12 @@ impl Owner {
         }
     }
 
+    /// Whether the two are one process, whatever it called itself at the time.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        let identity = |owner: &Self| (owner.pid, owner.start, owner.pid_namespace, owner.boot.clone());
+        identity(self) == identity(other)
+    }
+
     pub(super) fn file_name(&self) -> String {
         format!("changes-{}-{}.json", self.pid, self.start)
     }
