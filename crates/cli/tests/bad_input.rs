@@ -309,7 +309,7 @@ fn nonsense_values() {
         ("rx {} --cpus 70000".into(), "no number"),
         ("rx {} --cpus 3-1".into(), "runs backwards"),
         (format!("tx {{}} {to} --cpus 0,999"), "CPU 999"),
-        ("rx {} --frame-size 0".into(), "2048 or 4096"),
+        ("rx {} --frame-size 0".into(), "2048 to 4096"),
         ("rx {} --frame-size 5000".into(), "2048 to 4096"),
         ("rx {} --frames 0".into(), "1 to 16777216 frames"),
         ("rx {} --frames 4294967295".into(), "1 to 16777216 frames"),
