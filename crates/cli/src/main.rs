@@ -4,6 +4,7 @@
 mod args;
 mod clock;
 mod compare;
+mod napi;
 mod output;
 #[allow(
     unreachable_pub,
@@ -27,6 +28,7 @@ use args::{Cli, Command};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    napi::recover();
     let result = match cli.command {
         Command::Rx(args) => run::rx::run(&args),
         Command::Tx(args) => run::tx::run(&args),
