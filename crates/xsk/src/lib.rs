@@ -34,6 +34,9 @@ mod stats;
 mod sync;
 #[allow(unsafe_code, reason = "system calls without a safe wrapper elsewhere")]
 mod sys;
+#[cfg(all(feature = "testing", not(loom)))]
+#[doc(hidden)]
+pub mod testing;
 #[allow(unsafe_code, reason = "hands out the bytes of frames")]
 mod umem;
 mod wakeup;

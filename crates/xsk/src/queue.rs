@@ -40,7 +40,7 @@ use lanes::MOST_FRAMES;
 #[doc(alias = "xsk_socket__create")]
 pub struct Queue {
     // Rings unmap first, then the socket closes, then the UMEM goes: fields drop in this order.
-    bound: Bound,
+    pub(crate) bound: Bound,
     interface: Interface,
     mtu: u32,
     sizes: Sizes,

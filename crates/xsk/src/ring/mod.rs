@@ -5,6 +5,8 @@
 //! what was pushed is published, what was taken is released, and no caller passes a number.
 
 mod cursor;
+#[cfg(all(feature = "testing", not(loom)))]
+mod heap;
 mod memory;
 
 #[cfg(all(test, loom))]
@@ -14,6 +16,10 @@ mod model_tests;
 
 use std::marker::PhantomData;
 
+#[cfg(all(feature = "testing", not(loom)))]
+pub(crate) use cursor::Indices;
+#[cfg(all(feature = "testing", not(loom)))]
+pub(crate) use heap::HeapRing;
 pub(crate) use memory::{Memory, RingMap};
 
 use crate::error::Violation;

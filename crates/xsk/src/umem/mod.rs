@@ -17,6 +17,8 @@ mod buf;
 pub(crate) mod chain;
 mod entry;
 mod frame;
+#[cfg(all(feature = "testing", not(loom)))]
+mod heap;
 pub(crate) mod pool;
 mod region;
 mod shared;
@@ -34,12 +36,15 @@ pub(crate) use budget::{check as check_budget, memlock_text};
 pub(crate) use buf::{Buf, buffer_methods};
 pub(crate) use entry::{Entry, Fate};
 pub use frame::Frame;
+#[cfg(all(feature = "testing", not(loom)))]
+pub(crate) use heap::Lent;
 pub use region::FrameMemory;
 pub(crate) use region::Region;
 pub(crate) use shared::Sockets;
 pub use shared::{SharedUmem, SharedUmemBuilder};
 
-use book::{Book, Owner, PairId};
+pub(crate) use book::PairId;
+use book::{Book, Owner};
 
 use crate::error::Error;
 

@@ -53,6 +53,12 @@ impl Pool {
         self.reclaim = false;
     }
 
+    /// The pair of rings whose frames these are.
+    #[cfg(feature = "testing")]
+    pub(crate) fn pair(&self) -> PairId {
+        self.pair
+    }
+
     /// Free frames on hand, without those on their way home.
     #[inline]
     pub(crate) fn available(&self) -> usize {
