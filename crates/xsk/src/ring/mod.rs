@@ -164,6 +164,11 @@ impl<T: Slot, M: Memory<T>> ConsumerRing<T, M> {
         }
     }
 
+    /// Filled slots as of now, to be told and not to be taken.
+    pub(crate) fn filled(&self) -> Result<u32, Violation> {
+        self.cursor.filled(&self.memory).map(|(_, filled)| filled)
+    }
+
     /// Up to `max` filled slots to take.
     #[inline]
     pub(crate) fn peek(&mut self, max: u32) -> Result<Filled<'_, T, M>, Violation> {

@@ -197,6 +197,21 @@ impl Kernel {
         self.taken.len()
     }
 
+    /// Filled slots of a ring, as its words tell.
+    pub fn queued(&self, ring: Ring) -> u32 {
+        fn count(words: &impl Indices) -> u32 {
+            let producer = words.producer().load(Ordering::Acquire);
+            producer.wrapping_sub(words.consumer().load(Ordering::Acquire))
+        }
+        let raw = &self.raw;
+        match ring {
+            Ring::Fill => count(raw.fill.words()),
+            Ring::Completion => count(raw.completion.words()),
+            Ring::Rx => raw.rx.as_ref().map_or(0, |ring| count(ring.words())),
+            Ring::Tx => raw.tx.as_ref().map_or(0, |ring| count(ring.words())),
+        }
+    }
+
     /// Sets or clears the flag by which the kernel asks to be woken for a ring. It is clear at first, so that a queue with
     /// need_wakeup makes no system call.
     pub fn sleeps(&self, ring: Ring, yes: bool) {

@@ -11,6 +11,7 @@
 //! [`Packet`](crate::Packet) of a burst), or the kernel (fill ring, TX ring). Each frame that comes back from the kernel
 //! is checked against the [`Book`].
 
+mod audit;
 mod book;
 mod budget;
 mod buf;
@@ -23,6 +24,8 @@ pub(crate) mod pool;
 mod region;
 mod shared;
 
+#[cfg(all(test, debug_assertions, not(loom)))]
+mod audit_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -32,6 +35,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 
+pub(crate) use audit::at_most;
 pub(crate) use budget::{check as check_budget, memlock_text};
 pub(crate) use buf::{Buf, buffer_methods};
 pub(crate) use entry::{Entry, Fate};
