@@ -108,7 +108,10 @@ fn unless_stuck<T>(result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(done) => Some(done),
         Err(Error::NoProgress { .. }) => None,
-        Err(Error::Setting { setting, .. }) if setting == "frames of a packet" => None,
+        Err(Error::Setting {
+            setting: "frames of a packet",
+            ..
+        }) => None,
         Err(error) => panic!("{error}"),
     }
 }

@@ -59,7 +59,7 @@ impl Pool {
     }
 
     /// The pair of rings whose frames these are.
-    #[cfg(any(feature = "testing", debug_assertions))]
+    #[cfg(any(all(feature = "testing", not(loom)), debug_assertions))]
     pub(crate) fn pair(&self) -> PairId {
         self.pair
     }

@@ -53,7 +53,7 @@ impl SharedUmem {
     }
 
     /// Of memory that was made elsewhere.
-    #[cfg(feature = "testing")]
+    #[cfg(all(feature = "testing", not(loom)))]
     pub(crate) fn of(umem: Arc<Umem>) -> Self {
         Self {
             umem,
