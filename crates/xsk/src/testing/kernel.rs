@@ -1,6 +1,7 @@
 //! The kernel's side of a queue, as it should be.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -100,6 +101,10 @@ impl Kernel {
     }
 
     /// As [`deliver`](Self::deliver), with the parts of the packet as a driver may cut it: one a frame.
+    ///
+    /// # Panics
+    ///
+    /// When a part does not fit a frame, or the library gave one that it did not lend.
     pub fn deliver_parts(&mut self, parts: &[&[u8]]) -> bool {
         let geometry = self.umem.geometry();
         let Some(rx) = &mut self.rx else { return false };
@@ -190,6 +195,12 @@ impl Kernel {
 
     pub(super) fn umem_id(&self) -> u64 {
         self.umem.id()
+    }
+
+    /// The addresses at which the UMEM's bytes are.
+    pub fn memory(&self) -> Range<usize> {
+        let start = self.umem.region().as_ptr().addr().get();
+        start..start + self.umem.geometry().bytes()
     }
 
     /// Frames taken and not completed.
