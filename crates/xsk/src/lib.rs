@@ -4,6 +4,7 @@
 //! - [`Port`] is an interface with all its queues, our XDP program attached; [`Queue`] is one of them, for one thread.
 //! - [`Queue::recv`] gives a [`Burst`] of packets to edit, drop, keep or send back; [`Frame`] is a packet that you keep.
 //! - [`Port::report`] tells which mode was obtained per queue and why not a better one; [`Mode::Require`] fails instead.
+//! - [`Capabilities`] tells what an interface and the kernel can do, before anything is opened.
 //! - [`Stats`] holds the kernel's six counters and ours.
 //!
 //! Own XDP program, own socket, own memory: [`Program::Custom`], [`Program::Attached`], [`Queue::builder`].
@@ -15,6 +16,7 @@
 
 mod burst;
 mod busy_poll;
+mod capabilities;
 mod conflict;
 mod error;
 mod link;
@@ -40,7 +42,8 @@ mod wakeup;
 
 pub use burst::{Burst, Packet, PacketsMut};
 pub use busy_poll::BusyPolling;
-pub use conflict::foreign_program;
+pub use capabilities::{Capabilities, KernelCapabilities, KernelFeature, Support};
+pub use conflict::{foreign_program, program_name};
 pub use error::{Error, Violation};
 pub use mmap::Pages;
 pub use mode::{Mode, Path};
