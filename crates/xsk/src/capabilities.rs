@@ -91,7 +91,7 @@ impl fmt::Display for Capabilities {
         for (what, answer, since) in lines {
             write_line(f, what, answer, since)?;
         }
-        write!(f, "\n{}", self.kernel)
+        write!(f, "\n\n{}", self.kernel)
     }
 }
 
