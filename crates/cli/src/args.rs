@@ -11,7 +11,7 @@ use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Filter, Mode, QueueOptions};
 
-use crate::compare;
+use crate::{caps, compare};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Ping(PingArgs),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
     Compare(compare::Args),
+    /// Show what an interface and the kernel can do for XDP and AF_XDP
+    Caps(caps::Args),
 }
 
 const RX_EXAMPLES: &str = "\

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod args;
+mod caps;
 mod clock;
 mod compare;
 mod napi;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Echo(args) => run::echo::run(&args),
         Command::Ping(args) => run::ping::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Caps(args) => caps::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

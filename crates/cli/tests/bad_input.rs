@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use common::{Running, assert_clean, lab, lab_with, ringside, run, settings, start_receiver};
+use common::{Running, assert_clean, lab, lab_with, readable_copy, ringside, run, settings, start_receiver};
 use ringside_bpf::{Sink, XdpMode};
 use ringside_netlab::VethConfig;
 use ringside_netlab::testing::is_root;
@@ -98,19 +98,6 @@ fn no_privilege() {
         }
     }
     assert_clean(&lab.a);
-}
-
-/// The binary where everybody may run it.
-fn readable_copy() -> std::path::PathBuf {
-    use std::os::unix::fs::PermissionsExt;
-    static COPY: std::sync::OnceLock<std::path::PathBuf> = std::sync::OnceLock::new();
-    let copy = COPY.get_or_init(|| {
-        let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ringside-for-all");
-        fs::copy(env!("CARGO_BIN_EXE_ringside"), &copy).expect("copy");
-        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("permissions");
-        copy
-    });
-    copy.clone()
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! - [`Queue::recv`] gives a [`Burst`] of packets to edit, drop, keep or send back; [`Frame`] is a packet that you keep.
 //! - [`Port::report`] tells which mode was obtained per queue and why not a better one; [`Mode::Require`] fails instead.
 //! - [`Stats`] holds the kernel's six counters and ours, [`Ledger`] tells where each frame is.
+//! - [`Capabilities`] tells what an interface and the kernel can do, before anything is opened.
 //!
 //! Own XDP program, own socket, own memory: [`Program::Custom`], [`Program::Attached`], [`Queue::builder`].
 //!
@@ -15,6 +16,7 @@
 
 mod burst;
 mod busy_poll;
+mod capabilities;
 mod conflict;
 mod error;
 mod ledger;
@@ -44,7 +46,8 @@ mod wakeup;
 
 pub use burst::{Burst, Packet, PacketsMut};
 pub use busy_poll::BusyPolling;
-pub use conflict::foreign_program;
+pub use capabilities::{Capabilities, KernelCapabilities, KernelFeature, Support};
+pub use conflict::{foreign_program, program_name};
 pub use error::{Error, Violation};
 pub use ledger::Ledger;
 pub use mmap::Pages;
