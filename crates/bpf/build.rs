@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use libbpf_cargo::SkeletonBuilder;
 
 /// Name and instruction set. "v2" has no 32-bit registers, which the compiler spills to half a stack slot: without
-/// CAP_PERFMON kernels before 6.13 refuse a slot that was once spilled whole and then by half.
+/// CAP_PERFMON Linux 6.1 and 6.8 refuse that for a slot that was spilled whole before.
 const PROGRAMS: &[(&str, &str)] = &[
     ("generate", "v3"),
     ("reflect", "v3"),

@@ -121,7 +121,7 @@ fn a_removed_interface_is_told_and_its_successor_taken() {
                 port
             });
             let again = std::thread::scope(|scope| {
-                let reopened = scope.spawn(|| lab.b.run(|| port.reopen(Duration::from_secs(5)).map(|()| ())));
+                let reopened = scope.spawn(|| lab.b.run(|| port.reopen(Duration::from_secs(5))));
                 std::thread::sleep(Duration::from_millis(200));
                 let config = VethConfig {
                     queues: 2,

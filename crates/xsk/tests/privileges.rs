@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use common::child::{Guard, part, play, said, say_outcome};
 use common::{MODES, assert_clean, collect, lab, leading_to, open, send_numbers, sender, within};
+use libbpf_rs::{Xdp, XdpFlags};
 use ringside_bpf::{Filter, XskProgram};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::wait_until;
-use ringside_xsk::{AttachMode, Interface, Mode, Path, Port, Queue, QueueOptions, Wait, XdpLink, XskMap};
+use ringside_xsk::{AttachMode, Error, Interface, Mode, Path, Port, Queue, QueueOptions, Wait, XdpLink, XskMap};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
@@ -35,17 +36,37 @@ fn child() {
             say_outcome(Queue::builder(&interface, 1).options(options).open().map(drop));
         }
         "serve" => serve(interface),
+        "attach-by-netlink" => attach_by_netlink(&interface),
         "work" => work(&interface),
         other => panic!("{other}"),
     }
 }
 
-/// Receives and sends back until killed.
-fn serve(interface: Interface) {
-    let path = match std::env::var("RINGSIDE_TEST_PATH").unwrap().as_str() {
+/// The path that the environment names.
+fn path() -> Path {
+    match std::env::var("RINGSIDE_TEST_PATH").unwrap().as_str() {
         "generic" => Path::Generic,
         _ => Path::NativeCopy,
+    }
+}
+
+/// Attaches a program as `ip link set … xdp` does, and waits to be killed.
+fn attach_by_netlink(interface: &Interface) {
+    let flags = match path() {
+        Path::Generic => XdpFlags::SKB_MODE,
+        _ => XdpFlags::DRV_MODE,
     };
+    let program = XskProgram::load(1, Filter::None).unwrap();
+    let index = i32::try_from(interface.index()).unwrap();
+    Xdp::new(program.program()).attach(index, flags).unwrap();
+    println!("says: {}", program.id());
+    std::thread::sleep(Duration::from_secs(30));
+    panic!("nobody killed me");
+}
+
+/// Receives and sends back until killed.
+fn serve(interface: Interface) {
+    let path = path();
     let mut port = Port::builder(interface).mode(Mode::Require(path)).open().unwrap();
     println!("says: ready {:?}", port.report());
     let end = Instant::now() + Duration::from_secs(30);
@@ -311,6 +332,53 @@ fn a_killed_process_leaves_nothing_behind() {
         }
     }
     assert_clean(&lab.b);
+}
+
+/// K12, the other half: what was attached by netlink belongs to nobody and survives kill -9. A port leaves it alone, and
+/// names it and the command that removes it, which does.
+#[test]
+fn a_netlink_attachment_survives_its_maker() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("k12netlink", 1);
+    for path in MODES {
+        let mut command = play(&lab, "attach-by-netlink", "+all", None);
+        let mut maker = Guard(command.env("RINGSIDE_TEST_PATH", path.name()).spawn().unwrap());
+        let mut lines = BufReader::new(maker.0.stdout.take().unwrap()).lines();
+        let id = lines.find_map(|line| Some(line.unwrap().split_once("says: ")?.1.parse::<u32>().unwrap()));
+        let id = id.expect("attached");
+        let attached = || lab.b.state().unwrap().xdp.map(|xdp| xdp.prog_id);
+        let refusal = || {
+            let error = common::try_open(&lab.b, Path::NativeCopy, |port| port).expect_err("in the way");
+            assert!(
+                matches!(&error, Error::ProgramAttached { id: named, .. } if *named == id),
+                "{error}"
+            );
+            assert_eq!(attached(), Some(id), "left alone");
+            error.to_string()
+        };
+        let told = refusal();
+        maker.0.kill().unwrap();
+        maker.0.wait().unwrap();
+        // An attachment by a link goes within a moment of its holder.
+        assert!(
+            !wait_until(Duration::from_millis(300), || attached().is_none()),
+            "{path}"
+        );
+        assert_eq!(refusal(), told, "the maker makes no difference");
+        assert!(
+            told.contains("ringside_xsk") && told.contains(&format!("id {id}")),
+            "{told}"
+        );
+        assert!(!told.contains("held by"), "{told}");
+        let (_, command) = told.split_once("To remove it: ").expect("how to");
+        let status = lab.b.ns.command("sh").args(["-c", command]).status().unwrap();
+        assert!(status.success(), "{path}: {command}");
+        assert_eq!(attached(), None, "{path}: {command}");
+        drop(open(&lab.b, path, |port| port));
+        assert_clean(&lab.b);
+    }
 }
 
 /// A child that was started meanwhile inherits nothing that keeps the program attached or the queue bound.

@@ -4,10 +4,13 @@
 
 pub mod frames;
 
+use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -66,6 +69,19 @@ pub fn start_receiver(end: &End, arguments: &str) -> Running {
 /// Runs it to its end.
 pub fn run(end: &End, arguments: &str) -> Done {
     start(end, arguments).end()
+}
+
+/// The binary where everybody may run it.
+pub fn readable_copy() -> PathBuf {
+    static COPY: OnceLock<PathBuf> = OnceLock::new();
+    let copy = COPY.get_or_init(|| {
+        let name = concat!("ringside-of-", env!("CARGO_CRATE_NAME"));
+        let copy = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::copy(env!("CARGO_BIN_EXE_ringside"), &copy).expect("copy");
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("permissions");
+        copy
+    });
+    copy.clone()
 }
 
 /// A process that was started by a test; killed when the test ends before it.

@@ -32,6 +32,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         program,
         options,
         umem,
+        settings,
     } = builder;
     // First, so that nothing that happens from here on is missed.
     let link_watch = Arc::new(Link::watch(&interface)?);
@@ -96,6 +97,19 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         watch: &link_watch,
     };
     let (queues, link) = ladder.climb_down(mode)?;
+    let (queues, link, changed) = {
+        // An error undoes what was opened, in the right order.
+        let mut opened = Opened {
+            map: loaded.map.as_ref(),
+            link,
+            queues,
+        };
+        let receive_queues = interface.rx_queues()?;
+        let receiving: Vec<u32> = chosen.into_iter().filter(|&queue| queue < receive_queues).collect();
+        let changed = settings.apply(&interface, &receiving)?;
+        let (queues, link) = opened.take();
+        (queues, link, changed)
+    };
 
     if let (Some(report), Some(link)) = (&mut loaded.report, &link) {
         report.attached = link.mode().name();
@@ -106,14 +120,17 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         unbound_queues: if transmit_only {
             Vec::new()
         } else {
-            (0..available).filter(|queue| !chosen.contains(queue)).collect()
+            let bound = |queue: &u32| queues.iter().any(|other| other.id() == *queue);
+            (0..available).filter(|queue| !bound(queue)).collect()
         },
         queues: queues.iter().map(|queue| queue.report().clone()).collect(),
+        settings: changed.notes.clone(),
         interface: interface.name().to_owned(),
     };
     Ok(Port {
         interface,
         queues,
+        changed,
         map: loaded.map,
         link,
         #[cfg(feature = "attach")]
@@ -392,7 +409,7 @@ impl<'a> Opened<'a> {
         }
     }
 
-    fn take(mut self) -> (Vec<Queue>, Option<XdpLink>) {
+    fn take(&mut self) -> (Vec<Queue>, Option<XdpLink>) {
         (std::mem::take(&mut self.queues), self.link.take())
     }
 

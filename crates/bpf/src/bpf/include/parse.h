@@ -62,7 +62,10 @@ struct extension {
  *
  * It is a constant of the compiler's, and what may not be set on some way is
  * initialised: without CAP_PERFMON the verifier also follows the ways that only
- * a guessing processor takes, into branches whose condition never holds.
+ * a guessing processor takes, into branches whose condition never holds. What it
+ * dislikes there Linux 6.18 fences off, but 6.1 and 6.8 refuse: a change here is to
+ * be tried on an older kernel too. (6.1, 6.8, 6.12 and 6.18 take what clang 14, 16
+ * and 19 make of this.)
  * https://elixir.bootlin.com/linux/v6.18/C/ident/sanitize_speculative_path
  */
 enum access {
@@ -77,8 +80,8 @@ struct cursor {
 	enum access access;
 	void *pos;
 	void *end;
-	__u32 offset;
-	__u32 left; /* bytes from there on; BY_POINTER has `end` for it */
+	__u64 offset;
+	__u64 left; /* bytes from there on; BY_POINTER has `end` for it */
 };
 
 enum parsed {
@@ -107,7 +110,7 @@ static __always_inline void step(struct cursor *cur, __u32 bytes)
 }
 
 /* How many bytes are left. */
-static __always_inline __u32 left(const struct cursor *cur)
+static __always_inline __u64 left(const struct cursor *cur)
 {
 	return cur->access == BY_POINTER ? cur->end - cur->pos : cur->left;
 }
