@@ -110,12 +110,9 @@ impl Request<'_> {
             None => self.own_umem(parts.memory)?,
         };
         self.check_tx_ring()?;
-        let Some(mut pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
+        let Some(pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
             return Err(self.no_frames_left(&umem).into());
         };
-        if self.path == Path::ZeroCopy {
-            pool.zero_copy();
-        }
         let fd = match parts.socket {
             Some(fd) => fd,
             None => self.socket()?,
@@ -150,6 +147,10 @@ impl Request<'_> {
             self.patiently(Failure::is_busy, || self.bind(bound.fd.as_fd(), first.as_ref()))?;
         } else {
             self.bind(bound.fd.as_fd(), first.as_ref())?;
+        }
+        // Not before: a NIC that was not bound to writes to no frame, and the next step of the ladder needs them all.
+        if self.path == Path::ZeroCopy {
+            bound.pair.lock().pool.zero_copy();
         }
         if let Some(sockets) = &mut sockets {
             sockets.add(&bound.fd);
