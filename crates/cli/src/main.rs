@@ -5,6 +5,7 @@ mod args;
 mod caps;
 mod clock;
 mod compare;
+mod napi;
 mod output;
 #[allow(
     unreachable_pub,
@@ -28,6 +29,7 @@ use args::{Cli, Command};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    napi::recover();
     let result = match cli.command {
         Command::Rx(args) => run::rx::run(&args),
         Command::Tx(args) => run::tx::run(&args),

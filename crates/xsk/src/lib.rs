@@ -4,8 +4,8 @@
 //! - [`Port`] is an interface with all its queues, our XDP program attached; [`Queue`] is one of them, for one thread.
 //! - [`Queue::recv`] gives a [`Burst`] of packets to edit, drop, keep or send back; [`Frame`] is a packet that you keep.
 //! - [`Port::report`] tells which mode was obtained per queue and why not a better one; [`Mode::Require`] fails instead.
+//! - [`Stats`] holds the kernel's six counters and ours, [`Ledger`] tells where each frame is.
 //! - [`Capabilities`] tells what an interface and the kernel can do, before anything is opened.
-//! - [`Stats`] holds the kernel's six counters and ours.
 //!
 //! Own XDP program, own socket, own memory: [`Program::Custom`], [`Program::Attached`], [`Queue::builder`].
 //!
@@ -19,6 +19,7 @@ mod busy_poll;
 mod capabilities;
 mod conflict;
 mod error;
+mod ledger;
 mod link;
 #[allow(unsafe_code, reason = "maps and unmaps memory")]
 mod mmap;
@@ -36,6 +37,9 @@ mod stats;
 mod sync;
 #[allow(unsafe_code, reason = "system calls without a safe wrapper elsewhere")]
 mod sys;
+#[cfg(all(feature = "testing", not(loom)))]
+#[doc(hidden)]
+pub mod testing;
 #[allow(unsafe_code, reason = "hands out the bytes of frames")]
 mod umem;
 mod wakeup;
@@ -45,6 +49,7 @@ pub use busy_poll::BusyPolling;
 pub use capabilities::{Capabilities, KernelCapabilities, KernelFeature, Support};
 pub use conflict::{foreign_program, program_name};
 pub use error::{Error, Violation};
+pub use ledger::Ledger;
 pub use mmap::Pages;
 pub use mode::{Mode, Path};
 pub use options::{BusyPoll, Direction, QueueOptions};

@@ -1,5 +1,6 @@
 //! One queue of an interface: one socket, one UMEM, one owner thread.
 
+mod audit;
 mod builder;
 #[cfg(all(test, feature = "attach", not(loom)))]
 mod kernel_tests;
@@ -30,6 +31,7 @@ use crate::socket::Bound;
 use crate::stats::{KernelStats, OwnStats, Stats};
 use crate::umem::{Buf, Entry, Fate, Frame};
 use crate::wakeup::Wait;
+use audit::BURSTS_PER_AUDIT;
 use lanes::MOST_FRAMES;
 
 /// A queue: receive bursts, send them back, allocate and send.
@@ -40,7 +42,7 @@ use lanes::MOST_FRAMES;
 #[doc(alias = "xsk_socket__create")]
 pub struct Queue {
     // Rings unmap first, then the socket closes, then the UMEM goes: fields drop in this order.
-    bound: Bound,
+    pub(crate) bound: Bound,
     interface: Interface,
     mtu: u32,
     sizes: Sizes,
@@ -50,6 +52,8 @@ pub struct Queue {
     batch: u32,
     /// Frames that a packet to be sent gets.
     frames_per_packet: u32,
+    /// Bursts so far, wrapping: every so many the ledger is checked.
+    bursts: u32,
     /// Something on the TX ring may still need a kick.
     unsent: bool,
     /// Since when the TX side has made no progress.
@@ -107,6 +111,7 @@ impl Queue {
             sizes,
             batch,
             frames_per_packet,
+            bursts: 0,
             unsent: false,
             stalled: None,
             stall_timeout,
@@ -167,35 +172,43 @@ impl Queue {
     /// Also `None` when something is wrong with the queue, which the next call that returns a `Result` tells.
     pub fn alloc(&mut self) -> Option<Frame> {
         let taken = self.sound().and_then(|()| {
-            let taken = self.take_free()?;
-            if taken.is_some() || !self.unsent {
-                return Ok(taken);
+            let mut taken = self.take_free()?;
+            if taken.is_none() && self.unsent {
+                self.kick()?;
+                taken = self.take_free()?;
             }
-            self.kick()?;
-            self.take_free()
+            taken.map_or(Ok(None), |head| self.lengthened(head))
         });
-        match taken {
-            Ok(buf) => self.lengthened(buf?),
-            Err(error) => {
-                self.deferred = Some(error);
-                None
-            }
-        }
+        taken.unwrap_or_else(|error| {
+            self.deferred = Some(error);
+            None
+        })
     }
 
     /// As many more frames as a packet to be sent gets. `None`, and the frame back in the pool, when there are too few.
-    fn lengthened(&mut self, head: Buf) -> Option<Frame> {
+    fn lengthened(&mut self, head: Buf) -> Result<Option<Frame>, Error> {
         let umem = Arc::clone(&self.bound.umem);
         if self.frames_per_packet == 1 {
-            return Some(Frame::new(umem, head));
+            return Ok(Some(Frame::new(umem, head)));
         }
         let mut pair = self.bound.pair.lock();
         let more = self.frames_per_packet - 1;
-        if pair.pool.available() < (pair.wanted() + more) as usize {
-            pair.pool.put(head.frame);
-            return None;
+        let too_few = |pair: &Pair| pair.pool.available() < (pair.wanted() + more) as usize;
+        let mut completed = Ok(0);
+        if too_few(&pair) {
+            completed = pair.complete();
+            pair.pool.collect_returned();
         }
-        Some(Frame::chain(umem, head, (0..more).map_while(|_| pair.pool.take_buf())))
+        let frame = if too_few(&pair) {
+            pair.pool.put(head.frame);
+            None
+        } else {
+            Some(Frame::chain(umem, head, (0..more).map_while(|_| pair.pool.take_buf())))
+        };
+        drop(pair);
+        let completed = self.check(completed)?;
+        self.note_completed(completed);
+        Ok(frame)
     }
 
     /// The longest packet that can be sent, in bytes: what fits one frame, or with
@@ -238,10 +251,14 @@ impl Queue {
         &self.counters
     }
 
-    /// What comes before every burst: as [`Queue::sound`], and no kick owed.
+    /// What comes before every burst: as [`Queue::sound`], now and then the ledger, and no kick owed.
     #[inline]
     fn ready(&mut self) -> Result<(), Error> {
         self.sound()?;
+        self.bursts = self.bursts.wrapping_add(1);
+        if self.bursts.is_multiple_of(BURSTS_PER_AUDIT) {
+            self.audit()?;
+        }
         if self.unsent {
             self.kick()?;
         }

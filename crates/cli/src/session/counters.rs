@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::napi;
 use anyhow::{Context, Result};
 use ringside_measure::counters::Ledger;
 use ringside_measure::schema::{Operation, QueueCounters, RunResult, XdpStatistics, XdpVerdicts};
@@ -39,6 +40,7 @@ pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>
 /// Packets may still flow: the program cannot be told to stop, so this waits until as many as were counted have come out
 /// or are counted as lost, for [`SETTLE`] at the most.
 pub(crate) fn settle(port: &mut Port) -> Result<u64> {
+    napi::warn(port);
     let redirected = port.program_counters()?.iter().map(|queue| queue.redirected).sum();
     let end = Instant::now() + SETTLE;
     loop {
