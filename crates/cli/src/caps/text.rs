@@ -77,7 +77,7 @@ fn uses(queue: &QueueDetail) -> String {
     let socket = match queue.xsk {
         Some(true) => "an AF_XDP socket is bound",
         Some(false) => "no AF_XDP socket",
-        None => "whether an AF_XDP socket is bound, Linux 6.15 tells",
+        None => "AF_XDP socket not told (Linux 6.15 does)",
     };
     let io_uring = if queue.io_uring == Some(true) { ", io_uring" } else { "" };
     format!("{napi}, {socket}{io_uring}")

@@ -176,7 +176,7 @@ impl KernelCapabilities {
     /// Tries each feature, on sockets and programs that are closed again at once.
     ///
     /// What needs an interface is tried on the loopback interfaces of two network namespaces, which a thread makes for
-    /// itself and which end with it. No interface of the user's is touched and no limit changed. It takes some ten
+    /// itself and which end with it. No interface of the user's is touched and no limit changed. It takes tens of
     /// milliseconds, and at the most 6 pages of locked memory.
     ///
     /// Root sees everything. With less, a feature that cannot be tried is [`Support::Unknown`] and names the capability
