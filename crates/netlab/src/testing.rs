@@ -35,9 +35,14 @@ pub fn is_root() -> bool {
     use ringside_nic::host::{Cap, Capabilities};
     let able = Capabilities::effective().is_ok_and(|caps| caps.has(Cap::SysAdmin) && caps.has(Cap::NetAdmin));
     if !able {
-        let strict = std::env::var_os(STRICT).is_some_and(|value| !value.is_empty() && value != "0");
-        assert!(!strict, "this test needs root, and {STRICT} forbids to skip it");
+        assert!(!is_strict(), "this test needs root, and {STRICT} forbids to skip it");
         eprintln!("skipped: needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN)");
     }
     able
+}
+
+/// Whether [`STRICT`] is set, to anything but "0" or nothing.
+#[must_use]
+pub fn is_strict() -> bool {
+    std::env::var_os(STRICT).is_some_and(|value| !value.is_empty() && value != "0")
 }

@@ -1,0 +1,10 @@
+//! What an AF_XDP library must pass: the rows of `rows.txt`, each a test of its name. Those that put descriptors on a ring
+//! that no user of the library can put there are beside the rings: `src/queue/descriptor_tests.rs`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod basic;
+mod programs;
+mod shared;
+mod stats;
