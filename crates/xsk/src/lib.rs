@@ -13,7 +13,14 @@
 //! <https://docs.kernel.org/networking/af_xdp.html>
 #![deny(unsafe_code)]
 
+// What the test binaries share, for the tests beside the rings.
+#[cfg(all(test, feature = "attach", not(loom)))]
+extern crate self as ringside_xsk;
+
 mod burst;
+#[cfg(all(test, feature = "attach", not(loom)))]
+#[path = "../tests/common/mod.rs"]
+mod common;
 mod conflict;
 mod error;
 #[allow(unsafe_code, reason = "maps and unmaps memory")]

@@ -2,8 +2,12 @@
 
 mod builder;
 #[cfg(all(test, feature = "attach", not(loom)))]
+mod descriptor_tests;
+#[cfg(all(test, feature = "attach", not(loom)))]
 mod kernel_tests;
 mod lanes;
+#[cfg(all(test, feature = "attach", not(loom)))]
+mod raw_tests;
 mod transmit;
 
 use std::fmt;
