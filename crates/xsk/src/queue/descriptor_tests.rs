@@ -6,7 +6,7 @@ use ringside_netlab::{Lab, VethConfig};
 use super::raw_tests::Raw;
 use crate::common::conformance::{Case, Outcome, lacks, row_on, usual};
 use crate::common::packet_of;
-use crate::common::traffic::{expect, expect_but, expect_nothing, only};
+use crate::common::traffic::{PATIENCE, expect, expect_but, expect_nothing, only, packets};
 use crate::mode::Path;
 use crate::options::QueueOptions;
 use crate::ring::Desc;
@@ -312,4 +312,34 @@ fn tx_queue_consumer() {
         script.sender.expect_completed(&script.valid);
         Outcome::Passed
     });
+}
+
+/// Frames of an odd size, and packets on their very first bytes: the kernel gives some of their addresses back without the
+/// lowest bit, which is in the frame before.
+#[test]
+fn a_packet_at_an_odd_address_comes_back() {
+    if !ringside_netlab::testing::is_root() {
+        return;
+    }
+    let lab = Lab::veth(usual("odd")).expect("test bed");
+    let case = Case {
+        path: Path::NativeCopy,
+        queue: 0,
+        busy_poll: false,
+    };
+    let mut port = case.port(&lab.b, options(4096).frames(256), |port| port);
+    let mut tx = case.sender(&lab.a, options(2049));
+    let free = tx.free_frames();
+    let all = packets(0..64, 64, &lab.a, &lab.b);
+    // All frames at once: every second one begins at an odd address.
+    for packet in &all {
+        let mut frame = tx.alloc().expect("a free frame");
+        assert!(frame.extend_front(frame.headroom()) && frame.write(packet));
+        assert_eq!(frame.headroom(), 0);
+        tx.send(frame).expect("room");
+    }
+    tx.flush().expect("sends");
+    expect(only(&mut port), case.wait(), &all);
+    assert!(tx.drain(PATIENCE).expect("sound"));
+    assert_eq!(tx.free_frames(), free);
 }
