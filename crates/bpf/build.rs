@@ -6,7 +6,15 @@ use std::process::{Command, ExitCode, Stdio};
 
 use libbpf_cargo::SkeletonBuilder;
 
-const PROGRAMS: &[&str] = &["generate", "reflect", "sink", "tc_drop", "testing", "xsk"];
+const PROGRAMS: &[&str] = &[
+    "generate",
+    "reflect",
+    "sink",
+    "tc_drop",
+    "testing",
+    "testing_hints",
+    "xsk",
+];
 
 fn main() -> ExitCode {
     match build() {

@@ -4,6 +4,8 @@
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 /* The number of a test packet lies behind its Ethernet header, in network byte order: its lowest byte. */
@@ -98,6 +100,27 @@ int adjust_tail(struct xdp_md *ctx)
 	if (adjusted)
 		return XDP_DROP;
 	return bpf_redirect_map(&test_xsks, ctx->rx_queue_index, XDP_PASS);
+}
+
+/* Nothing at all. */
+SEC("xdp")
+int pass(struct xdp_md *ctx)
+{
+	return XDP_PASS;
+}
+
+/* What leaves by an interface gets a VLAN tag, if one is told, and leaves by the given transmit queue. */
+const volatile __u16 vlan_tci = 0;
+const volatile __u16 transmit_queue = 0;
+
+SEC("tcx/egress")
+int direct(struct __sk_buff *skb)
+{
+	if (vlan_tci && bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), vlan_tci))
+		return TC_ACT_SHOT;
+	/* Counted from 1; 0 is for none. */
+	skb->queue_mapping = transmit_queue + 1;
+	return TC_ACT_UNSPEC;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

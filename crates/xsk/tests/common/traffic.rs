@@ -94,10 +94,15 @@ pub fn expect_nothing(rx: &mut Queue) {
     );
 }
 
-/// Sends so many packets of a length from end a to end b, burst by burst.
-pub fn exchange(lab: &Lab, tx: &mut Queue, rx: &mut Queue, wait: Wait, (count, len): (u64, usize)) {
-    for first in (0..count).step_by(64) {
-        let burst = packets(first..count.min(first + 64), len, &lab.a, &lab.b);
+/// Sends so many packets of a length from end a to end b, in bursts of 64.
+pub fn exchange(lab: &Lab, tx: &mut Queue, rx: &mut Queue, wait: Wait, traffic: (u64, usize)) {
+    exchange_in(64, lab, tx, rx, wait, traffic);
+}
+
+/// As [`exchange`], in bursts of so many.
+pub fn exchange_in(batch: u64, lab: &Lab, tx: &mut Queue, rx: &mut Queue, wait: Wait, (count, len): (u64, usize)) {
+    for first in (0..count).step_by(usize::try_from(batch).expect("small")) {
+        let burst = packets(first..count.min(first + batch), len, &lab.a, &lab.b);
         send(tx, &burst);
         expect(rx, wait, &burst);
     }

@@ -5,6 +5,10 @@
 mod common;
 
 mod basic;
+mod drivers;
+mod libxdp;
+mod multi_buffer;
 mod programs;
+mod rings;
 mod shared;
 mod stats;
