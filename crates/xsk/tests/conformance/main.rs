@@ -6,7 +6,10 @@ mod common;
 
 mod basic;
 mod drivers;
+mod facts;
+mod faults;
 mod libxdp;
+mod metadata;
 mod multi_buffer;
 mod programs;
 mod rings;
