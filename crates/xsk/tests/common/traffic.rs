@@ -116,6 +116,11 @@ pub fn only(port: &mut ringside_xsk::Port) -> &mut Queue {
     only
 }
 
+/// The queue of this number.
+pub fn queue(port: &mut ringside_xsk::Port, id: u32) -> &mut Queue {
+    port.queues_mut().find(|queue| queue.id() == id).expect("opened")
+}
+
 /// Opens a receiving and a sending end of the same options, and exchanges packets.
 pub fn through(lab: &Lab, case: Case, options: ringside_xsk::QueueOptions, traffic: (u64, usize)) {
     let mut port = case.port(&lab.b, options.clone(), |port| port);

@@ -3,12 +3,12 @@
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use ringside_xsk::{Port, Queue, QueueOptions, Wait};
+use ringside_xsk::{Queue, QueueOptions, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::common::assert_clean;
 use crate::common::conformance::{row_on, usual};
-use crate::common::traffic::{PATIENCE, exchange, expect, expect_nothing, only, packets, send, through};
+use crate::common::traffic::{PATIENCE, exchange, expect, expect_nothing, only, packets, queue, send, through};
 
 /// As many frames as packets in a burst and more, of the size that the kernel's suite uses.
 fn options() -> QueueOptions {
@@ -152,10 +152,6 @@ fn bidirectional() {
         }
         expect_nothing(queue(&mut near, case.to()));
     });
-}
-
-fn queue(port: &mut Port, id: u32) -> &mut Queue {
-    port.queues_mut().find(|queue| queue.id() == id).expect("opened")
 }
 
 /// Ten times made, used and taken down, at once after each other.
