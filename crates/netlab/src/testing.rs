@@ -25,24 +25,28 @@ pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> boo
 
 /// Whether a test that builds a test bed can run here: the process is root with `CAP_SYS_ADMIN`.
 ///
-/// Otherwise it says on standard error that the test is skipped.
+/// Otherwise the test is [skipped](skip).
 ///
 /// # Panics
 ///
-/// Instead of skipping, where [`STRICT`] is set (to anything but "0" or nothing).
+/// As [`skip`] does.
 #[must_use]
 pub fn is_root() -> bool {
     use ringside_nic::host::{Cap, Capabilities};
     let able = Capabilities::effective().is_ok_and(|caps| caps.has(Cap::SysAdmin) && caps.has(Cap::NetAdmin));
     if !able {
-        assert!(!is_strict(), "this test needs root, and {STRICT} forbids to skip it");
-        eprintln!("skipped: needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN)");
+        skip("root (CAP_SYS_ADMIN and CAP_NET_ADMIN)");
     }
     able
 }
 
-/// Whether [`STRICT`] is set, to anything but "0" or nothing.
-#[must_use]
-pub fn is_strict() -> bool {
-    std::env::var_os(STRICT).is_some_and(|value| !value.is_empty() && value != "0")
+/// Says on standard error that a test is skipped, and what it needs.
+///
+/// # Panics
+///
+/// Instead of that, where [`STRICT`] is set (to anything but "0" or nothing).
+pub fn skip(needs: &str) {
+    let strict = std::env::var_os(STRICT).is_some_and(|value| !value.is_empty() && value != "0");
+    assert!(!strict, "this test needs {needs}, and {STRICT} forbids to skip it");
+    eprintln!("skipped: needs {needs}");
 }

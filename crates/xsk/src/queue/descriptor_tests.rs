@@ -4,9 +4,10 @@
 use ringside_netlab::{Lab, VethConfig};
 
 use super::raw_tests::Raw;
-use crate::common::conformance::{Case, Outcome, lacks, row_on, usual};
+use crate::common::conformance::{Case, lacks, passed, passed_on, row_on, usual};
 use crate::common::packet_of;
 use crate::common::traffic::{PATIENCE, expect, expect_but, expect_nothing, only, packets};
+use crate::mmap::Pages;
 use crate::mode::Path;
 use crate::options::QueueOptions;
 use crate::ring::Desc;
@@ -107,8 +108,8 @@ impl<'l> Script<'l> {
     }
 
     /// Sends it all, in one go, to a receiver of the same options: the valid packets arrive and no other, each invalid
-    /// descriptor is counted, and the frames of the valid ones come back.
-    fn play(mut self, case: Case, receiver: QueueOptions) {
+    /// descriptor is counted, and the frames of the valid ones come back. The pages of the sender's UMEM.
+    fn play(mut self, case: Case, receiver: QueueOptions) -> Pages {
         let mut port = case.port(&self.lab.b, receiver.frames(1024), |port| port);
         self.sender.send(&self.descriptors);
         expect_but(only(&mut port), case.wait(), &self.packets, |packet| {
@@ -123,6 +124,7 @@ impl<'l> Script<'l> {
             self.descriptors
         );
         self.sender.expect_completed(&self.valid);
+        self.sender.queue.report().pages
     }
 }
 
@@ -143,7 +145,7 @@ fn aligned_inv_desc_2k_frame_size() {
 #[test]
 fn unaligned_inv_desc() {
     row_on("UNALIGNED_INV_DESC", usual("invunal"), |lab, case| {
-        invalid_descriptors(lab, case, 4096, true);
+        passed_on(invalid_descriptors(lab, case, 4096, true))
     });
 }
 
@@ -151,11 +153,11 @@ fn unaligned_inv_desc() {
 #[test]
 fn unaligned_inv_desc_4001_frame_size() {
     row_on("UNALIGNED_INV_DESC_4001_FRAME_SIZE", usual("inv4001"), |lab, case| {
-        invalid_descriptors(lab, case, 4001, true);
+        passed_on(invalid_descriptors(lab, case, 4001, true))
     });
 }
 
-fn invalid_descriptors(lab: &Lab, case: Case, frame_size: u32, unaligned: bool) {
+fn invalid_descriptors(lab: &Lab, case: Case, frame_size: u32, unaligned: bool) -> Pages {
     let options = options(frame_size).unaligned_chunks(unaligned).huge_pages(unaligned);
     let sender = Raw::open(lab, case, options.clone());
     let (size, frame, short) = (sender.size(), u64::from(frame_size), u64::from(SHORT));
@@ -173,7 +175,7 @@ fn invalid_descriptors(lab: &Lab, case: Case, frame_size: u32, unaligned: bool) 
     script.perhaps(unaligned, 5 * PAGE - short / 2);
     script.perhaps(frame_size != 2048, 7 * PAGE + 2048 - short / 2);
     script.packet(&[(20 * frame, SHORT)]);
-    script.play(case, options);
+    script.play(case, options)
 }
 
 #[test]
@@ -186,11 +188,11 @@ fn aligned_inv_desc_multi_buff() {
 #[test]
 fn unaligned_inv_desc_multi_buff() {
     row_on("UNALIGNED_INV_DESC_MULTI_BUFF", jumbo("invunalmb"), |lab, case| {
-        invalid_fragments(lab, case, true);
+        passed_on(invalid_fragments(lab, case, true))
     });
 }
 
-fn invalid_fragments(lab: &Lab, case: Case, unaligned: bool) {
+fn invalid_fragments(lab: &Lab, case: Case, unaligned: bool) -> Pages {
     let options = options(4096)
         .multi_buffer(true)
         .unaligned_chunks(unaligned)
@@ -227,7 +229,7 @@ fn invalid_fragments(lab: &Lab, case: Case, unaligned: bool) {
         script.bad(across, SHORT, 0);
     }
     script.packet(&[(next(), SHORT)]);
-    script.play(case, options);
+    script.play(case, options)
 }
 
 /// As many parts as a packet may have arrive; as many and no end are dropped, and the next packet is not.
@@ -290,6 +292,7 @@ fn send_receive_unaligned() {
             sender.completed.clear();
         }
         assert_eq!(sender.invalid(), 0);
+        passed_on(sender.queue.report().pages)
     });
 }
 
@@ -310,7 +313,7 @@ fn tx_queue_consumer() {
         assert_eq!(script.sender.wake(), 1);
         expect(only(&mut port), case.wait(), &script.packets);
         script.sender.expect_completed(&script.valid);
-        Outcome::Passed
+        passed()
     });
 }
 
@@ -326,6 +329,7 @@ fn a_packet_at_an_odd_address_comes_back() {
         path: Path::NativeCopy,
         queue: 0,
         busy_poll: false,
+        wired: false,
     };
     let mut port = case.port(&lab.b, options(4096).frames(256), |port| port);
     let mut tx = case.sender(&lab.a, options(2049));

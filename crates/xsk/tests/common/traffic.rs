@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ringside_netlab::{End, Lab};
-use ringside_xsk::{Packet, Queue, Wait, XDP_HEADROOM};
+use ringside_xsk::{Packet, Pages, Port, Queue, QueueOptions, Wait, XDP_HEADROOM};
 
 use super::conformance::Case;
 use super::packet_of;
@@ -109,7 +109,7 @@ pub fn exchange_in(batch: u64, lab: &Lab, tx: &mut Queue, rx: &mut Queue, wait: 
 }
 
 /// The one queue of a port.
-pub fn only(port: &mut ringside_xsk::Port) -> &mut Queue {
+pub fn only(port: &mut Port) -> &mut Queue {
     let mut queues = port.queues_mut();
     let only = queues.next().expect("one queue");
     assert_eq!(queues.len(), 0);
@@ -117,15 +117,16 @@ pub fn only(port: &mut ringside_xsk::Port) -> &mut Queue {
 }
 
 /// The queue of this number.
-pub fn queue(port: &mut ringside_xsk::Port, id: u32) -> &mut Queue {
+pub fn queue(port: &mut Port, id: u32) -> &mut Queue {
     port.queues_mut().find(|queue| queue.id() == id).expect("opened")
 }
 
-/// Opens a receiving and a sending end of the same options, and exchanges packets.
-pub fn through(lab: &Lab, case: Case, options: ringside_xsk::QueueOptions, traffic: (u64, usize)) {
+/// Opens a receiving and a sending end of the same options, and exchanges packets. The pages that the UMEM has.
+pub fn through(lab: &Lab, case: Case, options: QueueOptions, traffic: (u64, usize)) -> Pages {
     let mut port = case.port(&lab.b, options.clone(), |port| port);
     let mut tx = case.sender(&lab.a, options);
     exchange(lab, &mut tx, only(&mut port), case.wait(), traffic);
     expect_nothing(only(&mut port));
     assert!(tx.drain(PATIENCE).expect("drains"), "all frames come back");
+    tx.report().pages
 }

@@ -43,15 +43,22 @@ fn poll_rx() {
         let mut tx = case.sender(&lab.a, options());
         let all = packets(0..4096, 64, &lab.a, &lab.b);
         let rx = only(&mut port);
+        let (came, wait) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for burst in all.chunks(64) {
+            let bursts = || all.chunks(64);
+            scope.spawn(move || {
+                for burst in bursts() {
                     // So that the receiver has gone to sleep.
                     std::thread::sleep(Duration::from_micros(500));
                     send(&mut tx, burst);
+                    // It has failed if it does not answer.
+                    let Ok(()) = wait.recv() else { break };
                 }
             });
-            expect(rx, Wait::Poll(PATIENCE), &all);
+            for burst in bursts() {
+                expect(rx, Wait::Poll(PATIENCE), burst);
+                came.send(()).expect("the sender waits for it");
+            }
         });
         assert!(rx.counters().wakeups > 0, "{:?}", rx.counters());
     });

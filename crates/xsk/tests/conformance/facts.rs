@@ -8,24 +8,21 @@ use ringside_netlab::Lab;
 use ringside_wire::udp::{ChecksumState, checksum_state};
 use ringside_xsk::{Path, QueueOptions};
 
-use crate::common::conformance::{Case, Outcome, device, lacks, row_on, usual};
+use crate::common::conformance::{Case, row};
 use crate::common::traffic::{PATIENCE, only};
 
 /// With the checksum offload of the other end on, UDP from its stack arrives with a checksum of the pseudo header alone;
 /// without, with a whole one.
 #[test]
 fn k10() {
-    row_on("K10", usual("k10"), |lab, case| {
-        if device().is_some() {
-            return lacks("the stack of a wired bed has no addresses to send from");
-        }
+    row("K10", |case| {
+        let lab = case.lab("k10");
         for (offload, expected) in [(true, ChecksumState::PseudoHeaderOnly), (false, ChecksumState::Valid)] {
             lab.a
                 .run(|| lab.a.interface.set_tx_checksum(offload))
                 .expect("settable");
-            assert_eq!(arriving(lab, case), expected, "offload {offload}");
+            assert_eq!(arriving(&lab, case), expected, "offload {offload}");
         }
-        Outcome::Passed
     });
 }
 
@@ -51,7 +48,8 @@ fn arriving(lab: &Lab, case: Case) -> ChecksumState {
 /// A native program without frags limits the MTU of the veth's other end; with frags, or generic, it does not.
 #[test]
 fn k15() {
-    row_on("K15", usual("k15"), |lab, case| {
+    row("K15", |case| {
+        let lab = case.lab("k15");
         let usual = QueueOptions::new();
         for multi_buffer in [false, true] {
             let port = case.port(&lab.b, usual.clone().multi_buffer(multi_buffer), |port| port);

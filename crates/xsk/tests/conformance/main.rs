@@ -15,3 +15,4 @@ mod programs;
 mod rings;
 mod shared;
 mod stats;
+mod table;

@@ -1,10 +1,12 @@
 //! What XDP programs do to packets on their way: drop them, put something in front, resize them.
 
+use std::time::Instant;
+
 use ringside_bpf::testing::{Task, TestProgram, Told};
 use ringside_netlab::{Lab, VethConfig};
 use ringside_xsk::{Port, Program, QueueOptions};
 
-use crate::common::conformance::{Case, Outcome, lacks, row_on, usual};
+use crate::common::conformance::{Case, Outcome, lacks, passed, row_on, usual};
 use crate::common::traffic::{PATIENCE, expect, expect_nothing, only, packets, same, send};
 
 const JUMBO: u32 = 9000;
@@ -68,26 +70,21 @@ fn xdp_metadata_copy_multi_buff() {
 fn count_in_front(lab: &Lab, case: Case, multi_buffer: bool, len: usize) {
     let (mut port, _) = open(lab, case, multi_buffer, Task::CountInFront);
     let (mut tx, rx) = (case.sender(&lab.a, options(multi_buffer)), only(&mut port));
-    let mut count = 0_u64;
+    let mut count = 0;
     for first in (0..512).step_by(32) {
         let burst = packets(first..first + 32, len, &lab.a, &lab.b);
         send(&mut tx, &burst);
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         let mut next = burst.iter();
         while next.len() != 0 {
             assert!(start.elapsed() < PATIENCE, "{count} packets came");
             let mut burst = rx.recv(case.wait()).expect("recv");
             for mut packet in &mut burst {
-                same(
-                    count as usize,
-                    &packet,
-                    next.next().expect("no more than sent"),
-                    4096 - 256,
-                );
+                same(count, &packet, next.next().expect("no more than sent"), 4096 - 256);
                 assert_eq!(packet.headroom(), 256);
                 assert!(packet.extend_front(8));
                 let front = u64::from_ne_bytes(packet.data()[..8].try_into().expect("eight"));
-                assert_eq!(front, count, "in front of packet {count}");
+                assert_eq!(front, count as u64, "in front of packet {count}");
                 count += 1;
             }
         }
@@ -133,7 +130,7 @@ fn adjust_tail(lab: &Lab, case: Case, multi_buffer: bool, by: i32, len: usize) -
         packet.resize(len.checked_add_signed(by as isize).expect("positive"), 0);
     }
     // Not every driver can resize every packet. The first one tells.
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     while rx.recv(case.wait()).expect("recv").is_empty() {
         if told.adjusted() == i64::from(-libc::EOPNOTSUPP) {
             return lacks("bpf_xdp_adjust_tail() answers EOPNOTSUPP");
@@ -148,5 +145,5 @@ fn adjust_tail(lab: &Lab, case: Case, multi_buffer: bool, by: i32, len: usize) -
     // The bytes that come in are zeros: https://elixir.bootlin.com/linux/v6.18/C/ident/bpf_xdp_adjust_tail
     expect(rx, case.wait(), &all[1..]);
     expect_nothing(rx);
-    Outcome::Passed
+    passed()
 }
