@@ -60,12 +60,10 @@ fn cell(records: &[&Record], notes: &mut Vec<String>) -> String {
     let mut outcomes: BTreeMap<(&str, &str), BTreeSet<(&str, &str)>> = BTreeMap::new();
     for record in records {
         let variant = (record.queue.as_str(), record.polling.as_str());
-        let note = if record.outcome == "passed" {
-            ""
-        } else {
-            record.note.as_str()
-        };
-        outcomes.entry((&record.outcome, note)).or_default().insert(variant);
+        outcomes
+            .entry((&record.outcome, &record.note))
+            .or_default()
+            .insert(variant);
     }
     // A row is recorded by several tests at times: what failed in one has failed.
     let failed: BTreeSet<(&str, &str)> = outcomes
@@ -248,8 +246,7 @@ fn complaints(records: &[Record], kernel: &str, document: &str) -> Vec<String> {
         let (ran, written) = (cells(&ran), cells(&written));
         if !records.iter().any(|record| record.row == name) {
             complaints.push(format!("{name}: no test of it ran"));
-        }
-        if written.iter().all(String::is_empty) {
+        } else if written.iter().all(String::is_empty) {
             complaints.push(format!("{name}: not in the document"));
         } else if written_on == kernel && ran != written {
             // Another kernel may well answer otherwise.
@@ -351,7 +348,6 @@ fn a_document_is_read_as_it_was_written() {
     // A row that did not run, one that failed, one that is in no list, and one that the document does not have.
     records.retain(|record| record.row != "K2");
     assert_eq!(complaints(&records, "6.19", &text), ["K2: no test of it ran"]);
-    assert!(complaints(&records, "6.18", &text)[0].starts_with("K2: "));
     let mut more = records.clone();
     more.extend(variants("K99", "native", "passed", ""));
     more.extend(variants("K3", "native", "failed", "no"));
