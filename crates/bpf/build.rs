@@ -6,14 +6,16 @@ use std::process::{Command, ExitCode, Stdio};
 
 use libbpf_cargo::SkeletonBuilder;
 
-const PROGRAMS: &[&str] = &[
-    "generate",
-    "reflect",
-    "sink",
-    "tc_drop",
-    "testing",
-    "testing_hints",
-    "xsk",
+/// Name and instruction set. "v2" has no 32-bit registers, which the compiler spills to half a stack slot: without
+/// CAP_PERFMON Linux 6.1 and 6.8 refuse that for a slot that was spilled whole before.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("generate", "v3"),
+    ("reflect", "v3"),
+    ("sink", "v3"),
+    ("tc_drop", "v3"),
+    ("testing", "v3"),
+    ("testing_hints", "v3"),
+    ("xsk", "v2"),
 ];
 
 fn main() -> ExitCode {
@@ -52,12 +54,12 @@ fn build() -> Result<(), String> {
         })?;
 
     let arguments = clang_arguments(&sources);
-    for name in PROGRAMS {
+    for (name, cpu) in PROGRAMS {
         let source = sources.join(format!("{name}.bpf.c"));
         SkeletonBuilder::new()
             .source(&source)
             .clang(&clang)
-            .clang_args(&arguments)
+            .clang_args([&arguments[..], &[format!("-mcpu={cpu}")]].concat())
             .build_and_generate(out.join(format!("{name}.skel.rs")))
             .map_err(|error| explain(&source, &format!("{error:#}")))?;
     }
@@ -65,16 +67,9 @@ fn build() -> Result<(), String> {
 }
 
 fn clang_arguments(sources: &Path) -> Vec<String> {
-    let mut arguments: Vec<String> = [
-        "-mcpu=v3",
-        "-Wall",
-        "-Wextra",
-        "-Wno-unused-parameter",
-        "-Werror",
-        "-std=gnu11",
-    ]
-    .map(String::from)
-    .to_vec();
+    let mut arguments: Vec<String> = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-std=gnu11"]
+        .map(String::from)
+        .to_vec();
     arguments.push(format!("-I{}", sources.join("include").display()));
     // `-target bpf` forgets the host's multiarch folder, which is where Debian and Ubuntu keep
     // <asm/types.h>; other distributions have no such folder and need nothing.

@@ -111,7 +111,10 @@ impl Error {
 /// What usually helps against an error number of bpf(2).
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => " (run as root, or with the capabilities CAP_BPF and CAP_NET_ADMIN)",
+        io::ErrorKind::PermissionDenied => {
+            " (run as root, or with the capabilities CAP_BPF and CAP_NET_ADMIN, and CAP_PERFMON for other programs than \
+             ringside_xsk and for kernels before 5.18)"
+        }
         io::ErrorKind::Unsupported => " (this kernel lacks a feature that the program needs)",
         _ => "",
     }

@@ -47,6 +47,8 @@ pub enum Reflect {
 /// can cost on an interface.
 ///
 /// ARP, IPv6 neighbour discovery and frames to group addresses go up to the kernel.
+///
+/// Needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or root.
 #[derive(Debug)]
 pub struct Reflector {
     program: OwnedFd,

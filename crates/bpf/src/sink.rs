@@ -28,6 +28,8 @@ pub enum Neighbours {
 
 /// An XDP program that counts packets and drops them.
 ///
+/// Needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or root; only [`XskProgram`](crate::XskProgram) does without the last.
+///
 /// ```no_run
 /// use ringside_bpf::{Neighbours, Sink, XdpMode};
 ///

@@ -1,5 +1,6 @@
 //! Steering packets into AF_XDP sockets.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::ops::{Add, AddAssign, Sub};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,6 +15,8 @@ use crate::load;
 use crate::skel::xsk::XskSkelBuilder;
 
 const NAME: &str = "ringside_xsk";
+/// The same without CAP_PERFMON; see `enum access` in parse.h.
+const BY_HELPER: &str = "ringside_xsk_h";
 
 /// The XDP program that steers packets into the sockets of an interface, loaded.
 ///
@@ -25,7 +28,9 @@ const NAME: &str = "ringside_xsk";
 /// The program has no multi-buffer support: the kernel refuses it, or clamps the MTU, where a frame
 /// may exceed a page.
 ///
-/// Needs kernel 5.9 or newer and CAP_BPF with CAP_NET_ADMIN, or root.
+/// Needs kernel 5.9 or newer and CAP_BPF with CAP_NET_ADMIN, or root; before kernel 5.18 CAP_PERFMON too. With
+/// CAP_PERFMON it is some nanoseconds per packet faster, for without it the kernel puts speculation barriers into every
+/// program: [`name`](Self::name) tells which it is. Both treat each packet alike.
 ///
 /// ```no_run
 /// use ringside_bpf::{Filter, XskProgram};
@@ -41,6 +46,7 @@ pub struct XskProgram {
     xsks_map: OwnedFd,
     counters: MapHandle,
     id: u32,
+    name: &'static str,
     queues: u32,
     filter: Filter,
 }
@@ -82,28 +88,53 @@ impl XskProgram {
             .check()
             .map_err(|why| Error::invalid(NAME, format!("filter {filter}: {why}")))?;
 
+        // The helpers see a packet's buffers as one.
+        if multi_buffer {
+            return Self::load_as(BY_HELPER, queues, filter, true);
+        }
+        // Which one the kernel takes, only the kernel knows: capabilities, its version and its mitigations decide.
+        Self::load_as(NAME, queues, filter, false).or_else(|first| match first {
+            Error::Load { source, log, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Self::load_as(BY_HELPER, queues, filter, false).map_err(|second| Error::Load {
+                    program: NAME,
+                    source,
+                    log: format!("{log}\n  {second}"),
+                })
+            }
+            other => Err(other),
+        })
+    }
+
+    fn load_as(name: &'static str, queues: u32, filter: Filter, multi_buffer: bool) -> Result<Self> {
         let mut storage = MaybeUninit::uninit();
-        let skel = load::capture(NAME, || {
+        let skel = load::capture(name, || {
             let mut open = XskSkelBuilder::default().open(&mut storage)?;
             open.maps.xsks_map.set_max_entries(queues)?;
             open.maps.counters.set_max_entries(queues + 1)?;
             let constants = open.maps.rodata_data.as_deref_mut().expect("xsk.bpf.c has constants");
             (constants.filter_kind, constants.filter_value) = filter.constants();
             constants.queue_count = queues;
-            constants.multi_buffer = multi_buffer.into();
             if multi_buffer {
-                open.progs.ringside_xsk.set_flags(HAS_FRAGS);
+                open.progs.ringside_xsk_h.set_flags(HAS_FRAGS);
             }
+            open.progs.ringside_xsk.set_autoload(name == NAME);
+            open.progs.ringside_xsk_h.set_autoload(name == BY_HELPER);
             open.load()
         })?;
 
-        let program = load::own(NAME, &skel.progs.ringside_xsk)?;
-        let id = load::capture(NAME, || Program::id_from_fd(program.as_fd()))?;
+        let program = if name == NAME {
+            &skel.progs.ringside_xsk
+        } else {
+            &skel.progs.ringside_xsk_h
+        };
+        let program = load::own(name, program)?;
+        let id = load::capture(name, || Program::id_from_fd(program.as_fd()))?;
         Ok(Self {
             program,
-            xsks_map: load::own(NAME, &skel.maps.xsks_map)?,
-            counters: load::own_map(NAME, &skel.maps.counters)?,
+            xsks_map: load::own(name, &skel.maps.xsks_map)?,
+            counters: load::own_map(name, &skel.maps.counters)?,
             id,
+            name,
             queues,
             filter,
         })
@@ -124,9 +155,9 @@ impl XskProgram {
         self.id
     }
 
-    /// The program's name in the kernel.
+    /// The program's name in the kernel: "ringside_xsk", or "ringside_xsk_h" without CAP_PERFMON.
     pub fn name(&self) -> &str {
-        NAME
+        self.name
     }
 
     /// The number of queues that it was loaded for.
@@ -151,7 +182,7 @@ impl XskProgram {
     pub fn counters(&self, queue: u32) -> Result<QueueCounters> {
         if queue >= self.queues {
             return Err(Error::invalid(
-                NAME,
+                self.name,
                 format!("there is no queue {queue}, only 0 to {}", self.queues - 1),
             ));
         }
@@ -169,7 +200,7 @@ impl XskProgram {
     }
 
     fn read(&self, slot: u32) -> Result<QueueCounters> {
-        load::sum_per_cpu(NAME, "counters", &self.counters, slot).map(QueueCounters::from_words)
+        load::sum_per_cpu(self.name, "counters", &self.counters, slot).map(QueueCounters::from_words)
     }
 }
 

@@ -14,12 +14,13 @@ use common::packets::*;
 use common::{PacketSocket, Pair, privileged};
 use ringside_bpf::{Error, IngressDrop, Neighbours, Sink, Verdict, XdpMode, dry_run};
 
+/// Until nothing is expected to come any more.
 const WAIT: Duration = Duration::from_millis(300);
+/// A request for an address that was lost is repeated after a second.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 fn receiver(pair: &Pair) -> UdpSocket {
-    let socket = pair.right.enter(|_| UdpSocket::bind("10.77.0.2:4242").unwrap());
-    socket.set_read_timeout(Some(WAIT)).unwrap();
-    socket
+    pair.right.enter(|_| UdpSocket::bind("10.77.0.2:4242").unwrap())
 }
 
 fn sender(pair: &Pair) -> UdpSocket {
@@ -28,7 +29,8 @@ fn sender(pair: &Pair) -> UdpSocket {
     socket
 }
 
-fn arrives(socket: &UdpSocket) -> bool {
+fn arrives(socket: &UdpSocket, within: Duration) -> bool {
+    socket.set_read_timeout(Some(within)).unwrap();
     match socket.recv(&mut [0; 64]) {
         Ok(_) => true,
         Err(error) => {
@@ -69,18 +71,18 @@ fn a_sink_stops_udp_until_its_link_is_dropped() {
         let pair = Pair::new();
         let (from, to) = (sender(&pair), receiver(&pair));
         from.send(b"before").unwrap();
-        assert!(arrives(&to));
+        assert!(arrives(&to, PATIENCE));
 
         let sink = Sink::load(Neighbours::Pass).unwrap();
         let link = pair.right.enter(|index| sink.attach(index, mode).unwrap());
         from.send(b"during").unwrap();
-        assert!(!arrives(&to), "{mode:?}");
+        assert!(!arrives(&to, WAIT), "{mode:?}");
         let traffic = sink.traffic().unwrap();
         assert_eq!((traffic.packets, traffic.bytes), (1, 14 + 20 + 8 + 6), "{mode:?}");
 
         drop(link);
         from.send(b"after").unwrap();
-        assert!(arrives(&to), "{mode:?}");
+        assert!(arrives(&to, PATIENCE), "{mode:?}");
     }
 }
 
@@ -111,7 +113,7 @@ fn ingress_drop_leaves_packets_to_taps_and_keeps_them_from_the_stack() {
     let pair = Pair::new();
     let (from, to) = (sender(&pair), receiver(&pair));
     from.send(b"before").unwrap();
-    assert!(arrives(&to), "and the addresses are resolved");
+    assert!(arrives(&to, PATIENCE), "and the addresses are resolved");
 
     let drop_all = IngressDrop::load().unwrap();
     let link = pair.right.enter(|index| drop_all.attach(index).unwrap());
@@ -119,7 +121,7 @@ fn ingress_drop_leaves_packets_to_taps_and_keeps_them_from_the_stack() {
     for _ in 0..10 {
         from.send(b"during").unwrap();
     }
-    assert!(!arrives(&to));
+    assert!(!arrives(&to, WAIT));
     let seen = tap.frames().iter().filter(|frame| frame.ends_with(b"during")).count();
     assert_eq!(seen, 10);
     let traffic = drop_all.traffic().unwrap();
@@ -127,5 +129,5 @@ fn ingress_drop_leaves_packets_to_taps_and_keeps_them_from_the_stack() {
 
     drop(link);
     from.send(b"after").unwrap();
-    assert!(arrives(&to));
+    assert!(arrives(&to, PATIENCE));
 }

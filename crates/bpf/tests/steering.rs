@@ -7,7 +7,7 @@
 mod common;
 
 use common::packets::*;
-use common::privileged;
+use common::{LEAST, privileged, with_only};
 use ringside_bpf::{Error, Filter, QueueCounters, Verdict, XskProgram, dry_run};
 
 /// The counter that a packet is expected in.
@@ -41,6 +41,17 @@ fn passed(seen: &QueueCounters) -> [u64; 4] {
         seen.passed_neighbour,
         seen.passed_malformed,
     ]
+}
+
+/// Both programs: each verdict has to be the same.
+fn both(queues: u32, filter: Filter) -> [XskProgram; 2] {
+    let load = || XskProgram::load(queues, filter).unwrap();
+    let programs = [load(), with_only(LEAST, load)];
+    assert_eq!(
+        programs.each_ref().map(XskProgram::name),
+        ["ringside_xsk", "ringside_xsk_h"]
+    );
+    programs
 }
 
 struct Fixture {
@@ -308,6 +319,13 @@ fn fixtures() -> Vec<Fixture> {
             Malformed,
             Malformed,
         ),
+        fixture(
+            "half an extension",
+            cut(v6(&ipv6(0, &extension(UDP, &[]))), 4),
+            Malformed,
+            Malformed,
+            Malformed,
+        ),
         // What only the UDP filter looks into is malformed only for it.
         fixture(
             "cut v4 header",
@@ -431,51 +449,28 @@ fn fixtures() -> Vec<Fixture> {
     all
 }
 
-/// Whether the IP header claims what cannot be, whatever the filter then looks at: read off the bytes, without the
-/// program's parser.
-fn contradicts_itself(packet: &[u8]) -> bool {
-    let mut at = 12;
-    while matches!(packet.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8])) && at < 20 {
-        at += 4;
-    }
-    let (Some(kind), Some(ip)) = (packet.get(at..at + 2), packet.get(at + 2..)) else {
-        return true;
-    };
-    let word = |i: usize| usize::from(u16::from_be_bytes([ip[i], ip[i + 1]]));
-    match kind {
-        [0x08, 0x00] => {
-            ip.len() < 20
-                || ip[0] >> 4 != 4
-                || ip[0] & 15 < 5
-                || word(2) < usize::from(ip[0] & 15) * 4
-                || word(2) > ip.len()
-        }
-        [0x86, 0xdd] => ip.len() < 40 || ip[0] >> 4 != 6 || 40 + word(4) > ip.len(),
-        _ => false,
-    }
-}
-
 fn verdicts(filter: Filter, expect: impl Fn(&Fixture) -> Expect) {
     if !privileged() {
         return;
     }
-    let program = XskProgram::load(3, filter).unwrap();
-    for fixture in fixtures() {
-        let before = program.counters(0).unwrap();
-        let (verdict, packet) = dry_run(program.program(), &fixture.packet).unwrap();
-        let name = &fixture.name;
-        assert_eq!(verdict, Verdict::Pass, "{name}: nothing but a socket keeps a packet");
-        assert_eq!(packet, fixture.packet, "{name}: steering leaves packets as they are");
-        let seen = program.counters(0).unwrap() - before;
-        let expect = match expect(&fixture) {
-            Wanted | Filtered if contradicts_itself(&fixture.packet) => Malformed,
-            expect => expect,
-        };
-        assert_eq!(passed(&seen), expect.counters(), "{name} with filter {filter}");
-        assert_eq!((seen.packets(), seen.redirected), (1, 0), "{name}");
+    for program in both(3, filter) {
+        for fixture in fixtures() {
+            let before = program.counters(0).unwrap();
+            let (verdict, packet) = dry_run(program.program(), &fixture.packet).unwrap();
+            let name = format!("{} of {}", fixture.name, program.name());
+            assert_eq!(verdict, Verdict::Pass, "{name}: nothing but a socket keeps a packet");
+            assert_eq!(packet, fixture.packet, "{name}: steering leaves packets as they are");
+            let seen = program.counters(0).unwrap() - before;
+            let expect = match expect(&fixture) {
+                Wanted | Filtered if contradicts_itself(&fixture.packet) => Malformed,
+                expect => expect,
+            };
+            assert_eq!(passed(&seen), expect.counters(), "{name} with filter {filter}");
+            assert_eq!((seen.packets(), seen.redirected), (1, 0), "{name}");
+        }
+        assert_eq!(program.counters(1).unwrap(), QueueCounters::default());
+        assert_eq!(program.counters_elsewhere().unwrap(), QueueCounters::default());
     }
-    assert_eq!(program.counters(1).unwrap(), QueueCounters::default());
-    assert_eq!(program.counters_elsewhere().unwrap(), QueueCounters::default());
 }
 
 #[test]
@@ -499,12 +494,11 @@ fn filter_echo() {
     if !privileged() {
         return;
     }
-    let program = XskProgram::load(1, Filter::Echo(PORT)).unwrap();
     let v4 = |protocol, fragment, payload: &[u8]| ethernet(&[], ETH_IPV4, &ipv4_with(protocol, &[], fragment, payload));
     let v6 = |next, payload: &[u8]| ethernet(&[], ETH_IPV6, &ipv6(next, payload));
     let request = [8, 0, 0, 0, 0, 1, 0, 1];
     let request6 = [128, 0, 0, 0, 0, 1, 0, 1];
-    for (name, packet, expect) in [
+    let fixtures = [
         ("our UDP port", v4(UDP, 0, &udp(PORT, b"payload!")), Wanted),
         ("another UDP port", v4(UDP, 0, &udp(PORT + 1, b"payload!")), Filtered),
         ("ICMP echo request", v4(1, 0, &request), Wanted),
@@ -517,11 +511,29 @@ fn filter_echo() {
         ("ICMPv6 echo reply", v6(58, &[129, 0, 0, 0, 0, 1, 0, 1]), Filtered),
         ("neighbour solicitation", v6(58, &[135; 24]), Neighbour),
         ("ICMPv4 in IPv6", v6(1, &request), Filtered),
-    ] {
-        let before = program.counters(0).unwrap();
-        dry_run(program.program(), &packet).unwrap();
-        let seen = program.counters(0).unwrap() - before;
-        assert_eq!(passed(&seen), expect.counters(), "{name}");
+        (
+            "ICMP echo request behind options",
+            ethernet(&[], ETH_IPV4, &ipv4_with(1, &[1; 4], 0, &request)),
+            Wanted,
+        ),
+        (
+            "ICMPv6 echo request, hop by hop",
+            v6(0, &extension(ICMPV6, &request6)),
+            Filtered,
+        ),
+        (
+            "our UDP port, hop by hop",
+            v6(0, &extension(UDP, &udp(PORT, b""))),
+            Wanted,
+        ),
+    ];
+    for program in both(1, Filter::Echo(PORT)) {
+        for (name, packet, expect) in &fixtures {
+            let before = program.counters(0).unwrap();
+            dry_run(program.program(), packet).unwrap();
+            let seen = program.counters(0).unwrap() - before;
+            assert_eq!(passed(&seen), expect.counters(), "{name} of {}", program.name());
+        }
     }
 }
 
@@ -538,10 +550,11 @@ fn an_outer_type_matches_too() {
     if !privileged() {
         return;
     }
-    let program = XskProgram::load(1, Filter::EtherType(SERVICE_VLAN)).unwrap();
     let tagged = ethernet(&[SERVICE_VLAN, VLAN], ETH_EXPERIMENT, &[0; 40]);
-    dry_run(program.program(), &tagged).unwrap();
-    assert_eq!(program.counters(0).unwrap().passed_unbound, 1);
+    for program in both(1, Filter::EtherType(SERVICE_VLAN)) {
+        dry_run(program.program(), &tagged).unwrap();
+        assert_eq!(program.counters(0).unwrap().passed_unbound, 1);
+    }
 }
 
 #[test]

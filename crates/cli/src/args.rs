@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::napi::NapiArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Filter, Mode, QueueOptions};
 
-use crate::compare;
+use crate::{caps, compare};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -28,12 +29,14 @@ pub(crate) enum Command {
     Tx(TxArgs),
     /// Forward: back out with MAC addresses swapped, or to a second interface
     Fwd(FwdArgs),
-    /// Answer probes of `ringside ping`, and ICMP echo requests
+    /// Answer probes of `ringside ping`, and ICMP echo requests to the interface's addresses
     Echo(EchoArgs),
     /// Measure round trips to a `ringside echo`
     Ping(PingArgs),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
     Compare(compare::Args),
+    /// Show what an interface and the kernel can do for XDP and AF_XDP
+    Caps(caps::Args),
 }
 
 const RX_EXAMPLES: &str = "\
@@ -225,10 +228,9 @@ pub(crate) struct PortArgs {
     #[arg(short, long, default_value_t = 64)]
     pub(crate) batch: u32,
     /// Bytes of a UMEM frame: 2048 or 4096
-    #[arg(long, default_value_t = 2048, value_name = "BYTES")]
+    #[arg(long, default_value_t = QueueOptions::DEFAULT_FRAME_SIZE, value_name = "BYTES")]
     pub(crate) frame_size: u32,
-    /// Frames of the UMEM of each queue [default: a small working set, see the report]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help = frames_help())]
     pub(crate) frames: Option<u32>,
     /// Slots of RX and TX ring [default: to fit the frames]
     #[arg(long, value_name = "N")]
@@ -248,6 +250,18 @@ pub(crate) struct PortArgs {
     /// Packets that one sendto() sends on copy paths, 32 to the TX ring's size (Linux 6.17) [default: the TX ring's size]
     #[arg(long, value_name = "PACKETS")]
     pub(crate) tx_budget: Option<u32>,
+    #[command(flatten)]
+    pub(crate) napi: NapiArgs,
+}
+
+/// The numbers are the library's.
+fn frames_help() -> String {
+    format!(
+        "Frames of the UMEM of each queue [default: {}, plus twice the NIC's own ring with zero-copy; {} where the queue \
+         only transmits]",
+        QueueOptions::DEFAULT_FRAMES,
+        QueueOptions::DEFAULT_TRANSMIT_FRAMES
+    )
 }
 
 impl PortArgs {
@@ -318,7 +332,7 @@ pub(crate) enum WaitArg {
 #[derive(Clone, Debug)]
 pub(crate) struct List(pub(crate) Vec<u32>);
 
-fn list(text: &str) -> Result<List, String> {
+pub(crate) fn list(text: &str) -> Result<List, String> {
     let number = |part: &str| {
         part.trim()
             .parse::<u32>()

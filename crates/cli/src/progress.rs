@@ -1,5 +1,7 @@
 //! One line a second on a terminal, nothing when the output goes elsewhere.
 
+use std::fmt::Write as _;
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ringside_measure::schema::Interval;
 
@@ -32,6 +34,11 @@ impl Progress {
         }
     }
 
+    /// A line that stays.
+    pub(crate) fn note(&self, text: impl std::fmt::Display) {
+        self.bar.suspend(|| crate::output::note(text));
+    }
+
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -42,9 +49,13 @@ fn line(interval: &Interval) -> String {
     let seconds = interval.duration_ns.max(1) as f64 / 1e9;
     let rate = |packets: u64| crate::output::count(packets as f64 / seconds);
     let at = (interval.start_ns + interval.duration_ns) as f64 / 1e9;
-    format!(
+    let mut line = format!(
         "{at:9.2} s   received {:>11} packets/s   sent {:>11} packets/s",
         rate(interval.received_packets),
         rate(interval.sent_packets)
-    )
+    );
+    if let Some(p50) = interval.p50_ns {
+        _ = write!(line, "   RTT p50 {:>8.2} us", p50 as f64 / 1e3);
+    }
+    line
 }

@@ -1,4 +1,4 @@
-//! How runs begin and end: time, count, signals, terminals, and interfaces that go away meanwhile.
+//! How runs begin and end: time, count, signals, terminals.
 
 mod common;
 
@@ -6,10 +6,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Running, assert_clean, assert_reconciles, lab, ringside, run, settings, start, start_receiver};
+use common::{Running, assert_clean, assert_reconciles, lab, losses, ringside, run, settings, start, start_receiver};
+use ringside_measure::schema::RunResult;
 use ringside_netlab::testing::is_root;
-use ringside_netlab::{Lab, Namespace, VethConfig, wait_until};
-use ringside_wire::MacAddr;
+use ringside_netlab::{Lab, wait_until};
+use ringside_xsk::QueueOptions;
 
 /// The commands that receive, which need somebody to send.
 const RECEIVERS: [&str; 3] = ["rx {}", "fwd {}", "echo {}"];
@@ -255,118 +256,10 @@ fn a_reader_may_leave() {
     serde_json::from_str::<ringside_measure::schema::Document>(&written).expect("a result");
 }
 
-/// The interface is taken away: the run ends, with what was measured until then.
-#[test]
-fn an_interface_that_is_removed_ends_the_run() {
-    if !is_root() {
-        return;
-    }
-    for wait in ["spin", "poll", "busy-poll"] {
-        for command in ["rx {} --json", "fwd {} --json", "echo {} --json"] {
-            let lab = lab("removed", 2);
-            let receiver = start_receiver(&lab.b, &format!("{command} --wait {wait}"));
-            // The forwarder's answers are none, so it times out; all the same to the receiver.
-            let ping = format!("ping {{}} --to {} --count 20 --timeout 0.01", lab.b.ipv4);
-            run(&lab.a, &ping);
-            lab.delete_link().unwrap();
-            let done = receiver.end();
-            let message = done.bad();
-            assert!(
-                message.contains("ended early: veth-b was removed during the run"),
-                "{command} {wait}: {message}"
-            );
-            let result = done.result();
-            assert!(
-                result.queues.iter().map(|queue| queue.received_packets).sum::<u64>() >= 20,
-                "{result:#?}"
-            );
-            assert_reconciles(&result);
-        }
-    }
-    for command in ["tx {} --rate 100000", "ping {} --timeout 0.01 --depth 4"] {
-        let lab = lab("removed", 2);
-        let sender = start(&lab.a, &format!("{command} --to {} --json", lab.b.ipv4));
-        assert!(wait_until(common::PATIENCE, || lab.b.state().unwrap().stats.rx_packets > 10));
-        lab.delete_link().unwrap();
-        let done = sender.end();
-        assert!(done.bad().contains("removed during the run"), "{command}: {done:#?}");
-        assert!(done.result().packets.sent > 10);
-    }
-}
-
-/// As above for the interface that a forwarder sends to.
-#[test]
-fn a_second_interface_that_is_removed_ends_the_run() {
-    if !is_root() {
-        return;
-    }
-    let [left, right] = ["out-l", "out-r"].map(|tag| Namespace::create(tag).expect("namespace"));
-    let middle = Namespace::create("out-m").expect("namespace");
-    let config = |subnet, names: [&str; 2]| VethConfig {
-        subnet,
-        ipv6: false,
-        ..VethConfig::named(names[0], names[1])
-    };
-    let one = Lab::join(&left, &middle, config(1, ["far", "in"])).expect("link");
-    let two = Lab::join(&middle, &right, config(2, ["out", "far"])).expect("link");
-    let forwarder = start(&one.b, "fwd {} --out out --json");
-    forwarder.wait_for("copied from one UMEM");
-    run(&one.a, &format!("tx {{}} --to {} --count 30", one.b.ipv4)).good();
-    assert!(wait_until(common::PATIENCE, || two.b.state().unwrap().stats.rx_packets >= 30));
-    two.delete_link().unwrap();
-    let done = forwarder.end();
-    assert!(done.bad().contains("out was removed during the run"), "{done:#?}");
-    assert_eq!(
-        done.result().queues.iter().map(|queue| queue.sent_packets).sum::<u64>(),
-        30
-    );
-    assert_clean(&one.b);
-}
-
-/// The link flaps: the peer's end, which costs packets; then the own one, which ends the run.
-#[test]
-fn a_flapping_link() {
-    if !is_root() {
-        return;
-    }
-    for command in ["tx {} --rate 2000 --json", "ping {} --timeout 0.01 --json"] {
-        let lab = lab("flap", 1);
-        let mac = MacAddr(lab.b.mac);
-        let mut sender = start(&lab.a, &format!("{command} --to {mac}"));
-        let arrived = || lab.b.state().unwrap().stats.rx_packets;
-        assert!(wait_until(common::PATIENCE, || arrived() > 20));
-        for _ in 0..2 {
-            lab.b.set_up(false).unwrap();
-            std::thread::sleep(Duration::from_millis(60));
-            lab.b.set_up(true).unwrap();
-            lab.b.wait_ready().unwrap();
-            let then = arrived();
-            assert!(
-                wait_until(common::PATIENCE, || arrived() > then + 20),
-                "{command}: it goes on"
-            );
-        }
-        assert!(!sender.is_over());
-        lab.a.set_up(false).unwrap();
-        let done = sender.end();
-        assert!(done.bad().contains("veth-a was switched off"), "{command}: {done:#?}");
-        let result = done.result();
-        assert!(result.packets.sent > 60);
-        assert!(result.packets.lost() > 0, "{result:#?}");
-        lab.a.set_up(true).unwrap();
-        assert_clean(&lab.a);
-    }
-    let lab = lab("flap", 1);
-    for wait in ["spin", "poll", "busy-poll"] {
-        let receiver = start_receiver(&lab.b, &format!("rx {{}} --wait {wait} --json"));
-        run(&lab.a, &format!("tx {{}} --to {} --count 20", MacAddr(lab.b.mac))).good();
-        lab.b.set_up(false).unwrap();
-        let done = receiver.end();
-        assert!(done.bad().contains("veth-b was switched off"), "{wait}: {done:#?}");
-        assert_eq!(done.result().packets.received, 20);
-        lab.b.set_up(true).unwrap();
-        lab.b.wait_ready().unwrap();
-    }
+/// Packets that came for the sockets of a run and that they had no room for.
+fn dropped_by_sockets(result: &RunResult) -> u64 {
+    let sockets = result.queues.iter().filter_map(|queue| queue.xdp_statistics);
+    sockets.map(|socket| socket.rx_dropped + socket.rx_ring_full).sum()
 }
 
 /// Numbers at the edge of what makes sense work, or are refused; they do not hang and do not panic.
@@ -377,6 +270,7 @@ fn sizes_at_the_edge() {
     }
     let lab = lab("edge", 2);
     let to = lab.b.ipv4;
+    let dropped = || lab.ends().map(|end| end.state().unwrap().stats.tx_dropped);
     for more in [
         "--frames 1",
         "--frames 2",
@@ -386,9 +280,14 @@ fn sizes_at_the_edge() {
         "--ring 65536",
         "--count 18446744073709551615",
     ] {
+        let before = dropped();
         // Also with a single frame, which is received into and sent from in turn.
-        let echo = start_receiver(&lab.b, &format!("echo {{}} {more}"));
-        run(&lab.a, &format!("ping {{}} --to {to} --count 30")).good();
+        let echo = start_receiver(&lab.b, &format!("echo {{}} {more} --json"));
+        let mut pings = vec![
+            run(&lab.a, &format!("ping {{}} --to {to} --count 30 -t 10 --json"))
+                .good()
+                .result(),
+        ];
         let count = if more.contains("count") { "" } else { "--count 30" };
         let tx = run(&lab.a, &format!("tx {{}} --to {to} {count} {more} -t 0.2 --json"))
             .good()
@@ -399,23 +298,39 @@ fn sizes_at_the_edge() {
         match more {
             // Nothing could ever be sent: the one frame waits for packets.
             "--frames 1" => assert!(ping.refused().contains("two frames"), "{ping:#?}"),
-            _ => {
-                let counts = ping.good().result().sequence.unwrap();
-                // With one frame to receive into, an answer may come before that is free again; each such costs the
-                // time-out of a second.
-                if more == "--frames 2" {
-                    assert!(counts.received > counts.lost, "{more}: {counts:?}");
-                } else {
-                    assert!(counts.received >= 30 && counts.lost == 0, "{more}: {counts:?}");
-                }
+            _ => pings.push(ping.good().result()),
+        }
+        let echo = echo.interrupt().good().result();
+        assert_reconciles(&echo);
+        let after = dropped();
+        for ping in &pings {
+            assert_reconciles(ping);
+            let counts = ping.sequence.unwrap();
+            // With one frame to receive into, the next packet may come before that is free again; each such costs the
+            // time-out of a second.
+            if !more.starts_with("--frames") {
+                assert_eq!((counts.received, counts.lost), (counts.sent, 0), "{more}");
             }
         }
-        echo.interrupt().good();
+        // There and back each packet came, or is counted as lost by the link or by the socket that it was for.
+        let sum = |count: fn(&RunResult) -> u64| pings.iter().map(count).sum::<u64>();
+        assert_eq!(
+            sum(|ping| ping.packets.sent) + tx.packets.sent,
+            echo.packets.received + losses(&echo) + (after[0] - before[0]),
+            "{more}: {pings:#?} {tx:#?} {echo:#?}"
+        );
+        assert_eq!(
+            echo.queues.iter().map(|queue| queue.sent_packets).sum::<u64>(),
+            sum(|ping| ping.packets.received + dropped_by_sockets(ping)) + (after[1] - before[1]),
+            "{more}: {pings:#?} {echo:#?}"
+        );
     }
     let sent = run(&lab.a, &format!("tx {{}} --to {to} --rate 1 -t 0.5 --json"))
         .good()
         .result();
-    assert_eq!(sent.packets.sent, 1, "the first at once, the second after a second");
+    // The first at once, the second after a second, which is over only where the machine is busy with other things.
+    let due = 1 + sent.duration_ns / 1_000_000_000;
+    assert!((1..=due).contains(&sent.packets.sent), "{due} due: {sent:#?}");
 }
 
 /// A host whose clocks are elsewhere measures the same: nothing is taken from the other's clock, or from the calendar.
@@ -488,6 +403,14 @@ fn help_has_examples_that_work() {
             .unwrap();
         assert!(output.status.success());
         let help = String::from_utf8(output.stdout).unwrap();
+        // Whatever the width that lines are broken for.
+        let words: Vec<&str> = help.split_whitespace().collect();
+        let frames = format!(
+            "Frames of the UMEM of each queue [default: {}, plus twice the NIC's own ring with zero-copy; {} where",
+            QueueOptions::DEFAULT_FRAMES,
+            QueueOptions::DEFAULT_TRANSMIT_FRAMES
+        );
+        assert!(words.join(" ").contains(&frames), "{command}: {help}");
         let examples = help
             .split("Examples:")
             .nth(1)

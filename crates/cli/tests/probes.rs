@@ -10,8 +10,8 @@ use common::frames::{exchange, probe_frame};
 use common::{MODES, assert_clean, assert_reconciles, lab, lab_with, port, run, start, start_receiver};
 use ringside_measure::probe::{self, Clock, DEFAULT_PORT, Kind, Probe};
 use ringside_measure::schema::Operation;
-use ringside_netlab::VethConfig;
 use ringside_netlab::testing::is_root;
+use ringside_netlab::{End, VethConfig};
 use ringside_wire::MacAddr;
 use ringside_wire::flow::{ChecksumState, parse_udp};
 
@@ -93,6 +93,43 @@ fn ping_in_depth_and_by_schedule() {
     // The end may be late on a busy machine, and the rate is kept until then.
     let due = result.duration_ns * 2000 / 1_000_000_000;
     assert!((due / 2..=due + 10).contains(&counts.sent), "{due} due: {counts:?}");
+}
+
+/// The run in pieces: each tells the median of the round trips in it, if there were enough for one.
+#[test]
+fn intervals_have_medians_of_their_own() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("intervals", 1);
+    let to = lab.b.ipv4;
+    let echo = start_receiver(&lab.b, "echo {} --json");
+    let done = run(&lab.a, &format!("ping {{}} --to {to} --depth 2 -t 1 -i 0.2 --json")).good();
+    let result = done.result();
+    let raw = result.latency.unwrap().raw.unwrap();
+    assert!(result.intervals.len() >= 3, "{:?}", result.intervals);
+    // The ends are exact, the medians of pieces have three digits.
+    let possible = raw.min_ns..=raw.max_ns + raw.max_ns / 1_000;
+    for p50 in result.intervals.iter().filter_map(|part| part.p50_ns) {
+        assert!(possible.contains(&p50), "{p50} of {raw:?}");
+    }
+    // A time is noted before its packet is counted. In later pieces either may be the next one's.
+    let first = result.intervals[0];
+    assert!(first.received_packets < 20 || first.p50_ns.is_some(), "{first:?}");
+    let shown = done.err.lines().filter(|line| line.contains("RTT p50")).count();
+    let known = result.intervals.iter().filter(|part| part.p50_ns.is_some()).count();
+    assert!(known >= 1, "{:?}", result.intervals);
+    assert_eq!(shown, known, "{}", done.err);
+
+    // Nothing is timed by others, and too few are no median.
+    let few = run(&lab.a, &format!("ping {{}} --to {to} --count 19 --json"))
+        .good()
+        .result();
+    assert_eq!(few.latency.unwrap().raw.unwrap().samples, 19);
+    let answers = echo.interrupt().good().result();
+    for interval in few.intervals.iter().chain(&answers.intervals) {
+        assert_eq!(interval.p50_ns, None, "{interval:?}");
+    }
 }
 
 /// Sequence figures complete, and the summary of the times consistent in itself.
@@ -259,6 +296,7 @@ fn checksums_are_right_to_the_kernel() {
 }
 
 /// The ping that everybody has, over both families, and through it all the kernel answers ARP and neighbour discovery.
+/// Who asks for an address that is not the interface's gets no answer.
 #[test]
 fn echo_answers_ping_of_iputils_and_the_kernel_answers_arp() {
     if !is_root() {
@@ -269,45 +307,62 @@ fn echo_answers_ping_of_iputils_and_the_kernel_answers_arp() {
         static_neighbours: false,
         ..VethConfig::tagged("icmp")
     });
+    let name = lab.a.interface.name();
+    for (end, link_local) in [(&lab.a, "fe80::1/64"), (&lab.b, "fe80::2/64")] {
+        ip(
+            end,
+            &format!("address add {link_local} dev {} nodad", end.interface.name()),
+        );
+    }
+    // Addresses of nobody that lead to the echo's MAC address, as those do that a router has behind it.
+    let foreign = [("-4", "10.77.0.9"), ("-6", "fd77::9")];
+    for (_, ip_address) in foreign {
+        let mac = MacAddr(lab.b.mac);
+        ip(
+            &lab.a,
+            &format!("neigh add {ip_address} lladdr {mac} dev {name} nud permanent"),
+        );
+    }
+    // The answers are the tool's: the kernel's own are switched off.
+    lab.b.run(|| {
+        for file in ["ipv4/icmp_echo_ignore_all", "ipv6/icmp/echo_ignore_all"] {
+            std::fs::write(format!("/proc/sys/net/{file}"), "1").unwrap();
+        }
+    });
+    let ping = |family: &str, more: &str, to: &str| {
+        let mut command = lab.a.ns.command("ping");
+        command
+            .arg(family)
+            .args(more.split(' '))
+            .args(["-i", "0.02", "-s", "100", to]);
+        let output = command.output().expect("package iputils-ping");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
     for mode in MODES {
         let echo = start_receiver(&lab.b, &format!("echo {{}} -m {mode} --wait poll --json"));
-        // The answers are the tool's: the kernel's own are switched off.
-        lab.b
-            .run(|| std::fs::write("/proc/sys/net/ipv4/icmp_echo_ignore_all", "1").unwrap());
         for (family, to) in [("-4", lab.b.ipv4.to_string()), ("-6", lab.b.ipv6.to_string())] {
-            let flush = lab
-                .a
-                .ns
-                .command("ip")
-                .args(["neigh", "flush", "dev", lab.a.interface.name()])
-                .output()
-                .unwrap();
-            assert!(flush.status.success(), "{flush:?}");
-            let arguments = [family, "-c", "5", "-i", "0.02", "-W", "3", "-s", "100", to.as_str()];
-            let output = lab
-                .a
-                .ns
-                .command("ping")
-                .args(arguments)
-                .output()
-                .expect("package iputils-ping");
-            let text = String::from_utf8_lossy(&output.stdout);
+            ip(&lab.a, &format!("neigh flush dev {name}"));
+            let text = ping(family, "-c 5 -W 3", &to);
             assert!(
                 text.contains("5 packets transmitted, 5 received, 0% packet loss"),
-                "{mode} {family}: {output:?}"
+                "{mode}: {text}"
             );
             // Our own ping asks for the address, too.
-            lab.a
-                .ns
-                .command("ip")
-                .args(["neigh", "flush", "dev", lab.a.interface.name()])
-                .output()
-                .unwrap();
+            ip(&lab.a, &format!("neigh flush dev {name}"));
             run(&lab.a, &format!("ping {{}} --to {to} --count 3")).good();
+        }
+        let text = ping("-6", "-c 5 -W 3", &format!("fe80::2%{name}"));
+        assert!(text.contains("5 packets transmitted, 5 received"), "{mode}: {text}");
+        for (family, to) in foreign {
+            let text = ping(family, "-c 3 -W 1", to);
+            assert!(text.contains("3 packets transmitted, 0 received"), "{mode}: {text}");
         }
         let result = echo.interrupt().good().result();
         let answers: u64 = result.queues.iter().map(|queue| queue.sent_packets).sum();
-        assert!(answers >= 16, "{result:#?}");
+        assert_eq!(answers, 2 * (5 + 3) + 5, "{result:#?}");
+        // It took them from the interface all the same.
+        assert_eq!(result.packets.received, answers + 2 * 3, "{result:#?}");
+        assert_reconciles(&result);
         let neighbours: u64 = result
             .queues
             .iter()
@@ -316,6 +371,17 @@ fn echo_answers_ping_of_iputils_and_the_kernel_answers_arp() {
             .sum();
         assert!(neighbours >= 2, "{result:#?}");
     }
+}
+
+/// `ip` with these words, in an end's namespace.
+fn ip(end: &End, words: &str) {
+    let output = end
+        .ns
+        .command("ip")
+        .args(words.split(' '))
+        .output()
+        .expect("package iproute2");
+    assert!(output.status.success(), "ip {words}: {output:?}");
 }
 
 /// Two pings at once: on one interface there is one XDP program, so the second is refused and the first goes on.

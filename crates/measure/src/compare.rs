@@ -60,8 +60,10 @@ pub struct Figure {
     pub min: f64,
     /// Largest of the rounds used.
     pub max: f64,
-    /// Spread: half the distance between the quartiles, in percent of the median. `None` for a
-    /// median of zero.
+    /// Spread: half the distance between the quartiles, in the figure's own unit. `None` for a single
+    /// round, which cannot tell how much rounds differ.
+    pub spread: Option<f64>,
+    /// The spread in percent of the median. `None` for a single round, and for a median of zero.
     pub spread_percent: Option<f64>,
     /// Rounds that went into it.
     pub rounds_used: usize,
@@ -111,12 +113,13 @@ pub fn figure(rounds: &[Round]) -> Result<Figure, Error> {
         });
     };
     let median = quantile(&sorted, 1, 2);
-    let quartiles = quantile(&sorted, 3, 4) - quantile(&sorted, 1, 4);
+    let spread = (sorted.len() > 1).then(|| (quantile(&sorted, 3, 4) - quantile(&sorted, 1, 4)) / 2.0);
     Ok(Figure {
         median,
         min,
         max,
-        spread_percent: (median > 0.0).then(|| quartiles / 2.0 / median * 100.0),
+        spread,
+        spread_percent: spread.filter(|_| median > 0.0).map(|spread| spread / median * 100.0),
         rounds_used: sorted.len(),
         rounds_left_out: left_out,
     })

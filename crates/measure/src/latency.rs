@@ -20,9 +20,11 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 mod jitter;
+mod live;
 mod rtt;
 
 pub use jitter::{Jitter, JitterEstimator};
+pub use live::{Glance, LiveLatency};
 pub use rtt::RttRecorder;
 
 /// Longest time that the histogram resolves, in nanoseconds: one minute. Longer ones count as this

@@ -4,7 +4,7 @@
 //! thread or a process that enters a namespace also gets a mount namespace of its own with a fresh sysfs:
 //!
 //! ```text
-//! setns(net) → unshare(mount) → / becomes a slave → keep what is mounted below /sys → mount sysfs → put it back
+//! setns(net) → unshare(mount) → all of it a slave → keep what is mounted below /sys → mount sysfs → put it back
 //! ```
 
 use std::ffi::{CStr, CString};
@@ -13,11 +13,12 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, move_mount, open_tree,
 };
+use rustix::process::{chroot, fchdir};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::sys;
@@ -47,8 +48,7 @@ impl Entrance {
     pub(crate) fn enter(&mut self) -> io::Result<()> {
         move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
         sys::new_mount_namespace()?;
-        // Slave, not private: when the owner unmounts the namespace's name, it goes away here as well.
-        mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+        become_slave()?;
         for (path, tree) in &mut self.kept {
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
             // A mount that cannot be carried over (a kernel before 5.2, or hidden under another one) is left out.
@@ -74,6 +74,27 @@ impl Entrance {
         }
         Ok(())
     }
+}
+
+/// Cuts the calling thread's new mount namespace off: what is mounted in it shows nowhere else.
+fn become_slave() -> io::Result<()> {
+    // Slave, not private: when the owner unmounts the namespace's name, it goes away here as well.
+    let flags = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    match mount_change(c"/", flags) {
+        Err(Errno::INVAL) => {}
+        done => return Ok(done?),
+    }
+    // In a chroot "/" may be a plain directory, of a mount that no path leads to. Entering a mount namespace, even the
+    // own one, leads to its root: https://elixir.bootlin.com/linux/v6.18/C/ident/mntns_install
+    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = open(c"/", directory, Mode::empty())?;
+    let working = open(c".", directory, Mode::empty())?;
+    let own = open(c"/proc/thread-self/ns/mnt", OFlags::CLOEXEC, Mode::empty())?;
+    move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::Mount))?;
+    mount_change(c"/", flags)?;
+    fchdir(&root)?;
+    chroot(c".")?;
+    Ok(fchdir(&working)?)
 }
 
 /// The mount points directly below /sys; deeper ones come with the recursive copy of these.

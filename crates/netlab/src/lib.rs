@@ -45,7 +45,8 @@
 //!
 //! # Privileges
 //!
-//! Root, or `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`, and a writable `/run`.
+//! Root, or `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`, and a writable `/run`. In a chroot whose `/` is no mount point also
+//! `CAP_SYS_CHROOT`.
 //!
 //! # What is inside a namespace
 //!

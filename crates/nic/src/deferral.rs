@@ -66,7 +66,8 @@ impl Interface {
     ///
     /// Linux 6.13 has it per NAPI instance. Where the kernel is older, or the driver does not tell which instance serves
     /// a queue (veth), the deferral of the whole interface is set, other queues included; the value tells which way it
-    /// went and why. Nothing is put back later.
+    /// went and why. Nothing is put back later:
+    /// [`changes`](crate::changes) does that.
     ///
     /// # Errors
     ///
@@ -75,14 +76,8 @@ impl Interface {
     /// [`Interface::set_napi_defer_hard_irqs`].
     pub fn set_deferral(&self, queues: &[u32], deferral: Deferral) -> Result<Applied> {
         let plan = self.plan_deferral(queues, deferral)?;
-        let access = Access::new(self);
-        for (setting, value) in &plan.values {
-            match access.write(setting, value) {
-                // An instance that ended meanwhile needs nothing; a new one takes over what the interface has.
-                Err(Error::UnknownNapi { .. }) if matches!(plan.applied, Applied::InterfaceWide { .. }) => {}
-                other => other?,
-            }
-        }
+        let values = plan.values.iter().map(|(setting, value)| (setting, value.as_str()));
+        Access::new(self).write_all(values)?;
         Ok(plan.applied)
     }
 
@@ -141,18 +136,17 @@ impl Interface {
                 Some(_) => {}
             }
         }
-        let file = |file, value: u64| (Setting::InterfaceFile { file }, value.to_string());
-        let mut values: Vec<_> = settings
-            .iter()
-            .filter_map(|setting| match setting.raw() {
-                (NapiField::DeferHardIrqs, value) => Some(file(InterfaceFile::NapiDeferHardIrqs, value)),
-                (NapiField::GroFlushTimeout, value) => Some(file(InterfaceFile::GroFlushTimeout, value)),
-                _ => None,
-            })
-            .collect();
-        // The files set all instances too. They are in the plan because each may have had a value of its own, which
-        // whoever puts things back has to know.
-        values.extend(of_napis(all.unwrap_or_default(), &settings));
+        // The files set all instances too. They are in the plan because each may have had a value of its own; the files
+        // come last, and so are put back first, which leaves the instances to get back theirs.
+        let mut values = of_napis(all.unwrap_or_default(), &settings);
+        values.extend(settings.iter().filter_map(|setting| {
+            let (file, value) = match setting.raw() {
+                (NapiField::DeferHardIrqs, value) => (InterfaceFile::NapiDeferHardIrqs, value),
+                (NapiField::GroFlushTimeout, value) => (InterfaceFile::GroFlushTimeout, value),
+                _ => return None,
+            };
+            Some((Setting::InterfaceFile { file }, value.to_string()))
+        }));
         Ok(values)
     }
 }

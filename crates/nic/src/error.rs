@@ -279,6 +279,10 @@ fn advice(source: &io::Error) -> &'static str {
 }
 
 fn file_advice(source: &io::Error) -> &'static str {
+    if source.raw_os_error() == Some(libc::EOPNOTSUPP) {
+        return "; the interface has no NAPI instance in its present state: a veth has them with a native XDP program \
+                or with GRO";
+    }
     match source.kind() {
         io::ErrorKind::PermissionDenied => "; run as root or with CAP_NET_ADMIN",
         io::ErrorKind::NotFound => {

@@ -35,6 +35,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod changes;
 mod cpus;
 mod deferral;
 mod error;
@@ -45,6 +46,7 @@ pub mod host;
 mod interface;
 mod kernel;
 mod link;
+mod namespace;
 mod napi;
 mod neighbour;
 mod netdev;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::netdev::{NapiField, Netdev, napi_id, raw_value};
+use crate::setting::{InterfaceFile, Setting};
 use crate::sysfs::Sysfs;
 use crate::{Interface, Result};
 
@@ -59,9 +61,29 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// As [`Interface::set_napi_defer_hard_irqs`]; `EOPNOTSUPP` where the driver uses no NAPI.
+    /// As [`Interface::set_napi_defer_hard_irqs`]; `EOPNOTSUPP` where the interface has no NAPI instance
+    /// in its present state, as a veth without a native XDP program and with GRO off.
     pub fn set_napi_threaded(&self, threaded: bool) -> Result<()> {
         self.write("threaded", if threaded { "1" } else { "0" })
+    }
+
+    /// The same as single values: each instance's, and then the interface's, which is put back first.
+    pub(crate) fn plan_threaded(&self, threaded: bool) -> Result<Vec<(Setting, String)>> {
+        let field = NapiField::Threaded;
+        let mut settings: Vec<_> = match Netdev::open(self, "list the NAPI instances")? {
+            Some(mut netdev) => netdev.napis("list the NAPI instances")?.unwrap_or_default(),
+            None => Vec::new(),
+        }
+        .iter()
+        // Before Linux 6.17 no instance can differ from the others.
+        .filter(|answer| raw_value(answer, field).is_some())
+        .filter_map(|answer| napi_id(answer).map(|id| Setting::Napi { id, field }))
+        .collect();
+        settings.push(Setting::InterfaceFile {
+            file: InterfaceFile::Threaded,
+        });
+        let value = u8::from(threaded).to_string();
+        Ok(settings.into_iter().map(|setting| (setting, value.clone())).collect())
     }
 
     fn write(&self, file: &str, value: &str) -> Result<()> {

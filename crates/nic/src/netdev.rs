@@ -11,7 +11,7 @@ pub use capabilities::{DeviceCapabilities, RxMetadata, XdpFeatures, XskFeatures}
 pub use napi::{Napi, NapiSetting, Threaded};
 pub use queues::{QueueDetail, QueueKind};
 
-pub(crate) use napi::NapiField;
+pub(crate) use napi::{NapiField, napi_id, raw_value};
 
 use crate::netlink::generic::Message;
 use crate::netlink::{NetlinkError, Socket};

@@ -8,9 +8,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::netdev::{NapiField, Netdev};
+use crate::netdev::{NapiField, Netdev, napi_id, raw_value};
 use crate::sysfs::Sysfs;
-use crate::{Error, Interface, Result, cpus};
+use crate::{Error, Interface, Result, cpus, process};
 
 /// What is set, apart from its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -22,6 +22,13 @@ pub(crate) enum Setting {
     Napi { id: u32, field: NapiField },
     /// The CPUs of a thread, which started at that many clock ticks since boot.
     Affinity { thread: u32, start: u64 },
+}
+
+impl Setting {
+    /// Whether it is of the interface as a whole.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self, Self::InterfaceFile { .. })
+    }
 }
 
 /// The files of an interface that this crate writes.
@@ -39,6 +46,16 @@ impl InterfaceFile {
             Self::NapiDeferHardIrqs => "napi_defer_hard_irqs",
             Self::GroFlushTimeout => "gro_flush_timeout",
             Self::Threaded => "threaded",
+        }
+    }
+
+    /// The field that the file sets in every NAPI instance of the interface too.
+    /// <https://elixir.bootlin.com/linux/v6.18/C/ident/netdev_set_gro_flush_timeout>
+    pub(crate) fn field(self) -> NapiField {
+        match self {
+            Self::NapiDeferHardIrqs => NapiField::DeferHardIrqs,
+            Self::GroFlushTimeout => NapiField::GroFlushTimeout,
+            Self::Threaded => NapiField::Threaded,
         }
     }
 }
@@ -70,6 +87,34 @@ impl<'a> Access<'a> {
         }
     }
 
+    pub(crate) fn interface(&self) -> &Interface {
+        self.interface
+    }
+
+    /// The present value; `None` if what it belongs to is gone, or this kernel does not have it.
+    pub(crate) fn read(&self, setting: &Setting) -> Result<Option<String>> {
+        match setting {
+            Setting::InterfaceFile { file } => self.sysfs().read(self.interface, file.name()).map(Some),
+            Setting::Napi { id, field } => {
+                let Some(mut netdev) = Netdev::open(self.interface, OPERATION)? else {
+                    return Ok(None);
+                };
+                let present = netdev.napi(OPERATION, *id)?;
+                Ok(present
+                    .and_then(|answer| raw_value(&answer, *field))
+                    .map(|value| value.to_string()))
+            }
+            Setting::Affinity { thread, start } => {
+                if process::start_time(*thread) != Some(*start) {
+                    return Ok(None);
+                }
+                cpus::of_thread(*thread)
+                    .map(|list| Some(cpus::text(&list)))
+                    .map_err(|source| self.affinity_error(*thread, "", source))
+            }
+        }
+    }
+
     pub(crate) fn write(&self, setting: &Setting, value: &str) -> Result<()> {
         match setting {
             Setting::InterfaceFile { file } => self.sysfs().write(self.interface, file.name(), value),
@@ -84,6 +129,44 @@ impl<'a> Access<'a> {
             Setting::Affinity { thread, .. } => cpus::pin_thread(*thread, &cpus::parse(value))
                 .map_err(|source| self.affinity_error(*thread, value, source)),
         }
+    }
+
+    /// Writes one after the other. If the interface as a whole is among them, a NAPI instance that has ended since needs
+    /// nothing: its successor starts with what the interface has.
+    pub(crate) fn write_all<'v>(&self, values: impl Iterator<Item = (&'v Setting, &'v str)> + Clone) -> Result<()> {
+        let whole = values.clone().any(|(setting, _)| setting.is_whole());
+        for (setting, value) in values {
+            match self.write(setting, value) {
+                Err(Error::UnknownNapi { .. }) if whole => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a file of the interface without changing the NAPI instances in `spare`, nor those that have another value
+    /// than `common`, which they got from somebody else.
+    pub(crate) fn write_sparing(&self, file: InterfaceFile, value: &str, common: &str, spare: &[u32]) -> Result<()> {
+        let mut netdev = Netdev::open(self.interface, OPERATION)?;
+        let answers = match &mut netdev {
+            Some(netdev) => netdev.napis(OPERATION)?.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        self.write(&Setting::InterfaceFile { file }, value)?;
+        for answer in &answers {
+            let (Some(id), Some(own)) = (napi_id(answer), raw_value(answer, file.field())) else {
+                continue;
+            };
+            let text = own.to_string();
+            if (text != common || spare.contains(&id)) && text != value {
+                let field = file.field();
+                match self.write(&Setting::Napi { id, field }, &text) {
+                    Err(Error::UnknownNapi { .. }) => {}
+                    other => other?,
+                }
+            }
+        }
+        Ok(())
     }
 
     fn sysfs(&self) -> &Sysfs {

@@ -1,11 +1,11 @@
-//! `SIOCETHTOOL`: the only unsafe code of this crate.
+//! `SIOCETHTOOL` and a socket option that rustix lacks: the only unsafe code of this crate.
 //!
 //! Several ethtool commands write as many elements as the driver has at that moment, whatever the caller announced
 //! (<https://elixir.bootlin.com/linux/v6.18/C/ident/ethtool_get_strings>). A buffer of the size that was right a
 //! moment ago may thus be too small. The buffer here ends in a page that cannot be written: the kernel's copy stops
 //! there with `EFAULT`, and the caller asks again, instead of memory being overwritten.
 
-#![allow(unsafe_code, reason = "ioctl and mmap; every block says why it is sound")]
+#![allow(unsafe_code, reason = "ioctl, mmap and getsockopt; every block says why it is sound")]
 
 use std::ffi::{c_char, c_void};
 use std::io;
@@ -27,6 +27,30 @@ pub(crate) fn ioctl_socket() -> io::Result<OwnedFd> {
         None,
     )?)
 }
+
+/// The number of the network namespace that a socket was made in, which no other ever had or gets until the machine
+/// restarts (Linux 5.14): <https://elixir.bootlin.com/linux/v6.18/C/ident/SO_NETNS_COOKIE>
+pub(crate) fn namespace_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut cookie = 0_u64;
+    let mut length = SIZE_OF_COOKIE;
+    // SAFETY: `cookie` and `length` outlive the call, and `length` says how many bytes the kernel may write.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            ptr::from_mut(&mut cookie).cast::<c_void>(),
+            &raw mut length,
+        )
+    };
+    match (result, length) {
+        (0, SIZE_OF_COOKIE) => Ok(cookie),
+        (0, _) => Err(io::ErrorKind::InvalidData.into()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+const SIZE_OF_COOKIE: libc::socklen_t = 8;
 
 /// Memory for one ethtool command, zeroed, followed by a page that nobody can write.
 ///

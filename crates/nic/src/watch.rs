@@ -57,8 +57,8 @@ use crate::{Error, Interface, LinkState, Result, interface};
 ///
 /// # How soon
 ///
-/// Changes that somebody makes are told at once. That a carrier was lost is told up to a second late when another link
-/// of the machine has just lost or found its own: the kernel gathers these
+/// Changes that somebody makes are told at once. A carrier that comes or goes may be told up to a second late when
+/// another link of the machine has just lost or found its own: the kernel gathers these
 /// (<https://elixir.bootlin.com/linux/v6.18/C/ident/linkwatch_schedule_work>).
 ///
 /// # Network namespaces and privileges

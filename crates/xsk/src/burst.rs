@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ringside_nic::LinkEvent;
+
 use crate::error::Error;
 use crate::queue::Queue;
 use crate::umem::{Entry, Fate, Frame, Umem, buffer_methods, chain};
@@ -48,6 +50,12 @@ impl<'q> Burst<'q> {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queue.inbox.is_empty()
+    }
+
+    /// What happened to the link while waiting: it went down or came up, or the interface has other queues now. The burst
+    /// is empty then. Who does not look at it waits on, and receives again when the link is back.
+    pub fn event(&self) -> Option<&LinkEvent> {
+        self.queue.event.as_ref()
     }
 
     /// The packets that were not kept so far, in the order of their arrival.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use ringside_nic::LinkEvent;
 use rustix::io::Errno;
 
 use crate::mode::Path;
@@ -36,17 +37,37 @@ pub enum Error {
         interface: String,
     },
 
-    /// The link went down, or the interface was removed, while a queue was in use.
+    /// The link is down, and does not take what is to be sent.
     #[error(
-        "{interface} queue {queue}: the link is gone ({errno}); when the interface is back and up, a queue that was not removed goes on"
+        "{interface} queue {queue}: the link is down; packets wait in the TX ring until it is up again: ip link set {interface} up"
     )]
     LinkDown {
         /// The interface.
         interface: String,
         /// The queue.
         queue: u32,
-        /// `ENETDOWN` (interface down) or `ENXIO` (interface removed).
-        errno: Errno,
+    },
+
+    /// The interface was removed or moved to another network namespace while a queue was in use.
+    #[error(
+        "{interface} queue {queue}: the interface is gone: {event}; open it anew when there is one of that name again"
+    )]
+    LinkGone {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+        /// [`LinkEvent::Removed`] or [`LinkEvent::Moved`].
+        event: LinkEvent,
+    },
+
+    /// The link cannot be watched.
+    #[error("{interface}: its link cannot be watched: {reason}")]
+    Watch {
+        /// The interface.
+        interface: String,
+        /// Why not.
+        reason: String,
     },
 
     /// A queue that the interface does not have.
@@ -98,7 +119,8 @@ pub enum Error {
 
     /// A capability is missing.
     #[error(
-        "{action} on {interface} was refused ({errno}): it needs {needs}; run as root, or give the program all that Ringside uses: setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon,cap_ipc_lock=ep PROGRAM"
+        "{action} on {interface} was refused ({errno}): it needs {needs}; run as root, or give the program all that Ringside uses: setcap cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock{}=ep PROGRAM",
+        if needs.contains("CAP_PERFMON") { ",cap_perfmon" } else { "" }
     )]
     Permission {
         /// What was tried.
@@ -290,6 +312,15 @@ pub enum Violation {
         /// Frames of the packet so far.
         frames: usize,
     },
+    /// The frames do not add up: more are in one place than can be there. See [`Ledger`](crate::Ledger).
+    Ledger {
+        /// Where they are.
+        place: &'static str,
+        /// How many of them.
+        found: u32,
+        /// How many there can be.
+        most: u32,
+    },
     /// A frame came back from the kernel that the kernel did not have.
     NotOwned {
         /// Which ring it came from.
@@ -324,6 +355,9 @@ impl fmt::Display for Violation {
             }
             Self::Chain { frames } => {
                 write!(f, "the RX ring holds a packet that goes on after {frames} frame(s)")
+            }
+            Self::Ledger { place, found, most } => {
+                write!(f, "{found} frame(s) are {place} where {most} can be")
             }
             Self::NotOwned { ring, addr } => {
                 write!(

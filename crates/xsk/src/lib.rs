@@ -4,13 +4,14 @@
 //! - [`Port`] is an interface with all its queues, our XDP program attached; [`Queue`] is one of them, for one thread.
 //! - [`Queue::recv`] gives a [`Burst`] of packets to edit, drop, keep or send back; [`Frame`] is a packet that you keep.
 //! - [`Port::report`] tells which mode was obtained per queue and why not a better one; [`Mode::Require`] fails instead.
-//! - [`Stats`] holds the kernel's six counters and ours.
+//! - [`Stats`] holds the kernel's six counters and ours, [`Ledger`] tells where each frame is.
+//! - [`Capabilities`] tells what an interface and the kernel can do, before anything is opened.
 //!
 //! Own XDP program, own socket, own memory: [`Program::Custom`], [`Program::Attached`], [`Queue::builder`].
 //!
-//! Needs Linux 5.9 or later (`bpf_link` for XDP, six counters), and the capabilities `CAP_NET_RAW`, `CAP_NET_ADMIN`,
-//! `CAP_BPF`, `CAP_PERFMON` (for our XDP program) and, for more memory than `RLIMIT_MEMLOCK`, `CAP_IPC_LOCK`. The kernel's own description:
-//! <https://docs.kernel.org/networking/af_xdp.html>
+//! Needs Linux 5.9 or later (`bpf_link` for XDP, six counters), and the capabilities `CAP_NET_RAW`, `CAP_NET_ADMIN` and
+//! `CAP_BPF`; for more memory than `RLIMIT_MEMLOCK` also `CAP_IPC_LOCK`, and before Linux 5.18 `CAP_PERFMON` for our XDP
+//! program. The kernel's own description: <https://docs.kernel.org/networking/af_xdp.html>
 #![deny(unsafe_code)]
 
 // What the test binaries share, for the tests beside the rings.
@@ -18,11 +19,15 @@
 extern crate self as ringside_xsk;
 
 mod burst;
+mod busy_poll;
+mod capabilities;
 #[cfg(all(test, feature = "attach", not(loom)))]
 #[path = "../tests/common/mod.rs"]
 mod common;
 mod conflict;
 mod error;
+mod ledger;
+mod link;
 #[allow(unsafe_code, reason = "maps and unmaps memory")]
 mod mmap;
 mod mode;
@@ -39,17 +44,23 @@ mod stats;
 mod sync;
 #[allow(unsafe_code, reason = "system calls without a safe wrapper elsewhere")]
 mod sys;
+#[cfg(all(feature = "testing", not(loom)))]
+#[doc(hidden)]
+pub mod testing;
 #[allow(unsafe_code, reason = "hands out the bytes of frames")]
 mod umem;
 mod wakeup;
 
 pub use burst::{Burst, Packet, PacketsMut};
-pub use conflict::foreign_program;
+pub use busy_poll::BusyPolling;
+pub use capabilities::{Capabilities, KernelCapabilities, KernelFeature, Support};
+pub use conflict::{foreign_program, program_name};
 pub use error::{Error, Violation};
+pub use ledger::Ledger;
 pub use mmap::Pages;
 pub use mode::{Mode, Path};
 pub use options::{BusyPoll, Direction, QueueOptions};
-pub use port::{Port, PortBuilder};
+pub use port::{Port, PortBuilder, ThreadedNapi};
 #[cfg(feature = "attach")]
 pub use program::Filter;
 pub use program::{AttachMode, Program, XdpLink, XskMap};
@@ -57,7 +68,7 @@ pub use queue::{Queue, QueueBuilder, SendError};
 pub use report::{PortReport, ProgramReport, QueueReport};
 #[cfg(feature = "attach")]
 pub use ringside_bpf::QueueCounters;
-pub use ringside_nic::Interface;
+pub use ringside_nic::{Deferral, Interface, LinkEvent};
 pub use stats::{KernelStats, OwnStats, Stats};
 pub use umem::{Frame, FrameMemory, SharedUmem, SharedUmemBuilder, XDP_HEADROOM};
 pub use wakeup::Wait;

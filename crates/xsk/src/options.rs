@@ -88,6 +88,13 @@ impl Default for QueueOptions {
 }
 
 impl QueueOptions {
+    /// Bytes of a frame where nothing else is asked for.
+    pub const DEFAULT_FRAME_SIZE: u32 = 2048;
+    /// Frames of a queue that receives, where no number is asked for. Zero-copy adds to them, see [`frames`](Self::frames).
+    pub const DEFAULT_FRAMES: u32 = 512;
+    /// Frames of a queue that transmits alone, where no number is asked for.
+    pub const DEFAULT_TRANSMIT_FRAMES: u32 = 256;
+
     /// The defaults.
     pub fn new() -> Self {
         Self::default()
@@ -130,8 +137,9 @@ impl QueueOptions {
         self
     }
 
-    /// Number of frames, or of a shared UMEM this queue's share of them. Default: 512 for [`Direction::Both`] and [`Direction::Receive`], 256 for
-    /// [`Direction::Transmit`]; with zero-copy as many more as the NIC's own ring holds.
+    /// Number of frames, or of a shared UMEM this queue's share of them. Default: [`DEFAULT_FRAMES`](Self::DEFAULT_FRAMES) for [`Direction::Both`] and
+    /// [`Direction::Receive`], with zero-copy and twice as many as the NIC's own ring holds;
+    /// [`DEFAULT_TRANSMIT_FRAMES`](Self::DEFAULT_TRANSMIT_FRAMES) for [`Direction::Transmit`].
     #[must_use]
     pub fn frames(mut self, frames: u32) -> Self {
         self.frames = Some(frames);
@@ -218,18 +226,14 @@ impl QueueOptions {
         self
     }
 
-    /// Time for which a busy queue is tried again when opening: after a close the kernel takes 20 to 30 ms until the
-    /// queue is free, on an overloaded machine a second and more. Default 2 s.
+    /// Time for which a busy queue, or memory that cannot be locked, is tried again when opening: after a close the
+    /// kernel takes 20 to 30 ms until both are free, on an overloaded machine a second and more. Default 2 s.
     #[must_use]
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;
         self
     }
 }
-
-/// The frame size of a UMEM for which none was chosen: it holds a packet of the usual MTU, and half as many bytes as
-/// the other usual size stay in the cache.
-pub(crate) const DEFAULT_FRAME_SIZE: u32 = 2048;
 
 impl QueueOptions {
     /// The cut of a shared UMEM, which cannot be chosen for one queue of it.
@@ -308,14 +312,14 @@ impl Sizes {
             0
         };
         let default_frames = match options.direction {
-            Direction::Transmit => 256,
-            Direction::Receive | Direction::Both => 512 + 2 * held_by_nic,
+            Direction::Transmit => QueueOptions::DEFAULT_TRANSMIT_FRAMES,
+            Direction::Receive | Direction::Both => QueueOptions::DEFAULT_FRAMES + 2 * held_by_nic,
         };
         let frames = options.frames.unwrap_or(default_frames);
         let geometry = match shared {
             Some(shared) => options.fitting(shared.geometry())?,
             None => Geometry::new(
-                options.frame_size.unwrap_or(DEFAULT_FRAME_SIZE),
+                options.frame_size.unwrap_or(QueueOptions::DEFAULT_FRAME_SIZE),
                 frames,
                 options.headroom.unwrap_or(0),
                 options.unaligned,

@@ -1,14 +1,18 @@
 //! A port: an interface with all its queues.
 
 mod open;
+mod reopen;
+mod settings;
 
 pub(crate) use open::check_mtu;
+pub use settings::ThreadedNapi;
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use ringside_nic::Interface;
+use ringside_nic::{Deferral, Interface};
 
+use self::settings::{Changed, Settings};
 use crate::error::Error;
 use crate::mode::Mode;
 use crate::options::QueueOptions;
@@ -51,11 +55,15 @@ use crate::umem::SharedUmem;
 pub struct Port {
     interface: Interface,
     queues: Vec<Queue>,
+    /// Put back before the program is detached, which on some drivers ends their NAPI instances.
+    changed: Changed,
     map: Option<XskMap>,
     link: Option<XdpLink>,
     #[cfg(feature = "attach")]
     program: Option<ringside_bpf::XskProgram>,
     report: PortReport,
+    /// How it was built, to be opened again.
+    recipe: PortBuilder,
 }
 
 impl Port {
@@ -68,6 +76,7 @@ impl Port {
             program: None,
             options: QueueOptions::default(),
             umem: None,
+            settings: Settings::default(),
         }
     }
 
@@ -114,9 +123,10 @@ impl Port {
     }
 }
 
-impl Drop for Port {
-    fn drop(&mut self) {
+impl Port {
+    fn close(&mut self) {
         leave_map(self.map.as_ref(), &self.queues);
+        self.changed.restore();
         self.link = None;
         let end = Instant::now() + Duration::from_millis(100);
         for queue in &mut self.queues {
@@ -124,6 +134,13 @@ impl Drop for Port {
             _ = queue.drain(end.saturating_duration_since(Instant::now()));
         }
         self.queues.clear();
+        self.report.queues.clear();
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -154,6 +171,7 @@ pub struct PortBuilder {
     program: Option<Program>,
     options: QueueOptions,
     umem: Option<SharedUmem>,
+    settings: Settings,
 }
 
 impl PortBuilder {
@@ -197,6 +215,44 @@ impl PortBuilder {
     pub fn umem(mut self, umem: &SharedUmem) -> Self {
         self.umem = Some(umem.clone());
         self
+    }
+
+    /// Defers the interface's interrupts while the port is open, so that busy-polling
+    /// ([`QueueOptions::busy_poll`]) drives its queues: for throughput, at the cost of latency whenever nobody polls. Of
+    /// the NAPI instances of the port's queues where the kernel can (Linux 6.13) and the driver tells them, otherwise of
+    /// the whole interface; the report says which. Put back when the port closes, and after a kill by the next port
+    /// that changes something, or by [`ringside_nic::changes::recover`]. Default: nothing is changed.
+    #[must_use]
+    #[doc(alias = "napi_defer_hard_irqs")]
+    #[doc(alias = "gro_flush_timeout")]
+    pub fn deferral(mut self, deferral: Deferral) -> Self {
+        self.settings.deferral = Some(deferral);
+        self
+    }
+
+    /// Lets kernel threads poll the interface's queues while the port is open, instead of the software interrupt. Put
+    /// back as [`deferral`](Self::deferral) is. Linux 5.12. Default: nothing is changed.
+    #[must_use]
+    pub fn threaded_napi(mut self, threaded: ThreadedNapi) -> Self {
+        self.settings.threaded = Some(threaded);
+        self
+    }
+
+    /// The same once more, with descriptors of its own.
+    fn try_clone(&self) -> Result<Self, Error> {
+        let program = self.program.as_ref().map(Program::try_clone).transpose();
+        Ok(Self {
+            interface: self.interface.clone(),
+            queues: self.queues.clone(),
+            mode: self.mode,
+            program: program.map_err(|error| Error::Load {
+                interface: self.interface.name().to_owned(),
+                reason: format!("its descriptors cannot be kept: {error}"),
+            })?,
+            options: self.options.clone(),
+            umem: self.umem.clone(),
+            settings: self.settings.clone(),
+        })
     }
 
     /// Opens the port. On any error everything that was done is undone.

@@ -38,6 +38,24 @@ pub enum Program {
     None,
 }
 
+impl Program {
+    /// The same program and map, with descriptors of their own.
+    pub(crate) fn try_clone(&self) -> std::io::Result<Self> {
+        Ok(match self {
+            #[cfg(feature = "attach")]
+            Self::Ringside(filter) => Self::Ringside(*filter),
+            Self::Custom { program, xsks_map } => Self::Custom {
+                program: program.try_clone()?,
+                xsks_map: xsks_map.try_clone()?,
+            },
+            Self::Attached { xsks_map } => Self::Attached {
+                xsks_map: xsks_map.try_clone()?,
+            },
+            Self::None => Self::None,
+        })
+    }
+}
+
 /// Where a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachMode {

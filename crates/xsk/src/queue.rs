@@ -1,5 +1,6 @@
 //! One queue of an interface: one socket, one UMEM, one owner thread.
 
+mod audit;
 mod builder;
 #[cfg(all(test, feature = "attach", not(loom)))]
 mod descriptor_tests;
@@ -11,13 +12,14 @@ mod metadata_tests;
 #[cfg(all(test, feature = "attach", not(loom)))]
 mod raw_tests;
 mod transmit;
+mod waiting;
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringside_nic::Interface;
+use ringside_nic::{Interface, LinkEvent};
 use rustix::io::Errno;
 use rustix::net::sockopt::xdp_statistics;
 
@@ -27,14 +29,15 @@ pub use transmit::SendError;
 
 use crate::burst::{Burst, PacketsMut};
 use crate::error::{Error, Violation};
-use crate::mode::Path;
+use crate::link::Link;
 use crate::options::Sizes;
 use crate::pair::Pair;
 use crate::report::QueueReport;
 use crate::socket::Bound;
 use crate::stats::{KernelStats, OwnStats, Stats};
 use crate::umem::{Buf, Entry, Fate, Frame};
-use crate::wakeup::{Slept, Wait, poll_rx, wake_rx};
+use crate::wakeup::Wait;
+use audit::BURSTS_PER_AUDIT;
 use lanes::MOST_FRAMES;
 
 /// A queue: receive bursts, send them back, allocate and send.
@@ -45,7 +48,7 @@ use lanes::MOST_FRAMES;
 #[doc(alias = "xsk_socket__create")]
 pub struct Queue {
     // Rings unmap first, then the socket closes, then the UMEM goes: fields drop in this order.
-    bound: Bound,
+    pub(crate) bound: Bound,
     interface: Interface,
     mtu: u32,
     sizes: Sizes,
@@ -55,24 +58,30 @@ pub struct Queue {
     batch: u32,
     /// Frames that a packet to be sent gets.
     frames_per_packet: u32,
+    /// Bursts so far, wrapping: every so many the ledger is checked.
+    bursts: u32,
     /// Something on the TX ring may still need a kick.
     unsent: bool,
     /// Since when the TX side has made no progress.
     stalled: Option<Instant>,
     stall_timeout: Duration,
     poison: Option<Violation>,
+    link: Arc<Link>,
+    events_seen: u64,
+    /// What happened to the link, until the next burst.
+    pub(crate) event: Option<LinkEvent>,
+    /// How the interface went away for good.
+    lost: Option<LinkEvent>,
     /// An error of a burst that was dropped, told by the next call.
     deferred: Option<Error>,
     counters: OwnStats,
     report: QueueReport,
 }
 
-/// Looks at an empty ring between two questions whether the link is still there: a few milliseconds of spinning.
-const LOOKS_PER_QUESTION: u64 = 1 << 16;
-
 /// What `Queue` needs of the crate to be built.
 pub(crate) struct Parameters {
     pub(crate) interface: Interface,
+    pub(crate) link: Arc<Link>,
     pub(crate) mtu: u32,
     pub(crate) sizes: Sizes,
     pub(crate) batch: u32,
@@ -90,6 +99,7 @@ impl Queue {
     pub(crate) fn new(bound: Bound, parameters: Parameters) -> Self {
         let Parameters {
             interface,
+            link,
             mtu,
             sizes,
             batch,
@@ -107,10 +117,15 @@ impl Queue {
             sizes,
             batch,
             frames_per_packet,
+            bursts: 0,
             unsent: false,
             stalled: None,
             stall_timeout,
             poison: None,
+            events_seen: link.told(),
+            link,
+            event: None,
+            lost: None,
             deferred: None,
             counters: OwnStats::default(),
             report,
@@ -130,11 +145,23 @@ impl Queue {
     /// Takes up to a batch of packets, waiting by `wait` when there are none; the burst may be empty.
     ///
     /// Each call also gives free frames back to the fill ring and kicks what an earlier call left unsent.
-    /// [`Error::NoProgress`] when the latter does not move for the stall time, [`Error::LinkDown`] when the interface
-    /// went down, [`Error::Poisoned`] when shared memory broke the ring protocol.
+    ///
+    /// A link that goes down, or comes up, ends the wait within a second: the burst is empty then and
+    /// [`Burst::event`] tells what happened. The next call waits on, and the queue goes on by itself when the link is
+    /// back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LinkGone`] when the interface was removed or moved to another network namespace (see
+    /// [`Port::reopen`](crate::Port::reopen)), [`Error::NoProgress`] when what was to be sent does not move for the stall
+    /// time, [`Error::Poisoned`] when shared memory broke the ring protocol.
     #[inline]
     pub fn recv(&mut self, wait: Wait) -> Result<Burst<'_>, Error> {
-        self.ready()?;
+        self.sound()?;
+        self.event = None;
+        if self.unsent {
+            self.kick_if_up()?;
+        }
         if self.bound.rx.is_none() {
             return Err(self.wrong_direction("recv", "Direction::Transmit", "RX"));
         }
@@ -151,35 +178,43 @@ impl Queue {
     /// Also `None` when something is wrong with the queue, which the next call that returns a `Result` tells.
     pub fn alloc(&mut self) -> Option<Frame> {
         let taken = self.sound().and_then(|()| {
-            let taken = self.take_free()?;
-            if taken.is_some() || !self.unsent {
-                return Ok(taken);
+            let mut taken = self.take_free()?;
+            if taken.is_none() && self.unsent {
+                self.kick()?;
+                taken = self.take_free()?;
             }
-            self.kick()?;
-            self.take_free()
+            taken.map_or(Ok(None), |head| self.lengthened(head))
         });
-        match taken {
-            Ok(buf) => self.lengthened(buf?),
-            Err(error) => {
-                self.deferred = Some(error);
-                None
-            }
-        }
+        taken.unwrap_or_else(|error| {
+            self.deferred = Some(error);
+            None
+        })
     }
 
     /// As many more frames as a packet to be sent gets. `None`, and the frame back in the pool, when there are too few.
-    fn lengthened(&mut self, head: Buf) -> Option<Frame> {
+    fn lengthened(&mut self, head: Buf) -> Result<Option<Frame>, Error> {
         let umem = Arc::clone(&self.bound.umem);
         if self.frames_per_packet == 1 {
-            return Some(Frame::new(umem, head));
+            return Ok(Some(Frame::new(umem, head)));
         }
         let mut pair = self.bound.pair.lock();
         let more = self.frames_per_packet - 1;
-        if pair.pool.available() < (pair.wanted() + more) as usize {
-            pair.pool.put(head.frame);
-            return None;
+        let too_few = |pair: &Pair| pair.pool.available() < (pair.wanted() + more) as usize;
+        let mut completed = Ok(0);
+        if too_few(&pair) {
+            completed = pair.complete();
+            pair.pool.collect_returned();
         }
-        Some(Frame::chain(umem, head, (0..more).map_while(|_| pair.pool.take_buf())))
+        let frame = if too_few(&pair) {
+            pair.pool.put(head.frame);
+            None
+        } else {
+            Some(Frame::chain(umem, head, (0..more).map_while(|_| pair.pool.take_buf())))
+        };
+        drop(pair);
+        let completed = self.check(completed)?;
+        self.note_completed(completed);
+        Ok(frame)
     }
 
     /// The longest packet that can be sent, in bytes: what fits one frame, or with
@@ -222,10 +257,14 @@ impl Queue {
         &self.counters
     }
 
-    /// What comes before every burst: as [`Queue::sound`], and no kick owed.
+    /// What comes before every burst: as [`Queue::sound`], now and then the ledger, and no kick owed.
     #[inline]
     fn ready(&mut self) -> Result<(), Error> {
         self.sound()?;
+        self.bursts = self.bursts.wrapping_add(1);
+        if self.bursts.is_multiple_of(BURSTS_PER_AUDIT) {
+            self.audit()?;
+        }
         if self.unsent {
             self.kick()?;
         }
@@ -235,7 +274,7 @@ impl Queue {
     /// What comes before every use: nothing wrong so far, no burst left over.
     #[inline]
     fn sound(&mut self) -> Result<(), Error> {
-        if self.poison.is_some() || self.deferred.is_some() {
+        if self.poison.is_some() || self.deferred.is_some() || self.lost.is_some() {
             return Err(self.trouble());
         }
         // A burst that was forgotten (`mem::forget`) or a panic in a callback leaves packets here.
@@ -249,7 +288,9 @@ impl Queue {
     fn trouble(&mut self) -> Error {
         match self.poison {
             Some(violation) => self.poisoned(violation),
-            None => self.deferred.take().expect("checked by the caller"),
+            None => (self.link_gone())
+                .or_else(|| self.deferred.take())
+                .expect("checked by the caller"),
         }
     }
 
@@ -307,58 +348,6 @@ impl Queue {
         } else {
             self.inbox.len()
         }
-    }
-
-    fn wait(&mut self, wait: Wait) -> Result<(), Error> {
-        self.counters.empty_looks += 1;
-        match wait {
-            Wait::Spin => {
-                // Only a zero-copy driver sleeps over an empty fill ring; on copy paths the flag stays 0.
-                let zero_copy = self.report.path == Path::ZeroCopy;
-                let asleep = zero_copy && (!self.report.need_wakeup || self.bound.pair.lock().fill.needs_wakeup());
-                // A ring does not tell that its link went down: ask, every few milliseconds of looking in vain.
-                if asleep || self.counters.empty_looks.is_multiple_of(LOOKS_PER_QUESTION) {
-                    self.kick_rx()?;
-                }
-                std::hint::spin_loop();
-                return Ok(());
-            }
-            Wait::BusyPoll => self.kick_rx()?,
-            Wait::Poll(timeout) => self.sleep(timeout)?,
-        }
-        self.look()
-    }
-
-    /// Sleeps in slices: what `poll()` does not tell has to be asked for.
-    fn sleep(&mut self, timeout: Duration) -> Result<(), Error> {
-        let mut left = timeout;
-        loop {
-            // Packets that the kernel could not send at once need more kicks, and not only when one arrives.
-            let slice = left.min(Duration::from_millis(if self.unsent { 1 } else { 500 }));
-            self.counters.polls += 1;
-            match poll_rx(self.bound.fd.as_fd(), slice) {
-                Ok(Slept::Woken) => {
-                    self.counters.wakeups += 1;
-                    return Ok(());
-                }
-                // A link that went down leaves `poll()` silent; `recvfrom()` answers ENETDOWN or ENXIO.
-                Ok(Slept::Through) => self.kick_rx()?,
-                Ok(Slept::Interrupted) => return self.kick_rx(),
-                Err(errno) => return Err(self.failed("poll()", errno)),
-            }
-            left -= slice;
-            if left.is_zero() {
-                return Ok(());
-            }
-            if self.unsent {
-                self.kick()?;
-            }
-        }
-    }
-
-    fn kick_rx(&mut self) -> Result<(), Error> {
-        self.counters.rx_kicks += 1;
-        wake_rx(self.bound.fd.as_fd()).map_err(|errno| self.failed("recvfrom()", errno))
     }
 
     /// A free frame for a packet to be sent, from the pool or from the completion ring. Never one that the fill ring
@@ -446,10 +435,11 @@ impl Queue {
     fn failed(&self, call: &'static str, errno: Errno) -> Error {
         let (interface, queue) = (self.report.interface.clone(), self.report.queue);
         match errno {
-            Errno::NETDOWN | Errno::NXIO => Error::LinkDown {
+            Errno::NETDOWN => Error::LinkDown { interface, queue },
+            Errno::NXIO => Error::LinkGone {
                 interface,
                 queue,
-                errno,
+                event: LinkEvent::Removed,
             },
             errno => Error::Socket {
                 interface,

@@ -120,6 +120,8 @@ pub struct PortReport {
     pub program: Option<ProgramReport>,
     /// Receive queues without a socket of ours: their packets go up the kernel's stack, and are counted.
     pub unbound_queues: Vec<u32>,
+    /// What was changed on the interface, and how; empty when nothing was asked for.
+    pub settings: Vec<String>,
     /// One entry a queue.
     pub queues: Vec<QueueReport>,
 }
@@ -142,6 +144,9 @@ impl fmt::Display for PortReport {
                 }
             }
             None => write!(f, ": no XDP program, transmit only")?,
+        }
+        for setting in &self.settings {
+            write!(f, "\n  {setting}")?;
         }
         for queue in &self.queues {
             write!(f, "\n  {queue}")?;

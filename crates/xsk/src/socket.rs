@@ -18,6 +18,7 @@ use rustix::net::xdp::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use crate::error::Error;
+use crate::link::Link;
 use crate::mmap::Mapping;
 use crate::mode::Path;
 use crate::options::{BusyPoll, QueueOptions, Sizes};
@@ -38,6 +39,8 @@ pub(crate) struct Request<'a> {
     pub(crate) shared: Option<&'a SharedUmem>,
     /// The interface's MTU.
     pub(crate) mtu: u32,
+    /// Who watches the interface.
+    pub(crate) link: &'a Arc<Link>,
 }
 
 /// What comes in front of the bytes that the MTU counts.
@@ -62,7 +65,7 @@ pub(crate) struct Bound {
     /// Frames that a packet to be sent may be in.
     pub(crate) most_frames: usize,
     /// The UMEM's other users may open sockets beside this one.
-    shared: Option<SharedUmem>,
+    pub(crate) shared: Option<SharedUmem>,
     /// Packets per wake-up call on a copy path, where the kernel could be told.
     pub(crate) tx_budget: Option<u32>,
 }
@@ -86,6 +89,12 @@ pub(crate) enum Failure {
     Fatal(Error),
 }
 
+impl Failure {
+    fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy)
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Fatal(error)
@@ -100,20 +109,10 @@ impl Request<'_> {
             Some(shared) => Arc::clone(shared.umem()),
             None => self.own_umem(parts.memory)?,
         };
-        let frames = self.frames_per_packet();
-        if self.sizes.tx != 0 && self.sizes.tx < frames {
-            return Err(Failure::Fatal(Error::Setting {
-                setting: "tx_ring",
-                value: self.sizes.tx.to_string(),
-                reason: format!("one packet of the interface's MTU {} needs {frames} slots", self.mtu),
-            }));
-        }
-        let Some(mut pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
+        self.check_tx_ring()?;
+        let Some(pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
             return Err(self.no_frames_left(&umem).into());
         };
-        if self.path == Path::ZeroCopy {
-            pool.zero_copy();
-        }
         let fd = match parts.socket {
             Some(fd) => fd,
             None => self.socket()?,
@@ -122,7 +121,12 @@ impl Request<'_> {
         let mut sockets = self.shared.map(SharedUmem::sockets);
         let first = sockets.as_mut().and_then(Sockets::any);
         if first.is_none() {
-            self.register(fd.as_fd(), &umem)?;
+            // What another socket had locked, the kernel gives back a little after it was closed, as it does queues. A
+            // step of the ladder that was refused is such a socket.
+            self.patiently(
+                |failure| matches!(failure, Failure::Fatal(Error::Memory { .. })),
+                || Ok(self.register(fd.as_fd(), &umem)?),
+            )?;
         }
         let (fill, completion) = self.pair_rings(fd.as_fd())?;
         let pair = Pair {
@@ -140,9 +144,13 @@ impl Request<'_> {
         bound.pair.lock().refill().expect("a new ring is empty");
         if brought {
             // There is but this socket: it has to be tried again itself. A busy queue leaves it as it was.
-            self.patiently(|| self.bind(bound.fd.as_fd(), first.as_ref()))?;
+            self.patiently(Failure::is_busy, || self.bind(bound.fd.as_fd(), first.as_ref()))?;
         } else {
             self.bind(bound.fd.as_fd(), first.as_ref())?;
+        }
+        // Not before: a NIC that was not bound to writes to no frame, and the next step of the ladder needs them all.
+        if self.path == Path::ZeroCopy {
+            bound.pair.lock().pool.zero_copy();
         }
         if let Some(sockets) = &mut sockets {
             sockets.add(&bound.fd);
@@ -186,6 +194,28 @@ impl Request<'_> {
             .frames_for(self.mtu.saturating_add(ETHERNET_AND_TWO_TAGS))
     }
 
+    /// Frames that a packet to be sent may be in: what the kernel takes, and what the TX ring has slots for.
+    pub(crate) fn most_frames(&self) -> usize {
+        let most = match self.sizes.geometry.multi_buffer() {
+            true => most_fragments(),
+            false => 1,
+        };
+        most.min(self.sizes.tx.max(1) as usize)
+    }
+
+    /// Refuses a TX ring without room for one packet.
+    pub(crate) fn check_tx_ring(&self) -> Result<(), Error> {
+        let frames = self.frames_per_packet();
+        if self.sizes.tx != 0 && self.sizes.tx < frames {
+            return Err(Error::Setting {
+                setting: "tx_ring",
+                value: self.sizes.tx.to_string(),
+                reason: format!("one packet of the interface's MTU {} needs {frames} slots", self.mtu),
+            });
+        }
+        Ok(())
+    }
+
     fn whose(&self) -> String {
         format!("{} queue {}", self.interface.name(), self.queue)
     }
@@ -205,15 +235,19 @@ impl Request<'_> {
 
     /// As [`Request::open`], again and again while the queue is busy, for as long as the options say.
     pub(crate) fn open_patiently(&self) -> Result<Bound, Failure> {
-        self.patiently(|| self.open(Parts::default()))
+        self.patiently(Failure::is_busy, || self.open(Parts::default()))
     }
 
-    fn patiently<T>(&self, mut attempt: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    fn patiently<T>(
+        &self,
+        passes: impl Fn(&Failure) -> bool,
+        mut attempt: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let start = Instant::now();
         let mut pause = Duration::from_millis(5);
         loop {
             match attempt() {
-                Err(Failure::Busy) if start.elapsed() < self.options.busy_timeout => {
+                Err(failure) if passes(&failure) && start.elapsed() < self.options.busy_timeout => {
                     std::thread::sleep(pause.min(self.options.busy_timeout.saturating_sub(start.elapsed())));
                     // The worker that frees the queue needs the lock that each attempt takes, too.
                     pause = (pause * 2).min(Duration::from_millis(80));
@@ -329,11 +363,7 @@ impl Request<'_> {
             tx: None,
             fd: Arc::new(fd),
             pair,
-            most_frames: if umem.geometry().multi_buffer() {
-                most_fragments()
-            } else {
-                1
-            },
+            most_frames: self.most_frames(),
             umem,
             shared: None,
             tx_budget: None,

@@ -60,6 +60,10 @@ pub struct OwnStats {
     pub wakeups: u64,
     /// Looks at an empty RX ring.
     pub empty_looks: u64,
+    /// Turns of busy-polling ([`Wait::BusyPoll`](crate::Wait::BusyPoll)).
+    pub busy_polls: u64,
+    /// Those after which there were packets.
+    pub busy_polls_fruitful: u64,
 }
 
 impl std::ops::AddAssign for Stats {
@@ -84,6 +88,8 @@ impl std::ops::AddAssign for Stats {
         s.polls += o.polls;
         s.wakeups += o.wakeups;
         s.empty_looks += o.empty_looks;
+        s.busy_polls += o.busy_polls;
+        s.busy_polls_fruitful += o.busy_polls_fruitful;
     }
 }
 

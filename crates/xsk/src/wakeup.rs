@@ -13,7 +13,7 @@ pub enum Wait {
     /// Not at all: one look at the ring, an empty burst when it is empty. The caller spins. Lowest latency, a core at 100 %.
     Spin,
     /// Sleep in `poll()` until a packet comes, the time is over (an empty burst) or a signal arrives (an empty burst).
-    /// `Duration::MAX` is for ever; a link that goes down is told all the same, within half a second.
+    /// `Duration::MAX` is for ever; what happens to the link is told all the same.
     Poll(Duration),
     /// One turn of the driver's NAPI poll on this thread by `recvfrom()`, then one look. The caller loops.
     /// Effective after [`QueueOptions::busy_poll`](crate::QueueOptions::busy_poll). Linux 5.11.
@@ -53,7 +53,8 @@ pub(crate) fn wake_tx(fd: BorrowedFd<'_>) -> Result<Answer, Errno> {
 #[inline]
 pub(crate) fn wake_rx(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     match recv(fd, &mut [0_u8; 0][..], RecvFlags::DONTWAIT) {
-        Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => Ok(()),
+        // Before Linux 5.11 an XDP socket had no `recvfrom()`: `poll()` alone wakes the driver there.
+        Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR | Errno::OPNOTSUPP) => Ok(()),
         Err(errno) => Err(errno),
     }
 }
@@ -63,18 +64,23 @@ pub(crate) fn wake_rx(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 pub(crate) enum Slept {
     /// The RX ring has something.
     Woken,
+    /// Something happened to the link.
+    Link,
     /// The time was over.
     Through,
     /// A signal came.
     Interrupted,
 }
 
-/// Sleeps until the RX ring has something.
-pub(crate) fn poll_rx(fd: BorrowedFd<'_>, timeout: Duration) -> Result<Slept, Errno> {
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+/// Sleeps until the RX ring has something or something happened to the link.
+pub(crate) fn poll_rx(fd: BorrowedFd<'_>, link: BorrowedFd<'_>, timeout: Duration) -> Result<Slept, Errno> {
+    let mut fds = [fd, link].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
-    match poll(&mut fds, Some(&timeout)) {
-        Ok(_) if fds[0].revents().contains(PollFlags::IN) => Ok(Slept::Woken),
+    let slept = poll(&mut fds, Some(&timeout));
+    let [packets, events] = fds.map(|fd| fd.revents().contains(PollFlags::IN));
+    match slept {
+        Ok(_) if packets => Ok(Slept::Woken),
+        Ok(_) if events => Ok(Slept::Link),
         Ok(_) => Ok(Slept::Through),
         Err(Errno::INTR) => Ok(Slept::Interrupted),
         Err(errno) => Err(errno),

@@ -186,43 +186,6 @@ fn a_second_port_names_the_first() {
     });
 }
 
-/// A program that was attached by netlink has no holder; the command that removes it is named, and works.
-#[test]
-fn a_netlink_attachment_is_named_with_its_command() {
-    if !is_root() {
-        return;
-    }
-    use libbpf_rs::{Xdp, XdpFlags};
-    let lab = lab("foreign", 1);
-    for (flags, off) in [
-        (XdpFlags::DRV_MODE, "xdpdrv off"),
-        (XdpFlags::SKB_MODE, "xdpgeneric off"),
-    ] {
-        let foreign = XskProgram::load(1, Filter::None).unwrap();
-        let index = i32::try_from(lab.b.interface.index()).unwrap();
-        lab.b.run(|| Xdp::new(foreign.program()).attach(index, flags)).unwrap();
-        let error = try_open(&lab.b, Path::NativeCopy, |port| port).expect_err("in the way");
-        assert!(
-            matches!(&error, Error::ProgramAttached { id, .. } if *id == foreign.id()),
-            "{error}"
-        );
-        let command = format!("ip link set dev {} {off}", lab.b.interface.name());
-        let text = error.to_string();
-        assert!(text.contains(&command) && !text.contains("held by"), "{text}");
-        assert_eq!(
-            lab.b.state().unwrap().xdp.map(|xdp| xdp.prog_id),
-            Some(foreign.id()),
-            "left alone"
-        );
-
-        let mut words = command.split(' ');
-        let status = lab.b.ns.command(words.next().unwrap()).args(words).status().unwrap();
-        assert!(status.success());
-        drop(open(&lab.b, Path::NativeCopy, |port| port));
-        assert_clean(&lab.b);
-    }
-}
-
 /// A program that a process holds by a link goes with the process, or here with the link.
 #[test]
 fn a_link_attachment_is_named_with_its_holder() {

@@ -1,7 +1,6 @@
 //! What is possible with how little, and what is left when a process is killed: K12 and K14.
 //!
-//! The processes with less are this very binary, started once more: the test [`child`] then plays the part that the
-//! environment names.
+//! The processes with less are this very binary, started once more; see `common/child.rs`.
 
 mod common;
 
@@ -9,12 +8,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::child::{Guard, part, play, said, say_outcome};
 use common::conformance::{Case, lacks, passed, row, row_once};
 use common::traffic::{only, queue};
-use common::{MODES, assert_clean, collect, lab, open, send_numbers, within};
+use common::{MODES, assert_clean, collect, lab, leading_to, open, send_numbers, within};
+use libbpf_rs::{Xdp, XdpFlags};
 use ringside_bpf::{Filter, XskProgram};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, wait_until};
@@ -24,31 +25,29 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-const PART: &str = "RINGSIDE_TEST_PART";
-const CASE: &str = "RINGSIDE_TEST_CASE";
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// This binary once more, in the namespace of an end, with no other capabilities than those named, playing a part.
-fn play(lab: &Lab, part: &str, capabilities: &str, memlock: Option<u64>) -> Command {
-    let mut command = lab.b.ns.command("setpriv");
-    // Root gets all that its bounding set has on exec: so the bounding set is what counts.
-    command
-        .arg(format!("--bounding-set={capabilities}"))
-        .arg("--inh-caps=-all");
-    if let Some(bytes) = memlock {
-        command.args(["prlimit", &format!("--memlock={bytes}:{bytes}")]);
+/// Not a test by itself: what the other processes do.
+#[test]
+fn child() {
+    let Some((part, interface)) = part() else { return };
+    match part.as_str() {
+        "open-port" => say_outcome(Port::builder(interface).open().map(drop)),
+        "open-small-queue" => {
+            let options = QueueOptions::new().frames(16).tx_ring(16);
+            say_outcome(Queue::builder(&interface, 1).options(options).open().map(drop));
+        }
+        "serve" => serve(interface),
+        "attach-by-netlink" => attach_by_netlink(&interface),
+        "work" => work(&interface),
+        other => panic!("{other}"),
     }
-    command
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
-        .env(PART, part)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
-    command
 }
 
+const CASE: &str = "RINGSIDE_TEST_CASE";
+
 /// As [`play`], for a variant of a row.
-fn play_case(lab: &Lab, case: Case, part: &str, capabilities: &str, memlock: Option<u64>) -> Command {
+fn play_case(lab: &Lab, case: Case, part: &str, capabilities: &str, memlock: Option<(u64, u64)>) -> Command {
     let mut command = play(lab, part, capabilities, memlock);
     command.env(CASE, format!("{} {} {}", case.path.name(), case.queue, case.busy_poll));
     command
@@ -67,68 +66,27 @@ fn case() -> Case {
     }
 }
 
-/// What a child said after "says: ".
-fn said(command: &mut Command) -> String {
-    let output = command.output().expect("runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said: Vec<&str> = text
-        .lines()
-        .filter_map(|line| Some(line.split_once("says: ")?.1))
-        .collect();
-    assert!(output.status.success() && !said.is_empty(), "{}\n{text}", output.status);
-    said.join("\n")
-}
-
-/// Ends a child in any case.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-}
-
-/// Not a test by itself: what the other processes do.
-#[test]
-fn child() {
-    let Ok(part) = std::env::var(PART) else { return };
-    let interface = Interface::by_name("veth-b").expect("in the namespace");
-    match part.as_str() {
-        "open-port" => say_outcome(Port::builder(interface).open().map(drop)),
-        "open-queue" => say_outcome(Queue::builder(&interface, 1).open().map(drop)),
-        "open-small-queue" => {
-            let options = QueueOptions::new().frames(16).tx_ring(16);
-            say_outcome(Queue::builder(&interface, 1).options(options).open().map(drop));
-        }
-        "open-two-queues" => {
-            let options = QueueOptions::new().frames(16).tx_ring(16);
-            let open = |queue| Queue::builder(&interface, queue).options(options.clone()).open();
-            // The limit is the user's, so that another process may take its part of it.
-            say_outcome(open(0).and_then(|first| open(1).map(|second| drop((first, second)))));
-        }
-        "serve" => serve(interface, case()),
-        "work" => work(&interface, case()),
-        other => panic!("{other}"),
-    }
-}
-
-fn say_outcome(outcome: Result<(), Error>) {
-    match outcome {
-        Ok(()) => println!("says: opened"),
-        Err(error) => {
-            let debug = format!("{error:?}");
-            println!("says: {} / {error}", debug.split([' ', '(']).next().unwrap());
-        }
-    }
+/// Attaches a program as `ip link set … xdp` does, and waits to be killed.
+fn attach_by_netlink(interface: &Interface) {
+    let flags = match case().path {
+        Path::Generic => XdpFlags::SKB_MODE,
+        _ => XdpFlags::DRV_MODE,
+    };
+    let program = XskProgram::load(1, Filter::None).unwrap();
+    let index = i32::try_from(interface.index()).unwrap();
+    Xdp::new(program.program()).attach(index, flags).unwrap();
+    println!("says: {}", program.id());
+    std::thread::sleep(Duration::from_secs(30));
+    panic!("nobody killed me");
 }
 
 /// Receives and sends back until killed.
-fn serve(interface: Interface, case: Case) {
+fn serve(interface: Interface) {
+    let case = case();
     let options = case.options(QueueOptions::new());
     let port = Port::builder(interface).mode(Mode::Require(case.path)).options(options);
-    let mut port = port.queues([case.queue]).open().unwrap();
-    println!("says: ready");
+    let mut port = port.open().unwrap();
+    println!("says: ready {:?}", port.report());
     let end = Instant::now() + Duration::from_secs(30);
     while Instant::now() < end {
         for queue in port.queues_mut() {
@@ -143,7 +101,8 @@ fn serve(interface: Interface, case: Case) {
 }
 
 /// The worker of a broker: takes a socket over standard input, sets it up and binds it, answers packets.
-fn work(interface: &Interface, case: Case) {
+fn work(interface: &Interface) {
+    let case = case();
     let caps = std::fs::read_to_string("/proc/self/status").unwrap();
     let effective = caps.lines().find_map(|line| line.strip_prefix("CapEff:\t")).unwrap();
     assert_eq!(u64::from_str_radix(effective, 16).unwrap(), 0, "no capability at all");
@@ -206,73 +165,82 @@ fn without_capabilities_the_missing_ones_are_named() {
         );
         assert!(said_queue.contains("needs CAP_NET_RAW"), "{said_queue}");
 
-        // The program can be loaded and attached, but not the sockets opened.
-        let some = "-all,+bpf,+perfmon,+net_admin,+ipc_lock";
-        let said_port = said(&mut play(&lab, "open-port", some, None));
-        assert!(
-            said_port.starts_with("Permission / ") && said_port.contains("needs CAP_NET_RAW"),
-            "{said_port}"
-        );
-        assert_clean(&lab.b);
-
-        // Neither half of what loading needs is enough.
-        for half in ["-all,+net_raw,+bpf,+perfmon", "-all,+net_raw,+net_admin,+perfmon"] {
-            let said_port = said(&mut play(&lab, "open-port", half, None));
-            assert!(said_port.starts_with("Permission / "), "{said_port}");
-            assert!(said_port.contains("CAP_BPF and CAP_NET_ADMIN"), "{said_port}");
+        // Each missing one is named, and nothing but it.
+        for (held, missing, action) in [
+            ("+bpf,+net_admin,+ipc_lock", "CAP_NET_RAW", "opening an XDP socket"),
+            (
+                "+net_raw,+net_admin,+ipc_lock",
+                "CAP_BPF in addition to CAP_NET_ADMIN",
+                "loading the XDP program",
+            ),
+            (
+                "+net_raw,+bpf,+ipc_lock",
+                "CAP_NET_ADMIN in addition to CAP_BPF",
+                "loading the XDP program",
+            ),
+            // What takes the place of none of them.
+            (
+                "+net_raw,+net_admin,+perfmon,+ipc_lock",
+                "CAP_BPF in addition to CAP_NET_ADMIN",
+                "loading the XDP program",
+            ),
+        ] {
+            let told = said(&mut play(&lab, "open-port", &format!("-all,{held}"), None));
+            assert!(
+                told.starts_with("Permission / ") && told.contains(&format!("it needs {missing};")),
+                "{held}: {told}"
+            );
+            assert!(told.contains(action) && told.contains("veth-b"), "{held}: {told}");
+            assert_clean(&lab.b);
         }
-
-        // And these are enough.
-        let enough = "-all,+net_raw,+net_admin,+bpf,+perfmon,+ipc_lock";
-        assert_eq!(said(&mut play(&lab, "open-port", enough, Some(4096))), "opened");
-        // Without CAP_PERFMON the verifier lets no packet pointer move by a length that was read, and it is named.
-        let less = "-all,+net_raw,+net_admin,+bpf,+ipc_lock";
-        let told = said(&mut play(&lab, "open-port", less, None));
-        assert!(
-            told.starts_with("Permission / ") && told.contains("CAP_PERFMON"),
-            "{told}"
-        );
-        assert_clean(&lab.b);
     });
 }
 
-/// K14: with CAP_NET_RAW alone the locked memory is limited, and the error has the exact number of bytes.
+/// K14: these are enough, with CAP_IPC_LOCK or memory within the limit: a port with our program receives and sends.
 #[test]
-fn too_little_locked_memory_is_told_to_the_byte() {
+fn the_least_set_of_capabilities_receives_and_sends() {
     if !is_root() {
         return;
     }
-    let lab = lab("k14memory", 2);
-    let told = said(&mut play(&lab, "open-queue", "-all,+net_raw", Some(256 * 1024)));
-    assert!(told.starts_with("Memory / "), "{told}");
-    assert!(
-        told.contains("1048576 bytes of memory are needed")
-            && told.contains("RLIMIT_MEMLOCK is 262144 bytes and CAP_IPC_LOCK is missing"),
-        "{told}"
-    );
-    assert!(
-        told.contains("CAP_IPC_LOCK") && told.contains("ulimit -l") && told.contains("veth-b queue 1"),
-        "{told}"
-    );
-    let told = said(&mut play(&lab, "open-small-queue", "-all,+net_raw", Some(256 * 1024)));
-    assert_eq!(told, "opened", "32 KiB are within the limit");
-    // Within the limit by itself, but not together with what is locked already: the kernel tells.
-    let told = said(&mut play(&lab, "open-two-queues", "-all,+net_raw", Some(48 * 1024)));
-    assert!(
-        told.starts_with("Memory / ") && told.contains("32768 bytes of memory are needed"),
-        "{told}"
-    );
-    assert!(
-        told.contains("refused to pin") && told.contains("49152 bytes"),
-        "{told}"
-    );
-    // With the capability the limit does not count.
-    let told = said(&mut play(&lab, "open-queue", "-all,+net_raw,+ipc_lock", Some(4096)));
-    assert_eq!(told, "opened");
+    // Generic mode leads to two of the queues from three.
+    let lab = lab("k14least", 3);
+    for (held, memlock, program) in [
+        ("-all,+net_raw,+net_admin,+bpf,+ipc_lock", 4096, "ringside_xsk_h"),
+        ("-all,+net_raw,+net_admin,+bpf", 4 << 20, "ringside_xsk_h"),
+        // With one more the other program is loaded, which is faster.
+        ("-all,+net_raw,+net_admin,+bpf,+perfmon,+ipc_lock", 4096, "ringside_xsk"),
+    ] {
+        for path in MODES {
+            let case = Case {
+                path,
+                queue: 0,
+                busy_poll: false,
+                wired: false,
+            };
+            let mut command = play_case(&lab, case, "serve", held, Some((memlock, memlock)));
+            let mut server = Guard(command.spawn().unwrap());
+            let lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+            let ready = lines.map(Result::unwrap).find(|line| line.contains("says: ready"));
+            let ready = ready.unwrap_or_else(|| panic!("{held}, {path}: no port"));
+            assert!(ready.contains(&format!("name: {program:?}")), "{held}: {ready}");
+
+            let mut client = open(&lab.a, Path::NativeCopy, |port| port);
+            for queue in 0..2 {
+                let tx = client.queues_mut().nth(leading_to(queue, path)).unwrap();
+                send_numbers(tx, 0..200, &lab.a, &lab.b);
+                // On each queue the program has passed it, a socket received it, and sent it back.
+                let answers = collect(client.queues_mut().nth(queue).unwrap(), 200, PATIENCE);
+                assert_eq!(answers, Vec::from_iter(0..200), "{held}, {path}, queue {queue}");
+            }
+            drop(server);
+            let gone = wait_until(PATIENCE, || lab.b.state().unwrap().xdp.is_none());
+            assert!(gone, "{held}, {path}: a program is still attached");
+        }
+    }
     assert_clean(&lab.b);
 }
 
-/// A socket made by a privileged process works in one without any capability, memory and bind included.
+/// K14: a socket made by a privileged process works in one without any capability, memory and bind included.
 #[test]
 fn a_socket_that_was_handed_over_needs_no_capability() {
     row("DROPPED_CAPABILITIES", |case| {
@@ -294,7 +262,7 @@ fn a_socket_that_was_handed_over_needs_no_capability() {
         });
         // The worker.
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut command = play_case(&lab, case, "work", "-all", Some(256 * 1024));
+        let mut command = play_case(&lab, case, "work", "-all", Some((256 * 1024, 256 * 1024)));
         let mut worker = Guard(command.stdin(Stdio::from(OwnedFd::from(theirs))).spawn().unwrap());
         hand_over(&ours, socket.as_fd());
         let mut lines = BufReader::new(worker.0.stdout.take().unwrap()).lines();
@@ -345,7 +313,7 @@ fn hand_over(stream: &UnixStream, socket: BorrowedFd<'_>) {
     .unwrap();
 }
 
-/// K12: kill -9 under traffic: no program stays, the queue is free, and the next one receives at once.
+/// K12: kill -9 under traffic: no program stays, the queues are free, and the next one receives at once.
 #[test]
 fn a_killed_process_leaves_nothing_behind() {
     row("K12, KILL_UNDER_TRAFFIC", |case| {
@@ -381,6 +349,51 @@ fn a_killed_process_leaves_nothing_behind() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(traffic.join().unwrap() > 0);
         drop(port);
+        assert_clean(&lab.b);
+    });
+}
+
+/// K12, the other half: what was attached by netlink belongs to nobody and survives kill -9. A port leaves it alone, and
+/// names it and the command that removes it, which does.
+#[test]
+fn a_netlink_attachment_survives_its_maker() {
+    row("K12", |case| {
+        let lab = case.lab("k12netlink");
+        let mut maker = Guard(
+            play_case(&lab, case, "attach-by-netlink", "+all", None)
+                .spawn()
+                .unwrap(),
+        );
+        let mut lines = BufReader::new(maker.0.stdout.take().unwrap()).lines();
+        let id = lines.find_map(|line| Some(line.unwrap().split_once("says: ")?.1.parse::<u32>().unwrap()));
+        let id = id.expect("attached");
+        let attached = || lab.b.state().unwrap().xdp.map(|xdp| xdp.prog_id);
+        let refusal = || {
+            let error =
+                common::try_open(&lab.b, Path::NativeCopy, |port| port.queues([case.queue])).expect_err("in the way");
+            assert!(
+                matches!(&error, Error::ProgramAttached { id: named, .. } if *named == id),
+                "{error}"
+            );
+            assert_eq!(attached(), Some(id), "left alone");
+            error.to_string()
+        };
+        let told = refusal();
+        maker.0.kill().unwrap();
+        maker.0.wait().unwrap();
+        // An attachment by a link goes within a moment of its holder.
+        assert!(!wait_until(Duration::from_millis(300), || attached().is_none()), "gone");
+        assert_eq!(refusal(), told, "the maker makes no difference");
+        assert!(
+            told.contains("ringside_xsk") && told.contains(&format!("id {id}")),
+            "{told}"
+        );
+        assert!(!told.contains("held by"), "{told}");
+        let (_, command) = told.split_once("To remove it: ").expect("how to");
+        let status = lab.b.ns.command("sh").args(["-c", command]).status().unwrap();
+        assert!(status.success(), "{command}");
+        assert_eq!(attached(), None, "{command}");
+        drop(case.port(&lab.b, QueueOptions::new(), |port| port));
         assert_clean(&lab.b);
     });
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use common::conformance::{row, row_on, usual};
 use common::traffic::{only, queue};
 use common::{collect, open, packet, roomy, send_numbers, within};
-use ringside_xsk::{Error, Queue, QueueOptions, Wait};
+use ringside_xsk::{Error, LinkEvent, Queue, QueueOptions, Wait};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -42,9 +42,9 @@ fn a_small_completion_ring_stops_nothing() {
         let (sent, got) = within(Duration::from_secs(20), move || {
             let mut got = Vec::new();
             // Not more at a time than what lies between the two ends can hold.
-            for first in (0..1000).step_by(200) {
-                send_numbers(&mut tx, first..first + 200, &a, &b);
-                got.extend(collect(only(&mut receiver), 200, PATIENCE));
+            for first in (0..1000).step_by(100) {
+                send_numbers(&mut tx, first..first + 100, &a, &b);
+                got.extend(collect(only(&mut receiver), 100, PATIENCE));
             }
             assert!(tx.drain(PATIENCE).unwrap());
             (*tx.counters(), got)
@@ -93,60 +93,55 @@ fn a_peer_that_is_down_costs_packets_but_no_frames() {
 fn the_own_link_going_down_is_told_and_survived() {
     row("K6, DOWN_AND_UP", |case| {
         let lab = case.lab("k6");
-        let mut port = case.port(&lab.a, QueueOptions::new(), |port| port);
-        let mut peer = open(&lab.b, case.path, |port| {
-            port.options(case.options(QueueOptions::new()))
-        });
+        let options = || case.options(QueueOptions::new());
+        // Whatever way it waits; each queue is told once.
+        let waits = [Wait::Poll(Duration::MAX), Wait::BusyPoll, Wait::Spin];
+        let mut port = case.port(&lab.a, options(), |port| port.queues(0..3));
+        let mut peer = open(&lab.b, case.path, |port| port.options(options()));
         lab.a.set_up(false).unwrap();
         let (a, b) = (lab.a.clone(), lab.b.clone());
         let mut port = within(Duration::from_secs(10), move || {
-            let queue = only(&mut port);
-            for wait in [
-                Wait::Poll(Duration::from_millis(20)),
-                Wait::Poll(Duration::MAX),
-                Wait::BusyPoll,
-            ] {
-                let start = Instant::now();
-                let told = told_down(queue.recv(wait).map(drop));
-                assert!(start.elapsed() < Duration::from_secs(2), "{wait:?}");
-                assert!(
-                    told.contains(&format!("queue {}", case.queue)) && told.contains("the link is gone"),
-                    "{told}"
-                );
+            for (queue, wait) in port.queues_mut().zip(waits) {
+                assert_eq!(next_event(queue, wait), LinkEvent::Down, "{wait:?}");
+                // And waits on.
+                let burst = queue.recv(Wait::Poll(Duration::from_millis(20))).unwrap();
+                assert!(burst.is_empty() && burst.event().is_none());
             }
-            // Spinning makes no system call of its own, and yet it is told, within milliseconds of looking.
-            let start = Instant::now();
-            let told = loop {
-                match queue.recv(Wait::Spin) {
-                    Ok(_) => assert!(start.elapsed() < Duration::from_secs(2), "it spins for ever"),
-                    Err(error) => break told_down(Err(error)),
-                }
-            };
-            assert!(told.contains("the link is gone"), "{told}");
+            let queue = queue(&mut port, case.queue);
             // Sending says so too, and the packet waits in the ring.
             let sent = queue.send_with(1, |slot| assert!(slot.write(&packet(41, a.mac, b.mac))));
-            told_down(sent.map(drop));
-            told_down(queue.flush());
+            told_down(case.queue, sent.map(drop));
+            told_down(case.queue, queue.flush());
             port
         });
         lab.a.set_up(true).unwrap();
         lab.a.wait_ready().unwrap();
         lab.b.wait_ready().unwrap();
-        only(&mut port).flush().unwrap();
+        let own = queue(&mut port, case.queue);
+        while next_event(own, Wait::Poll(Duration::MAX)) != LinkEvent::Up {}
+        own.flush().unwrap();
         assert_eq!(collect(queue(&mut peer, case.to()), 1, PATIENCE), [41]);
         send_numbers(queue(&mut peer, case.from()), 7..8, &lab.b, &lab.a);
-        assert_eq!(
-            collect(only(&mut port), 1, PATIENCE),
-            [7],
-            "the same queue receives again"
-        );
+        let got = collect(queue(&mut port, case.queue), 1, PATIENCE);
+        assert_eq!(got, [7], "the same queue receives again");
     });
 }
 
-fn told_down(result: Result<(), Error>) -> String {
-    match result {
-        Err(error @ Error::LinkDown { .. }) => error.to_string(),
-        other => panic!("{other:?}"),
+fn told_down(on: u32, result: Result<(), Error>) {
+    assert!(
+        matches!(result, Err(Error::LinkDown { queue, .. }) if queue == on),
+        "{result:?}"
+    );
+}
+
+/// What happens to the link next, told within a second.
+fn next_event(queue: &mut Queue, wait: Wait) -> LinkEvent {
+    let start = Instant::now();
+    loop {
+        if let Some(event) = queue.recv(wait).expect("no error").event() {
+            return event.clone();
+        }
+        assert!(start.elapsed() < Duration::from_secs(3), "{wait:?}: nothing is told");
     }
 }
 
@@ -159,8 +154,23 @@ fn a_removed_interface_is_told() {
         lab.delete_link().unwrap();
         within(Duration::from_secs(10), move || {
             let queue: &mut Queue = only(&mut port);
-            told_down(queue.recv(Wait::Poll(Duration::from_secs(3))).map(drop));
-            told_down(queue.send_with(1, |slot| assert!(slot.resize(60))).map(drop));
+            let removed = |result: Result<(), Error>| {
+                let gone = matches!(
+                    result,
+                    Err(Error::LinkGone {
+                        queue,
+                        event: LinkEvent::Removed,
+                        ..
+                    }) if queue == case.queue
+                );
+                assert!(gone, "{result:?}");
+            };
+            // It goes down first, which is told by an empty burst.
+            while let Ok(burst) = queue.recv(Wait::Poll(Duration::from_secs(3))) {
+                assert!(burst.event().is_some(), "nothing is told");
+            }
+            removed(queue.recv(Wait::Spin).map(drop));
+            removed(queue.send_with(1, |slot| assert!(slot.resize(60))).map(drop));
             let start = Instant::now();
             drop(port);
             assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());

@@ -15,6 +15,8 @@
 /* Where a UDP header can begin at most: IPv6 with four full extension headers is not ours. */
 #define MAX_HEADERS 256
 
+#define FITS(header, end) ((void *)((header) + 1) <= (end))
+
 /* 0: every frame, MAC addresses only. 1: probes, up to the kind of probe. */
 const volatile __u32 echo_probes = 0;
 /* A probe begins with these bytes ... */
@@ -110,18 +112,21 @@ static __always_inline void replace_kind(__u16 *check, __u8 before, __u8 after, 
 static __always_inline int answer(struct xdp_md *ctx, struct ethhdr *eth, struct cursor cur,
 				  __be16 proto)
 {
-	void *network = cur.pos;
+	void *network = cur.pos, *end = cur.end;
+	struct content content = {};
 	struct udphdr *udp;
 	__u32 partial;
 	__be64 *head;
 	__be16 port;
 	__u8 *kind;
 
-	if (parse_udp(&cur, proto, &udp) != PARSED)
+	if (contradicts_itself(cur, proto) || parse_ip(&cur, proto, &content) != PARSED ||
+	    parse_udp(&cur, &content, &port) != PARSED)
 		return 0;
-	head = cur.pos;
-	kind = cur.pos + (kind_offset & 0xff);
-	if (!FITS(&cur, head) || !FITS(&cur, kind))
+	udp = cur.pos;
+	head = (__be64 *)(udp + 1);
+	kind = (__u8 *)(udp + 1) + (kind_offset & 0xff);
+	if (!FITS(head, end) || !FITS(kind, end))
 		return 0;
 	if ((*head & bpf_cpu_to_be64(magic_mask)) != bpf_cpu_to_be64(magic) ||
 	    *kind != (__u8)kind_request)
@@ -132,7 +137,7 @@ static __always_inline int answer(struct xdp_md *ctx, struct ethhdr *eth, struct
 		__be32 address;
 
 		/* Known already, but the verifier has forgotten. */
-		if (!FITS(&cur, ip))
+		if (!FITS(ip, end))
 			return 0;
 		address = ip->saddr;
 		partial = pseudo_sum((__u16 *)&ip->saddr, 4, udp->len);
@@ -142,7 +147,7 @@ static __always_inline int answer(struct xdp_md *ctx, struct ethhdr *eth, struct
 		struct ipv6hdr *ip6 = network;
 		struct in6_addr address;
 
-		if (!FITS(&cur, ip6))
+		if (!FITS(ip6, end))
 			return 0;
 		address = ip6->saddr;
 		partial = pseudo_sum((__u16 *)&ip6->saddr, 16, udp->len);
@@ -181,7 +186,7 @@ SEC("xdp")
 int ringside_tx(struct xdp_md *ctx)
 {
 	struct traffic *seen = traffic();
-	struct cursor cur = cursor_of(ctx);
+	struct cursor cur = cursor_of(ctx, BY_POINTER);
 	struct ethhdr *eth = cur.pos;
 	__be16 outer, inner;
 

@@ -8,9 +8,9 @@
 
 const volatile __u32 pass_neighbour = 1;
 
-static __always_inline int belongs_to_host(const struct xdp_md *ctx)
+static __always_inline int belongs_to_host(struct xdp_md *ctx)
 {
-	struct cursor cur = cursor_of(ctx);
+	struct cursor cur = cursor_of(ctx, BY_POINTER);
 	__be16 outer, inner;
 
 	return parse_ethernet(&cur, &outer, &inner) == PARSED &&

@@ -23,8 +23,6 @@ enum filter {
 const volatile __u32 filter_kind = FILTER_ALL;
 const volatile __u32 filter_value = 0; /* port or ethertype, host byte order */
 const volatile __u32 queue_count = 1;
-/* Packets may be in several buffers, of which only the first is looked into. */
-const volatile __u8 multi_buffer = 0;
 
 /* One queue on one CPU. Rust reads it as five u64 in this order. */
 struct queue_counters {
@@ -58,13 +56,14 @@ enum verdict {
 	NOT_WANTED,
 	NEIGHBOUR,
 	BROKEN,
+	UNDECIDED, /* what it depends on is ELSEWHERE */
 };
 
-static __always_inline enum verdict classify(const struct xdp_md *ctx)
+static __always_inline enum verdict classify(struct xdp_md *ctx, enum access access)
 {
-	struct cursor cur = cursor_of(ctx);
-	struct udphdr *udp;
-	__be16 outer, inner;
+	struct cursor cur = cursor_of(ctx, access);
+	struct content content = {};
+	__be16 outer = 0, inner = 0, port = 0;
 	enum parsed found;
 
 	if (parse_ethernet(&cur, &outer, &inner) != PARSED)
@@ -72,52 +71,67 @@ static __always_inline enum verdict classify(const struct xdp_md *ctx)
 	found = parse_neighbour(cur, inner);
 	if (found == PARSED)
 		return NEIGHBOUR;
-	if (found == MALFORMED)
-		return BROKEN;
-
-	if (!multi_buffer && contradicts_itself(cur, inner))
+	if (found == ELSEWHERE)
+		return UNDECIDED;
+	if (found == MALFORMED || contradicts_itself(cur, inner))
 		return BROKEN;
 
 	if (filter_kind == FILTER_ALL)
 		return WANTED;
+	if (filter_kind == FILTER_NONE)
+		return NOT_WANTED;
 	if (filter_kind == FILTER_ETHERTYPE) {
 		__be16 wanted = bpf_htons((__u16)filter_value);
 
 		return outer == wanted || inner == wanted ? WANTED : NOT_WANTED;
 	}
+	found = parse_ip(&cur, inner, &content);
+	if (found == ELSEWHERE)
+		return UNDECIDED;
+	if (found != PARSED)
+		return NOT_WANTED;
 	if (filter_kind == FILTER_ECHO) {
-		found = parse_echo_request(cur, inner);
+		found = parse_echo_request(&cur, inner, &content);
 		if (found == PARSED)
 			return WANTED;
 		if (found == MALFORMED)
 			return BROKEN;
 	}
-	if (filter_kind == FILTER_UDP_PORT || filter_kind == FILTER_ECHO) {
-		found = parse_udp(&cur, inner, &udp);
-		if (found == MALFORMED)
-			return BROKEN;
-		if (found == PARSED && udp->dest == bpf_htons((__u16)filter_value))
-			return WANTED;
-	}
-	return NOT_WANTED;
+	found = parse_udp(&cur, &content, &port);
+	if (found == MALFORMED)
+		return BROKEN;
+	return found == PARSED && port == bpf_htons((__u16)filter_value) ? WANTED : NOT_WANTED;
 }
 
-SEC("xdp")
-int ringside_xsk(struct xdp_md *ctx)
+/* Not inlined, for the registers that its calls take: they would cost all packets. */
+static __noinline enum verdict classify_by_helper(struct xdp_md *ctx)
+{
+	return classify(ctx, BY_HELPER);
+}
+
+static __always_inline int steer(struct xdp_md *ctx, enum access access)
 {
 	__u32 queue = ctx->rx_queue_index;
 	__u32 slot = queue < queue_count ? queue : queue_count;
 	struct queue_counters *count;
+	enum verdict verdict;
 	int action;
 
 	count = bpf_map_lookup_elem(&counters, &slot);
 	if (!count)
 		return XDP_PASS;
 
-	switch (classify(ctx)) {
+	verdict = classify(ctx, access);
+	if (access == AT_FIXED_PLACES && verdict == UNDECIDED)
+		verdict = classify_by_helper(ctx);
+	switch (verdict) {
 	case WANTED:
-		/* The third argument is what comes back when the queue has no socket. */
-		action = bpf_redirect_map(&xsks_map, queue, XDP_PASS);
+		/*
+		 * The queue is read once more, for without CAP_PERFMON each value put on
+		 * the stack meanwhile costs a speculation barrier. The third argument is
+		 * what comes back when the queue has no socket.
+		 */
+		action = bpf_redirect_map(&xsks_map, ctx->rx_queue_index, XDP_PASS);
 		if (action == XDP_REDIRECT)
 			count->redirected++;
 		else
@@ -130,10 +144,25 @@ int ringside_xsk(struct xdp_md *ctx)
 		count->passed_neighbour++;
 		break;
 	case BROKEN:
+	case UNDECIDED:
 		count->passed_malformed++;
 		break;
 	}
 	return XDP_PASS;
+}
+
+/* For holders of CAP_PERFMON: the faster one, and the only one before Linux 5.18. */
+SEC("xdp")
+int ringside_xsk(struct xdp_md *ctx)
+{
+	return steer(ctx, BY_POINTER);
+}
+
+/* For everybody else. */
+SEC("xdp")
+int ringside_xsk_h(struct xdp_md *ctx)
+{
+	return steer(ctx, AT_FIXED_PLACES);
 }
 
 /* bpf_redirect_map() and the parsing helpers are open to any licence; so is this. */

@@ -14,7 +14,10 @@ use std::time::Duration;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size_force, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv, socket};
-use rustix::thread::{CpuSet, LinkNameSpaceType, move_into_link_name_space, sched_setaffinity};
+use rustix::thread::{
+    CapabilitySet, CpuSet, LinkNameSpaceType, capabilities, move_into_link_name_space, sched_setaffinity,
+    set_capabilities,
+};
 
 /// Both ends have this name, each in its namespace.
 pub(crate) const DEVICE: &str = "veth0";
@@ -99,6 +102,22 @@ pub(crate) fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).unwrap();
+}
+
+/// Without CAP_PERFMON: the verifier refuses what parses by pointer.
+pub(crate) const LEAST: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::NET_ADMIN);
+
+/// Runs `work` on a thread of its own that has no capabilities but these.
+pub(crate) fn with_only<T: Send>(held: CapabilitySet, work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let inside = scope.spawn(|| {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective = held;
+            set_capabilities(None, sets).unwrap();
+            work()
+        });
+        inside.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
 }
 
 /// Without root there is nothing to test; under the strict switch that is a failure.

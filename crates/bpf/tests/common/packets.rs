@@ -125,3 +125,27 @@ fn udp_parts(frame: &[u8]) -> (&[u8], &[u8]) {
         other => panic!("EtherType {other:#06x}"),
     }
 }
+
+/// Whether the IP header claims what cannot be, whatever the filter then looks at: read off the bytes, without the
+/// program's parser.
+pub(crate) fn contradicts_itself(packet: &[u8]) -> bool {
+    let mut at = 12;
+    while matches!(packet.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8])) && at < 20 {
+        at += 4;
+    }
+    let (Some(kind), Some(ip)) = (packet.get(at..at + 2), packet.get(at + 2..)) else {
+        return true;
+    };
+    let word = |i: usize| usize::from(u16::from_be_bytes([ip[i], ip[i + 1]]));
+    match kind {
+        [0x08, 0x00] => {
+            ip.len() < 20
+                || ip[0] >> 4 != 4
+                || ip[0] & 15 < 5
+                || word(2) < usize::from(ip[0] & 15) * 4
+                || word(2) > ip.len()
+        }
+        [0x86, 0xdd] => ip.len() < 40 || ip[0] >> 4 != 6 || 40 + word(4) > ip.len(),
+        _ => false,
+    }
+}

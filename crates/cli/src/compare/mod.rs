@@ -13,6 +13,7 @@
 //! tens of percent within minutes, so only rounds of one run are compared, pair by pair.
 
 mod bed;
+mod cell;
 mod contender;
 mod options;
 mod report;

@@ -1,6 +1,6 @@
 //! From readings to the result's tables.
 
-use ringside_measure::compare::{Figure, Ratio, Round, STEAL_LIMIT, figure, ratio};
+use ringside_measure::compare::{Ratio, Round, STEAL_LIMIT, figure, ratio};
 use ringside_measure::latency::Summary;
 use ringside_measure::rate::wire_bits;
 use ringside_measure::schema::{CompareResult, Table, Variant};
@@ -113,9 +113,8 @@ fn variant(operation: Operation, series: &Series, frame_bytes: u64, payload_byte
     let rtt =
         |value: fn(&Summary) -> Option<u64>| of(&|reading| reading.rtt.as_ref().and_then(value).map(|ns| ns as f64));
     let packets = of(&|reading| Some(reading.pps));
-    // Both are the same packets, and so have the same spread.
-    let bits = |per_packet: u64| packets.map(|figure| scaled(figure, per_packet as f64));
-    let cpu = |ticks: fn(CpuTime) -> u64| cpu(series, ticks);
+    let bits = |per_packet: u64| of(&|reading| Some(reading.pps * per_packet as f64));
+    let cpu = |ticks: fn(&CpuTime) -> u64| of(&|reading| cpu(reading, ticks));
     let failed = series.failures();
     let turns = series.readings.len();
     let mut set_up = series.kind.set_up(operation).to_owned();
@@ -142,6 +141,7 @@ fn variant(operation: Operation, series: &Series, frame_bytes: u64, payload_byte
         cpu_user_percent: cpu(|time| time.user + time.nice),
         cpu_system_percent: cpu(|time| time.system),
         cpu_softirq_percent: cpu(|time| time.softirq + time.irq),
+        cpu_busy_percent: cpu(CpuTime::busy),
         rtt_min_ns: rtt(|rtt| Some(rtt.min_ns)),
         rtt_mean_ns: of(&|reading| reading.rtt.map(|rtt| rtt.mean_ns)),
         rtt_p50_ns: rtt(|rtt| rtt.p50_ns),
@@ -175,23 +175,11 @@ fn paired(operation: Operation, base: &Series, series: &Series) -> Option<Ratio>
     ratio(&base, &variant).ok()
 }
 
-/// CPU time of the sender's and the receiver's CPU together, in percent of one CPU. The kernel counts it in ticks of
-/// some milliseconds, so single rounds are coarse: the figure is that of all rounds used together, not their median.
-fn cpu(series: &Series, ticks: fn(CpuTime) -> u64) -> Option<Figure> {
-    let both = |reading: &Reading| -> Option<f64> {
-        let [sender, receiver] = reading.cpus;
-        Some(sender.fraction(ticks(sender))? + receiver.fraction(ticks(receiver))?)
-    };
-    let mut figure = figure(&rounds(series, |reading| Some(both(reading)? * 100.0))).ok()?;
-    let used = series
-        .readings
-        .iter()
-        .filter(|(_, reading)| reading.steal <= STEAL_LIMIT);
-    let sums = used.fold([CpuTime::default(); 2], |[sender, receiver], (_, reading)| {
-        [sender + reading.cpus[0], receiver + reading.cpus[1]]
-    });
-    figure.median = sums.iter().filter_map(|sum| sum.fraction(ticks(*sum))).sum::<f64>() * 100.0;
-    Some(figure)
+/// What part of a turn the sender's and the receiver's CPU did one thing, together, in percent of one CPU. The kernel tells
+/// it in ticks, of which a turn has few: the legend says in which steps.
+fn cpu(reading: &Reading, ticks: fn(&CpuTime) -> u64) -> Option<f64> {
+    let [sender, receiver] = reading.cpus;
+    Some((sender.fraction(ticks(&sender))? + receiver.fraction(ticks(&receiver))?) * 100.0)
 }
 
 /// A value of each reading that has it.
@@ -206,15 +194,6 @@ fn round(reading: &Reading, value: f64) -> Round {
     Round {
         value,
         steal: reading.steal,
-    }
-}
-
-fn scaled(figure: Figure, factor: f64) -> Figure {
-    Figure {
-        median: figure.median * factor,
-        min: figure.min * factor,
-        max: figure.max * factor,
-        ..figure
     }
 }
 

@@ -3,6 +3,7 @@ use crate::compare::variant::Kind;
 use anyhow::anyhow;
 use ringside_measure::latency::Latency;
 use ringside_nic::host::CpuTime;
+use serde_json::Value;
 
 /// A turn at a rate, with a tenth lost, in which the sender's CPU spent half its time in the kernel.
 fn reading(pps: f64, steal: f64) -> Reading {
@@ -86,8 +87,89 @@ fn figures_are_medians_of_the_quiet_rounds_and_ratios_are_paired() {
         native.cpu_softirq_percent,
     ];
     assert_eq!(stages.map(|figure| figure.unwrap().median), [75.0, 50.0, 25.0]);
+    assert_eq!(native.cpu_busy_percent.unwrap().median, 150.0);
     let ratio = native.ratio_to_base.unwrap();
     assert_eq!((ratio.median, ratio.rounds_used, ratio.rounds_left_out), (3.0, 6, 1));
+}
+
+/// 20 ticks of each CPU, some of the sender's in the kernel.
+fn busy(system: u64, loss: f64) -> Reading {
+    let mut reading = reading(1e6, 0.0);
+    (reading.cpus[0].system, reading.cpus[0].idle) = (system, 20 - system);
+    reading.loss = Some(loss);
+    reading
+}
+
+#[test]
+fn cpu_time_is_that_of_rounds_and_not_of_all_together() {
+    // Together they are 30 ticks of 100, which no round is anywhere near.
+    let rounds = [1, 2, 3, 4, 20].map(|system| busy(system, 0.0));
+    let table = table(&contest(Operation::Rx, vec![series(Kind::UdpSpin, (0..).zip(rounds))]));
+    let variant = &table.variants[0];
+    let system = variant.cpu_system_percent.unwrap();
+    assert_eq!((system.median, system.min, system.max), (15.0, 5.0, 100.0));
+    assert_eq!(system.spread, Some(5.0), "half of what lies between 10 and 20");
+    // All the receiver's 20 ticks, and the sender's 15: the sum is taken round by round, too.
+    let all = variant.cpu_busy_percent.unwrap();
+    assert!(
+        (all.median - 115.0).abs() < 1e-9 && (all.max - 200.0).abs() < 1e-9,
+        "{all:?}"
+    );
+    assert_eq!(
+        variant.cpu_user_percent.unwrap().spread,
+        Some(0.0),
+        "the same in each round"
+    );
+}
+
+/// The figures of a JSON value, with their names: objects that have a median.
+fn figures(value: &Value, name: &str, found: &mut Vec<(String, Value)>) {
+    let Value::Object(fields) = value else { return };
+    if fields.contains_key("median") && name != "ratio_to_base" {
+        found.push((name.into(), value.clone()));
+    }
+    fields.iter().for_each(|(name, value)| figures(value, name, found));
+}
+
+#[test]
+fn every_figure_is_written_with_its_spread() {
+    let rounds = |rounds: u32| {
+        (0..rounds).map(|round| {
+            let rtt = ping(5_000 + 1_000 * u64::from(round)).rtt;
+            (
+                round,
+                Reading {
+                    rtt,
+                    ..busy(u64::from(round), 0.0)
+                },
+            )
+        })
+    };
+    let written = |count| {
+        let table = table(&contest(Operation::Ping, vec![series(Kind::UdpSpin, rounds(count))]));
+        let mut found = Vec::new();
+        figures(&serde_json::to_value(&table.variants[0]).unwrap(), "", &mut found);
+        found
+    };
+    let found = written(5);
+    // Rates 3, loss 1, CPU 4, times 6: with a thousand samples a round there is no p99.9.
+    assert_eq!(found.len(), 14, "{found:#?}");
+    for (name, figure) in &found {
+        assert!(figure["spread"].is_number(), "{name}: {figure}");
+        let has_percentage = figure["median"].as_f64() > Some(0.0);
+        assert_eq!(figure["spread_percent"].is_number(), has_percentage, "{name}: {figure}");
+    }
+    let spread = |name: &str| found.iter().find(|(found, _)| found == name).unwrap().1["spread"].clone();
+    assert_eq!(spread("rtt_max_ns"), 1_000.0);
+    assert_eq!(spread("cpu_system_percent"), 5.0);
+    assert_eq!(spread("loss_percent"), 0.0);
+    // One round does not tell how much rounds differ.
+    for (name, figure) in written(1) {
+        assert!(
+            figure["spread"].is_null() && figure["spread_percent"].is_null(),
+            "{name}: {figure}"
+        );
+    }
 }
 
 #[test]

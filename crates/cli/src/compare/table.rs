@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
-use ringside_measure::compare::{Figure, Ratio};
+use ringside_measure::compare::Figure;
 use ringside_measure::schema::{CompareResult, Document, Operation, Outcome, Table, Variant};
+use ringside_nic::host::CpuTimes;
 
+use super::cell::{self, UNKNOWN};
 use crate::system;
 
 /// Everything that is told: the machine, the path, the tables, and what to know about them.
@@ -40,15 +42,25 @@ fn one(table: &Table, terminal: bool) -> String {
     } else {
         presets::ASCII_FULL_CONDENSED
     });
-    let ratio = format!("x {}\n[95 %]", table.base);
-    let rates = ["packets/s\n± spread", "Gbit/s\nwire", "Gbit/s\npayload", "lost\n%"];
-    let times = ["RTT p50 µs\n± spread", "min", "p90", "p99", "p99.9", "max", "lost\n%"];
+    let rates = ["packets/s", "Gbit/s\nwire", "Gbit/s\npayload"];
+    let times = [
+        "round\ntrips/s",
+        "RTT µs\nmin",
+        "\nmean",
+        "\np50",
+        "\np90",
+        "\np99",
+        "\np99.9",
+        "\nmax",
+    ];
     let columns: &[&str] = if ping { &times } else { &rates };
-    let cpu = "CPU %\nusr/sys/irq";
-    let header = ["variant"]
-        .into_iter()
-        .chain(columns.iter().copied())
-        .chain([cpu, &ratio]);
+    let ratio = format!("x {}\n[95 %]", table.base);
+    let header = ["variant"].into_iter().chain(columns.iter().copied()).chain([
+        "lost\n%",
+        "CPU %\nall",
+        "CPU %\nusr/sys/irq",
+        &ratio,
+    ]);
     grid.set_header(header);
     for variant in &table.variants {
         grid.add_row(cells(variant, ping, variant.name == table.base));
@@ -72,13 +84,18 @@ fn one(table: &Table, terminal: bool) -> String {
         text.push_str(&wrapped(&format!("{}: failed: {reason}", names.join(", ")), "  "));
     }
     for variant in &table.variants {
-        if let Some(caveat) = caveat(variant, table.operation).filter(|_| variant.failure.is_none()) {
+        let caveat = caveat(variant, table.operation).filter(|_| variant.failure.is_none());
+        for caveat in caveat.map(str::to_owned).into_iter().chain(sparse(variant)) {
             text.push_str(&wrapped(&format!("{}: {caveat}", variant.name), "  "));
         }
+    }
+    if let Some(extremes) = extremes(table) {
+        text.push_str(&wrapped(&extremes, "  "));
     }
     text
 }
 
+/// A row. Each figure has its spread with it: a cell has two lines.
 fn cells(variant: &Variant, ping: bool, is_base: bool) -> Vec<Cell> {
     let mut cells = vec![Cell::new(&variant.name)];
     let mut add = |text: Option<String>| cells.push(Cell::new(text.unwrap_or_else(|| "-".into())));
@@ -86,39 +103,43 @@ fn cells(variant: &Variant, ping: bool, is_base: bool) -> Vec<Cell> {
         add(Some("failed".into()));
         return cells;
     }
-    let us = |ns: f64| digits(ns / 1e3);
+    add(variant.packets_pps.map(|figure| cell::relative(&figure, cell::packets)));
     if ping {
-        add(variant
-            .rtt_p50_ns
-            .map(|figure| format!("{} {}", us(figure.median), spread(&figure))));
-        // The shortest and the longest of all rounds: a median of maxima means nothing.
-        add(variant.rtt_min_ns.map(|figure| us(figure.min)));
-        for figure in [variant.rtt_p90_ns, variant.rtt_p99_ns, variant.rtt_p99_9_ns] {
-            add(figure.map(|figure| us(figure.median)));
+        for (_, figure) in times(variant) {
+            add(figure.map(|figure| cell::relative(&figure, cell::micros)));
         }
-        add(variant.rtt_max_ns.map(|figure| us(figure.max)));
     } else {
-        add(variant
-            .packets_pps
-            .map(|figure| format!("{} {}", packets(figure.median), spread(&figure))));
         for figure in [variant.wire_bps, variant.payload_bps] {
-            add(figure.map(|figure| digits(figure.median / 1e9)));
+            add(figure.map(|figure| cell::relative(&figure, cell::giga)));
         }
     }
-    add(variant.loss_percent.map(|figure| format!("{:.1}", figure.median)));
     let stages = [
         variant.cpu_user_percent,
         variant.cpu_system_percent,
         variant.cpu_softirq_percent,
     ];
-    let stages = stages.map(|figure| figure.map_or_else(|| "-".into(), |figure| format!("{:.0}", figure.median)));
-    add(Some(stages.join("/")));
+    add(cell::points(&[variant.loss_percent], cell::share));
+    add(cell::points(&[variant.cpu_busy_percent], cell::coarse));
+    add(cell::points(&stages, cell::coarse));
     add(if is_base {
         Some("base".into())
     } else {
-        variant.ratio_to_base.as_ref().map(proportion)
+        variant.ratio_to_base.as_ref().map(cell::proportion)
     });
     cells
+}
+
+/// Round trips, as the columns have them.
+fn times(variant: &Variant) -> [(&'static str, Option<Figure>); 7] {
+    [
+        ("min", variant.rtt_min_ns),
+        ("mean", variant.rtt_mean_ns),
+        ("p50", variant.rtt_p50_ns),
+        ("p90", variant.rtt_p90_ns),
+        ("p99", variant.rtt_p99_ns),
+        ("p99.9", variant.rtt_p99_9_ns),
+        ("max", variant.rtt_max_ns),
+    ]
 }
 
 fn name(operation: Operation) -> &'static str {
@@ -146,6 +167,28 @@ fn caveat(variant: &Variant, operation: Operation) -> Option<&'static str> {
     }
 }
 
+/// Percentiles that only some of the rounds tell: the fast ones, which have more samples.
+fn sparse(variant: &Variant) -> Option<String> {
+    let all = variant.rtt_min_ns?.rounds_used;
+    let some = times(variant)
+        .into_iter()
+        .filter_map(|(name, figure)| Some((name, figure?.rounds_used)))
+        .filter(|(_, used)| *used < all)
+        .map(|(name, used)| format!("{name} is of {used} of {all} rounds"))
+        .collect::<Vec<String>>();
+    (!some.is_empty()).then(|| format!("{}; the others have too few samples for it", some.join(", ")))
+}
+
+/// What no median tells: the very shortest and longest.
+fn extremes(table: &Table) -> Option<String> {
+    let ends = table.variants.iter().filter_map(|variant| {
+        let (min, max) = (variant.rtt_min_ns?.min, variant.rtt_max_ns?.max);
+        Some(format!("{} {}-{}", variant.name, cell::micros(min), cell::micros(max)))
+    });
+    let ends: Vec<String> = ends.collect();
+    (!ends.is_empty()).then(|| format!("shortest and longest of all rounds, µs: {}", ends.join(", ")))
+}
+
 fn legend(result: &CompareResult) -> String {
     let seconds = result.round_duration_ns as f64 / 1e9;
     let left_out: usize = result
@@ -155,17 +198,33 @@ fn legend(result: &CompareResult) -> String {
         .filter_map(|variant| variant.packets_pps)
         .map(|figure| figure.rounds_left_out)
         .sum();
+    let tick = 1.0 / CpuTimes::ticks_per_second() as f64;
     let mut text = wrapped(
         &format!(
-            "Medians of {} interleaved rounds of {seconds} s, ± half the distance between the quartiles; {left_out} \
-             turns left out for CPU steal above {} %. A ratio whose interval holds 1 is no difference. CPU: sender's and \
-             receiver's together, in percent of one CPU, generator and sink included.",
+            "Every figure is the median of {} interleaved rounds of {seconds} s, and ± below it its spread: half the \
+             distance between the rounds' quartiles, in percent of the figure where it says %, in percentage points for \
+             losses and CPU. A ratio is the median of the rounds' ratios with its 95 % interval; one whose interval holds \
+             1 is no difference. {UNKNOWN}: too few rounds to tell. Turns left out for CPU steal above {} %: {left_out}.",
             result.rounds, result.steal_limit_percent
         ),
         "",
     );
+    text.push_str(&wrapped(
+        &format!(
+            "CPU: sender's and receiver's together, in percent of one CPU, generator and sink included. The kernel counts \
+             it in steps of {} ms, {:.1} points of a round; what a system call does for softirq it counts here or there: \
+             \"all\" is the sum.",
+            tick * 1e3,
+            tick / seconds * 100.0,
+        ),
+        "",
+    ));
     if result.tables.iter().any(|table| table.operation == Operation::Ping) {
-        text.push_str("Ping: ratios are of the median round trip: below 1 is faster. \"-\": too few samples for it.\n");
+        text.push_str(&wrapped(
+            "Ping: min and max are of a round, the median over the rounds as all others; the ends of all rounds stand \
+             below the table. Ratios are of the median round trip: below 1 is faster. \"-\": too few samples for it.",
+            "",
+        ));
     }
     text
 }
@@ -192,48 +251,6 @@ fn wrapped(text: &str, indent: &str) -> String {
     }
     out.push('\n');
     out
-}
-
-fn spread(figure: &Figure) -> String {
-    figure
-        .spread_percent
-        .map_or_else(String::new, |percent| format!("±{percent:>2.0}%"))
-}
-
-fn proportion(ratio: &Ratio) -> String {
-    let two = |value: f64| {
-        if value < 10.0 {
-            format!("{value:.2}")
-        } else {
-            format!("{value:.1}")
-        }
-    };
-    match (ratio.low, ratio.high) {
-        (Some(low), Some(high)) => format!("{} [{}-{}]", two(ratio.median), two(low), two(high)),
-        _ => two(ratio.median),
-    }
-}
-
-/// `2.61 M`, `461 k`
-fn packets(pps: f64) -> String {
-    if pps >= 1e6 {
-        format!("{:.2} M", pps / 1e6)
-    } else if pps >= 1e3 {
-        format!("{:.0} k", pps / 1e3)
-    } else {
-        format!("{pps:.0}")
-    }
-}
-
-/// Three digits that mean something.
-fn digits(value: f64) -> String {
-    if value >= 100.0 {
-        format!("{value:.0}")
-    } else if value >= 10.0 {
-        format!("{value:.1}")
-    } else {
-        format!("{value:.2}")
-    }
 }
 
 #[cfg(test)]

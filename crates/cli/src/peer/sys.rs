@@ -169,6 +169,26 @@ pub(super) fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, valu
     counted(result).map(drop)
 }
 
+/// Packets for which a socket's ring had no room, since the last call.
+#[cfg(test)]
+pub(super) fn ring_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: a plain C structure, for which all zero is a valid value.
+    let mut statistics: libc::tpacket_stats_v3 = unsafe { std::mem::zeroed() };
+    let mut size = length(size_of_val(&statistics));
+    // SAFETY: the kernel writes at most `size` bytes, all of `statistics`, and then how many to `size`; both are alive.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut statistics).cast(),
+            &raw mut size,
+        )
+    };
+    counted(result)?;
+    Ok(statistics.tp_drops)
+}
+
 fn counted(result: c_int) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }

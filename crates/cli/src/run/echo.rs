@@ -1,4 +1,6 @@
-//! `ringside echo`: answers probes of `ringside ping`, and ICMP echo requests.
+//! `ringside echo`: answers probes of `ringside ping`, and ICMP echo requests to the interface's addresses.
+
+use std::net::IpAddr;
 
 use anyhow::Result;
 use ringside_measure::probe;
@@ -18,18 +20,23 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let filter = Filter::Echo(args.udp_port);
     let interface = session::interface(&args.port, &args.run)?;
+    let ips: Vec<IpAddr> = interface.addresses()?.iter().map(|own| own.address).collect();
     let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter)?;
     output::note(format_args!(
-        "{}\n  answers probes on UDP port {}, and ICMP echo",
+        "{}\n  answers probes on UDP port {}, and ICMP echo requests to {}",
         port.report(),
-        args.udp_port
+        args.udp_port,
+        named(&ips)
     ));
     let before = session::link(&port)?;
-    let mac = MacAddr(before.mac);
+    let own = Own {
+        mac: MacAddr(before.mac),
+        ips,
+    };
     let wait = session::wait(&args.port);
     let lanes: Vec<&mut Queue> = port.queues_mut().collect();
     let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |queue, worker| {
-        answer_all(queue, &worker, wait, mac)
+        answer_all(queue, &worker, wait, &own)
     })?;
     let stats = port.stats()?;
     let redirected = session::settle(&mut port)?;
@@ -52,39 +59,63 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
         &format!("echo {}", args.port.interface),
         &match came {
             0 => "nobody asked: start `ringside ping` on the other host, with the same UDP port".to_owned(),
-            _ => format!("{came} packet(s) came, but none was a whole probe or ICMP echo request to {mac}"),
+            _ => format!(
+                "{came} packet(s) came, but no whole probe to {}, nor an ICMP echo request to an address of the interface",
+                own.mac
+            ),
         },
     )
 }
 
-fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, mac: MacAddr) -> Result<()> {
+/// The addresses of the interface.
+struct Own {
+    mac: MacAddr,
+    ips: Vec<IpAddr>,
+}
+
+/// Addresses for people.
+fn named(ips: &[IpAddr]) -> String {
+    match ips {
+        [] => "no address: the interface has none".to_owned(),
+        [..] if ips.len() > 8 => format!("its {} addresses", ips.len()),
+        [..] => ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, own: &Own) -> Result<()> {
     while !worker.stop.is_set() {
-        let mut burst = queue.recv(wait)?;
+        let before = queue.counters().tx_packets;
+        let Some(mut burst) = worker.unless_down(queue.recv(wait))? else {
+            continue;
+        };
         let packets = u32::try_from(burst.len()).unwrap_or(u32::MAX);
         if packets == 0 {
             continue;
         }
         for mut packet in &mut burst {
-            if !answer(packet.data_mut(), mac) {
+            if !answer(packet.data_mut(), own) {
                 packet.drop();
             }
         }
-        let sent = burst.send_back()?;
+        let done = burst.send_back();
+        worker.unless_down(done)?;
+        let sent = queue.counters().tx_packets - before;
         worker.live.received(u64::from(packets));
-        worker.live.sent(u64::from(sent));
-        worker.took(sent);
+        worker.live.sent(sent);
+        worker.took(u32::try_from(sent).unwrap_or(packets));
     }
-    queue.drain(session::POLL * 4)?;
-    Ok(())
+    worker.drain(queue)
 }
 
-/// Turns a request into its answer, in place; false when it is no request to this host.
-fn answer(frame: &mut [u8], mac: MacAddr) -> bool {
-    if frame.get(..6) != Some(&mac.0) {
+/// Turns a request into its answer, in place; false when it is no request to this interface.
+///
+/// Of probes the IP address does not matter: where there are none, `ping` makes some up.
+fn answer(frame: &mut [u8], own: &Own) -> bool {
+    if frame.get(..6) != Some(&own.mac.0) {
         return false;
     }
     let Ok(udp) = parse_udp(frame) else {
-        return reflect_icmp_echo(frame);
+        return reflect_icmp_echo(frame, |asked| own.ips.contains(&asked));
     };
     let whole = match udp.checksum_state(frame) {
         ChecksumState::Valid | ChecksumState::Absent => true,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use ringside_measure::counters::Ledger;
-use ringside_measure::latency::RttRecorder;
+use ringside_measure::latency::{LiveLatency, RttRecorder};
 use ringside_measure::pace::Pacer;
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 use ringside_measure::schema::{LatencyResult, Operation};
@@ -142,6 +142,8 @@ impl Pinger {
     }
 
     fn run(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
+        // Allocated before the first probe.
+        worker.live.times();
         let start = now_ns();
         let mut pacer = match self.rate {
             Some(rate) => Pacer::per_second(rate, start)?,
@@ -162,7 +164,7 @@ impl Pinger {
                 }
                 let sequence = pacer.position();
                 let intended = pacer.intended_ns(sequence);
-                if self.send(queues[0], intended)? {
+                if self.send(queues[0], worker, intended)? {
                     pacer.take(now, 1);
                     worker.live.sent(1);
                 } else {
@@ -196,8 +198,9 @@ impl Pinger {
         Wait::Poll(until.min(longest).min(Duration::from_nanos(self.timeout_ns)))
     }
 
-    /// Sends the next probe; false when no frame was free.
-    fn send(&mut self, queue: &mut Queue, intended: Option<u64>) -> Result<bool> {
+    /// Sends the next probe; false when no frame was free or the link is down.
+    fn send(&mut self, queue: &mut Queue, worker: &Worker<'_>, intended: Option<u64>) -> Result<bool> {
+        let before = queue.counters().tx_packets;
         let headers = self.flow.header_len();
         let sequence = self.next;
         let mut sent_ns = 0;
@@ -217,8 +220,10 @@ impl Pinger {
             let written = probe.encode(&mut slot.data_mut()[headers..]).is_ok()
                 && self.flow.write(slot.data_mut(), length).is_ok();
             debug_assert!(written, "the template has room for a probe");
-        })?;
-        if sent == 0 {
+        });
+        worker.unless_down(sent)?;
+        // Also a link that is down has a TX ring with some room.
+        if queue.counters().tx_packets == before {
             return Ok(false);
         }
         self.next += 1;
@@ -237,14 +242,16 @@ impl Pinger {
             wait => wait,
         };
         for queue in queues {
-            let mut burst = queue.recv(wait)?;
+            let Some(mut burst) = worker.unless_down(queue.recv(wait))? else {
+                continue;
+            };
             if burst.is_empty() {
                 continue;
             }
             let now = now_ns();
             let mut answers = 0;
             for packet in &mut burst {
-                answers += u64::from(self.answer(packet.data(), now));
+                answers += u64::from(self.answer(packet.data(), now, worker.live.times()));
             }
             worker.live.received(answers);
         }
@@ -252,7 +259,7 @@ impl Pinger {
     }
 
     /// Takes one received packet; true when it is the first answer to one of our probes.
-    fn answer(&mut self, frame: &[u8], now: u64) -> bool {
+    fn answer(&mut self, frame: &[u8], now: u64, times: &LiveLatency) -> bool {
         let Ok(udp) = parse_udp(frame) else { return false };
         let Ok(probe) = Probe::decode(&frame[udp.payload.clone()]) else {
             return false;
@@ -272,6 +279,9 @@ impl Pinger {
             return false;
         }
         self.rtt.record(probe.intended_ns, probe.sent_ns, now);
+        if let Some(ns) = now.checked_sub(probe.sent_ns) {
+            times.record(ns);
+        }
         if let Some(front) = self.in_flight.front().map(|entry| entry.0)
             && let Some(at) = probe.sequence.checked_sub(front)
             && let Some(entry) = usize::try_from(at).ok().and_then(|at| self.in_flight.get_mut(at))

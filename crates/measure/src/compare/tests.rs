@@ -17,14 +17,19 @@ fn median_and_quartiles_by_hand() {
     let odd = figure(&rounds(&[5.0, 1.0, 4.0, 2.0, 3.0])).unwrap();
     assert_eq!((odd.median, odd.min, odd.max), (3.0, 1.0, 5.0));
     // Quartiles 2 and 4: half their distance is 1, a third of the median.
+    assert_eq!(odd.spread, Some(1.0));
     assert!((odd.spread_percent.unwrap() - 100.0 / 3.0).abs() < 1e-12);
     let even = figure(&rounds(&[1.0, 2.0, 3.0, 4.0])).unwrap();
     assert_eq!(even.median, 2.5);
     // Quartiles 1.75 and 3.25.
+    assert_eq!(even.spread, Some(0.75));
     assert!((even.spread_percent.unwrap() - 30.0).abs() < 1e-12);
+    // Nothing was lost in most rounds: no percentage, and still a spread.
+    let zero = figure(&rounds(&[0.0, 0.0, 0.0, 2.0, 6.0])).unwrap();
+    assert_eq!((zero.median, zero.spread, zero.spread_percent), (0.0, Some(1.0), None));
+    // One round does not differ from itself, which is no knowledge of how much rounds differ.
     let one = figure(&rounds(&[7.0])).unwrap();
-    assert_eq!((one.median, one.spread_percent), (7.0, Some(0.0)));
-    assert_eq!(figure(&rounds(&[0.0])).unwrap().spread_percent, None);
+    assert_eq!((one.median, one.spread, one.spread_percent), (7.0, None, None));
 }
 
 #[test]

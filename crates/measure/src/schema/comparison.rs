@@ -37,7 +37,11 @@ pub struct Table {
     pub variants: Vec<Variant>,
 }
 
-/// One way to do it. Each figure is the median over the rounds used, with its spread.
+/// One way to do it. Each figure is the median over the rounds used, with its spread: every round gives one value of it.
+///
+/// That holds for the shortest and the longest round trip, too: `median` of `rtt_max_ns` is the median of what was longest
+/// in each round, `max` of it the longest of all rounds. A percentile is told only by rounds with samples enough for it:
+/// `rounds_used` says by how many.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Variant {
     /// Its name.
@@ -56,15 +60,17 @@ pub struct Variant {
     pub payload_bps: Option<Figure>,
     /// Packets lost, in percent of those sent.
     pub loss_percent: Option<Figure>,
-    /// CPU time in user code, in percent of one CPU.
+    /// CPU time in user code, in percent of one CPU, of all CPUs that took part together.
     pub cpu_user_percent: Option<Figure>,
     /// CPU time in system calls and kernel threads, in percent of one CPU.
     pub cpu_system_percent: Option<Figure>,
     /// CPU time in soft interrupts, in percent of one CPU.
     pub cpu_softirq_percent: Option<Figure>,
-    /// Shortest round trip.
+    /// The three together, round by round: the median of a sum is not the sum of the medians.
+    pub cpu_busy_percent: Option<Figure>,
+    /// Shortest round trip of a round.
     pub rtt_min_ns: Option<Figure>,
-    /// Mean round trip.
+    /// Mean round trip of a round.
     pub rtt_mean_ns: Option<Figure>,
     /// Median round trip.
     pub rtt_p50_ns: Option<Figure>,
@@ -74,7 +80,7 @@ pub struct Variant {
     pub rtt_p99_ns: Option<Figure>,
     /// 99.9 % of the round trips took at most this long.
     pub rtt_p99_9_ns: Option<Figure>,
-    /// Longest round trip.
+    /// Longest round trip of a round.
     pub rtt_max_ns: Option<Figure>,
     /// In proportion to the base; `None` for the base itself.
     pub ratio_to_base: Option<Ratio>,

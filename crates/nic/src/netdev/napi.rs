@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Netdev;
 use crate::netlink::generic::{Attributes, Message};
+use crate::setting::Setting;
 use crate::{Error, Interface, Result};
 
 // https://elixir.bootlin.com/linux/v6.18/C/ident/NETDEV_CMD_NAPI_GET
@@ -144,6 +145,11 @@ pub(crate) fn raw_value(answer: &Message, field: NapiField) -> Option<u64> {
     answer.attributes().number(field.attribute().0)
 }
 
+/// Which NAPI instance the kernel's answer is about.
+pub(crate) fn napi_id(answer: &Message) -> Option<u32> {
+    answer.attributes().u32(NETDEV_A_NAPI_ID)
+}
+
 impl Netdev<'_> {
     /// The kernel's answers about all NAPI instances of the interface; `None` before Linux 6.8.
     pub(crate) fn napis(&mut self, operation: &'static str) -> Result<Option<Vec<Message>>> {
@@ -224,23 +230,36 @@ impl Interface {
     /// setting; [`Error::Kernel`] with `EPERM` without `CAP_NET_ADMIN`, or `ERANGE` for a value that is too large.
     #[doc(alias = "NETDEV_CMD_NAPI_SET")]
     pub fn set_napi(&self, id: u32, settings: &[NapiSetting]) -> Result<()> {
-        const OPERATION: &str = "change a NAPI instance";
-        let Some(mut netdev) = Netdev::open(self, OPERATION)? else {
-            return Err(Error::needs_kernel(OPERATION, self.name(), "6.13"));
+        let values: Vec<_> = settings.iter().map(|setting| setting.raw()).collect();
+        self.check_napi(id, &values)?.set_napi(SET, id, &values)
+    }
+
+    /// The same as single values, which can be put back one by one.
+    pub(crate) fn plan_napi(&self, id: u32, settings: &[NapiSetting]) -> Result<Vec<(Setting, String)>> {
+        let values: Vec<_> = settings.iter().map(|setting| setting.raw()).collect();
+        self.check_napi(id, &values)?;
+        let each = values.iter();
+        Ok(each
+            .map(|(field, value)| (Setting::Napi { id, field: *field }, value.to_string()))
+            .collect())
+    }
+
+    /// The kernel takes the id of any interface, and tells which fields it has by their presence.
+    fn check_napi(&self, id: u32, values: &[(NapiField, u64)]) -> Result<Netdev<'_>> {
+        let Some(mut netdev) = Netdev::open(self, SET)? else {
+            return Err(Error::needs_kernel(SET, self.name(), "6.13"));
         };
-        // The kernel takes the id of any interface, and tells which settings it has by their presence.
-        let Some(present) = netdev.napi(OPERATION, id)? else {
+        let Some(present) = netdev.napi(SET, id)? else {
             return Err(netdev.unknown(id));
         };
-        let values: Vec<_> = settings.iter().map(|setting| setting.raw()).collect();
-        for (field, _) in &values {
-            if raw_value(&present, *field).is_none() {
-                return Err(Error::needs_kernel(OPERATION, self.name(), field.attribute().1));
-            }
+        match values.iter().find(|(field, _)| raw_value(&present, *field).is_none()) {
+            Some((field, _)) => Err(Error::needs_kernel(SET, self.name(), field.attribute().1)),
+            None => Ok(netdev),
         }
-        netdev.set_napi(OPERATION, id, &values)
     }
 }
+
+const SET: &str = "change a NAPI instance";
 
 #[cfg(test)]
 #[path = "napi_tests.rs"]

@@ -36,17 +36,17 @@ pub fn complete_udp_checksum(frame: &mut [u8]) -> Result<(), Error> {
 /// Answers an ICMP or ICMPv6 echo request in place. True when the frame now is the reply.
 ///
 /// False, and nothing changed, for everything else; also for what better goes to the kernel:
-/// requests to or from group addresses, with IPv4 options, fragments. Whether the address that was
-/// asked is ours is for the caller to know.
+/// requests to or from group addresses, with IPv4 options, fragments, and requests to an address
+/// that is not `ours`.
 ///
 /// Checksums are updated, not made new: a request that was damaged gives a reply that is seen to
 /// be damaged. The TTL becomes 64.
 #[must_use = "false means that the frame was not answered"]
-pub fn reflect_icmp_echo(frame: &mut [u8]) -> bool {
-    try_reflect_icmp_echo(frame).is_some()
+pub fn reflect_icmp_echo(frame: &mut [u8], ours: impl FnOnce(IpAddr) -> bool) -> bool {
+    try_reflect_icmp_echo(frame, ours).is_some()
 }
 
-fn try_reflect_icmp_echo(frame: &mut [u8]) -> Option<()> {
+fn try_reflect_icmp_echo(frame: &mut [u8], ours: impl FnOnce(IpAddr) -> bool) -> Option<()> {
     let (src_mac, dst_mac) = macs(frame).ok()?;
     let network = Network::parse(frame).ok()?;
     let upper = Upper::find(frame, &network).ok()?;
@@ -54,7 +54,7 @@ fn try_reflect_icmp_echo(frame: &mut [u8]) -> Option<()> {
     // A reply from a group address would be a lie, and one to a group a storm.
     let one_to_one =
         !src_mac.is_multicast() && !dst_mac.is_multicast() && is_one_host(upper.src) && is_one_host(upper.dst);
-    if !one_to_one || upper.has_options {
+    if !one_to_one || upper.has_options || !ours(upper.dst) {
         return None;
     }
     let protocol = upper.protocol;

@@ -186,7 +186,7 @@ fn echo_request(flow: &UdpFlow, data: &[u8]) -> Vec<u8> {
 fn echo_is_answered_v4() {
     let mut frame = echo_request(&flow("10.0.0.1:0", "10.0.0.2:0"), b"odd");
     frame.resize(60, 0xee); // padding must not enter the checksum
-    assert!(reflect_icmp_echo(&mut frame));
+    assert!(reflect_icmp_echo(&mut frame, |_| true));
     assert_eq!(macs(&frame).unwrap(), (B, A));
     let packet = ipv4::Packet::parse(&frame[14..]).unwrap();
     assert!(packet.verify_checksum());
@@ -196,14 +196,14 @@ fn echo_is_answered_v4() {
     let echo = crate::icmp::Echo::parse_v4(packet.payload()).unwrap();
     assert_eq!(echo.kind, crate::icmp::EchoKind::Reply);
     assert_eq!(echo.data, b"odd");
-    assert!(!reflect_icmp_echo(&mut frame), "a reply is not answered");
+    assert!(!reflect_icmp_echo(&mut frame, |_| true), "a reply is not answered");
 }
 
 #[test]
 fn echo_is_answered_v6_behind_a_tag() {
     let request = echo_request(&flow("[fe80::1]:0", "[fe80::2]:0"), b"data");
     let mut frame = tagged(&request, &[0x81, 0, 0, 9]);
-    assert!(reflect_icmp_echo(&mut frame));
+    assert!(reflect_icmp_echo(&mut frame, |_| true));
     let packet = ipv6::Packet::parse(&frame[18..]).unwrap();
     assert_eq!(packet.hop_limit(), 64);
     assert_eq!(IpAddr::from(packet.dst()), "fe80::1".parse::<IpAddr>().unwrap());
@@ -226,8 +226,20 @@ fn echo_that_belongs_to_the_kernel() {
     let udp = frame(&flow("10.0.0.1:0", "10.0.0.2:0"), b"");
     for mut frame in [group_v4, group_v6, nobody, broadcast, from_group, options, udp] {
         let before = frame.clone();
-        assert!(!reflect_icmp_echo(&mut frame));
+        assert!(!reflect_icmp_echo(&mut frame, |_| true));
         assert_eq!(frame, before);
+    }
+}
+
+#[test]
+fn echo_to_somebody_else() {
+    for (src, dst) in [("10.0.0.1:0", "10.0.0.2:0"), ("[fe80::1]:0", "[fe80::2]:0")] {
+        let flow = flow(src, dst);
+        let mut frame = echo_request(&flow, b"data");
+        let before = frame.clone();
+        assert!(!reflect_icmp_echo(&mut frame, |ours| ours == flow.src.ip()));
+        assert_eq!(frame, before);
+        assert!(reflect_icmp_echo(&mut frame, |ours| ours == flow.dst.ip()));
     }
 }
 
@@ -297,13 +309,13 @@ proptest! {
         }
         let _ = reflect_udp(&mut bytes);
         let _ = complete_udp_checksum(&mut bytes);
-        let _ = reflect_icmp_echo(&mut bytes);
+        let _ = reflect_icmp_echo(&mut bytes, |_| true);
     }
 
     #[test]
     fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..128)) {
         let _ = parse_udp(&bytes);
         let _ = reflect_udp(&mut bytes);
-        let _ = reflect_icmp_echo(&mut bytes);
+        let _ = reflect_icmp_echo(&mut bytes, |_| true);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use ringside_nic::Interface;
 #[cfg(feature = "attach")]
@@ -12,6 +13,7 @@ use rustix::io::Errno;
 use super::{Loaded, Port, PortBuilder};
 use crate::conflict;
 use crate::error::Error;
+use crate::link::Link;
 use crate::mode::{Mode, Path};
 use crate::options::{Direction, QueueOptions, Sizes};
 use crate::program::{AttachMode, Program, XdpLink, XskMap};
@@ -22,6 +24,7 @@ use crate::sys;
 use crate::umem::{SharedUmem, check_budget};
 
 pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
+    let recipe = builder.try_clone()?;
     let PortBuilder {
         interface,
         queues,
@@ -29,7 +32,10 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         program,
         options,
         umem,
+        settings,
     } = builder;
+    // First, so that nothing that happens from here on is missed.
+    let link_watch = Arc::new(Link::watch(&interface)?);
     let state = interface.state()?;
     if !state.admin_up {
         return Err(Error::InterfaceDown {
@@ -88,8 +94,22 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         loaded: &loaded,
         shared: umem.as_ref(),
         mtu: state.mtu,
+        watch: &link_watch,
     };
     let (queues, link) = ladder.climb_down(mode)?;
+    let (queues, link, changed) = {
+        // An error undoes what was opened, in the right order.
+        let mut opened = Opened {
+            map: loaded.map.as_ref(),
+            link,
+            queues,
+        };
+        let receive_queues = interface.rx_queues()?;
+        let receiving: Vec<u32> = chosen.into_iter().filter(|&queue| queue < receive_queues).collect();
+        let changed = settings.apply(&interface, &receiving)?;
+        let (queues, link) = opened.take();
+        (queues, link, changed)
+    };
 
     if let (Some(report), Some(link)) = (&mut loaded.report, &link) {
         report.attached = link.mode().name();
@@ -100,19 +120,23 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         unbound_queues: if transmit_only {
             Vec::new()
         } else {
-            (0..available).filter(|queue| !chosen.contains(queue)).collect()
+            let bound = |queue: &u32| queues.iter().any(|other| other.id() == *queue);
+            (0..available).filter(|queue| !bound(queue)).collect()
         },
         queues: queues.iter().map(|queue| queue.report().clone()).collect(),
+        settings: changed.notes.clone(),
         interface: interface.name().to_owned(),
     };
     Ok(Port {
         interface,
         queues,
+        changed,
         map: loaded.map,
         link,
         #[cfg(feature = "attach")]
         program: loaded.own,
         report,
+        recipe,
     })
 }
 
@@ -236,16 +260,14 @@ fn load(interface: &Interface, program: Program, queues: u32, multi_buffer: bool
 fn load_error(interface: &Interface, error: &ringside_bpf::Error) -> Option<Error> {
     let errno = Errno::from_raw_os_error(error.errno()?);
     let held = Capabilities::effective().ok()?;
-    // The verifier says EACCES too, to programs that it does not like: so the capabilities decide. Without CAP_PERFMON
-    // it allows no packet pointer to move by a length that was read, as IP options and extension headers make it.
-    let needs = if held.has(Cap::SysAdmin) {
-        return None;
-    } else if !(held.has(Cap::Bpf) && held.has(Cap::NetAdmin)) {
-        "CAP_BPF and CAP_NET_ADMIN"
-    } else if !held.has(Cap::Perfmon) {
-        "CAP_PERFMON in addition to CAP_BPF and CAP_NET_ADMIN"
-    } else {
-        return None;
+    // The verifier says EACCES too, to programs that it does not like: so the capabilities decide.
+    let needs = match (held.has(Cap::Bpf), held.has(Cap::NetAdmin)) {
+        _ if held.has(Cap::SysAdmin) => return None,
+        (false, false) => "CAP_BPF and CAP_NET_ADMIN",
+        (false, true) => "CAP_BPF in addition to CAP_NET_ADMIN",
+        (true, false) => "CAP_NET_ADMIN in addition to CAP_BPF",
+        (true, true) if held.has(Cap::Perfmon) => return None,
+        (true, true) => "CAP_PERFMON in addition to CAP_BPF and CAP_NET_ADMIN before Linux 5.18",
     };
     matches!(errno, Errno::PERM | Errno::ACCESS).then(|| Error::Permission {
         action: "loading the XDP program",
@@ -274,6 +296,7 @@ struct Ladder<'a> {
     loaded: &'a Loaded,
     shared: Option<&'a SharedUmem>,
     mtu: u32,
+    watch: &'a Arc<Link>,
 }
 
 impl Ladder<'_> {
@@ -354,6 +377,7 @@ impl Ladder<'_> {
                 sizes: Sizes::choose(self.options, path, self.nic_ring, self.shared).map_err(Refused::Fatal)?,
                 shared: self.shared,
                 mtu: self.mtu,
+                link: self.watch,
             };
             let bound = request.open_patiently().map_err(|failure| match failure {
                 Failure::Busy => Refused::Fatal(request.busy(self.loaded.attach.is_some())),
@@ -385,7 +409,7 @@ impl<'a> Opened<'a> {
         }
     }
 
-    fn take(mut self) -> (Vec<Queue>, Option<XdpLink>) {
+    fn take(&mut self) -> (Vec<Queue>, Option<XdpLink>) {
         (std::mem::take(&mut self.queues), self.link.take())
     }
 

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use ringside_nic::Interface;
 use ringside_nic::XdpMode;
 
 use super::{Parameters, Queue};
 use crate::error::Error;
+use crate::link::Link;
 use crate::mode::{Mode, Path};
 use crate::options::{Direction, QueueOptions, Sizes};
 use crate::port::check_mtu;
@@ -90,6 +92,7 @@ impl QueueBuilder {
 
     /// Opens the queue.
     pub fn open(mut self) -> Result<Queue, Error> {
+        let link = Arc::new(Link::watch(&self.interface)?);
         // The kernel binds a socket to an interface that is down, and the first use fails.
         let state = self.interface.state()?;
         if !state.admin_up {
@@ -135,6 +138,7 @@ impl QueueBuilder {
                 sizes: Sizes::choose(&self.options, path, nic_ring, self.umem.as_ref())?,
                 shared: self.umem.as_ref(),
                 mtu: state.mtu,
+                link: &link,
             };
             let result = if only_once {
                 request.open(parts.take().unwrap_or_default())
@@ -222,6 +226,7 @@ impl Queue {
             },
             shared: None,
             mtu: self.mtu,
+            link: &self.link.clone(),
         };
         match request.open_beside(&mut self.bound) {
             Ok(bound) => Ok(finish(&request, bound, self.report.path, Vec::new())),
@@ -275,6 +280,7 @@ pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<S
         Parameters {
             sizes: *sizes,
             interface: (*interface).clone(),
+            link: Arc::clone(request.link),
             mtu: request.mtu,
             frames_per_packet: request.frames_per_packet(),
             batch: options.batch,

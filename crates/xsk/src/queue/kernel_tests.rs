@@ -1,7 +1,11 @@
 //! What only a broken peer, or a broken user of the socket, would do: descriptors put on the rings behind the back of
 //! the pool's book, on the real kernel.
 
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::Queue;
 use crate::common::conformance::{row_on, usual};
@@ -11,7 +15,7 @@ use crate::options::{Direction, QueueOptions};
 use crate::port::Port;
 use crate::ring::Desc;
 use crate::umem::Frame;
-use crate::wakeup::Wait;
+use crate::wakeup::{Answer, Wait, wake_tx};
 
 const OUTSIDE: u64 = 0x100_0000_0000;
 
@@ -87,7 +91,9 @@ fn a_garbage_completion_poisons_the_queue() {
     });
 }
 
-/// K4: a completion ring that nobody empties stops the kernel for good, while it says EAGAIN for ever.
+/// K4: a completion ring that nobody empties stops the kernel for good, while `sendto()` says EAGAIN and `poll()` that
+/// there is room, for ever. A queue that cannot empty it tells an error instead of trying for ever; one that can,
+/// which is all others, empties it before each kick: `a_small_completion_ring_stops_nothing`.
 #[test]
 fn a_livelock_is_an_error_within_the_stall_time() {
     row_on("K4", usual("k4"), |lab, case| {
@@ -133,6 +139,15 @@ fn a_livelock_is_an_error_within_the_stall_time() {
         );
         assert_eq!(*pending, 56, "the ring has 8 places");
         assert!(error.to_string().contains("no progress for"), "{error}");
+        // A loop that waits for `poll()` to send would never end: it says at once that there is room on the TX ring, each
+        // time, while nothing leaves.
+        for _ in 0..100 {
+            let mut fds = [PollFd::new(&queue.bound.fd, PollFlags::OUT)];
+            assert_eq!(poll(&mut fds, Some(&Timespec::default())), Ok(1));
+            assert_eq!(fds[0].revents(), PollFlags::OUT);
+            assert_eq!(wake_tx(queue.bound.fd.as_fd()), Ok(Answer::Partly(Errno::AGAIN)));
+            assert_eq!(queue.bound.pending(), Ok(56));
+        }
         // Told once; the next call tries anew, and what was in the way can be removed.
         let (start, mut completed) = (Instant::now(), 0);
         while completed != 64 && start.elapsed() < PATIENCE {

@@ -8,6 +8,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+
 use super::Queue;
 use super::lanes::{Pushed, SHORTEST};
 use crate::burst::Packet;
@@ -155,7 +157,10 @@ impl Queue {
         let sent = self.push_inbox(fate);
         // Also when one of the burst was too short: the others must not wait for a next call.
         if self.unsent
-            && !matches!(sent, Err(Error::LinkDown { .. } | Error::NoProgress { .. }))
+            && !matches!(
+                sent,
+                Err(Error::LinkDown { .. } | Error::LinkGone { .. } | Error::NoProgress { .. })
+            )
             && self.poison.is_none()
         {
             self.kick()?;
@@ -262,6 +267,15 @@ impl Queue {
             }
             progress = true;
             self.stalled = None;
+        }
+    }
+
+    /// As [`Queue::kick`]; what a link that is down does not take stays where it is, and is no error of receiving.
+    pub(super) fn kick_if_up(&mut self) -> Result<(), Error> {
+        match self.kick() {
+            Err(Error::LinkDown { .. }) => self.link_trouble(Errno::NETDOWN),
+            Err(Error::LinkGone { .. }) => self.link_trouble(Errno::NXIO),
+            result => result,
         }
     }
 

@@ -1,5 +1,10 @@
 //! Memory is accounted before it is asked for: a UMEM that a limit will refuse is told with its exact size, and one that
 //! the control group would kill the process for is never mapped.
+//!
+//! What the user has locked already is missing in that account, for no file tells: the kernel keeps it per user
+//! (`user_struct.locked_vm`), and UMEMs are neither in `VmLck` nor in `VmPin` of `/proc/self/status`. So the kernel may
+//! still refuse what passes here, and its refusal becomes the same error: see `Request::register`.
+//! <https://elixir.bootlin.com/linux/v6.18/C/ident/xdp_umem_account_pages>
 
 use ringside_nic::host::{Cap, Capabilities, cgroup_memory, memlock_limit};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -43,8 +48,8 @@ pub(crate) fn check(whose: impl Fn() -> String, required: u64) -> Result<(), Err
     Ok(())
 }
 
-/// Raises the soft limit to the hard one: the kernel counts all that the user has locked against it, which nobody can
-/// read. Refused without consequence: the check that follows tells.
+/// Raises the soft limit to the hard one, which needs no capability; beyond it nobody but the administrator should.
+/// Refused without consequence: the check that follows tells.
 fn raise_memlock() {
     let limit = getrlimit(Resource::Memlock);
     if limit.current.is_some() && limit.current != limit.maximum {

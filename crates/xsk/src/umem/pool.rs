@@ -25,6 +25,9 @@ pub(crate) struct Pool {
     in_flight: u32,
     /// Whether the kernel is done with its frames as soon as the sockets are closed.
     reclaim: bool,
+    /// One entry a frame, for the audit.
+    #[cfg(debug_assertions)]
+    pub(super) seen: Vec<bool>,
 }
 
 impl Pool {
@@ -36,6 +39,8 @@ impl Pool {
         free.extend((0..quota).map_while(|_| umem.take_returned()));
         free.sort_unstable_by(|a, b| b.cmp(a));
         let pool = Self {
+            #[cfg(debug_assertions)]
+            seen: vec![false; umem.geometry().frames() as usize],
             umem,
             pair,
             free,
@@ -51,6 +56,12 @@ impl Pool {
     /// A NIC may write to frames for a while after the socket was closed: the pool's end does not take them back.
     pub(crate) fn zero_copy(&mut self) {
         self.reclaim = false;
+    }
+
+    /// The pair of rings whose frames these are.
+    #[cfg(any(all(feature = "testing", not(loom)), debug_assertions))]
+    pub(crate) fn pair(&self) -> PairId {
+        self.pair
     }
 
     /// Free frames on hand, without those on their way home.
@@ -71,9 +82,17 @@ impl Pool {
         self.in_flight
     }
 
+    pub(super) fn umem(&self) -> &Umem {
+        &self.umem
+    }
+
+    pub(super) fn free(&self) -> &[FrameIndex] {
+        &self.free
+    }
+
     /// Frames in the pool's care: free ones and those that the kernel has through its pair.
     #[inline]
-    fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         self.free.len() + self.in_fill as usize + self.in_flight as usize
     }
 

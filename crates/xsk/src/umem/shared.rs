@@ -43,12 +43,21 @@ impl SharedUmem {
     /// 1024 frames of 2048 bytes unless something else is asked for.
     pub fn builder() -> SharedUmemBuilder {
         SharedUmemBuilder {
-            frame_size: crate::options::DEFAULT_FRAME_SIZE,
+            frame_size: crate::options::QueueOptions::DEFAULT_FRAME_SIZE,
             frames: 1024,
             headroom: 0,
             huge_pages: false,
             unaligned: false,
             multi_buffer: false,
+        }
+    }
+
+    /// Of memory that was made elsewhere.
+    #[cfg(all(feature = "testing", not(loom)))]
+    pub(crate) fn of(umem: Arc<Umem>) -> Self {
+        Self {
+            umem,
+            sockets: Arc::default(),
         }
     }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(unreachable_pub, reason = "shared by test binaries, not an API")]
 
+pub mod child;
 pub mod conformance;
 pub mod traffic;
 

@@ -3,9 +3,9 @@
  * Bounds-checked packet parsing, shared by every program of this crate.
  *
  * Two users: the hot path only asks whether a frame belongs to the host's own
- * neighbour discovery (is_neighbour), the filters ask for a UDP header
- * (parse_udp). Nothing here trusts a length field before it was compared with
- * what is really in the buffer.
+ * neighbour discovery (parse_neighbour), the filters ask for a transport header
+ * (parse_udp, parse_echo_request). Nothing here trusts a length field before it
+ * was compared with what is really in the buffer.
  */
 #ifndef RINGSIDE_PARSE_H
 #define RINGSIDE_PARSE_H
@@ -28,6 +28,10 @@
 #define ND_FIRST 133 /* router solicitation */
 #define ND_LAST 137  /* redirect */
 
+#define ICMP_ECHO_REQUEST 8
+#define ICMP6_ECHO_REQUEST 128
+#define ICMP_ECHO_LEN 8
+
 #define IP_FRAGMENT_OFFSET 0x1fff
 #define IP_MORE_FRAGMENTS 0x2000
 #define IP6_FRAGMENT_OFFSET 0xfff8
@@ -38,34 +42,91 @@ struct vlan_header {
 	__be16 proto;
 };
 
-struct fragment_header {
+/* The first eight bytes of any extension header: RFC 8200, 4.3 to 4.6. */
+struct extension {
 	__u8 nexthdr;
-	__u8 reserved;
-	__be16 offset;
+	__u8 length; /* in units of eight bytes, the first not counted; unused in fragment headers */
+	__be16 fragment;
 	__be32 id;
 };
 
-/* What is left of a packet: `pos` moves, `end` does not. */
+/*
+ * How to read a packet. Options of IPv4 and extension headers of IPv6 put what
+ * follows at a place that the packet tells; but to move a packet pointer by what
+ * was read, or to subtract one from another, takes CAP_PERFMON.
+ *
+ * BY_POINTER does both.
+ * AT_FIXED_PLACES gives up on such packets: ELSEWHERE.
+ * BY_HELPER copies each header with bpf_xdp_load_bytes().
+ * The last two ask bpf_xdp_get_buff_len() for the length. Linux 5.18 has both.
+ *
+ * It is a constant of the compiler's, and what may not be set on some way is
+ * initialised: without CAP_PERFMON the verifier also follows the ways that only
+ * a guessing processor takes, into branches whose condition never holds. What it
+ * dislikes there Linux 6.18 fences off, but 6.1 and 6.8 refuse: a change here is to
+ * be tried on an older kernel too. (6.1, 6.8, 6.12 and 6.18 take what clang 14, 16
+ * and 19 make of this.)
+ * https://elixir.bootlin.com/linux/v6.18/C/ident/sanitize_speculative_path
+ */
+enum access {
+	BY_POINTER,
+	AT_FIXED_PLACES,
+	BY_HELPER,
+};
+
+/* What is left of a packet. BY_HELPER goes by `offset`, the others by `pos`: the same place. */
 struct cursor {
+	struct xdp_md *ctx;
+	enum access access;
 	void *pos;
 	void *end;
+	__u64 offset;
+	__u64 left; /* bytes from there on; BY_POINTER has `end` for it */
 };
 
 enum parsed {
 	PARSED,	   /* what was asked for is there */
 	OTHER,	   /* well formed, but something else */
 	MALFORMED, /* shorter than it claims, or contradicts itself */
+	ELSEWHERE, /* not at a fixed place */
 };
 
-#define FITS(cursor, header) ((void *)((header) + 1) <= (cursor)->end)
-
-static __always_inline struct cursor cursor_of(const struct xdp_md *ctx)
+static __always_inline struct cursor cursor_of(struct xdp_md *ctx, enum access access)
 {
-	return (struct cursor){
-		.pos = (void *)(long)ctx->data,
-		.end = (void *)(long)ctx->data_end,
-	};
+	struct cursor cur = {.ctx = ctx, .access = access};
+
+	if (access != BY_POINTER)
+		cur.left = bpf_xdp_get_buff_len(ctx);
+	cur.pos = (void *)(long)ctx->data;
+	cur.end = (void *)(long)ctx->data_end;
+	return cur;
 }
+
+static __always_inline void step(struct cursor *cur, __u32 bytes)
+{
+	cur->pos += bytes;
+	cur->offset += bytes;
+	cur->left -= bytes;
+}
+
+/* How many bytes are left. */
+static __always_inline __u64 left(const struct cursor *cur)
+{
+	return cur->access == BY_POINTER ? cur->end - cur->pos : cur->left;
+}
+
+/* Lets `header` point to the next `size` bytes: in the packet, or copied. 0: there are less. */
+static __always_inline int look(const struct cursor *cur, __u32 size, void *copy, void **header)
+{
+	if (cur->access == BY_HELPER) {
+		*header = copy;
+		return !bpf_xdp_load_bytes(cur->ctx, cur->offset, copy, size);
+	}
+	*header = cur->pos;
+	return cur->pos + size <= cur->end;
+}
+
+#define LOOK(cursor, copy, header) look(cursor, sizeof(*(header)), copy, (void **)&(header))
 
 static __always_inline int is_vlan(__be16 proto)
 {
@@ -78,29 +139,37 @@ static __always_inline int is_vlan(__be16 proto)
  */
 static __always_inline enum parsed parse_ethernet(struct cursor *cur, __be16 *outer, __be16 *inner)
 {
-	struct ethhdr *eth = cur->pos;
+	struct ethhdr eth_copy, *eth;
 	__be16 proto;
 
-	if (!FITS(cur, eth))
+	if (!LOOK(cur, &eth_copy, eth))
 		return MALFORMED;
-	cur->pos = eth + 1;
+	step(cur, sizeof(*eth));
 	proto = eth->h_proto;
 	*outer = proto;
 
 #pragma unroll
 	for (int i = 0; i < MAX_VLAN_TAGS; i++) {
-		struct vlan_header *tag = cur->pos;
+		struct vlan_header tag_copy, *tag;
 
 		if (!is_vlan(proto))
 			break;
-		if (!FITS(cur, tag))
+		if (!LOOK(cur, &tag_copy, tag))
 			return MALFORMED;
-		cur->pos = tag + 1;
+		step(cur, sizeof(*tag));
 		proto = tag->proto;
 	}
 	*inner = proto;
 	return PARSED;
 }
+
+/* What an IP header and its extensions say about what follows them. */
+struct content {
+	__u8 protocol;
+	int extended;	/* there are extension headers */
+	int fragmented; /* the rest is in other packets */
+	int length;	/* negative if they are longer than the packet claims to be */
+};
 
 static __always_inline int is_extension(__u8 nexthdr)
 {
@@ -109,64 +178,75 @@ static __always_inline int is_extension(__u8 nexthdr)
 }
 
 /*
- * Walks IPv6 extension headers from `nexthdr` to the transport header.
+ * Steps over IPv6 extension headers to the transport header.
  * OTHER: a later fragment, or more headers than anyone uses.
  */
-static __always_inline enum parsed skip_extensions(struct cursor *cur, __u8 *nexthdr,
-						   int *fragmented)
+static __always_inline enum parsed skip_extensions(struct cursor *cur, struct content *content)
 {
+	struct extension copy, *ext;
+
 	for (int i = 0; i < MAX_EXTENSIONS; i++) {
-		struct ipv6_opt_hdr *ext = cur->pos;
+		__u32 length = sizeof(*ext);
 
-		if (!is_extension(*nexthdr))
+		if (!is_extension(content->protocol))
 			return PARSED;
-		if (*nexthdr == IPPROTO_FRAGMENT) {
-			struct fragment_header *frag = cur->pos;
-
-			if (!FITS(cur, frag))
-				return MALFORMED;
-			if (frag->offset & bpf_htons(IP6_FRAGMENT_OFFSET))
-				return OTHER;
-			*fragmented = !!(frag->offset & bpf_htons(IP6_MORE_FRAGMENTS));
-			*nexthdr = frag->nexthdr;
-			cur->pos = frag + 1;
-			continue;
-		}
-		if (!FITS(cur, ext))
+		if (cur->access == AT_FIXED_PLACES)
+			return ELSEWHERE;
+		if (!LOOK(cur, &copy, ext))
 			return MALFORMED;
-		*nexthdr = ext->nexthdr;
-		/* RFC 8200, 4.3: units of eight bytes, the first not counted. */
-		cur->pos += ((__u32)ext->hdrlen + 1) * 8;
+		if (content->protocol != IPPROTO_FRAGMENT)
+			length += ext->length * 8;
+		else if (ext->fragment & bpf_htons(IP6_FRAGMENT_OFFSET))
+			return OTHER;
+		else
+			content->fragmented = !!(ext->fragment & bpf_htons(IP6_MORE_FRAGMENTS));
+		content->extended = 1;
+		content->protocol = ext->nexthdr;
+		content->length -= length;
+		step(cur, length);
 	}
-	return is_extension(*nexthdr) ? OTHER : PARSED;
+	return is_extension(content->protocol) ? OTHER : PARSED;
 }
 
 /*
- * Is this IPv6 packet neighbour discovery? `cur` is at the IPv6 header.
- * PARSED means yes.
+ * Steps over an IP header with its options or extension headers to the transport
+ * header. What it claims is looked at by contradicts_itself(), not here.
  */
-static __always_inline enum parsed parse_nd(struct cursor cur)
+static __always_inline enum parsed parse_ip(struct cursor *cur, __be16 proto,
+					    struct content *content)
 {
-	struct ipv6hdr *ip6 = cur.pos;
-	int fragmented = 0;
-	__u8 nexthdr, *type;
-	enum parsed found;
+	if (proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr copy, *ip;
+		__u32 header_len = sizeof(*ip);
 
-	if (!FITS(&cur, ip6))
-		return MALFORMED;
-	cur.pos = ip6 + 1;
-	nexthdr = ip6->nexthdr;
-	if (is_extension(nexthdr)) {
-		found = skip_extensions(&cur, &nexthdr, &fragmented);
-		if (found != PARSED)
-			return found;
+		if (!LOOK(cur, &copy, ip))
+			return MALFORMED;
+		/* Only the first fragment carries the transport header. */
+		if (ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET))
+			return OTHER;
+		if (cur->access != AT_FIXED_PLACES)
+			header_len = ip->ihl * 4;
+		else if (ip->ihl != 5)
+			return ELSEWHERE;
+		content->protocol = ip->protocol;
+		content->extended = 0;
+		content->fragmented = !!(ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS));
+		content->length = bpf_ntohs(ip->tot_len) - header_len;
+		step(cur, header_len);
+		return PARSED;
 	}
-	if (nexthdr != IPPROTO_ICMPV6)
-		return OTHER;
-	type = cur.pos;
-	if (!FITS(&cur, type))
-		return MALFORMED;
-	return *type >= ND_FIRST && *type <= ND_LAST ? PARSED : OTHER;
+	if (proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr copy, *ip6;
+
+		if (!LOOK(cur, &copy, ip6))
+			return MALFORMED;
+		content->protocol = ip6->nexthdr;
+		content->extended = content->fragmented = 0;
+		content->length = bpf_ntohs(ip6->payload_len);
+		step(cur, sizeof(*ip6));
+		return skip_extensions(cur, content);
+	}
+	return OTHER;
 }
 
 /*
@@ -175,35 +255,22 @@ static __always_inline enum parsed parse_nd(struct cursor cur)
  */
 static __always_inline enum parsed parse_neighbour(struct cursor cur, __be16 proto)
 {
+	struct content content = {};
+	__u8 copy, *type;
+	enum parsed found;
+
 	if (proto == bpf_htons(ETH_P_ARP))
 		return PARSED;
 	if (proto != bpf_htons(ETH_P_IPV6))
 		return OTHER;
-	return parse_nd(cur);
-}
-
-/* Steps over an IPv4 header; what follows in `cur` is cut at the packet's own length. */
-static __always_inline enum parsed parse_ipv4(struct cursor *cur, struct iphdr **header,
-					      __u32 *payload, int *fragmented)
-{
-	struct iphdr *ip = cur->pos;
-	__u32 header_len, total;
-
-	if (!FITS(cur, ip))
-		return MALFORMED;
-	header_len = ip->ihl * 4;
-	total = bpf_ntohs(ip->tot_len);
-	if (ip->version != 4 || header_len < sizeof(*ip) || total < header_len ||
-	    cur->pos + total > cur->end)
-		return MALFORMED;
-	/* Only the first fragment carries the ports. */
-	if (ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET))
+	found = parse_ip(&cur, proto, &content);
+	if (found != PARSED)
+		return found;
+	if (content.protocol != IPPROTO_ICMPV6)
 		return OTHER;
-	*fragmented = !!(ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS));
-	*payload = total - header_len;
-	*header = ip;
-	cur->pos += header_len;
-	return PARSED;
+	if (!LOOK(&cur, &copy, type))
+		return MALFORMED;
+	return *type >= ND_FIRST && *type <= ND_LAST ? PARSED : OTHER;
 }
 
 /*
@@ -213,122 +280,57 @@ static __always_inline enum parsed parse_ipv4(struct cursor *cur, struct iphdr *
 static __always_inline int contradicts_itself(struct cursor cur, __be16 proto)
 {
 	if (proto == bpf_htons(ETH_P_IP)) {
-		struct iphdr *ip = cur.pos;
+		struct iphdr copy, *ip;
 		__u32 total;
 
-		if (!FITS(&cur, ip))
+		if (!LOOK(&cur, &copy, ip))
 			return 1;
 		total = bpf_ntohs(ip->tot_len);
-		return ip->version != 4 || ip->ihl < 5 || total < ip->ihl * 4 ||
-		       cur.pos + total > cur.end;
+		return ip->version != 4 || ip->ihl < 5 || total < ip->ihl * 4 || total > left(&cur);
 	}
 	if (proto == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr *ip6 = cur.pos;
+		struct ipv6hdr copy, *ip6;
 
-		/* Too short for a header: parse_neighbour() has said so. */
-		return !FITS(&cur, ip6) || ip6->version != 6 ||
-		       cur.pos + sizeof(*ip6) + bpf_ntohs(ip6->payload_len) > cur.end;
+		return !LOOK(&cur, &copy, ip6) || ip6->version != 6 ||
+		       sizeof(*ip6) + bpf_ntohs(ip6->payload_len) > left(&cur);
 	}
 	return 0;
 }
 
-#define ICMP_ECHO_REQUEST 8
-#define ICMP6_ECHO_REQUEST 128
-#define ICMP_ECHO_LEN 8
-
 /*
- * Is this a whole ICMP or ICMPv6 echo request? `cur` is behind the link header.
- * Extension headers and fragments are the host's business.
+ * Is this a whole ICMP or ICMPv6 echo request? `cur` is where parse_ip() has left
+ * it. Extension headers and fragments are the host's business.
  */
-static __always_inline enum parsed parse_echo_request(struct cursor cur, __be16 proto)
+static __always_inline enum parsed parse_echo_request(const struct cursor *cur, __be16 proto,
+						      const struct content *content)
 {
-	__u8 *type, wanted;
-	__u32 payload;
+	int v4 = proto == bpf_htons(ETH_P_IP);
+	__u8 copy, *type;
 
-	if (proto == bpf_htons(ETH_P_IP)) {
-		struct iphdr *ip;
-		int fragmented;
-		enum parsed found = parse_ipv4(&cur, &ip, &payload, &fragmented);
-
-		if (found != PARSED)
-			return found;
-		if (ip->protocol != IPPROTO_ICMP || fragmented)
-			return OTHER;
-		wanted = ICMP_ECHO_REQUEST;
-	} else if (proto == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr *ip6 = cur.pos;
-
-		if (!FITS(&cur, ip6))
-			return MALFORMED;
-		if (ip6->nexthdr != IPPROTO_ICMPV6)
-			return OTHER;
-		cur.pos = ip6 + 1;
-		payload = bpf_ntohs(ip6->payload_len);
-		wanted = ICMP6_ECHO_REQUEST;
-	} else {
+	if (content->protocol != (v4 ? IPPROTO_ICMP : IPPROTO_ICMPV6) || content->extended ||
+	    content->fragmented)
 		return OTHER;
-	}
-	type = cur.pos;
-	if (payload < ICMP_ECHO_LEN || !FITS(&cur, type))
+	if (content->length < ICMP_ECHO_LEN || !LOOK(cur, &copy, type))
 		return MALFORMED;
-	return *type == wanted ? PARSED : OTHER;
+	return *type == (v4 ? ICMP_ECHO_REQUEST : ICMP6_ECHO_REQUEST) ? PARSED : OTHER;
 }
 
-/*
- * Finds the UDP header of an IPv4 or IPv6 packet; `cur` is behind the link
- * header and ends up behind the UDP header.
- */
-static __always_inline enum parsed parse_udp(struct cursor *cur, __be16 proto, struct udphdr **udp)
+/* Finds a UDP header's destination port; `cur` is where parse_ip() has left it. */
+static __always_inline enum parsed parse_udp(const struct cursor *cur,
+					     const struct content *content, __be16 *port)
 {
-	int fragmented = 0;
-	enum parsed found;
-	struct udphdr *header;
-	__u32 payload, length;
+	struct udphdr copy, *udp;
+	int length;
 
-	if (proto == bpf_htons(ETH_P_IP)) {
-		struct iphdr *ip;
-
-		found = parse_ipv4(cur, &ip, &payload, &fragmented);
-		if (found != PARSED)
-			return found;
-		if (ip->protocol != IPPROTO_UDP)
-			return OTHER;
-	} else if (proto == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr *ip6 = cur->pos;
-		__u32 extensions;
-		void *start;
-		__u8 nexthdr;
-
-		if (!FITS(cur, ip6))
-			return MALFORMED;
-		payload = bpf_ntohs(ip6->payload_len);
-		start = ip6 + 1;
-		if (ip6->version != 6 || start + payload > cur->end)
-			return MALFORMED;
-		nexthdr = ip6->nexthdr;
-		cur->pos = start;
-		found = skip_extensions(cur, &nexthdr, &fragmented);
-		if (found != PARSED)
-			return found;
-		if (nexthdr != IPPROTO_UDP)
-			return OTHER;
-		extensions = cur->pos - start;
-		if (extensions > payload)
-			return MALFORMED;
-		payload -= extensions;
-	} else {
+	if (content->protocol != IPPROTO_UDP)
 		return OTHER;
-	}
-
-	header = cur->pos;
-	if (payload < sizeof(*header) || !FITS(cur, header))
+	if (content->length < (int)sizeof(*udp) || !LOOK(cur, &copy, udp))
 		return MALFORMED;
 	/* The length of a fragmented datagram is that of the whole, not of this part. */
-	length = bpf_ntohs(header->len);
-	if (length < sizeof(*header) || (!fragmented && length > payload))
+	length = bpf_ntohs(udp->len);
+	if (length < (int)sizeof(*udp) || (!content->fragmented && length > content->length))
 		return MALFORMED;
-	*udp = header;
-	cur->pos = header + 1;
+	*port = udp->dest;
 	return PARSED;
 }
 

@@ -118,7 +118,8 @@ impl BlockRing {
     pub(in crate::peer) fn next(&mut self) -> Option<Block<'_>> {
         // Acquire: the packets were written before the status.
         let ours = self.0.current(BLOCK_STATUS).1.load(Ordering::Acquire) & TP_STATUS_USER != 0;
-        ours.then_some(Block(&mut self.0))
+        // Made only if it is ours: dropping one gives its memory to the kernel.
+        ours.then(|| Block(&mut self.0))
     }
 }
 

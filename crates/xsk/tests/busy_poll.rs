@@ -1,0 +1,207 @@
+//! Busy-polling that drives the driver, what it needs changed, and that everything is put back.
+
+mod common;
+
+use std::process::Command;
+use std::time::Duration;
+
+use common::{MODES, assert_clean, collect, lab, leading_to, open, send_numbers, sender, within};
+use ringside_netlab::testing::is_root;
+use ringside_xsk::{BusyPoll, BusyPolling, Deferral, Path, Port, QueueOptions, ThreadedNapi, Wait};
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+fn deferral() -> Deferral {
+    Deferral {
+        defer_hard_irqs: 2,
+        gro_flush_timeout: Duration::from_micros(200),
+        ..Deferral::default()
+    }
+}
+
+fn busy() -> QueueOptions {
+    QueueOptions::new().busy_poll(BusyPoll::with_budget(64))
+}
+
+fn since_6_14() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|part| part.parse::<u32>().unwrap());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(14))
+}
+
+/// Receives by busy-polling until `enough` packets came.
+fn busily(port: &mut Port, queue: usize, enough: usize) -> Vec<u64> {
+    let queue = port.queues_mut().nth(queue).unwrap();
+    let start = std::time::Instant::now();
+    let mut got = Vec::new();
+    while got.len() < enough && start.elapsed() < PATIENCE {
+        let mut burst = queue.recv(Wait::BusyPoll).unwrap();
+        got.extend(burst.iter_mut().filter_map(|packet| common::check(packet.data())));
+    }
+    got
+}
+
+/// With deferral the turns of busy-polling bring the packets, or it is told that they cannot; and the interface is as
+/// before when the port is closed.
+#[test]
+fn busy_polling_drives_the_driver_and_leaves_no_trace() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("busy", 2);
+    let before = lab.b.run(|| lab.b.interface.napi().unwrap());
+    let mut port = open(&lab.b, Path::NativeCopy, |port| {
+        port.options(busy()).deferral(deferral())
+    });
+    let during = lab.b.run(|| lab.b.interface.napi().unwrap());
+    assert_eq!(
+        (during.defer_hard_irqs, during.gro_flush_timeout),
+        (2, Duration::from_micros(200))
+    );
+    let report = port.report().to_string();
+    assert!(
+        report.contains("interrupts deferred for 2 empty polls, 200 us each"),
+        "{report}"
+    );
+    assert_eq!(port.queues()[1].busy_polling(), BusyPolling::Off, "no turn so far");
+    drop(port.queues_mut().nth(1).unwrap().recv(Wait::BusyPoll).unwrap());
+    assert_eq!(port.queues()[1].busy_polling(), BusyPolling::Waiting);
+
+    let mut source = sender(&lab.a);
+    let port = within(Duration::from_secs(20), move || {
+        std::thread::scope(|scope| {
+            let (a, b) = (lab.a.clone(), lab.b.clone());
+            let source = &mut source;
+            scope.spawn(move || {
+                for n in 0..200 {
+                    send_numbers(source.queues_mut().nth(1).unwrap(), n..n + 1, &a, &b);
+                    std::thread::sleep(Duration::from_micros(300));
+                }
+            });
+            assert!(busily(&mut port, 1, 200).into_iter().eq(0..200));
+        });
+        (port, lab)
+    });
+    let state = port.0.queues()[1].busy_polling();
+    // Since Linux 6.14 a copy path has no NAPI instance to poll (`BusyPolling`).
+    match state {
+        BusyPolling::Driving { polls, fruitful } => {
+            assert!(!since_6_14() && fruitful > 0 && polls >= fruitful, "{state}");
+            assert_eq!(state.warning(), None);
+        }
+        state => {
+            assert!(since_6_14() && state == BusyPolling::NoNapi, "{state}");
+            assert!(state.warning().unwrap().contains("Linux 6.14"));
+        }
+    }
+    let lab = port.1;
+    drop(port.0);
+    let after = lab.b.run(|| lab.b.interface.napi().unwrap());
+    assert_eq!(after, before);
+    assert_clean(&lab.b);
+}
+
+/// Where it cannot work, it is said.
+#[test]
+fn busy_polling_that_does_nothing_is_told() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("busy-not", 3);
+    let mut port = open(&lab.b, Path::Generic, |port| port.options(busy()));
+    let mut source = sender(&lab.a);
+    let tx = leading_to(1, Path::Generic);
+    send_numbers(source.queues_mut().nth(tx).unwrap(), 0..10, &lab.a, &lab.b);
+    drop(port.queues_mut().nth(1).unwrap().recv(Wait::Poll(PATIENCE)).unwrap());
+    drop(port.queues_mut().nth(1).unwrap().recv(Wait::BusyPoll).unwrap());
+    let state = port.queues()[1].busy_polling();
+    assert_eq!(state, BusyPolling::NoNapi);
+    assert!(state.warning().unwrap().contains("generic XDP"), "{state}");
+}
+
+/// Kernel threads poll the queues, where they were pinned to, and are gone with the port.
+#[test]
+fn threaded_napi_is_pinned_and_put_back() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("threaded", 2);
+    let cpus = vec![0];
+    let mut port = open(&lab.b, Path::NativeCopy, |port| {
+        port.threaded_napi(ThreadedNapi { cpus })
+    });
+    let threads = lab.b.run(|| lab.b.interface.napi_threads().unwrap());
+    assert!(!threads.is_empty());
+    for thread in &threads {
+        assert!(thread.name.starts_with("napi/veth-b-"), "{thread:?}");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", thread.pid)).unwrap();
+        assert!(status.lines().any(|line| line == "Cpus_allowed_list:\t0"), "{status}");
+    }
+    let report = port.report().to_string();
+    assert!(report.contains("NAPI in kernel threads: napi/veth-b-"), "{report}");
+    let mut source = sender(&lab.a);
+    send_numbers(source.queues_mut().nth(1).unwrap(), 0..50, &lab.a, &lab.b);
+    assert!(
+        collect(port.queues_mut().nth(1).unwrap(), 50, PATIENCE)
+            .into_iter()
+            .eq(0..50)
+    );
+    drop(port);
+    assert!(!lab.b.run(|| lab.b.interface.napi().unwrap().threaded));
+    assert_clean(&lab.b);
+}
+
+/// A process that is killed puts nothing back; the next one that changes something does.
+#[test]
+fn what_a_killed_process_left_is_put_back_by_the_next() {
+    if !is_root() {
+        return;
+    }
+    const CHILD: &str = "RINGSIDE_TEST_BUSY_CHILD";
+    let lab_name = "busy-kill";
+    if let Ok(namespace) = std::env::var(CHILD) {
+        let namespace = ringside_netlab::Namespace::open(&namespace).unwrap();
+        namespace.run(|| {
+            let interface = ringside_xsk::Interface::by_name("veth-b").unwrap();
+            let _port = Port::builder(interface)
+                .options(busy())
+                .deferral(deferral())
+                .open()
+                .unwrap();
+            println!("ready");
+            std::thread::sleep(Duration::from_secs(60));
+        });
+        return;
+    }
+    let lab = lab(lab_name, 2);
+    let before = lab.b.run(|| lab.b.interface.napi().unwrap());
+    let state = std::env::temp_dir().join(format!("ringside-busy-{}", std::process::id()));
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "what_a_killed_process_left_is_put_back_by_the_next",
+            "--nocapture",
+        ])
+        .env(CHILD, lab.b.ns.name())
+        .env("RINGSIDE_STATE_DIR", &state)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert!(lines.map_while(Result::ok).any(|line| line.contains("ready")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let left = lab.b.run(|| lab.b.interface.napi().unwrap());
+    assert_eq!(left.defer_hard_irqs, 2, "a kill leaves it");
+    let recovered = ringside_nic::changes::Changes::in_directory(&state).recover().unwrap();
+    assert_eq!(recovered.len(), 1, "{recovered:?}");
+    assert_eq!(lab.b.run(|| lab.b.interface.napi().unwrap()), before);
+    std::fs::remove_dir_all(&state).unwrap();
+    // And the killed process's program is no hindrance.
+    for path in MODES {
+        drop(open(&lab.b, path, |port| port));
+    }
+    assert_clean(&lab.b);
+}

@@ -1,0 +1,68 @@
+//! Processes with less: the test binary once more, in which the test `child` then plays the part that the environment
+//! names.
+
+use std::process::{Child, Command, Stdio};
+
+use ringside_netlab::Lab;
+use ringside_xsk::{Error, Interface};
+
+const PART: &str = "RINGSIDE_TEST_PART";
+
+/// This binary once more, in the namespace of an end, playing a part with no other capabilities than those named, and
+/// with such a soft and hard limit of locked memory, in bytes.
+pub fn play(lab: &Lab, part: &str, capabilities: &str, memlock: Option<(u64, u64)>) -> Command {
+    let mut command = lab.b.ns.command("setpriv");
+    // Root gets all that its bounding set has on exec: so the bounding set is what counts.
+    command
+        .arg(format!("--bounding-set={capabilities}"))
+        .arg("--inh-caps=-all");
+    if let Some((soft, hard)) = memlock {
+        command.args(["prlimit", &format!("--memlock={soft}:{hard}")]);
+    }
+    command
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .env(PART, part)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command
+}
+
+/// Which part to play on which interface; nothing to do in the process that runs the tests.
+pub fn part() -> Option<(String, Interface)> {
+    let part = std::env::var(PART).ok()?;
+    Some((part, Interface::by_name("veth-b").expect("in the namespace")))
+}
+
+/// What a child said after "says: ".
+pub fn said(command: &mut Command) -> String {
+    let output = command.output().expect("runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said: Vec<&str> = text
+        .lines()
+        .filter_map(|line| Some(line.split_once("says: ")?.1))
+        .collect();
+    assert!(output.status.success() && !said.is_empty(), "{}\n{text}", output.status);
+    said.join("\n")
+}
+
+/// Says what became of opening something: "opened", or variant and text of the error.
+pub fn say_outcome(outcome: Result<(), Error>) {
+    match outcome {
+        Ok(()) => println!("says: opened"),
+        Err(error) => {
+            let debug = format!("{error:?}");
+            println!("says: {} / {error}", debug.split([' ', '(']).next().unwrap());
+        }
+    }
+}
+
+/// Ends a child in any case.
+pub struct Guard(pub Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
