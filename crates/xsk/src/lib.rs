@@ -14,9 +14,16 @@
 //! program. The kernel's own description: <https://docs.kernel.org/networking/af_xdp.html>
 #![deny(unsafe_code)]
 
+// What the test binaries share, for the tests beside the rings.
+#[cfg(all(test, feature = "attach", not(loom)))]
+extern crate self as ringside_xsk;
+
 mod burst;
 mod busy_poll;
 mod capabilities;
+#[cfg(all(test, feature = "attach", not(loom)))]
+#[path = "../tests/common/mod.rs"]
+mod common;
 mod conflict;
 mod error;
 mod ledger;

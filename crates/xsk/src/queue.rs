@@ -3,8 +3,14 @@
 mod audit;
 mod builder;
 #[cfg(all(test, feature = "attach", not(loom)))]
+mod descriptor_tests;
+#[cfg(all(test, feature = "attach", not(loom)))]
 mod kernel_tests;
 mod lanes;
+#[cfg(all(test, feature = "attach", not(loom)))]
+mod metadata_tests;
+#[cfg(all(test, feature = "attach", not(loom)))]
+mod raw_tests;
 mod transmit;
 mod waiting;
 

@@ -314,6 +314,16 @@ impl Request<'_> {
                 ),
                 advice: "raise it (ulimit -l), give the program CAP_IPC_LOCK, or use fewer frames".into(),
             },
+            // How much newer kernels want behind the headrooms is no part of their interface: 448 bytes on Linux 6.18.44.
+            Errno::INVAL if geometry.headroom() != 0 => Error::Setting {
+                setting: "headroom",
+                value: geometry.headroom().to_string(),
+                reason: format!(
+                    "the kernel refused it ({errno}): it leaves {} of the frame's {} bytes for the packet and the kernel's own use, and newer kernels want more; take less, or larger frames",
+                    geometry.packet_room(),
+                    geometry.frame_size()
+                ),
+            },
             Errno::BUSY | Errno::INVAL => self.failed(
                 "setsockopt(XDP_UMEM_REG)",
                 errno,

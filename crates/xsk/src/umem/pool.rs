@@ -154,7 +154,7 @@ impl Pool {
     /// Checks a descriptor of the RX ring: the kernel must have had the frame, and the packet must lie in it.
     #[inline]
     pub(crate) fn take_from_rx(&mut self, addr: u64, len: u32) -> Result<Buf, Violation> {
-        let (frame, offset) = self.owned_by(Owner::Fill(self.pair), "RX", addr)?;
+        let (frame, offset) = self.owned_by(Owner::Fill(self.pair), "RX", addr, addr)?;
         if len > self.umem.geometry().frame_size() - offset {
             return Err(Violation::Length {
                 addr,
@@ -172,16 +172,20 @@ impl Pool {
     /// Checks an address of the completion ring and takes the frame back.
     #[inline]
     pub(crate) fn take_from_completion(&mut self, addr: u64) -> Result<(), Violation> {
-        let (frame, _) = self.owned_by(Owner::Tx(self.pair), "completion", addr)?;
+        // Newer kernels lose the lowest bit of an address, so that one at the start of a frame of odd size seems to be in
+        // the frame before. No packet starts on the last byte of its frame, hence none leaves it with the bit set.
+        // https://elixir.bootlin.com/linux/v6.18/C/ident/xsk_skb_destructor_get_addr
+        let (frame, _) = self.owned_by(Owner::Tx(self.pair), "completion", addr, addr | 1)?;
         self.umem.book().set(frame, Owner::User);
         self.in_flight -= 1;
         self.free.push(frame);
         Ok(())
     }
 
+    /// The frame at `at`, which is what `addr` on the ring stands for, and the offset in it.
     #[inline]
-    fn owned_by(&self, owner: Owner, ring: &'static str, addr: u64) -> Result<(FrameIndex, u32), Violation> {
-        let Some((frame, offset)) = self.umem.geometry().locate(addr) else {
+    fn owned_by(&self, owner: Owner, ring: &'static str, addr: u64, at: u64) -> Result<(FrameIndex, u32), Violation> {
+        let Some((frame, offset)) = self.umem.geometry().locate(at) else {
             return Err(Violation::Address {
                 ring,
                 addr,
