@@ -192,6 +192,8 @@ const ABOUT: &str = "What an AF_XDP library must pass, after the kernel's own su
 veth pair. Each row runs in native and in generic mode, with and without preferred busy-polling, on queue 0 and on
 another queue; \"passed\" alone means all four variants of a mode. Every packet is checked for order, length, each of its
 bytes, and where it lies in its frame. Where something could not run, the note says what the machine answered.
+Since Linux 6.14 a turn of busy-polling does nothing on a copy path (`Queue::busy_polling` tells): with such a kernel
+these variants show that its options, and interrupts that are deferred for it, do no harm.
 
 To run it: `make test` does, as root, and fails where this table is no longer true; `scripts/conformance` makes it
 anew. On a NIC: `RINGSIDE_TEST_IFACE=eth1 RINGSIDE_TEST_PEER=eth2 scripts/conformance`, where the two interfaces are
