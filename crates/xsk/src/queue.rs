@@ -62,8 +62,8 @@ pub struct Queue {
     bursts: u32,
     /// Something on the TX ring may still need a kick.
     unsent: bool,
-    /// Since when the TX side has made no progress.
-    stalled: Option<Instant>,
+    /// The TX side made no progress in the last pass; since when, if not in the one before either.
+    stalled: Option<Option<Instant>>,
     stall_timeout: Duration,
     poison: Option<Violation>,
     link: Arc<Link>,
@@ -157,7 +157,7 @@ impl Queue {
     /// time, [`Error::Poisoned`] when shared memory broke the ring protocol.
     #[inline]
     pub fn recv(&mut self, wait: Wait) -> Result<Burst<'_>, Error> {
-        self.sound()?;
+        self.begin()?;
         self.event = None;
         if self.unsent {
             self.kick_if_up()?;
@@ -176,7 +176,20 @@ impl Queue {
     /// A free frame to write a packet into, of length 0 at first. `None` when all are in use, or the free ones are those
     /// that the fill ring needs: send, drop or wait.
     /// Also `None` when something is wrong with the queue, which the next call that returns a `Result` tells.
+    #[inline]
     pub fn alloc(&mut self) -> Option<Frame> {
+        if self.frames_per_packet == 1 && self.is_sound() {
+            let pair = &mut *self.bound.pair.lock();
+            if pair.pool.available() > pair.wanted() as usize {
+                let buf = pair.pool.take_buf()?;
+                return Some(Frame::new(Arc::clone(&self.bound.umem), buf));
+            }
+        }
+        self.alloc_patiently()
+    }
+
+    /// [`Queue::alloc`] when there is no frame on hand, or more to be done.
+    fn alloc_patiently(&mut self) -> Option<Frame> {
         let taken = self.sound().and_then(|()| {
             let mut taken = self.take_free()?;
             if taken.is_none() && self.unsent {
@@ -257,14 +270,21 @@ impl Queue {
         &self.counters
     }
 
-    /// What comes before every burst: as [`Queue::sound`], now and then the ledger, and no kick owed.
+    /// What comes before every burst: as [`Queue::sound`], and now and then the ledger.
     #[inline]
-    fn ready(&mut self) -> Result<(), Error> {
+    fn begin(&mut self) -> Result<(), Error> {
         self.sound()?;
         self.bursts = self.bursts.wrapping_add(1);
         if self.bursts.is_multiple_of(BURSTS_PER_AUDIT) {
             self.audit()?;
         }
+        Ok(())
+    }
+
+    /// What comes before every burst that is sent: as [`Queue::begin`], and no kick owed.
+    #[inline]
+    fn ready(&mut self) -> Result<(), Error> {
+        self.begin()?;
         if self.unsent {
             self.kick()?;
         }
@@ -274,14 +294,20 @@ impl Queue {
     /// What comes before every use: nothing wrong so far, no burst left over.
     #[inline]
     fn sound(&mut self) -> Result<(), Error> {
-        if self.poison.is_some() || self.deferred.is_some() || self.lost.is_some() {
-            return Err(self.trouble());
+        if self.is_sound() {
+            return Ok(());
         }
-        // A burst that was forgotten (`mem::forget`) or a panic in a callback leaves packets here.
-        if !self.inbox.is_empty() {
-            self.recycle_inbox();
+        self.recycle_inbox();
+        match self.poison.is_some() || self.deferred.is_some() || self.lost.is_some() {
+            true => Err(self.trouble()),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// A burst that was forgotten (`mem::forget`) or a panic in a callback leaves packets in the inbox.
+    #[inline]
+    fn is_sound(&self) -> bool {
+        self.poison.is_none() && self.deferred.is_none() && self.lost.is_none() && self.inbox.is_empty()
     }
 
     #[cold]
@@ -355,15 +381,13 @@ impl Queue {
     #[inline]
     fn take_free(&mut self) -> Result<Option<Buf>, Error> {
         let mut pair = self.bound.pair.lock();
-        let spare = |pair: &mut Pair| (pair.pool.available() > pair.wanted() as usize).then(|| pair.pool.take_buf());
-        if let Some(buf) = spare(&mut pair) {
-            return Ok(buf);
-        }
-        let completed = pair.complete();
-        pair.pool.collect_returned();
-        let buf = spare(&mut pair).flatten();
+        let spare = pair.spare(1);
+        let buf = match spare {
+            Ok((1, _)) => pair.pool.take_buf(),
+            _ => None,
+        };
         drop(pair);
-        let completed = self.check(completed)?;
+        let (_, completed) = self.check(spare)?;
         self.note_completed(completed);
         Ok(buf)
     }

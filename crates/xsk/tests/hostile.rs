@@ -111,11 +111,11 @@ fn kept_inputs() {
 #[test]
 fn random_inputs() {
     let mut random = Random(0x5851_f42d_4c95_7f2d);
-    run_all((0..20_000).map(move |_| random.bytes(300)));
+    run_all((0..10_000).map(move |_| random.bytes(300)));
 }
 
 #[test]
 fn variations_of_kept_inputs() {
     let (corpus, mut random) = (corpus(), Random(0x2545_f491_4f6c_dd1d));
-    run_all((0..40_000).map(move |_| random.variation(&corpus)));
+    run_all((0..20_000).map(move |_| random.variation(&corpus)));
 }

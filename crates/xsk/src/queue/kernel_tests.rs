@@ -115,7 +115,7 @@ fn a_livelock_is_an_error_within_the_stall_time() {
                 .pair
                 .lock()
                 .pool
-                .take_from_completion(desc.addr)
+                .take_from_completion([desc.addr])
                 .expect("in the book");
         }
         assert_eq!(queue.in_flight(), 0);

@@ -29,7 +29,8 @@ pub(crate) struct RingMap {
     consumer: NonNull<AtomicU32>,
     flags: NonNull<AtomicU32>,
     slots: NonNull<u8>,
-    size: u32,
+    /// The number of slots, less one.
+    mask: u32,
     _memory: Box<dyn RingMemory>,
 }
 
@@ -81,14 +82,14 @@ impl RingMap {
             consumer: at(offset.consumer).cast(),
             flags: at(offset.flags?).cast(),
             slots,
-            size,
+            mask: size - 1,
             _memory: Box::new(memory),
         })
     }
 
     #[inline]
     fn slot<T: Slot>(&self, index: u32) -> *mut T {
-        let slot = (index & (self.size - 1)) as usize;
+        let slot = (index & self.mask) as usize;
         // SAFETY: `new` asserted that `size` slots of `T` fit the memory behind `slots`.
         unsafe { self.slots.cast::<T>().as_ptr().add(slot) }
     }
@@ -116,7 +117,7 @@ impl Indices for RingMap {
 
 impl<T: Slot> Memory<T> for RingMap {
     fn size(&self) -> u32 {
-        self.size
+        self.mask + 1
     }
 
     #[inline]
