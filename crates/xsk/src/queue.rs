@@ -58,6 +58,8 @@ pub struct Queue {
     poison: Option<Violation>,
     link: Arc<Link>,
     events_seen: u64,
+    /// Bursts with packets since the link was asked for last, at the most.
+    bursts: u32,
     /// What happened to the link, until the next burst.
     pub(crate) event: Option<LinkEvent>,
     /// How the interface went away for good.
@@ -113,6 +115,7 @@ impl Queue {
             poison: None,
             events_seen: link.told(),
             link,
+            bursts: 0,
             event: None,
             lost: None,
             deferred: None,
@@ -137,16 +140,16 @@ impl Queue {
     ///
     /// A link that goes down, or comes up, ends the wait within a second: the burst is empty then and
     /// [`Burst::event`] tells what happened. The next call waits on, and the queue goes on by itself when the link is
-    /// back.
+    /// back. A queue that is never idle is told as well, once in 512 bursts.
     ///
     /// # Errors
     ///
-    /// [`Error::LinkGone`] when the interface was removed or moved to another network namespace (see
-    /// [`Port::reopen`](crate::Port::reopen)), [`Error::NoProgress`] when what was to be sent does not move for the stall
-    /// time, [`Error::Poisoned`] when shared memory broke the ring protocol.
+    /// [`Error::LinkGone`] when the interface was removed or moved to another network namespace, after the last packet that
+    /// came before that (see [`Port::reopen`](crate::Port::reopen)), [`Error::NoProgress`] when what was to be sent does not
+    /// move for the stall time, [`Error::Poisoned`] when shared memory broke the ring protocol.
     #[inline]
     pub fn recv(&mut self, wait: Wait) -> Result<Burst<'_>, Error> {
-        self.sound()?;
+        self.usable()?;
         self.event = None;
         if self.unsent {
             self.kick_if_up()?;
@@ -155,9 +158,15 @@ impl Queue {
             return Err(self.wrong_direction("recv", "Direction::Transmit", "RX"));
         }
         self.refill()?;
-        self.look()?;
-        if self.inbox.is_empty() {
-            self.wait(wait)?;
+        self.ask_between_bursts();
+        // What is on the ring stays there until the next call when there is something to tell.
+        if self.event.is_none() {
+            self.look()?;
+            if self.inbox.is_empty() {
+                self.wait(wait)?;
+            } else {
+                self.bursts += 1;
+            }
         }
         Ok(Burst::new(self))
     }
@@ -177,7 +186,7 @@ impl Queue {
         match taken {
             Ok(buf) => self.lengthened(buf?),
             Err(error) => {
-                self.deferred = Some(error);
+                self.defer(error);
                 None
             }
         }
@@ -248,10 +257,19 @@ impl Queue {
         Ok(())
     }
 
-    /// What comes before every use: nothing wrong so far, no burst left over.
+    /// What comes before every use but receiving: nothing wrong so far, no burst left over, a link to send on.
     #[inline]
     fn sound(&mut self) -> Result<(), Error> {
-        if self.poison.is_some() || self.deferred.is_some() || self.lost.is_some() {
+        if self.lost.is_some() {
+            return Err(self.trouble());
+        }
+        self.usable()
+    }
+
+    /// What comes before every use: nothing wrong with the queue itself, no burst left over.
+    #[inline]
+    fn usable(&mut self) -> Result<(), Error> {
+        if self.poison.is_some() || self.deferred.is_some() {
             return Err(self.trouble());
         }
         // A burst that was forgotten (`mem::forget`) or a panic in a callback leaves packets here.
@@ -261,12 +279,22 @@ impl Queue {
         Ok(())
     }
 
+    /// Keeps an error of a call that cannot tell it for the next one; not that the link is gone, which that one finds out
+    /// itself, when nothing is left to be received.
+    #[cold]
+    fn defer(&mut self, error: Error) {
+        match error {
+            Error::LinkGone { event, .. } => drop(self.lost.get_or_insert(event)),
+            error => drop(self.deferred.get_or_insert(error)),
+        }
+    }
+
     #[cold]
     fn trouble(&mut self) -> Error {
         match self.poison {
             Some(violation) => self.poisoned(violation),
-            None => (self.link_gone())
-                .or_else(|| self.deferred.take())
+            None => (self.deferred.take())
+                .or_else(|| self.link_gone())
                 .expect("checked by the caller"),
         }
     }
