@@ -117,12 +117,9 @@ impl Request<'_> {
                 reason: format!("one packet of the interface's MTU {} needs {frames} slots", self.mtu),
             }));
         }
-        let Some(mut pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
+        let Some(pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
             return Err(self.no_frames_left(&umem).into());
         };
-        if self.path == Path::ZeroCopy {
-            pool.zero_copy();
-        }
         let fd = match parts.socket {
             Some(fd) => fd,
             None => self.socket()?,
@@ -157,6 +154,10 @@ impl Request<'_> {
             self.patiently(Failure::is_busy, || self.bind(bound.fd.as_fd(), first.as_ref()))?;
         } else {
             self.bind(bound.fd.as_fd(), first.as_ref())?;
+        }
+        if self.path == Path::ZeroCopy {
+            // Only now: of a bind that was refused no NIC has frames.
+            bound.pair.lock().pool.zero_copy();
         }
         if let Some(sockets) = &mut sockets {
             sockets.add(&bound.fd);
