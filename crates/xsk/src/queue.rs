@@ -457,6 +457,14 @@ impl Queue {
     }
 }
 
+impl Drop for Queue {
+    /// A burst that was forgotten takes no frames of a shared UMEM along, and neither does a packet without an end.
+    fn drop(&mut self) {
+        self.inbox.append(&mut self.partial);
+        self.recycle_inbox();
+    }
+}
+
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bound.fd.as_fd()
