@@ -68,6 +68,8 @@ pub struct Queue {
     poison: Option<Violation>,
     link: Arc<Link>,
     events_seen: u64,
+    /// Bursts with packets since the link was asked for last, at the most.
+    unasked: u32,
     /// What happened to the link, until the next burst.
     pub(crate) event: Option<LinkEvent>,
     /// How the interface went away for good.
@@ -124,6 +126,7 @@ impl Queue {
             poison: None,
             events_seen: link.told(),
             link,
+            unasked: 0,
             event: None,
             lost: None,
             deferred: None,
@@ -148,13 +151,13 @@ impl Queue {
     ///
     /// A link that goes down, or comes up, ends the wait within a second: the burst is empty then and
     /// [`Burst::event`] tells what happened. The next call waits on, and the queue goes on by itself when the link is
-    /// back.
+    /// back. A queue that is never idle is told as well, once in 512 bursts.
     ///
     /// # Errors
     ///
-    /// [`Error::LinkGone`] when the interface was removed or moved to another network namespace (see
-    /// [`Port::reopen`](crate::Port::reopen)), [`Error::NoProgress`] when what was to be sent does not move for the stall
-    /// time, [`Error::Poisoned`] when shared memory broke the ring protocol.
+    /// [`Error::LinkGone`] when the interface was removed or moved to another network namespace, after the last packet that
+    /// came before that (see [`Port::reopen`](crate::Port::reopen)), [`Error::NoProgress`] when what was to be sent does not
+    /// move for the stall time, [`Error::Poisoned`] when shared memory broke the ring protocol.
     #[inline]
     pub fn recv(&mut self, wait: Wait) -> Result<Burst<'_>, Error> {
         self.begin()?;
@@ -166,9 +169,15 @@ impl Queue {
             return Err(self.wrong_direction("recv", "Direction::Transmit", "RX"));
         }
         self.refill()?;
-        self.look()?;
-        if self.inbox.is_empty() {
-            self.wait(wait)?;
+        self.ask_between_bursts();
+        // What is on the ring stays there until the next call when there is something to tell.
+        if self.event.is_none() {
+            self.look()?;
+            if self.inbox.is_empty() {
+                self.wait(wait)?;
+            } else {
+                self.unasked += 1;
+            }
         }
         Ok(Burst::new(self))
     }
@@ -199,7 +208,7 @@ impl Queue {
             taken.map_or(Ok(None), |head| self.lengthened(head))
         });
         taken.unwrap_or_else(|error| {
-            self.deferred = Some(error);
+            self.defer(error);
             None
         })
     }
@@ -270,10 +279,10 @@ impl Queue {
         &self.counters
     }
 
-    /// What comes before every burst: as [`Queue::sound`], and now and then the ledger.
+    /// What comes before every burst: as [`Queue::usable`], and now and then the ledger.
     #[inline]
     fn begin(&mut self) -> Result<(), Error> {
-        self.sound()?;
+        self.usable()?;
         self.bursts = self.bursts.wrapping_add(1);
         if self.bursts.is_multiple_of(BURSTS_PER_AUDIT) {
             self.audit()?;
@@ -281,9 +290,12 @@ impl Queue {
         Ok(())
     }
 
-    /// What comes before every burst that is sent: as [`Queue::begin`], and no kick owed.
+    /// What comes before every burst that is sent: as [`Queue::begin`], a link to send on, and no kick owed.
     #[inline]
     fn ready(&mut self) -> Result<(), Error> {
+        if self.lost.is_some() {
+            return Err(self.trouble());
+        }
         self.begin()?;
         if self.unsent {
             self.kick()?;
@@ -291,14 +303,23 @@ impl Queue {
         Ok(())
     }
 
-    /// What comes before every use: nothing wrong so far, no burst left over.
+    /// What comes before every use but receiving: nothing wrong so far, no burst left over, a link to send on.
     #[inline]
     fn sound(&mut self) -> Result<(), Error> {
+        if self.lost.is_some() {
+            return Err(self.trouble());
+        }
+        self.usable()
+    }
+
+    /// What comes before every use: nothing wrong with the queue itself, no burst left over.
+    #[inline]
+    fn usable(&mut self) -> Result<(), Error> {
         if self.is_sound() {
             return Ok(());
         }
         self.recycle_inbox();
-        match self.poison.is_some() || self.deferred.is_some() || self.lost.is_some() {
+        match self.poison.is_some() || self.deferred.is_some() {
             true => Err(self.trouble()),
             false => Ok(()),
         }
@@ -310,12 +331,22 @@ impl Queue {
         self.poison.is_none() && self.deferred.is_none() && self.lost.is_none() && self.inbox.is_empty()
     }
 
+    /// Keeps an error of a call that cannot tell it for the next one; not that the link is gone, which that one finds out
+    /// itself, when nothing is left to be received.
+    #[cold]
+    fn defer(&mut self, error: Error) {
+        match error {
+            Error::LinkGone { event, .. } => drop(self.lost.get_or_insert(event)),
+            error => drop(self.deferred.get_or_insert(error)),
+        }
+    }
+
     #[cold]
     fn trouble(&mut self) -> Error {
         match self.poison {
             Some(violation) => self.poisoned(violation),
-            None => (self.link_gone())
-                .or_else(|| self.deferred.take())
+            None => (self.deferred.take())
+                .or_else(|| self.link_gone())
                 .expect("checked by the caller"),
         }
     }
@@ -473,6 +504,14 @@ impl Queue {
                 advice: "",
             },
         }
+    }
+}
+
+impl Drop for Queue {
+    /// A burst that was forgotten takes no frames of a shared UMEM along, and neither does a packet without an end.
+    fn drop(&mut self) {
+        self.inbox.append(&mut self.partial);
+        self.recycle_inbox();
     }
 }
 

@@ -231,7 +231,7 @@ impl Queue {
     #[cold]
     pub(crate) fn settle_later(&mut self) {
         if let Err(error) = self.settle(Fate::Drop) {
-            self.deferred.get_or_insert(error);
+            self.defer(error);
         }
     }
 
@@ -322,13 +322,17 @@ impl Queue {
         }
     }
 
-    /// As [`Queue::kick`]; what a link that is down does not take stays where it is, and is no error of receiving.
+    /// As [`Queue::kick`]; what a link that is down, or gone, does not take stays where it is, and is no error of receiving.
     pub(super) fn kick_if_up(&mut self) -> Result<(), Error> {
+        if self.lost.is_some() {
+            return Ok(());
+        }
         match self.kick() {
             Err(Error::LinkDown { .. }) => self.link_trouble(Errno::NETDOWN),
             Err(Error::LinkGone { .. }) => self.link_trouble(Errno::NXIO),
-            result => result,
+            result => return result,
         }
+        Ok(())
     }
 
     fn tx_pending(&mut self) -> Result<u32, Error> {

@@ -13,12 +13,39 @@ use crate::error::Error;
 use crate::mode::Path;
 use crate::wakeup::{Slept, Wait, poll_rx, wake_rx};
 
-/// Bursts between two questions to who watches the link: about half a millisecond of spinning.
-const BURSTS_PER_QUESTION: u64 = 1 << 13;
+/// Looks at an empty ring between two questions to who watches the link: about half a millisecond of spinning.
+const LOOKS_PER_QUESTION: u64 = 1 << 13;
+
+/// The same for busy-polling, where each is a system call and more.
+const POLLS_PER_QUESTION: u64 = 1 << 9;
+
+/// Bursts between two questions of a queue that is never idle: half a second where each takes a millisecond.
+const BURSTS_PER_QUESTION: u32 = 1 << 9;
 
 impl Queue {
+    /// Waits for packets, which are in the inbox then, or for something to happen to the link, and the inbox stays empty.
     #[inline]
     pub(super) fn wait(&mut self, wait: Wait) -> Result<(), Error> {
+        if self.lost.is_none() {
+            self.wait_at(wait)?;
+        }
+        if self.lost.is_some() {
+            return self.take_leave();
+        }
+        Ok(())
+    }
+
+    /// A queue that always has packets never waits, and asks now and then between two bursts.
+    #[inline]
+    pub(super) fn ask_between_bursts(&mut self) {
+        if self.unasked >= BURSTS_PER_QUESTION {
+            self.unasked = 0;
+            self.ask_link();
+        }
+    }
+
+    #[inline]
+    fn wait_at(&mut self, wait: Wait) -> Result<(), Error> {
         self.counters.empty_looks += 1;
         match wait {
             Wait::Spin => {
@@ -27,25 +54,27 @@ impl Queue {
                 if zero_copy && (!self.report.need_wakeup || self.bound.pair.lock().fill.needs_wakeup()) {
                     self.kick_rx()?;
                 }
-                if self.counters.empty_looks.is_multiple_of(BURSTS_PER_QUESTION) {
-                    self.ask_link()?;
+                if self.counters.empty_looks.is_multiple_of(LOOKS_PER_QUESTION) {
+                    self.ask_link();
                 }
                 std::hint::spin_loop();
                 return Ok(());
             }
             Wait::BusyPoll => {
                 self.kick_rx()?;
-                if self.counters.empty_looks.is_multiple_of(BURSTS_PER_QUESTION) {
-                    self.ask_link()?;
-                }
-                self.look()?;
                 self.counters.busy_polls += 1;
-                self.counters.busy_polls_fruitful += u64::from(!self.inbox.is_empty());
-                return Ok(());
+                if self.counters.busy_polls.is_multiple_of(POLLS_PER_QUESTION) {
+                    self.ask_link();
+                }
             }
             Wait::Poll(timeout) => self.sleep(timeout)?,
         }
-        self.look()
+        if self.event.is_none() {
+            self.look()?;
+            let busy = wait == Wait::BusyPoll && !self.inbox.is_empty();
+            self.counters.busy_polls_fruitful += u64::from(busy);
+        }
+        Ok(())
     }
 
     /// Sleeps in slices: what `poll()` does not tell has to be asked for.
@@ -54,7 +83,7 @@ impl Queue {
         loop {
             // What another queue of the port has read, or an earlier call of this one, wakes nobody.
             if self.link.told() != self.events_seen {
-                self.ask_link()?;
+                self.ask_link();
                 return Ok(());
             }
             // Packets that the kernel could not send at once need more kicks, and not only when one arrives.
@@ -65,17 +94,17 @@ impl Queue {
                     self.counters.wakeups += 1;
                     return Ok(());
                 }
-                Ok(Slept::Link) => self.ask_link()?,
+                Ok(Slept::Link) => self.ask_link(),
                 Ok(Slept::Through) => self.kick_rx()?,
                 Ok(Slept::Interrupted) => return self.kick_rx(),
                 Err(errno) => return Err(self.failed("poll()", errno)),
             }
-            left -= slice;
-            if left.is_zero() || self.event.is_some() {
-                return Ok(());
-            }
             if self.unsent {
                 self.kick_if_up()?;
+            }
+            left -= slice;
+            if left.is_zero() || self.event.is_some() || self.lost.is_some() {
+                return Ok(());
             }
         }
     }
@@ -84,7 +113,10 @@ impl Queue {
         self.counters.rx_kicks += 1;
         match wake_rx(self.bound.fd.as_fd()) {
             Ok(()) => Ok(()),
-            Err(errno @ (Errno::NETDOWN | Errno::NXIO)) => self.link_trouble(errno),
+            Err(errno @ (Errno::NETDOWN | Errno::NXIO)) => {
+                self.link_trouble(errno);
+                Ok(())
+            }
             Err(errno) => Err(self.failed("recvfrom()", errno)),
         }
     }
@@ -92,32 +124,44 @@ impl Queue {
     /// A link that is down brings nothing, which is no error: the event was told, or is now, and so will its end be. One
     /// that is gone does not come back.
     #[cold]
-    pub(super) fn link_trouble(&mut self, errno: Errno) -> Result<(), Error> {
-        self.ask_link()?;
+    pub(super) fn link_trouble(&mut self, errno: Errno) {
+        self.ask_link();
         if errno == Errno::NXIO {
             // The socket knows it before the message is read.
-            return Err(self.gone(LinkEvent::Removed));
+            self.lost.get_or_insert(LinkEvent::Removed);
         }
-        Ok(())
     }
 
-    /// Looks what happened to the link. Its end is an error, anything else is told with the burst.
+    /// Looks what happened to the link, one thing for each burst: its end is for [`Queue::take_leave`], anything else is
+    /// told.
     #[cold]
-    fn ask_link(&mut self) -> Result<(), Error> {
+    fn ask_link(&mut self) {
+        if self.event.is_some() {
+            return;
+        }
         match self.link.next(&mut self.events_seen) {
-            Some(event @ (LinkEvent::Removed | LinkEvent::Moved { .. })) => Err(self.gone(event)),
-            // An interface of the same name is another one.
-            Some(LinkEvent::Appeared { .. }) | None => Ok(()),
-            Some(event) => {
-                self.event = Some(event);
-                Ok(())
+            Some(event @ (LinkEvent::Removed | LinkEvent::Moved { .. })) => {
+                self.lost.get_or_insert(event);
             }
+            // An interface of the same name is another one.
+            Some(LinkEvent::Appeared { .. }) | None => {}
+            event => self.event = event,
         }
     }
 
-    fn gone(&mut self, event: LinkEvent) -> Error {
-        self.lost.get_or_insert(event);
-        self.link_gone().expect("just set")
+    /// The interface is gone: what came before that is still to be had, and then it is an error. What the kernel is done
+    /// sending is counted.
+    #[cold]
+    fn take_leave(&mut self) -> Result<(), Error> {
+        self.event = None;
+        if self.inbox.is_empty() {
+            self.look()?;
+        }
+        if !self.inbox.is_empty() {
+            return Ok(());
+        }
+        self.drain_completions()?;
+        Err(self.link_gone().expect("the caller looked"))
     }
 
     /// The error of a queue whose interface is gone.

@@ -12,11 +12,28 @@ use super::FrameIndex;
 pub(crate) struct PairId(u16);
 
 impl PairId {
-    /// The number of pairs that a UMEM can have in its life: what the book's entries have room for.
-    pub(crate) const MAX: u16 = (1 << 14) - 1;
+    /// The last one: what the book's entries have room for.
+    const MAX: u16 = (1 << 14) - 1;
+}
 
-    pub(super) fn new(number: u16) -> Option<Self> {
-        (number <= Self::MAX).then_some(Self(number))
+/// The numbers of pairs that are not in use. Each attempt to bind a queue takes one, so they have to come back.
+#[derive(Debug, Default)]
+pub(super) struct PairIds {
+    unused: u16,
+    returned: Vec<PairId>,
+}
+
+impl PairIds {
+    pub(super) fn take(&mut self) -> Option<PairId> {
+        self.returned.pop().or_else(|| {
+            let pair = (self.unused <= PairId::MAX).then_some(PairId(self.unused))?;
+            self.unused += 1;
+            Some(pair)
+        })
+    }
+
+    pub(super) fn give(&mut self, pair: PairId) {
+        self.returned.push(pair);
     }
 }
 

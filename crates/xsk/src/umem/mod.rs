@@ -30,8 +30,8 @@ mod audit_tests;
 mod tests;
 
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
 
@@ -48,7 +48,7 @@ pub(crate) use shared::Sockets;
 pub use shared::{SharedUmem, SharedUmemBuilder};
 
 pub(crate) use book::PairId;
-use book::{Book, Owner};
+use book::{Book, Owner, PairIds};
 
 use crate::error::Error;
 
@@ -203,7 +203,7 @@ pub(crate) struct Umem {
     base: NonNull<u8>,
     geometry: Geometry,
     book: Book,
-    pairs: AtomicU16,
+    pairs: Mutex<PairIds>,
     /// Frames without a pool: not yet taken by one, or dropped outside of their queue, possibly on another thread. As
     /// many places as frames, so that a push always succeeds.
     returned: ArrayQueue<FrameIndex>,
@@ -225,7 +225,7 @@ impl Umem {
             region,
             geometry,
             book: Book::new(geometry.frames()),
-            pairs: AtomicU16::new(0),
+            pairs: Mutex::default(),
             returned,
             lists: geometry.multi_buffer().then(|| Self::lists(geometry.frames())),
         })
@@ -261,11 +261,14 @@ impl Umem {
         &self.book
     }
 
-    /// A number for one more pair of rings; none when all were given out.
-    fn next_pair(&self) -> Option<PairId> {
-        let take = |number: u16| (number <= PairId::MAX).then_some(number + 1);
-        let number = self.pairs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        number.ok().and_then(PairId::new)
+    /// A number for one more pair of rings; none when so many are in use.
+    fn take_pair(&self) -> Option<PairId> {
+        self.pairs.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Gives the number of a pair back of which nothing is in the book any more.
+    fn give_pair(&self, pair: PairId) {
+        self.pairs.lock().unwrap_or_else(PoisonError::into_inner).give(pair);
     }
 
     /// First byte of a frame.

@@ -33,7 +33,7 @@ pub(crate) struct Pool {
 impl Pool {
     /// Takes `quota` frames out of the UMEM, the lowest on top; `None` when it has not so many left.
     pub(crate) fn new(umem: Arc<Umem>, quota: u32) -> Option<Self> {
-        let pair = umem.next_pair()?;
+        let pair = umem.take_pair()?;
         // Room for all: whatever the quota is, frames of other pools may pass through.
         let mut free = Vec::with_capacity(umem.geometry().frames() as usize);
         free.extend((0..quota).map_while(|_| umem.take_returned()));
@@ -244,9 +244,12 @@ fn owned_by(
 impl Drop for Pool {
     /// The frames go back to the UMEM, for the pools that are opened later. Its sockets are closed by now.
     fn drop(&mut self) {
-        let lent = [Owner::Fill(self.pair), Owner::Tx(self.pair)];
-        if self.reclaim && self.in_fill + self.in_flight != 0 {
-            self.umem.reclaim(lent);
+        let lent = self.in_fill + self.in_flight != 0;
+        if lent && self.reclaim {
+            self.umem.reclaim([Owner::Fill(self.pair), Owner::Tx(self.pair)]);
+        }
+        if !lent || self.reclaim {
+            self.umem.give_pair(self.pair);
         }
         for frame in self.free.drain(..) {
             self.umem.give_back(frame);

@@ -1,12 +1,15 @@
 //! A UMEM for several queues, of one interface or of more.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rustix::io::Errno;
 
 use super::{Geometry, Region, Umem, check_budget};
 use crate::error::Error;
 use crate::mmap::Pages;
+use crate::wakeup::wake_rx;
 
 /// Frame memory that several queues share, so that a packet received on one of them leaves by another without a copy:
 /// queues of one interface or of several, in this network namespace or in others.
@@ -95,10 +98,12 @@ impl SharedUmem {
 pub(crate) struct Sockets<'u>(MutexGuard<'u, Vec<Weak<OwnedFd>>>);
 
 impl Sockets<'_> {
-    /// One that is still open.
+    /// One that is still open, and on an interface that is still there: without one the kernel binds no other beside it.
+    /// <https://elixir.bootlin.com/linux/v6.18/C/ident/xsk_bind>
     pub(crate) fn any(&mut self) -> Option<Arc<OwnedFd>> {
         self.0.retain(|socket| socket.strong_count() != 0);
-        self.0.iter().find_map(Weak::upgrade)
+        let bound = |socket: &Arc<OwnedFd>| wake_rx(socket.as_fd()) != Err(Errno::NXIO);
+        self.0.iter().filter_map(Weak::upgrade).find(bound)
     }
 
     pub(crate) fn add(&mut self, socket: &Arc<OwnedFd>) {

@@ -111,6 +111,20 @@ fn a_dropped_frame_comes_home_from_any_thread() {
 }
 
 #[test]
+fn a_umem_survives_any_number_of_pools() {
+    let umem = umem(2048, 4, 0);
+    let stays = Pool::new(umem.clone(), 1).unwrap();
+    for round in 0..100_000 {
+        let mut pool = Pool::new(umem.clone(), 3).unwrap_or_else(|| panic!("none in round {round}"));
+        let frame = pool.take().unwrap();
+        pool.lend_to_fill(frame);
+        let buf = pool.take_buf().unwrap();
+        pool.lend_to_tx(&buf);
+    }
+    assert_eq!((umem.unclaimed(), stays.available()), (3, 1));
+}
+
+#[test]
 fn frames_do_not_overlap() {
     let umem = umem(2048, 3, 0);
     let mut pool = Pool::new(umem.clone(), 3).unwrap();
