@@ -239,3 +239,27 @@ fn other_numbers_of_queues_are_told_and_taken() {
         }
     }
 }
+
+/// The kernel tells each change of each link of the namespace. Those of other links end no sleep before its time.
+#[test]
+fn changes_of_other_links_cut_no_sleep_short() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("otherlinks", 1);
+    let mut port = open(&lab.b, Path::NativeCopy, |port| port);
+    let queue = port.queues_mut().next().unwrap();
+    let sleep = Duration::from_millis(400);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for mtu in [9001, 9002, 9003] {
+                std::thread::sleep(Duration::from_millis(50));
+                ip(&lab.b, &format!("link set dev lo mtu {mtu}"));
+            }
+        });
+        let start = Instant::now();
+        let burst = queue.recv(Wait::Poll(sleep)).unwrap();
+        assert!(burst.is_empty() && burst.event().is_none());
+        assert!(start.elapsed() >= sleep, "{:?}", start.elapsed());
+    });
+}
