@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// What to start: a program, its arguments, and its environment.
@@ -27,6 +27,12 @@ impl Invocation {
             environment: Vec::new(),
             places_itself: false,
         }
+    }
+
+    /// The same under another program, which takes its words last.
+    pub(crate) fn under(mut self, words: &[String]) -> Self {
+        self.words.splice(0..0, words.iter().cloned());
+        self
     }
 
     /// The command that runs it in the namespace on the CPU. `ip`, `setpriv` and `taskset` replace
@@ -87,6 +93,17 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
+    /// Asks it to end, as Ctrl-C does, and waits until it has.
+    pub(crate) fn end(&mut self, patience: Duration) -> Result<()> {
+        self.signal(Signal::INT)?;
+        let end = Instant::now() + patience;
+        while self.child.try_wait()?.is_none() {
+            ensure!(Instant::now() < end, "was not done after {patience:?}:\n{}", tail(&self.log));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
     /// An error with the end of its output if it has ended.
     pub(crate) fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {
@@ -134,7 +151,7 @@ pub(crate) fn output(mut command: Command, patience: Duration, log: &Path) -> Re
         std::thread::sleep(Duration::from_millis(5));
     };
     let output = child.wait_with_output()?;
-    anyhow::ensure!(status.success(), "{status}:\n{}", tail(log));
+    ensure!(status.success(), "{status}:\n{}", tail(log));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -9,11 +9,13 @@
 //! ```text
 //! peers run                          all operations, about three minutes
 //! peers run --only rx --rounds 30
+//! peers instructions                 what a received packet costs user code
 //! ```
 
 mod children;
 mod counters;
 mod disturbance;
+mod instructions;
 mod lab;
 mod load;
 mod operation;
@@ -43,6 +45,8 @@ struct Arguments {
 enum Command {
     /// Measure and print one table.
     Run(Settings),
+    /// Count the instructions of user code per received packet, by callgrind.
+    Instructions,
     /// Tell which variants are there, and why others are not.
     List,
 }
@@ -80,6 +84,7 @@ struct Settings {
 fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::Run(settings) => run::run(&settings),
+        Command::Instructions => instructions::run(),
         Command::List => run::list(),
     }
 }

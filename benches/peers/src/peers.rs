@@ -128,6 +128,23 @@ impl Peers {
         (variants, missing)
     }
 
+    /// Receivers that sleep when no packet is there, by name. testpmd has no such mode.
+    pub(crate) fn sleeping_receivers(&self) -> Vec<(String, Invocation)> {
+        let mut receivers: Vec<_> = (["xsk-rs", "xdp"].iter())
+            .map(|library| {
+                let variant = self.program(library, Role::Peer, Operation::Rx, library, &["--poll"]);
+                (variant.name, variant.near)
+            })
+            .collect();
+        if let Ok(unpacked) = &self.unpacked
+            && let Some(mut near) = unpacked.xdp_bench(Operation::Rx)
+        {
+            near.words.push("--poll".to_owned());
+            receivers.push(("xdp-bench".to_owned(), near));
+        }
+        receivers
+    }
+
     fn program(&self, name: &str, role: Role, operation: Operation, library: &str, options: &[&str]) -> Variant {
         let verb = match operation {
             Operation::Rx => "rxdrop",

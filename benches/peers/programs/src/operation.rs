@@ -23,7 +23,12 @@ pub(crate) trait Queue {
     fn send(&mut self, packet: &[u8]) -> Result<()>;
     /// Looks once for received packets and shows each of them; returns how many.
     fn receive(&mut self, look: &mut dyn FnMut(&[u8])) -> Result<usize>;
+    /// Sleeps until a packet is there, or for a moment.
+    fn sleep(&mut self) -> Result<()>;
 }
+
+/// The longest sleep: so often the end is looked for.
+pub(crate) const MOMENT: Duration = Duration::from_millis(100);
 
 /// What an operation did.
 #[derive(Debug, Serialize)]
@@ -64,6 +69,13 @@ pub(crate) fn run(options: &Options, mut queue: impl Queue) -> Result<Report> {
     }
     let begin = Instant::now();
     let mut report = match options.operation {
+        Operation::Rxdrop if options.poll => repeat(&stop, || {
+            let packets = queue.receive_and_drop()?;
+            if packets == 0 {
+                queue.sleep()?;
+            }
+            Ok(packets)
+        })?,
         Operation::Rxdrop => repeat(&stop, || queue.receive_and_drop())?,
         Operation::Txonly => repeat(&stop, || queue.transmit())?,
         Operation::L2fwd => repeat(&stop, || queue.forward())?,

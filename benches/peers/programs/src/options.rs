@@ -35,6 +35,9 @@ pub(crate) struct Options {
     /// Bytes in a transmitted packet, without the checksum of the wire.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(60..=1514))]
     pub(crate) packet_size: u16,
+    /// Receive only: sleep when no packet is there.
+    #[arg(long)]
+    pub(crate) poll: bool,
 }
 
 impl Options {

@@ -14,7 +14,7 @@ use xdp::umem::{FrameSize, UmemCfgBuilder};
 use xdp::{CompletionRing, RingConfigBuilder, RxRing, Umem, WakableFillRing, WakableTxRing};
 
 use crate::frame;
-use crate::operation::Queue;
+use crate::operation::{MOMENT, Queue};
 use crate::options::{Operation, Options};
 use crate::redirect::Redirect;
 
@@ -211,6 +211,11 @@ impl Queue for Xdp {
             self.refill()?;
         }
         Ok(count)
+    }
+
+    fn sleep(&mut self) -> Result<()> {
+        self.socket.poll_read(PollTimeout::new(Some(MOMENT)))?;
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use xsk_rs::config::{BindFlags, Interface, SocketConfig, UmemConfig, XdpFlags};
 use xsk_rs::{CompQueue, FillQueue, FrameDesc, RxQueue, Socket, TxQueue, Umem};
 
 use crate::frame;
-use crate::operation::Queue;
+use crate::operation::{MOMENT, Queue};
 use crate::options::Options;
 
 /// One queue bound through `xsk-rs`.
@@ -178,5 +178,10 @@ impl Queue for XskRs {
         }
         Self::refill(&mut self.fill, &mut self.rx, &self.received[..count])?;
         Ok(count)
+    }
+
+    fn sleep(&mut self) -> Result<()> {
+        self.rx.poll(i32::try_from(MOMENT.as_millis())?)?;
+        Ok(())
     }
 }
