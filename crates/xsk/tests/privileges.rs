@@ -11,8 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::child::{Guard, part, play, said, say_outcome};
-use common::{MODES, assert_clean, collect, lab, leading_to, open, send_numbers, sender, within};
+use common::child::{Guard, part, play};
+use common::{MODES, assert_clean, collect, lab, leading_to, open, send_numbers, within};
 use libbpf_rs::{Xdp, XdpFlags};
 use ringside_bpf::{Filter, XskProgram};
 use ringside_netlab::testing::is_root;
@@ -30,11 +30,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 fn child() {
     let Some((part, interface)) = part() else { return };
     match part.as_str() {
-        "open-port" => say_outcome(Port::builder(interface).open().map(drop)),
-        "open-small-queue" => {
-            let options = QueueOptions::new().frames(16).tx_ring(16);
-            say_outcome(Queue::builder(&interface, 1).options(options).open().map(drop));
-        }
         "serve" => serve(interface),
         "attach-by-netlink" => attach_by_netlink(&interface),
         "work" => work(&interface),
@@ -120,59 +115,6 @@ fn work(interface: &Interface) {
     }
     assert!(queue.drain(PATIENCE).unwrap());
     println!("says: answered {answered}");
-}
-
-/// K14: without any capability it is told which one is missing, at each step.
-#[test]
-fn without_capabilities_the_missing_ones_are_named() {
-    if !is_root() {
-        return;
-    }
-    let lab = lab("k14none", 2);
-    // Not so little memory that this would be the first thing to fail.
-    let said_port = said(&mut play(&lab, "open-port", "-all", None));
-    assert!(said_port.starts_with("Permission / "), "{said_port}");
-    assert!(
-        said_port.contains("CAP_BPF and CAP_NET_ADMIN") && said_port.contains("setcap"),
-        "{said_port}"
-    );
-
-    let said_queue = said(&mut play(&lab, "open-small-queue", "-all", None));
-    assert!(said_queue.starts_with("Permission / "), "{said_queue}");
-    assert!(
-        said_queue.contains("opening an XDP socket on veth-b was refused"),
-        "{said_queue}"
-    );
-    assert!(said_queue.contains("needs CAP_NET_RAW"), "{said_queue}");
-
-    // Each missing one is named, and nothing but it.
-    for (held, missing, action) in [
-        ("+bpf,+net_admin,+ipc_lock", "CAP_NET_RAW", "opening an XDP socket"),
-        (
-            "+net_raw,+net_admin,+ipc_lock",
-            "CAP_BPF in addition to CAP_NET_ADMIN",
-            "loading the XDP program",
-        ),
-        (
-            "+net_raw,+bpf,+ipc_lock",
-            "CAP_NET_ADMIN in addition to CAP_BPF",
-            "loading the XDP program",
-        ),
-        // What takes the place of none of them.
-        (
-            "+net_raw,+net_admin,+perfmon,+ipc_lock",
-            "CAP_BPF in addition to CAP_NET_ADMIN",
-            "loading the XDP program",
-        ),
-    ] {
-        let told = said(&mut play(&lab, "open-port", &format!("-all,{held}"), None));
-        assert!(
-            told.starts_with("Permission / ") && told.contains(&format!("it needs {missing};")),
-            "{held}: {told}"
-        );
-        assert!(told.contains(action) && told.contains("veth-b"), "{held}: {told}");
-        assert_clean(&lab.b);
-    }
 }
 
 /// K14: these are enough, with CAP_IPC_LOCK or memory within the limit: a port with our program receives and sends.
@@ -284,57 +226,7 @@ fn hand_over(stream: &UnixStream, socket: BorrowedFd<'_>) {
     .unwrap();
 }
 
-/// K12: kill -9 under traffic, at once and several times: no program stays, the queues are free.
-#[test]
-fn a_killed_process_leaves_nothing_behind() {
-    if !is_root() {
-        return;
-    }
-    let lab = lab("k12", 2);
-    for path in MODES {
-        for round in 0..3_u64 {
-            let mut command = play(&lab, "serve", "+all", None);
-            let mut server = Guard(command.env("RINGSIDE_TEST_PATH", path.name()).spawn().unwrap());
-            let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
-            assert!(lines.by_ref().any(|line| line.unwrap().contains("says: ready")));
-            assert!(lab.b.state().unwrap().xdp.is_some(), "attached");
-            // Traffic that keeps going while the process dies.
-            let mut client = sender(&lab.a);
-            let (a, b) = (lab.a.clone(), lab.b.clone());
-            let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-            let stopped = stop.clone();
-            let traffic = std::thread::spawn(move || {
-                let mut n = 0;
-                while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
-                    for tx in client.queues_mut() {
-                        send_numbers(tx, n..n + 8, &a, &b);
-                        n += 8;
-                    }
-                }
-                n
-            });
-            std::thread::sleep(Duration::from_millis(30 + 40 * round));
-            server.0.kill().unwrap();
-            let start = Instant::now();
-            server.0.wait().unwrap();
-            let gone = wait_until(Duration::from_secs(1), || lab.b.state().unwrap().xdp.is_none());
-            assert!(gone, "{path}: a program is still attached after {:?}", start.elapsed());
-            // On a machine that is short of processors the kernel's worker that frees the queue waits its turn.
-            let mut port = open(&lab.b, path, |port| {
-                port.options(QueueOptions::new().busy_timeout(Duration::from_secs(5)))
-            });
-            let received = wait_until(PATIENCE, || {
-                port.queues_mut().any(|rx| !rx.recv(Wait::Spin).unwrap().is_empty())
-            });
-            assert!(received, "{path}: the new port receives");
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert!(traffic.join().unwrap() > 0);
-        }
-    }
-    assert_clean(&lab.b);
-}
-
-/// K12, the other half: what was attached by netlink belongs to nobody and survives kill -9. A port leaves it alone, and
+/// K12: what was attached by netlink belongs to nobody and survives kill -9. A port leaves it alone, and
 /// names it and the command that removes it, which does.
 #[test]
 fn a_netlink_attachment_survives_its_maker() {

@@ -19,8 +19,17 @@ pub fn play(lab: &Lab, part: &str, capabilities: &str, memlock: Option<(u64, u64
     if let Some((soft, hard)) = memlock {
         command.args(["prlimit", &format!("--memlock={soft}:{hard}")]);
     }
+    command.arg(std::env::current_exe().unwrap());
+    as_child(command, part)
+}
+
+/// This binary once more, in the namespace of an end, with everything that the test may do.
+pub fn again(lab: &Lab, part: &str) -> Command {
+    as_child(lab.b.ns.command(std::env::current_exe().unwrap()), part)
+}
+
+fn as_child(mut command: Command, part: &str) -> Command {
     command
-        .arg(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(PART, part)
         .stdin(Stdio::null())
