@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench lint fmt docs clean root
+.PHONY: help setup build demo test fuzz bench cost lint fmt docs clean root
 
 help: ## list the targets
 	@echo "Ringside: make TARGET, as root where it says so"
@@ -24,6 +24,12 @@ demo: root setup ## compare UDP, AF_PACKET and AF_XDP on a test bed of its own, 
 
 test: setup ## run every check and test; without root those on the real kernel are left out
 	@scripts/test
+
+fuzz: setup ## fuzz the library under AddressSanitizer, for FUZZ_SECONDS (60)
+	@scripts/fuzz
+
+cost: setup ## instructions and nanoseconds of user code per packet, without a kernel
+	@scripts/cost
 
 bench: root setup ## compare with other AF_XDP programs and crates, side by side, in about five minutes (root)
 	@scripts/bench

@@ -14,6 +14,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("sink", "v3"),
     ("tc_drop", "v3"),
     ("testing", "v3"),
+    ("testing_hints", "v3"),
     ("xsk", "v2"),
 ];
 

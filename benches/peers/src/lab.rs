@@ -22,6 +22,9 @@ const PREFIX: &str = "rsbench-";
 /// The near end's IPv4 address; the far end's is one below it.
 pub(crate) const NEAR_ADDRESS: &str = "198.18.0.2";
 
+/// The near end's MAC address, which the generator's packets are for.
+const NEAR_MAC: &str = "02:00:00:00:00:02";
+
 /// One path. Names begin with `rsbench-` and the process id, so that no two runs collide.
 #[derive(Debug)]
 pub(crate) struct Lab {
@@ -72,6 +75,21 @@ impl Lab {
             ip(&["-n", namespace, "addr", "add", address, "dev", interface])?;
             ip(&["-n", namespace, "link", "set", interface, "up"])?;
         }
+        // Some receivers take every packet, those that ask for addresses included: so nobody need ask.
+        ip(&["-n", &lab.near, "link", "set", NEAR, "address", NEAR_MAC])?;
+        ip(&[
+            "-n",
+            &lab.far,
+            "neigh",
+            "replace",
+            NEAR_ADDRESS,
+            "lladdr",
+            NEAR_MAC,
+            "dev",
+            FAR,
+            "nud",
+            "permanent",
+        ])?;
         Ok(lab)
     }
 

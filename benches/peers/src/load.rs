@@ -1,12 +1,13 @@
 //! The packets that a receiver gets, and the sink that a sender's go to.
 
+use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use ringside_bpf::{Generator, GeneratorOptions, Link, Neighbours, Sent, Sink, XdpMode};
+use ringside_bpf::{Generator, GeneratorOptions, Link, Neighbours, Sink, XdpMode};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::lab::{self, Lab};
@@ -31,17 +32,27 @@ const PACKET: [u8; 64] = {
     packet
 };
 
+/// Who makes the packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Source {
+    /// The kernel, without a socket: more than any receiver takes.
+    #[default]
+    Generator,
+    /// A UDP socket, as most senders on the same machine: the sender is what limits.
+    Socket,
+}
+
 /// Packets arriving at the near end until dropped.
 #[derive(Debug)]
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     ready: Arc<AtomicBool>,
-    worker: Option<JoinHandle<Result<Sent>>>,
+    worker: Option<JoinHandle<Result<()>>>,
 }
 
 impl Load {
     /// Starts making packets on the sender's CPU, for `duration` at the most.
-    pub(crate) fn start(lab: &Lab, duration: Duration) -> Self {
+    pub(crate) fn start(lab: &Lab, duration: Duration, source: Source) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let ready = Arc::new(AtomicBool::new(false));
         let (namespace, asked, tell) = (lab.far().to_owned(), Arc::clone(&stop), Arc::clone(&ready));
@@ -50,6 +61,9 @@ impl Load {
             cpu.set(SENDER_CPU);
             sched_setaffinity(None, &cpu).context("staying on the sender's CPU")?;
             lab::enter(&namespace)?;
+            if source == Source::Socket {
+                return send(duration, &asked, &tell);
+            }
             // What arrives in a socket was copied, so the frames need not be written anew.
             let options = GeneratorOptions {
                 rewrite: 0,
@@ -57,7 +71,8 @@ impl Load {
             };
             let mut generator = Generator::new(ifindex(lab::FAR)?, &PACKET, options)?;
             tell.store(true, Ordering::Release);
-            Ok(generator.run_for(duration, &asked)?)
+            generator.run_for(duration, &asked)?;
+            Ok(())
         });
         Self {
             stop,
@@ -77,8 +92,8 @@ impl Load {
         self.worker.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Stops and tells what was sent.
-    pub(crate) fn finish(mut self) -> Result<Sent> {
+    /// Stops.
+    pub(crate) fn finish(mut self) -> Result<()> {
         self.stop.store(true, Ordering::Release);
         let worker = self.worker.take().context("the load was finished before")?;
         worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -92,6 +107,24 @@ impl Drop for Load {
             let _ = worker.join();
         }
     }
+}
+
+/// Sends datagrams of the generator's size until asked to stop, for `duration` at the most.
+fn send(duration: Duration, stop: &AtomicBool, ready: &AtomicBool) -> Result<()> {
+    const HEADERS: usize = 14 + 20 + 8;
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("a socket to send from")?;
+    socket
+        .connect((lab::NEAR_ADDRESS, 9))
+        .context("the near end's address")?;
+    let end = Instant::now() + duration;
+    ready.store(true, Ordering::Release);
+    while !stop.load(Ordering::Relaxed) && Instant::now() < end {
+        for _ in 0..64 {
+            // Nobody listens there if the receiver has left the packet to the kernel: that is told by the next send.
+            let _ = socket.send(&PACKET[HEADERS..]);
+        }
+    }
+    Ok(())
 }
 
 /// Attaches a program to the far end that drops all that arrives.

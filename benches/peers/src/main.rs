@@ -59,6 +59,9 @@ struct Settings {
     /// One more row of ours with these options, such as "--batch 256"; may be repeated.
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
     also: Vec<String>,
+    /// Who makes the packets that are received and forwarded.
+    #[arg(long, value_enum, default_value_t)]
+    load: load::Source,
     /// Rounds for each operation.
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(5..=1000))]
     rounds: u16,

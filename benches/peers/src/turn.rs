@@ -108,7 +108,10 @@ impl Contender {
         let counter = self.counter.as_ref().context("nothing to count with")?;
         let before = counter.read()?;
         let longest = FIRST_PACKET + settings.settle + settings.slot;
-        let load = self.operation.is_loaded().then(|| Load::start(&self.lab, longest));
+        let load = self
+            .operation
+            .is_loaded()
+            .then(|| Load::start(&self.lab, longest, settings.load));
         let mut begun = Instant::now();
         while let Some(load) = load.as_ref()
             && !load.is_ready()
@@ -122,9 +125,9 @@ impl Contender {
         begun = Instant::now();
         while counter.read()? == before {
             if load.as_ref().is_some_and(Load::has_ended) || begun.elapsed() > FIRST_PACKET {
-                let sent = load.map(Load::finish).transpose()?;
+                load.map(Load::finish).transpose()?;
                 bail!(
-                    "no packet within {:?}, after {loading:?} of preparation; {sent:?}",
+                    "no packet within {:?}, after {loading:?} of preparation",
                     begun.elapsed()
                 );
             }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use libbpf_rs::libbpf_sys::{BPF_TCX_INGRESS, BPF_XDP, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE};
+use libbpf_rs::libbpf_sys::{BPF_TCX_INGRESS, BPF_XDP, XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE, bpf_attach_type};
 
 use crate::error::{Error, Result};
 use crate::sys;
@@ -50,11 +50,27 @@ pub(crate) fn xdp(name: &'static str, program: BorrowedFd<'_>, ifindex: u32, mod
 
 /// Needs kernel 6.6.
 pub(crate) fn tcx_ingress(name: &'static str, program: BorrowedFd<'_>, ifindex: u32) -> Result<Link> {
-    sys::link(program, ifindex, BPF_TCX_INGRESS, 0)
+    tcx(name, program, ifindex, (BPF_TCX_INGRESS, "tcx ingress"))
+}
+
+/// Needs kernel 6.6.
+#[cfg(feature = "testing")]
+pub(crate) fn tcx_egress(name: &'static str, program: BorrowedFd<'_>, ifindex: u32) -> Result<Link> {
+    let egress = libbpf_rs::libbpf_sys::BPF_TCX_EGRESS;
+    tcx(name, program, ifindex, (egress, "tcx egress"))
+}
+
+fn tcx(
+    name: &'static str,
+    program: BorrowedFd<'_>,
+    ifindex: u32,
+    (attach_type, hook): (bpf_attach_type, &'static str),
+) -> Result<Link> {
+    sys::link(program, ifindex, attach_type, 0)
         .map(|fd| Link { fd })
         .map_err(|source| Error::Attach {
             program: name,
-            hook: "tcx ingress",
+            hook,
             ifindex,
             source,
         })

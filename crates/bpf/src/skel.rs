@@ -25,3 +25,5 @@ skeleton!(sink);
 skeleton!(tc_drop);
 #[cfg(feature = "testing")]
 skeleton!(testing);
+#[cfg(feature = "testing")]
+skeleton!(testing_hints);

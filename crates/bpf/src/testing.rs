@@ -1,15 +1,37 @@
 //! XDP programs for tests of AF_XDP sockets. Not part of the API.
 
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenProgramMut, ProgramAttachType};
 
+use crate::attach::{self, Link};
 use crate::error::Result;
 use crate::load;
-use crate::skel::testing::TestingSkelBuilder;
+use crate::skel::testing::{TestingSkelBuilder, types};
+use crate::skel::testing_hints::TestingHintsSkelBuilder;
+use crate::xsk::HAS_FRAGS;
 
 const NAME: &str = "testing";
+
+/// What a [`TestProgram`] does with packets. Where it is not said otherwise they go to the socket at the place of the queue
+/// that they came on.
+#[derive(Clone, Copy, Debug)]
+pub enum Task {
+    /// Packet n of a sequence goes to the socket at place n mod so many.
+    Steer(u32),
+    /// Of every so many packets the last goes to the socket at place 1, all others to the one at place 0.
+    Uneven(u32),
+    /// Packets of more bytes go to the socket at place 1, all others to the one at place 0.
+    ByLength(u32),
+    /// Every second packet is dropped.
+    DropHalf,
+    /// In front of each packet lies how many came before it, eight bytes in the host's order.
+    CountInFront,
+    /// Packets are so much longer or, negative, shorter; those with which that cannot be done are dropped.
+    AdjustTail(i32),
+}
 
 /// A program and the XSKMAP that it redirects through, for `Program::Custom`.
 #[derive(Debug)]
@@ -18,29 +40,196 @@ pub struct TestProgram {
     pub program: OwnedFd,
     /// Its XSKMAP, with 64 places.
     pub xsks_map: OwnedFd,
+    /// What it tells of itself.
+    pub told: Told,
 }
+
+/// The program's variables.
+#[derive(Debug)]
+pub struct Told(MapHandle);
 
 impl TestProgram {
     /// Packet n of a sequence goes to the socket at place n mod `sockets`.
     ///
     /// # Errors
     ///
-    /// [`Error::Load`](crate::Error::Load) if the kernel refuses it.
+    /// As [`TestProgram::load`].
     pub fn steer(sockets: u32) -> Result<Self> {
+        Self::load(Task::Steer(sockets), false)
+    }
+
+    /// Loads a program, for packets in several buffers too or not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Load`](crate::Error::Load) if the kernel refuses it.
+    pub fn load(task: Task, multi_buffer: bool) -> Result<Self> {
+        let constants = |constants: &mut types::rodata| match task {
+            Task::Steer(sockets) | Task::Uneven(sockets) => constants.sockets = sockets.max(1),
+            Task::ByLength(border) => constants.border = border,
+            Task::AdjustTail(by) => constants.adjust_by = by,
+            Task::DropHalf | Task::CountInFront => {}
+        };
+        Self::load_as(task.program(), constants, |program| {
+            if multi_buffer {
+                program.set_flags(HAS_FRAGS);
+            }
+        })
+    }
+
+    /// Loads the one program of this name, with constants and as `with` wants it.
+    fn load_as(
+        name: &str,
+        set: impl FnOnce(&mut types::rodata),
+        with: impl Fn(&mut OpenProgramMut<'_>),
+    ) -> Result<Self> {
         let mut storage = MaybeUninit::uninit();
         let skel = load::capture(NAME, || {
             let mut open = TestingSkelBuilder::default().open(&mut storage)?;
-            let constants = open
-                .maps
-                .rodata_data
-                .as_deref_mut()
-                .expect("testing.bpf.c has constants");
-            constants.sockets = sockets.max(1);
+            let constants = open.maps.rodata_data.as_deref_mut();
+            set(constants.expect("testing.bpf.c has constants"));
+            for mut program in open.open_object_mut().progs_mut() {
+                program.set_autoload(program.name() == name);
+                with(&mut program);
+            }
+            open.load()
+        })?;
+        let program = skel.object().progs().find(|program| program.name() == name);
+        Ok(Self {
+            program: load::own(NAME, program.expect("it is in testing.bpf.c"))?,
+            xsks_map: load::own(NAME, &skel.maps.test_xsks)?,
+            told: Told(load::own_map(NAME, &skel.maps.bss)?),
+        })
+    }
+}
+
+/// An XDP program that lets everything pass, for a device alone (its index in the calling thread's namespace) or for any,
+/// to be attached as a program is or to be put into a devmap.
+///
+/// # Errors
+///
+/// As [`TestProgram::load`].
+pub fn pass(device: Option<u32>, for_devmap: bool) -> Result<OwnedFd> {
+    let loaded = TestProgram::load_as(
+        "pass",
+        |_| {},
+        |program| {
+            if let Some(index) = device {
+                program.set_ifindex(index);
+                program.set_flags(DEVICE_BOUND);
+            }
+            if for_devmap {
+                program.set_attach_type(ProgramAttachType::XdpDevmap);
+            }
+        },
+    );
+    Ok(loaded?.program)
+}
+
+/// Sends what leaves by an interface, except from XDP sockets, through one of its transmit queues, with a VLAN tag if one
+/// is told (0: none), until the link is dropped. Linux 6.6.
+///
+/// # Errors
+///
+/// As [`TestProgram::load`], and [`Error::Attach`](crate::Error::Attach).
+pub fn direct(interface: u32, queue: u16, vlan_tci: u16) -> Result<Link> {
+    let constants = |constants: &mut types::rodata| {
+        constants.transmit_queue = queue;
+        constants.vlan_tci = vlan_tci;
+    };
+    let loaded = TestProgram::load_as("direct", constants, |_| {})?;
+    attach::tcx_egress(NAME, loaded.program.as_fd(), interface)
+}
+
+/// `BPF_F_XDP_DEV_BOUND_ONLY`
+/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/bpf.h#L1254>
+const DEVICE_BOUND: u32 = 1 << 6;
+
+/// A program for one device that puts in front of each packet what the device's driver tells about it, and the XSKMAP that
+/// it redirects through, by queue.
+#[derive(Debug)]
+pub struct HintProgram {
+    /// The program, loaded.
+    pub program: OwnedFd,
+    /// Its XSKMAP, with 64 places.
+    pub xsks_map: OwnedFd,
+}
+
+impl HintProgram {
+    /// For the device with this index in the calling thread's network namespace. Linux 6.8.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Load`](crate::Error::Load) if the kernel, or the device's driver, refuses it.
+    pub fn load(device: u32) -> Result<Self> {
+        let mut storage = MaybeUninit::uninit();
+        let skel = load::capture(NAME, || {
+            let mut open = TestingHintsSkelBuilder::default().open(&mut storage)?;
+            open.progs.tell.set_ifindex(device);
+            open.progs.tell.set_flags(DEVICE_BOUND);
             open.load()
         })?;
         Ok(Self {
-            program: load::own(NAME, &skel.progs.steer)?,
-            xsks_map: load::own(NAME, &skel.maps.test_xsks)?,
+            program: load::own(NAME, &skel.progs.tell)?,
+            xsks_map: load::own(NAME, &skel.maps.hint_xsks)?,
         })
+    }
+}
+
+/// What a [`HintProgram`] put in front of a packet: values, and the answers of the functions that gave them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hints {
+    /// Nanoseconds; the clock is the driver's.
+    pub timestamp: (u64, i32),
+    /// Hash and its type (`enum xdp_rss_hash_type`).
+    pub hash: (u32, u32, i32),
+    /// Protocol and tag (TCI), both in host byte order.
+    pub vlan: (u16, u16, i32),
+}
+
+impl Hints {
+    /// Bytes in front of the packet.
+    pub const LEN: usize = 32;
+
+    /// Reads them.
+    #[must_use]
+    pub fn read(front: &[u8; Self::LEN]) -> Self {
+        let word = |at| u32::from_ne_bytes(std::array::from_fn(|byte| front[at + byte]));
+        let half = |at| [front[at], front[at + 1]];
+        Self {
+            timestamp: (
+                u64::from_ne_bytes(std::array::from_fn(|byte| front[byte])),
+                word(20).cast_signed(),
+            ),
+            hash: (word(8), word(12), word(24).cast_signed()),
+            vlan: (
+                u16::from_be_bytes(half(16)),
+                u16::from_ne_bytes(half(18)),
+                word(28).cast_signed(),
+            ),
+        }
+    }
+}
+
+impl Task {
+    fn program(self) -> &'static str {
+        match self {
+            Self::Steer(_) => "steer",
+            Self::Uneven(_) => "uneven",
+            Self::ByLength(_) => "by_length",
+            Self::DropHalf => "drop_half",
+            Self::CountInFront => "count_in_front",
+            Self::AdjustTail(_) => "adjust_tail",
+        }
+    }
+}
+
+impl Told {
+    /// What `bpf_xdp_adjust_tail()` answered last: 0, or a negative error number.
+    pub fn adjusted(&self) -> i64 {
+        let values = self.0.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
+        let values = values.ok().flatten().expect("a map of one value can be read");
+        // `seen`, then `adjusted`: both of eight bytes.
+        i64::from_ne_bytes(values[8..16].try_into().expect("eight bytes"))
     }
 }

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::napi::NapiArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Filter, Mode, QueueOptions};
 
-use crate::compare;
+use crate::{caps, compare};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Ping(PingArgs),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
     Compare(compare::Args),
+    /// Show what an interface and the kernel can do for XDP and AF_XDP
+    Caps(caps::Args),
 }
 
 const RX_EXAMPLES: &str = "\
@@ -247,6 +250,8 @@ pub(crate) struct PortArgs {
     /// Packets that one sendto() sends on copy paths, 32 to the TX ring's size (Linux 6.17) [default: the TX ring's size]
     #[arg(long, value_name = "PACKETS")]
     pub(crate) tx_budget: Option<u32>,
+    #[command(flatten)]
+    pub(crate) napi: NapiArgs,
 }
 
 /// The numbers are the library's.
@@ -327,7 +332,7 @@ pub(crate) enum WaitArg {
 #[derive(Clone, Debug)]
 pub(crate) struct List(pub(crate) Vec<u32>);
 
-fn list(text: &str) -> Result<List, String> {
+pub(crate) fn list(text: &str) -> Result<List, String> {
     let number = |part: &str| {
         part.trim()
             .parse::<u32>()

@@ -2,8 +2,10 @@
 #![deny(unsafe_code)]
 
 mod args;
+mod caps;
 mod clock;
 mod compare;
+mod napi;
 mod output;
 #[allow(
     unreachable_pub,
@@ -27,6 +29,7 @@ use args::{Cli, Command};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    napi::recover();
     let result = match cli.command {
         Command::Rx(args) => run::rx::run(&args),
         Command::Tx(args) => run::tx::run(&args),
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Command::Echo(args) => run::echo::run(&args),
         Command::Ping(args) => run::ping::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Caps(args) => caps::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

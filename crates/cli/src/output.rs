@@ -48,18 +48,22 @@ pub(crate) fn finish(args: &RunArgs, interfaces: Vec<schema::Interface>, result:
 /// Prints the text, or the JSON instead of it, and writes the JSON to the file that was asked for.
 pub(crate) fn deliver(args: &OutputArgs, document: &Document, text: &str) -> Result<()> {
     let json = || serde_json::to_string_pretty(document).context("writing the result as JSON");
-    let mut out = std::io::stdout();
     let printed = match args.json {
-        true => out.write_all((json()? + "\n").as_bytes()),
-        false => out.write_all(text.as_bytes()),
+        true => print(&(json()? + "\n")),
+        false => print(text),
     };
-    let printed = printed.and_then(|()| out.flush());
     // Also when standard output fails: one of the two may have been the reason for a long run.
     if let Some(path) = &args.json_file {
         fs::write(path, json()? + "\n").with_context(|| format!("writing the result to {}", path.display()))?;
     }
+    printed
+}
+
+/// Text on standard output.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout();
     // A reader that went away (`| head`) is no error of ours.
-    match printed {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(error).context("writing to standard output")
         }
@@ -135,6 +139,14 @@ fn text(document: &Document) -> String {
         );
     }
     losses(&mut out, result);
+    if let (Some(flaps @ 1..), Some(down)) = (result.link_flaps, result.link_down_ns) {
+        #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+        let seconds = down as f64 / 1e9;
+        out.pair(
+            "link",
+            format!("went down or lost its carrier {flaps} time(s), was not up for {seconds:.2} s in all"),
+        );
+    }
     if let Some(latency) = &result.latency {
         times(&mut out, latency);
     }

@@ -34,6 +34,11 @@ impl Progress {
         }
     }
 
+    /// A line that stays.
+    pub(crate) fn note(&self, text: impl std::fmt::Display) {
+        self.bar.suspend(|| crate::output::note(text));
+    }
+
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -4,17 +4,20 @@ mod counters;
 mod links;
 mod open;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use links::Links;
 use ringside_measure::latency::{Glance, LiveLatency};
 use ringside_measure::schema::{self, Interval};
 use ringside_nic::Interface;
 use ringside_nic::host::CpuTimes;
+use ringside_xsk::{Error, Queue};
 
-pub(crate) use counters::{counters, link, link_after, result, settle};
+pub(crate) use counters::{counters, in_flight, link, link_after, result, settle};
+pub(crate) use links::History;
 pub(crate) use open::{POLL, interface, open, patiently, wait};
 
 use crate::args::{PortArgs, RunArgs};
@@ -57,7 +60,11 @@ pub(crate) struct Worker<'a> {
     pub(crate) live: &'a Live,
     /// Packets that all workers together may still handle; they take their share from it.
     budget: Option<&'a AtomicU64>,
+    links: &'a links::Shared,
 }
+
+/// How long a worker waits before it tries again on a link that is down.
+const LINK_PAUSE: Duration = Duration::from_millis(20);
 
 impl Worker<'_> {
     /// How many of `wanted` packets may be handled; 0 when the run's count is reached.
@@ -79,6 +86,29 @@ impl Worker<'_> {
         }
     }
 
+    /// What a call on a queue gave. `None` when the link is down: that has been waited for a moment, what was put on the TX
+    /// ring stays there, and the call is to be made again.
+    pub(crate) fn unless_down<T>(&self, result: Result<T, Error>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            // A driver that has no carrier may let the TX ring stand.
+            Err(error) if matches!(error, Error::LinkDown { .. }) || self.stalled_by_link(&error) => {
+                std::thread::sleep(LINK_PAUSE);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits a moment for sent frames to come back. What a link that is down has not taken stays where it is.
+    pub(crate) fn drain(&self, queue: &mut Queue) -> Result<()> {
+        self.unless_down(queue.drain(POLL * 4)).map(drop)
+    }
+
+    fn stalled_by_link(&self, error: &Error) -> bool {
+        matches!(error, Error::NoProgress { .. }) && self.links.is_down()
+    }
+
     /// Notes packets that came in; ends the run when they were the last of its count.
     #[inline]
     pub(crate) fn took(&self, packets: u32) {
@@ -98,16 +128,17 @@ pub(crate) struct Ran {
     pub(crate) duration: Duration,
     pub(crate) intervals: Vec<Interval>,
     pub(crate) cpus: Vec<schema::CpuUse>,
+    pub(crate) links: History,
     /// Why it ended early, if it did: what was measured until then is told all the same.
     pub(crate) failure: Option<anyhow::Error>,
 }
 
 /// Runs `body` on a thread of its own for each of `lanes`, until time, count or a signal ends it.
 ///
-/// An error of one ends all, and so does the loss of one of `links`. It is the result if no packet was handled before.
+/// An error of one ends all, and so does the end of one of `interfaces`. It is the result if no packet was handled before.
 pub(crate) fn run<L: Send>(
     lanes: Vec<L>,
-    links: &[Interface],
+    interfaces: &[Interface],
     args: &PortArgs,
     run: &RunArgs,
     stop: &Stop,
@@ -115,9 +146,11 @@ pub(crate) fn run<L: Send>(
 ) -> Result<Ran> {
     let live: Vec<Live> = lanes.iter().map(|_| Live::default()).collect();
     let budget = run.count.map(AtomicU64::new);
+    let mut links = Links::watch(interfaces)?;
     let cpus_before = CpuTimes::read().ok();
     let start = Instant::now();
     let running = AtomicUsize::new(lanes.len());
+    let shared = Arc::clone(&links.shared);
     let (intervals, ended, failure) = std::thread::scope(|scope| {
         let workers: Vec<_> = lanes
             .into_iter()
@@ -129,6 +162,7 @@ pub(crate) fn run<L: Send>(
                     stop,
                     live,
                     budget: budget.as_ref(),
+                    links: &shared,
                 };
                 let (body, running) = (&body, &running);
                 scope.spawn(move || {
@@ -144,19 +178,18 @@ pub(crate) fn run<L: Send>(
                 })
             })
             .collect();
-        let lost = links::watch(links.to_vec(), stop.clone());
-        let intervals = watch(&live, run, stop, start);
+        let intervals = watch(&live, run, stop, start, &mut links);
         stop.set();
         let ended = Instant::now();
-        let mut failure = lost.try_recv().ok();
+        let mut failure = None;
         for worker in workers {
             match worker.join() {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => failure = failure.or_else(|| Some(links::explained(error, links))),
+                Ok(Err(error)) => failure = failure.or(Some(error)),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        (intervals, ended, failure)
+        (intervals, ended, links.explain(start, failure))
     });
     let cpus = match (cpus_before, CpuTimes::read().ok()) {
         (Some(before), Some(after)) => system::cpu_use(&before, &after),
@@ -170,6 +203,7 @@ pub(crate) fn run<L: Send>(
             duration: ended - start,
             intervals,
             cpus,
+            links: links.history(start, ended),
             failure,
         }),
     }
@@ -191,8 +225,9 @@ impl Drop for EndsRun<'_> {
     }
 }
 
-/// The main thread's part: one line a second on a terminal, intervals for the record, the end of the run.
-fn watch(live: &[Live], run: &RunArgs, stop: &Stop, start: Instant) -> Vec<Interval> {
+/// The main thread's part: one line a second on a terminal, intervals for the record, what happens to the links, the end
+/// of the run.
+fn watch(live: &[Live], run: &RunArgs, stop: &Stop, start: Instant, links: &mut Links) -> Vec<Interval> {
     let progress = Progress::new(run.interval.is_some());
     let step = run.interval.unwrap_or(Duration::from_secs(1));
     let end = run.time.map(|time| start + time);
@@ -202,7 +237,10 @@ fn watch(live: &[Live], run: &RunArgs, stop: &Stop, start: Instant) -> Vec<Inter
     loop {
         let tick = begin + step;
         let until = end.map_or(tick, |end| end.min(tick));
-        let stopped = stop.sleep_until(until);
+        let mut stopped = false;
+        while !stopped && Instant::now() < until {
+            stopped = stop.sleep_until(until.min(Instant::now() + LINK_PAUSE)) | links.tell(start, &progress);
+        }
         let now = Instant::now();
         let total = live.iter().fold((0, 0), |(received, sent), live| {
             (

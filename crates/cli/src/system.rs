@@ -118,6 +118,10 @@ fn modes(report: &PortReport) -> Vec<QueueMode> {
         queue: queue.queue,
         mode: mode(queue.path),
         reason: (!queue.notes.is_empty()).then(|| queue.notes.join("; ")),
+        umem: Some(queue.umem),
+        frames: Some(queue.frames),
+        frame_size_bytes: Some(queue.frame_size),
+        multi_buffer: Some(queue.multi_buffer),
     };
     report.queues.iter().map(mode).collect()
 }

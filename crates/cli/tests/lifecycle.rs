@@ -1,4 +1,4 @@
-//! How runs begin and end: time, count, signals, terminals, and interfaces that go away meanwhile.
+//! How runs begin and end: time, count, signals, terminals.
 
 mod common;
 
@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use common::{Running, assert_clean, assert_reconciles, lab, losses, ringside, run, settings, start, start_receiver};
 use ringside_measure::schema::RunResult;
 use ringside_netlab::testing::is_root;
-use ringside_netlab::{Lab, Namespace, VethConfig, wait_until};
-use ringside_wire::MacAddr;
+use ringside_netlab::{Lab, wait_until};
 use ringside_xsk::QueueOptions;
 
 /// The commands that receive, which need somebody to send.
@@ -255,120 +254,6 @@ fn a_reader_may_leave() {
     std::fs::remove_file(&file).unwrap();
     assert!(done.bad().contains("standard output"), "{done:#?}");
     serde_json::from_str::<ringside_measure::schema::Document>(&written).expect("a result");
-}
-
-/// The interface is taken away: the run ends, with what was measured until then.
-#[test]
-fn an_interface_that_is_removed_ends_the_run() {
-    if !is_root() {
-        return;
-    }
-    for wait in ["spin", "poll", "busy-poll"] {
-        for command in ["rx {} --json", "fwd {} --json", "echo {} --json"] {
-            let lab = lab("removed", 2);
-            let receiver = start_receiver(&lab.b, &format!("{command} --wait {wait}"));
-            // The forwarder's answers are none, so it times out; all the same to the receiver.
-            let ping = format!("ping {{}} --to {} --count 20 --timeout 0.01", lab.b.ipv4);
-            run(&lab.a, &ping);
-            lab.delete_link().unwrap();
-            let done = receiver.end();
-            let message = done.bad();
-            assert!(
-                message.contains("ended early: veth-b was removed during the run"),
-                "{command} {wait}: {message}"
-            );
-            let result = done.result();
-            assert!(
-                result.queues.iter().map(|queue| queue.received_packets).sum::<u64>() >= 20,
-                "{result:#?}"
-            );
-            assert_reconciles(&result);
-        }
-    }
-    for command in ["tx {} --rate 100000", "ping {} --timeout 0.01 --depth 4"] {
-        let lab = lab("removed", 2);
-        let sender = start(&lab.a, &format!("{command} --to {} --json", lab.b.ipv4));
-        assert!(wait_until(common::PATIENCE, || lab.b.state().unwrap().stats.rx_packets > 10));
-        lab.delete_link().unwrap();
-        let done = sender.end();
-        assert!(done.bad().contains("removed during the run"), "{command}: {done:#?}");
-        assert!(done.result().packets.sent > 10);
-    }
-}
-
-/// As above for the interface that a forwarder sends to.
-#[test]
-fn a_second_interface_that_is_removed_ends_the_run() {
-    if !is_root() {
-        return;
-    }
-    let [left, right] = ["out-l", "out-r"].map(|tag| Namespace::create(tag).expect("namespace"));
-    let middle = Namespace::create("out-m").expect("namespace");
-    let config = |subnet, names: [&str; 2]| VethConfig {
-        subnet,
-        ipv6: false,
-        ..VethConfig::named(names[0], names[1])
-    };
-    let one = Lab::join(&left, &middle, config(1, ["far", "in"])).expect("link");
-    let two = Lab::join(&middle, &right, config(2, ["out", "far"])).expect("link");
-    let forwarder = start(&one.b, "fwd {} --out out --json");
-    forwarder.wait_for("copied from one UMEM");
-    run(&one.a, &format!("tx {{}} --to {} --count 30", one.b.ipv4)).good();
-    assert!(wait_until(common::PATIENCE, || two.b.state().unwrap().stats.rx_packets >= 30));
-    two.delete_link().unwrap();
-    let done = forwarder.end();
-    assert!(done.bad().contains("out was removed during the run"), "{done:#?}");
-    assert_eq!(
-        done.result().queues.iter().map(|queue| queue.sent_packets).sum::<u64>(),
-        30
-    );
-    assert_clean(&one.b);
-}
-
-/// The link flaps: the peer's end, which costs packets; then the own one, which ends the run.
-#[test]
-fn a_flapping_link() {
-    if !is_root() {
-        return;
-    }
-    for command in ["tx {} --rate 2000 --json", "ping {} --timeout 0.01 --json"] {
-        let lab = lab("flap", 1);
-        let mac = MacAddr(lab.b.mac);
-        let mut sender = start(&lab.a, &format!("{command} --to {mac}"));
-        let arrived = || lab.b.state().unwrap().stats.rx_packets;
-        assert!(wait_until(common::PATIENCE, || arrived() > 20));
-        for _ in 0..2 {
-            lab.b.set_up(false).unwrap();
-            std::thread::sleep(Duration::from_millis(60));
-            lab.b.set_up(true).unwrap();
-            lab.b.wait_ready().unwrap();
-            let then = arrived();
-            assert!(
-                wait_until(common::PATIENCE, || arrived() > then + 20),
-                "{command}: it goes on"
-            );
-        }
-        assert!(!sender.is_over());
-        lab.a.set_up(false).unwrap();
-        let done = sender.end();
-        assert!(done.bad().contains("veth-a was switched off"), "{command}: {done:#?}");
-        let result = done.result();
-        assert!(result.packets.sent > 60);
-        assert!(result.packets.lost() > 0, "{result:#?}");
-        lab.a.set_up(true).unwrap();
-        assert_clean(&lab.a);
-    }
-    let lab = lab("flap", 1);
-    for wait in ["spin", "poll", "busy-poll"] {
-        let receiver = start_receiver(&lab.b, &format!("rx {{}} --wait {wait} --json"));
-        run(&lab.a, &format!("tx {{}} --to {} --count 20", MacAddr(lab.b.mac))).good();
-        lab.b.set_up(false).unwrap();
-        let done = receiver.end();
-        assert!(done.bad().contains("veth-b was switched off"), "{wait}: {done:#?}");
-        assert_eq!(done.result().packets.received, 20);
-        lab.b.set_up(true).unwrap();
-        lab.b.wait_ready().unwrap();
-    }
 }
 
 /// Packets that came for the sockets of a run and that they had no room for.

@@ -55,7 +55,12 @@ impl Entrance {
             *tree = open_tree(CWD, path.as_c_str(), flags).ok();
         }
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RELATIME;
-        mount(c"sysfs", c"/sys", c"sysfs", flags, None::<&CStr>)?;
+        match mount(c"sysfs", c"/sys", c"sysfs", flags, None::<&CStr>) {
+            // The namespace's own is there: it is entered from the inside.
+            // https://elixir.bootlin.com/linux/v6.18/C/ident/graft_tree
+            Err(Errno::BUSY) => return Ok(()),
+            other => other?,
+        }
         for (path, tree) in &mut self.kept {
             if let Some(tree) = tree.take() {
                 let _ = move_mount(

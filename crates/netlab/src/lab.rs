@@ -83,9 +83,9 @@ impl VethConfig {
     }
 }
 
-/// Two hosts joined by a veth pair.
+/// Two hosts joined by a veth pair, or by a wire that is there ([`Lab::wired`]).
 ///
-/// Dropping it removes the link, and the namespaces unless somebody else holds them.
+/// Dropping it removes the veth pair, and the namespaces unless somebody else holds them.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Lab {
@@ -93,9 +93,11 @@ pub struct Lab {
     pub a: End,
     /// The second host's end.
     pub b: End,
+    /// The link was made here, and so is removed here.
+    ours: bool,
 }
 
-/// One end of a veth pair.
+/// One end of the wire.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct End {
@@ -125,6 +127,35 @@ impl Lab {
         let a = Namespace::create(&format!("{}-a", config.tag))?;
         let b = Namespace::create(&format!("{}-b", config.tag))?;
         Self::join(&a, &b, config)
+    }
+
+    /// Takes two interfaces of the calling thread's namespace that are wired to each other: two ports of a NIC, for tests of
+    /// what only hardware can do. Nothing about them is changed, now or when the lab is dropped, and their ends have no
+    /// IP addresses.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interface`] if one of them does not exist.
+    pub fn wired(a: &str, b: &str) -> Result<Self> {
+        let ns = Namespace::current()?;
+        let end = |name: &str| {
+            let interface = inside(&ns, || Interface::by_name(name))?;
+            let mac = inside(&ns, || interface.state())?.mac;
+            Ok(End {
+                ns: Arc::clone(&ns),
+                interface,
+                mac,
+                ipv4: Ipv4Addr::UNSPECIFIED,
+                ipv6: Ipv6Addr::UNSPECIFIED,
+                addresses: Vec::new(),
+                neighbours: Vec::new(),
+            })
+        };
+        Ok(Self {
+            a: end(a)?,
+            b: end(b)?,
+            ours: false,
+        })
     }
 
     /// Joins two existing namespaces, or one with itself.
@@ -172,6 +203,7 @@ impl Lab {
         let lab = Self {
             a: end(a, &config.names[0], 1, 2)?,
             b: end(b, &config.names[1], 2, 1)?,
+            ours: true,
         };
         for end in lab.ends() {
             end.configure(&config)?;
@@ -220,7 +252,9 @@ impl Drop for Lab {
     fn drop(&mut self) {
         // A namespace ends some time after its last user, and the link with it. Removing it here makes sure that what
         // was attached to it is gone when this returns. It may be gone already.
-        let _ = self.a.ns.try_run(|| self.a.interface.delete());
+        if self.ours {
+            let _ = self.a.ns.try_run(|| self.a.interface.delete());
+        }
     }
 }
 

@@ -18,6 +18,9 @@ use crate::{Error, Result, name, sys};
 /// Where `ip netns` looks for namespaces.
 const DIRECTORY: &str = "/run/netns";
 
+/// The namespace of the thread that looks.
+const OWN: &str = "/proc/thread-self/ns/net";
+
 /// A network namespace: a host of a test bed.
 ///
 /// It has a loopback interface that is up, and a name for `ip netns exec`. The name is removed when the handle is
@@ -86,6 +89,26 @@ impl Namespace {
         Ok(Arc::new(Self {
             name: name.to_owned(),
             path,
+            fd: Arc::new(OwnedFd::from(file)),
+            ours: false,
+        }))
+    }
+
+    /// The namespace that the calling thread is in. It is not removed, and has no name for `ip netns`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Namespace`] without a `/proc`.
+    pub fn current() -> Result<Arc<Self>> {
+        let path = Path::new(OWN);
+        let file = fs::File::open(path).map_err(|source| Error::Namespace {
+            operation: "open",
+            namespace: OWN.to_owned(),
+            source,
+        })?;
+        Ok(Arc::new(Self {
+            name: "this".to_owned(),
+            path: path.to_owned(),
             fd: Arc::new(OwnedFd::from(file)),
             ours: false,
         }))
@@ -229,10 +252,9 @@ pub fn reap_stale() -> Vec<String> {
 /// Makes a namespace, with loopback as the kernel makes it, and gives it a name. Leaves the calling thread inside.
 fn make(path: &Path) -> io::Result<OwnedFd> {
     sys::new_network_namespace()?;
-    let own = "/proc/thread-self/ns/net";
-    let fd = OwnedFd::from(fs::File::open(own)?);
+    let fd = OwnedFd::from(fs::File::open(OWN)?);
     fs::File::create_new(path)?;
-    mount_bind(own, path).inspect_err(|_| {
+    mount_bind(OWN, path).inspect_err(|_| {
         let _ = fs::remove_file(path);
     })?;
     Ok(fd)

@@ -317,3 +317,20 @@ fn napi_settings_are_applied_to_both_ends() {
         assert!(end.run(|| end.interface.feature("rx-gro").unwrap().active));
     }
 }
+
+#[test]
+fn a_wire_that_is_there_is_taken_and_left() {
+    if !testing::is_root() {
+        return;
+    }
+    let made = Namespace::create("wired").unwrap();
+    let pair = Lab::join(&made, &made, VethConfig::named("left", "right")).unwrap();
+    let macs = made.run(|| {
+        let lab = Lab::wired("left", "right").unwrap();
+        assert_eq!(lab.a.run(|| lab.a.interface.rx_queues()).unwrap(), 1);
+        assert!(Lab::wired("left", "nowhere").is_err());
+        (lab.a.mac, lab.b.mac)
+    });
+    assert_eq!(macs, (pair.a.mac, pair.b.mac));
+    assert_eq!(pair.b.state().unwrap().operstate, OperState::Up, "not removed");
+}

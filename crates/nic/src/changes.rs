@@ -39,8 +39,9 @@
 //!   one had.
 //! - Nothing after a restart of the machine, which forgets all settings by itself.
 //!
-//! Threaded polling can only be switched while the interface has NAPI instances: put it back before the XDP program is
-//! detached that made them.
+//! What cannot be put back now stays written down for the next [`recover`], or the next change of the same thing. That
+//! is so for settings of NAPI instances while the interface is down, and for threaded polling while it has none: put
+//! those back before the XDP program is detached that a veth has its instances from.
 //!
 //! # Where it is written down
 //!
@@ -57,7 +58,7 @@ mod store;
 mod undo;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use self::book::Book;
 pub use self::outcome::{Change, Outcome, Recovered, Restored};
@@ -84,7 +85,7 @@ impl Default for Changes {
     }
 }
 
-/// Puts back what processes left that ended without doing so, and tells what became of it.
+/// Puts back what processes left that ended without doing so or could not do so, and tells what became of it.
 ///
 /// To be called by whatever changes settings, at its start. It costs a look into a directory if there is nothing to do.
 ///
@@ -159,19 +160,20 @@ impl Changes {
     /// What cannot be put back is no error: the [`Outcome`] tells it.
     pub fn recover(&self) -> Result<Vec<Recovered>> {
         let failed = |error| Error::file("read", &self.directory, error);
-        // By their names alone, so that an unprivileged process, and one with nothing to do, touches nothing.
         let files = store::state_files(&self.directory).map_err(failed)?;
-        if files
-            .iter()
-            .all(|(_, pid, start)| process::start_time(*pid) == Some(*start))
-        {
+        if files.is_empty() {
             return Ok(Vec::new());
         }
-        let mut book = Book::open(&self.directory).map_err(failed)?;
+        let alive = |(_, pid, start): &(PathBuf, u32, u64)| process::start_time(*pid) == Some(*start);
+        let mut book = match Book::open(&self.directory) {
+            // The names alone tell an unprivileged process that there is nothing to do.
+            Err(_) if files.iter().all(alive) => return Ok(Vec::new()),
+            other => other.map_err(failed)?,
+        };
         let mut recovered = Vec::new();
-        for owner in book.dead() {
+        for (owner, records) in book.left_behind() {
             recovered.push(Recovered {
-                changes: book.take_all(&owner),
+                changes: book.take(&owner, &records),
                 pid: owner.pid,
                 command: owner.command,
                 problem: None,
@@ -211,15 +213,23 @@ impl Changes {
         }
         let values = records.iter().map(|record| (&record.setting, record.after.as_str()));
         let made = access.write_all(values);
+        let path = book.path();
         let undo = Undo {
-            directory: book.path().map(|_| self.directory.clone()),
-            protection: protection(&self.directory, &book, reason),
+            directory: path.as_ref().map(|_| self.directory.clone()),
+            protection: path.map_or_else(|| self.unprotected(reason), Protection::StateFile),
             records,
             pid: std::process::id(),
         };
         // The guard of a change that failed takes the book itself.
         drop(book);
         made.map(|()| undo)
+    }
+
+    fn unprotected(&self, reason: Option<io::Error>) -> Protection {
+        let reason = reason.map(|error| format!("{}: {error}", self.directory.display()));
+        Protection::None {
+            reason: reason.unwrap_or_default(),
+        }
     }
 }
 
@@ -240,6 +250,7 @@ fn plan(interface: &Interface, access: &Access<'_>, values: Vec<(Setting, String
                 setting,
                 before,
                 after,
+                abandoned: false,
             }),
             (None, Setting::Napi { id, .. }) if !whole => {
                 return Err(Error::UnknownNapi {
@@ -251,16 +262,4 @@ fn plan(interface: &Interface, access: &Access<'_>, values: Vec<(Setting, String
         }
     }
     Ok(records)
-}
-
-fn protection(directory: &Path, book: &Book, reason: Option<io::Error>) -> Protection {
-    match (book.path(), reason) {
-        (Some(path), _) => Protection::StateFile(path),
-        (None, reason) => Protection::None {
-            reason: match reason {
-                Some(error) => format!("{}: {error}", directory.display()),
-                None => "nothing had to be changed".to_owned(),
-            },
-        },
-    }
 }

@@ -10,6 +10,7 @@ use crate::{Error, Interface, Result};
 // Commands: https://elixir.bootlin.com/linux/v6.18/C/ident/ETHTOOL_GDRVINFO
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GRINGPARAM: u32 = 0x10;
+const ETHTOOL_SRINGPARAM: u32 = 0x11;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
@@ -182,6 +183,25 @@ impl Interface {
             rx: buffer.u32_at(20),
             tx: buffer.u32_at(32),
         })
+    }
+
+    /// Sets the sizes of the NIC's descriptor rings; the maxima of the argument are ignored. Most drivers take the link down for
+    /// a moment.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: `EINVAL` above the maxima, `EOPNOTSUPP` for links whose rings cannot be set (veth).
+    #[doc(alias = "ETHTOOL_SRINGPARAM")]
+    pub fn set_rings(&self, rings: Rings) -> Result<()> {
+        // The sizes that are not ours to set stay what they are.
+        let now = self.ethtool("read the ring sizes", ETHTOOL_GRINGPARAM, 36, |_| {})?;
+        self.ethtool("set the ring sizes", ETHTOOL_SRINGPARAM, 36, |buffer| {
+            buffer.set_u32(20, rings.rx);
+            buffer.set_u32(24, now.u32_at(24));
+            buffer.set_u32(28, now.u32_at(28));
+            buffer.set_u32(32, rings.tx);
+        })
+        .map(drop)
     }
 
     /// The driver's own counters, in its order and under its names; empty if it has none.

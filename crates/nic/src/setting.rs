@@ -87,6 +87,10 @@ impl<'a> Access<'a> {
         }
     }
 
+    pub(crate) fn interface(&self) -> &Interface {
+        self.interface
+    }
+
     /// The present value; `None` if what it belongs to is gone, or this kernel does not have it.
     pub(crate) fn read(&self, setting: &Setting) -> Result<Option<String>> {
         match setting {

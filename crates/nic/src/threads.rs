@@ -15,7 +15,7 @@ pub struct NapiThread {
     pub pid: u32,
     /// Its name: `napi/IFACE-ID`, with the interface's name when it was made.
     pub name: String,
-    /// The id of the NAPI instance; `None` where the kernel cut the name off and tells it in no other way.
+    /// The id of the NAPI instance; `None` for one that has none, and where the kernel cut the name off.
     pub napi: Option<u32>,
     /// The CPUs that it may run on.
     pub cpus: Vec<u32>,
@@ -27,8 +27,10 @@ const PREFIX: &str = "napi/";
 impl Interface {
     /// The kernel threads that poll this interface's NAPI instances; empty if the software interrupt does.
     ///
-    /// Linux 6.8 tells them by number. On an older one they are found by their names, which another interface of the
-    /// same name in another network namespace may share. Kernel threads are only visible in the first PID namespace.
+    /// Linux 6.8 tells them by number, without those of instances that have no id (the transmit side of virtio-net). On an
+    /// older one they are found by their names, which another interface of the same name in another network namespace
+    /// may share, and there they stay until the instance ends, even when the software interrupt polls again. Kernel
+    /// threads are only visible in the first PID namespace.
     ///
     /// # Errors
     ///
@@ -109,7 +111,8 @@ fn napi_of(name: &str, interface: &str) -> Option<Option<u32>> {
     let whole = format!("{interface}-");
     match rest.strip_prefix(&whole) {
         Some("") if maybe_cut => Some(None),
-        Some(id) => id.parse().ok().map(|id| (!maybe_cut).then_some(id)),
+        // An instance that nobody can poll from outside has the id 0, as many others.
+        Some(id) => id.parse().ok().map(|id| (!maybe_cut && id != 0).then_some(id)),
         None => (maybe_cut && whole.starts_with(rest)).then_some(None),
     }
 }

@@ -5,6 +5,7 @@ fn threads_are_told_by_their_names() {
     let of = |name: &str| napi_of(name, "eth0");
     assert_eq!(of("napi/eth0-8193"), Some(Some(8193)));
     assert_eq!(of("napi/eth0-123456"), Some(Some(123_456)));
+    assert_eq!(of("napi/eth0-0"), Some(None));
     for other in [
         "napi/eth1-8193",
         "napi/eth01-8193",

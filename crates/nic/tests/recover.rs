@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use common::{Bed, assert_restored, deferral, outcomes};
 use ringside_netlab::testing;
 use ringside_nic::Interface;
-use ringside_nic::changes::{Changes, Outcome, Protection, STATE_DIR};
+use ringside_nic::changes::{Changes, Outcome, Protection, Restored, STATE_DIR};
 
 const PART: &str = "RINGSIDE_TEST_PART";
 
@@ -238,6 +238,28 @@ fn what_no_longer_exists_needs_nothing() {
     let restored = undo.restore();
     assert!(restored.iter().all(|one| one.outcome == Outcome::Gone), "{restored:?}");
     let _ = fs::remove_dir_all(&directory);
+}
+
+/// Most drivers give an instance its settings again when the interface comes up: so it is not gone while that is down.
+#[test]
+fn an_instance_that_is_away_is_waited_for() {
+    if !testing::is_root() {
+        return;
+    }
+    let bed = Bed::new("chaway");
+    let undo = bed.defer(3);
+    bed.end().set_up(false).unwrap();
+    let restored = undo.restore();
+    let failed = |one: &&Restored| matches!(&one.outcome, Outcome::Failed { error } if error.contains("is down"));
+    assert_eq!(restored.iter().filter(failed).count(), 6, "{restored:?}");
+    assert_eq!(bed.files().len(), 1);
+    // It is left behind, although this process lives. A veth's instances are new ones.
+    bed.end().set_up(true).unwrap();
+    let [left] = bed.recover().try_into().unwrap();
+    assert_eq!((left.pid, left.changes.len()), (std::process::id(), 6));
+    assert!(left.changes.iter().all(|one| one.outcome == Outcome::Gone), "{left}");
+    assert!(bed.files().is_empty());
+    assert_eq!(bed.polls(), (0, vec![0, 0]));
 }
 
 /// Threaded polling cannot be switched off without instances: it stays written down until it can.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringside_netlab::{End, Lab, VethConfig, testing};
-use ringside_nic::{Error, Interface};
+use ringside_nic::{Error, Interface, Rings};
 
 fn ask(end: &End, program: &str, arguments: &[&str]) -> String {
     let output = end
@@ -135,6 +135,8 @@ fn the_driver_and_its_missing_rings_are_told() {
             error.errno() == Some(libc::EOPNOTSUPP) && error.to_string().contains("driver"),
             "{error}"
         );
+        let error = lab.a.interface.set_rings(Rings::default()).unwrap_err();
+        assert_eq!(error.errno(), Some(libc::EOPNOTSUPP), "{error}");
     });
 }
 

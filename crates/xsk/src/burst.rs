@@ -140,15 +140,18 @@ impl<'b> Iterator for PacketsMut<'b> {
     #[inline]
     fn next(&mut self) -> Option<Packet<'b>> {
         loop {
-            let entries = std::mem::take(&mut self.entries);
-            if entries.is_empty() {
-                return None;
+            let (head, mut behind) = std::mem::take(&mut self.entries).split_first_mut()?;
+            let mut rest: &mut [Entry] = &mut [];
+            if head.more {
+                (rest, behind) = behind.split_at_mut(chain::first_packet(behind));
             }
-            let (packet, behind) = entries.split_at_mut(chain::first_packet(entries));
             self.entries = behind;
-            let packet = Packet::new(packet, self.umem)?;
-            if packet.head.fate() != Fate::Kept {
-                return Some(packet);
+            if head.fate() != Fate::Kept {
+                return Some(Packet {
+                    head,
+                    rest,
+                    umem: self.umem,
+                });
             }
         }
     }
@@ -162,6 +165,16 @@ pub struct Packet<'b> {
 }
 
 impl<'b> Packet<'b> {
+    /// A packet in one frame.
+    #[inline]
+    pub(crate) fn single(head: &'b mut Entry, umem: &'b Arc<Umem>) -> Self {
+        Self {
+            head,
+            rest: &mut [],
+            umem,
+        }
+    }
+
     #[inline]
     pub(crate) fn new(entries: &'b mut [Entry], umem: &'b Arc<Umem>) -> Option<Self> {
         let (head, rest) = entries.split_first_mut()?;

@@ -30,12 +30,18 @@ pub fn foreign_program(interface: &Interface) -> Option<Error> {
     };
     Some(Error::ProgramAttached {
         interface: interface.name().to_owned(),
-        program: sys::program_name(id).unwrap_or_else(|_| "of unknown name".into()),
+        program: program_name(id).unwrap_or_else(|| "of unknown name".into()),
         id,
         mode,
         holder: owner.as_ref().map(held_by).unwrap_or_default(),
         detach,
     })
+}
+
+/// The name of the BPF program with this id, which for most programs is all that tells whose it is; `None` if there is none
+/// any more, or without `CAP_SYS_ADMIN`. Linux 4.15.
+pub fn program_name(id: u32) -> Option<String> {
+    sys::program_name(id).ok()
 }
 
 /// The process that probably owns a busy queue of the interface, as a half sentence: the one that holds the XDP program.

@@ -312,6 +312,15 @@ pub enum Violation {
         /// Frames of the packet so far.
         frames: usize,
     },
+    /// The frames do not add up: more are in one place than can be there. See [`Ledger`](crate::Ledger).
+    Ledger {
+        /// Where they are.
+        place: &'static str,
+        /// How many of them.
+        found: u32,
+        /// How many there can be.
+        most: u32,
+    },
     /// A frame came back from the kernel that the kernel did not have.
     NotOwned {
         /// Which ring it came from.
@@ -346,6 +355,9 @@ impl fmt::Display for Violation {
             }
             Self::Chain { frames } => {
                 write!(f, "the RX ring holds a packet that goes on after {frames} frame(s)")
+            }
+            Self::Ledger { place, found, most } => {
+                write!(f, "{found} frame(s) are {place} where {most} can be")
             }
             Self::NotOwned { ring, addr } => {
                 write!(

@@ -4,7 +4,8 @@
 //! - [`Port`] is an interface with all its queues, our XDP program attached; [`Queue`] is one of them, for one thread.
 //! - [`Queue::recv`] gives a [`Burst`] of packets to edit, drop, keep or send back; [`Frame`] is a packet that you keep.
 //! - [`Port::report`] tells which mode was obtained per queue and why not a better one; [`Mode::Require`] fails instead.
-//! - [`Stats`] holds the kernel's six counters and ours.
+//! - [`Stats`] holds the kernel's six counters and ours, [`Ledger`] tells where each frame is.
+//! - [`Capabilities`] tells what an interface and the kernel can do, before anything is opened.
 //!
 //! Own XDP program, own socket, own memory: [`Program::Custom`], [`Program::Attached`], [`Queue::builder`].
 //!
@@ -13,10 +14,19 @@
 //! program. The kernel's own description: <https://docs.kernel.org/networking/af_xdp.html>
 #![deny(unsafe_code)]
 
+// What the test binaries share, for the tests beside the rings.
+#[cfg(all(test, feature = "attach", not(loom)))]
+extern crate self as ringside_xsk;
+
 mod burst;
 mod busy_poll;
+mod capabilities;
+#[cfg(all(test, feature = "attach", not(loom)))]
+#[path = "../tests/common/mod.rs"]
+mod common;
 mod conflict;
 mod error;
+mod ledger;
 mod link;
 #[allow(unsafe_code, reason = "maps and unmaps memory")]
 mod mmap;
@@ -34,14 +44,19 @@ mod stats;
 mod sync;
 #[allow(unsafe_code, reason = "system calls without a safe wrapper elsewhere")]
 mod sys;
+#[cfg(all(feature = "testing", not(loom)))]
+#[doc(hidden)]
+pub mod testing;
 #[allow(unsafe_code, reason = "hands out the bytes of frames")]
 mod umem;
 mod wakeup;
 
 pub use burst::{Burst, Packet, PacketsMut};
 pub use busy_poll::BusyPolling;
-pub use conflict::foreign_program;
+pub use capabilities::{Capabilities, KernelCapabilities, KernelFeature, Support};
+pub use conflict::{foreign_program, program_name};
 pub use error::{Error, Violation};
+pub use ledger::Ledger;
 pub use mmap::Pages;
 pub use mode::{Mode, Path};
 pub use options::{BusyPoll, Direction, QueueOptions};

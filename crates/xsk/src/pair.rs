@@ -35,12 +35,25 @@ impl Pair {
             return Ok(());
         }
         let mut slots = self.fill.reserve(wanted)?;
-        while slots.remaining() != 0 {
-            let Some(frame) = self.pool.take() else { break };
-            let pushed = slots.push(self.pool.lend_to_fill(frame));
+        self.pool.lend_to_fill(slots.remaining(), |addr| {
+            let pushed = slots.push(addr);
             debug_assert!(pushed);
-        }
+        });
         Ok(())
+    }
+
+    /// Frames that can be spent on sending, up to `most`, and how many were taken back from the kernel to have as many. Never
+    /// those that the fill ring needs: a TX side that is stuck must not stop the receiving.
+    #[inline]
+    pub(crate) fn spare(&mut self, most: u32) -> Result<(u32, u32), Violation> {
+        let reserved = self.wanted() as usize;
+        let mut completed = 0;
+        if self.pool.available() < most as usize + reserved {
+            completed = self.complete()?;
+            self.pool.collect_returned();
+        }
+        let spare = self.pool.available().saturating_sub(reserved);
+        Ok((u32::try_from(spare).unwrap_or(u32::MAX).min(most), completed))
     }
 
     /// Takes back what the kernel is done sending; tells how many.
@@ -50,10 +63,7 @@ impl Pair {
         if self.pool.in_flight() != 0 {
             loop {
                 let before = completed;
-                for addr in self.completion.peek(u32::MAX)? {
-                    self.pool.take_from_completion(addr)?;
-                    completed += 1;
-                }
+                completed += self.pool.take_from_completion(self.completion.peek(u32::MAX)?)?;
                 // A second look costs a cache line that the kernel has just written: only when there was something.
                 if completed == before || self.pool.in_flight() == 0 {
                     break;
@@ -86,6 +96,12 @@ impl PairRef {
             (None, Some(pair)) => Held::Shared(pair.lock().unwrap_or_else(PoisonError::into_inner)),
             (None, None) => unreachable!("a pair is owned or shared"),
         }
+    }
+
+    /// The pair, if the queue is alone with it.
+    #[inline]
+    pub(crate) fn own(&mut self) -> Option<&mut Pair> {
+        self.own.as_deref_mut()
     }
 
     /// Reads from the pair, also while it is only borrowed.

@@ -1,9 +1,16 @@
 //! One queue of an interface: one socket, one UMEM, one owner thread.
 
+mod audit;
 mod builder;
+#[cfg(all(test, feature = "attach", not(loom)))]
+mod descriptor_tests;
 #[cfg(all(test, feature = "attach", not(loom)))]
 mod kernel_tests;
 mod lanes;
+#[cfg(all(test, feature = "attach", not(loom)))]
+mod metadata_tests;
+#[cfg(all(test, feature = "attach", not(loom)))]
+mod raw_tests;
 mod transmit;
 mod waiting;
 
@@ -30,6 +37,7 @@ use crate::socket::Bound;
 use crate::stats::{KernelStats, OwnStats, Stats};
 use crate::umem::{Buf, Entry, Fate, Frame};
 use crate::wakeup::Wait;
+use audit::BURSTS_PER_AUDIT;
 use lanes::MOST_FRAMES;
 
 /// A queue: receive bursts, send them back, allocate and send.
@@ -40,7 +48,7 @@ use lanes::MOST_FRAMES;
 #[doc(alias = "xsk_socket__create")]
 pub struct Queue {
     // Rings unmap first, then the socket closes, then the UMEM goes: fields drop in this order.
-    bound: Bound,
+    pub(crate) bound: Bound,
     interface: Interface,
     mtu: u32,
     sizes: Sizes,
@@ -50,16 +58,18 @@ pub struct Queue {
     batch: u32,
     /// Frames that a packet to be sent gets.
     frames_per_packet: u32,
+    /// Bursts so far, wrapping: every so many the ledger is checked.
+    bursts: u32,
     /// Something on the TX ring may still need a kick.
     unsent: bool,
-    /// Since when the TX side has made no progress.
-    stalled: Option<Instant>,
+    /// The TX side made no progress in the last pass; since when, if not in the one before either.
+    stalled: Option<Option<Instant>>,
     stall_timeout: Duration,
     poison: Option<Violation>,
     link: Arc<Link>,
     events_seen: u64,
     /// Bursts with packets since the link was asked for last, at the most.
-    bursts: u32,
+    unasked: u32,
     /// What happened to the link, until the next burst.
     pub(crate) event: Option<LinkEvent>,
     /// How the interface went away for good.
@@ -109,13 +119,14 @@ impl Queue {
             sizes,
             batch,
             frames_per_packet,
+            bursts: 0,
             unsent: false,
             stalled: None,
             stall_timeout,
             poison: None,
             events_seen: link.told(),
             link,
-            bursts: 0,
+            unasked: 0,
             event: None,
             lost: None,
             deferred: None,
@@ -149,7 +160,7 @@ impl Queue {
     /// move for the stall time, [`Error::Poisoned`] when shared memory broke the ring protocol.
     #[inline]
     pub fn recv(&mut self, wait: Wait) -> Result<Burst<'_>, Error> {
-        self.usable()?;
+        self.begin()?;
         self.event = None;
         if self.unsent {
             self.kick_if_up()?;
@@ -165,7 +176,7 @@ impl Queue {
             if self.inbox.is_empty() {
                 self.wait(wait)?;
             } else {
-                self.bursts += 1;
+                self.unasked += 1;
             }
         }
         Ok(Burst::new(self))
@@ -174,37 +185,58 @@ impl Queue {
     /// A free frame to write a packet into, of length 0 at first. `None` when all are in use, or the free ones are those
     /// that the fill ring needs: send, drop or wait.
     /// Also `None` when something is wrong with the queue, which the next call that returns a `Result` tells.
+    #[inline]
     pub fn alloc(&mut self) -> Option<Frame> {
-        let taken = self.sound().and_then(|()| {
-            let taken = self.take_free()?;
-            if taken.is_some() || !self.unsent {
-                return Ok(taken);
-            }
-            self.kick()?;
-            self.take_free()
-        });
-        match taken {
-            Ok(buf) => self.lengthened(buf?),
-            Err(error) => {
-                self.defer(error);
-                None
+        if self.frames_per_packet == 1 && self.is_sound() {
+            let pair = &mut *self.bound.pair.lock();
+            if pair.pool.available() > pair.wanted() as usize {
+                let buf = pair.pool.take_buf()?;
+                return Some(Frame::new(Arc::clone(&self.bound.umem), buf));
             }
         }
+        self.alloc_patiently()
+    }
+
+    /// [`Queue::alloc`] when there is no frame on hand, or more to be done.
+    fn alloc_patiently(&mut self) -> Option<Frame> {
+        let taken = self.sound().and_then(|()| {
+            let mut taken = self.take_free()?;
+            if taken.is_none() && self.unsent {
+                self.kick()?;
+                taken = self.take_free()?;
+            }
+            taken.map_or(Ok(None), |head| self.lengthened(head))
+        });
+        taken.unwrap_or_else(|error| {
+            self.defer(error);
+            None
+        })
     }
 
     /// As many more frames as a packet to be sent gets. `None`, and the frame back in the pool, when there are too few.
-    fn lengthened(&mut self, head: Buf) -> Option<Frame> {
+    fn lengthened(&mut self, head: Buf) -> Result<Option<Frame>, Error> {
         let umem = Arc::clone(&self.bound.umem);
         if self.frames_per_packet == 1 {
-            return Some(Frame::new(umem, head));
+            return Ok(Some(Frame::new(umem, head)));
         }
         let mut pair = self.bound.pair.lock();
         let more = self.frames_per_packet - 1;
-        if pair.pool.available() < (pair.wanted() + more) as usize {
-            pair.pool.put(head.frame);
-            return None;
+        let too_few = |pair: &Pair| pair.pool.available() < (pair.wanted() + more) as usize;
+        let mut completed = Ok(0);
+        if too_few(&pair) {
+            completed = pair.complete();
+            pair.pool.collect_returned();
         }
-        Some(Frame::chain(umem, head, (0..more).map_while(|_| pair.pool.take_buf())))
+        let frame = if too_few(&pair) {
+            pair.pool.put(head.frame);
+            None
+        } else {
+            Some(Frame::chain(umem, head, (0..more).map_while(|_| pair.pool.take_buf())))
+        };
+        drop(pair);
+        let completed = self.check(completed)?;
+        self.note_completed(completed);
+        Ok(frame)
     }
 
     /// The longest packet that can be sent, in bytes: what fits one frame, or with
@@ -247,10 +279,24 @@ impl Queue {
         &self.counters
     }
 
-    /// What comes before every burst: as [`Queue::sound`], and no kick owed.
+    /// What comes before every burst: as [`Queue::usable`], and now and then the ledger.
+    #[inline]
+    fn begin(&mut self) -> Result<(), Error> {
+        self.usable()?;
+        self.bursts = self.bursts.wrapping_add(1);
+        if self.bursts.is_multiple_of(BURSTS_PER_AUDIT) {
+            self.audit()?;
+        }
+        Ok(())
+    }
+
+    /// What comes before every burst that is sent: as [`Queue::begin`], a link to send on, and no kick owed.
     #[inline]
     fn ready(&mut self) -> Result<(), Error> {
-        self.sound()?;
+        if self.lost.is_some() {
+            return Err(self.trouble());
+        }
+        self.begin()?;
         if self.unsent {
             self.kick()?;
         }
@@ -269,14 +315,20 @@ impl Queue {
     /// What comes before every use: nothing wrong with the queue itself, no burst left over.
     #[inline]
     fn usable(&mut self) -> Result<(), Error> {
-        if self.poison.is_some() || self.deferred.is_some() {
-            return Err(self.trouble());
+        if self.is_sound() {
+            return Ok(());
         }
-        // A burst that was forgotten (`mem::forget`) or a panic in a callback leaves packets here.
-        if !self.inbox.is_empty() {
-            self.recycle_inbox();
+        self.recycle_inbox();
+        match self.poison.is_some() || self.deferred.is_some() {
+            true => Err(self.trouble()),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// A burst that was forgotten (`mem::forget`) or a panic in a callback leaves packets in the inbox.
+    #[inline]
+    fn is_sound(&self) -> bool {
+        self.poison.is_none() && self.deferred.is_none() && self.lost.is_none() && self.inbox.is_empty()
     }
 
     /// Keeps an error of a call that cannot tell it for the next one; not that the link is gone, which that one finds out
@@ -360,15 +412,13 @@ impl Queue {
     #[inline]
     fn take_free(&mut self) -> Result<Option<Buf>, Error> {
         let mut pair = self.bound.pair.lock();
-        let spare = |pair: &mut Pair| (pair.pool.available() > pair.wanted() as usize).then(|| pair.pool.take_buf());
-        if let Some(buf) = spare(&mut pair) {
-            return Ok(buf);
-        }
-        let completed = pair.complete();
-        pair.pool.collect_returned();
-        let buf = spare(&mut pair).flatten();
+        let spare = pair.spare(1);
+        let buf = match spare {
+            Ok((1, _)) => pair.pool.take_buf(),
+            _ => None,
+        };
         drop(pair);
-        let completed = self.check(completed)?;
+        let (_, completed) = self.check(spare)?;
         self.note_completed(completed);
         Ok(buf)
     }

@@ -65,7 +65,7 @@ pub(crate) struct Bound {
     /// Frames that a packet to be sent may be in.
     pub(crate) most_frames: usize,
     /// The UMEM's other users may open sockets beside this one.
-    shared: Option<SharedUmem>,
+    pub(crate) shared: Option<SharedUmem>,
     /// Packets per wake-up call on a copy path, where the kernel could be told.
     pub(crate) tx_budget: Option<u32>,
 }
@@ -109,14 +109,7 @@ impl Request<'_> {
             Some(shared) => Arc::clone(shared.umem()),
             None => self.own_umem(parts.memory)?,
         };
-        let frames = self.frames_per_packet();
-        if self.sizes.tx != 0 && self.sizes.tx < frames {
-            return Err(Failure::Fatal(Error::Setting {
-                setting: "tx_ring",
-                value: self.sizes.tx.to_string(),
-                reason: format!("one packet of the interface's MTU {} needs {frames} slots", self.mtu),
-            }));
-        }
+        self.check_tx_ring()?;
         let Some(pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
             return Err(self.no_frames_left(&umem).into());
         };
@@ -155,8 +148,8 @@ impl Request<'_> {
         } else {
             self.bind(bound.fd.as_fd(), first.as_ref())?;
         }
+        // Not before: a NIC that was not bound to writes to no frame, and the next step of the ladder needs them all.
         if self.path == Path::ZeroCopy {
-            // Only now: of a bind that was refused no NIC has frames.
             bound.pair.lock().pool.zero_copy();
         }
         if let Some(sockets) = &mut sockets {
@@ -199,6 +192,28 @@ impl Request<'_> {
         self.sizes
             .geometry
             .frames_for(self.mtu.saturating_add(ETHERNET_AND_TWO_TAGS))
+    }
+
+    /// Frames that a packet to be sent may be in: what the kernel takes, and what the TX ring has slots for.
+    pub(crate) fn most_frames(&self) -> usize {
+        let most = match self.sizes.geometry.multi_buffer() {
+            true => most_fragments(),
+            false => 1,
+        };
+        most.min(self.sizes.tx.max(1) as usize)
+    }
+
+    /// Refuses a TX ring without room for one packet.
+    pub(crate) fn check_tx_ring(&self) -> Result<(), Error> {
+        let frames = self.frames_per_packet();
+        if self.sizes.tx != 0 && self.sizes.tx < frames {
+            return Err(Error::Setting {
+                setting: "tx_ring",
+                value: self.sizes.tx.to_string(),
+                reason: format!("one packet of the interface's MTU {} needs {frames} slots", self.mtu),
+            });
+        }
+        Ok(())
     }
 
     fn whose(&self) -> String {
@@ -299,6 +314,16 @@ impl Request<'_> {
                 ),
                 advice: "raise it (ulimit -l), give the program CAP_IPC_LOCK, or use fewer frames".into(),
             },
+            // How much newer kernels want behind the headrooms is no part of their interface: 448 bytes on Linux 6.18.44.
+            Errno::INVAL if geometry.headroom() != 0 => Error::Setting {
+                setting: "headroom",
+                value: geometry.headroom().to_string(),
+                reason: format!(
+                    "the kernel refused it ({errno}): it leaves {} of the frame's {} bytes for the packet and the kernel's own use, and newer kernels want more; take less, or larger frames",
+                    geometry.packet_room(),
+                    geometry.frame_size()
+                ),
+            },
             Errno::BUSY | Errno::INVAL => self.failed(
                 "setsockopt(XDP_UMEM_REG)",
                 errno,
@@ -338,11 +363,7 @@ impl Request<'_> {
             tx: None,
             fd: Arc::new(fd),
             pair,
-            most_frames: if umem.geometry().multi_buffer() {
-                most_fragments()
-            } else {
-                1
-            },
+            most_frames: self.most_frames(),
             umem,
             shared: None,
             tx_budget: None,

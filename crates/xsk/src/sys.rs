@@ -1,9 +1,11 @@
-//! System calls that rustix lacks: busy-poll and newer XDP socket options, and the few bpf(2) commands that attach a
-//! program and fill an XSKMAP. Values and layouts are the kernel's user ABI.
+//! System calls that rustix lacks or leaves unsafe: busy-poll and newer XDP socket options, the few bpf(2) commands that
+//! attach a program and fill an XSKMAP, and a network namespace of a thread's own. Values and layouts are the kernel's
+//! user ABI.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/socket.h#L119>
 const SO_PREFER_BUSY_POLL: i32 = 69;
@@ -74,19 +76,20 @@ pub(crate) fn set_tx_budget(fd: BorrowedFd<'_>, packets: u32) -> Result<(), Errn
 enum Command {
     MapUpdateElem = 2,
     MapDeleteElem = 3,
+    ProgLoad = 5,
     ProgGetFdById = 13,
     ObjGetInfoByFd = 15,
     LinkCreate = 28,
     LinkDetach = 34,
 }
 
-/// `union bpf_attr` is zeroed beyond what a command knows; 64 bytes are more than any command here uses.
+/// `union bpf_attr` is zeroed beyond what a command knows; 72 bytes are as many as any command here uses.
 #[repr(C, align(8))]
-struct Attr([u32; 16]);
+struct Attr([u32; 18]);
 
 impl Attr {
     fn new<const N: usize>(words: [u32; N]) -> Self {
-        let mut attr = [0; 16];
+        let mut attr = [0; 18];
         attr[..N].copy_from_slice(&words);
         Self(attr)
     }
@@ -130,6 +133,58 @@ pub(crate) fn map_delete(map: BorrowedFd<'_>, key: u32) -> Result<(), Errno> {
     let attr = Attr::new([word(map)]).pointer(2, &raw const key);
     // SAFETY: the key is 4 bytes, alive.
     unsafe { bpf(Command::MapDeleteElem, &attr) }.map(drop)
+}
+
+/// `struct bpf_insn`, without registers beyond the first.
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/bpf_insn>
+#[repr(C)]
+struct Instruction {
+    code: u8,
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+/// `BPF_F_XDP_HAS_FRAGS` (Linux 5.18) and `BPF_F_XDP_DEV_BOUND_ONLY` (Linux 6.3)
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/BPF_F_XDP_HAS_FRAGS>
+pub(crate) const HAS_FRAGS: u32 = 1 << 5;
+pub(crate) const DEV_BOUND_ONLY: u32 = 1 << 6;
+
+/// What bpftool calls the program below for as long as it is there.
+const PROBE_NAME: &[u8; 16] = b"ringside_probe\0\0";
+
+/// Loads an XDP program that passes every packet up, with these flags; bound to `interface` unless that is 0.
+pub(crate) fn load_pass(flags: u32, interface: u32) -> Result<OwnedFd, Errno> {
+    const BPF_PROG_TYPE_XDP: u32 = 6;
+    const XDP_PASS: i32 = 2;
+    let instruction = |code, immediate| Instruction {
+        code,
+        registers: 0,
+        offset: 0,
+        immediate,
+    };
+    // r0 = XDP_PASS; exit
+    let program = [instruction(0xb7, XDP_PASS), instruction(0x95, 0)];
+    let licence = c"Apache-2.0";
+    let mut attr = Attr::new([BPF_PROG_TYPE_XDP, 2])
+        .pointer(2, program.as_ptr())
+        .pointer(4, licence.as_ptr());
+    // prog_flags, prog_name, prog_ifindex
+    attr.0[11] = flags;
+    for (word, bytes) in attr.0[12..16].iter_mut().zip(PROBE_NAME.as_chunks::<4>().0) {
+        *word = u32::from_ne_bytes(*bytes);
+    }
+    attr.0[16] = interface;
+    // SAFETY: the program is two instructions long, as told, and the licence ends in NUL; both are alive and only read.
+    let fd = unsafe { bpf(Command::ProgLoad, &attr) }?;
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Moves the calling thread, and no other, into a new network namespace, which ends when nobody is in it any more.
+pub(crate) fn new_network_namespace() -> Result<(), Errno> {
+    // SAFETY: what is unsafe is CLONE_FILES, after which threads no longer share their descriptors. It is not asked for.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
 }
 
 /// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE`

@@ -53,7 +53,8 @@ pub(crate) fn wake_tx(fd: BorrowedFd<'_>) -> Result<Answer, Errno> {
 #[inline]
 pub(crate) fn wake_rx(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     match recv(fd, &mut [0_u8; 0][..], RecvFlags::DONTWAIT) {
-        Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => Ok(()),
+        // Before Linux 5.11 an XDP socket had no `recvfrom()`: `poll()` alone wakes the driver there.
+        Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR | Errno::OPNOTSUPP) => Ok(()),
         Err(errno) => Err(errno),
     }
 }

@@ -66,6 +66,14 @@ fn values_that_make_no_sense_are_refused_by_name() {
     for (with, parts) in cases {
         refused(&lab, options(*with), parts);
     }
+    // What is too much for newer kernels alone is named too.
+    let options = QueueOptions::new().headroom(1500).direction(Direction::Transmit);
+    let queue = Queue::builder(&lab.b.interface, 0).options(options);
+    if let Err(error) = lab.b.run(|| queue.open()) {
+        let text = error.to_string();
+        assert!(text.contains("headroom = 1500") && text.contains("292 of"), "{text}");
+    }
+    assert_clean(&lab.b);
 }
 
 #[test]

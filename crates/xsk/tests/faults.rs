@@ -1,5 +1,6 @@
 //! Faults under traffic. Each test lets packets flow all the while, breaks something, and adds up: no packet is lost or
-//! there twice without being counted, nothing stays behind, and what can recover does within two seconds.
+//! there twice without being counted, nothing stays behind, and what can recover does within two seconds. Processes that lack
+//! a capability are in `privileges.rs`.
 
 mod common;
 
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 use ringside_netlab::VethConfig;
 use ringside_netlab::testing::is_root;
-use ringside_xsk::{Path, Queue, QueueOptions};
+use ringside_xsk::Path;
 
 /// Within which everything recovers that can.
 const RECOVERY: Duration = Duration::from_secs(2);
@@ -68,11 +69,6 @@ fn child() {
     };
     match part.as_str() {
         "compete" => race::compete(&interface),
-        "open-small-queue" => {
-            let options = QueueOptions::new().frames(16).tx_ring(16);
-            let queue = Queue::builder(&interface, 1).options(options).open();
-            common::child::say_outcome(queue.map(drop));
-        }
         "serve" => server::serve(interface),
         other => panic!("{other}"),
     }

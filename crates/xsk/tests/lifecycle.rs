@@ -7,9 +7,10 @@ use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use common::conformance::{Case, OTHER, row, row_on, usual};
+use common::traffic::{expect, only, queue};
 use common::{
-    MODES, assert_clean, collect, kernel_socket, lab, leading_to, open, send_numbers, send_one, sender, try_open, udp,
-    within,
+    MODES, assert_clean, collect, kernel_socket, lab, open, send_numbers, send_one, sender, try_open, udp, within,
 };
 use ringside_bpf::{Filter, XskProgram};
 use ringside_netlab::testing::is_root;
@@ -17,30 +18,18 @@ use ringside_xsk::{AttachMode, Direction, Error, Mode, Path, Port, Queue, QueueO
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// K7 and the kernel suite's TEARDOWN: ten times open, use and close, at once after each other.
+/// K7: ten times open, use and close, at once after each other.
 #[test]
 fn a_port_is_reopened_at_once() {
-    if !is_root() {
-        return;
-    }
-    let lab = lab("k7", 2);
-    for path in MODES {
-        let mut sender = sender(&lab.a);
-        for round in 0..10 {
-            let mut port = open(&lab.b, path, |port| port);
-            for (q, tx) in sender.queues_mut().enumerate() {
-                let n = round * 2 + q as u64;
-                send_numbers(tx, n..n + 1, &lab.a, &lab.b);
-            }
-            let mut got: Vec<u64> = port
-                .queues_mut()
-                .flat_map(|rx| collect(rx, 2, Duration::from_millis(60)))
-                .collect();
-            got.sort_unstable();
-            assert_eq!(got, [round * 2, round * 2 + 1], "{path} round {round}");
+    row_on("K7", usual("k7"), |lab, case| {
+        let mut sender = case.sender(&lab.a, QueueOptions::new());
+        for n in 0..10 {
+            let mut port = case.port(&lab.b, QueueOptions::new(), |port| port);
+            send_numbers(&mut sender, n..n + 1, &lab.a, &lab.b);
+            assert_eq!(collect(only(&mut port), 1, PATIENCE), [n]);
         }
         assert_clean(&lab.b);
-    }
+    });
 }
 
 /// K7 for single queues, where no XDP program is in the way.
@@ -61,44 +50,37 @@ fn a_queue_is_reopened_at_once() {
 /// K11: packets of a queue without a socket go up the stack, are counted, and the report says so beforehand.
 #[test]
 fn packets_on_unbound_queues_go_up_and_are_counted() {
-    if !is_root() {
-        return;
-    }
-    let lab = lab("k11", 4);
-    for path in MODES {
-        let mut port = open(&lab.b, path, |port| port.queues([0, 2, 3]));
-        assert_eq!(port.report().unbound_queues, [1]);
+    row("K11", |case| {
+        let lab = case.lab("k11");
+        let unbound = case.queue;
+        let others: Vec<u32> = (0..4).filter(|&queue| queue != unbound).collect();
+        let mut port = case.port(&lab.b, QueueOptions::new(), |port| port.queues(others));
+        assert_eq!(port.report().unbound_queues, [unbound]);
         let report = port.report().to_string();
-        assert!(report.contains("without a socket: queues [1]"), "{report}");
+        assert!(
+            report.contains(&format!("without a socket: queues [{unbound}]")),
+            "{report}"
+        );
         let socket = kernel_socket(&lab.b, 5000);
-        let mut sender = sender(&lab.a);
-        let tx = leading_to(1, path);
+        let mut sender = case.sender(&lab.a, QueueOptions::new());
         for n in 0..10 {
-            send_one(
-                sender.queues_mut().nth(tx).unwrap(),
-                &udp(&lab.a, &lab.b, 5000, &[n; 30]),
-            );
+            send_one(&mut sender, &udp(&lab.a, &lab.b, 5000, &[n; 30]));
             let mut data = [0; 64];
             let got = socket.recv(&mut data);
-            assert_eq!(got.ok(), Some(30), "{path} packet {n}: {:?}", port.program_counters());
+            assert_eq!(got.ok(), Some(30), "packet {n}: {:?}", port.program_counters());
             assert_eq!(data[..30], [n; 30]);
         }
-        let counted = port.program_counters().unwrap();
-        assert_eq!((counted[1].passed_unbound, counted[1].redirected), (10, 0), "{path}");
-        send_one(
-            sender.queues_mut().next().unwrap(),
-            &udp(&lab.a, &lab.b, 5000, &[99; 30]),
-        );
-        let rx = port.queues_mut().next().unwrap();
-        let mut burst = rx.recv(Wait::Poll(PATIENCE)).unwrap();
-        let data = burst
-            .iter_mut()
-            .next()
-            .expect("the bound queue still receives")
-            .data()
-            .to_vec();
-        assert_eq!(data, udp(&lab.a, &lab.b, 5000, &[99; 30]));
-    }
+        let counted = port.program_counters().unwrap()[case.index()];
+        assert_eq!((counted.passed_unbound, counted.redirected), (10, 0));
+        drop(sender);
+        let bound = Case {
+            queue: OTHER - unbound,
+            ..case
+        };
+        let packet = udp(&lab.a, &lab.b, 5000, &[99; 30]);
+        send_one(&mut bound.sender(&lab.a, QueueOptions::new()), &packet);
+        expect(queue(&mut port, bound.queue), case.wait(), &[packet]);
+    });
 }
 
 /// All queues are the default.
@@ -122,31 +104,33 @@ fn all_queues_are_bound_by_default() {
 /// K13: a second socket on a queue is refused with the queue and the probable owner.
 #[test]
 fn a_second_socket_on_a_queue_is_refused_by_name() {
-    if !is_root() {
-        return;
-    }
-    let lab = lab("k13queue", 2);
-    for path in MODES {
-        let port = open(&lab.b, path, |port| port.queues([1]));
-        let options = QueueOptions::new().busy_timeout(Duration::from_millis(50));
+    row_on("K13", usual("k13queue"), |lab, case| {
+        let port = case.port(&lab.b, QueueOptions::new(), |port| port);
+        let options = case.options(QueueOptions::new().busy_timeout(Duration::from_millis(50)));
         let error = lab
             .b
-            .run(|| Queue::builder(&lab.b.interface, 1).options(options).open())
+            .run(|| Queue::builder(&lab.b.interface, case.queue).options(options).open())
             .expect_err("taken");
-        let Error::QueueBusy { queue: 1, holder, .. } = &error else {
+        let Error::QueueBusy { queue, holder, .. } = &error else {
             panic!("{error}");
         };
+        assert_eq!(*queue, case.queue);
         assert!(holder.contains(&std::process::id().to_string()), "{error}");
         let text = error.to_string();
         assert!(
-            text.contains("queue 1 is in use") && text.contains("lifecycle"),
+            text.contains(&format!("queue {queue} is in use")) && text.contains("lifecycle"),
             "{text}"
         );
-        // The other queue is free, and the first socket did not suffer.
-        lab.b.run(|| Queue::builder(&lab.b.interface, 0).open()).expect("free");
+        // Another queue is free, and the first socket did not suffer.
+        let free = Queue::builder(&lab.b.interface, OTHER - case.queue);
+        lab.b.run(|| free.open()).expect("free");
+        let mut port = port;
+        let mut sender = case.sender(&lab.a, QueueOptions::new());
+        send_numbers(&mut sender, 3..4, &lab.a, &lab.b);
+        assert_eq!(collect(only(&mut port), 1, PATIENCE), [3]);
         drop(port);
-    }
-    assert_clean(&lab.b);
+        assert_clean(&lab.b);
+    });
 }
 
 /// K13: a port whose queue is taken by a lone socket does not name itself as the owner, and leaves no program behind.
@@ -174,15 +158,12 @@ fn a_port_on_a_taken_queue_does_not_blame_itself() {
 /// K13: a second port is refused before anything is touched; the program, its id, its holder and the way out are named.
 #[test]
 fn a_second_port_names_the_first() {
-    if !is_root() {
-        return;
-    }
-    let lab = lab("k13port", 4);
-    for path in MODES {
-        let mut port = open(&lab.b, path, |port| port);
+    row_on("TWO_PROGRAMS_ON_ONE_QUEUE", usual("k13port"), |lab, case| {
+        let mut port = case.port(&lab.b, QueueOptions::new(), |port| port);
         let id = port.report().program.as_ref().unwrap().id;
         for wanted in MODES {
-            let error = try_open(&lab.b, wanted, |port| port).expect_err("taken");
+            let options = case.options(QueueOptions::new());
+            let error = try_open(&lab.b, wanted, |port| port.queues([case.queue]).options(options)).expect_err("taken");
             assert!(
                 matches!(&error, Error::ProgramAttached { id: named, .. } if *named == id),
                 "{error}"
@@ -197,13 +178,12 @@ fn a_second_port_names_the_first() {
             assert!(text.contains(&format!("end process {}", std::process::id())), "{text}");
         }
         // Nothing of it disturbed the first.
-        let mut sender = sender(&lab.a);
-        let tx = leading_to(1, path);
-        send_numbers(sender.queues_mut().nth(tx).unwrap(), 3..4, &lab.a, &lab.b);
-        assert_eq!(collect(port.queues_mut().nth(1).unwrap(), 1, PATIENCE), [3]);
+        let mut sender = case.sender(&lab.a, QueueOptions::new());
+        send_numbers(&mut sender, 3..4, &lab.a, &lab.b);
+        assert_eq!(collect(only(&mut port), 1, PATIENCE), [3]);
         drop(port);
         assert_clean(&lab.b);
-    }
+    });
 }
 
 /// A program that a process holds by a link goes with the process, or here with the link.

@@ -11,13 +11,19 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::child::{Guard, part, play};
+use common::account::{Account, Balance};
+use common::child::{Guard, part, play, said, say_outcome};
+use common::conformance::{Case, lacks, passed, row, row_once};
+use common::flow::Flow;
+use common::traffic::{only, queue};
 use common::{MODES, assert_clean, collect, lab, leading_to, open, send_numbers, within};
 use libbpf_rs::{Xdp, XdpFlags};
 use ringside_bpf::{Filter, XskProgram};
 use ringside_netlab::testing::is_root;
-use ringside_netlab::wait_until;
-use ringside_xsk::{AttachMode, Error, Interface, Mode, Path, Port, Queue, QueueOptions, Wait, XdpLink, XskMap};
+use ringside_netlab::{Lab, wait_until};
+use ringside_xsk::{
+    AttachMode, Error, Interface, KernelStats, Mode, Path, Port, Queue, QueueOptions, Wait, XdpLink, XskMap,
+};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
@@ -30,6 +36,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 fn child() {
     let Some((part, interface)) = part() else { return };
     match part.as_str() {
+        "open-port" => {
+            let port = Port::builder(interface).mode(Mode::Require(case().path));
+            say_outcome(port.open().map(drop));
+        }
+        "open-small-queue" => {
+            let options = QueueOptions::new().frames(16).tx_ring(16);
+            say_outcome(Queue::builder(&interface, 1).options(options).open().map(drop));
+        }
         "serve" => serve(interface),
         "attach-by-netlink" => attach_by_netlink(&interface),
         "work" => work(&interface),
@@ -37,17 +51,39 @@ fn child() {
     }
 }
 
-/// The path that the environment names.
-fn path() -> Path {
-    match std::env::var("RINGSIDE_TEST_PATH").unwrap().as_str() {
-        "generic" => Path::Generic,
-        _ => Path::NativeCopy,
+const CASE: &str = "RINGSIDE_TEST_CASE";
+
+/// Where the variant does not matter.
+const CASE_0: Case = Case {
+    path: Path::NativeCopy,
+    queue: 0,
+    busy_poll: false,
+    wired: false,
+};
+
+/// As [`play`], for a variant of a row.
+fn play_case(lab: &Lab, case: Case, part: &str, capabilities: &str, memlock: Option<(u64, u64)>) -> Command {
+    let mut command = play(lab, part, capabilities, memlock);
+    command.env(CASE, format!("{} {} {}", case.path.name(), case.queue, case.busy_poll));
+    command
+}
+
+/// The variant that a child plays its part in.
+fn case() -> Case {
+    let text = std::env::var(CASE).expect("a case");
+    let [path, queue, busy_poll] = text.split(' ').collect::<Vec<_>>().try_into().expect("three words");
+    let path = MODES.into_iter().find(|mode| mode.name() == path);
+    Case {
+        path: path.expect("a mode"),
+        queue: queue.parse().expect("a number"),
+        busy_poll: busy_poll.parse().expect("true or false"),
+        wired: false,
     }
 }
 
 /// Attaches a program as `ip link set … xdp` does, and waits to be killed.
 fn attach_by_netlink(interface: &Interface) {
-    let flags = match path() {
+    let flags = match case().path {
         Path::Generic => XdpFlags::SKB_MODE,
         _ => XdpFlags::DRV_MODE,
     };
@@ -61,13 +97,15 @@ fn attach_by_netlink(interface: &Interface) {
 
 /// Receives and sends back until killed.
 fn serve(interface: Interface) {
-    let path = path();
-    let mut port = Port::builder(interface).mode(Mode::Require(path)).open().unwrap();
+    let case = case();
+    let options = case.options(QueueOptions::new());
+    let port = Port::builder(interface).mode(Mode::Require(case.path)).options(options);
+    let mut port = port.open().unwrap();
     println!("says: ready {:?}", port.report());
     let end = Instant::now() + Duration::from_secs(30);
     while Instant::now() < end {
         for queue in port.queues_mut() {
-            let mut burst = queue.recv(Wait::Spin).unwrap();
+            let mut burst = queue.recv(case.wait()).unwrap();
             for mut packet in &mut burst {
                 packet.data_mut()[..12].rotate_left(6);
             }
@@ -77,8 +115,9 @@ fn serve(interface: Interface) {
     panic!("nobody killed me");
 }
 
-/// The worker of a broker: takes a socket over standard input, sets it up and binds it, answers one packet.
+/// The worker of a broker: takes a socket over standard input, sets it up and binds it, answers packets.
 fn work(interface: &Interface) {
+    let case = case();
     let caps = std::fs::read_to_string("/proc/self/status").unwrap();
     let effective = caps.lines().find_map(|line| line.strip_prefix("CapEff:\t")).unwrap();
     assert_eq!(u64::from_str_radix(effective, 16).unwrap(), 0, "no capability at all");
@@ -97,12 +136,15 @@ fn work(interface: &Interface) {
         })
         .expect("a socket");
 
-    let options = QueueOptions::new().frames(16).tx_ring(16);
-    let mut queue = Queue::builder(interface, 1)
-        .options(options)
-        .socket(socket)
-        .open()
-        .unwrap();
+    let options = case.options(QueueOptions::new().frames(16).tx_ring(16));
+    let queue = Queue::builder(interface, case.queue).options(options).socket(socket);
+    let mut queue = match queue.open() {
+        Ok(queue) => queue,
+        Err(error) => {
+            println!("says: refused: {error}");
+            return;
+        }
+    };
     println!("says: bound {}", queue.report());
     let end = Instant::now() + Duration::from_secs(10);
     let mut answered = 0;
@@ -115,6 +157,64 @@ fn work(interface: &Interface) {
     }
     assert!(queue.drain(PATIENCE).unwrap());
     println!("says: answered {answered}");
+}
+
+/// K14: without any capability, and with each one missing in turn, it is told which one and at which step. The packets
+/// that come meanwhile notice nothing: all go up the kernel's stack, as before.
+#[test]
+fn without_capabilities_the_missing_ones_are_named() {
+    row_once("K14, MISSING_CAPABILITIES", || {
+        for path in MODES {
+            let lab = lab("k14none", 2);
+            let account = Account::open(&lab.a, &lab.b);
+            let flow = Flow::start(&lab.a, &lab.b, &[0, 1], 500);
+            for (held, missing, action) in [
+                ("-all", "CAP_BPF and CAP_NET_ADMIN", "loading the XDP program"),
+                ("-all,+bpf,+net_admin,+ipc_lock", "CAP_NET_RAW", "opening an XDP socket"),
+                (
+                    "-all,+net_raw,+net_admin,+ipc_lock",
+                    "CAP_BPF in addition to CAP_NET_ADMIN",
+                    "loading the XDP program",
+                ),
+                (
+                    "-all,+net_raw,+bpf,+ipc_lock",
+                    "CAP_NET_ADMIN in addition to CAP_BPF",
+                    "loading the XDP program",
+                ),
+                // What takes the place of none of them.
+                (
+                    "-all,+net_raw,+net_admin,+perfmon,+ipc_lock",
+                    "CAP_BPF in addition to CAP_NET_ADMIN",
+                    "loading the XDP program",
+                ),
+            ] {
+                let case = Case { path, ..CASE_0 };
+                let told = said(&mut play_case(&lab, case, "open-port", held, None));
+                // It, and nothing but it.
+                assert!(
+                    told.starts_with("Permission / ") && told.contains(&format!("it needs {missing};")),
+                    "{held}: {told}"
+                );
+                assert!(
+                    told.contains(action) && told.contains("veth-b") && told.contains("setcap"),
+                    "{held}: {told}"
+                );
+                assert_clean(&lab.b);
+            }
+            // A single queue needs no program.
+            let told = said(&mut play(&lab, "open-small-queue", "-all", None));
+            assert!(
+                told.starts_with("Permission / ")
+                    && told.contains("opening an XDP socket on veth-b was refused")
+                    && told.contains("needs CAP_NET_RAW"),
+                "{told}"
+            );
+            let sent = flow.stop();
+            assert!(sent.taken() > 0);
+            let balance = account.close(Path::Generic, sent.taken(), 0, KernelStats::default());
+            assert_eq!(balance, Balance::EVEN);
+        }
+    });
 }
 
 /// K14: these are enough, with CAP_IPC_LOCK or memory within the limit: a port with our program receives and sends.
@@ -132,8 +232,9 @@ fn the_least_set_of_capabilities_receives_and_sends() {
         ("-all,+net_raw,+net_admin,+bpf,+perfmon,+ipc_lock", 4096, "ringside_xsk"),
     ] {
         for path in MODES {
-            let mut command = play(&lab, "serve", held, Some((memlock, memlock)));
-            let mut server = Guard(command.env("RINGSIDE_TEST_PATH", path.name()).spawn().unwrap());
+            let case = Case { path, ..CASE_0 };
+            let mut command = play_case(&lab, case, "serve", held, Some((memlock, memlock)));
+            let mut server = Guard(command.spawn().unwrap());
             let lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
             let ready = lines.map(Result::unwrap).find(|line| line.contains("says: ready"));
             let ready = ready.unwrap_or_else(|| panic!("{held}, {path}: no port"));
@@ -158,14 +259,12 @@ fn the_least_set_of_capabilities_receives_and_sends() {
 /// K14: a socket made by a privileged process works in one without any capability, memory and bind included.
 #[test]
 fn a_socket_that_was_handed_over_needs_no_capability() {
-    if !is_root() {
-        return;
-    }
-    let lab = lab("k14broker", 4);
-    for (path, mode) in [
-        (Path::NativeCopy, AttachMode::Native),
-        (Path::Generic, AttachMode::Generic),
-    ] {
+    row("DROPPED_CAPABILITIES", |case| {
+        let lab = case.lab("k14broker");
+        let mode = match case.path {
+            Path::Generic => AttachMode::Generic,
+            _ => AttachMode::Native,
+        };
         // The broker: program, map and socket.
         let program = XskProgram::load(4, Filter::All).unwrap();
         let map = XskMap::from_fd(program.xsks_map().try_clone_to_owned().unwrap()).unwrap();
@@ -179,37 +278,41 @@ fn a_socket_that_was_handed_over_needs_no_capability() {
         });
         // The worker.
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut command = play(&lab, "work", "-all", Some((256 * 1024, 256 * 1024)));
+        let mut command = play_case(&lab, case, "work", "-all", Some((256 * 1024, 256 * 1024)));
         let mut worker = Guard(command.stdin(Stdio::from(OwnedFd::from(theirs))).spawn().unwrap());
         hand_over(&ours, socket.as_fd());
         let mut lines = BufReader::new(worker.0.stdout.take().unwrap()).lines();
-        let mut says = |what: &str| {
+        let mut says = || {
             let said = lines.by_ref().map(Result::unwrap).find(|line| line.contains("says: "));
-            assert!(
-                said.as_ref().is_some_and(|said| said.contains(what)),
-                "{what}: {said:?}"
-            );
+            said.and_then(|line| Some(line.split_once("says: ")?.1.to_owned()))
+                .expect("it says something")
         };
-        says("bound queue 1");
-        map.insert_socket("veth-b", 1, socket.as_fd()).unwrap();
+        let said = says();
+        if case.busy_poll {
+            // https://elixir.bootlin.com/linux/v6.18/C/ident/sk_setsockopt
+            assert!(
+                said.contains("SO_PREFER_BUSY_POLL") && said.contains("CAP_NET_ADMIN"),
+                "{said}"
+            );
+            let (_, why) = said.split_once("SO_PREFER").expect("its name");
+            return lacks(format!(
+                "busy-polling is not to be had without capabilities: SO_PREFER{why}"
+            ));
+        }
+        assert!(said.contains(&format!("bound queue {}", case.queue)), "{said}");
+        map.insert_socket("veth-b", case.queue, socket.as_fd()).unwrap();
 
         let mut client = open(&lab.a, Path::NativeCopy, |port| port);
         for n in 0..100 {
-            send_numbers(
-                client.queues_mut().nth(leading_to(1, path)).unwrap(),
-                n..n + 1,
-                &lab.a,
-                &lab.b,
-            );
-            assert_eq!(
-                collect(client.queues_mut().nth(1).unwrap(), 1, PATIENCE),
-                [n],
-                "{path}: answered"
-            );
+            send_numbers(queue(&mut client, case.from()), n..n + 1, &lab.a, &lab.b);
+            let got = collect(queue(&mut client, case.queue), 1, PATIENCE);
+            assert_eq!(got, [n], "answered");
         }
-        says("answered 100");
+        let said = says();
+        assert!(said.contains("answered 100"), "{said}");
         assert!(worker.0.wait().unwrap().success());
-    }
+        passed()
+    });
 }
 
 fn hand_over(stream: &UnixStream, socket: BorrowedFd<'_>) {
@@ -226,23 +329,64 @@ fn hand_over(stream: &UnixStream, socket: BorrowedFd<'_>) {
     .unwrap();
 }
 
-/// K12: what was attached by netlink belongs to nobody and survives kill -9. A port leaves it alone, and
+/// K12: kill -9 under traffic: no program stays, the queues are free, and the next one receives at once.
+#[test]
+fn a_killed_process_leaves_nothing_behind() {
+    row("K12, KILL_UNDER_TRAFFIC", |case| {
+        let lab = case.lab("k12");
+        let mut server = Guard(play_case(&lab, case, "serve", "+all", None).spawn().unwrap());
+        let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+        assert!(lines.by_ref().any(|line| line.unwrap().contains("says: ready")));
+        assert!(lab.b.state().unwrap().xdp.is_some(), "attached");
+        // Traffic that keeps going while the process dies.
+        let mut client = case.sender(&lab.a, QueueOptions::new());
+        let (a, b) = (lab.a.clone(), lab.b.clone());
+        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let stopped = stop.clone();
+        let traffic = std::thread::spawn(move || {
+            let mut n = 0;
+            while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+                send_numbers(&mut client, n..n + 8, &a, &b);
+                n += 8;
+            }
+            n
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        server.0.kill().unwrap();
+        let start = Instant::now();
+        server.0.wait().unwrap();
+        let gone = wait_until(Duration::from_secs(1), || lab.b.state().unwrap().xdp.is_none());
+        assert!(gone, "a program is still attached after {:?}", start.elapsed());
+        // On a machine that is short of processors the kernel's worker that frees the queue waits its turn.
+        let options = QueueOptions::new().busy_timeout(Duration::from_secs(5));
+        let mut port = case.port(&lab.b, options, |port| port);
+        let received = wait_until(PATIENCE, || !only(&mut port).recv(case.wait()).unwrap().is_empty());
+        assert!(received, "the new port receives");
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(traffic.join().unwrap() > 0);
+        drop(port);
+        assert_clean(&lab.b);
+    });
+}
+
+/// K12, the other half: what was attached by netlink belongs to nobody and survives kill -9. A port leaves it alone, and
 /// names it and the command that removes it, which does.
 #[test]
 fn a_netlink_attachment_survives_its_maker() {
-    if !is_root() {
-        return;
-    }
-    let lab = lab("k12netlink", 1);
-    for path in MODES {
-        let mut command = play(&lab, "attach-by-netlink", "+all", None);
-        let mut maker = Guard(command.env("RINGSIDE_TEST_PATH", path.name()).spawn().unwrap());
+    row("K12", |case| {
+        let lab = case.lab("k12netlink");
+        let mut maker = Guard(
+            play_case(&lab, case, "attach-by-netlink", "+all", None)
+                .spawn()
+                .unwrap(),
+        );
         let mut lines = BufReader::new(maker.0.stdout.take().unwrap()).lines();
         let id = lines.find_map(|line| Some(line.unwrap().split_once("says: ")?.1.parse::<u32>().unwrap()));
         let id = id.expect("attached");
         let attached = || lab.b.state().unwrap().xdp.map(|xdp| xdp.prog_id);
         let refusal = || {
-            let error = common::try_open(&lab.b, Path::NativeCopy, |port| port).expect_err("in the way");
+            let error =
+                common::try_open(&lab.b, Path::NativeCopy, |port| port.queues([case.queue])).expect_err("in the way");
             assert!(
                 matches!(&error, Error::ProgramAttached { id: named, .. } if *named == id),
                 "{error}"
@@ -254,10 +398,7 @@ fn a_netlink_attachment_survives_its_maker() {
         maker.0.kill().unwrap();
         maker.0.wait().unwrap();
         // An attachment by a link goes within a moment of its holder.
-        assert!(
-            !wait_until(Duration::from_millis(300), || attached().is_none()),
-            "{path}"
-        );
+        assert!(!wait_until(Duration::from_millis(300), || attached().is_none()), "gone");
         assert_eq!(refusal(), told, "the maker makes no difference");
         assert!(
             told.contains("ringside_xsk") && told.contains(&format!("id {id}")),
@@ -266,11 +407,11 @@ fn a_netlink_attachment_survives_its_maker() {
         assert!(!told.contains("held by"), "{told}");
         let (_, command) = told.split_once("To remove it: ").expect("how to");
         let status = lab.b.ns.command("sh").args(["-c", command]).status().unwrap();
-        assert!(status.success(), "{path}: {command}");
-        assert_eq!(attached(), None, "{path}: {command}");
-        drop(open(&lab.b, path, |port| port));
+        assert!(status.success(), "{command}");
+        assert_eq!(attached(), None, "{command}");
+        drop(case.port(&lab.b, QueueOptions::new(), |port| port));
         assert_clean(&lab.b);
-    }
+    });
 }
 
 /// A child that was started meanwhile inherits nothing that keeps the program attached or the queue bound.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{MODES, arrives_at, assert_clean, check, collect, lab, leading_to, open, packet, send_numbers, sender};
 use ringside_bpf::testing::TestProgram;
 use ringside_netlab::testing::is_root;
-use ringside_xsk::{Direction, Error, Path, Program, Queue, QueueOptions, SharedUmem, Wait};
+use ringside_xsk::{Direction, Error, Path, Port, Program, Queue, QueueOptions, SharedUmem, Wait};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -189,6 +189,23 @@ fn a_closed_queue_gives_its_frames_back() {
         drop(open(&lab.b, path, |port| port.umem(&umem)));
     }
     assert_clean(&lab.b);
+}
+
+/// Zero-copy is tried first, which a veth has not: the frames of the attempt are there for the next one.
+#[test]
+fn a_mode_that_was_refused_keeps_no_frames() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("share-a", 2);
+    let umem = umem(1024);
+    let open = || Port::builder(lab.b.interface.clone()).umem(&umem).open();
+    let port = lab.b.run(open).expect("frames for both queues");
+    assert_eq!(port.queues().len(), 2);
+    assert!(port.report().queues[1].notes[0].starts_with("zero-copy refused"));
+    assert_eq!(umem.unclaimed(), 0);
+    drop(port);
+    assert_eq!(umem.unclaimed(), 1024);
 }
 
 /// What a shared UMEM cannot do is told with its numbers.

@@ -2,122 +2,127 @@
 
 mod common;
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use common::{MODES, arrives_at, collect, lab, open, packet, roomy, within};
+use common::conformance::{row_on, usual};
+use common::traffic::{only, queue};
+use common::{MODES, collect, lab, open, packet, roomy, send_numbers};
 use ringside_netlab::testing::is_root;
-use ringside_xsk::{Direction, Path, QueueOptions, Wait};
+use ringside_xsk::{Direction, Interface, Path, QueueOptions, Wait};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// 4096 packets of all lengths from each queue of four: each arrives once, whole, in order, on the queue the kernel
-/// steers it to.
+/// A port with all its queues, and 4096 packets of all lengths from one of four: each arrives once, whole, in order, on the
+/// queue the kernel steers it to, and on no other.
 #[test]
 fn packets_arrive_whole_and_in_order_on_every_queue() {
-    if !is_root() {
-        return;
-    }
-    let lab = lab("order", 4);
-    for path in MODES {
-        let mut receiver = open(&lab.b, path, |port| port.options(roomy()));
-        let mut sender = open(&lab.a, path, |port| {
-            port.options(QueueOptions::new().direction(Direction::Transmit))
-        });
+    row_on("QUEUE_OTHER_THAN_0", usual("order"), |lab, case| {
+        let mut receiver = case.port(&lab.b, roomy(), |port| port.queues(0..4));
+        let mut sender = case.sender(&lab.a, QueueOptions::new());
         assert_eq!(receiver.queues().len(), 4);
-        assert_eq!(sender.queues().len(), 4);
-        for (q, tx) in sender.queues_mut().enumerate() {
-            let mut numbers = Vec::new();
-            let mut next = 0;
-            while next < 4096 {
-                let sent = tx
-                    .send_with(32, |slot| {
-                        assert!(slot.write(&packet(next, lab.a.mac, lab.b.mac)));
-                        next += 1;
-                    })
-                    .expect("sends");
-                tx.flush().expect("flush");
-                let rx = receiver.queues_mut().nth(arrives_at(q, path)).unwrap();
-                numbers.extend(collect(rx, sent as usize, PATIENCE));
-            }
-            assert_eq!(numbers.len(), 4096, "{path} queue {q}: {:?}", receiver.stats());
-            assert!(numbers.iter().copied().eq(0..4096), "{path} queue {q}: order");
+        let mut numbers = Vec::new();
+        for first in (0..4096).step_by(32) {
+            send_numbers(&mut sender, first..first + 32, &lab.a, &lab.b);
+            numbers.extend(collect(queue(&mut receiver, case.queue), 32, PATIENCE));
         }
-        let (sent, received) = (sender.stats().unwrap(), receiver.stats().unwrap());
-        assert_eq!(sent.own.tx_packets, 4 * 4096);
-        assert_eq!(sent.own.tx_packets, received.own.rx_packets);
-        assert_eq!(sent.own.tx_bytes, received.own.rx_bytes);
-        let counted: u64 = receiver.program_counters().unwrap().iter().map(|c| c.redirected).sum();
-        assert_eq!(counted, 4 * 4096, "the XDP program's count");
-    }
+        assert_eq!(numbers.len(), 4096, "{:?}", receiver.stats());
+        assert!(numbers.into_iter().eq(0..4096), "order");
+        let (sent, received) = (*sender.counters(), receiver.stats().unwrap().own);
+        assert_eq!(sent.tx_packets, 4096);
+        assert_eq!(
+            (sent.tx_packets, sent.tx_bytes),
+            (received.rx_packets, received.rx_bytes)
+        );
+        let counted: Vec<u64> = receiver
+            .program_counters()
+            .unwrap()
+            .iter()
+            .map(|c| c.redirected)
+            .collect();
+        let expected = std::array::from_fn::<u64, 4, _>(|queue| if queue == case.index() { 4096 } else { 0 });
+        assert_eq!(counted, expected, "the XDP program's count");
+    });
 }
 
-/// One packet in flight, answered by the other side, in every wait policy and mode: nothing waits for a second packet.
+/// One packet in flight, answered by the other side, in every wait policy: nothing waits for a second packet.
 #[test]
 fn depth_one_ping_pong_in_every_wait_policy() {
+    row_on("PING_PONG_DEPTH_1", usual("pingpong"), |lab, case| {
+        let waits: &[Wait] = match case.busy_poll {
+            true => &[Wait::BusyPoll],
+            false => &[Wait::Spin, Wait::Poll(Duration::from_millis(50))],
+        };
+        for &wait in waits {
+            let mut server = case.port(&lab.b, QueueOptions::new(), |port| port);
+            // Its packets leave by one queue, and the answers come to the other one in generic mode.
+            let queues: std::collections::BTreeSet<u32> = [case.from(), case.to()].into();
+            let mut client = case.port(&lab.a, QueueOptions::new(), |port| port.queues(queues));
+            let (a, b) = (lab.a.mac, lab.b.mac);
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                // Also when an answer is missing: the server must not wait for the stop for ever.
+                let _end = Stop(&stop);
+                let (stop, server) = (&stop, only(&mut server));
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let mut burst = server.recv(wait).expect("server recv");
+                        for mut packet in &mut burst {
+                            packet.data_mut()[..12].rotate_left(6);
+                        }
+                        burst.send_back().expect("server sends");
+                    }
+                });
+                for n in 0..200 {
+                    let tx = queue(&mut client, case.from());
+                    let sent = tx.send_with(1, |slot| assert!(slot.write(&packet(n, a, b))));
+                    assert_eq!(sent.unwrap(), 1);
+                    let rx = queue(&mut client, case.to());
+                    let start = Instant::now();
+                    'answer: loop {
+                        let mut burst = rx.recv(wait).unwrap();
+                        for packet in &mut burst {
+                            if common::check(packet.data()) == Some(n) {
+                                break 'answer;
+                            }
+                        }
+                        assert!(start.elapsed() < Duration::from_secs(5), "{wait:?}: no answer to {n}");
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// The kernel tells each change of each link of the namespace. Those of other links end no sleep before its time.
+#[test]
+fn changes_of_other_links_cut_no_sleep_short() {
     if !is_root() {
         return;
     }
-    let lab = lab("pingpong", 2);
-    for path in MODES {
-        for wait in [Wait::Spin, Wait::Poll(Duration::from_secs(1)), Wait::BusyPoll] {
-            for q in 0..2_usize {
-                let options = match wait {
-                    Wait::BusyPoll => QueueOptions::new().busy_poll(ringside_xsk::BusyPoll::with_budget(64)),
-                    _ => QueueOptions::new(),
-                };
-                let (to_server, to_client) = (options.clone(), options);
-                let mut server = open(&lab.b, path, |port| port.options(to_server));
-                let mut client = open(&lab.a, path, |port| port.options(to_client));
-                let (a, b) = (lab.a.mac, lab.b.mac);
-                let rounds = 300_u64;
-                within(Duration::from_secs(20), move || {
-                    let stop = std::sync::atomic::AtomicBool::new(false);
-                    std::thread::scope(|scope| {
-                        for queue in server.queues_mut() {
-                            let stop = &stop;
-                            scope.spawn(move || {
-                                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                                    let wait = match wait {
-                                        Wait::Poll(_) => Wait::Poll(Duration::from_millis(50)),
-                                        other => other,
-                                    };
-                                    let mut burst = queue.recv(wait).expect("server recv");
-                                    for mut packet in &mut burst {
-                                        packet.data_mut()[..12].rotate_left(6);
-                                    }
-                                    burst.send_back().expect("server sends");
-                                }
-                            });
-                        }
-                        for n in 0..rounds {
-                            let tx = &mut client.queues_mut().nth(q).unwrap();
-                            let sent = tx.send_with(1, |slot| assert!(slot.write(&packet(n, a, b)))).unwrap();
-                            assert_eq!(sent, 1);
-                            let start = std::time::Instant::now();
-                            'answer: loop {
-                                for rx in client.queues_mut() {
-                                    let wait = match wait {
-                                        Wait::Poll(_) => Wait::Poll(Duration::from_millis(1)),
-                                        other => other,
-                                    };
-                                    let mut burst = rx.recv(wait).unwrap();
-                                    for packet in &mut burst {
-                                        if common::check(packet.data()) == Some(n) {
-                                            break 'answer;
-                                        }
-                                    }
-                                }
-                                assert!(
-                                    start.elapsed() < Duration::from_secs(2),
-                                    "{path} {wait:?} queue {q}: no answer to {n}"
-                                );
-                            }
-                        }
-                        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-                    });
-                });
+    let lab = lab("otherlinks", 1);
+    let mut port = open(&lab.b, Path::NativeCopy, |port| port);
+    let lo = lab.b.run(|| Interface::by_name("lo").unwrap());
+    let sleep = Duration::from_millis(400);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for mtu in [9001, 9002, 9003] {
+                std::thread::sleep(Duration::from_millis(50));
+                lab.b.run(|| lo.set_mtu(mtu).unwrap());
             }
-        }
+        });
+        let start = Instant::now();
+        let burst = only(&mut port).recv(Wait::Poll(sleep)).unwrap();
+        assert!(burst.is_empty() && burst.event().is_none());
+        assert!(start.elapsed() >= sleep, "{:?}", start.elapsed());
+    });
+}
+
+struct Stop<'s>(&'s AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

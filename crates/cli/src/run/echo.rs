@@ -84,7 +84,10 @@ fn named(ips: &[IpAddr]) -> String {
 
 fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, own: &Own) -> Result<()> {
     while !worker.stop.is_set() {
-        let mut burst = queue.recv(wait)?;
+        let before = queue.counters().tx_packets;
+        let Some(mut burst) = worker.unless_down(queue.recv(wait))? else {
+            continue;
+        };
         let packets = u32::try_from(burst.len()).unwrap_or(u32::MAX);
         if packets == 0 {
             continue;
@@ -94,13 +97,14 @@ fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, own: &Own) -> 
                 packet.drop();
             }
         }
-        let sent = burst.send_back()?;
+        let done = burst.send_back();
+        worker.unless_down(done)?;
+        let sent = queue.counters().tx_packets - before;
         worker.live.received(u64::from(packets));
-        worker.live.sent(u64::from(sent));
-        worker.took(sent);
+        worker.live.sent(sent);
+        worker.took(u32::try_from(sent).unwrap_or(packets));
     }
-    queue.drain(session::POLL * 4)?;
-    Ok(())
+    worker.drain(queue)
 }
 
 /// Turns a request into its answer, in place; false when it is no request to this interface.

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ringside_measure::schema::Operation;
+use ringside_nic::LinkStats;
 use ringside_wire::ethernet::swap_macs;
 use ringside_xsk::{Direction, Port, Queue, Wait};
 
-use super::{account, conclude, rates, receive_ledger};
+use super::{NOT_TAKEN, account, conclude, rates, receive_ledger};
 use crate::args::FwdArgs;
 use crate::session::{self, Worker};
 use crate::stop::Stop;
@@ -68,16 +69,18 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     // The path ends at the link that the packets leave by.
     let left = received.own.rx_packets.saturating_sub(sent.own.tx_packets);
     ledger.lose(
-        "not forwarded (too short or too long to send, or it came as the run ended)",
+        "not forwarded (too short or too long to send, the link was down, or it came as the run ended)",
         left,
     );
-    let dropped = after
-        .stats
-        .tx_dropped
-        .wrapping_sub(before.stats.tx_dropped)
-        .min(sent.own.tx_packets);
-    ledger.received = sent.own.tx_packets - dropped;
+    let passed = |field: fn(&LinkStats) -> u64| field(&after.stats).wrapping_sub(field(&before.stats));
+    let dropped = passed(|stats| stats.tx_dropped).min(sent.own.tx_packets);
+    // Those that did not come back are elsewhere if the link counts them, or else still here.
+    let not_taken = (sent.own.tx_packets - dropped)
+        .saturating_sub(passed(|stats| stats.tx_packets))
+        .min(session::in_flight(out.as_ref().unwrap_or(&port)));
+    ledger.received = sent.own.tx_packets - dropped - not_taken;
     ledger.lose("dropped by the link on the way out", dropped);
+    ledger.lose(NOT_TAKEN, not_taken);
     result.packets = ledger;
     result.received = rates(received.own.rx_packets, received.own.rx_bytes, 0, &ran);
     result.transmitted = rates(sent.own.tx_packets, sent.own.tx_bytes, 0, &ran);
@@ -150,48 +153,49 @@ fn forward(mut lane: Lane<'_>, worker: &Worker<'_>, wait: Wait) -> Result<()> {
                 Wait::Poll(_) if several => Wait::Poll(Duration::from_millis(1)),
                 wait => wait,
             };
-            let mut burst = from.recv(wait)?;
+            let before = lane.to.as_deref().unwrap_or(from).counters().tx_packets;
+            let Some(mut burst) = worker.unless_down(from.recv(wait))? else {
+                continue;
+            };
             let packets = u32::try_from(burst.len()).unwrap_or(u32::MAX);
             if packets == 0 {
                 continue;
             }
-            let sent = match &mut lane.to {
+            let after = match &mut lane.to {
                 None => {
                     for mut packet in &mut burst {
                         if swap_macs(packet.data_mut()).is_err() {
                             packet.drop();
                         }
                     }
-                    burst.send_back()?
+                    let done = burst.send_back();
+                    worker.unless_down(done)?;
+                    from.counters().tx_packets
                 }
                 Some(to) => {
                     let mut incoming = burst.iter_mut();
-                    let (mut left, mut sent) = (packets, 0);
+                    let mut left = packets;
                     // Frames of the second UMEM come back as its kernel side completes them: wait for them, packets
                     // are not to be lost here.
                     while left != 0 && !worker.stop.is_set() {
                         let mut taken = 0;
-                        sent += to.send_with(left, |slot| {
+                        let done = to.send_with(left, |slot| {
                             taken += 1;
                             if !incoming.next().is_some_and(|packet| slot.write(packet.data())) {
                                 slot.drop();
                             }
-                        })?;
+                        });
+                        worker.unless_down(done)?;
                         left -= taken;
                     }
-                    sent
+                    to.counters().tx_packets
                 }
             };
+            let sent = after - before;
             worker.live.received(u64::from(packets));
-            worker.live.sent(u64::from(sent));
+            worker.live.sent(sent);
             worker.took(packets);
         }
     }
-    if let Some(to) = lane.to {
-        to.drain(session::POLL * 4)?;
-    }
-    for from in lane.from {
-        from.drain(session::POLL * 4)?;
-    }
-    Ok(())
+    (lane.from.into_iter().chain(lane.to)).try_for_each(|queue| worker.drain(queue))
 }

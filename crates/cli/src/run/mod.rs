@@ -42,10 +42,14 @@ fn receive_ledger(queues: &[QueueCounters], redirected: u64) -> Ledger {
     ledger
 }
 
+/// Packets that a link which was down has not taken until the run ended.
+const NOT_TAKEN: &str = "left on the TX ring at the end (the link was down)";
+
 /// Everything that was put on the TX rings left by the link or was counted as lost.
 ///
-/// The link counts what others send, too: more than was ours cannot have left.
-fn transmit_ledger(queues: &[QueueCounters], before: &LinkState, after: &LinkState) -> Ledger {
+/// The link counts what others send, too: more than was ours cannot have left. `in_flight` frames did not come back, either
+/// because the link did not take them, which shows in its counters, or because whoever has them now is slow.
+fn transmit_ledger(queues: &[QueueCounters], in_flight: u64, before: &LinkState, after: &LinkState) -> Ledger {
     let sum = |field: fn(&QueueCounters) -> u64| queues.iter().map(field).sum::<u64>();
     let sent = sum(|queue| queue.sent_packets);
     let left = after.stats.tx_packets.wrapping_sub(before.stats.tx_packets);
@@ -65,6 +69,7 @@ fn transmit_ledger(queues: &[QueueCounters], before: &LinkState, after: &LinkSta
         dropped.min(sent - ledger.lost().min(sent)),
     );
     ledger.received = left.min(sent - ledger.lost());
+    ledger.lose(NOT_TAKEN, in_flight.min(sent - ledger.lost() - ledger.received));
     ledger
 }
 

@@ -164,7 +164,7 @@ impl Pinger {
                 }
                 let sequence = pacer.position();
                 let intended = pacer.intended_ns(sequence);
-                if self.send(queues[0], intended)? {
+                if self.send(queues[0], worker, intended)? {
                     pacer.take(now, 1);
                     worker.live.sent(1);
                 } else {
@@ -198,8 +198,9 @@ impl Pinger {
         Wait::Poll(until.min(longest).min(Duration::from_nanos(self.timeout_ns)))
     }
 
-    /// Sends the next probe; false when no frame was free.
-    fn send(&mut self, queue: &mut Queue, intended: Option<u64>) -> Result<bool> {
+    /// Sends the next probe; false when no frame was free or the link is down.
+    fn send(&mut self, queue: &mut Queue, worker: &Worker<'_>, intended: Option<u64>) -> Result<bool> {
+        let before = queue.counters().tx_packets;
         let headers = self.flow.header_len();
         let sequence = self.next;
         let mut sent_ns = 0;
@@ -219,8 +220,10 @@ impl Pinger {
             let written = probe.encode(&mut slot.data_mut()[headers..]).is_ok()
                 && self.flow.write(slot.data_mut(), length).is_ok();
             debug_assert!(written, "the template has room for a probe");
-        })?;
-        if sent == 0 {
+        });
+        worker.unless_down(sent)?;
+        // Also a link that is down has a TX ring with some room.
+        if queue.counters().tx_packets == before {
             return Ok(false);
         }
         self.next += 1;
@@ -239,7 +242,9 @@ impl Pinger {
             wait => wait,
         };
         for queue in queues {
-            let mut burst = queue.recv(wait)?;
+            let Some(mut burst) = worker.unless_down(queue.recv(wait))? else {
+                continue;
+            };
             if burst.is_empty() {
                 continue;
             }

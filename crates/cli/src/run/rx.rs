@@ -52,7 +52,9 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
 fn receive(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, touch: bool) -> Result<()> {
     let mut checksum = 0_u64;
     while !worker.stop.is_set() {
-        let mut burst = queue.recv(wait)?;
+        let Some(mut burst) = worker.unless_down(queue.recv(wait))? else {
+            continue;
+        };
         let packets = u32::try_from(burst.len()).unwrap_or(u32::MAX);
         if packets == 0 {
             continue;

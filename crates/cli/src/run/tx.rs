@@ -45,7 +45,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     {
         result.target_pps = args.rate.map(|rate| rate as f64);
     }
-    result.packets = transmit_ledger(&result.queues, &link_before, &link_after);
+    result.packets = transmit_ledger(&result.queues, session::in_flight(&port), &link_before, &link_after);
     result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, flow.header_len(), &ran);
     account(&mut result);
     let record = system::interface(port.interface(), &link_after, Some(port.report()));
@@ -79,8 +79,9 @@ fn transmit(
         let due = pacer.due(now_ns()).saturating_sub(pacer.position());
         if due == 0 {
             // What the kernel has not taken yet shall not wait for the next packet of a slow schedule.
-            queue.flush()?;
-            idle(wait, pacer.next_due_ns());
+            if worker.unless_down(queue.flush())?.is_some() {
+                idle(wait, pacer.next_due_ns());
+            }
             continue;
         }
         let claimed = worker.claim(u32::try_from(due).unwrap_or(u32::MAX).min(batch));
@@ -88,18 +89,21 @@ fn transmit(
             // The others may still give back what they cannot send, and send it themselves.
             break;
         }
-        let sent = queue.send_with(claimed, |slot| {
+        let before = queue.counters().tx_packets;
+        let done = queue.send_with(claimed, |slot| {
             let fits = slot.write(packet);
             debug_assert!(fits, "the size was checked against the frame's room");
-        })?;
+        });
+        worker.unless_down(done)?;
+        // Also a link that is down has a TX ring with some room.
+        let sent = u32::try_from(queue.counters().tx_packets - before).unwrap_or(claimed);
         pacer.take(now_ns(), u64::from(sent));
         worker.give_back(claimed - sent);
         worker.live.sent(u64::from(sent));
     }
     // Counters are read after everything has left.
-    queue.flush()?;
-    queue.drain(session::POLL * 4)?;
-    Ok(())
+    while worker.unless_down(queue.flush())?.is_none() && !worker.stop.is_set() {}
+    worker.drain(queue)
 }
 
 /// Waits for the next packet of the schedule, in steps short enough to see the end of the run.

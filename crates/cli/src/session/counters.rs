@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::napi;
 use anyhow::{Context, Result};
 use ringside_measure::counters::Ledger;
 use ringside_measure::schema::{Operation, QueueCounters, RunResult, XdpStatistics, XdpVerdicts};
@@ -31,6 +32,9 @@ pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>
         queues,
         cpus: ran.cpus.clone(),
         intervals: ran.intervals.clone(),
+        link_events: Some(ran.links.events.clone()),
+        link_flaps: Some(ran.links.flaps),
+        link_down_ns: Some(nanos(ran.links.down)),
     }
 }
 
@@ -39,6 +43,7 @@ pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>
 /// Packets may still flow: the program cannot be told to stop, so this waits until as many as were counted have come out
 /// or are counted as lost, for [`SETTLE`] at the most.
 pub(crate) fn settle(port: &mut Port) -> Result<u64> {
+    napi::warn(port);
     let redirected = port.program_counters()?.iter().map(|queue| queue.redirected).sum();
     let end = Instant::now() + SETTLE;
     loop {
@@ -93,6 +98,11 @@ fn one_queue(queue: &Queue, stats: &Stats, verdicts: &[ringside_xsk::QueueCounte
             passed_malformed_packets: program.passed_malformed,
         }),
     }
+}
+
+/// Frames that were given to the kernel to send and did not come back, over all queues.
+pub(crate) fn in_flight(port: &Port) -> u64 {
+    port.queues().iter().map(|queue| u64::from(queue.in_flight())).sum()
 }
 
 /// The link's counters, to check ours against.

@@ -1,59 +1,293 @@
-//! Interfaces that go away during a run.
+//! What happens to the links of a run: told once, written down, waited out; and the run's end when one is gone.
+//!
+//! Each queue of the library learns it too, where it receives. One watch for all is told of each event once, and also
+//! of an interface that is only sent to, or that nothing is sent to at the moment.
 
-use std::sync::mpsc;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
-use ringside_nic::Interface;
+use anyhow::{Result, anyhow};
+use ringside_measure::schema;
+use ringside_nic::{Interface, LinkEvent, LinkStatus, LinkWatch};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::stop::Stop;
+use super::nanos;
+use crate::output;
+use crate::progress::Progress;
 
-/// How often it is looked whether the interface is still there.
-const LINK_LOOK: Duration = Duration::from_millis(250);
+/// How long the watching thread may outlive the run.
+const LOOK: Duration = Duration::from_millis(50);
 
-/// Ends the run when one of `links` is lost, and tells why.
-///
-/// A thread that spins on an empty ring makes no system call, and `poll()` stays silent too: neither sees its interface
-/// go. This is a thread of its own because the kernel answers under the lock of all changes to interfaces, for which it
-/// may have to wait for more than a second while others work on theirs; and one that nobody waits for.
-pub(super) fn watch(links: Vec<Interface>, stop: Stop) -> mpsc::Receiver<anyhow::Error> {
-    let (tell, told) = mpsc::channel();
-    let look = move || {
-        while !stop.sleep_until(Instant::now() + LINK_LOOK) {
-            if let Some(error) = links.iter().find_map(gone) {
-                // The run may have ended meanwhile.
-                _ = tell.send(error);
-                stop.set();
+/// How long to wait for the word on an interface that a worker has found gone.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// What the watching thread and the run share.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Links that are not up.
+    down: AtomicUsize,
+    over: AtomicBool,
+}
+
+impl Shared {
+    /// One more link is up, or one less.
+    fn count(&self, up: bool) {
+        if up {
+            self.down.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            self.down.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.down.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// An event, of which link and when.
+struct Told {
+    link: usize,
+    at: Instant,
+    event: LinkEvent,
+}
+
+/// The links of a run, as far as the run has heard of them.
+pub(super) struct Links {
+    pub(super) shared: Arc<Shared>,
+    told: Receiver<Told>,
+    links: Vec<Link>,
+    history: History,
+    /// Why nothing can be measured any more.
+    end: Option<anyhow::Error>,
+}
+
+struct Link {
+    name: String,
+    down_since: Option<Instant>,
+    /// It was up before.
+    was_up: bool,
+}
+
+/// What happened to the links of a run.
+#[derive(Default)]
+pub(crate) struct History {
+    pub(crate) events: Vec<schema::LinkChange>,
+    pub(crate) flaps: u64,
+    pub(crate) down: Duration,
+}
+
+impl Links {
+    /// Watches these interfaces until it is dropped.
+    ///
+    /// That is done by a thread of its own, for which nobody waits: with a change of the link it asks the kernel for more,
+    /// which answers under the lock of all changes to interfaces, and that can take more than a second while others
+    /// work on theirs.
+    pub(super) fn watch(interfaces: &[Interface]) -> Result<Self> {
+        let watches = interfaces
+            .iter()
+            .map(LinkWatch::open)
+            .collect::<Result<Vec<LinkWatch>, _>>()?;
+        let shared = Arc::new(Shared::default());
+        let (tell, told) = mpsc::channel();
+        let at = Instant::now();
+        let mut links = Vec::new();
+        for (link, (interface, watch)) in interfaces.iter().zip(&watches).enumerate() {
+            let name = interface.name().to_owned();
+            // It was switched on when it was opened: it has gone down since.
+            if watch.status() == Some(LinkStatus::Down) {
+                shared.count(false);
+                _ = tell.send(Told {
+                    link,
+                    at,
+                    event: LinkEvent::Down,
+                });
+            } else if watch.status() == Some(LinkStatus::NoCarrier) {
+                output::note(format_args!("{name} has no carrier so far"));
+            }
+            links.push(Link {
+                name,
+                down_since: (watch.status() == Some(LinkStatus::NoCarrier)).then_some(at),
+                was_up: watch.status() != Some(LinkStatus::NoCarrier),
+            });
+        }
+        let thread = std::thread::Builder::new().name("links".into());
+        thread.spawn({
+            let shared = Arc::clone(&shared);
+            move || follow(watches, &shared, &tell)
+        })?;
+        Ok(Self {
+            shared,
+            told,
+            links,
+            history: History::default(),
+            end: None,
+        })
+    }
+
+    /// Tells the user what has happened by now. True when the run cannot go on.
+    pub(super) fn tell(&mut self, start: Instant, progress: &Progress) -> bool {
+        while let Ok(told) = self.told.try_recv() {
+            if let Some(note) = self.take(told, start) {
+                progress.note(note);
             }
         }
-    };
-    // Without it the run is as good as before, as long as the interfaces stay.
-    _ = std::thread::Builder::new().name("links".into()).spawn(look);
-    told
-}
-
-/// Why nothing can be measured on the interface any more, if that is so.
-fn gone(interface: &Interface) -> Option<anyhow::Error> {
-    match interface.state() {
-        Ok(state) if state.admin_up => None,
-        Ok(_) => Some(anyhow!(
-            "{interface} was switched off during the run (ip link set {interface} up switches it on)"
-        )),
-        Err(error) if error.errno() == Some(libc::ENODEV) => Some(anyhow!("{interface} was removed during the run")),
-        // The kernel has no memory for the answer, or the like: no reason to end a measurement.
-        Err(_) => None,
+        self.end.is_some()
     }
-}
 
-/// The library tells a lost link as one that may come back; here the run has ended.
-pub(super) fn explained(error: anyhow::Error, links: &[Interface]) -> anyhow::Error {
-    match error.downcast_ref() {
-        Some(ringside_xsk::Error::LinkDown { interface, .. } | ringside_xsk::Error::LinkGone { interface, .. }) => {
-            links
-                .iter()
-                .find_map(gone)
-                .unwrap_or_else(|| anyhow!("{interface} was switched off for a moment during the run"))
+    /// Why the run has ended, if it was for a link. `error` is a worker's.
+    pub(super) fn explain(&mut self, start: Instant, error: Option<anyhow::Error>) -> Option<anyhow::Error> {
+        if self.end.is_some() {
+            return self.end.take();
         }
-        _ => error,
+        let error = error?;
+        let Some(ringside_xsk::Error::LinkGone { interface, event, .. }) = error.downcast_ref() else {
+            return Some(error);
+        };
+        // The worker's socket may know before the message is there, and does not know where the interface went.
+        while let Ok(told) = self.told.recv_timeout(LAST_WORD) {
+            _ = self.take(told, start);
+            if self.end.is_some() {
+                return self.end.take();
+            }
+        }
+        gone(interface, event).or(Some(error))
     }
+
+    /// What is known in the end.
+    pub(super) fn history(mut self, start: Instant, ended: Instant) -> History {
+        while let Ok(told) = self.told.try_recv()
+            && told.at <= ended
+        {
+            _ = self.take(told, start);
+        }
+        self.history.down += self
+            .links
+            .iter()
+            .filter_map(|link| link.down_since)
+            .map(|since| ended.saturating_duration_since(since))
+            .sum::<Duration>();
+        std::mem::take(&mut self.history)
+    }
+
+    /// Writes an event down; what to tell of it.
+    fn take(&mut self, told: Told, start: Instant) -> Option<String> {
+        let Told { link, at, event } = told;
+        let link = &mut self.links[link];
+        let at_ns = nanos(at.saturating_duration_since(start));
+        let interface = link.name.clone();
+        if let Some(event) = in_schema(&event) {
+            self.history.events.push(schema::LinkChange {
+                at_ns,
+                interface,
+                event,
+            });
+        }
+        let name = &link.name;
+        match event {
+            LinkEvent::Down | LinkEvent::NoCarrier => {
+                let what = match event {
+                    LinkEvent::Down => "is down",
+                    _ => "has no carrier",
+                };
+                // From one to the other is no news: it is waited for already.
+                if link.down_since.is_some() {
+                    return None;
+                }
+                link.down_since = Some(at);
+                self.history.flaps += 1;
+                Some(format!("{name} {what}; waiting for it to come back"))
+            }
+            LinkEvent::Up => {
+                let down = at.saturating_duration_since(link.down_since.take()?);
+                self.history.down += down;
+                let again = if std::mem::replace(&mut link.was_up, true) {
+                    " again"
+                } else {
+                    ""
+                };
+                Some(format!(
+                    "{name} is up{again} after {:.2} s; going on",
+                    down.as_secs_f64()
+                ))
+            }
+            LinkEvent::Renamed { name: new } => {
+                let note = format!("{name} is called {new} now; going on");
+                link.name = new;
+                Some(note)
+            }
+            LinkEvent::QueuesChanged { rx, tx } => Some(format!(
+                "{name} has {rx} receive and {tx} transmit queues now; going on with those that were opened"
+            )),
+            event => {
+                self.end = self.end.take().or_else(|| gone(name, &event));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The watching thread.
+fn follow(mut watches: Vec<LinkWatch>, shared: &Shared, tell: &Sender<Told>) {
+    let timeout = Timespec::try_from(LOOK).ok();
+    // One that had no carrier from the start is none to wait for.
+    let mut up: Vec<bool> = (watches.iter())
+        .map(|watch| watch.status() != Some(LinkStatus::Down))
+        .collect();
+    while !shared.over.load(Ordering::Relaxed) {
+        let mut fds: Vec<PollFd<'_>> = watches
+            .iter()
+            .map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN))
+            .collect();
+        // Whatever it answers, the watches know.
+        _ = poll(&mut fds, timeout.as_ref());
+        drop(fds);
+        for (link, watch) in watches.iter_mut().enumerate() {
+            let mut changed = false;
+            // A kernel that does not answer has told nothing.
+            while let Ok(Some(event)) = watch.next() {
+                changed = true;
+                let at = Instant::now();
+                if tell.send(Told { link, at, event }).is_err() {
+                    return;
+                }
+            }
+            let is_up = watch.status() == Some(LinkStatus::Up);
+            if changed && up[link] != is_up {
+                up[link] = is_up;
+                shared.count(is_up);
+            }
+        }
+    }
+}
+
+/// The end of an interface, in words; none for what it survives.
+fn gone(name: &str, event: &LinkEvent) -> Option<anyhow::Error> {
+    match event {
+        LinkEvent::Removed => Some(anyhow!("{name} was removed during the run")),
+        LinkEvent::Moved { .. } => Some(anyhow!("{name} was moved to another network namespace during the run")),
+        _ => None,
+    }
+}
+
+fn in_schema(event: &LinkEvent) -> Option<schema::LinkEvent> {
+    Some(match event {
+        LinkEvent::Down => schema::LinkEvent::Down,
+        LinkEvent::NoCarrier => schema::LinkEvent::NoCarrier,
+        LinkEvent::Up => schema::LinkEvent::Up,
+        LinkEvent::Removed => schema::LinkEvent::Removed,
+        LinkEvent::Moved { .. } => schema::LinkEvent::Moved,
+        LinkEvent::Renamed { .. } => schema::LinkEvent::Renamed,
+        LinkEvent::QueuesChanged { .. } => schema::LinkEvent::QueuesChanged,
+        // There again after it was gone: the run has ended by then.
+        _ => return None,
+    })
 }

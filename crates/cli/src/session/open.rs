@@ -53,7 +53,7 @@ pub(crate) fn open(interface: Interface, args: &PortArgs, direction: Direction, 
         if let Some(queues) = &args.queues {
             builder = builder.queues(queues.0.iter().copied());
         }
-        builder.open()
+        args.napi.apply(builder).open()
     })
 }
 

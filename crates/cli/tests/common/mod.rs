@@ -4,10 +4,13 @@
 
 pub mod frames;
 
+use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -68,6 +71,19 @@ pub fn run(end: &End, arguments: &str) -> Done {
     start(end, arguments).end()
 }
 
+/// The binary where everybody may run it.
+pub fn readable_copy() -> PathBuf {
+    static COPY: OnceLock<PathBuf> = OnceLock::new();
+    let copy = COPY.get_or_init(|| {
+        let name = concat!("ringside-of-", env!("CARGO_CRATE_NAME"));
+        let copy = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::copy(env!("CARGO_BIN_EXE_ringside"), &copy).expect("copy");
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("permissions");
+        copy
+    });
+    copy.clone()
+}
+
 /// A process that was started by a test; killed when the test ends before it.
 pub struct Running {
     what: String,
@@ -110,12 +126,24 @@ impl Running {
 
     /// Waits until standard error holds `text`.
     pub fn wait_for(&self, text: &str) {
-        let there = || String::from_utf8_lossy(&self.err.lock().unwrap()).contains(text);
+        self.wait_for_times(text, 1);
+    }
+
+    /// Waits until standard error holds `text` so many times.
+    pub fn wait_for_times(&self, text: &str, times: usize) {
+        self.wait_until(&format!("{times} times {text:?}"), |err| {
+            err.matches(text).count() >= times
+        });
+    }
+
+    /// Waits until standard error is as wanted.
+    pub fn wait_until(&self, what: &str, is_there: impl Fn(&str) -> bool) {
+        let told = || String::from_utf8_lossy(&self.err.lock().unwrap()).into_owned();
         assert!(
-            wait_until(PATIENCE, there),
-            "{}: no {text:?} in: {}",
+            wait_until(PATIENCE, || is_there(&told())),
+            "{}: not {what} in: {}",
             self.what,
-            String::from_utf8_lossy(&self.err.lock().unwrap())
+            told()
         );
     }
 

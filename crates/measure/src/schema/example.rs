@@ -1,8 +1,8 @@
 //! A small document with every kind of record in it, for the tests.
 
 use super::{
-    CState, CpuUse, Document, Interface, Interval, LatencyResult, Mitigation, Mode, Operation, Outcome, QueueCounters,
-    QueueMode, RunResult, SchemaName, System, XdpStatistics, XdpVerdicts,
+    CState, CpuUse, Document, Interface, Interval, LatencyResult, LinkChange, LinkEvent, Mitigation, Mode, Operation,
+    Outcome, QueueCounters, QueueMode, RunResult, SchemaName, System, XdpStatistics, XdpVerdicts,
 };
 use crate::counters::Ledger;
 use crate::latency::RttRecorder;
@@ -71,6 +71,20 @@ pub(super) fn example() -> Document {
             sent_packets: 25,
             p50_ns: Some(6_000),
         }],
+        link_events: Some(vec![
+            LinkChange {
+                at_ns: 3_000_000,
+                interface: "veth0".into(),
+                event: LinkEvent::NoCarrier,
+            },
+            LinkChange {
+                at_ns: 5_000_000,
+                interface: "veth0".into(),
+                event: LinkEvent::Up,
+            },
+        ]),
+        link_flaps: Some(1),
+        link_down_ns: Some(2_000_000),
     };
     Document {
         schema: SchemaName,
@@ -112,6 +126,10 @@ pub(super) fn example() -> Document {
                 queue: 0,
                 mode: Mode::NativeCopy,
                 reason: Some("the driver has no zero-copy".into()),
+                umem: Some(1),
+                frames: Some(512),
+                frame_size_bytes: Some(2048),
+                multi_buffer: Some(false),
             }],
         }],
         result: Outcome::Run(Box::new(run)),

@@ -57,6 +57,44 @@ pub struct RunResult {
     pub cpus: Vec<CpuUse>,
     /// The run in pieces, in order.
     pub intervals: Vec<Interval>,
+    /// What happened to the links meanwhile, in order; `None` where nobody looked.
+    pub link_events: Option<Vec<LinkChange>>,
+    /// How often a link that was up went down or lost its carrier.
+    pub link_flaps: Option<u64>,
+    /// For how long a link was not up, in nanoseconds, all links together.
+    pub link_down_ns: Option<u64>,
+}
+
+/// A change of a link during a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkChange {
+    /// When it was told, since the start of the run. A carrier is told up to a second late where others of the machine
+    /// come and go.
+    pub at_ns: u64,
+    /// Name of the interface.
+    pub interface: String,
+    /// What happened.
+    pub event: LinkEvent,
+}
+
+/// What can happen to a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkEvent {
+    /// Switched off by an administrator.
+    Down,
+    /// Switched on, but without a carrier.
+    NoCarrier,
+    /// Packets pass.
+    Up,
+    /// The interface was removed, which ends a run.
+    Removed,
+    /// The interface went to another network namespace, which ends a run.
+    Moved,
+    /// The interface has another name.
+    Renamed,
+    /// The interface has other numbers of queues.
+    QueuesChanged,
 }
 
 /// Which time was measured.

@@ -101,4 +101,13 @@ pub struct QueueMode {
     pub mode: Mode,
     /// Why it is this one, if it is not the first that was tried.
     pub reason: Option<String>,
+    /// Identity of the UMEM within the run: queues with the same number share one. `None`, as all that follows, where
+    /// it is not told.
+    pub umem: Option<u64>,
+    /// Frames of the UMEM, or the queue's share of them.
+    pub frames: Option<u32>,
+    /// Size of a frame, in bytes.
+    pub frame_size_bytes: Option<u32>,
+    /// Whether a packet may be in several frames.
+    pub multi_buffer: Option<bool>,
 }

@@ -114,6 +114,23 @@ fn unknown_fields_are_ignored_and_missing_figures_are_none() {
     });
     let variant: Variant = serde_json::from_value(value).unwrap();
     assert_eq!(variant.packets_pps, None);
+
+    // A run as it was written before links were watched and UMEMs could be shared.
+    let mut value = serde_json::to_value(example()).unwrap();
+    let queue = value["interfaces"][0]["queues"][0].as_object_mut().unwrap();
+    for name in ["umem", "frames", "frame_size_bytes", "multi_buffer"] {
+        assert!(queue.remove(name).is_some(), "{name}");
+    }
+    let run = value["result"]["run"].as_object_mut().unwrap();
+    for name in ["link_events", "link_flaps", "link_down_ns"] {
+        assert!(run.remove(name).is_some(), "{name}");
+    }
+    let document: Document = serde_json::from_value(value).unwrap();
+    assert_eq!(document.interfaces[0].queues[0].umem, None);
+    let Outcome::Run(run) = document.result else {
+        panic!("a run")
+    };
+    assert_eq!((run.link_events, run.link_flaps, run.link_down_ns), (None, None, None));
 }
 
 #[test]
@@ -157,6 +174,9 @@ fn every_number_has_its_unit_or_is_a_count() {
         "rounds_left_out",
         "value",
         "steal",
+        "link_flaps",
+        "umem",
+        "frames",
     ];
     let units = ["_ns", "_pps", "_bps", "_bytes", "_percent", "_packets", "_unix_s"];
     let mut found = Vec::new();

@@ -100,7 +100,7 @@ impl Book {
 
     /// This process's state file; `None` without a directory.
     pub(super) fn path(&self) -> Option<PathBuf> {
-        let own = self.sheets.iter().find(|sheet| sheet.owner == self.this)?;
+        let own = self.sheets.iter().find(|sheet| sheet.owner.is(&self.this))?;
         match &self.keeping {
             Keeping::Directory(store) => Some(store.path(own)),
             Keeping::Memory(_) => None,
@@ -109,14 +109,14 @@ impl Book {
 
     /// Adds changes of this process, and returns them with their numbers.
     ///
-    /// A change of a dead process on which one of them is made is taken over: whatever kept it from being put back, this
-    /// one's end is the next chance.
+    /// What was left behind and one of them is made on is taken over: whatever kept it from being put back, this one's
+    /// end is the next chance.
     pub(super) fn add(&mut self, records: Vec<Record>) -> Vec<Record> {
         let largest = self.records().map(|record| record.order).max().unwrap_or(0);
         let mut order = now().max(largest);
         let mut added = Vec::new();
         for mut record in records {
-            while let Some(earlier) = self.take_from_the_dead(&record) {
+            while let Some(earlier) = self.take_over(&record) {
                 record.before = earlier.before;
             }
             order += 1;
@@ -135,12 +135,14 @@ impl Book {
         self.take(&owner, kept)
     }
 
-    /// The processes that ended without putting back their changes.
-    pub(super) fn dead(&self) -> Vec<Owner> {
-        let dead = self.sheets.iter().map(|sheet| &sheet.owner);
-        dead.filter(|owner| owner.fate(&self.this) == Fate::Dead)
-            .cloned()
-            .collect()
+    /// What processes left that ended without putting it back, or that could not.
+    pub(super) fn left_behind(&self) -> Vec<(Owner, Vec<Record>)> {
+        let left = self.sheets.iter().map(|sheet| {
+            let dead = sheet.owner.fate(&self.this) == Fate::Dead;
+            let records = sheet.records.iter().filter(|record| dead || record.abandoned);
+            (sheet.owner.clone(), records.cloned().collect::<Vec<_>>())
+        });
+        left.filter(|(_, records)| !records.is_empty()).collect()
     }
 
     /// A restart of the machine has put everything back.
@@ -152,13 +154,8 @@ impl Book {
         }
     }
 
-    /// Takes all changes of a process out.
-    pub(super) fn take_all(&mut self, owner: &Owner) -> Vec<Restored> {
-        let records = self.sheet(owner).records.clone();
-        self.take(owner, &records)
-    }
-
-    fn take(&mut self, owner: &Owner, records: &[Record]) -> Vec<Restored> {
+    /// Takes changes of a process out.
+    pub(super) fn take(&mut self, owner: &Owner, records: &[Record]) -> Vec<Restored> {
         // What somebody removed from the directory is in it again, so that the chains are whole.
         let written = &mut self.sheet(owner).records;
         for kept in records {
@@ -177,9 +174,12 @@ impl Book {
         let done = put_back(work);
         for (record, restored) in &done {
             if matches!(restored.outcome, Outcome::Failed { .. }) {
-                let sheet = self.sheet(owner);
-                sheet.records.push(record.clone());
-                sheet.records.sort_by_key(|record| record.order);
+                let records = &mut self.sheet(owner).records;
+                records.push(Record {
+                    abandoned: true,
+                    ..record.clone()
+                });
+                records.sort_by_key(|record| record.order);
             }
         }
         done.into_iter().map(|(_, restored)| restored).collect()
@@ -217,14 +217,12 @@ impl Book {
         }
     }
 
-    fn take_from_the_dead(&mut self, record: &Record) -> Option<Record> {
-        let this = self.this.clone();
-        let dead = self
-            .sheets
-            .iter_mut()
-            .filter(|sheet| sheet.owner.fate(&this) == Fate::Dead);
-        for sheet in dead {
-            let matches = |earlier: &Record| earlier.same_thing(record) && earlier.after == record.before;
+    fn take_over(&mut self, record: &Record) -> Option<Record> {
+        for sheet in &mut self.sheets {
+            let dead = sheet.owner.fate(&self.this) == Fate::Dead;
+            let matches = |earlier: &Record| {
+                (dead || earlier.abandoned) && earlier.same_thing(record) && earlier.after == record.before
+            };
             if let Some(position) = sheet.records.iter().rposition(matches) {
                 return Some(sheet.records.remove(position));
             }
@@ -243,7 +241,7 @@ impl Book {
 
     /// A process's sheet, a new one if it has none.
     fn sheet(&mut self, owner: &Owner) -> &mut Sheet {
-        let position = self.sheets.iter().position(|sheet| sheet.owner == *owner);
+        let position = self.sheets.iter().position(|sheet| sheet.owner.is(owner));
         let position = position.unwrap_or_else(|| {
             self.sheets.push(Sheet {
                 version: VERSION,

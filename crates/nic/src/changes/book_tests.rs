@@ -19,6 +19,7 @@ fn record(order: u64, setting: Setting, before: &str, after: &str) -> Record {
         setting,
         before: before.to_owned(),
         after: after.to_owned(),
+        abandoned: false,
     }
 }
 
@@ -160,11 +161,30 @@ fn only_those_that_ended_are_dead_and_a_restart_forgets() {
         vec![record(2, FLUSH, "1", "2")],
         vec![record(3, FLUSH, "2", "3")],
     ]);
-    let dead = book.sheets[1].owner.clone();
-    assert_eq!(book.dead(), [dead]);
+    let left = |book: &Book| {
+        let left = book.left_behind().into_iter();
+        left.map(|(owner, records)| (owner.start, records)).collect::<Vec<_>>()
+    };
+    let dead = book.sheets[1].clone();
+    assert_eq!(left(&book), [(dead.owner.start, dead.records)]);
     book.sheets[1].owner.boot = "another".to_owned();
-    assert_eq!(book.dead(), []);
+    assert_eq!(left(&book), []);
+    // What a living process has given up is left behind too, and no more of it.
+    let mut given_up = record(4, FLUSH, "3", "4");
+    given_up.abandoned = true;
+    book.sheets[2].records.push(given_up.clone());
+    assert_eq!(left(&book), [(book.sheets[2].owner.start, vec![given_up])]);
+    book.sheets[2].records.pop();
     book.forget_other_boots();
     assert_eq!(book.sheets[1].records, [], "its file is dropped");
     assert_eq!((book.sheets[0].records.len(), book.sheets[2].records.len()), (1, 1));
+}
+
+#[test]
+fn a_process_that_changes_its_name_keeps_its_sheet() {
+    let mut book = book([vec![record(1, FLUSH, "0", "2")], vec![], vec![]]);
+    book.this.command.push_str(" renamed");
+    book.add(vec![record(0, FLUSH, "2", "3")]);
+    assert_eq!((book.sheets.len(), book.sheets[0].records.len()), (3, 2));
+    assert_eq!(book.sheets[0].owner.file_name(), book.this.file_name());
 }

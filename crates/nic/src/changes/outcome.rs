@@ -61,7 +61,7 @@ pub struct Restored {
     pub outcome: Outcome,
 }
 
-/// What a process left behind that ended without putting its changes back.
+/// What a process left behind that ended without putting its changes back, or that could not put them back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Recovered {
@@ -139,7 +139,7 @@ impl fmt::Display for Recovered {
                 "process {pid} ended and left changes that are not understood: {problem}"
             );
         }
-        write!(f, "process {pid} ({command}) ended without putting back its changes")?;
+        write!(f, "process {pid} ({command}) left changes behind")?;
         for change in &self.changes {
             write!(f, "\n  {change}")?;
         }

@@ -67,7 +67,7 @@ fn attempt(access: &Access<'_>, work: &Work) -> Outcome {
     };
     let now = match access.read(&record.setting) {
         Ok(Some(now)) => now,
-        Ok(None) => return Outcome::Gone,
+        Ok(None) => return gone(access, &record.setting),
         Err(error) => return Outcome::of(Err(error)),
     };
     if now == record.before {
@@ -76,6 +76,17 @@ fn attempt(access: &Access<'_>, work: &Work) -> Outcome {
         Outcome::of(write(access, record, spare))
     } else {
         Outcome::ChangedSince { now }
+    }
+}
+
+/// A NAPI instance is not there while the interface is down, and most drivers give it its settings again afterwards.
+fn gone(access: &Access<'_>, setting: &Setting) -> Outcome {
+    let up = access.interface().state().is_ok_and(|state| state.admin_up);
+    match setting {
+        Setting::Napi { .. } if !up => Outcome::Failed {
+            error: "the interface is down, and its NAPI instances are not there".to_owned(),
+        },
+        _ => Outcome::Gone,
     }
 }
 

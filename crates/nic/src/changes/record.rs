@@ -32,6 +32,9 @@ pub(super) struct Record {
     pub(super) before: String,
     /// The value that it was given.
     pub(super) after: String,
+    /// Whether its end has come, and it could not be put back: whoever can may.
+    #[serde(default)]
+    pub(super) abandoned: bool,
 }
 
 /// Where a change was made.
@@ -115,6 +118,12 @@ impl Owner {
         } else {
             Fate::Dead
         }
+    }
+
+    /// Whether the two are one process, whatever it called itself at the time.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        let identity = |owner: &Self| (owner.pid, owner.start, owner.pid_namespace, owner.boot.clone());
+        identity(self) == identity(other)
     }
 
     pub(super) fn file_name(&self) -> String {

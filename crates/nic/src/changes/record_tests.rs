@@ -48,6 +48,7 @@ fn a_record_comes_back_from_its_file() {
             setting,
             before: "0".to_owned(),
             after: "2".to_owned(),
+            abandoned: false,
         })
         .collect();
     let sheet = Sheet {

@@ -34,6 +34,7 @@ fn sheet() -> Sheet {
         },
         before: "0".to_owned(),
         after: "9".to_owned(),
+        abandoned: false,
     };
     Sheet {
         version: VERSION,

@@ -1,5 +1,6 @@
 //! What the process may do and how much memory it may lock.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,23 @@ pub enum Cap {
     Perfmon = 38,
     /// Load BPF programs.
     Bpf = 39,
+}
+
+/// The kernel's name, "CAP_NET_ADMIN".
+impl fmt::Display for Cap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NetAdmin => "CAP_NET_ADMIN",
+            Self::NetRaw => "CAP_NET_RAW",
+            Self::IpcLock => "CAP_IPC_LOCK",
+            Self::SysPtrace => "CAP_SYS_PTRACE",
+            Self::SysAdmin => "CAP_SYS_ADMIN",
+            Self::SysNice => "CAP_SYS_NICE",
+            Self::SysResource => "CAP_SYS_RESOURCE",
+            Self::Perfmon => "CAP_PERFMON",
+            Self::Bpf => "CAP_BPF",
+        })
+    }
 }
 
 /// A set of capabilities.

@@ -4,58 +4,48 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use ringside_netlab::testing::is_root;
-use ringside_netlab::{End, Lab, VethConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::Queue;
+use crate::common::conformance::{row_on, usual};
+use crate::common::traffic::{PATIENCE, only, packets, send};
 use crate::error::{Error, Violation};
-use crate::mode::{Mode, Path};
 use crate::options::{Direction, QueueOptions};
 use crate::port::Port;
 use crate::ring::Desc;
 use crate::umem::Frame;
 use crate::wakeup::{Answer, Wait, wake_tx};
 
-const MODES: [Path; 2] = [Path::NativeCopy, Path::Generic];
 const OUTSIDE: u64 = 0x100_0000_0000;
 
 /// K2: after an invalid descriptor the kernel stops and answers success; the ring, not the answer, says what is left.
 #[test]
 fn a_kick_goes_on_behind_an_invalid_descriptor() {
-    if !is_root() {
-        return;
-    }
-    let lab = lab("k2", 2);
-    for path in MODES {
-        let mut receiver = port(&lab.b, path, QueueOptions::new());
-        let mut queue = transmitter(&lab.a, 1, QueueOptions::new());
+    row_on("K2", usual("k2"), |lab, case| {
+        let mut receiver = case.port(&lab.b, QueueOptions::new(), |port| port);
+        let mut queue = case.sender(&lab.a, QueueOptions::new());
         let (first, mut too_long, last) = (frame(&mut queue, 1), frame(&mut queue, 2), frame(&mut queue, 3));
         too_long.len = 4096;
         put(&mut queue, &[first, too_long, last]);
         queue
             .kick()
             .expect("a frame of ours that came back, whatever the kernel thinks of it");
-        assert_eq!(queue.bound.pending(), Ok(0), "{path}: nothing is left behind");
+        assert_eq!(queue.bound.pending(), Ok(0), "nothing is left behind");
         assert!(!queue.unsent);
-        assert_eq!(receive(&mut receiver, 2), [1, 3], "{path}");
-        assert_eq!(queue.stats().expect("readable").kernel.tx_invalid_descs, 1, "{path}");
+        assert_eq!(receive(&mut receiver, 2), [1, 3]);
+        assert_eq!(queue.stats().expect("readable").kernel.tx_invalid_descs, 1);
         // Newer kernels give the frame of the invalid one back, older ones lose it.
         assert!(queue.drain(Duration::from_millis(300)).expect("sound") || queue.in_flight() == 1);
-    }
+    });
 }
 
 /// K1: an invalid descriptor comes back with its garbage address on newer kernels, and not at all on older ones.
 #[test]
 fn a_garbage_completion_poisons_the_queue() {
-    if !is_root() {
-        return;
-    }
-    let lab = lab("k1", 2);
-    for path in MODES {
-        let mut receiver = port(&lab.b, path, QueueOptions::new());
-        let mut queue = transmitter(&lab.a, 1, QueueOptions::new());
+    row_on("K1", usual("k1"), |lab, case| {
+        let mut receiver = case.port(&lab.b, QueueOptions::new(), |port| port);
+        let mut queue = case.sender(&lab.a, QueueOptions::new());
         let held = queue.alloc().expect("a free frame");
         let (first, last) = (frame(&mut queue, 1), frame(&mut queue, 2));
         let garbage = Desc {
@@ -66,16 +56,17 @@ fn a_garbage_completion_poisons_the_queue() {
         put(&mut queue, &[first, garbage, last]);
         match queue.drain(Duration::from_secs(1)) {
             Ok(drained) => {
-                assert!(drained, "{path}: both valid frames came back");
-                assert_eq!(receive(&mut receiver, 2), [1, 2], "{path}");
+                assert!(drained, "both valid frames came back");
+                assert_eq!(receive(&mut receiver, 2), [1, 2]);
             }
             Err(error) => {
                 let Error::Poisoned {
-                    queue: 1, violation, ..
+                    queue: id, violation, ..
                 } = &error
                 else {
-                    panic!("{path}: {error}");
+                    panic!("{error}");
                 };
+                assert_eq!(*id, case.from());
                 let umem = 256 * 2048;
                 let ring = "completion";
                 assert_eq!(
@@ -87,21 +78,17 @@ fn a_garbage_completion_poisons_the_queue() {
                     }
                 );
                 assert!(error.to_string().contains("0x10000000000"), "{error}");
-                assert_eq!(
-                    receive(&mut receiver, 1),
-                    [1],
-                    "{path}: what left before the discovery arrives"
-                );
+                assert_eq!(receive(&mut receiver, 1), [1], "what left before the discovery arrives");
                 refuses_everything(&mut queue, held);
             }
         }
         drop(queue);
         // The next one starts afresh.
-        let mut queue = transmitter(&lab.a, 1, QueueOptions::new());
+        let mut queue = case.sender(&lab.a, QueueOptions::new());
         let sent = queue.send_with(1, |packet| assert!(packet.write(&bytes(9))));
         assert_eq!(sent.expect("sends"), 1);
-        assert_eq!(receive(&mut receiver, 1), [9], "{path}");
-    }
+        assert_eq!(receive(&mut receiver, 1), [9]);
+    });
 }
 
 /// K4: a completion ring that nobody empties stops the kernel for good, while `sendto()` says EAGAIN and `poll()` that
@@ -109,95 +96,82 @@ fn a_garbage_completion_poisons_the_queue() {
 /// which is all others, empties it before each kick: `a_small_completion_ring_stops_nothing`.
 #[test]
 fn a_livelock_is_an_error_within_the_stall_time() {
-    if !is_root() {
-        return;
-    }
-    let lab = lab("k4", 2);
-    let options = QueueOptions::new()
-        .completion_ring(8)
-        .stall_timeout(Duration::from_millis(200));
-    let mut queue = transmitter(&lab.a, 1, options);
-    // Not in the book, so the book does not look for them on the completion ring.
-    let descriptors: Vec<Desc> = (0..64)
-        .map(|_| Desc {
-            addr: frame(&mut queue, 0).addr,
-            len: 60,
-            options: 0,
-        })
-        .collect();
-    for desc in &descriptors {
-        queue
-            .bound
-            .pair
-            .lock()
-            .pool
-            .take_from_completion(desc.addr)
-            .expect("in the book");
-    }
-    assert_eq!(queue.in_flight(), 0);
-    put(&mut queue, &descriptors);
-    let start = Instant::now();
-    let error = queue.flush().expect_err("stuck");
-    let took = start.elapsed();
-    let Error::NoProgress {
-        queue: 1,
-        waited,
-        pending,
-        ..
-    } = &error
-    else {
-        panic!("{error}");
-    };
-    assert!(
-        *waited >= Duration::from_millis(200) && took < Duration::from_secs(2),
-        "{took:?}"
-    );
-    assert_eq!(*pending, 56, "the ring has 8 places");
-    assert!(error.to_string().contains("no progress for 2"), "{error}");
-    // A loop that waits for `poll()` to send would never end: it says at once that there is room on the TX ring, each
-    // time, while nothing leaves.
-    for _ in 0..100 {
-        let mut fds = [PollFd::new(&queue.bound.fd, PollFlags::OUT)];
-        assert_eq!(poll(&mut fds, Some(&Timespec::default())), Ok(1));
-        assert_eq!(fds[0].revents(), PollFlags::OUT);
-        assert_eq!(wake_tx(queue.bound.fd.as_fd()), Ok(Answer::Partly(Errno::AGAIN)));
-        assert_eq!(queue.bound.pending(), Ok(56));
-    }
-    // Told once; the next call tries anew, and what was in the way can be removed.
-    let mut completed = 0;
-    while queue.bound.pending() != Ok(0) {
-        completed += queue
-            .bound
-            .pair
-            .lock()
-            .completion
-            .peek(u32::MAX)
-            .expect("sound")
-            .count();
-        queue.kick().expect("the ring has places again");
-    }
-    completed += queue
-        .bound
-        .pair
-        .lock()
-        .completion
-        .peek(u32::MAX)
-        .expect("sound")
-        .count();
-    assert_eq!(completed, 64);
+    row_on("K4", usual("k4"), |lab, case| {
+        let options = QueueOptions::new()
+            .completion_ring(8)
+            .stall_timeout(Duration::from_millis(200));
+        let mut queue = case.sender(&lab.a, options);
+        // Not in the book, so the book does not look for them on the completion ring.
+        let descriptors: Vec<Desc> = (0..64)
+            .map(|_| Desc {
+                addr: frame(&mut queue, 0).addr,
+                len: 60,
+                options: 0,
+            })
+            .collect();
+        for desc in &descriptors {
+            queue
+                .bound
+                .pair
+                .lock()
+                .pool
+                .take_from_completion([desc.addr])
+                .expect("in the book");
+        }
+        assert_eq!(queue.in_flight(), 0);
+        put(&mut queue, &descriptors);
+        let start = Instant::now();
+        let error = queue.flush().expect_err("stuck");
+        let took = start.elapsed();
+        let Error::NoProgress {
+            queue: id,
+            waited,
+            pending,
+            ..
+        } = &error
+        else {
+            panic!("{error}");
+        };
+        assert_eq!(*id, case.from());
+        assert!(
+            *waited >= Duration::from_millis(200) && took < Duration::from_secs(2),
+            "{took:?}"
+        );
+        assert_eq!(*pending, 56, "the ring has 8 places");
+        assert!(error.to_string().contains("no progress for"), "{error}");
+        // A loop that waits for `poll()` to send would never end: it says at once that there is room on the TX ring, each
+        // time, while nothing leaves.
+        for _ in 0..100 {
+            let mut fds = [PollFd::new(&queue.bound.fd, PollFlags::OUT)];
+            assert_eq!(poll(&mut fds, Some(&Timespec::default())), Ok(1));
+            assert_eq!(fds[0].revents(), PollFlags::OUT);
+            assert_eq!(wake_tx(queue.bound.fd.as_fd()), Ok(Answer::Partly(Errno::AGAIN)));
+            assert_eq!(queue.bound.pending(), Ok(56));
+        }
+        // Told once; the next call tries anew, and what was in the way can be removed.
+        let (start, mut completed) = (Instant::now(), 0);
+        while completed != 64 && start.elapsed() < PATIENCE {
+            completed += queue
+                .bound
+                .pair
+                .lock()
+                .completion
+                .peek(u32::MAX)
+                .expect("sound")
+                .count();
+            queue.kick().expect("the ring has places again");
+        }
+        assert_eq!(completed, 64);
+    });
 }
 
 /// K8: a frame that is on the fill ring twice is delivered twice. It never has two owners here.
 #[test]
 fn a_frame_delivered_twice_poisons_the_queue() {
-    if !is_root() {
-        return;
-    }
-    let lab = lab("k8", 1);
-    for path in MODES {
+    row_on("K8, SAME_FRAME_TWICE", usual("k8"), |lab, case| {
         let options = QueueOptions::new().direction(Direction::Receive).frames(12);
-        let mut receiver = port(&lab.b, path, options);
-        let mut sender = transmitter(&lab.a, 0, QueueOptions::new());
+        let mut receiver = case.port(&lab.b, options, |port| port);
+        let mut sender = case.sender(&lab.a, QueueOptions::new());
         let queue = receiver.queues_mut().next().expect("one queue");
         // An address outside is passed over by the kernel, without a counter; the frame behind it is used.
         for addr in [OUTSIDE, 0] {
@@ -212,15 +186,41 @@ fn a_frame_delivered_twice_poisons_the_queue() {
             .recv(Wait::Spin)
             .expect_err("the 13th is in the first one's frame");
         let Error::Poisoned { violation, .. } = &error else {
-            panic!("{path}: {error}");
+            panic!("{error}");
         };
         assert!(
             matches!(violation, Violation::NotOwned { ring: "RX", addr: 256 }),
-            "{path}: {violation}"
+            "{violation}"
         );
         assert!(queue.recv(Wait::Spin).is_err());
         assert!(queue.alloc().is_none());
-    }
+    });
+}
+
+/// K9: an empty fill ring counts in two counters, and its flag does not ask for anything: copy paths never do.
+#[test]
+fn an_empty_fill_ring_is_counted_twice_and_asks_for_nothing() {
+    row_on("K9", usual("k9"), |lab, case| {
+        let options = QueueOptions::new().direction(Direction::Receive).frames(8);
+        let mut receiver = case.port(&lab.b, options, |port| port);
+        let mut sender = case.sender(&lab.a, QueueOptions::new());
+        send(&mut sender, &packets(0..20, 64, &lab.a, &lab.b));
+        let queue = only(&mut receiver);
+        let start = Instant::now();
+        let counted = loop {
+            let counted = queue.stats().expect("readable").kernel;
+            if counted.rx_fill_ring_empty == 12 || start.elapsed() > PATIENCE {
+                break counted;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(
+            (counted.rx_fill_ring_empty, counted.rx_dropped),
+            (12, 12),
+            "{counted:?}"
+        );
+        assert!(!queue.bound.pair.lock().fill.needs_wakeup());
+    });
 }
 
 fn refuses_everything(queue: &mut Queue, frame: Frame) {
@@ -234,33 +234,6 @@ fn refuses_everything(queue: &mut Queue, frame: Frame) {
     }
     let refused = queue.send(frame).expect_err("poisoned");
     assert!(matches!(refused.error, Error::Poisoned { .. }));
-}
-
-fn lab(tag: &str, queues: u32) -> Lab {
-    Lab::veth(VethConfig {
-        queues,
-        tx_checksum: false,
-        ipv6: false,
-        gro: true,
-        ..VethConfig::tagged(tag)
-    })
-    .expect("test bed")
-}
-
-fn port(end: &End, path: Path, options: QueueOptions) -> Port {
-    end.run(|| {
-        Port::builder(end.interface.clone())
-            .mode(Mode::Require(path))
-            .options(options)
-            .open()
-    })
-    .expect("port opens")
-}
-
-fn transmitter(end: &End, queue: u32, options: QueueOptions) -> Queue {
-    let options = options.direction(Direction::Transmit);
-    end.run(|| Queue::builder(&end.interface, queue).options(options).open())
-        .expect("queue opens")
 }
 
 /// A broadcast of an experimental type whose last byte is `mark`.

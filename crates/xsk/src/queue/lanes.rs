@@ -1,11 +1,12 @@
 //! What moves between rings, pool and inbox: no system call, no clock, and only one way to fail.
 
+use crate::burst::Packet;
 use crate::error::Violation;
-use crate::pair::Held;
 use crate::ring::{Desc, Reservation, RingMap};
 use crate::socket::Bound;
+use crate::stats::OwnStats;
 use crate::umem::pool::Pool;
-use crate::umem::{Entry, Fate, chain};
+use crate::umem::{Buf, Entry, Fate, FrameIndex, chain};
 
 /// An Ethernet header: nothing shorter can be sent.
 pub(super) const SHORTEST: u32 = 14;
@@ -31,32 +32,72 @@ pub(super) struct Pushed {
     pub(super) refused_as: (u32, usize),
 }
 
+impl Pushed {
+    #[cold]
+    fn refuse(&mut self, head: u32, frames: usize) {
+        self.refused += 1;
+        self.refused_as = (head, frames);
+    }
+}
+
 impl Bound {
     /// Moves packets from the RX ring to the inbox: up to `batch` descriptors, and the rest of the last packet. Every
     /// address and length of the ring is checked here, once.
     #[inline]
     pub(super) fn receive(&mut self, batch: u32, inbox: &mut Vec<Entry>) -> Result<Received, Violation> {
-        let Some(rx) = &mut self.rx else {
-            return Ok(Received::default());
-        };
         let mut received = Received::default();
+        let Some(rx) = &mut self.rx else {
+            return Ok(received);
+        };
         let descriptors = rx.peek(batch)?;
-        if descriptors.len() == 0 {
+        received.packets = descriptors.len() as u64;
+        if received.packets == 0 {
             return Ok(received);
         }
-        let multi_buffer = self.umem.geometry().multi_buffer();
-        let pool = &mut self.pair.lock().pool;
-        let mut frames = 0;
+        let start = inbox.len();
+        let mut pair = self.pair.lock();
+        let mut arrivals = pair.pool.arrivals();
+        let mut options = 0;
         for desc in descriptors {
-            frames = received.take(desc, frames, multi_buffer, pool, inbox)?;
+            let buf = arrivals.take(desc.addr, desc.len)?;
+            received.bytes += u64::from(desc.len);
+            options |= desc.options;
+            inbox.push(Entry::new(buf, Fate::Open).with_more(desc.is_continued()));
         }
-        // The burst ends with a packet's end.
+        drop(pair);
+        if options & Desc::CONTINUED != 0 {
+            received.bytes += self.receive_rest(inbox)?;
+            received.packets = inbox[start..].iter().filter(|entry| !entry.more).count() as u64;
+        }
+        Ok(received)
+    }
+
+    /// The frames that the last packet lacks, as far as they are there, for a burst ends with a packet's end; tells their
+    /// bytes. No packet of the inbox may be longer than any kernel makes one.
+    #[cold]
+    fn receive_rest(&mut self, inbox: &mut Vec<Entry>) -> Result<u64, Violation> {
+        let most = if self.umem.geometry().multi_buffer() {
+            MOST_FRAMES
+        } else {
+            1
+        };
+        let mut frames = 0;
+        for entry in &*inbox {
+            frames = count(frames, entry.more, most)?;
+        }
+        let mut bytes = 0;
+        let Some(rx) = &mut self.rx else { return Ok(bytes) };
+        let mut pair = self.pair.lock();
+        let mut arrivals = pair.pool.arrivals();
         while frames != 0 {
             let mut next = rx.peek(1)?;
             let Some(desc) = next.next() else { break };
-            frames = received.take(desc, frames, multi_buffer, pool, inbox)?;
+            let buf = arrivals.take(desc.addr, desc.len)?;
+            bytes += u64::from(desc.len);
+            inbox.push(Entry::new(buf, Fate::Open).with_more(desc.is_continued()));
+            frames = count(frames, desc.is_continued(), most)?;
         }
-        Ok(received)
+        Ok(bytes)
     }
 
     /// Puts the packets of `entries` that are to be sent on the TX ring, with one publish, and gives the others
@@ -68,34 +109,107 @@ impl Bound {
             Some(tx) => Some(tx.reserve(u32::try_from(entries.len()).unwrap_or(u32::MAX))?),
             None => None,
         };
-        let pair = &mut self.pair.lock();
-        let mut done = 0;
-        while done < entries.len() {
-            let packet = &entries[done..done + chain::first_packet(&entries[done..])];
-            let head = &packet[0];
+        let pool = &mut self.pair.lock().pool;
+        let mut left = entries;
+        while let Some((head, behind)) = left.split_first() {
             let fate = if head.fate() == Fate::Open { open } else { head.fate() };
+            if head.more {
+                let (packet, behind) = left.split_at(chain::first_packet(left));
+                if !push_chain(packet, fate, most, slots.as_mut(), pool, result) {
+                    break;
+                }
+                left = behind;
+                continue;
+            }
             match fate {
-                Fate::Kept => {}
-                Fate::Send if head.buf.len >= SHORTEST && filled(packet) <= most => {
-                    let frames = filled(packet);
-                    let Some(slots) = slots.as_mut().filter(|slots| slots.remaining() as usize >= frames) else {
+                Fate::Send if head.buf.len >= SHORTEST => {
+                    let Some(slots) = slots.as_mut().filter(|slots| slots.remaining() != 0) else {
                         break;
                     };
-                    put(&packet[..frames], slots, pair, result);
-                    give(&packet[frames..], &mut pair.pool);
+                    let pushed = slots.push(Desc {
+                        addr: pool.lend_to_tx(&head.buf),
+                        len: head.buf.len,
+                        options: 0,
+                    });
+                    debug_assert!(pushed);
+                    result.bytes += u64::from(head.buf.len);
+                    result.packets += 1;
                 }
+                Fate::Kept => {}
                 fate => {
                     if fate == Fate::Send {
-                        result.refused += 1;
-                        result.refused_as = (head.buf.len, filled(packet));
+                        result.refuse(head.buf.len, 1);
                     }
-                    give(packet, &mut pair.pool);
+                    pool.put(head.buf.frame);
                 }
             }
-            done += packet.len();
+            left = behind;
         }
-        pair.pool.give_surplus();
-        Ok(done)
+        pool.give_surplus();
+        Ok(entries.len() - left.len())
+    }
+
+    /// Has `write` make packets in up to `frames` free frames and puts each on the TX ring, with one publish, and counts it.
+    /// `None`, and nothing done, when the ring has too little room, or the pair is shared.
+    #[inline]
+    pub(super) fn write_through(
+        &mut self,
+        frames: u32,
+        counters: &mut OwnStats,
+        write: &mut impl FnMut(&mut Packet<'_>),
+    ) -> Result<Option<Pushed>, Violation> {
+        let (Some(tx), Some(pair)) = (&mut self.tx, self.pair.own()) else {
+            return Ok(None);
+        };
+        let mut slots = tx.reserve(frames)?;
+        if slots.remaining() < frames {
+            return Ok(None);
+        }
+        let mut result = Pushed::default();
+        for _ in 0..frames {
+            let Some(buf) = pair.pool.take_buf() else { break };
+            let on_panic = PutBack(&mut pair.pool, buf.frame);
+            let mut entry = Entry::new(buf, Fate::Send);
+            write(&mut Packet::single(&mut entry, &self.umem));
+            std::mem::forget(on_panic);
+            if entry.fate() == Fate::Send && entry.buf.len >= SHORTEST {
+                let pushed = slots.push(Desc {
+                    addr: pair.pool.lend_to_tx(&entry.buf),
+                    len: entry.buf.len,
+                    options: 0,
+                });
+                debug_assert!(pushed);
+                // At once: the next `write` may panic, and these go all the same.
+                counters.tx_packets += 1;
+                counters.tx_bytes += u64::from(entry.buf.len);
+                result.packets += 1;
+                continue;
+            }
+            if entry.fate() == Fate::Send {
+                result.refuse(entry.buf.len, 1);
+            }
+            pair.pool.put(entry.buf.frame);
+        }
+        Ok(Some(result))
+    }
+
+    /// Puts one packet in one frame on the TX ring. False, and nothing done, when that cannot be now, or not at all.
+    #[inline]
+    pub(super) fn push_one(&mut self, buf: &Buf) -> bool {
+        let slots = self.tx.as_mut().map(|tx| tx.reserve(1));
+        let Some(Ok(mut slots)) = slots else { return false };
+        if slots.remaining() == 0 {
+            return false;
+        }
+        let pool = &mut self.pair.lock().pool;
+        let pushed = slots.push(Desc {
+            addr: pool.lend_to_tx(buf),
+            len: buf.len,
+            options: 0,
+        });
+        debug_assert!(pushed);
+        pool.give_surplus();
+        true
     }
 
     /// Published on the TX ring and not taken by the kernel.
@@ -105,39 +219,57 @@ impl Bound {
     }
 }
 
-impl Received {
-    /// Moves one descriptor; `frames` are those of the same packet before it. Tells how many it has so far, 0 at its end.
-    #[inline]
-    fn take(
-        &mut self,
-        desc: Desc,
-        frames: usize,
-        multi_buffer: bool,
-        pool: &mut Pool,
-        inbox: &mut Vec<Entry>,
-    ) -> Result<usize, Violation> {
-        let buf = pool.take_from_rx(desc.addr, desc.len)?;
-        let more = desc.is_continued();
-        if more && (!multi_buffer || frames + 1 >= MOST_FRAMES) {
-            pool.put(buf.frame);
-            return Err(Violation::Chain { frames: frames + 1 });
-        }
-        self.bytes += u64::from(desc.len);
-        inbox.push(Entry::new(buf, Fate::Open).with_more(more));
-        if more {
-            return Ok(frames + 1);
-        }
-        self.packets += 1;
-        Ok(0)
+/// Gives a frame back to the pool when the user's code panics.
+struct PutBack<'p>(&'p mut Pool, FrameIndex);
+
+impl Drop for PutBack<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.0.put(self.1);
     }
 }
 
-/// Frames of the packet up to the last one with something in it; at least one.
-#[inline]
-fn filled(packet: &[Entry]) -> usize {
-    if packet.len() == 1 {
-        return 1;
+/// The frames of a packet with one more of them; 0 at its end.
+fn count(frames: usize, more: bool, most: usize) -> Result<usize, Violation> {
+    match more {
+        false => Ok(0),
+        true if frames + 1 < most => Ok(frames + 1),
+        true => Err(Violation::Chain { frames: frames + 1 }),
     }
+}
+
+/// [`Bound::push`] for a packet in several frames; false when the ring has no room for it.
+#[cold]
+fn push_chain(
+    packet: &[Entry],
+    fate: Fate,
+    most: usize,
+    slots: Option<&mut Reservation<'_, Desc, RingMap>>,
+    pool: &mut Pool,
+    result: &mut Pushed,
+) -> bool {
+    let (head, frames) = (&packet[0].buf, filled(packet));
+    match fate {
+        Fate::Kept => {}
+        Fate::Send if head.len >= SHORTEST && frames <= most => {
+            let Some(slots) = slots.filter(|slots| slots.remaining() as usize >= frames) else {
+                return false;
+            };
+            put(&packet[..frames], slots, pool, result);
+            give(&packet[frames..], pool);
+        }
+        fate => {
+            if fate == Fate::Send {
+                result.refuse(head.len, frames);
+            }
+            give(packet, pool);
+        }
+    }
+    true
+}
+
+/// Frames of the packet up to the last one with something in it; at least one.
+fn filled(packet: &[Entry]) -> usize {
     packet
         .iter()
         .rposition(|entry| entry.buf.len != 0)
@@ -145,11 +277,10 @@ fn filled(packet: &[Entry]) -> usize {
 }
 
 /// Puts one packet on the ring, which has room for it.
-#[inline]
-fn put(packet: &[Entry], slots: &mut Reservation<'_, Desc, RingMap>, pair: &mut Held<'_>, result: &mut Pushed) {
+fn put(packet: &[Entry], slots: &mut Reservation<'_, Desc, RingMap>, pool: &mut Pool, result: &mut Pushed) {
     for (left, entry) in (0..packet.len()).rev().zip(packet) {
         let pushed = slots.push(Desc {
-            addr: pair.pool.lend_to_tx(&entry.buf),
+            addr: pool.lend_to_tx(&entry.buf),
             len: entry.buf.len,
             options: if left == 0 { 0 } else { Desc::CONTINUED },
         });
@@ -159,7 +290,6 @@ fn put(packet: &[Entry], slots: &mut Reservation<'_, Desc, RingMap>, pair: &mut 
     result.packets += 1;
 }
 
-#[inline]
 fn give(frames: &[Entry], pool: &mut Pool) {
     for entry in frames {
         pool.put(entry.buf.frame);

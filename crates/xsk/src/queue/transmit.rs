@@ -44,7 +44,25 @@ impl Queue {
         clippy::result_large_err,
         reason = "the frame comes back with the reason; a box would allocate on the packet's path"
     )]
+    #[inline]
     pub fn send(&mut self, frame: Frame) -> Result<(), SendError> {
+        if self.is_sound()
+            && Arc::ptr_eq(frame.umem(), &self.bound.umem)
+            && let Some(buf) = frame.single().filter(|buf| buf.len >= SHORTEST)
+            && self.bound.push_one(buf)
+        {
+            self.unsent = true;
+            self.counters.tx_packets += 1;
+            self.counters.tx_bytes += u64::from(buf.len);
+            frame.lend();
+            return Ok(());
+        }
+        self.send_patiently(frame)
+    }
+
+    /// [`Queue::send`] for a packet in several frames, or when something is in the way.
+    #[allow(clippy::result_large_err, reason = "as above")]
+    fn send_patiently(&mut self, frame: Frame) -> Result<(), SendError> {
         if let Err(error) = self
             .sound()
             .and_then(|()| self.sendable(&frame))
@@ -75,10 +93,12 @@ impl Queue {
         if self.bound.tx.is_none() {
             return Err(self.wrong_direction("send_with", "Direction::Receive", "TX"));
         }
-        if self.bound.pair.lock().pool.available() < max as usize {
-            self.drain_completions()?;
+        let most = max.min(self.batch);
+        if let Some(pushed) = self.write_through(most, &mut write)? {
+            let sent = self.unless_refused(&pushed);
+            return self.kick_after(sent);
         }
-        for _ in 0..max.min(self.batch) {
+        for _ in 0..most {
             let start = self.inbox.len();
             let Some(buf) = self.take_free()? else { break };
             self.inbox.push(Entry::new(buf, Fate::Open));
@@ -93,6 +113,29 @@ impl Queue {
             return Ok(0);
         }
         self.settle(Fate::Send)
+    }
+
+    /// [`Queue::send_with`] as it mostly is: frames go from the pool to the TX ring as they are written. `None`, and
+    /// nothing done, where that cannot be: a pair with siblings, who must not wait for the user's code; packets in several
+    /// frames; too little room on the ring, or no frame.
+    #[inline]
+    fn write_through(&mut self, most: u32, write: &mut impl FnMut(&mut Packet<'_>)) -> Result<Option<Pushed>, Error> {
+        if self.frames_per_packet != 1 {
+            return Ok(None);
+        }
+        let Some(pair) = self.bound.pair.own() else {
+            return Ok(None);
+        };
+        let spare = pair.spare(most);
+        let (frames, completed) = self.check(spare)?;
+        self.note_completed(completed);
+        if frames == 0 {
+            return Ok(None);
+        }
+        // What is pushed is published also when `write` panics, and must not wait for ever then.
+        self.unsent = true;
+        let pushed = self.bound.write_through(frames, &mut self.counters, write);
+        self.check(pushed)
     }
 
     /// Gives the packet at the inbox's end as many frames as its longest needs; false, and the packet is gone, when there are
@@ -155,12 +198,15 @@ impl Queue {
     #[inline]
     pub(crate) fn settle(&mut self, fate: Fate) -> Result<u32, Error> {
         let sent = self.push_inbox(fate);
+        self.kick_after(sent)
+    }
+
+    /// Has the kernel send what was put on the TX ring.
+    #[inline]
+    fn kick_after(&mut self, sent: Result<u32, Error>) -> Result<u32, Error> {
         // Also when one of the burst was too short: the others must not wait for a next call.
         if self.unsent
-            && !matches!(
-                sent,
-                Err(Error::LinkDown { .. } | Error::LinkGone { .. } | Error::NoProgress { .. })
-            )
+            && !matches!(sent, Err(Error::LinkDown { .. } | Error::NoProgress { .. }))
             && self.poison.is_none()
         {
             self.kick()?;
@@ -213,13 +259,19 @@ impl Queue {
         }
         self.counters.tx_packets += u64::from(pushed.packets);
         self.counters.tx_bytes += pushed.bytes;
-        self.counters.tx_abandoned += u64::from(pushed.refused);
+        let sent = self.unless_refused(&pushed);
         if next < self.inbox.len() {
             self.abandon(next, open);
         }
         self.inbox.clear();
-        result?;
+        result.and(sent)
+    }
+
+    /// The number of packets on the TX ring; an error when one could not be put there.
+    #[inline]
+    fn unless_refused(&mut self, pushed: &Pushed) -> Result<u32, Error> {
         if pushed.refused != 0 {
+            self.counters.tx_abandoned += u64::from(pushed.refused);
             return Err(self.unsendable(pushed.refused_as));
         }
         Ok(pushed.packets)
@@ -291,7 +343,12 @@ impl Queue {
     /// Nothing moved in this pass: fine for a while, an error after the stall time.
     #[cold]
     fn no_progress(&mut self, last: Answer) -> Result<(), Error> {
-        let waited = self.stalled.get_or_insert_with(Instant::now).elapsed();
+        // The clock is not asked at the first time: a driver that is awake takes what is left in a moment.
+        let Some(since) = &mut self.stalled else {
+            self.stalled = Some(None);
+            return Ok(());
+        };
+        let waited = since.get_or_insert_with(Instant::now).elapsed();
         if waited < self.stall_timeout {
             std::hint::spin_loop();
             return Ok(());

@@ -3,7 +3,7 @@
 //! `poll()` on an XDP socket stays silent about its link, so each way of waiting also asks who watches it.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringside_nic::LinkEvent;
 use rustix::io::Errno;
@@ -38,8 +38,8 @@ impl Queue {
     /// A queue that always has packets never waits, and asks now and then between two bursts.
     #[inline]
     pub(super) fn ask_between_bursts(&mut self) {
-        if self.bursts >= BURSTS_PER_QUESTION {
-            self.bursts = 0;
+        if self.unasked >= BURSTS_PER_QUESTION {
+            self.unasked = 0;
             self.ask_link();
         }
     }
@@ -79,7 +79,7 @@ impl Queue {
 
     /// Sleeps in slices: what `poll()` does not tell has to be asked for.
     fn sleep(&mut self, timeout: Duration) -> Result<(), Error> {
-        let mut left = timeout;
+        let start = Instant::now();
         loop {
             // What another queue of the port has read, or an earlier call of this one, wakes nobody.
             if self.link.told() != self.events_seen {
@@ -87,6 +87,7 @@ impl Queue {
                 return Ok(());
             }
             // Packets that the kernel could not send at once need more kicks, and not only when one arrives.
+            let left = timeout.saturating_sub(start.elapsed());
             let slice = left.min(Duration::from_millis(if self.unsent { 1 } else { 500 }));
             self.counters.polls += 1;
             match poll_rx(self.bound.fd.as_fd(), self.link.as_fd(), slice) {
@@ -102,8 +103,8 @@ impl Queue {
             if self.unsent {
                 self.kick_if_up()?;
             }
-            left -= slice;
-            if left.is_zero() || self.event.is_some() || self.lost.is_some() {
+            // Not by counting slices: a change of any other link of the namespace ends one early.
+            if self.event.is_some() || self.lost.is_some() || start.elapsed() >= timeout {
                 return Ok(());
             }
         }

@@ -134,16 +134,24 @@ impl ConsumerCursor {
         if available != 0 && available <= self.size {
             return Ok(available);
         }
-        self.seen = indices.producer().load(Ordering::Acquire);
-        let available = self.seen.wrapping_sub(self.tail);
-        if available > self.size {
+        let (seen, available) = self.filled(indices)?;
+        self.seen = seen;
+        Ok(available)
+    }
+
+    /// The producer's index as of now, and how many slots are filled.
+    #[inline]
+    pub(crate) fn filled(&self, indices: &impl Indices) -> Result<(u32, u32), Violation> {
+        let seen = indices.producer().load(Ordering::Acquire);
+        let filled = seen.wrapping_sub(self.tail);
+        if filled > self.size {
             return Err(Violation::RingIndex {
-                producer: self.seen,
+                producer: seen,
                 consumer: self.tail,
                 size: self.size,
             });
         }
-        Ok(available)
+        Ok((seen, filled))
     }
 
     /// Index of the slot `n` places after the last released one.

@@ -1,11 +1,15 @@
-//! Every interleaving of the ring cursor, by loom: `RUSTFLAGS="--cfg loom" cargo test -p ringside-xsk --lib
-//! --no-default-features --release`.
+//! Every interleaving of both sides of a ring, by loom: `RUSTFLAGS="--cfg loom" cargo test -p ringside-xsk --lib
+//! --no-default-features --release loom`.
+//!
+//! Our side is the production code, guards included; the kernel's is written out here after `net/xdp/xsk_queue.h`. Each
+//! ordering that the protocol needs has a mutant without it, in which loom must find the fault: so the models can fail.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::cursor::{ConsumerCursor, Indices, NEED_WAKEUP, ProducerCursor, needs_wakeup};
+use super::cursor::{Indices, NEED_WAKEUP, needs_wakeup};
+use super::{ConsumerRing, Memory, ProducerRing};
 use crate::sync::{AtomicU32, Ordering, fence};
 
 /// Shared words and slots; loom reports any slot that both sides touch at once.
@@ -13,12 +17,15 @@ struct Shared {
     producer: AtomicU32,
     consumer: AtomicU32,
     flags: AtomicU32,
-    slots: [UnsafeCell<u32>; 2],
+    slots: [UnsafeCell<u64>; 2],
 }
 
+/// Wraps within the first values.
 const START: u32 = u32::MAX - 1;
 
-fn shared() -> Arc<Shared> {
+type Ring = Arc<Shared>;
+
+fn ring() -> Ring {
     Arc::new(Shared {
         producer: AtomicU32::new(START),
         consumer: AtomicU32::new(START),
@@ -27,7 +34,7 @@ fn shared() -> Arc<Shared> {
     })
 }
 
-impl Indices for Arc<Shared> {
+impl Indices for Ring {
     fn producer(&self) -> &AtomicU32 {
         &self.producer
     }
@@ -39,103 +46,286 @@ impl Indices for Arc<Shared> {
     }
 }
 
-impl Shared {
-    fn slot(&self, index: u32) -> &UnsafeCell<u32> {
-        &self.slots[(index & 1) as usize]
+impl Memory<u64> for Ring {
+    fn size(&self) -> u32 {
+        2
+    }
+    unsafe fn write(&self, index: u32, value: u64) {
+        // SAFETY: loom checks that nobody else is at the slot.
+        self.slots[(index & 1) as usize].with_mut(|slot| unsafe { *slot = value });
+    }
+    unsafe fn read(&self, index: u32) -> u64 {
+        // SAFETY: as above.
+        self.slots[(index & 1) as usize].with(|slot| unsafe { *slot })
     }
 }
 
-/// Three values through two slots, across the wrap of the indices: nothing lost, torn, doubled or reordered.
-#[test]
-fn loom_values_cross_in_order() {
-    loom::model(|| {
-        let shared = shared();
+/// The kernel's orders, or one of them left out.
+#[derive(Clone, Copy)]
+struct Kernel {
+    load: Ordering,
+    store: Ordering,
+}
+
+const RIGHT: Kernel = Kernel {
+    load: Ordering::Acquire,
+    store: Ordering::Release,
+};
+
+impl Kernel {
+    /// Takes one value off a ring that we fill, if there is one (`xskq_cons_peek_desc`, `xskq_cons_release`).
+    fn take(self, ring: &Ring) -> Option<u64> {
+        let consumer = ring.consumer.load(Ordering::Relaxed);
+        if ring.producer.load(self.load) == consumer {
+            return None;
+        }
+        // SAFETY: loom checks that the slot is the kernel's.
+        let value = unsafe { ring.read(consumer) };
+        ring.consumer.store(consumer.wrapping_add(1), self.store);
+        Some(value)
+    }
+
+    /// Puts one value on a ring that we empty, if there is room (`xskq_prod_reserve_desc`, `xskq_prod_submit`).
+    fn put(self, ring: &Ring, value: u64) -> bool {
+        let producer = ring.producer.load(Ordering::Relaxed);
+        if producer.wrapping_sub(ring.consumer.load(self.load)) == 2 {
+            return false;
+        }
+        // SAFETY: loom checks that the slot is the kernel's.
+        unsafe { ring.write(producer, value) };
+        ring.producer.store(producer.wrapping_add(1), self.store);
+        true
+    }
+}
+
+/// A ring that we fill: three values through two slots. `reserve` are taken at once, one is pushed, the rest given back.
+fn we_produce(kernel: Kernel, reserve: u32) {
+    loom::model(move || {
+        let shared = ring();
         let other = shared.clone();
-        let producer = thread::spawn(move || {
-            let mut cursor = ProducerCursor::new(2, &other);
-            let mut next = 1;
-            while next <= 3 {
-                if cursor.free(1, &other).unwrap() == 0 {
-                    thread::yield_now();
-                    continue;
+        let kernel = thread::spawn(move || {
+            let mut seen = Vec::new();
+            while seen.len() < 3 {
+                match kernel.take(&other) {
+                    Some(value) => seen.push(value),
+                    None => thread::yield_now(),
                 }
-                // SAFETY: loom checks the exclusivity that the cursor promises.
-                other.slot(cursor.index(0)).with_mut(|slot| unsafe { *slot = next });
-                cursor.publish(1, &other);
+            }
+            seen
+        });
+        let mut ours = ProducerRing::new(shared);
+        let mut next = 1;
+        while next <= 3 {
+            let mut slots = ours.reserve(reserve).expect("the kernel keeps to the protocol");
+            if slots.push(next) {
                 next += 1;
+            } else {
+                drop(slots);
+                thread::yield_now();
+            }
+        }
+        assert_eq!(kernel.join().unwrap(), [1, 2, 3]);
+    });
+}
+
+/// A ring that we empty: three values through two slots. Up to `peek` are looked at, one is taken, the rest left.
+fn we_consume(kernel: Kernel, peek: u32) {
+    loom::model(move || {
+        let shared = ring();
+        let other = shared.clone();
+        let kernel = thread::spawn(move || {
+            for value in 1..=3 {
+                while !kernel.put(&other, value) {
+                    thread::yield_now();
+                }
             }
         });
-        let mut cursor = ConsumerCursor::new(2, &shared);
+        let mut ours = ConsumerRing::new(shared);
         let mut seen = Vec::new();
         while seen.len() < 3 {
-            if cursor.available(&shared).unwrap() == 0 {
-                thread::yield_now();
-                continue;
+            let taken = ours.peek(peek).expect("the kernel keeps to the protocol").next();
+            match taken {
+                Some(value) => seen.push(value),
+                None => thread::yield_now(),
             }
-            // SAFETY: as above.
-            seen.push(shared.slot(cursor.index(0)).with(|slot| unsafe { *slot }));
-            cursor.release(1, &shared);
         }
-        producer.join().unwrap();
+        kernel.join().unwrap();
         assert_eq!(seen, [1, 2, 3]);
     });
 }
 
-/// A kernel that goes to sleep: stores the flag, then looks once more. True when it saw the descriptor.
-fn fall_asleep(shared: &Arc<Shared>) -> bool {
-    shared.flags.store(NEED_WAKEUP, Ordering::Relaxed);
-    fence(Ordering::SeqCst);
-    let producer = shared.producer.load(Ordering::Acquire);
-    producer != shared.consumer.load(Ordering::Relaxed)
+#[test]
+fn loom_what_we_publish_arrives_in_order() {
+    we_produce(RIGHT, 1);
+    we_produce(RIGHT, 2);
 }
 
-/// Publish against falling asleep: either the kernel sees the descriptor or we see its flag.
-fn publish_against_sleep(check: fn(&Arc<Shared>) -> bool) {
+#[test]
+fn loom_what_the_kernel_publishes_arrives_in_order() {
+    we_consume(RIGHT, 1);
+    we_consume(RIGHT, 2);
+}
+
+/// Without our release the kernel's acquire would be for nothing; that it is needed shows when it is left out.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_finds_a_kernel_that_looks_without_acquire() {
+    let load = Ordering::Relaxed;
+    we_produce(Kernel { load, ..RIGHT }, 1);
+}
+
+/// Our acquire on the consumer index of a ring that we fill needs the kernel's release.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_finds_a_kernel_that_releases_too_early() {
+    let store = Ordering::Relaxed;
+    we_produce(Kernel { store, ..RIGHT }, 1);
+}
+
+/// Our acquire on the producer index of a ring that we empty needs the kernel's release.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_finds_a_kernel_that_publishes_too_early() {
+    let store = Ordering::Relaxed;
+    we_consume(Kernel { store, ..RIGHT }, 1);
+}
+
+/// Our release of a slot on a ring that we empty needs the kernel's acquire.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_finds_a_kernel_that_reuses_without_acquire() {
+    let load = Ordering::Relaxed;
+    we_consume(Kernel { load, ..RIGHT }, 1);
+}
+
+/// A frame's bytes change owner with its address: written by us, read by the kernel, written by us again.
+#[test]
+fn loom_a_frame_is_the_kernels_from_tx_to_completion() {
+    loom::model(|| {
+        let (tx, completion) = (ring(), ring());
+        let frame = Arc::new(UnsafeCell::new(0_u64));
+        let (their_tx, their_completion, their_frame) = (tx.clone(), completion.clone(), frame.clone());
+        let kernel = thread::spawn(move || {
+            for packet in 1..=2 {
+                let addr = loop {
+                    match RIGHT.take(&their_tx) {
+                        Some(addr) => break addr,
+                        None => thread::yield_now(),
+                    }
+                };
+                // SAFETY: loom checks that the frame is the kernel's now.
+                their_frame.with(|bytes| assert_eq!(unsafe { *bytes }, packet));
+                assert!(RIGHT.put(&their_completion, addr));
+            }
+        });
+        let (mut tx, mut completion) = (ProducerRing::new(tx), ConsumerRing::new(completion));
+        for packet in 1..=2 {
+            // SAFETY: loom checks that the frame is ours now.
+            frame.with_mut(|bytes| unsafe { *bytes = packet });
+            assert!(tx.reserve(1).unwrap().push(7));
+            while completion.peek(1).unwrap().next().is_none() {
+                thread::yield_now();
+            }
+        }
+        kernel.join().unwrap();
+    });
+}
+
+/// The same on the other way: lent through the fill ring, written by the kernel, read by us.
+#[test]
+fn loom_a_frame_is_the_kernels_from_fill_to_rx() {
+    loom::model(|| {
+        let (fill, rx) = (ring(), ring());
+        let frame = Arc::new(UnsafeCell::new(0_u64));
+        let (their_fill, their_rx, their_frame) = (fill.clone(), rx.clone(), frame.clone());
+        let kernel = thread::spawn(move || {
+            for packet in 1..=2 {
+                let addr = loop {
+                    match RIGHT.take(&their_fill) {
+                        Some(addr) => break addr,
+                        None => thread::yield_now(),
+                    }
+                };
+                // SAFETY: loom checks that the frame is the kernel's now.
+                their_frame.with_mut(|bytes| unsafe { *bytes = packet });
+                assert!(RIGHT.put(&their_rx, addr));
+            }
+        });
+        let (mut fill, mut rx) = (ProducerRing::new(fill), ConsumerRing::new(rx));
+        for packet in 1..=2 {
+            assert!(fill.reserve(1).unwrap().push(7));
+            while rx.peek(1).unwrap().next().is_none() {
+                thread::yield_now();
+            }
+            // SAFETY: loom checks that the frame is ours now.
+            frame.with(|bytes| assert_eq!(unsafe { *bytes }, packet));
+        }
+        kernel.join().unwrap();
+    });
+}
+
+/// Two descriptors for a kernel that takes what there is, stores its flag, looks once more, and falls asleep when there is
+/// nothing. Either it has taken both, or who published the last one sees the flag and wakes it.
+fn publish_to_a_kernel_that_falls_asleep(needs_wakeup: fn(&Ring) -> bool) {
     loom::model(move || {
-        let shared = shared();
-        let kernel = shared.clone();
-        let kernel = thread::spawn(move || fall_asleep(&kernel));
-        let mut cursor = ProducerCursor::new(2, &shared);
-        // SAFETY: loom checks the exclusivity that the cursor promises.
-        shared.slot(cursor.index(0)).with_mut(|slot| unsafe { *slot = 1 });
-        cursor.publish(1, &shared);
-        let wakes = check(&shared);
-        let saw = kernel.join().unwrap();
-        assert!(wakes || saw, "a published descriptor met a sleeping kernel");
+        let shared = ring();
+        let other = shared.clone();
+        let kernel = thread::spawn(move || {
+            let mut taken = 0;
+            loop {
+                while RIGHT.take(&other).is_some() {
+                    taken += 1;
+                }
+                other.flags.store(NEED_WAKEUP, Ordering::Relaxed);
+                fence(Ordering::SeqCst);
+                if other.producer.load(Ordering::Acquire) == other.consumer.load(Ordering::Relaxed) {
+                    return taken;
+                }
+                other.flags.store(0, Ordering::Relaxed);
+            }
+        });
+        let mut ours = ProducerRing::new(shared.clone());
+        let mut woken = false;
+        for value in 1..=2 {
+            assert!(ours.reserve(1).unwrap().push(value));
+            woken = needs_wakeup(&shared);
+        }
+        let taken = kernel.join().unwrap();
+        assert!(woken || taken == 2, "a published descriptor met a sleeping kernel");
     });
 }
 
 #[test]
 fn loom_no_wakeup_is_lost() {
-    publish_against_sleep(needs_wakeup);
+    publish_to_a_kernel_that_falls_asleep(needs_wakeup);
 }
 
-/// The model is able to fail: without the fence a wake-up is lost.
+/// The mutant: without the fence between publishing and looking at the flag, a wake-up is lost.
 #[test]
 #[should_panic(expected = "met a sleeping kernel")]
 fn loom_without_the_fence_a_wakeup_is_lost() {
-    publish_against_sleep(|shared| shared.flags.load(Ordering::Relaxed) & NEED_WAKEUP != 0);
+    publish_to_a_kernel_that_falls_asleep(|shared| shared.flags.load(Ordering::Relaxed) & NEED_WAKEUP != 0);
 }
 
 /// A driver that looks first and stores its flag then misses a publish whatever we do: a second look finds the flag.
 #[test]
 fn loom_asking_again_mends_a_driver_that_looks_first() {
     loom::model(|| {
-        let shared = shared();
-        let kernel = shared.clone();
+        let shared = ring();
+        let other = shared.clone();
         let kernel = thread::spawn(move || {
-            let saw = kernel.producer.load(Ordering::Acquire) != START;
+            let saw = other.producer.load(Ordering::Acquire) != START;
             if !saw {
-                kernel.flags.store(NEED_WAKEUP, Ordering::Release);
+                other.flags.store(NEED_WAKEUP, Ordering::Release);
             }
             saw
         });
-        let mut cursor = ProducerCursor::new(2, &shared);
-        cursor.publish(1, &shared);
-        let mut woken = needs_wakeup(&shared);
+        let mut ours = ProducerRing::new(shared);
+        assert!(ours.reserve(1).unwrap().push(1));
+        let mut woken = ours.needs_wakeup();
         let saw = kernel.join().unwrap();
         // What every later pass of a queue with unfinished work does.
-        woken |= needs_wakeup(&shared);
+        woken |= ours.needs_wakeup();
         assert!(woken || saw);
     });
 }

@@ -1,4 +1,4 @@
-//! Where a ring lives: in a mapping of the socket, or on the heap for tests.
+//! Where a ring lives: in a mapping of the socket.
 
 use std::ptr::NonNull;
 
@@ -23,19 +23,41 @@ pub(crate) trait Memory<T>: Indices {
     unsafe fn read(&self, index: u32) -> T;
 }
 
-/// A ring mapped from a socket.
+/// A ring mapped from a socket, or one that lies in memory of our own (`crate::testing`).
 pub(crate) struct RingMap {
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
     flags: NonNull<AtomicU32>,
     slots: NonNull<u8>,
-    size: u32,
-    _mapping: Mapping,
+    /// The number of slots, less one.
+    mask: u32,
+    _memory: Box<dyn RingMemory>,
 }
 
-// SAFETY: the pointers lead into `_mapping`, which moves along and is unmapped by whoever drops it last;
-// nothing in it is bound to a thread.
+// SAFETY: the pointers lead into `_memory`, which moves along and is freed by whoever drops it last; nothing in it is
+// bound to a thread.
 unsafe impl Send for RingMap {}
+
+/// The bytes that a ring lies in.
+///
+/// # Safety
+/// `as_ptr` must lead to `len` bytes, aligned for `u64`, that can be read and written for as long as the value lives,
+/// and that nobody accesses but by the protocol of the rings.
+pub(crate) unsafe trait RingMemory: Send {
+    fn as_ptr(&self) -> NonNull<u8>;
+    fn len(&self) -> usize;
+}
+
+// SAFETY: a mapping starts on a page and lives until it is dropped; those of a socket are rings and nothing else.
+unsafe impl RingMemory for Mapping {
+    fn as_ptr(&self) -> NonNull<u8> {
+        Mapping::as_ptr(self)
+    }
+
+    fn len(&self) -> usize {
+        Mapping::len(self)
+    }
+}
 
 impl RingMap {
     /// Bytes that the mapping of a ring of `size` slots of `T` must have.
@@ -43,15 +65,15 @@ impl RingMap {
         usize::try_from(offset.desc).expect("ring offset fits an address") + size as usize * size_of::<T>()
     }
 
-    /// Interprets `mapping` as a ring of `size` slots of `T` at the offsets the kernel told.
+    /// Interprets `memory` as a ring of `size` slots of `T` at the offsets the kernel told.
     /// `None` on a kernel older than 5.4, which has no ring flags.
-    pub(crate) fn new<T: Slot>(mapping: Mapping, offset: &XdpRingOffset, size: u32) -> Option<Self> {
-        assert!(size.is_power_of_two() && mapping.len() >= Self::bytes::<T>(offset, size));
+    pub(crate) fn new<T: Slot>(memory: impl RingMemory + 'static, offset: &XdpRingOffset, size: u32) -> Option<Self> {
+        assert!(size.is_power_of_two() && memory.len() >= Self::bytes::<T>(offset, size));
         let at = |bytes: u64| -> NonNull<u8> {
             let bytes = usize::try_from(bytes).expect("ring offset fits an address");
-            assert!(bytes + size_of::<u32>() <= mapping.len() && bytes % align_of::<u32>() == 0);
-            // SAFETY: `bytes` is inside the mapping, asserted above.
-            unsafe { mapping.as_ptr().add(bytes) }
+            assert!(bytes + size_of::<u32>() <= memory.len() && bytes % align_of::<u32>() == 0);
+            // SAFETY: `bytes` is inside the memory, asserted above.
+            unsafe { memory.as_ptr().add(bytes) }
         };
         let slots = at(offset.desc);
         assert!((slots.as_ptr() as usize).is_multiple_of(align_of::<T>()));
@@ -60,15 +82,15 @@ impl RingMap {
             consumer: at(offset.consumer).cast(),
             flags: at(offset.flags?).cast(),
             slots,
-            size,
-            _mapping: mapping,
+            mask: size - 1,
+            _memory: Box::new(memory),
         })
     }
 
     #[inline]
     fn slot<T: Slot>(&self, index: u32) -> *mut T {
-        let slot = (index & (self.size - 1)) as usize;
-        // SAFETY: `new` asserted that `size` slots of `T` fit the mapping behind `slots`.
+        let slot = (index & self.mask) as usize;
+        // SAFETY: `new` asserted that `size` slots of `T` fit the memory behind `slots`.
         unsafe { self.slots.cast::<T>().as_ptr().add(slot) }
     }
 }
@@ -76,7 +98,7 @@ impl RingMap {
 impl Indices for RingMap {
     #[inline]
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: inside the mapping and aligned (`new`), lives as long as `self`; both sides access it atomically.
+        // SAFETY: inside the memory and aligned (`new`), lives as long as `self`; both sides access it atomically.
         unsafe { self.producer.as_ref() }
     }
 
@@ -95,7 +117,7 @@ impl Indices for RingMap {
 
 impl<T: Slot> Memory<T> for RingMap {
     fn size(&self) -> u32 {
-        self.size
+        self.mask + 1
     }
 
     #[inline]

@@ -5,6 +5,8 @@
 //! what was pushed is published, what was taken is released, and no caller passes a number.
 
 mod cursor;
+#[cfg(all(feature = "testing", not(loom)))]
+mod heap;
 mod memory;
 
 #[cfg(all(test, loom))]
@@ -14,6 +16,10 @@ mod model_tests;
 
 use std::marker::PhantomData;
 
+#[cfg(all(feature = "testing", not(loom)))]
+pub(crate) use cursor::Indices;
+#[cfg(all(feature = "testing", not(loom)))]
+pub(crate) use heap::HeapRing;
 pub(crate) use memory::{Memory, RingMap};
 
 use crate::error::Violation;
@@ -156,6 +162,11 @@ impl<T: Slot, M: Memory<T>> ConsumerRing<T, M> {
             memory,
             _slots: PhantomData,
         }
+    }
+
+    /// Filled slots as of now, to be told and not to be taken.
+    pub(crate) fn filled(&self) -> Result<u32, Violation> {
+        self.cursor.filled(&self.memory).map(|(_, filled)| filled)
     }
 
     /// Up to `max` filled slots to take.

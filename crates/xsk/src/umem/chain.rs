@@ -114,9 +114,8 @@ pub(crate) fn copy_to(head: &Buf, rest: &[Entry], to: &mut [u8]) -> usize {
 /// The number of entries of the packet that starts at the front of `entries`: up to the one with nothing behind it.
 #[inline]
 pub(crate) fn first_packet(entries: &[Entry]) -> usize {
-    let mut end = 0;
-    while entries[end].more && end + 1 < entries.len() {
-        end += 1;
-    }
-    end + 1
+    entries
+        .iter()
+        .position(|entry| !entry.more)
+        .map_or(entries.len(), |last| last + 1)
 }

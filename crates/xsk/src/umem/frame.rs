@@ -55,6 +55,32 @@ impl Frame {
         1 + u32::try_from(self.rest.len()).unwrap_or(u32::MAX - 1)
     }
 
+    #[cold]
+    fn drop_rest(&mut self) {
+        for entry in self.rest.drain(..) {
+            self.umem.give_back(entry.buf.frame);
+        }
+        self.umem.give_list(std::mem::take(&mut self.rest));
+    }
+
+    /// The frame, if the packet is in but one.
+    #[inline]
+    pub(crate) fn single(&self) -> Option<&Buf> {
+        (self.rest.capacity() == 0).then_some(&self.buf)
+    }
+
+    /// Ends without giving the frame back: its ownership went elsewhere. Of a packet in several frames the further ones go
+    /// back all the same.
+    #[inline]
+    pub(crate) fn lend(self) {
+        let mut this = ManuallyDrop::new(self);
+        if this.rest.capacity() != 0 {
+            this.drop_rest();
+        }
+        // SAFETY: `this` is never used again nor dropped; what else it holds is plain data, or empty by now.
+        drop(unsafe { std::ptr::read(&this.umem) });
+    }
+
     /// Takes the frames out without giving them back, as entries behind those in `to`: their ownership goes elsewhere,
     /// into the TX ring or the pool.
     pub(crate) fn into_entries(self, fate: Fate, to: &mut Vec<Entry>) {
@@ -78,10 +104,9 @@ impl Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         self.umem.give_back(self.buf.frame);
-        for entry in self.rest.drain(..) {
-            self.umem.give_back(entry.buf.frame);
+        if self.rest.capacity() != 0 {
+            self.drop_rest();
         }
-        self.umem.give_list(std::mem::take(&mut self.rest));
     }
 }
 

@@ -11,16 +11,21 @@
 //! [`Packet`](crate::Packet) of a burst), or the kernel (fill ring, TX ring). Each frame that comes back from the kernel
 //! is checked against the [`Book`].
 
+mod audit;
 mod book;
 mod budget;
 mod buf;
 pub(crate) mod chain;
 mod entry;
 mod frame;
+#[cfg(all(feature = "testing", not(loom)))]
+mod heap;
 pub(crate) mod pool;
 mod region;
 mod shared;
 
+#[cfg(all(test, debug_assertions, not(loom)))]
+mod audit_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -30,16 +35,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
 
+pub(crate) use audit::at_most;
 pub(crate) use budget::{check as check_budget, memlock_text};
 pub(crate) use buf::{Buf, buffer_methods};
 pub(crate) use entry::{Entry, Fate};
 pub use frame::Frame;
+#[cfg(all(feature = "testing", not(loom)))]
+pub(crate) use heap::Lent;
 pub use region::FrameMemory;
 pub(crate) use region::Region;
 pub(crate) use shared::Sockets;
 pub use shared::{SharedUmem, SharedUmemBuilder};
 
-use book::{Book, Owner, PairId, PairIds};
+pub(crate) use book::PairId;
+use book::{Book, Owner, PairIds};
 
 use crate::error::Error;
 

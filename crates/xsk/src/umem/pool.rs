@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::book::{Owner, PairId};
-use super::{Buf, FrameIndex, Umem};
+use super::{Buf, FrameIndex, Geometry, Umem};
 use crate::error::Violation;
 
 /// The pool of one pair. One thread at a time owns it; nothing here allocates after [`Pool::new`].
@@ -25,6 +25,9 @@ pub(crate) struct Pool {
     in_flight: u32,
     /// Whether the kernel is done with its frames as soon as the sockets are closed.
     reclaim: bool,
+    /// One entry a frame, for the audit.
+    #[cfg(debug_assertions)]
+    pub(super) seen: Vec<bool>,
 }
 
 impl Pool {
@@ -36,6 +39,8 @@ impl Pool {
         free.extend((0..quota).map_while(|_| umem.take_returned()));
         free.sort_unstable_by(|a, b| b.cmp(a));
         let pool = Self {
+            #[cfg(debug_assertions)]
+            seen: vec![false; umem.geometry().frames() as usize],
             umem,
             pair,
             free,
@@ -51,6 +56,12 @@ impl Pool {
     /// A NIC may write to frames for a while after the socket was closed: the pool's end does not take them back.
     pub(crate) fn zero_copy(&mut self) {
         self.reclaim = false;
+    }
+
+    /// The pair of rings whose frames these are.
+    #[cfg(any(all(feature = "testing", not(loom)), debug_assertions))]
+    pub(crate) fn pair(&self) -> PairId {
+        self.pair
     }
 
     /// Free frames on hand, without those on their way home.
@@ -71,9 +82,17 @@ impl Pool {
         self.in_flight
     }
 
+    pub(super) fn umem(&self) -> &Umem {
+        &self.umem
+    }
+
+    pub(super) fn free(&self) -> &[FrameIndex] {
+        &self.free
+    }
+
     /// Frames in the pool's care: free ones and those that the kernel has through its pair.
     #[inline]
-    fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         self.free.len() + self.in_fill as usize + self.in_flight as usize
     }
 
@@ -116,12 +135,21 @@ impl Pool {
         }
     }
 
-    /// Notes that the fill ring has the frame now, and tells the address to put there.
+    /// Notes that the fill ring has up to `most` free frames now, and hands their addresses to `put`.
     #[inline]
-    pub(crate) fn lend_to_fill(&mut self, frame: FrameIndex) -> u64 {
-        self.umem.book().set(frame, Owner::Fill(self.pair));
-        self.in_fill += 1;
-        self.umem.geometry().addr(frame)
+    pub(crate) fn lend_to_fill(&mut self, most: u32, mut put: impl FnMut(u64)) {
+        if self.free.len() < most as usize {
+            self.collect_returned();
+        }
+        let (umem, owner) = (&*self.umem, Owner::Fill(self.pair));
+        let geometry = *umem.geometry();
+        let left = self.free.len().saturating_sub(most as usize);
+        for &frame in self.free[left..].iter().rev() {
+            umem.book().set(frame, owner);
+            self.in_fill += 1;
+            put(geometry.addr(frame));
+        }
+        self.free.truncate(left);
     }
 
     /// Notes that the TX ring has the frame now, and tells the address to put there.
@@ -132,48 +160,85 @@ impl Pool {
         self.umem.geometry().addr(buf.frame) + u64::from(buf.offset)
     }
 
+    /// For frames that come out of the RX ring, as many as there are.
+    #[inline]
+    pub(crate) fn arrivals(&mut self) -> Arrivals<'_> {
+        Arrivals {
+            umem: &self.umem,
+            geometry: *self.umem.geometry(),
+            owner: Owner::Fill(self.pair),
+            in_fill: &mut self.in_fill,
+        }
+    }
+
+    /// Checks addresses of the completion ring and takes the frames back; tells how many.
+    #[inline]
+    pub(crate) fn take_from_completion(&mut self, addrs: impl IntoIterator<Item = u64>) -> Result<u32, Violation> {
+        let (umem, owner) = (&*self.umem, Owner::Tx(self.pair));
+        let geometry = *umem.geometry();
+        let before = self.in_flight;
+        for addr in addrs {
+            // Newer kernels lose the lowest bit of an address, so that one at the start of a frame of odd size seems to be
+            // in the frame before. No packet starts on the last byte of its frame, hence none leaves it with the bit set.
+            // https://elixir.bootlin.com/linux/v6.18/C/ident/xsk_skb_destructor_get_addr
+            let (frame, _) = owned_by(umem, &geometry, owner, "completion", addr, addr | 1)?;
+            umem.book().set(frame, Owner::User);
+            self.in_flight -= 1;
+            self.free.push(frame);
+        }
+        Ok(before - self.in_flight)
+    }
+}
+
+/// What each frame that comes out of the RX ring is checked against.
+pub(crate) struct Arrivals<'p> {
+    umem: &'p Umem,
+    geometry: Geometry,
+    owner: Owner,
+    in_fill: &'p mut u32,
+}
+
+impl Arrivals<'_> {
     /// Checks a descriptor of the RX ring: the kernel must have had the frame, and the packet must lie in it.
     #[inline]
-    pub(crate) fn take_from_rx(&mut self, addr: u64, len: u32) -> Result<Buf, Violation> {
-        let (frame, offset) = self.owned_by(Owner::Fill(self.pair), "RX", addr)?;
-        if len > self.umem.geometry().frame_size() - offset {
+    pub(crate) fn take(&mut self, addr: u64, len: u32) -> Result<Buf, Violation> {
+        let (frame, offset) = owned_by(self.umem, &self.geometry, self.owner, "RX", addr, addr)?;
+        if len > self.geometry.frame_size() - offset {
             return Err(Violation::Length {
                 addr,
                 len,
-                frame_size: self.umem.geometry().frame_size(),
+                frame_size: self.geometry.frame_size(),
             });
         }
         self.umem.book().set(frame, Owner::User);
-        self.in_fill -= 1;
+        *self.in_fill -= 1;
         // SAFETY: the packet lies in the frame, checked above; the kernel owned the frame until now, and the book says
         // that it is ours from here on.
-        Ok(unsafe { Buf::new(&self.umem, frame, offset, len) })
+        Ok(unsafe { Buf::new(self.umem, frame, offset, len) })
     }
+}
 
-    /// Checks an address of the completion ring and takes the frame back.
-    #[inline]
-    pub(crate) fn take_from_completion(&mut self, addr: u64) -> Result<(), Violation> {
-        let (frame, _) = self.owned_by(Owner::Tx(self.pair), "completion", addr)?;
-        self.umem.book().set(frame, Owner::User);
-        self.in_flight -= 1;
-        self.free.push(frame);
-        Ok(())
+/// The frame at `at`, which is what `addr` on the ring stands for, and the offset in it.
+#[inline]
+fn owned_by(
+    umem: &Umem,
+    geometry: &Geometry,
+    owner: Owner,
+    ring: &'static str,
+    addr: u64,
+    at: u64,
+) -> Result<(FrameIndex, u32), Violation> {
+    let Some((frame, offset)) = geometry.locate(at) else {
+        return Err(Violation::Address {
+            ring,
+            addr,
+            umem: geometry.bytes() as u64,
+        });
+    };
+    if !umem.book().is(frame, owner) {
+        return Err(Violation::NotOwned { ring, addr });
     }
-
-    #[inline]
-    fn owned_by(&self, owner: Owner, ring: &'static str, addr: u64) -> Result<(FrameIndex, u32), Violation> {
-        let Some((frame, offset)) = self.umem.geometry().locate(addr) else {
-            return Err(Violation::Address {
-                ring,
-                addr,
-                umem: self.umem.geometry().bytes() as u64,
-            });
-        };
-        if !self.umem.book().is(frame, owner) {
-            return Err(Violation::NotOwned { ring, addr });
-        }
-        Ok((frame, offset))
-    }
+    Ok((frame, offset))
 }
 
 impl Drop for Pool {

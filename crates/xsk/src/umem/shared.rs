@@ -55,6 +55,15 @@ impl SharedUmem {
         }
     }
 
+    /// Of memory that was made elsewhere.
+    #[cfg(all(feature = "testing", not(loom)))]
+    pub(crate) fn of(umem: Arc<Umem>) -> Self {
+        Self {
+            umem,
+            sockets: Arc::default(),
+        }
+    }
+
     /// Its identity, as [`Frame::umem_id`](crate::Frame::umem_id).
     pub fn id(&self) -> u64 {
         self.umem.id()

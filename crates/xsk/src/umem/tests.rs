@@ -44,10 +44,10 @@ fn the_last_frame_given_back_is_the_first_taken() {
 fn what_the_kernel_gives_back_is_checked() {
     let umem = umem(2048, 4, 0);
     let mut pool = Pool::new(umem, 4).unwrap();
-    let frame = pool.take().unwrap();
-    let addr = pool.lend_to_fill(frame);
+    let mut addr = u64::MAX;
+    pool.lend_to_fill(1, |lent| addr = lent);
 
-    let outside = pool.take_from_rx(4 * 2048, 60).err();
+    let outside = pool.arrivals().take(4 * 2048, 60).err();
     assert!(
         matches!(
             outside,
@@ -60,22 +60,25 @@ fn what_the_kernel_gives_back_is_checked() {
         "{outside:?}"
     );
     // What an older kernel's completion of an invalid descriptor looks like (K1).
-    let garbage = pool.take_from_completion(0x100_0000_0000).err();
+    let garbage = pool.take_from_completion([0x100_0000_0000]).err();
     assert!(
         matches!(garbage, Some(Violation::Address { ring: "completion", .. })),
         "{garbage:?}"
     );
-    let too_long = pool.take_from_rx(addr + 256, 2048 - 255).err();
+    let too_long = pool.arrivals().take(addr + 256, 2048 - 255).err();
     assert!(matches!(too_long, Some(Violation::Length { .. })), "{too_long:?}");
-    let overflow = pool.take_from_rx(addr + 256, u32::MAX).err();
+    let overflow = pool.arrivals().take(addr + 256, u32::MAX).err();
     assert!(matches!(overflow, Some(Violation::Length { .. })), "{overflow:?}");
-    let not_sent = pool.take_from_completion(addr).err();
+    let not_sent = pool.take_from_completion([addr]).err();
     assert!(matches!(not_sent, Some(Violation::NotOwned { .. })), "{not_sent:?}");
 
-    let buf = pool.take_from_rx(addr + 256, 2048 - 256).expect("exactly to the end");
+    let buf = pool
+        .arrivals()
+        .take(addr + 256, 2048 - 256)
+        .expect("exactly to the end");
     assert_eq!(buf.data().len(), 2048 - 256);
     // The same frame delivered twice (K8) would alias it.
-    let twice = pool.take_from_rx(addr + 256, 60).err();
+    let twice = pool.arrivals().take(addr + 256, 60).err();
     assert!(
         matches!(twice, Some(Violation::NotOwned { ring: "RX", .. })),
         "{twice:?}"
@@ -83,9 +86,9 @@ fn what_the_kernel_gives_back_is_checked() {
 
     let addr = pool.lend_to_tx(&buf);
     assert_eq!(pool.in_flight(), 1);
-    pool.take_from_completion(addr).expect("sent");
+    pool.take_from_completion([addr]).expect("sent");
     assert_eq!(pool.in_flight(), 0);
-    assert!(pool.take_from_completion(addr).is_err(), "completed twice");
+    assert!(pool.take_from_completion([addr]).is_err(), "completed twice");
 }
 
 #[test]

@@ -5,6 +5,8 @@
 pub mod account;
 pub mod bystander;
 pub mod child;
+pub mod conformance;
+pub mod flow;
 pub mod traffic;
 
 use std::time::{Duration, Instant};
@@ -47,7 +49,11 @@ pub fn roomy() -> QueueOptions {
 
 /// A test packet: number `n` of a sequence, of a length and with bytes that follow from `n`, from `a` to `b`.
 pub fn packet(n: u64, from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
-    let len = length(n);
+    packet_of(n, length(n), from, to)
+}
+
+/// As [`packet`], of this length, at least 22 bytes.
+pub fn packet_of(n: u64, len: usize, from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
     let mut data = Vec::with_capacity(len);
     data.extend_from_slice(&to);
     data.extend_from_slice(&from);

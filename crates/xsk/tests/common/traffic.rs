@@ -1,297 +1,132 @@
-//! Traffic that goes on whatever happens: a [`Flow`] sends numbered packets on a thread of its own, and [`Seen`] checks
-//! what arrives: each packet whole, none twice, those of one transmit queue in order.
+//! Packets sent and expected: order, length, every byte, and where in the frame they lie.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ringside_netlab::{End, wait_until};
-use ringside_xsk::{Burst, Direction, Error, LinkEvent, Path, Port, Queue, QueueOptions, Stats, Wait};
+use ringside_netlab::{End, Lab};
+use ringside_xsk::{Packet, Pages, Port, Queue, QueueOptions, Wait, XDP_HEADROOM};
 
-use super::{check, leading_to, open, packet};
+use super::conformance::Case;
+use super::packet_of;
 
-/// For what comes for certain, however slow the machine is.
-pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Packets that wait in the ring of a veth's receive queue at the most (`VETH_RING_SIZE`).
-/// <https://elixir.bootlin.com/linux/v6.18/C/ident/VETH_RING_SIZE>
-pub const VETH_RING: u64 = 256;
-/// Packets that a flow sends from a queue before it turns to the next.
-const BURST: u32 = 8;
-/// Transmit queues at the most: which one a packet is from, the rest of its number tells.
-const LANES: usize = 8;
+/// For what comes at once unless the machine is overloaded.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The transmit queues that lead to the first receive queues.
-pub fn lanes(path: Path, queues: usize) -> Vec<usize> {
-    (0..queues).map(|queue| leading_to(queue, path)).collect()
+/// Packets of these numbers, all of one length, from one end to the other.
+pub fn packets(numbers: std::ops::Range<u64>, len: usize, from: &End, to: &End) -> Vec<Vec<u8>> {
+    numbers.map(|n| packet_of(n, len, from.mac, to.mac)).collect()
 }
 
-/// What arrived so far. Shared by the threads that receive.
-#[derive(Debug, Default)]
-pub struct Seen(Mutex<Arrived>);
-
-#[derive(Debug, Default)]
-pub struct Arrived {
-    last: [Option<u64>; LANES],
-    packets: u64,
-    /// What happened to the link, as told to which queue.
-    pub events: Vec<(u32, LinkEvent)>,
-}
-
-impl Seen {
-    pub fn lock(&self) -> MutexGuard<'_, Arrived> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn packets(&self) -> u64 {
-        self.lock().packets
-    }
-
-    /// Checks and counts the packets of a burst; tells how many.
-    pub fn note(&self, burst: &mut Burst<'_>) -> usize {
-        let mut arrived = self.lock();
-        let numbers = burst.iter_mut().filter_map(|packet| check(packet.data()));
-        numbers.map(|n| arrived.take(n)).count()
-    }
-
-    /// Waits until so many more packets came than now; whether they did.
-    pub fn more(&self, packets: u64) -> bool {
-        let before = self.packets();
-        wait_until(PATIENCE, || self.packets() >= before + packets)
-    }
-}
-
-impl Arrived {
-    pub fn take(&mut self, n: u64) {
-        let lane = usize::try_from(n).expect("64 bits") % LANES;
-        let last = self.last[lane].replace(n);
-        assert!(last < Some(n), "packet {n} came after {last:?}: twice, or out of order");
-        self.packets += 1;
-    }
-}
-
-/// What a flow put on its TX rings, and what became of that.
-#[derive(Clone, Debug, Default)]
-pub struct Sent {
-    /// The counters of its port, and of those before it whose interface went away.
-    pub ports: Vec<Stats>,
-    /// Times that it was told that sending makes no progress.
-    pub stalls: u64,
-}
-
-impl Sent {
-    /// Packets that the kernel took.
-    pub fn taken(&self) -> u64 {
-        self.ports.iter().map(|stats| stats.own.tx_completed).sum()
-    }
-}
-
-/// Numbered packets from one end to the other, until it is stopped.
-pub struct Flow {
-    state: Arc<State>,
-    thread: Option<JoinHandle<Sent>>,
-    /// What came back.
-    pub answers: Arc<Seen>,
-}
-
-#[derive(Default)]
-struct State {
-    stop: AtomicBool,
-    /// Nobody asks any more.
-    abandoned: AtomicBool,
-    written: AtomicU64,
-}
-
-impl Flow {
-    /// From these transmit queues, at most so many bursts in a second from each.
-    pub fn start(from: &End, to: &End, queues: &[usize], rate: u32) -> Self {
-        let transmit = QueueOptions::new().direction(Direction::Transmit);
-        let port = open(from, Path::NativeCopy, |port| port.options(transmit));
-        Self::on(port, from, to, queues, rate)
-    }
-
-    /// On a port of the sender's. If that can receive, what comes is taken for answers.
-    pub fn on(port: Port, from: &End, to: &End, queues: &[usize], rate: u32) -> Self {
-        let (state, answers) = (Arc::new(State::default()), Arc::default());
-        let sender = Sender {
-            from: from.clone(),
-            to: to.clone(),
-            queues: queues.to_vec(),
-            next: [0; LANES],
-            pause: Duration::from_secs(1) / rate,
-            state: Arc::clone(&state),
-            answers: Arc::clone(&answers),
-            sent: Sent::default(),
-        };
-        Self {
-            state,
-            thread: Some(std::thread::spawn(move || sender.run(port))),
-            answers,
-        }
-    }
-
-    /// Packets so far.
-    pub fn written(&self) -> u64 {
-        self.state.written.load(Ordering::Relaxed)
-    }
-
-    /// Waits until so many more packets were sent than now.
-    pub fn more(&self, packets: u64) {
-        let before = self.written();
-        let ended = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        let written = || self.written() >= before + packets;
-        wait_until(PATIENCE, || written() || ended());
-        assert!(written(), "the flow ended, or hangs");
-    }
-
-    /// Stops sending, and waits until the kernel has taken everything and all answers came.
-    pub fn stop(mut self) -> Sent {
-        self.state.stop.store(true, Ordering::Relaxed);
-        let thread = self.thread.take().expect("once");
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-}
-
-impl Drop for Flow {
-    fn drop(&mut self) {
-        self.state.abandoned.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            _ = thread.join();
-        }
-    }
-}
-
-struct Sender {
-    from: End,
-    to: End,
-    queues: Vec<usize>,
-    /// Numbers go on when the port is opened anew.
-    next: [u64; LANES],
-    pause: Duration,
-    state: Arc<State>,
-    answers: Arc<Seen>,
-    sent: Sent,
-}
-
-impl Sender {
-    fn run(mut self, mut port: Port) -> Sent {
-        while !self.state.stop.load(Ordering::Relaxed) {
-            for at in 0..self.queues.len() {
-                let outcome = self.send(&mut port, self.queues[at]);
-                self.survive(outcome, &mut port);
-            }
-            let outcome = self.take_answers(&mut port);
-            self.survive(outcome, &mut port);
-            self.state.written.store(self.next.iter().sum(), Ordering::Relaxed);
-            if self.state.abandoned.load(Ordering::Relaxed) {
-                return self.sent;
-            }
-            std::thread::sleep(self.pause);
-        }
-        let end = Instant::now() + PATIENCE;
-        for tx in port.queues_mut() {
-            assert!(
-                tx.drain(end - Instant::now()).expect("link is up"),
-                "frames are missing"
-            );
-        }
-        // The last answers come a moment after the last packets.
-        let mut quiet = Instant::now();
-        while quiet.elapsed() < Duration::from_millis(100) {
-            if self.take_answers(&mut port).expect("link is up") != 0 {
-                quiet = Instant::now();
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.sent.ports.push(port.stats().expect("counters"));
-        self.sent
-    }
-
-    fn send(&mut self, port: &mut Port, lane: usize) -> Result<usize, Error> {
-        let tx = port.queues_mut().nth(lane).expect("a queue");
-        let sent = tx.send_with(BURST, |slot| {
-            let n = self.next[lane] * LANES as u64 + lane as u64;
-            assert!(slot.write(&packet(n, self.from.mac, self.to.mac)));
-            self.next[lane] += 1;
+/// Sends packets, and waits until the kernel has them all.
+pub fn send(tx: &mut Queue, packets: &[Vec<u8>]) {
+    let start = Instant::now();
+    let mut left = packets;
+    while !left.is_empty() {
+        let most = u32::try_from(left.len()).expect("few");
+        let mut next = left.iter();
+        let sent = tx.send_with(most, |slot| {
+            assert!(slot.write(next.next().expect("no more than asked for")))
         });
-        sent.map(|packets| packets as usize)
+        left = &left[sent.expect("sends") as usize..];
+        assert!(start.elapsed() < PATIENCE, "{} packets cannot be sent", left.len());
     }
-
-    fn take_answers(&self, port: &mut Port) -> Result<usize, Error> {
-        let mut all = 0;
-        for rx in port.queues_mut().filter(|queue| queue.report().rx_ring != 0) {
-            loop {
-                let packets = self.answers.note(&mut rx.recv(Wait::Spin)?);
-                if packets == 0 {
-                    break;
-                }
-                all += packets;
-            }
-        }
-        Ok(all)
-    }
-
-    /// A link that is down comes up again, one that is gone has a successor.
-    fn survive(&mut self, outcome: Result<usize, Error>, port: &mut Port) {
-        match outcome {
-            Ok(_) | Err(Error::LinkDown { .. }) => {}
-            Err(Error::NoProgress { .. }) => self.sent.stalls += 1,
-            Err(Error::LinkGone { .. }) => {
-                for queue in port.queues_mut() {
-                    // Counts what was sent in the last moment.
-                    _ = queue.drain(Duration::ZERO);
-                }
-                self.sent.ports.push(port.stats().expect("counters"));
-                self.from.run(|| port.reopen(PATIENCE)).expect("the flow goes on");
-            }
-            Err(error) => panic!("the flow ends: {error}"),
-        }
-    }
+    tx.flush().expect("flush");
 }
 
-/// Receives on every queue of the port, each on a thread of its own, while `fault` runs. A queue whose link is gone ends.
-pub fn receiving<T>(port: &mut Port, seen: &Seen, wait: Wait, fault: impl FnOnce() -> T) -> T {
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for queue in port.queues_mut() {
-            let stop = &stop;
-            scope.spawn(move || receive(queue, seen, wait, stop));
-        }
-        // Also when the fault panics: the scope waits for its threads.
-        let _stop = Stop(&stop);
-        fault()
-    })
+/// Receives exactly these packets, in their order: as long, the same in every byte, right behind the headroom, and in
+/// several frames only if each but the last is full.
+pub fn expect(rx: &mut Queue, wait: Wait, packets: &[Vec<u8>]) {
+    expect_but(rx, wait, packets, |_| false);
 }
 
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-fn receive(queue: &mut Queue, seen: &Seen, wait: Wait, stop: &AtomicBool) {
-    let number = queue.id();
-    let mut idle = 0_u32;
-    while !stop.load(Ordering::Relaxed) {
-        match queue.recv(wait) {
-            Ok(mut burst) => {
-                if let Some(event) = burst.event().cloned() {
-                    assert!(burst.is_empty(), "{event} with packets");
-                    seen.lock().events.push((number, event));
-                }
-                idle = if seen.note(&mut burst) == 0 { idle + 1 } else { 0 };
-            }
-            Err(Error::LinkGone { event, .. }) => {
-                seen.lock().events.push((number, event));
-                return;
-            }
-            Err(error) => panic!("queue {number}: {error}"),
-        }
-        // Spinning, but not all the time at the expense of the others.
-        if idle % 2048 == 2047 {
+/// As [`expect`], with other packets among them that do not matter.
+pub fn expect_but(rx: &mut Queue, wait: Wait, packets: &[Vec<u8>], ignored: impl Fn(&[u8]) -> bool) {
+    let mut next = packets.iter();
+    let start = Instant::now();
+    while next.len() != 0 {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{} of {} packets did not arrive; {:?}",
+            next.len(),
+            packets.len(),
+            rx.stats()
+        );
+        let offset = (XDP_HEADROOM + rx.report().headroom) as usize;
+        let room = rx.report().frame_size as usize - offset;
+        let mut burst = rx.recv(wait).expect("recv");
+        if burst.is_empty() {
             std::thread::yield_now();
         }
+        for packet in &mut burst {
+            if ignored(packet.data()) {
+                continue;
+            }
+            let at = packets.len() - next.len();
+            let expected = next.next().unwrap_or_else(|| panic!("one more: {:?}", packet.data()));
+            assert_eq!(packet.headroom(), offset, "where packet {at} starts in its frame");
+            same(at, &packet, expected, room);
+        }
     }
+}
+
+/// Fails unless the packet is the expected one, over frames with so much room each.
+pub fn same(at: usize, packet: &Packet<'_>, expected: &[u8], room: usize) {
+    assert_eq!(packet.len(), expected.len(), "length of packet {at}");
+    let mut left = expected;
+    for part in packet.parts() {
+        let (now, behind) = left.split_at(part.len());
+        assert!(
+            part.len() == room || behind.is_empty(),
+            "a part of packet {at} is not full"
+        );
+        let wrong = part.iter().zip(now).position(|(got, wanted)| got != wanted);
+        assert_eq!(wrong, None, "packet {at}: {part:?}\n{now:?}");
+        left = behind;
+    }
+}
+
+/// Fails if a packet comes within a moment.
+pub fn expect_nothing(rx: &mut Queue) {
+    let mut burst = rx.recv(Wait::Poll(Duration::from_millis(50))).expect("recv");
+    assert_eq!(
+        burst.iter_mut().map(|packet| packet.data().to_vec()).next(),
+        None,
+        "one too many"
+    );
+}
+
+/// Sends so many packets of a length from end a to end b, in bursts of 64.
+pub fn exchange(lab: &Lab, tx: &mut Queue, rx: &mut Queue, wait: Wait, traffic: (u64, usize)) {
+    exchange_in(64, lab, tx, rx, wait, traffic);
+}
+
+/// As [`exchange`], in bursts of so many.
+pub fn exchange_in(batch: u64, lab: &Lab, tx: &mut Queue, rx: &mut Queue, wait: Wait, (count, len): (u64, usize)) {
+    for first in (0..count).step_by(usize::try_from(batch).expect("small")) {
+        let burst = packets(first..count.min(first + batch), len, &lab.a, &lab.b);
+        send(tx, &burst);
+        expect(rx, wait, &burst);
+    }
+}
+
+/// The one queue of a port.
+pub fn only(port: &mut Port) -> &mut Queue {
+    let mut queues = port.queues_mut();
+    let only = queues.next().expect("one queue");
+    assert_eq!(queues.len(), 0);
+    only
+}
+
+/// The queue of this number.
+pub fn queue(port: &mut Port, id: u32) -> &mut Queue {
+    port.queues_mut().find(|queue| queue.id() == id).expect("opened")
+}
+
+/// Opens a receiving and a sending end of the same options, and exchanges packets. The pages that the UMEM has.
+pub fn through(lab: &Lab, case: Case, options: QueueOptions, traffic: (u64, usize)) -> Pages {
+    let mut port = case.port(&lab.b, options.clone(), |port| port);
+    let mut tx = case.sender(&lab.a, options);
+    exchange(lab, &mut tx, only(&mut port), case.wait(), traffic);
+    expect_nothing(only(&mut port));
+    assert!(tx.drain(PATIENCE).expect("drains"), "all frames come back");
+    tx.report().pages
 }

@@ -11,7 +11,7 @@ use ringside_xsk::{Path, QueueOptions, Stats, Wait};
 use super::common::account::{Account, Balance};
 use super::common::bystander::Bystander;
 use super::common::child::again;
-use super::common::traffic::{Flow, PATIENCE, Seen, lanes, receiving};
+use super::common::flow::{Flow, PATIENCE, Seen, lanes, receiving};
 use super::common::{assert_clean, lab, open, roomy};
 use super::server::Server;
 use super::{RECOVERY, in_every_mode};

@@ -9,13 +9,16 @@ use ringside_xsk::{BusyPoll, Direction, Error, Interface, LinkEvent, Path, Queue
 
 use super::common::account::{Account, Balance};
 use super::common::bystander::Bystander;
-use super::common::traffic::{Flow, PATIENCE, Seen, VETH_RING, lanes, receiving};
+use super::common::flow::{Flow, PATIENCE, Seen, VETH_RING, lanes, receiving};
 use super::common::{assert_clean, lab, open, packet, roomy};
 use super::last_words::LastWords;
 use super::{RECOVERY, in_every_mode, successor};
 
 /// The last one sleeps for longer than may pass until it is told what happened.
 const WAITS: [Wait; 3] = [Wait::Spin, Wait::BusyPoll, Wait::Poll(Duration::from_secs(3))];
+
+/// Within which a queue is told what happened to its link.
+const TOLD: Duration = Duration::from_secs(1);
 
 /// Slots of the RX ring of a queue with as many frames as [`roomy`] has.
 const RX_RING: u64 = 2048;
@@ -61,18 +64,18 @@ impl Stand {
             missing == 0
         });
         assert!(queues, "{missing} queues are not told what the kernel told: {told:?}");
-        self.within_recovery(start);
+        self.within(TOLD, start);
     }
 
     /// Waits for packets, which were to come since then.
     fn again(&self, since: Instant) {
         assert!(self.seen.more(20), "nothing comes any more");
-        self.within_recovery(since);
+        self.within(RECOVERY, since);
     }
 
-    fn within_recovery(&self, since: Instant) {
+    fn within(&self, limit: Duration, since: Instant) {
         let took = self.bystander.time_since(since);
-        assert!(took < RECOVERY, "{took:?} of {:?}", since.elapsed());
+        assert!(took < limit, "{took:?} of {:?}", since.elapsed());
     }
 }
 
@@ -302,8 +305,18 @@ fn queues_become_more_and_fewer() {
             stand.again(since);
             flow.stop()
         });
+        // From all queues that there are now, as many as that leads to in each mode.
+        set_channels(&lab.a, 4).unwrap();
+        let (queues, all) = (if path == Path::Generic { 3 } else { 4 }, Seen::default());
+        let flow = Flow::start(&lab.a, &lab.b, &lanes(path, queues), 500);
+        let more = receiving(&mut port, &all, Wait::Spin, || {
+            let everywhere = wait_until(PATIENCE, || all.lock().lanes() == queues);
+            assert!(everywhere, "{path}: {:?}", all.lock());
+            flow.stop()
+        });
         stats += port.stats().unwrap();
-        let balance = account.close(path, sent.taken(), stand.seen.packets(), stats.kernel);
+        let (taken, received) = (sent.taken() + more.taken(), stand.seen.packets() + all.packets());
+        let balance = account.close(path, taken, received, stats.kernel);
         assert_eq!(balance.purged, 0);
         assert!(balance.unread <= 2 * RX_RING, "{balance:?}");
         drop(port);

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::common::account::{Account, Balance};
 use super::common::bystander::Bystander;
 use super::common::child::again;
-use super::common::traffic::{Flow, lanes};
+use super::common::flow::{Flow, lanes};
 use super::common::{assert_clean, lab, open, roomy, try_open};
 use super::server::Server;
 use super::{RECOVERY, in_every_mode};

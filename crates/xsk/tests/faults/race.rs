@@ -12,7 +12,7 @@ use ringside_xsk::{Interface, Mode, Path, Port, Queue, QueueOptions, Stats, Wait
 use super::common::account::Account;
 use super::common::bystander::Bystander;
 use super::common::child::{Guard, again, say_outcome};
-use super::common::traffic::{Flow, PATIENCE, lanes};
+use super::common::flow::{Flow, PATIENCE, lanes};
 use super::common::{assert_clean, lab};
 use super::server::{PATH, counted, path};
 use super::{RECOVERY, in_every_mode};
@@ -161,10 +161,7 @@ fn of_two_that_race_for_a_queue_one_has_it() {
                 continue;
             }
             let (winner, said) = rivals.hear();
-            if said != "opened" {
-                // The port found the program that the other one's...
-                panic!("{path} {wanted:?}: {said}");
-            }
+            assert_eq!(said, "opened", "{path} {wanted:?}");
             let early = rivals.said.recv_timeout(Duration::from_millis(20));
             assert!(
                 early.is_err(),

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::common::child::{Guard, say_outcome};
-use super::common::traffic::PATIENCE;
+use super::common::flow::PATIENCE;
 
 pub(crate) const PATH: &str = "RINGSIDE_TEST_PATH";
 const FRAMES: &str = "RINGSIDE_TEST_FRAMES";

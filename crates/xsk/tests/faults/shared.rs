@@ -10,7 +10,7 @@ use ringside_xsk::{
 
 use super::common::account::{Account, Balance};
 use super::common::bystander::Bystander;
-use super::common::traffic::{Flow, PATIENCE, Seen, lanes, receiving};
+use super::common::flow::{Flow, PATIENCE, Seen, lanes, receiving};
 use super::common::{assert_clean, lab, open, roomy, send_numbers};
 use super::jam::Jam;
 use super::{RECOVERY, in_every_mode, successor};

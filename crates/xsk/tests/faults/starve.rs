@@ -7,7 +7,7 @@ use ringside_xsk::{Error, KernelStats, Path, Queue, QueueOptions, Wait};
 
 use super::common::account::{Account, Balance};
 use super::common::bystander::Bystander;
-use super::common::traffic::{Flow, PATIENCE, Seen, lanes, receiving};
+use super::common::flow::{Flow, PATIENCE, Seen, lanes, receiving};
 use super::common::{assert_clean, check, lab, open, send_numbers, try_open};
 use super::jam::Jam;
 use super::{RECOVERY, in_every_mode};

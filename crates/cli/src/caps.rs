@@ -1,0 +1,62 @@
+//! `ringside caps`: what an interface and the kernel can do, and what the interface is set to now.
+
+mod state;
+mod text;
+
+use anyhow::{Context as _, Result};
+use ringside_nic::Interface;
+use ringside_xsk::Capabilities;
+use serde::Serialize;
+
+use crate::output;
+use state::State;
+
+const EXAMPLES: &str = "\
+Examples:
+  ringside caps eth0                           before anything else: does it have native XDP, zero-copy, timestamps?
+  ringside caps eth0 --json                    the same for programs
+  ringside caps eth0 --json | jq .kernel.multi_buffer.available
+
+Nothing is bound or attached to the interface: what the device can do is what its driver tells, and the kernel is tried
+on sockets of its own. Root sees everything; without, what cannot be tried is unknown, and says which capability is missing.";
+
+/// What to look at, and how to tell.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Network interface; it may be down
+    interface: String,
+    /// Print JSON (schema ringside.caps/1) to standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// All of it, as JSON has it.
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: &'static str,
+    tool_version: &'static str,
+    #[serde(flatten)]
+    capabilities: Capabilities,
+    state: State,
+}
+
+/// Tells, and changes nothing.
+///
+/// # Errors
+/// When there is no such interface.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let interface = Interface::by_name(&args.interface)?;
+    let report = Report {
+        schema: "ringside.caps/1",
+        tool_version: env!("CARGO_PKG_VERSION"),
+        capabilities: Capabilities::of(&interface)?,
+        state: State::read(&interface)?,
+    };
+    if args.json {
+        let json = serde_json::to_string_pretty(&report).context("writing the capabilities as JSON")?;
+        output::print(&(json + "\n"))
+    } else {
+        output::print(&format!("{}\n\n{}\n", report.capabilities, report.state))
+    }
+}

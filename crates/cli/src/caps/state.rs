@@ -1,0 +1,112 @@
+//! How an interface is set at this moment.
+
+use anyhow::Result;
+use ringside_nic::{Channels, Error, Interface, Napi, QueueDetail, Rings, Threaded, XdpMode};
+use serde::Serialize;
+
+/// The interface now. What it has none of, or what this kernel does not tell, is `None`.
+#[derive(Debug, Serialize)]
+pub(super) struct State {
+    /// Told beside it.
+    #[serde(skip)]
+    pub(super) interface: String,
+    pub(super) up: bool,
+    pub(super) carrier: bool,
+    pub(super) mtu_bytes: u32,
+    pub(super) channels: Option<Channels>,
+    pub(super) rings: Option<Rings>,
+    pub(super) xdp_program: Option<Attached>,
+    /// Active queues, none while the interface is down (Linux 6.8).
+    pub(super) queues: Option<Vec<QueueDetail>>,
+    /// Linux 6.8.
+    pub(super) napis: Option<Vec<NapiState>>,
+}
+
+/// The XDP program on the interface.
+#[derive(Debug, Serialize)]
+pub(super) struct Attached {
+    pub(super) id: u32,
+    /// Without the privilege to ask for it there is none.
+    pub(super) name: Option<String>,
+    pub(super) mode: XdpMode,
+    /// The processes that hold it by a bpf_link.
+    pub(super) holders: Vec<Holder>,
+}
+
+/// A process.
+#[derive(Debug, Serialize)]
+pub(super) struct Holder {
+    pub(super) pid: u32,
+    pub(super) command: String,
+}
+
+/// A NAPI instance.
+#[derive(Debug, Serialize)]
+pub(super) struct NapiState {
+    pub(super) id: u32,
+    pub(super) irq: Option<u32>,
+    pub(super) threaded: Threaded,
+    pub(super) defer_hard_irqs: Option<u32>,
+    pub(super) gro_flush_timeout_ns: Option<u64>,
+    pub(super) irq_suspend_timeout_ns: Option<u64>,
+}
+
+impl From<Napi> for NapiState {
+    fn from(napi: Napi) -> Self {
+        let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            id: napi.id,
+            irq: napi.irq,
+            threaded: napi.threaded,
+            defer_hard_irqs: napi.defer_hard_irqs,
+            gro_flush_timeout_ns: napi.gro_flush_timeout.map(nanos),
+            irq_suspend_timeout_ns: napi.irq_suspend_timeout.map(nanos),
+        }
+    }
+}
+
+impl State {
+    pub(super) fn read(interface: &Interface) -> Result<Self> {
+        let link = interface.state()?;
+        let napis = known(interface.napis())?;
+        Ok(Self {
+            interface: link.name,
+            up: link.admin_up,
+            carrier: link.carrier,
+            mtu_bytes: link.mtu,
+            channels: known(interface.channels())?,
+            rings: known(interface.rings())?,
+            xdp_program: link.xdp.map(|xdp| Attached {
+                id: xdp.prog_id,
+                name: ringside_xsk::program_name(xdp.prog_id),
+                mode: xdp.mode,
+                holders: holders(interface, xdp.prog_id),
+            }),
+            queues: known(interface.queue_details())?,
+            // The kernel lists the newest first.
+            napis: napis.map(|napis| napis.into_iter().rev().map(NapiState::from).collect()),
+        })
+    }
+}
+
+fn holders(interface: &Interface, program: u32) -> Vec<Holder> {
+    let owners = interface.xdp_owners().into_iter();
+    let mut holders: Vec<_> = owners
+        .filter(|owner| owner.prog_id == Some(program))
+        .map(|owner| Holder {
+            pid: owner.pid,
+            command: owner.comm,
+        })
+        .collect();
+    holders.dedup_by_key(|holder| holder.pid);
+    holders
+}
+
+/// What the driver does not have, or the kernel does not tell, is no error.
+fn known<T>(answer: ringside_nic::Result<T>) -> ringside_nic::Result<Option<T>> {
+    match answer {
+        Err(Error::NeedsKernel { .. }) => Ok(None),
+        Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => Ok(None),
+        other => other.map(Some),
+    }
+}

@@ -1,0 +1,102 @@
+//! How an interface is set, for people.
+
+use std::fmt;
+
+use ringside_nic::{Channels, QueueDetail, QueueKind, Threaded};
+
+use super::state::{Attached, NapiState, State};
+
+/// Width of what is asked.
+const WHAT: usize = 16;
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "The interface {} now", self.interface)?;
+        let mut line = |what: &str, text: &str| write!(f, "\n  {what:<WHAT$}{text}");
+        let link = match (self.up, self.carrier) {
+            (false, _) => "down",
+            (true, false) => "up, but without a carrier",
+            (true, true) => "up",
+        };
+        line("link", &format!("{link}, MTU {}", self.mtu_bytes))?;
+        line(
+            "channels",
+            &self.channels.map_or("none that can be set".into(), channels),
+        )?;
+        let rings = self.rings.map(|rings| {
+            let (rx, tx) = ((rings.rx, rings.max_rx), (rings.tx, rings.max_tx));
+            format!("RX {} of {}, TX {} of {} descriptors", rx.0, rx.1, tx.0, tx.1)
+        });
+        line("rings", rings.as_deref().unwrap_or("none that can be set"))?;
+        let program = self.xdp_program.as_ref().map(program);
+        line("XDP program", program.as_deref().unwrap_or("none"))?;
+        match &self.queues {
+            None => line("queues", "unknown (Linux 6.8 tells)")?,
+            Some(queues) if queues.is_empty() => line("queues", "none are active")?,
+            Some(queues) => queues.iter().try_for_each(|queue| {
+                let kind = match queue.kind {
+                    QueueKind::Rx => "RX",
+                    QueueKind::Tx => "TX",
+                };
+                line(&format!("{kind} queue {}", queue.id), &uses(queue))
+            })?,
+        }
+        for napi in self.napis.iter().flatten() {
+            line(&format!("NAPI {}", napi.id), &instance(napi))?;
+        }
+        Ok(())
+    }
+}
+
+/// Those kinds that the driver has, each with its maximum.
+fn channels(channels: Channels) -> String {
+    let kinds = [
+        ("RX", channels.rx, channels.max_rx),
+        ("TX", channels.tx, channels.max_tx),
+        ("combined", channels.combined, channels.max_combined),
+        ("other", channels.other, channels.max_other),
+    ];
+    let there = kinds.iter().filter(|(_, now, most)| now.max(most) != &0);
+    let texts: Vec<String> = there
+        .map(|(kind, now, most)| format!("{kind} {now} of {most}"))
+        .collect();
+    texts.join(", ")
+}
+
+fn program(program: &Attached) -> String {
+    let name = program.name.as_deref().unwrap_or("of unknown name");
+    let mut text = format!("{name} (id {}), attached {}", program.id, program.mode);
+    for holder in &program.holders {
+        text.push_str(&format!(", held by process {} ({})", holder.pid, holder.command));
+    }
+    text
+}
+
+fn uses(queue: &QueueDetail) -> String {
+    let napi = queue.napi.map_or("NAPI not told".into(), |id| format!("NAPI {id}"));
+    let socket = match queue.xsk {
+        Some(true) => "an AF_XDP socket is bound",
+        Some(false) => "no AF_XDP socket",
+        None => "AF_XDP socket not told (Linux 6.15 does)",
+    };
+    let io_uring = if queue.io_uring == Some(true) { ", io_uring" } else { "" };
+    format!("{napi}, {socket}{io_uring}")
+}
+
+fn instance(napi: &NapiState) -> String {
+    let polled = match napi.threaded {
+        Threaded::Off => "polled by the software interrupt",
+        Threaded::On => "polled by a kernel thread",
+        _ => "polled by a kernel thread that never stops",
+    };
+    let mut text = napi.irq.map_or(String::new(), |irq| format!("interrupt {irq}, "));
+    text.push_str(polled);
+    if let (Some(polls), Some(nanos)) = (napi.defer_hard_irqs, napi.gro_flush_timeout_ns) {
+        text.push_str(&format!(", defer-hard-irqs {polls}, gro-flush-timeout {nanos} ns"));
+    }
+    match napi.irq_suspend_timeout_ns {
+        None | Some(0) => {}
+        Some(nanos) => text.push_str(&format!(", irq-suspend-timeout {nanos} ns")),
+    }
+    text
+}

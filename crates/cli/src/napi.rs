@@ -1,0 +1,89 @@
+//! What a command changes on its interface when it is asked to: deferred interrupts, threaded NAPI.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use ringside_xsk::{Deferral, Port, PortBuilder, ThreadedNapi};
+
+use crate::args::{List, list};
+use crate::output;
+
+/// Settings of the interface for the time of the run, put back at its end; after a kill by the next run.
+#[derive(Debug, Args)]
+pub(crate) struct NapiArgs {
+    /// Keep the interface's interrupts off for so many empty polls, so many microseconds each, such as 2:200: more
+    /// packets where the receiver has a CPU of its own, at the cost of latency. Put back at the end
+    #[arg(long, value_name = "POLLS:MICROS")]
+    pub(crate) napi_defer: Option<Defer>,
+    /// Let kernel threads poll the interface's queues instead of the software interrupt, on these CPUs if any are given
+    /// (Linux 5.12). Put back at the end
+    #[arg(long, value_name = "CPUS", value_parser = cpus, num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub(crate) threaded_napi: Option<List>,
+}
+
+/// No CPUs are none to pin to.
+fn cpus(text: &str) -> Result<List, String> {
+    if text.is_empty() {
+        Ok(List(Vec::new()))
+    } else {
+        list(text)
+    }
+}
+
+/// `POLLS:MICROS`
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Defer(Deferral);
+
+impl FromStr for Defer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once(':').and_then(|(polls, micros)| {
+            let (polls, micros) = (polls.parse::<u32>().ok()?, micros.parse::<u32>().ok()?);
+            (polls > 0 && micros > 0).then_some((polls, micros))
+        });
+        let (polls, micros) =
+            numbers.ok_or_else(|| format!("{text:?} is not POLLS:MICROS, both above 0, such as 2:200"))?;
+        Ok(Self(Deferral {
+            defer_hard_irqs: polls,
+            gro_flush_timeout: Duration::from_micros(micros.into()),
+            ..Deferral::default()
+        }))
+    }
+}
+
+impl NapiArgs {
+    /// Has the port make the changes.
+    pub(crate) fn apply(&self, mut builder: PortBuilder) -> PortBuilder {
+        if let Some(Defer(deferral)) = self.napi_defer {
+            builder = builder.deferral(deferral);
+        }
+        if let Some(List(cpus)) = &self.threaded_napi {
+            builder = builder.threaded_napi(ThreadedNapi { cpus: cpus.clone() });
+        }
+        builder
+    }
+}
+
+/// Puts back what an earlier run left that was killed.
+pub(crate) fn recover() {
+    match ringside_nic::changes::recover() {
+        Ok(left) => left.iter().for_each(output::note),
+        // No reason not to measure; who changes something is told again.
+        Err(error) => output::note(format_args!(
+            "what an earlier run may have left cannot be put back: {error}"
+        )),
+    }
+}
+
+/// Says so where busy-polling did nothing.
+pub(crate) fn warn(port: &Port) {
+    let idle = port
+        .queues()
+        .iter()
+        .find_map(|queue| Some((queue.id(), queue.busy_polling().warning()?)));
+    if let Some((queue, warning)) = idle {
+        output::note(format_args!("{} queue {queue}: {warning}", port.interface()));
+    }
+}
