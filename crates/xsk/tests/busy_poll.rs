@@ -2,10 +2,9 @@
 
 mod common;
 
-use std::process::Command;
 use std::time::Duration;
 
-use common::{MODES, assert_clean, collect, lab, leading_to, open, send_numbers, sender, within};
+use common::{assert_clean, collect, lab, leading_to, open, send_numbers, sender, within};
 use ringside_netlab::testing::is_root;
 use ringside_xsk::{BusyPoll, BusyPolling, Deferral, Path, Port, QueueOptions, ThreadedNapi, Wait};
 

@@ -49,6 +49,9 @@ impl Seen {
 
     /// Checks and counts the packets of a burst; tells how many.
     pub fn note(&self, burst: &mut Burst<'_>) -> usize {
+        if burst.is_empty() {
+            return 0;
+        }
         let mut arrived = self.lock();
         let numbers = burst.iter_mut().filter_map(|packet| check(packet.data()));
         numbers.map(|n| arrived.take(n)).count()
