@@ -1,6 +1,7 @@
 //! Processes that are killed at any moment.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -89,13 +90,22 @@ impl Held {
     }
 }
 
+/// Where the processes write down what they change.
+struct State(PathBuf);
+
+impl Drop for State {
+    fn drop(&mut self) {
+        _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Killed while it opens, under full traffic, or while it ends: nothing of it stays, and the next one works within two
 /// seconds. Its settings are put back by the next one that changes some.
 #[test]
 fn two_hundred_kills_leave_nothing_behind() {
     in_every_mode("kill", |path, tag| {
         let lab = lab(tag, 3);
-        let state = std::env::temp_dir().join(format!("ringside-{tag}-{}", std::process::id()));
+        let state = State(std::env::temp_dir().join(format!("ringside-{tag}-{}", std::process::id())));
         let settings = || lab.b.run(|| lab.b.interface.napi().unwrap());
         let before = settings();
         let mut random = Random::new(tag);
@@ -111,7 +121,7 @@ fn two_hundred_kills_leave_nothing_behind() {
         for kill in 0..KILLS {
             let command = || {
                 let mut command = again(&lab, "serve");
-                command.env(ringside_nic::changes::STATE_DIR, &state);
+                command.env(ringside_nic::changes::STATE_DIR, &state.0);
                 if kill % DEFERRED == 0 {
                     Server::with_deferral(command)
                 } else {
@@ -195,6 +205,5 @@ fn two_hundred_kills_leave_nothing_behind() {
         let balance = back.close(Path::NativeCopy, back.given(), answers.packets(), dropped);
         assert_eq!(balance, Balance::EVEN);
         assert_clean(&lab.b);
-        std::fs::remove_dir_all(&state).unwrap();
     });
 }
