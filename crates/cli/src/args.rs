@@ -9,7 +9,7 @@ use crate::napi::NapiArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
-use ringside_xsk::{BusyPoll, Direction, Filter, Mode, QueueOptions};
+use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
 use crate::{caps, compare};
 
@@ -92,7 +92,8 @@ pub(crate) struct TxArgs {
 const FWD_EXAMPLES: &str = "\
 Examples:
   ringside fwd eth0                            send everything back with MAC addresses swapped
-  ringside fwd eth0 --out eth1                 send on to a second interface, unchanged
+  ringside fwd eth0 --out eth1                 send on to a second interface, unchanged and without a copy
+  ringside fwd eth0 --out eth1 --copy-between  the same with a copy, to compare
   ringside fwd eth0 --filter udp:9 --batch 256";
 
 #[derive(Debug, Args)]
@@ -102,9 +103,13 @@ pub(crate) struct FwdArgs {
     pub(crate) port: PortArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
-    /// Second interface to send to; packets are copied from one UMEM to the other
-    #[arg(long, value_name = "INTERFACE")]
+    /// Second interface to send to, unchanged: from the frames that packets were received in, where both interfaces can
+    /// use one UMEM, otherwise from copies
+    #[arg(long, visible_alias = "to", value_name = "INTERFACE")]
     pub(crate) out: Option<String>,
+    /// Copy packets between two UMEMs also where one would do, to compare
+    #[arg(long, requires = "out")]
+    pub(crate) copy_between: bool,
     /// Packets to take, as for `rx`
     #[arg(long, default_value = "all")]
     pub(crate) filter: Filter,
@@ -287,6 +292,16 @@ impl PortArgs {
             options = options.busy_poll(BusyPoll::with_budget(self.busy_poll_budget));
         }
         options
+    }
+
+    /// A UMEM of so many frames, cut as [`options`](Self::options) has it, for several ports.
+    pub(crate) fn shared_umem(&self, frames: u32) -> Result<SharedUmem, Error> {
+        SharedUmem::builder()
+            .frames(frames)
+            .frame_size(self.frame_size)
+            .headroom(self.headroom)
+            .huge_pages(self.huge_pages)
+            .build()
     }
 }
 

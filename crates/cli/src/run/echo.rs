@@ -21,7 +21,7 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     let filter = Filter::Echo(args.udp_port);
     let interface = session::interface(&args.port, &args.run)?;
     let ips: Vec<IpAddr> = interface.addresses()?.iter().map(|own| own.address).collect();
-    let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter)?;
+    let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter, None)?;
     output::note(format_args!(
         "{}\n  answers probes on UDP port {}, and ICMP echo requests to {}",
         port.report(),

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
         bail!("--frames 1: a ping needs two frames at least, one to receive into and one to send from");
     }
     let flow = target::flow(&interface, &args.flow)?;
-    let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter)?;
+    let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter, None)?;
     let smallest = u32::try_from(flow.header_len() + HEADER_LEN).expect("small");
     let size = args.size.unwrap_or(smallest);
     let link = session::link(&port)?;

@@ -13,7 +13,7 @@ use crate::{output, system};
 pub(crate) fn run(args: &RxArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let interface = session::interface(&args.port, &args.run)?;
-    let mut port = session::open(interface.clone(), &args.port, Direction::Receive, args.filter)?;
+    let mut port = session::open(interface.clone(), &args.port, Direction::Receive, args.filter, None)?;
     output::note(port.report());
     let before = session::link(&port)?;
     let wait = session::wait(&args.port);

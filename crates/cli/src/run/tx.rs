@@ -18,7 +18,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let interface = session::interface(&args.port, &args.run)?;
     let flow = target::flow(&interface, &args.flow)?;
-    let mut port = session::open(interface.clone(), &args.port, Direction::Transmit, Filter::None)?;
+    let mut port = session::open(interface.clone(), &args.port, Direction::Transmit, Filter::None, None)?;
     let mtu = session::link(&port)?.mtu;
     let packet = target::packet(&flow, args.size, 0, target::room(&port, mtu))?;
     output::note(port.report());

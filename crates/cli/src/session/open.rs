@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use ringside_nic::Interface;
-use ringside_xsk::{Direction, Filter, Port, Wait};
+use ringside_xsk::{Direction, Filter, Port, SharedUmem, Wait};
 
 use crate::args::{PortArgs, RunArgs, WaitArg};
 use crate::{output, pin};
@@ -39,8 +39,14 @@ pub(crate) fn interface(args: &PortArgs, run: &RunArgs) -> Result<Interface> {
     Ok(interface)
 }
 
-/// Opens the port of a command, refusing to cut the user off.
-pub(crate) fn open(interface: Interface, args: &PortArgs, direction: Direction, filter: Filter) -> Result<Port> {
+/// Opens the port of a command, on a UMEM of its own or a shared one, refusing to cut the user off.
+pub(crate) fn open(
+    interface: Interface,
+    args: &PortArgs,
+    direction: Direction,
+    filter: Filter,
+    umem: Option<&SharedUmem>,
+) -> Result<Port> {
     if direction != Direction::Transmit {
         refuse_own_connection(&interface, filter)?;
     }
@@ -52,6 +58,9 @@ pub(crate) fn open(interface: Interface, args: &PortArgs, direction: Direction, 
         }
         if let Some(queues) = &args.queues {
             builder = builder.queues(queues.0.iter().copied());
+        }
+        if let Some(umem) = umem {
+            builder = builder.umem(umem);
         }
         args.napi.apply(builder).open()
     })

@@ -63,6 +63,17 @@ pub fn send(port: &mut Port, frames: &[Vec<u8>]) {
     }
 }
 
+/// As [`send`], on all queues in turn.
+pub fn spread(port: &mut Port, frames: &[Vec<u8>]) {
+    let queues = port.queues().len();
+    for (number, frame) in frames.iter().enumerate() {
+        let queue = port.queues_mut().nth(number % queues).unwrap();
+        while queue.send_with(1, |slot| assert!(slot.write(frame))).expect("sends") == 0 {}
+        queue.flush().expect("flush");
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
 pub fn receive(port: &mut Port, enough: usize) -> Vec<Vec<u8>> {
     receive_for(port, enough, Duration::from_secs(3))
 }
