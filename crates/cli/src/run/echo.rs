@@ -10,6 +10,7 @@ use ringside_wire::flow::{parse_udp, reflect_icmp_echo};
 use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Direction, Filter, Queue, Wait};
 
+use super::whole::Whole;
 use super::{account, conclude, rates, receive_ledger};
 use crate::args::EchoArgs;
 use crate::session::{self, Worker};
@@ -83,6 +84,9 @@ fn named(ips: &[IpAddr]) -> String {
 }
 
 fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, own: &Own) -> Result<()> {
+    let mut whole = Whole::new(queue.report().multi_buffer);
+    // What has grown longer on the way, where the kernel has put packets together, cannot go back.
+    let longest = queue.packet_room();
     while !worker.stop.is_set() {
         let before = queue.counters().tx_packets;
         let Some(mut burst) = worker.unless_down(queue.recv(wait))? else {
@@ -93,7 +97,7 @@ fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, own: &Own) -> 
             continue;
         }
         for mut packet in &mut burst {
-            if !answer(packet.data_mut(), own) {
+            if packet.len() > longest || !whole.edit(&mut packet, |frame| answer(frame, own)) {
                 packet.drop();
             }
         }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use ringside_measure::schema::Operation;
 use ringside_nic::LinkStats;
 use ringside_wire::ethernet::swap_macs;
-use ringside_xsk::{Burst, Error, Port, Queue, Wait};
+use ringside_xsk::{Burst, Error, Packet, Port, Queue, Wait};
 
 use self::ports::Ports;
 use super::{NOT_TAKEN, account, conclude, rates, receive_ledger};
@@ -124,6 +124,12 @@ fn lanes<'a>(port: &'a mut Port, out: Option<&'a mut Port>) -> Vec<Lane<'a>> {
 
 fn forward(mut lane: Lane<'_>, worker: &Worker<'_>, wait: Wait, copies: bool) -> Result<()> {
     let several = lane.from.len() > 1;
+    // Packets may come in longer than one may leave, from a larger MTU or put together by the kernel.
+    let longest = lane
+        .to
+        .as_deref()
+        .or(lane.from.first().map(|from| &**from))
+        .map_or(0, Queue::packet_room);
     let mut is_down = false;
     while !worker.stop.is_set() {
         if is_down && let Some(to) = &mut lane.to {
@@ -155,14 +161,14 @@ fn forward(mut lane: Lane<'_>, worker: &Worker<'_>, wait: Wait, copies: bool) ->
             }
             let (done, after) = match &mut lane.to {
                 None => {
-                    let done = send_back(burst);
+                    let done = send_back(burst, longest);
                     (done, from.counters().tx_packets)
                 }
                 Some(to) => {
                     let done = if copies {
                         copy_on(burst, to, worker)
                     } else {
-                        burst.send_on(to)
+                        send_on(burst, to, longest)
                     };
                     (done, to.counters().tx_packets)
                 }
@@ -176,13 +182,25 @@ fn forward(mut lane: Lane<'_>, worker: &Worker<'_>, wait: Wait, copies: bool) ->
     (lane.from.into_iter().chain(lane.to)).try_for_each(|queue| worker.drain(queue))
 }
 
-fn send_back(mut burst: Burst<'_>) -> Result<u32, Error> {
+fn send_back(mut burst: Burst<'_>, longest: usize) -> Result<u32, Error> {
     for mut packet in &mut burst {
-        if swap_macs(packet.data_mut()).is_err() {
+        if packet.len() > longest || swap_macs(packet.data_mut()).is_err() {
             packet.drop();
         }
     }
     burst.send_back()
+}
+
+fn send_on(mut burst: Burst<'_>, to: &mut Queue, longest: usize) -> Result<u32, Error> {
+    // A packet in one frame came in on a frame of the same UMEM, and fits.
+    if to.report().multi_buffer {
+        for mut packet in &mut burst {
+            if packet.len() > longest {
+                packet.drop();
+            }
+        }
+    }
+    burst.send_on(to)
 }
 
 /// Sends copies on. Frames of the second UMEM come back as its kernel side completes them: they are waited for, packets
@@ -195,11 +213,35 @@ fn copy_on(mut burst: Burst<'_>, to: &mut Queue, worker: &Worker<'_>) -> Result<
         let mut taken = 0;
         sent += to.send_with(left, |slot| {
             taken += 1;
-            if !incoming.next().is_some_and(|packet| slot.write(packet.data())) {
+            if !incoming.next().is_some_and(|packet| copy(&packet, slot)) {
                 slot.drop();
             }
         })?;
         left -= taken;
     }
     Ok(sent)
+}
+
+/// Copies a packet, whatever its frames and those that it gets; false when it is too long.
+fn copy(packet: &Packet<'_>, slot: &mut Packet<'_>) -> bool {
+    if packet.len() == packet.data().len() {
+        return slot.write(packet.data());
+    }
+    if !slot.resize(packet.len()) {
+        return false;
+    }
+    let mut from: &[u8] = &[];
+    let mut parts = packet.parts();
+    for mut to in slot.parts_mut() {
+        while !to.is_empty() {
+            if from.is_empty() {
+                from = parts.next().expect("as many bytes as there is room for");
+            }
+            let (now, later) = from.split_at(from.len().min(to.len()));
+            let (room, behind) = to.split_at_mut(now.len());
+            room.copy_from_slice(now);
+            (from, to) = (later, behind);
+        }
+    }
+    true
 }

@@ -61,7 +61,8 @@ fn receive(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, touch: bool) -> R
         }
         if touch {
             for packet in &mut burst {
-                checksum += packet.data().iter().map(|&byte| u64::from(byte)).sum::<u64>();
+                let bytes = packet.parts().flatten();
+                checksum += bytes.map(|&byte| u64::from(byte)).sum::<u64>();
             }
         }
         drop(burst);

@@ -28,6 +28,7 @@ pub(crate) fn wait(args: &PortArgs) -> Wait {
 /// The interface of a command, with what can be checked before anything is opened or sent.
 pub(crate) fn interface(args: &PortArgs, run: &RunArgs) -> Result<Interface> {
     let interface = Interface::by_name(&args.interface)?;
+    args.check()?;
     if !interface.state()?.admin_up {
         return Err(ringside_xsk::Error::InterfaceDown {
             interface: args.interface.clone(),
@@ -63,6 +64,10 @@ pub(crate) fn open(
             builder = builder.umem(umem);
         }
         args.napi.apply(builder).open()
+    })
+    .map_err(|error| match error.downcast_ref() {
+        Some(ringside_xsk::Error::MtuTooLarge { .. }) => error.context("without --multi-buffer"),
+        _ => error,
     })
 }
 
