@@ -9,7 +9,7 @@ use crate::napi::NapiArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
-use ringside_xsk::{BusyPoll, Direction, Filter, Mode, QueueOptions};
+use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
 use crate::{caps, compare};
 
@@ -46,7 +46,9 @@ Examples:
   ringside rx eth0 -q 0,2 --cpus 4,5           two queues, a pinned thread each
   ringside rx eth0 --filter udp:4789           only VXLAN; everything else goes up the stack
   ringside rx eth0 --mode zero-copy            zero-copy, or an error: never a silent step down
-  ringside rx eth0 --wait busy-poll --busy-poll-budget 64";
+  ringside rx eth0 --wait busy-poll --busy-poll-budget 64
+  ringside rx eth0 --multi-buffer --frames 4096  jumbo frames, each in several frames of the UMEM
+  ringside rx eth0 --unaligned --frame-size 3000";
 
 #[derive(Debug, Args)]
 // A negative number is a nonsense value, not an unknown option.
@@ -70,7 +72,8 @@ Examples:
   ringside tx eth0 --to 192.0.2.7              UDP to that host, as fast as possible, until Ctrl-C
   ringside tx eth0 --to-mac 02:00:00:00:00:01  to that MAC address
   ringside tx eth0 --to 192.0.2.7 --rate 1000000 -t 10
-  ringside tx eth0 --to 192.0.2.7 --size 1514 --count 1000000 --json";
+  ringside tx eth0 --to 192.0.2.7 --size 1514 --count 1000000 --json
+  ringside tx eth0 --to 192.0.2.7 --size 9014 --multi-buffer";
 
 #[derive(Debug, Args)]
 #[command(after_help = TX_EXAMPLES, allow_negative_numbers = true)]
@@ -81,7 +84,8 @@ pub(crate) struct TxArgs {
     pub(crate) run: RunArgs,
     #[command(flatten)]
     pub(crate) flow: FlowArgs,
-    /// Bytes of a packet from the Ethernet header on, without the frame check sequence (FCS): 60 to 1514 or the frame's room
+    /// Bytes of a packet from the Ethernet header on, without the frame check sequence (FCS): 60 to what the MTU allows, 1514
+    /// mostly, and a frame of the UMEM holds, or with --multi-buffer several
     #[arg(long, default_value_t = 64, value_name = "BYTES")]
     pub(crate) size: u32,
     /// Packets per second over all queues, paced by intended time [default: as fast as possible]
@@ -92,7 +96,9 @@ pub(crate) struct TxArgs {
 const FWD_EXAMPLES: &str = "\
 Examples:
   ringside fwd eth0                            send everything back with MAC addresses swapped
-  ringside fwd eth0 --out eth1                 send on to a second interface, unchanged
+  ringside fwd eth0 --out eth1                 send on to a second interface, unchanged and without a copy
+  ringside fwd eth0 --out eth1 --copy-between  the same with a copy, to compare
+  ringside fwd eth0 --out eth1 --multi-buffer --frames 4096
   ringside fwd eth0 --filter udp:9 --batch 256";
 
 #[derive(Debug, Args)]
@@ -102,9 +108,13 @@ pub(crate) struct FwdArgs {
     pub(crate) port: PortArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
-    /// Second interface to send to; packets are copied from one UMEM to the other
-    #[arg(long, value_name = "INTERFACE")]
+    /// Second interface to send to, unchanged: from the frames that packets were received in, where both interfaces can
+    /// use one UMEM, otherwise from copies
+    #[arg(long, visible_alias = "to", value_name = "INTERFACE")]
     pub(crate) out: Option<String>,
+    /// Copy packets between two UMEMs also where one would do, to compare
+    #[arg(long, requires = "out")]
+    pub(crate) copy_between: bool,
     /// Packets to take, as for `rx`
     #[arg(long, default_value = "all")]
     pub(crate) filter: Filter,
@@ -113,7 +123,8 @@ pub(crate) struct FwdArgs {
 const ECHO_EXAMPLES: &str = "\
 Examples:
   ringside echo eth0                           answer on the default port, until Ctrl-C
-  ringside echo eth0 --port 7000 --wait poll   without a spinning core";
+  ringside echo eth0 --port 7000 --wait poll   without a spinning core
+  ringside echo eth0 --multi-buffer            also probes in jumbo frames";
 
 #[derive(Debug, Args)]
 #[command(after_help = ECHO_EXAMPLES, allow_negative_numbers = true)]
@@ -132,6 +143,7 @@ Examples:
   ringside ping eth0 --to 192.0.2.7            one probe in flight, as fast as it comes back
   ringside ping eth0 --to 192.0.2.7 --rate 10000 -t 10
   ringside ping eth0 --to 2001:db8::7 --depth 16 --size 1000 --count 100000
+  ringside ping eth0 --to 192.0.2.7 --size 9014 --multi-buffer
   ringside ping eth0 --to 02:00:00:00:00:01    by MAC address, where there is no IP";
 
 #[derive(Debug, Args)]
@@ -227,9 +239,15 @@ pub(crate) struct PortArgs {
     /// Packets of a burst at the most
     #[arg(short, long, default_value_t = 64)]
     pub(crate) batch: u32,
-    /// Bytes of a UMEM frame: 2048 or 4096
+    /// Bytes of a UMEM frame: 2048 or 4096, or with --unaligned any number between
     #[arg(long, default_value_t = QueueOptions::DEFAULT_FRAME_SIZE, value_name = "BYTES")]
     pub(crate) frame_size: u32,
+    /// Frames of any size, also across the borders of pages; a zero-copy driver wants --huge-pages with it
+    #[arg(long)]
+    pub(crate) unaligned: bool,
+    /// Packets may be in several frames, so that jumbo frames are received, forwarded and sent (Linux 6.6)
+    #[arg(long)]
+    pub(crate) multi_buffer: bool,
     #[arg(long, value_name = "N", help = frames_help())]
     pub(crate) frames: Option<u32>,
     /// Slots of RX and TX ring [default: to fit the frames]
@@ -265,12 +283,26 @@ fn frames_help() -> String {
 }
 
 impl PortArgs {
+    /// Refuses a frame size that only unaligned chunks can have: what they cost is to be asked for.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let size = self.frame_size;
+        if (2048..=4096).contains(&size) && !size.is_power_of_two() && !self.unaligned {
+            anyhow::bail!(
+                "--frame-size {size}: no power of two, so that frames lie across the borders of pages: add --unaligned, or \
+                 take 2048 or 4096"
+            );
+        }
+        Ok(())
+    }
+
     /// The options for a queue of this direction.
     pub(crate) fn options(&self, direction: Direction) -> QueueOptions {
         let mut options = QueueOptions::new()
             .direction(direction)
             .batch(self.batch)
             .frame_size(self.frame_size)
+            .unaligned_chunks(self.unaligned)
+            .multi_buffer(self.multi_buffer)
             .headroom(self.headroom)
             .huge_pages(self.huge_pages)
             .need_wakeup(!self.no_need_wakeup);
@@ -287,6 +319,18 @@ impl PortArgs {
             options = options.busy_poll(BusyPoll::with_budget(self.busy_poll_budget));
         }
         options
+    }
+
+    /// A UMEM of so many frames, cut as [`options`](Self::options) has it, for several ports.
+    pub(crate) fn shared_umem(&self, frames: u32) -> Result<SharedUmem, Error> {
+        SharedUmem::builder()
+            .frames(frames)
+            .frame_size(self.frame_size)
+            .unaligned_chunks(self.unaligned)
+            .multi_buffer(self.multi_buffer)
+            .headroom(self.headroom)
+            .huge_pages(self.huge_pages)
+            .build()
     }
 }
 

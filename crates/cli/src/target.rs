@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use ringside_nic::Interface;
-use ringside_wire::MacAddr;
 use ringside_wire::flow::UdpFlow;
+use ringside_wire::{MacAddr, ethernet};
 use ringside_xsk::Port;
 
 use crate::args::{FlowArgs, Peer};
@@ -86,11 +86,6 @@ fn common_bits(a: IpAddr, b: IpAddr) -> u32 {
     }
 }
 
-/// The longest packet that can be sent, in bytes without FCS.
-pub(crate) fn room(port: &Port, mtu: u32) -> usize {
-    port.queues()[0].packet_room().min(mtu as usize + 14)
-}
-
 /// One line about a flow.
 pub(crate) fn describe(flow: &UdpFlow, size: u32) -> String {
     format!(
@@ -99,14 +94,31 @@ pub(crate) fn describe(flow: &UdpFlow, size: u32) -> String {
     )
 }
 
-/// A whole packet of `size` bytes with a payload of zeros, of `least` bytes at least.
-pub(crate) fn packet(flow: &UdpFlow, size: u32, least: usize, room: usize) -> Result<Vec<u8>> {
+/// A whole packet of `size` bytes, as `port` can send it, with a payload of zeros, of `least` bytes at least.
+pub(crate) fn packet(flow: &UdpFlow, size: u32, least: usize, port: &Port, mtu: u32) -> Result<Vec<u8>> {
     let size = size as usize;
+    let (in_mtu, in_frames) = (mtu as usize + ethernet::HEADER_LEN, port.queues()[0].packet_room());
+    let room = in_mtu.min(in_frames);
     // Without FCS the smallest frame of Ethernet has 60 bytes.
     let smallest = (flow.header_len() + least).max(60);
     if size < smallest || size > room {
+        let limit = if size < smallest {
+            String::new()
+        } else if size > in_mtu {
+            format!("; the MTU of {} is {mtu}", port.interface())
+        } else if port.queues()[0].report().multi_buffer {
+            "; the kernel sends no more frames as one packet: take larger ones with --frame-size, or less --headroom"
+                .into()
+        } else {
+            format!(
+                "; that is what a frame of {} bytes holds: take larger ones with --frame-size, or let a packet be in several with \
+                 --multi-buffer",
+                port.queues()[0].report().frame_size
+            )
+        };
         bail!(
-            "--size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without FCS"
+            "--size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without \
+             FCS{limit}"
         );
     }
     let mut packet = vec![0; size];

@@ -251,7 +251,8 @@ fn an_mtu_above_the_frame_size() {
         let message = run(&lab.a, &command).refused();
         assert!(message.contains("veth-a has MTU 3000"), "{message}");
         assert!(
-            message.contains("use frames of 4096 bytes, or")
+            message.starts_with("ringside: without --multi-buffer: veth-a has MTU")
+                && message.contains("use frames of 4096 bytes, or")
                 && message.contains("lower the MTU: ip link set veth-a mtu 1770"),
             "{message}"
         );
@@ -298,6 +299,13 @@ fn nonsense_values() {
         (format!("tx {{}} {to} --cpus 0,999"), "CPU 999"),
         ("rx {} --frame-size 0".into(), "2048 to 4096"),
         ("rx {} --frame-size 5000".into(), "2048 to 4096"),
+        (
+            "rx {} --frame-size 3000".into(),
+            "add --unaligned, or take 2048 or 4096",
+        ),
+        (format!("tx {{}} {to} --frame-size 4095"), "add --unaligned"),
+        ("rx {} --unaligned --frame-size 1500".into(), "2048 to 4096"),
+        (format!("tx {{}} {to} --size 1515"), "FCS; the MTU of veth-a is 1500"),
         ("rx {} --frames 0".into(), "1 to 16777216 frames"),
         ("rx {} --frames 4294967295".into(), "1 to 16777216 frames"),
         ("rx {} --ring 0".into(), "a ring has 1 to"),

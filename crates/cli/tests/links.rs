@@ -4,10 +4,12 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Done, PATIENCE, Running, assert_clean, assert_reconciles, lab, losses, run, start, start_receiver};
+use common::{
+    Done, PATIENCE, Row, Running, assert_clean, assert_reconciles, lab, losses, row, run, start, start_receiver,
+};
 use ringside_measure::schema::{LinkEvent, RunResult};
 use ringside_netlab::testing::is_root;
-use ringside_netlab::{End, Lab, Namespace, VethConfig, wait_until};
+use ringside_netlab::{End, Namespace, wait_until};
 use ringside_wire::MacAddr;
 
 const FLAPS: usize = 3;
@@ -163,27 +165,6 @@ fn ping_rides_out_its_own_link() {
         assert!(counts.received > 60, "{counts:?}");
     }
     assert_reconciles(&echo.interrupt().good().result());
-}
-
-/// Three hosts in a row, the middle one with two links.
-struct Row {
-    left: Lab,
-    right: Lab,
-}
-
-fn row(tag: &str) -> Row {
-    let [left, middle, right] =
-        ["l", "m", "r"].map(|end| Namespace::create(&format!("{tag}-{end}")).expect("namespace"));
-    let config = |subnet, names: [&str; 2]| VethConfig {
-        subnet,
-        ipv6: false,
-        gro: true,
-        ..VethConfig::named(names[0], names[1])
-    };
-    Row {
-        left: Lab::join(&left, &middle, config(1, ["far", "in"])).expect("link"),
-        right: Lab::join(&middle, &right, config(2, ["out", "far"])).expect("link"),
-    }
 }
 
 /// Of a forwarder either link may flap. What came in and did not go out again is counted.

@@ -8,11 +8,10 @@ use common::frames::{datagram, exchange, frame, receive, receive_for, send};
 use common::{MODES, assert_clean, assert_reconciles, lab, lab_with, losses, port, run, start, start_receiver};
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_measure::schema::{Mode, Operation};
+use ringside_netlab::VethConfig;
 use ringside_netlab::testing::is_root;
-use ringside_netlab::{Lab, Namespace, VethConfig};
 use ringside_wire::flow::{ChecksumState, parse_udp};
 use ringside_wire::{MacAddr, swap_macs};
-use ringside_xsk::{Direction, QueueOptions};
 
 fn obtained(mode: &str) -> Mode {
     match mode {
@@ -287,57 +286,6 @@ fn fwd_swaps_macs_and_nothing_else() {
     drop(client);
     let text = forwarder.interrupt().good().out;
     assert!(text.contains("sent           1 packets in"), "{text}");
-}
-
-/// From one interface to another, whatever the numbers of queues, bytes untouched.
-#[test]
-fn fwd_out_sends_on_unchanged() {
-    if !is_root() {
-        return;
-    }
-    for (queues_in, queues_out) in [(1, 1), (4, 1), (1, 4)] {
-        let [left, middle, right] = ["fwd-l", "fwd-m", "fwd-r"].map(|tag| Namespace::create(tag).expect("namespace"));
-        let config = |subnet, queues, names: [&str; 2]| VethConfig {
-            subnet,
-            queues,
-            ipv6: false,
-            gro: true,
-            ..VethConfig::named(names[0], names[1])
-        };
-        let one = Lab::join(&left, &middle, config(1, queues_in, ["far", "in"])).expect("link");
-        let two = Lab::join(&middle, &right, config(2, queues_out, ["out", "far"])).expect("link");
-        let mut receiver = port(&two.b, |port| port.options(QueueOptions::new().frames(4096)));
-        let forwarder = start_receiver(&one.b, "fwd {} --out out --json");
-        forwarder.wait_for("copied from one UMEM");
-        let mut sender = port(&one.a, |port| {
-            port.options(QueueOptions::new().direction(Direction::Transmit))
-        });
-        let frames: Vec<Vec<u8>> = (0..400).map(|number| frame(number, &one.a, &two.b)).collect();
-        send(&mut sender, &frames);
-        let mut got = receive(&mut receiver, frames.len());
-        got.sort();
-        let mut frames = frames;
-        frames.sort();
-        assert!(
-            got == frames,
-            "{queues_in} -> {queues_out}: {} frames of {}",
-            got.len(),
-            frames.len()
-        );
-        let done = forwarder.interrupt().good();
-        let result = done.result();
-        assert_eq!(result.packets.received, 400, "{result:#?}");
-        assert_reconciles(&result);
-        let names: Vec<String> = done
-            .document()
-            .interfaces
-            .into_iter()
-            .map(|interface| interface.name)
-            .collect();
-        assert_eq!(names, ["in", "out"]);
-        assert_clean(&one.b);
-        assert_clean(&two.a);
-    }
 }
 
 /// What `tx` puts on the wire: addresses, ports, length and checksums as asked for.

@@ -139,7 +139,8 @@ impl QueueOptions {
 
     /// Number of frames, or of a shared UMEM this queue's share of them. Default: [`DEFAULT_FRAMES`](Self::DEFAULT_FRAMES) for [`Direction::Both`] and
     /// [`Direction::Receive`], with zero-copy and twice as many as the NIC's own ring holds;
-    /// [`DEFAULT_TRANSMIT_FRAMES`](Self::DEFAULT_TRANSMIT_FRAMES) for [`Direction::Transmit`].
+    /// [`DEFAULT_TRANSMIT_FRAMES`](Self::DEFAULT_TRANSMIT_FRAMES) for [`Direction::Transmit`]. Fewer than a packet of the
+    /// interface's MTU takes, with [`multi_buffer`](Self::multi_buffer), are refused.
     #[must_use]
     pub fn frames(mut self, frames: u32) -> Self {
         self.frames = Some(frames);

@@ -240,7 +240,8 @@ impl Queue {
     }
 
     /// The longest packet that can be sent, in bytes: what fits one frame, or with
-    /// [`multi_buffer`](crate::QueueOptions::multi_buffer) as many as the interface's MTU needs.
+    /// [`multi_buffer`](crate::QueueOptions::multi_buffer) as many as the interface's MTU needs, and the kernel sends as one
+    /// packet (18 mostly).
     pub fn packet_room(&self) -> usize {
         (self.bound.umem.geometry().packet_room() * self.frames_per_packet) as usize
     }

@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::mmap::Mapping;
 use crate::mode::Path;
-use crate::options::{BusyPoll, QueueOptions, Sizes};
+use crate::options::{BusyPoll, Direction, QueueOptions, Sizes};
 use crate::pair::{Pair, PairRef};
 use crate::ring::{Addr, CompletionRing, ConsumerRing, Desc, FillRing, ProducerRing, RingMap, RxRing, Slot, TxRing};
 use crate::sys;
@@ -110,6 +110,7 @@ impl Request<'_> {
             None => self.own_umem(parts.memory)?,
         };
         self.check_tx_ring()?;
+        self.check_frames()?;
         let Some(pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
             return Err(self.no_frames_left(&umem).into());
         };
@@ -187,11 +188,14 @@ impl Request<'_> {
         Ok(Umem::new(region, self.sizes.geometry))
     }
 
-    /// Frames that a packet of the interface's MTU needs, with its Ethernet header and two VLAN tags.
+    /// Frames that a packet of the interface's MTU needs, with its Ethernet header and two VLAN tags; no more than the
+    /// kernel sends as one.
     pub(crate) fn frames_per_packet(&self) -> u32 {
-        self.sizes
-            .geometry
-            .frames_for(self.mtu.saturating_add(ETHERNET_AND_TWO_TAGS))
+        let geometry = &self.sizes.geometry;
+        match geometry.frames_for(self.mtu.saturating_add(ETHERNET_AND_TWO_TAGS)) {
+            1 => 1,
+            frames => frames.min(u32::try_from(most_fragments()).unwrap_or(u32::MAX)),
+        }
     }
 
     /// Frames that a packet to be sent may be in: what the kernel takes, and what the TX ring has slots for.
@@ -211,6 +215,32 @@ impl Request<'_> {
                 setting: "tx_ring",
                 value: self.sizes.tx.to_string(),
                 reason: format!("one packet of the interface's MTU {} needs {frames} slots", self.mtu),
+            });
+        }
+        Ok(())
+    }
+
+    /// Refuses fewer frames than one packet takes: such packets would never be received, or none be sent.
+    fn check_frames(&self) -> Result<(), Error> {
+        let Sizes {
+            frames, fill_target, ..
+        } = self.sizes;
+        let (usable, wait) = match self.options.direction {
+            Direction::Transmit => (frames, String::new()),
+            Direction::Both | Direction::Receive => {
+                (fill_target, format!(", and {fill_target} of these wait for packets"))
+            }
+        };
+        let needed = self.frames_per_packet();
+        // A queue without frames of its own sends those of others.
+        if frames != 0 && usable < needed {
+            return Err(Error::Setting {
+                setting: "frames",
+                value: frames.to_string(),
+                reason: format!(
+                    "one packet of the interface's MTU {} takes {needed} frames{wait}",
+                    self.mtu
+                ),
             });
         }
         Ok(())
@@ -498,6 +528,15 @@ impl Request<'_> {
             errno,
             advice,
         }
+    }
+}
+
+/// What may be the reason for `EINVAL` where packets in several frames were asked for.
+pub(crate) fn since(multi_buffer: bool, errno: Option<Errno>) -> &'static str {
+    if multi_buffer && errno == Some(Errno::INVAL) {
+        " (packets in several frames, multi-buffer, need Linux 6.6)"
+    } else {
+        ""
     }
 }
 

@@ -2,10 +2,9 @@
 
 mod common;
 
-use std::process::Command;
 use std::time::Duration;
 
-use common::{MODES, assert_clean, collect, lab, leading_to, open, send_numbers, sender, within};
+use common::{assert_clean, collect, lab, leading_to, open, send_numbers, sender, within};
 use ringside_netlab::testing::is_root;
 use ringside_xsk::{BusyPoll, BusyPolling, Deferral, Path, Port, QueueOptions, ThreadedNapi, Wait};
 
@@ -150,58 +149,5 @@ fn threaded_napi_is_pinned_and_put_back() {
     );
     drop(port);
     assert!(!lab.b.run(|| lab.b.interface.napi().unwrap().threaded));
-    assert_clean(&lab.b);
-}
-
-/// A process that is killed puts nothing back; the next one that changes something does.
-#[test]
-fn what_a_killed_process_left_is_put_back_by_the_next() {
-    if !is_root() {
-        return;
-    }
-    const CHILD: &str = "RINGSIDE_TEST_BUSY_CHILD";
-    let lab_name = "busy-kill";
-    if let Ok(namespace) = std::env::var(CHILD) {
-        let namespace = ringside_netlab::Namespace::open(&namespace).unwrap();
-        namespace.run(|| {
-            let interface = ringside_xsk::Interface::by_name("veth-b").unwrap();
-            let _port = Port::builder(interface)
-                .options(busy())
-                .deferral(deferral())
-                .open()
-                .unwrap();
-            println!("ready");
-            std::thread::sleep(Duration::from_secs(60));
-        });
-        return;
-    }
-    let lab = lab(lab_name, 2);
-    let before = lab.b.run(|| lab.b.interface.napi().unwrap());
-    let state = std::env::temp_dir().join(format!("ringside-busy-{}", std::process::id()));
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "what_a_killed_process_left_is_put_back_by_the_next",
-            "--nocapture",
-        ])
-        .env(CHILD, lab.b.ns.name())
-        .env("RINGSIDE_STATE_DIR", &state)
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
-    assert!(lines.map_while(Result::ok).any(|line| line.contains("ready")));
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let left = lab.b.run(|| lab.b.interface.napi().unwrap());
-    assert_eq!(left.defer_hard_irqs, 2, "a kill leaves it");
-    let recovered = ringside_nic::changes::Changes::in_directory(&state).recover().unwrap();
-    assert_eq!(recovered.len(), 1, "{recovered:?}");
-    assert_eq!(lab.b.run(|| lab.b.interface.napi().unwrap()), before);
-    std::fs::remove_dir_all(&state).unwrap();
-    // And the killed process's program is no hindrance.
-    for path in MODES {
-        drop(open(&lab.b, path, |port| port));
-    }
     assert_clean(&lab.b);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{MODES, arrives_at, assert_clean, leading_to, open, try_open};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, VethConfig};
-use ringside_xsk::{Direction, Error, Path, Port, Queue, QueueOptions, SharedUmem, Wait};
+use ringside_xsk::{Direction, Error, Mode, Path, Port, Queue, QueueOptions, SharedUmem, Wait};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// With the Ethernet header: what "jumbo frames" means.
@@ -217,6 +217,17 @@ fn without_the_switch_the_mtu_is_refused() {
         matches!(small, Err(Error::Setting { setting: "tx_ring", .. })),
         "{small:?}"
     );
+    // Frames that could never hold one: all of them, and those that wait for packets.
+    for (direction, frames) in [(Direction::Transmit, 5), (Direction::Receive, 5), (Direction::Both, 10)] {
+        let few = try_open(&lab.a, Path::NativeCopy, |port| {
+            port.mode(Mode::Auto)
+                .options(options().direction(direction).frames(frames))
+        });
+        assert!(
+            matches!(few, Err(Error::Setting { setting: "frames", .. })),
+            "{direction:?}: {few:?}"
+        );
+    }
     // Two headers of room are not in a first frame of 13 bytes.
     let mut port = open(&lab.a, Path::Copy, |port| {
         port.options(options().direction(Direction::Transmit))

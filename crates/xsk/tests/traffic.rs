@@ -9,7 +9,7 @@ use common::conformance::{row_on, usual};
 use common::traffic::{only, queue};
 use common::{MODES, collect, lab, open, packet, roomy, send_numbers};
 use ringside_netlab::testing::is_root;
-use ringside_xsk::{Direction, Path, QueueOptions, Wait};
+use ringside_xsk::{Direction, Interface, Path, QueueOptions, Wait};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -91,6 +91,30 @@ fn depth_one_ping_pong_in_every_wait_policy() {
                 }
             });
         }
+    });
+}
+
+/// The kernel tells each change of each link of the namespace. Those of other links end no sleep before its time.
+#[test]
+fn changes_of_other_links_cut_no_sleep_short() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("otherlinks", 1);
+    let mut port = open(&lab.b, Path::NativeCopy, |port| port);
+    let lo = lab.b.run(|| Interface::by_name("lo").unwrap());
+    let sleep = Duration::from_millis(400);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for mtu in [9001, 9002, 9003] {
+                std::thread::sleep(Duration::from_millis(50));
+                lab.b.run(|| lo.set_mtu(mtu).unwrap());
+            }
+        });
+        let start = Instant::now();
+        let burst = only(&mut port).recv(Wait::Poll(sleep)).unwrap();
+        assert!(burst.is_empty() && burst.event().is_none());
+        assert!(start.elapsed() >= sleep, "{:?}", start.elapsed());
     });
 }
 

@@ -10,6 +10,7 @@ use ringside_wire::flow::{parse_udp, reflect_icmp_echo};
 use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Direction, Filter, Queue, Wait};
 
+use super::whole::Whole;
 use super::{account, conclude, rates, receive_ledger};
 use crate::args::EchoArgs;
 use crate::session::{self, Worker};
@@ -21,7 +22,7 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     let filter = Filter::Echo(args.udp_port);
     let interface = session::interface(&args.port, &args.run)?;
     let ips: Vec<IpAddr> = interface.addresses()?.iter().map(|own| own.address).collect();
-    let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter)?;
+    let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter, None)?;
     output::note(format_args!(
         "{}\n  answers probes on UDP port {}, and ICMP echo requests to {}",
         port.report(),
@@ -83,6 +84,9 @@ fn named(ips: &[IpAddr]) -> String {
 }
 
 fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, own: &Own) -> Result<()> {
+    let mut whole = Whole::new(queue.report().multi_buffer);
+    // What has grown longer on the way, where the kernel has put packets together, cannot go back.
+    let longest = queue.packet_room();
     while !worker.stop.is_set() {
         let before = queue.counters().tx_packets;
         let Some(mut burst) = worker.unless_down(queue.recv(wait))? else {
@@ -93,7 +97,7 @@ fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, own: &Own) -> 
             continue;
         }
         for mut packet in &mut burst {
-            if !answer(packet.data_mut(), own) {
+            if packet.len() > longest || !whole.edit(&mut packet, |frame| answer(frame, own)) {
                 packet.drop();
             }
         }

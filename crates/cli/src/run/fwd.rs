@@ -1,13 +1,16 @@
 //! `ringside fwd`: back out with MAC addresses swapped, or on to a second interface.
 
+mod ports;
+
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use ringside_measure::schema::Operation;
 use ringside_nic::LinkStats;
 use ringside_wire::ethernet::swap_macs;
-use ringside_xsk::{Direction, Port, Queue, Wait};
+use ringside_xsk::{Burst, Error, Packet, Port, Queue, Wait};
 
+use self::ports::Ports;
 use super::{NOT_TAKEN, account, conclude, rates, receive_ledger};
 use crate::args::FwdArgs;
 use crate::session::{self, Worker};
@@ -22,30 +25,20 @@ struct Lane<'a> {
 
 pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
-    let direction = if args.out.is_some() {
-        Direction::Receive
-    } else {
-        Direction::Both
-    };
-    if args.out.as_deref() == Some(args.port.interface.as_str()) {
-        bail!(
-            "--out {}: leave --out out to send packets back on the interface they came from",
-            args.port.interface
-        );
-    }
     let interface = session::interface(&args.port, &args.run)?;
-    let mut port = session::open(interface.clone(), &args.port, direction, args.filter)?;
+    let Ports {
+        mut port,
+        mut out,
+        copied,
+    } = ports::open(args, &interface)?;
     let mut links = vec![interface];
-    let mut out = match &args.out {
-        Some(name) => Some(open_out(name, args, port.queues().len())?),
-        None => None,
-    };
     output::note(port.report());
     if let Some(out) = &out {
-        output::note(format_args!(
-            "{}\n  packets are copied from one UMEM to the other",
-            out.report()
-        ));
+        output::note(out.report());
+        output::note(match &copied {
+            None => "  packets are sent from the frames that they were received in: one UMEM for both".to_owned(),
+            Some(why) => format!("  packets are copied from one UMEM to the other: {why}"),
+        });
         links.push(out.interface().clone());
     }
     let link_in = session::link(&port)?;
@@ -53,7 +46,7 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     let wait = session::wait(&args.port);
     let lanes = lanes(&mut port, out.as_mut());
     let ran = session::run(lanes, &links, &args.port, &args.run, &stop, |lane, worker| {
-        forward(lane, &worker, wait)
+        forward(lane, &worker, wait, copied.is_some())
     })?;
 
     let redirected = session::settle(&mut port)?;
@@ -104,21 +97,6 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     )
 }
 
-/// The second interface only transmits: no XDP program is attached to it, and the first one's choice of queues does not
-/// apply. No more of its queues are taken than there are to send to it.
-fn open_out(name: &str, args: &FwdArgs, incoming: usize) -> Result<Port> {
-    let interface = ringside_nic::Interface::by_name(name).context("--out")?;
-    let queues = interface.tx_queues()?.min(u32::try_from(incoming).unwrap_or(u32::MAX));
-    session::patiently(|timeout| {
-        let options = args.port.options(Direction::Transmit).busy_timeout(timeout);
-        Port::builder(interface.clone())
-            .mode(args.port.mode)
-            .queues(0..queues)
-            .options(options)
-            .open()
-    })
-}
-
 /// A worker per pair of queues. With fewer queues on the way out a worker serves several on the way in.
 fn lanes<'a>(port: &'a mut Port, out: Option<&'a mut Port>) -> Vec<Lane<'a>> {
     let Some(out) = out else {
@@ -144,58 +122,126 @@ fn lanes<'a>(port: &'a mut Port, out: Option<&'a mut Port>) -> Vec<Lane<'a>> {
     lanes
 }
 
-fn forward(mut lane: Lane<'_>, worker: &Worker<'_>, wait: Wait) -> Result<()> {
+fn forward(mut lane: Lane<'_>, worker: &Worker<'_>, wait: Wait, copies: bool) -> Result<()> {
     let several = lane.from.len() > 1;
+    // Packets may come in longer than one may leave, from a larger MTU or put together by the kernel.
+    let longest = lane
+        .to
+        .as_deref()
+        .or(lane.from.first().map(|from| &**from))
+        .map_or(0, Queue::packet_room);
+    let mut is_down = false;
     while !worker.stop.is_set() {
+        if is_down && let Some(to) = &mut lane.to {
+            // What waits there leaves first. What comes in meanwhile waits in its ring.
+            if worker.unless_down(to.flush())?.is_none() {
+                continue;
+            }
+            is_down = false;
+        }
         for from in &mut lane.from {
-            // A thread that serves several queues must not sleep on one of them for long.
+            let under_way = lane.to.as_deref().is_some_and(|to| to.in_flight() != 0);
+            // A thread that serves several queues must not sleep on one of them for long, nor while frames come back.
             let wait = match wait {
-                Wait::Poll(_) if several => Wait::Poll(Duration::from_millis(1)),
+                Wait::Poll(_) if several || under_way => Wait::Poll(Duration::from_millis(1)),
                 wait => wait,
             };
             let before = lane.to.as_deref().unwrap_or(from).counters().tx_packets;
-            let Some(mut burst) = worker.unless_down(from.recv(wait))? else {
+            let Some(burst) = worker.unless_down(from.recv(wait))? else {
                 continue;
             };
             let packets = u32::try_from(burst.len()).unwrap_or(u32::MAX);
             if packets == 0 {
+                drop(burst);
+                // Those of a shared UMEM may be what the next packets need.
+                if under_way && let Some(to) = &mut lane.to {
+                    is_down |= worker.unless_down(to.drain(Duration::ZERO))?.is_none();
+                }
                 continue;
             }
-            let after = match &mut lane.to {
+            let (done, after) = match &mut lane.to {
                 None => {
-                    for mut packet in &mut burst {
-                        if swap_macs(packet.data_mut()).is_err() {
-                            packet.drop();
-                        }
-                    }
-                    let done = burst.send_back();
-                    worker.unless_down(done)?;
-                    from.counters().tx_packets
+                    let done = send_back(burst, longest);
+                    (done, from.counters().tx_packets)
                 }
                 Some(to) => {
-                    let mut incoming = burst.iter_mut();
-                    let mut left = packets;
-                    // Frames of the second UMEM come back as its kernel side completes them: wait for them, packets
-                    // are not to be lost here.
-                    while left != 0 && !worker.stop.is_set() {
-                        let mut taken = 0;
-                        let done = to.send_with(left, |slot| {
-                            taken += 1;
-                            if !incoming.next().is_some_and(|packet| slot.write(packet.data())) {
-                                slot.drop();
-                            }
-                        });
-                        worker.unless_down(done)?;
-                        left -= taken;
-                    }
-                    to.counters().tx_packets
+                    let done = if copies {
+                        copy_on(burst, to, worker)
+                    } else {
+                        send_on(burst, to, longest)
+                    };
+                    (done, to.counters().tx_packets)
                 }
             };
-            let sent = after - before;
+            is_down |= worker.unless_down(done)?.is_none();
             worker.live.received(u64::from(packets));
-            worker.live.sent(sent);
+            worker.live.sent(after - before);
             worker.took(packets);
         }
     }
     (lane.from.into_iter().chain(lane.to)).try_for_each(|queue| worker.drain(queue))
+}
+
+fn send_back(mut burst: Burst<'_>, longest: usize) -> Result<u32, Error> {
+    for mut packet in &mut burst {
+        if packet.len() > longest || swap_macs(packet.data_mut()).is_err() {
+            packet.drop();
+        }
+    }
+    burst.send_back()
+}
+
+fn send_on(mut burst: Burst<'_>, to: &mut Queue, longest: usize) -> Result<u32, Error> {
+    // A packet in one frame came in on a frame of the same UMEM, and fits.
+    if to.report().multi_buffer {
+        for mut packet in &mut burst {
+            if packet.len() > longest {
+                packet.drop();
+            }
+        }
+    }
+    burst.send_on(to)
+}
+
+/// Sends copies on. Frames of the second UMEM come back as its kernel side completes them: they are waited for, packets
+/// are not to be lost here.
+fn copy_on(mut burst: Burst<'_>, to: &mut Queue, worker: &Worker<'_>) -> Result<u32, Error> {
+    let mut left = u32::try_from(burst.len()).unwrap_or(u32::MAX);
+    let mut incoming = burst.iter_mut();
+    let mut sent = 0;
+    while left != 0 && !worker.stop.is_set() {
+        let mut taken = 0;
+        sent += to.send_with(left, |slot| {
+            taken += 1;
+            if !incoming.next().is_some_and(|packet| copy(&packet, slot)) {
+                slot.drop();
+            }
+        })?;
+        left -= taken;
+    }
+    Ok(sent)
+}
+
+/// Copies a packet, whatever its frames and those that it gets; false when it is too long.
+fn copy(packet: &Packet<'_>, slot: &mut Packet<'_>) -> bool {
+    if packet.len() == packet.data().len() {
+        return slot.write(packet.data());
+    }
+    if !slot.resize(packet.len()) {
+        return false;
+    }
+    let mut from: &[u8] = &[];
+    let mut parts = packet.parts();
+    for mut to in slot.parts_mut() {
+        while !to.is_empty() {
+            if from.is_empty() {
+                from = parts.next().expect("as many bytes as there is room for");
+            }
+            let (now, later) = from.split_at(from.len().min(to.len()));
+            let (room, behind) = to.split_at_mut(now.len());
+            room.copy_from_slice(now);
+            (from, to) = (later, behind);
+        }
+    }
+    true
 }

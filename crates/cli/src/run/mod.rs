@@ -5,6 +5,7 @@ pub(crate) mod fwd;
 pub(crate) mod ping;
 pub(crate) mod rx;
 pub(crate) mod tx;
+mod whole;
 
 use anyhow::{Result, bail};
 use ringside_measure::counters::Ledger;

@@ -16,6 +16,7 @@ use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Direction, Filter, Queue, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::whole::Whole;
 use super::{account, conclude, rates};
 use crate::args::PingArgs;
 use crate::clock::now_ns;
@@ -28,15 +29,20 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let filter = Filter::UdpPort(args.flow.from_port);
     // Resolved before the port is opened: with the kernel's own neighbour table in the state the user knows.
     let interface = session::interface(&args.port, &args.run)?;
-    if args.port.frames == Some(1) {
-        bail!("--frames 1: a ping needs two frames at least, one to receive into and one to send from");
-    }
     let flow = target::flow(&interface, &args.flow)?;
-    let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter)?;
+    let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter, None)?;
     let smallest = u32::try_from(flow.header_len() + HEADER_LEN).expect("small");
     let size = args.size.unwrap_or(smallest);
     let link = session::link(&port)?;
-    let template = target::packet(&flow, size, HEADER_LEN, target::room(&port, link.mtu))?;
+    let template = target::packet(&flow, size, HEADER_LEN, &port, link.mtu)?;
+    // What it gives goes back at once.
+    if port.queues_mut().next().is_none_or(|queue| queue.alloc().is_none()) {
+        bail!(
+            "--frames {}: all of them wait for packets; a ping needs twice as many as one packet takes, to receive into and \
+             to send from",
+            port.queues()[0].report().frames
+        );
+    }
     output::note(port.report());
     output::note(target::describe(&flow, size));
 
@@ -144,6 +150,7 @@ impl Pinger {
     fn run(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
         // Allocated before the first probe.
         worker.live.times();
+        let mut whole = Whole::new(queues[0].report().multi_buffer);
         let start = now_ns();
         let mut pacer = match self.rate {
             Some(rate) => Pacer::per_second(rate, start)?,
@@ -178,7 +185,7 @@ impl Pinger {
             }
             let next =
                 (self.rate.is_some() && !claimed_all && self.unanswered < self.depth).then(|| pacer.next_due_ns());
-            self.receive(queues, worker, self.sleep(wait, next))?;
+            self.receive(queues, worker, self.sleep(wait, next), &mut whole)?;
         }
         // Late answers still count: for the time-out, or a second when somebody waits for the end.
         let now = now_ns();
@@ -186,7 +193,7 @@ impl Pinger {
         let end = now.saturating_add(self.timeout_ns);
         while self.unanswered != 0 && now_ns() < if worker.stop.is_signal() { impatient } else { end } {
             self.expire(now_ns());
-            self.receive(queues, worker, self.sleep(wait, None))?;
+            self.receive(queues, worker, self.sleep(wait, None), &mut whole)?;
         }
         Ok(())
     }
@@ -201,12 +208,10 @@ impl Pinger {
     /// Sends the next probe; false when no frame was free or the link is down.
     fn send(&mut self, queue: &mut Queue, worker: &Worker<'_>, intended: Option<u64>) -> Result<bool> {
         let before = queue.counters().tx_packets;
-        let headers = self.flow.header_len();
+        let (headers, length) = (self.flow.header_len(), self.template.len() - self.flow.header_len());
         let sequence = self.next;
         let mut sent_ns = 0;
         let sent = queue.send_with(1, |slot| {
-            let fits = slot.write(&self.template);
-            debug_assert!(fits, "the size was checked against the frame's room");
             sent_ns = now_ns();
             let probe = Probe {
                 kind: Kind::Request,
@@ -216,10 +221,11 @@ impl Pinger {
                 intended_ns: intended.unwrap_or(sent_ns),
                 sent_ns,
             };
-            let length = slot.len() - headers;
-            let written = probe.encode(&mut slot.data_mut()[headers..]).is_ok()
-                && self.flow.write(slot.data_mut(), length).is_ok();
+            let written = probe.encode(&mut self.template[headers..]).is_ok()
+                && self.flow.write(&mut self.template, length).is_ok();
             debug_assert!(written, "the template has room for a probe");
+            let fits = slot.write(&self.template);
+            debug_assert!(fits, "the size was checked against the room");
         });
         worker.unless_down(sent)?;
         // Also a link that is down has a TX ring with some room.
@@ -233,7 +239,7 @@ impl Pinger {
         Ok(true)
     }
 
-    fn receive(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
+    fn receive(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait, whole: &mut Whole) -> Result<()> {
         let wait = match wait {
             Wait::Poll(timeout) if queues.len() > 1 => {
                 poll_any(queues, timeout)?;
@@ -251,7 +257,7 @@ impl Pinger {
             let now = now_ns();
             let mut answers = 0;
             for packet in &mut burst {
-                answers += u64::from(self.answer(packet.data(), now, worker.live.times()));
+                answers += u64::from(self.answer(whole.read(&packet), now, worker.live.times()));
             }
             worker.live.received(answers);
         }

@@ -13,7 +13,7 @@ use crate::{output, system};
 pub(crate) fn run(args: &RxArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let interface = session::interface(&args.port, &args.run)?;
-    let mut port = session::open(interface.clone(), &args.port, Direction::Receive, args.filter)?;
+    let mut port = session::open(interface.clone(), &args.port, Direction::Receive, args.filter, None)?;
     output::note(port.report());
     let before = session::link(&port)?;
     let wait = session::wait(&args.port);
@@ -61,7 +61,8 @@ fn receive(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, touch: bool) -> R
         }
         if touch {
             for packet in &mut burst {
-                checksum += packet.data().iter().map(|&byte| u64::from(byte)).sum::<u64>();
+                let bytes = packet.parts().flatten();
+                checksum += bytes.map(|&byte| u64::from(byte)).sum::<u64>();
             }
         }
         drop(burst);

@@ -18,9 +18,8 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let interface = session::interface(&args.port, &args.run)?;
     let flow = target::flow(&interface, &args.flow)?;
-    let mut port = session::open(interface.clone(), &args.port, Direction::Transmit, Filter::None)?;
-    let mtu = session::link(&port)?.mtu;
-    let packet = target::packet(&flow, args.size, 0, target::room(&port, mtu))?;
+    let mut port = session::open(interface.clone(), &args.port, Direction::Transmit, Filter::None, None)?;
+    let packet = target::packet(&flow, args.size, 0, &port, session::link(&port)?.mtu)?;
     output::note(port.report());
     output::note(target::describe(&flow, args.size));
 
@@ -92,7 +91,7 @@ fn transmit(
         let before = queue.counters().tx_packets;
         let done = queue.send_with(claimed, |slot| {
             let fits = slot.write(packet);
-            debug_assert!(fits, "the size was checked against the frame's room");
+            debug_assert!(fits, "the size was checked against the room");
         });
         worker.unless_down(done)?;
         // Also a link that is down has a TX ring with some room.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use ringside_nic::Interface;
-use ringside_xsk::{Direction, Filter, Port, Wait};
+use ringside_xsk::{Direction, Filter, Port, SharedUmem, Wait};
 
 use crate::args::{PortArgs, RunArgs, WaitArg};
 use crate::{output, pin};
@@ -28,6 +28,7 @@ pub(crate) fn wait(args: &PortArgs) -> Wait {
 /// The interface of a command, with what can be checked before anything is opened or sent.
 pub(crate) fn interface(args: &PortArgs, run: &RunArgs) -> Result<Interface> {
     let interface = Interface::by_name(&args.interface)?;
+    args.check()?;
     if !interface.state()?.admin_up {
         return Err(ringside_xsk::Error::InterfaceDown {
             interface: args.interface.clone(),
@@ -39,8 +40,14 @@ pub(crate) fn interface(args: &PortArgs, run: &RunArgs) -> Result<Interface> {
     Ok(interface)
 }
 
-/// Opens the port of a command, refusing to cut the user off.
-pub(crate) fn open(interface: Interface, args: &PortArgs, direction: Direction, filter: Filter) -> Result<Port> {
+/// Opens the port of a command, on a UMEM of its own or a shared one, refusing to cut the user off.
+pub(crate) fn open(
+    interface: Interface,
+    args: &PortArgs,
+    direction: Direction,
+    filter: Filter,
+    umem: Option<&SharedUmem>,
+) -> Result<Port> {
     if direction != Direction::Transmit {
         refuse_own_connection(&interface, filter)?;
     }
@@ -53,7 +60,14 @@ pub(crate) fn open(interface: Interface, args: &PortArgs, direction: Direction, 
         if let Some(queues) = &args.queues {
             builder = builder.queues(queues.0.iter().copied());
         }
+        if let Some(umem) = umem {
+            builder = builder.umem(umem);
+        }
         args.napi.apply(builder).open()
+    })
+    .map_err(|error| match error.downcast_ref() {
+        Some(ringside_xsk::Error::MtuTooLarge { .. }) => error.context("without --multi-buffer"),
+        _ => error,
     })
 }
 

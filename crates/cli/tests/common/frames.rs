@@ -10,7 +10,11 @@ use ringside_xsk::{Port, Wait};
 
 /// A frame of an experimental ethertype, of a length and with bytes that follow from its number.
 pub fn frame(number: u32, from: &End, to: &End) -> Vec<u8> {
-    let length = 60 + number as usize * 7919 % 1455;
+    frame_of(60 + number as usize * 7919 % 1455, number, from, to)
+}
+
+/// As [`frame`], of this length.
+pub fn frame_of(length: usize, number: u32, from: &End, to: &End) -> Vec<u8> {
     let mut frame = [to.mac, from.mac].concat();
     frame.extend_from_slice(&[0x88, 0xb5]);
     frame.extend_from_slice(&number.to_be_bytes());
@@ -63,6 +67,17 @@ pub fn send(port: &mut Port, frames: &[Vec<u8>]) {
     }
 }
 
+/// As [`send`], on all queues in turn.
+pub fn spread(port: &mut Port, frames: &[Vec<u8>]) {
+    let queues = port.queues().len();
+    for (number, frame) in frames.iter().enumerate() {
+        let queue = port.queues_mut().nth(number % queues).unwrap();
+        while queue.send_with(1, |slot| assert!(slot.write(frame))).expect("sends") == 0 {}
+        queue.flush().expect("flush");
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
 pub fn receive(port: &mut Port, enough: usize) -> Vec<Vec<u8>> {
     receive_for(port, enough, Duration::from_secs(3))
 }
@@ -75,7 +90,7 @@ pub fn receive_for(port: &mut Port, enough: usize, patience: Duration) -> Vec<Ve
         for queue in port.queues_mut() {
             let mut burst = queue.recv(Wait::Poll(Duration::from_millis(1))).expect("recv");
             for packet in &mut burst {
-                frames.push(packet.data().to_vec());
+                frames.push(packet.parts().flatten().copied().collect());
                 last = Instant::now();
             }
         }

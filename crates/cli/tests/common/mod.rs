@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringside_measure::schema::{Document, Outcome, RunResult};
-use ringside_netlab::{End, Lab, VethConfig, wait_until};
+use ringside_netlab::{End, Lab, Namespace, VethConfig, wait_until};
 use ringside_xsk::{Direction, Mode, Path, Port, PortBuilder, Queue, QueueOptions};
 
 /// Longer than anything here takes: what is not done by then hangs.
@@ -36,6 +36,34 @@ pub fn lab(tag: &str, queues: u32) -> Lab {
 pub fn lab_with(config: VethConfig) -> Lab {
     // With GRO a veth receives through NAPI whether or not an XDP program is attached.
     Lab::veth(VethConfig { gro: true, ..config }).expect("test bed")
+}
+
+/// Three hosts in a row: what comes in on `in` of the middle one may leave by `out`.
+pub struct Row {
+    pub left: Lab,
+    pub right: Lab,
+}
+
+pub fn row(tag: &str) -> Row {
+    row_with(tag, [1, 1], 1500)
+}
+
+/// With so many queues on each of the two links.
+pub fn row_with(tag: &str, queues: [u32; 2], mtu: u32) -> Row {
+    let [left, middle, right] =
+        ["l", "m", "r"].map(|end| Namespace::create(&format!("{tag}-{end}")).expect("namespace"));
+    let config = |subnet: u8, queues, names: [&str; 2]| VethConfig {
+        subnet,
+        queues,
+        mtu,
+        ipv6: false,
+        gro: true,
+        ..VethConfig::named(names[0], names[1])
+    };
+    Row {
+        left: Lab::join(&left, &middle, config(1, queues[0], ["far", "in"])).expect("link"),
+        right: Lab::join(&middle, &right, config(2, queues[1], ["out", "far"])).expect("link"),
+    }
 }
 
 /// The binary, to be run in the namespace of `end`, with arguments as one writes them in a shell, `{}` being the

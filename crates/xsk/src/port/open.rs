@@ -19,7 +19,7 @@ use crate::options::{Direction, QueueOptions, Sizes};
 use crate::program::{AttachMode, Program, XdpLink, XskMap};
 use crate::queue::{Queue, finish};
 use crate::report::{PortReport, ProgramReport};
-use crate::socket::{ETHERNET_AND_TWO_TAGS, Failure, Request};
+use crate::socket::{ETHERNET_AND_TWO_TAGS, Failure, Request, since};
 use crate::sys;
 use crate::umem::{SharedUmem, check_budget};
 
@@ -229,8 +229,10 @@ fn load(interface: &Interface, program: Program, queues: u32, multi_buffer: bool
             } else {
                 ringside_bpf::XskProgram::load(queues, filter)
             };
-            let own =
-                own.map_err(|error| load_error(interface, &error).unwrap_or_else(|| failed(error.to_string())))?;
+            let own = own.map_err(|error| {
+                let hint = since(multi_buffer, error.errno().map(Errno::from_raw_os_error));
+                load_error(interface, &error).unwrap_or_else(|| failed(format!("{error}{hint}")))
+            })?;
             let again = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|error| failed(error.to_string()));
             Loaded {
                 report: Some(described(own.program(), Some(filter.to_string()))),
@@ -381,7 +383,10 @@ impl Ladder<'_> {
             };
             let bound = request.open_patiently().map_err(|failure| match failure {
                 Failure::Busy => Refused::Fatal(request.busy(self.loaded.attach.is_some())),
-                Failure::Refused(errno) => Refused::Step(format!("bind() of queue {queue} answered {errno}")),
+                Failure::Refused(errno) => {
+                    let hint = since(request.sizes.geometry.multi_buffer(), Some(errno));
+                    Refused::Step(format!("bind() of queue {queue} answered {errno}{hint}"))
+                }
                 Failure::Fatal(error) => Refused::Fatal(error),
             })?;
             let queue = finish(&request, bound, path, why.to_vec());

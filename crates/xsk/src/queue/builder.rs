@@ -14,7 +14,7 @@ use crate::mode::{Mode, Path};
 use crate::options::{Direction, QueueOptions, Sizes};
 use crate::port::check_mtu;
 use crate::report::QueueReport;
-use crate::socket::{Bound, Failure, Parts, Request};
+use crate::socket::{Bound, Failure, Parts, Request, since};
 use crate::umem::{FrameMemory, SharedUmem};
 
 /// Opens one queue of an interface without touching its XDP program.
@@ -152,7 +152,10 @@ impl QueueBuilder {
                 }
                 Err(Failure::Busy) => return Err(request.busy(false)),
                 Err(Failure::Fatal(error)) => return Err(error),
-                Err(Failure::Refused(errno)) => why.push(format!("{path} refused by bind(): {errno}")),
+                Err(Failure::Refused(errno)) => {
+                    let hint = since(request.sizes.geometry.multi_buffer(), Some(errno));
+                    why.push(format!("{path} refused by bind(): {errno}{hint}"));
+                }
             }
         }
         Err(Error::Mode {

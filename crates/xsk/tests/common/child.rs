@@ -2,14 +2,26 @@
 //! names.
 
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringside_netlab::Lab;
 use ringside_xsk::{Error, Interface};
 
 const PART: &str = "RINGSIDE_TEST_PART";
 
+thread_local! {
+    /// Nobody else's locked memory counts for it: the kernel counts by the real user, and leaves to the effective one, root,
+    /// what it may do.
+    /// <https://elixir.bootlin.com/linux/v6.18/C/ident/xdp_umem_account_pages>
+    static USER: u32 = {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Numbers of processes have 22 bits at the most, and numbers from here on no user has.
+        1 << 30 | std::process::id() << 8 | NEXT.fetch_add(1, Ordering::Relaxed) & 0xff
+    };
+}
+
 /// This binary once more, in the namespace of an end, playing a part with no other capabilities than those named, and
-/// with such a soft and hard limit of locked memory, in bytes.
+/// with such a soft and hard limit of locked memory, in bytes, of a user of this thread's own.
 pub fn play(lab: &Lab, part: &str, capabilities: &str, memlock: Option<(u64, u64)>) -> Command {
     let mut command = lab.b.ns.command("setpriv");
     // Root gets all that its bounding set has on exec: so the bounding set is what counts.
@@ -17,10 +29,20 @@ pub fn play(lab: &Lab, part: &str, capabilities: &str, memlock: Option<(u64, u64
         .arg(format!("--bounding-set={capabilities}"))
         .arg("--inh-caps=-all");
     if let Some((soft, hard)) = memlock {
+        command.arg(format!("--ruid={}", USER.with(|user| *user)));
         command.args(["prlimit", &format!("--memlock={soft}:{hard}")]);
     }
+    command.arg(std::env::current_exe().unwrap());
+    as_child(command, part)
+}
+
+/// This binary once more, in the namespace of an end, with everything that the test may do.
+pub fn again(lab: &Lab, part: &str) -> Command {
+    as_child(lab.b.ns.command(std::env::current_exe().unwrap()), part)
+}
+
+fn as_child(mut command: Command, part: &str) -> Command {
     command
-        .arg(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(PART, part)
         .stdin(Stdio::null())

@@ -2,8 +2,11 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(unreachable_pub, reason = "shared by test binaries, not an API")]
 
+pub mod account;
+pub mod bystander;
 pub mod child;
 pub mod conformance;
+pub mod flow;
 pub mod traffic;
 
 use std::time::{Duration, Instant};

@@ -1,0 +1,126 @@
+//! The ports of a forwarder: one, or two, which share a UMEM where they can.
+
+use std::result::Result as StdResult;
+
+use anyhow::{Context, Result, bail};
+use ringside_nic::{Interface, XdpFeatures};
+use ringside_xsk::{Direction, Error, Mode, Path, Port, QueueOptions, SharedUmem};
+
+use crate::args::FwdArgs;
+use crate::session;
+
+pub(super) struct Ports {
+    pub(super) port: Port,
+    /// The second interface, if there is one.
+    pub(super) out: Option<Port>,
+    /// Packets are copied from one UMEM to the other, and why.
+    pub(super) copied: Option<String>,
+}
+
+pub(super) fn open(args: &FwdArgs, interface: &Interface) -> Result<Ports> {
+    let Some(name) = &args.out else {
+        return Ok(Ports {
+            port: session::open(interface.clone(), &args.port, Direction::Both, args.filter, None)?,
+            out: None,
+            copied: None,
+        });
+    };
+    if *name == args.port.interface {
+        bail!("--out {name}: leave --out out to send packets back on the interface they came from");
+    }
+    let second = Interface::by_name(name).context("--out")?;
+    let umem = match args.copy_between {
+        true => Err("as --copy-between asks for".to_owned()),
+        false => shared_umem(args, interface)?,
+    };
+    let (port, out, copied) = both(
+        umem,
+        |umem| {
+            // On a shared UMEM half of the frames wait for packets, the other half are on their way out.
+            let direction = umem.map_or(Direction::Receive, |_| Direction::Both);
+            session::open(interface.clone(), &args.port, direction, args.filter, umem)
+        },
+        |port, umem| open_out(&second, args, port.queues().len(), umem),
+    )?;
+    Ok(Ports {
+        port,
+        out: Some(out),
+        copied,
+    })
+}
+
+/// Opens two ports on one UMEM; or the second one, or both, on their own, with the reason.
+fn both<P, U>(
+    umem: StdResult<U, String>,
+    first: impl Fn(Option<&U>) -> Result<P>,
+    second: impl Fn(&P, Option<&U>) -> Result<P>,
+) -> Result<(P, P, Option<String>)> {
+    let umem = match umem {
+        Err(why) => Err((first(None)?, why)),
+        Ok(umem) => match first(Some(&umem)) {
+            Ok(port) => Ok((port, umem)),
+            Err(error) => {
+                let why = cannot_share(error)?;
+                Err((first(None)?, why))
+            }
+        },
+    };
+    let (port, why) = match umem {
+        Err(apart) => apart,
+        Ok((port, umem)) => match second(&port, Some(&umem)) {
+            Ok(out) => return Ok((port, out, None)),
+            Err(error) => (port, cannot_share(error)?),
+        },
+    };
+    let out = second(&port, None)?;
+    Ok((port, out, Some(why)))
+}
+
+/// Why a port cannot be had on a shared UMEM; the error itself where it has nothing to do with that.
+fn cannot_share(error: anyhow::Error) -> Result<String> {
+    match error.downcast_ref() {
+        Some(Error::Mode { interface, reason, .. }) => Ok(format!("{interface} cannot share it: {reason}")),
+        Some(Error::Setting { .. } | Error::Memory { .. }) => Ok(format!("one cannot be shared: {error}")),
+        _ => Err(error),
+    }
+}
+
+/// As many frames for each incoming queue as where packets are sent back.
+fn shared_umem(args: &FwdArgs, from: &Interface) -> Result<StdResult<SharedUmem, String>> {
+    let incoming = match &args.port.queues {
+        Some(queues) => u32::try_from(queues.0.len()).unwrap_or(u32::MAX),
+        None => from.rx_queues()?,
+    };
+    let default = QueueOptions::DEFAULT_FRAMES.saturating_add(held_by_nic(args.port.mode, from));
+    let frames = args.port.frames.unwrap_or(default).saturating_mul(incoming);
+    Ok((args.port.shared_umem(frames)).map_err(|error| format!("one cannot be shared: {error}")))
+}
+
+/// Frames that a queue needs in addition where the NIC itself writes to them.
+fn held_by_nic(mode: Mode, interface: &Interface) -> u32 {
+    let asked = matches!(mode, Mode::Auto | Mode::Require(Path::ZeroCopy));
+    let features = (interface.device_capabilities().ok()).and_then(|device| device.xdp_features);
+    if asked && features.is_none_or(|features| features.contains(XdpFeatures::XSK_ZEROCOPY)) {
+        interface.rings().map_or(0, |rings| rings.rx.saturating_mul(2))
+    } else {
+        0
+    }
+}
+
+/// The second interface only transmits: no XDP program is attached to it, and the first one's choice of queues does not
+/// apply. No more of its queues are taken than there are to send to it. On a shared UMEM all frames are the first one's.
+fn open_out(interface: &Interface, args: &FwdArgs, incoming: usize, umem: Option<&SharedUmem>) -> Result<Port> {
+    let queues = interface.tx_queues()?.min(u32::try_from(incoming).unwrap_or(u32::MAX));
+    session::patiently(|timeout| {
+        let options = args.port.options(Direction::Transmit).busy_timeout(timeout);
+        let builder = Port::builder(interface.clone()).mode(args.port.mode).queues(0..queues);
+        match umem {
+            Some(umem) => builder.umem(umem).options(options.frames(0)).open(),
+            None => builder.options(options).open(),
+        }
+    })
+}
+
+#[cfg(test)]
+#[path = "ports_tests.rs"]
+mod tests;
