@@ -141,8 +141,12 @@ impl<'b> Iterator for PacketsMut<'b> {
     fn next(&mut self) -> Option<Packet<'b>> {
         loop {
             let (head, mut behind) = std::mem::take(&mut self.entries).split_first_mut()?;
+            if head.is_plain() {
+                self.entries = behind;
+                return Some(Packet::single(head, self.umem));
+            }
             let mut rest: &mut [Entry] = &mut [];
-            if head.more {
+            if head.more() {
                 (rest, behind) = behind.split_at_mut(chain::first_packet(behind));
             }
             self.entries = behind;

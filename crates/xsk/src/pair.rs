@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::Violation;
 use crate::ring::{CompletionRing, FillRing};
+use crate::umem::Entry;
 use crate::umem::pool::Pool;
 
 /// One pair of rings and its frames.
@@ -35,11 +36,20 @@ impl Pair {
             return Ok(());
         }
         let mut slots = self.fill.reserve(wanted)?;
-        self.pool.lend_to_fill(slots.remaining(), |addr| {
-            let pushed = slots.push(addr);
-            debug_assert!(pushed);
-        });
+        self.pool.lend_to_fill(&mut slots);
         Ok(())
+    }
+
+    /// Stocks the fill ring with the frames of dropped packets, which are the warmest; tells how many it took, from the
+    /// first on. The others are for the pool.
+    #[inline]
+    pub(crate) fn recycle(&mut self, dropped: &[Entry]) -> Result<usize, Violation> {
+        let wanted = self.wanted();
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let mut slots = self.fill.reserve(wanted)?;
+        Ok(self.pool.lend_dropped(dropped, &mut slots))
     }
 
     /// Frames that can be spent on sending, up to `most`, and how many were taken back from the kernel to have as many. Never

@@ -228,7 +228,7 @@ impl Queue {
             pair.pool.collect_returned();
         }
         let frame = if too_few(&pair) {
-            pair.pool.put(head.frame);
+            pair.pool.put_buf(&head);
             None
         } else {
             Some(Frame::chain(umem, head, (0..more).map_while(|_| pair.pool.take_buf())))
@@ -378,7 +378,7 @@ impl Queue {
         let received = self.check(received)?;
         self.counters.rx_packets += received.packets;
         self.counters.rx_bytes += received.bytes;
-        if self.inbox.last().is_some_and(|last| last.more) {
+        if self.inbox.last().is_some_and(|last| last.more()) {
             self.set_aside()?;
         }
         Ok(())
@@ -390,7 +390,7 @@ impl Queue {
         let start = self
             .inbox
             .iter()
-            .rposition(|entry| !entry.more)
+            .rposition(|entry| !entry.more())
             .map_or(0, |last| last + 1);
         let frames = self.inbox.len() - start;
         if frames >= MOST_FRAMES {
@@ -402,7 +402,7 @@ impl Queue {
 
     pub(crate) fn packets_in_inbox(&self) -> usize {
         if self.sizes.geometry.multi_buffer() {
-            self.inbox.iter().filter(|entry| !entry.more).count()
+            self.inbox.iter().filter(|entry| !entry.more()).count()
         } else {
             self.inbox.len()
         }
@@ -451,7 +451,7 @@ impl Queue {
         let pool = &mut self.bound.pair.lock().pool;
         for entry in self.inbox.drain(..) {
             if entry.fate() != Fate::Kept {
-                pool.put(entry.buf.frame);
+                pool.put_buf(&entry.buf);
             }
         }
         pool.give_surplus();

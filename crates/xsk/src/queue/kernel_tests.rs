@@ -247,8 +247,9 @@ fn bytes(mark: u8) -> [u8; 60] {
 /// A frame with such a packet, in the book as given to the TX ring.
 fn frame(queue: &mut Queue, mark: u8) -> Desc {
     let mut buf = queue.bound.pair.lock().pool.take_buf().expect("a free frame");
-    assert!(buf.resize(60));
-    buf.data_mut().copy_from_slice(&bytes(mark));
+    let umem = &queue.bound.umem;
+    assert!(buf.resize(umem.geometry(), 60));
+    buf.data_mut(umem).copy_from_slice(&bytes(mark));
     Desc {
         addr: queue.bound.pair.lock().pool.lend_to_tx(&buf),
         len: 60,

@@ -49,25 +49,19 @@ impl Bound {
         let Some(rx) = &mut self.rx else {
             return Ok(received);
         };
-        let descriptors = rx.peek(batch)?;
+        let mut descriptors = rx.peek(batch)?;
         received.packets = descriptors.len() as u64;
         if received.packets == 0 {
             return Ok(received);
         }
         let start = inbox.len();
         let mut pair = self.pair.lock();
-        let mut arrivals = pair.pool.arrivals();
-        let mut options = 0;
-        for desc in descriptors {
-            let buf = arrivals.take(desc.addr, desc.len)?;
-            received.bytes += u64::from(desc.len);
-            options |= desc.options;
-            inbox.push(Entry::new(buf, Fate::Open).with_more(desc.is_continued()));
-        }
-        drop(pair);
+        let (bytes, options) = pair.pool.receive(&mut descriptors, inbox)?;
+        drop((pair, descriptors));
+        received.bytes = bytes;
         if options & Desc::CONTINUED != 0 {
             received.bytes += self.receive_rest(inbox)?;
-            received.packets = inbox[start..].iter().filter(|entry| !entry.more).count() as u64;
+            received.packets = inbox[start..].iter().filter(|entry| !entry.more()).count() as u64;
         }
         Ok(received)
     }
@@ -83,19 +77,19 @@ impl Bound {
         };
         let mut frames = 0;
         for entry in &*inbox {
-            frames = count(frames, entry.more, most)?;
+            frames = count(frames, entry.more(), most)?;
         }
         let mut bytes = 0;
         let Some(rx) = &mut self.rx else { return Ok(bytes) };
         let mut pair = self.pair.lock();
-        let mut arrivals = pair.pool.arrivals();
         while frames != 0 {
             let mut next = rx.peek(1)?;
-            let Some(desc) = next.next() else { break };
-            let buf = arrivals.take(desc.addr, desc.len)?;
-            bytes += u64::from(desc.len);
-            inbox.push(Entry::new(buf, Fate::Open).with_more(desc.is_continued()));
-            frames = count(frames, desc.is_continued(), most)?;
+            if next.len() == 0 {
+                break;
+            }
+            let (more_bytes, options) = pair.pool.receive(&mut next, inbox)?;
+            bytes += more_bytes;
+            frames = count(frames, options & Desc::CONTINUED != 0, most)?;
         }
         Ok(bytes)
     }
@@ -113,7 +107,7 @@ impl Bound {
         let mut left = entries;
         while let Some((head, behind)) = left.split_first() {
             let fate = if head.fate() == Fate::Open { open } else { head.fate() };
-            if head.more {
+            if head.more() {
                 let (packet, behind) = left.split_at(chain::first_packet(left));
                 if !push_chain(packet, fate, most, slots.as_mut(), pool, result) {
                     break;
@@ -140,7 +134,7 @@ impl Bound {
                     if fate == Fate::Send {
                         result.refuse(head.buf.len, 1);
                     }
-                    pool.put(head.buf.frame);
+                    pool.put_buf(&head.buf);
                 }
             }
             left = behind;
@@ -168,7 +162,7 @@ impl Bound {
         let mut result = Pushed::default();
         for _ in 0..frames {
             let Some(buf) = pair.pool.take_buf() else { break };
-            let on_panic = PutBack(&mut pair.pool, buf.frame);
+            let on_panic = PutBack(&mut pair.pool, buf.frame(self.umem.geometry()));
             let mut entry = Entry::new(buf, Fate::Send);
             write(&mut Packet::single(&mut entry, &self.umem));
             std::mem::forget(on_panic);
@@ -188,7 +182,7 @@ impl Bound {
             if entry.fate() == Fate::Send {
                 result.refuse(entry.buf.len, 1);
             }
-            pair.pool.put(entry.buf.frame);
+            pair.pool.put_buf(&entry.buf);
         }
         Ok(Some(result))
     }
@@ -292,6 +286,6 @@ fn put(packet: &[Entry], slots: &mut Reservation<'_, Desc, RingMap>, pool: &mut 
 
 fn give(frames: &[Entry], pool: &mut Pool) {
     for entry in frames {
-        pool.put(entry.buf.frame);
+        pool.put_buf(&entry.buf);
     }
 }

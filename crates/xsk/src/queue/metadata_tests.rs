@@ -54,7 +54,7 @@ struct Sender {
     completion: CompletionRing,
     fd: OwnedFd,
     frame: Buf,
-    _umem: Arc<Umem>,
+    umem: Arc<Umem>,
 }
 
 impl Sender {
@@ -102,18 +102,18 @@ impl Sender {
             frame: Pool::new(Arc::clone(&umem), 1)
                 .and_then(|mut pool| pool.take_buf())
                 .expect("one frame"),
-            _umem: umem,
+            umem,
         })
     }
 
     /// Sends a packet with metadata in front of it, and returns that metadata once the packet has been sent.
     fn send(&mut self, metadata: [u64; 3], packet: &[u8]) -> [u64; 3] {
-        assert!(self.frame.resize(METADATA + packet.len()));
-        let (front, data) = self.frame.data_mut().split_at_mut(METADATA);
+        assert!(self.frame.resize(self.umem.geometry(), METADATA + packet.len()));
+        let (front, data) = self.frame.data_mut(&self.umem).split_at_mut(METADATA);
         front.copy_from_slice(&metadata.map(u64::to_ne_bytes).concat());
         data.copy_from_slice(packet);
         let desc = Desc {
-            addr: u64::from(self.frame.offset) + METADATA as u64,
+            addr: self.frame.start() + METADATA as u64,
             len: u32::try_from(packet.len()).expect("short"),
             options: WITH_METADATA,
         };
@@ -127,7 +127,7 @@ impl Sender {
             }
             assert!(start.elapsed() < PATIENCE, "{:?}", self.tx.pending());
         }
-        let words = self.frame.data()[..METADATA].chunks_exact(8);
+        let words = self.frame.data(&self.umem)[..METADATA].chunks_exact(8);
         let words: Vec<u64> = words
             .map(|word| u64::from_ne_bytes(word.try_into().expect("eight")))
             .collect();

@@ -27,14 +27,14 @@ impl Raw {
         let geometry = *queue.bound.umem.geometry();
         let frames: Vec<Buf> = std::iter::from_fn(|| queue.bound.pair.lock().pool.take_buf())
             .map(|mut buf| {
-                let back = i32::try_from(buf.offset).expect("small");
-                assert!(buf.move_front(-back) && buf.resize(geometry.frame_size() as usize));
+                let back = i32::try_from(buf.offset(&geometry)).expect("small");
+                assert!(buf.move_front(&geometry, -back) && buf.resize(&geometry, geometry.frame_size() as usize));
                 buf
             })
             .collect();
         let in_order = (0..)
             .zip(&frames)
-            .all(|(n, buf): (u64, _)| geometry.addr(buf.frame) == n * u64::from(geometry.frame_size()));
+            .all(|(n, buf): (u64, _)| buf.start() == n * u64::from(geometry.frame_size()));
         assert!(in_order && frames.len() == geometry.frames() as usize);
         Self {
             queue,
@@ -53,8 +53,9 @@ impl Raw {
     pub(super) fn write(&mut self, addr: u64, bytes: &[u8]) {
         for (addr, &byte) in (addr..).zip(bytes) {
             let (frame, offset) = (addr / self.frame_size, addr % self.frame_size);
-            self.frames[usize::try_from(frame).expect("small")].data_mut()[usize::try_from(offset).expect("small")] =
-                byte;
+            let umem = &self.queue.bound.umem;
+            self.frames[usize::try_from(frame).expect("small")].data_mut(umem)
+                [usize::try_from(offset).expect("small")] = byte;
         }
     }
 

@@ -145,13 +145,13 @@ impl Queue {
         for _ in 1..self.frames_per_packet {
             match self.take_free()? {
                 Some(buf) => {
-                    self.inbox.last_mut().expect("the packet's head").more = true;
+                    self.inbox.last_mut().expect("the packet's head").set_more(true);
                     self.inbox.push(Entry::new(buf, Fate::Open));
                 }
                 None => {
                     let pool = &mut self.bound.pair.lock().pool;
                     for entry in self.inbox.drain(start..) {
-                        pool.put(entry.buf.frame);
+                        pool.put_buf(&entry.buf);
                     }
                     return Ok(false);
                 }
@@ -241,6 +241,10 @@ impl Queue {
     fn push_inbox(&mut self, open: Fate) -> Result<u32, Error> {
         let mut pushed = Pushed::default();
         let mut next = 0;
+        if open == Fate::Drop {
+            let recycled = self.bound.pair.lock().recycle(&self.inbox);
+            next = self.check(recycled)?;
+        }
         let mut result = Ok(());
         while next < self.inbox.len() {
             let before = pushed.packets;
@@ -286,9 +290,9 @@ impl Queue {
             if is_head && (entry.fate() == Fate::Send || entry.fate() == Fate::Open && open == Fate::Send) {
                 self.counters.tx_abandoned += 1;
             }
-            is_head = !entry.more;
+            is_head = !entry.more();
             if entry.fate() != Fate::Kept {
-                pool.put(entry.buf.frame);
+                pool.put_buf(&entry.buf);
             }
         }
     }

@@ -10,7 +10,7 @@ use rustix::net::xdp::XdpRingOffset;
 
 use super::Slot;
 use super::cursor::Indices;
-use super::memory::{Memory, RingMap, RingMemory};
+use super::memory::{Memory, RingMap, RingMemory, Slots};
 use crate::sync::Ordering;
 
 /// The words on cache lines of their own and the slots behind them, as the kernel has it.
@@ -108,7 +108,7 @@ impl<T: Slot> HeapRing<T> {
     /// No side of the ring is in use meanwhile.
     pub(crate) unsafe fn scribble(&self, index: u32, value: T) {
         // SAFETY: in bounds (`RingMap::slot`); every bit pattern is a valid value; the caller's promise.
-        unsafe { self.map.write(index, value) };
+        unsafe { Memory::<T>::slots(&self.map).write(index, value) };
     }
 
     /// All slots, as they are.
@@ -117,7 +117,7 @@ impl<T: Slot> HeapRing<T> {
     /// No side of the ring is in use meanwhile.
     pub(crate) unsafe fn slots(&self) -> impl Iterator<Item = T> {
         // SAFETY: as in `scribble`.
-        (0..self.size).map(|index| unsafe { self.map.read(index) })
+        (0..self.size).map(|index| unsafe { Memory::<T>::slots(&self.map).read(index) })
     }
 }
 

@@ -9,7 +9,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::cursor::{Indices, NEED_WAKEUP, needs_wakeup};
-use super::{ConsumerRing, Memory, ProducerRing};
+use super::{ConsumerRing, Memory, ProducerRing, Slots};
 use crate::sync::{AtomicU32, Ordering, fence};
 
 /// Shared words and slots; loom reports any slot that both sides touch at once.
@@ -47,14 +47,21 @@ impl Indices for Ring {
 }
 
 impl Memory<u64> for Ring {
+    type Slots<'m> = &'m Shared;
     fn size(&self) -> u32 {
         2
     }
-    unsafe fn write(&self, index: u32, value: u64) {
+    fn slots(&self) -> &Shared {
+        self
+    }
+}
+
+impl Slots<u64> for &Shared {
+    unsafe fn write(self, index: u32, value: u64) {
         // SAFETY: loom checks that nobody else is at the slot.
         self.slots[(index & 1) as usize].with_mut(|slot| unsafe { *slot = value });
     }
-    unsafe fn read(&self, index: u32) -> u64 {
+    unsafe fn read(self, index: u32) -> u64 {
         // SAFETY: as above.
         self.slots[(index & 1) as usize].with(|slot| unsafe { *slot })
     }
@@ -80,7 +87,7 @@ impl Kernel {
             return None;
         }
         // SAFETY: loom checks that the slot is the kernel's.
-        let value = unsafe { ring.read(consumer) };
+        let value = unsafe { ring.slots().read(consumer) };
         ring.consumer.store(consumer.wrapping_add(1), self.store);
         Some(value)
     }
@@ -92,7 +99,7 @@ impl Kernel {
             return false;
         }
         // SAFETY: loom checks that the slot is the kernel's.
-        unsafe { ring.write(producer, value) };
+        unsafe { ring.slots().write(producer, value) };
         ring.producer.store(producer.wrapping_add(1), self.store);
         true
     }

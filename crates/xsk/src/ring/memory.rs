@@ -1,5 +1,6 @@
 //! Where a ring lives: in a mapping of the socket.
 
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use rustix::net::xdp::XdpRingOffset;
@@ -11,16 +12,26 @@ use crate::sync::AtomicU32;
 
 /// The shared words and the slots of one ring.
 pub(crate) trait Memory<T>: Indices {
+    type Slots<'m>: Slots<T>
+    where
+        Self: 'm;
+
     /// Number of slots, a power of two.
     fn size(&self) -> u32;
 
+    /// The way to the slots, by value: a loop over many keeps it in registers.
+    fn slots(&self) -> Self::Slots<'_>;
+}
+
+/// The slots of one ring.
+pub(crate) trait Slots<T>: Copy {
     /// # Safety
     /// The slot at `index & (size - 1)` must belong to the caller's side of the ring.
-    unsafe fn write(&self, index: u32, value: T);
+    unsafe fn write(self, index: u32, value: T);
 
     /// # Safety
     /// The slot at `index & (size - 1)` must belong to the caller's side of the ring.
-    unsafe fn read(&self, index: u32) -> T;
+    unsafe fn read(self, index: u32) -> T;
 }
 
 /// A ring mapped from a socket, or one that lies in memory of our own (`crate::testing`).
@@ -86,13 +97,6 @@ impl RingMap {
             _memory: Box::new(memory),
         })
     }
-
-    #[inline]
-    fn slot<T: Slot>(&self, index: u32) -> *mut T {
-        let slot = (index & self.mask) as usize;
-        // SAFETY: `new` asserted that `size` slots of `T` fit the memory behind `slots`.
-        unsafe { self.slots.cast::<T>().as_ptr().add(slot) }
-    }
 }
 
 impl Indices for RingMap {
@@ -116,12 +120,56 @@ impl Indices for RingMap {
 }
 
 impl<T: Slot> Memory<T> for RingMap {
+    type Slots<'m> = MapSlots<'m>;
+
     fn size(&self) -> u32 {
         self.mask + 1
     }
 
     #[inline]
-    unsafe fn write(&self, index: u32, value: T) {
+    fn slots(&self) -> MapSlots<'_> {
+        MapSlots {
+            first: self.slots,
+            mask: self.mask,
+            _map: PhantomData,
+        }
+    }
+}
+
+/// The slots of a [`RingMap`].
+#[derive(Clone, Copy)]
+pub(crate) struct MapSlots<'m> {
+    first: NonNull<u8>,
+    mask: u32,
+    _map: PhantomData<&'m RingMap>,
+}
+
+impl MapSlots<'_> {
+    #[inline]
+    fn slot<T: Slot>(self, index: u32) -> *mut T {
+        let slot = (index & self.mask) as usize;
+        // SAFETY: `RingMap::new` asserted that `size` slots of `T` fit the memory behind `first`.
+        unsafe { self.first.cast::<T>().as_ptr().add(slot) }
+    }
+}
+
+impl MapSlots<'_> {
+    /// `count` slots from `index` on, no more than the ring has, as the one or two runs of memory that they are: a loop over
+    /// those is shorter than one over indices.
+    #[inline]
+    pub(super) fn runs<T: Slot>(self, index: u32, count: u32) -> [(*mut T, usize); 2] {
+        debug_assert!(count <= self.mask + 1);
+        let straight = count.min(self.mask + 1 - (index & self.mask));
+        [
+            (self.slot(index), straight as usize),
+            (self.slot(0), (count - straight) as usize),
+        ]
+    }
+}
+
+impl<T: Slot> Slots<T> for MapSlots<'_> {
+    #[inline]
+    unsafe fn write(self, index: u32, value: T) {
         // SAFETY: in bounds (`slot`); the caller owns the slot.
         unsafe { self.slot::<T>(index).write(value) }
     }
@@ -129,7 +177,7 @@ impl<T: Slot> Memory<T> for RingMap {
     // Volatile: the value is checked and then used, so it must be read exactly once even if whoever shares
     // the mapping breaks the protocol and writes it meanwhile.
     #[inline]
-    unsafe fn read(&self, index: u32) -> T {
+    unsafe fn read(self, index: u32) -> T {
         // SAFETY: in bounds (`slot`); the caller owns the slot; every bit pattern is a valid `T`.
         unsafe { self.slot::<T>(index).read_volatile() }
     }

@@ -15,12 +15,13 @@ mod loom_tests;
 mod model_tests;
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 #[cfg(all(feature = "testing", not(loom)))]
 pub(crate) use cursor::Indices;
 #[cfg(all(feature = "testing", not(loom)))]
 pub(crate) use heap::HeapRing;
-pub(crate) use memory::{Memory, RingMap};
+pub(crate) use memory::{Memory, RingMap, Slots};
 
 use crate::error::Violation;
 use cursor::{ConsumerCursor, ProducerCursor, needs_wakeup};
@@ -43,13 +44,61 @@ impl Desc {
     /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/if_xdp.h#L172>
     pub(crate) const CONTINUED: u32 = 1;
 
-    #[inline]
+    #[cfg(all(feature = "testing", not(loom)))]
     pub(crate) fn is_continued(self) -> bool {
         self.options & Self::CONTINUED != 0
     }
 }
 
 const _: () = assert!(size_of::<Desc>() == 16 && align_of::<Desc>() == 8);
+
+/// A descriptor as the two words that it is read in: of the second one loops need no more than they have to take apart.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct RawDesc {
+    pub(crate) addr: u64,
+    pub(crate) rest: DescRest,
+}
+
+/// Length and options of a descriptor.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct DescRest(u64);
+
+#[allow(clippy::cast_possible_truncation, reason = "a word's halves")]
+impl DescRest {
+    #[inline]
+    pub(crate) fn len(self) -> u32 {
+        let shift = if cfg!(target_endian = "little") { 0 } else { 32 };
+        (self.0 >> shift) as u32
+    }
+
+    #[inline]
+    pub(crate) fn options(self) -> u32 {
+        let shift = if cfg!(target_endian = "little") { 32 } else { 0 };
+        (self.0 >> shift) as u32
+    }
+}
+
+impl std::ops::BitOrAssign for DescRest {
+    #[inline]
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+#[cfg(test)]
+impl From<Desc> for RawDesc {
+    fn from(desc: Desc) -> Self {
+        let (len, options) = (u64::from(desc.len), u64::from(desc.options));
+        Self {
+            addr: desc.addr,
+            rest: DescRest(if cfg!(target_endian = "little") {
+                options << 32 | len
+            } else {
+                len << 32 | options
+            }),
+        }
+    }
+}
 
 /// What the fill and completion rings carry: the offset of a chunk in the UMEM.
 pub(crate) type Addr = u64;
@@ -140,9 +189,35 @@ impl<T: Slot, M: Memory<T>> Reservation<'_, T, M> {
         let index = self.ring.cursor.index(self.pushed);
         // SAFETY: `free()` has seen, with acquire, that the consumer is done with the next `granted` slots,
         // and `pushed < granted`; nobody else writes our side's slots, `&mut` on the ring proves it.
-        unsafe { self.ring.memory.write(index, value) };
+        unsafe { self.ring.memory.slots().write(index, value) };
         self.pushed += 1;
         true
+    }
+}
+
+impl<T: Slot> Reservation<'_, T, RingMap> {
+    /// Writes the next slots with what `value` makes of `from`, one by one, until it makes nothing of one or all reserved
+    /// slots are used; tells how many.
+    #[inline]
+    pub(crate) fn push_while<U>(&mut self, from: &[U], mut value: impl FnMut(&U) -> Option<T>) -> u32 {
+        let most = u32::try_from(from.len()).map_or(self.remaining(), |most| most.min(self.remaining()));
+        let index = self.ring.cursor.index(self.pushed);
+        let mut left = from;
+        'runs: for (slot, slots) in Memory::<T>::slots(&self.ring.memory).runs::<T>(index, most) {
+            for (n, from) in left[..slots].iter().enumerate() {
+                let Some(value) = value(from) else {
+                    left = &left[n..];
+                    break 'runs;
+                };
+                // SAFETY: as in `push`: no more than `remaining` slots are written.
+                unsafe { slot.add(n).write(value) };
+            }
+            left = &left[slots..];
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "no more than `most`")]
+        let count = (from.len() - left.len()) as u32;
+        self.pushed += count;
+        count
     }
 }
 
@@ -188,6 +263,53 @@ pub(crate) struct Filled<'r, T: Slot, M: Memory<T>> {
     taken: u32,
 }
 
+impl Filled<'_, Desc, RingMap> {
+    /// Takes as many slots as `to` has room for and has `take` make something of each, up to the first that it refuses, which
+    /// is handed back; tells how many before that.
+    #[inline]
+    pub(crate) fn take_into<U>(
+        &mut self,
+        to: &mut [MaybeUninit<U>],
+        mut take: impl FnMut(RawDesc, &mut MaybeUninit<U>) -> bool,
+    ) -> (usize, Option<RawDesc>) {
+        let granted = self.granted - self.taken;
+        let most = u32::try_from(to.len()).map_or(granted, |room| room.min(granted));
+        let index = self.ring.cursor.index(self.taken);
+        let mut done = 0;
+        let mut refused = None;
+        for (slot, slots) in Memory::<Desc>::slots(&self.ring.memory).runs::<Desc>(index, most) {
+            let mut slot = slot.cast::<u64>();
+            let mut to = to[done..][..slots].iter_mut();
+            done += slots;
+            while let Some(room) = to.next() {
+                // Volatile, as in `Slots::read`. SAFETY: as in `next`: no more than `granted - taken` slots are read, of two
+                // words each.
+                let (addr, rest) = unsafe { (slot.read_volatile(), slot.add(1).read_volatile()) };
+                // SAFETY: as above: the next slot, or the end behind the last.
+                slot = unsafe { slot.add(2) };
+                let desc = RawDesc {
+                    addr,
+                    rest: DescRest(rest),
+                };
+                if !take(desc, room) {
+                    done -= to.len() + 1;
+                    refused = Some(desc);
+                    break;
+                }
+            }
+            if refused.is_some() {
+                break;
+            }
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "no more than `most`")]
+        {
+            // The refused one is taken too.
+            self.taken += done as u32 + u32::from(refused.is_some());
+        }
+        (done, refused)
+    }
+}
+
 impl<T: Slot, M: Memory<T>> Iterator for Filled<'_, T, M> {
     type Item = T;
 
@@ -200,7 +322,7 @@ impl<T: Slot, M: Memory<T>> Iterator for Filled<'_, T, M> {
         self.taken += 1;
         // SAFETY: `available()` has seen, with acquire, that the producer has written the next `granted`
         // slots, and it will not write them again before we release them.
-        Some(unsafe { self.ring.memory.read(index) })
+        Some(unsafe { self.ring.memory.slots().read(index) })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

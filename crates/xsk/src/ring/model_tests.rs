@@ -43,16 +43,23 @@ impl Indices for Arc<Heap> {
 }
 
 impl Memory<u64> for Arc<Heap> {
+    type Slots<'m> = &'m Heap;
     fn size(&self) -> u32 {
         u32::try_from(self.slots.len()).expect("small")
     }
-    unsafe fn write(&self, index: u32, value: u64) {
-        // SAFETY: the caller owns the slot.
-        unsafe { *self.slots[(index & (self.size() - 1)) as usize].get() = value }
+    fn slots(&self) -> &Heap {
+        self
     }
-    unsafe fn read(&self, index: u32) -> u64 {
+}
+
+impl Slots<u64> for &Heap {
+    unsafe fn write(self, index: u32, value: u64) {
         // SAFETY: the caller owns the slot.
-        unsafe { *self.slots[(index & (self.size() - 1)) as usize].get() }
+        unsafe { *self.slots[index as usize & (self.slots.len() - 1)].get() = value }
+    }
+    unsafe fn read(self, index: u32) -> u64 {
+        // SAFETY: the caller owns the slot.
+        unsafe { *self.slots[index as usize & (self.slots.len() - 1)].get() }
     }
 }
 

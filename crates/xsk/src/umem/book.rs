@@ -85,22 +85,20 @@ impl Book {
         }
     }
 
+    /// The entries by value: a loop over many frames keeps it in a register.
     #[inline]
-    fn entry(&self, frame: FrameIndex) -> &AtomicU16 {
-        debug_assert!((frame.0 as usize) < self.entries.len());
-        // SAFETY: a `FrameIndex` of this UMEM is below its number of frames (only `Geometry::locate`, which checks, and
-        // `Umem::new` make them; frames of other UMEMs are refused by `Queue::send`), and the book has that many entries.
-        unsafe { self.entries.get_unchecked(frame.0 as usize) }
+    pub(super) fn entries(&self) -> BookEntries<'_> {
+        BookEntries(&self.entries)
     }
 
     #[inline]
     pub(super) fn is(&self, frame: FrameIndex, owner: Owner) -> bool {
-        self.entry(frame).load(Ordering::Relaxed) == owner.encode()
+        self.entries().is(frame, owner)
     }
 
     #[inline]
     pub(super) fn set(&self, frame: FrameIndex, owner: Owner) {
-        self.entry(frame).store(owner.encode(), Ordering::Relaxed);
+        self.entries().set(frame, owner);
     }
 
     /// All entries, in the order of the frames.
@@ -108,5 +106,29 @@ impl Book {
         self.entries
             .iter()
             .map(|entry| Owner::decode(entry.load(Ordering::Relaxed)))
+    }
+}
+
+/// The entries of a [`Book`].
+#[derive(Clone, Copy)]
+pub(super) struct BookEntries<'b>(&'b [AtomicU16]);
+
+impl<'b> BookEntries<'b> {
+    #[inline]
+    fn entry(self, frame: FrameIndex) -> &'b AtomicU16 {
+        debug_assert!((frame.0 as usize) < self.0.len());
+        // SAFETY: a `FrameIndex` of this UMEM is below its number of frames (only `Geometry::locate_in`, which checks, and
+        // `Umem::new` make them; frames of other UMEMs are refused by `Queue::send`), and the book has that many entries.
+        unsafe { self.0.get_unchecked(frame.0 as usize) }
+    }
+
+    #[inline]
+    pub(super) fn is(self, frame: FrameIndex, owner: Owner) -> bool {
+        self.entry(frame).load(Ordering::Relaxed) == owner.encode()
+    }
+
+    #[inline]
+    pub(super) fn set(self, frame: FrameIndex, owner: Owner) {
+        self.entry(frame).store(owner.encode(), Ordering::Relaxed);
     }
 }

@@ -1,71 +1,82 @@
 //! The window of a frame that a packet occupies, shared by everything that owns a frame.
 
-use std::ptr::NonNull;
-
 use super::{FrameIndex, Geometry, Umem};
 
 /// One frame and the packet in it. Whoever holds the `Buf` owns the frame; it is neither `Copy` nor `Clone`.
+///
+/// As small as the ring's descriptor that it comes from, for a burst writes and reads one for each packet. Where the
+/// memory is its UMEM knows, which all methods are told: the one that the `Buf` was made of.
+#[repr(C)]
 pub(crate) struct Buf {
-    base: NonNull<u8>,
-    pub(crate) frame: FrameIndex,
-    /// Packet start in the frame.
-    pub(crate) offset: u32,
+    /// Where the packet starts, from the UMEM's start on: always in the frame that it is about, also when it has no bytes.
+    at: u64,
     pub(crate) len: u32,
-    frame_size: u32,
+    /// For an [`Entry`](super::Entry).
+    pub(super) state: u32,
 }
 
-// SAFETY: a `Buf` is the only way to its frame's bytes, and they are not bound to a thread.
-unsafe impl Send for Buf {}
+const _: () = assert!(size_of::<Buf>() == size_of::<crate::ring::Desc>());
 
 impl Buf {
     /// # Safety
-    /// The caller owns `frame` of `umem` and hands that ownership to the `Buf`. `offset + len` must not exceed the
-    /// frame size. The `Buf` must not be used after `umem` is gone.
+    /// The caller owns the frame of the UMEM that `at` lies in and hands that ownership to the `Buf`. The packet does not
+    /// leave the frame.
     #[inline]
-    pub(super) unsafe fn new(umem: &Umem, frame: FrameIndex, offset: u32, len: u32) -> Self {
-        let geometry: &Geometry = umem.geometry();
-        debug_assert!(frame.0 < geometry.frames() && offset + len <= geometry.frame_size());
-        Self {
-            base: umem.at(frame),
-            frame,
-            offset,
-            len,
-            frame_size: geometry.frame_size(),
-        }
+    pub(super) unsafe fn new(at: u64, len: u32) -> Self {
+        Self { at, len, state: 0 }
     }
 
     /// # Safety
     /// The caller gives up the use of `self`: only one of the two may be used from here on.
     #[inline]
     pub(super) unsafe fn duplicate(&self) -> Self {
-        Self { ..*self }
+        Self { state: 0, ..*self }
+    }
+
+    /// Where the packet starts, from the UMEM's start on.
+    #[inline]
+    pub(crate) fn start(&self) -> u64 {
+        self.at
     }
 
     #[inline]
-    pub(crate) fn data(&self) -> &[u8] {
-        // SAFETY: `offset + len <= frame_size` is kept by every method here, and the frame is ours (`new`).
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(self.offset as usize), self.len as usize) }
+    pub(crate) fn frame(&self, geometry: &Geometry) -> FrameIndex {
+        geometry.split(self.at).0
+    }
+
+    /// Packet start in the frame.
+    #[inline]
+    pub(crate) fn offset(&self, geometry: &Geometry) -> u32 {
+        geometry.split(self.at).1
     }
 
     #[inline]
-    pub(crate) fn data_mut(&mut self) -> &mut [u8] {
+    #[allow(clippy::cast_possible_truncation, reason = "an offset in memory that is mapped")]
+    pub(crate) fn data<'b>(&'b self, umem: &'b Umem) -> &'b [u8] {
+        // SAFETY: the packet lies in its frame, which every method here keeps so, and the frame is ours (`new`).
+        unsafe { std::slice::from_raw_parts(umem.memory().as_ptr().add(self.at as usize), self.len as usize) }
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "an offset in memory that is mapped")]
+    pub(crate) fn data_mut<'b>(&'b mut self, umem: &'b Umem) -> &'b mut [u8] {
         // SAFETY: as in `data`, and `&mut self` makes it exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(self.offset as usize), self.len as usize) }
+        unsafe { std::slice::from_raw_parts_mut(umem.memory().as_ptr().add(self.at as usize), self.len as usize) }
     }
 
     #[inline]
-    pub(crate) fn capacity(&self) -> usize {
-        (self.frame_size - self.offset) as usize
+    pub(crate) fn capacity(&self, geometry: &Geometry) -> usize {
+        (geometry.frame_size() - self.offset(geometry)) as usize
     }
 
     #[inline]
-    pub(crate) fn resize(&mut self, len: usize) -> bool {
-        if len > self.capacity() {
+    pub(crate) fn resize(&mut self, geometry: &Geometry, len: usize) -> bool {
+        if len > self.capacity(geometry) {
             return false;
         }
         #[allow(
             clippy::cast_possible_truncation,
-            reason = "at most the capacity, which is below 4096"
+            reason = "at most the capacity, which is at most 4096"
         )]
         {
             self.len = len as u32;
@@ -74,12 +85,11 @@ impl Buf {
     }
 
     #[inline]
-    pub(crate) fn move_front(&mut self, by: i32) -> bool {
-        let (offset, len) = (
-            i64::from(self.offset) + i64::from(by),
-            i64::from(self.len) - i64::from(by),
-        );
-        if offset < 0 || len < 0 {
+    pub(crate) fn move_front(&mut self, geometry: &Geometry, by: i32) -> bool {
+        let offset = i64::from(self.offset(geometry)) + i64::from(by);
+        let len = i64::from(self.len) - i64::from(by);
+        // One that starts where its frame ends would be taken for one of the next frame.
+        if !(0..i64::from(geometry.frame_size())).contains(&offset) || len < 0 {
             return false;
         }
         #[allow(
@@ -88,7 +98,8 @@ impl Buf {
             reason = "not negative, and their sum is unchanged"
         )]
         {
-            (self.offset, self.len) = (offset as u32, len as u32);
+            self.at = self.at.wrapping_add_signed(by.into());
+            self.len = len as u32;
         }
         true
     }
@@ -103,30 +114,30 @@ macro_rules! buffer_methods {
         /// [`parts`](Self::parts).
         #[inline]
         pub fn data(&self) -> &[u8] {
-            self.$($head).+.data()
+            self.$($head).+.data(&self.umem)
         }
 
         /// As [`data`](Self::data), to be edited in place.
         #[inline]
         pub fn data_mut(&mut self) -> &mut [u8] {
-            self.$($head).+.data_mut()
+            self.$($head).+.data_mut(&self.umem)
         }
 
         /// The packet's parts, frame by frame: one, unless it is in several frames.
         #[inline]
         pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
-            crate::umem::chain::parts(&self.$($head).+, &self.$rest)
+            crate::umem::chain::parts(&self.umem, &self.$($head).+, &self.$rest)
         }
 
         /// As [`parts`](Self::parts), to be edited in place.
         #[inline]
         pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
-            crate::umem::chain::parts_mut(&mut self.$($head).+, &mut self.$rest)
+            crate::umem::chain::parts_mut(&self.umem, &mut self.$($head).+, &mut self.$rest)
         }
 
         /// Copies the packet's bytes into `buffer`, as many as fit; tells how many.
         pub fn copy_to(&self, buffer: &mut [u8]) -> usize {
-            crate::umem::chain::copy_to(&self.$($head).+, &self.$rest, buffer)
+            crate::umem::chain::copy_to(&self.umem, &self.$($head).+, &self.$rest, buffer)
         }
 
         /// Length of the packet in bytes, over all its frames.
@@ -139,13 +150,13 @@ macro_rules! buffer_methods {
         /// The longest packet that fits from where it starts now, in bytes, over all its frames.
         #[inline]
         pub fn capacity(&self) -> usize {
-            crate::umem::chain::capacity(&self.$($head).+, &self.$rest)
+            crate::umem::chain::capacity(self.umem.geometry(), &self.$($head).+, &self.$rest)
         }
 
         /// Bytes in front of the packet that [`extend_front`](Self::extend_front) can take.
         #[inline]
         pub fn headroom(&self) -> usize {
-            self.$($head).+.offset as usize
+            self.$($head).+.offset(self.umem.geometry()) as usize
         }
 
         /// Sets the packet's length; bytes that come in hold whatever the frame held. False, and nothing changed,
@@ -154,29 +165,29 @@ macro_rules! buffer_methods {
         #[inline]
         #[must_use = "false means that the packet did not fit"]
         pub fn resize(&mut self, len: usize) -> bool {
-            crate::umem::chain::resize(&mut self.$($head).+, &mut self.$rest, len)
+            crate::umem::chain::resize(self.umem.geometry(), &mut self.$($head).+, &mut self.$rest, len)
         }
 
         /// Replaces the packet. False, and nothing changed, beyond [`capacity`](Self::capacity).
         #[inline]
         #[must_use = "false means that the packet did not fit"]
         pub fn write(&mut self, packet: &[u8]) -> bool {
-            crate::umem::chain::write(&mut self.$($head).+, &mut self.$rest, packet)
+            crate::umem::chain::write(&self.umem, &mut self.$($head).+, &mut self.$rest, packet)
         }
 
         /// Puts `bytes` of room in front of the packet, to encapsulate it. False beyond [`headroom`](Self::headroom).
         #[inline]
         #[must_use = "false means that there was no room"]
         pub fn extend_front(&mut self, bytes: usize) -> bool {
-            i32::try_from(bytes).is_ok_and(|bytes| self.$($head).+.move_front(-bytes))
+            i32::try_from(bytes).is_ok_and(|bytes| self.$($head).+.move_front(self.umem.geometry(), -bytes))
         }
 
         /// Takes `bytes` away from the packet's front, to decapsulate it. False beyond its length, or the length of the
-        /// part in its first frame.
+        /// part in its first frame, and when nothing would be left of one that ends where its frame does.
         #[inline]
         #[must_use = "false means that the packet is shorter"]
         pub fn trim_front(&mut self, bytes: usize) -> bool {
-            i32::try_from(bytes).is_ok_and(|bytes| self.$($head).+.move_front(bytes))
+            i32::try_from(bytes).is_ok_and(|bytes| self.$($head).+.move_front(self.umem.geometry(), bytes))
         }
     };
 }

@@ -2,7 +2,7 @@
 //!
 //! Every frame after the first is rare, so everything here has its short way for `rest` being empty.
 
-use super::{Buf, Entry};
+use super::{Buf, Entry, Geometry, Umem};
 
 /// Bytes of the packet.
 #[inline]
@@ -13,28 +13,28 @@ pub(crate) fn len(head: &Buf, rest: &[Entry]) -> usize {
 
 /// Bytes that the frames have room for, from where the packet's parts start.
 #[inline]
-pub(crate) fn capacity(head: &Buf, rest: &[Entry]) -> usize {
+pub(crate) fn capacity(geometry: &Geometry, head: &Buf, rest: &[Entry]) -> usize {
     rest.iter()
-        .fold(head.capacity(), |sum, entry| sum + entry.buf.capacity())
+        .fold(head.capacity(geometry), |sum, entry| sum + entry.buf.capacity(geometry))
 }
 
 /// Shortens the packet at its end, or lengthens it by what is free behind its last byte. False, and nothing changed, when
 /// there is not so much room.
 #[inline]
-pub(crate) fn resize(head: &mut Buf, rest: &mut [Entry], len: usize) -> bool {
+pub(crate) fn resize(geometry: &Geometry, head: &mut Buf, rest: &mut [Entry], len: usize) -> bool {
     if rest.is_empty() {
-        return head.resize(len);
+        return head.resize(geometry, len);
     }
-    resize_chain(head, rest, len)
+    resize_chain(geometry, head, rest, len)
 }
 
 #[cold]
-fn resize_chain(head: &mut Buf, rest: &mut [Entry], len: usize) -> bool {
+fn resize_chain(geometry: &Geometry, head: &mut Buf, rest: &mut [Entry], len: usize) -> bool {
     // The part in which the packet ends now: only that one and those behind it can grow.
     let last = rest.iter().rposition(|entry| entry.buf.len != 0).map_or(0, |at| at + 1);
     let parts = |head: &Buf, rest: &[Entry], at: usize| {
         let buf = if at == 0 { head } else { &rest[at - 1].buf };
-        (buf.len as usize, buf.capacity())
+        (buf.len as usize, buf.capacity(geometry))
     };
     let mut most = 0;
     for at in 0..=rest.len() {
@@ -49,7 +49,7 @@ fn resize_chain(head: &mut Buf, rest: &mut [Entry], len: usize) -> bool {
         let (used, room) = parts(head, rest, at);
         let part = left.min(if at < last { used } else { room });
         let buf = if at == 0 { &mut *head } else { &mut rest[at - 1].buf };
-        let done = buf.resize(part);
+        let done = buf.resize(geometry, part);
         debug_assert!(done);
         left -= part;
     }
@@ -58,23 +58,24 @@ fn resize_chain(head: &mut Buf, rest: &mut [Entry], len: usize) -> bool {
 
 /// Replaces the packet, each frame filled before the next. False, and nothing changed, when it does not fit.
 #[inline]
-pub(crate) fn write(head: &mut Buf, rest: &mut [Entry], packet: &[u8]) -> bool {
+pub(crate) fn write(umem: &Umem, head: &mut Buf, rest: &mut [Entry], packet: &[u8]) -> bool {
+    let geometry = umem.geometry();
     if rest.is_empty() {
-        let fits = head.resize(packet.len());
+        let fits = head.resize(geometry, packet.len());
         if fits {
-            head.data_mut().copy_from_slice(packet);
+            head.data_mut(umem).copy_from_slice(packet);
         }
         return fits;
     }
-    if packet.len() > capacity(head, rest) {
+    if packet.len() > capacity(geometry, head, rest) {
         return false;
     }
     let mut left = packet;
     for buf in std::iter::once(head).chain(rest.iter_mut().map(|entry| &mut entry.buf)) {
-        let (part, behind) = left.split_at(left.len().min(buf.capacity()));
-        let done = buf.resize(part.len());
+        let (part, behind) = left.split_at(left.len().min(buf.capacity(geometry)));
+        let done = buf.resize(geometry, part.len());
         debug_assert!(done);
-        buf.data_mut().copy_from_slice(part);
+        buf.data_mut(umem).copy_from_slice(part);
         left = behind;
     }
     true
@@ -82,28 +83,32 @@ pub(crate) fn write(head: &mut Buf, rest: &mut [Entry], packet: &[u8]) -> bool {
 
 /// The parts of the packet, in order.
 #[inline]
-pub(crate) fn parts<'p>(head: &'p Buf, rest: &'p [Entry]) -> impl Iterator<Item = &'p [u8]> {
-    std::iter::once(head.data()).chain(
+pub(crate) fn parts<'p>(umem: &'p Umem, head: &'p Buf, rest: &'p [Entry]) -> impl Iterator<Item = &'p [u8]> {
+    std::iter::once(head.data(umem)).chain(
         rest.iter()
-            .map(|entry| entry.buf.data())
+            .map(|entry| entry.buf.data(umem))
             .filter(|part| !part.is_empty()),
     )
 }
 
 /// The parts of the packet, in order, to be edited.
 #[inline]
-pub(crate) fn parts_mut<'p>(head: &'p mut Buf, rest: &'p mut [Entry]) -> impl Iterator<Item = &'p mut [u8]> {
-    std::iter::once(head.data_mut()).chain(
+pub(crate) fn parts_mut<'p>(
+    umem: &'p Umem,
+    head: &'p mut Buf,
+    rest: &'p mut [Entry],
+) -> impl Iterator<Item = &'p mut [u8]> {
+    std::iter::once(head.data_mut(umem)).chain(
         rest.iter_mut()
-            .map(|entry| entry.buf.data_mut())
+            .map(|entry| entry.buf.data_mut(umem))
             .filter(|part| !part.is_empty()),
     )
 }
 
 /// Copies the packet's first bytes, as many as fit; tells how many.
-pub(crate) fn copy_to(head: &Buf, rest: &[Entry], to: &mut [u8]) -> usize {
+pub(crate) fn copy_to(umem: &Umem, head: &Buf, rest: &[Entry], to: &mut [u8]) -> usize {
     let mut done = 0;
-    for part in parts(head, rest) {
+    for part in parts(umem, head, rest) {
         let some = part.len().min(to.len() - done);
         to[done..done + some].copy_from_slice(&part[..some]);
         done += some;
@@ -116,6 +121,6 @@ pub(crate) fn copy_to(head: &Buf, rest: &[Entry], to: &mut [u8]) -> usize {
 pub(crate) fn first_packet(entries: &[Entry]) -> usize {
     entries
         .iter()
-        .position(|entry| !entry.more)
+        .position(|entry| !entry.more())
         .map_or(entries.len(), |last| last + 1)
 }

@@ -1,59 +1,103 @@
 //! A frame in a burst, and what becomes of it.
 
 use super::Buf;
+use crate::ring::Desc;
 
 /// What becomes of a packet when its burst ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub(crate) enum Fate {
     /// Nothing was said: dropped, or sent by [`Burst::send_back`](crate::Burst::send_back).
-    Open,
-    Drop,
-    Send,
+    Open = 0,
+    Drop = 1 << 1,
+    Send = 2 << 1,
     /// The user owns the frame now; the entry's `Buf` is but a memory of it.
-    Kept,
+    Kept = 3 << 1,
 }
+
+/// The packet goes on in the next entry: as the ring's descriptors have it ([`Desc::CONTINUED`]).
+const MORE: u32 = Desc::CONTINUED;
 
 /// A frame of a burst as the queue holds it. A packet is one entry, or several when it is in several frames; the fate of
 /// the first is that of all.
+///
+/// The state, a [`Fate`] and [`MORE`], is in the `Buf`: an entry that just arrived is, bit by bit, its descriptor.
 pub(crate) struct Entry {
     pub(crate) buf: Buf,
-    fate: Fate,
-    /// The packet goes on in the next entry.
-    pub(crate) more: bool,
 }
 
 impl Entry {
     #[inline]
-    pub(crate) fn new(buf: Buf, fate: Fate) -> Self {
-        Self { buf, fate, more: false }
+    pub(crate) fn new(mut buf: Buf, fate: Fate) -> Self {
+        buf.state = fate as u32;
+        Self { buf }
+    }
+
+    /// A frame of the RX ring, with the options of its descriptor.
+    #[inline]
+    pub(super) fn received(mut buf: Buf, options: u32) -> Self {
+        buf.state = options;
+        Self { buf }
+    }
+
+    /// Keeps of the descriptor's options what an entry has of them.
+    pub(crate) fn strip(&mut self) {
+        self.buf.state &= MORE;
+    }
+
+    /// A packet in one frame that nobody said anything about.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.buf.state == 0
     }
 
     /// With a next entry of the same packet behind it, or not.
     #[inline]
     pub(crate) fn with_more(mut self, more: bool) -> Self {
-        self.more = more;
+        self.set_more(more);
         self
     }
 
     #[inline]
+    pub(crate) fn set_more(&mut self, more: bool) {
+        self.buf.state = self.buf.state & !MORE | u32::from(more);
+    }
+
+    /// The packet goes on in the next entry.
+    #[inline]
+    pub(crate) fn more(&self) -> bool {
+        self.buf.state & MORE != 0
+    }
+
+    #[inline]
     pub(crate) fn fate(&self) -> Fate {
-        self.fate
+        match self.buf.state & !MORE {
+            0 => Fate::Open,
+            2 => Fate::Drop,
+            4 => Fate::Send,
+            _ => Fate::Kept,
+        }
+    }
+
+    #[inline]
+    fn set_fate(&mut self, fate: Fate) {
+        self.buf.state = self.buf.state & MORE | fate as u32;
     }
 
     /// Decides, once: a kept frame is out of the queue's hands.
     #[inline]
     pub(crate) fn decide(&mut self, fate: Fate) {
-        debug_assert!(self.fate != Fate::Kept && fate != Fate::Kept);
-        if self.fate != Fate::Kept {
-            self.fate = fate;
+        debug_assert!(self.fate() != Fate::Kept && fate != Fate::Kept);
+        if self.fate() != Fate::Kept {
+            self.set_fate(fate);
         }
     }
 
     /// Hands the frame over.
     #[inline]
     pub(crate) fn keep(&mut self) -> Buf {
-        assert!(self.fate != Fate::Kept, "a frame is kept once");
-        self.fate = Fate::Kept;
+        assert!(self.fate() != Fate::Kept, "a frame is kept once");
+        self.set_fate(Fate::Kept);
         // SAFETY: the entry owned the frame until now, and marked as kept it is skipped by iterators and by `settle`,
         // so the new `Buf` is the only one in use.
         unsafe { self.buf.duplicate() }

@@ -58,7 +58,7 @@ impl Frame {
     #[cold]
     fn drop_rest(&mut self) {
         for entry in self.rest.drain(..) {
-            self.umem.give_back(entry.buf.frame);
+            self.umem.give_back(entry.buf.frame(self.umem.geometry()));
         }
         self.umem.give_list(std::mem::take(&mut self.rest));
     }
@@ -103,7 +103,7 @@ impl Frame {
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        self.umem.give_back(self.buf.frame);
+        self.umem.give_back(self.buf.frame(self.umem.geometry()));
         if self.rest.capacity() != 0 {
             self.drop_rest();
         }
@@ -114,7 +114,7 @@ impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frame")
             .field("umem", &self.umem.id())
-            .field("frame", &self.buf.frame.0)
+            .field("frame", &self.buf.frame(self.umem.geometry()).0)
             .field("len", &self.len())
             .finish()
     }

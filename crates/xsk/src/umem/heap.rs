@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::book::{Owner, PairId};
-use super::{FrameMemory, Geometry, Region, Umem};
+use super::{ANY_CUT, FrameMemory, Geometry, Region, Umem};
 use crate::error::Error;
 
 struct Heap {
@@ -78,13 +78,16 @@ impl Umem {
     }
 
     fn kernel_has(&self, lent: Lent, addr: u64, len: usize) -> Option<NonNull<u8>> {
-        let (frame, offset) = self.geometry().locate(addr)?;
+        let (frame, offset) = self
+            .geometry()
+            .locate_in::<ANY_CUT>(self.geometry().flat_in::<ANY_CUT>(addr))?;
         let owner = match lent {
             Lent::Fill(pair) => Owner::Fill(pair),
             Lent::Tx(pair) => Owner::Tx(pair),
         };
         let fits = len <= (self.geometry().frame_size() - offset) as usize;
-        // SAFETY: the offset is inside of the frame.
-        (self.book().is(frame, owner) && fits).then(|| unsafe { self.at(frame).add(offset as usize) })
+        let start = usize::try_from(self.geometry().addr(frame)).expect("memory that is mapped");
+        // SAFETY: the frame lies in the memory, and the offset in the frame.
+        (self.book().is(frame, owner) && fits).then(|| unsafe { self.memory().add(start + offset as usize) })
     }
 }

@@ -78,6 +78,21 @@ pub(crate) struct Geometry {
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/if_xdp.h#L110>
 const OFFSET_SHIFT: u32 = 48;
 
+/// [`Geometry::cut`] of frames that are unaligned: otherwise it is their size's logarithm, known when compiling.
+pub(crate) const ANY_CUT: u32 = 0;
+
+/// Calls `$self.$method::<CUT>(..)` for the cut that the UMEM has.
+macro_rules! for_cut {
+    ($geometry:expr, $self:ident.$method:ident($($argument:expr),*)) => {
+        match $geometry.cut() {
+            11 => $self.$method::<11>($($argument),*),
+            12 => $self.$method::<12>($($argument),*),
+            _ => $self.$method::<{ crate::umem::ANY_CUT }>($($argument),*),
+        }
+    };
+}
+pub(crate) use for_cut;
+
 impl Geometry {
     /// Aligned chunks are a power of two; unaligned ones have any size, also across pages. Both have at least 2048 bytes
     /// and at most a page of 4096.
@@ -161,27 +176,93 @@ impl Geometry {
         self.frames as usize * self.frame_size as usize
     }
 
+    /// The cut, for loops that are compiled for each.
+    #[inline]
+    pub(crate) fn cut(&self) -> u32 {
+        match self.frame_size {
+            _ if self.unaligned => ANY_CUT,
+            2048 => 11,
+            4096 => 12,
+            _ => ANY_CUT,
+        }
+    }
+
     /// UMEM offset of a frame.
     #[inline]
     pub(crate) fn addr(&self, frame: FrameIndex) -> u64 {
-        u64::from(frame.0) * u64::from(self.frame_size)
+        self.addr_in::<ANY_CUT>(frame)
     }
 
-    /// Frame and offset in it of an address that came out of shared memory; `None` outside the UMEM.
+    /// Frame, and offset in it, of a place in the UMEM: [`Buf::start`], and not what came out of shared memory.
+    #[inline]
+    fn split(&self, at: u64) -> (FrameIndex, u32) {
+        self.split_in::<ANY_CUT>(at)
+    }
+
+    /// As [`addr`](Self::addr), for one [`cut`](Self::cut).
+    #[inline]
+    pub(crate) fn addr_in<const CUT: u32>(&self, frame: FrameIndex) -> u64 {
+        match CUT {
+            ANY_CUT => u64::from(frame.0) * u64::from(self.frame_size),
+            _ => u64::from(frame.0) << CUT,
+        }
+    }
+
+    /// As [`frame_size`](Self::frame_size), for one [`cut`](Self::cut).
+    #[inline]
+    pub(crate) fn frame_size_in<const CUT: u32>(&self) -> u32 {
+        match CUT {
+            ANY_CUT => self.frame_size,
+            _ => 1 << CUT,
+        }
+    }
+
+    /// The place in the UMEM that an address on a ring stands for, which may be anywhere.
+    #[inline]
+    pub(crate) fn flat_in<const CUT: u32>(&self, addr: u64) -> u64 {
+        if CUT == ANY_CUT && self.unaligned {
+            (addr & ((1 << OFFSET_SHIFT) - 1)) + (addr >> OFFSET_SHIFT)
+        } else {
+            addr
+        }
+    }
+
+    /// Frame, and offset in it, of a place that came out of shared memory, for one [`cut`](Self::cut); `None` outside the
+    /// UMEM.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "below `frames`, which is a u32")]
+    pub(crate) fn locate_in<const CUT: u32>(&self, at: u64) -> Option<(FrameIndex, u32)> {
+        let (frame, offset) = self.divided_in::<CUT>(at);
+        (frame < u64::from(self.frames)).then_some((FrameIndex(frame as u32), offset))
+    }
+
+    /// As [`split`](Self::split), for one [`cut`](Self::cut).
     #[inline]
     #[allow(
         clippy::cast_possible_truncation,
-        reason = "below `frames`, which is a u32; the offset is below 4096"
+        reason = "a place of a frame, whose number is a u32"
     )]
-    pub(crate) fn locate(&self, addr: u64) -> Option<(FrameIndex, u32)> {
-        let size = u64::from(self.frame_size);
-        let (frame, offset) = if self.unaligned {
-            let flat = (addr & ((1 << OFFSET_SHIFT) - 1)) + (addr >> OFFSET_SHIFT);
-            (flat / size, flat % size)
+    fn split_in<const CUT: u32>(&self, at: u64) -> (FrameIndex, u32) {
+        let (frame, offset) = self.divided_in::<CUT>(at);
+        debug_assert!(frame < u64::from(self.frames));
+        // SAFETY: a place of a `Buf` lies in its UMEM, whose frames are counted by a u32.
+        unsafe { std::hint::assert_unchecked(frame <= u64::from(u32::MAX)) };
+        (FrameIndex(frame as u32), offset)
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "below 4096")]
+    fn divided_in<const CUT: u32>(&self, at: u64) -> (u64, u32) {
+        let size = u64::from(self.frame_size_in::<CUT>());
+        if CUT == ANY_CUT {
+            // A power of two is by far the most usual one, and a division by far the slowest instruction.
+            match self.unaligned {
+                true => (at / size, (at % size) as u32),
+                false => (at >> size.trailing_zeros(), (at & (size - 1)) as u32),
+            }
         } else {
-            (addr >> self.frame_size.trailing_zeros(), addr & (size - 1))
-        };
-        (frame < u64::from(self.frames)).then_some((FrameIndex(frame as u32), offset as u32))
+            (at >> CUT, (at & (size - 1)) as u32)
+        }
     }
 }
 
@@ -271,13 +352,10 @@ impl Umem {
         self.pairs.lock().unwrap_or_else(PoisonError::into_inner).give(pair);
     }
 
-    /// First byte of a frame.
+    /// First byte of the memory.
     #[inline]
-    fn at(&self, frame: FrameIndex) -> NonNull<u8> {
-        let offset = frame.0 as usize * self.geometry.frame_size as usize;
-        debug_assert!(offset < self.geometry.bytes());
-        // SAFETY: a `FrameIndex` is below `frames`, and the region holds all frames (`new`).
-        unsafe { self.base.add(offset) }
+    fn memory(&self) -> NonNull<u8> {
+        self.base
     }
 
     pub(crate) fn region(&self) -> &Region {

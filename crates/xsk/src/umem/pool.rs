@@ -9,9 +9,10 @@
 
 use std::sync::Arc;
 
-use super::book::{Owner, PairId};
-use super::{Buf, FrameIndex, Geometry, Umem};
+use super::book::{BookEntries, Owner, PairId};
+use super::{ANY_CUT, Buf, Entry, FrameIndex, Geometry, Umem, for_cut};
 use crate::error::Violation;
+use crate::ring::{Addr, Desc, DescRest, Filled, RawDesc, Reservation, RingMap};
 
 /// The pool of one pair. One thread at a time owns it; nothing here allocates after [`Pool::new`].
 pub(crate) struct Pool {
@@ -108,8 +109,15 @@ impl Pool {
     #[inline]
     pub(crate) fn take_buf(&mut self) -> Option<Buf> {
         let frame = self.take()?;
+        let geometry = self.umem.geometry();
         // SAFETY: the pool had the frame, so nobody else does; packets start inside of it (`Geometry::new`).
-        Some(unsafe { Buf::new(&self.umem, frame, self.umem.geometry().packet_offset(), 0) })
+        Some(unsafe { Buf::new(geometry.addr(frame) + u64::from(geometry.packet_offset()), 0) })
+    }
+
+    /// Takes back the frame of a packet.
+    #[inline]
+    pub(crate) fn put_buf(&mut self, buf: &Buf) {
+        self.put(buf.frame(self.umem.geometry()));
     }
 
     #[inline]
@@ -135,39 +143,140 @@ impl Pool {
         }
     }
 
-    /// Notes that the fill ring has up to `most` free frames now, and hands their addresses to `put`.
-    #[inline]
-    pub(crate) fn lend_to_fill(&mut self, most: u32, mut put: impl FnMut(u64)) {
-        if self.free.len() < most as usize {
+    /// Moves free frames to the fill ring, as many as its reserved slots take.
+    pub(crate) fn lend_to_fill(&mut self, slots: &mut Reservation<'_, Addr, RingMap>) {
+        let most = slots.remaining() as usize;
+        if self.free.len() < most {
             self.collect_returned();
         }
         let (umem, owner) = (&*self.umem, Owner::Fill(self.pair));
-        let geometry = *umem.geometry();
-        let left = self.free.len().saturating_sub(most as usize);
-        for &frame in self.free[left..].iter().rev() {
+        let left = self.free.len().saturating_sub(most);
+        let lent = slots.push_while(&self.free[left..], |&frame| {
             umem.book().set(frame, owner);
-            self.in_fill += 1;
-            put(geometry.addr(frame));
-        }
+            Some(umem.geometry().addr(frame))
+        });
+        self.in_fill += lent;
         self.free.truncate(left);
+    }
+
+    /// Moves the frames of dropped packets to the fill ring, up to the first that is not one, or until all reserved slots
+    /// are used; tells how many.
+    #[inline]
+    pub(crate) fn lend_dropped(&mut self, dropped: &[Entry], slots: &mut Reservation<'_, Addr, RingMap>) -> usize {
+        for_cut!(self.umem.geometry(), self.lend_dropped_in(dropped, slots))
+    }
+
+    #[inline(never)]
+    fn lend_dropped_in<const CUT: u32>(
+        &mut self,
+        dropped: &[Entry],
+        slots: &mut Reservation<'_, Addr, RingMap>,
+    ) -> usize {
+        let (geometry, owner) = (*self.umem.geometry(), Owner::Fill(self.pair));
+        let book = self.umem.book().entries();
+        let lent = slots.push_while(dropped, |entry| {
+            entry.is_plain().then(|| {
+                let (frame, offset) = geometry.split_in::<CUT>(entry.buf.start());
+                book.set(frame, owner);
+                entry.buf.start() - u64::from(offset)
+            })
+        });
+        self.in_fill += lent;
+        lent as usize
     }
 
     /// Notes that the TX ring has the frame now, and tells the address to put there.
     #[inline]
     pub(crate) fn lend_to_tx(&mut self, buf: &Buf) -> u64 {
-        self.umem.book().set(buf.frame, Owner::Tx(self.pair));
+        let frame = buf.frame(self.umem.geometry());
+        self.umem.book().set(frame, Owner::Tx(self.pair));
         self.in_flight += 1;
-        self.umem.geometry().addr(buf.frame) + u64::from(buf.offset)
+        buf.start()
     }
 
-    /// For frames that come out of the RX ring, as many as there are.
+    /// Checks descriptors of the RX ring and takes their packets to the inbox: the kernel must have had each frame, and the
+    /// packet must lie in it. Tells the sum of the lengths, and the options of all together.
     #[inline]
-    pub(crate) fn arrivals(&mut self) -> Arrivals<'_> {
-        Arrivals {
-            umem: &self.umem,
-            geometry: *self.umem.geometry(),
-            owner: Owner::Fill(self.pair),
-            in_fill: &mut self.in_fill,
+    pub(crate) fn receive(
+        &mut self,
+        descriptors: &mut Filled<'_, Desc, RingMap>,
+        inbox: &mut Vec<Entry>,
+    ) -> Result<(u64, u32), Violation> {
+        for_cut!(self.umem.geometry(), self.receive_in(descriptors, inbox))
+    }
+
+    // Not inlined: the loop needs all registers.
+    #[inline(never)]
+    fn receive_in<const CUT: u32>(
+        &mut self,
+        descriptors: &mut Filled<'_, Desc, RingMap>,
+        inbox: &mut Vec<Entry>,
+    ) -> Result<(u64, u32), Violation> {
+        let (geometry, book, owner) = (
+            *self.umem.geometry(),
+            self.umem.book().entries(),
+            Owner::Fill(self.pair),
+        );
+        let (mut bytes, mut any) = (0, DescRest::default());
+        let start = inbox.len();
+        inbox.reserve(descriptors.len());
+        let (received, refused) = descriptors.take_into(inbox.spare_capacity_mut(), |desc, to| {
+            let Some(entry) = admit::<CUT>(&geometry, book, owner, desc) else {
+                return false;
+            };
+            to.write(entry);
+            bytes += u64::from(desc.rest.len());
+            any |= desc.rest;
+            true
+        });
+        // SAFETY: the room behind the last entry was written so far.
+        unsafe { inbox.set_len(start + received) };
+        #[allow(clippy::cast_possible_truncation, reason = "no more than the ring has slots")]
+        {
+            self.in_fill -= received as u32;
+        }
+        let options = any.options();
+        if options & !Desc::CONTINUED != 0 {
+            inbox[start..].iter_mut().for_each(Entry::strip);
+        }
+        match refused {
+            None => Ok((bytes, options)),
+            Some(desc) => Err(self.violation(desc)),
+        }
+    }
+
+    /// As [`lend_to_fill`](Self::lend_to_fill), one frame without a ring; tells its address.
+    #[cfg(test)]
+    pub(crate) fn lend_one(&mut self) -> u64 {
+        let frame = self.take().expect("a free frame");
+        self.umem.book().set(frame, Owner::Fill(self.pair));
+        self.in_fill += 1;
+        self.umem.geometry().addr(frame)
+    }
+
+    /// As [`receive`](Self::receive), one descriptor without a ring.
+    #[cfg(test)]
+    pub(crate) fn receive_one(&mut self, addr: u64, len: u32) -> Result<Buf, Violation> {
+        let (geometry, book) = (self.umem.geometry(), self.umem.book().entries());
+        let (desc, owner) = (Desc { addr, len, options: 0 }.into(), Owner::Fill(self.pair));
+        let by_cut = [admit::<ANY_CUT>, admit::<11>, admit::<12>];
+        let admit = by_cut[geometry.cut().saturating_sub(10) as usize];
+        let entry = admit(geometry, book, owner, desc).ok_or_else(|| self.violation(desc))?;
+        self.in_fill -= 1;
+        Ok(entry.buf)
+    }
+
+    /// What is wrong with a descriptor of the RX ring.
+    #[cold]
+    fn violation(&self, desc: RawDesc) -> Violation {
+        let (geometry, book) = (self.umem.geometry(), self.umem.book().entries());
+        match owned_by(geometry, book, Owner::Fill(self.pair), "RX", desc.addr, desc.addr) {
+            Err(violation) => violation,
+            Ok(_) => Violation::Length {
+                addr: desc.addr,
+                len: desc.rest.len(),
+                frame_size: geometry.frame_size(),
+            },
         }
     }
 
@@ -175,14 +284,14 @@ impl Pool {
     #[inline]
     pub(crate) fn take_from_completion(&mut self, addrs: impl IntoIterator<Item = u64>) -> Result<u32, Violation> {
         let (umem, owner) = (&*self.umem, Owner::Tx(self.pair));
-        let geometry = *umem.geometry();
+        let (geometry, book) = (*umem.geometry(), umem.book().entries());
         let before = self.in_flight;
         for addr in addrs {
             // Newer kernels lose the lowest bit of an address, so that one at the start of a frame of odd size seems to be
             // in the frame before. No packet starts on the last byte of its frame, hence none leaves it with the bit set.
             // https://elixir.bootlin.com/linux/v6.18/C/ident/xsk_skb_destructor_get_addr
-            let (frame, _) = owned_by(umem, &geometry, owner, "completion", addr, addr | 1)?;
-            umem.book().set(frame, Owner::User);
+            let (frame, _) = owned_by(&geometry, book, owner, "completion", addr, addr | 1)?;
+            book.set(frame, Owner::User);
             self.in_flight -= 1;
             self.free.push(frame);
         }
@@ -190,52 +299,44 @@ impl Pool {
     }
 }
 
-/// What each frame that comes out of the RX ring is checked against.
-pub(crate) struct Arrivals<'p> {
-    umem: &'p Umem,
-    geometry: Geometry,
-    owner: Owner,
-    in_fill: &'p mut u32,
-}
-
-impl Arrivals<'_> {
-    /// Checks a descriptor of the RX ring: the kernel must have had the frame, and the packet must lie in it.
-    #[inline]
-    pub(crate) fn take(&mut self, addr: u64, len: u32) -> Result<Buf, Violation> {
-        let (frame, offset) = owned_by(self.umem, &self.geometry, self.owner, "RX", addr, addr)?;
-        if len > self.geometry.frame_size() - offset {
-            return Err(Violation::Length {
-                addr,
-                len,
-                frame_size: self.geometry.frame_size(),
-            });
-        }
-        self.umem.book().set(frame, Owner::User);
-        *self.in_fill -= 1;
-        // SAFETY: the packet lies in the frame, checked above; the kernel owned the frame until now, and the book says
-        // that it is ours from here on.
-        Ok(unsafe { Buf::new(self.umem, frame, offset, len) })
+/// The packet of a descriptor of the RX ring, if the kernel had its frame, which is the user's from here on, and the packet
+/// lies in it.
+#[inline]
+fn admit<const CUT: u32>(geometry: &Geometry, book: BookEntries<'_>, owner: Owner, desc: RawDesc) -> Option<Entry> {
+    let (at, len) = (geometry.flat_in::<CUT>(desc.addr), desc.rest.len());
+    let (frame, offset) = geometry.locate_in::<CUT>(at)?;
+    // Its last byte in the same frame as its first: the same as by its length, and an instruction or two less.
+    let fits = match CUT {
+        ANY_CUT => len <= geometry.frame_size() - offset,
+        _ => at.wrapping_add(len.into()).wrapping_sub(1) >> CUT == at >> CUT,
+    };
+    if !book.is(frame, owner) || !fits {
+        return None;
     }
+    book.set(frame, Owner::User);
+    // SAFETY: the packet lies in the frame, checked above; the kernel owned the frame until now, and the book says that it
+    // is ours from here on.
+    Some(Entry::received(unsafe { Buf::new(at, len) }, desc.rest.options()))
 }
 
 /// The frame at `at`, which is what `addr` on the ring stands for, and the offset in it.
 #[inline]
 fn owned_by(
-    umem: &Umem,
     geometry: &Geometry,
+    book: BookEntries<'_>,
     owner: Owner,
     ring: &'static str,
     addr: u64,
     at: u64,
 ) -> Result<(FrameIndex, u32), Violation> {
-    let Some((frame, offset)) = geometry.locate(at) else {
+    let Some((frame, offset)) = geometry.locate_in::<ANY_CUT>(geometry.flat_in::<ANY_CUT>(at)) else {
         return Err(Violation::Address {
             ring,
             addr,
             umem: geometry.bytes() as u64,
         });
     };
-    if !umem.book().is(frame, owner) {
+    if !book.is(frame, owner) {
         return Err(Violation::NotOwned { ring, addr });
     }
     Ok((frame, offset))
