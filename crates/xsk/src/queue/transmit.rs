@@ -239,12 +239,22 @@ impl Queue {
     /// as abandoned.
     #[inline]
     fn push_inbox(&mut self, open: Fate) -> Result<u32, Error> {
-        let mut pushed = Pushed::default();
         let mut next = 0;
         if open == Fate::Drop {
             let recycled = self.bound.pair.lock().recycle(&self.inbox);
             next = self.check(recycled)?;
+            // As it mostly is: all were dropped.
+            if next == self.inbox.len() {
+                self.inbox.clear();
+                return Ok(0);
+            }
         }
+        self.push_rest(open, next)
+    }
+
+    /// [`Queue::push_inbox`] from the entry `next` on.
+    fn push_rest(&mut self, open: Fate, mut next: usize) -> Result<u32, Error> {
+        let mut pushed = Pushed::default();
         let mut result = Ok(());
         while next < self.inbox.len() {
             let before = pushed.packets;

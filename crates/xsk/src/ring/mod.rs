@@ -278,25 +278,33 @@ impl Filled<'_, Desc, RingMap> {
         let mut done = 0;
         let mut refused = None;
         for (slot, slots) in Memory::<Desc>::slots(&self.ring.memory).runs::<Desc>(index, most) {
-            let mut slot = slot.cast::<u64>();
-            let mut to = to[done..][..slots].iter_mut();
-            done += slots;
-            while let Some(room) = to.next() {
+            let room = &mut to[done..][..slots];
+            let (mut slot, mut to) = (slot.cast::<[u64; 2]>(), room.as_mut_ptr());
+            // SAFETY: the slots of a run, and as much room, lie one behind the other.
+            let end = unsafe { slot.add(slots) };
+            while slot != end {
                 // Volatile, as in `Slots::read`. SAFETY: as in `next`: no more than `granted - taken` slots are read, of two
                 // words each.
-                let (addr, rest) = unsafe { (slot.read_volatile(), slot.add(1).read_volatile()) };
-                // SAFETY: as above: the next slot, or the end behind the last.
-                slot = unsafe { slot.add(2) };
+                let (addr, rest) = unsafe {
+                    (
+                        slot.cast::<u64>().read_volatile(),
+                        slot.cast::<u64>().add(1).read_volatile(),
+                    )
+                };
                 let desc = RawDesc {
                     addr,
                     rest: DescRest(rest),
                 };
-                if !take(desc, room) {
-                    done -= to.len() + 1;
+                // SAFETY: as long as slots are left, so is room.
+                if !take(desc, unsafe { &mut *to }) {
                     refused = Some(desc);
                     break;
                 }
+                // SAFETY: as above: the next ones, or the ends behind the last.
+                (slot, to) = unsafe { (slot.add(1), to.add(1)) };
             }
+            // SAFETY: both lead into the same run, or to its end.
+            done += slots - unsafe { usize::try_from(end.offset_from(slot)).unwrap_unchecked() };
             if refused.is_some() {
                 break;
             }
