@@ -1,10 +1,31 @@
-//! The clock of all measurements of the tool: CLOCK_MONOTONIC, in nanoseconds, by vDSO.
+//! The clock of all measurements of the tool: CLOCK_MONOTONIC, in nanoseconds.
 
-use rustix::time::{ClockId, clock_gettime};
+use ringside_nic::clock::{self, Monotonic, Timestamp};
 
 /// Now, in nanoseconds of CLOCK_MONOTONIC.
 #[inline]
 pub(crate) fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+    Timestamp::<Monotonic>::now().as_nanos()
+}
+
+/// The same for a packet's way: half the price, within some hundred nanoseconds of CLOCK_MONOTONIC. What one thread
+/// measures by one of these is a difference of two of its readings.
+pub(crate) struct FastClock(clock::FastClock);
+
+impl FastClock {
+    /// Takes two milliseconds.
+    pub(crate) fn new() -> Self {
+        Self(clock::FastClock::new())
+    }
+
+    #[inline]
+    pub(crate) fn now_ns(&mut self) -> u64 {
+        self.0.now().as_nanos()
+    }
+
+    /// Not before all loads in front of it are done.
+    #[inline]
+    pub(crate) fn now_in_order_ns(&mut self) -> u64 {
+        self.0.now_in_order().as_nanos()
+    }
 }

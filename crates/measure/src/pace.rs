@@ -36,9 +36,12 @@ pub struct Pacer {
     start_ns: u64,
     schedule: Option<Schedule>,
     next: u64,
+    /// When that one is due: looked at again and again, and a division.
+    next_ns: u64,
 }
 
-/// `packets` in every `span_ns` nanoseconds, so that no period has to be rounded.
+/// `packets` in every `span_ns` nanoseconds, so that no period has to be rounded. Without common factors: with small
+/// numbers 64 bits hold the products for days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Schedule {
     packets: u64,
@@ -95,14 +98,20 @@ impl Pacer {
             start_ns,
             schedule: None,
             next: 0,
+            next_ns: start_ns,
         }
     }
 
     fn scheduled(packets: u64, span_ns: u64, start_ns: u64) -> Self {
+        let common = common_divisor(packets, span_ns);
         Self {
             start_ns,
-            schedule: Some(Schedule { packets, span_ns }),
+            schedule: Some(Schedule {
+                packets: packets / common,
+                span_ns: span_ns / common,
+            }),
             next: 0,
+            next_ns: start_ns,
         }
     }
 
@@ -117,9 +126,35 @@ impl Pacer {
             return u64::MAX;
         };
         // Number n is due when ⌊n·span / packets⌋ ≤ elapsed, that is n·span < (elapsed + 1)·packets.
-        // Below 2^64 · 10^18 < 2^124: no overflow.
-        let reach = (u128::from(elapsed) + 1) * u128::from(schedule.packets) - 1;
-        saturate(reach / u128::from(schedule.span_ns)).saturating_add(1)
+        let fits = elapsed
+            .checked_add(1)
+            .and_then(|time| time.checked_mul(schedule.packets));
+        let reached = match fits {
+            Some(reach) => (reach - 1) / schedule.span_ns,
+            None => {
+                // Below 2^64 · 10^18 < 2^124: no overflow.
+                let reach = (u128::from(elapsed) + 1) * u128::from(schedule.packets) - 1;
+                saturate(reach / u128::from(schedule.span_ns))
+            }
+        };
+        reached.saturating_add(1)
+    }
+
+    /// Whether there is one to be sent: a comparison, which may be asked for at every turn of a loop.
+    #[must_use]
+    #[inline]
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.next_ns
+    }
+
+    /// How many are due and not yet taken.
+    #[must_use]
+    #[inline]
+    pub fn backlog(&self, now_ns: u64) -> u64 {
+        if !self.is_due(now_ns) {
+            return 0;
+        }
+        self.due(now_ns).saturating_sub(self.next)
     }
 
     /// When this packet is to be sent. `None` for an unlimited pace, which intends no time: the
@@ -127,17 +162,20 @@ impl Pacer {
     #[must_use]
     pub fn intended_ns(&self, sequence: u64) -> Option<u64> {
         let schedule = self.schedule?;
-        // Below 2^64 · 2^64: no overflow.
-        let offset = u128::from(sequence) * u128::from(schedule.span_ns) / u128::from(schedule.packets);
-        Some(saturate(u128::from(self.start_ns) + offset))
+        let offset = match sequence.checked_mul(schedule.span_ns) {
+            Some(product) => product / schedule.packets,
+            // Below 2^64 · 2^64: no overflow.
+            None => saturate(u128::from(sequence) * u128::from(schedule.span_ns) / u128::from(schedule.packets)),
+        };
+        Some(self.start_ns.saturating_add(offset))
     }
 
     /// Takes what is due and not yet taken, at most `most`: the numbers to be sent now. What is
     /// over stays due, so after a stall the caller catches up in bursts of `most`.
     pub fn take(&mut self, now_ns: u64, most: u64) -> Range<u64> {
-        let count = self.due(now_ns).saturating_sub(self.next).min(most);
+        let count = self.backlog(now_ns).min(most);
         let first = self.next;
-        self.next += count;
+        self.advance(count);
         first..self.next
     }
 
@@ -147,17 +185,24 @@ impl Pacer {
         if self.schedule.is_none() {
             return 0; // nothing was intended
         }
-        let backlog = self.due(now_ns).saturating_sub(self.next);
-        let skipped = backlog.saturating_sub(keep);
-        self.next += skipped;
+        let skipped = self.backlog(now_ns).saturating_sub(keep);
+        self.advance(skipped);
         skipped
     }
 
     /// When the next packet that is not yet taken is due: how long to sleep or spin. For an
     /// unlimited pace the start.
     #[must_use]
+    #[inline]
     pub fn next_due_ns(&self) -> u64 {
-        self.intended_ns(self.next).unwrap_or(self.start_ns)
+        self.next_ns
+    }
+
+    fn advance(&mut self, count: u64) {
+        if count != 0 {
+            self.next += count;
+            self.next_ns = self.intended_ns(self.next).unwrap_or(self.start_ns);
+        }
     }
 
     /// How many have been taken or skipped.
@@ -165,6 +210,14 @@ impl Pacer {
     pub fn position(&self) -> u64 {
         self.next
     }
+}
+
+/// Euclid's.
+fn common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 fn saturate(value: u128) -> u64 {

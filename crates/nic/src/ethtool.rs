@@ -16,6 +16,7 @@ const ETHTOOL_GSTATS: u32 = 0x1d;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_SCHANNELS: u32 = 0x3d;
+const ETHTOOL_GET_TS_INFO: u32 = 0x41;
 
 /// `ETH_GSTRING_LEN`: <https://elixir.bootlin.com/linux/v6.18/C/ident/ETH_GSTRING_LEN>
 const STRING_LEN: usize = 32;
@@ -202,6 +203,19 @@ impl Interface {
             buffer.set_u32(32, rings.tx);
         })
         .map(drop)
+    }
+
+    /// The number of the NIC's hardware clock, N in `/dev/ptpN`; `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if the interface was removed.
+    #[doc(alias = "ETHTOOL_GET_TS_INFO")]
+    pub fn phc_index(&self) -> Result<Option<u32>> {
+        // struct ethtool_ts_info: cmd, so_timestamping, phc_index (below zero: none), then what can be stamped.
+        // https://elixir.bootlin.com/linux/v6.18/C/ident/ethtool_ts_info
+        let buffer = self.ethtool("read the hardware clock", ETHTOOL_GET_TS_INFO, 44, |_| {})?;
+        Ok(u32::try_from(buffer.u32_at(8).cast_signed()).ok())
     }
 
     /// The driver's own counters, in its order and under its names; empty if it has none.

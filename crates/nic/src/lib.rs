@@ -36,6 +36,7 @@
 #![deny(unsafe_code)]
 
 pub mod changes;
+pub mod clock;
 mod cpus;
 mod deferral;
 mod error;

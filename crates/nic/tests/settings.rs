@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ringside_netlab::{End, Lab, VethConfig, testing};
+use ringside_nic::clock::PhcDevice;
 use ringside_nic::{Error, Interface, Rings};
 
 fn ask(end: &End, program: &str, arguments: &[&str]) -> String {
@@ -28,6 +29,28 @@ fn lab(tag: &str) -> Lab {
         ..VethConfig::tagged(tag)
     })
     .unwrap()
+}
+
+/// `ethtool -T` shows the same number; a veth has no hardware clock.
+#[test]
+fn hardware_clocks_are_those_that_ethtool_shows() {
+    if !testing::is_root() {
+        return;
+    }
+    let lab = lab("phc");
+    let shown = ask(&lab.a, "ethtool", &["-T"]);
+    let shown = shown.lines().find_map(|line| {
+        // "PTP Hardware Clock: none", or since ethtool 6.14 "Hardware timestamp provider index: none".
+        let (name, value) = line.split_once(": ")?;
+        (name.contains("Hardware") && (name.contains("Clock") || name.contains("index")))
+            .then(|| value.trim().to_owned())
+    });
+    let found = lab.a.run(|| lab.a.interface.phc_index()).unwrap();
+    assert_eq!(
+        found.map_or("none".to_owned(), |index| index.to_string()),
+        shown.expect("a line")
+    );
+    assert!(lab.a.run(|| PhcDevice::of(&lab.a.interface)).unwrap().is_none());
 }
 
 #[test]

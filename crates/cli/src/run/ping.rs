@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::whole::Whole;
 use super::{account, conclude, rates};
 use crate::args::PingArgs;
-use crate::clock::now_ns;
+use crate::clock::FastClock;
 use crate::session::{self, Ran, Worker};
 use crate::stop::Stop;
 use crate::{output, system, target};
@@ -122,6 +122,7 @@ struct Pinger {
     unanswered: usize,
     next: u64,
     invalid: u64,
+    clock: FastClock,
 }
 
 impl Pinger {
@@ -129,10 +130,11 @@ impl Pinger {
         // With a rate the depth is no limit unless it was given: the schedule is kept also when answers are late.
         let depth = args.depth.unwrap_or(if args.rate.is_some() { 65_536 } else { 1 }) as usize;
         let timeout_ns = session::nanos(args.timeout);
+        let mut clock = FastClock::new();
         Self {
             flow,
             template,
-            session: u32::try_from(now_ns() & 0xffff_ffff).expect("masked") ^ std::process::id().rotate_left(16),
+            session: u32::try_from(clock.now_ns() & 0xffff_ffff).expect("masked") ^ std::process::id().rotate_left(16),
             depth,
             batch: args.port.batch,
             timeout_ns,
@@ -144,6 +146,7 @@ impl Pinger {
             unanswered: 0,
             next: 0,
             invalid: 0,
+            clock,
         }
     }
 
@@ -151,18 +154,18 @@ impl Pinger {
         // Allocated before the first probe.
         worker.live.times();
         let mut whole = Whole::new(queues[0].report().multi_buffer);
-        let start = now_ns();
+        let start = self.clock.now_ns();
         let mut pacer = match self.rate {
             Some(rate) => Pacer::per_second(rate, start)?,
             None => Pacer::unlimited(start),
         };
         let mut claimed_all = false;
         while !worker.stop.is_set() {
-            let now = now_ns();
+            let now = self.clock.now_ns();
             self.expire(now);
             // Sending comes first: a schedule does not wait for answers. But not for long, else they find no room.
             for _ in 0..self.batch {
-                if claimed_all || self.unanswered >= self.depth || pacer.due(now) <= pacer.position() {
+                if claimed_all || self.unanswered >= self.depth || !pacer.is_due(now) {
                     break;
                 }
                 if worker.claim(1) == 0 {
@@ -185,23 +188,28 @@ impl Pinger {
             }
             let next =
                 (self.rate.is_some() && !claimed_all && self.unanswered < self.depth).then(|| pacer.next_due_ns());
-            self.receive(queues, worker, self.sleep(wait, next), &mut whole)?;
+            let wait = self.sleep(wait, next);
+            self.receive(queues, worker, wait, &mut whole)?;
         }
         // Late answers still count: for the time-out, or a second when somebody waits for the end.
-        let now = now_ns();
+        let mut now = self.clock.now_ns();
         let impatient = now + self.timeout_ns.min(1_000_000_000);
         let end = now.saturating_add(self.timeout_ns);
-        while self.unanswered != 0 && now_ns() < if worker.stop.is_signal() { impatient } else { end } {
-            self.expire(now_ns());
-            self.receive(queues, worker, self.sleep(wait, None), &mut whole)?;
+        while self.unanswered != 0 && now < if worker.stop.is_signal() { impatient } else { end } {
+            self.expire(now);
+            let wait = self.sleep(wait, None);
+            self.receive(queues, worker, wait, &mut whole)?;
+            now = self.clock.now_ns();
         }
         Ok(())
     }
 
     /// How long to sleep for an answer: not beyond the next probe of the schedule.
-    fn sleep(&self, wait: Wait, next_ns: Option<u64>) -> Wait {
+    fn sleep(&mut self, wait: Wait, next_ns: Option<u64>) -> Wait {
         let Wait::Poll(longest) = wait else { return wait };
-        let until = next_ns.map_or(longest, |next| Duration::from_nanos(next.saturating_sub(now_ns())));
+        let until = next_ns.map_or(longest, |next| {
+            Duration::from_nanos(next.saturating_sub(self.clock.now_ns()))
+        });
         Wait::Poll(until.min(longest).min(Duration::from_nanos(self.timeout_ns)))
     }
 
@@ -212,7 +220,7 @@ impl Pinger {
         let sequence = self.next;
         let mut sent_ns = 0;
         let sent = queue.send_with(1, |slot| {
-            sent_ns = now_ns();
+            sent_ns = self.clock.now_ns();
             let probe = Probe {
                 kind: Kind::Request,
                 clock: Clock::Monotonic,
@@ -254,7 +262,8 @@ impl Pinger {
             if burst.is_empty() {
                 continue;
             }
-            let now = now_ns();
+            // Not before the answer was there.
+            let now = self.clock.now_in_order_ns();
             let mut answers = 0;
             for packet in &mut burst {
                 answers += u64::from(self.answer(whole.read(&packet), now, worker.live.times()));

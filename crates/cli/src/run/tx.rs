@@ -9,7 +9,7 @@ use ringside_xsk::{Direction, Filter, Queue, Wait};
 
 use super::{account, conclude, rates, transmit_ledger};
 use crate::args::TxArgs;
-use crate::clock::now_ns;
+use crate::clock::{FastClock, now_ns};
 use crate::session::{self, Worker};
 use crate::stop::Stop;
 use crate::{output, system, target};
@@ -74,12 +74,13 @@ fn transmit(
     batch: u32,
     wait: Wait,
 ) -> Result<()> {
+    let mut clock = FastClock::new();
     while !worker.stop.is_set() {
-        let due = pacer.due(now_ns()).saturating_sub(pacer.position());
+        let due = pacer.backlog(clock.now_ns());
         if due == 0 {
             // What the kernel has not taken yet shall not wait for the next packet of a slow schedule.
             if worker.unless_down(queue.flush())?.is_some() {
-                idle(wait, pacer.next_due_ns());
+                idle(wait, pacer.next_due_ns(), &mut clock);
             }
             continue;
         }
@@ -96,7 +97,7 @@ fn transmit(
         worker.unless_down(done)?;
         // Also a link that is down has a TX ring with some room.
         let sent = u32::try_from(queue.counters().tx_packets - before).unwrap_or(claimed);
-        pacer.take(now_ns(), u64::from(sent));
+        pacer.take(clock.now_ns(), u64::from(sent));
         worker.give_back(claimed - sent);
         worker.live.sent(u64::from(sent));
     }
@@ -106,10 +107,10 @@ fn transmit(
 }
 
 /// Waits for the next packet of the schedule, in steps short enough to see the end of the run.
-fn idle(wait: Wait, due_ns: u64) {
+fn idle(wait: Wait, due_ns: u64, clock: &mut FastClock) {
     match wait {
         Wait::Poll(longest) => {
-            std::thread::sleep(Duration::from_nanos(due_ns.saturating_sub(now_ns())).min(longest));
+            std::thread::sleep(Duration::from_nanos(due_ns.saturating_sub(clock.now_ns())).min(longest));
         }
         _ => std::hint::spin_loop(),
     }

@@ -41,6 +41,42 @@ fn rates_that_are_none() {
     assert_eq!(Pacer::every(0, 0), Err(Error::Period));
 }
 
+/// Products of up to 64 bits are taken the short way: both ways meet without a gap, for rates with and without common
+/// factors with a second.
+#[test]
+fn both_widths_of_arithmetic_agree() {
+    for packets in [1, 7, 1_000, 999_983, 1_000_000, 999_999_999_989, MOST_PER_SECOND] {
+        let pacer = Pacer::per_second(packets, 0).unwrap();
+        let Schedule {
+            packets: short,
+            span_ns,
+        } = pacer.schedule.unwrap();
+        assert_eq!(
+            u128::from(short) * u128::from(NS_PER_SECOND),
+            u128::from(packets) * u128::from(span_ns)
+        );
+        let border = u64::MAX / short;
+        for now in (border - 3..border.saturating_add(3)).chain([0, 1, NS_PER_SECOND, u64::MAX - 1]) {
+            let wide = ((u128::from(now) + 1) * u128::from(packets) - 1) / u128::from(NS_PER_SECOND) + 1;
+            assert_eq!(
+                u128::from(pacer.due(now)),
+                wide.min(u128::from(u64::MAX)),
+                "{packets} at {now}"
+            );
+        }
+        let border = u64::MAX / span_ns;
+        for sequence in (border - 3..border.saturating_add(3)).chain([0, 1, packets, u64::MAX]) {
+            let wide = u128::from(sequence) * u128::from(NS_PER_SECOND) / u128::from(packets);
+            let intended = pacer.intended_ns(sequence).unwrap();
+            assert_eq!(
+                u128::from(intended),
+                wide.min(u128::from(u64::MAX)),
+                "{packets}, number {sequence}"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_largest_numbers() {
     let pacer = Pacer::per_second_f64(1e12, 0).unwrap();
@@ -103,6 +139,9 @@ proptest! {
                 prop_assert!(pacer.intended_ns(last).unwrap() <= now);
             }
             prop_assert_eq!(pacer.position(), expected);
+            prop_assert_eq!(pacer.next_due_ns(), pacer.intended_ns(expected).unwrap());
+            prop_assert_eq!(pacer.is_due(now), pacer.due(now) > expected);
+            prop_assert_eq!(pacer.backlog(now), pacer.due(now) - expected);
             // Nothing held back: what is left is due later, or beyond the caller's own limit.
             if pacer.due(now) == expected {
                 prop_assert!(pacer.next_due_ns() > now);
