@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ringside_nic::LinkEvent;
 
 use crate::error::Error;
+use crate::hints::{Hints, Reader};
 use crate::queue::Queue;
 use crate::umem::{Entry, Fate, Frame, Umem, buffer_methods, chain};
 
@@ -62,6 +63,18 @@ impl<'q> Burst<'q> {
     #[inline]
     pub fn iter_mut(&mut self) -> PacketsMut<'_> {
         self.queue.packets()
+    }
+
+    /// As [`iter_mut`](Self::iter_mut), each packet with its hints of the reader's type: as
+    /// [`Packet::hints`], with all that is the same for the burst looked up once.
+    #[inline]
+    pub fn with_hints<T: Hints>(&mut self, reader: Reader<T>) -> PacketsWithHints<'_, T> {
+        let packets = self.queue.packets();
+        PacketsWithHints {
+            id: packets.umem.hint_id(reader.slot()),
+            reader,
+            packets,
+        }
     }
 
     /// Sends all packets that were not dropped or kept back out on the same queue, with one publish and one kick, and
@@ -158,6 +171,44 @@ impl<'b> Iterator for PacketsMut<'b> {
                 });
             }
         }
+    }
+}
+
+/// Iterator over the packets of a [`Burst`] and their hints of one type.
+pub struct PacketsWithHints<'b, T> {
+    packets: PacketsMut<'b>,
+    reader: Reader<T>,
+    id: u64,
+}
+
+impl<T: Hints> fmt::Debug for PacketsWithHints<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacketsWithHints")
+            .field("packets", &self.packets)
+            .field("reader", &self.reader)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'b, T: Hints> Iterator for PacketsWithHints<'b, T> {
+    type Item = (Packet<'b>, Option<T>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let head = self.packets.entries.first()?;
+        match head.plain_hints(self.packets.umem, self.id) {
+            Some(hints) => self.packets.next().map(|packet| (packet, hints)),
+            None => self.odd(),
+        }
+    }
+}
+
+impl<'b, T: Hints> PacketsWithHints<'b, T> {
+    /// A packet in several frames, or that something was said about, or without hints.
+    fn odd(&mut self) -> Option<(Packet<'b>, Option<T>)> {
+        let packet = self.packets.next()?;
+        let hints = packet.hints(self.reader);
+        Some((packet, hints))
     }
 }
 
