@@ -195,21 +195,47 @@ impl<'b, T: Hints> Iterator for PacketsWithHints<'b, T> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let head = self.packets.entries.first()?;
-        match head.plain_hints(self.packets.umem, self.id) {
-            Some(hints) => self.packets.next().map(|packet| (packet, hints)),
-            None => self.odd(),
+        let umem = self.packets.umem;
+        let (head, behind) = std::mem::take(&mut self.packets.entries).split_first_mut()?;
+        if let Some(hints) = head.plain_hints(umem, self.id) {
+            self.packets.entries = behind;
+            return Some((Packet::single(head, umem), hints));
         }
+        // Found anew, so that the iterator's own parts stay in registers.
+        let (next, behind) = odd_packet(head, behind, umem, self.reader);
+        self.packets.entries = behind;
+        next
     }
 }
 
-impl<'b, T: Hints> PacketsWithHints<'b, T> {
-    /// A packet in several frames, or that something was said about, or without hints.
-    fn odd(&mut self) -> Option<(Packet<'b>, Option<T>)> {
-        let packet = self.packets.next()?;
-        let hints = packet.hints(self.reader);
-        Some((packet, hints))
+/// What an iterator gives, and the entries behind it.
+type Given<'b, T> = (Option<(Packet<'b>, Option<T>)>, &'b mut [Entry]);
+
+/// The first packet of `head` and `behind` that was not kept: one in several frames, or that something was said about, or
+/// that has no hints.
+#[cold]
+fn odd_packet<'b, T: Hints>(
+    head: &'b mut Entry,
+    behind: &'b mut [Entry],
+    umem: &'b Arc<Umem>,
+    reader: Reader<T>,
+) -> Given<'b, T> {
+    let mut rest: &mut [Entry] = &mut [];
+    let mut left = behind;
+    if head.more() {
+        (rest, left) = left.split_at_mut(chain::first_packet(left));
     }
+    if head.fate() != Fate::Kept {
+        let packet = Packet { head, rest, umem };
+        let hints = packet.hints(reader);
+        return (Some((packet, hints)), left);
+    }
+    let mut packets = PacketsMut::new(left, umem);
+    let next = packets.next().map(|packet| {
+        let hints = packet.hints(reader);
+        (packet, hints)
+    });
+    (next, packets.entries)
 }
 
 /// One packet in its frame, or frames, borrowed from a burst.

@@ -147,9 +147,11 @@ fn what_an_earlier_packet_left_is_no_hint() {
     }
 }
 
+type Change = fn(&mut Packet<'_>);
+
 #[test]
 fn a_packet_that_was_moved_or_replaced_has_none() {
-    let changes: [(&str, fn(&mut Packet<'_>)); 4] = [
+    let changes: [(&str, Change); 4] = [
         ("extended", |packet| assert!(packet.extend_front(1))),
         ("trimmed", |packet| assert!(packet.trim_front(1))),
         ("there and back", |packet| {

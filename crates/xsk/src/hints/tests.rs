@@ -58,7 +58,7 @@ impl Builder {
     }
 
     fn int(&mut self, name: &str, size: u32, signed: bool) -> u32 {
-        self.add(name, INT << 24, size, &[u32::from(signed) << 24 | size * 8])
+        self.add(name, INT << 24, size, &[(u32::from(signed) << 24) | (size * 8)])
     }
 
     fn array(&mut self, of: u32, count: u32) -> u32 {
@@ -338,7 +338,10 @@ fn broken_bytes_are_told_apart() {
     assert!(matches!(parse(&|b| b[0] = 1), BtfError::Magic { .. }));
     assert_eq!(parse(&|b| b.swap(0, 1)), BtfError::Endianness);
     assert_eq!(parse(&|b| b[2] = 2), BtfError::Version { version: 2 });
-    assert!(matches!(parse(&|b| drop(b.pop())), BtfError::Truncated { .. }));
+    assert!(matches!(
+        parse(&|b| b.truncate(b.len() - 1)),
+        BtfError::Truncated { .. }
+    ));
     assert!(matches!(
         parse(&|b| *b.last_mut().unwrap() = b'x'),
         BtfError::Truncated { .. }
@@ -417,7 +420,10 @@ struct Whole {
     btf_id: u32,
 }
 
-fn whole(change: impl Fn(&mut [(&'static str, u32, u32)]), size: u32) -> Btf {
+/// Changes the members: name, type, offset in bits.
+type Change<'c> = &'c dyn Fn(&mut [(&'static str, u32, u32)]);
+
+fn whole(change: Change, size: u32) -> Btf {
     let (mut b, u32_, u64_, s16) = usual();
     let (u16_, u8_, s8) = (b.int("u16", 2, false), b.int("u8", 1, false), b.int("s8", 1, true));
     let flags = b.array(s8, 2);
@@ -441,11 +447,9 @@ fn rust_structs_are_compared_field_by_field() {
     assert_eq!(Whole::NAME, "all_of_it");
     assert_eq!(Whole::SHAPE.size(), 24);
     assert!(matches!(Inner::SHAPE, Shape::Struct { size: 4, .. }));
-    let mut layouts = Layouts::of(&whole(|_| (), 24)).unwrap();
+    let mut layouts = Layouts::of(&whole(&|_| (), 24)).unwrap();
     layouts.reader::<Whole>().unwrap();
-    let refused = |change: &dyn Fn(&mut [(&'static str, u32, u32)])| {
-        Layouts::of(&whole(change, 24)).unwrap().reader::<Whole>().unwrap_err()
-    };
+    let refused = |change: Change| Layouts::of(&whole(change, 24)).unwrap().reader::<Whole>().unwrap_err();
     assert!(matches!(refused(&|m| m[0].0 = "ktime"), LayoutError::UnknownField { field, .. } if field == "rx_ktime"));
     assert!(
         matches!(refused(&|m| m[4].1 = 4), LayoutError::Field { field, .. } if field == "delta"),
@@ -461,7 +465,7 @@ fn rust_structs_are_compared_field_by_field() {
         "{swapped:?}"
     );
     assert!(swapped.to_string().contains("u8 at byte 17"), "{swapped}");
-    let longer = Layouts::of(&whole(|m| m[5].2 += 32, 28))
+    let longer = Layouts::of(&whole(&|m| m[5].2 += 32, 28))
         .unwrap()
         .reader::<Whole>()
         .unwrap_err();
