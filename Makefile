@@ -31,7 +31,7 @@ fuzz: setup ## fuzz the library under AddressSanitizer, for FUZZ_SECONDS (60)
 cost: setup ## instructions and nanoseconds of user code per packet, without a kernel
 	@scripts/cost
 
-bench: root setup ## compare with other AF_XDP programs and crates, side by side, in about five minutes (root)
+bench: root setup ## compare with other AF_XDP programs and crates, side by side, in about seven minutes (root)
 	@scripts/bench
 
 lint: setup ## check format, lints and the rules between crates

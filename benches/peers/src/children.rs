@@ -98,7 +98,11 @@ impl Process {
         self.signal(Signal::INT)?;
         let end = Instant::now() + patience;
         while self.child.try_wait()?.is_none() {
-            ensure!(Instant::now() < end, "was not done after {patience:?}:\n{}", tail(&self.log));
+            ensure!(
+                Instant::now() < end,
+                "was not done after {patience:?}:\n{}",
+                tail(&self.log)
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())

@@ -4,9 +4,10 @@
 //! the caller calls it. The start time tells a process from a later one with the same number, so a name is stale exactly if
 //! no process of that number and start time lives.
 
-use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use ringside_nic::process::start_time;
 
 const PREFIX: &str = "rs-";
 
@@ -46,22 +47,6 @@ fn owner(name: &str) -> Option<(u32, &str)> {
             .bytes()
             .all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase());
     valid.then_some((pid.parse().ok()?, start))
-}
-
-/// When a process started, in clock ticks since boot; `None` if it does not live.
-fn start_time(pid: u32) -> Option<u64> {
-    parse_start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// Fields of `/proc/PID/stat`: proc_pid_stat(5). The second one, the command, may hold spaces and brackets.
-fn parse_start_time(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    // A process that nobody has waited for yet is dead all the same.
-    if matches!(fields.next()?, "Z" | "X" | "x") {
-        return None;
-    }
-    // State is field 3, the start time field 22.
-    fields.nth(18)?.parse().ok()
 }
 
 fn base36(mut value: u64) -> String {

@@ -48,15 +48,6 @@ fn tags_are_cut_and_made_harmless() {
 }
 
 #[test]
-fn the_start_time_is_found_behind_any_command() {
-    let tail = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20 21";
-    assert_eq!(parse_start_time(&format!("7 (a) b) c) {tail}")), Some(4242));
-    assert_eq!(parse_start_time(&format!("7 (a) {}", tail.replace('S', "Z"))), None);
-    assert_eq!(parse_start_time("7 (a) S 1"), None);
-    assert_eq!(parse_start_time(""), None);
-}
-
-#[test]
 fn base36_is_the_usual_one() {
     for (value, text) in [(0, "0"), (35, "z"), (36, "10"), (u64::MAX, "3w5e11264sgsf")] {
         assert_eq!(base36(value), text);

@@ -52,7 +52,7 @@ mod neighbour;
 mod netdev;
 pub mod netlink;
 pub mod owners;
-mod process;
+pub mod process;
 mod setting;
 mod sys;
 mod sysfs;

@@ -4,8 +4,8 @@ use std::fs;
 
 /// When a process or thread started, in clock ticks since boot; `None` if it does not live.
 ///
-/// A process that nobody has waited for yet is dead all the same.
-pub(crate) fn start_time(pid: u32) -> Option<u64> {
+/// A process that nobody has waited for yet is dead all the same. From field 22 of `/proc/PID/stat`: proc_pid_stat(5).
+pub fn start_time(pid: u32) -> Option<u64> {
     parse_start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 

@@ -269,6 +269,7 @@ fn a_mode_that_cannot_be_had_is_refused_with_the_reason() {
 }
 
 /// A filter that can match nothing.
+#[cfg(feature = "attach")]
 #[test]
 fn a_filter_that_matches_nothing_is_refused() {
     if !is_root() {

@@ -161,14 +161,17 @@ impl Bound {
         }
         let mut result = Pushed::default();
         for _ in 0..frames {
-            let Some(buf) = pair.pool.take_buf() else { break };
-            let on_panic = PutBack(&mut pair.pool, buf.frame(self.umem.geometry()));
+            let Some((frame, buf)) = pair.pool.take_with_buf() else {
+                break;
+            };
+            let on_panic = PutBack(&mut pair.pool, frame);
             let mut entry = Entry::new(buf, Fate::Send);
             write(&mut Packet::single(&mut entry, &self.umem));
             std::mem::forget(on_panic);
             if entry.fate() == Fate::Send && entry.buf.len >= SHORTEST {
+                pair.pool.lend_frame_to_tx(frame);
                 let pushed = slots.push(Desc {
-                    addr: pair.pool.lend_to_tx(&entry.buf),
+                    addr: entry.buf.start(),
                     len: entry.buf.len,
                     options: 0,
                 });
@@ -182,7 +185,7 @@ impl Bound {
             if entry.fate() == Fate::Send {
                 result.refuse(entry.buf.len, 1);
             }
-            pair.pool.put_buf(&entry.buf);
+            pair.pool.put(frame);
         }
         Ok(Some(result))
     }

@@ -68,6 +68,8 @@ const USUAL_FRAGMENTS: usize = 18;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     frame_size: u32,
+    /// Its logarithm, if it is a power of two.
+    shift: u32,
     frames: u32,
     headroom: u32,
     /// `XDP_UMEM_UNALIGNED_CHUNK_FLAG`
@@ -124,6 +126,7 @@ impl Geometry {
         }
         Ok(Self {
             frame_size,
+            shift: frame_size.trailing_zeros(),
             frames,
             headroom,
             unaligned: unaligned || !frame_size.is_power_of_two(),
@@ -276,7 +279,7 @@ impl Geometry {
             // A power of two is by far the most usual one, and a division by far the slowest instruction.
             match self.unaligned {
                 true => (at / size, (at % size) as u32),
-                false => (at >> size.trailing_zeros(), (at & (size - 1)) as u32),
+                false => (at >> self.shift, (at & (size - 1)) as u32),
             }
         } else {
             (at >> CUT, (at & (size - 1)) as u32)

@@ -108,10 +108,17 @@ impl Pool {
     /// A free frame for a packet to be sent, of length 0 at first.
     #[inline]
     pub(crate) fn take_buf(&mut self) -> Option<Buf> {
+        self.take_with_buf().map(|(_, buf)| buf)
+    }
+
+    /// As [`take_buf`](Self::take_buf), with the frame's number.
+    #[inline]
+    pub(crate) fn take_with_buf(&mut self) -> Option<(FrameIndex, Buf)> {
         let frame = self.take()?;
         let geometry = self.umem.geometry();
         // SAFETY: the pool had the frame, so nobody else does; packets start inside of it (`Geometry::new`).
-        Some(unsafe { Buf::new(geometry.addr(frame) + u64::from(geometry.packet_offset()), 0) })
+        let buf = unsafe { Buf::new(geometry.addr(frame) + u64::from(geometry.packet_offset()), 0) };
+        Some((frame, buf))
     }
 
     /// Takes back the frame of a packet.
@@ -192,13 +199,18 @@ impl Pool {
         lent as usize
     }
 
-    /// Notes that the TX ring has the frame now, and tells the address to put there.
+    /// Notes that the TX ring has the packet's frame now, and tells the address to put there.
     #[inline]
     pub(crate) fn lend_to_tx(&mut self, buf: &Buf) -> u64 {
-        let frame = buf.frame(self.umem.geometry());
+        self.lend_frame_to_tx(buf.frame(self.umem.geometry()));
+        buf.start()
+    }
+
+    /// Notes that the TX ring has the frame now.
+    #[inline]
+    pub(crate) fn lend_frame_to_tx(&mut self, frame: FrameIndex) {
         self.umem.book().set(frame, Owner::Tx(self.pair));
         self.in_flight += 1;
-        buf.start()
     }
 
     /// Checks descriptors of the RX ring and takes their packets to the inbox: the kernel must have had each frame, and the
