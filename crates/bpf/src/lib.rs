@@ -42,4 +42,4 @@ pub use reflect::{ProbeMarks, Reflect, Reflector};
 pub use sink::{IngressDrop, Neighbours, Sink};
 pub use traffic::Traffic;
 pub use user::UserProgram;
-pub use xsk::{QueueCounters, XskProgram};
+pub use xsk::{QueueCounters, XSK_OBJECT, XskHints, XskProgram};

@@ -14,8 +14,7 @@
 //! program. The kernel's own description: <https://docs.kernel.org/networking/af_xdp.html>
 #![deny(unsafe_code)]
 
-// The name by which the derive macro, and what the test binaries share, knows this crate.
-#[cfg(all(test, not(loom)))]
+// The name by which the derive macro, and what the test binaries share, know this crate.
 extern crate self as ringside_xsk;
 
 mod burst;

@@ -359,6 +359,58 @@ fn alternating_layouts_have_never_a_wrong_value() {
     }
 }
 
+/// What our own program tells is true: a time between before and after, the queue, the CPU, a number without gaps, the mark.
+#[test]
+fn our_own_program_tells_when_and_where() {
+    if !is_root() {
+        return;
+    }
+    for path in MODES {
+        for multi_buffer in [false, true] {
+            let lab = lab("ownhints", 2);
+            let (layouts, reader) = Layouts::ringside();
+            let mut port = open(&lab.b, path, |port| {
+                port.mark(0xa5)
+                    .options(roomy().multi_buffer(multi_buffer).hints(layouts))
+            });
+            let mut from = sender(&lab.a);
+            let (mut seen, mut count) = ([0; 2], 0_u64);
+            for (queue, tx) in from.queues_mut().enumerate() {
+                let before = monotonic();
+                let packets: Vec<_> = (0..50).map(|n| packet_of(n, 100, lab.a.mac, lab.b.mac)).collect();
+                send(tx, &packets);
+                let rx = port.queues_mut().nth(common::arrives_at(queue, path)).unwrap();
+                let (id, start) = (rx.id(), Instant::now());
+                let (mut last, mut got) = (before, 0);
+                let mut numbers = std::collections::BTreeMap::<u32, u64>::new();
+                while got < 50 {
+                    assert!(start.elapsed() < Duration::from_secs(10), "{got} of 50");
+                    let mut burst = rx.recv(Wait::Poll(Duration::from_millis(100))).unwrap();
+                    for (packet, hints) in burst.with_hints(reader) {
+                        let hints = hints.expect("each has some");
+                        assert_eq!((hints.rx_queue, hints.mark, packet.len()), (id, 0xa5, 100));
+                        assert!((last..=monotonic()).contains(&hints.rx_ktime), "{hints:?}");
+                        last = hints.rx_ktime;
+                        let next = numbers.entry(hints.rx_cpu).or_insert(hints.packet);
+                        assert_eq!(*next, hints.packet, "no gap on a CPU");
+                        *next += 1;
+                        got += 1;
+                    }
+                }
+                seen[id as usize] += got;
+                count += got;
+                assert_eq!(rx.hint_counters(), HintCounters::default());
+            }
+            assert_eq!(count, 100, "{seen:?}");
+        }
+    }
+}
+
+fn monotonic() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap()
+}
+
 /// 4096 readers of one port hold no more than the process has types.
 #[test]
 fn readers_are_copies() {

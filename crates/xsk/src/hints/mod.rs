@@ -51,12 +51,16 @@
 //! What remains with the program: it must not write a struct under another's id, and must take off metadata that came with
 //! a packet from another XDP program (`ringside_hints()` and `ringside_no_hints()` in `ringside/hints.h` do).
 //!
+//! Ringside's own program tells receive time, CPU, queue, number and a mark: `Layouts::ringside()`.
+//!
 //! Metadata in front of packets of XDP sockets needs Linux 5.3 or so in copy mode, with zero-copy the driver.
 //! <https://docs.kernel.org/networking/xdp-rx-metadata.html>
 
 mod btf;
 mod error;
 mod layout;
+#[cfg(feature = "attach")]
+mod own;
 mod set;
 mod source;
 mod typed;
@@ -67,6 +71,8 @@ mod tests;
 pub use btf::Btf;
 pub use error::{BtfError, LayoutError};
 pub use layout::{Field, LONGEST, Layout, Value};
+#[cfg(feature = "attach")]
+pub use own::RingsideRx;
 pub use ringside_hints_derive::Hints;
 pub use set::{FieldHandle, Layouts, RawHints};
 pub use typed::{HintValue, Hints, Reader, Shape};
