@@ -5,7 +5,8 @@
  *	clang -g -O2 -target bpf -I crates/bpf/include -c examples/hints.bpf.c -o hints.bpf.o
  *	ringside rx eth0 --program hints.bpf.o --hints
  *
- * (On Debian and Ubuntu also -idirafter /usr/include/$(uname -m)-linux-gnu.)
+ * (With libbpf's headers there, package libbpf-dev; on Debian and Ubuntu also -idirafter
+ * /usr/include/$(uname -m)-linux-gnu.)
  *
  * Short packets get other hints than long ones: the receiver tells them apart by their ids.
  */

@@ -19,7 +19,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 ];
 
 /// Programs that are loaded as a user's are, from an object file: for tests.
-const OBJECTS: &[&str] = &["testing_layouts.bpf.c"];
+const OBJECTS: &[&str] = &["testing_layouts.bpf.c", "../../../../examples/hints.bpf.c"];
 
 fn main() -> ExitCode {
     match build() {
@@ -70,6 +70,10 @@ fn build() -> Result<(), String> {
     }
     for source in OBJECTS {
         let source = sources.join(source);
+        // The examples are the repository's, not the crate's.
+        if !source.exists() {
+            continue;
+        }
         println!("cargo:rerun-if-changed={}", source.display());
         let name = source.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         SkeletonBuilder::new()

@@ -22,6 +22,9 @@ pub const LAYOUTS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/testing_lay
 /// The same as a file.
 pub const LAYOUTS_FILE: &str = concat!(env!("OUT_DIR"), "/testing_layouts_object.o");
 
+/// `examples/hints.bpf.c` of the repository, compiled.
+pub const EXAMPLE_FILE: &str = concat!(env!("OUT_DIR"), "/hints_object.o");
+
 /// What a [`TestProgram`] does with packets. Where it is not said otherwise they go to the socket at the place of the queue
 /// that they came on.
 #[derive(Clone, Copy, Debug)]
