@@ -50,6 +50,11 @@ impl Field {
         self.signed
     }
 
+    /// The byte behind it.
+    fn end(&self) -> u32 {
+        self.offset + self.size * self.count.unwrap_or(1)
+    }
+
     /// Elements, if it is an array.
     pub fn count(&self) -> Option<u32> {
         self.count
@@ -245,6 +250,14 @@ impl Btf {
             .is_none_or(|id| id.name != ID || id.size != 4 || id.signed || id.count.is_some())
         {
             return Err(LayoutError::IdType { layout: layout() });
+        }
+        // Nothing else may lie where the id does.
+        let others = &fields[..fields.len() - 1];
+        if let Some(over) = others.iter().find(|field| field.end() > size - 4) {
+            return Err(LayoutError::Nonsense {
+                layout: layout(),
+                field: over.name.clone(),
+            });
         }
         fields.sort_by_key(|field| field.offset);
         Ok(Layout {

@@ -229,6 +229,7 @@ fn each_fault_of_a_struct_is_its_own_error() {
     b.structure("misaligned", 7, &[("a", three, 0), ("btf_id", u32_, 24)]);
     b.structure("long", 4004, &[("a", many, 0), ("btf_id", u32_, 32000)]);
     b.structure("outside", 8, &[("a", many, 0), ("btf_id", u32_, 32)]);
+    b.structure("over", 8, &[("a", u64_, 0), ("btf_id", u32_, 32)]);
     b.structure("dangling", 8, &[("a", 4711, 0), ("btf_id", u32_, 32)]);
     b.structure("twice", 4, &[("btf_id", u32_, 0)]);
     b.structure("twice", 4, &[("btf_id", u32_, 0)]);
@@ -274,6 +275,7 @@ fn each_fault_of_a_struct_is_its_own_error() {
     is!("misaligned", LayoutError::Misaligned { size: 7, .. });
     is!("long", LayoutError::TooLong { size: 4004, .. });
     is!("outside", LayoutError::Nonsense { .. });
+    is!("over", LayoutError::Nonsense { .. });
     is!("dangling", LayoutError::Nonsense { .. });
     is!("twice", LayoutError::AmbiguousName { .. });
     is!("missing", LayoutError::UnknownStruct { .. });
