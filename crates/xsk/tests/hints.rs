@@ -309,12 +309,15 @@ fn check(packet: &Packet<'_>, n: u64, set: &Set, seen: &mut [u64; 5]) {
     }
 }
 
-/// Three structs, none, and an id that means nothing, in turn, through frames that had another one before.
+/// Three structs, none, and an id that means nothing, in turn, through frames that had another one before: 40000 packets, or as
+/// many as `RINGSIDE_HINTS_PACKETS` says.
 #[test]
 fn alternating_layouts_have_never_a_wrong_value() {
     if !is_root() {
         return;
     }
+    let count = std::env::var("RINGSIDE_HINTS_PACKETS").map_or(40_000, |count| count.parse().expect("a number"));
+    let limit = Duration::from_secs(60 + count / 20_000);
     for path in MODES {
         let lab = lab("altern", 1);
         let set = set();
@@ -331,12 +334,12 @@ fn alternating_layouts_have_never_a_wrong_value() {
         let (mut seen, mut next) = ([0; 5], 0);
         let start = Instant::now();
         // 61 is no multiple of 5 nor of the number of frames: each frame has each kind after each other.
-        while next < 40_000 {
+        while next < count {
             let until = next + 61;
             let packets: Vec<_> = (next..until).map(|n| packet_of(n, 64, lab.a.mac, lab.b.mac)).collect();
             send(tx, &packets);
             while next < until {
-                assert!(start.elapsed() < Duration::from_secs(60), "{next} after a minute");
+                assert!(start.elapsed() < limit, "{next} after {limit:?}");
                 let mut burst = rx.recv(Wait::Poll(Duration::from_millis(100))).unwrap();
                 for (packet, time) in burst.with_hints(set.time) {
                     let n = u64::from_be_bytes(packet.data()[14..22].try_into().unwrap());
@@ -347,7 +350,7 @@ fn alternating_layouts_have_never_a_wrong_value() {
                 }
             }
         }
-        assert!(seen.iter().all(|&kind| kind > 7000), "{seen:?}");
+        assert!(seen.iter().all(|&kind| kind >= count / 5), "{seen:?}");
         let counters = rx.hint_counters();
         // Each is asked five times: by the burst, by type three times, and for any.
         assert_eq!(
