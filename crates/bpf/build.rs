@@ -18,6 +18,9 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("xsk", "v2"),
 ];
 
+/// Programs that are loaded as a user's are, from an object file: for tests.
+const OBJECTS: &[&str] = &["testing_layouts.bpf.c", "../../../../examples/hints.bpf.c"];
+
 fn main() -> ExitCode {
     match build() {
         Ok(()) => ExitCode::SUCCESS,
@@ -36,6 +39,7 @@ fn build() -> Result<(), String> {
     println!("cargo:rerun-if-env-changed=CLANG");
     // A directory is watched with everything in it, headers included.
     println!("cargo:rerun-if-changed={}", sources.display());
+    println!("cargo:rerun-if-changed={}", headers(&sources).display());
     println!("cargo:rerun-if-changed=build.rs");
 
     Command::new(&clang)
@@ -60,7 +64,24 @@ fn build() -> Result<(), String> {
             .source(&source)
             .clang(&clang)
             .clang_args([&arguments[..], &[format!("-mcpu={cpu}")]].concat())
+            .obj(out.join(format!("{name}.o")))
             .build_and_generate(out.join(format!("{name}.skel.rs")))
+            .map_err(|error| explain(&source, &format!("{error:#}")))?;
+    }
+    for source in OBJECTS {
+        let source = sources.join(source);
+        // The examples are the repository's, not the crate's.
+        if !source.exists() {
+            continue;
+        }
+        println!("cargo:rerun-if-changed={}", source.display());
+        let name = source.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        SkeletonBuilder::new()
+            .source(&source)
+            .clang(&clang)
+            .clang_args(&arguments)
+            .obj(out.join(name.replace(".bpf.c", "_object.o")))
+            .build()
             .map_err(|error| explain(&source, &format!("{error:#}")))?;
     }
     Ok(())
@@ -71,6 +92,7 @@ fn clang_arguments(sources: &Path) -> Vec<String> {
         .map(String::from)
         .to_vec();
     arguments.push(format!("-I{}", sources.join("include").display()));
+    arguments.push(format!("-I{}", headers(sources).display()));
     // `-target bpf` forgets the host's multiarch folder, which is where Debian and Ubuntu keep
     // <asm/types.h>; other distributions have no such folder and need nothing.
     let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
@@ -82,6 +104,11 @@ fn clang_arguments(sources: &Path) -> Vec<String> {
         }
     }
     arguments
+}
+
+/// What users' programs include.
+fn headers(sources: &Path) -> PathBuf {
+    sources.join("../../include")
 }
 
 fn explain(source: &Path, error: &str) -> String {

@@ -7,6 +7,7 @@
 //! | [`Reflector`] | `reflect.bpf.c` | sends it back, or answers it: the limit of forwarding |
 //! | [`IngressDrop`] | `tc_drop.bpf.c` | drops it behind the AF_PACKET taps |
 //! | [`Generator`] | `generate.bpf.c` | makes it, without a socket |
+//! | [`UserProgram`] | the user's own | what the user wants |
 //!
 //! The programs are written in C and compiled when the crate is built; nothing but the kernel is
 //! needed at run time. Every handle owns the file descriptors of its program and maps, and what it
@@ -30,6 +31,7 @@ mod sys;
 #[doc(hidden)]
 pub mod testing;
 mod traffic;
+mod user;
 mod xsk;
 
 pub use attach::{Link, Verdict, XdpMode, dry_run};
@@ -39,4 +41,5 @@ pub use generate::{Generator, GeneratorOptions, Sent};
 pub use reflect::{ProbeMarks, Reflect, Reflector};
 pub use sink::{IngressDrop, Neighbours, Sink};
 pub use traffic::Traffic;
-pub use xsk::{QueueCounters, XskProgram};
+pub use user::UserProgram;
+pub use xsk::{QueueCounters, XSK_OBJECT, XskHints, XskProgram};

@@ -15,6 +15,16 @@ use crate::xsk::HAS_FRAGS;
 
 const NAME: &str = "testing";
 
+/// An object file with three structs of hints, `test_time`, `test_mark` and `test_whole`, and a program that puts them in
+/// front of packets by the packets' numbers.
+pub const LAYOUTS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/testing_layouts_object.o"));
+
+/// The same as a file.
+pub const LAYOUTS_FILE: &str = concat!(env!("OUT_DIR"), "/testing_layouts_object.o");
+
+/// `examples/hints.bpf.c` of the repository, compiled.
+pub const EXAMPLE_FILE: &str = concat!(env!("OUT_DIR"), "/hints_object.o");
+
 /// What a [`TestProgram`] does with packets. Where it is not said otherwise they go to the socket at the place of the queue
 /// that they came on.
 #[derive(Clone, Copy, Debug)]

@@ -51,6 +51,19 @@ pub struct XskProgram {
     filter: Filter,
 }
 
+/// The object file of [`XskProgram`]: in its BTF is `struct ringside_rx`, the hints of
+/// [`load_with_hints`](XskProgram::load_with_hints).
+pub const XSK_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xsk.o"));
+
+/// The hints that [`XskProgram`] puts in front of packets for sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XskHints {
+    /// The id that each has: that of `struct ringside_rx` in the BTF of [`XSK_OBJECT`]. Not 0.
+    pub id: u32,
+    /// The mark that each has.
+    pub mark: u32,
+}
+
 /// `BPF_F_XDP_HAS_FRAGS`
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/bpf.h#L1247>
 pub(crate) const HAS_FRAGS: u32 = 1 << 5;
@@ -63,7 +76,7 @@ impl XskProgram {
     /// [`Error::Invalid`] if `queues` is 0 or the filter can never match anything,
     /// [`Error::Load`] if the kernel refuses the program or its maps.
     pub fn load(queues: u32, filter: Filter) -> Result<Self> {
-        Self::load_for(queues, filter, false)
+        Self::load_for(queues, filter, false, None)
     }
 
     /// As [`load`](Self::load), for packets that may be in several buffers (`BPF_F_XDP_HAS_FRAGS`): jumbo frames. The
@@ -73,10 +86,24 @@ impl XskProgram {
     ///
     /// As [`load`](Self::load).
     pub fn load_multi_buffer(queues: u32, filter: Filter) -> Result<Self> {
-        Self::load_for(queues, filter, true)
+        Self::load_for(queues, filter, true, None)
     }
 
-    fn load_for(queues: u32, filter: Filter, multi_buffer: bool) -> Result<Self> {
+    /// As [`load`](Self::load) or [`load_multi_buffer`](Self::load_multi_buffer), and with hints in front of the packets that
+    /// go to sockets: time (CLOCK_MONOTONIC), number, CPU, queue and a mark, 32 bytes. Where the driver has no room for
+    /// metadata, packets go without.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load); [`Error::Invalid`] for an id of 0.
+    pub fn load_with_hints(queues: u32, filter: Filter, multi_buffer: bool, hints: XskHints) -> Result<Self> {
+        if hints.id == 0 {
+            return Err(Error::invalid(NAME, "an id of 0 stands for no hints"));
+        }
+        Self::load_for(queues, filter, multi_buffer, Some(hints))
+    }
+
+    fn load_for(queues: u32, filter: Filter, multi_buffer: bool, hints: Option<XskHints>) -> Result<Self> {
         // The counters have one entry more than there are queues.
         if queues == 0 || queues == u32::MAX {
             return Err(Error::invalid(
@@ -90,12 +117,12 @@ impl XskProgram {
 
         // The helpers see a packet's buffers as one.
         if multi_buffer {
-            return Self::load_as(BY_HELPER, queues, filter, true);
+            return Self::load_as(BY_HELPER, queues, filter, true, hints);
         }
         // Which one the kernel takes, only the kernel knows: capabilities, its version and its mitigations decide.
-        Self::load_as(NAME, queues, filter, false).or_else(|first| match first {
+        Self::load_as(NAME, queues, filter, false, hints).or_else(|first| match first {
             Error::Load { source, log, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                Self::load_as(BY_HELPER, queues, filter, false).map_err(|second| Error::Load {
+                Self::load_as(BY_HELPER, queues, filter, false, hints).map_err(|second| Error::Load {
                     program: NAME,
                     source,
                     log: format!("{log}\n  {second}"),
@@ -105,7 +132,13 @@ impl XskProgram {
         })
     }
 
-    fn load_as(name: &'static str, queues: u32, filter: Filter, multi_buffer: bool) -> Result<Self> {
+    fn load_as(
+        name: &'static str,
+        queues: u32,
+        filter: Filter,
+        multi_buffer: bool,
+        hints: Option<XskHints>,
+    ) -> Result<Self> {
         let mut storage = MaybeUninit::uninit();
         let skel = load::capture(name, || {
             let mut open = XskSkelBuilder::default().open(&mut storage)?;
@@ -114,6 +147,10 @@ impl XskProgram {
             let constants = open.maps.rodata_data.as_deref_mut().expect("xsk.bpf.c has constants");
             (constants.filter_kind, constants.filter_value) = filter.constants();
             constants.queue_count = queues;
+            if let Some(hints) = hints {
+                constants.hints_wanted.btf_id = hints.id;
+                constants.hints_wanted.mark = hints.mark;
+            }
             if multi_buffer {
                 open.progs.ringside_xsk_h.set_flags(HAS_FRAGS);
             }

@@ -150,6 +150,9 @@ fn text(document: &Document) -> String {
     if let Some(latency) = &result.latency {
         times(&mut out, latency);
     }
+    if let Some(hints) = &result.hints {
+        out.text.push_str(&crate::run::hints::text(hints));
+    }
     queues(&mut out, result);
     for cpu in &result.cpus {
         out.pair(

@@ -26,10 +26,12 @@ use crate::Error;
 mod comparison;
 #[cfg(test)]
 mod example;
+mod hints;
 mod run;
 mod system;
 
 pub use comparison::{CompareResult, Table, Variant};
+pub use hints::{FieldHints, HintsResult, LayoutHints, Number};
 pub use run::{
     CpuUse, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters, RunResult,
     XdpStatistics, XdpVerdicts,

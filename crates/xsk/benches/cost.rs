@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use ringside_xsk::hints::{Btf, Hints, Layouts, Reader};
 use ringside_xsk::testing::{Harness, Kernel};
 use ringside_xsk::{Direction, Frame, Packet, Queue, QueueOptions, Wait};
 
@@ -32,6 +33,18 @@ enum Work {
     SendWith,
     SendCopies,
     AllocAndSend,
+    RawHints,
+    Hints,
+    HintsOfPacket,
+}
+
+/// The hints that are read.
+#[derive(Hints)]
+#[repr(C, packed(4))]
+struct TestTime {
+    number: u64,
+    queue: u32,
+    btf_id: u32,
 }
 
 struct Case {
@@ -42,7 +55,7 @@ struct Case {
     checked: bool,
 }
 
-const CASES: [Case; 6] = [
+const CASES: [Case; 9] = [
     Case {
         name: "receive",
         what: "recv, look at each packet's length, drop",
@@ -79,6 +92,24 @@ const CASES: [Case; 6] = [
         work: Work::AllocAndSend,
         checked: true,
     },
+    Case {
+        name: "hints_raw",
+        what: "as receive with hints on, a number in front of each packet by raw pointer",
+        work: Work::RawHints,
+        checked: true,
+    },
+    Case {
+        name: "hints",
+        what: "the same number as a field of typed hints, for the burst",
+        work: Work::Hints,
+        checked: true,
+    },
+    Case {
+        name: "hints_packet",
+        what: "the same, packet by packet",
+        work: Work::HintsOfPacket,
+        checked: true,
+    },
 ];
 
 /// One queue and its kernel.
@@ -87,22 +118,34 @@ struct Turns {
     kernel: Kernel,
     kept: Vec<Frame>,
     work: Work,
+    reader: Reader<TestTime>,
+    front: Vec<u8>,
 }
 
 impl Turns {
     fn new(work: Work) -> Self {
         let direction = match work {
-            Work::Receive | Work::Keep => Direction::Receive,
+            Work::Receive | Work::Keep | Work::RawHints | Work::Hints | Work::HintsOfPacket => Direction::Receive,
             Work::Reflect => Direction::Both,
             _ => Direction::Transmit,
         };
-        let options = QueueOptions::new().direction(direction).batch(BURST);
+        let mut options = QueueOptions::new().direction(direction).batch(BURST);
+        let btf = Btf::object(ringside_bpf::testing::LAYOUTS).expect("an object");
+        let mut layouts = Layouts::of(&btf).expect("structs of hints");
+        let reader = layouts.reader::<TestTime>().expect("as the program has it");
+        let id = layouts.layout("test_time").expect("it is there").id();
+        let front = [&1_u64.to_ne_bytes()[..], &0_u32.to_ne_bytes(), &id.to_ne_bytes()].concat();
+        if matches!(work, Work::RawHints | Work::Hints | Work::HintsOfPacket) {
+            options = options.hints(layouts);
+        }
         let (queue, kernel) = Harness::new(options).open().expect("valid options");
         Self {
             queue,
             kernel,
             kept: Vec::with_capacity(BURST as usize),
             work,
+            reader,
+            front,
         }
     }
 
@@ -110,6 +153,11 @@ impl Turns {
     fn kernel_side(&mut self) {
         self.kernel.take(u32::MAX);
         self.kernel.complete(u32::MAX);
+        if matches!(self.work, Work::RawHints | Work::Hints | Work::HintsOfPacket) {
+            for _ in 0..BURST {
+                assert!(self.kernel.deliver_behind(&self.front, &PACKET));
+            }
+        }
         if matches!(self.work, Work::Receive | Work::Reflect | Work::Keep) {
             for _ in 0..BURST {
                 assert!(self.kernel.deliver(&PACKET));
@@ -141,6 +189,38 @@ fn user_side(turns: &mut Turns) -> u32 {
             let kept = turns.kept.len();
             turns.kept.clear();
             u32::try_from(kept).expect("a burst")
+        }
+        Work::RawHints => {
+            let mut burst = queue.recv(Wait::Spin).expect("sound");
+            let sum: u64 = burst
+                .iter_mut()
+                .map(|packet| {
+                    let start = packet.data().as_ptr();
+                    // SAFETY: the kernel's stand-in has put 16 bytes in front of the packet, which starts with a number.
+                    unsafe { start.sub(16).cast::<u64>().read_unaligned() }
+                })
+                .sum();
+            assert_eq!(std::hint::black_box(sum), u64::from(BURST));
+            burst.finish().expect("sound");
+            BURST
+        }
+        Work::Hints => {
+            let mut burst = queue.recv(Wait::Spin).expect("sound");
+            let sum: u64 = (burst.with_hints(turns.reader))
+                .map(|(_, hints)| hints.map_or(0, |hints| hints.number))
+                .sum();
+            assert_eq!(std::hint::black_box(sum), u64::from(BURST));
+            burst.finish().expect("sound");
+            BURST
+        }
+        Work::HintsOfPacket => {
+            let mut burst = queue.recv(Wait::Spin).expect("sound");
+            let sum: u64 = (burst.iter_mut())
+                .map(|packet| packet.hints(turns.reader).map_or(0, |hints| hints.number))
+                .sum();
+            assert_eq!(std::hint::black_box(sum), u64::from(BURST));
+            burst.finish().expect("sound");
+            BURST
         }
         Work::SendWith => queue
             .send_with(BURST, |packet| assert!(packet.resize(PACKET.len())))

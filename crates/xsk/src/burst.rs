@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ringside_nic::LinkEvent;
 
 use crate::error::Error;
+use crate::hints::{Hints, Reader};
 use crate::queue::Queue;
 use crate::umem::{Entry, Fate, Frame, Umem, buffer_methods, chain};
 
@@ -62,6 +63,18 @@ impl<'q> Burst<'q> {
     #[inline]
     pub fn iter_mut(&mut self) -> PacketsMut<'_> {
         self.queue.packets()
+    }
+
+    /// As [`iter_mut`](Self::iter_mut), each packet with its hints of the reader's type: as
+    /// [`Packet::hints`], with all that is the same for the burst looked up once.
+    #[inline]
+    pub fn with_hints<T: Hints>(&mut self, reader: Reader<T>) -> PacketsWithHints<'_, T> {
+        let packets = self.queue.packets();
+        PacketsWithHints {
+            id: packets.umem.hint_id(reader.slot()),
+            reader,
+            packets,
+        }
     }
 
     /// Sends all packets that were not dropped or kept back out on the same queue, with one publish and one kick, and
@@ -159,6 +172,70 @@ impl<'b> Iterator for PacketsMut<'b> {
             }
         }
     }
+}
+
+/// Iterator over the packets of a [`Burst`] and their hints of one type.
+pub struct PacketsWithHints<'b, T> {
+    packets: PacketsMut<'b>,
+    reader: Reader<T>,
+    id: u64,
+}
+
+impl<T: Hints> fmt::Debug for PacketsWithHints<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacketsWithHints")
+            .field("packets", &self.packets)
+            .field("reader", &self.reader)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'b, T: Hints> Iterator for PacketsWithHints<'b, T> {
+    type Item = (Packet<'b>, Option<T>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let umem = self.packets.umem;
+        let (head, behind) = std::mem::take(&mut self.packets.entries).split_first_mut()?;
+        if let Some(hints) = head.plain_hints(umem, self.id) {
+            self.packets.entries = behind;
+            return Some((Packet::single(head, umem), hints));
+        }
+        // Found anew, so that the iterator's own parts stay in registers.
+        let (next, behind) = odd_packet(head, behind, umem, self.reader);
+        self.packets.entries = behind;
+        next
+    }
+}
+
+/// What an iterator gives, and the entries behind it.
+type Given<'b, T> = (Option<(Packet<'b>, Option<T>)>, &'b mut [Entry]);
+
+/// The first packet of `head` and `behind` that was not kept: one in several frames, or that something was said about, or
+/// that has no hints.
+#[cold]
+fn odd_packet<'b, T: Hints>(
+    head: &'b mut Entry,
+    behind: &'b mut [Entry],
+    umem: &'b Arc<Umem>,
+    reader: Reader<T>,
+) -> Given<'b, T> {
+    let mut rest: &mut [Entry] = &mut [];
+    let mut left = behind;
+    if head.more() {
+        (rest, left) = left.split_at_mut(chain::first_packet(left));
+    }
+    if head.fate() != Fate::Kept {
+        let packet = Packet { head, rest, umem };
+        let hints = packet.hints(reader);
+        return (Some((packet, hints)), left);
+    }
+    let mut packets = PacketsMut::new(left, umem);
+    let next = packets.next().map(|packet| {
+        let hints = packet.hints(reader);
+        (packet, hints)
+    });
+    (next, packets.entries)
 }
 
 /// One packet in its frame, or frames, borrowed from a burst.

@@ -14,8 +14,7 @@
 //! program. The kernel's own description: <https://docs.kernel.org/networking/af_xdp.html>
 #![deny(unsafe_code)]
 
-// What the test binaries share, for the tests beside the rings.
-#[cfg(all(test, feature = "attach", not(loom)))]
+// The name by which the derive macro, and what the test binaries share, know this crate.
 extern crate self as ringside_xsk;
 
 mod burst;
@@ -26,6 +25,7 @@ mod capabilities;
 mod common;
 mod conflict;
 mod error;
+pub mod hints;
 mod ledger;
 mod link;
 #[allow(unsafe_code, reason = "maps and unmaps memory")]
@@ -51,7 +51,7 @@ pub mod testing;
 mod umem;
 mod wakeup;
 
-pub use burst::{Burst, Packet, PacketsMut};
+pub use burst::{Burst, Packet, PacketsMut, PacketsWithHints};
 pub use busy_poll::BusyPolling;
 pub use capabilities::{Capabilities, KernelCapabilities, KernelFeature, Support};
 pub use conflict::{foreign_program, program_name};

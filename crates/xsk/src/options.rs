@@ -1,10 +1,12 @@
 //! What can be chosen for a queue, and what is chosen when the user does not.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::hints::Layouts;
 use crate::mode::Path;
 use crate::umem::{Geometry, SharedUmem};
 
@@ -61,6 +63,7 @@ pub struct QueueOptions {
     pub(crate) tx_budget: Option<u32>,
     pub(crate) stall_timeout: Duration,
     pub(crate) busy_timeout: Duration,
+    pub(crate) hints: Option<Arc<Layouts>>,
 }
 
 impl Default for QueueOptions {
@@ -83,6 +86,7 @@ impl Default for QueueOptions {
             tx_budget: None,
             stall_timeout: Duration::from_secs(1),
             busy_timeout: Duration::from_secs(2),
+            hints: None,
         }
     }
 }
@@ -158,6 +162,15 @@ impl QueueOptions {
     #[must_use]
     pub fn huge_pages(mut self, yes: bool) -> Self {
         self.huge_pages = yes;
+        self
+    }
+
+    /// Reads what the XDP program puts in front of packets, which is one of these structs: see [`hints`](crate::hints).
+    /// Costs a store and a look for each packet received, which without hints are not made. A shared UMEM must be made with
+    /// the same layouts. Default: nothing is read.
+    #[must_use]
+    pub fn hints(mut self, layouts: impl Into<Arc<Layouts>>) -> Self {
+        self.hints = Some(layouts.into());
         self
     }
 
@@ -238,7 +251,18 @@ impl QueueOptions {
 
 impl QueueOptions {
     /// The cut of a shared UMEM, which cannot be chosen for one queue of it.
-    fn fitting(&self, shared: Geometry) -> Result<Geometry, Error> {
+    fn fitting(&self, shared: &SharedUmem) -> Result<Geometry, Error> {
+        let theirs = shared.umem().layouts();
+        if let Some(ours) = &self.hints
+            && theirs.is_none_or(|theirs| !ours.agrees(theirs))
+        {
+            return Err(Error::Setting {
+                setting: "hints",
+                value: format!("{} layout(s)", ours.len()),
+                reason: "the shared UMEM was made without hints, or with other layouts or readers: give SharedUmemBuilder::hints the same".into(),
+            });
+        }
+        let shared = shared.geometry();
         for (setting, wanted, has) in [
             ("frame_size", self.frame_size, shared.frame_size()),
             ("headroom", self.headroom, shared.headroom()),
@@ -318,14 +342,15 @@ impl Sizes {
         };
         let frames = options.frames.unwrap_or(default_frames);
         let geometry = match shared {
-            Some(shared) => options.fitting(shared.geometry())?,
+            Some(shared) => options.fitting(shared)?,
             None => Geometry::new(
                 options.frame_size.unwrap_or(QueueOptions::DEFAULT_FRAME_SIZE),
                 frames,
                 options.headroom.unwrap_or(0),
                 options.unaligned,
             )?
-            .with_multi_buffer(options.multi_buffer),
+            .with_multi_buffer(options.multi_buffer)
+            .with_hints(options.hints.is_some()),
         };
 
         let for_fill = match options.direction {

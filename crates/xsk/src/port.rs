@@ -77,6 +77,7 @@ impl Port {
             options: QueueOptions::default(),
             umem: None,
             settings: Settings::default(),
+            mark: 0,
         }
     }
 
@@ -172,6 +173,8 @@ pub struct PortBuilder {
     options: QueueOptions,
     umem: Option<SharedUmem>,
     settings: Settings,
+    /// For the hints of our program.
+    mark: u32,
 }
 
 impl PortBuilder {
@@ -200,6 +203,14 @@ impl PortBuilder {
     #[must_use]
     pub fn program(mut self, program: Program) -> Self {
         self.program = Some(program);
+        self
+    }
+
+    /// The mark in the hints of Ringside's own program ([`RingsideRx`](crate::hints::RingsideRx)). Default 0.
+    #[cfg(feature = "attach")]
+    #[must_use]
+    pub fn mark(mut self, mark: u32) -> Self {
+        self.mark = mark;
         self
     }
 
@@ -252,6 +263,7 @@ impl PortBuilder {
             options: self.options.clone(),
             umem: self.umem.clone(),
             settings: self.settings.clone(),
+            mark: self.mark,
         })
     }
 

@@ -29,6 +29,7 @@ pub use transmit::SendError;
 
 use crate::burst::{Burst, PacketsMut};
 use crate::error::{Error, Violation};
+use crate::hints::{HintCounters, Layouts};
 use crate::link::Link;
 use crate::options::Sizes;
 use crate::pair::Pair;
@@ -77,6 +78,8 @@ pub struct Queue {
     /// An error of a burst that was dropped, told by the next call.
     deferred: Option<Error>,
     counters: OwnStats,
+    /// Packets may have hints of the UMEM's layouts in front of them.
+    hints: bool,
     report: QueueReport,
 }
 
@@ -89,6 +92,7 @@ pub(crate) struct Parameters {
     pub(crate) batch: u32,
     pub(crate) frames_per_packet: u32,
     pub(crate) stall_timeout: Duration,
+    pub(crate) hints: bool,
     pub(crate) report: QueueReport,
 }
 
@@ -107,6 +111,7 @@ impl Queue {
             batch,
             frames_per_packet,
             stall_timeout,
+            hints,
             report,
         } = parameters;
         let partial = if sizes.geometry.multi_buffer() { MOST_FRAMES } else { 0 };
@@ -131,6 +136,7 @@ impl Queue {
             lost: None,
             deferred: None,
             counters: OwnStats::default(),
+            hints,
             report,
         }
     }
@@ -280,6 +286,16 @@ impl Queue {
         &self.counters
     }
 
+    /// Reads of hints in vain, of all queues on this queue's UMEM.
+    pub fn hint_counters(&self) -> HintCounters {
+        self.bound.umem.hint_counters()
+    }
+
+    /// The structs of hints that its packets may have in front of them.
+    pub fn layouts(&self) -> Option<&Layouts> {
+        self.bound.umem.layouts().map(|layouts| &**layouts)
+    }
+
     /// What comes before every burst: as [`Queue::usable`], and now and then the ledger.
     #[inline]
     fn begin(&mut self) -> Result<(), Error> {
@@ -374,8 +390,12 @@ impl Queue {
     fn look(&mut self) -> Result<(), Error> {
         // What was there of a packet without an end comes first, with its rest behind it.
         self.inbox.append(&mut self.partial);
+        let before = self.inbox.len();
         let received = self.bound.receive(self.batch, &mut self.inbox);
         let received = self.check(received)?;
+        if self.hints {
+            self.bound.umem.mark_hints(&mut self.inbox[before..]);
+        }
         self.counters.rx_packets += received.packets;
         self.counters.rx_bytes += received.bytes;
         if self.inbox.last().is_some_and(|last| last.more()) {

@@ -185,7 +185,7 @@ impl Request<'_> {
                     .map_err(|errno| Error::unmapped(self.whose(), bytes, errno))?
             }
         };
-        Ok(Umem::new(region, self.sizes.geometry))
+        Ok(Umem::new(region, self.sizes.geometry, self.options.hints.clone()))
     }
 
     /// Frames that a packet of the interface's MTU needs, with its Ethernet header and two VLAN tags; no more than the

@@ -102,7 +102,7 @@ impl Harness {
         let sizes = Sizes::choose(&self.options, self.path, 0, self.umem.as_ref())?;
         let umem = match &self.umem {
             Some(shared) => Arc::clone(shared.umem()),
-            None => Umem::on_heap(sizes.geometry)?,
+            None => Umem::on_heap(sizes.geometry, self.options.hints.clone())?,
         };
         let request = Request {
             interface,
@@ -180,5 +180,5 @@ fn loopback() -> Result<&'static (Interface, Arc<Link>), Error> {
 /// [`Error::Setting`] for impossible sizes.
 pub fn umem(frame_size: u32, frames: u32, multi_buffer: bool) -> Result<SharedUmem, Error> {
     let geometry = Geometry::new(frame_size, frames, 0, false)?.with_multi_buffer(multi_buffer);
-    Ok(SharedUmem::of(Umem::on_heap(geometry)?))
+    Ok(SharedUmem::of(Umem::on_heap(geometry, None)?))
 }

@@ -7,6 +7,7 @@
  * with this program attached stays reachable.
  */
 #include "parse.h"
+#include "ringside/hints.h"
 
 enum filter {
 	FILTER_ALL,
@@ -23,6 +24,21 @@ enum filter {
 const volatile __u32 filter_kind = FILTER_ALL;
 const volatile __u32 filter_value = 0; /* port or ethertype, host byte order */
 const volatile __u32 queue_count = 1;
+
+/*
+ * What is put in front of packets for sockets, if its id is set: then with the
+ * mark that is set, too. 32 bytes, as much as kernels before 6.8 allow.
+ */
+struct ringside_rx {
+	__u64 rx_ktime; /* CLOCK_MONOTONIC in ns */
+	__u64 packet; /* packets of this queue on this CPU before it */
+	__u32 rx_cpu;
+	__u32 rx_queue;
+	__u32 mark;
+	__u32 btf_id;
+} RINGSIDE_HINTS;
+
+const volatile struct ringside_rx hints_wanted = {};
 
 /* One queue on one CPU. Rust reads it as five u64 in this order. */
 struct queue_counters {
@@ -109,6 +125,20 @@ static __noinline enum verdict classify_by_helper(struct xdp_md *ctx)
 	return classify(ctx, BY_HELPER);
 }
 
+static __always_inline void tell(struct xdp_md *ctx, __u64 packet)
+{
+	struct ringside_rx *hints = ringside_hints(ctx, struct ringside_rx);
+
+	if (!hints)
+		return;
+	hints->rx_ktime = bpf_ktime_get_ns();
+	hints->packet = packet;
+	hints->rx_cpu = bpf_get_smp_processor_id();
+	hints->rx_queue = ctx->rx_queue_index;
+	hints->mark = hints_wanted.mark;
+	hints->btf_id = hints_wanted.btf_id;
+}
+
 static __always_inline int steer(struct xdp_md *ctx, enum access access)
 {
 	__u32 queue = ctx->rx_queue_index;
@@ -126,6 +156,8 @@ static __always_inline int steer(struct xdp_md *ctx, enum access access)
 		verdict = classify_by_helper(ctx);
 	switch (verdict) {
 	case WANTED:
+		if (hints_wanted.btf_id)
+			tell(ctx, count->redirected);
 		/*
 		 * The queue is read once more, for without CAP_PERFMON each value put on
 		 * the stack meanwhile costs a speculation barrier. The third argument is
@@ -136,6 +168,9 @@ static __always_inline int steer(struct xdp_md *ctx, enum access access)
 			count->redirected++;
 		else
 			count->passed_unbound++;
+		/* Packets with different metadata are not merged by GRO. */
+		if (hints_wanted.btf_id && action != XDP_REDIRECT)
+			ringside_no_hints(ctx);
 		return action;
 	case NOT_WANTED:
 		count->passed_filter++;

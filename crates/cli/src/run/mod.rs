@@ -2,6 +2,7 @@
 
 pub(crate) mod echo;
 pub(crate) mod fwd;
+pub(crate) mod hints;
 pub(crate) mod ping;
 pub(crate) mod rx;
 pub(crate) mod tx;
@@ -21,11 +22,7 @@ use crate::session::Ran;
 /// the counters were read, at the most those that the XDP program has counted by then.
 fn receive_ledger(queues: &[QueueCounters], redirected: u64) -> Ledger {
     let sum = |field: fn(&QueueCounters) -> u64| queues.iter().map(field).sum::<u64>();
-    let by_now = sum(|queue| {
-        queue
-            .xdp_verdicts
-            .map_or(queue.received_packets, |verdicts| verdicts.redirected_packets)
-    });
+    let by_now = sum(|queue| queue.xdp_verdicts.map_or(0, |verdicts| verdicts.redirected_packets));
     let mut ledger = Ledger {
         received: sum(|queue| queue.received_packets),
         ..Ledger::default()
@@ -38,7 +35,12 @@ fn receive_ledger(queues: &[QueueCounters], redirected: u64) -> Ledger {
         "rx_ring_full",
         sum(|queue| queue.xdp_statistics.map_or(0, |k| k.rx_ring_full)),
     );
-    ledger.sent = (ledger.received + ledger.lost()).clamp(redirected, by_now.max(redirected));
+    let out = ledger.received + ledger.lost();
+    // A program of the user's tells nothing: then what came out is all that is known.
+    ledger.sent = match queues.iter().all(|queue| queue.xdp_verdicts.is_some()) {
+        true => out.clamp(redirected, by_now.max(redirected)),
+        false => out,
+    };
     ledger.generated = ledger.sent;
     ledger
 }

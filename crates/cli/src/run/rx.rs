@@ -4,6 +4,7 @@ use anyhow::Result;
 use ringside_measure::schema::Operation;
 use ringside_xsk::{Direction, Queue, Wait};
 
+use super::hints::{Source, Table, Tables};
 use super::{account, conclude, rates, receive_ledger};
 use crate::args::RxArgs;
 use crate::session::{self, Worker};
@@ -13,13 +14,27 @@ use crate::{output, system};
 pub(crate) fn run(args: &RxArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let interface = session::interface(&args.port, &args.run)?;
-    let mut port = session::open(interface.clone(), &args.port, Direction::Receive, args.filter, None)?;
+    let source = Source::new(args, &interface)?;
+    let mut port = session::open_with(
+        interface.clone(),
+        &args.port,
+        Direction::Receive,
+        args.filter,
+        None,
+        |(builder, options)| Ok((source.apply(builder)?, source.options(options))),
+    )?;
     output::note(port.report());
     let before = session::link(&port)?;
     let wait = session::wait(&args.port);
+    let tables = Tables::default();
     let lanes: Vec<&mut Queue> = port.queues_mut().collect();
     let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |queue, worker| {
-        receive(queue, &worker, wait, args.touch)
+        let mut table = source.table();
+        let ended = receive(queue, &worker, wait, args.touch, table.as_mut());
+        if let Some(table) = table {
+            tables.add(table);
+        }
+        ended
     })?;
     let stats = port.stats()?;
     let redirected = session::settle(&mut port)?;
@@ -28,6 +43,7 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
     result.packets = receive_ledger(&result.queues, redirected);
     result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
     account(&mut result);
+    result.hints = tables.result(&port);
     let record = system::interface(
         port.interface(),
         &session::link_after(&port, &before),
@@ -41,7 +57,12 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
     drop(port);
     let got = result.packets.received;
     output::finish(&args.run, vec![record], result)?;
-    let hint = if seen == 0 {
+    let hint = if source.is_users() {
+        format!(
+            "the program of {} has redirected nothing to a socket",
+            args.port.interface
+        )
+    } else if seen == 0 {
         "no packet at all reached the interface: is the sender running, and does it send to this interface's MAC address?".to_owned()
     } else {
         format!("{seen} packet(s) reached the interface and went up the stack: see the filter and the queues")
@@ -49,7 +70,13 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
     conclude(ran, got, &format!("rx {}", args.port.interface), &hint)
 }
 
-fn receive(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, touch: bool) -> Result<()> {
+fn receive(
+    queue: &mut Queue,
+    worker: &Worker<'_>,
+    wait: Wait,
+    touch: bool,
+    mut hints: Option<&mut Table>,
+) -> Result<()> {
     let mut checksum = 0_u64;
     while !worker.stop.is_set() {
         let Some(mut burst) = worker.unless_down(queue.recv(wait))? else {
@@ -63,6 +90,13 @@ fn receive(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, touch: bool) -> R
             for packet in &mut burst {
                 let bytes = packet.parts().flatten();
                 checksum += bytes.map(|&byte| u64::from(byte)).sum::<u64>();
+            }
+        }
+        if let Some(table) = &mut hints {
+            for packet in &mut burst {
+                if let Some(hints) = packet.raw_hints() {
+                    table.note(&hints);
+                }
             }
         }
         drop(burst);

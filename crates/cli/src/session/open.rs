@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use ringside_nic::Interface;
-use ringside_xsk::{Direction, Filter, Port, SharedUmem, Wait};
+use ringside_xsk::{Direction, Filter, Port, PortBuilder, QueueOptions, SharedUmem, Wait};
 
 use crate::args::{PortArgs, RunArgs, WaitArg};
 use crate::{output, pin};
@@ -48,12 +48,24 @@ pub(crate) fn open(
     filter: Filter,
     umem: Option<&SharedUmem>,
 ) -> Result<Port> {
+    open_with(interface, args, direction, filter, umem, Ok)
+}
+
+/// As [`open`], with more that is asked of the port.
+pub(crate) fn open_with(
+    interface: Interface,
+    args: &PortArgs,
+    direction: Direction,
+    filter: Filter,
+    umem: Option<&SharedUmem>,
+    with: impl Fn((PortBuilder, QueueOptions)) -> Result<(PortBuilder, QueueOptions)>,
+) -> Result<Port> {
     if direction != Direction::Transmit {
         refuse_own_connection(&interface, filter)?;
     }
     patiently(|timeout| {
         let options = args.options(direction).busy_timeout(timeout);
-        let mut builder = Port::builder(interface.clone()).mode(args.mode).options(options);
+        let mut builder = Port::builder(interface.clone()).mode(args.mode);
         if direction != Direction::Transmit {
             builder = builder.filter(filter);
         }
@@ -63,7 +75,8 @@ pub(crate) fn open(
         if let Some(umem) = umem {
             builder = builder.umem(umem);
         }
-        args.napi.apply(builder).open()
+        let (builder, options) = with((builder, options))?;
+        Ok(args.napi.apply(builder.options(options)).open()?)
     })
     .map_err(|error| match error.downcast_ref() {
         Some(ringside_xsk::Error::MtuTooLarge { .. }) => error.context("without --multi-buffer"),
@@ -75,17 +88,18 @@ pub(crate) fn open(
 ///
 /// The kernel gives a queue back some time after its process has ended, behind a grace period and under the lock of all
 /// changes to interfaces: mostly after 30 ms, but more than two seconds have been seen on a machine that was busy with both.
-pub(crate) fn patiently(open: impl Fn(Duration) -> Result<Port, ringside_xsk::Error>) -> Result<Port> {
-    match open(BUSY) {
-        Err(ringside_xsk::Error::QueueBusy { interface, queue, .. }) => {
-            output::note(format_args!(
-                "{interface} queue {queue} is in use; waiting {} s, in case who used it has just ended",
-                BUSY_LONG.as_secs()
-            ));
-            Ok(open(BUSY_LONG)?)
-        }
-        result => Ok(result?),
+pub(crate) fn patiently(open: impl Fn(Duration) -> Result<Port>) -> Result<Port> {
+    let first = open(BUSY);
+    if let Err(error) = &first
+        && let Some(ringside_xsk::Error::QueueBusy { interface, queue, .. }) = error.downcast_ref()
+    {
+        output::note(format_args!(
+            "{interface} queue {queue} is in use; waiting {} s, in case who used it has just ended",
+            BUSY_LONG.as_secs()
+        ));
+        return open(BUSY_LONG);
     }
+    first
 }
 
 /// `SSH_CONNECTION` of this process or of the nearest one above it that has it: sudo does not hand it on.

@@ -6,6 +6,7 @@ use crate::counters::Ledger;
 use crate::latency::{Jitter, RttRecorder, Summary};
 use crate::probe::Clock;
 use crate::rate::Rates;
+use crate::schema::HintsResult;
 use crate::sequence::Counts;
 
 /// What was done.
@@ -63,6 +64,9 @@ pub struct RunResult {
     pub link_flaps: Option<u64>,
     /// For how long a link was not up, in nanoseconds, all links together.
     pub link_down_ns: Option<u64>,
+    /// What the XDP program told about the packets; left out where nobody asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hints: Option<HintsResult>,
 }
 
 /// A change of a link during a run.

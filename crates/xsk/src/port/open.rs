@@ -13,6 +13,9 @@ use rustix::io::Errno;
 use super::{Loaded, Port, PortBuilder};
 use crate::conflict;
 use crate::error::Error;
+#[cfg(feature = "attach")]
+use crate::hints::Hints;
+use crate::hints::Layouts;
 use crate::link::Link;
 use crate::mode::{Mode, Path};
 use crate::options::{Direction, QueueOptions, Sizes};
@@ -33,6 +36,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         options,
         umem,
         settings,
+        mark,
     } = builder;
     // First, so that nothing that happens from here on is missed.
     let link_watch = Arc::new(Link::watch(&interface)?);
@@ -79,7 +83,13 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
             reason: "a port that only transmits has no sockets to redirect to: leave the program away, or use Direction::Both".into(),
         });
     }
-    let mut loaded = load(&interface, program, available, sizes.geometry.multi_buffer())?;
+    let wanted = Wanted {
+        queues: available,
+        multi_buffer: sizes.geometry.multi_buffer(),
+        hints: options.hints.as_deref(),
+        mark,
+    };
+    let mut loaded = load(&interface, program, &wanted)?;
     if loaded.attach.is_some()
         && let Some(error) = conflict::foreign_program(&interface)
     {
@@ -205,7 +215,32 @@ pub(crate) fn check_mtu(interface: &Interface, mtu: u32, sizes: Sizes) -> Result
     })
 }
 
-fn load(interface: &Interface, program: Program, queues: u32, multi_buffer: bool) -> Result<Loaded, Error> {
+/// What our own program has to do.
+#[cfg_attr(not(feature = "attach"), allow(dead_code, reason = "there is no program of our own"))]
+struct Wanted<'a> {
+    queues: u32,
+    multi_buffer: bool,
+    hints: Option<&'a Layouts>,
+    mark: u32,
+}
+
+#[cfg(feature = "attach")]
+impl Wanted<'_> {
+    fn load(&self, filter: crate::program::Filter) -> ringside_bpf::Result<ringside_bpf::XskProgram> {
+        use ringside_bpf::{XskHints, XskProgram};
+        let own = (self.hints).and_then(|hints| hints.layout(crate::hints::RingsideRx::NAME).ok());
+        match (own, self.multi_buffer) {
+            (Some(own), _) => {
+                let (id, mark) = (own.id(), self.mark);
+                XskProgram::load_with_hints(self.queues, filter, self.multi_buffer, XskHints { id, mark })
+            }
+            (None, true) => XskProgram::load_multi_buffer(self.queues, filter),
+            (None, false) => XskProgram::load(self.queues, filter),
+        }
+    }
+}
+
+fn load(interface: &Interface, program: Program, wanted: &Wanted<'_>) -> Result<Loaded, Error> {
     let described = |program: BorrowedFd<'_>, filter: Option<String>| {
         let (id, name) = sys::program_info(program).unwrap_or_default();
         ProgramReport {
@@ -216,7 +251,7 @@ fn load(interface: &Interface, program: Program, queues: u32, multi_buffer: bool
         }
     };
     #[cfg(not(feature = "attach"))]
-    let _ = (queues, multi_buffer);
+    let _ = wanted;
     Ok(match program {
         #[cfg(feature = "attach")]
         Program::Ringside(filter) => {
@@ -224,13 +259,8 @@ fn load(interface: &Interface, program: Program, queues: u32, multi_buffer: bool
                 interface: interface.name().to_owned(),
                 reason,
             };
-            let own = if multi_buffer {
-                ringside_bpf::XskProgram::load_multi_buffer(queues, filter)
-            } else {
-                ringside_bpf::XskProgram::load(queues, filter)
-            };
-            let own = own.map_err(|error| {
-                let hint = since(multi_buffer, error.errno().map(Errno::from_raw_os_error));
+            let own = wanted.load(filter).map_err(|error| {
+                let hint = since(wanted.multi_buffer, error.errno().map(Errno::from_raw_os_error));
                 load_error(interface, &error).unwrap_or_else(|| failed(format!("{error}{hint}")))
             })?;
             let again = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|error| failed(error.to_string()));

@@ -288,6 +288,7 @@ pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<S
             frames_per_packet: request.frames_per_packet(),
             batch: options.batch,
             stall_timeout: options.stall_timeout,
+            hints: options.hints.is_some(),
             report,
         },
     )

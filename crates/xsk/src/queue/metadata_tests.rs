@@ -61,7 +61,7 @@ impl Sender {
     fn open(end: &End, case: Case, flags: u32) -> Result<Self, Errno> {
         let umem = {
             let geometry = Geometry::new(4096, 1, 0, false).expect("valid");
-            Umem::new(Region::map(geometry.bytes(), false)?, geometry)
+            Umem::new(Region::map(geometry.bytes(), false)?, geometry, None)
         };
         let fd = end.run(|| socket(AddressFamily::XDP, SocketType::RAW, None))?;
         let registration = XdpUmemReg {

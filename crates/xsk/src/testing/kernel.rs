@@ -100,12 +100,26 @@ impl Kernel {
         self.deliver_parts(&parts)
     }
 
+    /// As [`deliver`](Self::deliver), of a packet that fits a frame, with `front` right in front of it, as an XDP program puts
+    /// metadata there.
+    ///
+    /// # Panics
+    ///
+    /// As [`deliver`](Self::deliver), and for more in front than fits there.
+    pub fn deliver_behind(&mut self, front: &[u8], packet: &[u8]) -> bool {
+        self.deliver_with(front, &[packet])
+    }
+
     /// As [`deliver`](Self::deliver), with the parts of the packet as a driver may cut it: one a frame.
     ///
     /// # Panics
     ///
     /// When a part does not fit a frame, or the library gave one that it did not lend.
     pub fn deliver_parts(&mut self, parts: &[&[u8]]) -> bool {
+        self.deliver_with(&[], parts)
+    }
+
+    fn deliver_with(&mut self, front: &[u8], parts: &[&[u8]]) -> bool {
         let geometry = self.umem.geometry();
         let Some(rx) = &mut self.rx else { return false };
         let count = u32::try_from(parts.len()).expect("a packet's parts");
@@ -119,14 +133,21 @@ impl Kernel {
             return false;
         }
         let offset = u64::from(geometry.packet_offset());
+        let place = |frame: u64, offset: u64| match geometry.unaligned() {
+            true => frame | offset << 48,
+            false => frame.wrapping_add(offset),
+        };
+        let mut front = front;
         for (left, part) in (0..count).rev().zip(parts) {
             let frame = frames.next().expect("counted");
-            let addr = if geometry.unaligned() {
-                frame | offset << 48
-            } else {
-                frame.wrapping_add(offset)
-            };
+            let addr = place(frame, offset);
             if self.honest {
+                let front = std::mem::take(&mut front);
+                let behind = offset.checked_sub(front.len() as u64).expect("there is room in front");
+                assert!(
+                    self.umem
+                        .kernel_writes(Lent::Fill(self.pair), place(frame, behind), front)
+                );
                 let written = self.umem.kernel_writes(Lent::Fill(self.pair), addr, part);
                 assert!(written, "frame {frame:#x} was lent, and holds {} bytes", part.len());
             }

@@ -9,7 +9,7 @@ use crate::error::Violation;
 
 fn pool() -> (Arc<Umem>, Pool) {
     let geometry = Geometry::new(2048, 8, 0, false).expect("valid");
-    let umem = Umem::new(Region::map(geometry.bytes(), false).expect("memory"), geometry);
+    let umem = Umem::new(Region::map(geometry.bytes(), false).expect("memory"), geometry, None);
     let pool = Pool::new(Arc::clone(&umem), 8).expect("its first pool");
     (umem, pool)
 }

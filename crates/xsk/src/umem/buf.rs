@@ -1,5 +1,6 @@
 //! The window of a frame that a packet occupies, shared by everything that owns a frame.
 
+use super::entry::HINTS;
 use super::{FrameIndex, Geometry, Umem};
 
 /// One frame and the packet in it. Whoever holds the `Buf` owns the frame; it is neither `Copy` nor `Clone`.
@@ -30,7 +31,10 @@ impl Buf {
     /// The caller gives up the use of `self`: only one of the two may be used from here on.
     #[inline]
     pub(super) unsafe fn duplicate(&self) -> Self {
-        Self { state: 0, ..*self }
+        Self {
+            state: self.state & HINTS,
+            ..*self
+        }
     }
 
     /// Where the packet starts, from the UMEM's start on.
@@ -101,7 +105,14 @@ impl Buf {
             self.at = self.at.wrapping_add_signed(by.into());
             self.len = len as u32;
         }
+        self.forget_hints();
         true
+    }
+
+    /// What is in front of the packet is no hints any more.
+    #[inline]
+    pub(crate) fn forget_hints(&mut self) {
+        self.state &= !HINTS;
     }
 }
 
@@ -138,6 +149,21 @@ macro_rules! buffer_methods {
         /// Copies the packet's bytes into `buffer`, as many as fit; tells how many.
         pub fn copy_to(&self, buffer: &mut [u8]) -> usize {
             crate::umem::chain::copy_to(&self.umem, &self.$($head).+, &self.$rest, buffer)
+        }
+
+        /// The hints of the XDP program about this packet, if they are of the reader's type; otherwise `None`, and the reason
+        /// is in [`Queue::hint_counters`](crate::Queue::hint_counters). For all packets of a burst
+        /// [`Burst::with_hints`](crate::Burst::with_hints) is faster by some instructions.
+        ///
+        /// `None` once the packet's start was moved or the packet replaced, for other bytes lie in front of it then.
+        #[inline]
+        pub fn hints<T: crate::hints::Hints>(&self, reader: crate::hints::Reader<T>) -> Option<T> {
+            self.$($head).+.hints(&self.umem, reader)
+        }
+
+        /// As [`hints`](Self::hints), of any of the port's structs, to be read by the names of its fields.
+        pub fn raw_hints(&self) -> Option<crate::hints::RawHints<'_>> {
+            self.$($head).+.raw_hints(&self.umem)
         }
 
         /// Length of the packet in bytes, over all its frames.

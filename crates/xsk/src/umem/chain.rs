@@ -63,6 +63,7 @@ pub(crate) fn write(umem: &Umem, head: &mut Buf, rest: &mut [Entry], packet: &[u
     if rest.is_empty() {
         let fits = head.resize(geometry, packet.len());
         if fits {
+            head.forget_hints();
             head.data_mut(umem).copy_from_slice(packet);
         }
         return fits;
@@ -70,6 +71,7 @@ pub(crate) fn write(umem: &Umem, head: &mut Buf, rest: &mut [Entry], packet: &[u
     if packet.len() > capacity(geometry, head, rest) {
         return false;
     }
+    head.forget_hints();
     let mut left = packet;
     for buf in std::iter::once(head).chain(rest.iter_mut().map(|entry| &mut entry.buf)) {
         let (part, behind) = left.split_at(left.len().min(buf.capacity(geometry)));

@@ -18,10 +18,17 @@ pub(crate) enum Fate {
 /// The packet goes on in the next entry: as the ring's descriptors have it ([`Desc::CONTINUED`]).
 const MORE: u32 = Desc::CONTINUED;
 
+/// What is in front of the packet may be hints: its start is where the word of the id was cleared before the kernel got the
+/// frame, and nobody has moved it. Only entries of UMEMs with layouts of hints have it.
+pub(super) const HINTS: u32 = 1 << 3;
+
+/// The bits of a [`Fate`].
+const FATE: u32 = 3 << 1;
+
 /// A frame of a burst as the queue holds it. A packet is one entry, or several when it is in several frames; the fate of
 /// the first is that of all.
 ///
-/// The state, a [`Fate`] and [`MORE`], is in the `Buf`: an entry that just arrived is, bit by bit, its descriptor.
+/// The state, a [`Fate`], [`MORE`] and [`HINTS`], is in the `Buf`: an entry that just arrived is, bit by bit, its descriptor.
 pub(crate) struct Entry {
     pub(crate) buf: Buf,
 }
@@ -45,10 +52,16 @@ impl Entry {
         self.buf.state &= MORE;
     }
 
+    /// The packet's front may be hints.
+    #[inline]
+    pub(super) fn mark_hints(&mut self) {
+        self.buf.state |= HINTS;
+    }
+
     /// A packet in one frame that nobody said anything about.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.buf.state == 0
+        self.buf.state & !HINTS == 0
     }
 
     /// With a next entry of the same packet behind it, or not.
@@ -71,7 +84,7 @@ impl Entry {
 
     #[inline]
     pub(crate) fn fate(&self) -> Fate {
-        match self.buf.state & !MORE {
+        match self.buf.state & FATE {
             0 => Fate::Open,
             2 => Fate::Drop,
             4 => Fate::Send,
@@ -81,7 +94,7 @@ impl Entry {
 
     #[inline]
     fn set_fate(&mut self, fate: Fate) {
-        self.buf.state = self.buf.state & MORE | fate as u32;
+        self.buf.state = self.buf.state & !FATE | fate as u32;
     }
 
     /// Decides, once: a kept frame is out of the queue's hands.

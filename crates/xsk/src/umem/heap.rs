@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::book::{Owner, PairId};
 use super::{ANY_CUT, FrameMemory, Geometry, Region, Umem};
 use crate::error::Error;
+use crate::hints::Layouts;
 
 struct Heap {
     start: NonNull<u8>,
@@ -45,14 +46,14 @@ pub(crate) enum Lent {
 
 impl Umem {
     /// A UMEM in an allocation of exactly its size.
-    pub(crate) fn on_heap(geometry: Geometry) -> Result<Arc<Self>, Error> {
+    pub(crate) fn on_heap(geometry: Geometry, layouts: Option<Arc<Layouts>>) -> Result<Arc<Self>, Error> {
         let bytes = geometry.bytes();
         let layout = Layout::from_size_align(bytes, rustix::param::page_size()).expect("a UMEM's size");
         // SAFETY: a geometry has at least one frame, so the size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
         let region = Region::custom(Box::new(Heap { start, layout }), bytes)?;
-        Ok(Self::new(region, geometry))
+        Ok(Self::new(region, geometry, layouts))
     }
 
     /// What the kernel does when it receives: copies `packet` into a frame that it has. False when it does not have it,

@@ -20,6 +20,7 @@ mod entry;
 mod frame;
 #[cfg(all(feature = "testing", not(loom)))]
 mod heap;
+mod hints;
 pub(crate) mod pool;
 mod region;
 mod shared;
@@ -49,8 +50,10 @@ pub use shared::{SharedUmem, SharedUmemBuilder};
 
 pub(crate) use book::PairId;
 use book::{Book, Owner, PairIds};
+use hints::UmemHints;
 
 use crate::error::Error;
+use crate::hints::Layouts;
 
 /// Bytes that the kernel keeps free in front of every received packet (`XDP_PACKET_HEADROOM`): room for
 /// metadata and for headers to be put in front.
@@ -73,6 +76,8 @@ pub(crate) struct Geometry {
     unaligned: bool,
     /// `XDP_USE_SG`: a packet may be in several frames.
     multi_buffer: bool,
+    /// Packets may have hints in front of them.
+    hints: bool,
 }
 
 /// In unaligned mode the kernel tells the frame's start in the lower bits of an address, and where the packet starts in
@@ -126,6 +131,7 @@ impl Geometry {
             headroom,
             unaligned: unaligned || !frame_size.is_power_of_two(),
             multi_buffer: false,
+            hints: false,
         })
     }
 
@@ -133,6 +139,18 @@ impl Geometry {
     pub(crate) fn with_multi_buffer(mut self, yes: bool) -> Self {
         self.multi_buffer = yes;
         self
+    }
+
+    /// With hints in front of packets, or without.
+    pub(crate) fn with_hints(mut self, yes: bool) -> Self {
+        self.hints = yes;
+        self
+    }
+
+    /// Whether the word in front of packets is cleared before the kernel gets a frame.
+    #[inline]
+    pub(crate) fn hints(&self) -> bool {
+        self.hints
     }
 
     pub(crate) fn multi_buffer(&self) -> bool {
@@ -291,12 +309,16 @@ pub(crate) struct Umem {
     /// Frames without a pool: not yet taken by one, or dropped outside of their queue, possibly on another thread. As
     /// many places as frames, so that a push always succeeds.
     returned: ArrayQueue<FrameIndex>,
+    /// What may be in front of packets.
+    hints: Option<UmemHints>,
     /// Empty lists for the further frames of kept packets, so that keeping one allocates nothing: enough for all frames.
     lists: Option<ArrayQueue<Vec<Entry>>>,
 }
 
 impl Umem {
-    pub(crate) fn new(region: Region, geometry: Geometry) -> Arc<Self> {
+    /// With hints in front of packets, if there are layouts of them.
+    pub(crate) fn new(region: Region, geometry: Geometry, layouts: Option<Arc<Layouts>>) -> Arc<Self> {
+        let geometry = geometry.with_hints(layouts.is_some());
         static NEXT: AtomicU64 = AtomicU64::new(1);
         assert!(region.len() >= geometry.bytes());
         let returned = ArrayQueue::new(geometry.frames() as usize);
@@ -311,6 +333,7 @@ impl Umem {
             book: Book::new(geometry.frames()),
             pairs: Mutex::default(),
             returned,
+            hints: layouts.map(UmemHints::new),
             lists: geometry.multi_buffer().then(|| Self::lists(geometry.frames())),
         })
     }

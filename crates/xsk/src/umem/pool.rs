@@ -158,6 +158,9 @@ impl Pool {
         }
         let (umem, owner) = (&*self.umem, Owner::Fill(self.pair));
         let left = self.free.len().saturating_sub(most);
+        if umem.geometry().hints() {
+            self.free[left..].iter().for_each(|&frame| umem.clear_front(frame));
+        }
         let lent = slots.push_while(&self.free[left..], |&frame| {
             umem.book().set(frame, owner);
             Some(umem.geometry().addr(frame))
@@ -181,6 +184,10 @@ impl Pool {
     ) -> usize {
         let (geometry, owner) = (*self.umem.geometry(), Owner::Fill(self.pair));
         let book = self.umem.book().entries();
+        if geometry.hints() {
+            let plain = dropped.iter().take_while(|entry| entry.is_plain());
+            plain.for_each(|entry| self.umem.clear_front(entry.buf.frame(&geometry)));
+        }
         let lent = slots.push_while(dropped, |entry| {
             entry.is_plain().then(|| {
                 let (frame, offset) = geometry.split_in::<CUT>(entry.buf.start());
@@ -261,6 +268,9 @@ impl Pool {
     #[cfg(test)]
     pub(crate) fn lend_one(&mut self) -> u64 {
         let frame = self.take().expect("a free frame");
+        if self.umem.geometry().hints() {
+            self.umem.clear_front(frame);
+        }
         self.umem.book().set(frame, Owner::Fill(self.pair));
         self.in_fill += 1;
         self.umem.geometry().addr(frame)

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::{Geometry, Region, Umem, check_budget};
 use crate::error::Error;
+use crate::hints::Layouts;
 use crate::mmap::Pages;
 use crate::wakeup::wake_rx;
 
@@ -52,6 +53,7 @@ impl SharedUmem {
             huge_pages: false,
             unaligned: false,
             multi_buffer: false,
+            hints: None,
         }
     }
 
@@ -134,6 +136,7 @@ pub struct SharedUmemBuilder {
     huge_pages: bool,
     unaligned: bool,
     multi_buffer: bool,
+    hints: Option<Arc<Layouts>>,
 }
 
 impl SharedUmemBuilder {
@@ -179,6 +182,13 @@ impl SharedUmemBuilder {
         self
     }
 
+    /// As [`QueueOptions::hints`](crate::QueueOptions::hints), for the queues that are opened with the same layouts.
+    #[must_use]
+    pub fn hints(mut self, layouts: impl Into<Arc<Layouts>>) -> Self {
+        self.hints = Some(layouts.into());
+        self
+    }
+
     /// Maps the memory. The kernel pins it when the first queue is opened.
     ///
     /// # Errors
@@ -192,7 +202,7 @@ impl SharedUmemBuilder {
         check_budget(whose, bytes as u64)?;
         let region = Region::map(bytes, self.huge_pages).map_err(|errno| Error::unmapped(whose(), bytes, errno))?;
         Ok(SharedUmem {
-            umem: Umem::new(region, geometry),
+            umem: Umem::new(region, geometry, self.hints),
             sockets: Arc::default(),
         })
     }

@@ -10,7 +10,7 @@ use crate::error::Violation;
 
 fn umem(frame_size: u32, frames: u32, headroom: u32) -> Arc<Umem> {
     let geometry = Geometry::new(frame_size, frames, headroom, false).expect("valid");
-    Umem::new(Region::map(geometry.bytes(), false).expect("memory"), geometry)
+    Umem::new(Region::map(geometry.bytes(), false).expect("memory"), geometry, None)
 }
 
 #[test]

@@ -114,10 +114,10 @@ fn open_out(interface: &Interface, args: &FwdArgs, incoming: usize, umem: Option
     session::patiently(|timeout| {
         let options = args.port.options(Direction::Transmit).busy_timeout(timeout);
         let builder = Port::builder(interface.clone()).mode(args.port.mode).queues(0..queues);
-        match umem {
-            Some(umem) => builder.umem(umem).options(options.frames(0)).open(),
-            None => builder.options(options).open(),
-        }
+        Ok(match umem {
+            Some(umem) => builder.umem(umem).options(options.frames(0)).open()?,
+            None => builder.options(options).open()?,
+        })
     })
 }
 

@@ -1,0 +1,130 @@
+//! A program of the user's, out of an object file.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use libbpf_rs::{MapCore, MapType, ObjectBuilder, OpenObject, ProgramType};
+
+use crate::error::{Error, Result};
+use crate::load;
+use crate::xsk::HAS_FRAGS;
+
+const NAME: &str = "of the file";
+
+/// An XDP program of the user's that redirects packets into AF_XDP sockets, loaded from an object file
+/// (`clang -g -O2 -target bpf`).
+///
+/// The object has one XDP program, or the caller names one, and one XSKMAP, whose keys are queues. Needs what the program
+/// needs; for one without special helpers CAP_BPF, CAP_NET_ADMIN and mostly CAP_PERFMON.
+#[derive(Debug)]
+pub struct UserProgram {
+    program: OwnedFd,
+    xsks_map: OwnedFd,
+    name: String,
+    object: Vec<u8>,
+}
+
+impl UserProgram {
+    /// Loads it for an interface with so many receive queues: an XSKMAP with fewer entries gets as many. With `multi_buffer`
+    /// the program is said to cope with packets in several buffers, if its section does not say so (`xdp.frags`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the file cannot be read, or has no such program or not exactly one XSKMAP; [`Error::Load`] if
+    /// libbpf or the kernel refuse it.
+    pub fn load(file: &Path, program: Option<&str>, queues: u32, multi_buffer: bool) -> Result<Self> {
+        let invalid = |what: String| Error::invalid(NAME, format!("{}: {what}", file.display()));
+        let object = std::fs::read(file).map_err(|error| invalid(error.to_string()))?;
+        // A libbpf that is told a name does not make one of the address in memory.
+        let name = file.file_stem().and_then(OsStr::to_str).unwrap_or("user");
+        let mut open = load::capture(NAME, || ObjectBuilder::default().name(name)?.open_memory(&object))?;
+        let name = choose(&open, program).map_err(&invalid)?;
+        let map = only_xskmap(&open).map_err(&invalid)?;
+        let loaded = load::capture(NAME, || {
+            for mut other in open.progs_mut() {
+                let chosen = other.name().to_string_lossy() == name.as_str();
+                other.set_autoload(chosen);
+                if chosen && multi_buffer {
+                    other.set_flags(HAS_FRAGS);
+                }
+            }
+            for mut other in open.maps_mut().filter(|other| other.map_type() == MapType::Xskmap) {
+                if other.max_entries() < queues {
+                    other.set_max_entries(queues)?;
+                }
+            }
+            open.load()
+        })?;
+        let gone = || invalid("libbpf has lost its program or its XSKMAP".into());
+        let program = loaded
+            .progs()
+            .find(|other| other.name().to_string_lossy() == name.as_str());
+        let xsks_map = loaded
+            .maps()
+            .find(|other| other.name().to_string_lossy() == map.as_str());
+        Ok(Self {
+            program: load::own(NAME, program.ok_or_else(gone)?)?,
+            xsks_map: load::own(NAME, xsks_map.ok_or_else(gone)?)?,
+            name,
+            object,
+        })
+    }
+
+    /// The program, to be attached.
+    pub fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
+    /// Its XSKMAP.
+    pub fn xsks_map(&self) -> BorrowedFd<'_> {
+        self.xsks_map.as_fd()
+    }
+
+    /// The program's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The object file's bytes, with the types of its hints in its BTF.
+    pub fn object(&self) -> &[u8] {
+        &self.object
+    }
+
+    /// Program and XSKMAP.
+    pub fn into_fds(self) -> (OwnedFd, OwnedFd) {
+        (self.program, self.xsks_map)
+    }
+}
+
+/// The name of the program that is asked for, or of the only one.
+fn choose(object: &OpenObject, wanted: Option<&str>) -> Result<String, String> {
+    let names: Vec<String> = object
+        .progs()
+        .filter(|program| program.prog_type() == ProgramType::Xdp)
+        .map(|program| program.name().to_string_lossy().into_owned())
+        .collect();
+    match (wanted, &names[..]) {
+        (_, []) => Err("it has no XDP program: one is in a section \"xdp\"".into()),
+        (None, [only]) => Ok(only.clone()),
+        (None, several) => Err(format!(
+            "it has several XDP programs, name one of {}",
+            several.join(", ")
+        )),
+        (Some(wanted), names) => match names.iter().find(|name| *name == wanted) {
+            Some(name) => Ok(name.clone()),
+            None => Err(format!("it has no XDP program {wanted}, but {}", names.join(", "))),
+        },
+    }
+}
+
+fn only_xskmap(object: &OpenObject) -> Result<String, String> {
+    let mut maps = object.maps().filter(|map| map.map_type() == MapType::Xskmap);
+    match (maps.next(), maps.next()) {
+        (Some(map), None) => Ok(map.name().to_string_lossy().into_owned()),
+        (None, _) => Err("it has no map of type BPF_MAP_TYPE_XSKMAP, by which packets get to sockets".into()),
+        (Some(_), Some(_)) => {
+            Err("it has several maps of type BPF_MAP_TYPE_XSKMAP: which one is for the queues cannot be known".into())
+        }
+    }
+}

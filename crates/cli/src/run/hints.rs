@@ -1,0 +1,241 @@
+//! `ringside rx --hints` and `--program`: hints found by themselves, and what they were.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use ringside_bpf::UserProgram;
+use ringside_measure::schema::{FieldHints, HintsResult, LayoutHints, Number};
+use ringside_nic::Interface;
+use ringside_xsk::hints::{Btf, HintCounters, Layouts, RawHints, Value};
+use ringside_xsk::{Port, PortBuilder, Program, QueueOptions};
+
+use crate::args::RxArgs;
+use crate::output;
+
+/// Which program feeds the sockets, and which hints are read.
+pub(super) struct Source {
+    program: Option<UserProgram>,
+    layouts: Option<Arc<Layouts>>,
+}
+
+impl Source {
+    /// Loads what the command line asks for.
+    pub(super) fn new(args: &RxArgs, interface: &Interface) -> Result<Self> {
+        let program = match &args.program {
+            Some(file) => Some(load(file, args, interface)?),
+            None => None,
+        };
+        let layouts = match (args.hints, &program) {
+            (false, _) => None,
+            (true, None) => Some(Layouts::ringside().0),
+            (true, Some(program)) => Some(found(program)?),
+        };
+        Ok(Self {
+            program,
+            layouts: layouts.map(Arc::new),
+        })
+    }
+
+    pub(super) fn is_users(&self) -> bool {
+        self.program.is_some()
+    }
+
+    /// The port with this program and these hints.
+    pub(super) fn apply(&self, builder: PortBuilder) -> Result<PortBuilder> {
+        let Some(program) = &self.program else {
+            return Ok(builder);
+        };
+        let again = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().context("keeping the program");
+        Ok(builder.program(Program::Custom {
+            program: again(program.program())?,
+            xsks_map: again(program.xsks_map())?,
+        }))
+    }
+
+    pub(super) fn options(&self, options: QueueOptions) -> QueueOptions {
+        match &self.layouts {
+            Some(layouts) => options.hints(Arc::clone(layouts)),
+            None => options,
+        }
+    }
+
+    pub(super) fn table(&self) -> Option<Table> {
+        self.layouts.as_deref().map(Table::new)
+    }
+}
+
+fn load(file: &Path, args: &RxArgs, interface: &Interface) -> Result<UserProgram> {
+    let queues = interface.rx_queues()?;
+    let program = UserProgram::load(file, args.program_name.as_deref(), queues, args.port.multi_buffer)?;
+    output::note(format_args!("XDP program {} of {}", program.name(), file.display()));
+    Ok(program)
+}
+
+/// The structs of hints of a user's program; it is an error that there are none.
+fn found(program: &UserProgram) -> Result<Layouts> {
+    let layouts = Layouts::of(&Btf::object(program.object())?)?;
+    for problem in layouts.problems() {
+        output::note(format_args!("no hints: {problem}"));
+    }
+    if layouts.is_empty() {
+        bail!(
+            "--hints: program {} has no struct of hints in its BTF: one ends with `__u32 btf_id`, see ringside/hints.h",
+            program.name()
+        );
+    }
+    Ok(layouts)
+}
+
+/// What a worker has seen.
+pub(super) struct Table(Vec<LayoutHints>);
+
+impl Table {
+    fn new(layouts: &Layouts) -> Self {
+        let layouts = layouts.iter().map(|layout| LayoutHints {
+            name: layout.name().to_owned(),
+            id: layout.id(),
+            size_bytes: layout.size(),
+            packets: 0,
+            fields: layout
+                .fields()
+                .split_last()
+                .map_or(&[][..], |(_id, fields)| fields)
+                .iter()
+                .map(|field| FieldHints {
+                    name: field.name().to_owned(),
+                    offset_bytes: field.offset(),
+                    size_bytes: field.size(),
+                    signed: field.is_signed(),
+                    min: None,
+                    max: None,
+                    last: Vec::with_capacity(field.count().unwrap_or(1) as usize),
+                })
+                .collect(),
+        });
+        Self(layouts.collect())
+    }
+
+    /// Notes one packet's.
+    pub(super) fn note(&mut self, hints: &RawHints<'_>) {
+        let id = hints.layout().id();
+        let Some(layout) = self.0.iter_mut().find(|layout| layout.id == id) else {
+            return;
+        };
+        layout.packets += 1;
+        for (seen, (_, values)) in layout.fields.iter_mut().zip(hints.values()) {
+            seen.last.clear();
+            for value in values.map(number) {
+                seen.min = Some(seen.min.map_or(value, |least| least.min(value)));
+                seen.max = Some(seen.max.map_or(value, |most| most.max(value)));
+                seen.last.push(value);
+            }
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        for (sum, other) in self.0.iter_mut().zip(other.0) {
+            sum.packets += other.packets;
+            for (field, other) in sum.fields.iter_mut().zip(other.fields) {
+                field.min = [field.min, other.min].into_iter().flatten().min();
+                field.max = [field.max, other.max].into_iter().flatten().max();
+                if !other.last.is_empty() {
+                    field.last = other.last;
+                }
+            }
+        }
+    }
+}
+
+fn number(value: Value) -> Number {
+    match value {
+        Value::Unsigned(value) => Number::Unsigned(value),
+        Value::Signed(value) => Number::Signed(value),
+    }
+}
+
+/// Where the workers leave their tables.
+#[derive(Default)]
+pub(super) struct Tables(Mutex<Option<Table>>);
+
+impl Tables {
+    pub(super) fn add(&self, table: Table) {
+        let mut sum = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *sum {
+            Some(sum) => sum.add(table),
+            None => *sum = Some(table),
+        }
+    }
+
+    /// The result, with what the queues have counted of packets without hints.
+    pub(super) fn result(self, port: &Port) -> Option<HintsResult> {
+        let table = self.0.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+        let counters: Vec<HintCounters> = port.queues().iter().map(ringside_xsk::Queue::hint_counters).collect();
+        let sum = |field: fn(&HintCounters) -> u64| counters.iter().map(field).sum();
+        Some(HintsResult {
+            layouts: table.0,
+            absent_packets: sum(|queue| queue.absent),
+            unknown_packets: sum(|queue| queue.unknown),
+            stale_packets: sum(|queue| queue.stale),
+        })
+    }
+}
+
+/// The result as a table.
+pub(crate) fn text(hints: &HintsResult) -> String {
+    let mut text = String::new();
+    for layout in &hints.layouts {
+        _ = writeln!(
+            text,
+            "hints {} (id {}, {} bytes): {} packets",
+            layout.name, layout.id, layout.size_bytes, layout.packets
+        );
+        if layout.packets == 0 {
+            continue;
+        }
+        let cell = |number: Option<Number>| number.map_or_else(String::new, |number| number.to_string());
+        let width = layout
+            .fields
+            .iter()
+            .map(|field| field.name.len())
+            .max()
+            .unwrap_or(0)
+            .max(5);
+        _ = writeln!(
+            text,
+            "  {:<width$}  type     {:>20} {:>20}  last",
+            "field", "min", "max"
+        );
+        for field in &layout.fields {
+            let sign = if field.signed { 's' } else { 'u' };
+            let many = match field.last.len() {
+                1 => String::new(),
+                many => format!("[{many}]"),
+            };
+            let last: Vec<String> = field.last.iter().map(Number::to_string).collect();
+            let kind = format!("{sign}{}{many}", field.size_bytes * 8);
+            _ = writeln!(
+                text,
+                "  {:<width$}  {kind:<8} {:>20} {:>20}  {}",
+                field.name,
+                cell(field.min),
+                cell(field.max),
+                last.join(" ")
+            );
+        }
+    }
+    for (packets, why) in [
+        (hints.absent_packets, "no hints in front of them"),
+        (hints.unknown_packets, "an id that is none of the program's"),
+        (
+            hints.stale_packets,
+            "a front that cannot be trusted: their start was moved",
+        ),
+    ] {
+        if packets != 0 {
+            _ = writeln!(text, "hints: {packets} packets with {why}");
+        }
+    }
+    text
+}
