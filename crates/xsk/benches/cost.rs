@@ -192,32 +192,36 @@ fn user_side(turns: &mut Turns) -> u32 {
         }
         Work::RawHints => {
             let mut burst = queue.recv(Wait::Spin).expect("sound");
-            let sum: u64 = burst
-                .iter_mut()
-                .map(|packet| {
-                    let start = packet.data().as_ptr();
-                    // SAFETY: the kernel's stand-in has put 16 bytes in front of the packet, which starts with a number.
-                    unsafe { start.sub(16).cast::<u64>().read_unaligned() }
-                })
-                .sum();
+            let mut sum = 0_u64;
+            for packet in &mut burst {
+                let start = packet.data().as_ptr();
+                // SAFETY: the kernel's stand-in has put 16 bytes in front of the packet, which starts with a number.
+                sum += unsafe { start.sub(16).cast::<u64>().read_unaligned() };
+            }
             assert_eq!(std::hint::black_box(sum), u64::from(BURST));
             burst.finish().expect("sound");
             BURST
         }
         Work::Hints => {
             let mut burst = queue.recv(Wait::Spin).expect("sound");
-            let sum: u64 = (burst.with_hints(turns.reader))
-                .map(|(_, hints)| hints.map_or(0, |hints| hints.number))
-                .sum();
+            let mut sum = 0_u64;
+            for (_, hints) in burst.with_hints(turns.reader) {
+                let Some(hints) = hints else { continue };
+                sum += hints.number;
+            }
             assert_eq!(std::hint::black_box(sum), u64::from(BURST));
             burst.finish().expect("sound");
             BURST
         }
         Work::HintsOfPacket => {
             let mut burst = queue.recv(Wait::Spin).expect("sound");
-            let sum: u64 = (burst.iter_mut())
-                .map(|packet| packet.hints(turns.reader).map_or(0, |hints| hints.number))
-                .sum();
+            let mut sum = 0_u64;
+            for packet in &mut burst {
+                let Some(hints) = packet.hints(turns.reader) else {
+                    continue;
+                };
+                sum += hints.number;
+            }
             assert_eq!(std::hint::black_box(sum), u64::from(BURST));
             burst.finish().expect("sound");
             BURST

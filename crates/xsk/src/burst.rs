@@ -8,7 +8,7 @@ use ringside_nic::LinkEvent;
 use crate::error::Error;
 use crate::hints::{Hints, Reader};
 use crate::queue::Queue;
-use crate::umem::{Entry, Fate, Frame, Umem, buffer_methods, chain};
+use crate::umem::{Entry, Fate, Frame, HintId, Umem, buffer_methods, chain};
 
 /// Received packets, borrowed from their [`Queue`].
 ///
@@ -178,7 +178,7 @@ impl<'b> Iterator for PacketsMut<'b> {
 pub struct PacketsWithHints<'b, T> {
     packets: PacketsMut<'b>,
     reader: Reader<T>,
-    id: u64,
+    id: HintId,
 }
 
 impl<T: Hints> fmt::Debug for PacketsWithHints<'_, T> {

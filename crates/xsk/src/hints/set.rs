@@ -8,9 +8,6 @@ use super::error::LayoutError;
 use super::layout::{Field, Layout, Value};
 use super::typed::{Hints, Reader, SLOTS, Slot, check};
 
-/// No id: 32 bits never equal it.
-const NEVER: u64 = u64::MAX;
-
 /// The structs of hints that an XDP program puts in front of packets, from one or several BTF.
 ///
 /// Given to a port with [`QueueOptions::hints`](crate::QueueOptions::hints).
@@ -20,7 +17,7 @@ pub struct Layouts {
     layouts: Vec<Layout>,
     problems: Vec<LayoutError>,
     /// The id that each type of hints has here, by its slot.
-    ids: [u64; SLOTS],
+    ids: [Option<u32>; SLOTS],
     /// Tells handles of fields apart.
     identity: u64,
 }
@@ -31,7 +28,7 @@ impl Layouts {
         Self {
             layouts: Vec::new(),
             problems: Vec::new(),
-            ids: [NEVER; SLOTS],
+            ids: [None; SLOTS],
             identity: fresh(),
         }
     }
@@ -89,7 +86,7 @@ impl Layouts {
         let slot = Slot::of::<T>().ok_or_else(|| LayoutError::TooManyTypes {
             layout: T::NAME.to_owned(),
         })?;
-        self.ids[slot.index()] = id.into();
+        self.ids[slot.index()] = Some(id);
         Ok(Reader { slot, of: PhantomData })
     }
 
@@ -156,8 +153,10 @@ impl Layouts {
         Some(&self.layouts[at])
     }
 
-    pub(crate) fn ids(&self) -> &[u64; SLOTS] {
-        &self.ids
+    /// The id that a type of hints has here.
+    #[inline]
+    pub(crate) fn id(&self, slot: Slot) -> Option<u32> {
+        self.ids[slot.index()]
     }
 
     /// Whether both take a packet's bytes for the same.

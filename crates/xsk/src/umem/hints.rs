@@ -29,16 +29,34 @@ impl UmemHints {
     }
 }
 
+/// What packets with hints of one type have.
+#[derive(Clone, Copy)]
+pub(crate) struct HintId {
+    /// The state of an entry with such hints about which nothing was said: [`HINTS`], or [`NO_STATE`](Self::NO_STATE) where the
+    /// type has no id.
+    state: u32,
+    id: u32,
+}
+
+impl HintId {
+    /// No entry's state.
+    const NO_STATE: u32 = u32::MAX;
+}
+
 impl Umem {
     /// What the packets may have in front of them; none where nobody asked for hints.
     pub(crate) fn layouts(&self) -> Option<&Arc<Layouts>> {
         self.hints.as_ref().map(|hints| &hints.layouts)
     }
 
-    /// The id that hints of a type have here. More than 32 bits where they have none.
+    /// The id that hints of a type have here.
     #[inline]
-    pub(crate) fn hint_id(&self, slot: Slot) -> u64 {
-        (self.hints.as_ref()).map_or(u64::MAX, |hints| hints.layouts.ids()[slot.index()])
+    pub(crate) fn hint_id(&self, slot: Slot) -> HintId {
+        let id = self.hints.as_ref().and_then(|hints| hints.layouts.id(slot));
+        HintId {
+            state: if id.is_some() { HINTS } else { HintId::NO_STATE },
+            id: id.unwrap_or(0),
+        }
     }
 
     pub(crate) fn hint_counters(&self) -> HintCounters {
@@ -92,9 +110,9 @@ impl Umem {
 impl Entry {
     /// [`Buf::hints`] of a packet in one frame about which nothing was said; `None` of another one.
     #[inline]
-    pub(crate) fn plain_hints<T: Hints>(&self, umem: &Umem, id: u64) -> Option<Option<T>> {
-        // SAFETY: the mark was just seen.
-        (self.buf.state == HINTS).then(|| unsafe { self.buf.hints_if(umem, id) })
+    pub(crate) fn plain_hints<T: Hints>(&self, umem: &Umem, id: HintId) -> Option<Option<T>> {
+        // SAFETY: the state is that of a marked entry, for no other one has what `HintId` can have; and the type has an id.
+        (self.buf.state == id.state).then(|| unsafe { self.buf.hints_if(umem, id.id) })
     }
 }
 
@@ -103,9 +121,9 @@ impl Buf {
     #[inline]
     pub(crate) fn hints<T: Hints>(&self, umem: &Umem, reader: Reader<T>) -> Option<T> {
         let id = umem.hint_id(reader.slot());
-        if self.state & HINTS != 0 {
-            // SAFETY: the mark was just seen.
-            unsafe { self.hints_if(umem, id) }
+        if self.state & HINTS != 0 && id.state == HINTS {
+            // SAFETY: the mark was just seen, and the type has an id.
+            unsafe { self.hints_if(umem, id.id) }
         } else {
             umem.no_hints(self);
             None
@@ -115,13 +133,13 @@ impl Buf {
     /// As [`hints`](Self::hints), of the type that has this id ([`Umem::hint_id`]).
     ///
     /// # Safety
-    /// The packet is marked: hints can be in front of it.
+    /// The packet is marked: hints can be in front of it. And the type has an id, so that its size was checked.
     #[inline]
-    unsafe fn hints_if<T: Hints>(&self, umem: &Umem, id: u64) -> Option<T> {
+    unsafe fn hints_if<T: Hints>(&self, umem: &Umem, id: u32) -> Option<T> {
         // SAFETY: marked, says the caller, so there are `XDP_HEADROOM` bytes of its frame in front of it at least.
         let word = u32::decode(unsafe { self.front(umem, 4) });
-        if u64::from(word) == id {
-            // SAFETY: as above; a type that has an id has the size of a layout, at most `LONGEST`.
+        if word == id {
+            // SAFETY: as above; a type that has an id has the size of a layout, at most `LONGEST` (`typed::check`).
             return Some(T::decode(unsafe { self.front(umem, T::SHAPE.size()) }));
         }
         umem.no_hints(self);

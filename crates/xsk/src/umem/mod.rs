@@ -50,6 +50,7 @@ pub use shared::{SharedUmem, SharedUmemBuilder};
 
 pub(crate) use book::PairId;
 use book::{Book, Owner, PairIds};
+pub(crate) use hints::HintId;
 use hints::UmemHints;
 
 use crate::error::Error;
