@@ -11,7 +11,7 @@ use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
-use crate::{caps, compare};
+use crate::{caps, compare, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Compare(compare::Args),
     /// Show what an interface and the kernel can do for XDP and AF_XDP
     Caps(caps::Args),
+    /// Show and change what slows an interface's packets down: for the time of a command, or until undone
+    Tune(tune::Args),
 }
 
 const RX_EXAMPLES: &str = "\

@@ -20,6 +20,7 @@ mod session;
 mod stop;
 mod system;
 mod target;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -30,17 +31,19 @@ use args::{Cli, Command};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     napi::recover();
+    let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     let result = match cli.command {
-        Command::Rx(args) => run::rx::run(&args),
-        Command::Tx(args) => run::tx::run(&args),
-        Command::Fwd(args) => run::fwd::run(&args),
-        Command::Echo(args) => run::echo::run(&args),
-        Command::Ping(args) => run::ping::run(&args),
-        Command::Compare(args) => compare::run(&args),
-        Command::Caps(args) => caps::run(&args),
+        Command::Rx(args) => done(run::rx::run(&args)),
+        Command::Tx(args) => done(run::tx::run(&args)),
+        Command::Fwd(args) => done(run::fwd::run(&args)),
+        Command::Echo(args) => done(run::echo::run(&args)),
+        Command::Ping(args) => done(run::ping::run(&args)),
+        Command::Compare(args) => done(compare::run(&args)),
+        Command::Caps(args) => done(caps::run(&args)),
+        Command::Tune(args) => tune::run(&args),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             // One paragraph: what was tried, and the chain of causes.
             output::note(format_args!("ringside: {error:#}"));

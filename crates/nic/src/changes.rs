@@ -37,6 +37,7 @@
 //!   restores what was before the first.
 //! - A setting that is changed for the whole interface is also in each of its NAPI instances. They get back what each
 //!   one had.
+//! - Not what is to stay ([`Undo::keep`]), before [`Changes::undo_kept`] is called.
 //! - Nothing after a restart of the machine, which forgets all settings by itself.
 //!
 //! What cannot be put back now stays written down for the next [`recover`], or the next change of the same thing. That
@@ -64,9 +65,8 @@ use self::book::Book;
 pub use self::outcome::{Change, Outcome, Recovered, Restored};
 use self::record::{Place, Record};
 pub use self::undo::{Protection, Undo};
-use crate::namespace::NamespaceId;
 use crate::setting::{Access, Setting};
-use crate::{Applied, Deferral, Error, Interface, NapiSetting, NapiThread, Result, process};
+use crate::{Applied, Deferral, Error, Interface, Knob, NapiSetting, NapiThread, Result, process};
 
 /// Environment variable with the directory to keep state files in.
 pub const STATE_DIR: &str = "RINGSIDE_STATE_DIR";
@@ -152,6 +152,50 @@ impl Changes {
         Ok((interface.napi_threads()?, undo))
     }
 
+    /// Turns knobs, in this order: see [`Knob`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Interface::knob`], [`Error::FeatureUnchanged`] for an offload that stays as it is, and what the kernel answers.
+    /// What was changed until then is put back.
+    pub fn set_knobs(&self, interface: &Interface, values: &[(Knob, String)]) -> Result<Undo> {
+        let settings = values.iter().cloned().map(|(knob, value)| {
+            let value = knob.normal(value);
+            (Setting::Knob { knob }, value)
+        });
+        let undo = self.make(interface, settings.collect())?;
+        // One offload may keep another one from taking effect, whatever their order.
+        for (knob, value) in values {
+            knob.check_effect(interface, value)?;
+        }
+        Ok(undo)
+    }
+
+    /// Puts back what was to stay ([`Undo::keep`]), the last one first: of all interfaces, or what was changed for one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] if the directory cannot be used. What cannot be put back is no error: the [`Outcome`] tells it.
+    pub fn undo_kept(&self, interface: Option<&Interface>) -> Result<Vec<Recovered>> {
+        let failed = |error| Error::file("read", &self.directory, error);
+        if store::state_files(&self.directory).map_err(failed)?.is_empty() {
+            return Ok(Vec::new());
+        }
+        let place = interface.map(Place::of).transpose()?;
+        let mut book = Book::open(&self.directory).map_err(failed)?;
+        let mut undone = Vec::new();
+        for (owner, records) in book.kept(place.as_ref()) {
+            undone.push(Recovered {
+                changes: book.take(&owner, &records),
+                pid: owner.pid,
+                command: owner.command,
+                problem: None,
+            });
+        }
+        book.save().map_err(failed)?;
+        Ok(undone)
+    }
+
     /// Puts back what processes left that ended without doing so: see [`recover`].
     ///
     /// # Errors
@@ -235,22 +279,19 @@ impl Changes {
 
 /// What is there now, as records. What ended meanwhile needs no change, but for an instance that was asked for by itself.
 fn plan(interface: &Interface, access: &Access<'_>, values: Vec<(Setting, String)>) -> Result<Vec<Record>> {
-    let place = Place {
-        namespace: NamespaceId::current().map_err(|error| Error::file("read", "/proc/thread-self/ns/net", error))?,
-        index: interface.index(),
-        interface: interface.name().to_owned(),
-    };
+    let place = Place::of(interface)?;
     let whole = values.iter().any(|(setting, _)| setting.is_whole());
     let mut records = Vec::new();
     for (setting, after) in values {
         match (access.read(&setting)?, setting) {
-            (Some(before), _) => records.push(Record {
+            (Some(before), setting) => records.push(Record {
                 order: 0,
                 place: place.clone(),
                 setting,
                 before,
                 after,
                 abandoned: false,
+                kept: false,
             }),
             (None, Setting::Napi { id, .. }) if !whole => {
                 return Err(Error::UnknownNapi {

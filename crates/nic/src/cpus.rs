@@ -27,6 +27,27 @@ pub(crate) fn text(cpus: &[u32]) -> String {
     ranges.collect::<Vec<_>>().join(",")
 }
 
+/// CPUs in the notation of bit masks, 32 bits a group: "3", "1,00000000". `None` for what is no such mask.
+pub(crate) fn from_mask(mask: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for (group, text) in (0_u32..).zip(mask.trim().rsplit(',')) {
+        let bits = u32::from_str_radix(text, 16).ok()?;
+        cpus.extend((0..32).filter(|bit| bits & (1 << bit) != 0).map(|bit| group * 32 + bit));
+    }
+    Some(cpus)
+}
+
+/// The opposite of [`from_mask`].
+pub(crate) fn mask(cpus: &[u32]) -> String {
+    let groups = cpus.iter().map(|cpu| cpu / 32).max().unwrap_or(0);
+    let bits = |group: u32| {
+        let of_group = cpus.iter().filter(|cpu| **cpu / 32 == group);
+        of_group.fold(0_u32, |bits, cpu| bits | 1 << (cpu % 32))
+    };
+    let groups = (0..=groups).rev().map(|group| format!("{:08x}", bits(group)));
+    groups.collect::<Vec<_>>().join(",")
+}
+
 /// The CPUs that a thread may run on.
 pub(crate) fn of_thread(thread: u32) -> io::Result<Vec<u32>> {
     let set = sched_getaffinity(Some(pid(thread)?))?;

@@ -40,3 +40,22 @@ fn a_thread_is_pinned_and_its_cpus_are_told() {
     });
     outcome.join().unwrap();
 }
+
+#[test]
+fn masks_have_groups_of_32_bits() {
+    for (mask, cpus) in [
+        ("00000000", vec![]),
+        ("00000003", vec![0, 1]),
+        ("80000000", vec![31]),
+        ("00000001,00000000", vec![32]),
+        ("00000001,00000000,00000010", vec![4, 64]),
+    ] {
+        assert_eq!(super::mask(&cpus), mask);
+        assert_eq!(super::from_mask(mask), Some(cpus), "{mask}");
+    }
+    assert_eq!(super::from_mask("3\n"), Some(vec![0, 1]));
+    assert_eq!(super::mask(&[64, 4, 4]), "00000001,00000000,00000010");
+    for nonsense in ["", "x", "1,,0", "100000000"] {
+        assert_eq!(super::from_mask(nonsense), None, "{nonsense}");
+    }
+}

@@ -84,6 +84,14 @@ impl Interface {
         self.set_features(&[(name, on)])
     }
 
+    /// Asks for one offload to be on or off, whether or not another one keeps it from taking effect now.
+    pub(crate) fn request_feature(&self, name: &str, on: bool) -> Result<()> {
+        match self.set_features(&[(name, on)]) {
+            Err(Error::FeatureUnchanged { .. }) if self.feature(name)?.requested == on => Ok(()),
+            other => other,
+        }
+    }
+
     /// Switches several offloads in one step and checks that all took effect.
     ///
     /// Offloads depend on one another: the kernel switches segmentation off with the checksum it needs, and on again

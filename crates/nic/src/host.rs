@@ -1,9 +1,22 @@
 //! Facts of the host: what stands beside every measured number, and what limits the process.
 
 mod cpu_times;
+mod latency;
 mod limits;
 mod system;
 
 pub use cpu_times::{CpuTime, CpuTimes};
+pub use latency::WakeUpLimit;
 pub use limits::{Cap, Capabilities, CgroupMemory, cgroup_memory, memlock_limit};
 pub use system::{CommandLine, Idle, IdleState, System};
+
+use crate::{Knob, Result};
+
+/// The present value of a knob of the host.
+///
+/// # Errors
+///
+/// [`Error::File`](crate::Error::File) with `ENOENT` where there is no such interrupt or governor, or the knob is an interface's.
+pub fn knob(knob: &Knob) -> Result<String> {
+    knob.read_host()
+}

@@ -45,7 +45,9 @@ mod features;
 mod flags;
 pub mod host;
 mod interface;
+mod irq;
 mod kernel;
+mod knob;
 mod link;
 mod namespace;
 mod napi;
@@ -65,6 +67,8 @@ pub use error::Error;
 pub use ethtool::{Channels, Driver, Rings};
 pub use features::Feature;
 pub use interface::{Interface, InterfaceAddress};
+pub use irq::Irq;
+pub use knob::{Coalescing, Knob};
 pub use link::{LinkState, LinkStats, OperState, XdpAttachment, XdpMode};
 pub use napi::NapiSettings;
 pub use netdev::{

@@ -8,12 +8,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::knob::Knob;
 use crate::netdev::{NapiField, Netdev, napi_id, raw_value};
 use crate::sysfs::Sysfs;
 use crate::{Error, Interface, Result, cpus, process};
 
 /// What is set, apart from its value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Setting {
     /// A file of the interface in sysfs.
@@ -22,12 +23,22 @@ pub(crate) enum Setting {
     Napi { id: u32, field: NapiField },
     /// The CPUs of a thread, which started at that many clock ticks since boot.
     Affinity { thread: u32, start: u64 },
+    /// One of the things that are set by name.
+    Knob { knob: Knob },
 }
 
 impl Setting {
     /// Whether it is of the interface as a whole.
     pub(crate) fn is_whole(&self) -> bool {
         matches!(self, Self::InterfaceFile { .. })
+    }
+
+    /// The knob if it is of the host, whichever interface it was turned for.
+    pub(crate) fn of_host(&self) -> Option<&Knob> {
+        match self {
+            Self::Knob { knob } if knob.is_of_host() => Some(knob),
+            _ => None,
+        }
     }
 }
 
@@ -66,6 +77,7 @@ impl fmt::Display for Setting {
             Self::InterfaceFile { file } => f.write_str(file.name()),
             Self::Napi { id, field } => write!(f, "{field} of NAPI {id}"),
             Self::Affinity { thread, .. } => write!(f, "CPUs of thread {thread}"),
+            Self::Knob { knob } => knob.fmt(f),
         }
     }
 }
@@ -112,6 +124,7 @@ impl<'a> Access<'a> {
                     .map(|list| Some(cpus::text(&list)))
                     .map_err(|source| self.affinity_error(*thread, "", source))
             }
+            Setting::Knob { knob } => knob.read(self).map(Some),
         }
     }
 
@@ -128,6 +141,7 @@ impl<'a> Access<'a> {
             }
             Setting::Affinity { thread, .. } => cpus::pin_thread(*thread, &cpus::parse(value))
                 .map_err(|source| self.affinity_error(*thread, value, source)),
+            Setting::Knob { knob } => knob.write(self, value),
         }
     }
 
@@ -169,7 +183,7 @@ impl<'a> Access<'a> {
         Ok(())
     }
 
-    fn sysfs(&self) -> &Sysfs {
+    pub(crate) fn sysfs(&self) -> &Sysfs {
         self.sysfs.get_or_init(Sysfs::of_this_thread)
     }
 

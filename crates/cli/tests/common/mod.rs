@@ -303,6 +303,13 @@ pub struct Settings {
     flags: String,
 }
 
+impl Settings {
+    /// Whether an offload is in force.
+    pub fn features_named(&self, name: &str) -> bool {
+        self.features.iter().any(|(feature, active)| feature == name && *active)
+    }
+}
+
 pub fn settings(end: &End) -> Settings {
     end.run(|| {
         let state = end.interface.state().expect("state");

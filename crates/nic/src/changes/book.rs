@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::outcome::{Outcome, Restored};
 use super::put_back::{Work, put_back};
-use super::record::{Fate, Owner, Record, Sheet, VERSION};
+use super::record::{Fate, Owner, Place, Record, Sheet, VERSION};
 use super::store::{Store, Unreadable};
 use crate::setting::Setting;
 
@@ -139,10 +139,35 @@ impl Book {
     pub(super) fn left_behind(&self) -> Vec<(Owner, Vec<Record>)> {
         let left = self.sheets.iter().map(|sheet| {
             let dead = sheet.owner.fate(&self.this) == Fate::Dead;
-            let records = sheet.records.iter().filter(|record| dead || record.abandoned);
+            let records = sheet.records.iter().filter(|record| record.is_left(dead));
             (sheet.owner.clone(), records.cloned().collect::<Vec<_>>())
         });
         left.filter(|(_, records)| !records.is_empty()).collect()
+    }
+
+    /// Has changes of this process stay when it ends. False if they are not written down.
+    pub(super) fn keep(&mut self, kept: &[Record]) -> bool {
+        let mut found = 0;
+        for record in &mut self.own().records {
+            if kept.iter().any(|one| one.order == record.order) {
+                record.kept = true;
+                found += 1;
+            }
+        }
+        found == kept.len()
+    }
+
+    /// What processes had stay: all of it, or that of one place.
+    pub(super) fn kept(&self, place: Option<&Place>) -> Vec<(Owner, Vec<Record>)> {
+        let here = |record: &&Record| record.kept && place.is_none_or(|place| record.place.same(place));
+        let kept = self.sheets.iter().map(|sheet| {
+            let records = sheet.records.iter().filter(here);
+            (sheet.owner.clone(), records.cloned().collect::<Vec<_>>())
+        });
+        let mut kept: Vec<_> = kept.filter(|(_, records)| !records.is_empty()).collect();
+        // The last one first, so that each finds the value that it set.
+        kept.sort_by_key(|(_, records)| std::cmp::Reverse(records.last().map(|record| record.order)));
+        kept
     }
 
     /// A restart of the machine has put everything back.
@@ -221,7 +246,7 @@ impl Book {
         for sheet in &mut self.sheets {
             let dead = sheet.owner.fate(&self.this) == Fate::Dead;
             let matches = |earlier: &Record| {
-                (dead || earlier.abandoned) && earlier.same_thing(record) && earlier.after == record.before
+                earlier.is_left(dead) && earlier.same_thing(record) && earlier.after == record.before
             };
             if let Some(position) = sheet.records.iter().rposition(matches) {
                 return Some(sheet.records.remove(position));

@@ -20,6 +20,7 @@ fn record(order: u64, setting: Setting, before: &str, after: &str) -> Record {
         before: before.to_owned(),
         after: after.to_owned(),
         abandoned: false,
+        kept: false,
     }
 }
 

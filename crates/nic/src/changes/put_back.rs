@@ -26,11 +26,34 @@ impl Work {
 /// Does the work, entering each namespace once for changes in a row.
 pub(super) fn put_back(work: Vec<Work>) -> Vec<(Record, Restored)> {
     let mut done = Vec::new();
-    for together in work.chunk_by(|a, b| a.record().place.same(&b.record().place)) {
+    let of_host = |one: &Work| one.record().setting.of_host().is_some();
+    for together in work.chunk_by(|a, b| a.record().place.same(&b.record().place) && of_host(a) == of_host(b)) {
         let Some(first) = together.first() else { continue };
-        done.extend(in_place(&first.record().place, together));
+        if of_host(first) {
+            done.extend(together.iter().map(on_host));
+        } else {
+            done.extend(in_place(&first.record().place, together));
+        }
     }
     done
+}
+
+/// A setting of the host needs no namespace, nor the interface that it was changed for.
+fn on_host(work: &Work) -> (Record, Restored) {
+    let record = work.record();
+    let outcome = match (work, record.setting.of_host()) {
+        (Work::PutBack { .. }, Some(knob)) => {
+            restore(record, knob.read_host().map(Some), |value| knob.write_host(value))
+        }
+        (Work::Told(_, outcome), _) => outcome.clone(),
+        (Work::PutBack { .. }, None) => Outcome::Gone,
+    };
+    told(record, outcome)
+}
+
+fn told(record: &Record, outcome: Outcome) -> (Record, Restored) {
+    let change = Change::from(record);
+    (record.clone(), Restored { change, outcome })
 }
 
 fn in_place(place: &Place, work: &[Work]) -> Vec<(Record, Restored)> {
@@ -53,9 +76,7 @@ fn in_place(place: &Place, work: &[Work]) -> Vec<(Record, Restored)> {
             (Work::Told(_, outcome), _) | (_, Err(outcome)) => outcome.clone(),
             (_, Ok(outcomes)) => outcomes[position].clone(),
         };
-        let record = one.record().clone();
-        let change = Change::from(&record);
-        (record, Restored { change, outcome })
+        told(one.record(), outcome)
     });
     each.collect()
 }
@@ -65,15 +86,27 @@ fn attempt(access: &Access<'_>, work: &Work) -> Outcome {
         Work::PutBack { record, spare } => (record, spare),
         Work::Told(_, outcome) => return outcome.clone(),
     };
-    let now = match access.read(&record.setting) {
+    match access.read(&record.setting) {
+        Ok(None) => gone(access, &record.setting),
+        now => restore(record, now, |_| write(access, record, spare)),
+    }
+}
+
+/// Compares with what is there now, and has the value from before written if it is ours.
+fn restore(record: &Record, now: Result<Option<String>>, write: impl FnOnce(&str) -> Result<()>) -> Outcome {
+    let now = match now {
         Ok(Some(now)) => now,
-        Ok(None) => return gone(access, &record.setting),
+        Ok(None) => return Outcome::Gone,
+        // A queue, an interrupt, a CPU that is no longer there.
+        Err(error) if matches!(record.setting, Setting::Knob { .. }) && error.errno() == Some(libc::ENOENT) => {
+            return Outcome::Gone;
+        }
         Err(error) => return Outcome::of(Err(error)),
     };
     if now == record.before {
         Outcome::AsBefore
     } else if now == record.after {
-        Outcome::of(write(access, record, spare))
+        Outcome::of(write(&record.before))
     } else {
         Outcome::ChangedSince { now }
     }

@@ -6,8 +6,8 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use crate::namespace::NamespaceId;
-use crate::process;
 use crate::setting::{InterfaceFile, Setting};
+use crate::{Error, Interface, Result, process};
 
 /// The format of a state file. A file of another version is left alone.
 pub(super) const VERSION: u32 = 1;
@@ -35,6 +35,9 @@ pub(super) struct Record {
     /// Whether its end has come, and it could not be put back: whoever can may.
     #[serde(default)]
     pub(super) abandoned: bool,
+    /// Whether it is to stay when its process ends, until somebody asks for it to be put back.
+    #[serde(default)]
+    pub(super) kept: bool,
 }
 
 /// Where a change was made.
@@ -49,7 +52,12 @@ pub(super) struct Place {
 impl Record {
     /// Whether two changes are of the same thing.
     pub(super) fn same_thing(&self, other: &Self) -> bool {
-        self.setting == other.setting && self.place.same(&other.place)
+        self.setting == other.setting && (self.setting.of_host().is_some() || self.place.same(&other.place))
+    }
+
+    /// Whether it is there to be put back by whoever finds it, given whether its process has ended.
+    pub(super) fn is_left(&self, dead: bool) -> bool {
+        self.abandoned || (dead && !self.kept)
     }
 
     /// The id of the NAPI instance if this is a change of the field that `file` sets too, on an interface.
@@ -62,6 +70,17 @@ impl Record {
 }
 
 impl Place {
+    /// That of an interface in the calling thread's namespace.
+    pub(super) fn of(interface: &Interface) -> Result<Self> {
+        let namespace =
+            NamespaceId::current().map_err(|error| Error::file("read", "/proc/thread-self/ns/net", error))?;
+        Ok(Self {
+            namespace,
+            index: interface.index(),
+            interface: interface.name().to_owned(),
+        })
+    }
+
     pub(super) fn same(&self, other: &Self) -> bool {
         self.namespace == other.namespace && self.index == other.index
     }

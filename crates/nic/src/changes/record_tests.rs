@@ -49,6 +49,7 @@ fn a_record_comes_back_from_its_file() {
             before: "0".to_owned(),
             after: "2".to_owned(),
             abandoned: false,
+            kept: false,
         })
         .collect();
     let sheet = Sheet {

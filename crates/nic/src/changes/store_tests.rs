@@ -35,6 +35,7 @@ fn sheet() -> Sheet {
         before: "0".to_owned(),
         after: "9".to_owned(),
         abandoned: false,
+        kept: false,
     };
     Sheet {
         version: VERSION,

@@ -1,5 +1,6 @@
 //! The guard that puts changes back.
 
+use std::io;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -7,6 +8,7 @@ use serde::Serialize;
 use super::book::Book;
 use super::outcome::{Change, Restored};
 use super::record::Record;
+use crate::{Error, Result};
 
 /// Whether changes are put back even if the process is killed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -57,6 +59,32 @@ impl Undo {
     /// Dropping does the same without telling.
     pub fn restore(mut self) -> Vec<Restored> {
         self.finish()
+    }
+
+    /// Has the changes stay when this process ends, until [`Changes::undo_kept`](super::Changes::undo_kept).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`](crate::Error::File) where they cannot be written down; they are put back then.
+    pub fn keep(mut self) -> Result<Vec<Change>> {
+        let failed = |error| Error::file("write", self.directory.clone().unwrap_or_default(), error);
+        let Some(directory) = &self.directory else {
+            let reason = match &self.protection {
+                Protection::None { reason } => reason.clone(),
+                Protection::StateFile(_) => String::new(),
+            };
+            return Err(failed(io::Error::other(reason)));
+        };
+        let mut book = Book::open(directory).map_err(failed)?;
+        if !book.keep(&self.records) {
+            let gone = "somebody has removed what was written down there";
+            drop(book);
+            return Err(failed(io::Error::other(gone)));
+        }
+        book.save().map_err(failed)?;
+        let changes = self.changes();
+        self.records.clear();
+        Ok(changes)
     }
 
     fn finish(&mut self) -> Vec<Restored> {
