@@ -274,7 +274,11 @@ impl Done {
     pub fn refused(&self) -> String {
         let message = self.bad();
         // On a busy machine the kernel may still be clearing up behind the test before.
-        let told = self.err.lines().find(|line| !line.contains("; waiting ")).unwrap_or_default();
+        let told = self
+            .err
+            .lines()
+            .find(|line| !line.contains("; waiting "))
+            .unwrap_or_default();
         assert!(message.starts_with(told), "more than the message: {self:#?}");
         assert_eq!(self.out, "", "{self:#?}");
         message
