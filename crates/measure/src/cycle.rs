@@ -127,7 +127,7 @@ impl Cycle {
     }
 
     /// It slept and was to be woken at `asked_ns`; the clock shows `now_ns`. What waking up took is learned from it: more
-    /// counts soon, less slowly, and one that took very long not at its full length.
+    /// counts sooner than less, but single ones that took very long count little, for on a busy machine they are no rule.
     pub fn woke(&mut self, asked_ns: u64, now_ns: u64) {
         let Some(took) = now_ns.checked_sub(asked_ns) else {
             return;
@@ -135,11 +135,18 @@ impl Cycle {
         self.wake_up.record(took);
         let wanted = took.saturating_add(SLACK_NS);
         if wanted > self.early_ns {
-            self.early_ns += (wanted - self.early_ns).div_ceil(2).min(self.early_ns.max(1));
+            let most = self.early_ns / 8 + SLACK_NS;
+            self.early_ns += (wanted - self.early_ns).div_ceil(2).min(most);
         } else {
             self.early_ns -= (self.early_ns - wanted) / 64;
         }
         self.early_ns = self.early_ns.min(self.period_ns);
+    }
+
+    /// When it looked, the time to be woken was over already, and it did not sleep. Where that goes on nothing would be
+    /// learned any more: so it asks a little later each time, until there is time to sleep again.
+    pub fn too_late_to_sleep(&mut self) {
+        self.early_ns -= self.early_ns.div_ceil(4096);
     }
 
     /// The deadline has come, and the packet is about to be sent.

@@ -92,9 +92,9 @@ fn wait<C: KernelClock>(cycle: &mut Cycle, worker: &Worker<'_>) -> Result<bool> 
         loop {
             let now = now::<C>();
             if now >= asked {
-                // Without a sleep nothing is known of waking up.
-                if slept {
-                    cycle.woke(asked, now);
+                match slept {
+                    true => cycle.woke(asked, now),
+                    false => cycle.too_late_to_sleep(),
                 }
                 break;
             }
