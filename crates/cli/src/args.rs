@@ -87,7 +87,8 @@ Examples:
   ringside tx eth0 --to-mac 02:00:00:00:00:01  to that MAC address
   ringside tx eth0 --to 192.0.2.7 --rate 1000000 -t 10
   ringside tx eth0 --to 192.0.2.7 --size 1514 --count 1000000 --json
-  ringside tx eth0 --to 192.0.2.7 --size 9014 --multi-buffer";
+  ringside tx eth0 --to 192.0.2.7 --size 9014 --multi-buffer
+  ringside tx eth0 --to 192.0.2.7 --cycle 1ms --clock tai --cpus 3 --priority 80";
 
 #[derive(Debug, Args)]
 #[command(after_help = TX_EXAMPLES, allow_negative_numbers = true)]
@@ -105,6 +106,27 @@ pub(crate) struct TxArgs {
     /// Packets per second over all queues, paced by intended time [default: as fast as possible]
     #[arg(long, value_name = "PPS", value_parser = rate)]
     pub(crate) rate: Option<u64>,
+    /// A packet at each deadline, so far apart, such as 1ms or 250us, on one queue; whether deadlines were kept is in the result
+    #[arg(long, value_name = "TIME", value_parser = period, conflicts_with = "rate")]
+    pub(crate) cycle: Option<Duration>,
+    /// Clock of the deadlines, which are its multiples of the cycle's time: with tai the same on all hosts that agree on it
+    #[arg(long, value_enum, default_value_t = CycleClock::Monotonic, requires = "cycle")]
+    pub(crate) clock: CycleClock,
+    /// Wait for deadlines spinning, a core at 100 % [default: asleep, woken as early as waking up has taken lately]
+    #[arg(long, requires = "cycle")]
+    pub(crate) spin: bool,
+    /// Sleep until the deadline itself, and be late by what waking up takes
+    #[arg(long, requires = "cycle", conflicts_with = "spin")]
+    pub(crate) sleep: bool,
+}
+
+/// `--clock`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CycleClock {
+    /// CLOCK_MONOTONIC, which nobody can set
+    Monotonic,
+    /// CLOCK_TAI, which hosts can agree on (ptp4l and phc2sys, chrony)
+    Tai,
 }
 
 const FWD_EXAMPLES: &str = "\
@@ -231,7 +253,7 @@ impl FromStr for Peer {
 }
 
 /// Interface, queues, sizes, waiting: what all commands on one port share.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct PortArgs {
     /// Network interface
     pub(crate) interface: String,
@@ -423,6 +445,24 @@ fn rate(text: &str) -> Result<u64, String> {
             "{text:?} is no rate; write whole packets per second, such as 100000, up to 10^12"
         )),
     }
+}
+
+/// A time with its unit, from a microsecond to a minute.
+fn period(text: &str) -> Result<Duration, String> {
+    let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        _ => return Err(format!("{text:?} is no time with a unit; write 250us, 1ms or 0.5s")),
+    };
+    number
+        .parse::<f64>()
+        .ok()
+        .and_then(|number| Duration::try_from_secs_f64(number * seconds).ok())
+        .filter(|time| (Duration::from_micros(1)..=Duration::from_secs(60)).contains(time))
+        .ok_or_else(|| format!("{text:?} is no cycle; it takes 1us to 60s"))
 }
 
 /// As [`seconds`]. Each interval stays in memory until the result is written.

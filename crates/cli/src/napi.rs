@@ -10,7 +10,7 @@ use crate::args::{List, list};
 use crate::output;
 
 /// Settings of the interface for the time of the run, put back at its end; after a kill by the next run.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct NapiArgs {
     /// Keep the interface's interrupts off for so many empty polls, so many microseconds each, such as 2:200: more
     /// packets where the receiver has a CPU of its own, at the cost of latency. Put back at the end

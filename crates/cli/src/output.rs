@@ -6,8 +6,9 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use ringside_measure::latency::Summary;
+use ringside_measure::probe::Clock;
 use ringside_measure::rate::Rates;
-use ringside_measure::schema::{self, Document, LatencyResult, Outcome, QueueCounters, RunResult};
+use ringside_measure::schema::{self, CycleResult, Document, LatencyResult, Outcome, QueueCounters, RunResult};
 
 use crate::args::{OutputArgs, RunArgs};
 use crate::system;
@@ -153,6 +154,9 @@ fn text(document: &Document) -> String {
     if let Some(hints) = &result.hints {
         out.text.push_str(&crate::run::hints::text(hints));
     }
+    if let Some(cycle) = &result.cycle {
+        deadlines(&mut out, cycle);
+    }
     queues(&mut out, result);
     for cpu in &result.cpus {
         out.pair(
@@ -273,32 +277,94 @@ fn losses(out: &mut Lines, result: &RunResult) {
     }
 }
 
-fn times(out: &mut Lines, latency: &LatencyResult) {
-    let table = |summary: &Summary| {
-        let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
-        #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-        let cells = [
-            ("min", Some(us(summary.min_ns))),
-            ("mean", Some(format!("{:.2}", summary.mean_ns / 1e3))),
-            ("p50", summary.p50_ns.map(us)),
-            ("p90", summary.p90_ns.map(us)),
-            ("p99", summary.p99_ns.map(us)),
-            ("p99.9", summary.p99_9_ns.map(us)),
-            ("p99.99", summary.p99_99_ns.map(us)),
-            ("max", Some(us(summary.max_ns))),
-        ];
-        cells
-            .into_iter()
-            .map(|(name, value)| format!("{name} {}", value.unwrap_or_else(|| "-".into())))
-            .collect::<Vec<_>>()
-            .join("  ")
+/// The figures of a distribution in a line, in microseconds.
+fn microseconds(summary: &Summary) -> String {
+    let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
+    #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+    let cells = [
+        ("min", Some(us(summary.min_ns))),
+        ("mean", Some(format!("{:.2}", summary.mean_ns / 1e3))),
+        ("p50", summary.p50_ns.map(us)),
+        ("p90", summary.p90_ns.map(us)),
+        ("p99", summary.p99_ns.map(us)),
+        ("p99.9", summary.p99_9_ns.map(us)),
+        ("p99.99", summary.p99_99_ns.map(us)),
+        ("max", Some(us(summary.max_ns))),
+    ];
+    cells
+        .into_iter()
+        .map(|(name, value)| format!("{name} {}", value.unwrap_or_else(|| "-".into())))
+        .collect::<Vec<_>>()
+        .join("  ")
+}
+
+const TOO_FEW: &str = "- : too few samples for this percentile (fewer than 10 beyond it)";
+
+fn deadlines(out: &mut Lines, cycle: &CycleResult) {
+    #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+    let (period, missed) = (
+        cycle.period_ns as f64 / 1e3,
+        (cycle.late_cycles + cycle.skipped_cycles) as f64 * 100.0 / cycle.due_cycles.max(1) as f64,
+    );
+    let clock = match cycle.clock {
+        Clock::Tai => "CLOCK_TAI",
+        _ => "CLOCK_MONOTONIC",
     };
+    out.pair(
+        "deadlines",
+        format!(
+            "{} every {period:.1} us of {clock}, {missed:.4} % missed: {} late, {} skipped",
+            packets(cycle.due_cycles),
+            packets(cycle.late_cycles),
+            packets(cycle.skipped_cycles),
+        ),
+    );
+    if let Some(wake_up) = &cycle.wake_up {
+        let early = cycle.early_ns.map_or(String::new(), |ns| {
+            #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+            let us = ns as f64 / 1e3;
+            format!("; learned to ask {us:.1} us early")
+        });
+        out.pair(
+            "wake-up, us",
+            format!("{}  (from the time asked for{early})", microseconds(wake_up)),
+        );
+    }
+    if let Some(ready) = &cycle.ready {
+        out.pair("ready, us", format!("{}  (from the deadline)", microseconds(ready)));
+    }
+    if let Some(transmit) = &cycle.transmit {
+        out.pair(
+            "sent, us",
+            format!(
+                "{}  (from the deadline until the kernel had it; stddev {:.2})",
+                microseconds(transmit),
+                transmit.stddev_ns / 1e3
+            ),
+        );
+        if transmit.p99_9_ns.is_none() {
+            out.pair("", TOO_FEW);
+        }
+    }
+    if let Some(jitter) = &cycle.jitter {
+        out.pair(
+            "jitter, us",
+            format!(
+                "{:.2} by RFC 3550 6.4.1 (smoothed), {:.2} mean difference from packet to packet",
+                jitter.rfc3550_smoothed_ns / 1e3,
+                jitter.mean_abs_consecutive_difference_ns / 1e3
+            ),
+        );
+    }
+}
+
+fn times(out: &mut Lines, latency: &LatencyResult) {
     if let Some(raw) = &latency.raw {
         out.pair(
             "RTT, us",
             format!(
                 "{}  ({} samples, from the real sending)",
-                table(raw),
+                microseconds(raw),
                 packets(raw.samples)
             ),
         );
@@ -308,7 +374,7 @@ fn times(out: &mut Lines, latency: &LatencyResult) {
             "RTT, us",
             format!(
                 "{}  (from the intended sending: corrected for coordinated omission)",
-                table(corrected)
+                microseconds(corrected)
             ),
         );
     }
@@ -323,7 +389,7 @@ fn times(out: &mut Lines, latency: &LatencyResult) {
         );
     }
     if latency.raw.as_ref().is_some_and(|raw| raw.p99_9_ns.is_none()) {
-        out.pair("", "- : too few samples for this percentile (fewer than 10 beyond it)");
+        out.pair("", TOO_FEW);
     }
 }
 

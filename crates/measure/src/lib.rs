@@ -7,6 +7,7 @@
 //! | question | module |
 //! |---|---|
 //! | When is the next packet due? | [`pace`] |
+//! | Are deadlines kept, and when to wake up for them? | [`cycle`] |
 //! | What is in a probe? | [`probe`] |
 //! | Which were lost, doubled, out of order? | [`sequence`] |
 //! | How long did they take? | [`latency`] |
@@ -45,6 +46,7 @@
 
 pub mod compare;
 pub mod counters;
+pub mod cycle;
 mod error;
 pub mod latency;
 pub mod pace;

@@ -33,8 +33,8 @@ mod system;
 pub use comparison::{CompareResult, Table, Variant};
 pub use hints::{FieldHints, HintsResult, LayoutHints, Number};
 pub use run::{
-    CpuUse, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters, RunResult,
-    XdpStatistics, XdpVerdicts,
+    CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
+    RunResult, XdpStatistics, XdpVerdicts,
 };
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
 

@@ -1,5 +1,8 @@
-//! `ringside tx`: transmit, as fast as possible or paced.
+//! `ringside tx`: transmit, as fast as possible, paced, or at deadlines.
 
+mod cycle;
+
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -16,9 +19,13 @@ use crate::{output, system, target};
 
 pub(crate) fn run(args: &TxArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
-    let interface = session::interface(&args.port, &args.run)?;
+    let port_args = match args.cycle {
+        Some(_) => &cycle::port(args)?,
+        None => &args.port,
+    };
+    let interface = session::interface(port_args, &args.run)?;
     let flow = target::flow(&interface, &args.flow)?;
-    let mut port = session::open(interface.clone(), &args.port, Direction::Transmit, Filter::None, None)?;
+    let mut port = session::open(interface.clone(), port_args, Direction::Transmit, Filter::None, None)?;
     let packet = target::packet(&flow, args.size, 0, &port, session::link(&port)?.mtu)?;
     output::note(port.report());
     output::note(target::describe(&flow, args.size));
@@ -27,7 +34,14 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     let (start, queues, wait) = (now_ns(), lanes.len(), session::wait(&args.port));
     // Not before: what resolving the address sent is not part of the run.
     let link_before = interface.state()?;
+    let kept = OnceLock::new();
     let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |queue, worker| {
+        if let Some(period) = args.cycle {
+            let (cycle, ended) = cycle::transmit(queue, &worker, &packet, period, args)?;
+            // There is one queue, so this is the only one.
+            _ = kept.set(cycle);
+            return ended.and_then(|()| finish(queue, &worker));
+        }
         let pacer = match args.rate {
             Some(rate) => staggered(rate, worker.number, queues, start)?,
             None => Pacer::unlimited(start),
@@ -42,8 +56,12 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     result.payload_bytes = Some((packet.len() - flow.header_len()) as u64);
     #[allow(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
     {
-        result.target_pps = args.rate.map(|rate| rate as f64);
+        result.target_pps = match args.cycle {
+            Some(period) => Some(1.0 / period.as_secs_f64()),
+            None => args.rate.map(|rate| rate as f64),
+        };
     }
+    result.cycle = kept.into_inner();
     result.packets = transmit_ledger(&result.queues, session::in_flight(&port), &link_before, &link_after);
     result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, flow.header_len(), &ran);
     account(&mut result);
@@ -101,7 +119,11 @@ fn transmit(
         worker.give_back(claimed - sent);
         worker.live.sent(u64::from(sent));
     }
-    // Counters are read after everything has left.
+    finish(queue, worker)
+}
+
+/// Counters are read after everything has left.
+fn finish(queue: &mut Queue, worker: &Worker<'_>) -> Result<()> {
     while worker.unless_down(queue.flush())?.is_none() && !worker.stop.is_set() {}
     worker.drain(queue)
 }

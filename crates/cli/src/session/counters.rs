@@ -29,6 +29,7 @@ pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>
         transmitted: None,
         sequence: None,
         latency: None,
+        cycle: None,
         queues,
         cpus: ran.cpus.clone(),
         intervals: ran.intervals.clone(),

@@ -1,10 +1,11 @@
 //! A small document with every kind of record in it, for the tests.
 
 use super::{
-    CState, CpuUse, Document, Interface, Interval, LatencyResult, LinkChange, LinkEvent, Mitigation, Mode, Operation,
-    Outcome, QueueCounters, QueueMode, RunResult, SchemaName, System, XdpStatistics, XdpVerdicts,
+    CState, CpuUse, CycleResult, Document, Interface, Interval, LatencyResult, LinkChange, LinkEvent, Mitigation, Mode,
+    Operation, Outcome, QueueCounters, QueueMode, RunResult, SchemaName, System, XdpStatistics, XdpVerdicts,
 };
 use crate::counters::Ledger;
+use crate::cycle::{Cycle, Waiting};
 use crate::latency::RttRecorder;
 use crate::probe::Clock;
 use crate::rate::Rates;
@@ -15,6 +16,13 @@ pub(super) fn example() -> Document {
     let mut recorder = RttRecorder::new();
     for i in 0..24 {
         recorder.record(i * 1_000_000, i * 1_000_000 + 50, i * 1_000_000 + 6_050);
+    }
+    let mut cycle = Cycle::new(1_000_000, 1_000_000, Waiting::Adaptive).expect("a period");
+    for _ in 0..25 {
+        let (deadline, asked) = (cycle.deadline_ns(), cycle.wake_ns().expect("it sleeps"));
+        cycle.woke(asked, asked + 48_000);
+        cycle.ready(deadline);
+        cycle.sent(deadline + 1_500);
     }
     let mut packets = Ledger {
         generated: 25,
@@ -41,6 +49,7 @@ pub(super) fn example() -> Document {
             ..Counts::default()
         }),
         latency: Some(LatencyResult::round_trip(&recorder, Clock::Monotonic)),
+        cycle: Some(CycleResult::of(&cycle, Clock::Tai)),
         queues: vec![QueueCounters {
             interface: "veth0".into(),
             queue: 0,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::counters::Ledger;
+use crate::cycle::{Cycle, Waiting};
 use crate::latency::{Jitter, RttRecorder, Summary};
 use crate::probe::Clock;
 use crate::rate::Rates;
@@ -52,6 +53,8 @@ pub struct RunResult {
     pub sequence: Option<Counts>,
     /// Times, where they were measured.
     pub latency: Option<LatencyResult>,
+    /// Deadlines, where packets were sent by cycle.
+    pub cycle: Option<CycleResult>,
     /// Counters of each queue.
     pub queues: Vec<QueueCounters>,
     /// What the CPUs did.
@@ -139,6 +142,54 @@ impl LatencyResult {
             corrected: recorder.corrected().summary(),
             jitter: recorder.jitter(),
             impossible_packets: recorder.impossible(),
+        }
+    }
+}
+
+/// How well the deadlines of a cyclic transmission were kept, and by which clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CycleResult {
+    /// The clock of the deadlines.
+    pub clock: Clock,
+    /// Time between two deadlines.
+    pub period_ns: u64,
+    /// How the thread waited for them.
+    pub waiting: Waiting,
+    /// How much before a deadline it asked to be woken in the end, as it had learned; `None` where it did not learn.
+    pub early_ns: Option<u64>,
+    /// Deadlines that have come.
+    pub due_cycles: u64,
+    /// Those whose packet was on its way only after the next one was due.
+    pub late_cycles: u64,
+    /// Those without a packet, because the next one was over too by then, or nothing could be sent.
+    pub skipped_cycles: u64,
+    /// What waking up took, from the time that was asked for; `None` where it did not sleep.
+    pub wake_up: Option<Summary>,
+    /// From the deadline to the thread being ready to send.
+    pub ready: Option<Summary>,
+    /// From the deadline to the packet being on its way: the kernel has taken it.
+    pub transmit: Option<Summary>,
+    /// Jitter of that.
+    pub jitter: Option<Jitter>,
+}
+
+impl CycleResult {
+    /// That of a cycle that was told times of this clock.
+    #[must_use]
+    pub fn of(cycle: &Cycle, clock: Clock) -> Self {
+        let counts = cycle.counts();
+        Self {
+            clock,
+            period_ns: cycle.period_ns(),
+            waiting: cycle.waiting(),
+            early_ns: (cycle.waiting() == Waiting::Adaptive).then(|| cycle.early_ns()),
+            due_cycles: counts.due(),
+            late_cycles: counts.late,
+            skipped_cycles: counts.skipped,
+            wake_up: cycle.wake_up().summary(),
+            ready: cycle.readiness().summary(),
+            transmit: cycle.transmit().summary(),
+            jitter: cycle.jitter(),
         }
     }
 }

@@ -115,14 +115,14 @@ fn unknown_fields_are_ignored_and_missing_figures_are_none() {
     let variant: Variant = serde_json::from_value(value).unwrap();
     assert_eq!(variant.packets_pps, None);
 
-    // A run as it was written before links were watched and UMEMs could be shared.
+    // A run as it was written before links were watched, UMEMs could be shared and packets sent by cycle.
     let mut value = serde_json::to_value(example()).unwrap();
     let queue = value["interfaces"][0]["queues"][0].as_object_mut().unwrap();
     for name in ["umem", "frames", "frame_size_bytes", "multi_buffer"] {
         assert!(queue.remove(name).is_some(), "{name}");
     }
     let run = value["result"]["run"].as_object_mut().unwrap();
-    for name in ["link_events", "link_flaps", "link_down_ns"] {
+    for name in ["link_events", "link_flaps", "link_down_ns", "cycle"] {
         assert!(run.remove(name).is_some(), "{name}");
     }
     let document: Document = serde_json::from_value(value).unwrap();
@@ -131,6 +131,7 @@ fn unknown_fields_are_ignored_and_missing_figures_are_none() {
         panic!("a run")
     };
     assert_eq!((run.link_events, run.link_flaps, run.link_down_ns), (None, None, None));
+    assert_eq!(run.cycle, None);
 }
 
 #[test]
@@ -178,7 +179,9 @@ fn every_number_has_its_unit_or_is_a_count() {
         "umem",
         "frames",
     ];
-    let units = ["_ns", "_pps", "_bps", "_bytes", "_percent", "_packets", "_unix_s"];
+    let units = [
+        "_ns", "_pps", "_bps", "_bytes", "_percent", "_packets", "_cycles", "_unix_s",
+    ];
     let mut found = Vec::new();
     names(&serde_json::to_value(example()).unwrap(), "", &mut found);
     names(&serde_json::to_value(comparison()).unwrap(), "", &mut found);

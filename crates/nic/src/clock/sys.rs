@@ -22,6 +22,19 @@ pub(super) fn gettime(clock: libc::clockid_t) -> (i64, i64) {
     (time.tv_sec, time.tv_nsec)
 }
 
+/// Sleeps until a clock shows this time; a signal ends it, too.
+pub(super) fn sleep_until(clock: libc::clockid_t, seconds: i64, nanos: i64) -> io::Result<()> {
+    let until = libc::timespec {
+        tv_sec: seconds,
+        tv_nsec: nanos,
+    };
+    // SAFETY: `until` outlives the call, which only reads it; with an absolute time nothing is written about what is left.
+    match unsafe { libc::clock_nanosleep(clock, libc::TIMER_ABSTIME, &raw const until, ptr::null_mut()) } {
+        0 | libc::EINTR => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
 /// The time stamp counter. The CPU may read it before instructions in front of it are done, some tens of nanoseconds at
 /// the most.
 #[cfg(target_arch = "x86_64")]

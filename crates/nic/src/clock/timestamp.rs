@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::io;
 use std::marker::PhantomData;
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -80,6 +81,18 @@ impl<C: KernelClock> Timestamp<C> {
     pub fn now() -> Self {
         let (seconds, nanos) = sys::gettime(C::ID);
         Self::from_nanos(total(seconds, nanos))
+    }
+
+    /// Sleeps until the clock shows this time, or a signal comes. It does not when that is over. Waking up comes on top:
+    /// microseconds to milliseconds, see [`WakeUpLimit`](crate::host::WakeUpLimit).
+    ///
+    /// # Errors
+    ///
+    /// What `clock_nanosleep()` answers for clocks that cannot be slept by: `EOPNOTSUPP` for CLOCK_MONOTONIC_RAW.
+    #[doc(alias = "clock_nanosleep")]
+    pub fn sleep_until(self) -> io::Result<()> {
+        let part = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        sys::sleep_until(C::ID, part(self.ns / 1_000_000_000), part(self.ns % 1_000_000_000))
     }
 }
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::Timestamp;
-use crate::clock::{Boottime, Monotonic, Realtime, Tai};
+use crate::clock::{Boottime, KernelClock, Monotonic, MonotonicRaw, Realtime, Tai};
 
 fn at(ns: u64) -> Timestamp<Tai> {
     Timestamp::from_nanos(ns)
@@ -31,4 +31,20 @@ fn the_kernels_clocks_tell_their_times() {
     let (mono, boot) = (Timestamp::<Monotonic>::now(), Timestamp::<Boottime>::now());
     assert!(mono.as_nanos() <= boot.as_nanos() && boot.as_nanos() < IN_2020);
     assert_eq!(format!("{:?}", at(3)), "3 ns of CLOCK_TAI");
+}
+
+#[test]
+fn a_sleep_ends_when_the_clock_shows_its_time() {
+    fn sleeps<C: KernelClock>() {
+        let until = Timestamp::<C>::now() + Duration::from_millis(3);
+        until.sleep_until().unwrap();
+        assert!(Timestamp::now() >= until);
+        // That is over: no sleep.
+        until.sleep_until().unwrap();
+    }
+    sleeps::<Monotonic>();
+    sleeps::<Tai>();
+    sleeps::<Boottime>();
+    let raw = Timestamp::<MonotonicRaw>::now().sleep_until().unwrap_err();
+    assert_eq!(raw.raw_os_error(), Some(libc::EOPNOTSUPP));
 }

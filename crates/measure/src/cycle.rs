@@ -1,0 +1,234 @@
+//! Cyclic transmission: one packet at each deadline of an exact schedule, and how well that went.
+//!
+//! ```text
+//!          asleep                 spinning   sending
+//!   ├─────────────────────────┼──────────┼─────────┤
+//!   last packet     asked for │   │ woke │ deadline│ on its way          next deadline
+//!                             └───┴──────┘         │
+//!                     the wake-up took this long   └── late if not before here ──┘
+//! ```
+//!
+//! A deadline is when a packet is to be handed to the kernel. A thread that sleeps until then is late by what waking up takes,
+//! so it asks to be woken earlier, by as much as waking up has taken lately, and spins for the rest.
+//!
+//! ```
+//! use ringside_measure::cycle::{Cycle, Waiting};
+//!
+//! let mut cycle = Cycle::new(1_000_000, 5_000_000, Waiting::Adaptive)?;
+//! for _ in 0..100 {
+//!     let asked = cycle.wake_ns().unwrap();
+//!     cycle.woke(asked, asked + 60_000); // each time 60 µs late
+//!     let deadline = cycle.deadline_ns();
+//!     cycle.ready(deadline.max(asked + 60_000));
+//!     cycle.sent(deadline + 2_000);
+//! }
+//! assert!(cycle.early_ns() >= 60_000 && cycle.early_ns() < 70_000); // it has learned that
+//! assert_eq!(cycle.counts().misses(), 0);
+//! # Ok::<(), ringside_measure::Error>(())
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::latency::{Jitter, JitterEstimator, Latency};
+
+/// How a thread waits for a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Waiting {
+    /// Asleep until shortly before it, then spinning.
+    Adaptive,
+    /// Asleep until the deadline itself: late by what waking up takes.
+    Sleep,
+    /// Spinning all the time.
+    Spin,
+}
+
+/// What became of the deadlines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CycleCounts {
+    /// Packets on their way before the next one was due.
+    pub in_time: u64,
+    /// Packets on their way after that.
+    pub late: u64,
+    /// Deadlines without a packet, because the next one was over too by then, or nothing could be sent.
+    pub skipped: u64,
+}
+
+impl CycleCounts {
+    /// Deadlines that were missed.
+    #[must_use]
+    pub fn misses(self) -> u64 {
+        self.late + self.skipped
+    }
+
+    /// All deadlines that have come.
+    #[must_use]
+    pub fn due(self) -> u64 {
+        self.in_time + self.misses()
+    }
+}
+
+/// A cyclic sender's schedule and record. Knows no clock: it is told the times, all of one.
+#[derive(Debug, Clone)]
+pub struct Cycle {
+    period_ns: u64,
+    deadline_ns: u64,
+    waiting: Waiting,
+    early_ns: u64,
+    counts: CycleCounts,
+    wake_up: Latency,
+    ready: Latency,
+    transmit: Latency,
+    jitter: JitterEstimator,
+}
+
+/// What waking up is taken to last before it is known.
+const FIRST_GUESS_NS: u64 = 50_000;
+/// From being woken to being ready, beyond what the clock shows.
+const SLACK_NS: u64 = 2_000;
+
+impl Cycle {
+    /// A packet every `period_ns` nanoseconds, the first one at `first_ns`.
+    ///
+    /// # Errors
+    /// [`Error::Period`] for zero.
+    pub fn new(period_ns: u64, first_ns: u64, waiting: Waiting) -> Result<Self, Error> {
+        if period_ns == 0 {
+            return Err(Error::Period);
+        }
+        Ok(Self {
+            period_ns,
+            deadline_ns: first_ns,
+            waiting,
+            early_ns: FIRST_GUESS_NS.min(period_ns),
+            counts: CycleCounts::default(),
+            wake_up: Latency::new(),
+            ready: Latency::new(),
+            transmit: Latency::new(),
+            jitter: JitterEstimator::new(),
+        })
+    }
+
+    /// When the next packet is to be sent.
+    #[must_use]
+    pub fn deadline_ns(&self) -> u64 {
+        self.deadline_ns
+    }
+
+    /// When to be woken for it; `None` for not to sleep.
+    #[must_use]
+    pub fn wake_ns(&self) -> Option<u64> {
+        match self.waiting {
+            Waiting::Adaptive => Some(self.deadline_ns.saturating_sub(self.early_ns)),
+            Waiting::Sleep => Some(self.deadline_ns),
+            Waiting::Spin => None,
+        }
+    }
+
+    /// It slept and was to be woken at `asked_ns`; the clock shows `now_ns`. What waking up took is learned from it: more
+    /// counts sooner than less, but single ones that took very long count little, for on a busy machine they are no rule.
+    pub fn woke(&mut self, asked_ns: u64, now_ns: u64) {
+        let Some(took) = now_ns.checked_sub(asked_ns) else {
+            return;
+        };
+        self.wake_up.record(took);
+        let wanted = took.saturating_add(SLACK_NS);
+        if wanted > self.early_ns {
+            let most = self.early_ns / 8 + SLACK_NS;
+            self.early_ns += (wanted - self.early_ns).div_ceil(2).min(most);
+        } else {
+            self.early_ns -= (self.early_ns - wanted) / 64;
+        }
+        self.early_ns = self.early_ns.min(self.period_ns);
+    }
+
+    /// When it looked, the time to be woken was over already, and it did not sleep. Where that goes on nothing would be
+    /// learned any more: so it asks a little later each time, until there is time to sleep again.
+    pub fn too_late_to_sleep(&mut self) {
+        self.early_ns -= self.early_ns.div_ceil(4096);
+    }
+
+    /// The deadline has come, and the packet is about to be sent.
+    pub fn ready(&mut self, now_ns: u64) {
+        self.ready.record(now_ns.saturating_sub(self.deadline_ns));
+    }
+
+    /// The packet is on its way. Goes on to the next deadline whose time is not over.
+    pub fn sent(&mut self, now_ns: u64) {
+        let after = now_ns.saturating_sub(self.deadline_ns);
+        self.transmit.record(after);
+        self.jitter.record(after);
+        if after > self.period_ns {
+            self.counts.late += 1;
+        } else {
+            self.counts.in_time += 1;
+        }
+        self.advance(now_ns);
+    }
+
+    /// Nothing could be sent at this deadline.
+    pub fn not_sent(&mut self, now_ns: u64) {
+        self.counts.skipped += 1;
+        self.advance(now_ns);
+    }
+
+    fn advance(&mut self, now_ns: u64) {
+        self.deadline_ns = self.deadline_ns.saturating_add(self.period_ns);
+        // Those for which the next one is due already: a burst of packets that are all late helps nobody.
+        let over = now_ns.saturating_sub(self.deadline_ns) / self.period_ns;
+        self.counts.skipped += over;
+        self.deadline_ns = self.deadline_ns.saturating_add(over.saturating_mul(self.period_ns));
+    }
+
+    /// How much before the deadline it asks to be woken, as learned.
+    #[must_use]
+    pub fn early_ns(&self) -> u64 {
+        self.early_ns
+    }
+
+    /// What became of the deadlines until now.
+    #[must_use]
+    pub fn counts(&self) -> CycleCounts {
+        self.counts
+    }
+
+    /// What waking up took, from the time that was asked for.
+    #[must_use]
+    pub fn wake_up(&self) -> &Latency {
+        &self.wake_up
+    }
+
+    /// From the deadline to the thread being ready to send.
+    #[must_use]
+    pub fn readiness(&self) -> &Latency {
+        &self.ready
+    }
+
+    /// From the deadline to the packet being on its way.
+    #[must_use]
+    pub fn transmit(&self) -> &Latency {
+        &self.transmit
+    }
+
+    /// How much that changes from packet to packet; `None` below two packets.
+    #[must_use]
+    pub fn jitter(&self) -> Option<Jitter> {
+        self.jitter.jitter()
+    }
+
+    /// Time between two deadlines.
+    #[must_use]
+    pub fn period_ns(&self) -> u64 {
+        self.period_ns
+    }
+
+    /// How it waits.
+    #[must_use]
+    pub fn waiting(&self) -> Waiting {
+        self.waiting
+    }
+}
+
+#[cfg(test)]
+mod tests;
