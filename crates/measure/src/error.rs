@@ -46,6 +46,9 @@ pub enum Error {
         /// Rounds left out.
         left_out: usize,
     },
+    /// A search that cannot be made: says of what, and what it would take.
+    #[error("searching: {0}")]
+    Search(String),
     /// A result file of another schema.
     #[error(
         "reading a result: its schema is `{found}`, this version reads `{}`; use the version of the tool that wrote it",
