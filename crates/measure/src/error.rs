@@ -46,6 +46,9 @@ pub enum Error {
         /// Rounds left out.
         left_out: usize,
     },
+    /// A histogram that is none.
+    #[error("reading a histogram: {0}; it has to be HdrHistogram's V2 format, compressed, in base64 (`HISTF…`)")]
+    Histogram(String),
     /// A search that cannot be made: says of what, and what it would take.
     #[error("searching: {0}")]
     Search(String),
