@@ -44,6 +44,7 @@ pub(crate) fn system() -> schema::System {
     schema::System {
         kernel_release: host.kernel,
         kernel_version: host.kernel_build,
+        preemption: host.preemption,
         architecture: host.architecture,
         kernel_command_line: command_line.trim().to_owned(),
         hypervisor: (host.virtualised == Some(true)).then(|| host.machine.clone().unwrap_or_else(|| "unknown".into())),
