@@ -59,6 +59,8 @@ pub struct DelayCell {
     pub busy_polling_drives: Option<bool>,
     /// The distribution; `None` if nothing was sampled.
     pub delay: Option<Summary>,
+    /// For how long the application looked for packets in the turns that count, warm-up included.
+    pub measured_ns: u64,
     /// Packets of the test bed's sender; `None` where another host sends.
     pub sent_packets: Option<u64>,
     /// Packets that came to the application, whatever became of them.
