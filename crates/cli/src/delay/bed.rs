@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_measure::schema;
 use ringside_netlab::{Lab, VethConfig};
@@ -271,6 +271,7 @@ impl Heard {
             }
         }
         if heard.total() == 0 {
+            ensure!(!stop.is_set(), "interrupted before anything was sampled");
             let counters = port.program_counters()?;
             let seen: u64 = counters.iter().map(xsk::QueueCounters::packets).sum();
             let elsewhere: u64 = counters.iter().map(|queue| queue.passed_unbound).sum();

@@ -32,3 +32,29 @@ fn text(cells: &[Series]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::series::tests::{cell, reading, series};
+    use super::*;
+
+    #[test]
+    fn every_sample_is_in_a_line_of_its_cell() {
+        let mut spin = series(cell());
+        spin.add(Ok(reading(1_000..1_500, 0.0)));
+        spin.add(Ok(reading(1_200..1_300, 0.0)));
+        let empty = series(cell());
+        let text = text(&[spin, empty]);
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("wait,core,c_states,from_ns,to_ns,samples"));
+        let mut sum = 0;
+        for line in lines {
+            let fields: Vec<&str> = line.split(',').collect();
+            assert_eq!(fields[..3], ["spin", "other", "as-is"], "{line}");
+            let [from, to, samples] = [3, 4, 5].map(|at| fields[at].parse::<u64>().unwrap());
+            assert!((1_000..1_500).contains(&from) && from <= to, "{line}");
+            sum += samples;
+        }
+        assert_eq!(sum, 600);
+    }
+}

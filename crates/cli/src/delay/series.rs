@@ -238,3 +238,7 @@ pub(super) fn c_states_name(c_states: CStates) -> &'static str {
         CStates::Off => "off",
     }
 }
+
+#[cfg(test)]
+#[path = "series_tests.rs"]
+pub(super) mod tests;
