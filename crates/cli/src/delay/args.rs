@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Result, bail};
 use clap::{ArgGroup, ValueEnum};
 use ringside_measure::delay::{CStates, Cell, Core, Wait};
 use ringside_measure::probe::DEFAULT_PORT;
@@ -62,7 +63,7 @@ pub(crate) struct Args {
     pub(super) rounds: u32,
 
     /// Mean time between two packets of the test bed's sender; gaps are from half to one and a half of it [default: 1ms]
-    #[arg(long, requires = "lab", value_name = "TIME", value_parser = gap)]
+    #[arg(long, value_name = "TIME", value_parser = gap)]
     interval: Option<Duration>,
 
     /// Seconds for all cells together at the most, even if samples are missing then [default: with --lab twice what they
@@ -71,7 +72,7 @@ pub(crate) struct Args {
     pub(super) time: Option<Duration>,
 
     /// The CPU that sends, and so runs NAPI, on the test bed [default: the first one]. Of an interface it is found
-    #[arg(long, requires = "lab", value_name = "CPU")]
+    #[arg(long, value_name = "CPU")]
     pub(super) napi_cpu: Option<u32>,
 
     /// The application's CPU where it is not NAPI's [default: one of another core]
@@ -159,6 +160,20 @@ impl Args {
             .filter(|cell| self.cores.contains(&core(cell.core)))
             .filter(|cell| self.c_states.contains(&c_states(cell.c_states)))
             .collect()
+    }
+
+    /// Refuses what only a test bed has: the parser does not ask for `--lab` beside an interface, which excludes it.
+    pub(super) fn check(&self) -> Result<()> {
+        let options = [
+            ("--interval", self.interval.is_some()),
+            ("--napi-cpu", self.napi_cpu.is_some()),
+        ];
+        match options.into_iter().find(|(_, given)| *given) {
+            Some((option, _)) if self.lab.is_none() => {
+                bail!("{option} is the test bed's: it needs --lab veth; of an interface that is as others send")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Mean time between two packets of the test bed's sender.

@@ -56,6 +56,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// When the path cannot be had, nothing was sampled, or the clocks did not agree; a cell that cannot be had is a row of the
 /// table with its reason.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    args.check()?;
     let machine = Machine::read()?;
     machine.check(args)?;
     output::check(&args.output)?;
@@ -126,17 +127,19 @@ impl Budget {
     fn new(args: &Args, bed: &Bed, cells: usize) -> Self {
         let interval = bed.interval();
         let want = args.samples.div_ceil(u64::from(args.rounds));
-        // A twentieth: enough for caches, and not for much of the time.
-        let warm_up = (want / 20).clamp(10, 200);
         let turns = u32::try_from(cells).unwrap_or(u32::MAX).saturating_mul(args.rounds);
-        let packets = u32::try_from(want + warm_up).unwrap_or(u32::MAX);
-        let one = interval.saturating_mul(packets).saturating_add(OVERHEAD);
+        let take = |packets: u64| interval.saturating_mul(u32::try_from(packets).unwrap_or(u32::MAX));
+        let one = take(want + warm_up(want)).saturating_add(OVERHEAD);
         let patient = one.saturating_mul(2).saturating_add(PATIENCE);
         let time = args.time.or((!bed.is_lab()).then_some(LONGEST));
         let turn = match time {
             Some(time) => patient.min(time / turns.max(1)),
             None => patient,
         };
+        // Where there is no time for all samples, the warm-up must not take what there is.
+        let fits = turn.as_nanos() / interval.as_nanos().max(1);
+        let fits = u64::try_from(fits).unwrap_or(u64::MAX);
+        let warm_up = warm_up(want.min(fits)).min(fits / 4);
         Self {
             interval,
             want,
@@ -150,6 +153,11 @@ impl Budget {
     fn is_short(&self) -> bool {
         self.interval.as_secs_f64() * (self.want as f64) > self.turn.as_secs_f64()
     }
+}
+
+/// A twentieth: enough for caches, and not for much of the time.
+fn warm_up(samples: u64) -> u64 {
+    (samples / 20).clamp(10, 200)
 }
 
 impl std::fmt::Display for Budget {

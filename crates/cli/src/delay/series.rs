@@ -151,6 +151,7 @@ impl Series {
                 Core::Other => "NAPI always ran on the application's CPU".into(),
             },
             _ if left_out.without_hints > 0 => "the XDP program told nothing about its packets".into(),
+            _ if left_out.warm_up > 0 => "no more packets came than the warm-up takes".into(),
             _ => "no packet came".into(),
         })
     }

@@ -147,6 +147,18 @@ fn why_there_is_nothing_is_told() {
     none.add(Ok(reading(0..0, 0.0)));
     assert_eq!(none.unavailable().as_deref(), Some("no packet came"));
 
+    let mut warming = series(cell());
+    let mut few = reading(0..0, 0.0);
+    few.delays = Delays::new(Core::Other, 5);
+    few.delays.record(stamps(10, 1));
+    warming.add(Ok(few));
+    assert!(
+        warming
+            .unavailable()
+            .expect("no samples")
+            .contains("than the warm-up takes")
+    );
+
     let mut failing = series(cell());
     failing.add(Err(anyhow!("first").context("second")));
     assert!(!failing.is_given_up());
