@@ -1,6 +1,7 @@
 //! The command line, parsed into values: what gets past here makes sense by itself.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
-use crate::{caps, compare, tune};
+use crate::{caps, compare, delay, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     Ping(PingArgs),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
     Compare(compare::Args),
+    /// Measure the time from the XDP program to the application: how it waits, on which CPU, with C-states and without
+    Delay(delay::Args),
     /// Show what an interface and the kernel can do for XDP and AF_XDP
     Caps(caps::Args),
     /// Show and change what slows an interface's packets down: for the time of a command, or until undone
@@ -449,6 +452,12 @@ fn rate(text: &str) -> Result<u64, String> {
 
 /// A time with its unit, from a microsecond to a minute.
 fn period(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_micros(1)..=Duration::from_secs(60);
+    time_in(&range, text)?.ok_or_else(|| format!("{text:?} is no cycle; it takes 1us to 60s"))
+}
+
+/// A time with its unit, such as `1ms`; `None` if it is none of the range.
+pub(crate) fn time_in(range: &RangeInclusive<Duration>, text: &str) -> Result<Option<Duration>, String> {
     let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
     let seconds = match unit {
@@ -457,12 +466,11 @@ fn period(text: &str) -> Result<Duration, String> {
         "s" => 1.0,
         _ => return Err(format!("{text:?} is no time with a unit; write 250us, 1ms or 0.5s")),
     };
-    number
+    let time = number
         .parse::<f64>()
         .ok()
-        .and_then(|number| Duration::try_from_secs_f64(number * seconds).ok())
-        .filter(|time| (Duration::from_micros(1)..=Duration::from_secs(60)).contains(time))
-        .ok_or_else(|| format!("{text:?} is no cycle; it takes 1us to 60s"))
+        .and_then(|number| Duration::try_from_secs_f64(number * seconds).ok());
+    Ok(time.filter(|time| range.contains(time)))
 }
 
 /// As [`seconds`]. Each interval stays in memory until the result is written.
@@ -474,7 +482,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 /// Seconds, with a fraction, above zero.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let plain = text.strip_suffix('s').unwrap_or(text);
     plain
         .parse::<f64>()

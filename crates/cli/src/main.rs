@@ -5,6 +5,7 @@ mod args;
 mod caps;
 mod clock;
 mod compare;
+mod delay;
 mod napi;
 mod output;
 #[allow(
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Echo(args) => done(run::echo::run(&args)),
         Command::Ping(args) => done(run::ping::run(&args)),
         Command::Compare(args) => done(compare::run(&args)),
+        Command::Delay(args) => done(delay::run(&args)),
         Command::Caps(args) => done(caps::run(&args)),
         Command::Tune(args) => tune::run(&args),
     };

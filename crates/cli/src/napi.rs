@@ -33,7 +33,7 @@ fn cpus(text: &str) -> Result<List, String> {
 
 /// `POLLS:MICROS`
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Defer(Deferral);
+pub(crate) struct Defer(pub(crate) Deferral);
 
 impl FromStr for Defer {
     type Err = String;

@@ -1,8 +1,9 @@
 //! Results for people and for programs.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::Write as _;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use ringside_measure::latency::Summary;
@@ -21,13 +22,19 @@ pub(crate) fn note(text: impl Display) {
 
 /// Whether the result can be written where the command line wants it: to be known before a long run, not after it.
 pub(crate) fn check(args: &OutputArgs) -> Result<()> {
-    let Some(path) = &args.json_file else { return Ok(()) };
+    args.json_file
+        .as_deref()
+        .map_or(Ok(()), |path| check_file("--json-file", path))
+}
+
+/// The same for the file of one option.
+pub(crate) fn check_file(option: &str, path: &Path) -> Result<()> {
     let there = path.exists();
     OpenOptions::new()
         .append(true)
         .create(true)
         .open(path)
-        .with_context(|| format!("--json-file {}: opening it for writing", path.display()))?;
+        .with_context(|| format!("{option} {}: opening it for writing", path.display()))?;
     if !there {
         // The run may fail, and shall then leave nothing.
         _ = fs::remove_file(path);
@@ -70,6 +77,30 @@ pub(crate) fn print(text: &str) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Lines of a length that can be read, each after `indent`.
+pub(crate) fn wrapped(text: &str, indent: &str) -> String {
+    const COLUMNS: usize = 100;
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column == 0 {
+            out.push_str(indent);
+            column = indent.len();
+        } else if column + 1 + length > COLUMNS {
+            _ = write!(out, "\n{indent}");
+            column = indent.len();
+        } else {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out.push('\n');
+    out
 }
 
 /// `1,234,567`

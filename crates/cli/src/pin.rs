@@ -1,7 +1,7 @@
 //! Where and how urgently a thread runs.
 
 use anyhow::{Context, Result, anyhow};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::args::PortArgs;
 
@@ -37,12 +37,28 @@ pub(crate) fn to_cpu(cpu: u32) -> Result<()> {
         .with_context(|| format!("pinning a thread to CPU {cpu}: is it online? See /sys/devices/system/cpu/online"))
 }
 
+/// The CPUs that this process may run on.
+pub(crate) fn allowed() -> Result<Vec<u32>> {
+    let set = sched_getaffinity(None).context("asking on which CPUs this process may run")?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .filter_map(|cpu| u32::try_from(cpu).ok())
+        .collect())
+}
+
+/// For how long, in nanoseconds, a thread of this process was ready to run and did not. `None` where the kernel does not
+/// tell: <https://docs.kernel.org/scheduler/sched-stats.html#proc-pid-schedstat>
+pub(crate) fn waited_ns(thread: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// Puts the calling thread under SCHED_FIFO.
 #[allow(
     unsafe_code,
     reason = "neither rustix nor the standard library sets a scheduling policy"
 )]
-fn real_time(priority: i32) -> Result<()> {
+pub(crate) fn real_time(priority: i32) -> Result<()> {
     let param = libc::sched_param {
         sched_priority: priority,
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringside_measure::schema::{self, CState, CpuUse, Document, Mitigation, Outcome, QueueMode, SchemaName};
-use ringside_nic::host::{CpuTimes, System};
+use ringside_nic::host::{CpuTime, CpuTimes, System};
 use ringside_nic::{Interface, LinkState};
 use ringside_xsk::{Path, PortReport};
 
@@ -44,6 +44,7 @@ pub(crate) fn system() -> schema::System {
     schema::System {
         kernel_release: host.kernel,
         kernel_version: host.kernel_build,
+        preemption: host.preemption,
         architecture: host.architecture,
         kernel_command_line: command_line.trim().to_owned(),
         hypervisor: (host.virtualised == Some(true)).then(|| host.machine.clone().unwrap_or_else(|| "unknown".into())),
@@ -138,18 +139,23 @@ pub(crate) fn mode(path: Path) -> schema::Mode {
 
 /// What each CPU did between two readings; CPUs that did nothing are left out.
 pub(crate) fn cpu_use(before: &CpuTimes, after: &CpuTimes) -> Vec<CpuUse> {
-    let percent = |time: &ringside_nic::host::CpuTime, ticks| time.fraction(ticks).unwrap_or(0.0) * 100.0;
     after
         .since(before)
         .cpus
         .iter()
         .filter(|(_, time)| time.busy() != 0)
-        .map(|(cpu, time)| CpuUse {
-            cpu: *cpu,
-            user_percent: percent(time, time.user + time.nice),
-            system_percent: percent(time, time.system),
-            softirq_percent: percent(time, time.softirq + time.irq),
-            steal_percent: percent(time, time.steal),
-        })
+        .map(|(cpu, time)| cpu_share(*cpu, time))
         .collect()
+}
+
+/// What a CPU did in a time, in percent of it.
+pub(crate) fn cpu_share(cpu: u32, time: &CpuTime) -> CpuUse {
+    let percent = |ticks| time.fraction(ticks).unwrap_or(0.0) * 100.0;
+    CpuUse {
+        cpu,
+        user_percent: percent(time.user + time.nice),
+        system_percent: percent(time.system),
+        softirq_percent: percent(time.softirq + time.irq),
+        steal_percent: percent(time.steal),
+    }
 }

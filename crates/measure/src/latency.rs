@@ -79,6 +79,17 @@ pub struct Summary {
     pub max_ns: u64,
 }
 
+/// A bucket of a histogram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bucket {
+    /// Shortest time that falls into it, in nanoseconds.
+    pub from_ns: u64,
+    /// Longest one. Both ends are 0.1 % apart at the most.
+    pub to_ns: u64,
+    /// Samples in it.
+    pub samples: u64,
+}
+
 impl Latency {
     /// An empty one.
     ///
@@ -172,6 +183,19 @@ impl Latency {
             "mean outside of the samples: {summary:?}"
         );
         Some(summary)
+    }
+
+    /// The histogram: every bucket with a sample in it, from short to long. The counts add up to
+    /// [`samples`](Self::samples).
+    pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
+        self.histogram.iter_recorded().map(|step| {
+            let value = step.value_iterated_to();
+            Bucket {
+                from_ns: self.histogram.lowest_equivalent(value),
+                to_ns: self.histogram.highest_equivalent(value),
+                samples: step.count_since_last_iteration(),
+            }
+        })
     }
 
     /// The value at a quantile beyond which one sample in `one_in` is expected.

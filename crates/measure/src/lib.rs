@@ -11,6 +11,7 @@
 //! | What is in a probe? | [`probe`] |
 //! | Which were lost, doubled, out of order? | [`sequence`] |
 //! | How long did they take? | [`latency`] |
+//! | From the XDP program to the application: where, and how did it wait? | [`delay`] |
 //! | Do the counts add up? | [`counters`] |
 //! | How many bits is that? | [`rate`] |
 //! | Is A faster than B, or is it noise? | [`compare`] |
@@ -48,6 +49,7 @@
 pub mod compare;
 pub mod counters;
 pub mod cycle;
+pub mod delay;
 mod error;
 pub mod latency;
 pub mod pace;

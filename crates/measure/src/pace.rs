@@ -20,6 +20,10 @@ use std::ops::Range;
 
 use crate::Error;
 
+mod uneven;
+
+pub use uneven::UnevenPace;
+
 const NS_PER_SECOND: u64 = 1_000_000_000;
 /// Rates in floating point are rounded to millionths of a packet per second.
 const MILLIONTHS: u64 = 1_000_000;

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 
 mod comparison;
+mod delay;
 #[cfg(test)]
 mod example;
 mod hints;
@@ -31,6 +32,7 @@ mod run;
 mod system;
 
 pub use comparison::{CompareResult, Table, Variant};
+pub use delay::{ClockRead, DelayCell, DelayResult, DelayTurn, IdleUse};
 pub use hints::{FieldHints, HintsResult, LayoutHints, Number};
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
@@ -60,7 +62,7 @@ pub struct Document {
     pub result: Outcome,
 }
 
-/// What came out: `{"run": …}` or `{"compare": …}`.
+/// What came out: `{"run": …}`, `{"compare": …}` or `{"delay": …}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -68,6 +70,8 @@ pub enum Outcome {
     Run(Box<RunResult>),
     /// Several ways to do the same, interleaved.
     Compare(CompareResult),
+    /// The time from the XDP program to the application.
+    Delay(DelayResult),
 }
 
 /// Stands for [`SCHEMA`]: no other value of the field can be read.

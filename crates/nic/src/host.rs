@@ -1,10 +1,12 @@
 //! Facts of the host: what stands beside every measured number, and what limits the process.
 
+mod cpu;
 mod cpu_times;
 mod latency;
 mod limits;
 mod system;
 
+pub use cpu::{IdleUse, idle_use, siblings};
 pub use cpu_times::{CpuTime, CpuTimes};
 pub use latency::WakeUpLimit;
 pub use limits::{Cap, Capabilities, CgroupMemory, cgroup_memory, memlock_limit};

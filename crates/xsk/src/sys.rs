@@ -35,9 +35,17 @@ fn last_errno() -> Errno {
 pub(crate) fn set_busy_poll(fd: BorrowedFd<'_>, micros: u32, budget: u32) -> Result<(), (&'static str, Errno)> {
     let int = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     let set = |name, option, value| set_option(fd, libc::SOL_SOCKET, option, value).map_err(|errno| (name, errno));
+    // The one that can be refused for its value comes first: then nothing was changed.
+    set("SO_BUSY_POLL_BUDGET", SO_BUSY_POLL_BUDGET, int(budget))?;
     set("SO_PREFER_BUSY_POLL", SO_PREFER_BUSY_POLL, 1)?;
-    set("SO_BUSY_POLL", libc::SO_BUSY_POLL, int(micros))?;
-    set("SO_BUSY_POLL_BUDGET", SO_BUSY_POLL_BUDGET, int(budget))
+    set("SO_BUSY_POLL", libc::SO_BUSY_POLL, int(micros))
+}
+
+/// Goes back to interrupts.
+pub(crate) fn end_busy_poll(fd: BorrowedFd<'_>) -> Result<(), (&'static str, Errno)> {
+    let off = |name, option| set_option(fd, libc::SOL_SOCKET, option, 0).map_err(|errno| (name, errno));
+    off("SO_PREFER_BUSY_POLL", SO_PREFER_BUSY_POLL)?;
+    off("SO_BUSY_POLL", libc::SO_BUSY_POLL)
 }
 
 /// The NAPI instance that the socket's packets come from, 0 when there is none. Linux 4.12.

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use common::{assert_clean, collect, lab, leading_to, open, send_numbers, sender, within};
@@ -118,6 +119,57 @@ fn busy_polling_that_does_nothing_is_told() {
     let state = port.queues()[1].busy_polling();
     assert_eq!(state, BusyPolling::NoNapi);
     assert!(state.warning().unwrap().contains("generic XDP"), "{state}");
+}
+
+/// On one socket, one way to wait after the other; what is refused leaves it as it was.
+#[test]
+fn busy_polling_is_switched_on_and_off() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("busy-switch", 1);
+    let mut port = open(&lab.b, Path::NativeCopy, |port| port);
+    let queue = port.queues_mut().next().unwrap();
+    let options = |queue: &ringside_xsk::Queue| {
+        let socket = socket_options(queue);
+        (queue.report().busy_poll, socket)
+    };
+    assert_eq!(options(queue), (None, [0, 0]));
+    let senseless = BusyPoll {
+        budget: 1 << 16,
+        micros: 30,
+    };
+    let error = queue.set_busy_poll(Some(senseless)).unwrap_err().to_string();
+    assert!(error.contains("a budget is 1 to 65535 packets"), "{error}");
+    assert_eq!(options(queue), (None, [0, 0]));
+    let wanted = BusyPoll::with_budget(16);
+    queue.set_busy_poll(Some(wanted)).unwrap();
+    assert_eq!(options(queue), (Some(wanted), [1, 20]));
+    queue.set_busy_poll(None).unwrap();
+    assert_eq!(options(queue), (None, [0, 0]));
+    drop(queue.recv(Wait::BusyPoll).unwrap());
+    assert_eq!(queue.busy_polling(), BusyPolling::Off);
+}
+
+/// Whether busy-polling is preferred, and for how many microseconds.
+fn socket_options(queue: &ringside_xsk::Queue) -> [i32; 2] {
+    // https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/socket.h#L119
+    const SO_PREFER_BUSY_POLL: i32 = 69;
+    [SO_PREFER_BUSY_POLL, libc::SO_BUSY_POLL].map(|option| {
+        let (mut value, mut length) = (0_i32, 4);
+        // SAFETY: the kernel writes at most `length` bytes, 4, to a live `i32`, and the length to a live `u32`.
+        let answer = unsafe {
+            libc::getsockopt(
+                queue.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw mut value).cast(),
+                &raw mut length,
+            )
+        };
+        assert_eq!(answer, 0, "option {option}");
+        value
+    })
 }
 
 /// Kernel threads poll the queues, where they were pinned to, and are gone with the port.

@@ -32,7 +32,7 @@ use ringside_measure::schema::{Document, Outcome};
 use crate::stop::Stop;
 use crate::{output, system};
 
-pub(crate) use options::Args;
+pub(crate) use options::{Args, LabKind};
 
 use bed::Bed;
 use contender::Contender;
@@ -138,7 +138,7 @@ fn interleave(args: &Args, bed: &Bed, contests: &mut [Contest], stop: &Stop) -> 
     }
 }
 
-fn order(count: usize, round: u32) -> Vec<usize> {
+pub(crate) fn order(count: usize, round: u32) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     if round % 2 == 1 {
         order.reverse();

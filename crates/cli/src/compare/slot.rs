@@ -351,15 +351,12 @@ impl Threads {
         Ok(())
     }
 
-    /// For how long, in nanoseconds, each was ready to run and did not. Zero where the kernel does not tell:
-    /// <https://docs.kernel.org/scheduler/sched-stats.html#proc-pid-schedstat>
+    /// For how long, in nanoseconds, each was ready to run and did not. Zero where the kernel does not tell.
     fn waited(&self) -> Vec<(i32, u64)> {
         let ids = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let waited = |id: i32| {
-            let text = std::fs::read_to_string(format!("/proc/self/task/{id}/schedstat")).ok()?;
-            text.split_ascii_whitespace().nth(1)?.parse().ok()
-        };
-        ids.into_iter().map(|id| (id, waited(id).unwrap_or(0))).collect()
+        ids.into_iter()
+            .map(|id| (id, pin::waited_ns(id).unwrap_or(0)))
+            .collect()
     }
 }
 

@@ -9,6 +9,7 @@ use ringside_measure::schema::{CompareResult, Document, Operation, Outcome, Tabl
 use ringside_nic::host::CpuTimes;
 
 use super::cell::{self, UNKNOWN};
+use crate::output::wrapped;
 use crate::system;
 
 /// Everything that is told: the machine, the path, the tables, and what to know about them.
@@ -227,30 +228,6 @@ fn legend(result: &CompareResult) -> String {
         ));
     }
     text
-}
-
-/// Lines of a length that can be read, each after `indent`.
-fn wrapped(text: &str, indent: &str) -> String {
-    const COLUMNS: usize = 100;
-    let mut out = String::new();
-    let mut column = 0;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if column == 0 {
-            out.push_str(indent);
-            column = indent.len();
-        } else if column + 1 + length > COLUMNS {
-            _ = write!(out, "\n{indent}");
-            column = indent.len();
-        } else {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += length;
-    }
-    out.push('\n');
-    out
 }
 
 #[cfg(test)]

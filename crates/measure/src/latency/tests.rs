@@ -176,3 +176,18 @@ proptest! {
         prop_assert_eq!(merged.summary(), of(a.chain(b)).summary());
     }
 }
+
+proptest! {
+    #[test]
+    fn buckets_hold_every_sample_where_it_belongs(values in proptest::collection::vec(0_u64..LONGEST_NS, 0..300)) {
+        let buckets: Vec<Bucket> = of(values.iter().copied()).buckets().collect();
+        prop_assert!(buckets.windows(2).all(|pair| pair[0].to_ns < pair[1].from_ns));
+        for bucket in &buckets {
+            prop_assert!(bucket.to_ns - bucket.from_ns <= bucket.from_ns / 1000);
+            let range = bucket.from_ns..=bucket.to_ns;
+            let there = values.iter().filter(|value| range.contains(*value)).count();
+            prop_assert_eq!(bucket.samples, there as u64);
+        }
+        prop_assert_eq!(buckets.iter().map(|bucket| bucket.samples).sum::<u64>(), values.len() as u64);
+    }
+}

@@ -1,11 +1,14 @@
 //! A small document with every kind of record in it, for the tests.
 
 use super::{
-    CState, CpuUse, CycleResult, Document, Interface, Interval, LatencyResult, LinkChange, LinkEvent, Mitigation, Mode,
-    Operation, Outcome, QueueCounters, QueueMode, RunResult, SchemaName, System, XdpStatistics, XdpVerdicts,
+    CState, ClockRead, CpuUse, CycleResult, DelayCell, DelayResult, DelayTurn, Document, IdleUse, Interface, Interval,
+    LatencyResult, LinkChange, LinkEvent, Mitigation, Mode, Operation, Outcome, QueueCounters, QueueMode, RunResult,
+    SchemaName, System, XdpStatistics, XdpVerdicts,
 };
+use crate::compare::STEAL_LIMIT;
 use crate::counters::Ledger;
 use crate::cycle::{Cycle, Waiting};
+use crate::delay::{CStates, Core, Delays, Stamps, Wait};
 use crate::latency::RttRecorder;
 use crate::probe::Clock;
 use crate::rate::Rates;
@@ -104,6 +107,7 @@ pub(super) fn example() -> Document {
         system: System {
             kernel_release: "6.18.44".into(),
             kernel_version: "#1 SMP PREEMPT_DYNAMIC".into(),
+            preemption: Some("PREEMPT_DYNAMIC (full)".into()),
             architecture: "x86_64".into(),
             kernel_command_line: "quiet".into(),
             machine_model: None,
@@ -143,5 +147,72 @@ pub(super) fn example() -> Document {
             }],
         }],
         result: Outcome::Run(Box::new(run)),
+    }
+}
+
+/// A cell of 20 samples.
+pub(super) fn delays() -> DelayResult {
+    let mut delays = Delays::new(Core::Other, 2);
+    for i in 0..22 {
+        delays.record(Stamps {
+            xdp_ns: i * 1_000_000,
+            xdp_cpu: 0,
+            dequeued_ns: i * 1_000_000 + 2_000 + i,
+            dequeued_cpu: 1,
+        });
+    }
+    let delay = delays.latency().summary();
+    let cell = DelayCell {
+        wait: Wait::BusyPoll,
+        core: Core::Other,
+        c_states: CStates::Off,
+        napi_cpu: Some(0),
+        application_cpu: Some(1),
+        unavailable: None,
+        busy_polling_drives: Some(false),
+        delay,
+        measured_ns: 22_000_000,
+        sent_packets: Some(22),
+        received_packets: delays.packets(),
+        lost_packets: 0,
+        warm_up_packets: delays.left_out().warm_up,
+        elsewhere_packets: 0,
+        impossible_packets: 0,
+        without_hints_packets: 0,
+        cpu: Some(CpuUse {
+            cpu: 1,
+            user_percent: 1.0,
+            system_percent: 97.0,
+            softirq_percent: 2.0,
+            steal_percent: 0.0,
+        }),
+        thread_percent: Some(99.5),
+        waiting_percent: Some(0.5),
+        idle: vec![IdleUse {
+            name: "C1".into(),
+            entries: 3,
+            time_ns: 40_000,
+        }],
+        turns: vec![DelayTurn {
+            samples: delays.latency().samples(),
+            p50_ns: delay.and_then(|delay| delay.p50_ns),
+            max_ns: delay.map(|delay| delay.max_ns),
+            steal_percent: 0.0,
+            left_out: false,
+        }],
+    };
+    DelayResult {
+        clock: Clock::Monotonic,
+        clock_read: ClockRead {
+            reads: 100_000,
+            min_ns: 22.4,
+            median_ns: 22.9,
+        },
+        interval_ns: Some(1_000_000),
+        observed_interval_ns: None,
+        rounds: 1,
+        steal_limit_percent: STEAL_LIMIT * 100.0,
+        cells: vec![cell],
+        warnings: vec!["busy-polling did nothing".into()],
     }
 }

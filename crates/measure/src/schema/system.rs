@@ -11,6 +11,10 @@ pub struct System {
     pub kernel_release: String,
     /// Kernel build, as `uname -v` tells: preemption model among other things.
     pub kernel_version: String,
+    /// When the kernel lets a task of higher priority have the CPU: `PREEMPT_RT`, `PREEMPT`, `PREEMPT_DYNAMIC`, where it is
+    /// known with the mode that was chosen at run time; `None` for a kernel that yields its CPU by itself.
+    #[serde(default)]
+    pub preemption: Option<String>,
     /// Machine architecture, as `uname -m` tells.
     pub architecture: String,
     /// Boot parameters of the kernel.

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::example::example;
+use super::example::{delays, example};
 use super::*;
 use crate::compare::{Round, figure, ratio};
 
@@ -68,13 +68,17 @@ fn names(value: &Value, path: &str, out: &mut Vec<String>) {
 }
 
 #[test]
-fn both_kinds_come_back_as_they_went() {
+fn all_kinds_come_back_as_they_went() {
     let run = example();
     let compare = Document {
         result: Outcome::Compare(comparison()),
         ..run.clone()
     };
-    for document in [run, compare] {
+    let delay = Document {
+        result: Outcome::Delay(delays()),
+        ..run.clone()
+    };
+    for document in [run, compare, delay] {
         let json = serde_json::to_string(&document).unwrap();
         assert_eq!(serde_json::from_str::<Document>(&json).unwrap(), document);
     }
@@ -99,6 +103,15 @@ fn field_names_of_a_comparison_stay() {
 }
 
 #[test]
+fn field_names_of_delays_stay() {
+    let mut found = Vec::new();
+    names(&serde_json::to_value(delays()).unwrap(), "delay", &mut found);
+    found.sort();
+    let golden: Vec<&str> = include_str!("golden-delay-1.txt").lines().collect();
+    assert_eq!(found, golden);
+}
+
+#[test]
 fn another_schema_is_refused_by_name() {
     let mut value = serde_json::to_value(example()).unwrap();
     value["schema"] = json!("ringside.result/2");
@@ -115,12 +128,14 @@ fn unknown_fields_are_ignored_and_missing_figures_are_none() {
     let variant: Variant = serde_json::from_value(value).unwrap();
     assert_eq!(variant.packets_pps, None);
 
-    // A run as it was written before links were watched, UMEMs could be shared and packets sent by cycle.
+    // A run as it was written before links were watched, UMEMs could be shared, packets sent by cycle and preemption told.
     let mut value = serde_json::to_value(example()).unwrap();
     let queue = value["interfaces"][0]["queues"][0].as_object_mut().unwrap();
     for name in ["umem", "frames", "frame_size_bytes", "multi_buffer"] {
         assert!(queue.remove(name).is_some(), "{name}");
     }
+    let system = value["system"].as_object_mut().unwrap();
+    assert!(system.remove("preemption").is_some());
     let run = value["result"]["run"].as_object_mut().unwrap();
     for name in ["link_events", "link_flaps", "link_down_ns", "cycle"] {
         assert!(run.remove(name).is_some(), "{name}");
@@ -178,6 +193,10 @@ fn every_number_has_its_unit_or_is_a_count() {
         "link_flaps",
         "umem",
         "frames",
+        "reads",
+        "entries",
+        "napi_cpu",
+        "application_cpu",
     ];
     let units = [
         "_ns", "_pps", "_bps", "_bytes", "_percent", "_packets", "_cycles", "_unix_s",
@@ -185,6 +204,7 @@ fn every_number_has_its_unit_or_is_a_count() {
     let mut found = Vec::new();
     names(&serde_json::to_value(example()).unwrap(), "", &mut found);
     names(&serde_json::to_value(comparison()).unwrap(), "", &mut found);
+    names(&serde_json::to_value(delays()).unwrap(), "", &mut found);
     for line in found {
         if let Some(path) = line.strip_suffix(": number") {
             let name = path.rsplit('.').next().unwrap();

@@ -51,7 +51,7 @@ pub(super) fn disturbed(capacity_pps: u64, probability: f64, seed: u64) -> impl 
 }
 
 pub(super) fn uniform(random: &mut SplitMix64) -> f64 {
-    const ONE: usize = 1 << 53;
+    const ONE: u64 = 1 << 53;
     #[allow(clippy::cast_precision_loss, reason = "below 2^53")]
     let uniform = random.below(ONE) as f64 / ONE as f64;
     uniform

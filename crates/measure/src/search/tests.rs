@@ -189,7 +189,7 @@ fn the_longest_burst_is_found_again_and_again() {
     let mut random = SplitMix64(7);
     let mut device = |trial: Trial| {
         let packets = trial.packets();
-        let room = 1_280 + random.below(9) as u64;
+        let room = 1_280 + random.below(9);
         all_sent(packets, packets.min(room))
     };
     let mut search = BackToBack::new(1_000_000, 100_000, 50, 0).unwrap();

@@ -18,6 +18,10 @@ pub struct System {
     pub kernel: String,
     /// Kernel build ("#1 SMP PREEMPT_DYNAMIC …"), which names the preemption model.
     pub kernel_build: String,
+    /// When the kernel lets a task of higher priority have the CPU: "PREEMPT_RT", "PREEMPT", or "PREEMPT_DYNAMIC", with the
+    /// mode that was chosen at run time where it is known ("PREEMPT_DYNAMIC (full)"); `None` for a kernel whose tasks yield
+    /// by themselves (none, voluntary).
+    pub preemption: Option<String>,
     /// Machine architecture ("x86_64").
     pub architecture: String,
     /// CPU model.
@@ -88,6 +92,8 @@ pub struct CommandLine {
     pub idle: Option<String>,
     /// What is done against CPU vulnerabilities ("off", "auto", …).
     pub mitigations: Option<String>,
+    /// The preemption model that was chosen ("none", "full", …).
+    pub preempt: Option<String>,
     /// Deepest idle state of intel_idle.
     pub intel_idle_max_cstate: Option<String>,
     /// Deepest idle state of the processor driver.
@@ -114,6 +120,10 @@ impl System {
         let (cpuinfo, meminfo) = (proc("cpuinfo")?, proc("meminfo")?);
         let sys = root.join("sys");
         let cpu = sys.join("devices/system/cpu");
+        let build = names.version().to_string_lossy().into_owned();
+        let command_line = CommandLine::parse(&proc("cmdline")?);
+        // Only root may look, where it is mounted and not locked down.
+        let chosen = line(&sys.join("kernel/debug/sched/preempt"));
         let cpus_online = line(&cpu.join("online"))
             .map(|list| cpus::parse(&list))
             .unwrap_or_default();
@@ -122,7 +132,8 @@ impl System {
         };
         Ok(Self {
             kernel: names.release().to_string_lossy().into_owned(),
-            kernel_build: names.version().to_string_lossy().into_owned(),
+            preemption: preemption(&build, chosen.as_deref(), command_line.preempt.as_deref()),
+            kernel_build: build,
             architecture: names.machine().to_string_lossy().into_owned(),
             cpu_model: field(&cpuinfo, "model name").or_else(|| field(&cpuinfo, "Model")),
             smt_active: line(&cpu.join("smt/active")).map(|active| active == "1"),
@@ -130,7 +141,7 @@ impl System {
             idle: Idle::read(&cpu),
             vulnerabilities: vulnerabilities(&cpu.join("vulnerabilities")),
             clocksource: line(&sys.join("devices/system/clocksource/clocksource0/current_clocksource")),
-            command_line: CommandLine::parse(&proc("cmdline")?),
+            command_line,
             memory_total: kibibytes(&meminfo, "MemTotal"),
             huge_pages_free: field(&meminfo, "HugePages_Free")
                 .and_then(|n| n.parse().ok())
@@ -187,14 +198,30 @@ impl CommandLine {
             irqaffinity: value("irqaffinity"),
             idle: value("idle"),
             mitigations: value("mitigations"),
+            preempt: value("preempt"),
             intel_idle_max_cstate: value("intel_idle.max_cstate"),
             processor_max_cstate: value("processor.max_cstate"),
         }
     }
 }
 
+/// The preemption model by the build's name, the file of the scheduler ("none (voluntary) full") and the command line.
+fn preemption(build: &str, chosen: Option<&str>, asked: Option<&str>) -> Option<String> {
+    // Kernels before 5.4 with the real-time patches call it "PREEMPT RT".
+    let words = build.replace("PREEMPT RT", "PREEMPT_RT");
+    let model = words
+        .split_ascii_whitespace()
+        .find(|word| word.starts_with("PREEMPT"))?;
+    let in_force = chosen.and_then(|modes| modes.split_once('(')?.1.split_once(')'));
+    let mode = in_force.map(|(mode, _)| mode).or(asked);
+    Some(match mode.filter(|_| model == "PREEMPT_DYNAMIC") {
+        Some(mode) => format!("{model} ({mode})"),
+        None => model.to_owned(),
+    })
+}
+
 /// The trimmed text of a file of one line; `None` if it is not there or empty.
-fn line(path: &Path) -> Option<String> {
+pub(super) fn line(path: &Path) -> Option<String> {
     fs::read_to_string(path)
         .ok()
         .map(|text| text.trim().to_owned())

@@ -25,7 +25,7 @@ fn another_machine_is_read_from_its_files() {
         ),
         (
             "proc/cmdline",
-            "quiet isolcpus=1 isolcpus=2-3 nohz-full=2 -- idle=poll\n",
+            "quiet isolcpus=1 isolcpus=2-3 nohz-full=2 preempt=full -- idle=poll\n",
         ),
         ("sys/devices/system/cpu/online", "0-1,3\n"),
         ("sys/devices/system/cpu/smt/active", "0\n"),
@@ -63,10 +63,33 @@ fn another_machine_is_read_from_its_files() {
         (line.isolcpus.as_deref(), line.nohz_full.as_deref(), line.idle),
         (Some("2-3"), Some("2"), None)
     );
+    assert_eq!(line.preempt.as_deref(), Some("full"));
     assert_eq!((system.idle.driver, system.idle.states.len()), (None, 2));
     assert_eq!(
         (system.idle.states[1].latency_us, system.idle.states[1].disabled),
         (Some(133), true)
     );
     assert!(System::read_below(&root).is_err(), "nothing is left to read");
+}
+
+#[test]
+fn the_preemption_model_is_the_one_in_force() {
+    let dynamic = "#1 SMP PREEMPT_DYNAMIC Debian 6.18";
+    for (build, chosen, asked, expected) in [
+        ("#1 SMP PREEMPT_RT Debian 6.18", None, None, Some("PREEMPT_RT")),
+        ("#1 SMP PREEMPT RT 2018", None, None, Some("PREEMPT_RT")),
+        ("#1 SMP PREEMPT_RT", Some("(full)"), Some("none"), Some("PREEMPT_RT")),
+        ("#1 SMP PREEMPT Mon", None, None, Some("PREEMPT")),
+        ("#1 SMP Debian 4.19", None, Some("full"), None),
+        (dynamic, None, None, Some("PREEMPT_DYNAMIC")),
+        (dynamic, None, Some("none"), Some("PREEMPT_DYNAMIC (none)")),
+        (
+            dynamic,
+            Some("none (voluntary) full"),
+            Some("none"),
+            Some("PREEMPT_DYNAMIC (voluntary)"),
+        ),
+    ] {
+        assert_eq!(preemption(build, chosen, asked).as_deref(), expected, "{build}");
+    }
 }

@@ -11,6 +11,9 @@ use rustix::io::Errno;
 use super::Queue;
 use crate::error::Error;
 use crate::mode::Path;
+use crate::options::BusyPoll;
+use crate::socket::busy_poll_advice;
+use crate::sys;
 use crate::wakeup::{Slept, Wait, poll_rx, wake_rx};
 
 /// Looks at an empty ring between two questions to who watches the link: about half a millisecond of spinning. In a debug
@@ -24,6 +27,30 @@ const POLLS_PER_QUESTION: u64 = 1 << 9;
 const BURSTS_PER_QUESTION: u32 = 1 << 9;
 
 impl Queue {
+    /// Changes preferred busy-polling of the open socket, as [`QueueOptions::busy_poll`](crate::QueueOptions::busy_poll) has it
+    /// from the start: `None` goes back to interrupts. For who measures the ways to wait on one socket. Linux 5.11.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Socket`] for a budget or a time that the kernel does not take, before Linux 5.11, and without `CAP_NET_ADMIN`.
+    #[doc(alias = "SO_PREFER_BUSY_POLL")]
+    pub fn set_busy_poll(&mut self, busy_poll: Option<BusyPoll>) -> Result<(), Error> {
+        let fd = self.bound.fd.as_fd();
+        let set = match busy_poll {
+            Some(busy_poll) => sys::set_busy_poll(fd, busy_poll.micros, busy_poll.budget),
+            None => sys::end_busy_poll(fd),
+        };
+        set.map_err(|(call, errno)| Error::Socket {
+            interface: self.report.interface.clone(),
+            queue: self.report.queue,
+            call,
+            errno,
+            advice: busy_poll_advice(errno),
+        })?;
+        self.report.busy_poll = busy_poll;
+        Ok(())
+    }
+
     /// Waits for packets, which are in the inbox then, or for something to happen to the link, and the inbox stays empty.
     #[inline]
     pub(super) fn wait(&mut self, wait: Wait) -> Result<(), Error> {

@@ -1,0 +1,109 @@
+//! The test bed's sender: packets at uneven times, from NAPI's CPU.
+//!
+//! On a veth the packet's NAPI runs in the software interrupt at the end of the sender's system call, on its CPU. So the
+//! sender plays the part that the NIC's interrupt has elsewhere: it sleeps, is woken by a timer, and comes before the
+//! application by its real-time priority, as an interrupt does.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use ringside_measure::pace::UnevenPace;
+use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
+use ringside_nic::clock::{Monotonic, Timestamp};
+
+use super::turn::{Ends, Shared, Turn};
+use crate::clock::now_ns;
+use crate::pin;
+use crate::session::{POLL, nanos};
+use crate::stop::Stop;
+
+/// How long the last packet may take.
+const DRAIN: Duration = Duration::from_millis(5);
+
+/// Sends UDP from the other end.
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub(super) socket: UdpSocket,
+    pub(super) to: SocketAddr,
+    pub(super) interval: Duration,
+}
+
+/// What a turn of it was.
+pub(super) struct Sent {
+    pub(super) packets: u64,
+    /// Why it has no real-time priority.
+    pub(super) unprivileged: Option<String>,
+}
+
+impl Sender {
+    /// Sends until the application has what it wants, the turn's time is over, or far more were sent than are needed.
+    pub(super) fn run(&self, turn: &Turn, shared: &Shared, stop: &Stop) -> Result<Sent> {
+        let _ends = Ends(&shared.end);
+        pin::to_cpu(turn.place.napi)?;
+        let privileged = pin::real_time(turn.priority.unwrap_or(0) + 1);
+        while !shared.ready.load(Ordering::Acquire) {
+            if shared.end.load(Ordering::Acquire) {
+                return Ok(Sent {
+                    packets: 0,
+                    unprivileged: None,
+                });
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let over = Instant::now() + turn.longest;
+        let needed = turn.want + turn.warm_up;
+        let most = needed + needed / 2 + 20;
+        let mut pace = UnevenPace::new(nanos(self.interval), now_ns(), u64::from(turn.number))?;
+        let mut packets = 0;
+        while packets < most
+            && shared.good.load(Ordering::Relaxed) < turn.want
+            && Instant::now() < over
+            && sleep_until(pace.next(now_ns()), over, shared, stop)?
+        {
+            self.send(turn.number, packets)?;
+            packets += 1;
+        }
+        std::thread::sleep(DRAIN);
+        Ok(Sent {
+            packets,
+            unprivileged: privileged.err().map(|error| format!("{error:#}")),
+        })
+    }
+
+    fn send(&self, session: u32, sequence: u64) -> Result<()> {
+        let sent_ns = now_ns();
+        let probe = Probe {
+            kind: Kind::Request,
+            clock: Clock::Monotonic,
+            session,
+            sequence,
+            intended_ns: sent_ns,
+            sent_ns,
+        };
+        let mut payload = [0; HEADER_LEN];
+        probe.encode(&mut payload)?;
+        self.socket
+            .send_to(&payload, self.to)
+            .context("sending on the test bed")?;
+        Ok(())
+    }
+}
+
+/// Sleeps, in pieces short enough to see the end; false when that came.
+fn sleep_until(due_ns: u64, over: Instant, shared: &Shared, stop: &Stop) -> Result<bool> {
+    loop {
+        if stop.is_set() || shared.end.load(Ordering::Relaxed) || Instant::now() >= over {
+            return Ok(false);
+        }
+        let now = now_ns();
+        if now >= due_ns {
+            return Ok(true);
+        }
+        let piece = due_ns.min(now + nanos(POLL));
+        Timestamp::<Monotonic>::from_nanos(piece)
+            .sleep_until()
+            .context("sleeping until a packet is due")?;
+    }
+}
