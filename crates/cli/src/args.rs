@@ -12,7 +12,7 @@ use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
-use crate::{caps, compare, delay, tune};
+use crate::{caps, compare, delay, report, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Delay(delay::Args),
     /// Show what an interface and the kernel can do for XDP and AF_XDP
     Caps(caps::Args),
+    /// Make one HTML page, Markdown or CSV of results, side by side if there are several
+    Report(report::Args),
     /// Show and change what slows an interface's packets down: for the time of a command, or until undone
     Tune(tune::Args),
 }

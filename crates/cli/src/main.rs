@@ -16,6 +16,7 @@ mod output;
 mod peer;
 mod pin;
 mod progress;
+mod report;
 mod run;
 mod session;
 mod stop;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => done(compare::run(&args)),
         Command::Delay(args) => done(delay::run(&args)),
         Command::Caps(args) => done(caps::run(&args)),
+        Command::Report(args) => done(report::run(&args)),
         Command::Tune(args) => tune::run(&args),
     };
     match result {

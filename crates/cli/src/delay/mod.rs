@@ -37,6 +37,7 @@ use crate::stop::Stop;
 use crate::{output, system};
 
 pub(crate) use args::Args;
+pub(crate) use table::name as cell_name;
 
 use bed::{Bed, Busy};
 use plan::{Machine, Plan};

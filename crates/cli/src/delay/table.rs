@@ -188,7 +188,8 @@ fn sleeps(cell: &DelayCell) -> Option<String> {
     (!cell.idle.is_empty() && elapsed > 0.0).then(|| format!("{:.0}", entries as f64 / elapsed))
 }
 
-fn name(cell: &DelayCell) -> String {
+/// `spin, same core, C-states as they are`
+pub(crate) fn name(cell: &DelayCell) -> String {
     format!(
         "{}, {} core, C-states {}",
         wait_name(cell.wait),

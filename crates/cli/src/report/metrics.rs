@@ -1,0 +1,202 @@
+//! The figures that several results can be put side by side by.
+
+use ringside_measure::latency::Summary;
+use ringside_measure::schema::RunResult;
+
+use super::units;
+
+/// A figure of a result.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Metric {
+    pub(super) name: &'static str,
+    pub(super) value: f64,
+    pub(super) kind: Kind,
+    /// More is better; `None`: neither.
+    pub(super) more_is_better: Option<bool>,
+}
+
+/// How it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Count,
+    PacketsPerSecond,
+    BitsPerSecond,
+    Nanoseconds,
+    Percent,
+}
+
+impl Metric {
+    pub(super) fn new(name: &'static str, value: f64, kind: Kind) -> Self {
+        let more_is_better = match kind {
+            Kind::Count => None,
+            Kind::PacketsPerSecond | Kind::BitsPerSecond => Some(true),
+            Kind::Nanoseconds | Kind::Percent => Some(false),
+        };
+        Self {
+            name,
+            value,
+            kind,
+            more_is_better,
+        }
+    }
+
+    /// With its unit.
+    pub(super) fn written(&self) -> String {
+        match self.kind {
+            Kind::Count => crate::output::count(self.value),
+            Kind::PacketsPerSecond => format!("{}/s", units::short(self.value)),
+            Kind::BitsPerSecond => {
+                let text = units::short(self.value);
+                if text.contains(' ') {
+                    format!("{text}bit/s")
+                } else {
+                    format!("{text} bit/s")
+                }
+            }
+            Kind::Nanoseconds => units::time(self.value),
+            Kind::Percent if self.value > 0.0 && self.value < 0.01 => "<0.01 %".to_owned(),
+            Kind::Percent => format!("{} %", units::digits(self.value)),
+        }
+    }
+}
+
+/// Those of a run, in the order in which people ask for them.
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+pub(super) fn of_run(run: &RunResult) -> Vec<Metric> {
+    let mut all = Vec::new();
+    let mut add = |name, value: Option<f64>, kind| all.extend(value.map(|value| Metric::new(name, value, kind)));
+    for (rates, names) in [
+        (
+            &run.received,
+            ["received", "received, on the wire", "received, payload"],
+        ),
+        (&run.transmitted, ["sent", "sent, on the wire", "sent, payload"]),
+    ] {
+        let rates = rates.filter(|rates| rates.packets_pps > 0.0);
+        add(names[0], rates.map(|rates| rates.packets_pps), Kind::PacketsPerSecond);
+        add(names[1], rates.map(|rates| rates.wire_bps), Kind::BitsPerSecond);
+        add(names[2], rates.map(|rates| rates.payload_bps), Kind::BitsPerSecond);
+    }
+    let sent = run.packets.sent.max(run.packets.generated);
+    let lost = sent.saturating_sub(run.packets.received);
+    add(
+        "lost",
+        (sent > 0).then(|| lost as f64 * 100.0 / sent as f64),
+        Kind::Percent,
+    );
+    if let Some(latency) = &run.latency {
+        times(
+            &mut add,
+            latency.raw.as_ref(),
+            [
+                "RTT min",
+                "RTT mean",
+                "RTT p50",
+                "RTT p90",
+                "RTT p99",
+                "RTT p99.9",
+                "RTT max",
+            ],
+        );
+        add(
+            "RTT p99, from the intended sending",
+            latency.corrected.and_then(|times| times.p99_ns).map(|ns| ns as f64),
+            Kind::Nanoseconds,
+        );
+        add(
+            "jitter (RFC 3550)",
+            latency.jitter.map(|jitter| jitter.rfc3550_smoothed_ns),
+            Kind::Nanoseconds,
+        );
+    }
+    if let Some(cycle) = &run.cycle {
+        let missed = cycle.late_cycles + cycle.skipped_cycles;
+        add(
+            "deadlines missed",
+            (cycle.due_cycles > 0).then(|| missed as f64 * 100.0 / cycle.due_cycles as f64),
+            Kind::Percent,
+        );
+        let names = [
+            "late min",
+            "late mean",
+            "late p50",
+            "late p90",
+            "late p99",
+            "late p99.9",
+            "late max",
+        ];
+        times(&mut add, cycle.transmit.as_ref(), names);
+    }
+    let busy: f64 = run
+        .cpus
+        .iter()
+        .map(|cpu| cpu.user_percent + cpu.system_percent + cpu.softirq_percent)
+        .sum();
+    add("CPU, of one", (!run.cpus.is_empty()).then_some(busy), Kind::Percent);
+    all
+}
+
+#[allow(clippy::cast_precision_loss, reason = "for people")]
+fn times(add: &mut impl FnMut(&'static str, Option<f64>, Kind), times: Option<&Summary>, names: [&'static str; 7]) {
+    let Some(times) = times else { return };
+    let values = [
+        Some(times.min_ns as f64),
+        Some(times.mean_ns),
+        times.p50_ns.map(|ns| ns as f64),
+        times.p90_ns.map(|ns| ns as f64),
+        times.p99_ns.map(|ns| ns as f64),
+        times.p99_9_ns.map(|ns| ns as f64),
+        Some(times.max_ns as f64),
+    ];
+    for (name, value) in names.into_iter().zip(values) {
+        add(name, value, Kind::Nanoseconds);
+    }
+}
+
+/// How much more or less, in percent of the first: `+12 %`, `−3.1 %`, and whether that is better. `None` where there is no such thing.
+pub(super) fn difference(first: &Metric, other: &Metric) -> Option<(String, Option<bool>)> {
+    if first.value == 0.0 || other.value == first.value {
+        return None;
+    }
+    let percent = (other.value / first.value - 1.0) * 100.0;
+    let sign = if percent < 0.0 { "−" } else { "+" };
+    let better = first.more_is_better.map(|more| more == (percent > 0.0));
+    Some((format!("{sign}{} %", units::digits(percent.abs())), better))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_their_units() {
+        let written = |value, kind| Metric::new("", value, kind).written();
+        assert_eq!(written(5_240_000.0, Kind::PacketsPerSecond), "5.24 M/s");
+        assert_eq!(written(3.44e9, Kind::BitsPerSecond), "3.44 Gbit/s");
+        assert_eq!(written(12.0, Kind::BitsPerSecond), "12.0 bit/s");
+        assert_eq!(written(4_230.0, Kind::Nanoseconds), "4.23 µs");
+        assert_eq!(written(0.0004, Kind::Percent), "<0.01 %");
+        assert_eq!(written(0.0, Kind::Percent), "0 %");
+        assert_eq!(written(1_234_567.0, Kind::Count), "1,234,567");
+    }
+
+    #[test]
+    fn differences_say_what_is_better() {
+        let rate = |value| Metric::new("", value, Kind::PacketsPerSecond);
+        let time = |value| Metric::new("", value, Kind::Nanoseconds);
+        assert_eq!(
+            difference(&rate(100.0), &rate(112.0)),
+            Some(("+12.0 %".to_owned(), Some(true)))
+        );
+        assert_eq!(
+            difference(&time(100.0), &time(112.0)),
+            Some(("+12.0 %".to_owned(), Some(false)))
+        );
+        assert_eq!(
+            difference(&time(100.0), &time(50.0)),
+            Some(("−50.0 %".to_owned(), Some(true)))
+        );
+        assert_eq!(difference(&rate(0.0), &rate(1.0)), None);
+        assert_eq!(difference(&rate(1.0), &rate(1.0)), None);
+    }
+}

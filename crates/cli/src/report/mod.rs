@@ -1,0 +1,93 @@
+//! `ringside report`: results as one page to read, pass on and print.
+
+mod charts;
+mod entry;
+mod figure;
+mod foreign;
+mod metrics;
+mod page;
+mod plain;
+mod section;
+mod units;
+mod words;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+  ringside report ping.json                        ringside-report.html, one file without anything around it
+  ringside report before.json after.json -o diff.html   side by side, with the differences
+  ringside report ours.json iperf3.json sockperf.log    beside iperf3 --json and sockperf --full-log
+  ringside report compare.json -o compare.md       Markdown; .csv for a spreadsheet
+  ringside ping eth0 --to 192.0.2.7 -t 5 --json | ringside report - --format markdown -o -";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Results: JSON of `ringside … --json`, of `iperf3 --json`, or logs of `sockperf --full-log`; - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Where to write it; - for standard output [default: ringside-report with the format's ending]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// What to write [default: by the ending of --output, or html]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Title of the page
+    #[arg(long, default_value = "Ringside report")]
+    title: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// One page, with plots
+    Html,
+    /// Summary and figures for an issue or a wiki
+    Markdown,
+    /// One line a figure: result, figure, value, unit
+    Csv,
+}
+
+impl Format {
+    fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "html" | "htm" => Some(Self::Html),
+            "md" | "markdown" => Some(Self::Markdown),
+            "csv" => Some(Self::Csv),
+            _ => None,
+        }
+    }
+
+    fn file(self) -> &'static str {
+        match self {
+            Self::Html => "ringside-report.html",
+            Self::Markdown => "ringside-report.md",
+            Self::Csv => "ringside-report.csv",
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let entries = entry::Entry::read_all(&args.files)?;
+    let format = args
+        .format
+        .or_else(|| Format::of(args.output.as_deref()?))
+        .unwrap_or(Format::Html);
+    let text = match format {
+        Format::Html => page::render(&args.title, &entries),
+        Format::Markdown => plain::markdown(&args.title, &entries),
+        Format::Csv => plain::csv(&entries),
+    };
+    let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format.file()));
+    if path == Path::new("-") {
+        return output::print(&text);
+    }
+    fs::write(&path, text).with_context(|| format!("writing the report to {}", path.display()))?;
+    output::print(&format!("{}\n", path.display()))
+}

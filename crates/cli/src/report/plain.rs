@@ -1,0 +1,249 @@
+//! Reports without plots: Markdown to paste, CSV to calculate with.
+
+use std::fmt::Write as _;
+
+use ringside_measure::compare::Figure;
+use ringside_measure::latency::Summary;
+use ringside_measure::schema::{Outcome, Table, Variant};
+
+use super::entry::{Content, Entry};
+use super::metrics::{self, Kind, Metric};
+use super::{section, units, words};
+
+/// Summary and tables.
+pub(super) fn markdown(title: &str, entries: &[Entry]) -> String {
+    let mut out = format!("# {}\n", cell(title));
+    for entry in entries {
+        _ = writeln!(out, "\n## {} · {}\n", cell(&entry.name), cell(section::kind(entry)));
+        for sentence in words::of(entry) {
+            _ = writeln!(
+                out,
+                "- {}{}",
+                if sentence.is_warning { "**Note:** " } else { "" },
+                cell(&sentence.text)
+            );
+        }
+        if let Content::Ours(document) = &entry.content {
+            match &document.result {
+                Outcome::Compare(compare) => compare.tables.iter().for_each(|table| comparison(&mut out, table)),
+                Outcome::Delay(delay) => {
+                    out.push_str("\n| cell | min | mean | p50 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|\n");
+                    for cell in &delay.cells {
+                        let times = cell.delay.map_or_else(|| [const { String::new() }; 6], times);
+                        _ = writeln!(out, "| {} | {} |", crate::delay::cell_name(cell), times.join(" | "));
+                    }
+                }
+                Outcome::Run(_) => {}
+            }
+            _ = writeln!(out, "\n`{}`", document.command_line.join(" "));
+        }
+    }
+    let with_figures: Vec<(&Entry, Vec<Metric>)> = entries
+        .iter()
+        .map(|entry| (entry, entry.metrics()))
+        .filter(|(_, metrics)| !metrics.is_empty())
+        .collect();
+    if !with_figures.is_empty() {
+        figures(&mut out, &with_figures);
+    }
+    out
+}
+
+fn figures(out: &mut String, entries: &[(&Entry, Vec<Metric>)]) {
+    _ = write!(out, "\n## Figures\n\n| |");
+    for (entry, _) in entries {
+        _ = write!(out, " {} |", cell(&entry.name));
+    }
+    _ = writeln!(out, "\n|---|{}", "---|".repeat(entries.len()));
+    let mut names: Vec<&'static str> = Vec::new();
+    for metric in entries.iter().flat_map(|(_, metrics)| metrics) {
+        if !names.contains(&metric.name) {
+            names.push(metric.name);
+        }
+    }
+    for name in names {
+        let of = |metrics: &Vec<Metric>| metrics.iter().find(|metric| metric.name == name).cloned();
+        let row: Vec<Option<Metric>> = entries.iter().map(|(_, metrics)| of(metrics)).collect();
+        let first = row.iter().flatten().next().cloned();
+        _ = write!(out, "| {name} |");
+        for metric in &row {
+            let written = metric.as_ref().map_or_else(|| "–".to_owned(), Metric::written);
+            let difference = first
+                .as_ref()
+                .zip(metric.as_ref())
+                .and_then(|(first, metric)| metrics::difference(first, metric));
+            let difference = difference.map(|(text, _)| format!(" ({text})")).unwrap_or_default();
+            _ = write!(out, " {written}{difference} |");
+        }
+        out.push('\n');
+    }
+}
+
+fn comparison(out: &mut String, table: &Table) {
+    _ = writeln!(
+        out,
+        "\n### {}, {} bytes\n\n| variant | {} | × {} [95 %] |\n|---|---|---|",
+        words::operation(table.operation),
+        table.frame_bytes,
+        if table.ratio_of.starts_with("rtt") {
+            "median round trip"
+        } else {
+            "packets/s"
+        },
+        cell(&table.base)
+    );
+    for variant in &table.variants {
+        let figure = match &variant.failure {
+            Some(failure) => cell(failure),
+            None if table.ratio_of.starts_with("rtt") => told(variant.rtt_p50_ns, units::time),
+            None => told(variant.packets_pps, units::short),
+        };
+        _ = writeln!(
+            out,
+            "| {} | {figure} | {} |",
+            cell(&variant.name),
+            ratio(variant, &table.base)
+        );
+    }
+}
+
+fn told(figure: Option<Figure>, write: fn(f64) -> String) -> String {
+    let Some(figure) = figure else { return "–".to_owned() };
+    let spread = figure
+        .spread_percent
+        .map(|percent| format!(" ± {} %", units::digits(percent)))
+        .unwrap_or_default();
+    write(figure.median) + &spread
+}
+
+fn ratio(variant: &Variant, base: &str) -> String {
+    match variant.ratio_to_base {
+        None if variant.name == base => "base".to_owned(),
+        None => "–".to_owned(),
+        Some(ratio) => match ratio.low.zip(ratio.high) {
+            Some((low, high)) => format!(
+                "{} [{}–{}]",
+                units::digits(ratio.median),
+                units::digits(low),
+                units::digits(high)
+            ),
+            None => units::digits(ratio.median),
+        },
+    }
+}
+
+fn times(times: Summary) -> [String; 6] {
+    let all = [
+        Some(times.min_ns as f64),
+        Some(times.mean_ns),
+        times.p50_ns.map(|ns| ns as f64),
+        times.p99_ns.map(|ns| ns as f64),
+        times.p99_9_ns.map(|ns| ns as f64),
+        Some(times.max_ns as f64),
+    ];
+    all.map(|ns| ns.map_or_else(|| "–".to_owned(), units::time))
+}
+
+/// Text in a cell: what would end it is written so that it does not.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace(['\n', '\r'], " ").replace('<', "&lt;")
+}
+
+/// A line a figure: result, figure, value, unit. Of a comparison a line a variant and figure.
+pub(super) fn csv(entries: &[Entry]) -> String {
+    let mut out = "result,figure,value,unit\n".to_owned();
+    for entry in entries {
+        for metric in entry.metrics() {
+            line(&mut out, &entry.name, metric.name, metric.value, unit(metric.kind));
+        }
+        let Content::Ours(document) = &entry.content else {
+            continue;
+        };
+        match &document.result {
+            Outcome::Compare(compare) => compare
+                .tables
+                .iter()
+                .for_each(|table| compared(&mut out, &entry.name, table)),
+            Outcome::Delay(delay) => {
+                for cell in &delay.cells {
+                    let Some(times) = cell.delay else { continue };
+                    let name = crate::delay::cell_name(cell);
+                    let all = [
+                        ("min", Some(times.min_ns as f64)),
+                        ("mean", Some(times.mean_ns)),
+                        ("p50", times.p50_ns.map(|ns| ns as f64)),
+                        ("p99", times.p99_ns.map(|ns| ns as f64)),
+                        ("max", Some(times.max_ns as f64)),
+                    ];
+                    for (figure, value) in all {
+                        if let Some(value) = value {
+                            line(&mut out, &entry.name, &format!("{name}: {figure}"), value, "ns");
+                        }
+                    }
+                }
+            }
+            Outcome::Run(_) => {}
+        }
+    }
+    out
+}
+
+fn compared(out: &mut String, name: &str, table: &Table) {
+    let what = format!("{}, {} bytes", words::operation(table.operation), table.frame_bytes);
+    for variant in &table.variants {
+        let figures = [
+            ("packets", variant.packets_pps.map(|figure| figure.median), "1/s"),
+            ("on the wire", variant.wire_bps.map(|figure| figure.median), "bit/s"),
+            ("lost", variant.loss_percent.map(|figure| figure.median), "%"),
+            ("CPU", variant.cpu_busy_percent.map(|figure| figure.median), "%"),
+            ("RTT p50", variant.rtt_p50_ns.map(|figure| figure.median), "ns"),
+            ("RTT p99", variant.rtt_p99_ns.map(|figure| figure.median), "ns"),
+            ("ratio", variant.ratio_to_base.map(|ratio| ratio.median), "1"),
+        ];
+        for (figure, value, unit) in figures {
+            if let Some(value) = value {
+                line(out, name, &format!("{what}: {}: {figure}", variant.name), value, unit);
+            }
+        }
+    }
+}
+
+fn unit(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Count => "1",
+        Kind::PacketsPerSecond => "1/s",
+        Kind::BitsPerSecond => "bit/s",
+        Kind::Nanoseconds => "ns",
+        Kind::Percent => "%",
+    }
+}
+
+fn line(out: &mut String, name: &str, figure: &str, value: f64, unit: &str) {
+    _ = writeln!(out, "{},{},{value},{unit}", quoted(name), quoted(figure));
+}
+
+/// RFC 4180. A spreadsheet takes a text that begins with one of these for a formula.
+fn quoted(text: &str) -> String {
+    let text = if text.starts_with(['=', '+', '-', '@']) {
+        format!("'{text}")
+    } else {
+        text.to_owned()
+    };
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_break_a_table_is_escaped() {
+        assert_eq!(cell("a|b\nc<d"), "a\\|b c&lt;d");
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(quoted("=1+1"), "'=1+1");
+    }
+}

@@ -1,0 +1,258 @@
+//! The summary: what came out, in sentences.
+
+use ringside_measure::compare::STEAL_LIMIT;
+use ringside_measure::schema::{CompareResult, DelayResult, Document, Operation, Outcome, RunResult, Table, Variant};
+
+use super::entry::{Content, Entry};
+use super::units;
+use crate::output::{count, mode_name};
+
+/// A sentence, and whether it is a warning.
+pub(super) struct Sentence {
+    pub(super) text: String,
+    pub(super) is_warning: bool,
+}
+
+/// All that is to be said of an entry.
+pub(super) fn of(entry: &Entry) -> Vec<Sentence> {
+    match &entry.content {
+        Content::Ours(document) => match &document.result {
+            Outcome::Run(run) => of_run(document, run),
+            Outcome::Compare(compare) => of_compare(compare),
+            Outcome::Delay(delay) => of_delay(delay),
+        },
+        Content::Foreign(foreign) => {
+            let figures: Vec<String> = foreign
+                .metrics
+                .iter()
+                .take(4)
+                .map(|metric| format!("{} {}", metric.name, metric.written()))
+                .collect();
+            vec![
+                said(format!("{}: {}.", foreign.title, figures.join(", "))),
+                said(foreign.note.to_owned()),
+            ]
+        }
+    }
+}
+
+fn said(text: String) -> Sentence {
+    Sentence {
+        text,
+        is_warning: false,
+    }
+}
+
+fn warned(text: String) -> Sentence {
+    Sentence { text, is_warning: true }
+}
+
+fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
+    let mut all = Vec::new();
+    let seconds = units::time(run.duration_ns as f64);
+    let size = run
+        .frame_bytes
+        .map(|bytes| format!(" of {bytes} bytes"))
+        .unwrap_or_default();
+    let how = how(document);
+    for (rates, did) in [(&run.received, "received"), (&run.transmitted, "sent")] {
+        let of_interest = match run.operation {
+            Operation::Rx => did == "received",
+            Operation::Tx => did == "sent",
+            Operation::Fwd | Operation::Echo => true,
+            Operation::Ping => false,
+        };
+        if let Some(rates) = rates.filter(|_| of_interest) {
+            let (packets, bits) = (units::short(rates.packets_pps), units::short(rates.wire_bps));
+            all.push(said(format!(
+                "{packets} packets{size} a second were {did} over {seconds}{how}: {bits}bit/s on the wire."
+            )));
+        }
+    }
+    if let Some(times) = run.latency.as_ref().and_then(|latency| latency.raw) {
+        let p50 = times
+            .p50_ns
+            .map(|ns| format!("half of the round trips took at most {}", units::time(ns as f64)));
+        let p99 = times
+            .p99_ns
+            .map(|ns| format!("99 % at most {}", units::time(ns as f64)));
+        let longest = format!("the longest {}", units::time(times.max_ns as f64));
+        let parts: Vec<String> = p50.into_iter().chain(p99).chain([longest]).collect();
+        let samples = count(times.samples as f64);
+        all.push(said(format!(
+            "Of {samples} probes{size} over {seconds}{how} {}.",
+            parts.join(", ")
+        )));
+    }
+    if let Some(latency) = &run.latency {
+        let p99 = |times: Option<ringside_measure::latency::Summary>| times.and_then(|times| times.p99_ns);
+        if let (Some(raw), Some(corrected)) = (p99(latency.raw), p99(latency.corrected))
+            && corrected > raw + raw / 2
+        {
+            all.push(warned(format!(
+                "The path stalled: from the time at which probes were meant to be sent, 99 % took up to {}.",
+                units::time(corrected as f64)
+            )));
+        }
+    }
+    if let Some(cycle) = &run.cycle {
+        let missed = cycle.late_cycles + cycle.skipped_cycles;
+        let text = format!(
+            "{} of {} deadlines, {} apart, were missed.",
+            count(missed as f64),
+            count(cycle.due_cycles as f64),
+            units::time(cycle.period_ns as f64)
+        );
+        all.push(Sentence {
+            text,
+            is_warning: missed > 0,
+        });
+    }
+    all.push(ledger(run));
+    if run.link_flaps.unwrap_or(0) > 0 {
+        let down = units::time(run.link_down_ns.unwrap_or(0) as f64);
+        all.push(warned(format!(
+            "The link went down {} times, for {down} in all.",
+            run.link_flaps.unwrap_or(0)
+        )));
+    }
+    let steal = run.cpus.iter().map(|cpu| cpu.steal_percent).fold(0.0, f64::max);
+    if steal > STEAL_LIMIT * 100.0 {
+        all.push(warned(format!(
+            "Disturbed: the hypervisor took {} % of a CPU away. Figures of a quiet machine are better.",
+            units::digits(steal)
+        )));
+    }
+    all
+}
+
+/// ` with AF_XDP in native copy mode`
+fn how(document: &Document) -> String {
+    let mut modes: Vec<&str> = document
+        .interfaces
+        .iter()
+        .flat_map(|interface| &interface.queues)
+        .map(|queue| mode_name(queue.mode))
+        .collect();
+    modes.sort_unstable();
+    modes.dedup();
+    if modes.is_empty() {
+        String::new()
+    } else {
+        format!(" by AF_XDP ({})", modes.join(", "))
+    }
+}
+
+fn ledger(run: &RunResult) -> Sentence {
+    let ledger = &run.packets;
+    let (sent, received) = (count(ledger.sent as f64), count(ledger.received as f64));
+    let lost = ledger.lost();
+    let vanished = run.unaccounted_packets;
+    match (lost, vanished) {
+        (0, 0) if ledger.sent == ledger.received => {
+            said(format!("No packet was lost: {sent} sent, {received} received."))
+        }
+        (0, 0) => said("All packets are accounted for.".to_owned()),
+        (_, 0) => {
+            let most = ledger
+                .losses
+                .iter()
+                .max_by_key(|loss| loss.count)
+                .map(|loss| loss.name.to_string())
+                .unwrap_or_default();
+            let share = units::digits(lost as f64 * 100.0 / ledger.sent.max(1) as f64);
+            warned(format!(
+                "{} packets ({share} %) were lost, most of them counted as {most}; all are accounted for.",
+                count(lost as f64)
+            ))
+        }
+        (_, vanished) => warned(format!(
+            "{} packets are not accounted for: no counter knows of them.",
+            count(vanished.unsigned_abs() as f64)
+        )),
+    }
+}
+
+/// What an operation is called.
+pub(super) fn operation(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Rx => "Receive",
+        Operation::Tx => "Transmit",
+        Operation::Fwd => "Send back",
+        Operation::Echo => "Echo",
+        Operation::Ping => "Ping",
+    }
+}
+
+/// The best of a table that is not a bare limit, with its ratio to the base.
+fn of_compare(compare: &CompareResult) -> Vec<Sentence> {
+    compare.tables.iter().filter_map(best).map(said).collect()
+}
+
+fn best(table: &Table) -> Option<String> {
+    let is_ping = table.ratio_of.starts_with("rtt");
+    let value = |variant: &Variant| {
+        if is_ping {
+            variant.rtt_p50_ns
+        } else {
+            variant.packets_pps
+        }
+        .map(|figure| figure.median)
+    };
+    let in_the_race = table
+        .variants
+        .iter()
+        .filter(|variant| variant.name != "xdp-limit" && value(variant).is_some());
+    let order = |a: &&Variant, b: &&Variant| value(a).unwrap_or(0.0).total_cmp(&value(b).unwrap_or(0.0));
+    let best = if is_ping {
+        in_the_race.min_by(order)
+    } else {
+        in_the_race.max_by(order)
+    }?;
+    let figure = value(best)?;
+    let written = if is_ping {
+        format!("{} (median round trip)", units::time(figure))
+    } else {
+        format!("{} packets/s", units::short(figure))
+    };
+    let what = format!("{}, {} bytes", operation(table.operation), table.frame_bytes);
+    Some(match best.ratio_to_base {
+        Some(ratio) => {
+            let interval = ratio.low.zip(ratio.high);
+            let interval = interval
+                .map(|(low, high)| format!(" [{}–{}]", units::digits(low), units::digits(high)))
+                .unwrap_or_default();
+            format!(
+                "{what}: {} is best with {written}, {}{interval} × {}.",
+                best.name,
+                units::digits(ratio.median),
+                table.base
+            )
+        }
+        None => format!("{what}: {} is best with {written}.", best.name),
+    })
+}
+
+fn of_delay(delay: &DelayResult) -> Vec<Sentence> {
+    let measured = || delay.cells.iter().filter_map(|cell| Some((cell, cell.delay?)));
+    let mut all = Vec::new();
+    let ends = [
+        (
+            "shortest",
+            measured().min_by(|a, b| a.1.mean_ns.total_cmp(&b.1.mean_ns)),
+        ),
+        ("longest", measured().max_by(|a, b| a.1.mean_ns.total_cmp(&b.1.mean_ns))),
+    ];
+    for (which, cell) in ends {
+        if let Some((cell, times)) = cell {
+            all.push(said(format!(
+                "The {which} way from the XDP program to the application: {}, {} on average, {} at most.",
+                crate::delay::cell_name(cell),
+                units::time(times.mean_ns),
+                units::time(times.max_ns as f64)
+            )));
+        }
+    }
+    all.extend(delay.warnings.iter().cloned().map(warned));
+    all
+}
