@@ -19,7 +19,7 @@ pub(super) struct Entry {
 
 pub(super) enum Content {
     Ours(Box<Document>),
-    Foreign(Foreign),
+    Foreign(Box<Foreign>),
 }
 
 impl Entry {
@@ -54,7 +54,7 @@ impl Entry {
         if let Some(foreign) = foreign::sockperf(&text) {
             return Ok(Self {
                 name,
-                content: Content::Foreign(foreign?),
+                content: Content::Foreign(Box::new(foreign?)),
             });
         }
         let value: serde_json::Value = serde_json::from_str(&text).with_context(|| {
@@ -63,7 +63,9 @@ impl Entry {
         if let Some(foreign) = foreign::iperf3(&value) {
             return Ok(Self {
                 name,
-                content: Content::Foreign(foreign.with_context(|| format!("reading iperf3's result {shown}"))?),
+                content: Content::Foreign(Box::new(
+                    foreign.with_context(|| format!("reading iperf3's result {shown}"))?,
+                )),
             });
         }
         if value.get("schema").is_none() {

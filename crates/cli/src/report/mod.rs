@@ -89,5 +89,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return output::print(&text);
     }
     fs::write(&path, text).with_context(|| format!("writing the report to {}", path.display()))?;
-    output::print(&format!("{}\n", path.display()))
+    output::print(&format!("{}{}\n", summary(&entries), path.display()))
+}
+
+/// One screen: what came out, and where to read more.
+fn summary(entries: &[entry::Entry]) -> String {
+    let mut text = String::new();
+    for entry in entries {
+        if entries.len() > 1 {
+            text += &format!("{} · {}\n", entry.name, section::kind(entry));
+        }
+        for sentence in words::of(entry) {
+            let mark = if sentence.is_warning { "! " } else { "- " };
+            text += &output::wrapped(&format!("{mark}{}", sentence.text), "  ");
+        }
+    }
+    text + "\n"
 }
