@@ -20,7 +20,9 @@ build: setup ## build the library and the tool, optimised
 
 demo: root setup ## compare UDP, AF_PACKET and AF_XDP on a test bed of its own, in about a minute (root)
 	$(CARGO) build --release
-	$(TARGET)/release/ringside compare --lab veth
+	@mkdir -p out
+	$(TARGET)/release/ringside compare --lab veth --json-file out/demo.json
+	$(TARGET)/release/ringside report out/demo.json -o out/demo.html
 
 test: setup ## run every check and test; without root those on the real kernel are left out
 	@scripts/test
