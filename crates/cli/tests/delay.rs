@@ -121,12 +121,7 @@ fn every_cell_is_measured_on_a_test_bed() {
     assert_nothing_is_left_of(pid);
     let (document, result) = (done.document(), result(&done));
     let expected: Vec<Cell> = Cell::all().collect();
-    let told = |cell: &DelayCell| Cell {
-        wait: cell.wait,
-        core: cell.core,
-        c_states: cell.c_states,
-    };
-    assert_eq!(result.cells.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(result.cells.iter().map(DelayCell::cell).collect::<Vec<_>>(), expected);
     for cell in result.cells.iter().filter(|cell| !stolen(cell)) {
         if cell.core == Core::Other && cpus() == 1 {
             assert!(cell.unavailable.as_deref().expect("a reason").contains("no other CPU"));

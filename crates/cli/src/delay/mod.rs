@@ -37,17 +37,19 @@ use crate::stop::Stop;
 use crate::{output, system};
 
 pub(crate) use args::Args;
-pub(crate) use table::name as cell_name;
 
 use bed::{Bed, Busy};
 use plan::{Machine, Plan};
-use series::{Series, c_states_name, core_name, wait_name};
+use series::Series;
+pub(crate) use series::cell_name;
 use turn::Turn;
 
 /// Beside the packets: threads that start and end.
 const OVERHEAD: Duration = Duration::from_millis(30);
 /// What a turn may take beyond twice its time.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Medians of turns that differ by less are what turns are like.
+const FAR_APART: f64 = 1.25;
 /// All cells together, where others send and no time was given.
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -198,13 +200,7 @@ fn interleave(args: &Args, budget: &Budget, bed: &mut Bed, cells: &mut [Series],
                 continue;
             }
             let Ok(place) = series.place else { continue };
-            bar.set_message(format!(
-                "round {}: {}, {} core, C-states {}",
-                round + 1,
-                wait_name(series.cell.wait),
-                core_name(series.cell.core),
-                c_states_name(series.cell.c_states)
-            ));
+            bar.set_message(format!("round {}: {}", round + 1, cell_name(series.cell)));
             bar.tick();
             number += 1;
             let turn = Turn {
@@ -269,12 +265,34 @@ fn warnings(mut warnings: Vec<String>, cells: &[Series], impossible: u64) -> Vec
              quiet machine the upper percentiles and the longest delays are lower"
         ));
     }
+    warnings.extend(unsteady(cells));
     if impossible != 0 {
         warnings.push(format!(
             "{impossible} packets were dequeued before the XDP program saw them: the clocks of the CPUs do not agree"
         ));
     }
     warnings
+}
+
+/// Turns of one cell whose medians are far apart: a distribution over all of them is that of several machines.
+#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+fn unsteady(cells: &[Series]) -> Option<String> {
+    let medians = cells.iter().filter_map(|series| {
+        let (least, most) = series.medians()?;
+        Some((series.cell, least as f64, most as f64))
+    });
+    let apart: Vec<_> = medians.filter(|(_, least, most)| *most > least * FAR_APART).collect();
+    let ratio = |(_, least, most): &(_, f64, f64)| most / least.max(1.0);
+    let worst = apart.iter().max_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
+    let &(cell, least, most) = worst;
+    Some(format!(
+        "the machine was not the same all the time: in {} of the cells the medians of the turns differ by more than a quarter, \
+         most in {}, from {} to {} us (JSON has every turn)",
+        apart.len(),
+        cell_name(cell),
+        table::micros(least),
+        table::micros(most)
+    ))
 }
 
 fn result(
@@ -315,4 +333,31 @@ fn tell(args: &Args, document: &Document, path: &[String], is_lab: bool) -> Resu
         output::note(text.trim_end());
     }
     output::deliver(&args.output, document, &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::series::tests::{cell, reading, series};
+    use super::*;
+
+    #[test]
+    fn turns_that_are_far_apart_are_told() {
+        let steady = || {
+            let mut steady = series(cell());
+            steady.add(Ok(reading(1_000..1_200, 0.0)));
+            steady.add(Ok(reading(1_100..1_300, 0.0)));
+            // Left out, and so it does not matter what it was.
+            steady.add(Ok(reading(9_000..9_200, 0.5)));
+            steady
+        };
+        assert_eq!(unsteady(&[steady()]), None);
+        let mut moody = steady();
+        moody.add(Ok(reading(3_000..3_200, 0.0)));
+        let told = unsteady(&[steady(), moody]).expect("a warning");
+        assert!(told.contains("in 1 of the cells"), "{told}");
+        assert!(
+            told.contains("spin, other core, C-states as is, from 1.099 to 3.09"),
+            "{told}"
+        );
+    }
 }

@@ -1,7 +1,7 @@
 //! The numbers of the reference measurement, for `--reference`: delays from the XDP program to the application on hosts with
 //! Intel NICs, each of a spinning and of a woken application.
 
-use ringside_measure::delay::{CStates, Core, Wait};
+use ringside_measure::delay::{CStates, Cell, Core, Wait};
 use ringside_measure::latency::Summary;
 use ringside_measure::schema::DelayResult;
 
@@ -68,7 +68,10 @@ pub(super) fn fill(grid: &mut Grid, result: &DelayResult) {
             let here = result
                 .cells
                 .iter()
-                .find(|cell| (cell.wait, cell.core, cell.c_states) == (row.wait, row.core, c_states))
+                .find(|cell| {
+                    let Row { wait, core, .. } = row;
+                    cell.cell() == Cell { wait, core, c_states }
+                })
                 .and_then(|cell| cell.delay.as_ref());
             cells.push(here.map_or_else(|| "-".into(), |delay| shown(own(delay))));
         }

@@ -178,6 +178,15 @@ impl Series {
         alone.then(|| self.share(self.thread.waiting_ns)).flatten()
     }
 
+    /// The least and the greatest median of a turn.
+    pub(super) fn medians(&self) -> Option<(u64, u64)> {
+        let medians = || {
+            let counted = self.turns.iter().filter(|turn| !turn.left_out);
+            counted.filter_map(|turn| turn.p50_ns)
+        };
+        Some((medians().min()?, medians().max()?))
+    }
+
     fn share(&self, ns: u64) -> Option<f64> {
         #[allow(clippy::cast_precision_loss, reason = "2^53 ns are a hundred days")]
         (self.thread.elapsed_ns > 0).then(|| ns as f64 * 100.0 / self.thread.elapsed_ns as f64)
@@ -215,6 +224,16 @@ impl Series {
     fn cpu_use(&self, cpu: u32) -> Option<CpuUse> {
         (self.cpu.total() > 0).then(|| system::cpu_share(cpu, &self.cpu))
     }
+}
+
+/// A cell in words.
+pub(crate) fn cell_name(cell: Cell) -> String {
+    format!(
+        "{}, {} core, C-states {}",
+        wait_name(cell.wait),
+        core_name(cell.core),
+        c_states_name(cell.c_states)
+    )
 }
 
 /// The words of the command line and the table.

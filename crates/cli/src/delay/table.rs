@@ -8,12 +8,9 @@ use ringside_measure::schema::{DelayCell, DelayResult, Document, IdleUse, Outcom
 use ringside_nic::host::CpuTimes;
 
 use super::reference;
-use super::series::{c_states_name, core_name, wait_name};
+use super::series::{c_states_name, cell_name, core_name, wait_name};
 use crate::output::wrapped;
 use crate::system;
-
-/// Medians of turns that differ by less than this are what turns are like.
-const FAR_APART: f64 = 1.25;
 
 /// What is told beside the figures.
 pub(super) struct Told<'a> {
@@ -38,10 +35,13 @@ pub(super) fn render(document: &Document, told: &Told<'_>) -> String {
     _ = writeln!(text, "{}", figures(result, told.terminal));
     for cell in &result.cells {
         if let Some(reason) = &cell.unavailable {
-            text.push_str(&wrapped(&format!("{}: not to be had: {reason}", name(cell)), "  "));
+            text.push_str(&wrapped(
+                &format!("{}: not to be had: {reason}", cell_name(cell.cell())),
+                "  ",
+            ));
         }
-        for note in left_out(cell).into_iter().chain(turns(cell)) {
-            text.push_str(&wrapped(&format!("{}: {note}", name(cell)), "  "));
+        if let Some(left_out) = left_out(cell) {
+            text.push_str(&wrapped(&format!("{}: {left_out}", cell_name(cell.cell())), "  "));
         }
     }
     if told.reference {
@@ -154,29 +154,12 @@ fn times(delay: &Summary) -> [String; 8] {
 }
 
 /// To a nanosecond below ten microseconds, then to a tenth of a percent.
-fn micros(ns: f64) -> String {
+pub(super) fn micros(ns: f64) -> String {
     match ns {
         ..10_000.0 => format!("{:.3}", ns / 1e3),
         10_000.0..100_000.0 => format!("{:.2}", ns / 1e3),
         _ => format!("{:.1}", ns / 1e3),
     }
-}
-
-/// Turns whose medians are far apart: the machine was not the same all the time.
-#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-fn turns(cell: &DelayCell) -> Option<String> {
-    let medians = || {
-        let counted = cell.turns.iter().filter(|turn| !turn.left_out);
-        counted.filter_map(|turn| turn.p50_ns)
-    };
-    let (least, most) = (medians().min()? as f64, medians().max()? as f64);
-    (most > least * FAR_APART).then(|| {
-        format!(
-            "the medians of its turns are from {} to {} us: the machine was not the same all the time",
-            micros(least),
-            micros(most)
-        )
-    })
 }
 
 /// How often the application's CPU went to sleep, without the states that only look busy.
@@ -186,16 +169,6 @@ fn sleeps(cell: &DelayCell) -> Option<String> {
     let entries: u64 = cell.idle.iter().filter(asleep).map(|state| state.entries).sum();
     let elapsed: f64 = cell.measured_ns as f64 / 1e9;
     (!cell.idle.is_empty() && elapsed > 0.0).then(|| format!("{:.0}", entries as f64 / elapsed))
-}
-
-/// `spin, same core, C-states as they are`
-pub(crate) fn name(cell: &DelayCell) -> String {
-    format!(
-        "{}, {} core, C-states {}",
-        wait_name(cell.wait),
-        core_name(cell.core),
-        c_states_name(cell.c_states)
-    )
 }
 
 /// What is not in the distribution, if that is more than the warm-up.

@@ -110,7 +110,6 @@ fn each_cell_has_its_row_and_its_reason() {
     for told in [
         "poll, other core, C-states as is: not to be had: no other CPU: this process may run on CPU 0 alone",
         "left out, packets: 3 lost; 1 turns left out for CPU steal",
-        "the medians of its turns are from 1.049 to 2.049 us",
         "PREEMPT_RT; C-states (exit latency): C6 (133 us, switched off)",
         "Reading it takes 21.4 ns at the least and 22.6 in the median",
         "Warning: something to know.",

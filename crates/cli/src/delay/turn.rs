@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   application's CPU   ├─ drains ─┼── warm-up ──┼──────── samples ────────┼───┤
-//!   NAPI's CPU                     ├─ sender: packet … packet … packet ────┤ 5 ms
+//!   NAPI's CPU                     ├─ sender: packet … packet … packet ────┤ last one seen
 //!   CPU time            ├──────────────────────────────────────────────────────┤
 //! ```
 
@@ -79,7 +79,9 @@ pub(super) struct Shared {
     pub(super) ready: AtomicBool,
     /// The application shall end.
     pub(super) end: AtomicBool,
-    /// Samples that the application has.
+    /// Packets that the application has.
+    pub(super) seen: AtomicU64,
+    /// Those of them that count.
     pub(super) good: AtomicU64,
 }
 
@@ -204,6 +206,7 @@ impl Turn {
                 };
                 good += u64::from(delays.record(stamps) == Verdict::Sample);
             }
+            shared.seen.store(delays.packets(), Ordering::Relaxed);
             shared.good.store(good, Ordering::Relaxed);
         }
         Ok((delays, mark.passed()))

@@ -30,7 +30,12 @@ pub(super) fn markdown(title: &str, entries: &[Entry]) -> String {
                     out.push_str("\n| cell | min | mean | p50 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|\n");
                     for cell in &delay.cells {
                         let times = cell.delay.map_or_else(|| [const { String::new() }; 6], times);
-                        _ = writeln!(out, "| {} | {} |", crate::delay::cell_name(cell), times.join(" | "));
+                        _ = writeln!(
+                            out,
+                            "| {} | {} |",
+                            crate::delay::cell_name(cell.cell()),
+                            times.join(" | ")
+                        );
                     }
                 }
                 Outcome::Run(_) => {}
@@ -167,7 +172,7 @@ pub(super) fn csv(entries: &[Entry]) -> String {
             Outcome::Delay(delay) => {
                 for cell in &delay.cells {
                     let Some(times) = cell.delay else { continue };
-                    let name = crate::delay::cell_name(cell);
+                    let name = crate::delay::cell_name(cell.cell());
                     let all = [
                         ("min", Some(times.min_ns as f64)),
                         ("mean", Some(times.mean_ns)),

@@ -250,7 +250,7 @@ fn delay_part(delay: &DelayResult) -> Markup {
             .zip(times.p99_ns)
             .map(|(p50, p99)| (p50 as f64, p99 as f64));
         Some(Bar {
-            name: crate::delay::cell_name(cell)
+            name: crate::delay::cell_name(cell.cell())
                 .replace(" core", "")
                 .replace("C-states ", "C "),
             value: times.mean_ns,
@@ -266,7 +266,7 @@ fn delay_part(delay: &DelayResult) -> Markup {
         div.wide { table {
             tr { th { "cell" } th { "samples" } @for name in ["min", "mean", "p50", "p90", "p99", "p99.9", "max", "std. dev."] { th { (name) } } th { "thread, % of a CPU" } }
             @for cell in &delay.cells { tr {
-                th { (crate::delay::cell_name(cell)) }
+                th { (crate::delay::cell_name(cell.cell())) }
                 @if let Some(times) = &cell.delay {
                     td.number { (count(times.samples as f64)) }
                     @for ns in [Some(times.min_ns as f64), Some(times.mean_ns), times.p50_ns.map(|ns| ns as f64), times.p90_ns.map(|ns| ns as f64), times.p99_ns.map(|ns| ns as f64), times.p99_9_ns.map(|ns| ns as f64), Some(times.max_ns as f64), Some(times.stddev_ns)] {

@@ -247,7 +247,7 @@ fn of_delay(delay: &DelayResult) -> Vec<Sentence> {
         if let Some((cell, times)) = cell {
             all.push(said(format!(
                 "The {which} way from the XDP program to the application: {}, {} on average, {} at most.",
-                crate::delay::cell_name(cell),
+                crate::delay::cell_name(cell.cell()),
                 units::time(times.mean_ns),
                 units::time(times.max_ns as f64)
             )));

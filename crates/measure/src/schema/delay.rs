@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::CpuUse;
-use crate::delay::{CStates, Core, Wait};
+use crate::delay::{CStates, Cell, Core, Wait};
 use crate::latency::Summary;
 use crate::probe::Clock;
 
@@ -86,6 +86,18 @@ pub struct DelayCell {
     pub idle: Vec<IdleUse>,
     /// The turns, in order.
     pub turns: Vec<DelayTurn>,
+}
+
+impl DelayCell {
+    /// Which of the cells it is.
+    #[must_use]
+    pub fn cell(&self) -> Cell {
+        Cell {
+            wait: self.wait,
+            core: self.core,
+            c_states: self.c_states,
+        }
+    }
 }
 
 /// One turn of a cell.
