@@ -9,8 +9,6 @@ mod descriptor_tests;
 mod kernel_tests;
 mod lanes;
 #[cfg(all(test, feature = "attach", not(loom)))]
-mod metadata_tests;
-#[cfg(all(test, feature = "attach", not(loom)))]
 mod raw_tests;
 mod transmit;
 mod waiting;
