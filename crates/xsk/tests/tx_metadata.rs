@@ -472,8 +472,7 @@ fn a_port_tells_what_it_got() {
         assert_eq!(json["queues"][1]["tx_metadata"]["checksum"], "device-or-kernel");
     }
     let error = try_open(&lab.b, Path::ZeroCopy, |port| port.options(options))
-        .err()
-        .expect("veth has none")
+        .expect_err("veth has none")
         .to_string();
     assert!(
         error.contains("zero-copy") && error.contains("tx-timestamp") || error.contains("tx-checksum"),
