@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
+mod asked;
 mod comparison;
 #[cfg(test)]
 mod example;
@@ -30,6 +31,7 @@ mod hints;
 mod run;
 mod system;
 
+pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
 pub use comparison::{CompareResult, Table, Variant};
 pub use hints::{FieldHints, HintsResult, LayoutHints, Number};
 pub use run::{

@@ -282,12 +282,9 @@ fn a_packet_in_several_frames_asks_once() {
 
     let software = both.tx_metadata(TxMetadata::new().software_checksum());
     let (mut queue, mut kernel) = Harness::new(software).mtu(9000).open().unwrap();
-    let in_software = |queue: &mut Queue, packet: &[u8]| {
-        let mut frame = queue.alloc().unwrap();
-        assert!(frame.write(packet));
-        queue.send_asking(frame, TxMeta::new().checksum(34, 6))
-    };
-    let refused = in_software(&mut queue, &jumbo).unwrap_err();
+    let mut frame = queue.alloc().unwrap();
+    assert!(frame.write(&jumbo));
+    let refused = queue.send_asking(frame, TxMeta::new().checksum(34, 6)).unwrap_err();
     assert_eq!(error_of(Err::<(), _>(refused.error)), AskError::ChecksumOfParts);
     assert_eq!(sent(&mut kernel), []);
 }
