@@ -88,23 +88,26 @@ impl Packet {
     }
 }
 
-/// A packet socket that sends each packet not before a time (`SO_TXTIME`, CLOCK_TAI): who keeps to it is the queueing
+/// A packet socket that sends packets not before a time (`SO_TXTIME`, CLOCK_TAI), if they have one: who keeps to it is the queueing
 /// discipline etf, which the packets therefore do not pass by, as they do from [`Packet`].
 pub(crate) struct Timed {
     socket: OwnedFd,
 }
 
 impl Timed {
-    /// Opens it on an interface of the calling thread's namespace.
-    pub(crate) fn open(ifindex: u32) -> Result<Self> {
+    /// Opens it on an interface of the calling thread's namespace, with times or without.
+    pub(crate) fn open(ifindex: u32, with_times: bool) -> Result<Self> {
         let socket = sys::packet_socket().context("opening a packet socket")?;
-        sys::txtime::enable(socket.as_fd()).context("setting SO_TXTIME with CLOCK_TAI (Linux 4.19, CAP_NET_ADMIN)")?;
+        if with_times {
+            sys::txtime::enable(socket.as_fd())
+                .context("setting SO_TXTIME with CLOCK_TAI (Linux 4.19, CAP_NET_ADMIN)")?;
+        }
         sys::bind_packet(socket.as_fd(), ifindex, false).context("binding a packet socket")?;
         Ok(Self { socket })
     }
 
-    /// Sends one frame, not before `at` nanoseconds of CLOCK_TAI. False when the kernel had no room for it.
-    pub(crate) fn send_at(&self, frame: &[u8], at: u64) -> io::Result<bool> {
+    /// Sends one frame, at once or not before `at` nanoseconds of CLOCK_TAI. False when the kernel had no room for it.
+    pub(crate) fn send_at(&self, frame: &[u8], at: Option<u64>) -> io::Result<bool> {
         sys::txtime::send_at(self.socket.as_fd(), frame, at)
     }
 

@@ -25,8 +25,8 @@ pub fn enable(socket: BorrowedFd<'_>) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, SO_TXTIME, value)
 }
 
-/// Sends one packet, not before `at` nanoseconds of the socket's clock. False when the kernel had no room for it.
-pub fn send_at(socket: BorrowedFd<'_>, packet: &[u8], at: u64) -> io::Result<bool> {
+/// Sends one packet, at once or not before `at` nanoseconds of the socket's clock. False when the kernel had no room for it.
+pub fn send_at(socket: BorrowedFd<'_>, packet: &[u8], at: Option<u64>) -> io::Result<bool> {
     let mut vector = libc::iovec {
         iov_base: packet.as_ptr().cast_mut().cast(),
         iov_len: packet.len(),
@@ -36,18 +36,8 @@ pub fn send_at(socket: BorrowedFd<'_>, packet: &[u8], at: u64) -> io::Result<boo
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = &raw mut vector;
     header.msg_iovlen = 1;
-    header.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: only computes.
-    header.msg_controllen = unsafe { libc::CMSG_SPACE(length(size_of::<u64>())) } as usize;
-    debug_assert!(header.msg_controllen <= size_of_val(&control));
-    // SAFETY: `control` is as long as `msg_controllen` at least, and aligned for a header, which the first message begins
-    // with; its data has room for a u64, which need not be aligned.
-    unsafe {
-        let message = libc::CMSG_FIRSTHDR(&raw const header);
-        (*message).cmsg_level = libc::SOL_SOCKET;
-        (*message).cmsg_type = SO_TXTIME;
-        (*message).cmsg_len = libc::CMSG_LEN(length(size_of::<u64>())) as usize;
-        ptr::write_unaligned(libc::CMSG_DATA(message).cast::<u64>(), at);
+    if let Some(at) = at {
+        put_time(&mut header, &mut control, at);
     }
     loop {
         // SAFETY: the header points to one vector and one control message, which live until the call returns; the kernel only
@@ -63,6 +53,23 @@ pub fn send_at(socket: BorrowedFd<'_>, packet: &[u8], at: u64) -> io::Result<boo
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// Makes the time a message's one control message.
+fn put_time(header: &mut libc::msghdr, control: &mut [u64; CONTROL], at: u64) {
+    header.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: only computes.
+    header.msg_controllen = unsafe { libc::CMSG_SPACE(length(size_of::<u64>())) } as usize;
+    debug_assert!(header.msg_controllen <= size_of_val(control));
+    // SAFETY: `control` is as long as `msg_controllen` at least, and aligned for a header, which the first message begins
+    // with; its data has room for a u64, which need not be aligned.
+    unsafe {
+        let message = libc::CMSG_FIRSTHDR(&raw const *header);
+        (*message).cmsg_level = libc::SOL_SOCKET;
+        (*message).cmsg_type = SO_TXTIME;
+        (*message).cmsg_len = libc::CMSG_LEN(length(size_of::<u64>())) as usize;
+        ptr::write_unaligned(libc::CMSG_DATA(message).cast::<u64>(), at);
     }
 }
 

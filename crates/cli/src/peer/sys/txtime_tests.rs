@@ -17,7 +17,7 @@ fn a_packet_with_a_time_arrives_and_is_not_missed() {
         assert_eq!(error.raw_os_error(), Some(libc::EPERM));
         return;
     }
-    assert!(send_at(sender.as_fd(), b"in an hour", u64::MAX / 2).unwrap());
+    assert!(send_at(sender.as_fd(), b"in an hour", Some(u64::MAX / 2)).unwrap());
     let mut buffer = [0; 64];
     assert_eq!(receiver.recv(&mut buffer).unwrap(), 10);
     assert_eq!(&buffer[..10], b"in an hour");

@@ -320,3 +320,7 @@ pub(super) fn launch(lead: Duration, kept_by: schema::LaunchBy) -> schema::Launc
         missed_packets: None,
     }
 }
+
+#[cfg(test)]
+#[path = "asking_tests.rs"]
+mod tests;

@@ -10,7 +10,7 @@ use ringside_nic::clock::{KernelClock, Monotonic, Tai, Timestamp};
 use ringside_xsk::Queue;
 
 use super::asking::{Asking, Departures};
-use crate::args::{CycleClock, List, PortArgs, TxArgs, ViaArg};
+use crate::args::{CycleClock, List, PortArgs, TxArgs};
 use crate::session::{POLL, Worker, nanos};
 
 /// The port of a cyclic sender has one queue: the first, if none was named.
@@ -61,8 +61,7 @@ impl Sender for Xsk<'_> {
 
 /// Launch times are of CLOCK_TAI.
 pub(super) fn check(args: &TxArgs) -> Result<()> {
-    let timed = args.ask.launch_time.is_some() || args.via == ViaArg::AfPacket;
-    if timed && args.clock != CycleClock::Tai {
+    if args.ask.launch_time.is_some() && args.clock != CycleClock::Tai {
         bail!("launch times are of CLOCK_TAI, and the deadlines they follow: add --clock tai");
     }
     Ok(())

@@ -32,13 +32,16 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
     let flow = target::flow(&interface, &args.flow)?;
     let link_before = interface.state()?;
     let frame = target::frame(&flow, args.size, &interface, link_before.mtu)?;
-    let socket = Timed::open(interface.index())?;
+    let socket = Timed::open(interface.index(), args.ask.launch_time.is_some())?;
     let kept_by = keeper(&interface)?;
     output::note(format_args!(
-        "{interface}: a packet socket with SO_TXTIME (CLOCK_TAI); launch times are {}",
-        match kept_by {
-            LaunchBy::Etf => "kept by the queueing discipline etf",
-            _ => "ignored, for there is no queueing discipline etf here: tc qdisc … etf clockid CLOCK_TAI delta NS",
+        "{interface}: a packet socket{}",
+        match (args.ask.launch_time, kept_by) {
+            (None, _) => "",
+            (_, LaunchBy::Etf) => " with SO_TXTIME (CLOCK_TAI); launch times are kept by the queueing discipline etf",
+            _ =>
+                " with SO_TXTIME (CLOCK_TAI); launch times are ignored, for there is no queueing discipline etf here: \
+                 tc qdisc add dev INTERFACE parent CLASS etf clockid CLOCK_TAI delta NS",
         }
     ));
     output::note(target::describe(&flow, args.size));
@@ -56,7 +59,7 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
             let mut sender = Packets {
                 socket,
                 frame,
-                lead_ns: args.ask.launch_time.map_or(0, nanos),
+                lead_ns: args.ask.launch_time.map(nanos),
                 sent: 0,
                 missed: 0,
             };
@@ -119,17 +122,15 @@ fn keeper(interface: &Interface) -> Result<LaunchBy> {
 struct Packets<'a> {
     socket: Timed,
     frame: &'a [u8],
-    lead_ns: u64,
+    lead_ns: Option<u64>,
     sent: u64,
     missed: u64,
 }
 
 impl Sender for Packets<'_> {
     fn send(&mut self, deadline_ns: u64, worker: &Worker<'_>) -> Result<bool> {
-        let sent = match self
-            .socket
-            .send_at(self.frame, deadline_ns.saturating_add(self.lead_ns))
-        {
+        let at = self.lead_ns.map(|lead| deadline_ns.saturating_add(lead));
+        let sent = match self.socket.send_at(self.frame, at) {
             Ok(sent) => sent,
             Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
                 worker.pause();
