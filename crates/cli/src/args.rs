@@ -12,6 +12,7 @@ use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
+use crate::run::tx::AskArgs;
 use crate::{caps, compare, delay, report, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
@@ -93,7 +94,11 @@ Examples:
   ringside tx eth0 --to 192.0.2.7 --rate 1000000 -t 10
   ringside tx eth0 --to 192.0.2.7 --size 1514 --count 1000000 --json
   ringside tx eth0 --to 192.0.2.7 --size 9014 --multi-buffer
-  ringside tx eth0 --to 192.0.2.7 --cycle 1ms --clock tai --cpus 3 --priority 80";
+  ringside tx eth0 --to 192.0.2.7 --cycle 1ms --clock tai --cpus 3 --priority 80
+  ringside tx eth0 --to 192.0.2.7 --cycle 1ms --clock tai --launch-time 200us
+  ringside tx eth0 --to 192.0.2.7 --cycle 1ms --clock tai --launch-time 200us --via af-packet
+  ringside tx eth0 --to 192.0.2.7 --rate 100000 --tx-stamps=16   when one packet in 16 left
+  ringside tx eth0 --to 192.0.2.7 --checksum-offload             UDP checksums by the device";
 
 #[derive(Debug, Args)]
 #[command(after_help = TX_EXAMPLES, allow_negative_numbers = true)]
@@ -123,6 +128,20 @@ pub(crate) struct TxArgs {
     /// Sleep until the deadline itself, and be late by what waking up takes
     #[arg(long, requires = "cycle", conflicts_with = "spin")]
     pub(crate) sleep: bool,
+    /// What a cyclic sender sends through
+    #[arg(long, value_enum, default_value_t = ViaArg::AfXdp, requires = "cycle")]
+    pub(crate) via: ViaArg,
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
+/// `--via`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ViaArg {
+    /// An XDP socket
+    AfXdp,
+    /// A packet socket, with SO_TXTIME, for comparison
+    AfPacket,
 }
 
 /// `--clock`
@@ -453,7 +472,7 @@ fn rate(text: &str) -> Result<u64, String> {
 }
 
 /// A time with its unit, from a microsecond to a minute.
-fn period(text: &str) -> Result<Duration, String> {
+pub(crate) fn period(text: &str) -> Result<Duration, String> {
     let range = Duration::from_micros(1)..=Duration::from_secs(60);
     time_in(&range, text)?.ok_or_else(|| format!("{text:?} is no cycle; it takes 1us to 60s"))
 }

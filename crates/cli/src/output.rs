@@ -9,7 +9,10 @@ use anyhow::{Context, Result};
 use ringside_measure::latency::Summary;
 use ringside_measure::probe::Clock;
 use ringside_measure::rate::Rates;
-use ringside_measure::schema::{self, CycleResult, Document, LatencyResult, Outcome, QueueCounters, RunResult};
+use ringside_measure::schema::{
+    self, ChecksumBy, CycleResult, Document, LatencyResult, LaunchBy, LaunchResult, Outcome, QueueCounters, RunResult,
+    TxStampsResult, Via,
+};
 
 use crate::args::{OutputArgs, RunArgs};
 use crate::system;
@@ -188,6 +191,12 @@ fn text(document: &Document) -> String {
     if let Some(cycle) = &result.cycle {
         deadlines(&mut out, cycle);
     }
+    if let Some(by) = result.checksum_offload {
+        out.pair("checksums", checksums(by));
+    }
+    if let Some(stamps) = &result.tx_stamps {
+        departures(&mut out, stamps);
+    }
     queues(&mut out, result);
     for cpu in &result.cpus {
         out.pair(
@@ -344,8 +353,12 @@ fn deadlines(out: &mut Lines, cycle: &CycleResult) {
     out.pair(
         "deadlines",
         format!(
-            "{} every {period:.1} us of {clock}, {missed:.4} % missed: {} late, {} skipped",
+            "{} every {period:.1} us of {clock}{}, {missed:.4} % missed: {} late, {} skipped",
             packets(cycle.due_cycles),
+            match cycle.via {
+                Via::AfXdp => "",
+                Via::AfPacket => " through AF_PACKET",
+            },
             packets(cycle.late_cycles),
             packets(cycle.skipped_cycles),
         ),
@@ -377,6 +390,9 @@ fn deadlines(out: &mut Lines, cycle: &CycleResult) {
             out.pair("", TOO_FEW);
         }
     }
+    if let Some(launch) = &cycle.launch {
+        launches(out, launch);
+    }
     if let Some(jitter) = &cycle.jitter {
         out.pair(
             "jitter, us",
@@ -387,6 +403,84 @@ fn deadlines(out: &mut Lines, cycle: &CycleResult) {
             ),
         );
     }
+}
+
+/// When packets left.
+fn departures(out: &mut Lines, stamps: &TxStampsResult) {
+    let clock = match stamps.clock {
+        Clock::Phc => "the NIC's clock",
+        _ => "CLOCK_TAI",
+    };
+    let coverage = stamps
+        .coverage_percent
+        .map_or("no packet".into(), |percent| format!("{percent:.2} % of the packets"));
+    out.pair(
+        "left",
+        format!(
+            "{coverage} have a stamp, of {clock} taken in {}: {} wanted one, {} asked for it, {} came back without{}",
+            stamps.source,
+            packets(stamps.wanted_packets),
+            packets(stamps.asked_packets),
+            packets(stamps.unstamped_packets),
+            match stamps.outstanding_packets {
+                0 => String::new(),
+                some => format!(", {} not at all", packets(some)),
+            },
+        ),
+    );
+    if stamps.unread_packets + stamps.impossible_packets != 0 {
+        out.pair(
+            "",
+            format!(
+                "{} stamps were thrown away unread, {} were before their packet's hand-over",
+                packets(stamps.unread_packets),
+                packets(stamps.impossible_packets)
+            ),
+        );
+    }
+    if let Some(times) = &stamps.hand_over {
+        let within = stamps.uncertainty_ns.map_or(String::new(), |ns| {
+            #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+            let us = ns as f64 / 1e3;
+            format!(", each within {us:.2} us, for it is by two clocks")
+        });
+        out.pair(
+            "left, us",
+            format!(
+                "{}  (from the hand-over of the packet, or of its burst{within})",
+                microseconds(times)
+            ),
+        );
+        if times.p99_9_ns.is_none() {
+            out.pair("", TOO_FEW);
+        }
+    }
+}
+
+fn checksums(by: ChecksumBy) -> &'static str {
+    match by {
+        ChecksumBy::Device => "filled in by the device",
+        ChecksumBy::DeviceOrKernel => "filled in by the device, or by the kernel where the device has no such offload",
+        ChecksumBy::Kernel => "filled in by the kernel",
+    }
+}
+
+fn launches(out: &mut Lines, launch: &LaunchResult) {
+    let by = match launch.kept_by {
+        LaunchBy::Device => "by the device, if tc-etf has switched its offload on",
+        LaunchBy::Etf => "by the queueing discipline etf",
+        LaunchBy::Unknown => "by nobody that says so: the driver does not offer it, and most likely sends at once",
+        LaunchBy::Nobody => "by nobody: packets leave at once",
+    };
+    #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+    let lead = launch.lead_ns as f64 / 1e3;
+    let missed = launch.missed_packets.map_or(String::new(), |missed| {
+        format!("; {} missed theirs and were thrown away", packets(missed))
+    });
+    out.pair(
+        "launch times",
+        format!("{lead:.1} us after the deadline, kept {by}{missed}"),
+    );
 }
 
 fn times(out: &mut Lines, latency: &LatencyResult) {

@@ -86,6 +86,11 @@ impl Worker<'_> {
         }
     }
 
+    /// Waits a moment for a link that is down.
+    pub(crate) fn pause(&self) {
+        std::thread::sleep(LINK_PAUSE);
+    }
+
     /// What a call on a queue gave. `None` when the link is down: that has been waited for a moment, what was put on the TX
     /// ring stays there, and the call is to be made again.
     pub(crate) fn unless_down<T>(&self, result: Result<T, Error>) -> Result<Option<T>> {

@@ -121,6 +121,23 @@ pub(crate) fn packet(flow: &UdpFlow, size: u32, least: usize, port: &Port, mtu: 
              FCS{limit}"
         );
     }
+    written(flow, size)
+}
+
+/// As [`packet`], for a socket without frames of its own.
+pub(crate) fn frame(flow: &UdpFlow, size: u32, interface: &Interface, mtu: u32) -> Result<Vec<u8>> {
+    let size = size as usize;
+    let (smallest, room) = (flow.header_len().max(60), mtu as usize + ethernet::HEADER_LEN);
+    if size < smallest || size > room {
+        bail!(
+            "--size {size}: a packet of this flow has {smallest} to {room} bytes, from the Ethernet header on, without FCS; the MTU \
+             of {interface} is {mtu}"
+        );
+    }
+    written(flow, size)
+}
+
+fn written(flow: &UdpFlow, size: usize) -> Result<Vec<u8>> {
     let mut packet = vec![0; size];
     let headers = flow.header_len();
     flow.write(&mut packet, size - headers)

@@ -73,6 +73,7 @@ fn a_veth() {
         "channels",
         "mtu_bytes",
         "napis",
+        "qdiscs",
         "queues",
         "rings",
         "up",

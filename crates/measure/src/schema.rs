@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
+mod asked;
 mod comparison;
 mod delay;
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod hints;
 mod run;
 mod system;
 
+pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
 pub use comparison::{CompareResult, Table, Variant};
 pub use delay::{ClockRead, DelayCell, DelayResult, DelayTurn, IdleUse};
 pub use hints::{FieldHints, HintsResult, LayoutHints, Number};

@@ -56,6 +56,7 @@ mod netdev;
 pub mod netlink;
 pub mod owners;
 pub mod process;
+mod qdisc;
 mod setting;
 mod sys;
 mod sysfs;
@@ -74,6 +75,7 @@ pub use napi::NapiSettings;
 pub use netdev::{
     DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, RxMetadata, Threaded, XdpFeatures, XskFeatures,
 };
+pub use qdisc::Qdisc;
 pub use threads::NapiThread;
 pub use watch::{LinkEvent, LinkStatus, LinkWatch};
 

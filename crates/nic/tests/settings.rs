@@ -316,3 +316,38 @@ fn without_privileges_changes_are_refused_with_advice() {
         );
     }
 }
+
+/// What packets of the stack wait in: a veth has nothing, until somebody gives it something.
+#[test]
+fn queueing_disciplines_are_told() {
+    if !testing::is_root() {
+        return;
+    }
+    let lab = lab("qdiscs");
+    let qdiscs = || lab.a.run(|| lab.a.interface.qdiscs()).unwrap();
+    let before = qdiscs();
+    assert!(before.iter().all(|qdisc| qdisc.kind == "noqueue"), "{before:?}");
+    let add = [
+        "qdisc",
+        "add",
+        "dev",
+        lab.a.interface.name(),
+        "root",
+        "handle",
+        "8001:",
+        "tbf",
+        "rate",
+        "1gbit",
+        "burst",
+        "64kb",
+        "latency",
+        "50ms",
+    ];
+    let status = lab.a.ns.command("tc").args(add).status().unwrap();
+    assert!(status.success(), "tc");
+    let after = qdiscs();
+    let tbf = after.iter().find(|qdisc| qdisc.kind == "tbf").unwrap();
+    assert_eq!((tbf.handle.as_str(), tbf.parent.as_str()), ("8001:", "root"));
+    // Another namespace's interface of the same number is not taken for it.
+    assert!(lab.a.interface.qdiscs().is_err());
+}

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use ringside_xsk::hints::{Btf, Hints, Layouts, Reader};
 use ringside_xsk::testing::{Harness, Kernel};
+use ringside_xsk::tx_metadata::{StampSampling, TxMeta, TxMetadata};
 use ringside_xsk::{Direction, Frame, Packet, Queue, QueueOptions, Wait};
 
 /// Packets of a burst, and bytes of a packet.
@@ -36,6 +37,8 @@ enum Work {
     RawHints,
     Hints,
     HintsOfPacket,
+    SendSilent,
+    Stamps,
 }
 
 /// The hints that are read.
@@ -55,7 +58,7 @@ struct Case {
     checked: bool,
 }
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 11] = [
     Case {
         name: "receive",
         what: "recv, look at each packet's length, drop",
@@ -110,6 +113,18 @@ const CASES: [Case; 9] = [
         work: Work::HintsOfPacket,
         checked: true,
     },
+    Case {
+        name: "send_silent",
+        what: "as send_with, on a queue with TX metadata, and nothing asked for",
+        work: Work::SendSilent,
+        checked: true,
+    },
+    Case {
+        name: "stamps",
+        what: "send_asking_with a stamp for each packet, completions, stamps taken",
+        work: Work::Stamps,
+        checked: true,
+    },
 ];
 
 /// One queue and its kernel.
@@ -138,6 +153,9 @@ impl Turns {
         if matches!(work, Work::RawHints | Work::Hints | Work::HintsOfPacket) {
             options = options.hints(layouts);
         }
+        if matches!(work, Work::SendSilent | Work::Stamps) {
+            options = options.tx_metadata(TxMetadata::new().timestamps(StampSampling::all()));
+        }
         let (queue, kernel) = Harness::new(options).open().expect("valid options");
         Self {
             queue,
@@ -151,7 +169,11 @@ impl Turns {
 
     /// The kernel's part before the user's.
     fn kernel_side(&mut self) {
-        self.kernel.take(u32::MAX);
+        self.kernel.transmit_asking(u32::MAX, |_, metadata| {
+            if let Some(metadata) = metadata {
+                metadata[8..16].copy_from_slice(&1_u64.to_ne_bytes());
+            }
+        });
         self.kernel.complete(u32::MAX);
         if matches!(self.work, Work::RawHints | Work::Hints | Work::HintsOfPacket) {
             for _ in 0..BURST {
@@ -226,7 +248,18 @@ fn user_side(turns: &mut Turns) -> u32 {
             burst.finish().expect("sound");
             BURST
         }
-        Work::SendWith => queue
+        Work::Stamps => {
+            let mut number = 0;
+            let sent = queue.send_asking_with(BURST, |packet| {
+                assert!(packet.resize(PACKET.len()));
+                number += 1;
+                TxMeta::new().timestamp(number)
+            });
+            let stamps = queue.tx_stamps().expect("sound");
+            std::hint::black_box(stamps.map(|stamp| stamp.token).sum::<u64>());
+            sent.expect("sound")
+        }
+        Work::SendWith | Work::SendSilent => queue
             .send_with(BURST, |packet| assert!(packet.resize(PACKET.len())))
             .expect("sound"),
         Work::SendCopies => queue

@@ -8,6 +8,7 @@ use ringside_nic::LinkEvent;
 use crate::error::Error;
 use crate::hints::{Hints, Reader};
 use crate::queue::Queue;
+use crate::tx_metadata::{NotAsked, TxMeta};
 use crate::umem::{Entry, Fate, Frame, HintId, Umem, buffer_methods, chain};
 
 /// Received packets, borrowed from their [`Queue`].
@@ -59,7 +60,7 @@ impl<'q> Burst<'q> {
         self.queue.event.as_ref()
     }
 
-    /// The packets that were not kept so far, in the order of their arrival.
+    /// The packets that were not kept so far, and do not ask for anything ([`Packet::ask`]), in the order of their arrival.
     #[inline]
     pub fn iter_mut(&mut self) -> PacketsMut<'_> {
         self.queue.packets()
@@ -211,7 +212,7 @@ impl<'b, T: Hints> Iterator for PacketsWithHints<'b, T> {
 /// What an iterator gives, and the entries behind it.
 type Given<'b, T> = (Option<(Packet<'b>, Option<T>)>, &'b mut [Entry]);
 
-/// The first packet of `head` and `behind` that was not kept: one in several frames, or that something was said about, or
+/// The first packet of `head` and `behind` that was not kept and asks for nothing: one in several frames, or that something was said about, or
 /// that has no hints.
 #[cold]
 fn odd_packet<'b, T: Hints>(
@@ -263,7 +264,7 @@ impl<'b> Packet<'b> {
     }
 }
 
-impl Packet<'_> {
+impl<'b> Packet<'b> {
     buffer_methods!(head.buf, rest);
 
     /// Marks the packet to be sent on the queue it came from when the burst ends. The last mark counts.
@@ -280,6 +281,34 @@ impl Packet<'_> {
     )]
     pub fn drop(&mut self) {
         self.head.decide(Fate::Drop);
+    }
+
+    /// Has the packet sent on the queue it came from when the burst ends, or on the one that the burst is sent on, and asks
+    /// the driver for something about it. Nobody reads or changes the packet from here on: what is asked for takes the place
+    /// of the hints in front of it, and was checked against the packet as it is. See [`tx_metadata`](crate::tx_metadata).
+    ///
+    /// # Errors
+    ///
+    /// The packet comes back as it was, with the reason.
+    #[inline]
+    pub fn ask(self, meta: TxMeta) -> Result<(), NotAsked<'b>> {
+        if meta.is_empty() {
+            self.head.decide(Fate::Send);
+            return Ok(());
+        }
+        match self.umem.ask(&self.head.buf, &meta, !self.rest.is_empty()) {
+            Ok(()) => {
+                self.head.mark_asking();
+                Ok(())
+            }
+            Err(error) => Err(NotAsked { error, packet: self }),
+        }
+    }
+
+    /// It was marked to be dropped.
+    #[inline]
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.head.fate() == Fate::Drop
     }
 
     /// Takes the frame out of the burst, to be kept, sent later, or handed to another thread.

@@ -230,6 +230,18 @@ pub enum Error {
         advice: &'static str,
     },
 
+    /// A packet cannot ask for what it asks for ([`tx_metadata`](crate::tx_metadata)); it was not sent.
+    #[error("{interface} queue {queue}: {error}")]
+    TxMetadata {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+        /// Why not.
+        #[source]
+        error: crate::tx_metadata::AskError,
+    },
+
     /// The kernel has not taken anything from the TX ring for the stall time.
     #[error(
         "{interface} queue {queue}: no progress for {waited:?}: {pending} packet(s) wait in the TX ring and {in_flight} are not completed (last answer of the kernel: {last}); the driver or the peer has stopped taking packets, look at the link and at `ip -s link show {interface}`"

@@ -47,6 +47,7 @@ mod sys;
 #[cfg(all(feature = "testing", not(loom)))]
 #[doc(hidden)]
 pub mod testing;
+pub mod tx_metadata;
 #[allow(unsafe_code, reason = "hands out the bytes of frames")]
 mod umem;
 mod wakeup;

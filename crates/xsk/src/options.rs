@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::hints::Layouts;
 use crate::mode::Path;
+use crate::tx_metadata::{Features, TxMetadata};
 use crate::umem::{Geometry, SharedUmem};
 
 /// Which way packets go through a queue. What is not needed is not made: no ring, no frames.
@@ -64,6 +65,7 @@ pub struct QueueOptions {
     pub(crate) stall_timeout: Duration,
     pub(crate) busy_timeout: Duration,
     pub(crate) hints: Option<Arc<Layouts>>,
+    pub(crate) tx_metadata: Option<TxMetadata>,
 }
 
 impl Default for QueueOptions {
@@ -87,6 +89,7 @@ impl Default for QueueOptions {
             stall_timeout: Duration::from_secs(1),
             busy_timeout: Duration::from_secs(2),
             hints: None,
+            tx_metadata: None,
         }
     }
 }
@@ -174,6 +177,17 @@ impl QueueOptions {
         self
     }
 
+    /// Lets packets ask the driver for checksums, launch times, and the time at which they left: see
+    /// [`tx_metadata`](crate::tx_metadata). It costs 24 bytes of the room in front of packets, received ones included, and
+    /// packets that ask for nothing no time. A shared UMEM must be made for the same. Linux 6.11. Default: nothing can be
+    /// asked for.
+    #[must_use]
+    #[doc(alias = "XDP_UMEM_TX_METADATA_LEN")]
+    pub fn tx_metadata(mut self, tx_metadata: TxMetadata) -> Self {
+        self.tx_metadata = Some(tx_metadata);
+        self
+    }
+
     /// Slots of the RX ring, rounded up to a power of two. Default: as many as frames that the fill ring gets.
     #[must_use]
     pub fn rx_ring(mut self, slots: u32) -> Self {
@@ -250,6 +264,14 @@ impl QueueOptions {
 }
 
 impl QueueOptions {
+    /// What packets may ask for.
+    pub(crate) fn tx_features(&self) -> Result<Features, Error> {
+        self.tx_metadata.map_or(Ok(Features::default()), |wanted| {
+            wanted.check()?;
+            Ok(wanted.features())
+        })
+    }
+
     /// The cut of a shared UMEM, which cannot be chosen for one queue of it.
     fn fitting(&self, shared: &SharedUmem) -> Result<Geometry, Error> {
         let theirs = shared.umem().layouts();
@@ -274,6 +296,15 @@ impl QueueOptions {
                     reason: format!("the shared UMEM was made with {has}"),
                 });
             }
+        }
+        if let Some(wanted) = &self.tx_metadata
+            && self.tx_features()? != shared.tx_features()
+        {
+            return Err(Error::Setting {
+                setting: "tx_metadata",
+                value: format!("{wanted:?}"),
+                reason: "the shared UMEM was made without, or for other requests: give SharedUmemBuilder::tx_metadata the same".into(),
+            });
         }
         if self.multi_buffer && !shared.multi_buffer() {
             return Err(Error::Setting {
@@ -350,7 +381,8 @@ impl Sizes {
                 options.unaligned,
             )?
             .with_multi_buffer(options.multi_buffer)
-            .with_hints(options.hints.is_some()),
+            .with_hints(options.hints.is_some())
+            .with_tx_features(options.tx_features()?),
         };
 
         let for_fill = match options.direction {

@@ -1,5 +1,6 @@
 //! One queue of an interface: one socket, one UMEM, one owner thread.
 
+mod asking;
 mod audit;
 mod builder;
 #[cfg(all(test, feature = "attach", not(loom)))]
@@ -7,8 +8,6 @@ mod descriptor_tests;
 #[cfg(all(test, feature = "attach", not(loom)))]
 mod kernel_tests;
 mod lanes;
-#[cfg(all(test, feature = "attach", not(loom)))]
-mod metadata_tests;
 #[cfg(all(test, feature = "attach", not(loom)))]
 mod raw_tests;
 mod transmit;
@@ -36,7 +35,7 @@ use crate::pair::Pair;
 use crate::report::QueueReport;
 use crate::socket::Bound;
 use crate::stats::{KernelStats, OwnStats, Stats};
-use crate::umem::{Buf, Entry, Fate, Frame};
+use crate::umem::{Buf, Entry, Frame};
 use crate::wakeup::Wait;
 use audit::BURSTS_PER_AUDIT;
 use lanes::MOST_FRAMES;
@@ -470,7 +469,7 @@ impl Queue {
     fn recycle_inbox(&mut self) {
         let pool = &mut self.bound.pair.lock().pool;
         for entry in self.inbox.drain(..) {
-            if entry.fate() != Fate::Kept {
+            if !entry.is_the_users() {
                 pool.put_buf(&entry.buf);
             }
         }

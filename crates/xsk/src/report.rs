@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::mmap::Pages;
 use crate::mode::Path;
 use crate::options::{BusyPoll, Direction};
+use crate::tx_metadata::TxMetadataReport;
 
 /// What one queue got, and why not better.
 #[derive(Clone, Debug, Serialize)]
@@ -39,6 +40,8 @@ pub struct QueueReport {
     pub headroom: u32,
     /// Whether a packet may be in several frames.
     pub multi_buffer: bool,
+    /// What packets may ask for, and who does it; none where nothing can be asked for.
+    pub tx_metadata: Option<TxMetadataReport>,
     /// Bytes of the UMEM's memory.
     pub memory_bytes: u64,
     /// The pages it lies in.
@@ -86,6 +89,9 @@ impl fmt::Display for QueueReport {
         }
         if let Some(busy_poll) = self.busy_poll {
             write!(f, ", busy-poll budget {} for {} us", busy_poll.budget, busy_poll.micros)?;
+        }
+        if let Some(tx_metadata) = &self.tx_metadata {
+            write!(f, "\n    TX metadata: {tx_metadata}")?;
         }
         for note in &self.notes {
             write!(f, "\n    {note}")?;

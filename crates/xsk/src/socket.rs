@@ -26,7 +26,7 @@ use crate::pair::{Pair, PairRef};
 use crate::ring::{Addr, CompletionRing, ConsumerRing, Desc, FillRing, ProducerRing, RingMap, RxRing, Slot, TxRing};
 use crate::sys;
 use crate::umem::pool::Pool;
-use crate::umem::{FrameMemory, Region, SharedUmem, Sockets, Umem, check_budget};
+use crate::umem::{FrameMemory, Geometry, Region, SharedUmem, Sockets, Umem, check_budget};
 
 /// What one attempt to open a socket needs to know.
 pub(crate) struct Request<'a> {
@@ -85,6 +85,8 @@ pub(crate) enum Failure {
     Busy,
     /// The kernel or the driver refuses this path.
     Refused(Errno),
+    /// This path lacks something that was asked for, as a sentence.
+    Lacks(String),
     /// Trying anything else makes no sense.
     Fatal(Error),
 }
@@ -113,15 +115,17 @@ impl Request<'_> {
     /// One attempt, with a UMEM of its own (a UMEM that saw a failed bind cannot be bound again) or with the shared one.
     pub(crate) fn open(&self, parts: Parts) -> Result<Bound, Failure> {
         let brought = parts.socket.is_some() || parts.memory.is_some();
+        let tx_metadata = self.tx_metadata()?;
         let umem = match self.shared {
             Some(shared) => Arc::clone(shared.umem()),
             None => self.own_umem(parts.memory)?,
         };
         self.check_tx_ring()?;
         self.check_frames()?;
-        let Some(pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
+        let Some(mut pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
             return Err(self.no_frames_left(&umem).into());
         };
+        pool.set_tx_metadata(tx_metadata);
         let fd = match parts.socket {
             Some(fd) => fd,
             None => self.socket()?,
@@ -335,12 +339,8 @@ impl Request<'_> {
             len: geometry.bytes() as u64,
             chunk_size: geometry.frame_size(),
             headroom: geometry.headroom(),
-            flags: if geometry.unaligned() {
-                XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG
-            } else {
-                XdpUmemRegFlags::empty()
-            },
-            tx_metadata_len: 0,
+            flags: umem_flags(geometry),
+            tx_metadata_len: geometry.reserved(),
         };
         set_xdp_umem_reg(fd, registration).map_err(|errno| match errno {
             Errno::NOBUFS | Errno::NOMEM => Error::Memory {
@@ -357,10 +357,17 @@ impl Request<'_> {
                 setting: "headroom",
                 value: geometry.headroom().to_string(),
                 reason: format!(
-                    "the kernel refused it ({errno}): it leaves {} of the frame's {} bytes for the packet and the kernel's own use, and newer kernels want more; take less, or larger frames",
+                    "the kernel refused it ({errno}): it leaves {} of the frame's {} bytes for the packet and the kernel's own use, and newer kernels want more; take less, or larger frames{}",
                     geometry.packet_room(),
-                    geometry.frame_size()
+                    geometry.frame_size(),
+                    if geometry.reserved() == 0 { "" } else { "; and TX metadata needs Linux 6.11" }
                 ),
+            },
+            Errno::INVAL if geometry.reserved() != 0 => Error::Unsupported {
+                what: "room for TX metadata in a UMEM (XDP_UMEM_TX_METADATA_LEN)",
+                errno,
+                since: "6.11",
+                config: "",
             },
             Errno::BUSY | Errno::INVAL => self.failed(
                 "setsockopt(XDP_UMEM_REG)",
@@ -529,6 +536,22 @@ impl Request<'_> {
             advice,
         }
     }
+}
+
+fn umem_flags(geometry: &Geometry) -> XdpUmemRegFlags {
+    // https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/if_xdp.h#L34
+    const XDP_UMEM_TX_SW_CSUM: u32 = 1 << 1;
+    const XDP_UMEM_TX_METADATA_LEN: u32 = 1 << 2;
+    let mut flags = XdpUmemRegFlags::empty();
+    flags.set(XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG, geometry.unaligned());
+    let mut also = 0;
+    if geometry.reserved() != 0 {
+        also |= XDP_UMEM_TX_METADATA_LEN;
+    }
+    if geometry.tx_features().software_checksum() {
+        also |= XDP_UMEM_TX_SW_CSUM;
+    }
+    flags | XdpUmemRegFlags::from_bits_retain(also)
 }
 
 /// What may be the reason for `EINVAL` where packets in several frames were asked for.

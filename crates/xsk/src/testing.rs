@@ -27,7 +27,7 @@ use ringside_nic::Interface;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 pub use hostile::{Hostile, Words};
-pub use kernel::{Kernel, Ring};
+pub use kernel::{Kernel, Metadata, Ring};
 
 use crate::error::Error;
 use crate::link::Link;
@@ -36,7 +36,7 @@ use crate::options::{QueueOptions, Sizes};
 use crate::pair::{Pair, PairRef};
 use crate::queue::{Queue, finish};
 use crate::ring::{Addr, ConsumerRing, Desc, HeapRing, ProducerRing};
-use crate::socket::{Bound, Request};
+use crate::socket::{Bound, Failure, Request};
 use crate::umem::pool::Pool;
 use crate::umem::{Geometry, SharedUmem, Umem};
 
@@ -115,13 +115,22 @@ impl Harness {
             link,
         };
         request.check_tx_ring()?;
-        let Some(pool) = Pool::new(Arc::clone(&umem), sizes.frames) else {
+        let tx_metadata = request.tx_metadata().map_err(|failure| match failure {
+            Failure::Fatal(error) => error,
+            _ => Error::Mode {
+                interface: interface.name().to_owned(),
+                wanted: self.path,
+                reason: "it lacks what the options ask for".into(),
+            },
+        })?;
+        let Some(mut pool) = Pool::new(Arc::clone(&umem), sizes.frames) else {
             return Err(Error::Setting {
                 setting: "frames",
                 value: sizes.frames.to_string(),
                 reason: format!("{} are left of the shared UMEM", umem.unclaimed()),
             });
         };
+        pool.set_tx_metadata(tx_metadata);
         let pair = pool.pair();
         let fill = HeapRing::<Addr>::new(sizes.fill, self.start);
         let completion = HeapRing::<Addr>::new(sizes.completion, self.start);

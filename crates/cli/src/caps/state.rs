@@ -1,7 +1,7 @@
 //! How an interface is set at this moment.
 
 use anyhow::Result;
-use ringside_nic::{Channels, Error, Interface, Napi, QueueDetail, Rings, Threaded, XdpMode};
+use ringside_nic::{Channels, Error, Interface, Napi, Qdisc, QueueDetail, Rings, Threaded, XdpMode};
 use serde::Serialize;
 
 /// The interface now. What it has none of, or what this kernel does not tell, is `None`.
@@ -16,6 +16,8 @@ pub(super) struct State {
     pub(super) channels: Option<Channels>,
     pub(super) rings: Option<Rings>,
     pub(super) xdp_program: Option<Attached>,
+    /// What packets of the kernel's stack wait in, and those of XDP sockets pass by.
+    pub(super) qdiscs: Vec<Qdisc>,
     /// Active queues, none while the interface is down (Linux 6.8).
     pub(super) queues: Option<Vec<QueueDetail>>,
     /// Linux 6.8.
@@ -82,6 +84,7 @@ impl State {
                 mode: xdp.mode,
                 holders: holders(interface, xdp.prog_id),
             }),
+            qdiscs: interface.qdiscs()?,
             queues: known(interface.queue_details())?,
             // The kernel lists the newest first.
             napis: napis.map(|napis| napis.into_iter().rev().map(NapiState::from).collect()),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ringside_nic::{Channels, QueueDetail, QueueKind, Threaded};
+use ringside_nic::{Channels, Qdisc, QueueDetail, QueueKind, Threaded};
 
 use super::state::{Attached, NapiState, State};
 
@@ -30,6 +30,7 @@ impl fmt::Display for State {
         line("rings", rings.as_deref().unwrap_or("none that can be set"))?;
         let program = self.xdp_program.as_ref().map(program);
         line("XDP program", program.as_deref().unwrap_or("none"))?;
+        line("qdiscs", &qdiscs(&self.qdiscs))?;
         match &self.queues {
             None => line("queues", "unknown (Linux 6.8 tells)")?,
             Some(queues) if queues.is_empty() => line("queues", "none are active")?,
@@ -45,6 +46,34 @@ impl fmt::Display for State {
             line(&format!("NAPI {}", napi.id), &instance(napi))?;
         }
         Ok(())
+    }
+}
+
+/// Kinds with how many there are of each; and whether launch times of packet sockets are kept.
+fn qdiscs(qdiscs: &[Qdisc]) -> String {
+    let mut kinds: Vec<(&str, u32)> = Vec::new();
+    for qdisc in qdiscs {
+        match kinds.iter_mut().find(|(kind, _)| *kind == qdisc.kind) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((&qdisc.kind, 1)),
+        }
+    }
+    let etf = kinds.iter().any(|(kind, _)| *kind == "etf");
+    let texts: Vec<String> = kinds
+        .into_iter()
+        .map(|(kind, count)| match count {
+            1 => kind.to_owned(),
+            count => format!("{count} x {kind}"),
+        })
+        .collect();
+    let texts = if texts.is_empty() {
+        "none".into()
+    } else {
+        texts.join(", ")
+    };
+    match etf {
+        true => texts + "; etf keeps the launch times of packet sockets (SO_TXTIME)",
+        false => texts + "; without etf nothing keeps the launch times of packet sockets (SO_TXTIME)",
     }
 }
 

@@ -88,6 +88,35 @@ impl Packet {
     }
 }
 
+/// A packet socket that sends packets not before a time (`SO_TXTIME`, CLOCK_TAI), if they have one: who keeps to it is the queueing
+/// discipline etf, which the packets therefore do not pass by, as they do from [`Packet`].
+pub(crate) struct Timed {
+    socket: OwnedFd,
+}
+
+impl Timed {
+    /// Opens it on an interface of the calling thread's namespace, with times or without.
+    pub(crate) fn open(ifindex: u32, with_times: bool) -> Result<Self> {
+        let socket = sys::packet_socket().context("opening a packet socket")?;
+        if with_times {
+            sys::txtime::enable(socket.as_fd())
+                .context("setting SO_TXTIME with CLOCK_TAI (Linux 4.19, CAP_NET_ADMIN)")?;
+        }
+        sys::bind_packet(socket.as_fd(), ifindex, false).context("binding a packet socket")?;
+        Ok(Self { socket })
+    }
+
+    /// Sends one frame, at once or not before `at` nanoseconds of CLOCK_TAI. False when the kernel had no room for it.
+    pub(crate) fn send_at(&self, frame: &[u8], at: Option<u64>) -> io::Result<bool> {
+        sys::txtime::send_at(self.socket.as_fd(), frame, at)
+    }
+
+    /// Frames that were thrown away because of their time, since the last call.
+    pub(crate) fn missed(&self) -> Result<u64> {
+        sys::txtime::missed(self.socket.as_fd()).context("reading the error queue of a packet socket")
+    }
+}
+
 impl Peer for Packet {
     fn receive(&mut self) -> Result<u64> {
         let Ring::Blocks(ring) = &mut self.ring else {

@@ -7,6 +7,7 @@ use std::ptr;
 use libc::{c_int, c_uint};
 
 pub(super) mod ring;
+pub(super) mod txtime;
 
 /// Headers for many messages in one system call, allocated once.
 pub(super) struct Messages {
@@ -152,6 +153,7 @@ pub(super) trait OptionValue: Copy {}
 impl OptionValue for c_int {}
 impl OptionValue for libc::tpacket_req {}
 impl OptionValue for libc::tpacket_req3 {}
+impl OptionValue for libc::sock_txtime {}
 
 /// `setsockopt()`.
 pub(super) fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: impl OptionValue) -> io::Result<()> {

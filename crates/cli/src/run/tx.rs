@@ -1,23 +1,32 @@
 //! `ringside tx`: transmit, as fast as possible, paced, or at deadlines.
 
+mod asking;
 mod cycle;
+mod packet;
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::Result;
 use ringside_measure::pace::Pacer;
-use ringside_measure::schema::Operation;
+use ringside_measure::schema::{LaunchBy, Operation};
 use ringside_xsk::{Direction, Filter, Queue, Wait};
 
+pub(crate) use asking::AskArgs;
+use asking::{Asking, Collected, Departures};
+
 use super::{account, conclude, rates, transmit_ledger};
-use crate::args::TxArgs;
+use crate::args::{TxArgs, ViaArg};
 use crate::clock::{FastClock, now_ns};
 use crate::session::{self, Worker};
 use crate::stop::Stop;
 use crate::{output, system, target};
 
 pub(crate) fn run(args: &TxArgs) -> Result<()> {
+    cycle::check(args)?;
+    if let (Some(period), ViaArg::AfPacket) = (args.cycle, args.via) {
+        return packet::run(args, period);
+    }
     let stop = Stop::on_signals()?;
     let port_args = match args.cycle {
         Some(_) => &cycle::port(args)?,
@@ -25,8 +34,21 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     };
     let interface = session::interface(port_args, &args.run)?;
     let flow = target::flow(&interface, &args.flow)?;
-    let mut port = session::open(interface.clone(), port_args, Direction::Transmit, Filter::None, None)?;
-    let packet = target::packet(&flow, args.size, 0, &port, session::link(&port)?.mtu)?;
+    let mut port = session::open_with(
+        interface.clone(),
+        port_args,
+        Direction::Transmit,
+        Filter::None,
+        None,
+        |(builder, options)| {
+            Ok(match args.ask.is_empty() {
+                true => (builder, options),
+                false => (builder, options.tx_metadata(args.ask.wanted())),
+            })
+        },
+    )?;
+    let mut packet = target::packet(&flow, args.size, 0, &port, session::link(&port)?.mtu)?;
+    let asking = Asking::new(&args.ask, &flow, &mut packet)?;
     output::note(port.report());
     output::note(target::describe(&flow, args.size));
 
@@ -35,18 +57,35 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     // Not before: what resolving the address sent is not part of the run.
     let link_before = interface.state()?;
     let kept = OnceLock::new();
+    let collected = Collected::default();
+    let on = interface.clone();
     let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |queue, worker| {
+        let departures = asking.departures(&on, queue)?;
         if let Some(period) = args.cycle {
-            let (cycle, ended) = cycle::transmit(queue, &worker, &packet, period, args)?;
+            let mut sender = cycle::Xsk {
+                queue,
+                packet: &packet,
+                asking,
+                departures,
+            };
+            let (mut cycle, ended) = cycle::transmit(&mut sender, &worker, period, args)?;
+            cycle.launch = (args.ask.launch_time).map(|lead| asking::launch(lead, LaunchBy::Unknown));
             // There is one queue, so this is the only one.
             _ = kept.set(cycle);
-            return ended.and_then(|()| finish(queue, &worker));
+            return ended.and_then(|()| finish(sender.queue, &worker, sender.departures, &collected));
         }
         let pacer = match args.rate {
             Some(rate) => staggered(rate, worker.number, queues, start)?,
             None => Pacer::unlimited(start),
         };
-        transmit(queue, &worker, &packet, pacer, args.port.batch, wait)
+        let packets = Packets {
+            packet: &packet,
+            pacer,
+            batch: args.port.batch,
+            asking,
+        };
+        let departures = transmit(queue, &worker, packets, departures, wait)?;
+        finish(queue, &worker, departures, &collected)
     })?;
     let stats = port.stats()?;
     let queues = session::counters(&port)?;
@@ -62,6 +101,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
         };
     }
     result.cycle = kept.into_inner();
+    collected.tell(&port, &mut result);
     result.packets = transmit_ledger(&result.queues, session::in_flight(&port), &link_before, &link_after);
     result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, flow.header_len(), &ran);
     account(&mut result);
@@ -84,14 +124,27 @@ fn staggered(rate: u64, number: usize, queues: usize, start: u64) -> Result<Pace
     Ok(Pacer::per_second_f64(rate as f64 / queues as f64, begin)?)
 }
 
+/// What a queue sends, and when.
+struct Packets<'a> {
+    packet: &'a [u8],
+    pacer: Pacer,
+    batch: u32,
+    asking: Asking,
+}
+
 fn transmit(
     queue: &mut Queue,
     worker: &Worker<'_>,
-    packet: &[u8],
-    mut pacer: Pacer,
-    batch: u32,
+    packets: Packets<'_>,
+    mut departures: Option<Departures>,
     wait: Wait,
-) -> Result<()> {
+) -> Result<Option<Departures>> {
+    let Packets {
+        packet,
+        mut pacer,
+        batch,
+        asking,
+    } = packets;
     let mut clock = FastClock::new();
     while !worker.stop.is_set() {
         let due = pacer.backlog(clock.now_ns());
@@ -108,24 +161,27 @@ fn transmit(
             break;
         }
         let before = queue.counters().tx_packets;
-        let done = queue.send_with(claimed, |slot| {
-            let fits = slot.write(packet);
-            debug_assert!(fits, "the size was checked against the room");
-        });
+        let done = asking.send(queue, claimed, packet, 0);
         worker.unless_down(done)?;
         // Also a link that is down has a TX ring with some room.
         let sent = u32::try_from(queue.counters().tx_packets - before).unwrap_or(claimed);
         pacer.take(clock.now_ns(), u64::from(sent));
         worker.give_back(claimed - sent);
         worker.live.sent(u64::from(sent));
+        if let Some(departures) = &mut departures {
+            departures.collect(queue)?;
+        }
     }
-    finish(queue, worker)
+    Ok(departures)
 }
 
 /// Counters are read after everything has left.
-fn finish(queue: &mut Queue, worker: &Worker<'_>) -> Result<()> {
+fn finish(queue: &mut Queue, worker: &Worker<'_>, departures: Option<Departures>, collected: &Collected) -> Result<()> {
     while worker.unless_down(queue.flush())?.is_none() && !worker.stop.is_set() {}
-    worker.drain(queue)
+    match departures {
+        Some(departures) => departures.finish(queue, worker, collected),
+        None => worker.drain(queue),
+    }
 }
 
 /// Waits for the next packet of the schedule, in steps short enough to see the end of the run.

@@ -30,6 +30,8 @@ pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>
         sequence: None,
         latency: None,
         cycle: None,
+        tx_stamps: None,
+        checksum_offload: None,
         queues,
         cpus: ran.cpus.clone(),
         intervals: ran.intervals.clone(),

@@ -1,9 +1,9 @@
 //! A small document with every kind of record in it, for the tests.
 
 use super::{
-    CState, ClockRead, CpuUse, CycleResult, DelayCell, DelayResult, DelayTurn, Document, IdleUse, Interface, Interval,
-    LatencyResult, LinkChange, LinkEvent, Mitigation, Mode, Operation, Outcome, QueueCounters, QueueMode, RunResult,
-    SchemaName, System, XdpStatistics, XdpVerdicts,
+    CState, ChecksumBy, ClockRead, CpuUse, CycleResult, DelayCell, DelayResult, DelayTurn, Document, IdleUse,
+    Interface, Interval, LatencyResult, LaunchBy, LaunchResult, LinkChange, LinkEvent, Mitigation, Mode, Operation,
+    Outcome, QueueCounters, QueueMode, RunResult, SchemaName, System, TxStampsResult, XdpStatistics, XdpVerdicts,
 };
 use crate::compare::STEAL_LIMIT;
 use crate::counters::Ledger;
@@ -52,7 +52,34 @@ pub(super) fn example() -> Document {
             ..Counts::default()
         }),
         latency: Some(LatencyResult::round_trip(&recorder, Clock::Monotonic)),
-        cycle: Some(CycleResult::of(&cycle, Clock::Tai)),
+        cycle: Some(CycleResult {
+            launch: Some(LaunchResult {
+                lead_ns: 200_000,
+                kept_by: LaunchBy::Unknown,
+                missed_packets: None,
+            }),
+            ..CycleResult::of(&cycle, Clock::Tai)
+        }),
+        tx_stamps: Some(
+            TxStampsResult {
+                clock: Clock::Tai,
+                source: "software".into(),
+                sampled_one_in_packets: 1,
+                wanted_packets: 25,
+                asked_packets: 25,
+                stamped_packets: 24,
+                unstamped_packets: 0,
+                outstanding_packets: 1,
+                unread_packets: 0,
+                impossible_packets: 0,
+                coverage_percent: Some(96.0),
+                hand_over: None,
+                hand_over_hdr: None,
+                uncertainty_ns: None,
+            }
+            .with_times(recorder.raw()),
+        ),
+        checksum_offload: Some(ChecksumBy::DeviceOrKernel),
         queues: vec![QueueCounters {
             interface: "veth0".into(),
             queue: 0,

@@ -9,7 +9,7 @@ use crate::latency::Latency;
 use crate::latency::{Jitter, RttRecorder, Summary};
 use crate::probe::Clock;
 use crate::rate::Rates;
-use crate::schema::HintsResult;
+use crate::schema::{ChecksumBy, HintsResult, LaunchResult, TxStampsResult, Via};
 use crate::sequence::Counts;
 
 /// What was done.
@@ -69,6 +69,12 @@ pub struct RunResult {
     pub link_flaps: Option<u64>,
     /// For how long a link was not up, in nanoseconds, all links together.
     pub link_down_ns: Option<u64>,
+    /// When packets left; left out where nobody asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tx_stamps: Option<TxStampsResult>,
+    /// Who filled in checksums; left out where packets had them already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum_offload: Option<ChecksumBy>,
     /// What the XDP program told about the packets; left out where nobody asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hints: Option<HintsResult>,
@@ -182,6 +188,12 @@ pub struct CycleResult {
     pub transmit: Option<Summary>,
     /// Jitter of that.
     pub jitter: Option<Jitter>,
+    /// Through what it sent.
+    #[serde(default)]
+    pub via: Via,
+    /// Launch times; left out where packets had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<LaunchResult>,
 }
 
 impl CycleResult {
@@ -201,6 +213,8 @@ impl CycleResult {
             ready: cycle.readiness().summary(),
             transmit: cycle.transmit().summary(),
             jitter: cycle.jitter(),
+            via: Via::default(),
+            launch: None,
         }
     }
 }

@@ -137,7 +137,7 @@ fn unknown_fields_are_ignored_and_missing_figures_are_none() {
     let system = value["system"].as_object_mut().unwrap();
     assert!(system.remove("preemption").is_some());
     let run = value["result"]["run"].as_object_mut().unwrap();
-    for name in ["link_events", "link_flaps", "link_down_ns", "cycle"] {
+    for name in ["link_events", "link_flaps", "link_down_ns", "cycle", "tx_stamps"] {
         assert!(run.remove(name).is_some(), "{name}");
     }
     let document: Document = serde_json::from_value(value).unwrap();

@@ -165,6 +165,12 @@ kernel_features! {
         /// <https://elixir.bootlin.com/linux/v6.18/C/ident/XDP_UMEM_TX_METADATA_LEN>
         #[doc(alias = "XDP_UMEM_TX_METADATA_LEN")]
         tx_metadata_len_flag = "6.11", "TX metadata: flag XDP_UMEM_TX_METADATA_LEN";
+        /// A time before which a packet is not sent, for the device to keep
+        /// ([`TxMeta::launch_time`](crate::tx_metadata::TxMeta::launch_time)). Not a try: the kernel's type information tells
+        /// whether `struct xsk_tx_metadata` has room for it.
+        /// <https://elixir.bootlin.com/linux/v6.18/C/ident/XDP_TXMD_FLAGS_LAUNCH_TIME>
+        #[doc(alias = "XDP_TXMD_FLAGS_LAUNCH_TIME")]
+        tx_launch_time = "6.15", "TX metadata: launch time";
         /// How many packets a wake-up call sends on copy paths ([`QueueOptions::tx_budget`](crate::QueueOptions::tx_budget)).
         /// <https://elixir.bootlin.com/linux/v6.18/C/ident/XDP_MAX_TX_SKB_BUDGET>
         #[doc(alias = "XDP_MAX_TX_SKB_BUDGET")]

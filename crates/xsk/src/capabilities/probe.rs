@@ -13,8 +13,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::kernel::{KernelCapabilities, Support};
 use super::private;
+use crate::hints::Btf;
 use crate::mmap::{Mapping, Pages};
 use crate::sys;
+use crate::tx_metadata::METADATA_LEN;
 
 /// What a try came to: the feature is there, or what is known instead.
 pub(super) type Tried<T = ()> = Result<T, Support>;
@@ -92,6 +94,7 @@ pub(super) fn probe() -> KernelCapabilities {
         },
         tx_software_checksum: with_umem(tx_software_checksum),
         tx_metadata_len_flag: flag,
+        tx_launch_time: tx_launch_time().into(),
         tx_budget: tx_budget().into(),
     }
 }
@@ -137,6 +140,17 @@ fn preferred_busy_poll() -> Tried {
     })
 }
 
+/// There is no call that tells without sending.
+fn tx_launch_time() -> Tried {
+    let unknown = |reason: String| Support::Unknown(format!("the kernel's type information does not tell: {reason}"));
+    let btf = Btf::vmlinux().map_err(|error| unknown(error.to_string()))?;
+    match btf.size_of("xsk_tx_metadata") {
+        Some(size) if size >= METADATA_LEN => Ok(()),
+        // A kernel with that information has all of its structs in it.
+        _ => Err(Support::No),
+    }
+}
+
 /// The smallest budget that the kernel takes, for a ring of that many slots.
 fn tx_budget() -> Tried {
     const SLOTS: u32 = 32;
@@ -156,16 +170,16 @@ fn unaligned_chunks(umem: &Umem) -> Tried {
 }
 
 /// Bytes of `struct xsk_tx_metadata`, up to what Linux 6.8 knows; a multiple of 8 as it has to be.
-const METADATA_LEN: u32 = 16;
+const FIRST_METADATA_LEN: u32 = 16;
 
 fn tx_metadata_len_flag(umem: &Umem) -> Tried {
     let flag = XdpUmemRegFlags::from_bits_retain(1 << 2);
-    umem.register(ALIGNED, flag, METADATA_LEN).map(drop)
+    umem.register(ALIGNED, flag, FIRST_METADATA_LEN).map(drop)
 }
 
 /// Before the flag came the kernel looked at the length alone, and one that knows nothing of it takes a wrong length too.
 fn tx_metadata_without_flag(umem: &Umem) -> Tried {
-    match umem.register(ALIGNED, XdpUmemRegFlags::empty(), METADATA_LEN + 1) {
+    match umem.register(ALIGNED, XdpUmemRegFlags::empty(), FIRST_METADATA_LEN + 1) {
         Err(Support::No) => Ok(()),
         Ok(_) => Err(Support::No),
         Err(unknown) => Err(unknown),

@@ -189,6 +189,12 @@ impl Btf {
         })
     }
 
+    /// Bytes of the struct of this name, of hints or not.
+    pub(crate) fn size_of(&self, name: &str) -> Option<u32> {
+        let mut found = self.structs().filter(|(_, kind)| kind.name() == Some(name));
+        found.next().map(|(_, kind)| kind.size())
+    }
+
     /// All structs of hints in this BTF itself: those with a name whose last member is `btf_id`. With them those that look
     /// like ones, and are none, for a reason.
     pub fn layouts(&self) -> (Vec<Layout>, Vec<LayoutError>) {

@@ -417,6 +417,7 @@ impl Ladder<'_> {
                     let hint = since(request.sizes.geometry.multi_buffer(), Some(errno));
                     Refused::Step(format!("bind() of queue {queue} answered {errno}{hint}"))
                 }
+                Failure::Lacks(reason) => Refused::Step(reason),
                 Failure::Fatal(error) => Refused::Fatal(error),
             })?;
             let queue = finish(&request, bound, path, why.to_vec());

@@ -156,6 +156,7 @@ impl QueueBuilder {
                     let hint = since(request.sizes.geometry.multi_buffer(), Some(errno));
                     why.push(format!("{path} refused by bind(): {errno}{hint}"));
                 }
+                Err(Failure::Lacks(reason)) => why.push(format!("{path} was not tried: {reason}")),
             }
         }
         Err(Error::Mode {
@@ -216,6 +217,16 @@ impl Queue {
             });
         }
         let own = Sizes::choose(options, self.report.path, 0, None)?;
+        if options.tx_metadata.is_some() && own.geometry.tx_features() != self.sizes.geometry.tx_features() {
+            return Err(Error::Setting {
+                setting: "tx_metadata",
+                value: format!("{:?}", options.tx_metadata),
+                reason: format!(
+                    "{} queue {} was opened without, or for other requests, and its siblings share that: open it with the same",
+                    self.report.interface, self.report.queue
+                ),
+            });
+        }
         let interface = self.interface.clone();
         let request = Request {
             interface: &interface,
@@ -235,6 +246,12 @@ impl Queue {
             Ok(bound) => Ok(finish(&request, bound, self.report.path, Vec::new())),
             Err(Failure::Fatal(error)) => Err(error),
             Err(Failure::Busy) => Err(request.busy(true)),
+            // A sibling has the mode of the first queue, and asks for nothing that it was not opened for.
+            Err(Failure::Lacks(reason)) => Err(Error::Mode {
+                interface: request.interface.name().to_owned(),
+                wanted: self.report.path,
+                reason,
+            }),
             Err(Failure::Refused(errno)) => Err(request.failed(
                 "bind() with XDP_SHARED_UMEM",
                 errno,
@@ -270,6 +287,9 @@ pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<S
         frame_size: sizes.geometry.frame_size(),
         headroom: sizes.geometry.headroom(),
         multi_buffer: sizes.geometry.multi_buffer(),
+        tx_metadata: bound
+            .pair
+            .read(|pair| pair.pool.tx_metadata().map(|obtained| obtained.report)),
         memory_bytes: region.len() as u64,
         pages: region.pages(),
         need_wakeup: options.need_wakeup,

@@ -5,8 +5,9 @@ use crate::error::Violation;
 use crate::ring::{Desc, Reservation, RingMap};
 use crate::socket::Bound;
 use crate::stats::OwnStats;
+use crate::tx_metadata::{Ask, AskError, TxMeta};
 use crate::umem::pool::Pool;
-use crate::umem::{Buf, Entry, Fate, FrameIndex, chain};
+use crate::umem::{Buf, Entry, Fate, FrameIndex, Umem, chain};
 
 /// An Ethernet header: nothing shorter can be sent.
 pub(super) const SHORTEST: u32 = 14;
@@ -27,16 +28,37 @@ pub(super) struct Pushed {
     /// Packets on the ring.
     pub(super) packets: u32,
     pub(super) bytes: u64,
-    /// Packets that cannot be sent, and why the last one of them: the length of its head, and its frames.
+    /// Packets that cannot be sent, and why the last one of them.
     pub(super) refused: u32,
-    pub(super) refused_as: (u32, usize),
+    pub(super) refused_as: Refusal,
+}
+
+/// Why a packet cannot be sent.
+#[derive(Clone, Copy)]
+pub(super) enum Refusal {
+    /// The length of its head, and its frames.
+    Size(u32, usize),
+    /// What it asks for.
+    Asks(AskError),
+}
+
+impl Default for Refusal {
+    fn default() -> Self {
+        Self::Size(0, 0)
+    }
 }
 
 impl Pushed {
     #[cold]
     fn refuse(&mut self, head: u32, frames: usize) {
         self.refused += 1;
-        self.refused_as = (head, frames);
+        self.refused_as = Refusal::Size(head, frames);
+    }
+
+    #[cold]
+    pub(super) fn refuse_asking(&mut self, error: AskError) {
+        self.refused += 1;
+        self.refused_as = Refusal::Asks(error);
     }
 }
 
@@ -98,6 +120,20 @@ impl Bound {
     /// back to the pool; stops when the ring is full and tells how many entries are done.
     #[inline]
     pub(super) fn push(&mut self, entries: &[Entry], open: Fate, result: &mut Pushed) -> Result<usize, Violation> {
+        match self.umem.geometry().reserved() {
+            0 => self.push_in::<false>(entries, open, result),
+            _ => self.push_in::<true>(entries, open, result),
+        }
+    }
+
+    /// [`Bound::push`], for packets that may ask for something, or cannot.
+    #[inline]
+    fn push_in<const ASKING: bool>(
+        &mut self,
+        entries: &[Entry],
+        open: Fate,
+        result: &mut Pushed,
+    ) -> Result<usize, Violation> {
         let most = self.most_frames;
         let mut slots = match &mut self.tx {
             Some(tx) => Some(tx.reserve(u32::try_from(entries.len()).unwrap_or(u32::MAX))?),
@@ -107,9 +143,9 @@ impl Bound {
         let mut left = entries;
         while let Some((head, behind)) = left.split_first() {
             let fate = if head.fate() == Fate::Open { open } else { head.fate() };
-            if head.more() {
+            if head.more() || ASKING && head.asks() {
                 let (packet, behind) = left.split_at(chain::first_packet(left));
-                if !push_chain(packet, fate, most, slots.as_mut(), pool, result) {
+                if !push_special(packet, fate, most, slots.as_mut(), pool, result) {
                     break;
                 }
                 left = behind;
@@ -146,11 +182,11 @@ impl Bound {
     /// Has `write` make packets in up to `frames` free frames and puts each on the TX ring, with one publish, and counts it.
     /// `None`, and nothing done, when the ring has too little room, or the pair is shared.
     #[inline]
-    pub(super) fn write_through(
+    pub(super) fn write_through<A: Ask>(
         &mut self,
         frames: u32,
         counters: &mut OwnStats,
-        write: &mut impl FnMut(&mut Packet<'_>),
+        write: &mut impl FnMut(&mut Packet<'_>) -> A,
     ) -> Result<Option<Pushed>, Violation> {
         let (Some(tx), Some(pair)) = (&mut self.tx, self.pair.own()) else {
             return Ok(None);
@@ -166,14 +202,26 @@ impl Bound {
             };
             let on_panic = PutBack(&mut pair.pool, frame);
             let mut entry = Entry::new(buf, Fate::Send);
-            write(&mut Packet::single(&mut entry, &self.umem));
+            let asked = write(&mut Packet::single(&mut entry, &self.umem));
             std::mem::forget(on_panic);
             if entry.fate() == Fate::Send && entry.buf.len >= SHORTEST {
-                pair.pool.lend_frame_to_tx(frame);
+                let options = if A::CAN {
+                    match lend(&mut pair.pool, &self.umem, frame, &entry.buf, &asked.meta()) {
+                        Ok(options) => options,
+                        Err(error) => {
+                            result.refuse_asking(error);
+                            pair.pool.put(frame);
+                            continue;
+                        }
+                    }
+                } else {
+                    pair.pool.lend_frame_to_tx(frame);
+                    0
+                };
                 let pushed = slots.push(Desc {
                     addr: entry.buf.start(),
                     len: entry.buf.len,
-                    options: 0,
+                    options,
                 });
                 debug_assert!(pushed);
                 // At once: the next `write` may panic, and these go all the same.
@@ -216,6 +264,19 @@ impl Bound {
     }
 }
 
+/// Has the TX ring have the frame of a packet in one frame, and what it asks for written in front of it; tells the options of
+/// its descriptor.
+#[inline]
+fn lend(pool: &mut Pool, umem: &Umem, frame: FrameIndex, buf: &Buf, meta: &TxMeta) -> Result<u32, AskError> {
+    if meta.is_empty() {
+        pool.lend_frame_to_tx(frame);
+        return Ok(0);
+    }
+    umem.ask(buf, meta, false)?;
+    pool.refuses(buf).map_or(Ok(()), Err)?;
+    Ok(pool.lend_asking(buf))
+}
+
 /// Gives a frame back to the pool when the user's code panics.
 struct PutBack<'p>(&'p mut Pool, FrameIndex);
 
@@ -235,9 +296,9 @@ fn count(frames: usize, more: bool, most: usize) -> Result<usize, Violation> {
     }
 }
 
-/// [`Bound::push`] for a packet in several frames; false when the ring has no room for it.
+/// [`Bound::push`] for a packet in several frames, or one that asks for something; false when the ring has no room for it.
 #[cold]
-fn push_chain(
+fn push_special(
     packet: &[Entry],
     fate: Fate,
     most: usize,
@@ -246,12 +307,20 @@ fn push_chain(
     result: &mut Pushed,
 ) -> bool {
     let (head, frames) = (&packet[0].buf, filled(packet));
+    let fate = if packet[0].asks() { Fate::Send } else { fate };
     match fate {
         Fate::Kept => {}
         Fate::Send if head.len >= SHORTEST && frames <= most => {
             let Some(slots) = slots.filter(|slots| slots.remaining() as usize >= frames) else {
                 return false;
             };
+            if packet[0].asks()
+                && let Some(error) = pool.refuses(head)
+            {
+                result.refuse_asking(error);
+                give(packet, pool);
+                return true;
+            }
             put(&packet[..frames], slots, pool, result);
             give(&packet[frames..], pool);
         }
@@ -276,10 +345,17 @@ fn filled(packet: &[Entry]) -> usize {
 /// Puts one packet on the ring, which has room for it.
 fn put(packet: &[Entry], slots: &mut Reservation<'_, Desc, RingMap>, pool: &mut Pool, result: &mut Pushed) {
     for (left, entry) in (0..packet.len()).rev().zip(packet) {
+        let more = if left == 0 { 0 } else { Desc::CONTINUED };
+        let asked = if entry.asks() {
+            pool.lend_asking(&entry.buf)
+        } else {
+            pool.lend_to_tx(&entry.buf);
+            0
+        };
         let pushed = slots.push(Desc {
-            addr: pool.lend_to_tx(&entry.buf),
+            addr: entry.buf.start(),
             len: entry.buf.len,
-            options: if left == 0 { 0 } else { Desc::CONTINUED },
+            options: more | asked,
         });
         debug_assert!(pushed);
         result.bytes += u64::from(entry.buf.len);

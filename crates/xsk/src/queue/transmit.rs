@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::Queue;
-use super::lanes::{Pushed, SHORTEST};
+use super::lanes::{Pushed, Refusal, SHORTEST};
 use crate::burst::Packet;
 use crate::error::Error;
+use crate::tx_metadata::{Ask, NotAsked};
 use crate::umem::{Entry, Fate, Frame, Umem};
 use crate::wakeup::{Answer, wake_tx};
 
@@ -88,7 +89,17 @@ impl Queue {
     /// # }
     /// ```
     #[inline]
-    pub fn send_with(&mut self, max: u32, mut write: impl FnMut(&mut Packet<'_>)) -> Result<u32, Error> {
+    pub fn send_with(&mut self, max: u32, write: impl FnMut(&mut Packet<'_>)) -> Result<u32, Error> {
+        self.send_each(max, write)
+    }
+
+    /// [`Queue::send_with`], with what each packet asks for, or nothing.
+    #[inline]
+    pub(super) fn send_each<A: Ask>(
+        &mut self,
+        max: u32,
+        mut write: impl FnMut(&mut Packet<'_>) -> A,
+    ) -> Result<u32, Error> {
         self.ready()?;
         if self.bound.tx.is_none() {
             return Err(self.wrong_direction("send_with", "Direction::Receive", "TX"));
@@ -98,6 +109,7 @@ impl Queue {
             let sent = self.unless_refused(&pushed);
             return self.kick_after(sent);
         }
+        let mut refused = None;
         for _ in 0..most {
             let start = self.inbox.len();
             let Some(buf) = self.take_free()? else { break };
@@ -106,20 +118,33 @@ impl Queue {
                 break;
             }
             let mut packet = Packet::new(&mut self.inbox[start..], &self.bound.umem).expect("just pushed");
-            write(&mut packet);
+            let asked = write(&mut packet).meta();
+            if A::CAN
+                && !packet.is_dropped()
+                && let Err(NotAsked { error, mut packet }) = packet.ask(asked)
+            {
+                packet.drop();
+                self.counters.tx_abandoned += 1;
+                refused = Some(error);
+            }
         }
         if self.inbox.is_empty() && self.in_flight() != 0 {
             self.no_progress(Answer::Done)?;
             return Ok(0);
         }
-        self.settle(Fate::Send)
+        let sent = self.settle(Fate::Send)?;
+        refused.map_or(Ok(sent), |error| Err(self.not_asked(error)))
     }
 
     /// [`Queue::send_with`] as it mostly is: frames go from the pool to the TX ring as they are written. `None`, and
     /// nothing done, where that cannot be: a pair with siblings, who must not wait for the user's code; packets in several
     /// frames; too little room on the ring, or no frame.
     #[inline]
-    fn write_through(&mut self, most: u32, write: &mut impl FnMut(&mut Packet<'_>)) -> Result<Option<Pushed>, Error> {
+    fn write_through<A: Ask>(
+        &mut self,
+        most: u32,
+        write: &mut impl FnMut(&mut Packet<'_>) -> A,
+    ) -> Result<Option<Pushed>, Error> {
         if self.frames_per_packet != 1 {
             return Ok(None);
         }
@@ -238,7 +263,7 @@ impl Queue {
     /// Moves the inbox to TX ring and pool, waiting for room. On an error the packets that were not sent are counted
     /// as abandoned.
     #[inline]
-    fn push_inbox(&mut self, open: Fate) -> Result<u32, Error> {
+    pub(super) fn push_inbox(&mut self, open: Fate) -> Result<u32, Error> {
         let mut next = 0;
         if open == Fate::Drop {
             let recycled = self.bound.pair.lock().recycle(&self.inbox);
@@ -297,11 +322,12 @@ impl Queue {
         let pool = &mut self.bound.pair.lock().pool;
         let mut is_head = true;
         for entry in self.inbox.drain(..).skip(next) {
-            if is_head && (entry.fate() == Fate::Send || entry.fate() == Fate::Open && open == Fate::Send) {
+            let fate = if entry.fate() == Fate::Open { open } else { entry.fate() };
+            if is_head && (fate == Fate::Send || entry.asks()) {
                 self.counters.tx_abandoned += 1;
             }
             is_head = !entry.more();
-            if entry.fate() != Fate::Kept {
+            if !entry.is_the_users() {
                 pool.put_buf(&entry.buf);
             }
         }
@@ -378,7 +404,7 @@ impl Queue {
         })
     }
 
-    fn wait_for_room(&mut self, frames: u32) -> Result<(), Error> {
+    pub(super) fn wait_for_room(&mut self, frames: u32) -> Result<(), Error> {
         loop {
             let Some(tx) = &mut self.bound.tx else {
                 return Err(self.wrong_direction("send", "Direction::Receive", "TX"));
@@ -408,17 +434,22 @@ impl Queue {
         })
     }
 
-    fn sendable(&self, frame: &Frame) -> Result<(), Error> {
+    pub(super) fn sendable(&self, frame: &Frame) -> Result<(), Error> {
         self.takes(frame.umem())?;
         let (head, frames) = (frame.data().len(), frame.frames());
         if head < SHORTEST as usize || frames as usize > self.bound.most_frames {
-            return Err(self.unsendable((u32::try_from(head).unwrap_or(u32::MAX), frames as usize)));
+            let head = u32::try_from(head).unwrap_or(u32::MAX);
+            return Err(self.unsendable(Refusal::Size(head, frames as usize)));
         }
         Ok(())
     }
 
     #[cold]
-    fn unsendable(&self, (head, frames): (u32, usize)) -> Error {
+    fn unsendable(&self, refusal: Refusal) -> Error {
+        let (head, frames) = match refusal {
+            Refusal::Size(head, frames) => (head, frames),
+            Refusal::Asks(error) => return self.not_asked(error),
+        };
         let (interface, queue) = (&self.report.interface, self.report.queue);
         if head < SHORTEST {
             Error::Setting {

@@ -44,6 +44,10 @@ impl Desc {
     /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/if_xdp.h#L172>
     pub(crate) const CONTINUED: u32 = 1;
 
+    /// `XDP_TX_METADATA`: there is a `struct xsk_tx_metadata` in front of the packet. Linux 6.8.
+    /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/if_xdp.h#L179>
+    pub(crate) const WITH_METADATA: u32 = 1 << 1;
+
     #[cfg(all(feature = "testing", not(loom)))]
     pub(crate) fn is_continued(self) -> bool {
         self.options & Self::CONTINUED != 0

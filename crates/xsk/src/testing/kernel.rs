@@ -11,7 +11,11 @@ use super::hostile::Hostile;
 use crate::queue::Queue;
 use crate::ring::{Addr, ConsumerRing, Desc, HeapRing, Indices, ProducerRing};
 use crate::sync::Ordering;
+use crate::tx_metadata::METADATA_LEN;
 use crate::umem::{Lent, PairId, Umem};
+
+/// The bytes of `struct xsk_tx_metadata`.
+pub type Metadata = [u8; METADATA_LEN as usize];
 
 /// One of a queue's rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,8 +171,18 @@ impl Kernel {
     ///
     /// When the library put a frame there that it did not lend, or a packet that leaves its frame.
     pub fn transmit(&mut self, max: u32, mut see: impl FnMut(&[u8])) -> u32 {
+        self.transmit_asking(max, |packet, _| see(packet))
+    }
+
+    /// As [`transmit`](Self::transmit), with the metadata in front of a packet that asks for something, which `see` may write
+    /// over as a driver does.
+    ///
+    /// # Panics
+    ///
+    /// As [`transmit`](Self::transmit); also when another descriptor than a packet's first says that there is metadata.
+    pub fn transmit_asking(&mut self, max: u32, mut see: impl FnMut(&[u8], Option<&mut Metadata>)) -> u32 {
         let Some(tx) = &mut self.tx else { return 0 };
-        let mut count = 0;
+        let (mut count, mut asked) = (0, None);
         self.packet.clear();
         while count < max {
             let Some(desc) = tx.peek(1).ok().and_then(|mut filled| filled.next()) else {
@@ -177,14 +191,23 @@ impl Kernel {
             self.taken.push_back(desc.addr);
             if self.honest {
                 let start = self.packet.len();
+                if desc.options & Desc::WITH_METADATA != 0 {
+                    assert!(start == 0, "only a packet's first part has metadata");
+                    asked = Some(desc.addr - u64::from(METADATA_LEN));
+                }
                 self.packet.resize(start + desc.len as usize, 0);
                 let part = &mut self.packet[start..];
                 let read = self.umem.kernel_reads(Lent::Tx(self.pair), desc.addr, part);
                 assert!(read, "{desc:?} is in a frame that was lent");
             }
             if !desc.is_continued() {
-                if self.honest {
-                    see(&self.packet);
+                if let Some(at) = asked.take() {
+                    let mut metadata = [0; METADATA_LEN as usize];
+                    assert!(self.umem.kernel_reads(Lent::Tx(self.pair), at, &mut metadata));
+                    see(&self.packet, Some(&mut metadata));
+                    assert!(self.umem.kernel_writes(Lent::Tx(self.pair), at, &metadata));
+                } else if self.honest {
+                    see(&self.packet, None);
                 }
                 self.packet.clear();
                 count += 1;

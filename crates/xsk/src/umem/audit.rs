@@ -44,11 +44,20 @@ impl Pool {
         at_most("free twice", twice, 0)?;
         at_most("free and with the kernel at once", lent, 0)?;
         let pair = self.pair();
-        for (owner, place, expected) in [
-            (Owner::Fill(pair), "received into, by the book", self.in_fill()),
-            (Owner::Tx(pair), "sent, by the book", self.in_flight()),
+        for (owners, place, expected) in [
+            (&[Owner::Fill(pair)][..], "received into, by the book", self.in_fill()),
+            (
+                &[Owner::Tx(pair), Owner::TxStamp(pair)],
+                "sent, by the book",
+                self.in_flight(),
+            ),
         ] {
-            let found = self.umem().book().owners().filter(|&entry| entry == owner).count();
+            let found = self
+                .umem()
+                .book()
+                .owners()
+                .filter(|entry| owners.contains(entry))
+                .count();
             if found != expected as usize {
                 return Err(Violation::Ledger {
                     place,

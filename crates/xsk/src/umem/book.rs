@@ -46,6 +46,8 @@ pub(crate) enum Owner {
     Fill(PairId),
     /// The kernel, through a TX ring on this pair. The frame comes back on the completion ring.
     Tx(PairId),
+    /// As `Tx`, and with the frame comes a stamp.
+    TxStamp(PairId),
 }
 
 impl Owner {
@@ -55,6 +57,7 @@ impl Owner {
             Self::User => 0,
             Self::Fill(pair) => pair.0 << 2 | 1,
             Self::Tx(pair) => pair.0 << 2 | 2,
+            Self::TxStamp(pair) => pair.0 << 2 | 3,
         }
     }
 
@@ -63,14 +66,15 @@ impl Owner {
         match word & 3 {
             0 => Self::User,
             1 => Self::Fill(pair),
-            _ => Self::Tx(pair),
+            2 => Self::Tx(pair),
+            _ => Self::TxStamp(pair),
         }
     }
 }
 
 /// One entry per frame.
 ///
-/// Several threads write it, one per pair, but no entry is ever contended: an entry of `Fill(p)` or `Tx(p)` is changed
+/// Several threads write it, one per pair, but no entry is ever contended: an entry of `Fill(p)`, `Tx(p)` or `TxStamp(p)` is changed
 /// only by who holds pair `p`, and one of `User` only by who holds the frame. Hence relaxed loads and stores, which
 /// cost what plain ones cost; a frame that changes threads does so through a queue or a ring, which order them.
 pub(crate) struct Book {

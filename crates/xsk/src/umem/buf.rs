@@ -93,7 +93,7 @@ impl Buf {
         let offset = i64::from(self.offset(geometry)) + i64::from(by);
         let len = i64::from(self.len) - i64::from(by);
         // One that starts where its frame ends would be taken for one of the next frame.
-        if !(0..i64::from(geometry.frame_size())).contains(&offset) || len < 0 {
+        if !(i64::from(geometry.reserved())..i64::from(geometry.frame_size())).contains(&offset) || len < 0 {
             return false;
         }
         #[allow(
@@ -179,10 +179,12 @@ macro_rules! buffer_methods {
             crate::umem::chain::capacity(self.umem.geometry(), &self.$($head).+, &self.$rest)
         }
 
-        /// Bytes in front of the packet that [`extend_front`](Self::extend_front) can take.
+        /// Bytes in front of the packet that [`extend_front`](Self::extend_front) can take. With
+        /// [`QueueOptions::tx_metadata`](crate::QueueOptions::tx_metadata) 24 bytes less than lie there.
         #[inline]
         pub fn headroom(&self) -> usize {
-            self.$($head).+.offset(self.umem.geometry()) as usize
+            let geometry = self.umem.geometry();
+            (self.$($head).+.offset(geometry)).saturating_sub(geometry.reserved()) as usize
         }
 
         /// Sets the packet's length; bytes that come in hold whatever the frame held. False, and nothing changed,

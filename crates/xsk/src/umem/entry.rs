@@ -11,7 +11,7 @@ pub(crate) enum Fate {
     Open = 0,
     Drop = 1 << 1,
     Send = 2 << 1,
-    /// The user owns the frame now; the entry's `Buf` is but a memory of it.
+    /// The user owns the frame now, and the entry's `Buf` is but a memory of it, unless it [`asks`](Entry::asks).
     Kept = 3 << 1,
 }
 
@@ -22,13 +22,17 @@ const MORE: u32 = Desc::CONTINUED;
 /// frame, and nobody has moved it. Only entries of UMEMs with layouts of hints have it.
 pub(super) const HINTS: u32 = 1 << 3;
 
+/// With [`Fate::Kept`], so that the user is not shown it again: the packet asks for something ([`Umem::ask`](super::Umem::ask))
+/// and is to be sent.
+const ASKS: u32 = 1 << 4;
+
 /// The bits of a [`Fate`].
 const FATE: u32 = 3 << 1;
 
 /// A frame of a burst as the queue holds it. A packet is one entry, or several when it is in several frames; the fate of
 /// the first is that of all.
 ///
-/// The state, a [`Fate`], [`MORE`] and [`HINTS`], is in the `Buf`: an entry that just arrived is, bit by bit, its descriptor.
+/// The state, a [`Fate`], [`MORE`], [`HINTS`] and [`ASKS`], is in the `Buf`: an entry that just arrived is, bit by bit, its descriptor.
 pub(crate) struct Entry {
     pub(crate) buf: Buf,
 }
@@ -80,6 +84,25 @@ impl Entry {
     #[inline]
     pub(crate) fn more(&self) -> bool {
         self.buf.state & MORE != 0
+    }
+
+    /// It asks for something.
+    #[inline]
+    pub(crate) fn asks(&self) -> bool {
+        self.buf.state & ASKS != 0
+    }
+
+    /// Marks a packet whose request was noted: it is to be sent.
+    #[inline]
+    pub(crate) fn mark_asking(&mut self) {
+        self.set_fate(Fate::Kept);
+        self.buf.state |= ASKS;
+    }
+
+    /// The user has the frame.
+    #[inline]
+    pub(crate) fn is_the_users(&self) -> bool {
+        self.buf.state & (FATE | ASKS) == Fate::Kept as u32
     }
 
     #[inline]

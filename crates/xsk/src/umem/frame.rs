@@ -5,6 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use super::{Buf, Entry, Fate, Umem, buffer_methods};
+use crate::tx_metadata::{AskError, TxMeta};
 
 /// A frame of a UMEM, with a packet in it, owned.
 ///
@@ -61,6 +62,16 @@ impl Frame {
             self.umem.give_back(entry.buf.frame(self.umem.geometry()));
         }
         self.umem.give_list(std::mem::take(&mut self.rest));
+    }
+
+    /// The packet's first frame.
+    pub(crate) fn head(&self) -> &Buf {
+        &self.buf
+    }
+
+    /// Notes what the packet asks for.
+    pub(crate) fn ask(&self, meta: &TxMeta) -> Result<(), AskError> {
+        self.umem.ask(&self.buf, meta, !self.rest.is_empty())
     }
 
     /// The frame, if the packet is in but one.

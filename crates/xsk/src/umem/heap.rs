@@ -82,13 +82,14 @@ impl Umem {
         let (frame, offset) = self
             .geometry()
             .locate_in::<ANY_CUT>(self.geometry().flat_in::<ANY_CUT>(addr))?;
-        let owner = match lent {
-            Lent::Fill(pair) => Owner::Fill(pair),
-            Lent::Tx(pair) => Owner::Tx(pair),
+        let owners = match lent {
+            Lent::Fill(pair) => [Owner::Fill(pair); 2],
+            Lent::Tx(pair) => [Owner::Tx(pair), Owner::TxStamp(pair)],
         };
         let fits = len <= (self.geometry().frame_size() - offset) as usize;
         let start = usize::try_from(self.geometry().addr(frame)).expect("memory that is mapped");
+        let lent = owners.iter().any(|&owner| self.book().is(frame, owner));
         // SAFETY: the frame lies in the memory, and the offset in the frame.
-        (self.book().is(frame, owner) && fits).then(|| unsafe { self.memory().add(start + offset as usize) })
+        (lent && fits).then(|| unsafe { self.memory().add(start + offset as usize) })
     }
 }

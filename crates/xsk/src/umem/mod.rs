@@ -11,6 +11,7 @@
 //! [`Packet`](crate::Packet) of a burst), or the kernel (fill ring, TX ring). Each frame that comes back from the kernel
 //! is checked against the [`Book`].
 
+mod asked;
 mod audit;
 mod book;
 mod budget;
@@ -48,6 +49,7 @@ pub(crate) use region::Region;
 pub(crate) use shared::Sockets;
 pub use shared::{SharedUmem, SharedUmemBuilder};
 
+use asked::AskedFrames;
 pub(crate) use book::PairId;
 use book::{Book, Owner, PairIds};
 pub(crate) use hints::HintId;
@@ -55,6 +57,7 @@ use hints::UmemHints;
 
 use crate::error::Error;
 use crate::hints::Layouts;
+use crate::tx_metadata::{Features, METADATA_LEN};
 
 /// Bytes that the kernel keeps free in front of every received packet (`XDP_PACKET_HEADROOM`): room for
 /// metadata and for headers to be put in front.
@@ -79,6 +82,8 @@ pub(crate) struct Geometry {
     multi_buffer: bool,
     /// Packets may have hints in front of them.
     hints: bool,
+    /// Packets may ask for these.
+    tx_features: Features,
 }
 
 /// In unaligned mode the kernel tells the frame's start in the lower bits of an address, and where the packet starts in
@@ -133,6 +138,7 @@ impl Geometry {
             unaligned: unaligned || !frame_size.is_power_of_two(),
             multi_buffer: false,
             hints: false,
+            tx_features: Features::default(),
         })
     }
 
@@ -146,6 +152,29 @@ impl Geometry {
     pub(crate) fn with_hints(mut self, yes: bool) -> Self {
         self.hints = yes;
         self
+    }
+
+    /// With room for what packets may ask for, or without.
+    pub(crate) fn with_tx_features(mut self, features: Features) -> Self {
+        self.tx_features = features;
+        self
+    }
+
+    /// What packets may ask for.
+    #[inline]
+    pub(crate) fn tx_features(&self) -> Features {
+        self.tx_features
+    }
+
+    /// Bytes in front of every packet, received or not, that are the kernel's when it is sent: it refuses one with less,
+    /// whether it asks for something or not.
+    /// <https://elixir.bootlin.com/linux/v6.18/C/ident/xp_aligned_validate_desc>
+    #[inline]
+    pub(crate) fn reserved(&self) -> u32 {
+        match self.tx_features.is_empty() {
+            true => 0,
+            false => METADATA_LEN,
+        }
     }
 
     /// Whether the word in front of packets is cleared before the kernel gets a frame.
@@ -312,6 +341,8 @@ pub(crate) struct Umem {
     returned: ArrayQueue<FrameIndex>,
     /// What may be in front of packets.
     hints: Option<UmemHints>,
+    /// What packets ask for that are to be sent.
+    asked: Option<AskedFrames>,
     /// Empty lists for the further frames of kept packets, so that keeping one allocates nothing: enough for all frames.
     lists: Option<ArrayQueue<Vec<Entry>>>,
 }
@@ -335,6 +366,7 @@ impl Umem {
             pairs: Mutex::default(),
             returned,
             hints: layouts.map(UmemHints::new),
+            asked: (!geometry.tx_features().is_empty()).then(|| AskedFrames::new(geometry.frames())),
             lists: geometry.multi_buffer().then(|| Self::lists(geometry.frames())),
         })
     }
@@ -404,7 +436,7 @@ impl Umem {
     }
 
     /// Takes back all frames of these owners, whose sockets are gone.
-    fn reclaim(&self, owners: [Owner; 2]) {
+    fn reclaim(&self, owners: [Owner; 3]) {
         for (frame, owner) in (0..).map(FrameIndex).zip(self.book.owners()) {
             if owners.contains(&owner) {
                 self.book.set(frame, Owner::User);

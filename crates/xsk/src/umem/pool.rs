@@ -9,10 +9,12 @@
 
 use std::sync::Arc;
 
+use super::asked::not_opened;
 use super::book::{BookEntries, Owner, PairId};
 use super::{ANY_CUT, Buf, Entry, FrameIndex, Geometry, Umem, for_cut};
 use crate::error::Violation;
 use crate::ring::{Addr, Desc, DescRest, Filled, RawDesc, Reservation, RingMap};
+use crate::tx_metadata::{AskError, Obtained, Stamps, TIMESTAMP};
 
 /// The pool of one pair. One thread at a time owns it; nothing here allocates after [`Pool::new`].
 pub(crate) struct Pool {
@@ -26,6 +28,8 @@ pub(crate) struct Pool {
     in_flight: u32,
     /// Whether the kernel is done with its frames as soon as the sockets are closed.
     reclaim: bool,
+    /// What packets that are sent may ask for, and the stamps that came.
+    tx_metadata: Option<Box<Obtained>>,
     /// One entry a frame, for the audit.
     #[cfg(debug_assertions)]
     pub(super) seen: Vec<bool>,
@@ -49,6 +53,7 @@ impl Pool {
             in_fill: 0,
             in_flight: 0,
             reclaim: true,
+            tx_metadata: None,
         };
         // What was taken goes back when it is dropped.
         (pool.free.len() == quota as usize).then_some(pool)
@@ -213,6 +218,49 @@ impl Pool {
         self.in_flight += 1;
     }
 
+    /// Packets may ask for what was obtained.
+    pub(crate) fn set_tx_metadata(&mut self, obtained: Option<Obtained>) {
+        self.tx_metadata = obtained.map(Box::new);
+    }
+
+    pub(crate) fn tx_metadata(&self) -> Option<&Obtained> {
+        self.tx_metadata.as_deref()
+    }
+
+    pub(crate) fn stamps_mut(&mut self) -> Option<&mut Stamps> {
+        self.tx_metadata.as_mut()?.stamps.as_mut()
+    }
+
+    /// Why a packet that asks for something cannot be sent here.
+    pub(crate) fn refuses(&self, buf: &Buf) -> Option<AskError> {
+        let asked = self.umem.asked(buf.frame(self.umem.geometry()));
+        let allowed = self.tx_metadata.as_ref().map_or(0, |obtained| obtained.allowed);
+        not_opened(asked.flags, allowed).err()
+    }
+
+    /// As [`lend_to_tx`](Self::lend_to_tx), of a packet that asks for something: writes that in front of it, and tells the
+    /// options of its descriptor.
+    pub(crate) fn lend_asking(&mut self, buf: &Buf) -> u32 {
+        let frame = buf.frame(self.umem.geometry());
+        self.lend_frame_to_tx(frame);
+        let Some(obtained) = &mut self.tx_metadata else {
+            return 0;
+        };
+        let mut flags = self.umem.asked(frame).flags & obtained.passed;
+        if flags & TIMESTAMP != 0 {
+            if obtained.stamps.as_mut().is_some_and(Stamps::wanted) {
+                self.umem.book().set(frame, Owner::TxStamp(self.pair));
+            } else {
+                flags &= !TIMESTAMP;
+            }
+        }
+        if flags == 0 {
+            return 0;
+        }
+        self.umem.write_request(frame, flags);
+        Desc::WITH_METADATA
+    }
+
     /// Checks descriptors of the RX ring and takes their packets to the inbox: the kernel must have had each frame, and the
     /// packet must lie in it. Tells the sum of the lengths, and the options of all together.
     #[inline]
@@ -305,20 +353,58 @@ impl Pool {
     /// Checks addresses of the completion ring and takes the frames back; tells how many.
     #[inline]
     pub(crate) fn take_from_completion(&mut self, addrs: impl IntoIterator<Item = u64>) -> Result<u32, Violation> {
+        let before = self.in_flight;
+        let mut addrs = addrs.into_iter();
+        while let Some(addr) = self.take_plain(&mut addrs) {
+            self.take_stamped(addr)?;
+        }
+        Ok(before - self.in_flight)
+    }
+
+    /// Takes frames back that were sent without a stamp, up to the first address that is not one of them.
+    #[inline]
+    fn take_plain(&mut self, addrs: &mut impl Iterator<Item = u64>) -> Option<u64> {
         let (umem, owner) = (&*self.umem, Owner::Tx(self.pair));
         let (geometry, book) = (*umem.geometry(), umem.book().entries());
-        let before = self.in_flight;
         for addr in addrs {
-            // Newer kernels lose the lowest bit of an address, so that one at the start of a frame of odd size seems to be
-            // in the frame before. No packet starts on the last byte of its frame, hence none leaves it with the bit set.
-            // https://elixir.bootlin.com/linux/v6.18/C/ident/xsk_skb_destructor_get_addr
-            let (frame, _) = owned_by(&geometry, book, owner, "completion", addr, addr | 1)?;
+            let Some(frame) = completed(&geometry, book, owner, addr) else {
+                return Some(addr);
+            };
             book.set(frame, Owner::User);
             self.in_flight -= 1;
             self.free.push(frame);
         }
-        Ok(before - self.in_flight)
+        None
     }
+
+    /// Takes back a frame that was sent with a stamp, and notes that.
+    #[cold]
+    fn take_stamped(&mut self, addr: u64) -> Result<(), Violation> {
+        let (geometry, book) = (self.umem.geometry(), self.umem.book().entries());
+        let Some(frame) = completed(geometry, book, Owner::TxStamp(self.pair), addr) else {
+            owned_by(geometry, book, Owner::Tx(self.pair), "completion", addr, addr | 1)?;
+            return Ok(());
+        };
+        book.set(frame, Owner::User);
+        let (token, stamp) = self.umem.stamp(frame);
+        self.in_flight -= 1;
+        self.free.push(frame);
+        if let Some(stamps) = self.stamps_mut() {
+            stamps.arrived(token, stamp);
+        }
+        Ok(())
+    }
+}
+
+/// The frame of an address of the completion ring, if its owner is this one.
+#[inline]
+fn completed(geometry: &Geometry, book: BookEntries<'_>, owner: Owner, addr: u64) -> Option<FrameIndex> {
+    // Newer kernels lose the lowest bit of an address, so that one at the start of a frame of odd size seems to be in the frame
+    // before. No packet starts on the last byte of its frame, hence none leaves it with the bit set.
+    // https://elixir.bootlin.com/linux/v6.18/C/ident/xsk_skb_destructor_get_addr
+    let at = geometry.flat_in::<ANY_CUT>(addr | 1);
+    let (frame, _) = geometry.locate_in::<ANY_CUT>(at)?;
+    book.is(frame, owner).then_some(frame)
 }
 
 /// The packet of a descriptor of the RX ring, if the kernel had its frame, which is the user's from here on, and the packet
@@ -369,7 +455,8 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let lent = self.in_fill + self.in_flight != 0;
         if lent && self.reclaim {
-            self.umem.reclaim([Owner::Fill(self.pair), Owner::Tx(self.pair)]);
+            self.umem
+                .reclaim([Owner::Fill, Owner::Tx, Owner::TxStamp].map(|owner| owner(self.pair)));
         }
         if !lent || self.reclaim {
             self.umem.give_pair(self.pair);

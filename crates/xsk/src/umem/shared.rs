@@ -10,6 +10,7 @@ use super::{Geometry, Region, Umem, check_budget};
 use crate::error::Error;
 use crate::hints::Layouts;
 use crate::mmap::Pages;
+use crate::tx_metadata::TxMetadata;
 use crate::wakeup::wake_rx;
 
 /// Frame memory that several queues share, so that a packet received on one of them leaves by another without a copy:
@@ -54,6 +55,7 @@ impl SharedUmem {
             unaligned: false,
             multi_buffer: false,
             hints: None,
+            tx_metadata: TxMetadata::new(),
         }
     }
 
@@ -137,6 +139,7 @@ pub struct SharedUmemBuilder {
     unaligned: bool,
     multi_buffer: bool,
     hints: Option<Arc<Layouts>>,
+    tx_metadata: TxMetadata,
 }
 
 impl SharedUmemBuilder {
@@ -189,6 +192,14 @@ impl SharedUmemBuilder {
         self
     }
 
+    /// As [`QueueOptions::tx_metadata`](crate::QueueOptions::tx_metadata), for all its queues; those that are opened with the
+    /// same, but for the sampling of stamps, can ask for it.
+    #[must_use]
+    pub fn tx_metadata(mut self, tx_metadata: TxMetadata) -> Self {
+        self.tx_metadata = tx_metadata;
+        self
+    }
+
     /// Maps the memory. The kernel pins it when the first queue is opened.
     ///
     /// # Errors
@@ -196,7 +207,8 @@ impl SharedUmemBuilder {
     /// [`Error::Setting`] for impossible sizes, [`Error::Memory`] beyond a limit or when there is not so much.
     pub fn build(self) -> Result<SharedUmem, Error> {
         let geometry = Geometry::new(self.frame_size, self.frames, self.headroom, self.unaligned)?
-            .with_multi_buffer(self.multi_buffer);
+            .with_multi_buffer(self.multi_buffer)
+            .with_tx_features(self.tx_metadata.features());
         let bytes = geometry.bytes();
         let whose = || "a shared UMEM".to_owned();
         check_budget(whose, bytes as u64)?;

@@ -1,4 +1,4 @@
-//! Facts about the kernel that no other test here is about: K10 and K15.
+//! Facts about the kernel that no other test here is about: K10, K15 and K16.
 
 use std::net::UdpSocket;
 use std::time::Instant;
@@ -8,8 +8,9 @@ use ringside_netlab::Lab;
 use ringside_wire::udp::{ChecksumState, checksum_state};
 use ringside_xsk::{Path, QueueOptions};
 
-use crate::common::conformance::{Case, row};
+use crate::common::conformance::{Case, lacks, row, row_on, usual};
 use crate::common::traffic::{PATIENCE, only};
+use crate::metadata::stamps_are_of_tai;
 
 /// With the checksum offload of the other end on, UDP from its stack arrives with a checksum of the pseudo header alone;
 /// without, with a whole one.
@@ -73,5 +74,16 @@ fn k15() {
             (Path::NativeCopy, Ok(_)) => panic!("attached all the same"),
             (_, opened) => drop(opened.expect("generic XDP takes what comes")),
         }
+    });
+}
+
+/// The stamp that is told when a packet has left is of CLOCK_TAI.
+#[test]
+fn k16() {
+    row_on("K16", usual("k16"), |lab, case| {
+        if case.path == Path::ZeroCopy {
+            return lacks("with zero-copy the stamp is of the NIC's clock");
+        }
+        stamps_are_of_tai(lab, case)
     });
 }

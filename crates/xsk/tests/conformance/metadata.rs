@@ -1,5 +1,5 @@
-//! What a driver tells about a received packet, put in front of it by a program that was loaded for that device. The rows
-//! about what a sender asks for are beside the rings: `src/queue/metadata_tests.rs`.
+//! What a driver tells about a received packet, put in front of it by a program that was loaded for that device; and what a
+//! sender asks of it, and is told when the packet has left.
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
@@ -10,10 +10,15 @@ use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use ringside_bpf::testing::{HintProgram, Hints, Task, TestProgram, direct, pass};
 use ringside_netlab::Lab;
-use ringside_xsk::{Error, Path, Port, Program, Queue, QueueOptions};
+use ringside_nic::clock::{Monotonic, Tai, Timestamp};
+use ringside_wire::Protocol;
+use ringside_wire::checksum::pseudo_v4;
+use ringside_wire::udp::fill_checksum;
+use ringside_xsk::tx_metadata::{StampSampling, TxMeta, TxMetadata};
+use ringside_xsk::{Direction, Error, Mode, Path, Port, Program, Queue, QueueOptions};
 
 use crate::common::conformance::{Case, Outcome, lacks, passed, row, row_on, row_once, usual};
-use crate::common::traffic::{PATIENCE, only, packets, same, send};
+use crate::common::traffic::{PATIENCE, expect, only, packets, same, send};
 use crate::common::{try_open, udp};
 
 /// A port whose program asks the driver about each packet, or why that cannot be.
@@ -211,4 +216,109 @@ fn device_bound_refused() {
             }
         });
     });
+}
+
+/// Sends one packet that asks for something, and waits until it is back.
+fn send_asking(tx: &mut Queue, packet: &[u8], meta: TxMeta) {
+    let sent = tx.send_asking_with(1, |to| {
+        assert!(to.write(packet));
+        meta
+    });
+    assert_eq!(sent.expect("sends"), 1);
+    assert!(tx.drain(PATIENCE).expect("drains"));
+}
+
+/// A UDP checksum of which there is only the part that a checksum offload wants to be there, is whole when it arrives.
+#[test]
+fn tx_metadata_checksum() {
+    row_on("TX_METADATA_CHECKSUM", usual("txcsum"), |lab, case| {
+        let mut port = case.port(&lab.b, QueueOptions::new(), |port| port);
+        // With zero-copy the device has to do it.
+        let wanted = match case.path {
+            Path::ZeroCopy => TxMetadata::new().checksum(),
+            _ => TxMetadata::new().software_checksum(),
+        };
+        let mut tx = match sender(lab, case, wanted) {
+            Ok(tx) => tx,
+            Err(outcome) => return outcome,
+        };
+        for len in [18_usize, 19, 400] {
+            let mut whole = udp(&lab.a, &lab.b, 5000, &vec![0xa5; len]);
+            let (from, to) = (lab.a.ipv4.into(), lab.b.ipv4.into());
+            fill_checksum(&mut whole[34..], from, to).expect("a UDP datagram");
+            let mut asked = whole.clone();
+            let length = u16::try_from(8 + len).expect("short");
+            let pseudo = pseudo_v4(lab.a.ipv4, lab.b.ipv4, Protocol::UDP, length);
+            asked[40..42].copy_from_slice(&pseudo.fold().to_be_bytes());
+            assert_ne!(asked, whole);
+            send_asking(&mut tx, &asked, TxMeta::new().checksum(34, 6));
+            expect(only(&mut port), case.wait(), &[whole]);
+        }
+        passed()
+    });
+}
+
+/// A stamp for each packet that asks, in order; and nothing is told where nothing was asked for.
+#[test]
+fn tx_metadata_timestamp() {
+    row_on("TX_METADATA_TIMESTAMP", usual("txstamp"), |lab, case| {
+        let _port = case.port(&lab.b, QueueOptions::new(), |port| port);
+        let wanted = TxMetadata::new().timestamps(StampSampling::all());
+        let mut tx = match sender(lab, case, wanted) {
+            Ok(tx) => tx,
+            Err(outcome) => return outcome,
+        };
+        let packet = udp(&lab.a, &lab.b, 5000, &[0; 18]);
+        let mut last = 0;
+        for number in 0..16 {
+            send_asking(&mut tx, &packet, TxMeta::new().timestamp(number));
+            let stamp = tx.tx_stamps().expect("sound").next().expect("it is back");
+            assert_eq!(stamp.token, number);
+            assert!(stamp.time.as_nanos() > last);
+            last = stamp.time.as_nanos();
+        }
+        send_asking(&mut tx, &packet, TxMeta::new());
+        assert_eq!(tx.tx_stamps().expect("sound").count(), 0);
+        passed()
+    });
+}
+
+/// On a copy path the stamp of a packet that has left is of CLOCK_TAI, and of no other clock.
+pub(crate) fn stamps_are_of_tai(lab: &Lab, case: Case) -> Outcome {
+    let _port = case.port(&lab.b, QueueOptions::new(), |port| port);
+    let wanted = TxMetadata::new().timestamps(StampSampling::all());
+    let mut tx = match sender(lab, case, wanted) {
+        Ok(tx) => tx,
+        Err(outcome) => return outcome,
+    };
+    let packet = udp(&lab.a, &lab.b, 5000, &[0; 18]);
+    let before = Timestamp::<Tai>::now();
+    send_asking(&mut tx, &packet, TxMeta::new().timestamp(1));
+    let after = Timestamp::<Tai>::now();
+    let stamp = tx.tx_stamps().expect("sound").next().expect("it is back");
+    let left = stamp.time.software().expect("in software");
+    assert!((before..=after).contains(&left), "{before:?} {left:?} {after:?}");
+    let monotonic = Timestamp::<Monotonic>::now().as_nanos();
+    assert!(
+        left.as_nanos().abs_diff(monotonic) > 1_000_000_000,
+        "that would be CLOCK_MONOTONIC"
+    );
+    passed()
+}
+
+/// A queue that may ask, or why there is none.
+fn sender(lab: &Lab, case: Case, wanted: TxMetadata) -> Result<Queue, Outcome> {
+    let options = case.options(QueueOptions::new().direction(Direction::Transmit).tx_metadata(wanted));
+    let path = match case.path {
+        Path::ZeroCopy => Path::ZeroCopy,
+        _ => Path::Copy,
+    };
+    let builder = Queue::builder(&lab.a.interface, case.from())
+        .mode(Mode::Require(path))
+        .options(options);
+    lab.a.run(|| builder.open()).map_err(|error| match error {
+        Error::Unsupported { .. } => lacks(error.to_string()),
+        Error::Mode { reason, .. } if reason.contains("does not offer") => lacks(reason),
+        error => panic!("{error}"),
+    })
 }

@@ -9,6 +9,7 @@ use ringside_measure::schema::CycleResult;
 use ringside_nic::clock::{KernelClock, Monotonic, Tai, Timestamp};
 use ringside_xsk::Queue;
 
+use super::asking::{Asking, Departures};
 use crate::args::{CycleClock, List, PortArgs, TxArgs};
 use crate::session::{POLL, Worker, nanos};
 
@@ -22,11 +23,54 @@ pub(super) fn port(args: &TxArgs) -> Result<PortArgs> {
     Ok(port)
 }
 
+/// What a cyclic sender sends through.
+pub(super) trait Sender {
+    /// Hands a packet over at its deadline, in nanoseconds of the cycle's clock; false when that could not be.
+    fn send(&mut self, deadline_ns: u64, worker: &Worker<'_>) -> Result<bool>;
+
+    /// What is to be done when there is time for it.
+    fn between(&mut self) -> Result<()>;
+}
+
+/// An XDP socket.
+pub(super) struct Xsk<'a> {
+    pub(super) queue: &'a mut Queue,
+    pub(super) packet: &'a [u8],
+    pub(super) asking: Asking,
+    pub(super) departures: Option<Departures>,
+}
+
+impl Sender for Xsk<'_> {
+    fn send(&mut self, deadline_ns: u64, worker: &Worker<'_>) -> Result<bool> {
+        let before = self.queue.counters().tx_packets;
+        let done = self.asking.send(self.queue, 1, self.packet, deadline_ns);
+        // The kernel may have left it on the TX ring.
+        let done = done.and_then(|_| self.queue.flush());
+        worker.unless_down(done)?;
+        // Also a link that is down has a TX ring with some room.
+        Ok(self.queue.counters().tx_packets != before)
+    }
+
+    fn between(&mut self) -> Result<()> {
+        match &mut self.departures {
+            Some(departures) => departures.collect(self.queue),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Launch times are of CLOCK_TAI.
+pub(super) fn check(args: &TxArgs) -> Result<()> {
+    if args.ask.launch_time.is_some() && args.clock != CycleClock::Tai {
+        bail!("launch times are of CLOCK_TAI, and the deadlines they follow: add --clock tai");
+    }
+    Ok(())
+}
+
 /// Sends until the end of the run. How that went is told also if it ended early.
 pub(super) fn transmit(
-    queue: &mut Queue,
+    sender: &mut impl Sender,
     worker: &Worker<'_>,
-    packet: &[u8],
     period: Duration,
     args: &TxArgs,
 ) -> Result<(CycleResult, Result<()>)> {
@@ -41,12 +85,12 @@ pub(super) fn transmit(
     Ok(match args.clock {
         CycleClock::Monotonic => {
             let mut cycle = begin(now::<Monotonic>())?;
-            let ended = by::<Monotonic>(queue, worker, packet, &mut cycle);
+            let ended = by::<Monotonic>(sender, worker, &mut cycle);
             (CycleResult::of(&cycle, Clock::Monotonic), ended)
         }
         CycleClock::Tai => {
             let mut cycle = begin(now::<Tai>())?;
-            let ended = by::<Tai>(queue, worker, packet, &mut cycle);
+            let ended = by::<Tai>(sender, worker, &mut cycle);
             (CycleResult::of(&cycle, Clock::Tai), ended)
         }
     })
@@ -56,29 +100,21 @@ fn now<C: KernelClock>() -> u64 {
     Timestamp::<C>::now().as_nanos()
 }
 
-fn by<C: KernelClock>(queue: &mut Queue, worker: &Worker<'_>, packet: &[u8], cycle: &mut Cycle) -> Result<()> {
+fn by<C: KernelClock>(sender: &mut impl Sender, worker: &Worker<'_>, cycle: &mut Cycle) -> Result<()> {
     while !worker.stop.is_set() && worker.claim(1) != 0 {
         if !wait::<C>(cycle, worker)? {
             worker.give_back(1);
             break;
         }
         cycle.ready(now::<C>());
-        let before = queue.counters().tx_packets;
-        let done = queue.send_with(1, |slot| {
-            let fits = slot.write(packet);
-            debug_assert!(fits, "the size was checked against the room");
-        });
-        // The kernel may have left it on the TX ring.
-        let done = done.and_then(|_| queue.flush());
-        worker.unless_down(done)?;
-        // Also a link that is down has a TX ring with some room.
-        if queue.counters().tx_packets == before {
-            worker.give_back(1);
-            cycle.not_sent(now::<C>());
-        } else {
+        if sender.send(cycle.deadline_ns(), worker)? {
             worker.live.sent(1);
             cycle.sent(now::<C>());
+        } else {
+            worker.give_back(1);
+            cycle.not_sent(now::<C>());
         }
+        sender.between()?;
     }
     Ok(())
 }
