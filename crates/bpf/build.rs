@@ -16,6 +16,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("testing", "v3"),
     ("testing_hints", "v3"),
     ("xsk", "v2"),
+    ("xsk_nic", "v2"),
 ];
 
 /// Programs that are loaded as a user's are, from an object file: for tests.

@@ -19,6 +19,7 @@ macro_rules! skeleton {
 }
 
 skeleton!(xsk);
+skeleton!(xsk_nic);
 skeleton!(generate);
 skeleton!(reflect);
 skeleton!(sink);

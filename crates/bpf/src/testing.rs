@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::load;
 use crate::skel::testing::{TestingSkelBuilder, types};
 use crate::skel::testing_hints::TestingHintsSkelBuilder;
-use crate::xsk::HAS_FRAGS;
+use crate::xsk::{DEVICE_BOUND, HAS_FRAGS};
 
 const NAME: &str = "testing";
 
@@ -150,10 +150,6 @@ pub fn direct(interface: u32, queue: u16, vlan_tci: u16) -> Result<Link> {
     let loaded = TestProgram::load_as("direct", constants, |_| {})?;
     attach::tcx_egress(NAME, loaded.program.as_fd(), interface)
 }
-
-/// `BPF_F_XDP_DEV_BOUND_ONLY`
-/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/bpf.h#L1254>
-const DEVICE_BOUND: u32 = 1 << 6;
 
 /// A program for one device that puts in front of each packet what the device's driver tells about it, and the XSKMAP that
 /// it redirects through, by queue.

@@ -65,7 +65,7 @@ pub use port::{Port, PortBuilder, ThreadedNapi};
 pub use program::Filter;
 pub use program::{AttachMode, Program, XdpLink, XskMap};
 pub use queue::{Queue, QueueBuilder, SendError};
-pub use report::{PortReport, ProgramReport, QueueReport};
+pub use report::{NicReport, PortReport, ProgramReport, QueueReport};
 #[cfg(feature = "attach")]
 pub use ringside_bpf::QueueCounters;
 pub use ringside_nic::{Deferral, Interface, LinkEvent};
