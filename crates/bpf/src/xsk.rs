@@ -217,8 +217,8 @@ impl XskProgram {
         self.id
     }
 
-    /// The program's name in the kernel: "ringside_xsk", or for one device "ringside_nic"; without CAP_PERFMON, and for
-    /// packets in several buffers, with "_h" behind it.
+    /// The program's name in the kernel: "ringside_xsk", or for one device "ringside_xsk_n"; without CAP_PERFMON, and for
+    /// packets in several buffers, "ringside_xsk_h" or "ringside_xsk_nh".
     pub fn name(&self) -> &str {
         self.name
     }

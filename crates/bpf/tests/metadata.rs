@@ -93,8 +93,8 @@ fn the_variant_for_a_device_loads_with_the_least() {
         for multi_buffer in [false, true] {
             let nic = NicHints { device, id: 8 };
             let load = || XskProgram::load_for_device(2, Filter::UdpPort(9), multi_buffer, hints, nic).unwrap();
-            for (bound, name) in [(load(), "ringside_nic"), (with_only(LEAST, load), "ringside_nic_h")] {
-                let name = if multi_buffer { "ringside_nic_h" } else { name };
+            for (bound, name) in [(load(), "ringside_xsk_n"), (with_only(LEAST, load), "ringside_xsk_nh")] {
+                let name = if multi_buffer { "ringside_xsk_nh" } else { name };
                 assert_eq!((bound.name(), bound.device()), (name, Some(device)));
                 let plain = bound.for_any_device().unwrap();
                 assert_eq!(

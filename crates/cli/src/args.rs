@@ -70,7 +70,8 @@ pub(crate) struct RxArgs {
     #[arg(long)]
     pub(crate) touch: bool,
     /// Read what the XDP program puts in front of packets, and print it as a table of its fields: receive time, CPU, queue,
-    /// number and mark, or with --program whatever structs of hints are in its BTF
+    /// number and mark, and what the NIC's driver tells (time stamp, hash, VLAN tag); or with --program whatever structs of
+    /// hints are in its BTF
     #[arg(long)]
     pub(crate) hints: bool,
     /// An XDP program of your own, from an object file (clang -g -O2 -target bpf): one that redirects to an XSKMAP

@@ -31,7 +31,9 @@ mod run;
 mod system;
 
 pub use comparison::{CompareResult, Table, Variant};
-pub use hints::{FieldHints, HintsResult, LayoutHints, Number};
+pub use hints::{
+    FieldHints, HashHints, HashTypeCount, HintsResult, LayoutHints, NicHints, Number, StampCount, VlanCount, VlanHints,
+};
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpStatistics, XdpVerdicts,

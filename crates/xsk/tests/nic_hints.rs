@@ -56,7 +56,7 @@ fn a_veth_tells_about_packets_of_the_stack() {
             text.contains("for this device alone: asks its driver for timestamp hash vlan-tag"),
             "{text}"
         );
-        assert!(text.contains("ringside_nic"), "{text}");
+        assert!(text.contains("ringside_xsk_n "), "{text}");
         let mut from = sender(&lab.a);
         // Four flows, in turn.
         let all: Vec<Vec<u8>> = (0..40).map(|n| udp(&lab.a, &lab.b, 5000 + n % 4, &[0; 30])).collect();
@@ -160,7 +160,7 @@ fn generic_programs_do_without() {
         );
         let text = port.report().to_string();
         assert!(
-            text.contains("ringside_xsk") && !text.contains("ringside_nic"),
+            text.contains("ringside_xsk ") && !text.contains("ringside_xsk_n "),
             "{text}"
         );
         assert!(text.contains("without what the NIC knows: generic"), "{text}");

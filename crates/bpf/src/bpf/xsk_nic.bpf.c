@@ -82,13 +82,13 @@ static __always_inline void tell(struct xdp_md *ctx, __u64 packet)
 
 /* With CAP_PERFMON and without, as in xsk.bpf.c. */
 SEC("xdp")
-int ringside_nic(struct xdp_md *ctx)
+int ringside_xsk_n(struct xdp_md *ctx)
 {
 	return steer(ctx, BY_POINTER);
 }
 
 SEC("xdp")
-int ringside_nic_h(struct xdp_md *ctx)
+int ringside_xsk_nh(struct xdp_md *ctx)
 {
 	return steer(ctx, AT_FIXED_PLACES);
 }

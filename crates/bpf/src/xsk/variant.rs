@@ -15,7 +15,7 @@ use crate::skel::xsk_nic::XskNicSkelBuilder;
 
 pub(super) const NAME: &str = "ringside_xsk";
 /// For one device.
-pub(super) const NIC_NAME: &str = "ringside_nic";
+pub(super) const NIC_NAME: &str = "ringside_xsk_n";
 
 /// `BPF_F_XDP_DEV_BOUND_ONLY`
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/bpf.h#L1254>
@@ -132,8 +132,8 @@ impl Wanted<'_> {
                 self,
                 access,
                 XskNicSkelBuilder,
-                ringside_nic,
-                ringside_nic_h,
+                ringside_xsk_n,
+                ringside_xsk_nh,
                 |constants| constants.nic_hints_wanted.btf_id = nic.id
             ),
         }

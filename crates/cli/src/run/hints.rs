@@ -1,5 +1,7 @@
 //! `ringside rx --hints` and `--program`: hints found by themselves, and what they were.
 
+mod nic;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,8 +10,9 @@ use anyhow::{Context, Result, bail};
 use ringside_bpf::UserProgram;
 use ringside_measure::schema::{FieldHints, HintsResult, LayoutHints, Number};
 use ringside_nic::Interface;
-use ringside_xsk::hints::{Btf, HintCounters, Layouts, RawHints, Value};
-use ringside_xsk::{Port, PortBuilder, Program, QueueOptions};
+use ringside_nic::clock::Timestamp;
+use ringside_xsk::hints::{Btf, HintCounters, Layouts, NicReader, RawHints, Value};
+use ringside_xsk::{Burst, Port, PortBuilder, Program, QueueOptions};
 
 use crate::args::RxArgs;
 use crate::output;
@@ -18,6 +21,8 @@ use crate::output;
 pub(super) struct Source {
     program: Option<UserProgram>,
     layouts: Option<Arc<Layouts>>,
+    /// Of our own program.
+    nic: Option<NicReader>,
 }
 
 impl Source {
@@ -27,14 +32,18 @@ impl Source {
             Some(file) => Some(load(file, args, interface)?),
             None => None,
         };
-        let layouts = match (args.hints, &program) {
-            (false, _) => None,
-            (true, None) => Some(Layouts::ringside().0),
-            (true, Some(program)) => Some(found(program)?),
+        let (layouts, nic) = match (args.hints, &program) {
+            (false, _) => (None, None),
+            (true, None) => {
+                let (layouts, nic) = Layouts::ringside_nic();
+                (Some(layouts), Some(nic))
+            }
+            (true, Some(program)) => (Some(found(program)?), None),
         };
         Ok(Self {
             program,
             layouts: layouts.map(Arc::new),
+            nic,
         })
     }
 
@@ -62,7 +71,11 @@ impl Source {
     }
 
     pub(super) fn table(&self) -> Option<Table> {
-        self.layouts.as_deref().map(Table::new)
+        let layouts = self.layouts.as_deref()?;
+        Some(Table {
+            layouts: layouts_of(layouts),
+            nic: self.nic.map(|reader| (reader, nic::Table::new())),
+        })
     }
 }
 
@@ -89,38 +102,56 @@ fn found(program: &UserProgram) -> Result<Layouts> {
 }
 
 /// What a worker has seen.
-pub(super) struct Table(Vec<LayoutHints>);
+pub(super) struct Table {
+    layouts: Vec<LayoutHints>,
+    nic: Option<(NicReader, nic::Table)>,
+}
+
+fn layouts_of(layouts: &Layouts) -> Vec<LayoutHints> {
+    let layouts = layouts.iter().map(|layout| LayoutHints {
+        name: layout.name().to_owned(),
+        id: layout.id(),
+        size_bytes: layout.size(),
+        packets: 0,
+        fields: layout
+            .fields()
+            .split_last()
+            .map_or(&[][..], |(_id, fields)| fields)
+            .iter()
+            .map(|field| FieldHints {
+                name: field.name().to_owned(),
+                offset_bytes: field.offset(),
+                size_bytes: field.size(),
+                signed: field.is_signed(),
+                min: None,
+                max: None,
+                last: Vec::with_capacity(field.count().unwrap_or(1) as usize),
+            })
+            .collect(),
+    });
+    layouts.collect()
+}
 
 impl Table {
-    fn new(layouts: &Layouts) -> Self {
-        let layouts = layouts.iter().map(|layout| LayoutHints {
-            name: layout.name().to_owned(),
-            id: layout.id(),
-            size_bytes: layout.size(),
-            packets: 0,
-            fields: layout
-                .fields()
-                .split_last()
-                .map_or(&[][..], |(_id, fields)| fields)
-                .iter()
-                .map(|field| FieldHints {
-                    name: field.name().to_owned(),
-                    offset_bytes: field.offset(),
-                    size_bytes: field.size(),
-                    signed: field.is_signed(),
-                    min: None,
-                    max: None,
-                    last: Vec::with_capacity(field.count().unwrap_or(1) as usize),
-                })
-                .collect(),
-        });
-        Self(layouts.collect())
+    /// Notes the packets of a burst.
+    pub(super) fn note(&mut self, burst: &mut Burst<'_>) {
+        let taken = Timestamp::now();
+        for packet in burst {
+            let hints = packet.raw_hints();
+            if let Some((reader, table)) = &mut self.nic {
+                // One that has none was counted for it.
+                let told = hints.and_then(|_| reader.packet(&packet));
+                table.note(told.as_ref(), taken);
+            }
+            if let Some(hints) = hints {
+                self.note_fields(&hints);
+            }
+        }
     }
 
-    /// Notes one packet's.
-    pub(super) fn note(&mut self, hints: &RawHints<'_>) {
+    fn note_fields(&mut self, hints: &RawHints<'_>) {
         let id = hints.layout().id();
-        let Some(layout) = self.0.iter_mut().find(|layout| layout.id == id) else {
+        let Some(layout) = self.layouts.iter_mut().find(|layout| layout.id == id) else {
             return;
         };
         layout.packets += 1;
@@ -135,7 +166,10 @@ impl Table {
     }
 
     fn add(&mut self, other: Self) {
-        for (sum, other) in self.0.iter_mut().zip(other.0) {
+        if let (Some((_, sum)), Some((_, other))) = (&mut self.nic, other.nic) {
+            sum.add(other);
+        }
+        for (sum, other) in self.layouts.iter_mut().zip(other.layouts) {
             sum.packets += other.packets;
             for (field, other) in sum.fields.iter_mut().zip(other.fields) {
                 field.min = [field.min, other.min].into_iter().flatten().min();
@@ -174,7 +208,8 @@ impl Tables {
         let counters: Vec<HintCounters> = port.queues().iter().map(ringside_xsk::Queue::hint_counters).collect();
         let sum = |field: fn(&HintCounters) -> u64| counters.iter().map(field).sum();
         Some(HintsResult {
-            layouts: table.0,
+            layouts: table.layouts,
+            nic: table.nic.map(|(_, nic)| nic.result(port)),
             absent_packets: sum(|queue| queue.absent),
             unknown_packets: sum(|queue| queue.unknown),
             stale_packets: sum(|queue| queue.stale),
@@ -185,7 +220,12 @@ impl Tables {
 /// The result as a table.
 pub(crate) fn text(hints: &HintsResult) -> String {
     let mut text = String::new();
-    for layout in &hints.layouts {
+    if let Some(nic) = &hints.nic {
+        nic::text(nic, &mut text);
+    }
+    // Our own program writes one of its two structs.
+    let own = hints.nic.is_some() && hints.layouts.iter().any(|layout| layout.packets != 0);
+    for layout in hints.layouts.iter().filter(|layout| !own || layout.packets != 0) {
         _ = writeln!(
             text,
             "hints {} (id {}, {} bytes): {} packets",

@@ -93,11 +93,7 @@ fn receive(
             }
         }
         if let Some(table) = &mut hints {
-            for packet in &mut burst {
-                if let Some(hints) = packet.raw_hints() {
-                    table.note(&hints);
-                }
-            }
+            table.note(&mut burst);
         }
         drop(burst);
         worker.live.received(u64::from(packets));
