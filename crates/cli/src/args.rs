@@ -52,7 +52,8 @@ Examples:
   ringside rx eth0 --multi-buffer --frames 4096  jumbo frames, each in several frames of the UMEM
   ringside rx eth0 --unaligned --frame-size 3000
   ringside rx eth0 --hints                     when and where each packet was seen by the XDP program
-  ringside rx eth0 --program my.bpf.o --hints  an XDP program of your own, and its hints";
+  ringside rx eth0 --program my.bpf.o --hints  an XDP program of your own, and its hints
+  ringside rx eth0 --attached --hints          the XDP program that somebody has attached, and its hints";
 
 #[derive(Debug, Args)]
 // A negative number is a nonsense value, not an unknown option.
@@ -77,6 +78,9 @@ pub(crate) struct RxArgs {
     /// An XDP program of your own, from an object file (clang -g -O2 -target bpf): one that redirects to an XSKMAP
     #[arg(long, value_name = "FILE", conflicts_with = "filter")]
     pub(crate) program: Option<PathBuf>,
+    /// The XDP program that is attached to the interface already, by whomever, with its XSKMAP; with --hints its structs of hints
+    #[arg(long, conflicts_with_all = ["filter", "program"])]
+    pub(crate) attached: bool,
     /// Which XDP program of the file, if it has several
     #[arg(long, value_name = "NAME", requires = "program")]
     pub(crate) program_name: Option<String>,

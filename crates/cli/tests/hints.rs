@@ -3,11 +3,14 @@
 mod common;
 
 use std::net::UdpSocket;
+use std::path::Path;
 
 use common::{Done, MODES, assert_clean, assert_reconciles, lab, run, start, start_receiver};
+use ringside_bpf::UserProgram;
 use ringside_bpf::testing::{EXAMPLE_FILE, direct};
 use ringside_measure::schema::{FieldHints, HintsResult, LayoutHints, Number};
 use ringside_netlab::testing::is_root;
+use ringside_xsk::{AttachMode, XdpLink};
 
 fn hints(done: &Done) -> HintsResult {
     let result = done.result();
@@ -156,6 +159,33 @@ fn a_program_of_the_users_is_read_by_its_own_types() {
         }
         assert_clean(&lab.b);
     }
+}
+
+/// Somebody else's program, with its hints: from the kernel alone.
+#[test]
+fn an_attached_program_is_read_by_what_the_kernel_knows_of_it() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("rxatt", 1);
+    let none = run(&lab.b, "rx {} --attached -t 1").bad();
+    assert!(none.contains("--attached") && none.contains("there is none"), "{none}");
+    let program = UserProgram::load(Path::new(EXAMPLE_FILE), None, 1, false).unwrap();
+    let attach = || XdpLink::attach(program.program(), &lab.b.interface, AttachMode::Native);
+    let _link = lab.b.run(attach).unwrap();
+    let receiver = start(&lab.b, "rx {} -m native --attached --hints -w poll --count 200 --json");
+    receiver.wait_for("XDP program hints id");
+    run(
+        &lab.a,
+        &format!("tx {{}} --to {} --count 200 --rate 20000 --size 64", lab.b.ipv4),
+    )
+    .good();
+    let told = hints(&receiver.end().good());
+    let packets: u64 = told.layouts.iter().map(|layout| layout.packets).sum();
+    assert!(packets >= 190 && told.nic.is_none(), "{told:#?}");
+    assert!(lab.b.state().unwrap().xdp.is_some(), "it stays attached");
+    let both = run(&lab.b, "rx {} --attached --filter none -t 1").refused();
+    assert!(both.contains("--filter"), "{both}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod nic;
 
 use std::fmt::Write as _;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,14 +13,14 @@ use ringside_measure::schema::{FieldHints, HintsResult, LayoutHints, Number};
 use ringside_nic::Interface;
 use ringside_nic::clock::Timestamp;
 use ringside_xsk::hints::{Btf, HintCounters, Layouts, NicReader, RawHints, Value};
-use ringside_xsk::{Burst, Port, PortBuilder, Program, QueueOptions};
+use ringside_xsk::{AttachedProgram, Burst, Port, PortBuilder, Program, QueueOptions};
 
 use crate::args::RxArgs;
 use crate::output;
 
 /// Which program feeds the sockets, and which hints are read.
 pub(super) struct Source {
-    program: Option<UserProgram>,
+    program: Feeder,
     layouts: Option<Arc<Layouts>>,
     /// Of our own program.
     nic: Option<NicReader>,
@@ -29,16 +30,18 @@ impl Source {
     /// Loads what the command line asks for.
     pub(super) fn new(args: &RxArgs, interface: &Interface) -> Result<Self> {
         let program = match &args.program {
-            Some(file) => Some(load(file, args, interface)?),
-            None => None,
+            Some(file) => Feeder::User(load(file, args, interface)?),
+            None if args.attached => Feeder::Attached(attached(interface)?),
+            None => Feeder::Own,
         };
         let (layouts, nic) = match (args.hints, &program) {
             (false, _) => (None, None),
-            (true, None) => {
+            (true, Feeder::Own) => {
                 let (layouts, nic) = Layouts::ringside_nic();
                 (Some(layouts), Some(nic))
             }
-            (true, Some(program)) => (Some(found(program)?), None),
+            (true, Feeder::User(program)) => (Some(found(program.name(), &Btf::object(program.object())?)?), None),
+            (true, Feeder::Attached(program)) => (Some(found(program.name(), &program.btf()?)?), None),
         };
         Ok(Self {
             program,
@@ -47,20 +50,24 @@ impl Source {
         })
     }
 
-    pub(super) fn is_users(&self) -> bool {
-        self.program.is_some()
+    /// Whether it is another program than ours.
+    pub(super) fn is_foreign(&self) -> bool {
+        !matches!(self.program, Feeder::Own)
     }
 
     /// The port with this program and these hints.
     pub(super) fn apply(&self, builder: PortBuilder) -> Result<PortBuilder> {
-        let Some(program) = &self.program else {
-            return Ok(builder);
-        };
-        let again = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().context("keeping the program");
-        Ok(builder.program(Program::Custom {
-            program: again(program.program())?,
-            xsks_map: again(program.xsks_map())?,
-        }))
+        let again = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().context("keeping the program");
+        Ok(match &self.program {
+            Feeder::Own => builder,
+            Feeder::User(program) => builder.program(Program::Custom {
+                program: again(program.program())?,
+                xsks_map: again(program.xsks_map())?,
+            }),
+            Feeder::Attached(program) => builder.program(Program::Attached {
+                xsks_map: again(program.xsks_map())?,
+            }),
+        })
     }
 
     pub(super) fn options(&self, options: QueueOptions) -> QueueOptions {
@@ -79,6 +86,23 @@ impl Source {
     }
 }
 
+/// Who redirects to the sockets.
+enum Feeder {
+    Own,
+    User(UserProgram),
+    Attached(AttachedProgram),
+}
+
+fn attached(interface: &Interface) -> Result<AttachedProgram> {
+    let program = AttachedProgram::of(interface).context("--attached")?;
+    output::note(format_args!(
+        "XDP program {} id {}, which is attached",
+        program.name(),
+        program.id()
+    ));
+    Ok(program)
+}
+
 fn load(file: &Path, args: &RxArgs, interface: &Interface) -> Result<UserProgram> {
     let queues = interface.rx_queues()?;
     let program = UserProgram::load(file, args.program_name.as_deref(), queues, args.port.multi_buffer)?;
@@ -86,16 +110,16 @@ fn load(file: &Path, args: &RxArgs, interface: &Interface) -> Result<UserProgram
     Ok(program)
 }
 
-/// The structs of hints of a user's program; it is an error that there are none.
-fn found(program: &UserProgram) -> Result<Layouts> {
-    let layouts = Layouts::of(&Btf::object(program.object())?)?;
+/// The structs of hints of a program that is not ours; it is an error that there are none.
+fn found(program: &str, btf: &Btf) -> Result<Layouts> {
+    let layouts = Layouts::of(btf)?;
     for problem in layouts.problems() {
         output::note(format_args!("no hints: {problem}"));
     }
     if layouts.is_empty() {
         bail!(
             "--hints: program {} has no struct of hints in its BTF: one ends with `__u32 btf_id`, see ringside/hints.h",
-            program.name()
+            program
         );
     }
     Ok(layouts)

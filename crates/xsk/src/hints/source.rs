@@ -1,13 +1,16 @@
 //! Where BTF comes from: object files, and the kernel's own.
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use object::read::elf::{FileHeader, SectionHeader};
 use object::{Endianness, FileKind, elf};
+use rustix::io::Errno;
 
 use super::btf::Btf;
 use super::error::BtfError;
+use crate::sys;
 
 /// Where the kernel shows its BTF, and that of its modules (`CONFIG_DEBUG_INFO_BTF`). Linux 5.4, of modules 5.11.
 const KERNEL: &str = "/sys/kernel/btf";
@@ -42,6 +45,38 @@ impl Btf {
             Ok(Some(bytes)) => Self::parse(bytes),
             Ok(None) => Err(wrong("the object has no section .BTF")),
             Err(error) => Err(wrong(&format!("the object is broken ({error})"))),
+        }
+    }
+
+    /// That of a program that is loaded, by whomever: the kernel keeps what it was loaded with. So the layouts of a program
+    /// are known without its object file. Linux 5.0; needs CAP_SYS_ADMIN.
+    ///
+    /// ```no_run
+    /// use ringside_xsk::hints::Layouts;
+    /// use ringside_xsk::{AttachedProgram, Interface, Port, QueueOptions};
+    ///
+    /// let interface = Interface::by_name("eth0")?;
+    /// let attached = AttachedProgram::of(&interface)?;           // somebody else's
+    /// let layouts = Layouts::of(&attached.btf()?)?;
+    /// let port = Port::builder(interface)
+    ///     .program(attached.into_program())
+    ///     .options(QueueOptions::new().hints(layouts))
+    ///     .open()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`BtfError::Program`] for a program without BTF, for what is no program, and without the capability; as
+    /// [`parse`](Self::parse) for what is in it.
+    #[doc(alias = "BPF_BTF_GET_FD_BY_ID")]
+    pub fn of_program(program: BorrowedFd<'_>) -> Result<Self, BtfError> {
+        let wrong = |reason: String| BtfError::Program { reason };
+        match sys::btf_of(program) {
+            Ok(Some(bytes)) => Self::parse(bytes),
+            Ok(None) => Err(wrong("it was loaded without: compile it with clang -g".into())),
+            Err(Errno::PERM) => Err(wrong("that needs CAP_SYS_ADMIN".into())),
+            Err(errno) => Err(wrong(errno.to_string())),
         }
     }
 
