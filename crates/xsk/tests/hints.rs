@@ -414,64 +414,6 @@ fn monotonic() -> u64 {
     u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap()
 }
 
-/// Split BTF as another program makes it, libbpf: a module's struct with types of the kernel's.
-#[test]
-fn split_btf_of_libbpfs_is_read() {
-    use libbpf_rs::libbpf_sys as sys;
-    use std::sync::Arc;
-
-    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return;
-    }
-    // SAFETY: libbpf's functions get what they made, names that end in NUL, and memory that it owns until it is freed.
-    let (raw, id) = unsafe {
-        let base = sys::btf__parse_raw(c"/sys/kernel/btf/vmlinux".as_ptr());
-        assert!(!base.is_null());
-        let by_name = |name: &std::ffi::CStr| sys::btf__find_by_name(base, name.as_ptr());
-        let split = sys::btf__new_empty_split(base);
-        assert!(!split.is_null());
-        let id = sys::btf__add_struct(split, c"of_a_module".as_ptr(), 24);
-        for (name, kind, bits) in [
-            (c"time", c"__u64", 0),
-            (c"vlan", c"__be16", 64),
-            (c"delta", c"s16", 80),
-            (c"mac_len", c"__u32", 96),
-            (c"hash", c"__u32", 128),
-            (c"btf_id", c"__u32", 160),
-        ] {
-            let kind = by_name(kind);
-            assert!(kind > 0);
-            assert_eq!(sys::btf__add_field(split, name.as_ptr(), kind, bits, 0), 0);
-        }
-        let mut size = 0;
-        let data = sys::btf__raw_data(split, &raw mut size);
-        let raw = std::slice::from_raw_parts(data.cast::<u8>(), size as usize).to_vec();
-        sys::btf__free(split);
-        sys::btf__free(base);
-        (raw, u32::try_from(id).unwrap())
-    };
-    let vmlinux = Arc::new(Btf::vmlinux().unwrap());
-    let module = Btf::parse_split(raw, &vmlinux).unwrap();
-    let mut layouts = Layouts::new();
-    layouts.add(&module, "of_a_module").unwrap();
-    let layout = layouts.layout("of_a_module").unwrap();
-    assert_eq!((layout.id(), layout.size()), (id, 24));
-    let fields: Vec<_> = layout
-        .fields()
-        .iter()
-        .map(|field| (field.name(), field.offset(), field.size(), field.is_signed()))
-        .collect();
-    let expected = [
-        ("time", 0, 8, false),
-        ("vlan", 8, 2, false),
-        ("delta", 10, 2, true),
-        ("mac_len", 12, 4, false),
-        ("hash", 16, 4, false),
-        ("btf_id", 20, 4, false),
-    ];
-    assert_eq!(fields, expected);
-}
-
 /// 4096 readers of one port hold no more than the process has types.
 #[test]
 fn readers_are_copies() {

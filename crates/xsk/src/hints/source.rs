@@ -35,17 +35,17 @@ impl Btf {
     ///
     /// [`BtfError::Object`] for what is no object file, or has no such section; as [`parse`](Self::parse) for what is in it.
     pub fn object(file: &[u8]) -> Result<Self, BtfError> {
-        let wrong = |what: &str| BtfError::Object { what: what.into() };
-        let section = match FileKind::parse(file) {
-            Ok(FileKind::Elf64) => section::<elf::FileHeader64<Endianness>>(file),
-            Ok(FileKind::Elf32) => section::<elf::FileHeader32<Endianness>>(file),
-            _ => return Err(wrong("the file is no ELF object")),
-        };
-        match section {
-            Ok(Some(bytes)) => Self::parse(bytes),
-            Ok(None) => Err(wrong("the object has no section .BTF")),
-            Err(error) => Err(wrong(&format!("the object is broken ({error})"))),
-        }
+        Self::parse(btf_in(file)?)
+    }
+
+    /// The BTF of a kernel module's file (`.ko`) that is in memory: its section `.BTF`, which goes on where the kernel's ends.
+    /// Of a module that is loaded [`module`](Self::module) needs no file.
+    ///
+    /// # Errors
+    ///
+    /// As [`object`](Self::object) and [`parse_split`](Self::parse_split).
+    pub fn object_split(file: &[u8], vmlinux: &Arc<Self>) -> Result<Self, BtfError> {
+        Self::parse_split(btf_in(file)?, vmlinux)
     }
 
     /// That of a program that is loaded, by whomever: the kernel keeps what it was loaded with. So the layouts of a program
@@ -106,6 +106,21 @@ fn read(path: &Path) -> Result<Vec<u8>, BtfError> {
         path: path.display().to_string(),
         reason: error.to_string(),
     })
+}
+
+/// The section `.BTF` of an object file.
+fn btf_in(file: &[u8]) -> Result<&[u8], BtfError> {
+    let wrong = |what: &str| BtfError::Object { what: what.into() };
+    let section = match FileKind::parse(file) {
+        Ok(FileKind::Elf64) => section::<elf::FileHeader64<Endianness>>(file),
+        Ok(FileKind::Elf32) => section::<elf::FileHeader32<Endianness>>(file),
+        _ => return Err(wrong("the file is no ELF object")),
+    };
+    match section {
+        Ok(Some(bytes)) => Ok(bytes),
+        Ok(None) => Err(wrong("the object has no section .BTF")),
+        Err(error) => Err(wrong(&format!("the object is broken ({error})"))),
+    }
 }
 
 /// The bytes of the section `.BTF`.
