@@ -2,12 +2,13 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::traffic::{only, send};
 use common::{MODES, lab, open, packet_of, roomy, sender};
-use ringside_bpf::UserProgram;
 use ringside_bpf::testing::{LAYOUTS, LAYOUTS_FILE};
+use ringside_bpf::{Generator, GeneratorOptions, UserProgram};
 use ringside_netlab::testing::is_root;
 use ringside_xsk::hints::{Btf, HintCounters, Hints, LayoutError, Layouts, Reader, Value};
 use ringside_xsk::testing::{Harness, Kernel};
@@ -359,6 +360,78 @@ fn alternating_layouts_have_never_a_wrong_value() {
             "{path}"
         );
         assert_ne!(path, Path::ZeroCopy);
+    }
+}
+
+/// The same as fast as the kernel can make packets and the receiver takes them; what finds no free frame is lost, and checked
+/// is what comes: 200000 packets, or as many as `RINGSIDE_HINTS_PACKETS` says.
+#[test]
+fn alternating_layouts_at_full_rate_have_never_a_wrong_value() {
+    if !is_root() {
+        return;
+    }
+    let count = std::env::var("RINGSIDE_HINTS_PACKETS").map_or(200_000, |count| count.parse().expect("a number"));
+    let limit = Duration::from_secs(60 + count / 20_000);
+    for path in MODES {
+        let lab = lab("fullrate", 1);
+        let set = set();
+        let mut port = open(&lab.b, path, |port| {
+            let program = UserProgram::load(std::path::Path::new(LAYOUTS_FILE), None, 1, false).unwrap();
+            let (program, xsks_map) = program.into_fds();
+            port.program(Program::Custom { program, xsks_map })
+                .options(roomy().hints(set.layouts.clone()))
+        });
+        let options = GeneratorOptions {
+            sequence_offset: Some(14),
+            ..Default::default()
+        };
+        let template = packet_of(0, 64, lab.a.mac, lab.b.mac);
+        let stop = AtomicBool::new(false);
+        let (mut seen, mut next, start) = ([0; 5], 0, Instant::now());
+        let sent = std::thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                lab.a.run(|| {
+                    let mut generator = Generator::new(lab.a.interface.index(), &template, options).unwrap();
+                    generator.run_for(limit, &stop).unwrap()
+                })
+            });
+            let stops = StopOnDrop(&stop);
+            let rx = only(&mut port);
+            while seen.iter().sum::<u64>() < count {
+                assert!(start.elapsed() < limit, "{seen:?} after {limit:?}");
+                let mut burst = rx.recv(Wait::Poll(Duration::from_millis(100))).unwrap();
+                for (packet, time) in burst.with_hints(set.time) {
+                    let n = u64::from_be_bytes(packet.data()[14..22].try_into().unwrap());
+                    assert!(n >= next, "packet {n} after {next}");
+                    next = n + 1;
+                    assert_eq!(number(time), (n % 5 == 0).then_some(n));
+                    check(&packet, n, &set, &mut seen);
+                }
+            }
+            drop(stops);
+            sending.join().unwrap()
+        });
+        let checked: u64 = seen.iter().sum();
+        println!(
+            "{path}: {checked} packets checked in {:?}, of {} sent",
+            start.elapsed(),
+            sent.transmitted
+        );
+        assert!(seen.iter().all(|&kind| kind >= count / 10), "{seen:?}");
+        let counters = only(&mut port).hint_counters();
+        assert_eq!(
+            (counters.absent, counters.unknown, counters.stale),
+            (5 * seen[3], 5 * seen[4], 0),
+            "{path}"
+        );
+    }
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
