@@ -26,5 +26,3 @@ skeleton!(sink);
 skeleton!(tc_drop);
 #[cfg(feature = "testing")]
 skeleton!(testing);
-#[cfg(feature = "testing")]
-skeleton!(testing_hints);

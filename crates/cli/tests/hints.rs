@@ -7,7 +7,7 @@ use std::path::Path;
 
 use common::{Done, MODES, assert_clean, assert_reconciles, lab, run, start, start_receiver};
 use ringside_bpf::UserProgram;
-use ringside_bpf::testing::{EXAMPLE_FILE, direct};
+use ringside_bpf::testing::{EXAMPLE_FILE, NIC_EXAMPLE_FILE, direct};
 use ringside_measure::schema::{FieldHints, HintsResult, LayoutHints, Number};
 use ringside_netlab::testing::is_root;
 use ringside_xsk::{AttachMode, XdpLink};
@@ -159,6 +159,36 @@ fn a_program_of_the_users_is_read_by_its_own_types() {
         }
         assert_clean(&lab.b);
     }
+}
+
+/// A program of the user's that asks the driver is loaded for the device; generic mode cannot have it.
+#[test]
+fn a_program_of_the_users_asks_the_driver() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("rxusernic", 1);
+    let command = |mode| format!("rx {{}} -m {mode} --program {NIC_EXAMPLE_FILE} --hints -w poll --count 40 --json");
+    let receiver = start(&lab.b, &command("native"));
+    receiver.wait_for("XDP program nic id");
+    let from = lab.a.run(|| UdpSocket::bind((lab.a.ipv4, 0))).unwrap();
+    let _directed = lab.a.run(|| direct(lab.a.interface.index(), 0, 0x2005)).unwrap();
+    for _ in 0..40 {
+        from.send_to(&[7; 30], (lab.b.ipv4, 5000)).unwrap();
+    }
+    let done = receiver.end().good();
+    assert!(done.err.contains("loaded for veth-b alone"), "{done:#?}");
+    let told = hints(&done);
+    let flow = layout(&told, "rx_flow");
+    assert_eq!(flow.packets, 40);
+    let both = |name| (unsigned(field(flow, name).min), unsigned(field(flow, name).max));
+    assert_eq!((both("vlan"), both("hashed")), ((5, 5), (1, 1)));
+    let refused = run(&lab.b, &command("generic")).bad();
+    assert!(
+        refused.contains("in generic mode") && refused.contains("loaded for one device"),
+        "{refused}"
+    );
+    assert_clean(&lab.b);
 }
 
 /// Somebody else's program, with its hints: from the kernel alone.

@@ -227,6 +227,9 @@ fn attach_error(interface: &Interface, mode: AttachMode, errno: Errno) -> Error 
     }
     let advice = match errno {
         Errno::OPNOTSUPP => "; the driver has no native XDP",
+        Errno::INVAL if mode == AttachMode::Generic => {
+            "; generic mode does not take a program that was loaded for one device, as those that ask its driver are"
+        }
         Errno::RANGE | Errno::INVAL => {
             "; the driver refuses: an MTU that is too large for XDP (on veth also the peer's), LRO, or too many channels are the usual reasons, see the last lines of dmesg"
         }

@@ -8,16 +8,7 @@
  * https://docs.kernel.org/networking/xdp-rx-metadata.html
  */
 #include "steer.h"
-
-/* The kernel's own, of which only the name and the size matter here. */
-enum xdp_rss_hash_type {
-	XDP_RSS_TYPE_NONE,
-};
-
-extern int bpf_xdp_metadata_rx_timestamp(const struct xdp_md *ctx, __u64 *timestamp) __ksym;
-extern int bpf_xdp_metadata_rx_hash(const struct xdp_md *ctx, __u32 *hash,
-				    enum xdp_rss_hash_type *type) __ksym;
-extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *proto, __u16 *tci) __ksym;
+#include "ringside/nic.h"
 
 /* What the driver has told about a packet. Rust has the same numbers: hints/nic.rs. */
 enum told {

@@ -105,8 +105,14 @@ fn attached(interface: &Interface) -> Result<AttachedProgram> {
 
 fn load(file: &Path, args: &RxArgs, interface: &Interface) -> Result<UserProgram> {
     let queues = interface.rx_queues()?;
-    let program = UserProgram::load(file, args.program_name.as_deref(), queues, args.port.multi_buffer)?;
+    let (name, several) = (args.program_name.as_deref(), args.port.multi_buffer);
+    let program = UserProgram::load_on(file, name, queues, several, interface.index())?;
     output::note(format_args!("XDP program {} of {}", program.name(), file.display()));
+    if program.device().is_some() {
+        output::note(format_args!(
+            "it asks the driver about packets, so it is loaded for {interface} alone, and not for generic mode"
+        ));
+    }
     Ok(program)
 }
 
