@@ -45,7 +45,7 @@ pub(super) struct Wanted<'a> {
 /// Loads one of the two programs of a skeleton. Both skeletons have the same maps and, from steer.h, the same constants; the
 /// types of a skeleton are nevertheless its own.
 macro_rules! load {
-    ($wanted:expr, $access:expr, $builder:ty, $by_pointer:ident, $by_helper:ident, |$constants:ident| $set:expr) => {{
+    ($wanted:expr, $access:expr, $builder:ty, $by_pointer:ident, $by_helper:ident, |$constants:ident| $set:block) => {{
         let (wanted, access): (&Wanted<'_>, Access) = ($wanted, $access);
         let name = match access {
             Access::ByPointer => stringify!($by_pointer),
@@ -67,7 +67,7 @@ macro_rules! load {
                 $constants.hints_wanted.btf_id = hints.id;
                 $constants.hints_wanted.mark = hints.mark;
             }
-            $set;
+            $set
             open.progs.$by_pointer.set_autoload(access == Access::ByPointer);
             open.progs.$by_helper.set_autoload(access == Access::ByHelper);
             let program = match access {
@@ -126,7 +126,7 @@ impl Wanted<'_> {
                 XskSkelBuilder,
                 ringside_xsk,
                 ringside_xsk_h,
-                |constants| ()
+                |constants| {}
             ),
             Some(nic) => load!(
                 self,
@@ -134,7 +134,7 @@ impl Wanted<'_> {
                 XskNicSkelBuilder,
                 ringside_xsk_n,
                 ringside_xsk_nh,
-                |constants| constants.nic_hints_wanted.btf_id = nic.id
+                |constants| { constants.nic_hints_wanted.btf_id = nic.id }
             ),
         }
     }
