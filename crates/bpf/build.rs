@@ -14,12 +14,16 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("sink", "v3"),
     ("tc_drop", "v3"),
     ("testing", "v3"),
-    ("testing_hints", "v3"),
     ("xsk", "v2"),
+    ("xsk_nic", "v2"),
 ];
 
 /// Programs that are loaded as a user's are, from an object file: for tests.
-const OBJECTS: &[&str] = &["testing_layouts.bpf.c", "../../../../examples/hints.bpf.c"];
+const OBJECTS: &[&str] = &[
+    "testing_layouts.bpf.c",
+    "../../../../examples/hints.bpf.c",
+    "../../../../examples/nic.bpf.c",
+];
 
 fn main() -> ExitCode {
     match build() {

@@ -2,7 +2,7 @@
 //!
 //! | handle | program | what it does with a packet |
 //! |---|---|---|
-//! | [`XskProgram`] | `xsk.bpf.c` | steers it into the AF_XDP socket of its queue |
+//! | [`XskProgram`] | `xsk.bpf.c`, `xsk_nic.bpf.c` | steers it into the AF_XDP socket of its queue |
 //! | [`Sink`] | `sink.bpf.c` | counts and drops it before the stack: the limit of receiving |
 //! | [`Reflector`] | `reflect.bpf.c` | sends it back, or answers it: the limit of forwarding |
 //! | [`IngressDrop`] | `tc_drop.bpf.c` | drops it behind the AF_PACKET taps |
@@ -42,4 +42,4 @@ pub use reflect::{ProbeMarks, Reflect, Reflector};
 pub use sink::{IngressDrop, Neighbours, Sink};
 pub use traffic::Traffic;
 pub use user::UserProgram;
-pub use xsk::{QueueCounters, XSK_OBJECT, XskHints, XskProgram};
+pub use xsk::{NicHints, QueueCounters, XSK_NIC_OBJECT, XSK_OBJECT, XskHints, XskProgram};

@@ -19,11 +19,10 @@ macro_rules! skeleton {
 }
 
 skeleton!(xsk);
+skeleton!(xsk_nic);
 skeleton!(generate);
 skeleton!(reflect);
 skeleton!(sink);
 skeleton!(tc_drop);
 #[cfg(feature = "testing")]
 skeleton!(testing);
-#[cfg(feature = "testing")]
-skeleton!(testing_hints);

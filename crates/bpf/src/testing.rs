@@ -10,8 +10,7 @@ use crate::attach::{self, Link};
 use crate::error::Result;
 use crate::load;
 use crate::skel::testing::{TestingSkelBuilder, types};
-use crate::skel::testing_hints::TestingHintsSkelBuilder;
-use crate::xsk::HAS_FRAGS;
+use crate::xsk::{DEVICE_BOUND, HAS_FRAGS};
 
 const NAME: &str = "testing";
 
@@ -24,6 +23,9 @@ pub const LAYOUTS_FILE: &str = concat!(env!("OUT_DIR"), "/testing_layouts_object
 
 /// `examples/hints.bpf.c` of the repository, compiled.
 pub const EXAMPLE_FILE: &str = concat!(env!("OUT_DIR"), "/hints_object.o");
+
+/// `examples/nic.bpf.c` of the repository, compiled.
+pub const NIC_EXAMPLE_FILE: &str = concat!(env!("OUT_DIR"), "/nic_object.o");
 
 /// What a [`TestProgram`] does with packets. Where it is not said otherwise they go to the socket at the place of the queue
 /// that they came on.
@@ -149,76 +151,6 @@ pub fn direct(interface: u32, queue: u16, vlan_tci: u16) -> Result<Link> {
     };
     let loaded = TestProgram::load_as("direct", constants, |_| {})?;
     attach::tcx_egress(NAME, loaded.program.as_fd(), interface)
-}
-
-/// `BPF_F_XDP_DEV_BOUND_ONLY`
-/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/bpf.h#L1254>
-const DEVICE_BOUND: u32 = 1 << 6;
-
-/// A program for one device that puts in front of each packet what the device's driver tells about it, and the XSKMAP that
-/// it redirects through, by queue.
-#[derive(Debug)]
-pub struct HintProgram {
-    /// The program, loaded.
-    pub program: OwnedFd,
-    /// Its XSKMAP, with 64 places.
-    pub xsks_map: OwnedFd,
-}
-
-impl HintProgram {
-    /// For the device with this index in the calling thread's network namespace. Linux 6.8.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Load`](crate::Error::Load) if the kernel, or the device's driver, refuses it.
-    pub fn load(device: u32) -> Result<Self> {
-        let mut storage = MaybeUninit::uninit();
-        let skel = load::capture(NAME, || {
-            let mut open = TestingHintsSkelBuilder::default().open(&mut storage)?;
-            open.progs.tell.set_ifindex(device);
-            open.progs.tell.set_flags(DEVICE_BOUND);
-            open.load()
-        })?;
-        Ok(Self {
-            program: load::own(NAME, &skel.progs.tell)?,
-            xsks_map: load::own(NAME, &skel.maps.hint_xsks)?,
-        })
-    }
-}
-
-/// What a [`HintProgram`] put in front of a packet: values, and the answers of the functions that gave them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hints {
-    /// Nanoseconds; the clock is the driver's.
-    pub timestamp: (u64, i32),
-    /// Hash and its type (`enum xdp_rss_hash_type`).
-    pub hash: (u32, u32, i32),
-    /// Protocol and tag (TCI), both in host byte order.
-    pub vlan: (u16, u16, i32),
-}
-
-impl Hints {
-    /// Bytes in front of the packet.
-    pub const LEN: usize = 32;
-
-    /// Reads them.
-    #[must_use]
-    pub fn read(front: &[u8; Self::LEN]) -> Self {
-        let word = |at| u32::from_ne_bytes(std::array::from_fn(|byte| front[at + byte]));
-        let half = |at| [front[at], front[at + 1]];
-        Self {
-            timestamp: (
-                u64::from_ne_bytes(std::array::from_fn(|byte| front[byte])),
-                word(20).cast_signed(),
-            ),
-            hash: (word(8), word(12), word(24).cast_signed()),
-            vlan: (
-                u16::from_be_bytes(half(16)),
-                u16::from_ne_bytes(half(18)),
-                word(28).cast_signed(),
-            ),
-        }
-    }
 }
 
 impl Task {

@@ -8,7 +8,7 @@ use libbpf_rs::{MapCore, MapType, ObjectBuilder, OpenObject, ProgramType};
 
 use crate::error::{Error, Result};
 use crate::load;
-use crate::xsk::HAS_FRAGS;
+use crate::xsk::{DEVICE_BOUND, HAS_FRAGS};
 
 const NAME: &str = "of the file";
 
@@ -23,7 +23,11 @@ pub struct UserProgram {
     xsks_map: OwnedFd,
     name: String,
     object: Vec<u8>,
+    device: Option<u32>,
 }
+
+/// How the names of the functions start that only a program for one device may call (`ringside/nic.h`).
+const ASKS_DRIVER: &[u8] = b"bpf_xdp_metadata_rx_";
 
 impl UserProgram {
     /// Loads it for an interface with so many receive queues: an XSKMAP with fewer entries gets as many. With `multi_buffer`
@@ -34,8 +38,31 @@ impl UserProgram {
     /// [`Error::Invalid`] if the file cannot be read, or has no such program or not exactly one XSKMAP; [`Error::Load`] if
     /// libbpf or the kernel refuse it.
     pub fn load(file: &Path, program: Option<&str>, queues: u32, multi_buffer: bool) -> Result<Self> {
+        Self::load_for(file, program, queues, multi_buffer, None)
+    }
+
+    /// As [`load`](Self::load), for the device with this index in the calling thread's network namespace: an object that asks
+    /// a driver about packets (`ringside/nic.h`) is loaded for this device alone, and can only be attached to it, natively;
+    /// any other as by `load`. [`device`](Self::device) tells which it is. Linux 6.3, and the VLAN tag 6.8.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load).
+    pub fn load_on(file: &Path, program: Option<&str>, queues: u32, multi_buffer: bool, device: u32) -> Result<Self> {
+        Self::load_for(file, program, queues, multi_buffer, Some(device))
+    }
+
+    fn load_for(
+        file: &Path,
+        program: Option<&str>,
+        queues: u32,
+        multi_buffer: bool,
+        device: Option<u32>,
+    ) -> Result<Self> {
         let invalid = |what: String| Error::invalid(NAME, format!("{}: {what}", file.display()));
         let object = std::fs::read(file).map_err(|error| invalid(error.to_string()))?;
+        let asks = object.windows(ASKS_DRIVER.len()).any(|name| name == ASKS_DRIVER);
+        let device = device.filter(|_| asks);
         // A libbpf that is told a name does not make one of the address in memory.
         let name = file.file_stem().and_then(OsStr::to_str).unwrap_or("user");
         let mut open = load::capture(NAME, || ObjectBuilder::default().name(name)?.open_memory(&object))?;
@@ -45,8 +72,16 @@ impl UserProgram {
             for mut other in open.progs_mut() {
                 let chosen = other.name().to_string_lossy() == name.as_str();
                 other.set_autoload(chosen);
-                if chosen && multi_buffer {
-                    other.set_flags(HAS_FRAGS);
+                let mut flags = 0;
+                if multi_buffer {
+                    flags |= HAS_FRAGS;
+                }
+                if let Some(device) = device.filter(|_| chosen) {
+                    other.set_ifindex(device);
+                    flags |= DEVICE_BOUND;
+                }
+                if chosen && flags != 0 {
+                    other.set_flags(flags);
                 }
             }
             for mut other in open.maps_mut().filter(|other| other.map_type() == MapType::Xskmap) {
@@ -68,6 +103,7 @@ impl UserProgram {
             xsks_map: load::own(NAME, xsks_map.ok_or_else(gone)?)?,
             name,
             object,
+            device,
         })
     }
 
@@ -79,6 +115,11 @@ impl UserProgram {
     /// Its XSKMAP.
     pub fn xsks_map(&self) -> BorrowedFd<'_> {
         self.xsks_map.as_fd()
+    }
+
+    /// The index of the device that it was loaded for, if it was for one.
+    pub fn device(&self) -> Option<u32> {
+        self.device
     }
 
     /// The program's name.

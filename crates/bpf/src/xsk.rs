@@ -1,22 +1,20 @@
 //! Steering packets into AF_XDP sockets.
 
+mod variant;
+
 use std::io;
-use std::mem::MaybeUninit;
 use std::ops::{Add, AddAssign, Sub};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapHandle, Program};
+use libbpf_rs::MapHandle;
 use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::load;
-use crate::skel::xsk::XskSkelBuilder;
 
-const NAME: &str = "ringside_xsk";
-/// The same without CAP_PERFMON; see `enum access` in parse.h.
-const BY_HELPER: &str = "ringside_xsk_h";
+pub(crate) use self::variant::DEVICE_BOUND;
+use self::variant::{Access, NAME, NIC_NAME, Wanted};
 
 /// The XDP program that steers packets into the sockets of an interface, loaded.
 ///
@@ -49,11 +47,17 @@ pub struct XskProgram {
     name: &'static str,
     queues: u32,
     filter: Filter,
+    multi_buffer: bool,
+    hints: Option<XskHints>,
+    device: Option<u32>,
 }
 
 /// The object file of [`XskProgram`]: in its BTF is `struct ringside_rx`, the hints of
 /// [`load_with_hints`](XskProgram::load_with_hints).
 pub const XSK_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xsk.o"));
+
+/// The object file of [`XskProgram::load_for_device`]: in its BTF are both `struct ringside_rx` and `struct ringside_nic`.
+pub const XSK_NIC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xsk_nic.o"));
 
 /// The hints that [`XskProgram`] puts in front of packets for sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,16 @@ pub struct XskHints {
     pub id: u32,
     /// The mark that each has.
     pub mark: u32,
+}
+
+/// The hints of a NIC's driver, which [`XskProgram::load_for_device`] puts in front of packets for sockets, with what
+/// [`XskHints`] has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NicHints {
+    /// The index of the device, in the calling thread's network namespace.
+    pub device: u32,
+    /// The id that each has: that of `struct ringside_nic` in the BTF of [`XSK_NIC_OBJECT`]. Not 0.
+    pub id: u32,
 }
 
 /// `BPF_F_XDP_HAS_FRAGS`
@@ -76,7 +90,7 @@ impl XskProgram {
     /// [`Error::Invalid`] if `queues` is 0 or the filter can never match anything,
     /// [`Error::Load`] if the kernel refuses the program or its maps.
     pub fn load(queues: u32, filter: Filter) -> Result<Self> {
-        Self::load_for(queues, filter, false, None)
+        Self::load_for(&Wanted::any(queues, filter))
     }
 
     /// As [`load`](Self::load), for packets that may be in several buffers (`BPF_F_XDP_HAS_FRAGS`): jumbo frames. The
@@ -86,7 +100,10 @@ impl XskProgram {
     ///
     /// As [`load`](Self::load).
     pub fn load_multi_buffer(queues: u32, filter: Filter) -> Result<Self> {
-        Self::load_for(queues, filter, true, None)
+        Self::load_for(&Wanted {
+            multi_buffer: true,
+            ..Wanted::any(queues, filter)
+        })
     }
 
     /// As [`load`](Self::load) or [`load_multi_buffer`](Self::load_multi_buffer), and with hints in front of the packets that
@@ -100,10 +117,63 @@ impl XskProgram {
         if hints.id == 0 {
             return Err(Error::invalid(NAME, "an id of 0 stands for no hints"));
         }
-        Self::load_for(queues, filter, multi_buffer, Some(hints))
+        Self::load_for(&Wanted {
+            multi_buffer,
+            hints: Some(hints),
+            ..Wanted::any(queues, filter)
+        })
     }
 
-    fn load_for(queues: u32, filter: Filter, multi_buffer: bool, hints: Option<XskHints>) -> Result<Self> {
+    /// As [`load_with_hints`](Self::load_with_hints), for one device alone, whose driver is asked about each packet for a
+    /// socket: [`NicHints`], or where the driver has less room the usual hints. It can only be attached to that device, and
+    /// natively. Linux 6.8.
+    ///
+    /// # Errors
+    ///
+    /// As [`load_with_hints`](Self::load_with_hints); the kernel also refuses drivers that tell nothing.
+    #[doc(alias = "BPF_F_XDP_DEV_BOUND_ONLY")]
+    pub fn load_for_device(
+        queues: u32,
+        filter: Filter,
+        multi_buffer: bool,
+        hints: XskHints,
+        nic: NicHints,
+    ) -> Result<Self> {
+        if hints.id == 0 || nic.id == 0 || nic.id == hints.id {
+            return Err(Error::invalid(
+                NIC_NAME,
+                "each struct of hints needs an id of its own, not 0",
+            ));
+        }
+        Self::load_for(&Wanted {
+            queues,
+            filter,
+            multi_buffer,
+            hints: Some(hints),
+            nic: Some(nic),
+            maps: None,
+        })
+    }
+
+    /// The same for any device, with the same maps: what was counted goes on, and the sockets in the XSKMAP are reached by
+    /// both. With the hints of [`load_with_hints`](Self::load_with_hints), if it had any.
+    ///
+    /// # Errors
+    ///
+    /// As [`load_with_hints`](Self::load_with_hints).
+    pub fn for_any_device(&self) -> Result<Self> {
+        Self::load_for(&Wanted {
+            queues: self.queues,
+            filter: self.filter,
+            multi_buffer: self.multi_buffer,
+            hints: self.hints,
+            nic: None,
+            maps: Some((self.xsks_map.as_fd(), self.counters.as_fd())),
+        })
+    }
+
+    fn load_for(wanted: &Wanted<'_>) -> Result<Self> {
+        let Wanted { queues, filter, .. } = *wanted;
         // The counters have one entry more than there are queues.
         if queues == 0 || queues == u32::MAX {
             return Err(Error::invalid(
@@ -116,64 +186,19 @@ impl XskProgram {
             .map_err(|why| Error::invalid(NAME, format!("filter {filter}: {why}")))?;
 
         // The helpers see a packet's buffers as one.
-        if multi_buffer {
-            return Self::load_as(BY_HELPER, queues, filter, true, hints);
+        if wanted.multi_buffer {
+            return wanted.load(Access::ByHelper);
         }
         // Which one the kernel takes, only the kernel knows: capabilities, its version and its mitigations decide.
-        Self::load_as(NAME, queues, filter, false, hints).or_else(|first| match first {
-            Error::Load { source, log, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                Self::load_as(BY_HELPER, queues, filter, false, hints).map_err(|second| Error::Load {
-                    program: NAME,
+        wanted.load(Access::ByPointer).or_else(|first| match first {
+            Error::Load { program, source, log } if source.kind() == io::ErrorKind::PermissionDenied => {
+                wanted.load(Access::ByHelper).map_err(|second| Error::Load {
+                    program,
                     source,
                     log: format!("{log}\n  {second}"),
                 })
             }
             other => Err(other),
-        })
-    }
-
-    fn load_as(
-        name: &'static str,
-        queues: u32,
-        filter: Filter,
-        multi_buffer: bool,
-        hints: Option<XskHints>,
-    ) -> Result<Self> {
-        let mut storage = MaybeUninit::uninit();
-        let skel = load::capture(name, || {
-            let mut open = XskSkelBuilder::default().open(&mut storage)?;
-            open.maps.xsks_map.set_max_entries(queues)?;
-            open.maps.counters.set_max_entries(queues + 1)?;
-            let constants = open.maps.rodata_data.as_deref_mut().expect("xsk.bpf.c has constants");
-            (constants.filter_kind, constants.filter_value) = filter.constants();
-            constants.queue_count = queues;
-            if let Some(hints) = hints {
-                constants.hints_wanted.btf_id = hints.id;
-                constants.hints_wanted.mark = hints.mark;
-            }
-            if multi_buffer {
-                open.progs.ringside_xsk_h.set_flags(HAS_FRAGS);
-            }
-            open.progs.ringside_xsk.set_autoload(name == NAME);
-            open.progs.ringside_xsk_h.set_autoload(name == BY_HELPER);
-            open.load()
-        })?;
-
-        let program = if name == NAME {
-            &skel.progs.ringside_xsk
-        } else {
-            &skel.progs.ringside_xsk_h
-        };
-        let program = load::own(name, program)?;
-        let id = load::capture(name, || Program::id_from_fd(program.as_fd()))?;
-        Ok(Self {
-            program,
-            xsks_map: load::own(name, &skel.maps.xsks_map)?,
-            counters: load::own_map(name, &skel.maps.counters)?,
-            id,
-            name,
-            queues,
-            filter,
         })
     }
 
@@ -192,9 +217,15 @@ impl XskProgram {
         self.id
     }
 
-    /// The program's name in the kernel: "ringside_xsk", or "ringside_xsk_h" without CAP_PERFMON.
+    /// The program's name in the kernel: "ringside_xsk", or for one device "ringside_xsk_n"; without CAP_PERFMON, and for
+    /// packets in several buffers, "ringside_xsk_h" or "ringside_xsk_nh".
     pub fn name(&self) -> &str {
         self.name
+    }
+
+    /// The index of the device that it was loaded for, if it was for one.
+    pub fn device(&self) -> Option<u32> {
+        self.device
     }
 
     /// The number of queues that it was loaded for.

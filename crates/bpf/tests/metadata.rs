@@ -6,10 +6,10 @@
 )]
 mod common;
 
-use common::{LEAST, packets, privileged, with_only};
+use common::{LEAST, Pair, packets, privileged, with_only};
 use libbpf_rs::{MapCore, ObjectBuilder, ProgramInput};
 use ringside_bpf::testing::LAYOUTS;
-use ringside_bpf::{Filter, Verdict, XskHints, XskProgram, dry_run};
+use ringside_bpf::{Filter, NicHints, Verdict, XskHints, XskProgram, dry_run};
 
 /// Bytes in front of the packet, and the packet, once the test program has seen a packet of this number that came with so
 /// much metadata.
@@ -79,4 +79,36 @@ fn our_own_hints_load_with_the_least_and_stay_off_the_stack() {
     let none = XskHints { id: 0, mark: 1 };
     let refused = XskProgram::load_with_hints(2, Filter::All, false, none).unwrap_err();
     assert!(refused.to_string().contains("an id of 0"), "{refused}");
+}
+
+/// Asking the driver takes no more capabilities either. Both variants share their maps.
+#[test]
+fn the_variant_for_a_device_loads_with_the_least() {
+    if !privileged() {
+        return;
+    }
+    let pair = Pair::new();
+    let hints = XskHints { id: 7, mark: 1 };
+    pair.left.enter(|device| {
+        for multi_buffer in [false, true] {
+            let nic = NicHints { device, id: 8 };
+            let load = || XskProgram::load_for_device(2, Filter::UdpPort(9), multi_buffer, hints, nic).unwrap();
+            for (bound, name) in [(load(), "ringside_xsk_n"), (with_only(LEAST, load), "ringside_xsk_nh")] {
+                let name = if multi_buffer { "ringside_xsk_nh" } else { name };
+                assert_eq!((bound.name(), bound.device()), (name, Some(device)));
+                let plain = bound.for_any_device().unwrap();
+                assert_eq!(
+                    (plain.device(), plain.queues(), plain.filter()),
+                    (None, 2, Filter::UdpPort(9))
+                );
+                let packet = packets::udp(packets::PORT, b"payload!");
+                assert_eq!(dry_run(plain.program(), &packet).unwrap(), (Verdict::Pass, packet));
+                assert_eq!(bound.counters(0).unwrap().packets(), 1, "one map of counters");
+            }
+        }
+    });
+    for (device, id) in [(1, 7), (1, 0), (u32::MAX, 8)] {
+        let nic = NicHints { device, id };
+        XskProgram::load_for_device(1, Filter::All, false, hints, nic).unwrap_err();
+    }
 }

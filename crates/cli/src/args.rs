@@ -58,7 +58,8 @@ Examples:
   ringside rx eth0 --multi-buffer --frames 4096  jumbo frames, each in several frames of the UMEM
   ringside rx eth0 --unaligned --frame-size 3000
   ringside rx eth0 --hints                     when and where each packet was seen by the XDP program
-  ringside rx eth0 --program my.bpf.o --hints  an XDP program of your own, and its hints";
+  ringside rx eth0 --program my.bpf.o --hints  an XDP program of your own, and its hints
+  ringside rx eth0 --attached --hints          the XDP program that somebody has attached, and its hints";
 
 #[derive(Debug, Args)]
 // A negative number is a nonsense value, not an unknown option.
@@ -76,12 +77,16 @@ pub(crate) struct RxArgs {
     #[arg(long)]
     pub(crate) touch: bool,
     /// Read what the XDP program puts in front of packets, and print it as a table of its fields: receive time, CPU, queue,
-    /// number and mark, or with --program whatever structs of hints are in its BTF
+    /// number and mark, and what the NIC's driver tells (time stamp, hash, VLAN tag); or with --program whatever structs of
+    /// hints are in its BTF
     #[arg(long)]
     pub(crate) hints: bool,
     /// An XDP program of your own, from an object file (clang -g -O2 -target bpf): one that redirects to an XSKMAP
     #[arg(long, value_name = "FILE", conflicts_with = "filter")]
     pub(crate) program: Option<PathBuf>,
+    /// The XDP program that is attached to the interface already, by whomever, with its XSKMAP; with --hints its structs of hints
+    #[arg(long, conflicts_with_all = ["filter", "program"])]
+    pub(crate) attached: bool,
     /// Which XDP program of the file, if it has several
     #[arg(long, value_name = "NAME", requires = "program")]
     pub(crate) program_name: Option<String>,

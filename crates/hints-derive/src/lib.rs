@@ -1,11 +1,12 @@
 //! `#[derive(Hints)]` of `ringside-xsk`, which describes it: use it from there.
 #![forbid(unsafe_code)]
 
-use proc_macro2::{Span, TokenStream};
-use quote::quote;
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::punctuated::Punctuated;
-use syn::{Attribute, Data, DeriveInput, Error, Field, Fields, LitStr, Meta, Result, Token};
+use syn::spanned::Spanned;
+use syn::{Attribute, Data, DeriveInput, Error, Field, Fields, Ident, LitStr, Meta, Result, Token};
 
 /// The field that ends a struct of hints.
 const ID: &str = "btf_id";
@@ -13,8 +14,8 @@ const ID: &str = "btf_id";
 /// Reads a `#[repr(C)]` struct from the bytes that an XDP program put in front of a packet.
 ///
 /// `#[hints(name = "...")]`, at the struct or at a field, is its name in the program, where that is another one: by default
-/// the struct's name is put into `snake_case`, a field's stays. The last field is `btf_id: u32`; a struct without it can be
-/// a field of another.
+/// the struct's name is put into `snake_case`, a field's stays. The last field is `btf_id: u32`, with no padding behind it; a
+/// struct without it can be a field of another.
 #[proc_macro_derive(Hints, attributes(hints))]
 pub fn derive_hints(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);
@@ -77,17 +78,40 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
             }
         }
     };
-    let whole = id.map(|_| -> Result<TokenStream> {
+    let whole = id.map(|at| -> Result<TokenStream> {
+        let checks = checks(this, fields[at]);
         let name = renamed(&input.attrs)?.unwrap_or_else(|| snake_case(&this.unraw().to_string()));
         Ok(quote! {
             #[automatically_derived]
             impl ::ringside_xsk::hints::Hints for #this {
                 const NAME: &'static str = #name;
             }
+
+            #checks
         })
     });
     let whole = whole.transpose()?;
     Ok(quote! { #value #whole })
+}
+
+/// What the types have to say: a struct that no program's could be the same as is refused where it is written.
+fn checks(this: &Ident, id: &Field) -> TokenStream {
+    let (ident, kind, span) = (&id.ident, &id.ty, id.ty.span());
+    quote_spanned! { span =>
+        const _: fn(#this) -> u32 = |hints| hints.#ident;
+        const _: () = assert!(
+            ::core::mem::offset_of!(#this, #ident) + ::core::mem::size_of::<#kind>() == ::core::mem::size_of::<#this>(),
+            "padding follows btf_id, which must be right in front of the packet: use #[repr(C, packed(4))]",
+        );
+        const _: () = assert!(
+            ::core::mem::size_of::<#this>().is_multiple_of(4),
+            "the struct is no multiple of 4 bytes, as metadata in front of a packet is",
+        );
+        const _: () = assert!(
+            ::core::mem::size_of::<#this>() <= ::ringside_xsk::hints::LONGEST as usize,
+            "the struct is longer than metadata in front of a packet can be: 252 bytes",
+        );
+    }
 }
 
 fn is_repr_c(attributes: &[Attribute]) -> Result<bool> {
@@ -115,7 +139,7 @@ fn renamed(attributes: &[Attribute]) -> Result<Option<String>> {
             }
             let text: LitStr = meta.value()?.parse()?;
             if text.value().is_empty() {
-                return Err(Error::new(Span::call_site(), "a name is not empty"));
+                return Err(Error::new_spanned(text, "a name is not empty"));
             }
             name = Some(text.value());
             Ok(())

@@ -35,7 +35,9 @@ mod system;
 pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
 pub use comparison::{CompareResult, Table, Variant};
 pub use delay::{ClockRead, DelayCell, DelayResult, DelayTurn, IdleUse};
-pub use hints::{FieldHints, HintsResult, LayoutHints, Number};
+pub use hints::{
+    FieldHints, HashHints, HashTypeCount, HintsResult, LayoutHints, NicHints, Number, StampCount, VlanCount, VlanHints,
+};
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpStatistics, XdpVerdicts,

@@ -64,9 +64,9 @@ pub use options::{BusyPoll, Direction, QueueOptions};
 pub use port::{Port, PortBuilder, ThreadedNapi};
 #[cfg(feature = "attach")]
 pub use program::Filter;
-pub use program::{AttachMode, Program, XdpLink, XskMap};
+pub use program::{AttachMode, AttachedProgram, Program, XdpLink, XskMap};
 pub use queue::{Queue, QueueBuilder, SendError};
-pub use report::{PortReport, ProgramReport, QueueReport};
+pub use report::{NicReport, PortReport, ProgramReport, QueueReport};
 #[cfg(feature = "attach")]
 pub use ringside_bpf::QueueCounters;
 pub use ringside_nic::{Deferral, Interface, LinkEvent};

@@ -1,6 +1,8 @@
 //! A port: an interface with all its queues.
 
 mod open;
+#[cfg(feature = "attach")]
+mod own;
 mod reopen;
 mod settings;
 
@@ -8,13 +10,14 @@ pub(crate) use open::check_mtu;
 pub use settings::ThreadedNapi;
 
 use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ringside_nic::{Deferral, Interface};
 
 use self::settings::{Changed, Settings};
 use crate::error::Error;
-use crate::mode::Mode;
+use crate::mode::{Mode, Path};
 use crate::options::QueueOptions;
 #[cfg(feature = "attach")]
 use crate::program::Filter;
@@ -275,10 +278,32 @@ impl PortBuilder {
 
 /// What has been made of a [`Program`].
 struct Loaded {
-    /// The program to attach; none when there is none or the caller has attached it.
-    attach: Option<std::os::fd::OwnedFd>,
+    /// The caller's program to attach; none when there is none or the caller has attached it.
+    attach: Option<OwnedFd>,
     map: Option<XskMap>,
     #[cfg(feature = "attach")]
-    own: Option<ringside_bpf::XskProgram>,
+    own: Option<own::Own>,
+    /// Of the caller's program.
     report: Option<ProgramReport>,
+}
+
+impl Loaded {
+    /// The program to attach for a mode, if there is one.
+    fn program_for(&self, path: Path, interface: &Interface) -> Result<Option<BorrowedFd<'_>>, Error> {
+        #[cfg(feature = "attach")]
+        if let Some(own) = &self.own {
+            return own.program_for(path, interface).map(Some);
+        }
+        #[cfg(not(feature = "attach"))]
+        let _ = (path, interface);
+        Ok(self.attach.as_ref().map(AsFd::as_fd))
+    }
+
+    fn attaches(&self) -> bool {
+        #[cfg(feature = "attach")]
+        if self.own.is_some() {
+            return true;
+        }
+        self.attach.is_some()
+    }
 }

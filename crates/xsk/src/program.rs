@@ -11,6 +11,7 @@ pub use ringside_bpf::Filter;
 
 use crate::conflict;
 use crate::error::Error;
+use crate::hints::{Btf, BtfError};
 use crate::queue::Queue;
 use crate::sys;
 
@@ -53,6 +54,98 @@ impl Program {
             },
             Self::None => Self::None,
         })
+    }
+}
+
+/// The XDP program that somebody else has attached to an interface, with its XSKMAP: what [`Program::Attached`] takes, and the
+/// types of its hints. Nothing is changed by looking. Linux 5.0; needs CAP_SYS_ADMIN.
+#[derive(Debug)]
+pub struct AttachedProgram {
+    program: OwnedFd,
+    xsks_map: OwnedFd,
+    id: u32,
+    name: String,
+}
+
+impl AttachedProgram {
+    /// Finds it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] when there is no program, or not exactly one of its maps is an XSKMAP; [`Error::Permission`]; what
+    /// the interface answers.
+    pub fn of(interface: &Interface) -> Result<Self, Error> {
+        let refused = |reason: String| Error::Setting {
+            setting: "program",
+            value: format!("the one attached to {}", interface.name()),
+            reason,
+        };
+        let asked = |errno: Errno| match errno {
+            Errno::PERM => Error::Permission {
+                action: "looking at an XDP program that another process has loaded",
+                interface: interface.name().to_owned(),
+                errno,
+                needs: "CAP_SYS_ADMIN",
+            },
+            errno => refused(format!("the kernel answered {errno}")),
+        };
+        let Some(attached) = interface.state()?.xdp else {
+            return Err(refused("there is none: attach it first, or load it from a file".into()));
+        };
+        let id = attached.prog_id;
+        let program = sys::program_by_id(id).map_err(asked)?;
+        let (_, name) = sys::program_info(program.as_fd()).map_err(asked)?;
+        let mut xsks_map = None;
+        for map in sys::maps_of(program.as_fd()).map_err(asked)? {
+            let map = sys::map_by_id(map).map_err(asked)?;
+            if sys::map_type(map.as_fd()) == Ok(sys::XSKMAP) && xsks_map.replace(map).is_some() {
+                return Err(refused(format!(
+                    "program {name} has several maps of type XSKMAP: which one is for the queues cannot be known"
+                )));
+            }
+        }
+        let xsks_map = xsks_map.ok_or_else(|| {
+            refused(format!(
+                "program {name} has no map of type XSKMAP, by which packets get to sockets"
+            ))
+        })?;
+        Ok(Self {
+            program,
+            xsks_map,
+            id,
+            name,
+        })
+    }
+
+    /// Its id, as `bpftool prog` shows it.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its name in the kernel.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its type information, in which its structs of hints are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Btf::of_program`].
+    pub fn btf(&self) -> Result<Btf, BtfError> {
+        Btf::of_program(self.program.as_fd())
+    }
+
+    /// Its XSKMAP. Sockets of others may be in it; one that is put at their place takes it.
+    pub fn xsks_map(&self) -> BorrowedFd<'_> {
+        self.xsks_map.as_fd()
+    }
+
+    /// For [`PortBuilder::program`](crate::PortBuilder::program).
+    pub fn into_program(self) -> Program {
+        Program::Attached {
+            xsks_map: self.xsks_map,
+        }
     }
 }
 
@@ -134,6 +227,9 @@ fn attach_error(interface: &Interface, mode: AttachMode, errno: Errno) -> Error 
     }
     let advice = match errno {
         Errno::OPNOTSUPP => "; the driver has no native XDP",
+        Errno::INVAL if mode == AttachMode::Generic => {
+            "; generic mode does not take a program that was loaded for one device, as those that ask its driver are"
+        }
         Errno::RANGE | Errno::INVAL => {
             "; the driver refuses: an MTU that is too large for XDP (on veth also the peer's), LRO, or too many channels are the usual reasons, see the last lines of dmesg"
         }

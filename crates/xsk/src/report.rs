@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ringside_nic::RxMetadata;
 use serde::Serialize;
 
 use crate::mmap::Pages;
@@ -112,6 +113,31 @@ pub struct ProgramReport {
     pub attached: &'static str,
     /// Which packets it wants, for Ringside's own program.
     pub filter: Option<String>,
+    /// Whether it tells what the NIC knows about packets, where that was asked for
+    /// ([`Layouts::ringside_nic`](crate::hints::Layouts)).
+    pub nic: Option<NicReport>,
+}
+
+/// Which variant of Ringside's program was obtained: the one that asks the NIC's driver, or the one that does not.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct NicReport {
+    /// It is loaded for this device and asks its driver about each packet.
+    pub device_bound: bool,
+    /// What the driver can tell; `None` where the kernel does not say (before Linux 6.7).
+    pub offers: Option<RxMetadata>,
+    /// Why it does not ask.
+    pub why_not: Option<String>,
+}
+
+impl fmt::Display for NicReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.why_not, self.offers) {
+            (Some(why), _) => write!(f, "without what the NIC knows: {why}"),
+            (None, Some(offers)) => write!(f, "for this device alone: asks its driver for {offers}"),
+            (None, None) => f.write_str("for this device alone: asks its driver"),
+        }
+    }
 }
 
 /// What a port got.
@@ -147,6 +173,9 @@ impl fmt::Display for PortReport {
                 )?;
                 if let Some(filter) = &program.filter {
                     write!(f, ", filter {filter}")?;
+                }
+                if let Some(nic) = &program.nic {
+                    write!(f, "\n  {nic}")?;
                 }
             }
             None => write!(f, ": no XDP program, transmit only")?,

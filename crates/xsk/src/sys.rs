@@ -2,10 +2,14 @@
 //! attach a program and fill an XSKMAP, and a network namespace of a thread's own. Values and layouts are the kernel's
 //! user ABI.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+mod loaded;
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+pub(crate) use loaded::{btf_of, map_by_id, maps_of, program_by_id};
 
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/socket.h#L119>
 const SO_PREFER_BUSY_POLL: i32 = 69;
@@ -86,7 +90,9 @@ enum Command {
     MapDeleteElem = 3,
     ProgLoad = 5,
     ProgGetFdById = 13,
+    MapGetFdById = 14,
     ObjGetInfoByFd = 15,
+    BtfGetFdById = 19,
     LinkCreate = 28,
     LinkDetach = 34,
 }
@@ -277,9 +283,6 @@ pub(crate) fn map_type(map: BorrowedFd<'_>) -> Result<u32, Errno> {
 
 /// Name of the program with this id.
 pub(crate) fn program_name(id: u32) -> Result<String, Errno> {
-    // SAFETY: no pointers.
-    let fd = unsafe { bpf(Command::ProgGetFdById, &Attr::new([id])) }?;
-    // SAFETY: the kernel has just made this descriptor for us.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    program_info(std::os::fd::AsFd::as_fd(&fd)).map(|(_, name)| name)
+    let fd = program_by_id(id)?;
+    program_info(fd.as_fd()).map(|(_, name)| name)
 }

@@ -2,12 +2,13 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::traffic::{only, send};
 use common::{MODES, lab, open, packet_of, roomy, sender};
-use ringside_bpf::UserProgram;
 use ringside_bpf::testing::{LAYOUTS, LAYOUTS_FILE};
+use ringside_bpf::{Generator, GeneratorOptions, UserProgram};
 use ringside_netlab::testing::is_root;
 use ringside_xsk::hints::{Btf, HintCounters, Hints, LayoutError, Layouts, Reader, Value};
 use ringside_xsk::testing::{Harness, Kernel};
@@ -362,6 +363,78 @@ fn alternating_layouts_have_never_a_wrong_value() {
     }
 }
 
+/// The same as fast as the kernel can make packets and the receiver takes them; what finds no free frame is lost, and checked
+/// is what comes: 200000 packets, or as many as `RINGSIDE_HINTS_PACKETS` says.
+#[test]
+fn alternating_layouts_at_full_rate_have_never_a_wrong_value() {
+    if !is_root() {
+        return;
+    }
+    let count = std::env::var("RINGSIDE_HINTS_PACKETS").map_or(200_000, |count| count.parse().expect("a number"));
+    let limit = Duration::from_secs(60 + count / 20_000);
+    for path in MODES {
+        let lab = lab("fullrate", 1);
+        let set = set();
+        let mut port = open(&lab.b, path, |port| {
+            let program = UserProgram::load(std::path::Path::new(LAYOUTS_FILE), None, 1, false).unwrap();
+            let (program, xsks_map) = program.into_fds();
+            port.program(Program::Custom { program, xsks_map })
+                .options(roomy().hints(set.layouts.clone()))
+        });
+        let options = GeneratorOptions {
+            sequence_offset: Some(14),
+            ..Default::default()
+        };
+        let template = packet_of(0, 64, lab.a.mac, lab.b.mac);
+        let stop = AtomicBool::new(false);
+        let (mut seen, mut next, start) = ([0; 5], 0, Instant::now());
+        let sent = std::thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                lab.a.run(|| {
+                    let mut generator = Generator::new(lab.a.interface.index(), &template, options).unwrap();
+                    generator.run_for(limit, &stop).unwrap()
+                })
+            });
+            let stops = StopOnDrop(&stop);
+            let rx = only(&mut port);
+            while seen.iter().sum::<u64>() < count {
+                assert!(start.elapsed() < limit, "{seen:?} after {limit:?}");
+                let mut burst = rx.recv(Wait::Poll(Duration::from_millis(100))).unwrap();
+                for (packet, time) in burst.with_hints(set.time) {
+                    let n = u64::from_be_bytes(packet.data()[14..22].try_into().unwrap());
+                    assert!(n >= next, "packet {n} after {next}");
+                    next = n + 1;
+                    assert_eq!(number(time), (n % 5 == 0).then_some(n));
+                    check(&packet, n, &set, &mut seen);
+                }
+            }
+            drop(stops);
+            sending.join().unwrap()
+        });
+        let checked: u64 = seen.iter().sum();
+        println!(
+            "{path}: {checked} packets checked in {:?}, of {} sent",
+            start.elapsed(),
+            sent.transmitted
+        );
+        assert!(seen.iter().all(|&kind| kind >= count / 10), "{seen:?}");
+        let counters = only(&mut port).hint_counters();
+        assert_eq!(
+            (counters.absent, counters.unknown, counters.stale),
+            (5 * seen[3], 5 * seen[4], 0),
+            "{path}"
+        );
+    }
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// What our own program tells is true: a time between before and after, the queue, the CPU, a number without gaps, the mark.
 #[test]
 fn our_own_program_tells_when_and_where() {
@@ -412,64 +485,6 @@ fn our_own_program_tells_when_and_where() {
 fn monotonic() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap()
-}
-
-/// Split BTF as another program makes it, libbpf: a module's struct with types of the kernel's.
-#[test]
-fn split_btf_of_libbpfs_is_read() {
-    use libbpf_rs::libbpf_sys as sys;
-    use std::sync::Arc;
-
-    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return;
-    }
-    // SAFETY: libbpf's functions get what they made, names that end in NUL, and memory that it owns until it is freed.
-    let (raw, id) = unsafe {
-        let base = sys::btf__parse_raw(c"/sys/kernel/btf/vmlinux".as_ptr());
-        assert!(!base.is_null());
-        let by_name = |name: &std::ffi::CStr| sys::btf__find_by_name(base, name.as_ptr());
-        let split = sys::btf__new_empty_split(base);
-        assert!(!split.is_null());
-        let id = sys::btf__add_struct(split, c"of_a_module".as_ptr(), 24);
-        for (name, kind, bits) in [
-            (c"time", c"__u64", 0),
-            (c"vlan", c"__be16", 64),
-            (c"delta", c"s16", 80),
-            (c"mac_len", c"__u32", 96),
-            (c"hash", c"__u32", 128),
-            (c"btf_id", c"__u32", 160),
-        ] {
-            let kind = by_name(kind);
-            assert!(kind > 0);
-            assert_eq!(sys::btf__add_field(split, name.as_ptr(), kind, bits, 0), 0);
-        }
-        let mut size = 0;
-        let data = sys::btf__raw_data(split, &raw mut size);
-        let raw = std::slice::from_raw_parts(data.cast::<u8>(), size as usize).to_vec();
-        sys::btf__free(split);
-        sys::btf__free(base);
-        (raw, u32::try_from(id).unwrap())
-    };
-    let vmlinux = Arc::new(Btf::vmlinux().unwrap());
-    let module = Btf::parse_split(raw, &vmlinux).unwrap();
-    let mut layouts = Layouts::new();
-    layouts.add(&module, "of_a_module").unwrap();
-    let layout = layouts.layout("of_a_module").unwrap();
-    assert_eq!((layout.id(), layout.size()), (id, 24));
-    let fields: Vec<_> = layout
-        .fields()
-        .iter()
-        .map(|field| (field.name(), field.offset(), field.size(), field.is_signed()))
-        .collect();
-    let expected = [
-        ("time", 0, 8, false),
-        ("vlan", 8, 2, false),
-        ("delta", 10, 2, true),
-        ("mac_len", 12, 4, false),
-        ("hash", 16, 4, false),
-        ("btf_id", 20, 4, false),
-    ];
-    assert_eq!(fields, expected);
 }
 
 /// 4096 readers of one port hold no more than the process has types.

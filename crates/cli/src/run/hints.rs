@@ -1,6 +1,9 @@
 //! `ringside rx --hints` and `--program`: hints found by themselves, and what they were.
 
+mod nic;
+
 use std::fmt::Write as _;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,50 +11,63 @@ use anyhow::{Context, Result, bail};
 use ringside_bpf::UserProgram;
 use ringside_measure::schema::{FieldHints, HintsResult, LayoutHints, Number};
 use ringside_nic::Interface;
-use ringside_xsk::hints::{Btf, HintCounters, Layouts, RawHints, Value};
-use ringside_xsk::{Port, PortBuilder, Program, QueueOptions};
+use ringside_nic::clock::Timestamp;
+use ringside_xsk::hints::{Btf, HintCounters, Layouts, NicReader, RawHints, Value};
+use ringside_xsk::{AttachedProgram, Burst, Port, PortBuilder, Program, QueueOptions};
 
 use crate::args::RxArgs;
 use crate::output;
 
 /// Which program feeds the sockets, and which hints are read.
 pub(super) struct Source {
-    program: Option<UserProgram>,
+    program: Feeder,
     layouts: Option<Arc<Layouts>>,
+    /// Of our own program.
+    nic: Option<NicReader>,
 }
 
 impl Source {
     /// Loads what the command line asks for.
     pub(super) fn new(args: &RxArgs, interface: &Interface) -> Result<Self> {
         let program = match &args.program {
-            Some(file) => Some(load(file, args, interface)?),
-            None => None,
+            Some(file) => Feeder::User(load(file, args, interface)?),
+            None if args.attached => Feeder::Attached(attached(interface)?),
+            None => Feeder::Own,
         };
-        let layouts = match (args.hints, &program) {
-            (false, _) => None,
-            (true, None) => Some(Layouts::ringside().0),
-            (true, Some(program)) => Some(found(program)?),
+        let (layouts, nic) = match (args.hints, &program) {
+            (false, _) => (None, None),
+            (true, Feeder::Own) => {
+                let (layouts, nic) = Layouts::ringside_nic();
+                (Some(layouts), Some(nic))
+            }
+            (true, Feeder::User(program)) => (Some(found(program.name(), &Btf::object(program.object())?)?), None),
+            (true, Feeder::Attached(program)) => (Some(found(program.name(), &program.btf()?)?), None),
         };
         Ok(Self {
             program,
             layouts: layouts.map(Arc::new),
+            nic,
         })
     }
 
-    pub(super) fn is_users(&self) -> bool {
-        self.program.is_some()
+    /// Whether it is another program than ours.
+    pub(super) fn is_foreign(&self) -> bool {
+        !matches!(self.program, Feeder::Own)
     }
 
     /// The port with this program and these hints.
     pub(super) fn apply(&self, builder: PortBuilder) -> Result<PortBuilder> {
-        let Some(program) = &self.program else {
-            return Ok(builder);
-        };
-        let again = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().context("keeping the program");
-        Ok(builder.program(Program::Custom {
-            program: again(program.program())?,
-            xsks_map: again(program.xsks_map())?,
-        }))
+        let again = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().context("keeping the program");
+        Ok(match &self.program {
+            Feeder::Own => builder,
+            Feeder::User(program) => builder.program(Program::Custom {
+                program: again(program.program())?,
+                xsks_map: again(program.xsks_map())?,
+            }),
+            Feeder::Attached(program) => builder.program(Program::Attached {
+                xsks_map: again(program.xsks_map())?,
+            }),
+        })
     }
 
     pub(super) fn options(&self, options: QueueOptions) -> QueueOptions {
@@ -62,65 +78,110 @@ impl Source {
     }
 
     pub(super) fn table(&self) -> Option<Table> {
-        self.layouts.as_deref().map(Table::new)
+        let layouts = self.layouts.as_deref()?;
+        Some(Table {
+            layouts: layouts_of(layouts),
+            nic: self.nic.map(|reader| (reader, nic::Table::new())),
+        })
     }
+}
+
+/// Who redirects to the sockets.
+enum Feeder {
+    Own,
+    User(UserProgram),
+    Attached(AttachedProgram),
+}
+
+fn attached(interface: &Interface) -> Result<AttachedProgram> {
+    let program = AttachedProgram::of(interface).context("--attached")?;
+    output::note(format_args!(
+        "XDP program {} id {}, which is attached",
+        program.name(),
+        program.id()
+    ));
+    Ok(program)
 }
 
 fn load(file: &Path, args: &RxArgs, interface: &Interface) -> Result<UserProgram> {
     let queues = interface.rx_queues()?;
-    let program = UserProgram::load(file, args.program_name.as_deref(), queues, args.port.multi_buffer)?;
+    let (name, several) = (args.program_name.as_deref(), args.port.multi_buffer);
+    let program = UserProgram::load_on(file, name, queues, several, interface.index())?;
     output::note(format_args!("XDP program {} of {}", program.name(), file.display()));
+    if program.device().is_some() {
+        output::note(format_args!(
+            "it asks the driver about packets, so it is loaded for {interface} alone, and not for generic mode"
+        ));
+    }
     Ok(program)
 }
 
-/// The structs of hints of a user's program; it is an error that there are none.
-fn found(program: &UserProgram) -> Result<Layouts> {
-    let layouts = Layouts::of(&Btf::object(program.object())?)?;
+/// The structs of hints of a program that is not ours; it is an error that there are none.
+fn found(program: &str, btf: &Btf) -> Result<Layouts> {
+    let layouts = Layouts::of(btf)?;
     for problem in layouts.problems() {
         output::note(format_args!("no hints: {problem}"));
     }
     if layouts.is_empty() {
         bail!(
             "--hints: program {} has no struct of hints in its BTF: one ends with `__u32 btf_id`, see ringside/hints.h",
-            program.name()
+            program
         );
     }
     Ok(layouts)
 }
 
 /// What a worker has seen.
-pub(super) struct Table(Vec<LayoutHints>);
+pub(super) struct Table {
+    layouts: Vec<LayoutHints>,
+    nic: Option<(NicReader, nic::Table)>,
+}
+
+fn layouts_of(layouts: &Layouts) -> Vec<LayoutHints> {
+    let layouts = layouts.iter().map(|layout| LayoutHints {
+        name: layout.name().to_owned(),
+        id: layout.id(),
+        size_bytes: layout.size(),
+        packets: 0,
+        fields: layout
+            .fields()
+            .split_last()
+            .map_or(&[][..], |(_id, fields)| fields)
+            .iter()
+            .map(|field| FieldHints {
+                name: field.name().to_owned(),
+                offset_bytes: field.offset(),
+                size_bytes: field.size(),
+                signed: field.is_signed(),
+                min: None,
+                max: None,
+                last: Vec::with_capacity(field.count().unwrap_or(1) as usize),
+            })
+            .collect(),
+    });
+    layouts.collect()
+}
 
 impl Table {
-    fn new(layouts: &Layouts) -> Self {
-        let layouts = layouts.iter().map(|layout| LayoutHints {
-            name: layout.name().to_owned(),
-            id: layout.id(),
-            size_bytes: layout.size(),
-            packets: 0,
-            fields: layout
-                .fields()
-                .split_last()
-                .map_or(&[][..], |(_id, fields)| fields)
-                .iter()
-                .map(|field| FieldHints {
-                    name: field.name().to_owned(),
-                    offset_bytes: field.offset(),
-                    size_bytes: field.size(),
-                    signed: field.is_signed(),
-                    min: None,
-                    max: None,
-                    last: Vec::with_capacity(field.count().unwrap_or(1) as usize),
-                })
-                .collect(),
-        });
-        Self(layouts.collect())
+    /// Notes the packets of a burst.
+    pub(super) fn note(&mut self, burst: &mut Burst<'_>) {
+        let taken = Timestamp::now();
+        for packet in burst {
+            let hints = packet.raw_hints();
+            if let Some((reader, table)) = &mut self.nic {
+                // One that has none was counted for it.
+                let told = hints.and_then(|_| reader.packet(&packet));
+                table.note(told.as_ref(), taken);
+            }
+            if let Some(hints) = hints {
+                self.note_fields(&hints);
+            }
+        }
     }
 
-    /// Notes one packet's.
-    pub(super) fn note(&mut self, hints: &RawHints<'_>) {
+    fn note_fields(&mut self, hints: &RawHints<'_>) {
         let id = hints.layout().id();
-        let Some(layout) = self.0.iter_mut().find(|layout| layout.id == id) else {
+        let Some(layout) = self.layouts.iter_mut().find(|layout| layout.id == id) else {
             return;
         };
         layout.packets += 1;
@@ -135,7 +196,10 @@ impl Table {
     }
 
     fn add(&mut self, other: Self) {
-        for (sum, other) in self.0.iter_mut().zip(other.0) {
+        if let (Some((_, sum)), Some((_, other))) = (&mut self.nic, other.nic) {
+            sum.add(other);
+        }
+        for (sum, other) in self.layouts.iter_mut().zip(other.layouts) {
             sum.packets += other.packets;
             for (field, other) in sum.fields.iter_mut().zip(other.fields) {
                 field.min = [field.min, other.min].into_iter().flatten().min();
@@ -174,7 +238,8 @@ impl Tables {
         let counters: Vec<HintCounters> = port.queues().iter().map(ringside_xsk::Queue::hint_counters).collect();
         let sum = |field: fn(&HintCounters) -> u64| counters.iter().map(field).sum();
         Some(HintsResult {
-            layouts: table.0,
+            layouts: table.layouts,
+            nic: table.nic.map(|(_, nic)| nic.result(port)),
             absent_packets: sum(|queue| queue.absent),
             unknown_packets: sum(|queue| queue.unknown),
             stale_packets: sum(|queue| queue.stale),
@@ -185,7 +250,12 @@ impl Tables {
 /// The result as a table.
 pub(crate) fn text(hints: &HintsResult) -> String {
     let mut text = String::new();
-    for layout in &hints.layouts {
+    if let Some(nic) = &hints.nic {
+        nic::text(nic, &mut text);
+    }
+    // Our own program writes one of its two structs.
+    let own = hints.nic.is_some() && hints.layouts.iter().any(|layout| layout.packets != 0);
+    for layout in hints.layouts.iter().filter(|layout| !own || layout.packets != 0) {
         _ = writeln!(
             text,
             "hints {} (id {}, {} bytes): {} packets",

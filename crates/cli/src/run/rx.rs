@@ -57,9 +57,9 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
     drop(port);
     let got = result.packets.received;
     output::finish(&args.run, vec![record], result)?;
-    let hint = if source.is_users() {
+    let hint = if source.is_foreign() {
         format!(
-            "the program of {} has redirected nothing to a socket",
+            "the XDP program of {} has redirected nothing to a socket",
             args.port.interface
         )
     } else if seen == 0 {
@@ -93,11 +93,7 @@ fn receive(
             }
         }
         if let Some(table) = &mut hints {
-            for packet in &mut burst {
-                if let Some(hints) = packet.raw_hints() {
-                    table.note(&hints);
-                }
-            }
+            table.note(&mut burst);
         }
         drop(burst);
         worker.live.received(u64::from(packets));

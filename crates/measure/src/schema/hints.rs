@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// What the packets' hints were, struct by struct.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HintsResult {
     /// The structs that the program can write, by id; those that no packet had, too.
     pub layouts: Vec<LayoutHints>,
@@ -13,6 +13,93 @@ pub struct HintsResult {
     pub unknown_packets: u64,
     /// Packets whose front could not be trusted, for the packet does not start where packets start.
     pub stale_packets: u64,
+    /// Who stamped the packets, and what the NIC told about them; left out where the XDP program is not ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nic: Option<NicHints>,
+}
+
+/// Who stamped the packets, and what the NIC's driver told about them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NicHints {
+    /// The XDP program was loaded for the device and asked its driver.
+    pub device_bound: bool,
+    /// Why it did not.
+    pub why_not: Option<String>,
+    /// What the driver can tell, by the kernel's names; `None` where the kernel does not say.
+    pub offers: Option<Vec<String>>,
+    /// The three sources of stamps, the best first; each packet counts for the best that it has.
+    pub stamps: Vec<StampCount>,
+    /// Packets for which the driver said that it had a stamp, and the stamp was 0: these count for the next source.
+    pub zero_hardware_stamps: u64,
+    /// Hashes of flows.
+    pub hash: HashHints,
+    /// VLAN tags that the NIC took off.
+    pub vlan: VlanHints,
+}
+
+/// Stamps of one source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StampCount {
+    /// `hardware`, `xdp` or `application`.
+    pub source: String,
+    /// Whose time it is: `CLOCK_MONOTONIC`, or the NIC's clock such as `PHC /dev/ptp0`.
+    pub clock: String,
+    /// Packets that have no better one.
+    pub packets: u64,
+    /// The same in percent of all.
+    pub percent: f64,
+    /// The last one, in nanoseconds of that clock.
+    pub last_ns: Option<u64>,
+}
+
+/// Hashes of flows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HashHints {
+    /// Packets that had one.
+    pub packets: u64,
+    /// The same in percent of all.
+    pub percent: f64,
+    /// What was hashed, in the order of appearance.
+    pub types: Vec<HashTypeCount>,
+    /// The last hash.
+    pub last: Option<u32>,
+}
+
+/// One kind of hash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HashTypeCount {
+    /// Such as `L4 IPv4 UDP`.
+    pub name: String,
+    /// As the kernel has it (`enum xdp_rss_hash_type`).
+    pub bits: u32,
+    /// Packets.
+    pub packets: u64,
+}
+
+/// VLAN tags that the NIC took off.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct VlanHints {
+    /// Packets that had one.
+    pub packets: u64,
+    /// The same in percent of all.
+    pub percent: f64,
+    /// The tags, in the order of appearance: the first 64.
+    pub tags: Vec<VlanCount>,
+}
+
+/// One VLAN tag.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VlanCount {
+    /// Ethernet type of the tag: 33024 is 802.1Q, 34984 is 802.1ad.
+    pub protocol: u16,
+    /// The VLAN.
+    pub id: u16,
+    /// 0 to 7.
+    pub priority: u16,
+    /// To be dropped before others.
+    pub drop_eligible: bool,
+    /// Packets.
+    pub packets: u64,
 }
 
 /// One struct.

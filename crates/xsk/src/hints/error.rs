@@ -42,6 +42,12 @@ pub enum BtfError {
         /// What is wrong with the file.
         what: String,
     },
+    /// A loaded program whose type information cannot be had.
+    #[error("the BTF of the loaded program cannot be had: {reason}")]
+    Program {
+        /// Why not.
+        reason: String,
+    },
     /// A file that cannot be read.
     #[error("{path} cannot be read: {reason}")]
     File {

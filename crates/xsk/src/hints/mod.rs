@@ -51,7 +51,9 @@
 //! What remains with the program: it must not write a struct under another's id, and must take off metadata that came with
 //! a packet from another XDP program (`ringside_hints()` and `ringside_no_hints()` in `ringside/hints.h` do).
 //!
-//! Ringside's own program tells receive time, CPU, queue, number and a mark: `Layouts::ringside()`.
+//! Ringside's own program tells receive time, CPU, queue, number and a mark: `Layouts::ringside()`. With
+//! `Layouts::ringside_nic()` it asks the NIC's driver too: hardware time stamp, hash, VLAN tag. When a packet was received is
+//! then an `RxStamp`, which says whose stamp it is: the NIC's, the program's, or the application's own.
 //!
 //! Metadata in front of packets of XDP sockets needs Linux 5.3 or so in copy mode, with zero-copy the driver.
 //! <https://docs.kernel.org/networking/xdp-rx-metadata.html>
@@ -60,9 +62,13 @@ mod btf;
 mod error;
 mod layout;
 #[cfg(feature = "attach")]
+mod nic;
+#[cfg(feature = "attach")]
 mod own;
 mod set;
 mod source;
+#[cfg(feature = "attach")]
+mod stamp;
 mod typed;
 
 #[cfg(all(test, not(loom)))]
@@ -72,9 +78,13 @@ pub use btf::Btf;
 pub use error::{BtfError, LayoutError};
 pub use layout::{Field, LONGEST, Layout, Value};
 #[cfg(feature = "attach")]
+pub use nic::{HardwareStamp, HashType, NicReader, RingsideNic, RxHash, VlanTag};
+#[cfg(feature = "attach")]
 pub use own::RingsideRx;
 pub use ringside_hints_derive::Hints;
 pub use set::{FieldHandle, Layouts, RawHints};
+#[cfg(feature = "attach")]
+pub use stamp::{RxStamp, StampCounters, StampSource};
 pub use typed::{HintValue, Hints, Reader, Shape};
 
 pub(crate) use typed::Slot;

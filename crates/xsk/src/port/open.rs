@@ -10,12 +10,11 @@ use ringside_nic::host::{Cap, Capabilities};
 #[cfg(feature = "attach")]
 use rustix::io::Errno;
 
+#[cfg(feature = "attach")]
+use super::own::Wanted;
 use super::{Loaded, Port, PortBuilder};
 use crate::conflict;
 use crate::error::Error;
-#[cfg(feature = "attach")]
-use crate::hints::Hints;
-use crate::hints::Layouts;
 use crate::link::Link;
 use crate::mode::{Mode, Path};
 use crate::options::{Direction, QueueOptions, Sizes};
@@ -83,14 +82,23 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
             reason: "a port that only transmits has no sockets to redirect to: leave the program away, or use Direction::Both".into(),
         });
     }
+    #[cfg(feature = "attach")]
     let wanted = Wanted {
         queues: available,
         multi_buffer: sizes.geometry.multi_buffer(),
         hints: options.hints.as_deref(),
         mark,
+        mode,
     };
-    let mut loaded = load(&interface, program, &wanted)?;
-    if loaded.attach.is_some()
+    #[cfg(not(feature = "attach"))]
+    let _ = mark;
+    let loaded = load(
+        &interface,
+        program,
+        #[cfg(feature = "attach")]
+        &wanted,
+    )?;
+    if loaded.attaches()
         && let Some(error) = conflict::foreign_program(&interface)
     {
         return Err(error);
@@ -121,12 +129,29 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         (queues, link, changed)
     };
 
-    if let (Some(report), Some(link)) = (&mut loaded.report, &link) {
+    let Loaded {
+        map,
+        mut report,
+        #[cfg(feature = "attach")]
+        own,
+        ..
+    } = loaded;
+    #[cfg(feature = "attach")]
+    let program = own.map(|own| {
+        let (program, nic) = own.settle(link.as_ref().is_some_and(|link| link.mode() == AttachMode::Generic));
+        report = Some(ProgramReport {
+            filter: Some(program.filter().to_string()),
+            nic,
+            ..described(program.program())
+        });
+        program
+    });
+    if let (Some(report), Some(link)) = (&mut report, &link) {
         report.attached = link.mode().name();
     }
     let report = PortReport {
         driver: interface.driver().ok().map(|driver| driver.name),
-        program: loaded.report,
+        program: report,
         unbound_queues: if transmit_only {
             Vec::new()
         } else {
@@ -141,10 +166,10 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         interface,
         queues,
         changed,
-        map: loaded.map,
+        map,
         link,
         #[cfg(feature = "attach")]
-        program: loaded.own,
+        program,
         report,
         recipe,
     })
@@ -215,43 +240,11 @@ pub(crate) fn check_mtu(interface: &Interface, mtu: u32, sizes: Sizes) -> Result
     })
 }
 
-/// What our own program has to do.
-#[cfg_attr(not(feature = "attach"), allow(dead_code, reason = "there is no program of our own"))]
-struct Wanted<'a> {
-    queues: u32,
-    multi_buffer: bool,
-    hints: Option<&'a Layouts>,
-    mark: u32,
-}
-
-#[cfg(feature = "attach")]
-impl Wanted<'_> {
-    fn load(&self, filter: crate::program::Filter) -> ringside_bpf::Result<ringside_bpf::XskProgram> {
-        use ringside_bpf::{XskHints, XskProgram};
-        let own = (self.hints).and_then(|hints| hints.layout(crate::hints::RingsideRx::NAME).ok());
-        match (own, self.multi_buffer) {
-            (Some(own), _) => {
-                let (id, mark) = (own.id(), self.mark);
-                XskProgram::load_with_hints(self.queues, filter, self.multi_buffer, XskHints { id, mark })
-            }
-            (None, true) => XskProgram::load_multi_buffer(self.queues, filter),
-            (None, false) => XskProgram::load(self.queues, filter),
-        }
-    }
-}
-
-fn load(interface: &Interface, program: Program, wanted: &Wanted<'_>) -> Result<Loaded, Error> {
-    let described = |program: BorrowedFd<'_>, filter: Option<String>| {
-        let (id, name) = sys::program_info(program).unwrap_or_default();
-        ProgramReport {
-            name,
-            id,
-            attached: "by the caller",
-            filter,
-        }
-    };
-    #[cfg(not(feature = "attach"))]
-    let _ = wanted;
+fn load(
+    interface: &Interface,
+    program: Program,
+    #[cfg(feature = "attach")] wanted: &Wanted<'_>,
+) -> Result<Loaded, Error> {
     Ok(match program {
         #[cfg(feature = "attach")]
         Program::Ringside(filter) => {
@@ -259,20 +252,21 @@ fn load(interface: &Interface, program: Program, wanted: &Wanted<'_>) -> Result<
                 interface: interface.name().to_owned(),
                 reason,
             };
-            let own = wanted.load(filter).map_err(|error| {
+            let own = wanted.load(interface, filter).map_err(|error| {
                 let hint = since(wanted.multi_buffer, error.errno().map(Errno::from_raw_os_error));
                 load_error(interface, &error).unwrap_or_else(|| failed(format!("{error}{hint}")))
             })?;
-            let again = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|error| failed(error.to_string()));
+            let map = (own.xsks_map().try_clone_to_owned()).map_err(|error| failed(error.to_string()))?;
             Loaded {
-                report: Some(described(own.program(), Some(filter.to_string()))),
-                attach: Some(again(own.program())?),
-                map: Some(XskMap::from_fd(again(own.xsks_map())?)?),
+                // When it is known which of them is attached.
+                report: None,
+                attach: None,
+                map: Some(XskMap::from_fd(map)?),
                 own: Some(own),
             }
         }
         Program::Custom { program, xsks_map } => {
-            loaded(Some(described(program.as_fd(), None)), Some(program), Some(xsks_map))?
+            loaded(Some(described(program.as_fd())), Some(program), Some(xsks_map))?
         }
         Program::Attached { xsks_map } => {
             let report = interface.state()?.xdp.map(|xdp| ProgramReport {
@@ -280,11 +274,23 @@ fn load(interface: &Interface, program: Program, wanted: &Wanted<'_>) -> Result<
                 id: xdp.prog_id,
                 attached: "by the caller",
                 filter: None,
+                nic: None,
             });
             loaded(report, None, Some(xsks_map))?
         }
         Program::None => loaded(None, None, None)?,
     })
+}
+
+fn described(program: BorrowedFd<'_>) -> ProgramReport {
+    let (id, name) = sys::program_info(program).unwrap_or_default();
+    ProgramReport {
+        name,
+        id,
+        attached: "by the caller",
+        filter: None,
+        nic: None,
+    }
 }
 
 /// The error for a program that was refused for want of a capability.
@@ -384,7 +390,7 @@ impl Ladder<'_> {
     /// Attaches our program as `path` needs it; a link that already is like that stays, since on real NICs attaching
     /// can reset the link.
     fn attach(&self, path: Path, link: &mut Option<XdpLink>) -> Result<(), Error> {
-        let Some(program) = &self.loaded.attach else {
+        let Some(program) = self.loaded.program_for(path, self.interface)? else {
             return Ok(());
         };
         let mode = if path == Path::Generic {
@@ -394,7 +400,7 @@ impl Ladder<'_> {
         };
         if link.as_ref().is_none_or(|link| link.mode() != mode) {
             *link = None;
-            *link = Some(XdpLink::attach(program.as_fd(), self.interface, mode)?);
+            *link = Some(XdpLink::attach(program, self.interface, mode)?);
         }
         Ok(())
     }
@@ -412,7 +418,7 @@ impl Ladder<'_> {
                 link: self.watch,
             };
             let bound = request.open_patiently().map_err(|failure| match failure {
-                Failure::Busy => Refused::Fatal(request.busy(self.loaded.attach.is_some())),
+                Failure::Busy => Refused::Fatal(request.busy(self.loaded.attaches())),
                 Failure::Refused(errno) => {
                     let hint = since(request.sizes.geometry.multi_buffer(), Some(errno));
                     Refused::Step(format!("bind() of queue {queue} answered {errno}{hint}"))

@@ -1,5 +1,5 @@
-//! What a driver tells about a received packet, put in front of it by a program that was loaded for that device; and what a
-//! sender asks of it, and is told when the packet has left.
+//! What a driver tells about a received packet, put in front of it by our program for that device; and what a sender asks of
+//! it, and is told when the packet has left.
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
@@ -8,48 +8,41 @@ use std::time::Instant;
 
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
-use ringside_bpf::testing::{HintProgram, Hints, Task, TestProgram, direct, pass};
+use ringside_bpf::testing::{Task, TestProgram, direct, pass};
 use ringside_netlab::Lab;
+use ringside_nic::RxMetadata;
 use ringside_nic::clock::{Monotonic, Tai, Timestamp};
 use ringside_wire::Protocol;
 use ringside_wire::checksum::pseudo_v4;
 use ringside_wire::udp::fill_checksum;
+use ringside_xsk::hints::{HashType, Layouts, NicReader, RingsideNic, RxHash, RxStamp, VlanTag};
 use ringside_xsk::tx_metadata::{StampSampling, TxMeta, TxMetadata};
 use ringside_xsk::{Direction, Error, Mode, Path, Port, Program, Queue, QueueOptions};
 
 use crate::common::conformance::{Case, Outcome, lacks, passed, row, row_on, row_once, usual};
 use crate::common::traffic::{PATIENCE, expect, only, packets, same, send};
-use crate::common::{try_open, udp};
+use crate::common::udp;
 
 /// A port whose program asks the driver about each packet, or why that cannot be.
-fn open(lab: &Lab, case: Case) -> Result<Port, Outcome> {
-    let index = lab.b.interface.index();
-    let loaded = match lab.b.run(|| HintProgram::load(index)) {
-        Ok(loaded) => loaded,
-        Err(error) => return Err(lacks(format!("no program for the device: {error}"))),
-    };
-    let program = Program::Custom {
-        program: loaded.program,
-        xsks_map: loaded.xsks_map,
-    };
-    let options = case.options(QueueOptions::new());
-    let opened = try_open(&lab.b, case.path, |port| {
-        port.queues([case.queue]).options(options).program(program)
-    });
-    match opened {
-        Ok(port) => Ok(port),
-        // Only a driver can be asked, and generic XDP runs behind it.
-        Err(Error::Attach {
-            mode: "generic", errno, ..
-        }) if case.path == Path::Generic => Err(lacks(format!(
-            "a program for one device cannot be attached in generic mode: {errno}"
-        ))),
-        Err(error) => panic!("{error}"),
+fn open(lab: &Lab, case: Case) -> Result<(Port, NicReader), Outcome> {
+    let (layouts, reader) = Layouts::ringside_nic();
+    let port = case.port(&lab.b, QueueOptions::new().hints(layouts), |port| port);
+    let program = port.report().program.clone().expect("a program");
+    match program.nic.expect("it was asked for").why_not {
+        None => Ok((port, reader)),
+        Some(why) => Err(lacks(why)),
     }
 }
 
+/// Whether the driver can tell this. A kernel before 6.7 does not say.
+fn offers(port: &Port, what: RxMetadata) -> bool {
+    let nic = port.report().program.as_ref().and_then(|program| program.nic.as_ref());
+    nic.and_then(|nic| nic.offers)
+        .is_none_or(|offers| offers.contains(what))
+}
+
 /// Receives so many packets, and what is told of each; each must be as `expected` says.
-fn told(rx: &mut Queue, case: Case, expected: &[Vec<u8>]) -> Vec<Hints> {
+fn told(rx: &mut Queue, reader: NicReader, case: Case, expected: &[Vec<u8>]) -> Vec<RingsideNic> {
     let start = Instant::now();
     let mut hints = Vec::new();
     while hints.len() < expected.len() {
@@ -59,11 +52,9 @@ fn told(rx: &mut Queue, case: Case, expected: &[Vec<u8>]) -> Vec<Hints> {
             hints.len(),
             expected.len()
         );
-        let mut burst = rx.recv(case.wait()).expect("recv");
-        for mut packet in &mut burst {
+        for packet in &mut rx.recv(case.wait()).expect("recv") {
             same(hints.len(), &packet, &expected[hints.len()], 2048 - 256);
-            assert!(packet.extend_front(Hints::LEN));
-            hints.push(Hints::read(packet.data()[..Hints::LEN].try_into().expect("as long")));
+            hints.push(reader.packet(&packet).expect("hints of each"));
         }
     }
     hints
@@ -72,22 +63,29 @@ fn told(rx: &mut Queue, case: Case, expected: &[Vec<u8>]) -> Vec<Hints> {
 #[test]
 fn rx_metadata_timestamp() {
     row_on("RX_METADATA_TIMESTAMP", usual("rxstamp"), |lab, case| {
-        let mut port = match open(lab, case) {
-            Ok(port) => port,
+        let (mut port, reader) = match open(lab, case) {
+            Ok(opened) => opened,
             Err(outcome) => return outcome,
         };
+        if !offers(&port, RxMetadata::TIMESTAMP) {
+            return lacks("the driver has no receive stamps");
+        }
         let mut tx = case.sender(&lab.a, QueueOptions::new());
         let all = packets(0..32, 64, &lab.a, &lab.b);
         send(&mut tx, &all);
-        for hints in told(only(&mut port), case, &all) {
-            match hints.timestamp {
-                (_, answer) if answer == -libc::EOPNOTSUPP => return lacks("the driver has no receive stamps"),
-                // Success and no stamp is what a veth answers (K17), and a NIC whose stamps are not switched on.
-                (stamp, answer) => assert!(
-                    answer == 0 && stamp != u64::MAX || answer == -libc::ENODATA,
-                    "{hints:?}"
-                ),
+        for hints in told(only(&mut port), reader, case, &all) {
+            // Success and no stamp is what a veth answers (K17), and a NIC whose stamps are not switched on: then the XDP
+            // program's counts.
+            let stamp = hints.stamp();
+            match hints.hardware_time() {
+                Some(at) => assert!(stamp == RxStamp::Hardware(at) && at.as_nanos() != 0),
+                None => assert_eq!(stamp, RxStamp::Xdp(hints.xdp_time())),
             }
+            assert!(
+                !(hints.zero_hardware_time() && hints.hardware_time().is_some()),
+                "{hints:?}"
+            );
+            assert!(case.wired || hints.zero_hardware_time(), "{hints:?}");
         }
         passed()
     });
@@ -96,32 +94,30 @@ fn rx_metadata_timestamp() {
 #[test]
 fn rx_metadata_hash() {
     row_on("RX_METADATA_HASH", usual("rxhash"), |lab, case| {
-        let mut port = match open(lab, case) {
-            Ok(port) => port,
+        let (mut port, reader) = match open(lab, case) {
+            Ok(opened) => opened,
             Err(outcome) => return outcome,
         };
+        if !offers(&port, RxMetadata::HASH) {
+            return lacks("the driver has no receive hash");
+        }
         let mut tx = case.sender(&lab.a, QueueOptions::new());
         // Four flows, in turn.
         let all: Vec<Vec<u8>> = (0..32).map(|n| udp(&lab.a, &lab.b, 5000 + n % 4, &[0; 30])).collect();
         send(&mut tx, &all);
-        let hints = told(only(&mut port), case, &all);
-        if hints[0].hash.2 == -libc::EOPNOTSUPP {
-            return lacks("the driver has no receive hash");
-        }
-        for (n, told) in hints.iter().enumerate() {
-            let (hash, kind, answer) = told.hash;
-            assert!(
-                answer == 0 && hash != 0 && (hash, kind) != (u32::MAX, u32::MAX),
-                "{told:?}"
-            );
+        let hints = told(only(&mut port), reader, case, &all);
+        let hashes: Vec<RxHash> = hints.iter().map(|told| told.hash().expect("a hash of each")).collect();
+        let none = HashType::default();
+        for (n, hash) in hashes.iter().enumerate() {
+            assert_ne!(hash.value, 0, "{hashes:?}");
             // A veth's is of no type, and says nothing about the flow.
             assert!(
-                kind == 0 || told.hash == hints[n % 4].hash,
-                "the same flow, the same hash: {hints:?}"
+                hash.kind == none || *hash == hashes[n % 4],
+                "the same flow, the same hash: {hashes:?}"
             );
         }
-        let flows: BTreeSet<u32> = hints.iter().map(|told| told.hash.0).collect();
-        assert!(hints[0].hash.1 == 0 || flows.len() >= 3, "four flows: {hints:?}");
+        let flows: BTreeSet<u32> = hashes.iter().map(|hash| hash.value).collect();
+        assert!(hashes[0].kind == none || flows.len() >= 3, "four flows: {hashes:?}");
         passed()
     });
 }
@@ -132,8 +128,8 @@ fn rx_metadata_hash() {
 fn rx_metadata_vlan() {
     row("RX_METADATA_VLAN", |case| {
         let lab = case.lab("rxvlan");
-        let mut port = match open(&lab, case) {
-            Ok(port) => port,
+        let (mut port, reader) = match open(&lab, case) {
+            Ok(opened) => opened,
             Err(outcome) => return outcome,
         };
         let from = lab.a.run(|| UdpSocket::bind((lab.a.ipv4, 0))).expect("bound");
@@ -145,18 +141,19 @@ fn rx_metadata_vlan() {
             let start = Instant::now();
             let hints = loop {
                 let mut burst = only(&mut port).recv(case.wait()).expect("recv");
-                if let Some(mut packet) = burst.iter_mut().next() {
+                if let Some(packet) = burst.iter_mut().next() {
                     assert_eq!(packet.data()[12..14], [8, 0], "the tag is not in the packet");
                     assert_eq!(packet.data()[42..], [7; 30]);
-                    assert!(packet.extend_front(Hints::LEN));
-                    break Hints::read(packet.data()[..Hints::LEN].try_into().expect("as long"));
+                    break reader.packet(&packet).expect("hints of each");
                 }
                 assert!(start.elapsed() < PATIENCE, "nothing came");
             };
-            match tci {
-                0 => assert_eq!(hints.vlan.2, -libc::ENODATA, "{hints:?}"),
-                tci => assert_eq!(hints.vlan, (0x8100, tci, 0)),
-            }
+            let protocol = 0x8100;
+            assert_eq!(
+                hints.vlan(),
+                (tci != 0).then_some(VlanTag { protocol, tci }),
+                "{hints:?}"
+            );
         }
         passed()
     });

@@ -1,0 +1,10 @@
+use ringside_xsk::hints::Hints;
+
+#[derive(Hints)]
+#[repr(C)]
+enum RxTime {
+    Hardware,
+    Software,
+}
+
+fn main() {}
