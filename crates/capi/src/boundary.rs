@@ -88,7 +88,9 @@ pub(crate) unsafe fn rooms<'t, T>(name: &str, place: *mut T, count: u32) -> Resu
     }
     check(name, place)?;
     if count > MOST {
-        return Err(Failure::invalid(format!("{count} of {name} are more than the {MOST} that a burst has at the most")));
+        return Err(Failure::invalid(format!(
+            "{count} of {name} are more than the {MOST} that a burst has at the most"
+        )));
     }
     // SAFETY: neither NULL nor misaligned; otherwise the caller's promise, and nothing is read from it.
     Ok(unsafe { std::slice::from_raw_parts_mut(place.cast(), count as usize) })

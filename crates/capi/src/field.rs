@@ -137,7 +137,11 @@ pub unsafe extern "C" fn rsd_hints_id(packet: *const c_void, front: usize, id: *
     // SAFETY: the caller's promise.
     let found = unsafe { id_of(packet.cast(), front) };
     to.write(found.unwrap_or(0));
-    (if found.is_some() { Code::RSD_OK } else { Code::RSD_ENOHINTS }) as c_int
+    (if found.is_some() {
+        Code::RSD_OK
+    } else {
+        Code::RSD_ENOHINTS
+    }) as c_int
 }
 
 /// Reads a field of the hints in front of a packet into `dest`, which has `size` bytes: those of the integer, or of all

@@ -81,7 +81,7 @@ pub struct rsd_stats {
 /// # Safety
 /// `info` is NULL or has room for `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rsd_queue_info(queue: *mut rsd_queue, info: *mut rsd_queue_info, size: usize) -> c_int {
+pub unsafe extern "C" fn rsd_queue_query(queue: *mut rsd_queue, info: *mut rsd_queue_info, size: usize) -> c_int {
     call(|| {
         let entry = QUEUES.enter(queue)?;
         let queue = entry.peek();

@@ -257,7 +257,10 @@ pub unsafe extern "C" fn rsd_layout_field_at(
         let layout = layout_of(layout)?;
         let found = layout.fields().get(index as usize).ok_or_else(|| {
             let fields = layout.fields().len();
-            Failure::new(Code::RSD_ENOENT, format!("struct {} has {fields} fields, numbered from 0", layout.name()))
+            Failure::new(
+                Code::RSD_ENOENT,
+                format!("struct {} has {fields} fields, numbered from 0", layout.name()),
+            )
         })?;
         *to = rsd_field::of(&layout, found);
         // SAFETY: the caller's promise.

@@ -224,7 +224,9 @@ impl rsd_options {
             let queues = unsafe { std::slice::from_raw_parts(self.queues, self.queue_count as usize) };
             builder = builder.queues(queues.iter().copied());
         } else if self.queue_count != 0 {
-            return Err(Failure::invalid("options.queue_count is set, but options.queues is NULL"));
+            return Err(Failure::invalid(
+                "options.queue_count is set, but options.queues is NULL",
+            ));
         }
         // SAFETY: the caller's promise.
         let (program, layouts) = unsafe { self.program(&interface) }?;
@@ -411,7 +413,9 @@ impl rsd_options {
 }
 
 fn unknown(option: &str, value: u32, kind: &str) -> Failure {
-    Failure::invalid(format!("options.{option} = {value}: no value of enum {kind} that can be asked for"))
+    Failure::invalid(format!(
+        "options.{option} = {value}: no value of enum {kind} that can be asked for"
+    ))
 }
 
 /// A descriptor of our own for what the caller's stands for.

@@ -180,7 +180,10 @@ in_frames!(Packet<'_>, Frame);
 
 /// A packet for C.
 #[inline]
-#[allow(clippy::cast_possible_truncation, reason = "at most the bytes of the frames that a packet can be in")]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "at most the bytes of the frames that a packet can be in"
+)]
 pub(crate) fn describe(packet: &mut impl InFrames, token: u64, fate: rsd_fate) -> rsd_packet {
     let total = packet.total();
     let front = packet.front();
@@ -335,7 +338,10 @@ fn replaced(packet: &mut impl InFrames, told: &rsd_packet, bytes: &[u8]) -> Resu
         let (_, room) = packet.bounds();
         return Err(Failure::new(
             Code::RSD_ESIZE,
-            format!("{} bytes do not fit the packet's frames, which have room for {room}", bytes.len()),
+            format!(
+                "{} bytes do not fit the packet's frames, which have room for {room}",
+                bytes.len()
+            ),
         ));
     }
     let fate = match told.fate {
@@ -368,7 +374,10 @@ pub unsafe extern "C" fn rsd_packet_part(
                 Either::Open(packet) => packet.nth_part(index as usize),
             };
             let bytes = found.ok_or_else(|| {
-                Failure::new(Code::RSD_ENOENT, format!("the packet has no part {index}: they are numbered from 0"))
+                Failure::new(
+                    Code::RSD_ENOENT,
+                    format!("the packet has no part {index}: they are numbered from 0"),
+                )
             })?;
             to.write(rsd_part {
                 data: bytes.as_mut_ptr(),

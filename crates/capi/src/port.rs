@@ -157,7 +157,10 @@ pub unsafe extern "C" fn rsd_port_queue(port: *mut rsd_port, index: u32, queue: 
             let entry = PORTS.enter(port)?;
             let handle = entry.queues.get(index as usize).ok_or_else(|| {
                 let queues = entry.queues.len();
-                Failure::new(Code::RSD_ENOENT, format!("the port has {queues} queue(s), numbered from 0"))
+                Failure::new(
+                    Code::RSD_ENOENT,
+                    format!("the port has {queues} queue(s), numbered from 0"),
+                )
             })?;
             Ok(handle_of(*handle))
         };

@@ -187,7 +187,9 @@ impl Entry {
             0 => Ok(()),
             open => Err(Failure::new(
                 Code::RSD_EOPEN,
-                format!("a burst of {open} packet(s) is open on the queue: end it first, with rsd_finish() or rsd_finish_all()"),
+                format!(
+                    "a burst of {open} packet(s) is open on the queue: end it first, with rsd_finish() or rsd_finish_all()"
+                ),
             )),
         }
     }
@@ -195,9 +197,10 @@ impl Entry {
     /// The index of a packet of the open burst.
     fn index_of(&self, slot: usize, token: Token) -> Result<usize, Failure> {
         match token {
-            Token::Burst { slot: other, .. } if other != slot => {
-                Err(Failure::new(Code::RSD_EQUEUE, "this packet is of another queue's burst"))
-            }
+            Token::Burst { slot: other, .. } if other != slot => Err(Failure::new(
+                Code::RSD_EQUEUE,
+                "this packet is of another queue's burst",
+            )),
             Token::Burst { burst, index, .. } if burst == self.burst && index < self.open as usize => Ok(index),
             Token::Burst { .. } => Err(stale("this packet is of a burst that has ended")),
             Token::Kept(_) => Err(Failure::invalid(
@@ -212,7 +215,9 @@ impl Entry {
         }
         let first = first_token(self.burst, slot);
         let in_order = packets.len() <= self.open as usize
-            && (first..).zip(&*packets).all(|(token, packet)| packet.token == token && is_fate(packet.fate));
+            && (first..)
+                .zip(&*packets)
+                .all(|(token, packet)| packet.token == token && is_fate(packet.fate));
         if !in_order {
             self.place(slot, packets)?;
         }
@@ -221,7 +226,10 @@ impl Entry {
         self.close_burst();
         let sent = self.queue().held().finish()?;
         if full {
-            return Err(Failure::new(Code::RSD_EFULL, "as many packets are kept as can be; some were dropped instead"));
+            return Err(Failure::new(
+                Code::RSD_EFULL,
+                "as many packets are kept as can be; some were dropped instead",
+            ));
         }
         Ok(sent)
     }
@@ -328,7 +336,11 @@ impl Entry {
         let send = match fate {
             fate if fate == rsd_fate::RSD_SEND as u32 => true,
             fate if fate == rsd_fate::RSD_DROP as u32 => false,
-            _ => return Err(Failure::invalid(format!("fate {fate}: all packets can be dropped or sent at once"))),
+            _ => {
+                return Err(Failure::invalid(format!(
+                    "fate {fate}: all packets can be dropped or sent at once"
+                )));
+            }
         };
         let marked = self.marked;
         self.close_burst();

@@ -150,12 +150,6 @@ pub(crate) fn keep(frame: Frame) -> Result<Kept, Frame> {
     })
 }
 
-/// Whether a packet is kept now.
-pub(crate) fn is_kept(kept: Kept) -> bool {
-    let state = cell(kept.cell).map(|cell| cell.state.load(Ordering::Relaxed));
-    state == Some(kept.generation << BITS | KEPT)
-}
-
 /// Takes hold of a kept packet; `None` when it is none any more, or another thread has hold of it.
 pub(crate) fn claim(kept: Kept) -> Option<Claimed> {
     let cell = cell(kept.cell)?;

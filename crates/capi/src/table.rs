@@ -117,8 +117,7 @@ impl<T: 'static, const KIND: u64> Table<T, KIND> {
             if now & HOLDS != VACANT {
                 continue;
             }
-            let taken =
-                (slot.state).compare_exchange(now, state(now >> 2, BUSY), Ordering::Acquire, Ordering::Relaxed);
+            let taken = (slot.state).compare_exchange(now, state(now >> 2, BUSY), Ordering::Acquire, Ordering::Relaxed);
             if taken.is_ok() {
                 // SAFETY: the slot is ours alone while it is busy.
                 unsafe { *slot.value.get() = Some(Box::new(value)) };

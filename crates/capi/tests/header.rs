@@ -65,7 +65,11 @@ fn the_header_is_up_to_date() {
 fn compiles(compiler: &str, name: &str, arguments: &[&str]) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let source = folder.join(name);
-    std::fs::write(&source, "#include <ringside/ringside.h>\n#include <ringside/ringside.h>\n").expect("written");
+    std::fs::write(
+        &source,
+        "#include <ringside/ringside.h>\n#include <ringside/ringside.h>\n",
+    )
+    .expect("written");
     let output = Command::new(compiler)
         .args(arguments)
         .args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"])
@@ -81,7 +85,11 @@ fn compiles(compiler: &str, name: &str, arguments: &[&str]) {
 fn it_is_c99_and_c11() {
     for compiler in ["gcc", "clang"] {
         for standard in ["-std=c99", "-std=c11"] {
-            compiles(compiler, &format!("header{standard}-{compiler}.c"), &[standard, "-Wstrict-prototypes"]);
+            compiles(
+                compiler,
+                &format!("header{standard}-{compiler}.c"),
+                &[standard, "-Wstrict-prototypes"],
+            );
         }
     }
 }

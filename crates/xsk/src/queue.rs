@@ -4,9 +4,9 @@ mod audit;
 mod builder;
 #[cfg(all(test, feature = "attach", not(loom)))]
 mod descriptor_tests;
+mod held;
 #[cfg(all(test, feature = "attach", not(loom)))]
 mod kernel_tests;
-mod held;
 mod lanes;
 #[cfg(all(test, feature = "attach", not(loom)))]
 mod metadata_tests;

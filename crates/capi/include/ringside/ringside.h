@@ -414,7 +414,7 @@ int rsd_field_value(const struct rsd_field *field,
 int rsd_field_element(const struct rsd_field *field, uint32_t index, struct rsd_field *element);
 
 // Tells what a queue got. `size` is sizeof(struct rsd_queue_info).
-int rsd_queue_info(struct rsd_queue *queue, struct rsd_queue_info *info, size_t size);
+int rsd_queue_query(struct rsd_queue *queue, struct rsd_queue_info *info, size_t size);
 
 // Tells what a queue has counted. `size` is sizeof(struct rsd_stats). One system call.
 int rsd_queue_stats(struct rsd_queue *queue, struct rsd_stats *stats, size_t size);
