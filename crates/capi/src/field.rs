@@ -90,8 +90,15 @@ impl rsd_field {
             return Code::RSD_ENOHINTS;
         }
         // SAFETY: the field lies in its struct (`is_field`, which the callers look at), and that in the `front` bytes. It may
-        // be copied to where it is, so this is no copy of what does not overlap.
-        unsafe { ptr::copy(packet.sub(struct_size).add(self.offset.into()), to, self.bytes()) };
+        // be copied to where it is, so this is no copy of what does not overlap. As most are, without a call.
+        unsafe {
+            let from = packet.sub(struct_size).add(self.offset.into());
+            match self.bytes() {
+                8 => to.cast::<[u8; 8]>().write(from.cast::<[u8; 8]>().read()),
+                4 => to.cast::<[u8; 4]>().write(from.cast::<[u8; 4]>().read()),
+                bytes => ptr::copy(from, to, bytes),
+            }
+        }
         Code::RSD_OK
     }
 }
@@ -160,19 +167,17 @@ pub unsafe extern "C" fn rsd_field_read(
     dest: *mut c_void,
     size: usize,
 ) -> c_int {
+    // Without a Result of this size on the way: it is called for each packet.
+    if !field.is_null() && field.is_aligned() && !packet.is_null() && !dest.is_null() {
+        // SAFETY: the caller's promise, and neither NULL nor misaligned.
+        let field = unsafe { &*field };
+        if field.is_field() && size == field.bytes() {
+            // SAFETY: the caller's promise; `dest` has as many bytes as the field.
+            return (unsafe { field.read(packet.cast(), front, dest.cast()) }) as c_int;
+        }
+    }
     // SAFETY: the caller's promise.
-    let field = match unsafe { checked(field, packet) } {
-        Ok(field) => field,
-        Err(failure) => return failure.tell(),
-    };
-    if dest.is_null() {
-        return Failure::invalid("dest is NULL").tell();
-    }
-    if size != field.bytes() {
-        return wrong_size(field, size).tell();
-    }
-    // SAFETY: the caller's promise; it has as many bytes as the field.
-    (unsafe { field.read(packet.cast(), front, dest.cast()) }) as c_int
+    unsafe { unreadable(field, packet, dest, size) }
 }
 
 /// Reads a field of any size, 1, 2, 4 or 8 bytes, as 64 bits: for what is found by itself and printed. With a sign the value
@@ -263,6 +268,21 @@ unsafe fn checked<'f>(field: *const rsd_field, packet: *const c_void) -> Result<
         return Err(no_field());
     }
     Ok(field)
+}
+
+/// Why a field cannot be read.
+///
+/// # Safety
+/// `field` is NULL or can be read.
+#[cold]
+unsafe fn unreadable(field: *const rsd_field, packet: *const c_void, dest: *mut c_void, size: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    let failure = match unsafe { checked(field, packet) } {
+        Err(failure) => failure,
+        Ok(_) if dest.is_null() => Failure::invalid("dest is NULL"),
+        Ok(field) => wrong_size(field, size),
+    };
+    failure.tell()
 }
 
 #[cold]

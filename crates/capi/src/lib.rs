@@ -21,6 +21,10 @@ mod queue;
 mod slab;
 mod table;
 
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub use queue::adopt;
+
 pub use error::{rsd_error, rsd_last_error, rsd_strerror, rsd_version};
 pub use field::{rsd_field, rsd_field_element, rsd_field_read, rsd_field_value, rsd_hints_id};
 pub use info::{rsd_queue_info, rsd_queue_query, rsd_queue_stats, rsd_stats};

@@ -290,7 +290,7 @@ impl rsd_options {
             .huge_pages(self.has(rsd_flags::RSD_HUGE_PAGES))
             .unaligned_chunks(self.has(rsd_flags::RSD_UNALIGNED))
             .need_wakeup(!self.has(rsd_flags::RSD_ALWAYS_WAKE));
-        let sizes: [(u32, fn(QueueOptions, u32) -> QueueOptions); 7] = [
+        let sizes: [(u32, Setter); 7] = [
             (self.most(), QueueOptions::batch),
             (self.frame_size, QueueOptions::frame_size),
             (self.frames, QueueOptions::frames),
@@ -411,6 +411,9 @@ impl rsd_options {
         Ok(Some(layouts))
     }
 }
+
+/// What takes a size in.
+type Setter = fn(QueueOptions, u32) -> QueueOptions;
 
 fn unknown(option: &str, value: u32, kind: &str) -> Failure {
     Failure::invalid(format!(

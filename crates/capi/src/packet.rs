@@ -120,8 +120,12 @@ pub(crate) trait InFrames {
     fn parts(&self) -> usize;
     fn total(&self) -> usize;
     fn front(&self) -> usize;
-    /// Bytes in front of the packet, and from its start on, in its frame.
+    /// Bytes in front of the packet, and from its start on, in its first frame.
     fn bounds(&self) -> (usize, usize);
+    /// It has, or is to have, further frames.
+    fn is_chain(&self) -> bool;
+    /// Bytes from its start on in all its frames.
+    fn whole_room(&self) -> usize;
     fn shift(&mut self, to: Shift) -> bool;
     fn copy_to(&self, buffer: &mut [u8]) -> usize;
     fn replace(&mut self, bytes: &[u8]) -> bool;
@@ -157,9 +161,17 @@ macro_rules! in_frames {
             fn front(&self) -> usize {
                 <$type>::front(self).len()
             }
+            #[inline]
             fn bounds(&self) -> (usize, usize) {
-                (self.headroom(), self.capacity())
+                (self.headroom(), self.room())
             }
+            fn whole_room(&self) -> usize {
+                self.capacity()
+            }
+            fn is_chain(&self) -> bool {
+                self.room() != self.capacity()
+            }
+            #[inline]
             fn shift(&mut self, to: Shift) -> bool {
                 match to {
                     Shift::Length(len) => self.resize(len),
@@ -208,10 +220,17 @@ pub(crate) fn describe(packet: &mut impl InFrames, token: u64, fate: rsd_fate) -
 #[inline]
 pub(crate) fn edit(packet: &mut impl InFrames, told: &rsd_packet) -> Result<(), Failure> {
     let part = packet.part();
-    if part.as_ptr() == told.data && part.len() == told.len as usize {
+    let len = told.len as usize;
+    if part.as_ptr() == told.data && (part.len() == len || resize(packet, len)) {
         return Ok(());
     }
     edit_differently(packet, told)
+}
+
+/// As most edits are: to a length that fits the frame.
+#[inline]
+fn resize(packet: &mut impl InFrames, len: usize) -> bool {
+    packet.part().len() == packet.total() && len <= packet.bounds().1 && packet.shift(Shift::Length(len))
 }
 
 #[cold]
@@ -220,31 +239,33 @@ fn edit_differently(packet: &mut impl InFrames, told: &rsd_packet) -> Result<(),
     let (was, len, to) = (part.as_ptr().addr(), part.len(), told.data.addr());
     let (front, behind) = packet.bounds();
     let wanted = told.len as usize;
-    if packet.total() != len || told.parts != 1 {
-        return Err(Failure::invalid(
-            "a packet in several frames cannot be moved or resized by its data and len: rsd_packet_write() replaces it",
-        ));
-    }
     let leaves = || {
         Failure::invalid(format!(
             "data and len would leave the packet's frame: there are {front} byte(s) in front of where it was, and {behind} from there on"
         ))
     };
+    if packet.is_chain() {
+        return Err(match was == to && packet.total() == len {
+            true => leaves(),
+            false => Failure::invalid(
+                "a packet in several frames cannot be moved or resized by its data and len: rsd_packet_write() replaces it",
+            ),
+        });
+    }
     let (down, up) = (was.saturating_sub(to), to.saturating_sub(was));
     if told.data.is_null() || down > front || up >= behind || wanted > behind + down - up {
         return Err(leaves());
     }
     // With all of its frame as its length, so that as much can be taken off the front.
-    let moved = match (down, up) {
-        (0, 0) => true,
-        (down, 0) => packet.shift(Shift::Down(down)),
-        (_, up) => packet.shift(Shift::Length(behind)) && packet.shift(Shift::Up(up)),
+    let moved = match up {
+        0 => packet.shift(Shift::Down(down)),
+        up => packet.shift(Shift::Length(behind)) && packet.shift(Shift::Up(up)),
     };
-    if !moved || !packet.shift(Shift::Length(wanted)) {
-        _ = packet.shift(Shift::Length(len.min(packet.bounds().1)));
-        return Err(leaves());
+    if moved && packet.shift(Shift::Length(wanted)) {
+        return Ok(());
     }
-    Ok(())
+    _ = packet.shift(Shift::Length(len.min(packet.bounds().1)));
+    Err(leaves())
 }
 
 /// The packet of a token, kept or of the open burst of `queue`.
@@ -335,7 +356,7 @@ pub unsafe extern "C" fn rsd_packet_write(
 
 fn replaced(packet: &mut impl InFrames, told: &rsd_packet, bytes: &[u8]) -> Result<rsd_packet, Failure> {
     if !packet.replace(bytes) {
-        let (_, room) = packet.bounds();
+        let room = packet.whole_room();
         return Err(Failure::new(
             Code::RSD_ESIZE,
             format!(

@@ -268,39 +268,29 @@ impl Entry {
     fn mark(&mut self, in_order: bool, packets: &[rsd_packet]) -> Result<u32, Failure> {
         // SAFETY: as in `queue`; the places are another part of the entry.
         let mut burst = unsafe { self.queue.as_mut() }.held();
-        let mut kept = 0;
-        let marked = self.marked;
-        let mut edits = Ok(());
-        for (index, mut packet) in burst.iter_mut().enumerate() {
-            let told = match in_order {
-                true => packets.get(index),
-                false => at_place(&self.places, packets, index),
-            };
-            let fate = match told {
-                Some(told) => {
-                    if let Err(failure) = edit(&mut packet, told) {
-                        edits = Err(failure);
-                    }
-                    told.fate
-                }
-                None => rsd_fate::RSD_DROP as u32,
-            };
-            if fate == rsd_fate::RSD_SEND as u32 {
-                if packet.data().len() < SHORTEST {
-                    edits = Err(too_short(packet.data().len()));
-                }
-                packet.send();
-            } else if fate == rsd_fate::RSD_KEEP as u32 {
-                kept += 1;
-            } else if marked {
-                packet.drop();
+        let mut marks = Marks {
+            kept: 0,
+            failure: None,
+            clear: self.marked,
+        };
+        if in_order {
+            let mut told = packets.iter();
+            for mut packet in &mut burst {
+                marks.one(&mut packet, told.next());
+            }
+        } else {
+            for (index, mut packet) in burst.iter_mut().enumerate() {
+                marks.one(&mut packet, at_place(&self.places, packets, index));
             }
         }
         burst.hold();
-        if edits.is_err() {
-            self.marked = true;
+        match marks.failure {
+            None => Ok(marks.kept),
+            Some(failure) => {
+                self.marked = true;
+                Err(failure)
+            }
         }
-        edits.map(|()| kept)
     }
 
     /// Takes the packets that are to be kept out of the burst. True when there was no room for one.
@@ -401,9 +391,50 @@ impl Entry {
     }
 }
 
+/// A handle for a queue without a port, which is never given back.
+#[cfg(feature = "testing")]
+pub fn adopt(queue: Queue, batch: u32) -> *mut rsd_queue {
+    let queue = NonNull::from(Box::leak(Box::new(queue)));
+    // SAFETY: nothing else knows it.
+    let entry = unsafe { Entry::new(queue, rsd_wait::RSD_WAIT_SPIN, batch, 1) };
+    QUEUES.insert(entry).expect("there are fewer handles")
+}
+
 impl Drop for Entry {
     fn drop(&mut self) {
         slab::unreserve(self.frames);
+    }
+}
+
+/// What `mark` finds on its way.
+struct Marks {
+    kept: u32,
+    failure: Option<Failure>,
+    /// There are marks of an earlier attempt.
+    clear: bool,
+}
+
+impl Marks {
+    #[inline]
+    fn one(&mut self, packet: &mut Packet<'_>, told: Option<&rsd_packet>) {
+        let mut fate = rsd_fate::RSD_DROP as u32;
+        if let Some(told) = told {
+            fate = told.fate;
+            if let Err(failure) = edit(packet, told) {
+                self.failure = Some(failure);
+            }
+        }
+        if fate == rsd_fate::RSD_SEND as u32 {
+            let len = packet.data().len();
+            if len < SHORTEST {
+                self.failure = Some(too_short(len));
+            }
+            packet.send();
+        } else if fate == rsd_fate::RSD_KEEP as u32 {
+            self.kept += 1;
+        } else if self.clear {
+            packet.drop();
+        }
     }
 }
 

@@ -42,10 +42,12 @@ struct Slot<T> {
 }
 
 impl<T> Slot<T> {
-    const NEW: Self = Self {
-        state: AtomicU64::new(VACANT),
-        value: UnsafeCell::new(None),
-    };
+    const fn new() -> Self {
+        Self {
+            state: AtomicU64::new(VACANT),
+            value: UnsafeCell::new(None),
+        }
+    }
 }
 
 /// All handles of one kind.
@@ -106,7 +108,7 @@ fn state(generation: u64, holds: u64) -> u64 {
 impl<T: 'static, const KIND: u64> Table<T, KIND> {
     pub(crate) const fn new() -> Self {
         Self {
-            slots: [Slot::NEW; SLOTS],
+            slots: [const { Slot::new() }; SLOTS],
         }
     }
 

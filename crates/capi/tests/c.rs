@@ -80,6 +80,13 @@ fn every_call_and_every_misuse_of_it_on_a_port() {
 }
 
 #[test]
+fn packets_in_several_frames() {
+    for mode in MODES {
+        runs_on_veth("jumbo", mode, 5000, false);
+    }
+}
+
+#[test]
 fn valgrind_finds_nothing_on_a_port() {
     runs_on_veth("port", MODES[0], 1700, true);
 }

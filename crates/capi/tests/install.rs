@@ -20,10 +20,20 @@ impl Installed {
     /// Installs what this test was built beside into `DESTDIR/PREFIX`.
     fn new(root: &Path, destdir: &str, prefix: &str) -> Self {
         let (destdir, prefix) = (
-            if destdir.is_empty() { String::new() } else { root.join(destdir).display().to_string() },
-            if destdir.is_empty() { root.join(prefix) } else { Path::new("/").join(prefix) },
+            if destdir.is_empty() {
+                String::new()
+            } else {
+                root.join(destdir).display().to_string()
+            },
+            if destdir.is_empty() {
+                root.join(prefix)
+            } else {
+                Path::new("/").join(prefix)
+            },
         );
-        let done = Self::script(&destdir, &prefix).args(["--from".as_ref(), built().as_os_str()]).output();
+        let done = Self::script(&destdir, &prefix)
+            .args(["--from".as_ref(), built().as_os_str()])
+            .output();
         succeeded(&done.expect("it starts"));
         let root = PathBuf::from(format!("{destdir}{}", prefix.display()));
         Self { root, prefix }
@@ -31,7 +41,11 @@ impl Installed {
 
     fn script(destdir: &str, prefix: &Path) -> Command {
         let mut script = Command::new(repository().join("scripts/install"));
-        script.env("DESTDIR", destdir).env("PREFIX", prefix).env_remove("LIBDIR").env_remove("INCLUDEDIR");
+        script
+            .env("DESTDIR", destdir)
+            .env("PREFIX", prefix)
+            .env_remove("LIBDIR")
+            .env_remove("INCLUDEDIR");
         script
     }
 
@@ -48,7 +62,13 @@ impl Installed {
     /// Compiles a file with what pkg-config says.
     fn compile(&self, compiler: &str, source: &Path, program: &Path, options: &[&str]) {
         let flags = self.pkg_config(options);
-        let output = Command::new(compiler).arg("-o").arg(program).arg(source).args(flags).args(["-lpthread"]).output();
+        let output = Command::new(compiler)
+            .arg("-o")
+            .arg(program)
+            .arg(source)
+            .args(flags)
+            .args(["-lpthread"])
+            .output();
         succeeded(&output.expect("a compiler: make setup installs it"));
     }
 }
@@ -62,21 +82,36 @@ fn everything_is_where_it_belongs() {
     let soname = format!("libringside.so.{}", version.rsplit_once('.').expect("a.b.c").0);
     let real = lib.join(format!("libringside.so.{version}"));
     for link in ["libringside.so", &soname] {
-        assert_eq!(lib.join(link).canonicalize().expect("a link"), real.canonicalize().expect("the library"));
+        assert_eq!(
+            lib.join(link).canonicalize().expect("a link"),
+            real.canonicalize().expect("the library")
+        );
     }
     assert!(lib.join("libringside.a").exists() && installed.root.join("include/ringside/ringside.h").exists());
-    let dynamic = Command::new("readelf").arg("-d").arg(&real).output().expect("readelf: binutils");
+    let dynamic = Command::new("readelf")
+        .arg("-d")
+        .arg(&real)
+        .output()
+        .expect("readelf: binutils");
     assert!(succeeded(&dynamic).contains(&format!("soname: [{soname}]")));
     // Nothing says where it was put for packing.
     assert_eq!(installed.pkg_config(&["--cflags"]), ["-I/opt/ringside/include"]);
     assert_eq!(installed.pkg_config(&["--libs"]), ["-L/opt/ringside/lib", "-lringside"]);
     assert_eq!(installed.pkg_config(&["--modversion"]), [version]);
     let destdir = folder.join("destdir");
-    let undone = Installed::script(&destdir.display().to_string(), &installed.prefix).arg("--uninstall").output();
+    let undone = Installed::script(&destdir.display().to_string(), &installed.prefix)
+        .arg("--uninstall")
+        .output();
     succeeded(&undone.expect("it starts"));
-    let left = Command::new("find").arg(&destdir).args(["-not", "-type", "d"]).output().expect("find");
+    let left = Command::new("find")
+        .arg(&destdir)
+        .args(["-not", "-type", "d"])
+        .output()
+        .expect("find");
     assert_eq!(succeeded(&left), "");
-    let relative = Installed::script("", Path::new("not/absolute")).output().expect("it starts");
+    let relative = Installed::script("", Path::new("not/absolute"))
+        .output()
+        .expect("it starts");
     assert!(!relative.status.success());
     std::fs::remove_dir_all(folder).expect("removed");
 }
@@ -98,7 +133,9 @@ fn it_can_be_linked_statically_and_used_from_cpp() {
     let wanted = format!("{} -10\n", env!("CARGO_PKG_VERSION"));
     let shared = folder.join("shared");
     installed.compile("g++", &source, &shared, &["--cflags", "--libs"]);
-    let output = Command::new(&shared).env("LD_LIBRARY_PATH", installed.root.join("lib")).output();
+    let output = Command::new(&shared)
+        .env("LD_LIBRARY_PATH", installed.root.join("lib"))
+        .output();
     assert_eq!(succeeded(&output.expect("it starts")), wanted);
     // Without the shared one in its way the linker takes the static one.
     std::fs::remove_file(installed.root.join("lib/libringside.so")).expect("there");
@@ -123,7 +160,9 @@ fn the_example_receives() {
         .arg("-lpthread")
         .output();
     succeeded(&output.expect("gcc: make setup installs it"));
-    let usage = Command::new(&program).env("LD_LIBRARY_PATH", installed.root.join("lib")).output();
+    let usage = Command::new(&program)
+        .env("LD_LIBRARY_PATH", installed.root.join("lib"))
+        .output();
     assert_eq!(usage.expect("it starts").status.code(), Some(2));
     if is_root() {
         receives(&installed, &program);

@@ -186,6 +186,12 @@ macro_rules! buffer_methods {
             crate::umem::chain::capacity(self.umem.geometry(), &self.$($head).+, &self.$rest)
         }
 
+        /// As [`capacity`](Self::capacity), of the packet's first frame alone.
+        #[inline]
+        pub fn room(&self) -> usize {
+            self.$($head).+.capacity(self.umem.geometry())
+        }
+
         /// Bytes in front of the packet that [`extend_front`](Self::extend_front) can take.
         #[inline]
         pub fn headroom(&self) -> usize {
