@@ -2,7 +2,7 @@
 //! counts it for Rust, with the same bursts, packets and stand-in for the kernel.
 //!
 //! ```text
-//! cargo bench -p ringside-capi --features testing --bench cost
+//! cargo bench -p ringside-capi --bench cost
 //! ```
 
 use std::ffi::{c_int, c_void};

@@ -61,45 +61,53 @@ impl rsd_field {
     /// Whether it can be a field of a struct of hints, so that nothing is read but what is in front of the packet.
     #[inline]
     fn is_field(&self) -> bool {
-        let struct_size = u32::from(self.struct_size);
-        let end = u32::from(self.offset) + u32::from(self.size) * u32::from(self.count);
-        self.btf_id != 0 && (4..=LONGEST).contains(&struct_size) && end <= struct_size && end != u32::from(self.offset)
+        let (struct_size, bytes) = (u32::from(self.struct_size), self.bytes());
+        let fits = u32::from(self.offset).wrapping_add(bytes) <= struct_size;
+        self.btf_id != 0 && bytes != 0 && fits && struct_size.wrapping_sub(4) <= LONGEST - 4
     }
 
-    /// Bytes of all elements.
+    /// Bytes of all elements; two numbers of 16 bits do not leave 32.
     #[inline]
-    fn bytes(&self) -> usize {
-        usize::from(self.size) * usize::from(self.count)
+    fn bytes(&self) -> u32 {
+        u32::from(self.size) * u32::from(self.count)
     }
 
     /// Copies what it says out of the bytes in front of a packet.
     ///
     /// # Safety
-    /// The `front` bytes in front of `packet` can be read; `to` has room for all of the field.
+    /// It is a field (`is_field`); the `front` bytes in front of `packet` can be read; `to` has room for all of the field.
     #[inline]
     unsafe fn read(&self, packet: *const u8, front: usize, to: *mut u8) -> Code {
-        // SAFETY: the caller's promise.
-        let Some(id) = (unsafe { id_of(packet, front) }) else {
-            return Code::RSD_ENOHINTS;
-        };
-        if id != self.btf_id {
-            return Code::RSD_EOTHER;
-        }
         let struct_size = usize::from(self.struct_size);
-        if front < struct_size {
-            return Code::RSD_ENOHINTS;
+        // SAFETY: the struct has four bytes at least, and so many are in front of the packet. They need not be aligned.
+        if front < struct_size || unsafe { packet.sub(4).cast::<u32>().read_unaligned() } != self.btf_id {
+            // SAFETY: the caller's promise.
+            return unsafe { self.not_read(packet, front) };
         }
-        // SAFETY: the field lies in its struct (`is_field`, which the callers look at), and that in the `front` bytes. It may
-        // be copied to where it is, so this is no copy of what does not overlap. As most are, without a call.
+        // SAFETY: the field lies in its struct, and that in the `front` bytes. It may be copied to where it is, so this is no
+        // copy of what does not overlap; as most are, it is done without a call.
         unsafe {
             let from = packet.sub(struct_size).add(self.offset.into());
             match self.bytes() {
                 8 => to.cast::<[u8; 8]>().write(from.cast::<[u8; 8]>().read()),
                 4 => to.cast::<[u8; 4]>().write(from.cast::<[u8; 4]>().read()),
-                bytes => ptr::copy(from, to, bytes),
+                bytes => ptr::copy(from, to, bytes as usize),
             }
         }
         Code::RSD_OK
+    }
+
+    /// Why there is no such field in front of the packet.
+    ///
+    /// # Safety
+    /// The `front` bytes in front of `packet` can be read.
+    #[cold]
+    unsafe fn not_read(&self, packet: *const u8, front: usize) -> Code {
+        // SAFETY: the caller's promise.
+        match unsafe { id_of(packet, front) } {
+            Some(id) if id != self.btf_id => Code::RSD_EOTHER,
+            _ => Code::RSD_ENOHINTS,
+        }
     }
 }
 
@@ -171,7 +179,7 @@ pub unsafe extern "C" fn rsd_field_read(
     if !field.is_null() && field.is_aligned() && !packet.is_null() && !dest.is_null() {
         // SAFETY: the caller's promise, and neither NULL nor misaligned.
         let field = unsafe { &*field };
-        if field.is_field() && size == field.bytes() {
+        if field.is_field() && size == field.bytes() as usize {
             // SAFETY: the caller's promise; `dest` has as many bytes as the field.
             return (unsafe { field.read(packet.cast(), front, dest.cast()) }) as c_int;
         }

@@ -20,6 +20,8 @@ mod port;
 mod queue;
 mod slab;
 mod table;
+#[cfg(test)]
+mod tests;
 
 #[cfg(feature = "testing")]
 #[doc(hidden)]

@@ -46,7 +46,7 @@ pub(crate) static QUEUES: Table<Entry, QUEUE> = Table::new();
 const BURSTS: u32 = 0x7fff_ffff;
 
 /// Bytes of an Ethernet header.
-const SHORTEST: usize = 14;
+const SHORTEST: u32 = 14;
 
 /// A queue, and the burst of it that C has.
 pub(crate) struct Entry {
@@ -357,7 +357,8 @@ impl Entry {
                 }
             }
         }
-        self.queue().flush()?;
+        // One kick, as at the end of a burst: what a driver that is awake takes by itself is not waited for.
+        self.queue().drain(Duration::ZERO)?;
         Ok(sent)
     }
 
@@ -415,17 +416,16 @@ struct Marks {
 }
 
 impl Marks {
-    #[inline]
+    #[inline(always)]
     fn one(&mut self, packet: &mut Packet<'_>, told: Option<&rsd_packet>) {
-        let mut fate = rsd_fate::RSD_DROP as u32;
+        let (mut fate, mut len) = (rsd_fate::RSD_DROP as u32, 0);
         if let Some(told) = told {
-            fate = told.fate;
+            (fate, len) = (told.fate, told.len);
             if let Err(failure) = edit(packet, told) {
                 self.failure = Some(failure);
             }
         }
         if fate == rsd_fate::RSD_SEND as u32 {
-            let len = packet.data().len();
             if len < SHORTEST {
                 self.failure = Some(too_short(len));
             }
@@ -439,7 +439,7 @@ impl Marks {
 }
 
 #[cold]
-fn too_short(len: usize) -> Failure {
+fn too_short(len: u32) -> Failure {
     Failure::invalid(format!(
         "a packet that is sent has at least an Ethernet header of {SHORTEST} bytes in its first frame; one has a len of {len}"
     ))
