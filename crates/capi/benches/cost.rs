@@ -36,19 +36,25 @@ struct Calls {
 enum Work {
     ReceiveAll,
     Receive,
+    ReflectAll,
     Reflect,
     Keep,
     Send,
     Hints,
 }
 
-const CASES: [(&str, Work, &str); 6] = [
+const CASES: [(&str, Work, &str); 7] = [
     (
         "receive_all",
         Work::ReceiveAll,
         "rsd_receive, look at each packet's length, rsd_finish_all",
     ),
     ("receive", Work::Receive, "the same with rsd_finish"),
+    (
+        "reflect_all",
+        Work::ReflectAll,
+        "rsd_receive, rsd_finish_all with RSD_SEND, completions",
+    ),
     (
         "reflect",
         Work::Reflect,
@@ -84,7 +90,7 @@ struct Turns {
 impl Turns {
     fn new(work: Work) -> Self {
         let direction = match work {
-            Work::Reflect => Direction::Both,
+            Work::Reflect | Work::ReflectAll => Direction::Both,
             Work::Send => Direction::Transmit,
             _ => Direction::Receive,
         };
@@ -159,6 +165,7 @@ fn user_side(turns: &mut Turns) -> u32 {
     for packet in &mut turns.packets {
         match turns.work {
             Work::ReceiveAll | Work::Receive => sum += u64::from(packet.len),
+            Work::ReflectAll => {}
             Work::Reflect => packet.fate = rsd_fate::RSD_SEND as u32,
             Work::Keep => packet.fate = rsd_fate::RSD_KEEP as u32,
             Work::Send => packet.len = 64,
@@ -177,6 +184,7 @@ fn user_side(turns: &mut Turns) -> u32 {
     let ended = unsafe {
         match turns.work {
             Work::ReceiveAll | Work::Hints => (calls.finish_all)(queue, rsd_fate::RSD_DROP as u32),
+            Work::ReflectAll => (calls.finish_all)(queue, rsd_fate::RSD_SEND as u32),
             _ => (calls.finish)(queue, packets, BURST),
         }
     };

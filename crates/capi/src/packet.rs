@@ -217,20 +217,20 @@ pub(crate) fn describe(packet: &mut impl InFrames, token: u64, fate: rsd_fate) -
 /// # Errors
 ///
 /// It would leave its frame: nothing is changed then.
-#[inline]
 pub(crate) fn edit(packet: &mut impl InFrames, told: &rsd_packet) -> Result<(), Failure> {
-    let part = packet.part();
-    let len = told.len as usize;
-    if part.as_ptr() == told.data && (part.len() == len || resize(packet, len)) {
-        return Ok(());
+    match edited(packet, told) {
+        true => Ok(()),
+        false => edit_differently(packet, told),
     }
-    edit_differently(packet, told)
 }
 
-/// As most edits are: to a length that fits the frame.
-#[inline]
-fn resize(packet: &mut impl InFrames, len: usize) -> bool {
-    packet.part().len() == packet.total() && len <= packet.bounds().1 && packet.shift(Shift::Length(len))
+/// As [`edit`] in the usual cases, unchanged or of another length; false, and nothing changed, in all others.
+#[inline(always)]
+pub(crate) fn edited(packet: &mut impl InFrames, told: &rsd_packet) -> bool {
+    let part = packet.part();
+    let (was, len) = (part.len(), told.len as usize);
+    part.as_ptr() == told.data
+        && (was == len || was == packet.total() && len <= packet.bounds().1 && packet.shift(Shift::Length(len)))
 }
 
 #[cold]

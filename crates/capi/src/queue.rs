@@ -11,7 +11,7 @@ use ringside_xsk::{LinkEvent, Packet, Queue, SendError, Wait};
 use crate::boundary::{call, count, rooms};
 use crate::error::{Failure, rsd_error as Code};
 use crate::options::rsd_wait;
-use crate::packet::{Token, describe, edit, first_token, rsd_fate, rsd_packet, stale};
+use crate::packet::{Token, describe, edit, edited, first_token, rsd_fate, rsd_packet, stale};
 use crate::slab;
 use crate::table::{QUEUE, Table};
 
@@ -421,7 +421,9 @@ impl Marks {
         let (mut fate, mut len) = (rsd_fate::RSD_DROP as u32, 0);
         if let Some(told) = told {
             (fate, len) = (told.fate, told.len);
-            if let Err(failure) = edit(packet, told) {
+            if !edited(packet, told)
+                && let Err(failure) = edit(packet, told)
+            {
                 self.failure = Some(failure);
             }
         }
