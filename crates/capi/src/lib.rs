@@ -10,6 +10,7 @@
 #![allow(non_camel_case_types, reason = "the names are those of the header")]
 
 mod boundary;
+mod burst;
 mod error;
 mod field;
 mod info;
@@ -27,6 +28,7 @@ mod tests;
 #[doc(hidden)]
 pub use queue::adopt;
 
+pub use burst::*;
 pub use error::{rsd_error, rsd_last_error, rsd_strerror, rsd_version};
 pub use field::{rsd_field, rsd_field_element, rsd_field_read, rsd_field_value, rsd_hints_id};
 pub use info::{rsd_queue_info, rsd_queue_query, rsd_queue_stats, rsd_stats};
@@ -34,4 +36,4 @@ pub use layout::*;
 pub use options::{rsd_direction, rsd_flags, rsd_mode, rsd_options, rsd_options_init, rsd_wait};
 pub use packet::{rsd_fate, rsd_packet, rsd_packet_copy, rsd_packet_part, rsd_packet_write, rsd_part};
 pub use port::*;
-pub use queue::*;
+pub use queue::{rsd_event, rsd_queue};

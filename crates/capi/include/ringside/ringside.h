@@ -179,6 +179,28 @@ typedef struct rsd_port rsd_port;
 // A queue of a port: for one thread at a time, whichever that is.
 typedef struct rsd_queue rsd_queue;
 
+// A packet, in its frame. The library fills it in; the caller may change `data`, `len` and `fate`, and the bytes at `data`.
+//
+// The packet may be shortened, grown, and moved in its frame: `data` up by what is taken off its front, or down by what is
+// put in front of it, and `len` to what it is then. Whether that lies in the frame is looked at when the burst ends.
+typedef struct rsd_packet {
+    // Its first byte, that of the Ethernet header. Valid until the packet is given back: by the end of its burst, by
+    // rsd_send() or rsd_free().
+    uint8_t *data;
+    // Bytes at `data`: of the packet, or if it is in several frames, of the part in the first.
+    uint32_t len;
+    // Bytes of the packet over all its frames, as it was received.
+    uint32_t total;
+    // By which the library knows it again. 0 once it was sent or freed.
+    uint64_t token;
+    // enum rsd_fate.
+    uint32_t fate;
+    // Bytes in front of `data` that hints may be in; 0 where none can be. For rsd_field_read() and rsd_hints_id().
+    uint16_t front;
+    // Frames that hold a part of it: 1, unless the port was opened with RSD_MULTI_BUFFER.
+    uint16_t parts;
+} rsd_packet;
+
 // Where a field lies and what it is: filled in by rsd_layout_field() and its like once, then read from many packets. It is
 // the caller's, needs no closing, may be copied, and may be used by many threads. One of zeros only is no field.
 typedef struct rsd_field {
@@ -328,28 +350,6 @@ typedef struct rsd_options {
     const struct rsd_layout *const *layouts;
 } rsd_options;
 
-// A packet, in its frame. The library fills it in; the caller may change `data`, `len` and `fate`, and the bytes at `data`.
-//
-// The packet may be shortened, grown, and moved in its frame: `data` up by what is taken off its front, or down by what is
-// put in front of it, and `len` to what it is then. Whether that lies in the frame is looked at when the burst ends.
-typedef struct rsd_packet {
-    // Its first byte, that of the Ethernet header. Valid until the packet is given back: by the end of its burst, by
-    // rsd_send() or rsd_free().
-    uint8_t *data;
-    // Bytes at `data`: of the packet, or if it is in several frames, of the part in the first.
-    uint32_t len;
-    // Bytes of the packet over all its frames, as it was received.
-    uint32_t total;
-    // By which the library knows it again. 0 once it was sent or freed.
-    uint64_t token;
-    // enum rsd_fate.
-    uint32_t fate;
-    // Bytes in front of `data` that hints may be in; 0 where none can be. For rsd_field_read() and rsd_hints_id().
-    uint16_t front;
-    // Frames that hold a part of it: 1, unless the port was opened with RSD_MULTI_BUFFER.
-    uint16_t parts;
-} rsd_packet;
-
 // A part of a packet that is in several frames.
 typedef struct rsd_part {
     // Its first byte.
@@ -363,6 +363,80 @@ typedef struct rsd_part {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Receives a burst: up to `max` packets, at most a batch (struct rsd_options), into the array `packets`. Returns how many;
+// 0 when the time was over, a signal came (RSD_WAIT_POLL), or something happened to the link (rsd_queue_event()).
+//
+// `timeout_ns` is for how long to wait, as the port was opened to (enum rsd_wait): 0 looks once, a negative one waits for
+// ever. RSD_WAIT_SPIN and RSD_WAIT_BUSY_POLL notice no signal, so give them a time where one is to end the program.
+//
+// The packets are the caller's to read and to edit until rsd_finish() or rsd_finish_all() ends the burst; one that is still
+// open is dropped first.
+int rsd_receive(struct rsd_queue *queue,
+                struct rsd_packet *packets,
+                uint32_t max,
+                int64_t timeout_ns);
+
+// Takes up to `max` free frames, at most a batch, as packets of length 0 to be written and sent: write at `data`, set `len`,
+// then rsd_finish(). Their `fate` is RSD_SEND; those that get RSD_DROP are not sent, those that get RSD_KEEP can be sent
+// later. Returns how many; 0 when no frame is free, because the kernel still has them.
+//
+// Behind `data` there is room for as many bytes as struct rsd_queue_info says.
+//
+// RSD_EOPEN: the queue has a burst that was not ended.
+int rsd_reserve(struct rsd_queue *queue,
+                struct rsd_packet *packets,
+                uint32_t max);
+
+// Ends the burst: each of the `count` packets meets its `fate`, those of the burst that are not among them are dropped.
+// Returns how many were sent. All that are sent go out at once, and the kernel is woken if it asks for it.
+//
+// The order does not matter. A packet with RSD_KEEP has a new token afterwards.
+//
+// RSD_EINVAL, RSD_ESTALE, RSD_EQUEUE: a packet is not of this burst, is there twice, has a fate that there is not, or a `data`
+// or `len` outside its frame. Nothing was sent or given back, and the burst is still open. After any other error it has
+// ended, and what was not sent is dropped, what was kept is kept.
+int rsd_finish(struct rsd_queue *queue,
+               struct rsd_packet *packets,
+               uint32_t count);
+
+// Ends the burst with RSD_SEND or RSD_DROP for all of its packets, as they are in their frames: bytes that were edited count,
+// a changed `data` or `len` does not. Returns how many were sent.
+int rsd_finish_all(struct rsd_queue *queue,
+                   uint32_t fate);
+
+// Sends kept packets, which must be in this queue's memory. Returns how many: their tokens are 0 then. Where that is fewer
+// than `count`, rsd_last_error() says why, and the others are still the caller's; an error is returned when none could be
+// sent.
+//
+// RSD_EOPEN: the queue has a burst that was not ended.
+int rsd_send(struct rsd_queue *queue,
+             struct rsd_packet *packets,
+             uint32_t count);
+
+// Gives kept packets back to their queues. From any thread, also after their port was closed. Their tokens are 0 then.
+//
+// RSD_ESTALE: one was sent or freed before; the others are freed all the same.
+int rsd_free(struct rsd_packet *packets,
+             uint32_t count);
+
+// Has the kernel take everything that waits to be sent. rsd_finish() and rsd_send() do it by themselves, as far as it goes
+// at once.
+//
+// RSD_ESTALL: nothing has moved for the stall time.
+int rsd_flush(struct rsd_queue *queue);
+
+// Waits until the kernel is done with all packets that were sent, for `timeout_ns` at the most. Returns 1 when it is, 0 when
+// the time was over.
+int rsd_drain(struct rsd_queue *queue,
+              uint64_t timeout_ns);
+
+// The queue's socket, to be waited for with poll() or epoll: readable when packets are there, and then rsd_receive() with a
+// timeout of 0. It stays the library's. What happens to the link it does not show.
+int rsd_queue_fd(struct rsd_queue *queue);
+
+// What happened to the link when rsd_receive() last returned 0: one of enum rsd_event.
+int rsd_queue_event(struct rsd_queue *queue);
 
 // What the last call of this thread that failed had to say: what was tried, on which interface and queue, and what to do.
 // Never NULL, empty if none has failed so far. Valid until the next call of this thread that fails.
@@ -560,80 +634,6 @@ int rsd_port_report(struct rsd_port *port,
 int rsd_port_layout(struct rsd_port *port,
                     const char *name,
                     struct rsd_layout **layout);
-
-// Receives a burst: up to `max` packets, at most a batch (struct rsd_options), into the array `packets`. Returns how many;
-// 0 when the time was over, a signal came (RSD_WAIT_POLL), or something happened to the link (rsd_queue_event()).
-//
-// `timeout_ns` is for how long to wait, as the port was opened to (enum rsd_wait): 0 looks once, a negative one waits for
-// ever. RSD_WAIT_SPIN and RSD_WAIT_BUSY_POLL notice no signal, so give them a time where one is to end the program.
-//
-// The packets are the caller's to read and to edit until rsd_finish() or rsd_finish_all() ends the burst; one that is still
-// open is dropped first.
-int rsd_receive(struct rsd_queue *queue,
-                struct rsd_packet *packets,
-                uint32_t max,
-                int64_t timeout_ns);
-
-// Takes up to `max` free frames, at most a batch, as packets of length 0 to be written and sent: write at `data`, set `len`,
-// then rsd_finish(). Their `fate` is RSD_SEND; those that get RSD_DROP are not sent, those that get RSD_KEEP can be sent
-// later. Returns how many; 0 when no frame is free, because the kernel still has them.
-//
-// Behind `data` there is room for as many bytes as struct rsd_queue_info says.
-//
-// RSD_EOPEN: the queue has a burst that was not ended.
-int rsd_reserve(struct rsd_queue *queue,
-                struct rsd_packet *packets,
-                uint32_t max);
-
-// Ends the burst: each of the `count` packets meets its `fate`, those of the burst that are not among them are dropped.
-// Returns how many were sent. All that are sent go out at once, and the kernel is woken if it asks for it.
-//
-// The order does not matter. A packet with RSD_KEEP has a new token afterwards.
-//
-// RSD_EINVAL, RSD_ESTALE, RSD_EQUEUE: a packet is not of this burst, is there twice, has a fate that there is not, or a `data`
-// or `len` outside its frame. Nothing was sent or given back, and the burst is still open. After any other error it has
-// ended, and what was not sent is dropped, what was kept is kept.
-int rsd_finish(struct rsd_queue *queue,
-               struct rsd_packet *packets,
-               uint32_t count);
-
-// Ends the burst with RSD_SEND or RSD_DROP for all of its packets, as they are in their frames: bytes that were edited count,
-// a changed `data` or `len` does not. Returns how many were sent.
-int rsd_finish_all(struct rsd_queue *queue,
-                   uint32_t fate);
-
-// Sends kept packets, which must be in this queue's memory. Returns how many: their tokens are 0 then. Where that is fewer
-// than `count`, rsd_last_error() says why, and the others are still the caller's; an error is returned when none could be
-// sent.
-//
-// RSD_EOPEN: the queue has a burst that was not ended.
-int rsd_send(struct rsd_queue *queue,
-             struct rsd_packet *packets,
-             uint32_t count);
-
-// Gives kept packets back to their queues. From any thread, also after their port was closed. Their tokens are 0 then.
-//
-// RSD_ESTALE: one was sent or freed before; the others are freed all the same.
-int rsd_free(struct rsd_packet *packets,
-             uint32_t count);
-
-// Has the kernel take everything that waits to be sent. rsd_finish() and rsd_send() do it by themselves, as far as it goes
-// at once.
-//
-// RSD_ESTALL: nothing has moved for the stall time.
-int rsd_flush(struct rsd_queue *queue);
-
-// Waits until the kernel is done with all packets that were sent, for `timeout_ns` at the most. Returns 1 when it is, 0 when
-// the time was over.
-int rsd_drain(struct rsd_queue *queue,
-              uint64_t timeout_ns);
-
-// The queue's socket, to be waited for with poll() or epoll: readable when packets are there, and then rsd_receive() with a
-// timeout of 0. It stays the library's. What happens to the link it does not show.
-int rsd_queue_fd(struct rsd_queue *queue);
-
-// What happened to the link when rsd_receive() last returned 0: one of enum rsd_event.
-int rsd_queue_event(struct rsd_queue *queue);
 
 #ifdef __cplusplus
 }  // extern "C"
