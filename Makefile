@@ -6,11 +6,11 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test fuzz bench cost lint fmt docs clean root
+.PHONY: help setup build demo test fuzz bench cost install uninstall lint fmt docs clean root
 
 help: ## list the targets
 	@echo "Ringside: make TARGET, as root where it says so"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the packages that are missing (root only if there are any)
 	@scripts/setup
@@ -19,7 +19,7 @@ build: setup ## build the library and the tool, optimised
 	$(CARGO) build --release
 
 demo: root setup ## compare UDP, AF_PACKET and AF_XDP on a test bed of its own, in about a minute (root)
-	$(CARGO) build --release
+	$(CARGO) build --release -p ringside
 	@mkdir -p out
 	$(TARGET)/release/ringside compare --lab veth --json-file out/demo.json
 	$(TARGET)/release/ringside report out/demo.json -o out/demo.html
@@ -35,6 +35,12 @@ cost: setup ## instructions and nanoseconds of user code per packet, without a k
 
 bench: root setup ## compare with other AF_XDP programs and crates, side by side, in about seven minutes (root)
 	@scripts/bench
+
+install: setup ## install libringside for C: PREFIX (/usr/local), DESTDIR, LIBDIR, INCLUDEDIR
+	@scripts/install
+
+uninstall: ## remove what install put there, with the same variables
+	@scripts/install --uninstall
 
 lint: setup ## check format, lints and the rules between crates
 	$(CARGO) fmt --all --check

@@ -95,6 +95,14 @@ impl<'q> Burst<'q> {
         self.queue.settle_on(other, Fate::Send)
     }
 
+    /// Lets go of the burst without ending it: its packets stay where they are, and so do marks. [`Queue::held`] takes it up
+    /// again; any other call of the queue but those that only tell something drops all of its packets first. For bindings to
+    /// languages that cannot hold a borrow.
+    #[inline]
+    pub fn hold(self) {
+        std::mem::forget(self);
+    }
+
     /// Sends the packets marked by [`Packet::send`], drops the others, and tells how many were sent.
     pub fn finish(self) -> Result<u32, Error> {
         self.queue.settle(Fate::Drop)

@@ -5,6 +5,7 @@ mod audit;
 mod builder;
 #[cfg(all(test, feature = "attach", not(loom)))]
 mod descriptor_tests;
+mod held;
 #[cfg(all(test, feature = "attach", not(loom)))]
 mod kernel_tests;
 mod lanes;
@@ -56,6 +57,8 @@ pub struct Queue {
     /// The frames of a packet whose end is not on the RX ring yet.
     partial: Vec<Entry>,
     batch: u32,
+    /// What it was opened with: the inbox has room for as many.
+    most_batch: u32,
     /// Frames that a packet to be sent gets.
     frames_per_packet: u32,
     /// Bursts so far, wrapping: every so many the ledger is checked.
@@ -122,6 +125,7 @@ impl Queue {
             mtu,
             sizes,
             batch,
+            most_batch: batch,
             frames_per_packet,
             bursts: 0,
             unsent: false,

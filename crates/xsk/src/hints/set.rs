@@ -57,7 +57,12 @@ impl Layouts {
         self.insert(btf.layout(name)?)
     }
 
-    fn insert(&mut self, layout: Layout) -> Result<(), LayoutError> {
+    /// Adds a layout.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::AmbiguousId`].
+    pub fn insert(&mut self, layout: Layout) -> Result<(), LayoutError> {
         match self.layouts.binary_search_by_key(&layout.id, |other| other.id) {
             Err(at) => self.layouts.insert(at, layout),
             Ok(at) if self.layouts[at] == layout => return Ok(()),

@@ -165,7 +165,7 @@ impl Queue {
 
     /// Gives the packet at the inbox's end as many frames as its longest needs; false, and the packet is gone, when there are
     /// too few.
-    fn lengthen_last(&mut self) -> Result<bool, Error> {
+    pub(super) fn lengthen_last(&mut self) -> Result<bool, Error> {
         let start = self.inbox.len() - 1;
         for _ in 1..self.frames_per_packet {
             match self.take_free()? {
@@ -382,7 +382,7 @@ impl Queue {
 
     /// Nothing moved in this pass: fine for a while, an error after the stall time.
     #[cold]
-    fn no_progress(&mut self, last: Answer) -> Result<(), Error> {
+    pub(super) fn no_progress(&mut self, last: Answer) -> Result<(), Error> {
         // The clock is not asked at the first time: a driver that is awake takes what is left in a moment.
         let Some(since) = &mut self.stalled else {
             self.stalled = Some(None);

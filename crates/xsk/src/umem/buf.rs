@@ -166,6 +166,13 @@ macro_rules! buffer_methods {
             self.$($head).+.raw_hints(&self.umem)
         }
 
+        /// The bytes in front of the packet that can be hints, up to where it starts; empty where none can be. For who decodes
+        /// them otherwise than by [`hints`](Self::hints).
+        #[inline]
+        pub fn front(&self) -> &[u8] {
+            self.$($head).+.hint_room(&self.umem)
+        }
+
         /// Length of the packet in bytes, over all its frames.
         #[inline]
         #[allow(clippy::len_without_is_empty, reason = "a packet is a length, not a collection")]
@@ -177,6 +184,12 @@ macro_rules! buffer_methods {
         #[inline]
         pub fn capacity(&self) -> usize {
             crate::umem::chain::capacity(self.umem.geometry(), &self.$($head).+, &self.$rest)
+        }
+
+        /// As [`capacity`](Self::capacity), of the packet's first frame alone.
+        #[inline]
+        pub fn room(&self) -> usize {
+            self.$($head).+.capacity(self.umem.geometry())
         }
 
         /// Bytes in front of the packet that [`extend_front`](Self::extend_front) can take. With

@@ -161,6 +161,16 @@ impl Buf {
         found
     }
 
+    /// The bytes that hints can be in; none where no hints can be.
+    #[inline]
+    pub(crate) fn hint_room<'b>(&'b self, umem: &'b Umem) -> &'b [u8] {
+        match self.state & HINTS {
+            0 => &[],
+            // SAFETY: it is marked.
+            _ => unsafe { self.front(umem, LONGEST as usize) },
+        }
+    }
+
     /// The id in front of the packet; none where no hints can be.
     fn hint_word(&self, umem: &Umem) -> Option<u32> {
         // SAFETY: only if it is marked, as in `hints_if`.
