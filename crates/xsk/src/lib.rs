@@ -69,7 +69,7 @@ pub use queue::{Queue, QueueBuilder, SendError};
 pub use report::{NicReport, PortReport, ProgramReport, QueueReport};
 #[cfg(feature = "attach")]
 pub use ringside_bpf::QueueCounters;
-pub use ringside_nic::{Deferral, Interface, LinkEvent};
+pub use ringside_nic::{Deferral, Interface, LinkEvent, clock};
 pub use stats::{KernelStats, OwnStats, Stats};
 pub use umem::{Frame, FrameMemory, SharedUmem, SharedUmemBuilder, XDP_HEADROOM};
 pub use wakeup::Wait;

@@ -60,7 +60,7 @@ fn root_sees_all_that_the_kernel_brings() {
     let kernel = KernelCapabilities::probe();
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(kernel.release, release.trim());
-    assert_eq!(kernel.features().count(), 14);
+    assert_eq!(kernel.features().count(), 15);
     for feature in kernel.features() {
         assert!(
             *feature.support == Support::Yes || version(feature.since) > version(&release),

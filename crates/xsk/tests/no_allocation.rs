@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use common::{MODES, arrives_at, lab, leading_to, open, packet};
 use ringside_netlab::testing::is_root;
-use ringside_xsk::{Frame, Path, Port, Queue, Wait};
+use ringside_xsk::tx_metadata::{StampSampling, TxMeta, TxMetadata};
+use ringside_xsk::{Frame, Path, Port, Queue, QueueOptions, Wait};
 
 struct Counting;
 
@@ -40,7 +41,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// One round of 16 packets through every call of the data path: `send_with`, `recv` with each wait, `send_back`,
+/// One round of 16 packets through every call of the data path: `send_with`, `send_asking_with`, `send_asking`, `tx_stamps`, `recv` with each wait, `send_back`,
 /// `keep`, `send`, `alloc`, `drop`.
 fn round(client: &mut Port, path: Path, server: &mut Queue, template: &[u8], kept: &mut Vec<Frame>) {
     let start = Instant::now();
@@ -68,6 +69,19 @@ fn round(client: &mut Port, path: Path, server: &mut Queue, template: &[u8], kep
         server.flush().unwrap();
         assert!(start.elapsed() < Duration::from_secs(5));
     }
+    // And with a request for each of as many, of which one in two gets a stamp.
+    let mut number = 0;
+    let asked = tx.send_asking_with(16, |slot| {
+        assert!(slot.write(template));
+        number += 1;
+        TxMeta::new().timestamp(number)
+    });
+    assert_eq!(asked.unwrap(), 16);
+    let mut frame = tx.alloc().unwrap();
+    assert!(frame.write(template));
+    tx.send_asking(frame, TxMeta::new().timestamp(17)).unwrap();
+    tx.flush().unwrap();
+    assert!(tx.tx_stamps().unwrap().all(|stamp| stamp.token <= 17));
     drop(tx.alloc().unwrap());
     assert!(tx.drain(Duration::from_secs(2)).unwrap());
     tx.stats().unwrap();
@@ -90,7 +104,10 @@ fn nothing_is_allocated_after_set_up() {
     let lab = lab("noalloc", 4);
     for path in MODES {
         let mut server = open(&lab.b, path, |port| port);
-        let mut client = open(&lab.a, path, |port| port);
+        let stamps = TxMetadata::new().timestamps(StampSampling::one_in(2));
+        let mut client = open(&lab.a, path, |port| {
+            port.options(QueueOptions::new().tx_metadata(stamps))
+        });
         let template = packet(1, lab.a.mac, lab.b.mac);
         let mut kept = Vec::with_capacity(64);
         let server = server.queues_mut().nth(AT).unwrap();

@@ -13,7 +13,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use ringside_xsk::clock::{Tai, Timestamp};
 use ringside_xsk::testing::{Harness, Kernel, Ring, Words};
+use ringside_xsk::tx_metadata::{LaunchTime, StampSampling, TxMeta, TxMetadata};
 use ringside_xsk::{Direction, Error, Frame, Packet, Path, Queue, QueueOptions, SendError, Violation, Wait};
 
 /// Runs one input.
@@ -79,6 +81,8 @@ struct World {
     held: Vec<Held>,
     next_mark: u8,
     memory: Range<usize>,
+    /// It was opened for TX metadata.
+    asking: bool,
     frame_size: usize,
     poison: Option<Violation>,
     /// The rings when the queue was poisoned, or when the kernel last wrote to them.
@@ -89,8 +93,9 @@ impl World {
     fn new(bytes: &mut Bytes<'_>) -> Option<Self> {
         let sizes = bytes.byte();
         let ring = |shift: u8| 1 << (sizes >> shift & 3);
-        let multi_buffer = bytes.one_of(&[false, true]);
-        let options = QueueOptions::new()
+        let how = bytes.byte();
+        let (multi_buffer, asking) = (how % 2 == 1, how / 2 % 2 == 1);
+        let mut options = QueueOptions::new()
             .frames(1 + u32::from(bytes.byte() % 16))
             .frame_size(bytes.one_of(&[2048, 4096, 3000]))
             .unaligned_chunks(bytes.one_of(&[false, true]))
@@ -109,8 +114,12 @@ impl World {
             .fill_ring(ring(4))
             .completion_ring(ring(6))
             .stall_timeout(Duration::ZERO);
+        let path = bytes.one_of(&[Path::NativeCopy, Path::ZeroCopy]);
+        if asking {
+            options = options.tx_metadata(wanted(path, how));
+        }
         let harness = Harness::new(options)
-            .path(bytes.one_of(&[Path::NativeCopy, Path::ZeroCopy]))
+            .path(path)
             .mtu(bytes.one_of(&[1500, 4000]))
             .start_index(bytes.one_of(&[0, u32::MAX - 2, u32::MAX, 1 << 31]));
         let (queue, kernel) = match harness.open() {
@@ -122,6 +131,7 @@ impl World {
         Some(Self {
             frame_size: queue.report().frame_size as usize,
             memory: kernel.memory(),
+            asking,
             queue,
             kernel,
             held: Vec::new(),
@@ -176,6 +186,13 @@ impl World {
                 // Nothing is known of a queue from these, but they have to work.
                 self.queue.free_frames();
                 self.queue.in_flight();
+                if self.asking {
+                    let told = self.queue.tx_stamps().map(|stamps| stamps.take(3).count() as u64);
+                    let told = self.outcome(told).unwrap_or(0);
+                    let counters = self.queue.stamp_counters();
+                    assert!(counters.asked <= counters.wanted && told <= counters.stamped);
+                    assert!(counters.outstanding() <= u64::from(self.queue.report().frames));
+                }
             }
         }
     }
@@ -205,6 +222,7 @@ impl World {
                     self.next_mark = next(self.next_mark);
                     edit(&mut packet, bytes, self.next_mark);
                     match bytes.byte() % 8 {
+                        4 | 5 if self.asking => drop(packet.ask(meta(bytes))),
                         0 => packet.drop(),
                         1 => packet.send(),
                         2 | 3 => kept.push(Held {
@@ -257,7 +275,10 @@ impl World {
             byte => (usize::from(byte) * 16).min(frame.len()),
         };
         assert!(frame.resize(len.min(frame.len())));
-        let sent = self.queue.send(frame);
+        let sent = match self.asking {
+            true => self.queue.send_asking(frame, meta(bytes)),
+            false => self.queue.send(frame),
+        };
         let result = sent.map_err(|SendError { error, frame }| {
             self.held.push(Held { frame, mark });
             error
@@ -266,8 +287,8 @@ impl World {
     }
 
     fn send_with(&mut self, bytes: &mut Bytes<'_>) {
-        let (max, held) = (u32::from(bytes.byte() % 12), self.windows());
-        let sent = self.queue.send_with(max, |packet| {
+        let (max, held, asking) = (u32::from(bytes.byte() % 12), self.windows(), self.asking);
+        let sent = self.queue.send_asking_with(max, |packet| {
             let room = packet.capacity();
             assert!(packet.resize(room));
             // The frame of one that was dropped may be the next one's.
@@ -277,6 +298,7 @@ impl World {
             if bytes.below(4) == 0 {
                 packet.drop();
             }
+            if asking { meta(bytes) } else { TxMeta::new() }
         });
         if let Some(sent) = self.outcome(sent) {
             assert!(sent <= max);
@@ -373,6 +395,8 @@ impl World {
             }
             // The user's own doing: a packet too short, or in too many frames; the other direction.
             Err(Error::Setting { .. }) => None,
+            // Or it asked for what it cannot.
+            Err(Error::TxMetadata { .. }) => None,
             Err(Error::NoProgress { .. }) => None,
             Err(error) => panic!("{error}"),
         }
@@ -409,6 +433,44 @@ impl World {
             assert!(*before == image, "a poisoned queue touches no ring");
         }
     }
+}
+
+/// What packets may ask for: on a copy path all, with zero-copy what every interface can ignore.
+fn wanted(path: Path, how: u8) -> TxMetadata {
+    let wanted = TxMetadata::new().launch_time(LaunchTime::IfAvailable);
+    if path == Path::ZeroCopy {
+        return wanted;
+    }
+    let sampling = StampSampling::one_in(1 + u32::from(how / 4 % 4)).outstanding(1 + u32::from(how / 16));
+    let wanted = wanted.timestamps(sampling);
+    match how / 64 {
+        0 => wanted,
+        1 => wanted.software_checksum(),
+        _ => wanted.checksum(),
+    }
+}
+
+/// What a packet asks for, sense or nonsense.
+fn meta(bytes: &mut Bytes<'_>) -> TxMeta {
+    let what = bytes.byte();
+    let mut meta = TxMeta::new();
+    if what & 1 != 0 {
+        meta = meta.timestamp(what.into());
+    }
+    if what & 2 != 0 {
+        let place = |byte: u8| {
+            if byte < 250 {
+                u16::from(byte)
+            } else {
+                u16::MAX - u16::from(byte)
+            }
+        };
+        meta = meta.checksum(place(bytes.byte()), place(bytes.byte()));
+    }
+    if what & 4 != 0 {
+        meta = meta.launch_time(Timestamp::<Tai>::from_nanos(bytes.long()));
+    }
+    meta
 }
 
 /// The user makes a packet longer, shorter, or moves its front, and fills all of it with `mark`.

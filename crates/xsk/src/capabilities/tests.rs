@@ -44,6 +44,7 @@ fn json_has_stable_names() {
         "shared_umem",
         "six_statistics",
         "tx_budget",
+        "tx_launch_time",
         "tx_metadata",
         "tx_metadata_len_flag",
         "tx_software_checksum",

@@ -92,8 +92,9 @@ impl Buf {
     pub(crate) fn move_front(&mut self, geometry: &Geometry, by: i32) -> bool {
         let offset = i64::from(self.offset(geometry)) + i64::from(by);
         let len = i64::from(self.len) - i64::from(by);
+        let least = if by < 0 { i64::from(geometry.reserved()) } else { 0 };
         // One that starts where its frame ends would be taken for one of the next frame.
-        if !(i64::from(geometry.reserved())..i64::from(geometry.frame_size())).contains(&offset) || len < 0 {
+        if !(least..i64::from(geometry.frame_size())).contains(&offset) || len < 0 {
             return false;
         }
         #[allow(
