@@ -15,7 +15,7 @@ use ringside_xsk::hints::{
     HashType, HintCounters, Layouts, NicReader, RingsideNic, RxStamp, StampCounters, StampSource,
 };
 use ringside_xsk::testing::Harness;
-use ringside_xsk::{Mode, NicReport, Path, Port, Queue, QueueOptions, Wait};
+use ringside_xsk::{Interface, Mode, NicReport, Path, Port, Queue, QueueOptions, Wait};
 
 fn options() -> (QueueOptions, NicReader) {
     let (layouts, reader) = Layouts::ringside_nic();
@@ -180,6 +180,29 @@ fn generic_programs_do_without() {
             .sum();
         assert_eq!(counted, 20, "the counters are those of the program that is attached");
     }
+}
+
+/// A driver that tells nothing is not asked; the loopback interface has none at all.
+#[test]
+fn a_driver_that_tells_nothing_is_not_asked() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("niclo", 1);
+    let (options, _) = options();
+    let port = lab.a.run(|| {
+        let lo = Interface::by_name("lo").unwrap();
+        lo.set_up(true).unwrap();
+        // Its MTU is 65536.
+        Port::builder(lo).options(options.multi_buffer(true)).open().unwrap()
+    });
+    let report = nic(&port);
+    assert!(report.offers.is_none_or(|offers| offers.is_empty()), "{report:?}");
+    let why = report.why_not.unwrap();
+    assert!(
+        !report.device_bound && why.contains("the driver tells nothing"),
+        "{why}"
+    );
 }
 
 /// Nobody asked: the program is the usual one, and the report has no word about the NIC.
