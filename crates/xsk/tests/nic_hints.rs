@@ -14,7 +14,8 @@ use ringside_nic::clock::{Monotonic, Timestamp};
 use ringside_xsk::hints::{
     HashType, HintCounters, Layouts, NicReader, RingsideNic, RxStamp, StampCounters, StampSource,
 };
-use ringside_xsk::{Mode, NicReport, Path, Port, Queue, QueueOptions, Wait};
+use ringside_xsk::testing::Harness;
+use ringside_xsk::{Interface, Mode, NicReport, Path, Port, Queue, QueueOptions, Wait};
 
 fn options() -> (QueueOptions, NicReader) {
     let (layouts, reader) = Layouts::ringside_nic();
@@ -56,7 +57,7 @@ fn a_veth_tells_about_packets_of_the_stack() {
             text.contains("for this device alone: asks its driver for timestamp hash vlan-tag"),
             "{text}"
         );
-        assert!(text.contains("ringside_xsk_n "), "{text}");
+        assert!(text.contains("ringside_xsk_n"), "{text}");
         let mut from = sender(&lab.a);
         // Four flows, in turn.
         let all: Vec<Vec<u8>> = (0..40).map(|n| udp(&lab.a, &lab.b, 5000 + n % 4, &[0; 30])).collect();
@@ -181,6 +182,29 @@ fn generic_programs_do_without() {
     }
 }
 
+/// A driver that tells nothing is not asked; the loopback interface has none at all.
+#[test]
+fn a_driver_that_tells_nothing_is_not_asked() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("niclo", 1);
+    let (options, _) = options();
+    let port = lab.a.run(|| {
+        let lo = Interface::by_name("lo").unwrap();
+        lo.set_up(true).unwrap();
+        // Its MTU is 65536.
+        Port::builder(lo).options(options.multi_buffer(true)).open().unwrap()
+    });
+    let report = nic(&port);
+    assert!(report.offers.is_none_or(|offers| offers.is_empty()), "{report:?}");
+    let why = report.why_not.unwrap();
+    assert!(
+        !report.device_bound && why.contains("the driver tells nothing"),
+        "{why}"
+    );
+}
+
 /// Nobody asked: the program is the usual one, and the report has no word about the NIC.
 #[test]
 fn without_being_asked_nothing_is_different() {
@@ -199,4 +223,58 @@ fn without_being_asked_nothing_is_different() {
             );
         }
     }
+}
+
+/// All three sources in turn, from bytes as the program writes them: no driver here stamps packets.
+#[test]
+fn each_packet_has_the_best_stamp_there_is() {
+    let (options, reader) = options();
+    let layouts = Layouts::ringside_nic().0;
+    let id = |name| layouts.layout(name).unwrap().id().to_ne_bytes();
+    let nic = |told: u32, hw_time: u64| {
+        let words = [
+            1000_u64,
+            0,
+            0xdead_beef | 0x29 << 32,
+            0x8100 | 0x2005 << 16 | u64::from(told) << 32,
+            0,
+        ];
+        let words = words.map(u64::to_ne_bytes).concat();
+        [&hw_time.to_ne_bytes()[..], &words, &[0; 4], &id("ringside_nic")].concat()
+    };
+    let rx = [&1000_u64.to_ne_bytes()[..], &[0; 20], &id("ringside_rx")].concat();
+    let (mut queue, mut kernel) = Harness::new(options).open().unwrap();
+    let mut counters = StampCounters::default();
+    for (front, source, ns) in [
+        (nic(7, 5), StampSource::Hardware, Some(5)),
+        (nic(8, 0), StampSource::Xdp, Some(1000)),
+        (rx, StampSource::Xdp, Some(1000)),
+        (Vec::new(), StampSource::Application, None),
+    ] {
+        assert!(kernel.deliver_behind(&front, &[9; 64]));
+        let mut burst = queue.recv(Wait::Spin).unwrap();
+        let packet = burst.iter_mut().next().unwrap();
+        let told = reader.packet(&packet);
+        counters.note(told.as_ref());
+        let stamp = RxStamp::of(told.as_ref());
+        assert_eq!(stamp.source(), source);
+        let got = match stamp {
+            RxStamp::Hardware(at) => Some(at.as_nanos()),
+            RxStamp::Xdp(at) => Some(at.as_nanos()),
+            RxStamp::Application(_) => None,
+        };
+        assert_eq!(got, ns);
+        let whole = source == StampSource::Hardware;
+        let (hash, tag) = (told.and_then(|told| told.hash()), told.and_then(|told| told.vlan()));
+        assert_eq!(
+            hash.map(|hash| (hash.value, hash.kind.to_string())),
+            whole.then(|| (0xdead_beef, "L4 IPv4 UDP".into()))
+        );
+        assert_eq!(tag.map(|tag| (tag.id(), tag.priority())), whole.then_some((5, 1)));
+        let kept = packet.keep();
+        assert_eq!(reader.frame(&kept), told);
+    }
+    assert_eq!((counters.hardware, counters.xdp), (1, 2));
+    assert_eq!((counters.application, counters.zero_hardware), (1, 1));
+    assert_eq!(queue.hint_counters().absent, 4, "packet and frame, each by two types");
 }
