@@ -46,6 +46,12 @@ pub enum Error {
         /// Rounds left out.
         left_out: usize,
     },
+    /// A histogram that is none.
+    #[error("reading a histogram: {0}; it has to be HdrHistogram's V2 format, compressed, in base64 (`HISTF…`)")]
+    Histogram(String),
+    /// A search that cannot be made: says of what, and what it would take.
+    #[error("searching: {0}")]
+    Search(String),
     /// A result file of another schema.
     #[error(
         "reading a result: its schema is `{found}`, this version reads `{}`; use the version of the tool that wrote it",

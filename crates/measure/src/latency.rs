@@ -19,6 +19,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+mod hdr;
 mod jitter;
 mod live;
 mod rtt;

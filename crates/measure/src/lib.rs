@@ -15,6 +15,7 @@
 //! | Do the counts add up? | [`counters`] |
 //! | How many bits is that? | [`rate`] |
 //! | Is A faster than B, or is it noise? | [`compare`] |
+//! | Which rate does it sustain? | [`search`] |
 //! | What does a result file hold? | [`schema`] |
 //!
 //! # A run, in short
@@ -56,6 +57,7 @@ pub mod probe;
 mod random;
 pub mod rate;
 pub mod schema;
+pub mod search;
 pub mod sequence;
 
 pub use error::Error;

@@ -1,7 +1,7 @@
-//! Numbers that need not be random, only without pattern.
+//! Numbers that are random enough, and the same in each run.
 
 /// A generator of 64-bit numbers with one word of state (Steele, Lea and Flood, 2014). Enough to
-/// draw rounds and gaps, and one dependency less.
+/// draw rounds, and one dependency less.
 #[derive(Debug, Clone)]
 pub(crate) struct SplitMix64(pub(crate) u64);
 
@@ -14,15 +14,15 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, which is at least one; the bias of `end` / 2^64 does not matter here.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        let wide = u128::from(self.next()) * u128::from(end);
-        u64::try_from(wide >> 64).unwrap_or(0)
+    /// An index below `len`, which is at least one.
+    pub(crate) fn below(&mut self, len: usize) -> usize {
+        usize::try_from(self.number_below(len as u64)).unwrap_or(0)
     }
 
-    /// An index below `len`, which is at least one.
-    pub(crate) fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.below(len as u64)).unwrap_or(0)
+    /// A number below `end`, which is at least one; the bias of end / 2^64 does not matter here.
+    pub(crate) fn number_below(&mut self, end: u64) -> u64 {
+        let wide = u128::from(self.next()) * u128::from(end);
+        u64::try_from(wide >> 64).unwrap_or(0)
     }
 }
 
@@ -45,11 +45,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_cover_the_range_evenly() {
+    fn indices_cover_the_range_evenly() {
         let mut random = SplitMix64(0x5249_4e47_5349_4445);
         let mut counts = [0u32; 7];
         for _ in 0..70_000 {
-            counts[random.index(7)] += 1;
+            counts[random.below(7)] += 1;
         }
         // Standard deviation of a count is 93; five of them on either side.
         assert!(counts.iter().all(|count| count.abs_diff(10_000) < 465), "{counts:?}");

@@ -205,6 +205,7 @@ impl Series {
             unavailable: self.unavailable(),
             busy_polling_drives: self.drives().filter(|_| self.cell.wait == Wait::BusyPoll),
             delay: self.delays.latency().summary(),
+            delay_hdr: self.delays.latency().to_hdr(),
             measured_ns: self.thread.elapsed_ns,
             sent_packets: self.sent,
             received_packets: self.delays.packets(),

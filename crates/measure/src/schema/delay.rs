@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::CpuUse;
 use crate::delay::{CStates, Cell, Core, Wait};
+#[cfg(doc)]
+use crate::latency::Latency;
 use crate::latency::Summary;
 use crate::probe::Clock;
 
@@ -59,6 +61,8 @@ pub struct DelayCell {
     pub busy_polling_drives: Option<bool>,
     /// The distribution; `None` if nothing was sampled.
     pub delay: Option<Summary>,
+    /// All of it as a histogram (HdrHistogram V2, compressed, base64; [`Latency::from_hdr`] reads it).
+    pub delay_hdr: Option<String>,
     /// For how long the application looked for packets in the turns that count, warm-up included.
     pub measured_ns: u64,
     /// Packets of the test bed's sender; `None` where another host sends.

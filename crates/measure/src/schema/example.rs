@@ -171,6 +171,7 @@ pub(super) fn delays() -> DelayResult {
         unavailable: None,
         busy_polling_drives: Some(false),
         delay,
+        delay_hdr: delays.latency().to_hdr(),
         measured_ns: 22_000_000,
         sent_packets: Some(22),
         received_packets: delays.packets(),

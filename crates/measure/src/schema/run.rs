@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::Ledger;
 use crate::cycle::{Cycle, Waiting};
+#[cfg(doc)]
+use crate::latency::Latency;
 use crate::latency::{Jitter, RttRecorder, Summary};
 use crate::probe::Clock;
 use crate::rate::Rates;
@@ -125,6 +127,13 @@ pub struct LatencyResult {
     pub raw: Option<Summary>,
     /// From the intended sending: corrected for coordinated omission.
     pub corrected: Option<Summary>,
+    /// All of the raw times as a histogram (HdrHistogram V2, compressed, base64; [`Latency::from_hdr`] reads it): what other tools
+    /// plot, and what adds up with other runs'.
+    #[serde(default)]
+    pub raw_hdr: Option<String>,
+    /// The same of the corrected ones.
+    #[serde(default)]
+    pub corrected_hdr: Option<String>,
     /// Jitter of the raw times.
     pub jitter: Option<Jitter>,
     /// Packets whose stamps cannot be right, left out.
@@ -140,6 +149,8 @@ impl LatencyResult {
             clock,
             raw: recorder.raw().summary(),
             corrected: recorder.corrected().summary(),
+            raw_hdr: recorder.raw().to_hdr(),
+            corrected_hdr: recorder.corrected().to_hdr(),
             jitter: recorder.jitter(),
             impossible_packets: recorder.impossible(),
         }

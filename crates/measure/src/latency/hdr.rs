@@ -1,0 +1,108 @@
+//! Histograms as other tools write and read them: HdrHistogram's V2 format, compressed, in base64.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
+
+use super::{LONGEST_NS, Latency};
+use crate::Error;
+
+impl Latency {
+    /// All samples as text of one line, some kilobytes; `None` when there are none. Values are nanoseconds. For
+    /// `hdr-plot`, HdrHistogram's own libraries, and [`from_hdr`](Self::from_hdr).
+    #[must_use]
+    pub fn to_hdr(&self) -> Option<String> {
+        if self.samples() == 0 {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        // Into memory, and of bounds that are fine: nothing of it can fail.
+        V2DeflateSerializer::new().serialize(&self.histogram, &mut bytes).ok()?;
+        Some(BASE64_STANDARD.encode(bytes))
+    }
+
+    /// The samples of such a text, of this tool or another one. Its values have to be nanoseconds.
+    ///
+    /// Values are known to three digits then, also minimum, mean and maximum.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Histogram`] if it is no such text.
+    ///
+    /// ```
+    /// use ringside_measure::latency::Latency;
+    ///
+    /// let mut here = Latency::new();
+    /// (1..=1_000).for_each(|ns| here.record(ns));
+    /// let mut both = Latency::from_hdr(&here.to_hdr().unwrap())?;
+    /// both.merge(&here);
+    /// assert_eq!(both.summary().unwrap().samples, 2_000);
+    /// assert_eq!(both.summary().unwrap().p50_ns, Some(500));
+    /// # Ok::<(), ringside_measure::Error>(())
+    /// ```
+    pub fn from_hdr(text: &str) -> Result<Self, Error> {
+        let bytes = BASE64_STANDARD
+            .decode(text.trim())
+            .map_err(|error| Error::Histogram(error.to_string()))?;
+        let histogram: Histogram<u64> = Deserializer::new()
+            .deserialize(&mut &bytes[..])
+            .map_err(|error| Error::Histogram(error.to_string()))?;
+        let mut latency = Self::new();
+        for step in histogram.iter_recorded() {
+            latency.record_many(step.value_iterated_to().min(histogram.max()), step.count_at_value());
+        }
+        Ok(latency)
+    }
+
+    fn record_many(&mut self, ns: u64, count: u64) {
+        self.histogram.saturating_record_n(ns.min(LONGEST_NS), count);
+        self.min = self.min.min(ns);
+        self.max = self.max.max(ns);
+        let (wide, count) = (u128::from(ns), u128::from(count));
+        self.sum += wide * count;
+        self.sum_of_squares = self
+            .sum_of_squares
+            .saturating_add(wide.saturating_mul(wide).saturating_mul(count));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_samples_come_back_to_three_digits() {
+        let mut latency = Latency::new();
+        for ns in [1, 70, 999, 12_345, 12_345, 5_000_000_000, 70_000_000_000] {
+            latency.record(ns);
+        }
+        let text = latency.to_hdr().unwrap();
+        assert!(text.starts_with("HISTF"), "what tools look for: {text}");
+        let back = Latency::from_hdr(&text).unwrap().summary().unwrap();
+        let summary = latency.summary().unwrap();
+        assert_eq!((back.samples, back.min_ns), (7, 1));
+        assert!(
+            (back.mean_ns / ((summary.mean_ns * 7.0 - 1e10) / 7.0) - 1.0).abs() < 1e-3,
+            "a minute at the most"
+        );
+        assert_eq!(Latency::new().to_hdr(), None);
+    }
+
+    #[test]
+    fn what_another_library_wrote_is_read() {
+        // By the reference implementation in Python (hdrhistogram 0.10.8): 1 to 3,600,000, 3 digits; 100, 200 twice, 300 000.
+        let text = include_str!("python.hdr");
+        let summary = Latency::from_hdr(text).unwrap().summary().unwrap();
+        assert_eq!((summary.samples, summary.min_ns), (4, 100));
+        assert!((300_000..300_300).contains(&summary.max_ns), "{summary:?}");
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        for text in ["", "HISTF", "not base64!", "SElTVA==", "HISTFAAAAAR42u3B"] {
+            let error = Latency::from_hdr(text).unwrap_err().to_string();
+            assert!(error.contains("reading a histogram"), "{error}");
+        }
+    }
+}
