@@ -218,6 +218,8 @@ impl Series {
             thread_percent: self.share(self.thread.running_ns),
             waiting_percent: self.share(self.thread.waiting_ns),
             idle: self.idle.clone(),
+            failed_turns: self.failures,
+            failure: self.failure.clone(),
             turns: self.turns.clone(),
         }
     }

@@ -88,7 +88,11 @@ pub struct DelayCell {
     pub waiting_percent: Option<f64>,
     /// How often the application's CPU went to sleep, state by state; empty where the kernel does not tell.
     pub idle: Vec<IdleUse>,
-    /// The turns, in order.
+    /// Turns that failed.
+    pub failed_turns: u32,
+    /// Why the last of them did.
+    pub failure: Option<String>,
+    /// The turns that did not fail, in order.
     pub turns: Vec<DelayTurn>,
 }
 

@@ -194,6 +194,8 @@ pub(super) fn delays() -> DelayResult {
             entries: 3,
             time_ns: 40_000,
         }],
+        failed_turns: 1,
+        failure: Some("the link went away".into()),
         turns: vec![DelayTurn {
             samples: delays.latency().samples(),
             p50_ns: delay.and_then(|delay| delay.p50_ns),
