@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use common::{Done, Running, assert_clean, lab, run, settings, start, words};
 use ringside_measure::delay::{CStates, Cell, Core, Wait};
+use ringside_measure::latency::Latency;
 use ringside_measure::schema::{DelayCell, DelayResult, Outcome};
 use ringside_netlab::Lab;
 use ringside_netlab::testing::is_root;
@@ -80,6 +81,8 @@ fn check(cell: &DelayCell, samples: u64) {
     // A packet is copied and crosses a ring: that takes more than reading a clock, and never a second.
     assert!(min > 50 && min <= p50 && p50 <= max && max < 1_000_000_000, "{what}");
     assert!(min as f64 <= delay.mean_ns && delay.mean_ns <= max as f64, "{what}");
+    let histogram = Latency::from_hdr(cell.delay_hdr.as_deref().expect("samples")).expect("what other tools read");
+    assert_eq!(histogram.samples(), delay.samples, "{what}");
     let others = cell.warm_up_packets + cell.elsewhere_packets + cell.impossible_packets + cell.without_hints_packets;
     assert_eq!(cell.received_packets, delay.samples + others, "{what}");
     assert_eq!((cell.impossible_packets, cell.without_hints_packets), (0, 0), "{what}");

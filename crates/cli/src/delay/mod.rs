@@ -11,7 +11,9 @@
 
 mod args;
 mod bed;
+mod budget;
 mod csv;
+mod heard;
 mod overhead;
 mod plan;
 mod reference;
@@ -19,9 +21,10 @@ mod sender;
 mod series;
 mod table;
 mod turn;
+mod warnings;
 
 use std::io::IsTerminal as _;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -39,19 +42,11 @@ use crate::{output, system};
 pub(crate) use args::Args;
 
 use bed::{Bed, Busy};
+use budget::Budget;
 use plan::{Machine, Plan};
 use series::Series;
 pub(crate) use series::cell_name;
 use turn::Turn;
-
-/// Beside the packets: threads that start and end.
-const OVERHEAD: Duration = Duration::from_millis(30);
-/// What a turn may take beyond twice its time.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Medians of turns that differ by less are what turns are like.
-const FAR_APART: f64 = 1.25;
-/// All cells together, where others send and no time was given.
-const LONGEST: Duration = Duration::from_secs(300);
 
 /// Measures, prints the table, and writes JSON and CSV.
 ///
@@ -78,6 +73,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         budget
     ));
     bed.notes.iter().for_each(output::note);
+    if plan.switches_c_states_off() {
+        output::note("/dev/cpu_dma_latency is held at 0 us in the turns with C-states off, and closed after each");
+    }
 
     let clock_read = plan.clock_read()?;
     let mut cells: Vec<Series> = plan.cells.iter().cloned().map(Series::new).collect();
@@ -90,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!("nothing was sampled: {reason}");
     }
     let impossible: u64 = cells.iter().map(Series::impossible).sum();
-    let warnings = warnings(plan.warnings, &cells, impossible);
+    let warnings = warnings::all(plan.warnings, &cells, impossible);
     let result = result(args, &bed, rounds, clock_read, &cells, warnings);
     let document = system::document(bed.record(), Outcome::Delay(result));
     let path: Vec<String> = [bed.description()].into_iter().chain(bed.notes.clone()).collect();
@@ -110,74 +108,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// How much time there is.
-struct Budget {
-    interval: Duration,
-    /// Samples of a turn.
-    want: u64,
-    warm_up: u64,
-    /// A turn at the most.
-    turn: Duration,
-    /// All of it, as it is expected.
-    expected: Duration,
-    /// All of it at the most.
-    most: Duration,
-}
-
-impl Budget {
-    fn new(args: &Args, bed: &Bed, cells: usize) -> Self {
-        let interval = bed.interval();
-        let want = args.samples.div_ceil(u64::from(args.rounds));
-        let turns = u32::try_from(cells).unwrap_or(u32::MAX).saturating_mul(args.rounds);
-        let take = |packets: u64| interval.saturating_mul(u32::try_from(packets).unwrap_or(u32::MAX));
-        let one = take(want + warm_up(want)).saturating_add(OVERHEAD);
-        let patient = one.saturating_mul(2).saturating_add(PATIENCE);
-        let time = args.time.or((!bed.is_lab()).then_some(LONGEST));
-        let turn = match time {
-            Some(time) => patient.min(time / turns.max(1)),
-            None => patient,
-        };
-        // Where there is no time for all samples, the warm-up must not take what there is.
-        let fits = turn.as_nanos() / interval.as_nanos().max(1);
-        let fits = u64::try_from(fits).unwrap_or(u64::MAX);
-        let warm_up = warm_up(want.min(fits)).min(fits / 4);
-        Self {
-            interval,
-            want,
-            warm_up,
-            turn,
-            expected: one.min(turn).saturating_mul(turns),
-            most: time.unwrap_or(patient.saturating_mul(turns)),
-        }
-    }
-
-    fn is_short(&self) -> bool {
-        self.interval.as_secs_f64() * (self.want as f64) > self.turn.as_secs_f64()
-    }
-}
-
-/// A twentieth: enough for caches, and not for much of the time.
-fn warm_up(samples: u64) -> u64 {
-    (samples / 20).clamp(10, 200)
-}
-
-impl std::fmt::Display for Budget {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{} samples and {} packets of warm-up a turn; about {:.0} s, {:.0} s at the most",
-            self.want,
-            self.warm_up,
-            self.expected.as_secs_f64(),
-            self.most.as_secs_f64().ceil()
-        )?;
-        match self.is_short() {
-            true => f.write_str("; not all samples fit into that time: give more with --time"),
-            false => Ok(()),
-        }
-    }
 }
 
 /// Turn by turn, round by round, until all samples are there, the time is over, or a signal comes; how many rounds were begun.
@@ -245,56 +175,6 @@ impl Plan {
     }
 }
 
-/// All that a reader of the figures has to know.
-fn warnings(mut warnings: Vec<String>, cells: &[Series], impossible: u64) -> Vec<String> {
-    if let Some(warning) = cells.iter().find_map(Series::busy_warning) {
-        warnings.push(format!(
-            "{warning}. The cells of busy-poll show what its system calls cost on top of spinning"
-        ));
-    }
-    if let Some(reason) = cells.iter().find_map(|series| series.unprivileged.as_ref()) {
-        warnings.push(format!(
-            "the test bed's sender has no real-time priority ({reason}): where it shares the CPU with an application that \
-             spins, packets come less evenly"
-        ));
-    }
-    let disturbance = cells.iter().filter_map(Series::disturbance).fold(0.0, f64::max);
-    if disturbance > STEAL_LIMIT * 100.0 {
-        warnings.push(format!(
-            "disturbed: other processes had the CPU of a spinning application for up to {disturbance:.0} % of the time; on a \
-             quiet machine the upper percentiles and the longest delays are lower"
-        ));
-    }
-    warnings.extend(unsteady(cells));
-    if impossible != 0 {
-        warnings.push(format!(
-            "{impossible} packets were dequeued before the XDP program saw them: the clocks of the CPUs do not agree"
-        ));
-    }
-    warnings
-}
-
-/// Turns of one cell whose medians are far apart: a distribution over all of them is that of several machines.
-#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-fn unsteady(cells: &[Series]) -> Option<String> {
-    let medians = cells.iter().filter_map(|series| {
-        let (least, most) = series.medians()?;
-        Some((series.cell, least as f64, most as f64))
-    });
-    let apart: Vec<_> = medians.filter(|(_, least, most)| *most > least * FAR_APART).collect();
-    let ratio = |(_, least, most): &(_, f64, f64)| most / least.max(1.0);
-    let worst = apart.iter().max_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
-    let &(cell, least, most) = worst;
-    Some(format!(
-        "the machine was not the same all the time: in {} of the cells the medians of the turns differ by more than a quarter, \
-         most in {}, from {} to {} us (JSON has every turn)",
-        apart.len(),
-        cell_name(cell),
-        table::micros(least),
-        table::micros(most)
-    ))
-}
-
 fn result(
     args: &Args,
     bed: &Bed,
@@ -333,31 +213,4 @@ fn tell(args: &Args, document: &Document, path: &[String], is_lab: bool) -> Resu
         output::note(text.trim_end());
     }
     output::deliver(&args.output, document, &text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::series::tests::{cell, reading, series};
-    use super::*;
-
-    #[test]
-    fn turns_that_are_far_apart_are_told() {
-        let steady = || {
-            let mut steady = series(cell());
-            steady.add(Ok(reading(1_000..1_200, 0.0)));
-            steady.add(Ok(reading(1_100..1_300, 0.0)));
-            // Left out, and so it does not matter what it was.
-            steady.add(Ok(reading(9_000..9_200, 0.5)));
-            steady
-        };
-        assert_eq!(unsteady(&[steady()]), None);
-        let mut moody = steady();
-        moody.add(Ok(reading(3_000..3_200, 0.0)));
-        let told = unsteady(&[steady(), moody]).expect("a warning");
-        assert!(told.contains("in 1 of the cells"), "{told}");
-        assert!(
-            told.contains("spin, other core, C-states as is, from 1.099 to 3.09"),
-            "{told}"
-        );
-    }
 }

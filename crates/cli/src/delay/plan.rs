@@ -154,6 +154,13 @@ impl Plan {
         self.cells.iter().filter(|planned| planned.place.is_ok()).count()
     }
 
+    /// Whether any cell that can be had is with C-states off.
+    pub(super) fn switches_c_states_off(&self) -> bool {
+        let had = self.cells.iter().filter(|planned| planned.place.is_ok());
+        had.map(|planned| planned.cell)
+            .any(|cell| cell.c_states == CStates::Off)
+    }
+
     fn warn(&mut self, machine: &Machine, napi: u32) {
         let off = self.cells.iter().any(|planned| planned.cell.c_states == CStates::Off);
         let other = self.cells.iter().find_map(|planned| {

@@ -205,6 +205,7 @@ impl Series {
             unavailable: self.unavailable(),
             busy_polling_drives: self.drives().filter(|_| self.cell.wait == Wait::BusyPoll),
             delay: self.delays.latency().summary(),
+            delay_hdr: self.delays.latency().to_hdr(),
             measured_ns: self.thread.elapsed_ns,
             sent_packets: self.sent,
             received_packets: self.delays.packets(),
@@ -217,6 +218,8 @@ impl Series {
             thread_percent: self.share(self.thread.running_ns),
             waiting_percent: self.share(self.thread.waiting_ns),
             idle: self.idle.clone(),
+            failed_turns: self.failures,
+            failure: self.failure.clone(),
             turns: self.turns.clone(),
         }
     }

@@ -187,7 +187,10 @@ fn left_out(cell: &DelayCell) -> Option<String> {
     let turns = cell.turns.iter().filter(|turn| turn.left_out).count();
     let turns = (turns != 0).then(|| format!("{turns} turns left out for CPU steal"));
     let packets = (!parts.is_empty()).then(|| format!("left out, packets: {}", parts.join(", ")));
-    let all: Vec<String> = packets.into_iter().chain(turns).collect();
+    // Where nothing was sampled it is the reason already.
+    let failed = cell.failure.as_ref().filter(|_| cell.unavailable.is_none());
+    let failed = failed.map(|reason| format!("{} turns failed: {reason}", cell.failed_turns));
+    let all: Vec<String> = packets.into_iter().chain(turns).chain(failed).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
 

@@ -17,6 +17,7 @@ fn document() -> Document {
         softirq_percent: 1.0,
         steal_percent: 0.0,
     });
+    (spin.failed_turns, spin.failure) = (2, Some("the link is gone".into()));
     spin.lost_packets = 3;
     spin.turns.push(DelayTurn {
         samples: 100,
@@ -109,7 +110,7 @@ fn each_cell_has_its_row_and_its_reason() {
     let flat = text.split_whitespace().collect::<Vec<&str>>().join(" ");
     for told in [
         "poll, other core, C-states as is: not to be had: no other CPU: this process may run on CPU 0 alone",
-        "left out, packets: 3 lost; 1 turns left out for CPU steal",
+        "left out, packets: 3 lost; 1 turns left out for CPU steal; 2 turns failed: the link is gone",
         "PREEMPT_RT; C-states (exit latency): C6 (133 us, switched off)",
         "Reading it takes 21.4 ns at the least and 22.6 in the median",
         "Warning: something to know.",

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::CpuUse;
 use crate::delay::{CStates, Cell, Core, Wait};
+#[cfg(doc)]
+use crate::latency::Latency;
 use crate::latency::Summary;
 use crate::probe::Clock;
 
@@ -59,6 +61,8 @@ pub struct DelayCell {
     pub busy_polling_drives: Option<bool>,
     /// The distribution; `None` if nothing was sampled.
     pub delay: Option<Summary>,
+    /// All of it as a histogram (HdrHistogram V2, compressed, base64; [`Latency::from_hdr`] reads it).
+    pub delay_hdr: Option<String>,
     /// For how long the application looked for packets in the turns that count, warm-up included.
     pub measured_ns: u64,
     /// Packets of the test bed's sender; `None` where another host sends.
@@ -84,7 +88,11 @@ pub struct DelayCell {
     pub waiting_percent: Option<f64>,
     /// How often the application's CPU went to sleep, state by state; empty where the kernel does not tell.
     pub idle: Vec<IdleUse>,
-    /// The turns, in order.
+    /// Turns that failed.
+    pub failed_turns: u32,
+    /// Why the last of them did.
+    pub failure: Option<String>,
+    /// The turns that did not fail, in order.
     pub turns: Vec<DelayTurn>,
 }
 

@@ -198,6 +198,7 @@ pub(super) fn delays() -> DelayResult {
         unavailable: None,
         busy_polling_drives: Some(false),
         delay,
+        delay_hdr: delays.latency().to_hdr(),
         measured_ns: 22_000_000,
         sent_packets: Some(22),
         received_packets: delays.packets(),
@@ -220,6 +221,8 @@ pub(super) fn delays() -> DelayResult {
             entries: 3,
             time_ns: 40_000,
         }],
+        failed_turns: 1,
+        failure: Some("the link went away".into()),
         turns: vec![DelayTurn {
             samples: delays.latency().samples(),
             p50_ns: delay.and_then(|delay| delay.p50_ns),

@@ -197,6 +197,7 @@ fn every_number_has_its_unit_or_is_a_count() {
         "entries",
         "napi_cpu",
         "application_cpu",
+        "failed_turns",
     ];
     let units = [
         "_ns", "_pps", "_bps", "_bytes", "_percent", "_packets", "_cycles", "_unix_s",
