@@ -15,7 +15,7 @@ pub(super) fn median_interval(sorted: &[f64]) -> (f64, f64) {
     let mut medians: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
             for slot in &mut resample {
-                *slot = sorted[random.below(sorted.len())];
+                *slot = sorted[random.index(sorted.len())];
             }
             resample.sort_unstable_by(f64::total_cmp);
             quantile(&resample, 1, 2)

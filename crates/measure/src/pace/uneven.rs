@@ -46,7 +46,7 @@ impl UnevenPace {
     /// When the next packet is due; `now_ns` if that is over.
     pub fn next(&mut self, now_ns: u64) -> u64 {
         let half = self.interval_ns / 2;
-        let gap = half.saturating_add(self.random.number_below(self.interval_ns.saturating_add(1)));
+        let gap = half.saturating_add(self.random.below(self.interval_ns.saturating_add(1)));
         self.due_ns = self.due_ns.saturating_add(gap).max(now_ns);
         self.due_ns
     }
