@@ -116,7 +116,7 @@ fn everything_is_where_it_belongs() {
     std::fs::remove_dir_all(folder).expect("removed");
 }
 
-/// The library's own list of what a static program needs must be what rustc says.
+/// With what the .pc file says that a static program needs, and nothing else.
 #[test]
 fn it_can_be_linked_statically_and_used_from_cpp() {
     let folder = scratch("static");
