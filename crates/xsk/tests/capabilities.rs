@@ -182,7 +182,7 @@ fn with_less_the_missing_capabilities_are_named() {
     unknown(
         &json,
         &["preferred_busy_poll"],
-        "SO_PREFER_BUSY_POLL needs CAP_NET_ADMIN",
+        "SO_BUSY_POLL_BUDGET needs CAP_NET_ADMIN",
     );
     unknown(&json, &private, own);
 
