@@ -7,13 +7,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::napi::NapiArgs;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
 use crate::run::tx::AskArgs;
-use crate::{caps, compare, delay, report, tune};
+use crate::{caps, compare, delay, report, search, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -21,6 +21,17 @@ use crate::{caps, compare, delay, report, tune};
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// The command line of this process; ends it where that makes no sense.
+    pub(crate) fn read() -> Self {
+        // A test bed has interfaces of its own.
+        let optional = |interface: clap::Arg| interface.required(false).default_value("").hide_default_value(true);
+        let search = |command: clap::Command| command.mut_arg("interface", optional);
+        let matches = Self::command().mut_subcommand("search", search).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -39,6 +50,8 @@ pub(crate) enum Command {
     Compare(compare::Args),
     /// Measure the time from the XDP program to the application: how it waits, on which CPU, with C-states and without
     Delay(delay::Args),
+    /// Search for the rates that a path sustains at given losses, and what packets meet at them
+    Search(Box<search::Args>),
     /// Show what an interface and the kernel can do for XDP and AF_XDP
     Caps(caps::Args),
     /// Make one HTML page, Markdown or CSV of results, side by side if there are several
@@ -236,7 +249,7 @@ pub(crate) struct PingArgs {
 }
 
 /// Where packets go and what they say they are.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct FlowArgs {
     /// Receiver: an IP address, resolved to a MAC address by ARP or neighbour discovery, or a MAC address
     #[arg(long, value_name = "IP|MAC")]
@@ -416,7 +429,7 @@ pub(crate) struct RunArgs {
 }
 
 /// Where the result goes.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct OutputArgs {
     /// Print the result as JSON (schema ringside.result/1) to standard output
     #[arg(long)]

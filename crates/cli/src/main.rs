@@ -18,6 +18,7 @@ mod pin;
 mod progress;
 mod report;
 mod run;
+mod search;
 mod session;
 mod stop;
 mod system;
@@ -26,12 +27,10 @@ mod tune;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     napi::recover();
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     let result = match cli.command {
@@ -44,6 +43,7 @@ fn main() -> ExitCode {
         Command::Delay(args) => done(delay::run(&args)),
         Command::Caps(args) => done(caps::run(&args)),
         Command::Report(args) => done(report::run(&args)),
+        Command::Search(args) => done(search::run(&args)),
         Command::Tune(args) => tune::run(&args),
     };
     match result {

@@ -30,6 +30,7 @@ mod delay;
 mod example;
 mod hints;
 mod run;
+mod search;
 mod system;
 
 pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
@@ -42,6 +43,7 @@ pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpStatistics, XdpVerdicts,
 };
+pub use search::{BurstRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
 
 /// Name and version of the schema.
@@ -66,7 +68,7 @@ pub struct Document {
     pub result: Outcome,
 }
 
-/// What came out: `{"run": …}`, `{"compare": …}` or `{"delay": …}`.
+/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}` or `{"search": …}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -76,6 +78,8 @@ pub enum Outcome {
     Compare(CompareResult),
     /// The time from the XDP program to the application.
     Delay(DelayResult),
+    /// Rates that a path sustains.
+    Search(SearchResult),
 }
 
 /// Stands for [`SCHEMA`]: no other value of the field can be read.

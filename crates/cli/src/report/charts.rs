@@ -16,7 +16,7 @@ pub(super) fn of(entries: &[&Entry]) -> Markup {
     let medians = over_time(entries.iter().flat_map(|entry| entry.medians()));
     html! {
         div.plots {
-            @if !times.is_empty() { (nines(&times)) (cumulative(&times)) }
+            @if !times.is_empty() { (nines("Time over nines", &times)) (cumulative(&times)) }
             @if !rates.is_empty() {
                 (figure::lines("Packets over time", &seconds(&rates), &Axis { label: "packets per second".to_owned(), scale: from_zero(&rates), write: figure::number }, &rates))
             }
@@ -48,7 +48,7 @@ fn from_zero(lines: &[Line]) -> Scale {
 }
 
 /// Time by share of samples, with each nine as far from the next.
-fn nines(times: &[(String, Latency)]) -> Markup {
+pub(super) fn nines(title: &str, times: &[(String, Latency)]) -> Markup {
     let lines: Vec<Line> = times
         .iter()
         .map(|(name, times)| Line {
@@ -71,7 +71,7 @@ fn nines(times: &[(String, Latency)]) -> Markup {
         scale: Scale::Nines { most },
         write: figure::percent,
     };
-    figure::lines("Time over nines", &x, &y, &lines)
+    figure::lines(title, &x, &y, &lines)
 }
 
 /// Share of samples by time.

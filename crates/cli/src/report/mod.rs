@@ -7,6 +7,7 @@ mod foreign;
 mod metrics;
 mod page;
 mod plain;
+mod rates;
 mod section;
 mod units;
 mod words;

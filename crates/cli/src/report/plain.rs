@@ -38,7 +38,7 @@ pub(super) fn markdown(title: &str, entries: &[Entry]) -> String {
                         );
                     }
                 }
-                Outcome::Run(_) => {}
+                Outcome::Run(_) | Outcome::Search(_) => {}
             }
             _ = writeln!(out, "\n`{}`", document.command_line.join(" "));
         }
@@ -187,7 +187,7 @@ pub(super) fn csv(entries: &[Entry]) -> String {
                     }
                 }
             }
-            Outcome::Run(_) => {}
+            Outcome::Run(_) | Outcome::Search(_) => {}
         }
     }
     out

@@ -6,7 +6,7 @@ use ringside_measure::schema::{CompareResult, DelayResult, Document, Outcome, Ru
 
 use super::entry::{Content, Entry};
 use super::figure::{self, Bar};
-use super::{charts, metrics, units, words};
+use super::{charts, metrics, rates, units, words};
 use crate::output::{count, mode_name};
 
 /// The part of one entry.
@@ -20,6 +20,7 @@ pub(super) fn of(entry: &Entry) -> Markup {
                         Outcome::Run(run) => (run_part(entry, run)),
                         Outcome::Compare(compare) => (compare_part(compare)),
                         Outcome::Delay(delay) => (delay_part(delay)),
+                        Outcome::Search(search) => (rates::part(search)),
                     }
                     (repeat(document))
                 }
@@ -43,6 +44,7 @@ pub(super) fn kind(entry: &Entry) -> &str {
         Content::Ours(document) => match &document.result {
             Outcome::Run(run) => words::operation(run.operation),
             Outcome::Compare(_) => "Comparison",
+            Outcome::Search(_) => "Search for rates",
             Outcome::Delay(_) => "Delay from the XDP program to the application",
         },
     }

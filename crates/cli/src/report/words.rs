@@ -20,6 +20,7 @@ pub(super) fn of(entry: &Entry) -> Vec<Sentence> {
             Outcome::Run(run) => of_run(document, run),
             Outcome::Compare(compare) => of_compare(compare),
             Outcome::Delay(delay) => of_delay(delay),
+            Outcome::Search(search) => super::rates::words(search),
         },
         Content::Foreign(foreign) => {
             let figures: Vec<String> = foreign
@@ -36,14 +37,14 @@ pub(super) fn of(entry: &Entry) -> Vec<Sentence> {
     }
 }
 
-fn said(text: String) -> Sentence {
+pub(super) fn said(text: String) -> Sentence {
     Sentence {
         text,
         is_warning: false,
     }
 }
 
-fn warned(text: String) -> Sentence {
+pub(super) fn warned(text: String) -> Sentence {
     Sentence { text, is_warning: true }
 }
 

@@ -20,7 +20,7 @@ use crate::{output, system};
 pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let filter = Filter::Echo(args.udp_port);
-    let interface = session::interface(&args.port, &args.run)?;
+    let interface = session::interface(&args.port, &args.run.output)?;
     let ips: Vec<IpAddr> = interface.addresses()?.iter().map(|own| own.address).collect();
     let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter, None)?;
     output::note(format_args!(

@@ -25,7 +25,7 @@ struct Lane<'a> {
 
 pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
-    let interface = session::interface(&args.port, &args.run)?;
+    let interface = session::interface(&args.port, &args.run.output)?;
     let Ports {
         mut port,
         mut out,

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
         Some(_) => &cycle::port(args)?,
         None => &args.port,
     };
-    let interface = session::interface(port_args, &args.run)?;
+    let interface = session::interface(port_args, &args.run.output)?;
     let flow = target::flow(&interface, &args.flow)?;
     let mut port = session::open_with(
         interface.clone(),

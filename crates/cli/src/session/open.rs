@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use ringside_nic::Interface;
 use ringside_xsk::{Direction, Filter, Port, PortBuilder, QueueOptions, SharedUmem, Wait};
 
-use crate::args::{PortArgs, RunArgs, WaitArg};
+use crate::args::{OutputArgs, PortArgs, WaitArg};
 use crate::{output, pin};
 
 /// How long a sleeping thread may take to notice the end of a run.
@@ -26,7 +26,7 @@ pub(crate) fn wait(args: &PortArgs) -> Wait {
 }
 
 /// The interface of a command, with what can be checked before anything is opened or sent.
-pub(crate) fn interface(args: &PortArgs, run: &RunArgs) -> Result<Interface> {
+pub(crate) fn interface(args: &PortArgs, output: &OutputArgs) -> Result<Interface> {
     let interface = Interface::by_name(&args.interface)?;
     args.check()?;
     if !interface.state()?.admin_up {
@@ -36,7 +36,7 @@ pub(crate) fn interface(args: &PortArgs, run: &RunArgs) -> Result<Interface> {
         .into());
     }
     pin::check(args)?;
-    output::check(&run.output)?;
+    output::check(output)?;
     Ok(interface)
 }
 

@@ -28,7 +28,7 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
         }
     }
     let stop = Stop::on_signals()?;
-    let interface = session::interface(&args.port, &args.run)?;
+    let interface = session::interface(&args.port, &args.run.output)?;
     let flow = target::flow(&interface, &args.flow)?;
     let link_before = interface.state()?;
     let frame = target::frame(&flow, args.size, &interface, link_before.mtu)?;

@@ -1,0 +1,249 @@
+//! The command line of `ringside search`.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use ringside_measure::search::{Goal, Range};
+
+use crate::args::{FlowArgs, OutputArgs, PortArgs, seconds, time_in};
+use crate::compare::LabKind;
+
+const EXAMPLES: &str = "\
+Examples:
+  ringside search eth0 --to 192.0.2.7          through the path to a `ringside echo` there and back
+  ringside search eth0 --to 192.0.2.7 --receive eth1   in at eth0, out at eth1 of the device in between
+  ringside search eth0 --to 192.0.2.7 --loss 0,0.5 --sizes 82,512,1514,imix
+  ringside search eth0 --to 192.0.2.7 --method rfc2544 --trial 60s
+  ringside search eth0 --to 192.0.2.7 --curve --burst 50 --soak 10min
+  ringside search --lab veth --quick           on a test bed of its own, in half a minute";
+
+/// What to search, on which path, and how exactly.
+#[derive(Clone, Debug, clap::Args)]
+// A negative number is a nonsense value, not an unknown option.
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(super) port: PortArgs,
+    /// Interface that the packets come out at, if not where they went in
+    #[arg(long, value_name = "INTERFACE", conflicts_with = "lab")]
+    pub(super) receive: Option<String>,
+    /// Build a test bed and search on it: two network namespaces, a veth pair, a `ringside echo` at the other end
+    #[arg(long, value_enum)]
+    pub(super) lab: Option<LabKind>,
+    #[command(flatten)]
+    pub(super) flow: FlowArgs,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+
+    /// How rates are searched
+    #[arg(long, value_enum, default_value_t = Method::Mlr)]
+    pub(super) method: Method,
+    /// Packets that may be lost, in percent, one search for all: 0 is the no-drop rate
+    #[arg(long, value_delimiter = ',', default_value = "0,0.5", value_name = "PERCENT")]
+    loss: Vec<f64>,
+    /// Bytes of packets from the Ethernet header on, without FCS; imix: 7 of 82, 4 of 590, 1 of 1514; rfc2544: its seven sizes
+    #[arg(long, value_delimiter = ',', default_value = "82", value_name = "BYTES")]
+    pub(super) sizes: Vec<Size>,
+    /// The lowest rate that is of interest, in packets per second
+    #[arg(long, default_value_t = 1_000, value_name = "PPS")]
+    from_rate: u64,
+    /// The highest rate to try, in packets per second [default: 1000000]
+    #[arg(long, default_value_t = 1_000_000, value_name = "PPS")]
+    to_rate: u64,
+    /// How far apart lower and upper bound may be in the end, in percent
+    #[arg(long, default_value_t = 1.0, value_name = "PERCENT")]
+    exact: f64,
+    /// Duration of the trials that count
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = duration)]
+    trial: Duration,
+    /// Duration of the first, shorter trials (mlr) [default: a fifth of --trial]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    first_trial: Option<Duration>,
+    /// Time of trials after which a rate is certainly decided (mlr) [default: 21 trials]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    sum: Option<Duration>,
+    /// Trials that may be bad in percent of the time (mlr): with 50 a minority of disturbed ones does no harm
+    #[arg(long, default_value_t = 50.0, value_name = "PERCENT")]
+    exceed: f64,
+    /// How often a trial with too much loss is repeated before its rate counts as too high (rfc2544, --burst)
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub(super) verify: u32,
+    /// How long to wait for the last packets of a trial
+    #[arg(long, default_value = "200ms", value_name = "TIME", value_parser = duration)]
+    pub(super) drain: Duration,
+
+    /// Latency at these percentages of each rate that was found
+    #[arg(long, value_delimiter = ',', default_value = "10,50,90,100", value_name = "PERCENT")]
+    pub(super) latency_at: Vec<f64>,
+    /// Leave the latency out
+    #[arg(long)]
+    pub(super) no_latency: bool,
+    /// Also how much is lost at each rate, from the highest downwards (RFC 2544, 26.3)
+    #[arg(long)]
+    pub(super) curve: bool,
+    /// Also the longest burst that is taken whole, searched so many times (RFC 9004 wants 50)
+    #[arg(long, value_name = "N")]
+    pub(super) burst: Option<u32>,
+    /// Also a long trial at the rate of the first goal
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(super) soak: Option<Duration>,
+    /// Search also where packets are lost at the lowest rate
+    #[arg(long)]
+    pub(super) even_if_unstable: bool,
+    /// Short trials, five of them a rate, bounds 5 % apart: to try it out
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// Seconds for everything together at the most; what is known then is told
+    #[arg(short, long, default_value = "1800", value_name = "SECONDS", value_parser = seconds)]
+    pub(super) time: Duration,
+}
+
+/// `--method`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Method {
+    /// MLRsearch: all loss ratios at once, short trials first
+    Mlr,
+    /// Binary search with loss verification
+    Rfc2544,
+}
+
+/// `--sizes`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    Bytes(u32),
+    Imix,
+    Rfc2544,
+}
+
+impl std::str::FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "imix" => Ok(Self::Imix),
+            "rfc2544" => Ok(Self::Rfc2544),
+            _ => text
+                .parse()
+                .map(Self::Bytes)
+                .map_err(|_| format!("{text:?} is neither a number of bytes nor imix nor rfc2544")),
+        }
+    }
+}
+
+/// A size or a mix, with the packets that it is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mix {
+    pub(super) name: String,
+    /// Bytes of each packet of one turn.
+    pub(super) sizes: Vec<u32>,
+}
+
+/// The seven sizes of RFC 2544 for Ethernet, less the check sequence.
+const RFC2544: [u32; 7] = [60, 124, 252, 508, 1020, 1276, 1514];
+
+impl Args {
+    /// What is wrong with the command line, told before anything is touched.
+    pub(super) fn check(&self) -> Result<()> {
+        match (self.port.interface.is_empty(), self.lab) {
+            (true, None) => bail!("where? Give an interface, or --lab veth for a test bed of its own"),
+            (false, Some(_)) => {
+                bail!("--lab veth brings its own interfaces: leave the interface out")
+            }
+            _ => {}
+        }
+        for (name, percents) in [("--loss", &self.loss), ("--latency-at", &self.latency_at)] {
+            let most = if name == "--loss" { 99.0 } else { 100.0 };
+            if let Some(percent) = percents.iter().find(|percent| !(0.0..=most).contains(*percent)) {
+                bail!("{name} {percent}: percentages from 0 to {most}");
+            }
+        }
+        if !(0.01..=50.0).contains(&self.exact) {
+            bail!("--exact {}: percentages from 0.01 to 50", self.exact);
+        }
+        if !(0.0..100.0).contains(&self.exceed) {
+            bail!("--exceed {}: percentages from 0 to below 100", self.exceed);
+        }
+        if let Some(0) = self.burst {
+            bail!("--burst 0: at least one search");
+        }
+        self.range()?;
+        // What a goal does not allow is told by its own words.
+        ringside_measure::search::Mlr::new(self.range()?, self.goals())?;
+        Ok(())
+    }
+
+    pub(super) fn range(&self) -> Result<Range> {
+        Ok(Range::new(self.from_rate, self.to_rate)?)
+    }
+
+    /// Duration of the trials that count.
+    pub(super) fn trial_ns(&self) -> u64 {
+        nanos(if self.quick {
+            self.trial.min(Duration::from_millis(300))
+        } else {
+            self.trial
+        })
+    }
+
+    pub(super) fn width(&self) -> f64 {
+        if self.quick {
+            self.exact.max(5.0) / 100.0
+        } else {
+            self.exact / 100.0
+        }
+    }
+
+    /// A goal for each loss ratio.
+    pub(super) fn goals(&self) -> Vec<Goal> {
+        let trial = self.trial_ns();
+        let sum = self
+            .sum
+            .map_or(trial.saturating_mul(if self.quick { 5 } else { 21 }), nanos);
+        let goal = |percent: &f64| Goal {
+            loss_ratio: percent / 100.0,
+            exceed_ratio: self.exceed / 100.0,
+            width: self.width(),
+            initial_trial_ns: self.first_trial.map_or(trial.div_ceil(5), nanos),
+            final_trial_ns: trial,
+            duration_sum_ns: sum,
+        };
+        self.loss.iter().map(goal).collect()
+    }
+
+    /// The packets to search with; `least` is what the smallest that holds a probe has, and whether something was raised to it.
+    pub(super) fn mixes(&self, least: u32) -> (Vec<Mix>, bool) {
+        let mut raised = false;
+        let mut one = |bytes: u32| {
+            raised |= bytes < least;
+            bytes.max(least)
+        };
+        let mut mixes: Vec<Mix> = Vec::new();
+        for size in &self.sizes {
+            match size {
+                Size::Bytes(bytes) => mixes.push(Mix {
+                    name: bytes.to_string(),
+                    sizes: vec![*bytes],
+                }),
+                Size::Imix => mixes.push(Mix {
+                    name: "imix".to_owned(),
+                    sizes: [one(60); 7].into_iter().chain([590; 4]).chain([1514]).collect(),
+                }),
+                Size::Rfc2544 => mixes.extend(RFC2544.map(&mut one).map(|bytes| Mix {
+                    name: bytes.to_string(),
+                    sizes: vec![bytes],
+                })),
+            }
+        }
+        (mixes, raised)
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_micros(1)..=Duration::from_secs(7 * 24 * 3600);
+    time_in(&range, text)?.ok_or_else(|| format!("{text:?}: it takes 1us to a week"))
+}

@@ -1,0 +1,340 @@
+//! `ringside search`: the rates that a path sustains, and what packets meet at them.
+
+mod args;
+mod echo;
+mod path;
+mod table;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use ringside_measure::rate::wire_bits;
+use ringside_measure::schema::{
+    BurstRecord, FoundRate, Interface, LatencyAt, LatencyKind, Outcome as Kind, SearchResult, SearchTable,
+    StabilityRecord, TrialRecord,
+};
+use ringside_measure::search::{BackToBack, Binary, Goal, LossCurve, Mlr, Range, Search, Stability, Trial};
+use ringside_netlab::{Lab, VethConfig};
+
+pub(crate) use args::Args;
+
+use crate::args::Peer;
+use crate::stop::Stop;
+use crate::{output, session, system};
+use args::{Method, Mix};
+use echo::Echo;
+use path::{Done, Path};
+
+/// Trials at the lowest rate, before anything is searched.
+const STABILITY_TRIALS: u32 = 10;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    args.check()?;
+    output::check(&args.output)?;
+    let stop = Stop::on_signals()?;
+    if args.lab.is_none() {
+        return search(args, &stop);
+    }
+    let lab = Lab::veth(VethConfig {
+        ipv6: false,
+        gro: true,
+        ..VethConfig::tagged("search")
+    })
+    .context("building the test bed")?;
+    let mut args = args.clone();
+    args.port.interface = lab.a.interface.name().to_owned();
+    args.flow.to = Some(Peer::Ip(lab.b.ipv4.into()));
+    let _echo = Echo::start(&lab.b)?;
+    lab.a.run(|| search(&args, &stop))
+}
+
+fn search(args: &Args, stop: &Stop) -> Result<()> {
+    let mut path = Path::open(args)?;
+    let (mixes, raised) = args.mixes(path.smallest());
+    if raised {
+        output::note(format_args!(
+            "a probe takes {} bytes: smaller packets are raised to that",
+            path.smallest()
+        ));
+    }
+    let mut packets = mixes.iter().map(|mix| path.packets(mix)).collect::<Result<Vec<_>>>()?;
+    let mut searcher = Searcher {
+        args,
+        path: &mut path,
+        stop,
+        ends: Instant::now() + args.time,
+        range: args.range()?,
+        bar: bar(),
+        trials: 0,
+        trial_ns: 0,
+    };
+    let mut tables = Vec::new();
+    for (mix, packets) in mixes.iter().zip(&mut packets) {
+        tables.push(searcher.table(mix, packets)?);
+    }
+    let interrupted = searcher.is_over();
+    searcher.bar.finish_and_clear();
+    let result = SearchResult {
+        method: match args.method {
+            Method::Mlr => "mlr".to_owned(),
+            Method::Rfc2544 => "rfc2544".to_owned(),
+        },
+        min_pps: searcher.range.min_pps(),
+        max_pps: searcher.range.max_pps(),
+        kind: if path.there_and_back() {
+            LatencyKind::RoundTrip
+        } else {
+            LatencyKind::OneWay
+        },
+        interrupted,
+        tables,
+    };
+    let interfaces: Vec<Interface> = path
+        .ports()
+        .map(|port| {
+            Ok(system::interface(
+                port.interface(),
+                &session::link(port)?,
+                Some(port.report()),
+            ))
+        })
+        .collect::<Result<_>>()?;
+    drop(path);
+    let nothing = result.tables.iter().all(|table| table.trials == 0);
+    let document = system::document(interfaces, Kind::Search(result));
+    output::deliver(&args.output, &document, &table::render(&document))?;
+    if nothing {
+        anyhow::bail!("no trial was run: it was ended before the first one");
+    }
+    Ok(())
+}
+
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {msg}").expect("a constant template");
+    ProgressBar::new_spinner().with_style(style)
+}
+
+/// Runs searches trial by trial.
+struct Searcher<'a> {
+    args: &'a Args,
+    path: &'a mut Path,
+    stop: &'a Stop,
+    ends: Instant,
+    range: Range,
+    bar: ProgressBar,
+    trials: u64,
+    trial_ns: u64,
+}
+
+impl Searcher<'_> {
+    fn is_over(&self) -> bool {
+        self.stop.is_set() || Instant::now() >= self.ends
+    }
+
+    fn table(&mut self, mix: &Mix, packets: &mut [Vec<u8>]) -> Result<SearchTable> {
+        (self.trials, self.trial_ns) = (0, 0);
+        let mut table = SearchTable {
+            name: mix.name.clone(),
+            frame_bytes: mix.sizes.clone(),
+            wire_bytes: mix
+                .sizes
+                .iter()
+                .map(|&size| wire_bits(u64::from(size)) as f64 / 8.0)
+                .sum::<f64>()
+                / mix.sizes.len() as f64,
+            ..SearchTable::default()
+        };
+        self.warm_up(packets)?;
+        let goals = self.args.goals();
+        let stable = self.stability(&mut table, packets)?;
+        let least = goals.iter().map(|goal| goal.exceed_ratio).fold(1.0, f64::min);
+        if stable > least && !self.args.even_if_unstable {
+            table.refused = Some(format!(
+                "packets are lost in {:.0} % of the trials at the lowest rate: a highest rate without loss would be chance. Look for who loses them \
+                 (ringside doctor, tune), allow loss (--loss), or search all the same (--even-if-unstable)",
+                stable * 100.0
+            ));
+        } else if !self.is_over() {
+            table.goals = self.rates(&goals, &table, packets)?;
+            self.further(&mut table, packets)?;
+        }
+        (table.trials, table.trial_time_ns) = (self.trials, self.trial_ns);
+        Ok(table)
+    }
+
+    /// The first packets of a path are slow: caches, tables of neighbours and flows.
+    fn warm_up(&mut self, packets: &mut [Vec<u8>]) -> Result<()> {
+        let trial = Trial {
+            load_pps: self.range.min_pps(),
+            duration_ns: 50_000_000,
+        };
+        self.trial(trial, packets, "warming up").map(drop)
+    }
+
+    /// The share of trials at the lowest rate that lose more than the most lenient goal allows.
+    fn stability(&mut self, table: &mut SearchTable, packets: &mut [Vec<u8>]) -> Result<f64> {
+        let load_pps = self.range.min_pps();
+        let duration_ns = (self.args.trial_ns() / 5).max(10_000_000_000_u64.div_ceil(load_pps));
+        let mut check = Stability::new(Trial { load_pps, duration_ns }, STABILITY_TRIALS)?;
+        self.drive(&mut check, packets, "stability at the lowest rate")?;
+        let most = self.args.goals().iter().map(|goal| goal.loss_ratio).fold(0.0, f64::max);
+        table.stability = Some(StabilityRecord::of(load_pps, &check.result(0.0)));
+        Ok(check.result(most).bad_ratio())
+    }
+
+    fn rates(&mut self, goals: &[Goal], table: &SearchTable, packets: &mut [Vec<u8>]) -> Result<Vec<FoundRate>> {
+        let found = |goal: &Goal| FoundRate {
+            loss_percent: goal.loss_ratio * 100.0,
+            lower_pps: None,
+            upper_pps: None,
+            throughput_pps: None,
+            wire_bps: None,
+            finished: false,
+            limited_by_sender: false,
+            latency: Vec::new(),
+        };
+        let mut rates = Vec::new();
+        match self.args.method {
+            Method::Mlr => {
+                let mut search = Mlr::new(self.range, goals.to_vec())?;
+                self.drive(&mut search, packets, "searching")?;
+                for result in search.results() {
+                    rates.push(FoundRate {
+                        lower_pps: result.lower.map(|bound| bound.load_pps),
+                        upper_pps: result.upper.map(|bound| bound.load_pps),
+                        throughput_pps: result.throughput_pps,
+                        finished: result.finished,
+                        limited_by_sender: result.limited_by_sender(),
+                        ..found(&result.goal)
+                    });
+                }
+            }
+            Method::Rfc2544 => {
+                for goal in goals {
+                    let mut search = Binary::new(
+                        self.range,
+                        goal.loss_ratio,
+                        goal.width,
+                        self.args.verify,
+                        goal.final_trial_ns,
+                    )?;
+                    self.drive(&mut search, packets, "searching")?;
+                    let result = search.result();
+                    rates.push(FoundRate {
+                        lower_pps: result.throughput_pps,
+                        upper_pps: result.failed_pps,
+                        throughput_pps: result
+                            .throughput_pps
+                            .zip(result.passed)
+                            .map(|(load, passed)| load as f64 * (1.0 - passed.loss_ratio())),
+                        finished: result.finished,
+                        limited_by_sender: result.limited_by_sender(),
+                        ..found(goal)
+                    });
+                }
+            }
+        }
+        for rate in &mut rates {
+            rate.wire_bps = rate.throughput_pps.map(|pps| pps * table.wire_bytes * 8.0);
+            if let Some(lower) = rate.lower_pps.filter(|_| !self.args.no_latency) {
+                rate.latency = self.latencies(lower, packets)?;
+            }
+        }
+        Ok(rates)
+    }
+
+    fn latencies(&mut self, rate: u64, packets: &mut [Vec<u8>]) -> Result<Vec<LatencyAt>> {
+        let mut all = Vec::new();
+        for &percent in &self.args.latency_at {
+            if self.is_over() {
+                break;
+            }
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a part of a rate"
+            )]
+            let load_pps = ((rate as f64 * percent / 100.0) as u64).max(1);
+            let trial = Trial {
+                load_pps,
+                duration_ns: self.args.trial_ns(),
+            };
+            let done = self.trial(trial, packets, "latency")?;
+            all.push(LatencyAt {
+                percent,
+                trial: TrialRecord::of(trial, done.outcome),
+                raw: done.rtt.raw().summary(),
+                corrected: done.rtt.corrected().summary(),
+                corrected_hdr: done.rtt.corrected().to_hdr(),
+            });
+        }
+        Ok(all)
+    }
+
+    /// Curve, bursts and soak, where asked for.
+    fn further(&mut self, table: &mut SearchTable, packets: &mut [Vec<u8>]) -> Result<()> {
+        let found = table.goals.first();
+        let (rate, throughput) = (
+            found.and_then(|goal| goal.lower_pps),
+            found.and_then(|goal| goal.throughput_pps),
+        );
+        if self.args.curve && !self.is_over() {
+            // From what can be sent and is lost downwards: twice the rate that was found, or all that was tried.
+            let most = rate.map_or(self.range.max_pps(), |rate| {
+                rate.saturating_mul(2).min(self.range.max_pps())
+            });
+            let range = Range::new(1, most.max(2))?;
+            let mut curve = LossCurve::new(range, 10, self.args.trial_ns())?;
+            self.drive(&mut curve, packets, "loss curve")?;
+            table.curve = curve
+                .points()
+                .iter()
+                .map(|point| TrialRecord::of(point.trial, point.outcome))
+                .collect();
+        }
+        if let Some(searches) = self.args.burst.filter(|_| !self.is_over()) {
+            let rate_pps = self.range.max_pps();
+            let mut bursts = BackToBack::new(rate_pps, (rate_pps * 2).clamp(64, 1 << 20), searches, self.args.verify)?;
+            self.drive(&mut bursts, packets, "bursts")?;
+            table.burst = bursts
+                .result()
+                .map(|found| BurstRecord::of(rate_pps, &found, throughput));
+        }
+        if let (Some(time), Some(load_pps)) = (self.args.soak, rate)
+            && !self.is_over()
+        {
+            let trial = Trial {
+                load_pps,
+                duration_ns: session::nanos(time),
+            };
+            table.soak = Some(TrialRecord::of(trial, self.trial(trial, packets, "soak")?.outcome));
+        }
+        Ok(())
+    }
+
+    fn drive(&mut self, search: &mut impl Search, packets: &mut [Vec<u8>], what: &str) -> Result<()> {
+        while let Some(trial) = search.wanted().filter(|_| !self.is_over()) {
+            let done = self.trial(trial, packets, what)?;
+            if self.stop.is_set() {
+                // It was cut short: what it lost says nothing.
+                break;
+            }
+            search.record(done.outcome);
+        }
+        Ok(())
+    }
+
+    fn trial(&mut self, trial: Trial, packets: &mut [Vec<u8>], what: &str) -> Result<Done> {
+        self.bar.set_message(format!(
+            "{what}: {} packets/s for {:.2} s",
+            output::count(trial.load_pps as f64),
+            Duration::from_nanos(trial.duration_ns).as_secs_f64()
+        ));
+        self.bar.tick();
+        let done = self.path.run(trial, packets, self.stop)?;
+        self.trials += 1;
+        self.trial_ns += trial.duration_ns;
+        Ok(done)
+    }
+}

@@ -1,0 +1,201 @@
+//! The result as text.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, Table, presets};
+use ringside_measure::latency::Summary;
+use ringside_measure::schema::{Document, FoundRate, LatencyKind, Outcome, SearchResult, SearchTable};
+
+use crate::output::{count, wrapped};
+use crate::system;
+
+pub(super) fn render(document: &Document) -> String {
+    let Outcome::Search(result) = &document.result else {
+        return String::new();
+    };
+    let mut out = format!("{}\n", system::summary(&document.system));
+    for table in &result.tables {
+        out += &one(table, result);
+    }
+    if result.interrupted {
+        out += "\nEnded before everything was found: what is not finished is marked.\n";
+    }
+    out
+}
+
+fn one(table: &SearchTable, result: &SearchResult) -> String {
+    let mut out = format!(
+        "\nPackets of {} bytes without FCS; {} trials, {:.1} s of sending\n",
+        table.name,
+        table.trials,
+        table.trial_time_ns as f64 / 1e9
+    );
+    if let Some(stability) = table.stability {
+        _ = writeln!(
+            out,
+            "  at {} packets/s: {} of {} trials without loss, {} of {} packets lost",
+            count(stability.load_pps as f64),
+            stability.trials - stability.bad_trials,
+            stability.trials,
+            count(stability.lost_packets as f64),
+            count(stability.intended_packets as f64)
+        );
+    }
+    if let Some(refused) = &table.refused {
+        out += &wrapped(refused, "  ");
+        return out;
+    }
+    if !table.goals.is_empty() {
+        out += &rates(table, result);
+    }
+    for goal in table.goals.iter().filter(|goal| !goal.latency.is_empty()) {
+        out += &latency(goal, result.kind);
+    }
+    if !table.curve.is_empty() {
+        let mut grid = grid(["packets/s", "sent", "lost %"]);
+        for point in &table.curve {
+            grid.add_row([
+                count(point.load_pps as f64),
+                count(point.sent_packets as f64),
+                format!("{:.3}", point.loss_percent),
+            ]);
+        }
+        _ = writeln!(out, "Lost at each rate (RFC 2544, 26.3)\n{}", aligned(grid));
+    }
+    if let Some(burst) = &table.burst {
+        let whole = if burst.unlimited == burst.searches {
+            " (the longest that was tried)"
+        } else {
+            ""
+        };
+        _ = writeln!(
+            out,
+            "Longest burst without loss at {} packets/s: {:.0} packets on average, {} to {}{whole}; a buffer of {:.3} ms{}",
+            count(burst.rate_pps as f64),
+            burst.mean_packets,
+            burst.min_packets,
+            burst.max_packets,
+            burst.implied_buffer_ns / 1e6,
+            burst
+                .corrected_buffer_ns
+                .map(|ns| format!(", {:.3} ms less what is forwarded meanwhile (RFC 9004)", ns / 1e6))
+                .unwrap_or_default()
+        );
+    }
+    if let Some(soak) = &table.soak {
+        _ = writeln!(
+            out,
+            "Soak: {} packets/s for {:.0} s: {} of {} lost ({:.4} %)",
+            count(soak.load_pps as f64),
+            soak.duration_ns as f64 / 1e9,
+            count(soak.intended_packets.saturating_sub(soak.received_packets) as f64),
+            count(soak.intended_packets as f64),
+            soak.loss_percent
+        );
+    }
+    out
+}
+
+fn rates(table: &SearchTable, result: &SearchResult) -> String {
+    let mut grid = grid([
+        "lost at most",
+        "packets/s",
+        "Gbit/s wire",
+        "highest that holds",
+        "lowest that does not",
+        "",
+    ]);
+    let rate = |pps: Option<u64>, none: &str| pps.map_or_else(|| none.to_owned(), |pps| count(pps as f64));
+    for goal in &table.goals {
+        grid.add_row([
+            format!("{} %", goal.loss_percent),
+            goal.throughput_pps.map_or_else(|| "-".to_owned(), count),
+            goal.wire_bps
+                .map_or_else(|| "-".to_owned(), |bps| format!("{:.3}", bps / 1e9)),
+            rate(goal.lower_pps, "-"),
+            rate(goal.upper_pps, "-"),
+            remark(goal, result),
+        ]);
+    }
+    format!("{}\n", aligned(grid))
+}
+
+fn remark(goal: &FoundRate, result: &SearchResult) -> String {
+    let mut all = Vec::new();
+    if !goal.finished {
+        all.push("not finished");
+    }
+    if goal.finished && goal.upper_pps.is_none() {
+        all.push("the highest rate that was tried holds: --to-rate");
+    }
+    if goal.finished && goal.lower_pps.is_none() && goal.upper_pps == Some(result.min_pps) {
+        all.push("not even the lowest rate");
+    }
+    if goal.limited_by_sender {
+        all.push("the sender's limit, not the path's");
+    }
+    all.join("; ")
+}
+
+fn latency(goal: &FoundRate, kind: LatencyKind) -> String {
+    let mut grid = grid([
+        "% of the rate",
+        "packets/s",
+        "lost %",
+        "min",
+        "mean",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "max",
+    ]);
+    for at in &goal.latency {
+        let mut row = vec![
+            format!("{}", at.percent),
+            count(at.trial.load_pps as f64),
+            format!("{:.3}", at.trial.loss_percent),
+        ];
+        row.extend(times(at.corrected.as_ref()));
+        grid.add_row(row);
+    }
+    let which = match kind {
+        LatencyKind::RoundTrip => "Round trips",
+        LatencyKind::OneWay => "One-way times",
+    };
+    format!(
+        "{which} in µs, from the intended sending, at parts of the rate for {} % of loss\n{}\n",
+        goal.loss_percent,
+        aligned(grid)
+    )
+}
+
+fn times(times: Option<&Summary>) -> [String; 7] {
+    let micros = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.2}", ns / 1e3));
+    let Some(times) = times else {
+        return [const { String::new() }; 7];
+    };
+    let of = |ns: Option<u64>| ns.map(|ns| ns as f64);
+    [
+        micros(Some(times.min_ns as f64)),
+        micros(Some(times.mean_ns)),
+        micros(of(times.p50_ns)),
+        micros(of(times.p90_ns)),
+        micros(of(times.p99_ns)),
+        micros(of(times.p99_9_ns)),
+        micros(Some(times.max_ns as f64)),
+    ]
+}
+
+fn grid<const N: usize>(head: [&str; N]) -> Table {
+    let mut grid = Table::new();
+    grid.load_style(presets::ASCII_FULL_CONDENSED).set_header(head);
+    grid
+}
+
+fn aligned(mut grid: Table) -> Table {
+    for column in grid.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    grid
+}
