@@ -125,7 +125,7 @@ impl Path {
         let start = self.clock.now_ns() + 100_000;
         let end = start + trial.duration_ns + trial.duration_ns / LATE + 10_000_000;
         let mut pump = Pump {
-            flow: self.flow.clone(),
+            flow: self.flow,
             session: self.session,
             kind: if self.far.is_some() { Kind::Request } else { Kind::Reply },
             pacer: Pacer::per_second(trial.load_pps, start)?,
