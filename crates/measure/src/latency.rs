@@ -79,6 +79,24 @@ pub struct Summary {
     pub max_ns: u64,
 }
 
+impl Summary {
+    /// Names and values in nanoseconds of what people look at, from short to long; `None` where there are too few samples.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns, three months")]
+    pub fn figures(&self) -> [(&'static str, Option<f64>); 7] {
+        let of = |ns: Option<u64>| ns.map(|ns| ns as f64);
+        [
+            ("min", of(Some(self.min_ns))),
+            ("mean", Some(self.mean_ns)),
+            ("p50", of(self.p50_ns)),
+            ("p90", of(self.p90_ns)),
+            ("p99", of(self.p99_ns)),
+            ("p99.9", of(self.p99_9_ns)),
+            ("max", of(Some(self.max_ns))),
+        ]
+    }
+}
+
 /// A bucket of a histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bucket {

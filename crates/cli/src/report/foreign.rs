@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, bail};
 use ringside_measure::latency::Latency;
 use serde_json::Value;
 
-use super::metrics::{Kind, Metric};
+use super::metrics::{Kind, Metric, of_times};
 
 /// What is known of another tool's result.
 #[derive(Debug)]
@@ -177,18 +177,7 @@ fn sockperf_log(head: &str, rows: &str) -> Result<Foreign> {
         let all = dropped + summary.samples as f64;
         metrics.push(Metric::new("lost", dropped * 100.0 / all, Kind::Percent));
     }
-    let of = |ns: Option<u64>| ns.map(|ns| ns as f64);
-    for (name, value) in [
-        ("RTT min", of(Some(summary.min_ns))),
-        ("RTT mean", Some(summary.mean_ns)),
-        ("RTT p50", of(summary.p50_ns)),
-        ("RTT p90", of(summary.p90_ns)),
-        ("RTT p99", of(summary.p99_ns)),
-        ("RTT p99.9", of(summary.p99_9_ns)),
-        ("RTT max", of(Some(summary.max_ns))),
-    ] {
-        metrics.extend(value.map(|value| Metric::new(name, value, Kind::Nanoseconds)));
-    }
+    metrics.extend(of_times("RTT", &summary));
     let parameters = head.lines().find_map(|line| {
         line.trim()
             .strip_prefix("test was performed using the following parameters: ")

@@ -8,7 +8,7 @@ use super::units;
 /// A figure of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Metric {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) value: f64,
     pub(super) kind: Kind,
     /// More is better; `None`: neither.
@@ -26,14 +26,14 @@ pub(super) enum Kind {
 }
 
 impl Metric {
-    pub(super) fn new(name: &'static str, value: f64, kind: Kind) -> Self {
+    pub(super) fn new(name: impl Into<String>, value: f64, kind: Kind) -> Self {
         let more_is_better = match kind {
             Kind::Count => None,
             Kind::PacketsPerSecond | Kind::BitsPerSecond => Some(true),
             Kind::Nanoseconds | Kind::Percent => Some(false),
         };
         Self {
-            name,
+            name: name.into(),
             value,
             kind,
             more_is_better,
@@ -64,7 +64,6 @@ impl Metric {
 #[allow(clippy::cast_precision_loss, reason = "for people")]
 pub(super) fn of_run(run: &RunResult) -> Vec<Metric> {
     let mut all = Vec::new();
-    let mut add = |name, value: Option<f64>, kind| all.extend(value.map(|value| Metric::new(name, value, kind)));
     for (rates, names) in [
         (
             &run.received,
@@ -72,85 +71,61 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Metric> {
         ),
         (&run.transmitted, ["sent", "sent, on the wire", "sent, payload"]),
     ] {
-        let rates = rates.filter(|rates| rates.packets_pps > 0.0);
-        add(names[0], rates.map(|rates| rates.packets_pps), Kind::PacketsPerSecond);
-        add(names[1], rates.map(|rates| rates.wire_bps), Kind::BitsPerSecond);
-        add(names[2], rates.map(|rates| rates.payload_bps), Kind::BitsPerSecond);
+        if let Some(rates) = rates.filter(|rates| rates.packets_pps > 0.0) {
+            all.push(Metric::new(names[0], rates.packets_pps, Kind::PacketsPerSecond));
+            all.push(Metric::new(names[1], rates.wire_bps, Kind::BitsPerSecond));
+            all.push(Metric::new(names[2], rates.payload_bps, Kind::BitsPerSecond));
+        }
     }
     let sent = run.packets.sent.max(run.packets.generated);
-    let lost = sent.saturating_sub(run.packets.received);
-    add(
-        "lost",
-        (sent > 0).then(|| lost as f64 * 100.0 / sent as f64),
-        Kind::Percent,
-    );
+    if sent > 0 {
+        let lost = sent.saturating_sub(run.packets.received);
+        all.push(Metric::new("lost", lost as f64 * 100.0 / sent as f64, Kind::Percent));
+    }
     if let Some(latency) = &run.latency {
-        times(
-            &mut add,
-            latency.raw.as_ref(),
-            [
-                "RTT min",
-                "RTT mean",
-                "RTT p50",
-                "RTT p90",
-                "RTT p99",
-                "RTT p99.9",
-                "RTT max",
-            ],
-        );
-        add(
-            "RTT p99, from the intended sending",
-            latency.corrected.and_then(|times| times.p99_ns).map(|ns| ns as f64),
-            Kind::Nanoseconds,
-        );
-        add(
-            "jitter (RFC 3550)",
-            latency.jitter.map(|jitter| jitter.rfc3550_smoothed_ns),
-            Kind::Nanoseconds,
-        );
+        all.extend(latency.raw.iter().flat_map(|times| of_times("RTT", times)));
+        if let Some(ns) = latency.corrected.and_then(|times| times.p99_ns) {
+            all.push(Metric::new(
+                "RTT p99, from the intended sending",
+                ns as f64,
+                Kind::Nanoseconds,
+            ));
+        }
+        if let Some(jitter) = latency.jitter {
+            all.push(Metric::new(
+                "jitter (RFC 3550)",
+                jitter.rfc3550_smoothed_ns,
+                Kind::Nanoseconds,
+            ));
+        }
     }
     if let Some(cycle) = &run.cycle {
         let missed = cycle.late_cycles + cycle.skipped_cycles;
-        add(
-            "deadlines missed",
-            (cycle.due_cycles > 0).then(|| missed as f64 * 100.0 / cycle.due_cycles as f64),
-            Kind::Percent,
-        );
-        let names = [
-            "late min",
-            "late mean",
-            "late p50",
-            "late p90",
-            "late p99",
-            "late p99.9",
-            "late max",
-        ];
-        times(&mut add, cycle.transmit.as_ref(), names);
+        if cycle.due_cycles > 0 {
+            all.push(Metric::new(
+                "deadlines missed",
+                missed as f64 * 100.0 / cycle.due_cycles as f64,
+                Kind::Percent,
+            ));
+        }
+        all.extend(cycle.transmit.iter().flat_map(|times| of_times("late", times)));
     }
-    let busy: f64 = run
-        .cpus
-        .iter()
-        .map(|cpu| cpu.user_percent + cpu.system_percent + cpu.softirq_percent)
-        .sum();
-    add("CPU, of one", (!run.cpus.is_empty()).then_some(busy), Kind::Percent);
+    if !run.cpus.is_empty() {
+        let busy = run
+            .cpus
+            .iter()
+            .map(|cpu| cpu.user_percent + cpu.system_percent + cpu.softirq_percent)
+            .sum();
+        all.push(Metric::new("CPU, of one", busy, Kind::Percent));
+    }
     all
 }
 
-#[allow(clippy::cast_precision_loss, reason = "for people")]
-fn times(add: &mut impl FnMut(&'static str, Option<f64>, Kind), times: Option<&Summary>, names: [&'static str; 7]) {
-    let Some(times) = times else { return };
-    let values = [
-        Some(times.min_ns as f64),
-        Some(times.mean_ns),
-        times.p50_ns.map(|ns| ns as f64),
-        times.p90_ns.map(|ns| ns as f64),
-        times.p99_ns.map(|ns| ns as f64),
-        times.p99_9_ns.map(|ns| ns as f64),
-        Some(times.max_ns as f64),
-    ];
-    for (name, value) in names.into_iter().zip(values) {
-        add(name, value, Kind::Nanoseconds);
-    }
+/// The figures of a distribution, such as `RTT p99`.
+pub(super) fn of_times<'t>(prefix: &'t str, times: &Summary) -> impl Iterator<Item = Metric> + use<'t> {
+    let named =
+        move |(name, ns): (&str, Option<f64>)| Some(Metric::new(format!("{prefix} {name}"), ns?, Kind::Nanoseconds));
+    times.figures().into_iter().filter_map(named)
 }
 
 /// How much more or less, in percent of the first: `+12 %`, `−3.1 %`, and whether that is better. `None` where there is no such thing.

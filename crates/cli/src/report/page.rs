@@ -47,10 +47,10 @@ pub(super) fn render(title: &str, entries: &[Entry]) -> String {
 /// Figures and plots of several results in one frame; differences are to the first that has the figure.
 fn side_by_side(entries: &[&Entry]) -> Markup {
     let columns: Vec<Vec<Metric>> = entries.iter().map(|entry| entry.metrics()).collect();
-    let mut names: Vec<&'static str> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
     for metric in columns.iter().flatten() {
-        if !names.contains(&metric.name) {
-            names.push(metric.name);
+        if !names.contains(&metric.name.as_str()) {
+            names.push(&metric.name);
         }
     }
     html! {

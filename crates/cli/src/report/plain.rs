@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use ringside_measure::compare::Figure;
-use ringside_measure::latency::Summary;
-use ringside_measure::schema::{Outcome, Table, Variant};
+use ringside_measure::schema::{Outcome, Table};
 
 use super::entry::{Content, Entry};
 use super::metrics::{self, Kind, Metric};
@@ -27,9 +26,12 @@ pub(super) fn markdown(title: &str, entries: &[Entry]) -> String {
             match &document.result {
                 Outcome::Compare(compare) => compare.tables.iter().for_each(|table| comparison(&mut out, table)),
                 Outcome::Delay(delay) => {
-                    out.push_str("\n| cell | min | mean | p50 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|\n");
+                    out.push_str(
+                        "\n| cell | min | mean | p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|\n",
+                    );
                     for cell in &delay.cells {
-                        let times = cell.delay.map_or_else(|| [const { String::new() }; 6], times);
+                        let times = cell.delay.map_or([None; 7], |times| times.figures().map(|(_, ns)| ns));
+                        let times = times.map(|ns| ns.map_or_else(|| "–".to_owned(), units::time));
                         _ = writeln!(
                             out,
                             "| {} | {} |",
@@ -60,10 +62,10 @@ fn figures(out: &mut String, entries: &[(&Entry, Vec<Metric>)]) {
         _ = write!(out, " {} |", cell(&entry.name));
     }
     _ = writeln!(out, "\n|---|{}", "---|".repeat(entries.len()));
-    let mut names: Vec<&'static str> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
     for metric in entries.iter().flat_map(|(_, metrics)| metrics) {
-        if !names.contains(&metric.name) {
-            names.push(metric.name);
+        if !names.contains(&metric.name.as_str()) {
+            names.push(&metric.name);
         }
     }
     for name in names {
@@ -107,7 +109,7 @@ fn comparison(out: &mut String, table: &Table) {
             out,
             "| {} | {figure} | {} |",
             cell(&variant.name),
-            ratio(variant, &table.base)
+            section::ratio(variant, &table.base)
         );
     }
 }
@@ -121,34 +123,6 @@ fn told(figure: Option<Figure>, write: fn(f64) -> String) -> String {
     write(figure.median) + &spread
 }
 
-fn ratio(variant: &Variant, base: &str) -> String {
-    match variant.ratio_to_base {
-        None if variant.name == base => "base".to_owned(),
-        None => "–".to_owned(),
-        Some(ratio) => match ratio.low.zip(ratio.high) {
-            Some((low, high)) => format!(
-                "{} [{}–{}]",
-                units::digits(ratio.median),
-                units::digits(low),
-                units::digits(high)
-            ),
-            None => units::digits(ratio.median),
-        },
-    }
-}
-
-fn times(times: Summary) -> [String; 6] {
-    let all = [
-        Some(times.min_ns as f64),
-        Some(times.mean_ns),
-        times.p50_ns.map(|ns| ns as f64),
-        times.p99_ns.map(|ns| ns as f64),
-        times.p99_9_ns.map(|ns| ns as f64),
-        Some(times.max_ns as f64),
-    ];
-    all.map(|ns| ns.map_or_else(|| "–".to_owned(), units::time))
-}
-
 /// Text in a cell: what would end it is written so that it does not.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace(['\n', '\r'], " ").replace('<', "&lt;")
@@ -159,7 +133,7 @@ pub(super) fn csv(entries: &[Entry]) -> String {
     let mut out = "result,figure,value,unit\n".to_owned();
     for entry in entries {
         for metric in entry.metrics() {
-            line(&mut out, &entry.name, metric.name, metric.value, unit(metric.kind));
+            line(&mut out, &entry.name, &metric.name, metric.value, unit(metric.kind));
         }
         let Content::Ours(document) = &entry.content else {
             continue;
@@ -173,14 +147,7 @@ pub(super) fn csv(entries: &[Entry]) -> String {
                 for cell in &delay.cells {
                     let Some(times) = cell.delay else { continue };
                     let name = crate::delay::cell_name(cell.cell());
-                    let all = [
-                        ("min", Some(times.min_ns as f64)),
-                        ("mean", Some(times.mean_ns)),
-                        ("p50", times.p50_ns.map(|ns| ns as f64)),
-                        ("p99", times.p99_ns.map(|ns| ns as f64)),
-                        ("max", Some(times.max_ns as f64)),
-                    ];
-                    for (figure, value) in all {
+                    for (figure, value) in times.figures() {
                         if let Some(value) = value {
                             line(&mut out, &entry.name, &format!("{name}: {figure}"), value, "ns");
                         }

@@ -178,7 +178,7 @@ fn table_part(table: &Table) -> Markup {
         (figure::bars(if is_ping { "Median round trip" } else { "Packets per second" }, label, &bars, write))
         div.wide { table {
             tr { th { "variant" } @for name in columns(is_ping) { th { (name) } } th { "× " (table.base) " [95 %]" } }
-            @for variant in &table.variants { (variant_row(variant, is_ping)) }
+            @for variant in &table.variants { (variant_row(variant, &table.base, is_ping)) }
         } }
     }
 }
@@ -193,7 +193,24 @@ fn columns(is_ping: bool) -> &'static [&'static str] {
     }
 }
 
-fn variant_row(variant: &Variant, is_ping: bool) -> Markup {
+/// `1.42 [1.17–1.53]`
+pub(super) fn ratio(variant: &Variant, base: &str) -> String {
+    match variant.ratio_to_base {
+        None if variant.name == base => "base".to_owned(),
+        None => "–".to_owned(),
+        Some(ratio) => match ratio.low.zip(ratio.high) {
+            Some((low, high)) => format!(
+                "{} [{}–{}]",
+                units::digits(ratio.median),
+                units::digits(low),
+                units::digits(high)
+            ),
+            None => units::digits(ratio.median),
+        },
+    }
+}
+
+fn variant_row(variant: &Variant, base: &str, is_ping: bool) -> Markup {
     type Write = fn(f64) -> String;
     let time: Write = units::time;
     let (short, digits): (Write, Write) = (units::short, units::digits);
@@ -218,18 +235,6 @@ fn variant_row(variant: &Variant, is_ping: bool) -> Markup {
             (variant.cpu_busy_percent, digits),
         ]
     };
-    let ratio = variant.ratio_to_base.map_or_else(
-        || "–".to_owned(),
-        |ratio| match ratio.low.zip(ratio.high) {
-            Some((low, high)) => format!(
-                "{} [{}–{}]",
-                units::digits(ratio.median),
-                units::digits(low),
-                units::digits(high)
-            ),
-            None => units::digits(ratio.median),
-        },
-    );
     html! { tr {
         th { (variant.name) @if let Some(mode) = variant.mode { br; small { (mode_name(mode)) } } }
         @if let Some(failure) = &variant.failure {
@@ -239,7 +244,7 @@ fn variant_row(variant: &Variant, is_ping: bool) -> Markup {
                 (write(figure.median))
                 @if let Some(spread) = figure.spread { br; small { "± " (write(spread)) } }
             } @else { "–" } } }
-            td.number { (ratio) }
+            td.number { (ratio(variant, base)) }
         }
     } }
 }
@@ -271,7 +276,7 @@ fn delay_part(delay: &DelayResult) -> Markup {
                 th { (crate::delay::cell_name(cell.cell())) }
                 @if let Some(times) = &cell.delay {
                     td.number { (count(times.samples as f64)) }
-                    @for ns in [Some(times.min_ns as f64), Some(times.mean_ns), times.p50_ns.map(|ns| ns as f64), times.p90_ns.map(|ns| ns as f64), times.p99_ns.map(|ns| ns as f64), times.p99_9_ns.map(|ns| ns as f64), Some(times.max_ns as f64), Some(times.stddev_ns)] {
+                    @for ns in times.figures().map(|(_, ns)| ns).into_iter().chain([Some(times.stddev_ns)]) {
                         td.number { (ns.map_or_else(|| "–".to_owned(), units::time)) }
                     }
                     td.number { (cell.thread_percent.map_or_else(|| "–".to_owned(), units::digits)) }

@@ -175,16 +175,7 @@ fn times(times: Option<&Summary>) -> [String; 7] {
     let Some(times) = times else {
         return [const { String::new() }; 7];
     };
-    let of = |ns: Option<u64>| ns.map(|ns| ns as f64);
-    [
-        micros(Some(times.min_ns as f64)),
-        micros(Some(times.mean_ns)),
-        micros(of(times.p50_ns)),
-        micros(of(times.p90_ns)),
-        micros(of(times.p99_ns)),
-        micros(of(times.p99_9_ns)),
-        micros(Some(times.max_ns as f64)),
-    ]
+    times.figures().map(|(_, ns)| micros(ns))
 }
 
 fn grid<const N: usize>(head: [&str; N]) -> Table {
