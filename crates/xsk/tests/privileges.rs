@@ -291,9 +291,9 @@ fn a_socket_that_was_handed_over_needs_no_capability() {
         if case.busy_poll {
             // https://elixir.bootlin.com/linux/v6.18/C/ident/sk_setsockopt
             assert!(said.contains("BUSY_POLL") && said.contains("CAP_NET_ADMIN"), "{said}");
-            let (_, why) = said.split_once("SO_PREFER").expect("its name");
+            let (_, why) = said.split_once("SO_BUSY_POLL_BUDGET").expect("its name");
             return lacks(format!(
-                "busy-polling is not to be had without capabilities: SO_PREFER{why}"
+                "busy-polling is not to be had without capabilities: SO_BUSY_POLL_BUDGET{why}"
             ));
         }
         assert!(said.contains(&format!("bound queue {}", case.queue)), "{said}");
