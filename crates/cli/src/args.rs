@@ -13,7 +13,7 @@ use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
 use crate::run::tx::AskArgs;
-use crate::{caps, compare, delay, report, search, tune};
+use crate::{caps, compare, delay, manual, report, search, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -26,11 +26,15 @@ pub(crate) struct Cli {
 impl Cli {
     /// The command line of this process; ends it where that makes no sense.
     pub(crate) fn read() -> Self {
+        Self::from_arg_matches(&Self::definition().get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// All commands and options, of which help, man pages and completions are made.
+    pub(crate) fn definition() -> clap::Command {
         // A test bed has interfaces of its own.
         let optional = |interface: clap::Arg| interface.required(false).default_value("").hide_default_value(true);
         let search = |command: clap::Command| command.mut_arg("interface", optional);
-        let matches = Self::command().mut_subcommand("search", search).get_matches();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+        Self::command().mut_subcommand("search", search)
     }
 }
 
@@ -58,6 +62,10 @@ pub(crate) enum Command {
     Report(report::Args),
     /// Show and change what slows an interface's packets down: for the time of a command, or until undone
     Tune(tune::Args),
+    /// Print completions for a shell
+    Completions(manual::CompletionArgs),
+    /// Print the man page, or write those of all commands
+    Man(manual::ManArgs),
 }
 
 const RX_EXAMPLES: &str = "\

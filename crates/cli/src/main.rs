@@ -6,6 +6,7 @@ mod caps;
 mod clock;
 mod compare;
 mod delay;
+mod manual;
 mod napi;
 mod output;
 #[allow(
@@ -44,6 +45,8 @@ fn main() -> ExitCode {
         Command::Caps(args) => done(caps::run(&args)),
         Command::Report(args) => done(report::run(&args)),
         Command::Search(args) => done(search::run(&args)),
+        Command::Completions(args) => done(manual::completions(&args)),
+        Command::Man(args) => done(manual::man(&args)),
         Command::Tune(args) => tune::run(&args),
     };
     match result {

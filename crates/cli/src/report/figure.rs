@@ -7,8 +7,8 @@ use super::units;
 /// In units of the drawing; the page scales it to the width that there is.
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 320.0;
-const LEFT: f64 = 62.0;
-const RIGHT: f64 = 24.0;
+const LEFT: f64 = 72.0;
+const RIGHT: f64 = 28.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 46.0;
 
@@ -108,7 +108,8 @@ impl Scale {
                 ticks
             }
             Self::Nines { most } => {
-                let mut ticks = vec![0.0, 0.5];
+                // With many nines there is no room for two labels so close to each other.
+                let mut ticks = if most > 4.5 { vec![0.0] } else { vec![0.0, 0.5] };
                 let mut one_in = 10.0;
                 while nines(1.0 - 1.0 / one_in) <= most + 1e-9 {
                     ticks.push(1.0 - 1.0 / one_in);
