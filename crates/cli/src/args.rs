@@ -511,7 +511,12 @@ pub(crate) fn time_in(range: &RangeInclusive<Duration>, text: &str) -> Result<Op
         "us" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
-        _ => return Err(format!("{text:?} is no time with a unit; write 250us, 1ms or 0.5s")),
+        "min" => 60.0,
+        _ => {
+            return Err(format!(
+                "{text:?} is no time with a unit; write 250us, 1ms, 0.5s or 10min"
+            ));
+        }
     };
     let time = number
         .parse::<f64>()

@@ -63,7 +63,9 @@ fn page(command: &Command, name: &str) -> Result<String> {
     let mut text = Vec::new();
     // The name of a page is one word.
     let command = command.clone().name(name.to_owned()).display_name(name);
-    clap_mangen::Man::new(command).render(&mut text).context("writing a man page")?;
+    clap_mangen::Man::new(command)
+        .render(&mut text)
+        .context("writing a man page")?;
     String::from_utf8(text).context("a man page that is no UTF-8")
 }
 
@@ -84,7 +86,13 @@ mod tests {
                 // Behind two spaces is what it is about; behind a pipe or an arrow what is the shell's.
                 let line = line.trim_start();
                 let typed = line.split("  ").next().unwrap_or(line);
-                all.extend(typed.split(['|', '>']).map(str::trim).filter(|part| part.starts_with("ringside ")).map(str::to_owned));
+                all.extend(
+                    typed
+                        .split(['|', '>'])
+                        .map(str::trim)
+                        .filter(|part| part.starts_with("ringside "))
+                        .map(str::to_owned),
+                );
             }
             assert!(all.len() > begins, "{} has no example", command.get_name());
         }
@@ -105,7 +113,10 @@ mod tests {
             let parsed = Cli::definition().try_get_matches_from(words);
             assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
         }
-        assert!(Cli::try_parse_from(["ringside", "rx"]).is_err(), "not everything is one");
+        assert!(
+            Cli::try_parse_from(["ringside", "rx"]).is_err(),
+            "not everything is one"
+        );
     }
 
     #[test]
