@@ -182,8 +182,10 @@ fn text(document: &Document) -> String {
             format!("went down or lost its carrier {flaps} time(s), was not up for {seconds:.2} s in all"),
         );
     }
-    if let Some(latency) = &result.latency {
-        times(&mut out, latency);
+    match (&result.under_load, &result.latency) {
+        (Some(under_load), _) => out.text.push_str(&crate::run::ping::table::text(under_load)),
+        (None, Some(latency)) => times(&mut out, latency),
+        (None, None) => {}
     }
     if let Some(hints) = &result.hints {
         out.text.push_str(&crate::run::hints::text(hints));
