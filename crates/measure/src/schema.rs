@@ -31,6 +31,7 @@ mod example;
 mod hints;
 mod run;
 mod search;
+mod sweep;
 mod system;
 
 pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
@@ -44,6 +45,7 @@ pub use run::{
     RunResult, XdpStatistics, XdpVerdicts,
 };
 pub use search::{BurstRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord};
+pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
 
 /// Name and version of the schema.
@@ -68,7 +70,7 @@ pub struct Document {
     pub result: Outcome,
 }
 
-/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}` or `{"search": …}`.
+/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}` or `{"sweep": …}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -80,6 +82,8 @@ pub enum Outcome {
     Delay(DelayResult),
     /// Rates that a path sustains.
     Search(SearchResult),
+    /// What settings are worth.
+    Sweep(Box<SweepResult>),
 }
 
 /// Stands for [`SCHEMA`]: no other value of the field can be read.

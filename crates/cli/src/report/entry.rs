@@ -87,7 +87,7 @@ impl Entry {
             Content::Foreign(foreign) => foreign.metrics.clone(),
             Content::Ours(document) => match &document.result {
                 Outcome::Run(run) => metrics::of_run(run),
-                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) => Vec::new(),
+                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) | Outcome::Sweep(_) => Vec::new(),
             },
         }
     }
@@ -112,7 +112,7 @@ impl Entry {
                     }
                     all
                 }
-                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) => Vec::new(),
+                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) | Outcome::Sweep(_) => Vec::new(),
             },
         }
     }
@@ -137,7 +137,7 @@ impl Entry {
                     };
                     vec![(self.name.clone(), run.intervals.iter().map(point).collect())]
                 }
-                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) => Vec::new(),
+                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) | Outcome::Sweep(_) => Vec::new(),
             },
         }
     }

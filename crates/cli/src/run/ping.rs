@@ -1,10 +1,9 @@
 //! `ringside ping`: round trips to a `ringside echo`, one or more probes in flight, by demand or by schedule.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use ringside_measure::counters::Ledger;
 use ringside_measure::latency::{LiveLatency, RttRecorder};
 use ringside_measure::pace::Pacer;
@@ -14,7 +13,6 @@ use ringside_measure::sequence::{Counts, Tracker};
 use ringside_wire::flow::{UdpFlow, parse_udp};
 use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Direction, Filter, Queue, Wait};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::whole::Whole;
 use super::{account, conclude, rates};
@@ -250,7 +248,7 @@ impl Pinger {
     fn receive(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait, whole: &mut Whole) -> Result<()> {
         let wait = match wait {
             Wait::Poll(timeout) if queues.len() > 1 => {
-                poll_any(queues, timeout)?;
+                session::poll_any(queues.iter().map(|queue| &**queue), timeout)?;
                 Wait::Spin
             }
             wait => wait,
@@ -319,17 +317,5 @@ impl Pinger {
             }
             self.in_flight.pop_front();
         }
-    }
-}
-
-/// Sleeps until one of the queues has something.
-fn poll_any(queues: &[&mut Queue], timeout: Duration) -> Result<()> {
-    let mut fds: Vec<PollFd<'_>> = queues
-        .iter()
-        .map(|queue| PollFd::from_borrowed_fd(queue.as_fd(), PollFlags::IN))
-        .collect();
-    match poll(&mut fds, Some(&Timespec::try_from(timeout)?)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(errno) => Err(anyhow!("poll(): {errno}")),
     }
 }
