@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use crate::napi::NapiArgs;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use ringside_measure::precision::UntilWidth;
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
 use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
-use crate::{caps, compare, delay, manual, report, search, tune};
+use crate::{caps, compare, config, delay, manual, output, report, search, sweep, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -27,7 +28,15 @@ pub(crate) struct Cli {
 impl Cli {
     /// The command line of this process; ends it where that makes no sense.
     pub(crate) fn read() -> Self {
-        Self::from_arg_matches(&Self::definition().get_matches()).unwrap_or_else(|error| error.exit())
+        let definition = Self::definition();
+        let words = match config::expand(&definition, std::env::args_os().collect()) {
+            Ok(words) => words,
+            Err(error) => {
+                output::note(format_args!("ringside: {error:#}"));
+                std::process::exit(2);
+            }
+        };
+        Self::from_arg_matches(&definition.get_matches_from(words)).unwrap_or_else(|error| error.exit())
     }
 
     /// All commands and options, of which help, man pages and completions are made.
@@ -35,7 +44,7 @@ impl Cli {
         // A test bed has interfaces of its own.
         let optional = |interface: clap::Arg| interface.required(false).default_value("").hide_default_value(true);
         let search = |command: clap::Command| command.mut_arg("interface", optional);
-        Self::command().mut_subcommand("search", search)
+        config::define(Self::command().mut_subcommand("search", search))
     }
 }
 
@@ -57,6 +66,8 @@ pub(crate) enum Command {
     Delay(delay::Args),
     /// Search for the rates that a path sustains at given losses, and what packets meet at them
     Search(Box<search::Args>),
+    /// Find out which settings matter here, and which are best
+    Sweep(sweep::Args),
     /// Show what an interface and the kernel can do for XDP and AF_XDP
     Caps(caps::Args),
     /// Make one HTML page, Markdown or CSV of results, side by side if there are several
@@ -511,6 +522,13 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
             "{text:?} is no rate; write whole packets per second, such as 100000, up to 10^12"
         )),
     }
+}
+
+/// The width of an interval, in percent of its median.
+pub(crate) fn width(text: &str) -> Result<UntilWidth, String> {
+    let number = text.trim_end_matches('%').trim().parse::<f64>();
+    let percent = number.map_err(|_| format!("{text:?} is no percentage; write one such as 1%"))?;
+    UntilWidth::new(percent / 100.0).map_err(|error| error.to_string())
 }
 
 /// A time with its unit, from a microsecond to a minute.

@@ -32,6 +32,7 @@ mod hints;
 mod run;
 mod search;
 mod stages;
+mod sweep;
 mod system;
 mod under_load;
 
@@ -47,6 +48,7 @@ pub use run::{
 };
 pub use search::{BurstRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord};
 pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
+pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
 pub use under_load::{LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
 
@@ -72,7 +74,7 @@ pub struct Document {
     pub result: Outcome,
 }
 
-/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}` or `{"search": …}`.
+/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}` or `{"sweep": …}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -84,6 +86,8 @@ pub enum Outcome {
     Delay(DelayResult),
     /// Rates that a path sustains.
     Search(SearchResult),
+    /// What settings are worth.
+    Sweep(Box<SweepResult>),
 }
 
 /// Stands for [`SCHEMA`]: no other value of the field can be read.

@@ -10,6 +10,7 @@ mod page;
 mod plain;
 mod rates;
 mod section;
+mod settings;
 mod units;
 mod words;
 

@@ -21,6 +21,7 @@ pub(super) fn of(entry: &Entry) -> Vec<Sentence> {
             Outcome::Compare(compare) => of_compare(compare),
             Outcome::Delay(delay) => of_delay(delay),
             Outcome::Search(search) => super::rates::words(search),
+            Outcome::Sweep(sweep) => super::settings::words(sweep),
         },
         Content::Foreign(foreign) => {
             let figures: Vec<String> = foreign

@@ -1,10 +1,9 @@
 //! Asks, listens, and keeps what is known of probes that are under way.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use ringside_measure::latency::{Latency, LiveLatency, RttRecorder};
 use ringside_measure::pace::Pacer;
 use ringside_measure::probe::{Clock, Kind, Probe};
@@ -12,7 +11,6 @@ use ringside_measure::sequence::Tracker;
 use ringside_wire::flow::{UdpFlow, parse_udp};
 use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Queue, Wait};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::load::SelfLoad;
 use crate::args::PingArgs;
@@ -241,7 +239,7 @@ impl Pinger {
     fn receive(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
         let wait = match wait {
             Wait::Poll(timeout) if queues.len() > 1 => {
-                poll_any(queues, timeout)?;
+                session::poll_any(queues.iter().map(|queue| &**queue), timeout)?;
                 Wait::Spin
             }
             wait => wait,
@@ -325,17 +323,5 @@ impl Pinger {
             }
             self.in_flight.pop_front();
         }
-    }
-}
-
-/// Sleeps until one of the queues has something.
-fn poll_any(queues: &[&mut Queue], timeout: Duration) -> Result<()> {
-    let mut fds: Vec<PollFd<'_>> = queues
-        .iter()
-        .map(|queue| PollFd::from_borrowed_fd(queue.as_fd(), PollFlags::IN))
-        .collect();
-    match poll(&mut fds, Some(&Timespec::try_from(timeout)?)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(errno) => Err(anyhow!("poll(): {errno}")),
     }
 }
