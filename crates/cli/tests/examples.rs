@@ -28,6 +28,7 @@ const EXCUSES: &[(&str, &str)] = &[
     ("--attached", "there is none: attach it first"),
     ("--cpus ", "is it online?"),
     ("--other-cpu 5", "--other-cpu 5: this process may run on CPUs"),
+    ("--irq-cpus 2,3", "IRQ affinity cannot be set here"),
     ("--irq-cpus 2,3", "online"),
     ("--coalesce", "coalescing cannot be set here"),
     ("--queue 2", "queue 2"),
@@ -131,7 +132,12 @@ impl Hosts {
             if done.status.success() || excused {
                 return;
             }
-            let too_short = ["nothing was sampled", "no packet could be sent", "nothing was received"];
+            let too_short = [
+                "nothing was sampled",
+                "no packet could be sent",
+                "nothing was received",
+                "gave no figure",
+            ];
             let again = patience == PATIENCE[0] && too_short.iter().any(|why| done.err.contains(why));
             assert!(again, "{line}: {done:#?}");
         }
@@ -210,7 +216,12 @@ fn those_that_receive() {
                 format!("tx eth0 --to 192.0.2.1 --to-port {port} --rate 20000")
             }
         };
-        let sender = start(&hosts.first.b, &sender);
+        let several = if line.contains("multi-buffer") {
+            " --multi-buffer --frames 4096"
+        } else {
+            ""
+        };
+        let sender = start(&hosts.first.b, &(sender + several));
         sender.wait_for("->");
         hosts.run(&line);
         drop(sender);
