@@ -13,7 +13,7 @@ use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
 use crate::run::tx::AskArgs;
-use crate::{caps, compare, delay, manual, report, search, tune};
+use crate::{caps, compare, delay, doctor, manual, report, search, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Delay(delay::Args),
     /// Search for the rates that a path sustains at given losses, and what packets meet at them
     Search(Box<search::Args>),
+    /// Tell whether and how well AF_XDP works here, by doing it; what is in the way, and the command that mends it
+    Doctor(doctor::Args),
     /// Show what an interface and the kernel can do for XDP and AF_XDP
     Caps(caps::Args),
     /// Make one HTML page, Markdown or CSV of results, side by side if there are several

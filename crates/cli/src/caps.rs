@@ -9,7 +9,9 @@ use ringside_xsk::Capabilities;
 use serde::Serialize;
 
 use crate::output;
-use state::State;
+pub(crate) use state::State;
+#[cfg(test)]
+pub(crate) use state::{Attached, Holder};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,6 +6,7 @@ mod caps;
 mod clock;
 mod compare;
 mod delay;
+mod doctor;
 mod manual;
 mod napi;
 mod output;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => done(manual::completions(&args)),
         Command::Man(args) => done(manual::man(&args)),
         Command::Tune(args) => tune::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -25,7 +25,7 @@ const ETHTOOL_GRSSH: u32 = 0x46;
 const CONFIG: usize = 24;
 
 /// How a NIC chooses the receive queue of a packet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Rss {
     /// The hash function; `None` where the driver does not tell.
