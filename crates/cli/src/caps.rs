@@ -9,9 +9,9 @@ use ringside_xsk::Capabilities;
 use serde::Serialize;
 
 use crate::output;
-pub(crate) use state::State;
 #[cfg(test)]
-pub(crate) use state::{Attached, Holder};
+pub(crate) use state::Attached;
+pub(crate) use state::{Holder, State};
 
 const EXAMPLES: &str = "\
 Examples:

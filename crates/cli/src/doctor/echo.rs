@@ -14,8 +14,27 @@ use super::tried::Answers;
 use crate::clock::FastClock;
 use crate::run::echo::{Own, answer};
 
-/// As many in a row without an answer, and nobody will answer the others.
-const PATIENCE: u64 = 3;
+/// When to give up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// For an answer.
+    pub(super) timeout: Duration,
+    /// As many in a row without one, and nobody will answer the others.
+    pub(super) in_vain: u64,
+}
+
+impl Patience {
+    /// A machine that is busy with other things is late, and not broken.
+    pub(super) const USUAL: Self = Self {
+        timeout: Duration::from_secs(1),
+        in_vain: 3,
+    };
+    /// With who has not answered before.
+    pub(super) const LITTLE: Self = Self {
+        timeout: Duration::from_millis(200),
+        in_vain: 1,
+    };
+}
 
 /// Asks.
 pub(super) struct Asker {
@@ -24,12 +43,10 @@ pub(super) struct Asker {
     session: u32,
     sequence: u64,
     clock: FastClock,
-    /// For an answer.
-    timeout: Duration,
 }
 
 impl Asker {
-    pub(super) fn new(flow: UdpFlow, timeout: Duration) -> Self {
+    pub(super) fn new(flow: UdpFlow) -> Self {
         let mut clock = FastClock::new();
         // What comes of an earlier run is none of this one's.
         let session = u32::try_from(clock.now_ns() & 0xffff_ffff).expect("masked") ^ std::process::id().rotate_left(16);
@@ -39,7 +56,6 @@ impl Asker {
             session,
             sequence: 0,
             clock,
-            timeout,
         }
     }
 
@@ -51,15 +67,16 @@ impl Asker {
         queue: u32,
         mut far: Option<(&mut Port, &Own)>,
         probes: u64,
+        patience: Patience,
     ) -> Result<Answers> {
         let mut answers = Answers::default();
         let mut rtt = Latency::new();
         let mut in_vain = 0;
-        while answers.sent < probes && in_vain < PATIENCE {
+        while answers.sent < probes && in_vain < patience.in_vain {
             self.sequence += 1;
             let sent_ns = self.send(near, queue)?;
             answers.sent += 1;
-            let end = Instant::now() + self.timeout;
+            let end = Instant::now() + patience.timeout;
             in_vain += 1;
             loop {
                 if let Some((far, own)) = &mut far {

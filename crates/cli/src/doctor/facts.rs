@@ -11,7 +11,7 @@ use ringside_xsk::KernelCapabilities;
 use serde::Serialize;
 
 use super::tried::Test;
-use crate::caps::State;
+use crate::caps::{Holder, State};
 use crate::{pin, system};
 
 /// Everything that the rules look at.
@@ -68,6 +68,8 @@ pub(super) struct Nic {
     pub(super) kind: Option<String>,
     pub(super) device: DeviceCapabilities,
     pub(super) state: State,
+    /// Processes of this network namespace that have XDP sockets, on whichever interface.
+    pub(super) socket_owners: Vec<Holder>,
     pub(super) rx_queues: u32,
     pub(super) tx_queues: u32,
     pub(super) offloads: BTreeMap<String, Offload>,
@@ -176,6 +178,14 @@ impl Nic {
             kind: link.kind,
             device: interface.device_capabilities()?,
             state: State::read(interface)?,
+            socket_owners: ringside_nic::owners::xdp_socket_owners()
+                .into_iter()
+                .filter(|owner| owner.same_namespace)
+                .map(|owner| Holder {
+                    pid: owner.pid,
+                    command: owner.comm,
+                })
+                .collect(),
             rx_queues: interface.rx_queues()?,
             tx_queues: interface.tx_queues()?,
             offloads: interface

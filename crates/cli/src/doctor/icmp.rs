@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use ringside_measure::latency::Latency;
 use ringside_wire::checksum::{Sum, pseudo_v6};
 use ringside_wire::flow::UdpFlow;
 use ringside_wire::icmp::{Echo, EchoKind, v4, v6};
@@ -12,13 +13,10 @@ use ringside_wire::{EtherType, Protocol, ethernet, ipv4, ipv6};
 use ringside_xsk::Port;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, recv, socket_with, sockopt};
 
-use super::echo::send;
+use super::echo::{Patience, send};
 use super::tried::{Answerer, Answers};
 use crate::clock::FastClock;
-use ringside_measure::latency::Latency;
 
-/// As many in a row without an answer, and nobody will answer the others.
-const PATIENCE: u64 = 3;
 /// Type, code, checksum, identifier, sequence; then this.
 const DATA: &[u8; 16] = b"ringside doctor ";
 
@@ -29,13 +27,12 @@ pub(super) struct Asker {
     identifier: u16,
     sequence: u16,
     clock: FastClock,
-    timeout: Duration,
 }
 
 impl Asker {
     /// # Errors
     /// Without CAP_NET_RAW.
-    pub(super) fn new(flow: UdpFlow, timeout: Duration) -> Result<Self> {
+    pub(super) fn new(flow: UdpFlow) -> Result<Self> {
         let (family, protocol) = match flow.dst.ip() {
             IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP),
             IpAddr::V6(_) => (AddressFamily::INET6, ipproto::ICMPV6),
@@ -50,26 +47,25 @@ impl Asker {
             identifier: u16::try_from(std::process::id() & 0xffff).expect("masked"),
             sequence: 0,
             clock: FastClock::new(),
-            timeout,
         })
     }
 
     /// Sends so many requests from one queue, one at a time.
-    pub(super) fn ask(&mut self, port: &mut Port, queue: u32, probes: u64) -> Result<Answers> {
+    pub(super) fn ask(&mut self, port: &mut Port, queue: u32, probes: u64, patience: Patience) -> Result<Answers> {
         let mut answers = Answers {
             by: Answerer::Icmp,
             ..Answers::default()
         };
         let mut rtt = Latency::new();
         let mut in_vain = 0;
-        while answers.sent < probes && in_vain < PATIENCE {
+        while answers.sent < probes && in_vain < patience.in_vain {
             self.sequence = self.sequence.wrapping_add(1);
             let frame = request(&self.flow, self.identifier, self.sequence)?;
             let sent_ns = self.clock.now_ns();
             send(port, queue, &frame)?;
             answers.sent += 1;
             in_vain += 1;
-            let end = Instant::now() + self.timeout;
+            let end = Instant::now() + patience.timeout;
             while Instant::now() < end {
                 if self.came()? {
                     rtt.record(self.clock.now_ns().saturating_sub(sent_ns));

@@ -11,15 +11,14 @@ use ringside_wire::{EtherType, MacAddr, ethernet};
 use ringside_xsk::{Filter, Path, Port};
 
 use super::args::Args;
-use super::tried::{Answers, Outcome, Try};
+use super::echo::Patience;
+use super::tried::{Answerer, Answers, Outcome, Try};
 use super::{bind, echo, icmp};
 use crate::args::{FlowArgs, Peer};
 use crate::target;
 
 /// Where answers are taken. All other packets go up the stack.
 const PORT: u16 = DEFAULT_PORT + 1;
-/// For an answer of a host on the same link.
-const TIMEOUT: Duration = Duration::from_millis(200);
 /// For experiments within a network; no host does anything about it.
 /// <https://standards.ieee.org/products-programs/regauth/ethertype/>
 const LOCAL_EXPERIMENTAL: EtherType = EtherType(0x88b5);
@@ -49,7 +48,7 @@ pub(super) fn run(interface: &Interface, args: &Args, mut tell: impl FnMut(&Try)
         None => None,
     };
     let mac = MacAddr(interface.state()?.mac);
-    let mut peer = flow.map(|flow| AtPeer::Unknown(echo::Asker::new(flow, TIMEOUT), flow));
+    let mut peer = flow.map(AtPeer::new).transpose()?;
     // Those that nobody else has.
     let mut free: Vec<u32> = (0..interface.rx_queues()?).collect();
     for path in Path::LADDER {
@@ -71,35 +70,46 @@ pub(super) fn run(interface: &Interface, args: &Args, mut tell: impl FnMut(&Try)
     Ok(())
 }
 
-/// Who answers at the peer.
-enum AtPeer {
-    /// Not known yet.
-    Unknown(echo::Asker, UdpFlow),
-    Echo(echo::Asker),
-    Kernel(icmp::Asker),
+/// Who is asked at the peer.
+struct AtPeer {
+    echo: echo::Asker,
+    icmp: icmp::Asker,
+    /// Who answered.
+    known: Option<Answerer>,
+    patience: Patience,
 }
 
 impl AtPeer {
+    fn new(flow: UdpFlow) -> Result<Self> {
+        Ok(Self {
+            echo: echo::Asker::new(flow),
+            icmp: icmp::Asker::new(flow)?,
+            known: None,
+            patience: Patience::USUAL,
+        })
+    }
+
     fn ask(&mut self, port: &mut Port, queue: u32, probes: u64) -> Result<Answers> {
-        match self {
-            Self::Echo(asker) => asker.ask(port, queue, None, probes),
-            Self::Kernel(asker) => asker.ask(port, queue, probes),
-            Self::Unknown(asker, flow) => {
-                let answers = asker.ask(port, queue, None, probes)?;
-                if answers.answered > 0 {
-                    let asker = std::mem::replace(asker, echo::Asker::new(*flow, TIMEOUT));
-                    *self = Self::Echo(asker);
-                    return Ok(answers);
-                }
-                let mut asker = icmp::Asker::new(*flow, TIMEOUT)?;
-                let of_kernel = asker.ask(port, queue, probes)?;
-                if of_kernel.answered == 0 {
-                    return Ok(answers);
-                }
-                *self = Self::Kernel(asker);
-                Ok(of_kernel)
+        if self.known != Some(Answerer::Icmp) {
+            let answers = self.echo.ask(port, queue, None, probes, self.patience)?;
+            if answers.answered > 0 || self.known.is_some() {
+                self.found(Answerer::Echo);
+                return Ok(answers);
             }
         }
+        let answers = self.icmp.ask(port, queue, probes, self.patience)?;
+        if answers.answered > 0 {
+            self.found(Answerer::Icmp);
+        } else if self.known.is_none() {
+            // There may be many queues to be asked from.
+            self.patience = Patience::LITTLE;
+        }
+        Ok(answers)
+    }
+
+    fn found(&mut self, answerer: Answerer) {
+        self.known = Some(answerer);
+        self.patience = Patience::USUAL;
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn not_tested(facts: &Facts) -> Vec<String> {
             "whether {0} really does it: ringside doctor {0} --live binds its queues, and passes on all packets but the test's",
             nic.name
         )),
-        (Some(nic), Some(test)) if tried::without_peer(test) => all.push(format!(
+        (Some(nic), Some(test)) if test.failure.is_none() && tried::without_peer(test) => all.push(format!(
             "receiving on {}: with --peer IP probes come back, from `ringside echo` or by ICMP",
             nic.name
         )),

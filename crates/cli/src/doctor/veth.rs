@@ -1,7 +1,7 @@
 //! The test on a veth pair of its own: does AF_XDP work on this machine at all?
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use ringside_measure::probe::DEFAULT_PORT;
@@ -11,7 +11,7 @@ use ringside_wire::flow::{UdpFlow, parse_udp};
 use ringside_xsk::{Filter, Path, Port, Wait};
 
 use super::bind;
-use super::echo::Asker;
+use super::echo::{Asker, Patience};
 use super::tried::{Outcome, Seen, Test, Try};
 use crate::run::echo::Own;
 
@@ -19,8 +19,6 @@ use crate::run::echo::Own;
 const QUEUES: u32 = 2;
 /// Where the asking side takes answers.
 const NEAR_PORT: u16 = DEFAULT_PORT + 1;
-/// A machine that is busy with other things is late, and not broken.
-const TIMEOUT: Duration = Duration::from_secs(1);
 /// Flows of the kernel's sockets, to see which queue each comes out at: by their ports from here on.
 const FLOWS: u16 = 8;
 const FLOW_PORT: u16 = 40_000;
@@ -47,16 +45,13 @@ fn run(test: &mut Test, probes: u64) -> Result<()> {
         ..VethConfig::tagged("doctor")
     })
     .context("building the veth pair")?;
-    let mut asker = Asker::new(
-        UdpFlow {
-            src_mac: MacAddr(lab.a.mac),
-            dst_mac: MacAddr(lab.b.mac),
-            src: SocketAddr::from((lab.a.ipv4, NEAR_PORT)),
-            dst: SocketAddr::from((lab.b.ipv4, DEFAULT_PORT)),
-            ttl: 64,
-        },
-        TIMEOUT,
-    );
+    let mut asker = Asker::new(UdpFlow {
+        src_mac: MacAddr(lab.a.mac),
+        dst_mac: MacAddr(lab.b.mac),
+        src: SocketAddr::from((lab.a.ipv4, NEAR_PORT)),
+        dst: SocketAddr::from((lab.b.ipv4, DEFAULT_PORT)),
+        ttl: 64,
+    });
     let own = Own {
         mac: MacAddr(lab.b.mac),
         ips: vec![lab.b.ipv4.into()],
@@ -70,7 +65,7 @@ fn run(test: &mut Test, probes: u64) -> Result<()> {
             continue;
         };
         for queue in queues {
-            let asked = asker.ask(&mut near, queue, Some((&mut far, &own)), probes);
+            let asked = asker.ask(&mut near, queue, Some((&mut far, &own)), probes, Patience::USUAL);
             let outcome = asked.map_or_else(
                 |error| Outcome::Failed {
                     reason: format!("{error:#}"),
@@ -106,7 +101,7 @@ fn flows(lab: &Lab, far: &mut Port) -> Result<Vec<Seen>> {
         })
         .context("sending from sockets on the veth pair")?;
     let mut seen: Vec<Option<u32>> = vec![None; FLOWS.into()];
-    let end = Instant::now() + TIMEOUT;
+    let end = Instant::now() + Patience::USUAL.timeout;
     while seen.contains(&None) && Instant::now() < end {
         for queue in far.queues_mut() {
             let id = queue.id();

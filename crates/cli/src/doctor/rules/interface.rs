@@ -5,6 +5,7 @@ use ringside_xsk::{KernelCapabilities, Support};
 
 use super::super::facts::Nic;
 use super::super::finding::Findings;
+use crate::caps::Holder;
 
 /// Ethernet header and two VLAN tags.
 const HEADERS: u32 = 22;
@@ -66,17 +67,12 @@ fn in_use(nic: &Nic, findings: &mut Findings<'_>) {
         None => findings.ok("interface.program", "no XDP program is attached"),
         Some(program) => {
             let name = program.name.as_deref().unwrap_or("of unknown name");
-            let holders: Vec<_> = program
-                .holders
-                .iter()
-                .map(|holder| format!("process {} ({})", holder.pid, holder.command))
-                .collect();
-            let what = match holders.as_slice() {
+            let what = match program.holders.as_slice() {
                 [] => format!("an XDP program is attached: {name} (id {})", program.id),
-                _ => format!(
+                holders => format!(
                     "an XDP program is attached: {name} (id {}), held by {}",
                     program.id,
-                    holders.join(", ")
+                    processes(holders)
                 ),
             };
             let why =
@@ -103,10 +99,24 @@ fn in_use(nic: &Nic, findings: &mut Findings<'_>) {
         queues.dedup();
         findings.warning(
             "interface.bound",
-            format!("an AF_XDP socket is bound to {}", super::queues(&queues)),
+            match nic.socket_owners.as_slice() {
+                [] => format!("an AF_XDP socket is bound to {}", super::queues(&queues)),
+                owners => format!(
+                    "an AF_XDP socket is bound to {}; such sockets are held by {}",
+                    super::queues(&queues),
+                    processes(owners)
+                ),
+            },
             "a queue has room for one program's sockets: who binds it again gets EBUSY",
         );
     }
+}
+
+fn processes(holders: &[Holder]) -> String {
+    let named = holders
+        .iter()
+        .map(|holder| format!("process {} ({})", holder.pid, holder.command));
+    named.collect::<Vec<_>>().join(", ")
 }
 
 /// The word of `ip link` for a program's place.

@@ -3,12 +3,19 @@ use ringside_nic::{QueueDetail, XdpMode};
 use super::super::super::facts::Offload;
 use super::super::testing::{Check, device, kernel, nic};
 use super::*;
-use crate::caps::{Attached, Holder};
+use crate::caps::Attached;
 
 fn check(change: impl FnOnce(&mut Nic)) -> Check {
     let mut nic = nic();
     change(&mut nic);
     Check::of(|findings| judge(&nic, &kernel(), findings))
+}
+
+fn holder() -> Holder {
+    Holder {
+        pid: 42,
+        command: "daemon".into(),
+    }
 }
 
 #[test]
@@ -45,11 +52,7 @@ fn a_program_of_somebody_is_told_with_who_holds_it_and_how_it_goes() {
         let finding = attached(mode, Vec::new());
         assert_eq!(finding.mend, Some(format!("ip link set dev eth0 {word} off")));
     }
-    let holder = Holder {
-        pid: 42,
-        command: "daemon".into(),
-    };
-    let finding = attached(XdpMode::Native, vec![holder]);
+    let finding = attached(XdpMode::Native, vec![holder()]);
     assert_eq!(finding.mend.as_deref(), Some("kill 42"));
     assert!(
         finding.what.contains("theirs (id 7), held by process 42 (daemon)"),
@@ -74,6 +77,17 @@ fn queues_with_sockets_are_named() {
     );
     with(Some(false)).is_fine();
     with(None).is_fine();
+    let held = check(|nic| {
+        nic.state.queues = Some(vec![queue(0, Some(true))]);
+        nic.socket_owners = vec![holder()];
+    });
+    let finding = held.only("interface.bound", "warning");
+    assert!(
+        finding
+            .what
+            .ends_with("queue 0; such sockets are held by process 42 (daemon)"),
+        "{finding:?}"
+    );
 }
 
 #[test]

@@ -154,6 +154,7 @@ pub(super) fn nic() -> Nic {
             queues: None,
             napis: None,
         },
+        socket_owners: Vec::new(),
         rx_queues: 4,
         tx_queues: 4,
         offloads: BTreeMap::from([(
