@@ -39,7 +39,7 @@ const COVERED: [&[&str]; 5] = [
     &["rx", "fwd", "echo"],
     &["tx", "ping"],
     &["search", "compare", "sweep"],
-    &["delay", "tune", "caps"],
+    &["delay", "tune", "caps", "doctor"],
     &["report", "completions", "man"],
 ];
 
