@@ -16,6 +16,7 @@
 //! | How many bits is that? | [`rate`] |
 //! | Is A faster than B, or is it noise? | [`compare`] |
 //! | Which rate does it sustain? | [`search`] |
+//! | What if the path were worse? | [`impair`] |
 //! | What does a result file hold? | [`schema`] |
 //!
 //! # A run, in short
@@ -51,6 +52,7 @@ pub mod counters;
 pub mod cycle;
 pub mod delay;
 mod error;
+pub mod impair;
 pub mod latency;
 pub mod pace;
 pub mod probe;
