@@ -90,7 +90,7 @@ pub(crate) struct RxArgs {
     pub(crate) port: PortArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
-    /// Packets to take: all, none, udp:PORT or ethertype:0xHEX; the others, and ARP and IPv6 neighbour discovery always,
+    /// Packets to take: all, none, udp:PORT, ethertype:0xHEX, or wire for really all; the others, and ARP and IPv6 neighbour discovery always,
     /// go up the kernel's stack
     #[arg(long, default_value = "all")]
     pub(crate) filter: Filter,

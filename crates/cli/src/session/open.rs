@@ -128,7 +128,7 @@ fn ssh_connection() -> Option<String> {
 
 /// Taking every packet of the interface that carries this very login would end it.
 pub(crate) fn refuse_own_connection(interface: &Interface, filter: Filter) -> Result<()> {
-    let takes_tcp = matches!(filter, Filter::All | Filter::EtherType(0x0800 | 0x86dd));
+    let takes_tcp = matches!(filter, Filter::All | Filter::Wire | Filter::EtherType(0x0800 | 0x86dd));
     let Some(own) = ssh_connection().filter(|_| takes_tcp) else {
         return Ok(());
     };
