@@ -12,6 +12,7 @@ use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
+use crate::run::impair::ImpairArgs;
 use crate::run::tx::AskArgs;
 use crate::{caps, compare, delay, manual, report, search, tune};
 
@@ -34,7 +35,11 @@ impl Cli {
         // A test bed has interfaces of its own.
         let optional = |interface: clap::Arg| interface.required(false).default_value("").hide_default_value(true);
         let search = |command: clap::Command| command.mut_arg("interface", optional);
-        Self::command().mut_subcommand("search", search)
+        let two = |interface: clap::Arg| interface.value_name("A,B").help("The two interfaces");
+        let impair = |command: clap::Command| command.mut_arg("interface", two);
+        Self::command()
+            .mut_subcommand("search", search)
+            .mut_subcommand("impair", impair)
     }
 }
 
@@ -50,6 +55,8 @@ pub(crate) enum Command {
     Echo(EchoArgs),
     /// Measure round trips to a `ringside echo`
     Ping(PingArgs),
+    /// Be a wire between two interfaces that loses, doubles, damages, delays and reorders packets, and count what was done
+    Impair(Box<ImpairArgs>),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
     Compare(compare::Args),
     /// Measure the time from the XDP program to the application: how it waits, on which CPU, with C-states and without

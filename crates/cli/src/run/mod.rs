@@ -3,18 +3,24 @@
 pub(crate) mod echo;
 pub(crate) mod fwd;
 pub(crate) mod hints;
+pub(crate) mod impair;
 pub(crate) mod ping;
 pub(crate) mod rx;
 pub(crate) mod tx;
 mod whole;
 
-use anyhow::{Result, bail};
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
 use ringside_measure::counters::Ledger;
 use ringside_measure::rate::Rates;
 use ringside_measure::schema::{QueueCounters, RunResult};
-use ringside_nic::LinkState;
+use ringside_nic::{LinkState, LinkStats};
+use ringside_xsk::{Port, Queue};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::session::Ran;
+use crate::session::{self, Ran};
 
 /// Everything that was redirected to the sockets of the queues came out or was counted as lost.
 ///
@@ -76,6 +82,19 @@ fn transmit_ledger(queues: &[QueueCounters], in_flight: u64, before: &LinkState,
     ledger
 }
 
+/// Of `sent` packets that were put on a port's TX rings those that left by its link are received, and the others lost.
+fn leave(ledger: &mut Ledger, port: &Port, sent: u64, before: &LinkState, after: &LinkState) {
+    let passed = |field: fn(&LinkStats) -> u64| field(&after.stats).wrapping_sub(field(&before.stats));
+    let dropped = passed(|stats| stats.tx_dropped).min(sent);
+    // Those that did not come back are elsewhere if the link counts them, or else still here.
+    let not_taken = (sent - dropped)
+        .saturating_sub(passed(|stats| stats.tx_packets))
+        .min(session::in_flight(port));
+    ledger.received += sent - dropped - not_taken;
+    ledger.lose("dropped by the link on the way out", dropped);
+    ledger.lose(NOT_TAKEN, not_taken);
+}
+
 /// What no counter explains, into the result.
 fn account(result: &mut RunResult) {
     result.unaccounted_packets = i64::try_from(result.packets.difference()).unwrap_or(i64::MAX);
@@ -107,4 +126,15 @@ fn conclude(ran: Ran, packets: u64, what: &str, hint: &str) -> Result<()> {
         bail!("{what}: nothing was sampled; {hint}");
     }
     Ok(())
+}
+
+/// Sleeps until one of the queues has something.
+fn poll_any<'q>(queues: impl Iterator<Item = &'q Queue>, timeout: Duration) -> Result<()> {
+    let mut fds: Vec<PollFd<'_>> = queues
+        .map(|queue| PollFd::from_borrowed_fd(queue.as_fd(), PollFlags::IN))
+        .collect();
+    match poll(&mut fds, Some(&Timespec::try_from(timeout)?)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(anyhow!("poll(): {errno}")),
+    }
 }

@@ -1,10 +1,9 @@
 //! `ringside ping`: round trips to a `ringside echo`, one or more probes in flight, by demand or by schedule.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use ringside_measure::counters::Ledger;
 use ringside_measure::latency::{LiveLatency, RttRecorder};
 use ringside_measure::pace::Pacer;
@@ -14,10 +13,9 @@ use ringside_measure::sequence::{Counts, Tracker};
 use ringside_wire::flow::{UdpFlow, parse_udp};
 use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Direction, Filter, Queue, Wait};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::whole::Whole;
-use super::{account, conclude, rates};
+use super::{account, conclude, poll_any, rates};
 use crate::args::PingArgs;
 use crate::clock::FastClock;
 use crate::session::{self, Ran, Worker};
@@ -104,6 +102,9 @@ fn no_answers(ran: Ran, args: &PingArgs, counts: &Counts) -> Result<()> {
     );
     conclude(ran, counts.received, &format!("ping {}", args.port.interface), &hint)
 }
+
+/// For how long copies of answers are waited for at least: a busy machine may take it.
+const LEAST_FOR_COPIES_NS: u64 = 20_000_000;
 
 /// Probes under way and what is known of those that came back.
 struct Pinger {
@@ -201,7 +202,23 @@ impl Pinger {
             self.receive(queues, worker, wait, &mut whole)?;
             now = self.clock.now_ns();
         }
+        // A copy of the last answer is not there yet when that is.
+        let end = now.saturating_add(self.copies_ns());
+        while self.clock.now_ns() < end {
+            let wait = self.sleep(wait, Some(end));
+            self.receive(queues, worker, wait, &mut whole)?;
+        }
         Ok(())
+    }
+
+    /// For how long copies are waited for when all is answered: twice the longest round trip, but no longer than for answers.
+    fn copies_ns(&self) -> u64 {
+        self.rtt.raw().summary().map_or(0, |rtt| {
+            rtt.max_ns
+                .saturating_mul(2)
+                .max(LEAST_FOR_COPIES_NS)
+                .min(self.timeout_ns)
+        })
     }
 
     /// How long to sleep for an answer: not beyond the next probe of the schedule.
@@ -250,7 +267,7 @@ impl Pinger {
     fn receive(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait, whole: &mut Whole) -> Result<()> {
         let wait = match wait {
             Wait::Poll(timeout) if queues.len() > 1 => {
-                poll_any(queues, timeout)?;
+                poll_any(queues.iter().map(|queue| &**queue), timeout)?;
                 Wait::Spin
             }
             wait => wait,
@@ -276,6 +293,11 @@ impl Pinger {
     /// Takes one received packet; true when it is the first answer to one of our probes.
     fn answer(&mut self, frame: &[u8], now: u64, times: &LiveLatency) -> bool {
         let Ok(udp) = parse_udp(frame) else { return false };
+        // Before anything in it is believed: a damaged answer is nobody's.
+        if udp.checksum_state(frame) == ChecksumState::Invalid {
+            self.invalid += 1;
+            return false;
+        }
         let Ok(probe) = Probe::decode(&frame[udp.payload.clone()]) else {
             return false;
         };
@@ -284,10 +306,6 @@ impl Pinger {
         }
         if probe.session != self.session {
             self.tracker.on_foreign();
-            return false;
-        }
-        if udp.checksum_state(frame) == ChecksumState::Invalid {
-            self.invalid += 1;
             return false;
         }
         if !self.tracker.on_received(probe.sequence).is_first() {
@@ -319,17 +337,5 @@ impl Pinger {
             }
             self.in_flight.pop_front();
         }
-    }
-}
-
-/// Sleeps until one of the queues has something.
-fn poll_any(queues: &[&mut Queue], timeout: Duration) -> Result<()> {
-    let mut fds: Vec<PollFd<'_>> = queues
-        .iter()
-        .map(|queue| PollFd::from_borrowed_fd(queue.as_fd(), PollFlags::IN))
-        .collect();
-    match poll(&mut fds, Some(&Timespec::try_from(timeout)?)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(errno) => Err(anyhow!("poll(): {errno}")),
     }
 }

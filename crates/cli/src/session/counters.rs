@@ -39,6 +39,7 @@ pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>
         link_flaps: Some(ran.links.flaps),
         link_down_ns: Some(nanos(ran.links.down)),
         hints: None,
+        impair: None,
     }
 }
 

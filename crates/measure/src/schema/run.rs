@@ -9,7 +9,7 @@ use crate::latency::Latency;
 use crate::latency::{Jitter, RttRecorder, Summary};
 use crate::probe::Clock;
 use crate::rate::Rates;
-use crate::schema::{ChecksumBy, HintsResult, LaunchResult, TxStampsResult, Via};
+use crate::schema::{ChecksumBy, HintsResult, ImpairResult, LaunchResult, TxStampsResult, Via};
 use crate::sequence::Counts;
 
 /// What was done.
@@ -26,6 +26,8 @@ pub enum Operation {
     Echo,
     /// Ask, and time the answers.
     Ping,
+    /// Hand on what came, worse than it was.
+    Impair,
 }
 
 /// Figures of one run.
@@ -78,6 +80,9 @@ pub struct RunResult {
     /// What the XDP program told about the packets; left out where nobody asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hints: Option<HintsResult>,
+    /// What was done to the packets of a path; left out where nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub impair: Option<ImpairResult>,
 }
 
 /// A change of a link during a run.
