@@ -381,7 +381,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         (pick(), pick(), pick(), pick()),
         1u64..20,
         0u64..50_000,
-        0.0..=1.0,
+        0u64..=100,
         any::<bool>(),
         proptest::option::of(rate),
     )
@@ -394,7 +394,7 @@ fn settings() -> impl Strategy<Value = Settings> {
                 reorder_by,
                 reorder_wait_ns: 20_000,
                 delay_ns,
-                jitter_ns: (delay_ns as f64 * jitter) as u64,
+                jitter_ns: delay_ns * jitter / 100,
                 spread: Spread::Uniform,
                 overtaking,
                 rate,
