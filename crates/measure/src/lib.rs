@@ -16,6 +16,7 @@
 //! | How many bits is that? | [`rate`] |
 //! | Is A faster than B, or is it noise? | [`compare`] |
 //! | Which rate does it sustain? | [`search`] |
+//! | What do two hosts say to each other? | [`control`] |
 //! | What does a result file hold? | [`schema`] |
 //!
 //! # A run, in short
@@ -47,6 +48,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod control;
 pub mod counters;
 pub mod cycle;
 pub mod delay;

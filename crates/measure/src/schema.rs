@@ -28,6 +28,7 @@ mod comparison;
 mod delay;
 #[cfg(test)]
 mod example;
+mod far;
 mod hints;
 mod run;
 mod search;
@@ -36,6 +37,7 @@ mod system;
 pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
 pub use comparison::{CompareResult, Table, Variant};
 pub use delay::{ClockRead, DelayCell, DelayResult, DelayTurn, IdleUse};
+pub use far::{ClockBasis, ClockOffset, FarEnd};
 pub use hints::{
     FieldHints, HashHints, HashTypeCount, HintsResult, LayoutHints, NicHints, Number, StampCount, VlanCount, VlanHints,
 };
@@ -66,6 +68,9 @@ pub struct Document {
     pub interfaces: Vec<Interface>,
     /// What came out.
     pub result: Outcome,
+    /// The other end, where that was a `ringside serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far: Option<Box<FarEnd>>,
 }
 
 /// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}` or `{"search": …}`.

@@ -174,6 +174,7 @@ pub(super) fn example() -> Document {
             }],
         }],
         result: Outcome::Run(Box::new(run)),
+        far: None,
     }
 }
 
