@@ -98,7 +98,7 @@ pub(super) fn rubbish(draw: &mut dyn FnMut(u64) -> u64) {
     );
     // Of other connections, with the same token and other nonces: what they proved there proves nothing here.
     let mut overheard = conversation([5; 32], [7; 32]);
-    overheard.extend(conversation(nonce, [6; 32]));
+    overheard.extend(conversation([8; 32], [6; 32]));
     overheard.push(client.take_output());
     let (mut to_server, mut to_client) = (true, true);
     let mut now = 0;
