@@ -57,6 +57,7 @@ pub mod netlink;
 pub mod owners;
 pub mod process;
 mod qdisc;
+mod route;
 mod setting;
 mod sys;
 mod sysfs;
@@ -76,6 +77,7 @@ pub use netdev::{
     DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, RxMetadata, Threaded, XdpFeatures, XskFeatures,
 };
 pub use qdisc::Qdisc;
+pub use route::Route;
 pub use threads::NapiThread;
 pub use watch::{LinkEvent, LinkStatus, LinkWatch};
 
