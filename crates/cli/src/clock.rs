@@ -1,6 +1,6 @@
 //! The clock of all measurements of the tool: CLOCK_MONOTONIC, in nanoseconds.
 
-use ringside_nic::clock::{self, Monotonic, Timestamp};
+use ringside_nic::clock::{self, Monotonic, Realtime, Timestamp};
 
 /// Now, in nanoseconds of CLOCK_MONOTONIC.
 #[inline]
@@ -28,4 +28,10 @@ impl FastClock {
     pub(crate) fn now_in_order_ns(&mut self) -> u64 {
         self.0.now_in_order().as_nanos()
     }
+}
+
+/// Now, in nanoseconds of CLOCK_REALTIME.
+#[inline]
+pub(crate) fn realtime_ns() -> u64 {
+    Timestamp::<Realtime>::now().as_nanos()
 }

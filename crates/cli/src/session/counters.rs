@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use crate::napi;
 use anyhow::{Context, Result};
-use ringside_measure::counters::Ledger;
 use ringside_measure::schema::{Operation, QueueCounters, RunResult, XdpStatistics, XdpVerdicts};
 use ringside_nic::LinkState;
 use ringside_xsk::{Port, Queue, Stats, Wait};
@@ -17,28 +16,14 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// The parts of a result that every command fills in the same way.
 pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>) -> RunResult {
     RunResult {
-        operation,
         duration_ns: nanos(ran.duration),
-        frame_bytes: None,
-        payload_bytes: None,
-        target_pps: None,
-        depth_packets: None,
-        packets: Ledger::default(),
-        unaccounted_packets: 0,
-        received: None,
-        transmitted: None,
-        sequence: None,
-        latency: None,
-        cycle: None,
-        tx_stamps: None,
-        checksum_offload: None,
         queues,
         cpus: ran.cpus.clone(),
         intervals: ran.intervals.clone(),
         link_events: Some(ran.links.events.clone()),
         link_flaps: Some(ran.links.flaps),
         link_down_ns: Some(nanos(ran.links.down)),
-        hints: None,
+        ..RunResult::new(operation)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The messages. Fields that are not known are ignored, so that a version can gain some.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -165,6 +165,8 @@ pub struct Start {
     pub frame_bytes: u32,
     /// Where packets come from; `None`: from anywhere (by MAC address alone).
     pub from: Option<SocketAddr>,
+    /// The far end's address that they go to; `None`: the one of this connection.
+    pub to: Option<IpAddr>,
     /// How often to tell what has come; `None`: when asked.
     pub feedback_ns: Option<u64>,
 }
