@@ -12,8 +12,10 @@ use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
+use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
-use crate::{caps, compare, delay, manual, report, search, tune};
+use crate::serve::RemoteArgs;
+use crate::{caps, compare, delay, manual, report, search, serve, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -33,8 +35,10 @@ impl Cli {
     pub(crate) fn definition() -> clap::Command {
         // A test bed has interfaces of its own.
         let optional = |interface: clap::Arg| interface.required(false).default_value("").hide_default_value(true);
-        let search = |command: clap::Command| command.mut_arg("interface", optional);
-        Self::command().mut_subcommand("search", search)
+        let anywhere = |command: clap::Command| command.mut_arg("interface", optional);
+        Self::command()
+            .mut_subcommand("search", anywhere)
+            .mut_subcommand("serve", anywhere)
     }
 }
 
@@ -48,8 +52,10 @@ pub(crate) enum Command {
     Fwd(FwdArgs),
     /// Answer probes of `ringside ping`, and ICMP echo requests to the interface's addresses
     Echo(EchoArgs),
-    /// Measure round trips to a `ringside echo`
-    Ping(PingArgs),
+    /// Measure round trips to a `ringside echo`, or to a host where `ringside serve` runs
+    Ping(Box<PingArgs>),
+    /// Be the far end of measurements that others begin: ping, search, compare
+    Serve(Box<serve::Args>),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
     Compare(compare::Args),
     /// Measure the time from the XDP program to the application: how it waits, on which CPU, with C-states and without
@@ -230,7 +236,10 @@ Examples:
   ringside ping eth0 --to 192.0.2.7 --rate 10000 -t 10
   ringside ping eth0 --to 2001:db8::7 --depth 16 --size 1000 --count 100000
   ringside ping eth0 --to 192.0.2.7 --size 9014 --multi-buffer
-  ringside ping eth0 --to 02:00:00:00:00:01    by MAC address, where there is no IP";
+  ringside ping eth0 --to 192.0.2.7 --under-load   idle, self-induced and foreign load, side by side
+  ringside ping eth0 --to 192.0.2.7 --under-load=foreign --load-command 'iperf3 -c 192.0.2.7 -t 60'
+  ringside ping eth0 --to 02:00:00:00:00:01    by MAC address, where there is no IP
+  ringside ping 192.0.2.7 --token-file ringside.token   a host where `ringside serve` runs: both ends in one result";
 
 #[derive(Debug, Args)]
 #[command(after_help = PING_EXAMPLES, allow_negative_numbers = true)]
@@ -254,6 +263,21 @@ pub(crate) struct PingArgs {
     /// still counts
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+}
+
+impl PingArgs {
+    /// Probes per second; `None` where the next one waits for an answer.
+    pub(crate) fn probe_rate(&self) -> Option<u64> {
+        self.rate.or(if self.depth.is_none() {
+            self.load.probe_rate()
+        } else {
+            None
+        })
+    }
 }
 
 /// Where packets go and what they say they are.
@@ -421,7 +445,7 @@ impl PortArgs {
 }
 
 /// When a run ends and how it tells.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
     /// Seconds to run [default: until Ctrl-C]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
@@ -487,7 +511,7 @@ pub(crate) fn list(text: &str) -> Result<List, String> {
 }
 
 /// Packets per second. The limit is far above any link, and what the schedule can count.
-fn rate(text: &str) -> Result<u64, String> {
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
     match text.parse::<u64>() {
         Ok(0) => Err("0 sends nothing: give packets per second, or leave it out".into()),
         Ok(rate) if rate <= 1_000_000_000_000 => Ok(rate),

@@ -47,7 +47,20 @@ pub(crate) fn check_file(option: &str, path: &Path) -> Result<()> {
 
 /// Prints a result and writes it, as the command line asks for.
 pub(crate) fn finish(args: &RunArgs, interfaces: Vec<schema::Interface>, result: RunResult) -> Result<()> {
-    let document = system::document(interfaces, Outcome::Run(Box::new(result)));
+    finish_with(args, interfaces, result, None)
+}
+
+/// The same, with what the far end told.
+pub(crate) fn finish_with(
+    args: &RunArgs,
+    interfaces: Vec<schema::Interface>,
+    result: RunResult,
+    far: Option<schema::FarEnd>,
+) -> Result<()> {
+    let document = Document {
+        far: far.map(Box::new),
+        ..system::document(interfaces, Outcome::Run(Box::new(result)))
+    };
     let text = if args.output.json {
         String::new()
     } else {
@@ -182,8 +195,10 @@ fn text(document: &Document) -> String {
             format!("went down or lost its carrier {flaps} time(s), was not up for {seconds:.2} s in all"),
         );
     }
-    if let Some(latency) = &result.latency {
-        times(&mut out, latency);
+    match (&result.under_load, &result.latency) {
+        (Some(under_load), _) => out.text.push_str(&crate::run::ping::table::text(under_load)),
+        (None, Some(latency)) => times(&mut out, latency),
+        (None, None) => {}
     }
     if let Some(hints) = &result.hints {
         out.text.push_str(&crate::run::hints::text(hints));

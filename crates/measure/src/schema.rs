@@ -33,6 +33,7 @@ mod hints;
 mod run;
 mod search;
 mod system;
+mod under_load;
 
 pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
 pub use comparison::{CompareResult, Table, Variant};
@@ -47,6 +48,7 @@ pub use run::{
 };
 pub use search::{BurstRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
+pub use under_load::{LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "ringside.result/1";

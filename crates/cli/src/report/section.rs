@@ -6,7 +6,7 @@ use ringside_measure::schema::{CompareResult, DelayResult, Document, Outcome, Ru
 
 use super::entry::{Content, Entry};
 use super::figure::{self, Bar};
-use super::{charts, metrics, rates, units, words};
+use super::{charts, loaded, metrics, rates, units, words};
 use crate::output::{count, mode_name};
 
 /// The part of one entry.
@@ -54,6 +54,7 @@ fn run_part(entry: &Entry, run: &RunResult) -> Markup {
     html! {
         p { (words::operation(run.operation)) ", " (units::time(run.duration_ns as f64)) @if let Some(bytes) = run.frame_bytes { ", frames of " (bytes) " bytes without check sequence" } "." }
         (figures(entry))
+        @if let Some(under_load) = &run.under_load { (loaded::part(under_load)) }
         (charts::of(&[entry]))
         (ledger(run))
         (queues(run))

@@ -239,12 +239,13 @@ impl Track {
         if session.from.is_some_and(|own| own != from) || now_ns >= session.until_ns.load(Relaxed) {
             return false;
         }
-        if probe.session != self.trial && !self.next_trial(probe.session) {
-            return false;
-        }
         if !self.is_allowed(now_ns) {
             self.above_rate += 1;
             return false;
+        }
+        if probe.session != self.trial && !self.next_trial(probe.session) {
+            // Of an earlier trial, or of one of several that take turns: answered, but counted no more.
+            return self.session.work == Work::Echo;
         }
         self.ip_bytes += ip_bytes;
         match self.arrivals.on_received(probe.sequence) {
@@ -263,7 +264,7 @@ impl Track {
         answers
     }
 
-    /// The first packet of a trial ends the one before; what comes of that one later is not counted.
+    /// The first packet of a trial ends the one before. False: this one has ended.
     #[cold]
     fn next_trial(&mut self, trial: u32) -> bool {
         // Their numbers begin again after the last.

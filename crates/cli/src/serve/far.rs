@@ -326,11 +326,3 @@ fn keep(link: &Mutex<Link>, stop: &Stop, who: &str) {
         std::thread::sleep(LOOK);
     }
 }
-
-/// The run was cut short by this: what it told counts as far as it goes.
-pub(crate) fn lost(far: Option<&FarEnd>) -> Result<()> {
-    match far.and_then(|far| far.lost.as_deref()) {
-        Some(why) => Err(anyhow!("{why}. The result is what was measured until then, without the far end's")),
-        None => Ok(()),
-    }
-}

@@ -14,6 +14,7 @@ mod args;
 mod board;
 mod connection;
 mod far;
+mod near;
 mod place;
 mod secret;
 mod site;
@@ -23,6 +24,7 @@ mod wire;
 mod xsk;
 
 pub(crate) use args::{Args, RemoteArgs};
-pub(crate) use far::{Dialled, Far, lost};
+pub(crate) use far::{Dialled, Far};
+pub(crate) use near::{lose, lost};
 pub(crate) use place::find;
 pub(crate) use site::run;

@@ -125,6 +125,7 @@ pub(super) fn example() -> Document {
         link_flaps: Some(1),
         link_down_ns: Some(2_000_000),
         hints: None,
+        under_load: None,
     };
     Document {
         schema: SchemaName,
