@@ -40,9 +40,9 @@ fn main() -> ExitCode {
         Command::Tx(args) => done(run::tx::run(&args)),
         Command::Fwd(args) => done(run::fwd::run(&args)),
         Command::Echo(args) => done(run::echo::run(&args)),
-        Command::Ping(mut args) => done(
-            serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| run::ping::run(&args)),
-        ),
+        Command::Ping(mut args) => {
+            done(serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| run::ping::run(&args)))
+        }
         Command::Serve(args) => done(serve::run(&args)),
         Command::Compare(args) => done(compare::run(&args)),
         Command::Delay(args) => done(delay::run(&args)),

@@ -29,8 +29,8 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let filter = Filter::UdpPort(args.flow.from_port);
     // Resolved before the port is opened: with the kernel's own neighbour table in the state the user knows.
     let interface = session::interface(&args.port, &args.run.output)?;
-    let mut flow = target::flow(&interface, &args.flow)?;
     let dialled = args.remote.dial()?;
+    let mut flow = target::flow(&interface, &args.flow)?;
     let mut under_load = UnderLoad::new(args, &interface, &flow)?;
     let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter, None)?;
     let smallest = u32::try_from(flow.header_len() + HEADER_LEN).expect("small");

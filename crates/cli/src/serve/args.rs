@@ -115,14 +115,21 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
     text.parse()
         .ok()
         .or_else(|| ip(text.trim_start_matches('[').trim_end_matches(']')).map(|ip| SocketAddr::new(ip, DEFAULT_PORT)))
-        .ok_or_else(|| format!("{text:?} is no address; write 192.0.2.1, 192.0.2.1:29620, 2001:db8::1 or [2001:db8::1]:29620"))
+        .ok_or_else(|| {
+            format!("{text:?} is no address; write 192.0.2.1, 192.0.2.1:29620, 2001:db8::1 or [2001:db8::1]:29620")
+        })
 }
 
 /// A host's name or address, with a port or without.
 pub(super) fn host_and_port(text: &str) -> (&str, u16) {
     if let Some(inner) = text.strip_prefix('[') {
         return match inner.split_once(']') {
-            Some((host, rest)) => (host, rest.strip_prefix(':').and_then(|port| port.parse().ok()).unwrap_or(DEFAULT_PORT)),
+            Some((host, rest)) => (
+                host,
+                rest.strip_prefix(':')
+                    .and_then(|port| port.parse().ok())
+                    .unwrap_or(DEFAULT_PORT),
+            ),
             None => (text, DEFAULT_PORT),
         };
     }

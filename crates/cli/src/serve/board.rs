@@ -50,7 +50,13 @@ struct Cell {
 }
 
 impl Session {
-    pub(super) fn new(number: u32, work: Work, from: Option<SocketAddr>, most_pps: Option<u64>, threads: usize) -> Self {
+    pub(super) fn new(
+        number: u32,
+        work: Work,
+        from: Option<SocketAddr>,
+        most_pps: Option<u64>,
+        threads: usize,
+    ) -> Self {
         Self {
             number,
             work,
@@ -108,7 +114,10 @@ impl Board {
     pub(super) fn enter(self: &Arc<Self>, session: Session, most: usize) -> Result<Entry> {
         let mut list = self.list();
         if list.len() >= most {
-            bail!("{} session(s) are under way, more are not allowed (--max-sessions): try again later", list.len());
+            bail!(
+                "{} session(s) are under way, more are not allowed (--max-sessions): try again later",
+                list.len()
+            );
         }
         if list.iter().any(|other| other.number == session.number) {
             bail!("a session of that number is under way: try again");
@@ -169,7 +178,8 @@ impl View {
     #[cold]
     fn renew(&mut self, edition: u64) {
         let list = self.board.list();
-        self.tracks.retain(|track| list.iter().any(|session| Arc::ptr_eq(session, &track.session)));
+        self.tracks
+            .retain(|track| list.iter().any(|session| Arc::ptr_eq(session, &track.session)));
         for session in list.iter() {
             if !self.tracks.iter().any(|track| Arc::ptr_eq(session, &track.session)) {
                 self.tracks.push(Track::new(session));
@@ -274,7 +284,13 @@ impl Track {
         }
         self.trial = trial;
         self.arrivals.reset();
-        (self.ip_bytes, self.answered, self.duplicated, self.reordered, self.above_rate) = (0, 0, 0, 0, 0);
+        (
+            self.ip_bytes,
+            self.answered,
+            self.duplicated,
+            self.reordered,
+            self.above_rate,
+        ) = (0, 0, 0, 0, 0);
         true
     }
 
@@ -293,7 +309,9 @@ impl Track {
     }
 
     fn publish(&mut self, thread: usize) {
-        let Some(cell) = self.session.cells.get(thread) else { return };
+        let Some(cell) = self.session.cells.get(thread) else {
+            return;
+        };
         cell.trial.store(self.trial, Relaxed);
         cell.received.store(self.arrivals.received(), Relaxed);
         cell.ip_bytes.store(self.ip_bytes, Relaxed);
@@ -302,7 +320,8 @@ impl Track {
         cell.reordered.store(self.reordered, Relaxed);
         cell.expected.store(self.arrivals.expected(), Relaxed);
         cell.above_rate.store(self.above_rate, Relaxed);
-        cell.delay_variation_ns.fetch_max(std::mem::take(&mut self.variation_ns), Relaxed);
+        cell.delay_variation_ns
+            .fetch_max(std::mem::take(&mut self.variation_ns), Relaxed);
     }
 }
 

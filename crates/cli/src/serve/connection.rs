@@ -82,7 +82,11 @@ struct Begun {
 
 impl<'a> Connection<'a> {
     fn open(site: &'a Site<'a>, stream: TcpStream, from: SocketAddr, place: Place<'a>) -> Result<Self> {
-        let own = stream.local_addr().context("asking for the address that it came to")?.ip().to_canonical();
+        let own = stream
+            .local_addr()
+            .context("asking for the address that it came to")?
+            .ip()
+            .to_canonical();
         let wire = match &site.tls {
             None => Wire::plain(stream)?,
             Some((config, _)) => {
@@ -180,7 +184,8 @@ impl<'a> Connection<'a> {
             }
             ServerEvent::Count { session: trial } => {
                 if let Some(session) = &self.session {
-                    self.server.tally(session.entry.session.tally(trial, now_ns()), now_ns());
+                    self.server
+                        .tally(session.entry.session.tally(trial, now_ns()), now_ns());
                 }
             }
             ServerEvent::Ask { number } => self.server.time(number, came_ns, now_ns(), realtime_ns()),
@@ -203,7 +208,8 @@ impl<'a> Connection<'a> {
         if let Some(every) = session.start.feedback_ns
             && now >= begun.next_feedback
         {
-            self.server.tally(session.entry.session.tally(number, now_ns()), now_ns());
+            self.server
+                .tally(session.entry.session.tally(number, now_ns()), now_ns());
             begun.next_feedback = now + Duration::from_nanos(every);
         }
         if now >= begun.piece_began + PIECE {
@@ -225,10 +231,15 @@ impl<'a> Connection<'a> {
         {
             #[allow(clippy::cast_precision_loss, reason = "for people")]
             let seconds = wanted as f64 / 1e9;
-            bail!("{seconds:.1} s are asked for, this server allows {} s (--max-time)", args.max_time.as_secs_f64());
+            bail!(
+                "{seconds:.1} s are asked for, this server allows {} s (--max-time)",
+                args.max_time.as_secs_f64()
+            );
         }
         let via = match (start.via, &site.xsk, args.via) {
-            (Some(FarVia::AfXdp), None, _) => bail!("this server has no XDP sockets: it was started without an interface, or with --via udp"),
+            (Some(FarVia::AfXdp), None, _) => {
+                bail!("this server has no XDP sockets: it was started without an interface, or with --via udp")
+            }
             (Some(via), _, _) => via,
             (None, Some(_), _) => FarVia::AfXdp,
             (None, None, _) => FarVia::Udp,
@@ -261,7 +272,13 @@ impl<'a> Connection<'a> {
                 (record, port, threads, Some(responder))
             }
         };
-        let session = Session::new(start.session, start.work, start.from, args.max_rate, threads.max(site.threads()));
+        let session = Session::new(
+            start.session,
+            start.work,
+            start.from,
+            args.max_rate,
+            threads.max(site.threads()),
+        );
         let entry = site.board.enter(session, args.max_sessions.into())?;
         let far = FarEnd {
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -325,7 +342,10 @@ fn check_mode(wanted: Option<schema::Mode>, record: &schema::Interface) -> Resul
 
 fn check_size(frame_bytes: u32, mtu: u32, name: &str) -> Result<()> {
     if frame_bytes > mtu.saturating_add(14) {
-        bail!("packets of {frame_bytes} bytes: the MTU of {name} here is {mtu}, which allows {}", mtu + 14);
+        bail!(
+            "packets of {frame_bytes} bytes: the MTU of {name} here is {mtu}, which allows {}",
+            mtu + 14
+        );
     }
     Ok(())
 }
@@ -375,8 +395,13 @@ impl Running {
 
     fn go(&mut self) {
         let now = Instant::now();
-        let most = self.start.duration_ns.map_or(self.most_ns, |wanted| wanted.min(self.most_ns));
-        self.entry.session.go(now_ns().saturating_add(most).saturating_add(LATE_NS));
+        let most = self
+            .start
+            .duration_ns
+            .map_or(self.most_ns, |wanted| wanted.min(self.most_ns));
+        self.entry
+            .session
+            .go(now_ns().saturating_add(most).saturating_add(LATE_NS));
         self.begun = Some(Begun {
             at: now,
             cpus: CpuTimes::read().ok(),
@@ -415,7 +440,11 @@ impl Running {
             packets.lose("above the rate that the server allows", above);
         }
         packets.lose("on the way there", missing - above);
-        let mean = tally.ip_bytes.checked_div(tally.received_packets + tally.duplicated_packets).unwrap_or(0) + 14;
+        let mean = tally
+            .ip_bytes
+            .checked_div(tally.received_packets + tally.duplicated_packets)
+            .unwrap_or(0)
+            + 14;
         let unaccounted_packets = i64::try_from(packets.difference()).unwrap_or(0);
         let result = RunResult {
             duration_ns,

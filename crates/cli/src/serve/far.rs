@@ -63,7 +63,9 @@ impl RemoteArgs {
                 (self.far_mode.is_some(), "--far-mode"),
             ];
             if let Some((_, option)) = unused.iter().find(|(given, _)| *given) {
-                bail!("{option} is about a `ringside serve` at the other end: name its host in the interface's place, or with --server HOST");
+                bail!(
+                    "{option} is about a `ringside serve` at the other end: name its host in the interface's place, or with --server HOST"
+                );
             }
             return Ok(None);
         };
@@ -126,10 +128,10 @@ impl Link {
         match self.wire.read() {
             Ok(Came::Bytes(bytes)) => self.events.extend(self.client.receive(&bytes, now_ns())?),
             Ok(Came::End) => return Err(self.client.closed().into()),
-            // What it said last tells more than that it is gone.
-            Err(error) => return Err(anyhow!("the connection is broken: {error}")),
+            Err(error) => return Err(anyhow!(tls::broken(&error))),
         }
-        written.map_err(|error| anyhow!("the connection is broken: {error}"))?;
+        // What it said last tells more than that it is gone.
+        written.map_err(|error| anyhow!(tls::broken(&error)))?;
         self.client.tick(now_ns())?;
         let output = self.client.take_output();
         Ok(self.wire.write(&output)?)
@@ -190,7 +192,11 @@ impl Far {
         }
         let (link, stop, who) = (Arc::clone(&self.link), stop.clone(), self.who.clone());
         let keeper = std::thread::Builder::new().name("control".into());
-        self.keeper = Some(keeper.spawn(move || keep(&link, &stop, &who)).context("starting a thread")?);
+        self.keeper = Some(
+            keeper
+                .spawn(move || keep(&link, &stop, &who))
+                .context("starting a thread")?,
+        );
         Ok(())
     }
 

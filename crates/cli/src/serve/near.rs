@@ -80,7 +80,10 @@ impl Far {
     pub(crate) fn limit(&self, run: &mut RunArgs) {
         let most = std::time::Duration::from_nanos(self.ready.most_ns);
         if run.time.is_none() && run.count.is_none() {
-            note(format_args!("  the far end takes part for {} s at the most", most.as_secs()));
+            note(format_args!(
+                "  the far end takes part for {} s at the most",
+                most.as_secs()
+            ));
             run.time = Some(most);
         }
     }
@@ -110,7 +113,9 @@ pub(crate) fn lose(packets: &mut Ledger, lost: u64, far: &FarEnd) {
 /// The run was cut short by the loss of the control connection: what it told counts as far as it goes.
 pub(crate) fn lost(far: Option<&FarEnd>) -> Result<()> {
     match far.and_then(|far| far.lost.as_deref()) {
-        Some(why) => Err(anyhow!("{why}. The result is what was measured until then, without the far end's")),
+        Some(why) => Err(anyhow!(
+            "{why}. The result is what was measured until then, without the far end's"
+        )),
         None => Ok(()),
     }
 }

@@ -32,7 +32,10 @@ fn losses_are_where_the_two_ends_counts_differ() {
     };
     let name = |name: &str, count| (name.to_owned(), count);
     assert_eq!(split(5, &far(&[], false)), [name("no answer", 5)]);
-    let both = far(&[("above the rate that the server allows", 2), ("on the way there", 3)], true);
+    let both = far(
+        &[("above the rate that the server allows", 2), ("on the way there", 3)],
+        true,
+    );
     assert_eq!(
         split(9, &both),
         [

@@ -32,13 +32,17 @@ pub(crate) fn find(port: &mut PortArgs, flow: &mut FlowArgs, remote: &mut Remote
     let server = address(server)?;
     let to = match flow.to {
         Some(Peer::Ip(ip)) => ip,
-        Some(Peer::Mac(_)) => bail!("--server and --to MAC: packets to a server have its IP address; leave --to out, or give an IP address"),
+        Some(Peer::Mac(_)) => bail!(
+            "--server and --to MAC: packets to a server have its IP address; leave --to out, or give an IP address"
+        ),
         None => server.ip(),
     };
     flow.to = Some(Peer::Ip(to));
     let route = Route::to(to)?;
     if route.is_local {
-        bail!("{to} is an address of this host: packets to it never leave. The server has to be another host, or in another network namespace");
+        bail!(
+            "{to} is an address of this host: packets to it never leave. The server has to be another host, or in another network namespace"
+        );
     }
     if port.interface.is_empty() {
         route.interface.name().clone_into(&mut port.interface);
@@ -65,5 +69,7 @@ pub(super) fn address(server: &str) -> Result<SocketAddr> {
     let mut found = (host, port)
         .to_socket_addrs()
         .map_err(|error| anyhow!("{host:?} is neither an IP address nor a host that can be found: {error}"))?;
-    found.next().with_context(|| format!("the host {host:?} has no address"))
+    found
+        .next()
+        .with_context(|| format!("the host {host:?} has no address"))
 }

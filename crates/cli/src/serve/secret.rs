@@ -52,13 +52,27 @@ fn warn(file: &Path) {
     }
 }
 
-/// Writes a file that nobody else can read, and that was not there before.
+/// Writes a file that nobody else can read, all of it or nothing.
+///
+/// # Errors
+/// `AlreadyExists`, where it is there already: it stays as it is.
 pub(super) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(format!(".{}", std::process::id()));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&unfinished)?;
+    let written = file
+        .write_all(text.as_bytes())
+        .and_then(|()| fs::hard_link(&unfinished, path));
+    _ = fs::remove_file(&unfinished);
+    written
 }
 
 /// Where this user's keys are.

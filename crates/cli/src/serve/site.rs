@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use ringside_measure::control::{ClockFacts, DEFAULT_PORT, Token};
 use ringside_measure::schema;
-use ringside_nic::Interface;
 use ringside_nic::clock::{Discipline, identity};
 use ringside_wire::MacAddr;
 use ringside_xsk::{Direction, Filter, Port, Queue};
@@ -32,7 +31,8 @@ use crate::system;
 /// Connections whose clients have not proven yet who they are, in all and from one address.
 const MOST_AT_THE_DOOR: usize = 32;
 const MOST_FROM_ONE: usize = 8;
-/// How often something is said about connections that come to nothing.
+/// How many lines are said about connections that come to nothing, in what time.
+const MOST_TOLD: u32 = 5;
 const TELL: Duration = Duration::from_secs(1);
 /// How long it may take to notice the end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -64,7 +64,8 @@ pub(super) struct XskEnd {
 /// Connections that came to nothing and were not told of yet.
 #[derive(Default)]
 struct Strangers {
-    told: Option<Instant>,
+    since: Option<Instant>,
+    told: u32,
     untold: u64,
 }
 
@@ -89,7 +90,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (_, false) => true,
     };
     let listener = bind(listen, args.listen.is_none())?;
-    listener.set_nonblocking(true).context("setting up the listening socket")?;
+    listener
+        .set_nonblocking(true)
+        .context("setting up the listening socket")?;
     let door = listener.local_addr().unwrap_or(listen);
     let mut port = wants_xsk.then(|| open(args)).transpose()?;
     let site = Site {
@@ -143,7 +146,9 @@ fn bind(listen: SocketAddr, any: bool) -> Result<TcpListener> {
         Err(_) if any => TcpListener::bind((std::net::Ipv4Addr::UNSPECIFIED, listen.port())),
         other => other,
     };
-    bound.with_context(|| format!("listening on {listen} (TCP): is another `ringside serve` running? Choose another port with --listen"))
+    bound.with_context(|| {
+        format!("listening on {listen} (TCP): is another `ringside serve` running? Choose another port with --listen")
+    })
 }
 
 /// Opens the XDP sockets.
@@ -153,7 +158,13 @@ fn open(args: &Args) -> Result<Port> {
         json_file: None,
     };
     let interface = session::interface(&args.port, &no_output)?;
-    session::open(interface, &args.port, Direction::Both, Filter::Echo(args.udp_port), None)
+    session::open(
+        interface,
+        &args.port,
+        Direction::Both,
+        Filter::Echo(args.udp_port),
+        None,
+    )
 }
 
 impl XskEnd {
@@ -225,9 +236,14 @@ impl Site<'_> {
             interval: None,
         };
         let lanes: Vec<&mut Queue> = port.queues_mut().collect();
-        let ran = session::run(lanes, &[interface], &self.args.port, &run, self.stop, |queue, worker| {
-            xsk::answer_all(queue, &worker, wait, &own, &self.board)
-        })?;
+        let ran = session::run(
+            lanes,
+            &[interface],
+            &self.args.port,
+            &run,
+            self.stop,
+            |queue, worker| xsk::answer_all(queue, &worker, wait, &own, &self.board),
+        )?;
         match ran.failure {
             Some(failure) => Err(failure.context("serve ended early")),
             None => Ok(()),
@@ -243,9 +259,14 @@ impl Site<'_> {
                 timeout.as_ref(),
             );
             // Who has gone again, and a process without file numbers left, are no reason to end.
-            let Ok((stream, from)) = listener.accept() else { continue };
+            let Ok((stream, from)) = listener.accept() else {
+                continue;
+            };
             let Some(place) = self.place(from.ip()) else {
-                self.stranger(from, &anyhow!("too many connections at once that have not proven who they are"));
+                self.stranger(
+                    from,
+                    &anyhow!("too many connections at once that have not proven who they are"),
+                );
                 continue;
             };
             let thread = std::thread::Builder::new().name("control".into());
@@ -285,15 +306,18 @@ impl Site<'_> {
         })
     }
 
-    /// A line about a connection that came to nothing; with many of them one a second.
+    /// A line about a connection that came to nothing, up to five a second.
     fn stranger(&self, from: SocketAddr, error: &anyhow::Error) {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        if strangers.told.is_some_and(|told| told.elapsed() < TELL) {
+        if strangers.since.is_none_or(|since| since.elapsed() > TELL) {
+            (strangers.since, strangers.told) = (Some(Instant::now()), 0);
+        }
+        if strangers.told >= MOST_TOLD {
             strangers.untold += 1;
             return;
         }
+        strangers.told += 1;
         let untold = std::mem::take(&mut strangers.untold);
-        strangers.told = Some(Instant::now());
         let more = match untold {
             0 => String::new(),
             some => format!(" (and {some} more like it)"),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -51,8 +52,12 @@ impl FromStr for Pin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no pin: it is what `ringside serve --tls` prints, sha256: and 64 hexadecimal digits");
-        let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64 && digits.is_ascii());
+        let wrong = || {
+            format!("{text:?} is no pin: it is what `ringside serve --tls` prints, sha256: and 64 hexadecimal digits")
+        };
+        let digits = text
+            .strip_prefix("sha256:")
+            .filter(|digits| digits.len() == 64 && digits.is_ascii());
         let digits = digits.ok_or_else(wrong)?;
         let mut bytes = [0; 32];
         for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
@@ -75,11 +80,22 @@ impl Identity {
         if !path.exists() {
             let made = rcgen::generate_simple_self_signed(vec!["ringside".to_owned()]).context("making a TLS key")?;
             let text = made.cert.pem() + &made.signing_key.serialize_pem();
-            write_private(path, &text).with_context(|| format!("writing the TLS key to {}", path.display()))?;
-            note(format_args!("made a TLS key in {}", path.display()));
+            match write_private(path, &text) {
+                Ok(()) => note(format_args!("made a TLS key in {}", path.display())),
+                // Another process was faster: then that is the key.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("writing the TLS key to {}", path.display()));
+                }
+            }
         }
         let text = fs::read(path).with_context(|| format!("reading the TLS key {}", path.display()))?;
-        let wrong = || format!("reading the TLS key {}: it holds a certificate and its key, in PEM", path.display());
+        let wrong = || {
+            format!(
+                "reading the TLS key {}: it holds a certificate and its key, in PEM",
+                path.display()
+            )
+        };
         Ok(Self {
             certificate: CertificateDer::from_pem_slice(&text).with_context(wrong)?,
             key: PrivateKeyDer::from_pem_slice(&text).with_context(wrong)?,
@@ -139,7 +155,19 @@ pub(super) fn explain(error: &std::io::Error) -> String {
             "the server refuses this host's TLS key ({alert:?}): give it this pin with `ringside serve --allow`"
         ),
         Some(other) => format!("TLS: {other}"),
+        None if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+            "the other side broke off: most likely it does not speak TLS; start `ringside serve` with --tls, or leave --pin and --tls out"
+                .to_owned()
+        }
         None => error.to_string(),
+    }
+}
+
+/// The same of a connection that was open.
+pub(super) fn broken(error: &std::io::Error) -> String {
+    match error.get_ref().is_some_and(|inner| inner.is::<Error>()) {
+        true => explain(error),
+        false => format!("the connection is broken: {error}"),
     }
 }
 
@@ -152,7 +180,9 @@ pub(super) fn explain_to_server(error: &std::io::Error) -> String {
         }
         Some(Error::NoCertificatesPresented) => "it has no TLS key, and only some are allowed (--allow)".to_owned(),
         Some(Error::InvalidMessage(_)) => "it does not speak TLS: a client needs --pin or --tls".to_owned(),
-        Some(Error::AlertReceived(alert)) => format!("it broke TLS off ({alert:?}): has it another pin of this server?"),
+        Some(Error::AlertReceived(alert)) => {
+            format!("it broke TLS off ({alert:?}): has it another pin of this server?")
+        }
         Some(other) => format!("TLS: {other}"),
         None => format!("the TLS handshake: {error}"),
     }
@@ -184,7 +214,9 @@ impl Pinned {
         if self.pins.is_empty() || self.pins.contains(&Pin::of(certificate)) {
             return Ok(());
         }
-        Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        Err(Error::InvalidCertificate(
+            CertificateError::ApplicationVerificationFailure,
+        ))
     }
 }
 

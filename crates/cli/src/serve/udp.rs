@@ -30,7 +30,9 @@ impl Responder {
     /// On a port that the kernel chooses. `thread` is its number on the board.
     pub(super) fn open(own: IpAddr, board: &Arc<Board>, thread: usize) -> Result<Self> {
         let socket = UdpSocket::bind((own, 0)).with_context(|| format!("binding a UDP socket to {own}"))?;
-        socket.set_read_timeout(Some(LOOK)).context("setting how a UDP socket waits")?;
+        socket
+            .set_read_timeout(Some(LOOK))
+            .context("setting how a UDP socket waits")?;
         let port = socket.local_addr().context("asking for its port")?.port();
         let over = Arc::new(AtomicBool::new(false));
         let (view, until) = (View::new(board, thread), Arc::clone(&over));

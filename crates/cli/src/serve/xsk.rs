@@ -14,7 +14,13 @@ use crate::run::whole::Whole;
 use crate::session::{POLL, Worker};
 
 /// What one queue's thread does until the server ends.
-pub(super) fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, own: &Own, board: &Arc<Board>) -> Result<()> {
+pub(super) fn answer_all(
+    queue: &mut Queue,
+    worker: &Worker<'_>,
+    wait: Wait,
+    own: &Own,
+    board: &Arc<Board>,
+) -> Result<()> {
     let mut whole = Whole::new(queue.report().multi_buffer);
     let mut view = View::new(board, worker.number);
     let mut clock = FastClock::new();

@@ -61,7 +61,7 @@ fn any_message(draw: &mut dyn FnMut(u64) -> u64) -> Message {
             duration_ns: None,
             frame_bytes: 1,
             from: None,
-to: None,
+            to: None,
             feedback_ns: Some(number),
         }),
     }

@@ -37,7 +37,7 @@ fn start() -> Start {
         duration_ns: None,
         frame_bytes: 82,
         from: None,
-to: None,
+        to: None,
         feedback_ns: None,
     }
 }
