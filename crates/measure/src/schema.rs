@@ -32,6 +32,7 @@ mod far;
 mod hints;
 mod run;
 mod search;
+mod stages;
 mod system;
 mod under_load;
 
@@ -47,6 +48,7 @@ pub use run::{
     RunResult, XdpStatistics, XdpVerdicts,
 };
 pub use search::{BurstRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord};
+pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
 pub use under_load::{LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
 

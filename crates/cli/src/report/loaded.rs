@@ -20,11 +20,11 @@ pub(super) fn words(result: &UnderLoadResult) -> Vec<Sentence> {
             .map(|ns| format!(", 99 % at most {}", units::time(ns as f64)))
             .unwrap_or_default();
         Some(said(format!(
-            "{}: half of the round trips took at most {}{p99}; {} round trips a minute ({} ms).",
+            "{}: half of the round trips took at most {}{p99}; {} round trips a minute ({:.4} ms).",
             capitalised(name(condition.kind)),
             units::time(times.p50_ns? as f64),
             count(answers.round_trips_per_minute),
-            units::digits(answers.round_trip_ms),
+            answers.round_trip_ms,
         )))
     };
     result.conditions.iter().filter_map(told).collect()
@@ -90,7 +90,7 @@ pub(super) fn part(result: &UnderLoadResult) -> Markup {
                 td.number { (condition.probes.loss_ratio().map_or_else(|| "–".to_owned(), |lost| units::digits(lost * 100.0))) }
                 td.number { (ratio(condition)) }
                 td.number { (condition.responsiveness.map_or_else(|| "–".to_owned(), |answers| count(answers.round_trips_per_minute))) }
-                td.number { (condition.responsiveness.map_or_else(|| "–".to_owned(), |answers| units::digits(answers.round_trip_ms))) }
+                td.number { (condition.responsiveness.map_or_else(|| "–".to_owned(), |answers| format!("{:.4}", answers.round_trip_ms))) }
                 td.number { (rate(condition.link_tx_pps)) } td.number { (rate(condition.link_rx_pps)) }
             } }
         } }

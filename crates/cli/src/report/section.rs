@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use ringside_measure::compare::Figure;
-use ringside_measure::schema::{CompareResult, DelayResult, Document, Outcome, RunResult, Table, Variant};
+use ringside_measure::schema::{CompareResult, CpuStages, DelayResult, Document, Outcome, RunResult, Table, Variant};
 
 use super::entry::{Content, Entry};
 use super::figure::{self, Bar};
@@ -118,7 +118,30 @@ fn cpus(run: &RunResult) -> Markup {
                 td.number { (cpu.cpu) }
                 @for share in [cpu.user_percent, cpu.system_percent, cpu.softirq_percent, cpu.steal_percent] { td.number { (format!("{share:.0}")) } }
             } }
-        } } }
+        } }
+        @if let Some(stages) = &run.cpu_stages { (stages_part(stages)) } }
+    }
+}
+
+fn stages_part(stages: &CpuStages) -> Markup {
+    html! {
+        @if let Some(cost) = stages.per_packet {
+            p { "CPU time a packet, of all CPUs and programs: " (units::time(cost.user_ns)) " in user code, " (units::time(cost.system_ns)) " in system calls and \
+                kernel threads, " (units::time(cost.softirq_ns)) " in interrupts, over " (count(stages.packets as f64)) " packets." }
+            @if let Some(counts) = stages.counters {
+                @let each = |count: u64| units::digits(count as f64 / stages.packets as f64);
+                p { "Of the workers " (each(counts.user_cycles)) " cycles and " (each(counts.user_instructions)) " instructions a packet in user code, "
+                    (each(counts.kernel_cycles)) " and " (each(counts.kernel_instructions)) " in the kernel." }
+            }
+        }
+        div.wide { table {
+            tr { th { "thread" } th { "on a CPU" } th { "user" } th { "system" } }
+            @for thread in &stages.threads { tr {
+                th { (thread.name) }
+                td.number { (thread.run_ns.map_or_else(|| "–".to_owned(), |ns| units::time(ns as f64))) }
+                td.number { (units::time(thread.user_ns as f64)) } td.number { (units::time(thread.system_ns as f64)) }
+            } }
+        } }
     }
 }
 

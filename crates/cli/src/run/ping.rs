@@ -9,8 +9,9 @@ mod under_load;
 use anyhow::{Result, bail};
 use ringside_measure::counters::Ledger;
 use ringside_measure::probe::{Clock, HEADER_LEN};
-use ringside_measure::schema::{LatencyResult, Operation};
+use ringside_measure::schema::{LatencyResult, Operation, QueueCounters, XdpStatistics};
 use ringside_measure::sequence::Counts;
+use ringside_nic::LinkState;
 use ringside_xsk::{Direction, Filter, Queue};
 
 pub(crate) use self::args::LoadArgs;
@@ -101,17 +102,13 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let stats = port.stats()?;
     let mut result = session::result(Operation::Ping, &ran, session::counters(&port)?);
     let counts: Counts = pinger.sessions.iter().map(|session| session.tracker.counts()).sum();
-    // What the socket dropped is among the probes without an answer, and in the counters of the queues.
-    result.packets = Ledger {
-        generated: counts.sent,
-        sent: counts.sent,
-        received: counts.received,
-        losses: Vec::new(),
-    };
+    let link_after = session::link_after(&port, &link);
+    // Load on the same sockets is in the same counters.
+    let known = (sessions == 1).then(|| known_losses(&result.queues, &link, &link_after, pinger.invalid));
+    result.packets = ledger(&counts, ran.unsent, known.unwrap_or_default());
     let far = far.map(|far| far.finish(counts.sent));
-    match far.as_ref().filter(|_| sessions == 1) {
-        Some(far) => serve::lose(&mut result.packets, counts.lost, far),
-        None => result.packets.lose("no answer", counts.lost),
+    if let Some(far) = far.as_ref().filter(|_| sessions == 1) {
+        serve::tell_apart(&mut result.packets, far);
     }
     account(&mut result);
     result.sequence = Some(counts);
@@ -129,7 +126,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, headers, &ran);
     result.latency = Some(LatencyResult::round_trip(&pinger.sessions[0].rtt, Clock::Monotonic));
     result.under_load = under_load.map(|turns| turns.result(&pinger));
-    let record = system::interface(port.interface(), &link, Some(port.report()));
+    let record = system::interface(port.interface(), &link_after, Some(port.report()));
     drop(port);
     let invalid = pinger.invalid;
     output::finish_with(&args.run, vec![record], result, far.clone())?;
@@ -140,6 +137,51 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     }
     serve::lost(far.as_ref())?;
     no_answers(ran, args, &counts)
+}
+
+/// Where probes or their answers were lost on this host, by its counters.
+fn known_losses(
+    queues: &[QueueCounters],
+    before: &LinkState,
+    after: &LinkState,
+    invalid: u64,
+) -> Vec<(&'static str, u64)> {
+    let kernel = |field: fn(&XdpStatistics) -> u64| {
+        let counters = queues.iter().filter_map(|queue| queue.xdp_statistics.as_ref());
+        counters.map(field).sum::<u64>()
+    };
+    let dropped = after.stats.tx_dropped.wrapping_sub(before.stats.tx_dropped);
+    vec![
+        ("tx_invalid_descs", kernel(|k| k.tx_invalid_descs)),
+        ("dropped by the link on the way out", dropped),
+        (
+            "answers: rx_dropped (no free frame in time, or too long)",
+            kernel(|k| k.rx_dropped),
+        ),
+        ("answers: rx_ring_full", kernel(|k| k.rx_ring_full)),
+        ("answers: wrong UDP checksum", invalid),
+    ]
+}
+
+/// The loss of those of which no counter here tells more.
+pub(crate) const NO_ANSWER: &str = "no answer";
+
+/// Each probe was answered or lost. What this host's counters know is said first; they may know of others' packets, too, so
+/// no more is put down to them than was lost.
+fn ledger(counts: &Counts, unsent: u64, known: Vec<(&'static str, u64)>) -> Ledger {
+    let mut ledger = Ledger {
+        generated: counts.sent + unsent,
+        sent: counts.sent,
+        received: counts.received,
+        losses: Vec::new(),
+    };
+    let mut left = counts.lost;
+    for (name, count) in known {
+        ledger.lose(name, count.min(left));
+        left -= count.min(left);
+    }
+    ledger.lose(NO_ANSWER, left);
+    ledger
 }
 
 fn no_answers(ran: Ran, args: &PingArgs, counts: &Counts) -> Result<()> {

@@ -14,6 +14,7 @@ use ringside_nic::Interface;
 use ringside_nic::host::CpuTimes;
 
 use super::board::{Entry, Session};
+use super::near::{ABOVE_RATE, THERE};
 use super::secret;
 use super::site::{Place, Site};
 use super::wire::{Came, Wire};
@@ -437,9 +438,9 @@ impl Running {
         let missing = sent.saturating_sub(tally.received_packets);
         let above = tally.above_rate_packets.min(missing);
         if above != 0 {
-            packets.lose("above the rate that the server allows", above);
+            packets.lose(ABOVE_RATE, above);
         }
-        packets.lose("on the way there", missing - above);
+        packets.lose(THERE, missing - above);
         let mean = tally
             .ip_bytes
             .checked_div(tally.received_packets + tally.duplicated_packets)

@@ -25,6 +25,6 @@ mod xsk;
 
 pub(crate) use args::{Args, RemoteArgs};
 pub(crate) use far::{Dialled, Far};
-pub(crate) use near::{lose, lost};
+pub(crate) use near::{lost, tell_apart};
 pub(crate) use place::find;
 pub(crate) use site::run;

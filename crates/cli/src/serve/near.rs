@@ -10,7 +10,12 @@ use ringside_xsk::{Mode, Path};
 use super::{Far, RemoteArgs};
 use crate::args::{PingArgs, RunArgs};
 use crate::output::{mode_name, note};
+use crate::run::ping::NO_ANSWER;
 use crate::session::nanos;
+
+/// Names of losses.
+pub(super) const THERE: &str = "on the way there";
+pub(super) const ABOVE_RATE: &str = "above the rate that the server allows";
 
 impl PingArgs {
     /// What a ping asks the far end for.
@@ -89,25 +94,28 @@ impl Far {
     }
 }
 
-/// Where the packets of a ping were lost, by what both ends have counted.
-pub(crate) fn lose(packets: &mut Ledger, lost: u64, far: &FarEnd) {
-    let Some(there) = &far.result else {
-        packets.lose("no answer", lost);
+/// What was put down as "no answer" is told apart, by what the far end has counted.
+pub(crate) fn tell_apart(packets: &mut Ledger, far: &FarEnd) {
+    let Some(there) = &far.result else { return };
+    let Some(at) = packets.losses.iter().position(|loss| loss.name == NO_ANSWER) else {
         return;
     };
-    let mut left = lost;
-    let mut part = |name: &'static str, count: u64| {
+    let mut left = packets.losses.remove(at).count;
+    let of = |ledger: &Ledger, name: &str| {
+        let named = ledger.losses.iter().filter(|loss| loss.name.starts_with(name));
+        named.map(|loss| loss.count).sum::<u64>()
+    };
+    // What has not left this host has not come there either.
+    let not_left = of(packets, "tx_") + of(packets, "dropped by the link on the way out");
+    for (name, count) in [
+        (ABOVE_RATE, of(&there.packets, ABOVE_RATE)),
+        (THERE, of(&there.packets, THERE).saturating_sub(not_left)),
+        ("on the way back", u64::MAX),
+    ] {
         let count = count.min(left);
         packets.lose(name, count);
         left -= count;
-    };
-    for loss in &there.packets.losses {
-        match loss.name.as_ref() {
-            "on the way there" => part("on the way there", loss.count),
-            _ => part("above the rate that the server allows", loss.count),
-        }
     }
-    part("on the way back", u64::MAX);
 }
 
 /// The run was cut short by the loss of the control connection: what it told counts as far as it goes.

@@ -9,7 +9,7 @@ use crate::latency::Latency;
 use crate::latency::{Jitter, RttRecorder, Summary};
 use crate::probe::Clock;
 use crate::rate::Rates;
-use crate::schema::{ChecksumBy, HintsResult, LaunchResult, TxStampsResult, UnderLoadResult, Via};
+use crate::schema::{ChecksumBy, CpuStages, HintsResult, LaunchResult, TxStampsResult, UnderLoadResult, Via};
 use crate::sequence::Counts;
 
 /// What was done.
@@ -75,6 +75,9 @@ pub struct RunResult {
     /// Who filled in checksums; left out where packets had them already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum_offload: Option<ChecksumBy>,
+    /// CPU time by stage; left out where it was not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_stages: Option<CpuStages>,
     /// What the XDP program told about the packets; left out where nobody asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hints: Option<HintsResult>,
@@ -109,6 +112,7 @@ impl RunResult {
             link_down_ns: None,
             tx_stamps: None,
             checksum_offload: None,
+            cpu_stages: None,
             hints: None,
             under_load: None,
         }

@@ -178,6 +178,9 @@ impl Pinger {
             let wait = if busy { Wait::Spin } else { self.sleep(wait, next) };
             self.receive(queues, worker, wait)?;
         }
+        if !claimed_all {
+            worker.live.unsent(pacer.unsent(self.clock.now_ns().min(until_ns)));
+        }
         Ok(())
     }
 
