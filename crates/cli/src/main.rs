@@ -48,7 +48,9 @@ fn main() -> ExitCode {
         Command::Delay(args) => done(delay::run(&args)),
         Command::Caps(args) => done(caps::run(&args)),
         Command::Report(args) => done(report::run(&args)),
-        Command::Search(args) => done(search::run(&args)),
+        Command::Search(mut args) => {
+            done(serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| search::run(&args)))
+        }
         Command::Completions(args) => done(manual::completions(&args)),
         Command::Man(args) => done(manual::man(&args)),
         Command::Tune(args) => tune::run(&args),

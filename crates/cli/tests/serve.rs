@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{Done, Running, assert_clean, assert_reconciles, lab, ringside};
 use ringside_measure::control::{Client, ClientOptions, DEFAULT_PORT, Token};
-use ringside_measure::schema::{Document, Mode, Operation, Outcome, RunResult};
+use ringside_measure::schema::{Document, LatencyKind, Mode, Operation, Outcome, RunResult, SearchResult};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab};
 
@@ -535,4 +535,151 @@ fn on_loopback_nobody_needs_a_token() {
     running.wait_for("anybody on this host");
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, 29777)).is_ok());
     running.end().good();
+}
+
+/// Short enough for a test, and content with little on a busy machine.
+const SHORT: &str =
+    "--quick --trial 50ms --first-trial 20ms --sum 200ms --to-rate 5000 --exceed 90 --even-if-unstable --json";
+
+fn search_result(document: &Document) -> &SearchResult {
+    match &document.result {
+        Outcome::Search(result) => result,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_search_through_a_server_there_and_back_and_there_only() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("serve-search", 1);
+    let token = TokenFile::new("search", TOKEN);
+    let server = serve(&lab, &format!("{{}} {} --wait poll --max-rate 100000", token.option()));
+    let host = lab.b.ipv4;
+    let line = format!("search {host} {} {SHORT}", token.option());
+    let document = client(&lab, &line).good().document();
+    let result = search_result(&document);
+    assert_eq!(result.kind, LatencyKind::RoundTrip);
+    let goals = &result.tables[0].goals;
+    assert!(goals.iter().all(|goal| goal.finished), "{goals:#?}");
+    assert!(goals.iter().any(|goal| !goal.latency.is_empty()), "{goals:#?}");
+    let far = document
+        .far
+        .as_ref()
+        .expect("the far end's")
+        .result
+        .as_ref()
+        .expect("a result");
+    assert_eq!(far.operation, Operation::Echo);
+
+    let document = client(&lab, &format!("{line} --count-there --far-via udp"))
+        .good()
+        .document();
+    let result = search_result(&document);
+    assert_eq!(result.kind, LatencyKind::OneWay);
+    let goals = &result.tables[0].goals;
+    assert!(goals.iter().any(|goal| goal.lower_pps.is_some()), "{goals:#?}");
+    assert!(
+        goals.iter().all(|goal| goal.finished && goal.latency.is_empty()),
+        "{goals:#?}"
+    );
+    let far = document
+        .far
+        .as_ref()
+        .expect("the far end's")
+        .result
+        .as_ref()
+        .expect("a result");
+    assert_eq!(far.operation, Operation::Rx);
+
+    // What the server does not allow is known before anything is sent.
+    let message = client(&lab, &line.replace("--to-rate 5000", "--to-rate 200000")).bad();
+    assert!(message.contains("allows 100000 (--max-rate)"), "{message}");
+    let message = client(&lab, &format!("search {{}} --to {host} --count-there")).bad();
+    assert!(message.contains("who counts there"), "{message}");
+    server.interrupt().good();
+    assert_clean(&lab.a);
+}
+
+/// Three hosts in a row, the one in the middle a router of the kernel's, with so many Mbit/s on its way out.
+fn routed(tag: &str, mbit: Option<u32>) -> Option<common::Row> {
+    let row = common::row(tag);
+    let ip = |end: &End, arguments: &str| {
+        let mut command = end.ns.command("ip");
+        let done = command.args(arguments.split_whitespace()).output().expect("ip");
+        assert!(done.status.success(), "ip {arguments}: {done:?}");
+    };
+    row.left
+        .b
+        .run(|| fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("forwarding"));
+    ip(&row.left.a, &format!("route add default via {}", row.left.b.ipv4));
+    ip(&row.right.b, &format!("route add default via {}", row.right.a.ipv4));
+    if let Some(mbit) = mbit {
+        let limit = format!("qdisc add dev out root tbf rate {mbit}mbit burst 16kb latency 20ms");
+        let done = row.right.a.ns.command("tc").args(limit.split(' ')).output();
+        if !done.is_ok_and(|done| done.status.success()) {
+            eprintln!("left out: this kernel has no queueing discipline tbf");
+            return None;
+        }
+    }
+    Some(row)
+}
+
+#[test]
+fn a_host_behind_a_router_is_found_by_its_route() {
+    if !is_root() {
+        return;
+    }
+    let Some(row) = routed("serve-route", None) else { return };
+    let token = TokenFile::new("route", TOKEN);
+    let server = Running::new(command(
+        &row.right.b,
+        &format!("serve {{}} {} --wait poll", token.option()),
+        "server",
+    ));
+    server.wait_for("on TCP port");
+    let line = format!("ping {} {} --count 50 --json", row.right.b.ipv4, token.option());
+    let done = Running::new(command(&row.left.a, &line, "client")).end().good();
+    assert!(done.err.contains("is behind the router"), "{}", done.err);
+    assert_eq!(ping_result(done.document()).packets.received, 50);
+    server.interrupt().good();
+}
+
+/// A link whose rate is known, and nothing else.
+#[test]
+fn the_capacity_of_an_unknown_path_is_found() {
+    if !is_root() {
+        return;
+    }
+    let Some(row) = routed("serve-capacity", Some(40)) else {
+        return;
+    };
+    let token = TokenFile::new("capacity", TOKEN);
+    let server = Running::new(command(
+        &row.right.b,
+        &format!("serve {{}} {} --wait poll", token.option()),
+        "server",
+    ));
+    server.wait_for("on TCP port");
+    let line = format!(
+        "search {} {} --method rfc9097 --pieces 5 --json",
+        row.right.b.ipv4,
+        token.option()
+    );
+    let document = Running::new(command(&row.left.a, &line, "client"))
+        .end()
+        .good()
+        .document();
+    let table = &search_result(&document).tables[0];
+    let found = table.capacity.as_ref().expect("a capacity");
+    let most = found.capacity_bps.expect("a whole second");
+    // tbf's rate is that of frames; a busy machine may be slower, but nothing is faster than the link and its burst.
+    assert!((20e6..=41.5e6).contains(&most), "{found:#?}");
+    assert_eq!(found.frame_bytes, 1514);
+    assert!(
+        !found.pieces_bps.is_empty() && found.received_packets <= found.sent_packets,
+        "{found:#?}"
+    );
+    server.interrupt().good();
 }

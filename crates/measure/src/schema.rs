@@ -47,7 +47,9 @@ pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpStatistics, XdpVerdicts,
 };
-pub use search::{BurstRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord};
+pub use search::{
+    BurstRecord, CapacityRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord,
+};
 pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
 pub use under_load::{LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
