@@ -239,7 +239,8 @@ Examples:
   ringside ping eth0 --to 192.0.2.7 --under-load   idle, self-induced and foreign load, side by side
   ringside ping eth0 --to 192.0.2.7 --under-load=foreign --load-command 'iperf3 -c 192.0.2.7 -t 60'
   ringside ping eth0 --to 02:00:00:00:00:01    by MAC address, where there is no IP
-  ringside ping 192.0.2.7 --token-file ringside.token   a host where `ringside serve` runs: both ends in one result";
+  ringside ping 192.0.2.7 --token-file ringside.token   a host where `ringside serve` runs: both ends in one result
+  ringside ping 192.0.2.7 --token-file ringside.token --one-way   there and back by both clocks, if they are synchronised";
 
 #[derive(Debug, Args)]
 #[command(after_help = PING_EXAMPLES, allow_negative_numbers = true)]
@@ -267,6 +268,9 @@ pub(crate) struct PingArgs {
     pub(crate) load: LoadArgs,
     #[command(flatten)]
     pub(crate) remote: RemoteArgs,
+    /// Also the times there and back, by the clocks of both hosts: where these are one, or synchronised
+    #[arg(long, conflicts_with = "under_load")]
+    pub(crate) one_way: bool,
 }
 
 impl PingArgs {

@@ -1,6 +1,6 @@
 //! The clock of all measurements of the tool: CLOCK_MONOTONIC, in nanoseconds.
 
-use ringside_nic::clock::{self, Monotonic, Realtime, Timestamp};
+use ringside_nic::clock::{self, Monotonic, Timestamp};
 
 /// Now, in nanoseconds of CLOCK_MONOTONIC.
 #[inline]
@@ -23,15 +23,14 @@ impl FastClock {
         self.0.now().as_nanos()
     }
 
+    /// How far its times may be from CLOCK_MONOTONIC.
+    pub(crate) fn bound_ns(&self) -> u64 {
+        self.0.bound_ns()
+    }
+
     /// Not before all loads in front of it are done.
     #[inline]
     pub(crate) fn now_in_order_ns(&mut self) -> u64 {
         self.0.now_in_order().as_nanos()
     }
-}
-
-/// Now, in nanoseconds of CLOCK_REALTIME.
-#[inline]
-pub(crate) fn realtime_ns() -> u64 {
-    Timestamp::<Realtime>::now().as_nanos()
 }

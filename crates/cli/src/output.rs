@@ -203,6 +203,9 @@ fn text(document: &Document) -> String {
         (None, Some(latency)) => times(&mut out, latency),
         (None, None) => {}
     }
+    if let Some(far) = &document.far {
+        out.text.push_str(&crate::serve::text(far));
+    }
     if let Some(hints) = &result.hints {
         out.text.push_str(&crate::run::hints::text(hints));
     }
@@ -267,7 +270,7 @@ fn rates(out: &mut Lines, label: &str, rates: Option<&Rates>, number: u64, durat
 }
 
 /// The figures of a distribution in a line, in microseconds.
-fn microseconds(summary: &Summary) -> String {
+pub(crate) fn microseconds(summary: &Summary) -> String {
     let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
     #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
     let cells = [

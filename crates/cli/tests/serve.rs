@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use common::{Done, Running, assert_clean, assert_reconciles, lab, ringside};
 use ringside_measure::control::{Client, ClientOptions, DEFAULT_PORT, Token};
-use ringside_measure::schema::{Document, LatencyKind, Mode, Operation, Outcome, RunResult, SearchResult};
+use ringside_measure::schema::{ClockBasis, Document, LatencyKind, Mode, Operation, Outcome, RunResult, SearchResult};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab};
+use ringside_nic::clock::Discipline;
 
 const TOKEN: &str = "a token that no test but these has";
 
@@ -682,4 +683,91 @@ fn the_capacity_of_an_unknown_path_is_found() {
         "{found:#?}"
     );
     server.interrupt().good();
+}
+
+#[test]
+fn one_way_times_by_one_clock() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("serve-one-way", 1);
+    let token = TokenFile::new("one-way", TOKEN);
+    let server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    for via in ["af-xdp", "udp"] {
+        let line = format!(
+            "ping {} {} --count 100 --one-way --far-via {via} --json",
+            lab.b.ipv4,
+            token.option()
+        );
+        let document = client(&lab, &line).good().document();
+        let far = document.far.clone().expect("the far end's");
+        let clock = far.clock.expect("its clock");
+        assert_eq!((clock.basis, clock.offset_ns), (ClockBasis::SameKernel, 0));
+        assert!(
+            clock.seen_offset_ns.unsigned_abs() <= clock.seen_uncertainty_ns,
+            "{clock:?}"
+        );
+        let near = ping_result(document);
+        assert_eq!(near.payload_bytes, Some(56), "with room for the far end's stamps");
+        let rtt = near.latency.expect("timed").raw.expect("samples");
+        let [there, back] = [far.there, far.back].map(|way| way.expect("one way"));
+        for way in [&there, &back] {
+            assert_eq!((way.kind, way.impossible_packets), (LatencyKind::OneWay, 0));
+            let times = way.raw.expect("samples");
+            assert_eq!(times.samples, 100);
+            assert!(times.max_ns <= rtt.max_ns + clock.uncertainty_ns, "{times:?} {rtt:?}");
+        }
+        // There, being turned round, and back make the whole.
+        let sum = there.raw.unwrap().mean_ns + back.raw.unwrap().mean_ns;
+        assert!(sum <= rtt.mean_ns + clock.uncertainty_ns as f64, "{sum} {rtt:?}");
+    }
+    let message = client(&lab, &format!("ping {{}} --to {} --one-way --count 5", lab.b.ipv4)).bad();
+    assert!(message.contains("take a `ringside serve`"), "{message}");
+    server.interrupt().good();
+}
+
+/// A server that reads another CLOCK_MONOTONIC, a thousand seconds ahead, as another host's would be.
+#[test]
+fn one_way_times_by_clocks_that_nobody_synchronises_are_refused() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("serve-clocks", 1);
+    let token = TokenFile::new("clocks", TOKEN);
+    let mut elsewhere = lab.b.ns.command("unshare");
+    elsewhere
+        .args("--time --monotonic 1000 --kill-child=SIGKILL".split(' '))
+        .arg(env!("CARGO_BIN_EXE_ringside"))
+        .args(common::words(
+            &lab.b,
+            &format!("serve {{}} {} --wait poll", token.option()),
+        ))
+        .env_remove("SSH_CONNECTION");
+    let server = Running::new(elsewhere);
+    server.wait_for("on TCP port");
+    let line = format!("ping {} {} --count 50 --json", lab.b.ipv4, token.option());
+    let done = client(&lab, &format!("{line} --one-way"));
+    if Discipline::read().is_ok_and(|discipline| discipline.is_synchronised) {
+        let clock = done.good().document().far.expect("far").clock.expect("its clock");
+        assert_eq!(clock.basis, ClockBasis::Synchronised);
+        assert!(
+            clock.offset_ns.abs_diff(1_000_000_000_000) <= clock.uncertainty_ns,
+            "{clock:?}"
+        );
+    } else {
+        let message = done.bad();
+        assert!(
+            message.contains("synchronised") && message.contains("chrony"),
+            "{message}"
+        );
+        // By how much it is ahead was seen all the same.
+        assert!(
+            message.contains("seen 1000000") || message.contains("seen 999999"),
+            "{message}"
+        );
+        assert_eq!(done.out, "", "nothing is told");
+    }
+    // Round trips take one clock.
+    client(&lab, &line).good();
+    drop(server);
 }

@@ -22,6 +22,7 @@ pub(super) fn of(entry: &Entry) -> Markup {
                         Outcome::Delay(delay) => (delay_part(delay)),
                         Outcome::Search(search) => (rates::part(search)),
                     }
+                    @if let Some(far) = &document.far { (super::far::part(far)) }
                     (repeat(document))
                 }
                 Content::Foreign(foreign) => {

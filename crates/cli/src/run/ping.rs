@@ -8,7 +8,7 @@ mod under_load;
 
 use anyhow::{Result, bail};
 use ringside_measure::counters::Ledger;
-use ringside_measure::probe::{Clock, HEADER_LEN};
+use ringside_measure::probe::{Clock, HEADER_LEN, STAMPED_LEN};
 use ringside_measure::schema::{LatencyResult, Operation, QueueCounters, XdpStatistics};
 use ringside_measure::sequence::Counts;
 use ringside_nic::LinkState;
@@ -20,7 +20,7 @@ use self::pinger::Pinger;
 use self::under_load::UnderLoad;
 use super::{account, conclude, rates};
 use crate::args::{PingArgs, RunArgs};
-use crate::serve::{self, Dialled};
+use crate::serve::{self, Clocks, Dialled, OneWay};
 use crate::session::{self, Ran};
 use crate::stop::Stop;
 use crate::{output, system, target};
@@ -31,13 +31,19 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     // Resolved before the port is opened: with the kernel's own neighbour table in the state the user knows.
     let interface = session::interface(&args.port, &args.run.output)?;
     let dialled = args.remote.dial()?;
+    if args.one_way && dialled.is_none() {
+        bail!(
+            "--one-way: times of one direction take a `ringside serve` at the other end: name its host in the interface's place, or with --server"
+        );
+    }
     let mut flow = target::flow(&interface, &args.flow)?;
     let mut under_load = UnderLoad::new(args, &interface, &flow)?;
     let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter, None)?;
-    let smallest = u32::try_from(flow.header_len() + HEADER_LEN).expect("small");
+    let least = if args.one_way { STAMPED_LEN } else { HEADER_LEN };
+    let smallest = u32::try_from(flow.header_len() + least).expect("small");
     let size = args.size.unwrap_or(smallest);
     let link = session::link(&port)?;
-    let template = target::packet(&flow, size, HEADER_LEN, &port, link.mtu)?;
+    let template = target::packet(&flow, size, least, &port, link.mtu)?;
     // What it gives goes back at once.
     if port.queues_mut().next().is_none_or(|queue| queue.alloc().is_none()) {
         bail!(
@@ -60,8 +66,11 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     output::note(target::describe(&flow, size));
     let sessions = under_load.as_ref().map_or(1, UnderLoad::conditions);
     let mut pinger = Pinger::new(args, flow, template, sessions);
-    if far.is_some() {
+    if let Some(far) = &far {
         pinger.number_from(session);
+        if args.one_way {
+            pinger.one_way = Some(OneWay::new(Clocks::compare(far)?));
+        }
     }
     if let Some(plan) = &under_load {
         output::note(plan.plan());
@@ -106,7 +115,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     // Load on the same sockets is in the same counters.
     let known = (sessions == 1).then(|| known_losses(&result.queues, &link, &link_after, pinger.invalid));
     result.packets = ledger(&counts, ran.unsent, known.unwrap_or_default());
-    let far = far.map(|far| far.finish(counts.sent));
+    let far = far.map(|far| serve::finish(far, counts.sent, pinger.one_way.as_ref(), pinger.clock.bound_ns()));
     if let Some(far) = far.as_ref().filter(|_| sessions == 1) {
         serve::tell_apart(&mut result.packets, far);
     }

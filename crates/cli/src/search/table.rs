@@ -17,6 +17,9 @@ pub(super) fn render(document: &Document) -> String {
     for table in &result.tables {
         out += &one(table, result);
     }
+    if let Some(far) = &document.far {
+        out += &format!("\n{}", crate::serve::text(far));
+    }
     if result.interrupted {
         out += "\nEnded before everything was found: what is not finished is marked.\n";
     }

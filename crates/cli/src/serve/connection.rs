@@ -11,6 +11,7 @@ use ringside_measure::counters::Ledger;
 use ringside_measure::rate::Rates;
 use ringside_measure::schema::{self, FarEnd, Interval, Operation, RunResult};
 use ringside_nic::Interface;
+use ringside_nic::clock::{Monotonic, Offset, Realtime};
 use ringside_nic::host::CpuTimes;
 
 use super::board::{Entry, Session};
@@ -18,8 +19,8 @@ use super::near::{ABOVE_RATE, THERE};
 use super::secret;
 use super::site::{Place, Site};
 use super::wire::{Came, Wire};
-use super::{tls, udp};
-use crate::clock::{now_ns, realtime_ns};
+use super::{clocks, tls, udp};
+use crate::clock::now_ns;
 use crate::output::note;
 use crate::system;
 
@@ -189,7 +190,12 @@ impl<'a> Connection<'a> {
                         .tally(session.entry.session.tally(trial, now_ns()), now_ns());
                 }
             }
-            ServerEvent::Ask { number } => self.server.time(number, came_ns, now_ns(), realtime_ns()),
+            ServerEvent::Ask { number } => {
+                // What the two clocks are apart is known better than two readings one after the other would tell.
+                let ahead = Offset::<Monotonic, Realtime>::measure().delta_ns();
+                let now = now_ns();
+                self.server.time(number, came_ns, now, now.saturating_add_signed(ahead));
+            }
             ServerEvent::Stop(stop) => {
                 let session = self.session.take().context("there is one")?;
                 let far = session.finish(stop.sent_packets, self.from);
@@ -302,7 +308,7 @@ impl<'a> Connection<'a> {
             mac: site.xsk.as_ref().map(|end| end.mac.to_string()),
             most_ns,
             most_pps: args.max_rate,
-            clock: site.clock(),
+            clock: clocks::own(),
             far: far.clone(),
         };
         let running = Running {

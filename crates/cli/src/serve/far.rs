@@ -17,7 +17,7 @@ use super::secret;
 use super::tls::{self, Identity, Pin};
 use super::wire::{Came, Wire};
 use super::{RemoteArgs, place};
-use crate::clock::{now_ns, realtime_ns};
+use crate::clock::now_ns;
 use crate::output::note;
 use crate::stop::Stop;
 
@@ -220,7 +220,7 @@ impl Far {
         link.events.drain(..).filter_map(tally).collect()
     }
 
-    /// The far clock's readings: sent, came, left, received, and the far CLOCK_REALTIME with ours.
+    /// What time it is there; `None` when the connection is lost.
     pub(crate) fn ask_time(&self, number: u64) -> Option<TimeAsked> {
         let asked_ns = {
             let mut link = self.link();
@@ -241,7 +241,6 @@ impl Far {
                 left_ns: monotonic_ns,
                 heard_ns: now_ns(),
                 far_realtime_ns,
-                realtime_ns: realtime_ns(),
             }),
             _ => None,
         })
@@ -311,8 +310,8 @@ pub(crate) struct TimeAsked {
     pub(crate) came_ns: u64,
     pub(crate) left_ns: u64,
     pub(crate) heard_ns: u64,
+    /// CLOCK_REALTIME when the far CLOCK_MONOTONIC showed `left_ns`.
     pub(crate) far_realtime_ns: u64,
-    pub(crate) realtime_ns: u64,
 }
 
 /// The keeper: says that this end is there, and stops the run when the other is not.

@@ -12,19 +12,23 @@
 
 mod args;
 mod board;
+mod clocks;
 mod connection;
 mod far;
 mod near;
 mod place;
 mod secret;
 mod site;
+mod text;
 mod tls;
 mod udp;
 mod wire;
 mod xsk;
 
 pub(crate) use args::{Args, RemoteArgs};
+pub(crate) use clocks::{Clocks, OneWay};
 pub(crate) use far::{Dialled, Far};
-pub(crate) use near::{lost, tell_apart};
+pub(crate) use near::{finish, lost, tell_apart};
 pub(crate) use place::find;
 pub(crate) use site::run;
+pub(crate) use text::text;

@@ -7,7 +7,7 @@ use ringside_measure::schema::{self, FarEnd};
 use ringside_wire::flow::UdpFlow;
 use ringside_xsk::{Mode, Path};
 
-use super::{Far, RemoteArgs};
+use super::{Clocks, Far, OneWay, RemoteArgs};
 use crate::args::{PingArgs, RunArgs};
 use crate::output::{mode_name, note};
 use crate::run::ping::NO_ANSWER;
@@ -92,6 +92,18 @@ impl Far {
             run.time = Some(most);
         }
     }
+}
+
+/// Ends the session, with the times of each direction where there are some. `reading_ns` is how well this end reads its clock.
+pub(crate) fn finish(far: Far, sent_packets: u64, one_way: Option<&OneWay>, reading_ns: u64) -> FarEnd {
+    // Clocks that cannot be compared any more are no reason to throw away what was measured while they could.
+    let later = one_way.and_then(|_| Clocks::compare(&far).ok());
+    let mut end = far.finish(sent_packets);
+    if let Some(one_way) = one_way {
+        let (clock, there, back) = one_way.results(later.as_ref(), reading_ns);
+        (end.clock, end.there, end.back) = (Some(clock), Some(there), Some(back));
+    }
+    end
 }
 
 /// What was put down as "no answer" is told apart, by what the far end has counted.

@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use ringside_measure::control::{ClockFacts, DEFAULT_PORT, Token};
+use ringside_measure::control::{DEFAULT_PORT, Token};
 use ringside_measure::schema;
-use ringside_nic::clock::{Discipline, identity};
 use ringside_wire::MacAddr;
 use ringside_xsk::{Direction, Filter, Port, Queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -45,7 +44,6 @@ pub(super) struct Site<'a> {
     pub(super) tls: Option<(Arc<ServerConfig>, Pin)>,
     pub(super) board: Arc<Board>,
     pub(super) xsk: Option<XskEnd>,
-    pub(super) clock_identity: String,
     /// Connections with a session, or between two.
     inside: AtomicUsize,
     at_the_door: Mutex<Vec<IpAddr>>,
@@ -99,7 +97,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         args,
         stop: &stop,
         xsk: port.as_ref().map(XskEnd::of).transpose()?,
-        clock_identity: identity().unwrap_or_default(),
         board: Arc::default(),
         inside: AtomicUsize::new(0),
         at_the_door: Mutex::default(),
@@ -200,16 +197,6 @@ impl Site<'_> {
             _ => "ANYBODY (--insecure)",
         };
         note(format_args!("serves {who} on TCP port {} ({})", door.port(), door.ip()));
-    }
-
-    /// What can be told of this host's clocks now.
-    pub(super) fn clock(&self) -> ClockFacts {
-        let discipline = Discipline::read().ok();
-        ClockFacts {
-            identity: self.clock_identity.clone(),
-            is_synchronised: discipline.is_some_and(|discipline| discipline.is_synchronised),
-            most_error_ns: discipline.map_or(0, |discipline| discipline.most_error_ns),
-        }
     }
 
     /// Threads of the board: one for each queue, and one for each UDP socket.

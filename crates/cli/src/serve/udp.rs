@@ -84,7 +84,7 @@ fn answer_all(socket: &UdpSocket, mut view: View, over: &AtomicBool) {
         let taken = view.take(&probe, plain(from), ip_bytes, came_ns);
         view.publish();
         if taken
-            && !matches!(stamp(&probe, payload, came_ns, now_ns), Reply::None)
+            && !matches!(stamp(&probe, payload, || now_ns().saturating_sub(came_ns)), Reply::None)
             && make_reply_in_place(payload).is_ok()
         {
             // A link that is down loses it, as any other packet.

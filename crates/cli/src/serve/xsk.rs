@@ -76,26 +76,19 @@ fn admit(
     if !view.take(&probe, udp.src, ip_bytes, came_ns) {
         return Reply::None;
     }
-    stamp(&probe, payload, came_ns, || clock.now_ns())
+    // A difference of two of its readings: as short a time it tells to some nanoseconds.
+    stamp(&probe, payload, || clock.now_ns().saturating_sub(came_ns))
 }
 
-/// Writes this end's times into a probe that asks for them, by the clock that it names.
-pub(super) fn stamp(probe: &Probe, payload: &mut [u8], came_ns: u64, now: impl FnOnce() -> u64) -> Reply {
-    if !FarStamps::are_wanted(payload) {
+/// Writes this end's times into a probe that asks for them. `since_came` tells how long ago it came.
+pub(super) fn stamp(probe: &Probe, payload: &mut [u8], since_came: impl FnOnce() -> u64) -> Reply {
+    if probe.clock != Clock::Monotonic || !FarStamps::are_wanted(payload) {
         return Reply::AsItIs;
     }
-    let left_ns = now();
-    let stamps = match probe.clock {
-        Clock::Monotonic => FarStamps { came_ns, left_ns },
-        // By the distance of the two clocks now: both are kept, and neither leaps while it is looked at.
-        Clock::Realtime => {
-            let ahead = crate::clock::realtime_ns().wrapping_sub(now_ns());
-            FarStamps {
-                came_ns: came_ns.wrapping_add(ahead),
-                left_ns: left_ns.wrapping_add(ahead),
-            }
-        }
-        _ => return Reply::AsItIs,
+    let left_ns = now_ns();
+    let stamps = FarStamps {
+        came_ns: left_ns.saturating_sub(since_came()),
+        left_ns,
     };
     stamps.give(payload);
     Reply::Changed
