@@ -304,7 +304,7 @@ fn a_queue_of_another_process() {
     let who = format!("process {} (ringside)", sender.pid());
     let bound = only(&json, "interface.bound", "warning")["what"].as_str().unwrap();
     assert!(bound.contains("queue 1") && bound.contains(&who), "{bound}");
-    let taken = only(&json, "live.in-use", "error")["what"].as_str().unwrap();
+    let taken = only(&json, "live.refused", "error")["what"].as_str().unwrap();
     assert!(
         taken.starts_with("queue 1: veth-a queue 1 is in use by another XDP socket"),
         "{taken}"
@@ -313,6 +313,14 @@ fn a_queue_of_another_process() {
     let live = &json["facts"]["live"];
     assert_eq!(tries(live, "sent"), all_of(1), "{live:#}");
     sender.interrupt();
+    // A link that is down is no fault of a mode, and told once.
+    lab.a.set_up(false).unwrap();
+    let json = examine(&lab.a, "{} --no-veth --live");
+    let down = only(&json, "live.refused", "error")["what"].as_str().unwrap();
+    assert!(down.starts_with("queues 0-1: veth-a is down"), "{down}");
+    assert!(findings(&json, "live.mode", "ok").is_empty(), "{json:#}");
+    lab.a.set_up(true).unwrap();
+    lab.a.wait_ready().unwrap();
     assert_clean(&lab.a);
 }
 

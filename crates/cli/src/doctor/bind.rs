@@ -29,8 +29,8 @@ pub(super) fn options(mtu: u32) -> QueueOptions {
     }
 }
 
-/// Opens a port with those of the queues that can be had in this mode, and notes of the others why not. Queues that another
-/// program has are taken off the list: there is nothing more to be tried on them.
+/// Opens a port with those of the queues that can be had in this mode, and notes of the others why not. Queues that cannot be
+/// had in any mode are taken off the list: there is nothing more to be tried on them.
 pub(super) fn open(
     interface: &Interface,
     path: Path,
@@ -54,7 +54,7 @@ pub(super) fn open(
             }
             Err(error) => {
                 tries.extend(queues.iter().map(|queue| refused(*queue, path, &error)));
-                if matches!(error, Error::ProgramAttached { .. }) {
+                if !is_of_mode(&error) {
                     queues.clear();
                 }
                 return Ok(None);
@@ -64,14 +64,19 @@ pub(super) fn open(
     Ok(None)
 }
 
+/// Whether another mode may go where this one did not.
+fn is_of_mode(error: &Error) -> bool {
+    matches!(error, Error::Mode { .. } | Error::Attach { .. })
+}
+
 fn refused(queue: u32, path: Path, error: &Error) -> Try {
-    let in_use = matches!(error, Error::QueueBusy { .. } | Error::ProgramAttached { .. });
+    let of_mode = is_of_mode(error);
     let reason = match error {
         // Which mode was wanted, and that there are others, the reader knows.
         Error::Mode { reason, .. } => reason.clone(),
         other => other.to_string(),
     };
-    Try::new(queue, path, Outcome::Refused { reason, in_use })
+    Try::new(queue, path, Outcome::Refused { reason, of_mode })
 }
 
 #[cfg(test)]
