@@ -123,6 +123,15 @@ fn the_machine_alone() {
         assert_eq!(finding["why"] == "", fine, "{finding:#}");
         assert!(!fine || finding["mend"].is_null(), "{finding:#}");
     }
+    let interfaces = &json["facts"]["interfaces"];
+    assert_eq!(
+        (&interfaces[0]["name"], &interfaces[1]),
+        (&"veth-a".into(), &Value::Null)
+    );
+    assert!(
+        interfaces[0]["xdp_features"].to_string().contains("redirect"),
+        "{interfaces:#}"
+    );
     let host = &json["facts"]["host"];
     assert!(
         host["cpus_online"].as_u64() >= Some(1) && host["steal_percent"].is_number(),

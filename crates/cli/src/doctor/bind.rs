@@ -8,8 +8,10 @@ use ringside_xsk::{Error, Filter, Mode, Path, Port, QueueOptions};
 
 use super::tried::{Outcome, Try};
 
-/// The kernel gives a queue back some time after the mode before: see `session::patiently`.
-const BUSY: Duration = Duration::from_secs(3);
+/// For a queue that may be somebody's.
+pub(super) const THEIRS: Duration = Duration::from_secs(2);
+/// For one that was ours a moment ago: the kernel gives it back when it comes to it, see `session::patiently`.
+pub(super) const OURS: Duration = Duration::from_secs(10);
 
 /// Ethernet header and two VLAN tags.
 const HEADERS: u32 = 22;
@@ -17,9 +19,9 @@ const HEADERS: u32 = 22;
 const HEADROOM: u32 = 256;
 
 /// Frames that whatever the MTU allows fits into.
-pub(super) fn options(mtu: u32) -> QueueOptions {
+fn options(mtu: u32) -> QueueOptions {
     let packet = mtu.saturating_add(HEADERS);
-    let options = QueueOptions::new().busy_timeout(BUSY);
+    let options = QueueOptions::new();
     if packet <= QueueOptions::DEFAULT_FRAME_SIZE - HEADROOM {
         options
     } else if packet <= 4096 - HEADROOM {
@@ -35,6 +37,7 @@ pub(super) fn open(
     interface: &Interface,
     path: Path,
     filter: Filter,
+    patience: Duration,
     queues: &mut Vec<u32>,
     tries: &mut Vec<Try>,
 ) -> Result<Option<Port>> {
@@ -44,7 +47,7 @@ pub(super) fn open(
             .mode(Mode::Require(path))
             .filter(filter)
             .queues(queues.iter().copied())
-            .options(options(mtu))
+            .options(options(mtu).busy_timeout(patience))
             .open();
         match opened {
             Ok(port) => return Ok(Some(port)),

@@ -21,6 +21,8 @@ pub(super) struct Facts {
     pub(super) process: Process,
     pub(super) kernel: KernelCapabilities,
     pub(super) interface: Option<Nic>,
+    /// All but loopback, where none was named.
+    pub(super) interfaces: Vec<Brief>,
     /// The test on a veth pair; none if it was left out.
     pub(super) veth: Option<Test>,
     /// The test on the interface; none if it was not asked for.
@@ -78,6 +80,17 @@ pub(super) struct Nic {
     pub(super) irqs: Vec<IrqMap>,
     pub(super) rss: Option<Rss>,
     pub(super) flows: Vec<FlowQueue>,
+}
+
+/// An interface among others.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Brief {
+    pub(super) name: String,
+    pub(super) driver: Option<String>,
+    pub(super) up: bool,
+    pub(super) rx_queues: u32,
+    #[serde(flatten)]
+    pub(super) device: DeviceCapabilities,
 }
 
 /// An offload that packets of an AF_XDP program meet.
@@ -176,7 +189,7 @@ impl Nic {
             name: irq.name,
         };
         let irqs = interface.irqs()?.into_iter().map(irq).collect();
-        let rss = interface.rss()?;
+        let rss = interface.rss().ok().flatten();
         Ok(Self {
             name: link.name,
             driver: interface.driver().ok(),
@@ -208,6 +221,25 @@ impl Nic {
 
     pub(super) fn offload(&self, name: &str) -> Option<Offload> {
         self.offloads.get(name).copied()
+    }
+}
+
+impl Brief {
+    /// Those of this network namespace.
+    pub(super) fn all() -> Result<Vec<Self>> {
+        let brief = |interface: &Interface| -> ringside_nic::Result<Self> {
+            Ok(Self {
+                name: interface.name().to_owned(),
+                driver: interface.driver().ok().map(|driver| driver.name),
+                up: interface.state()?.admin_up,
+                rx_queues: interface.rx_queues()?,
+                device: interface.device_capabilities()?,
+            })
+        };
+        let all = Interface::all()?;
+        let others = all.iter().filter(|interface| interface.name() != "lo");
+        // One that is removed meanwhile is not there.
+        Ok(others.filter_map(|interface| brief(interface).ok()).collect())
     }
 }
 

@@ -84,7 +84,7 @@ fn run(test: &mut Test, probes: u64) -> Result<()> {
 }
 
 fn open(end: &End, path: Path, port: u16, queues: &mut Vec<u32>, tries: &mut Vec<Try>) -> Result<Option<Port>> {
-    end.run(|| bind::open(&end.interface, path, Filter::UdpPort(port), queues, tries))
+    end.run(|| bind::open(&end.interface, path, Filter::UdpPort(port), bind::OURS, queues, tries))
 }
 
 /// Sends from sockets of the kernel's, and looks where it comes out.
