@@ -416,6 +416,11 @@ fn bad_input() {
         assert!(message.contains(part), "{arguments}: {message}");
         assert_eq!(done.status.code(), Some(2), "{arguments}");
     }
+    let done = run(&lab.a, "doctor {} --live --watched-by 1");
+    assert!(
+        done.refused().contains("started by another process than 1"),
+        "{done:#?}"
+    );
     let done = run(&lab.a, "doctor {} --live --peer 10.77.0.99");
     assert!(done.refused().contains("10.77.0.99 does not answer ARP"), "{done:#?}");
     let done = run(&lab.a, "doctor {} --flow 192.0.2.7:1-[::1]:2");

@@ -27,7 +27,7 @@ fn options(mtu: u32) -> QueueOptions {
     } else if packet <= 4096 - HEADROOM {
         options.frame_size(4096)
     } else {
-        options.multi_buffer(true).frames(4096)
+        options.multi_buffer(true)
     }
 }
 
@@ -93,8 +93,8 @@ mod tests {
             (1770, options(0)),
             (1771, options(0).frame_size(4096)),
             (3818, options(0).frame_size(4096)),
-            (3819, options(0).multi_buffer(true).frames(4096)),
-            (u32::MAX, options(0).multi_buffer(true).frames(4096)),
+            (3819, options(0).multi_buffer(true)),
+            (u32::MAX, options(0).multi_buffer(true)),
         ] {
             assert_eq!(format!("{:?}", options(mtu)), format!("{expected:?}"), "{mtu}");
         }
