@@ -13,6 +13,7 @@ use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
+use crate::run::impair::ImpairArgs;
 use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
 use crate::{caps, compare, config, delay, doctor, manual, output, report, search, sweep, tune};
@@ -44,7 +45,13 @@ impl Cli {
         // A test bed has interfaces of its own.
         let optional = |interface: clap::Arg| interface.required(false).default_value("").hide_default_value(true);
         let search = |command: clap::Command| command.mut_arg("interface", optional);
-        config::define(Self::command().mut_subcommand("search", search))
+        let two = |interface: clap::Arg| interface.value_name("A,B").help("The two interfaces");
+        let impair = |command: clap::Command| command.mut_arg("interface", two);
+        config::define(
+            Self::command()
+                .mut_subcommand("search", search)
+                .mut_subcommand("impair", impair),
+        )
     }
 }
 
@@ -60,6 +67,8 @@ pub(crate) enum Command {
     Echo(EchoArgs),
     /// Measure round trips to a `ringside echo`
     Ping(PingArgs),
+    /// Be a wire between two interfaces that loses, doubles, damages, delays and reorders packets, and count what was done
+    Impair(Box<ImpairArgs>),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
     Compare(compare::Args),
     /// Measure the time from the XDP program to the application: how it waits, on which CPU, with C-states and without
@@ -104,7 +113,7 @@ pub(crate) struct RxArgs {
     pub(crate) port: PortArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
-    /// Packets to take: all, none, udp:PORT or ethertype:0xHEX; the others, and ARP and IPv6 neighbour discovery always,
+    /// Packets to take: all, none, udp:PORT, ethertype:0xHEX, or wire for really all; the others, and ARP and IPv6 neighbour discovery always,
     /// go up the kernel's stack
     #[arg(long, default_value = "all")]
     pub(crate) filter: Filter,

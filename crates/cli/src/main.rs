@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::Fwd(args) => done(run::fwd::run(&args)),
         Command::Echo(args) => done(run::echo::run(&args)),
         Command::Ping(args) => done(run::ping::run(&args)),
+        Command::Impair(args) => done(run::impair::run(&args)),
         Command::Compare(args) => done(compare::run(&args)),
         Command::Delay(args) => done(delay::run(&args)),
         Command::Caps(args) => done(caps::run(&args)),
