@@ -9,24 +9,21 @@ pub(crate) mod rx;
 pub(crate) mod tx;
 mod whole;
 
-use std::os::fd::AsFd as _;
-use std::time::Duration;
-
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use ringside_measure::counters::Ledger;
 use ringside_measure::rate::Rates;
 use ringside_measure::schema::{QueueCounters, RunResult};
 use ringside_nic::{LinkState, LinkStats};
-use ringside_xsk::{Port, Queue};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use ringside_xsk::Port;
 
 use crate::session::{self, Ran};
 
 /// Everything that was redirected to the sockets of the queues came out or was counted as lost.
 ///
 /// `redirected` is what `session::settle` told: so many had to come out. Where packets still flow, more have come until
-/// the counters were read, at the most those that the XDP program has counted by then.
-fn receive_ledger(queues: &[QueueCounters], redirected: u64) -> Ledger {
+/// the counters were read, at the most those that the XDP program has counted by then. What the NIC had no room for never
+/// came to the program, and is added to both sides.
+fn receive_ledger(queues: &[QueueCounters], redirected: u64, before: &LinkState, after: &LinkState) -> Ledger {
     let sum = |field: fn(&QueueCounters) -> u64| queues.iter().map(field).sum::<u64>();
     let by_now = sum(|queue| queue.xdp_verdicts.map_or(0, |verdicts| verdicts.redirected_packets));
     let mut ledger = Ledger {
@@ -47,6 +44,13 @@ fn receive_ledger(queues: &[QueueCounters], redirected: u64) -> Ledger {
         true => out.clamp(redirected, by_now.max(redirected)),
         false => out,
     };
+    let missed = |state: &LinkState| state.stats.rx_missed_errors.wrapping_add(state.stats.rx_fifo_errors);
+    let missed = missed(after).wrapping_sub(missed(before));
+    ledger.lose(
+        "rx_missed_errors and rx_fifo_errors of the link (no room in the NIC's ring)",
+        missed,
+    );
+    ledger.sent += missed;
     ledger.generated = ledger.sent;
     ledger
 }
@@ -126,15 +130,4 @@ fn conclude(ran: Ran, packets: u64, what: &str, hint: &str) -> Result<()> {
         bail!("{what}: nothing was sampled; {hint}");
     }
     Ok(())
-}
-
-/// Sleeps until one of the queues has something.
-fn poll_any<'q>(queues: impl Iterator<Item = &'q Queue>, timeout: Duration) -> Result<()> {
-    let mut fds: Vec<PollFd<'_>> = queues
-        .map(|queue| PollFd::from_borrowed_fd(queue.as_fd(), PollFlags::IN))
-        .collect();
-    match poll(&mut fds, Some(&Timespec::try_from(timeout)?)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(errno) => Err(anyhow!("poll(): {errno}")),
-    }
 }

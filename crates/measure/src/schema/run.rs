@@ -9,7 +9,9 @@ use crate::latency::Latency;
 use crate::latency::{Jitter, RttRecorder, Summary};
 use crate::probe::Clock;
 use crate::rate::Rates;
-use crate::schema::{ChecksumBy, HintsResult, ImpairResult, LaunchResult, TxStampsResult, Via};
+use crate::schema::{
+    ChecksumBy, CpuStages, HintsResult, ImpairResult, LaunchResult, TxStampsResult, UnderLoadResult, Via,
+};
 use crate::sequence::Counts;
 
 /// What was done.
@@ -55,7 +57,7 @@ pub struct RunResult {
     pub transmitted: Option<Rates>,
     /// Lost, doubled and reordered packets, where they are numbered.
     pub sequence: Option<Counts>,
-    /// Times, where they were measured.
+    /// Times, where they were measured; with `under_load` those without load.
     pub latency: Option<LatencyResult>,
     /// Deadlines, where packets were sent by cycle.
     pub cycle: Option<CycleResult>,
@@ -77,12 +79,18 @@ pub struct RunResult {
     /// Who filled in checksums; left out where packets had them already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum_offload: Option<ChecksumBy>,
+    /// CPU time by stage; left out where it was not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_stages: Option<CpuStages>,
     /// What the XDP program told about the packets; left out where nobody asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hints: Option<HintsResult>,
     /// What was done to the packets of a path; left out where nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub impair: Option<ImpairResult>,
+    /// Round trips with load and without; left out where nobody asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub under_load: Option<UnderLoadResult>,
 }
 
 /// A change of a link during a run.

@@ -8,11 +8,10 @@ use ringside_measure::schema::ImpairedDirection;
 use ringside_wire::flow::complete_checksum;
 use ringside_xsk::{Frame, Packet, Queue, SendError, Wait};
 
-use super::super::poll_any;
 use super::super::whole::Whole;
 use super::select::{Matching, turn_a_bit};
 use crate::clock::FastClock;
-use crate::session::Worker;
+use crate::session::{self, Worker};
 
 /// What is due so soon is not slept for: a timer may be as late.
 const NO_SLEEP_NS: u64 = 100_000;
@@ -132,7 +131,7 @@ impl Relay {
             }
         }
         // What came leaves, as late as it was to be.
-        let end = self.clock.now_ns() + crate::session::nanos(LAST);
+        let end = self.clock.now_ns() + session::nanos(LAST);
         while self.ways.iter().any(|way| !way.is_empty()) && self.clock.now_ns() < end {
             let mut idle = true;
             for way in 0..2 {
@@ -253,7 +252,7 @@ impl Relay {
             return Ok(());
         }
         let timeout = longest.min(Duration::from_nanos(left - NO_SLEEP_NS));
-        poll_any(ends.iter().flatten().map(|queue| &**queue), timeout)
+        session::poll_any(ends.iter().flatten().map(|queue| &**queue), timeout)
     }
 }
 
