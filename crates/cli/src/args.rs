@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use crate::napi::NapiArgs;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use ringside_measure::precision::UntilWidth;
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
+use crate::run::impair::ImpairArgs;
 use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
 use crate::serve::RemoteArgs;
-use crate::{caps, compare, delay, manual, report, search, serve, tune};
+use crate::{caps, compare, config, delay, doctor, manual, output, report, search, serve, sweep, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -28,7 +30,15 @@ pub(crate) struct Cli {
 impl Cli {
     /// The command line of this process; ends it where that makes no sense.
     pub(crate) fn read() -> Self {
-        Self::from_arg_matches(&Self::definition().get_matches()).unwrap_or_else(|error| error.exit())
+        let definition = Self::definition();
+        let words = match config::expand(&definition, std::env::args_os().collect()) {
+            Ok(words) => words,
+            Err(error) => {
+                output::note(format_args!("ringside: {error:#}"));
+                std::process::exit(2);
+            }
+        };
+        Self::from_arg_matches(&definition.get_matches_from(words)).unwrap_or_else(|error| error.exit())
     }
 
     /// All commands and options, of which help, man pages and completions are made.
@@ -36,9 +46,14 @@ impl Cli {
         // A test bed has interfaces of its own.
         let optional = |interface: clap::Arg| interface.required(false).default_value("").hide_default_value(true);
         let anywhere = |command: clap::Command| command.mut_arg("interface", optional);
-        Self::command()
-            .mut_subcommand("search", anywhere)
-            .mut_subcommand("serve", anywhere)
+        let two = |interface: clap::Arg| interface.value_name("A,B").help("The two interfaces");
+        let impair = |command: clap::Command| command.mut_arg("interface", two);
+        config::define(
+            Self::command()
+                .mut_subcommand("search", anywhere)
+                .mut_subcommand("serve", anywhere)
+                .mut_subcommand("impair", impair),
+        )
     }
 }
 
@@ -56,12 +71,18 @@ pub(crate) enum Command {
     Ping(Box<PingArgs>),
     /// Be the far end of measurements that others begin: ping, search, compare
     Serve(Box<serve::Args>),
+    /// Be a wire between two interfaces that loses, doubles, damages, delays and reorders packets, and count what was done
+    Impair(Box<ImpairArgs>),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
     Compare(compare::Args),
     /// Measure the time from the XDP program to the application: how it waits, on which CPU, with C-states and without
     Delay(delay::Args),
     /// Search for the rates that a path sustains at given losses, and what packets meet at them
     Search(Box<search::Args>),
+    /// Find out which settings matter here, and which are best
+    Sweep(sweep::Args),
+    /// Tell whether and how well AF_XDP works here, by doing it; what is in the way, and the command that mends it
+    Doctor(doctor::Args),
     /// Show what an interface and the kernel can do for XDP and AF_XDP
     Caps(caps::Args),
     /// Make one HTML page, Markdown or CSV of results, side by side if there are several
@@ -96,7 +117,7 @@ pub(crate) struct RxArgs {
     pub(crate) port: PortArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
-    /// Packets to take: all, none, udp:PORT or ethertype:0xHEX; the others, and ARP and IPv6 neighbour discovery always,
+    /// Packets to take: all, none, udp:PORT, ethertype:0xHEX, or wire for really all; the others, and ARP and IPv6 neighbour discovery always,
     /// go up the kernel's stack
     #[arg(long, default_value = "all")]
     pub(crate) filter: Filter,
@@ -523,6 +544,13 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
             "{text:?} is no rate; write whole packets per second, such as 100000, up to 10^12"
         )),
     }
+}
+
+/// The width of an interval, in percent of its median.
+pub(crate) fn width(text: &str) -> Result<UntilWidth, String> {
+    let number = text.trim_end_matches('%').trim().parse::<f64>();
+    let percent = number.map_err(|_| format!("{text:?} is no percentage; write one such as 1%"))?;
+    UntilWidth::new(percent / 100.0).map_err(|error| error.to_string())
 }
 
 /// A time with its unit, from a microsecond to a minute.

@@ -5,7 +5,9 @@ mod args;
 mod caps;
 mod clock;
 mod compare;
+mod config;
 mod delay;
+mod doctor;
 mod manual;
 mod napi;
 mod output;
@@ -23,6 +25,7 @@ mod search;
 mod serve;
 mod session;
 mod stop;
+mod sweep;
 mod system;
 mod target;
 mod tune;
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
             done(serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| run::ping::run(&args)))
         }
         Command::Serve(args) => done(serve::run(&args)),
+        Command::Impair(args) => done(run::impair::run(&args)),
         Command::Compare(args) => done(compare::run(&args)),
         Command::Delay(args) => done(delay::run(&args)),
         Command::Caps(args) => done(caps::run(&args)),
@@ -51,9 +55,11 @@ fn main() -> ExitCode {
         Command::Search(mut args) => {
             done(serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| search::run(&args)))
         }
+        Command::Sweep(args) => done(sweep::run(&args)),
         Command::Completions(args) => done(manual::completions(&args)),
         Command::Man(args) => done(manual::man(&args)),
         Command::Tune(args) => tune::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
     };
     match result {
         Ok(code) => code,

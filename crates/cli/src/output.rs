@@ -136,7 +136,7 @@ pub(crate) fn count(number: f64) -> String {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "for people; counts stay far below 2^53")]
-fn packets(number: u64) -> String {
+pub(crate) fn packets(number: u64) -> String {
     count(number as f64)
 }
 
@@ -208,6 +208,9 @@ fn text(document: &Document) -> String {
     }
     if let Some(hints) = &result.hints {
         out.text.push_str(&crate::run::hints::text(hints));
+    }
+    if let Some(impair) = &result.impair {
+        out.text.push_str(&crate::run::impair::text(impair));
     }
     if let Some(cycle) = &result.cycle {
         deadlines(&mut out, cycle);

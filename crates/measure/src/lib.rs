@@ -15,7 +15,10 @@
 //! | Do the counts add up? | [`counters`] |
 //! | How many bits is that? | [`rate`] |
 //! | Is A faster than B, or is it noise? | [`compare`] |
+//! | Which settings matter, and which are best? | [`sweep`] |
+//! | Is it known well enough to stop? | [`precision`] |
 //! | Which rate does it sustain? | [`search`] |
+//! | What if the path were worse? | [`impair`] |
 //! | What do two hosts say to each other? | [`control`] |
 //! | What does a result file hold? | [`schema`] |
 //!
@@ -53,13 +56,16 @@ pub mod counters;
 pub mod cycle;
 pub mod delay;
 mod error;
+pub mod impair;
 pub mod latency;
 pub mod pace;
+pub mod precision;
 pub mod probe;
 mod random;
 pub mod rate;
 pub mod schema;
 pub mod search;
 pub mod sequence;
+pub mod sweep;
 
 pub use error::Error;

@@ -30,9 +30,11 @@ mod delay;
 mod example;
 mod far;
 mod hints;
+mod impair;
 mod run;
 mod search;
 mod stages;
+mod sweep;
 mod system;
 mod under_load;
 
@@ -43,6 +45,7 @@ pub use far::{ClockBasis, ClockOffset, FarEnd};
 pub use hints::{
     FieldHints, HashHints, HashTypeCount, HintsResult, LayoutHints, NicHints, Number, StampCount, VlanCount, VlanHints,
 };
+pub use impair::{ImpairResult, ImpairedDirection};
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpStatistics, XdpVerdicts,
@@ -51,6 +54,7 @@ pub use search::{
     BurstRecord, CapacityRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord,
 };
 pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
+pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
 pub use under_load::{LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
 
@@ -79,7 +83,7 @@ pub struct Document {
     pub far: Option<Box<FarEnd>>,
 }
 
-/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}` or `{"search": …}`.
+/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}` or `{"sweep": …}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -91,6 +95,8 @@ pub enum Outcome {
     Delay(DelayResult),
     /// Rates that a path sustains.
     Search(SearchResult),
+    /// What settings are worth.
+    Sweep(Box<SweepResult>),
 }
 
 /// Stands for [`SCHEMA`]: no other value of the field can be read.

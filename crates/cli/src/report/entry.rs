@@ -88,7 +88,7 @@ impl Entry {
             Content::Foreign(foreign) => foreign.metrics.clone(),
             Content::Ours(document) => match &document.result {
                 Outcome::Run(run) => metrics::of_run(run),
-                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) => Vec::new(),
+                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) | Outcome::Sweep(_) => Vec::new(),
             },
         }
     }
@@ -119,7 +119,7 @@ impl Entry {
                     all.extend(document.far.iter().flat_map(|far| super::far::times(&self.name, far)));
                     all
                 }
-                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) => Vec::new(),
+                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) | Outcome::Sweep(_) => Vec::new(),
             },
         }
     }
@@ -144,7 +144,7 @@ impl Entry {
                     };
                     vec![(self.name.clone(), run.intervals.iter().map(point).collect())]
                 }
-                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) => Vec::new(),
+                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) | Outcome::Sweep(_) => Vec::new(),
             },
         }
     }

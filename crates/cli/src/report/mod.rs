@@ -11,6 +11,7 @@ mod page;
 mod plain;
 mod rates;
 mod section;
+mod settings;
 mod units;
 mod words;
 

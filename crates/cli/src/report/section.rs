@@ -6,7 +6,7 @@ use ringside_measure::schema::{CompareResult, CpuStages, DelayResult, Document, 
 
 use super::entry::{Content, Entry};
 use super::figure::{self, Bar};
-use super::{charts, loaded, metrics, rates, units, words};
+use super::{charts, loaded, metrics, rates, settings, units, words};
 use crate::output::{count, mode_name};
 
 /// The part of one entry.
@@ -21,6 +21,7 @@ pub(super) fn of(entry: &Entry) -> Markup {
                         Outcome::Compare(compare) => (compare_part(compare)),
                         Outcome::Delay(delay) => (delay_part(delay)),
                         Outcome::Search(search) => (rates::part(search)),
+                        Outcome::Sweep(sweep) => (settings::part(sweep)),
                     }
                     @if let Some(far) = &document.far { (super::far::part(far)) }
                     (repeat(document))
@@ -46,6 +47,7 @@ pub(super) fn kind(entry: &Entry) -> &str {
             Outcome::Run(run) => words::operation(run.operation),
             Outcome::Compare(_) => "Comparison",
             Outcome::Search(_) => "Search for rates",
+            Outcome::Sweep(_) => "Sweep over settings",
             Outcome::Delay(_) => "Delay from the XDP program to the application",
         },
     }
@@ -223,15 +225,7 @@ pub(super) fn ratio(variant: &Variant, base: &str) -> String {
     match variant.ratio_to_base {
         None if variant.name == base => "base".to_owned(),
         None => "–".to_owned(),
-        Some(ratio) => match ratio.low.zip(ratio.high) {
-            Some((low, high)) => format!(
-                "{} [{}–{}]",
-                units::digits(ratio.median),
-                units::digits(low),
-                units::digits(high)
-            ),
-            None => units::digits(ratio.median),
-        },
+        Some(ratio) => settings::interval(&ratio),
     }
 }
 

@@ -22,6 +22,7 @@ pub(super) fn of(entry: &Entry) -> Vec<Sentence> {
                 Outcome::Compare(compare) => of_compare(compare),
                 Outcome::Delay(delay) => of_delay(delay),
                 Outcome::Search(search) => super::rates::words(search),
+                Outcome::Sweep(sweep) => super::settings::words(sweep),
             };
             all.extend(document.far.iter().flat_map(|far| super::far::words(far)));
             all
@@ -64,7 +65,7 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
         let of_interest = match run.operation {
             Operation::Rx => did == "received",
             Operation::Tx => did == "sent",
-            Operation::Fwd | Operation::Echo => true,
+            Operation::Fwd | Operation::Echo | Operation::Impair => true,
             Operation::Ping => false,
         };
         if let Some(rates) = rates.filter(|_| of_interest) {
@@ -189,6 +190,7 @@ pub(super) fn operation(operation: Operation) -> &'static str {
         Operation::Fwd => "Send back",
         Operation::Echo => "Echo",
         Operation::Ping => "Ping",
+        Operation::Impair => "Impair",
     }
 }
 

@@ -11,7 +11,7 @@ use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Direction, Filter, Queue, Wait};
 
 use super::whole::Whole;
-use super::{account, conclude, rates, receive_ledger};
+use super::{account, conclude, missed, rates, receive_ledger};
 use crate::args::EchoArgs;
 use crate::session::{self, Worker};
 use crate::stop::Stop;
@@ -45,8 +45,7 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     result.packets = receive_ledger(
         &result.queues,
         redirected,
-        &before,
-        &session::link_after(&port, &before),
+        missed(&before, &session::link_after(&port, &before)),
     );
     result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
     result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, 0, &ran);

@@ -1,10 +1,9 @@
 //! Asks, listens, and keeps what is known of probes that are under way.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use ringside_measure::latency::{Latency, LiveLatency, RttRecorder};
 use ringside_measure::pace::Pacer;
 use ringside_measure::probe::{Clock, FarStamps, Kind, Probe};
@@ -12,7 +11,6 @@ use ringside_measure::sequence::Tracker;
 use ringside_wire::flow::{UdpFlow, parse_udp};
 use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Queue, Wait};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::load::SelfLoad;
 use crate::args::PingArgs;
@@ -20,6 +18,9 @@ use crate::clock::FastClock;
 use crate::run::whole::Whole;
 use crate::serve::OneWay;
 use crate::session::{self, Worker};
+
+/// For how long copies of answers are waited for at least: a busy machine may take it.
+const LEAST_FOR_COPIES_NS: u64 = 20_000_000;
 
 /// Probes of one session: what was sent, and what came back.
 pub(super) struct Session {
@@ -199,9 +200,23 @@ impl Pinger {
             self.receive(queues, worker, wait)?;
             now = self.clock.now_ns();
         }
+        // A copy of the last answer is not there yet when that is.
+        let end = now.saturating_add(self.copies_ns());
+        while self.clock.now_ns() < end {
+            let wait = self.sleep(wait, Some(end));
+            self.receive(queues, worker, wait)?;
+        }
         self.in_flight.clear();
         self.unanswered = 0;
         Ok(())
+    }
+
+    /// For how long copies are waited for when all is answered: twice the longest round trip, but no longer than for answers.
+    fn copies_ns(&self) -> u64 {
+        let longest = self.sessions[self.current].rtt.raw().summary().map(|rtt| rtt.max_ns);
+        longest.map_or(0, |ns| {
+            ns.saturating_mul(2).max(LEAST_FOR_COPIES_NS).min(self.timeout_ns)
+        })
     }
 
     /// How long to sleep for an answer: not beyond the next probe of the schedule.
@@ -254,7 +269,7 @@ impl Pinger {
     fn receive(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
         let wait = match wait {
             Wait::Poll(timeout) if queues.len() > 1 => {
-                poll_any(queues, timeout)?;
+                session::poll_any(queues.iter().map(|queue| &**queue), timeout)?;
                 Wait::Spin
             }
             wait => wait,
@@ -282,6 +297,11 @@ impl Pinger {
     /// Takes one received packet; true when it is the first answer to one of our probes.
     fn answer(&mut self, frame: &[u8], now: u64, times: &LiveLatency) -> bool {
         let Ok(udp) = parse_udp(frame) else { return false };
+        // Before anything in it is believed: a damaged answer is nobody's.
+        if udp.checksum_state(frame) == ChecksumState::Invalid {
+            self.invalid += 1;
+            return false;
+        }
         let Ok(probe) = Probe::decode(&frame[udp.payload.clone()]) else {
             return false;
         };
@@ -296,10 +316,6 @@ impl Pinger {
             self.sessions[self.current].tracker.on_foreign();
             return false;
         };
-        if udp.checksum_state(frame) == ChecksumState::Invalid {
-            self.invalid += 1;
-            return false;
-        }
         let session = &mut self.sessions[of];
         if !session.tracker.on_received(probe.sequence).is_first() {
             return false;
@@ -341,17 +357,5 @@ impl Pinger {
             }
             self.in_flight.pop_front();
         }
-    }
-}
-
-/// Sleeps until one of the queues has something.
-fn poll_any(queues: &[&mut Queue], timeout: Duration) -> Result<()> {
-    let mut fds: Vec<PollFd<'_>> = queues
-        .iter()
-        .map(|queue| PollFd::from_borrowed_fd(queue.as_fd(), PollFlags::IN))
-        .collect();
-    match poll(&mut fds, Some(&Timespec::try_from(timeout)?)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(errno) => Err(anyhow!("poll(): {errno}")),
     }
 }
