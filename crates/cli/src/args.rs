@@ -13,6 +13,7 @@ use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
+use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
 use crate::{caps, compare, config, delay, manual, output, report, search, sweep, tune};
 
@@ -241,6 +242,8 @@ Examples:
   ringside ping eth0 --to 192.0.2.7 --rate 10000 -t 10
   ringside ping eth0 --to 2001:db8::7 --depth 16 --size 1000 --count 100000
   ringside ping eth0 --to 192.0.2.7 --size 9014 --multi-buffer
+  ringside ping eth0 --to 192.0.2.7 --under-load   idle, self-induced and foreign load, side by side
+  ringside ping eth0 --to 192.0.2.7 --under-load=foreign --load-command 'iperf3 -c 192.0.2.7 -t 60'
   ringside ping eth0 --to 02:00:00:00:00:01    by MAC address, where there is no IP";
 
 #[derive(Debug, Args)]
@@ -265,6 +268,19 @@ pub(crate) struct PingArgs {
     /// still counts
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+}
+
+impl PingArgs {
+    /// Probes per second; `None` where the next one waits for an answer.
+    pub(crate) fn probe_rate(&self) -> Option<u64> {
+        self.rate.or(if self.depth.is_none() {
+            self.load.probe_rate()
+        } else {
+            None
+        })
+    }
 }
 
 /// Where packets go and what they say they are.
@@ -432,7 +448,7 @@ impl PortArgs {
 }
 
 /// When a run ends and how it tells.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
     /// Seconds to run [default: until Ctrl-C]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
@@ -498,7 +514,7 @@ pub(crate) fn list(text: &str) -> Result<List, String> {
 }
 
 /// Packets per second. The limit is far above any link, and what the schedule can count.
-fn rate(text: &str) -> Result<u64, String> {
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
     match text.parse::<u64>() {
         Ok(0) => Err("0 sends nothing: give packets per second, or leave it out".into()),
         Ok(rate) if rate <= 1_000_000_000_000 => Ok(rate),

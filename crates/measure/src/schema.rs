@@ -31,8 +31,10 @@ mod example;
 mod hints;
 mod run;
 mod search;
+mod stages;
 mod sweep;
 mod system;
+mod under_load;
 
 pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
 pub use comparison::{CompareResult, Table, Variant};
@@ -45,8 +47,10 @@ pub use run::{
     RunResult, XdpStatistics, XdpVerdicts,
 };
 pub use search::{BurstRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord};
+pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
 pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
+pub use under_load::{LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "ringside.result/1";

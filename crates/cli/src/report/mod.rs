@@ -4,6 +4,7 @@ mod charts;
 mod entry;
 mod figure;
 mod foreign;
+mod loaded;
 mod metrics;
 mod page;
 mod plain;

@@ -42,7 +42,12 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     let stats = port.stats()?;
     let redirected = session::settle(&mut port)?;
     let mut result = session::result(Operation::Echo, &ran, session::counters(&port)?);
-    result.packets = receive_ledger(&result.queues, redirected);
+    result.packets = receive_ledger(
+        &result.queues,
+        redirected,
+        &before,
+        &session::link_after(&port, &before),
+    );
     result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
     result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, 0, &ran);
     account(&mut result);

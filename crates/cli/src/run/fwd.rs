@@ -53,7 +53,7 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     let received = port.stats()?;
     let sent = out.as_ref().map_or(Ok(received), Port::stats)?;
     let mut queues = session::counters(&port)?;
-    let mut ledger = receive_ledger(&queues, redirected);
+    let mut ledger = receive_ledger(&queues, redirected, &link_in, &session::link_after(&port, &link_in));
     if let Some(out) = &out {
         queues.extend(session::counters(out)?);
     }

@@ -126,7 +126,9 @@ pub(super) fn example() -> Document {
         ]),
         link_flaps: Some(1),
         link_down_ns: Some(2_000_000),
+        cpu_stages: None,
         hints: None,
+        under_load: None,
     };
     Document {
         schema: SchemaName,
