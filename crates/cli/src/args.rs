@@ -472,6 +472,10 @@ pub(crate) struct OutputArgs {
     /// Write the result as JSON to a file, in addition
     #[arg(long, value_name = "FILE")]
     pub(crate) json_file: Option<PathBuf>,
+    /// Exit with an error if the result is invalid: CPU time was stolen, a clock went wrong, the machine was suspended. It is told
+    /// in any case
+    #[arg(long)]
+    pub(crate) require_valid: bool,
 }
 
 /// `--wait`

@@ -8,7 +8,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ringside_measure::latency::Summary;
 use ringside_measure::probe::Clock;
 use ringside_measure::rate::Rates;
@@ -18,7 +18,7 @@ use ringside_measure::schema::{
 };
 
 use crate::args::{OutputArgs, RunArgs};
-use crate::system;
+use crate::{system, validity};
 
 /// A line on standard error. Not `eprintln!`, which panics when the reader has gone (`2>&1 | head`).
 pub(crate) fn note(text: impl Display) {
@@ -60,17 +60,36 @@ pub(crate) fn finish(args: &RunArgs, interfaces: Vec<schema::Interface>, result:
 }
 
 /// Prints the text, or the JSON instead of it, and writes the JSON to the file that was asked for.
+///
+/// # Errors
+/// When it cannot be written; for figures that cannot be, before any of them is told; and for an invalid result where a valid one
+/// is required.
 pub(crate) fn deliver(args: &OutputArgs, document: &Document, text: &str) -> Result<()> {
+    schema::check(&serde_json::to_value(document).context("writing the result as JSON")?)?;
     let json = || serde_json::to_string_pretty(document).context("writing the result as JSON");
+    let trouble = validity::trouble(document);
+    let invalid = trouble
+        .as_ref()
+        .map(|reasons| wrapped(&format!("INVALID: {reasons}"), ""));
+    let invalid = invalid.unwrap_or_default();
     let printed = match args.json {
-        true => print(&(json()? + "\n")),
-        false => print(text),
+        true => {
+            if !invalid.is_empty() {
+                note(invalid.trim_end());
+            }
+            print(&(json()? + "\n"))
+        }
+        false => print(&format!("{text}{invalid}")),
     };
     // Also when standard output fails: one of the two may have been the reason for a long run.
     if let Some(path) = &args.json_file {
         fs::write(path, json()? + "\n").with_context(|| format!("writing the result to {}", path.display()))?;
     }
-    printed
+    printed?;
+    match trouble.filter(|_| args.require_valid) {
+        Some(reasons) => bail!("--require-valid: the result is invalid: {reasons}"),
+        None => Ok(()),
+    }
 }
 
 /// Text on standard output.
@@ -265,10 +284,13 @@ fn microseconds(summary: &Summary) -> String {
         ("p99", summary.p99_ns.map(us)),
         ("p99.9", summary.p99_9_ns.map(us)),
         ("p99.99", summary.p99_99_ns.map(us)),
+        ("p99.999", summary.p99_999_ns.map(us)),
         ("max", Some(us(summary.max_ns))),
     ];
     cells
         .into_iter()
+        // It takes a million samples, which hardly any run has.
+        .filter(|(name, value)| *name != "p99.999" || value.is_some())
         .map(|(name, value)| format!("{name} {}", value.unwrap_or_else(|| "-".into())))
         .collect::<Vec<_>>()
         .join("  ")

@@ -18,6 +18,7 @@
 //! | Which settings matter, and which are best? | [`sweep`] |
 //! | Is it known well enough to stop? | [`precision`] |
 //! | Which rate does it sustain? | [`search`] |
+//! | Can a result be believed? | [`validity`] |
 //! | What does a result file hold? | [`schema`] |
 //!
 //! # A run, in short
@@ -63,5 +64,6 @@ pub mod schema;
 pub mod search;
 pub mod sequence;
 pub mod sweep;
+pub mod validity;
 
 pub use error::Error;

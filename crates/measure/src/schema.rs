@@ -22,15 +22,17 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::validity::Validity;
 
 mod asked;
 mod comparison;
 mod delay;
 #[cfg(test)]
-mod example;
+pub(crate) mod example;
 mod hints;
 mod run;
 mod search;
+mod sound;
 mod stages;
 mod sweep;
 mod system;
@@ -47,6 +49,7 @@ pub use run::{
     RunResult, XdpStatistics, XdpVerdicts,
 };
 pub use search::{BurstRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord};
+pub use sound::check;
 pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
 pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
@@ -72,6 +75,9 @@ pub struct Document {
     pub interfaces: Vec<Interface>,
     /// What came out.
     pub result: Outcome,
+    /// Whether it can be believed; `None` where nobody looked, as in results of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validity: Option<Validity>,
 }
 
 /// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}` or `{"sweep": …}`.

@@ -15,9 +15,10 @@ use crate::probe::Clock;
 use crate::rate::Rates;
 use crate::sequence::Counts;
 use crate::sweep::{Method, Verdict};
+use crate::validity::{Invalid, Reason, Validity};
 
 /// A ping of 25 packets on a made-up machine.
-pub(super) fn example() -> Document {
+pub(crate) fn example() -> Document {
     let mut recorder = RttRecorder::new();
     for i in 0..24 {
         recorder.record(i * 1_000_000, i * 1_000_000 + 50, i * 1_000_000 + 6_050);
@@ -178,11 +179,21 @@ pub(super) fn example() -> Document {
             }],
         }],
         result: Outcome::Run(Box::new(run)),
+        validity: Some(Validity {
+            valid: false,
+            reasons: vec![Invalid {
+                reason: Reason::Suspended,
+                text: "the machine was suspended for 1.000 s".into(),
+            }],
+            steal_percent: Some(0.5),
+            suspended_ns: 1_000_000_000,
+            clock_set_ns: 0,
+        }),
     }
 }
 
 /// A cell of 20 samples.
-pub(super) fn delays() -> DelayResult {
+pub(crate) fn delays() -> DelayResult {
     let mut delays = Delays::new(Core::Other, 2);
     for i in 0..22 {
         delays.record(Stamps {
@@ -252,7 +263,7 @@ pub(super) fn delays() -> DelayResult {
 }
 
 /// A sweep over one knob that helps.
-pub(super) fn sweep() -> SweepResult {
+pub(crate) fn sweep() -> SweepResult {
     use std::collections::BTreeMap;
 
     use crate::compare::{Round, figure, ratio};
