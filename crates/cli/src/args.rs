@@ -15,7 +15,7 @@ use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, Share
 
 use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
-use crate::{caps, compare, config, delay, manual, output, report, search, sweep, tune};
+use crate::{caps, compare, config, delay, doctor, manual, output, report, search, sweep, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Search(Box<search::Args>),
     /// Find out which settings matter here, and which are best
     Sweep(sweep::Args),
+    /// Tell whether and how well AF_XDP works here, by doing it; what is in the way, and the command that mends it
+    Doctor(doctor::Args),
     /// Show what an interface and the kernel can do for XDP and AF_XDP
     Caps(caps::Args),
     /// Make one HTML page, Markdown or CSV of results, side by side if there are several

@@ -7,6 +7,7 @@ mod clock;
 mod compare;
 mod config;
 mod delay;
+mod doctor;
 mod manual;
 mod napi;
 mod output;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => done(manual::completions(&args)),
         Command::Man(args) => done(manual::man(&args)),
         Command::Tune(args) => tune::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
     };
     match result {
         Ok(code) => code,

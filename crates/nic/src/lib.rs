@@ -57,6 +57,7 @@ pub mod netlink;
 pub mod owners;
 pub mod process;
 mod qdisc;
+mod rss;
 mod setting;
 mod sys;
 mod sysfs;
@@ -68,7 +69,7 @@ pub use error::Error;
 pub use ethtool::{Channels, Driver, Rings};
 pub use features::Feature;
 pub use interface::{Interface, InterfaceAddress};
-pub use irq::Irq;
+pub use irq::{Irq, IrqUse};
 pub use knob::{Coalescing, Knob};
 pub use link::{LinkState, LinkStats, OperState, XdpAttachment, XdpMode};
 pub use napi::NapiSettings;
@@ -76,6 +77,7 @@ pub use netdev::{
     DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, RxMetadata, Threaded, XdpFeatures, XskFeatures,
 };
 pub use qdisc::Qdisc;
+pub use rss::{Flow, FlowKind, HashFunction, HashedFields, Rss, Symmetry, toeplitz};
 pub use threads::NapiThread;
 pub use watch::{LinkEvent, LinkStatus, LinkWatch};
 

@@ -74,9 +74,9 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
 }
 
 /// The addresses of the interface.
-struct Own {
-    mac: MacAddr,
-    ips: Vec<IpAddr>,
+pub(crate) struct Own {
+    pub(crate) mac: MacAddr,
+    pub(crate) ips: Vec<IpAddr>,
 }
 
 /// Addresses for people.
@@ -119,7 +119,7 @@ fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, own: &Own) -> 
 /// Turns a request into its answer, in place; false when it is no request to this interface.
 ///
 /// Of probes the IP address does not matter: where there are none, `ping` makes some up.
-fn answer(frame: &mut [u8], own: &Own) -> bool {
+pub(crate) fn answer(frame: &mut [u8], own: &Own) -> bool {
     if frame.get(..6) != Some(&own.mac.0) {
         return false;
     }
