@@ -14,7 +14,7 @@ use ringside_measure::probe::Clock;
 use ringside_measure::rate::Rates;
 use ringside_measure::schema::{
     self, ChecksumBy, CycleResult, Document, LatencyResult, LaunchBy, LaunchResult, Outcome, QueueCounters, RunResult,
-    TxStampsResult, Via,
+    TxStampsResult, UntilCi, Via,
 };
 
 use crate::args::{OutputArgs, RunArgs};
@@ -128,6 +128,51 @@ pub(crate) fn wrapped(text: &str, indent: &str) -> String {
     out
 }
 
+/// What became of measuring until an interval is narrow enough.
+pub(crate) fn until(until: &UntilCi) -> String {
+    let width = until.width_percent.map_or_else(
+        || "has no interval yet".to_owned(),
+        |percent| format!("is known to an interval {percent:.2} % wide"),
+    );
+    let goal = until.goal_percent;
+    match until.reached {
+        true => format!("Until {goal} %: reached; {} {width}.", until.of),
+        false => format!("Until {goal} %: NOT reached before the end; {} {width}.", until.of),
+    }
+}
+
+/// How well the figure of a run is known that was to be known to so much.
+fn known_to(until_ci: &UntilCi) -> String {
+    let goal = match until_ci.reached {
+        true => format!("{} % was asked for and reached", until_ci.goal_percent),
+        false => format!(
+            "{} % was asked for and NOT reached before the end",
+            until_ci.goal_percent
+        ),
+    };
+    let Some(estimate) = &until_ci.estimate else {
+        return format!("{goal}: too few pieces for an interval");
+    };
+    let written = |value: f64| match until_ci.of.as_str() {
+        "p50_ns" => format!("{:.3}", value / 1e3),
+        _ => count(value),
+    };
+    let (what, unit) = match until_ci.of.as_str() {
+        "p50_ns" => ("median round trip", "us"),
+        "sent_pps" => ("sent", "packets/s"),
+        _ => ("received", "packets/s"),
+    };
+    format!(
+        "{what} {} [{}-{}] {unit}, {:.2} % wide, by the medians of {} pieces (of neighbours' correlation {:.2}); {goal}",
+        written(estimate.median),
+        written(estimate.low),
+        written(estimate.high),
+        until_ci.width_percent.unwrap_or_default(),
+        estimate.pieces,
+        estimate.correlation,
+    )
+}
+
 /// `1,234,567`
 pub(crate) fn count(number: f64) -> String {
     let digits = format!("{number:.0}");
@@ -208,6 +253,9 @@ fn text(document: &Document) -> String {
         (Some(under_load), _) => out.text.push_str(&crate::run::ping::table::text(under_load)),
         (None, Some(latency)) => times(&mut out, latency),
         (None, None) => {}
+    }
+    if let Some(known) = &result.until_ci {
+        out.pair("known", known_to(known));
     }
     if let Some(hints) = &result.hints {
         out.text.push_str(&crate::run::hints::text(hints));

@@ -37,9 +37,10 @@ mod stages;
 mod sweep;
 mod system;
 mod under_load;
+mod until;
 
 pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
-pub use comparison::{CompareResult, Table, Variant};
+pub use comparison::{AaRatio, CompareResult, Table, Variant};
 pub use delay::{ClockRead, DelayCell, DelayResult, DelayTurn, IdleUse};
 pub use hints::{
     FieldHints, HashHints, HashTypeCount, HintsResult, LayoutHints, NicHints, Number, StampCount, VlanCount, VlanHints,
@@ -54,6 +55,7 @@ pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
 pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
 pub use under_load::{LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
+pub use until::{SeriesEstimate, UntilCi};
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "ringside.result/1";

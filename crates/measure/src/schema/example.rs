@@ -4,7 +4,7 @@ use super::{
     BestResult, CState, ChecksumBy, ClockRead, ConfigurationResult, CpuUse, CycleResult, DelayCell, DelayResult,
     DelayTurn, Document, IdleUse, Interface, Interval, KnobResult, LatencyResult, LaunchBy, LaunchResult, LevelResult,
     LinkChange, LinkEvent, Mitigation, Mode, Operation, Outcome, QueueCounters, QueueMode, RunResult, SchemaName,
-    SweepResult, System, TxStampsResult, UnavailableLevel, XdpStatistics, XdpVerdicts,
+    SeriesEstimate, SweepResult, System, TxStampsResult, UnavailableLevel, UntilCi, XdpStatistics, XdpVerdicts,
 };
 use crate::compare::STEAL_LIMIT;
 use crate::counters::Ledger;
@@ -130,6 +130,16 @@ pub(crate) fn example() -> Document {
         cpu_stages: None,
         hints: None,
         under_load: None,
+        until_ci: Some(UntilCi {
+            estimate: Some(SeriesEstimate {
+                median: 6_000.0,
+                low: 5_990.0,
+                high: 6_020.0,
+                correlation: 0.25,
+                pieces: 13,
+            }),
+            ..UntilCi::of(0.01, true, "p50_ns", Some(0.005))
+        }),
     };
     Document {
         schema: SchemaName,
@@ -333,5 +343,6 @@ pub(crate) fn sweep() -> SweepResult {
             config: "batch = 256\n".into(),
         },
         interrupted: false,
+        until_ci: None,
     }
 }

@@ -9,7 +9,7 @@ use crate::latency::Latency;
 use crate::latency::{Jitter, RttRecorder, Summary};
 use crate::probe::Clock;
 use crate::rate::Rates;
-use crate::schema::{ChecksumBy, CpuStages, HintsResult, LaunchResult, TxStampsResult, UnderLoadResult, Via};
+use crate::schema::{ChecksumBy, CpuStages, HintsResult, LaunchResult, TxStampsResult, UnderLoadResult, UntilCi, Via};
 use crate::sequence::Counts;
 
 /// What was done.
@@ -84,6 +84,9 @@ pub struct RunResult {
     /// Round trips with load and without; left out where nobody asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub under_load: Option<UnderLoadResult>,
+    /// What became of `--until-ci`; left out where it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ci: Option<UntilCi>,
 }
 
 /// A change of a link during a run.
