@@ -2,12 +2,14 @@
 
 mod cpu;
 mod cpu_times;
+mod interrupts;
 mod latency;
 mod limits;
 mod system;
 
 pub use cpu::{IdleUse, idle_use, siblings};
 pub use cpu_times::{CpuTime, CpuTimes};
+pub use interrupts::Interruptions;
 pub use latency::WakeUpLimit;
 pub use limits::{Cap, Capabilities, CgroupMemory, cgroup_memory, memlock_limit};
 pub use system::{CommandLine, Idle, IdleState, System};

@@ -57,7 +57,10 @@ pub mod netlink;
 pub mod owners;
 pub mod process;
 mod qdisc;
+mod queue_counters;
 mod setting;
+pub mod sockets;
+pub mod state_dir;
 mod sys;
 mod sysfs;
 mod threads;
@@ -73,9 +76,11 @@ pub use knob::{Coalescing, Knob};
 pub use link::{LinkState, LinkStats, OperState, XdpAttachment, XdpMode};
 pub use napi::NapiSettings;
 pub use netdev::{
-    DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, RxMetadata, Threaded, XdpFeatures, XskFeatures,
+    DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, QueueStatistics, RxMetadata, Threaded, XdpFeatures,
+    XskFeatures,
 };
 pub use qdisc::Qdisc;
+pub use queue_counters::QueueCounter;
 pub use threads::NapiThread;
 pub use watch::{LinkEvent, LinkStatus, LinkWatch};
 
