@@ -17,6 +17,7 @@
 //! | Is A faster than B, or is it noise? | [`compare`] |
 //! | Which rate does it sustain? | [`search`] |
 //! | What does a result file hold? | [`schema`] |
+//! | What does a running command tell of itself? | [`live`] |
 //!
 //! # A run, in short
 //!
@@ -52,6 +53,7 @@ pub mod cycle;
 pub mod delay;
 mod error;
 pub mod latency;
+pub mod live;
 pub mod pace;
 pub mod probe;
 mod random;

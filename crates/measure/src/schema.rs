@@ -27,7 +27,7 @@ mod asked;
 mod comparison;
 mod delay;
 #[cfg(test)]
-mod example;
+pub(crate) mod example;
 mod hints;
 mod run;
 mod search;

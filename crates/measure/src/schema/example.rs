@@ -15,7 +15,7 @@ use crate::rate::Rates;
 use crate::sequence::Counts;
 
 /// A ping of 25 packets on a made-up machine.
-pub(super) fn example() -> Document {
+pub(crate) fn example() -> Document {
     let mut recorder = RttRecorder::new();
     for i in 0..24 {
         recorder.record(i * 1_000_000, i * 1_000_000 + 50, i * 1_000_000 + 6_050);
