@@ -58,8 +58,8 @@ pub struct XdpEvent {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum XdpEventKind {
-    /// A redirect failed with this error number. Of AF_XDP sockets: `ENOBUFS` for an RX ring that is full, `ENOSPC` for an
-    /// empty fill ring or a packet that is too long, `EINVAL` for a queue without a socket, among others.
+    /// A redirect failed with this error number. Of AF_XDP sockets on copy paths: `ENOMEM` for an empty fill ring, `ENOBUFS` for
+    /// an RX ring that is full, `ENOSPC` for a packet that is longer than a frame, among others.
     Redirect(u32),
     /// A packet was dropped after this verdict: one that the program aborted, or that the driver could not carry out.
     #[serde(serialize_with = "action")]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::live::PrometheusArgs;
 use crate::napi::NapiArgs;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use ringside_measure::probe::DEFAULT_PORT;
@@ -13,7 +14,7 @@ use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
 use crate::run::tx::AskArgs;
-use crate::{caps, compare, delay, manual, report, search, tune};
+use crate::{caps, compare, delay, manual, report, search, top, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -60,6 +61,8 @@ pub(crate) enum Command {
     Caps(caps::Args),
     /// Make one HTML page, Markdown or CSV of results, side by side if there are several
     Report(report::Args),
+    /// Watch running commands and interfaces: rates, rings, drops, interrupts, times
+    Top(top::Args),
     /// Show and change what slows an interface's packets down: for the time of a command, or until undone
     Tune(tune::Args),
     /// Print completions for a shell
@@ -431,6 +434,8 @@ pub(crate) struct RunArgs {
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) prometheus: PrometheusArgs,
     /// Seconds between interval statistics, which are printed when this is given and are always in the JSON
     #[arg(short, long, value_name = "SECONDS", value_parser = interval)]
     pub(crate) interval: Option<Duration>,

@@ -11,6 +11,8 @@ use serde::Serialize;
 use crate::output;
 use state::State;
 
+pub(crate) use state::{Attached, Holder};
+
 const EXAMPLES: &str = "\
 Examples:
   ringside caps eth0                           before anything else: does it have native XDP, zero-copy, timestamps?

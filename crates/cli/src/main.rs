@@ -6,6 +6,7 @@ mod caps;
 mod clock;
 mod compare;
 mod delay;
+mod live;
 mod manual;
 mod napi;
 mod output;
@@ -24,6 +25,7 @@ mod session;
 mod stop;
 mod system;
 mod target;
+mod top;
 mod tune;
 
 use std::process::ExitCode;
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Command::Search(args) => done(search::run(&args)),
         Command::Completions(args) => done(manual::completions(&args)),
         Command::Man(args) => done(manual::man(&args)),
+        Command::Top(args) => done(top::run(&args)),
         Command::Tune(args) => tune::run(&args),
     };
     match result {

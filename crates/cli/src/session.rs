@@ -16,7 +16,7 @@ use ringside_nic::Interface;
 use ringside_nic::host::CpuTimes;
 use ringside_xsk::{Error, Queue};
 
-pub(crate) use counters::{counters, in_flight, link, link_after, result, settle};
+pub(crate) use counters::{counters, in_flight, link, link_after, queue_counters, result, settle};
 pub(crate) use links::History;
 pub(crate) use open::{POLL, interface, open, open_with, patiently, refuse_own_connection, wait};
 
@@ -31,7 +31,7 @@ pub(crate) struct Live {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
     /// Of workers that measure times.
-    times: OnceLock<LiveLatency>,
+    times: OnceLock<Arc<LiveLatency>>,
 }
 
 impl Live {
@@ -47,8 +47,8 @@ impl Live {
 
     /// Where times are noted, for the medians of the intervals. Allocates when it is asked for the first time: before the
     /// first packet.
-    pub(crate) fn times(&self) -> &LiveLatency {
-        self.times.get_or_init(LiveLatency::new)
+    pub(crate) fn times(&self) -> &Arc<LiveLatency> {
+        self.times.get_or_init(Arc::default)
     }
 }
 
@@ -258,7 +258,7 @@ fn watch(live: &[Live], run: &RunArgs, stop: &Stop, start: Instant, links: &mut 
             duration_ns: nanos(now - begin),
             received_packets: total.0 - before.0,
             sent_packets: total.1 - before.1,
-            p50_ns: glance.median(live.iter().filter_map(|live| live.times.get())),
+            p50_ns: glance.median(live.iter().filter_map(|live| live.times.get().map(AsRef::as_ref))),
         };
         progress.tick(&interval);
         intervals.push(interval);

@@ -9,7 +9,7 @@ mod page;
 mod plain;
 mod rates;
 mod section;
-mod units;
+pub(crate) mod units;
 mod words;
 
 use std::fs;

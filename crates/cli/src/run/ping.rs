@@ -20,6 +20,7 @@ use super::whole::Whole;
 use super::{account, conclude, rates};
 use crate::args::PingArgs;
 use crate::clock::FastClock;
+use crate::live::{self, Offer};
 use crate::session::{self, Ran, Worker};
 use crate::stop::Stop;
 use crate::{output, system, target};
@@ -29,6 +30,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let filter = Filter::UdpPort(args.flow.from_port);
     // Resolved before the port is opened: with the kernel's own neighbour table in the state the user knows.
     let interface = session::interface(&args.port, &args.run.output)?;
+    let web = live::listen(&args.run)?;
     let flow = target::flow(&interface, &args.flow)?;
     let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter, None)?;
     let smallest = u32::try_from(flow.header_len() + HEADER_LEN).expect("small");
@@ -47,6 +49,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     output::note(target::describe(&flow, size));
 
     let mut pinger = Pinger::new(args, flow, template);
+    let offer = Offer::start("ping", &[&port], web)?;
     let queues: Vec<&mut Queue> = port.queues_mut().collect();
     let wait = session::wait(&args.port);
     // One thread does it all: the answers may come in on any queue.
@@ -57,7 +60,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
         &args.port,
         &args.run,
         &stop,
-        |(mut queues, pinger), worker| pinger.run(&mut queues, &worker, wait),
+        |(mut queues, pinger), worker| pinger.run(&mut queues, &worker, &offer, wait),
     )?;
 
     let stats = port.stats()?;
@@ -150,9 +153,10 @@ impl Pinger {
         }
     }
 
-    fn run(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
+    fn run(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, offer: &Offer, wait: Wait) -> Result<()> {
         // Allocated before the first probe.
-        worker.live.times();
+        offer.times(worker.live.times());
+        let mut teller = offer.teller();
         let mut whole = Whole::new(queues[0].report().multi_buffer);
         let start = self.clock.now_ns();
         let mut pacer = match self.rate {
@@ -161,6 +165,7 @@ impl Pinger {
         };
         let mut claimed_all = false;
         while !worker.stop.is_set() {
+            teller.tell(queues.iter_mut().map(|queue| &mut **queue));
             let now = self.clock.now_ns();
             self.expire(now);
             // Sending comes first: a schedule does not wait for answers. But not for long, else they find no room.
