@@ -9,12 +9,14 @@ use std::time::Duration;
 use crate::live::PrometheusArgs;
 use crate::napi::NapiArgs;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use ringside_measure::precision::UntilWidth;
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
+use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
-use crate::{caps, compare, delay, manual, report, search, top, tune};
+use crate::{caps, compare, config, delay, manual, output, report, search, sweep, top, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -27,7 +29,15 @@ pub(crate) struct Cli {
 impl Cli {
     /// The command line of this process; ends it where that makes no sense.
     pub(crate) fn read() -> Self {
-        Self::from_arg_matches(&Self::definition().get_matches()).unwrap_or_else(|error| error.exit())
+        let definition = Self::definition();
+        let words = match config::expand(&definition, std::env::args_os().collect()) {
+            Ok(words) => words,
+            Err(error) => {
+                output::note(format_args!("ringside: {error:#}"));
+                std::process::exit(2);
+            }
+        };
+        Self::from_arg_matches(&definition.get_matches_from(words)).unwrap_or_else(|error| error.exit())
     }
 
     /// All commands and options, of which help, man pages and completions are made.
@@ -35,7 +45,7 @@ impl Cli {
         // A test bed has interfaces of its own.
         let optional = |interface: clap::Arg| interface.required(false).default_value("").hide_default_value(true);
         let search = |command: clap::Command| command.mut_arg("interface", optional);
-        Self::command().mut_subcommand("search", search)
+        config::define(Self::command().mut_subcommand("search", search))
     }
 }
 
@@ -57,6 +67,8 @@ pub(crate) enum Command {
     Delay(delay::Args),
     /// Search for the rates that a path sustains at given losses, and what packets meet at them
     Search(Box<search::Args>),
+    /// Find out which settings matter here, and which are best
+    Sweep(sweep::Args),
     /// Show what an interface and the kernel can do for XDP and AF_XDP
     Caps(caps::Args),
     /// Make one HTML page, Markdown or CSV of results, side by side if there are several
@@ -233,6 +245,8 @@ Examples:
   ringside ping eth0 --to 192.0.2.7 --rate 10000 -t 10
   ringside ping eth0 --to 2001:db8::7 --depth 16 --size 1000 --count 100000
   ringside ping eth0 --to 192.0.2.7 --size 9014 --multi-buffer
+  ringside ping eth0 --to 192.0.2.7 --under-load   idle, self-induced and foreign load, side by side
+  ringside ping eth0 --to 192.0.2.7 --under-load=foreign --load-command 'iperf3 -c 192.0.2.7 -t 60'
   ringside ping eth0 --to 02:00:00:00:00:01    by MAC address, where there is no IP";
 
 #[derive(Debug, Args)]
@@ -257,6 +271,19 @@ pub(crate) struct PingArgs {
     /// still counts
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+}
+
+impl PingArgs {
+    /// Probes per second; `None` where the next one waits for an answer.
+    pub(crate) fn probe_rate(&self) -> Option<u64> {
+        self.rate.or(if self.depth.is_none() {
+            self.load.probe_rate()
+        } else {
+            None
+        })
+    }
 }
 
 /// Where packets go and what they say they are.
@@ -424,7 +451,7 @@ impl PortArgs {
 }
 
 /// When a run ends and how it tells.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
     /// Seconds to run [default: until Ctrl-C]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
@@ -492,7 +519,7 @@ pub(crate) fn list(text: &str) -> Result<List, String> {
 }
 
 /// Packets per second. The limit is far above any link, and what the schedule can count.
-fn rate(text: &str) -> Result<u64, String> {
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
     match text.parse::<u64>() {
         Ok(0) => Err("0 sends nothing: give packets per second, or leave it out".into()),
         Ok(rate) if rate <= 1_000_000_000_000 => Ok(rate),
@@ -500,6 +527,13 @@ fn rate(text: &str) -> Result<u64, String> {
             "{text:?} is no rate; write whole packets per second, such as 100000, up to 10^12"
         )),
     }
+}
+
+/// The width of an interval, in percent of its median.
+pub(crate) fn width(text: &str) -> Result<UntilWidth, String> {
+    let number = text.trim_end_matches('%').trim().parse::<f64>();
+    let percent = number.map_err(|_| format!("{text:?} is no percentage; write one such as 1%"))?;
+    UntilWidth::new(percent / 100.0).map_err(|error| error.to_string())
 }
 
 /// A time with its unit, from a microsecond to a minute.

@@ -5,6 +5,7 @@ mod args;
 mod caps;
 mod clock;
 mod compare;
+mod config;
 mod delay;
 mod live;
 mod manual;
@@ -23,6 +24,7 @@ mod run;
 mod search;
 mod session;
 mod stop;
+mod sweep;
 mod system;
 mod target;
 mod top;
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Command::Caps(args) => done(caps::run(&args)),
         Command::Report(args) => done(report::run(&args)),
         Command::Search(args) => done(search::run(&args)),
+        Command::Sweep(args) => done(sweep::run(&args)),
         Command::Completions(args) => done(manual::completions(&args)),
         Command::Man(args) => done(manual::man(&args)),
         Command::Top(args) => done(top::run(&args)),

@@ -99,6 +99,18 @@ mod tests {
         all
     }
 
+    /// As a shell would, as far as examples go: words, and what stands between single quotes.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        for (at, part) in line.split('\'').enumerate() {
+            match at % 2 {
+                0 => words.extend(part.split_whitespace().map(str::to_owned)),
+                _ => words.push(part.to_owned()),
+            }
+        }
+        words
+    }
+
     #[test]
     fn the_definition_is_sound() {
         Cli::definition().debug_assert();
@@ -109,7 +121,7 @@ mod tests {
         let examples = examples();
         assert!(examples.len() > 40, "{examples:#?}");
         for example in &examples {
-            let words = example.split_whitespace().map(|word| word.replace("COMMAND", "true"));
+            let words = words(example).into_iter().map(|word| word.replace("COMMAND", "true"));
             let parsed = Cli::definition().try_get_matches_from(words);
             assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
         }

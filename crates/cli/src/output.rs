@@ -1,5 +1,8 @@
 //! Results for people and for programs.
 
+mod cpu;
+mod ledger;
+
 use std::fmt::{Display, Write as _};
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -177,7 +180,7 @@ fn text(document: &Document) -> String {
             format!("{} packets/s, of which {reached:.1} % were reached", count(target)),
         );
     }
-    losses(&mut out, result);
+    ledger::text(&mut out, result);
     if let (Some(flaps @ 1..), Some(down)) = (result.link_flaps, result.link_down_ns) {
         #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
         let seconds = down as f64 / 1e9;
@@ -186,8 +189,10 @@ fn text(document: &Document) -> String {
             format!("went down or lost its carrier {flaps} time(s), was not up for {seconds:.2} s in all"),
         );
     }
-    if let Some(latency) = &result.latency {
-        times(&mut out, latency);
+    match (&result.under_load, &result.latency) {
+        (Some(under_load), _) => out.text.push_str(&crate::run::ping::table::text(under_load)),
+        (None, Some(latency)) => times(&mut out, latency),
+        (None, None) => {}
     }
     if let Some(hints) = &result.hints {
         out.text.push_str(&crate::run::hints::text(hints));
@@ -202,15 +207,7 @@ fn text(document: &Document) -> String {
         departures(&mut out, stamps);
     }
     queues(&mut out, result);
-    for cpu in &result.cpus {
-        out.pair(
-            &format!("CPU {}", cpu.cpu),
-            format!(
-                "user {:.0} %, system {:.0} %, softirq {:.0} %, steal {:.0} %",
-                cpu.user_percent, cpu.system_percent, cpu.softirq_percent, cpu.steal_percent
-            ),
-        );
-    }
+    cpu::text(&mut out, result);
     out.text
 }
 
@@ -258,67 +255,6 @@ fn rates(out: &mut Lines, label: &str, rates: Option<&Rates>, number: u64, durat
             rates.frame_bps / 1e9,
         ),
     );
-}
-
-#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-fn losses(out: &mut Lines, result: &RunResult) {
-    let ledger = &result.packets;
-    let share = |number: u64| {
-        if ledger.sent == 0 {
-            0.0
-        } else {
-            number as f64 * 100.0 / ledger.sent as f64
-        }
-    };
-    if let Some(sequence) = &result.sequence {
-        out.pair(
-            "probes",
-            format!(
-                "{} sent, {} received, {} lost ({:.4} %), {} duplicated, {} out of order (RFC 4737)",
-                packets(sequence.sent),
-                packets(sequence.received),
-                packets(sequence.lost),
-                share(sequence.lost),
-                packets(sequence.duplicated),
-                packets(sequence.reordered),
-            ),
-        );
-    }
-    for loss in ledger.losses.iter().filter(|loss| loss.count != 0) {
-        out.pair(
-            "lost",
-            format!("{} ({:.4} %): {}", packets(loss.count), share(loss.count), loss.name),
-        );
-    }
-    let kernel = |field: fn(&schema::XdpStatistics) -> u64| {
-        result
-            .queues
-            .iter()
-            .filter_map(|queue| queue.xdp_statistics.as_ref())
-            .map(field)
-            .sum::<u64>()
-    };
-    if kernel(|counters| counters.rx_fill_ring_empty_descs) != 0 {
-        out.pair(
-            "",
-            "rx_fill_ring_empty: packets came faster than frames were free: give more frames: --frames N",
-        );
-    }
-    if kernel(|counters| counters.rx_ring_full) != 0 {
-        out.pair(
-            "",
-            "rx_ring_full: packets came faster than they were taken: give a larger ring: --ring N",
-        );
-    }
-    if result.unaccounted_packets != 0 {
-        out.pair(
-            "unaccounted",
-            format!(
-                "{} packets: no counter tells where they went (below zero: they came from elsewhere)",
-                result.unaccounted_packets
-            ),
-        );
-    }
 }
 
 /// The figures of a distribution in a line, in microseconds.
@@ -542,11 +478,6 @@ fn queues(out: &mut Lines, result: &RunResult) {
             add("rx_fill_ring_empty", kernel.rx_fill_ring_empty_descs);
             add("rx_invalid_descs", kernel.rx_invalid_descs);
             add("tx_invalid_descs", kernel.tx_invalid_descs);
-        }
-        if let Some(verdicts) = &queue.xdp_verdicts {
-            add("passed up by filter", verdicts.passed_filter_packets);
-            add("passed up as ARP or ND", verdicts.passed_neighbour_packets);
-            add("passed up malformed", verdicts.passed_malformed_packets);
         }
         out.pair(&format!("{} queue {}", queue.interface, queue.queue), text);
     }

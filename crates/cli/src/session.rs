@@ -1,6 +1,7 @@
 //! What all commands on one port share: open it, run a pinned thread per queue, watch the clock, collect.
 
 mod counters;
+mod cpu;
 mod links;
 mod open;
 
@@ -13,23 +14,24 @@ use links::Links;
 use ringside_measure::latency::{Glance, LiveLatency};
 use ringside_measure::schema::{self, Interval};
 use ringside_nic::Interface;
-use ringside_nic::host::CpuTimes;
 use ringside_xsk::{Error, Queue};
 
 pub(crate) use counters::{counters, in_flight, link, link_after, queue_counters, result, settle};
 pub(crate) use links::History;
-pub(crate) use open::{POLL, interface, open, open_with, patiently, refuse_own_connection, wait};
+pub(crate) use open::{POLL, interface, open, open_with, patiently, poll_any, refuse_own_connection, wait};
 
 use crate::args::{PortArgs, RunArgs};
+use crate::pin;
 use crate::progress::Progress;
 use crate::stop::Stop;
-use crate::{pin, system};
 
 /// Counters that a worker updates once a burst and the main thread reads once a second.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     pub(crate) received: AtomicU64,
     pub(crate) sent: AtomicU64,
+    /// Packets that were due by the schedule and not sent when the run ended.
+    pub(crate) unsent: AtomicU64,
     /// Of workers that measure times.
     times: OnceLock<Arc<LiveLatency>>,
 }
@@ -43,6 +45,10 @@ impl Live {
     #[inline]
     pub(crate) fn sent(&self, packets: u64) {
         self.sent.fetch_add(packets, Ordering::Relaxed);
+    }
+
+    pub(crate) fn unsent(&self, packets: u64) {
+        self.unsent.fetch_add(packets, Ordering::Relaxed);
     }
 
     /// Where times are noted, for the medians of the intervals. Allocates when it is asked for the first time: before the
@@ -133,6 +139,9 @@ pub(crate) struct Ran {
     pub(crate) duration: Duration,
     pub(crate) intervals: Vec<Interval>,
     pub(crate) cpus: Vec<schema::CpuUse>,
+    pub(crate) stages: Option<schema::CpuStages>,
+    /// Packets that were due by the schedule and not sent when the run ended.
+    pub(crate) unsent: u64,
     pub(crate) links: History,
     /// Why it ended early, if it did: what was measured until then is told all the same.
     pub(crate) failure: Option<anyhow::Error>,
@@ -152,7 +161,7 @@ pub(crate) fn run<L: Send>(
     let live: Vec<Live> = lanes.iter().map(|_| Live::default()).collect();
     let budget = run.count.map(AtomicU64::new);
     let mut links = Links::watch(interfaces)?;
-    let cpus_before = CpuTimes::read().ok();
+    let meter = cpu::Meter::start();
     let start = Instant::now();
     let running = AtomicUsize::new(lanes.len());
     let shared = Arc::clone(&links.shared);
@@ -169,7 +178,7 @@ pub(crate) fn run<L: Send>(
                     budget: budget.as_ref(),
                     links: &shared,
                 };
-                let (body, running) = (&body, &running);
+                let (body, running, meter) = (&body, &running, &meter);
                 scope.spawn(move || {
                     let mut end = EndsRun {
                         stop,
@@ -177,6 +186,7 @@ pub(crate) fn run<L: Send>(
                         done: false,
                     };
                     pin::thread(args, number)?;
+                    let _metered = meter.worker(number);
                     body(lane, worker)?;
                     end.done = true;
                     anyhow::Ok(())
@@ -196,18 +206,18 @@ pub(crate) fn run<L: Send>(
         }
         (intervals, ended, links.explain(start, failure))
     });
-    let cpus = match (cpus_before, CpuTimes::read().ok()) {
-        (Some(before), Some(after)) => system::cpu_use(&before, &after),
-        _ => Vec::new(),
-    };
+    let (cpus, stages) = meter.end();
     let sum = |field: fn(&Live) -> &AtomicU64| live.iter().map(|live| field(live).load(Ordering::Relaxed)).sum::<u64>();
     let (received, sent) = (sum(|live| &live.received), sum(|live| &live.sent));
+    let unsent = sum(|live| &live.unsent);
     match failure {
         Some(failure) if received + sent == 0 => Err(failure),
         failure => Ok(Ran {
             duration: ended - start,
             intervals,
             cpus,
+            stages: stages.map(|stages| stages.over(received.max(sent))),
+            unsent,
             links: links.history(start, ended),
             failure,
         }),

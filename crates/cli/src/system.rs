@@ -28,7 +28,7 @@ pub(crate) fn document(interfaces: Vec<schema::Interface>, result: Outcome) -> D
         started_unix_s: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
-        command_line: std::env::args().collect(),
+        command_line: crate::config::command_line(),
         system: system(),
         interfaces,
         result,

@@ -64,6 +64,7 @@ fn all() -> Vec<String> {
     [
         "ping.json",
         "ping-by-schedule.json",
+        "ping-under-load.json",
         "compare.json",
         "iperf3.json",
         "sockperf.log",
@@ -91,6 +92,9 @@ fn a_page_holds_everything_and_asks_for_nothing() {
         "udp-blocking",
         "iperf 3.12, UDP",
         "half of the round trip", // whose times these are
+        "Without load and with it",
+        "Self-induced load: half of the round trips took at most",
+        "ping-under-load, foreign load", // a line of its own over nines
     ] {
         assert!(page.contains(part), "no {part:?}");
     }
@@ -113,11 +117,29 @@ fn figures_are_those_of_the_results() {
             .parse()
             .unwrap()
     };
-    let result: serde_json::Value = serde_json::from_str(&fs::read_to_string(fixture("ping.json")).unwrap()).unwrap();
+    let read = |name| serde_json::from_str::<serde_json::Value>(&fs::read_to_string(fixture(name)).unwrap()).unwrap();
+    let result = read("ping.json");
     let latency = &result["result"]["run"]["latency"]["raw"];
     assert_eq!(value("ping", "RTT p99"), latency["p99_ns"].as_f64().unwrap());
     assert_eq!(value("ping", "RTT max"), latency["max_ns"].as_f64().unwrap());
     assert_eq!(value("iperf3", "lost"), 0.0);
+
+    let csv = folder.page(&[&fixture("ping-under-load.json"), "-o", "y.csv"]);
+    let own = &read("ping-under-load.json")["result"]["run"]["under_load"]["conditions"][1];
+    assert_eq!(own["kind"], "self_induced");
+    for (figure, value) in [
+        ("RTT p99", &own["latency"]["corrected"]["p99_ns"]),
+        (
+            "round trips per minute",
+            &own["responsiveness"]["round_trips_per_minute"],
+        ),
+    ] {
+        let line = format!(
+            "ping-under-load,self-induced load: {figure},{},",
+            value.as_f64().unwrap()
+        );
+        assert!(csv.contains(&line), "no {line} in {csv}");
+    }
 
     let markdown = folder.page(&[
         &fixture("ping.json"),

@@ -83,6 +83,11 @@ fn every_packet_sent_is_received_or_counted() {
                 "{interface:?}"
             );
             let used: Vec<u32> = received.queues.iter().map(|queue| queue.queue).collect();
+            let stages = received.cpu_stages.as_ref().expect("procfs tells");
+            let workers = stages.threads.iter().filter(|thread| !thread.is_kernel);
+            assert_eq!(workers.count(), used.len(), "{stages:?}");
+            assert!((1..=received.packets.received).contains(&stages.packets), "{stages:?}");
+            assert_ne!(stages.counters.is_some(), stages.no_counters.is_some(), "{stages:?}");
             match queues {
                 "" => assert_eq!(used, [0, 1, 2, 3]),
                 list => assert_eq!(

@@ -52,6 +52,17 @@ pub enum Error {
     /// A search that cannot be made: says of what, and what it would take.
     #[error("searching: {0}")]
     Search(String),
+    /// A width of an interval that no interval can have.
+    #[error(
+        "running until an interval is narrower than {width} of its median: give a part between 0 and 100 %, such as 1 %"
+    )]
+    Width {
+        /// What was asked for, as a part of the median.
+        width: f64,
+    },
+    /// A sweep that cannot be made: says of what, and what it would take.
+    #[error("planning a sweep: {0}")]
+    Sweep(String),
     /// A result file of another schema.
     #[error(
         "reading a result: its schema is `{found}`, this version reads `{}`; use the version of the tool that wrote it",

@@ -229,6 +229,35 @@ impl Latency {
         Some(summary)
     }
 
+    /// Mean of the shortest samples, a share of them from 0 to 1: one that single long ones do not move. To the histogram's three
+    /// digits, exact where all count; `None` where that is no whole sample.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a mean has three digits here")]
+    pub fn mean_of_shortest(&self, share: f64) -> Option<f64> {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "at least 0, at most the samples"
+        )]
+        let kept = (self.samples() as f64 * share.clamp(0.0, 1.0) + 1e-6) as u64;
+        if kept == 0 {
+            return None;
+        }
+        if kept >= self.samples() {
+            return Some(self.sum as f64 / self.samples() as f64);
+        }
+        let (mut left, mut sum) = (kept, 0.0);
+        for bucket in self.buckets() {
+            let taken = bucket.samples.min(left);
+            sum += (bucket.from_ns as f64 / 2.0 + bucket.to_ns as f64 / 2.0) * taken as f64;
+            left -= taken;
+            if left == 0 {
+                break;
+            }
+        }
+        Some((sum / kept as f64).clamp(self.min as f64, self.max as f64))
+    }
+
     /// The histogram: every bucket with a sample in it, from short to long. The counts add up to
     /// [`samples`](Self::samples).
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {

@@ -15,6 +15,8 @@
 //! | Do the counts add up? | [`counters`] |
 //! | How many bits is that? | [`rate`] |
 //! | Is A faster than B, or is it noise? | [`compare`] |
+//! | Which settings matter, and which are best? | [`sweep`] |
+//! | Is it known well enough to stop? | [`precision`] |
 //! | Which rate does it sustain? | [`search`] |
 //! | What does a result file hold? | [`schema`] |
 //! | What does a running command tell of itself? | [`live`] |
@@ -55,11 +57,13 @@ mod error;
 pub mod latency;
 pub mod live;
 pub mod pace;
+pub mod precision;
 pub mod probe;
 mod random;
 pub mod rate;
 pub mod schema;
 pub mod search;
 pub mod sequence;
+pub mod sweep;
 
 pub use error::Error;

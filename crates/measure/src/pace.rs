@@ -161,6 +161,12 @@ impl Pacer {
         self.due(now_ns).saturating_sub(self.next)
     }
 
+    /// How many a schedule wanted sent by now that were not; none for an unlimited pace, which wants nothing.
+    #[must_use]
+    pub fn unsent(&self, now_ns: u64) -> u64 {
+        self.schedule.map_or(0, |_| self.backlog(now_ns))
+    }
+
     /// When this packet is to be sent. `None` for an unlimited pace, which intends no time: the
     /// intended time of such a packet is when it is sent.
     #[must_use]

@@ -31,7 +31,10 @@ pub(crate) mod example;
 mod hints;
 mod run;
 mod search;
+mod stages;
+mod sweep;
 mod system;
+mod under_load;
 
 pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
 pub use comparison::{CompareResult, Table, Variant};
@@ -44,7 +47,10 @@ pub use run::{
     RunResult, XdpStatistics, XdpVerdicts,
 };
 pub use search::{BurstRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord};
+pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
+pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
+pub use under_load::{LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "ringside.result/1";
@@ -68,7 +74,7 @@ pub struct Document {
     pub result: Outcome,
 }
 
-/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}` or `{"search": …}`.
+/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}` or `{"sweep": …}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -80,6 +86,8 @@ pub enum Outcome {
     Delay(DelayResult),
     /// Rates that a path sustains.
     Search(SearchResult),
+    /// What settings are worth.
+    Sweep(Box<SweepResult>),
 }
 
 /// Stands for [`SCHEMA`]: no other value of the field can be read.

@@ -76,6 +76,22 @@ impl Counts {
     }
 }
 
+impl std::iter::Sum for Counts {
+    /// Those of several sessions: all added up, but the longest reordering, which is that of one.
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |a, b| Self {
+            sent: a.sent + b.sent,
+            received: a.received + b.received,
+            lost: a.lost + b.lost,
+            duplicated: a.duplicated + b.duplicated,
+            reordered: a.reordered + b.reordered,
+            longest_reordering: a.longest_reordering.max(b.longest_reordering),
+            late: a.late + b.late,
+            unexpected: a.unexpected + b.unexpected,
+        })
+    }
+}
+
 fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }

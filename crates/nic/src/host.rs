@@ -6,6 +6,7 @@ mod interrupts;
 mod latency;
 mod limits;
 mod system;
+mod thread_time;
 
 pub use cpu::{IdleUse, idle_use, siblings};
 pub use cpu_times::{CpuTime, CpuTimes};
@@ -13,6 +14,7 @@ pub use interrupts::Interruptions;
 pub use latency::WakeUpLimit;
 pub use limits::{Cap, Capabilities, CgroupMemory, cgroup_memory, memlock_limit};
 pub use system::{CommandLine, Idle, IdleState, System};
+pub use thread_time::{ThreadTime, packet_threads};
 
 use crate::{Knob, Result};
 

@@ -13,7 +13,7 @@ use ringside_wire::MacAddr;
 use ringside_wire::flow::UdpFlow;
 use ringside_xsk::{Filter, Port, PortReport};
 
-use super::options::Args;
+use super::options::Bench;
 use crate::system;
 
 /// Between interfaces that are there, frames carry addresses that are set aside for benchmarks (RFC 2544, C.2.2).
@@ -36,9 +36,9 @@ pub(crate) struct Side {
 }
 
 impl Bed {
-    /// Builds the test bed, or looks the interfaces up.
-    pub(crate) fn open(args: &Args) -> Result<Self> {
-        let bed = match &args.interface {
+    /// Builds the test bed, or looks the interfaces up, for frames of these sizes.
+    pub(crate) fn open(bench: &Bench, sizes: &[u16]) -> Result<Self> {
+        let bed = match &bench.interface {
             None => Self::veth()?,
             Some([a, b]) => Self {
                 a: Side::existing(a, BENCHMARK[0])?,
@@ -48,9 +48,9 @@ impl Bed {
         };
         for side in [&bed.a, &bed.b] {
             let state = side.run(|| side.interface.state())?;
-            if let Some(size) = args.sizes.iter().find(|size| u32::from(**size) > state.mtu + 14) {
+            if let Some(size) = sizes.iter().find(|size| u32::from(**size) > state.mtu + 14) {
                 bail!(
-                    "--sizes {size}: the MTU of {} is {}, which allows {}",
+                    "frames of {size} bytes: the MTU of {} is {}, which allows {}",
                     state.name,
                     state.mtu,
                     state.mtu + 14

@@ -4,32 +4,44 @@ use anyhow::{Context as _, Result, bail};
 use ringside_xsk::Direction;
 
 use super::bed::{Bed, Side};
-use super::options::Args;
-use super::slot::{Count, Load, Reading, Slot, Worker};
+use super::options::Bench;
+use super::slot::{Count, Load, Place, Reading, Slot, Worker};
 use super::variant::{Kind, Operation};
+use crate::args::PortArgs;
 use crate::peer::Peer;
 use crate::peer::packet::{Packet, Receive};
 use crate::peer::udp::{Sending, Udp, Waiting};
-use crate::peer::xsk::Xsk;
+use crate::peer::xsk::{SetUp, Xsk};
 use crate::stop::Stop;
 
 /// A variant that has its turn.
 pub(crate) struct Contender<'a> {
     bed: &'a Bed,
-    args: &'a Args,
+    bench: &'a Bench,
     operation: Operation,
     kind: Kind,
     frame_bytes: usize,
+    /// How an AF_XDP socket is set up, if not as is best for most.
+    tuning: Option<&'a PortArgs>,
 }
 
 impl<'a> Contender<'a> {
-    pub(crate) fn new(bed: &'a Bed, args: &'a Args, operation: Operation, kind: Kind, frame_bytes: u16) -> Self {
+    pub(crate) fn new(bed: &'a Bed, bench: &'a Bench, operation: Operation, kind: Kind, frame_bytes: u16) -> Self {
         Self {
             bed,
-            args,
+            bench,
             operation,
             kind,
             frame_bytes: frame_bytes.into(),
+            tuning: None,
+        }
+    }
+
+    /// AF_XDP set up in this way, at both ends where both use it, and the end that is measured in this place.
+    pub(crate) fn tuned(self, tuning: &'a PortArgs) -> Self {
+        Self {
+            tuning: Some(tuning),
+            ..self
         }
     }
 
@@ -40,7 +52,10 @@ impl<'a> Contender<'a> {
         {
             bail!(reason);
         }
-        let slot = Slot { args: self.args, stop };
+        let slot = Slot {
+            bench: self.bench,
+            stop,
+        };
         let needs_load = match self.operation {
             Operation::Rx | Operation::Fwd => true,
             Operation::Tx => self.kind == Kind::XdpLimit,
@@ -79,7 +94,7 @@ impl<'a> Contender<'a> {
             Kind::XdpLimit => None,
             _ => Some(Worker {
                 peer: self.open(&self.bed.a)?,
-                cpu: self.args.sender_cpu(),
+                place: self.place(self.bench.sender_cpu()),
                 work: |peer| peer.transmit(),
             }),
         };
@@ -103,21 +118,36 @@ impl<'a> Contender<'a> {
         if self.kind == Kind::XdpLimit {
             let _answerer = Bed::answer(&self.bed.b)?;
             let client = self.open_as(&self.bed.a, Kind::AfXdpNative)?;
-            return slot.ping(client, None, payload_len);
+            return slot.ping(client, Place::on(self.bench.sender_cpu()), None, payload_len);
         }
         let _cuts = (self.cut(&self.bed.a)?, self.cut(&self.bed.b)?);
-        let server = self.worker(|peer| peer.answer().map(|()| 0))?;
+        let server = Worker {
+            place: Place::on(self.bench.receiver_cpu()),
+            ..self.worker(|peer| peer.answer().map(|()| 0))?
+        };
         let client = self.open(&self.bed.a)?;
-        slot.ping(client, Some(server), payload_len)
+        let place = self.place(self.bench.sender_cpu());
+        slot.ping(client, place, Some(server), payload_len)
     }
 
     /// The variant on the receiving side.
     fn worker(&self, work: fn(&mut dyn Peer) -> Result<u64>) -> Result<Worker> {
         Ok(Worker {
             peer: self.open(&self.bed.b)?,
-            cpu: self.args.receiver_cpu(),
+            place: self.place(self.bench.receiver_cpu()),
             work,
         })
+    }
+
+    /// Where the end runs that is measured.
+    fn place(&self, cpu: u32) -> Place {
+        match self.tuning {
+            None => Place::on(cpu),
+            Some(tuning) => Place {
+                cpu: tuning.cpus.as_ref().and_then(|cpus| cpus.0.first().copied()),
+                priority: tuning.priority,
+            },
+        }
     }
 
     /// What keeps the IP stack away from packets that a packet socket has seen.
@@ -163,10 +193,11 @@ impl<'a> Contender<'a> {
                     Operation::Tx => Direction::Transmit,
                     Operation::Fwd | Operation::Ping => Direction::Both,
                 };
-                let path = kind.path().context("AF_XDP has a path")?;
-                Ok(Box::new(
-                    side.run(|| Xsk::open(&side.interface, path, direction, flow, frame))?,
-                ))
+                let set_up = match self.tuning {
+                    Some(tuning) => SetUp::tuned(tuning, direction),
+                    None => SetUp::usual(kind.path().context("AF_XDP has a path")?, direction),
+                };
+                Ok(Box::new(side.run(|| Xsk::open(&side.interface, set_up, flow, frame))?))
             }
             Kind::XdpLimit => bail!("the kernel's limit has no socket"),
         }

@@ -23,7 +23,7 @@ mod table;
 mod variant;
 
 use std::io::IsTerminal as _;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -32,24 +32,24 @@ use ringside_measure::schema::{Document, Outcome};
 use crate::stop::Stop;
 use crate::{output, system};
 
-pub(crate) use options::{Args, LabKind};
+pub(crate) use bed::Bed;
+pub(crate) use contender::Contender;
+pub(crate) use options::{Args, Bench, LabKind};
+pub(crate) use report::cpu_busy;
+pub(crate) use slot::{Load, Reading};
+pub(crate) use variant::{Kind, Operation};
 
-use bed::Bed;
-use contender::Contender;
 use series::Contest;
-
-/// Opening, settling and taking down, beside the slot itself: for the estimate only.
-const OVERHEAD: Duration = Duration::from_millis(150);
 
 /// Compares, prints the table, and writes the JSON.
 ///
 /// # Errors
 /// When the path cannot be had, or nothing was sampled; a variant that fails is a row of the table with its reason.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    args.check_cpus()?;
+    args.bench.check_cpus()?;
     output::check(&args.output)?;
     let stop = Stop::on_signals().context("listening for signals")?;
-    let bed = Bed::open(args)?;
+    let bed = Bed::open(&args.bench, &args.sizes)?;
     let mut contests = Contest::all(args, &bed)?;
     eprintln!("{}", plan(args, &bed, &contests));
     if !bed.is_lab() {
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn plan(args: &Args, bed: &Bed, contests: &[Contest]) -> String {
     let turns: usize = contests.iter().map(|contest| contest.series.len()).sum();
-    let round = (args.slot() + args.settle() + OVERHEAD) * u32::try_from(turns).unwrap_or(u32::MAX);
+    let round = args.bench.turn() * u32::try_from(turns).unwrap_or(u32::MAX);
     let total = match args.rounds {
         Some(rounds) => round * rounds,
         None => args.time().max(round),
@@ -87,7 +87,7 @@ fn plan(args: &Args, bed: &Bed, contests: &[Contest]) -> String {
     format!(
         "{}: {turns} variants in turn, {} ms each, about {:.0} s a round and {:.0} s in all",
         bed.description(),
-        args.slot().as_millis(),
+        args.bench.slot_ms,
         round.as_secs_f64(),
         total.as_secs_f64(),
     )
@@ -118,7 +118,7 @@ fn interleave(args: &Args, bed: &Bed, contests: &mut [Contest], stop: &Stop) -> 
                 if series.is_given_up() {
                     continue;
                 }
-                let contender = Contender::new(bed, args, operation, series.kind, frame_bytes);
+                let contender = Contender::new(bed, &args.bench, operation, series.kind, frame_bytes);
                 let reading = contender.turn(&mut contest.load, stop);
                 // What a signal interrupted was not measured.
                 if !stop.is_set() {

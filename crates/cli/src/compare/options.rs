@@ -9,6 +9,9 @@ use ringside_nic::host::CpuTimes;
 use super::variant::{Kind, Operation};
 use crate::args::OutputArgs;
 
+/// Opening and taking down: for estimates only.
+const OVERHEAD: Duration = Duration::from_millis(150);
+
 const EXAMPLES: &str = "\
 Examples:
   ringside compare --lab veth                          everything, on a test bed of its own, in a minute
@@ -22,17 +25,10 @@ Each variant in its best set-up, in turn, for many short rounds; ratios are medi
 
 /// What to compare, on what, and for how long.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES, group(ArgGroup::new("path").required(true)))]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Build a test bed and compare on it: two network namespaces and a veth pair between them
-    #[arg(long, value_enum, group = "path")]
-    pub(crate) lab: Option<LabKind>,
-
-    /// Compare on two interfaces that reach each other, each as NAME or NAME@NAMESPACE: packets go from A to B. XDP and tc programs
-    /// are attached to them meanwhile, nothing else is changed; their other traffic is dropped (but for ARP and IPv6
-    /// neighbour discovery where XDP does it)
-    #[arg(long, value_name = "A,B", group = "path", value_parser = pair)]
-    pub(crate) interface: Option<[String; 2]>,
+    #[command(flatten)]
+    pub(crate) bench: Bench,
 
     /// What to compare
     #[arg(long, value_delimiter = ',', default_value = "rx,tx,fwd,ping")]
@@ -52,20 +48,35 @@ pub(crate) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
 
-    /// Milliseconds measured in a turn
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=60_000))]
-    pub(crate) slot_ms: u32,
-
     /// Seconds for all of it, unless --rounds says how many; one round is always done
     #[arg(short, long, default_value_t = 60, value_name = "SECONDS", conflicts_with = "rounds")]
     pub(crate) time: u32,
 
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// A path between two ends, and a turn on it: what takes turns has this in common.
+#[derive(Debug, Clone, clap::Args)]
+#[command(group(ArgGroup::new("path").required(true)))]
+pub(crate) struct Bench {
+    /// Build a test bed and measure on it: two network namespaces and a veth pair between them
+    #[arg(long, value_enum, group = "path")]
+    pub(crate) lab: Option<LabKind>,
+
+    /// Measure on two interfaces that reach each other, each as NAME or NAME@NAMESPACE: packets go from A to B. XDP and tc programs
+    /// are attached to them meanwhile, nothing else is changed; their other traffic is dropped (but for ARP and IPv6
+    /// neighbour discovery where XDP does it)
+    #[arg(long, value_name = "A,B", group = "path", value_parser = pair)]
+    pub(crate) interface: Option<[String; 2]>,
+
+    /// Milliseconds measured in a turn
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=60_000))]
+    pub(crate) slot_ms: u32,
+
     /// The sender's and the receiver's CPU
     #[arg(long, default_value = "0,1", value_name = "S,R", value_parser = cpus)]
     pub(crate) cpus: [u32; 2],
-
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
 }
 
 /// A test bed.
@@ -75,7 +86,7 @@ pub(crate) enum LabKind {
     Veth,
 }
 
-impl Args {
+impl Bench {
     /// The CPU that senders, generators and who asks run on.
     pub(crate) fn sender_cpu(&self) -> u32 {
         self.cpus[0]
@@ -95,8 +106,9 @@ impl Args {
         Duration::from_millis(60).min(self.slot() / 2)
     }
 
-    pub(crate) fn time(&self) -> Duration {
-        Duration::from_secs(self.time.into())
+    /// About what a turn takes: opening, settling and taking down beside the slot itself.
+    pub(crate) fn turn(&self) -> Duration {
+        self.slot() + self.settle() + OVERHEAD
     }
 
     /// Said before anything is built.
@@ -116,6 +128,12 @@ impl Args {
             );
         }
         Ok(())
+    }
+}
+
+impl Args {
+    pub(crate) fn time(&self) -> Duration {
+        Duration::from_secs(self.time.into())
     }
 }
 

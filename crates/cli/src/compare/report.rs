@@ -18,7 +18,7 @@ const HEADERS: u64 = 42;
 pub(super) fn result(args: &Args, rounds: u32, contests: Vec<Contest>) -> CompareResult {
     CompareResult {
         rounds,
-        round_duration_ns: u64::try_from(args.slot().as_nanos()).unwrap_or(u64::MAX),
+        round_duration_ns: u64::try_from(args.bench.slot().as_nanos()).unwrap_or(u64::MAX),
         steal_limit_percent: STEAL_LIMIT * 100.0,
         tables: contests.iter().map(table).collect(),
     }
@@ -180,6 +180,11 @@ fn paired(operation: Operation, base: &Series, series: &Series) -> Option<Ratio>
 fn cpu(reading: &Reading, ticks: fn(&CpuTime) -> u64) -> Option<f64> {
     let [sender, receiver] = reading.cpus;
     Some((sender.fraction(ticks(&sender))? + receiver.fraction(ticks(&receiver))?) * 100.0)
+}
+
+/// Time that the sender's and the receiver's CPU were busy, together, in nanoseconds of each second.
+pub(crate) fn cpu_busy(reading: &Reading) -> Option<f64> {
+    Some(cpu(reading, CpuTime::busy)? * 1e7)
 }
 
 /// A value of each reading that has it.

@@ -24,7 +24,7 @@ use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 use ringside_nic::host::{CpuTime, CpuTimes};
 
 use super::bed::Bed;
-use super::options::Args;
+use super::options::Bench;
 use crate::clock::now_ns;
 use crate::peer::Peer;
 use crate::pin;
@@ -80,21 +80,40 @@ impl Load {
     }
 
     fn run(&mut self, cpu: u32, threads: &Threads, longest: Duration, stop: &AtomicBool) -> Result<Sent> {
-        threads.enter(cpu)?;
+        threads.enter(Place::on(cpu))?;
         Ok(self.generator.run_for(longest, stop)?)
     }
 }
 
-/// A peer, the CPU that it runs on, and what it does there until told to end.
+/// Where and how urgently a thread runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    /// `None`: wherever the scheduler likes.
+    pub(crate) cpu: Option<u32>,
+    /// SCHED_FIFO, if any.
+    pub(crate) priority: Option<i32>,
+}
+
+impl Place {
+    /// On this CPU, under the normal scheduler.
+    pub(crate) fn on(cpu: u32) -> Self {
+        Self {
+            cpu: Some(cpu),
+            priority: None,
+        }
+    }
+}
+
+/// A peer, the place where it runs, and what it does there until told to end.
 pub(crate) struct Worker {
     pub(crate) peer: Box<dyn Peer>,
-    pub(crate) cpu: u32,
+    pub(crate) place: Place,
     pub(crate) work: fn(&mut dyn Peer) -> Result<u64>,
 }
 
 impl Worker {
     fn run(mut self, threads: &Threads, done: &AtomicU64, end: &AtomicBool) -> Result<()> {
-        threads.enter(self.cpu)?;
+        threads.enter(self.place)?;
         let mut count = 0;
         while !end.load(Ordering::Relaxed) {
             let more = (self.work)(self.peer.as_mut())?;
@@ -118,7 +137,7 @@ pub(crate) enum Count<'a> {
 
 /// How a turn is measured.
 pub(crate) struct Slot<'a> {
-    pub(crate) args: &'a Args,
+    pub(crate) bench: &'a Bench,
     pub(crate) stop: &'a Stop,
 }
 
@@ -131,14 +150,14 @@ impl Slot<'_> {
             Count::Sink(sink) => Ok(sink.traffic()?.packets),
         };
         let threads = Threads::default();
-        let longest = FIRST_PACKET + self.args.settle() + self.args.slot() * 2;
+        let longest = FIRST_PACKET + self.bench.settle() + self.bench.slot() * 2;
         thread::scope(|scope| {
             let worker = worker.map(|worker| {
                 let (threads, done, end) = (&threads, &done, &end);
                 scope.spawn(move || worker.run(threads, done, end))
             });
             let load = load.map(|load| {
-                let (cpu, threads, quiet) = (self.args.sender_cpu(), &threads, &quiet);
+                let (cpu, threads, quiet) = (self.bench.sender_cpu(), &threads, &quiet);
                 scope.spawn(move || load.run(cpu, threads, longest, quiet))
             });
             let window = self.window(&threads, &read, || ended(worker.as_ref()) || ended(load.as_ref()));
@@ -185,12 +204,12 @@ impl Slot<'_> {
             );
             thread::sleep(Duration::from_millis(1));
         }
-        self.stop.sleep_until(Instant::now() + self.args.settle());
+        self.stop.sleep_until(Instant::now() + self.bench.settle());
         let mark = Mark::now(threads)?;
         let (first, begin) = (read()?, Instant::now());
-        self.stop.sleep_until(begin + self.args.slot());
+        self.stop.sleep_until(begin + self.bench.slot());
         let (last, elapsed) = (read()?, begin.elapsed());
-        let (cpus, steal) = mark.passed(self.args)?;
+        let (cpus, steal) = mark.passed(self.bench)?;
         let waiting = (mark.waited(threads) as f64 / elapsed.as_nanos().max(1) as f64).min(1.0);
         ensure!(!has_ended(), "it ended before its time");
         ensure!(last > first, "the flow of packets stopped");
@@ -205,8 +224,14 @@ impl Slot<'_> {
         })
     }
 
-    /// Round trips, one under way at a time.
-    pub(crate) fn ping(&self, client: Box<dyn Peer>, server: Option<Worker>, payload_len: usize) -> Result<Reading> {
+    /// Round trips, one under way at a time. The client asks from its place.
+    pub(crate) fn ping(
+        &self,
+        client: Box<dyn Peer>,
+        place: Place,
+        server: Option<Worker>,
+        payload_len: usize,
+    ) -> Result<Reading> {
         let (done, end, recording) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         let (threads, trips) = (Threads::default(), AtomicU64::new(0));
         thread::scope(|scope| {
@@ -215,7 +240,7 @@ impl Slot<'_> {
                 scope.spawn(move || server.run(threads, done, end))
             });
             let client = scope.spawn(|| {
-                threads.enter(self.args.sender_cpu())?;
+                threads.enter(place)?;
                 ask(client, payload_len, &trips, &recording, &end)
             });
             let read = || Ok(trips.load(Ordering::Acquire));
@@ -249,7 +274,7 @@ impl Slot<'_> {
         recording: &AtomicBool,
         has_ended: impl Fn() -> bool,
     ) -> Result<Reading> {
-        let settled = Instant::now() + self.args.settle();
+        let settled = Instant::now() + self.bench.settle();
         let reading = self.window(
             threads,
             &|| {
@@ -343,9 +368,14 @@ fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
 struct Threads(Mutex<Vec<i32>>);
 
 impl Threads {
-    /// Pins the calling thread, and has it watched.
-    fn enter(&self, cpu: u32) -> Result<()> {
-        pin::to_cpu(cpu)?;
+    /// Puts the calling thread in its place, and has it watched.
+    fn enter(&self, place: Place) -> Result<()> {
+        if let Some(cpu) = place.cpu {
+            pin::to_cpu(cpu)?;
+        }
+        if let Some(priority) = place.priority {
+            pin::real_time(priority)?;
+        }
         let id = rustix::thread::gettid().as_raw_nonzero().get();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         Ok(())
@@ -375,10 +405,10 @@ impl Mark {
     }
 
     /// What the two CPUs did since, and the share of all CPUs' time that was stolen.
-    fn passed(&self, args: &Args) -> Result<([CpuTime; 2], f64)> {
+    fn passed(&self, bench: &Bench) -> Result<([CpuTime; 2], f64)> {
         let passed = CpuTimes::read()?.since(&self.times);
         let all = passed.sum();
-        let cpus = args.cpus.map(|cpu| passed.cpu(cpu).unwrap_or_default());
+        let cpus = bench.cpus.map(|cpu| passed.cpu(cpu).unwrap_or_default());
         Ok((cpus, all.fraction(all.steal).unwrap_or(0.0)))
     }
 

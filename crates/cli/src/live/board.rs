@@ -81,13 +81,13 @@ impl Board {
 
 /// The pen of one thread.
 #[derive(Debug)]
-pub(crate) struct Teller<'a> {
-    board: &'a Board,
+pub(crate) struct Teller {
+    board: Arc<Board>,
     answered: u64,
 }
 
-impl<'a> Teller<'a> {
-    pub(super) fn new(board: &'a Board) -> Self {
+impl Teller {
+    pub(super) fn new(board: Arc<Board>) -> Self {
         Self { board, answered: 0 }
     }
 

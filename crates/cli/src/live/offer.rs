@@ -86,8 +86,8 @@ impl Offer {
     }
 
     /// The pen of a thread that has queues.
-    pub(crate) fn teller(&self) -> Teller<'_> {
-        Teller::new(&self.board)
+    pub(crate) fn teller(&self) -> Teller {
+        Teller::new(Arc::clone(&self.board))
     }
 
     /// Offers these times too; to be called before the first one.

@@ -1,9 +1,15 @@
-//! AF_XDP through the library: all queues of an interface, served by one thread that spins.
+//! AF_XDP through the library: all queues of an interface, served by one thread.
+
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use ringside_wire::ethernet::swap_macs;
 use ringside_wire::flow::UdpFlow;
-use ringside_xsk::{Direction, Mode, Path, Port, Queue, QueueOptions, Wait};
+use ringside_xsk::{BusyPolling, Direction, Mode, Path, Port, Queue, QueueOptions, Wait};
+
+use crate::args::PortArgs;
+use crate::napi::NapiArgs;
+use crate::session;
 
 use super::probes::{answer_in_place, payload, write_probe};
 use super::{BATCH, Peer};
@@ -11,9 +17,75 @@ use super::{BATCH, Peer};
 /// Frames forwarded at a time: with a transmit budget as large, which the library sets, one system call sends them all.
 const FORWARD_BATCH: u32 = 256;
 
+/// How the sockets are set up.
+pub(crate) struct SetUp {
+    mode: Mode,
+    options: QueueOptions,
+    wait: Wait,
+    /// Packets sent at a time.
+    batch: u32,
+    napi: Option<NapiArgs>,
+}
+
+impl SetUp {
+    /// As is best for most: the defaults, spinning.
+    pub(crate) fn usual(path: Path, direction: Direction) -> Self {
+        let options = QueueOptions::new().direction(direction);
+        Self {
+            mode: Mode::Require(path),
+            options: match direction {
+                Direction::Both => options.batch(FORWARD_BATCH),
+                Direction::Receive | Direction::Transmit => options,
+            },
+            wait: Wait::Spin,
+            batch: u32::try_from(BATCH).unwrap_or(u32::MAX),
+            napi: None,
+        }
+    }
+
+    /// As options of the command line say.
+    pub(crate) fn tuned(args: &PortArgs, direction: Direction) -> Self {
+        Self {
+            mode: args.mode,
+            options: args.options(direction),
+            wait: session::wait(args),
+            batch: args.batch,
+            napi: Some(args.napi.clone()),
+        }
+    }
+
+    /// Opens the port in the calling thread's namespace.
+    pub(crate) fn open(&self, interface: &ringside_xsk::Interface) -> Result<Port> {
+        session::patiently(|timeout: Duration| {
+            let builder = Port::builder(interface.clone())
+                .mode(self.mode)
+                .options(self.options.clone().busy_timeout(timeout));
+            let builder = match &self.napi {
+                Some(napi) => napi.apply(builder),
+                None => builder,
+            };
+            Ok(builder.open()?)
+        })
+    }
+}
+
+/// Busy-polling was asked for, and polls nothing.
+#[derive(Debug)]
+pub(crate) struct NoBusyPolling;
+
+impl std::error::Error for NoBusyPolling {}
+
+impl std::fmt::Display for NoBusyPolling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(BusyPolling::NoNapi.warning().unwrap_or_default())
+    }
+}
+
 /// An interface's AF_XDP sockets.
 pub(crate) struct Xsk {
     port: Port,
+    wait: Wait,
+    batch: u32,
     flow: UdpFlow,
     frame: Vec<u8>,
 }
@@ -22,35 +94,43 @@ impl Xsk {
     /// Opens the port in the calling thread's namespace. `frame` is what it sends, with the headers of `flow`.
     pub(crate) fn open(
         interface: &ringside_xsk::Interface,
-        path: Path,
-        direction: Direction,
+        set_up: SetUp,
         flow: UdpFlow,
         frame: Vec<u8>,
     ) -> Result<Self> {
-        let options = QueueOptions::new().direction(direction);
-        let options = match direction {
-            Direction::Both => options.batch(FORWARD_BATCH),
-            Direction::Receive | Direction::Transmit => options,
-        };
-        let port = Port::builder(interface.clone())
-            .mode(Mode::Require(path))
-            .options(options)
-            .open()?;
+        let port = set_up.open(interface)?;
         let room = port.queues().iter().map(Queue::packet_room).min().unwrap_or(0);
         ensure!(
             frame.len() <= room,
             "a packet of {} bytes does not fit a frame with room for {room}",
             frame.len()
         );
-        Ok(Self { port, flow, frame })
+        Ok(Self {
+            port,
+            wait: set_up.wait,
+            batch: set_up.batch,
+            flow,
+            frame,
+        })
+    }
+
+    /// How to wait for packets of one queue: for those of several it is waited for here, all together.
+    fn wait(&mut self) -> Result<Wait> {
+        match self.wait {
+            Wait::Poll(timeout) if self.port.queues().len() > 1 => {
+                session::poll_any(self.port.queues(), timeout)?;
+                Ok(Wait::Spin)
+            }
+            wait => Ok(wait),
+        }
     }
 }
 
 impl Peer for Xsk {
     fn receive(&mut self) -> Result<u64> {
-        let mut count = 0;
+        let (mut count, wait) = (0, self.wait()?);
         for queue in self.port.queues_mut() {
-            let mut burst = queue.recv(Wait::Spin)?;
+            let mut burst = queue.recv(wait)?;
             for packet in &mut burst {
                 std::hint::black_box(packet.data().first());
             }
@@ -63,8 +143,7 @@ impl Peer for Xsk {
         let frame = &self.frame;
         let mut count = 0;
         for queue in self.port.queues_mut() {
-            let batch = u32::try_from(BATCH).unwrap_or(u32::MAX);
-            count += u64::from(queue.send_with(batch, |packet| {
+            count += u64::from(queue.send_with(self.batch, |packet| {
                 assert!(packet.write(frame), "there is room for it: see open()");
             })?);
         }
@@ -72,9 +151,9 @@ impl Peer for Xsk {
     }
 
     fn send_back(&mut self) -> Result<u64> {
-        let mut count = 0;
+        let (mut count, wait) = (0, self.wait()?);
         for queue in self.port.queues_mut() {
-            let mut burst = queue.recv(Wait::Spin)?;
+            let mut burst = queue.recv(wait)?;
             if burst.is_empty() {
                 continue;
             }
@@ -99,8 +178,9 @@ impl Peer for Xsk {
     }
 
     fn answer(&mut self) -> Result<()> {
+        let wait = self.wait()?;
         for queue in self.port.queues_mut() {
-            let mut burst = queue.recv(Wait::Spin)?;
+            let mut burst = queue.recv(wait)?;
             if burst.is_empty() {
                 continue;
             }
@@ -115,8 +195,9 @@ impl Peer for Xsk {
     }
 
     fn hear(&mut self, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let wait = self.wait()?;
         for queue in self.port.queues_mut() {
-            for packet in &mut queue.recv(Wait::Spin)? {
+            for packet in &mut queue.recv(wait)? {
                 if let Some(payload) = payload(packet.data()) {
                     take(payload);
                 }
@@ -129,6 +210,11 @@ impl Peer for Xsk {
         for queue in self.port.queues_mut() {
             queue.flush()?;
         }
-        Ok(())
+        // A figure of busy-polling that polls nothing would be one of spinning.
+        let mut states = self.port.queues().iter().map(Queue::busy_polling);
+        match states.find(|state| *state == BusyPolling::NoNapi) {
+            Some(_) => Err(NoBusyPolling.into()),
+            None => Ok(()),
+        }
     }
 }

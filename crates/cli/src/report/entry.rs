@@ -8,6 +8,7 @@ use ringside_measure::latency::Latency;
 use ringside_measure::schema::{Document, Outcome};
 
 use super::foreign::{self, Foreign};
+use super::loaded;
 use super::metrics::{self, Metric};
 
 /// One result.
@@ -87,7 +88,7 @@ impl Entry {
             Content::Foreign(foreign) => foreign.metrics.clone(),
             Content::Ours(document) => match &document.result {
                 Outcome::Run(run) => metrics::of_run(run),
-                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) => Vec::new(),
+                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) | Outcome::Sweep(_) => Vec::new(),
             },
         }
     }
@@ -101,6 +102,11 @@ impl Entry {
                 .map(|times| (self.name.clone(), times.clone()))
                 .collect(),
             Content::Ours(document) => match &document.result {
+                Outcome::Run(run) if run.under_load.is_some() => run
+                    .under_load
+                    .iter()
+                    .flat_map(|result| loaded::times(&self.name, result))
+                    .collect(),
                 Outcome::Run(run) => {
                     let Some(latency) = &run.latency else { return Vec::new() };
                     let read = |hdr: &Option<String>| hdr.as_ref().and_then(|text| Latency::from_hdr(text).ok());
@@ -112,7 +118,7 @@ impl Entry {
                     }
                     all
                 }
-                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) => Vec::new(),
+                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) | Outcome::Sweep(_) => Vec::new(),
             },
         }
     }
@@ -137,7 +143,7 @@ impl Entry {
                     };
                     vec![(self.name.clone(), run.intervals.iter().map(point).collect())]
                 }
-                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) => Vec::new(),
+                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) | Outcome::Sweep(_) => Vec::new(),
             },
         }
     }

@@ -3,7 +3,7 @@
 use ringside_measure::latency::Summary;
 use ringside_measure::schema::RunResult;
 
-use super::units;
+use super::{loaded, units};
 
 /// A figure of a result.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,7 +82,9 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Metric> {
         let lost = sent.saturating_sub(run.packets.received);
         all.push(Metric::new("lost", lost as f64 * 100.0 / sent as f64, Kind::Percent));
     }
-    if let Some(latency) = &run.latency {
+    if let Some(under_load) = &run.under_load {
+        all.extend(loaded::metrics(under_load));
+    } else if let Some(latency) = &run.latency {
         all.extend(latency.raw.iter().flat_map(|times| of_times("RTT", times)));
         if let Some(ns) = latency.corrected.and_then(|times| times.p99_ns) {
             all.push(Metric::new(

@@ -4,11 +4,13 @@ mod charts;
 mod entry;
 mod figure;
 mod foreign;
+mod loaded;
 mod metrics;
 mod page;
 mod plain;
 mod rates;
 mod section;
+mod settings;
 pub(crate) mod units;
 mod words;
 

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use ringside_measure::compare::Figure;
-use ringside_measure::schema::{Outcome, Table};
+use ringside_measure::schema::{Outcome, SweepResult, Table};
 
 use super::entry::{Content, Entry};
 use super::metrics::{self, Kind, Metric};
-use super::{section, units, words};
+use super::{section, settings, units, words};
 
 /// Summary and tables.
 pub(super) fn markdown(title: &str, entries: &[Entry]) -> String {
@@ -40,6 +40,7 @@ pub(super) fn markdown(title: &str, entries: &[Entry]) -> String {
                         );
                     }
                 }
+                Outcome::Sweep(sweep) => swept(&mut out, sweep),
                 Outcome::Run(_) | Outcome::Search(_) => {}
             }
             _ = writeln!(out, "\n`{}`", document.command_line.join(" "));
@@ -114,6 +115,31 @@ fn comparison(out: &mut String, table: &Table) {
     }
 }
 
+/// What each level does, and the best configuration as a file.
+fn swept(out: &mut String, sweep: &SweepResult) {
+    _ = writeln!(
+        out,
+        "\n| knob | level | × base [{:.1} %] | verdict |\n|---|---|---|---|",
+        sweep.confidence_percent
+    );
+    for knob in &sweep.knobs {
+        for level in &knob.levels {
+            let ratio = level
+                .ratio_to_base
+                .as_ref()
+                .map_or_else(|| "–".to_owned(), settings::interval);
+            let verdict = level.verdict.map_or("base", crate::sweep::verdict);
+            _ = writeln!(
+                out,
+                "| {} | {} | {ratio} | {verdict} |",
+                cell(&knob.name),
+                cell(&level.level)
+            );
+        }
+    }
+    _ = writeln!(out, "\n```toml\n{}```", sweep.best.config);
+}
+
 fn told(figure: Option<Figure>, write: fn(f64) -> String) -> String {
     let Some(figure) = figure else { return "–".to_owned() };
     let spread = figure
@@ -151,6 +177,15 @@ pub(super) fn csv(entries: &[Entry]) -> String {
                         if let Some(value) = value {
                             line(&mut out, &entry.name, &format!("{name}: {figure}"), value, "ns");
                         }
+                    }
+                }
+            }
+            Outcome::Sweep(sweep) => {
+                for knob in &sweep.knobs {
+                    for level in &knob.levels {
+                        let Some(ratio) = level.ratio_to_base else { continue };
+                        let name = format!("{} {}: {}, ratio", knob.name, level.level, sweep.objective);
+                        line(&mut out, &entry.name, &name, ratio.median, "1");
                     }
                 }
             }

@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 use ringside_measure::compare::Figure;
-use ringside_measure::schema::{CompareResult, DelayResult, Document, Outcome, RunResult, Table, Variant};
+use ringside_measure::schema::{CompareResult, CpuStages, DelayResult, Document, Outcome, RunResult, Table, Variant};
 
 use super::entry::{Content, Entry};
 use super::figure::{self, Bar};
-use super::{charts, metrics, rates, units, words};
+use super::{charts, loaded, metrics, rates, settings, units, words};
 use crate::output::{count, mode_name};
 
 /// The part of one entry.
@@ -21,6 +21,7 @@ pub(super) fn of(entry: &Entry) -> Markup {
                         Outcome::Compare(compare) => (compare_part(compare)),
                         Outcome::Delay(delay) => (delay_part(delay)),
                         Outcome::Search(search) => (rates::part(search)),
+                        Outcome::Sweep(sweep) => (settings::part(sweep)),
                     }
                     (repeat(document))
                 }
@@ -45,6 +46,7 @@ pub(super) fn kind(entry: &Entry) -> &str {
             Outcome::Run(run) => words::operation(run.operation),
             Outcome::Compare(_) => "Comparison",
             Outcome::Search(_) => "Search for rates",
+            Outcome::Sweep(_) => "Sweep over settings",
             Outcome::Delay(_) => "Delay from the XDP program to the application",
         },
     }
@@ -54,6 +56,7 @@ fn run_part(entry: &Entry, run: &RunResult) -> Markup {
     html! {
         p { (words::operation(run.operation)) ", " (units::time(run.duration_ns as f64)) @if let Some(bytes) = run.frame_bytes { ", frames of " (bytes) " bytes without check sequence" } "." }
         (figures(entry))
+        @if let Some(under_load) = &run.under_load { (loaded::part(under_load)) }
         (charts::of(&[entry]))
         (ledger(run))
         (queues(run))
@@ -117,7 +120,30 @@ fn cpus(run: &RunResult) -> Markup {
                 td.number { (cpu.cpu) }
                 @for share in [cpu.user_percent, cpu.system_percent, cpu.softirq_percent, cpu.steal_percent] { td.number { (format!("{share:.0}")) } }
             } }
-        } } }
+        } }
+        @if let Some(stages) = &run.cpu_stages { (stages_part(stages)) } }
+    }
+}
+
+fn stages_part(stages: &CpuStages) -> Markup {
+    html! {
+        @if let Some(cost) = stages.per_packet {
+            p { "CPU time a packet, of all CPUs and programs: " (units::time(cost.user_ns)) " in user code, " (units::time(cost.system_ns)) " in system calls and \
+                kernel threads, " (units::time(cost.softirq_ns)) " in interrupts, over " (count(stages.packets as f64)) " packets." }
+            @if let Some(counts) = stages.counters {
+                @let each = |count: u64| units::digits(count as f64 / stages.packets as f64);
+                p { "Of the workers " (each(counts.user_cycles)) " cycles and " (each(counts.user_instructions)) " instructions a packet in user code, "
+                    (each(counts.kernel_cycles)) " and " (each(counts.kernel_instructions)) " in the kernel." }
+            }
+        }
+        div.wide { table {
+            tr { th { "thread" } th { "on a CPU" } th { "user" } th { "system" } }
+            @for thread in &stages.threads { tr {
+                th { (thread.name) }
+                td.number { (thread.run_ns.map_or_else(|| "–".to_owned(), |ns| units::time(ns as f64))) }
+                td.number { (units::time(thread.user_ns as f64)) } td.number { (units::time(thread.system_ns as f64)) }
+            } }
+        } }
     }
 }
 
@@ -198,15 +224,7 @@ pub(super) fn ratio(variant: &Variant, base: &str) -> String {
     match variant.ratio_to_base {
         None if variant.name == base => "base".to_owned(),
         None => "–".to_owned(),
-        Some(ratio) => match ratio.low.zip(ratio.high) {
-            Some((low, high)) => format!(
-                "{} [{}–{}]",
-                units::digits(ratio.median),
-                units::digits(low),
-                units::digits(high)
-            ),
-            None => units::digits(ratio.median),
-        },
+        Some(ratio) => settings::interval(&ratio),
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) fn of(entry: &Entry) -> Vec<Sentence> {
             Outcome::Compare(compare) => of_compare(compare),
             Outcome::Delay(delay) => of_delay(delay),
             Outcome::Search(search) => super::rates::words(search),
+            Outcome::Sweep(sweep) => super::settings::words(sweep),
         },
         Content::Foreign(foreign) => {
             let figures: Vec<String> = foreign
@@ -70,7 +71,10 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
             )));
         }
     }
-    if let Some(times) = run.latency.as_ref().and_then(|latency| latency.raw) {
+    all.extend(run.under_load.iter().flat_map(super::loaded::words));
+    // With load and without there are times of several conditions.
+    let latency = run.latency.as_ref().filter(|_| run.under_load.is_none());
+    if let Some(times) = latency.and_then(|latency| latency.raw) {
         let p50 = times
             .p50_ns
             .map(|ns| format!("half of the round trips took at most {}", units::time(ns as f64)));
@@ -85,7 +89,7 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
             parts.join(", ")
         )));
     }
-    if let Some(latency) = &run.latency {
+    if let Some(latency) = latency {
         let p99 = |times: Option<ringside_measure::latency::Summary>| times.and_then(|times| times.p99_ns);
         if let (Some(raw), Some(corrected)) = (p99(latency.raw), p99(latency.corrected))
             && corrected > raw + raw / 2

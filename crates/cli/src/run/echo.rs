@@ -45,7 +45,12 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     let stats = port.stats()?;
     let redirected = session::settle(&mut port)?;
     let mut result = session::result(Operation::Echo, &ran, session::counters(&port)?);
-    result.packets = receive_ledger(&result.queues, redirected);
+    result.packets = receive_ledger(
+        &result.queues,
+        redirected,
+        &before,
+        &session::link_after(&port, &before),
+    );
     result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
     result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, 0, &ran);
     account(&mut result);
@@ -86,7 +91,7 @@ fn named(ips: &[IpAddr]) -> String {
     }
 }
 
-fn answer_all(queue: &mut Queue, worker: &Worker<'_>, mut teller: Teller<'_>, wait: Wait, own: &Own) -> Result<()> {
+fn answer_all(queue: &mut Queue, worker: &Worker<'_>, mut teller: Teller, wait: Wait, own: &Own) -> Result<()> {
     let mut whole = Whole::new(queue.report().multi_buffer);
     // What has grown longer on the way, where the kernel has put packets together, cannot go back.
     let longest = queue.packet_room();

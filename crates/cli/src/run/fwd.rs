@@ -57,7 +57,7 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     let received = port.stats()?;
     let sent = out.as_ref().map_or(Ok(received), Port::stats)?;
     let mut queues = session::counters(&port)?;
-    let mut ledger = receive_ledger(&queues, redirected);
+    let mut ledger = receive_ledger(&queues, redirected, &link_in, &session::link_after(&port, &link_in));
     if let Some(out) = &out {
         queues.extend(session::counters(out)?);
     }
@@ -126,7 +126,7 @@ fn lanes<'a>(port: &'a mut Port, out: Option<&'a mut Port>) -> Vec<Lane<'a>> {
     lanes
 }
 
-fn forward(mut lane: Lane<'_>, worker: &Worker<'_>, mut teller: Teller<'_>, wait: Wait, copies: bool) -> Result<()> {
+fn forward(mut lane: Lane<'_>, worker: &Worker<'_>, mut teller: Teller, wait: Wait, copies: bool) -> Result<()> {
     let several = lane.from.len() > 1;
     // Packets may come in longer than one may leave, from a larger MTU or put together by the kernel.
     let longest = lane

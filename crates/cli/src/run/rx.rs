@@ -43,7 +43,12 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
     let redirected = session::settle(&mut port)?;
     let queues = session::counters(&port)?;
     let mut result = session::result(Operation::Rx, &ran, queues);
-    result.packets = receive_ledger(&result.queues, redirected);
+    result.packets = receive_ledger(
+        &result.queues,
+        redirected,
+        &before,
+        &session::link_after(&port, &before),
+    );
     result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
     account(&mut result);
     result.hints = tables.result(&port);
@@ -76,7 +81,7 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
 fn receive(
     queue: &mut Queue,
     worker: &Worker<'_>,
-    mut teller: Teller<'_>,
+    mut teller: Teller,
     wait: Wait,
     touch: bool,
     mut hints: Option<&mut Table>,

@@ -107,6 +107,8 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     result.cycle = kept.into_inner();
     collected.tell(&port, &mut result);
     result.packets = transmit_ledger(&result.queues, session::in_flight(&port), &link_before, &link_after);
+    let skipped = result.cycle.as_ref().map_or(0, |cycle| cycle.skipped_cycles);
+    result.packets.generated += ran.unsent + skipped;
     result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, flow.header_len(), &ran);
     account(&mut result);
     let record = system::interface(port.interface(), &link_after, Some(port.report()));
@@ -139,7 +141,7 @@ struct Packets<'a> {
 fn transmit(
     queue: &mut Queue,
     worker: &Worker<'_>,
-    mut teller: Teller<'_>,
+    mut teller: Teller,
     packets: Packets<'_>,
     mut departures: Option<Departures>,
     wait: Wait,
@@ -164,7 +166,7 @@ fn transmit(
         let claimed = worker.claim(u32::try_from(due).unwrap_or(u32::MAX).min(batch));
         if claimed == 0 {
             // The others may still give back what they cannot send, and send it themselves.
-            break;
+            return Ok(departures);
         }
         let before = queue.counters().tx_packets;
         let done = asking.send(queue, claimed, packet, 0);
@@ -178,6 +180,7 @@ fn transmit(
             departures.collect(queue)?;
         }
     }
+    worker.live.unsent(pacer.unsent(clock.now_ns()));
     Ok(departures)
 }
 

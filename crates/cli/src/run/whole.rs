@@ -6,6 +6,7 @@ use ringside_xsk::Packet;
 const USUAL: usize = 1 << 16;
 
 /// Where packets that lie in several frames are put together. A packet in one frame is looked at where it is.
+#[derive(Default)]
 pub(crate) struct Whole(Vec<u8>);
 
 impl Whole {

@@ -38,7 +38,9 @@ pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>
         link_events: Some(ran.links.events.clone()),
         link_flaps: Some(ran.links.flaps),
         link_down_ns: Some(nanos(ran.links.down)),
+        cpu_stages: ran.stages.clone(),
         hints: None,
+        under_load: None,
     }
 }
 

@@ -1,10 +1,12 @@
 //! Opening a command's port: everything that can be known to fail is told before anything is touched.
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use ringside_nic::Interface;
-use ringside_xsk::{Direction, Filter, Port, PortBuilder, QueueOptions, SharedUmem, Wait};
+use ringside_xsk::{Direction, Filter, Port, PortBuilder, Queue, QueueOptions, SharedUmem, Wait};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::args::{OutputArgs, PortArgs, WaitArg};
 use crate::{output, pin};
@@ -22,6 +24,18 @@ pub(crate) fn wait(args: &PortArgs) -> Wait {
         WaitArg::Spin => Wait::Spin,
         WaitArg::Poll => Wait::Poll(POLL),
         WaitArg::BusyPoll => Wait::BusyPoll,
+    }
+}
+
+/// Sleeps until one of the queues has something.
+pub(crate) fn poll_any<'q>(queues: impl IntoIterator<Item = &'q Queue>, timeout: Duration) -> Result<()> {
+    let mut fds: Vec<PollFd<'_>> = queues
+        .into_iter()
+        .map(|queue| PollFd::from_borrowed_fd(queue.as_fd(), PollFlags::IN))
+        .collect();
+    match poll(&mut fds, Some(&Timespec::try_from(timeout)?)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(anyhow!("poll(): {errno}")),
     }
 }
 

@@ -58,7 +58,7 @@ impl Browser {
             "--blink-settings=preferredColorScheme=1"
         };
         let output = self.run(&[
-            &format!("--window-size={width},3000"),
+            &format!("--window-size={width},6000"),
             scheme,
             &format!("--screenshot={}", shot.display()),
             &server.address(),

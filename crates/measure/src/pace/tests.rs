@@ -178,3 +178,12 @@ fn uneven_gaps_are_uneven_and_nothing_is_caught_up() {
     assert!(pace.next(late) >= late + 500_000);
     assert!(UnevenPace::new(0, 0, 1).is_err());
 }
+
+#[test]
+fn what_a_schedule_wanted_and_did_not_get() {
+    let mut pacer = Pacer::per_second(1_000, 0).unwrap();
+    pacer.take(5_000_000, 4);
+    // Due at 0, 1, 2, 3, 4 and 5 ms; four were taken.
+    assert_eq!(pacer.unsent(5_000_000), 2);
+    assert_eq!(Pacer::unlimited(0).unsent(5_000_000), 0);
+}

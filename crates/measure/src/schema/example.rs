@@ -1,9 +1,10 @@
 //! A small document with every kind of record in it, for the tests.
 
 use super::{
-    CState, ChecksumBy, ClockRead, CpuUse, CycleResult, DelayCell, DelayResult, DelayTurn, Document, IdleUse,
-    Interface, Interval, LatencyResult, LaunchBy, LaunchResult, LinkChange, LinkEvent, Mitigation, Mode, Operation,
-    Outcome, QueueCounters, QueueMode, RunResult, SchemaName, System, TxStampsResult, XdpStatistics, XdpVerdicts,
+    BestResult, CState, ChecksumBy, ClockRead, ConfigurationResult, CpuUse, CycleResult, DelayCell, DelayResult,
+    DelayTurn, Document, IdleUse, Interface, Interval, KnobResult, LatencyResult, LaunchBy, LaunchResult, LevelResult,
+    LinkChange, LinkEvent, Mitigation, Mode, Operation, Outcome, QueueCounters, QueueMode, RunResult, SchemaName,
+    SweepResult, System, TxStampsResult, UnavailableLevel, XdpStatistics, XdpVerdicts,
 };
 use crate::compare::STEAL_LIMIT;
 use crate::counters::Ledger;
@@ -13,6 +14,7 @@ use crate::latency::RttRecorder;
 use crate::probe::Clock;
 use crate::rate::Rates;
 use crate::sequence::Counts;
+use crate::sweep::{Method, Verdict};
 
 /// A ping of 25 packets on a made-up machine.
 pub(crate) fn example() -> Document {
@@ -124,7 +126,9 @@ pub(crate) fn example() -> Document {
         ]),
         link_flaps: Some(1),
         link_down_ns: Some(2_000_000),
+        cpu_stages: None,
         hints: None,
+        under_load: None,
     };
     Document {
         schema: SchemaName,
@@ -244,5 +248,79 @@ pub(super) fn delays() -> DelayResult {
         steal_limit_percent: STEAL_LIMIT * 100.0,
         cells: vec![cell],
         warnings: vec!["busy-polling did nothing".into()],
+    }
+}
+
+/// A sweep over one knob that helps.
+pub(super) fn sweep() -> SweepResult {
+    use std::collections::BTreeMap;
+
+    use crate::compare::{Round, figure, ratio};
+
+    let rounds = |value: f64| -> Vec<Round> {
+        (0..8)
+            .map(|number| Round {
+                value: value + f64::from(number),
+                steal: 0.0,
+            })
+            .collect()
+    };
+    let (base, better) = (rounds(1_000.0), rounds(1_200.0));
+    let proportion = ratio(&base, &better).ok();
+    let settings = |level: &str| BTreeMap::from([("batch".to_owned(), level.to_owned())]);
+    let configuration = |level: &str, rounds: &[Round], ratio_to_base| ConfigurationResult {
+        settings: settings(level),
+        figure: figure(rounds).ok(),
+        ratio_to_base,
+        failure: None,
+        failed_turns: 0,
+        rounds: rounds.to_vec(),
+    };
+    SweepResult {
+        objective: "rx-rate".into(),
+        figure_of: "packets_pps".into(),
+        more_is_better: true,
+        operation: Operation::Rx,
+        frame_bytes: 64,
+        method: Method::Grid,
+        rounds: 8,
+        round_duration_ns: 200_000_000,
+        steal_limit_percent: STEAL_LIMIT * 100.0,
+        margin_percent: 5.0,
+        confidence_percent: 95.0,
+        knobs: vec![KnobResult {
+            name: "batch".into(),
+            verdict: Verdict::Matters,
+            levels: vec![
+                LevelResult {
+                    level: "256".into(),
+                    ratio_to_base: proportion,
+                    verdict: Some(Verdict::Matters),
+                },
+                LevelResult {
+                    level: "64".into(),
+                    ratio_to_base: None,
+                    verdict: None,
+                },
+            ],
+        }],
+        unavailable: vec![UnavailableLevel {
+            knob: "mode".into(),
+            level: "zero-copy".into(),
+            reason: "refused".into(),
+        }],
+        configurations: vec![
+            configuration("256", &better, proportion),
+            configuration("64", &base, None),
+        ],
+        best: BestResult {
+            settings: settings("256"),
+            is_base: false,
+            figure: figure(&better).ok(),
+            confirmation: proportion,
+            not_confirmed: None,
+            config: "batch = 256\n".into(),
+        },
+        interrupted: false,
     }
 }

@@ -9,7 +9,7 @@ use crate::latency::Latency;
 use crate::latency::{Jitter, RttRecorder, Summary};
 use crate::probe::Clock;
 use crate::rate::Rates;
-use crate::schema::{ChecksumBy, HintsResult, LaunchResult, TxStampsResult, Via};
+use crate::schema::{ChecksumBy, CpuStages, HintsResult, LaunchResult, TxStampsResult, UnderLoadResult, Via};
 use crate::sequence::Counts;
 
 /// What was done.
@@ -53,7 +53,7 @@ pub struct RunResult {
     pub transmitted: Option<Rates>,
     /// Lost, doubled and reordered packets, where they are numbered.
     pub sequence: Option<Counts>,
-    /// Times, where they were measured.
+    /// Times, where they were measured; with `under_load` those without load.
     pub latency: Option<LatencyResult>,
     /// Deadlines, where packets were sent by cycle.
     pub cycle: Option<CycleResult>,
@@ -75,9 +75,15 @@ pub struct RunResult {
     /// Who filled in checksums; left out where packets had them already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum_offload: Option<ChecksumBy>,
+    /// CPU time by stage; left out where it was not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_stages: Option<CpuStages>,
     /// What the XDP program told about the packets; left out where nobody asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hints: Option<HintsResult>,
+    /// Round trips with load and without; left out where nobody asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub under_load: Option<UnderLoadResult>,
 }
 
 /// A change of a link during a run.

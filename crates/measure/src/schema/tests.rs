@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::example::{delays, example};
+use super::example::{delays, example, sweep};
 use super::*;
 use crate::compare::{Round, figure, ratio};
 
@@ -78,7 +78,11 @@ fn all_kinds_come_back_as_they_went() {
         result: Outcome::Delay(delays()),
         ..run.clone()
     };
-    for document in [run, compare, delay] {
+    let sweep = Document {
+        result: Outcome::Sweep(Box::new(sweep())),
+        ..run.clone()
+    };
+    for document in [run, compare, delay, sweep] {
         let json = serde_json::to_string(&document).unwrap();
         assert_eq!(serde_json::from_str::<Document>(&json).unwrap(), document);
     }
@@ -108,6 +112,15 @@ fn field_names_of_delays_stay() {
     names(&serde_json::to_value(delays()).unwrap(), "delay", &mut found);
     found.sort();
     let golden: Vec<&str> = include_str!("golden-delay-1.txt").lines().collect();
+    assert_eq!(found, golden);
+}
+
+#[test]
+fn field_names_of_a_sweep_stay() {
+    let mut found = Vec::new();
+    names(&serde_json::to_value(sweep()).unwrap(), "sweep", &mut found);
+    found.sort();
+    let golden: Vec<&str> = include_str!("golden-sweep-1.txt").lines().collect();
     assert_eq!(found, golden);
 }
 
@@ -206,6 +219,7 @@ fn every_number_has_its_unit_or_is_a_count() {
     names(&serde_json::to_value(example()).unwrap(), "", &mut found);
     names(&serde_json::to_value(comparison()).unwrap(), "", &mut found);
     names(&serde_json::to_value(delays()).unwrap(), "", &mut found);
+    names(&serde_json::to_value(sweep()).unwrap(), "", &mut found);
     for line in found {
         if let Some(path) = line.strip_suffix(": number") {
             let name = path.rsplit('.').next().unwrap();

@@ -39,7 +39,7 @@ pub(super) struct Xsk<'a> {
     pub(super) packet: &'a [u8],
     pub(super) asking: Asking,
     pub(super) departures: Option<Departures>,
-    pub(super) teller: Teller<'a>,
+    pub(super) teller: Teller,
 }
 
 impl Sender for Xsk<'_> {

@@ -1,0 +1,108 @@
+//! Where the packets of a run went, for people.
+
+use ringside_measure::schema::{Operation, RunResult, XdpStatistics, XdpVerdicts};
+
+use super::{Lines, packets};
+
+pub(super) fn text(out: &mut Lines, result: &RunResult) {
+    let ledger = &result.packets;
+    let share = |number: u64| {
+        #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+        let percent = number as f64 * 100.0 / ledger.sent.max(1) as f64;
+        percent
+    };
+    if let Some(sequence) = &result.sequence {
+        out.pair(
+            "probes",
+            format!(
+                "{} sent, {} received, {} lost ({:.4} %), {} duplicated, {} out of order (RFC 4737)",
+                packets(sequence.sent),
+                packets(sequence.received),
+                packets(sequence.lost),
+                share(sequence.lost),
+                packets(sequence.duplicated),
+                packets(sequence.reordered),
+            ),
+        );
+    }
+    let (begin, end) = ends(result.operation);
+    let not_sent = match ledger.not_sent() {
+        0 => String::new(),
+        some => format!("{} due and not sent, ", packets(some)),
+    };
+    let sum = match result.unaccounted_packets {
+        0 => "adds up to the packet".to_owned(),
+        off => format!("{off} that no counter tells of (below zero: they came from elsewhere)"),
+    };
+    out.pair(
+        "ledger",
+        format!(
+            "{not_sent}{} {begin} = {} {end} + {} lost: {sum}",
+            packets(ledger.sent),
+            packets(ledger.received),
+            packets(ledger.lost()),
+        ),
+    );
+    for loss in ledger.losses.iter().filter(|loss| loss.count != 0) {
+        out.pair(
+            "lost",
+            format!("{} ({:.4} %): {}", packets(loss.count), share(loss.count), loss.name),
+        );
+    }
+    advice(out, result);
+    passed(out, result);
+}
+
+/// What the first and the last count of a ledger are.
+fn ends(operation: Operation) -> (&'static str, &'static str) {
+    match operation {
+        Operation::Rx | Operation::Echo => ("redirected to the sockets", "received"),
+        Operation::Fwd => ("redirected to the sockets", "left by the link"),
+        Operation::Tx => ("handed over", "left by the link"),
+        Operation::Ping => ("sent", "answered"),
+    }
+}
+
+fn advice(out: &mut Lines, result: &RunResult) {
+    let kernel = |field: fn(&XdpStatistics) -> u64| {
+        let counters = result.queues.iter().filter_map(|queue| queue.xdp_statistics.as_ref());
+        counters.map(field).sum::<u64>()
+    };
+    if kernel(|counters| counters.rx_fill_ring_empty_descs) != 0 {
+        out.pair(
+            "",
+            "rx_fill_ring_empty: packets came faster than frames were free: give more frames: --frames N",
+        );
+    }
+    if kernel(|counters| counters.rx_ring_full) != 0 {
+        out.pair(
+            "",
+            "rx_ring_full: packets came faster than they were taken: give a larger ring: --ring N",
+        );
+    }
+}
+
+/// Packets that the XDP program did not redirect: they went up the stack, and are no part of the sum.
+fn passed(out: &mut Lines, result: &RunResult) {
+    let sum = |field: fn(&XdpVerdicts) -> u64| {
+        let verdicts = result.queues.iter().filter_map(|queue| queue.xdp_verdicts.as_ref());
+        verdicts.map(field).sum::<u64>()
+    };
+    let passed = [
+        ("by the filter", sum(|verdicts| verdicts.passed_filter_packets)),
+        ("ARP or ND", sum(|verdicts| verdicts.passed_neighbour_packets)),
+        (
+            "queue without a socket",
+            sum(|verdicts| verdicts.passed_unbound_packets),
+        ),
+        ("malformed", sum(|verdicts| verdicts.passed_malformed_packets)),
+    ];
+    let told: Vec<String> = passed
+        .iter()
+        .filter(|(_, number)| *number != 0)
+        .map(|(why, number)| format!("{} {why}", packets(*number)))
+        .collect();
+    if !told.is_empty() {
+        out.pair("up the stack", told.join(", "));
+    }
+}

@@ -1,0 +1,134 @@
+//! Round trips without load and with it, for people.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, Table, presets};
+use ringside_measure::latency::Summary;
+use ringside_measure::schema::{LoadCondition, LoadKind, UnderLoadResult};
+
+use crate::output::{count, wrapped};
+
+/// The name of a condition.
+pub(crate) fn name(kind: LoadKind) -> &'static str {
+    match kind {
+        LoadKind::Idle => "idle",
+        LoadKind::SelfInduced => "self-induced load",
+        LoadKind::Foreign => "foreign load",
+    }
+}
+
+/// `1.42 [1.17-1.53]`
+pub(crate) fn ratio(condition: &LoadCondition) -> String {
+    match condition.ratio_to_idle {
+        None if condition.kind == LoadKind::Idle => "base".into(),
+        None => "-".into(),
+        Some(ratio) => match (ratio.low, ratio.high) {
+            (Some(low), Some(high)) => format!("{:.2} [{low:.2}-{high:.2}]", ratio.median),
+            _ => format!("{:.2}", ratio.median),
+        },
+    }
+}
+
+/// `8,571,428 (0.0070 ms)`
+pub(crate) fn responsiveness(condition: &LoadCondition) -> String {
+    condition.responsiveness.map_or_else(
+        || "-".into(),
+        |answers| {
+            format!(
+                "{} ({:.4} ms)",
+                count(answers.round_trips_per_minute),
+                answers.round_trip_ms
+            )
+        },
+    )
+}
+
+/// What loaded the path, what the link carried, and how fast it answered.
+#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+fn about(condition: &LoadCondition) -> String {
+    let packets = |number: u64| count(number as f64);
+    let mut text = format!(
+        "{}: {} round trips/min",
+        name(condition.kind),
+        responsiveness(condition)
+    );
+    if let (Some(sent), Some(received)) = (condition.link_tx_pps, condition.link_rx_pps) {
+        _ = write!(
+            text,
+            "; link sent {} packets/s, received {}",
+            count(sent),
+            count(received)
+        );
+    }
+    if let Some(load) = &condition.load {
+        _ = write!(text, "; {load}");
+    }
+    if let Some(sent) = condition.load_sent_packets {
+        _ = write!(text, ": {} sent", packets(sent));
+    }
+    if let Some(back) = condition.load_received_packets {
+        _ = write!(text, ", {} came back", packets(back));
+    }
+    text
+}
+
+/// A table of all conditions, and what is to be known about it.
+#[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+pub(crate) fn text(result: &UnderLoadResult) -> String {
+    let mut grid = Table::new();
+    grid.load_style(presets::ASCII_FULL_CONDENSED);
+    grid.set_header([
+        "",
+        "probes",
+        "lost\n%",
+        "RTT us\nmin",
+        "\np50",
+        "\np90",
+        "\np99",
+        "\np99.9",
+        "\nmax",
+        "x idle\n[95 %]",
+    ]);
+    for condition in &result.conditions {
+        let us = |of: fn(&Summary) -> Option<u64>| {
+            let ns = condition.latency.corrected.as_ref().and_then(of);
+            ns.map_or_else(|| "-".into(), |ns| format!("{:.2}", ns as f64 / 1e3))
+        };
+        grid.add_row([
+            name(condition.kind).to_owned(),
+            count(condition.probes.sent as f64),
+            condition
+                .probes
+                .loss_ratio()
+                .map_or_else(|| "-".into(), |lost| format!("{:.3}", lost * 100.0)),
+            us(|all| Some(all.min_ns)),
+            us(|all| all.p50_ns),
+            us(|all| all.p90_ns),
+            us(|all| all.p99_ns),
+            us(|all| all.p99_9_ns),
+            us(|all| Some(all.max_ns)),
+            ratio(condition),
+        ]);
+    }
+    for column in grid.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let mut text = format!("\n{grid}\n");
+    for condition in &result.conditions {
+        text.push_str(&wrapped(&about(condition), "  "));
+    }
+    _ = write!(
+        text,
+        "{}",
+        wrapped(
+            &format!(
+                "RTT from the intended sending; {} rounds of {:.1} s each, in turn; x idle: medians of the turns, paired by rounds. \
+                 Round trips per minute: of the mean without the longest 5 %. - : too few samples.",
+                result.rounds,
+                result.turn_ns as f64 / 1e9
+            ),
+            "  "
+        )
+    );
+    text
+}

@@ -1,0 +1,98 @@
+//! CPU time by stage: the application, the kernel on its behalf, soft interrupts.
+
+use serde::{Deserialize, Serialize};
+
+/// Where the CPUs' time went during a run, and what that is a packet.
+///
+/// The first three are of all CPUs together, whoever used them; `threads` says which of it was the run's own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CpuStages {
+    /// Packets that the run handled: received or sent, whichever is more.
+    pub packets: u64,
+    /// Programs' own code, in nanoseconds. The kernel counts in steps of `tick_ns`.
+    pub user_ns: u64,
+    /// System calls and kernel threads.
+    pub system_ns: u64,
+    /// Interrupts and soft interrupts, wherever they ran: on top of a program, or in `ksoftirqd`.
+    pub softirq_ns: u64,
+    /// Taken by the hypervisor.
+    pub steal_ns: u64,
+    /// The kernel's step.
+    pub tick_ns: u64,
+    /// The three a packet; `None` where there was none.
+    pub per_packet: Option<StagesPerPacket>,
+    /// The run's threads, and the kernel's that handle packets.
+    pub threads: Vec<ThreadUse>,
+    /// Cycles and instructions of the run's threads; `None` where there are no such counters.
+    pub counters: Option<PerfCounts>,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_counters: Option<String>,
+}
+
+/// Nanoseconds of CPU time a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StagesPerPacket {
+    /// Programs' own code.
+    pub user_ns: f64,
+    /// System calls and kernel threads.
+    pub system_ns: f64,
+    /// Interrupts and soft interrupts.
+    pub softirq_ns: f64,
+}
+
+/// What a thread used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadUse {
+    /// `worker 0`, `ksoftirqd/1`, `napi/eth0-8193`.
+    pub name: String,
+    /// One of the kernel's.
+    pub is_kernel: bool,
+    /// Time on a CPU in nanoseconds, exactly; soft interrupts on top of it are contained. `None` where the kernel does not tell.
+    pub run_ns: Option<u64>,
+    /// Of it its own code, as the kernel shares it out.
+    pub user_ns: u64,
+    /// Of it the kernel.
+    pub system_ns: u64,
+}
+
+/// Counts of the CPU's performance counters, all threads of the run together, in user code and in the kernel on their behalf.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PerfCounts {
+    /// Cycles in user code.
+    pub user_cycles: u64,
+    /// Cycles in the kernel.
+    pub kernel_cycles: u64,
+    /// Instructions in user code.
+    pub user_instructions: u64,
+    /// Instructions in the kernel.
+    pub kernel_instructions: u64,
+}
+
+impl PerfCounts {
+    /// With those of another thread.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            user_cycles: self.user_cycles + other.user_cycles,
+            kernel_cycles: self.kernel_cycles + other.kernel_cycles,
+            user_instructions: self.user_instructions + other.user_instructions,
+            kernel_instructions: self.kernel_instructions + other.kernel_instructions,
+        }
+    }
+}
+
+impl CpuStages {
+    /// Fills in what a packet cost.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns, three months")]
+    pub fn over(mut self, packets: u64) -> Self {
+        self.packets = packets;
+        self.per_packet = (packets != 0).then(|| StagesPerPacket {
+            user_ns: self.user_ns as f64 / packets as f64,
+            system_ns: self.system_ns as f64 / packets as f64,
+            softirq_ns: self.softirq_ns as f64 / packets as f64,
+        });
+        self
+    }
+}

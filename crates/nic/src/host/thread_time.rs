@@ -1,0 +1,102 @@
+//! What single threads cost, those of the kernel included.
+
+use std::fs;
+
+use crate::process;
+
+/// CPU time of one thread since it began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ThreadTime {
+    /// Its own code, in ticks of `USER_HZ`: [`CpuTimes::ticks_per_second`](super::CpuTimes::ticks_per_second). The kernel shares
+    /// the time on the CPU out by what it sampled at its timer tick.
+    pub user: u64,
+    /// The kernel on its behalf, in the same ticks.
+    pub system: u64,
+    /// All of it in nanoseconds, exactly, soft interrupts that came meanwhile included; `None` where the kernel does not tell
+    /// (it needs `CONFIG_SCHED_INFO`): <https://docs.kernel.org/scheduler/sched-stats.html#proc-pid-schedstat>.
+    pub run_ns: Option<u64>,
+}
+
+impl ThreadTime {
+    /// That of the calling thread; `None` without a mounted procfs.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        Self::read("/proc/thread-self")
+    }
+
+    /// That of a process with one thread, such as a kernel thread; `None` if there is none of that number.
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
+        Self::read(&format!("/proc/{pid}"))
+    }
+
+    /// What passed since an earlier reading.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+            run_ns: self
+                .run_ns
+                .zip(earlier.run_ns)
+                .map(|(now, then)| now.saturating_sub(then)),
+        }
+    }
+
+    fn read(folder: &str) -> Option<Self> {
+        let stat = fs::read_to_string(format!("{folder}/stat")).ok()?;
+        let schedstat = fs::read_to_string(format!("{folder}/schedstat")).ok();
+        Self::parse(&stat, schedstat.as_deref())
+    }
+
+    /// Fields 14 and 15 of `stat`, proc_pid_stat(5); the first of `schedstat`.
+    fn parse(stat: &str, schedstat: Option<&str>) -> Option<Self> {
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let user = fields.nth(11)?.parse().ok()?;
+        let system = fields.next()?.parse().ok()?;
+        let run_ns = schedstat.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
+        Some(Self { user, system, run_ns })
+    }
+}
+
+/// The kernel's threads that handle packets: `ksoftirqd/CPU`, which runs soft interrupts that are too many, and
+/// `napi/DEVICE-ID` of interfaces with threaded NAPI. Their numbers and names.
+#[must_use]
+pub fn packet_threads() -> Vec<(u32, String)> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let threads = entries.flatten().filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let name = process::command(pid)?;
+        (name.starts_with("ksoftirqd/") || name.starts_with("napi/")).then_some((pid, name))
+    });
+    threads.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_counted_behind_the_command() {
+        let stat = "42 (a) b) S 1 42 42 0 -1 4194560 10 0 0 0 1234 567 0 0 20 0 1 0 99 0 0";
+        let time = ThreadTime::parse(stat, Some("89000000 12 3\n")).unwrap();
+        assert_eq!((time.user, time.system, time.run_ns), (1234, 567, Some(89_000_000)));
+        assert_eq!(ThreadTime::parse(stat, None).unwrap().run_ns, None);
+        assert_eq!(ThreadTime::parse("42 (a) S 1", None), None);
+    }
+
+    #[test]
+    fn a_thread_that_works_is_seen_working() {
+        let before = ThreadTime::current().unwrap();
+        let mut sum = 0_u64;
+        while ThreadTime::current().unwrap().since(before).run_ns.unwrap() < 30_000_000 {
+            sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
+        }
+        let passed = ThreadTime::current().unwrap().since(before);
+        assert!(passed.run_ns.unwrap() >= 30_000_000, "{passed:?}");
+        assert_eq!(ThreadTime::of(0), None, "no process has number 0");
+    }
+}
