@@ -14,9 +14,10 @@ use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
+use crate::run::impair::ImpairArgs;
 use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
-use crate::{caps, compare, config, delay, manual, output, report, search, sweep, top, tune};
+use crate::{caps, compare, config, delay, doctor, manual, output, report, search, sweep, top, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -45,7 +46,13 @@ impl Cli {
         // A test bed has interfaces of its own.
         let optional = |interface: clap::Arg| interface.required(false).default_value("").hide_default_value(true);
         let search = |command: clap::Command| command.mut_arg("interface", optional);
-        config::define(Self::command().mut_subcommand("search", search))
+        let two = |interface: clap::Arg| interface.value_name("A,B").help("The two interfaces");
+        let impair = |command: clap::Command| command.mut_arg("interface", two);
+        config::define(
+            Self::command()
+                .mut_subcommand("search", search)
+                .mut_subcommand("impair", impair),
+        )
     }
 }
 
@@ -61,6 +68,8 @@ pub(crate) enum Command {
     Echo(EchoArgs),
     /// Measure round trips to a `ringside echo`
     Ping(PingArgs),
+    /// Be a wire between two interfaces that loses, doubles, damages, delays and reorders packets, and count what was done
+    Impair(Box<ImpairArgs>),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
     Compare(compare::Args),
     /// Measure the time from the XDP program to the application: how it waits, on which CPU, with C-states and without
@@ -69,6 +78,8 @@ pub(crate) enum Command {
     Search(Box<search::Args>),
     /// Find out which settings matter here, and which are best
     Sweep(sweep::Args),
+    /// Tell whether and how well AF_XDP works here, by doing it; what is in the way, and the command that mends it
+    Doctor(doctor::Args),
     /// Show what an interface and the kernel can do for XDP and AF_XDP
     Caps(caps::Args),
     /// Make one HTML page, Markdown or CSV of results, side by side if there are several
@@ -95,7 +106,8 @@ Examples:
   ringside rx eth0 --unaligned --frame-size 3000
   ringside rx eth0 --hints                     when and where each packet was seen by the XDP program
   ringside rx eth0 --program my.bpf.o --hints  an XDP program of your own, and its hints
-  ringside rx eth0 --attached --hints          the XDP program that somebody has attached, and its hints";
+  ringside rx eth0 --attached --hints          the XDP program that somebody has attached, and its hints
+  ringside rx eth0 --prometheus 9464           metrics at http://127.0.0.1:9464/metrics; and see `ringside top`";
 
 #[derive(Debug, Args)]
 // A negative number is a nonsense value, not an unknown option.
@@ -105,7 +117,7 @@ pub(crate) struct RxArgs {
     pub(crate) port: PortArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
-    /// Packets to take: all, none, udp:PORT or ethertype:0xHEX; the others, and ARP and IPv6 neighbour discovery always,
+    /// Packets to take: all, none, udp:PORT, ethertype:0xHEX, or wire for really all; the others, and ARP and IPv6 neighbour discovery always,
     /// go up the kernel's stack
     #[arg(long, default_value = "all")]
     pub(crate) filter: Filter,
@@ -225,6 +237,7 @@ const ECHO_EXAMPLES: &str = "\
 Examples:
   ringside echo eth0                           answer on the default port, until Ctrl-C
   ringside echo eth0 --port 7000 --wait poll   without a spinning core
+  ringside echo eth0 --prometheus 192.0.2.1:9464
   ringside echo eth0 --multi-buffer            also probes in jumbo frames";
 
 #[derive(Debug, Args)]

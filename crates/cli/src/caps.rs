@@ -9,9 +9,7 @@ use ringside_xsk::Capabilities;
 use serde::Serialize;
 
 use crate::output;
-use state::State;
-
-pub(crate) use state::{Attached, Holder};
+pub(crate) use state::{Attached, Holder, State};
 
 const EXAMPLES: &str = "\
 Examples:

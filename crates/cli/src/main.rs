@@ -7,6 +7,7 @@ mod clock;
 mod compare;
 mod config;
 mod delay;
+mod doctor;
 mod live;
 mod manual;
 mod napi;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Fwd(args) => done(run::fwd::run(&args)),
         Command::Echo(args) => done(run::echo::run(&args)),
         Command::Ping(args) => done(run::ping::run(&args)),
+        Command::Impair(args) => done(run::impair::run(&args)),
         Command::Compare(args) => done(compare::run(&args)),
         Command::Delay(args) => done(delay::run(&args)),
         Command::Caps(args) => done(caps::run(&args)),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Man(args) => done(manual::man(&args)),
         Command::Top(args) => done(top::run(&args)),
         Command::Tune(args) => tune::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
     };
     match result {
         Ok(code) => code,

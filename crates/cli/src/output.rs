@@ -127,7 +127,7 @@ pub(crate) fn count(number: f64) -> String {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "for people; counts stay far below 2^53")]
-fn packets(number: u64) -> String {
+pub(crate) fn packets(number: u64) -> String {
     count(number as f64)
 }
 
@@ -197,6 +197,9 @@ fn text(document: &Document) -> String {
     if let Some(hints) = &result.hints {
         out.text.push_str(&crate::run::hints::text(hints));
     }
+    if let Some(impair) = &result.impair {
+        out.text.push_str(&crate::run::impair::text(impair));
+    }
     if let Some(cycle) = &result.cycle {
         deadlines(&mut out, cycle);
     }
@@ -258,7 +261,7 @@ fn rates(out: &mut Lines, label: &str, rates: Option<&Rates>, number: u64, durat
 }
 
 /// The figures of a distribution in a line, in microseconds.
-fn microseconds(summary: &Summary) -> String {
+pub(crate) fn microseconds(summary: &Summary) -> String {
     let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
     #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
     let cells = [

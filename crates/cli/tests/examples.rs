@@ -38,8 +38,8 @@ const EXCUSES: &[(&str, &str)] = &[
 const COVERED: [&[&str]; 5] = [
     &["rx", "fwd", "echo"],
     &["tx", "ping"],
-    &["search", "compare", "sweep"],
-    &["delay", "tune", "caps"],
+    &["search", "impair", "compare", "sweep"],
+    &["delay", "tune", "caps", "doctor"],
     &["report", "completions", "man"],
 ];
 
@@ -288,6 +288,13 @@ fn those_that_need_two_interfaces() {
                 &hosts.first.b,
                 "fwd eth0 --out eth1 --filter udp:29620",
             )),
+            () if line.starts_with("ringside impair") => {
+                let port = filtered_port(&line);
+                let sender = format!("tx eth0 --to-mac ff:ff:ff:ff:ff:ff --to-port {port} --rate 1000");
+                let sender = start(&hosts.first.b, &sender);
+                sender.wait_for("->");
+                Some(sender)
+            }
             () if line.contains("--to ") => Some(common::start_receiver(&hosts.first.b, "echo eth0")),
             () => None,
         };

@@ -18,6 +18,7 @@
 //! | Which settings matter, and which are best? | [`sweep`] |
 //! | Is it known well enough to stop? | [`precision`] |
 //! | Which rate does it sustain? | [`search`] |
+//! | What if the path were worse? | [`impair`] |
 //! | What does a result file hold? | [`schema`] |
 //! | What does a running command tell of itself? | [`live`] |
 //!
@@ -54,6 +55,7 @@ pub mod counters;
 pub mod cycle;
 pub mod delay;
 mod error;
+pub mod impair;
 pub mod latency;
 pub mod live;
 pub mod pace;

@@ -29,6 +29,7 @@ mod delay;
 #[cfg(test)]
 pub(crate) mod example;
 mod hints;
+mod impair;
 mod run;
 mod search;
 mod stages;
@@ -42,6 +43,7 @@ pub use delay::{ClockRead, DelayCell, DelayResult, DelayTurn, IdleUse};
 pub use hints::{
     FieldHints, HashHints, HashTypeCount, HintsResult, LayoutHints, NicHints, Number, StampCount, VlanCount, VlanHints,
 };
+pub use impair::{ImpairResult, ImpairedDirection};
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpStatistics, XdpVerdicts,

@@ -58,6 +58,7 @@ pub mod owners;
 pub mod process;
 mod qdisc;
 mod queue_counters;
+mod rss;
 mod setting;
 pub mod sockets;
 pub mod state_dir;
@@ -71,7 +72,7 @@ pub use error::Error;
 pub use ethtool::{Channels, Driver, Rings};
 pub use features::Feature;
 pub use interface::{Interface, InterfaceAddress};
-pub use irq::Irq;
+pub use irq::{Irq, IrqUse};
 pub use knob::{Coalescing, Knob};
 pub use link::{LinkState, LinkStats, OperState, XdpAttachment, XdpMode};
 pub use napi::NapiSettings;
@@ -81,6 +82,7 @@ pub use netdev::{
 };
 pub use qdisc::Qdisc;
 pub use queue_counters::QueueCounter;
+pub use rss::{Flow, FlowKind, HashFunction, HashedFields, Rss, Symmetry, toeplitz};
 pub use threads::NapiThread;
 pub use watch::{LinkEvent, LinkStatus, LinkWatch};
 

@@ -57,7 +57,7 @@ pub(super) fn text(out: &mut Lines, result: &RunResult) {
 fn ends(operation: Operation) -> (&'static str, &'static str) {
     match operation {
         Operation::Rx | Operation::Echo => ("redirected to the sockets", "received"),
-        Operation::Fwd => ("redirected to the sockets", "left by the link"),
+        Operation::Fwd | Operation::Impair => ("redirected to the sockets", "left by the link"),
         Operation::Tx => ("handed over", "left by the link"),
         Operation::Ping => ("sent", "answered"),
     }

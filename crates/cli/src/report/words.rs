@@ -61,7 +61,7 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
         let of_interest = match run.operation {
             Operation::Rx => did == "received",
             Operation::Tx => did == "sent",
-            Operation::Fwd | Operation::Echo => true,
+            Operation::Fwd | Operation::Echo | Operation::Impair => true,
             Operation::Ping => false,
         };
         if let Some(rates) = rates.filter(|_| of_interest) {
@@ -186,6 +186,7 @@ pub(super) fn operation(operation: Operation) -> &'static str {
         Operation::Fwd => "Send back",
         Operation::Echo => "Echo",
         Operation::Ping => "Ping",
+        Operation::Impair => "Impair",
     }
 }
 

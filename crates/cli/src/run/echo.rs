@@ -11,7 +11,7 @@ use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Direction, Filter, Queue, Wait};
 
 use super::whole::Whole;
-use super::{account, conclude, rates, receive_ledger};
+use super::{account, conclude, missed, rates, receive_ledger};
 use crate::args::EchoArgs;
 use crate::live::{self, Offer, Teller};
 use crate::session::{self, Worker};
@@ -48,8 +48,7 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     result.packets = receive_ledger(
         &result.queues,
         redirected,
-        &before,
-        &session::link_after(&port, &before),
+        missed(&before, &session::link_after(&port, &before)),
     );
     result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
     result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, 0, &ran);
@@ -77,9 +76,9 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
 }
 
 /// The addresses of the interface.
-struct Own {
-    mac: MacAddr,
-    ips: Vec<IpAddr>,
+pub(crate) struct Own {
+    pub(crate) mac: MacAddr,
+    pub(crate) ips: Vec<IpAddr>,
 }
 
 /// Addresses for people.
@@ -123,7 +122,7 @@ fn answer_all(queue: &mut Queue, worker: &Worker<'_>, mut teller: Teller, wait: 
 /// Turns a request into its answer, in place; false when it is no request to this interface.
 ///
 /// Of probes the IP address does not matter: where there are none, `ping` makes some up.
-fn answer(frame: &mut [u8], own: &Own) -> bool {
+pub(crate) fn answer(frame: &mut [u8], own: &Own) -> bool {
     if frame.get(..6) != Some(&own.mac.0) {
         return false;
     }

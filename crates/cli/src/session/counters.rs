@@ -41,6 +41,7 @@ pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>
         cpu_stages: ran.stages.clone(),
         hints: None,
         under_load: None,
+        impair: None,
     }
 }
 

@@ -242,7 +242,7 @@ fn fresh(now: &LiveTimes, then: Option<&LiveTimes>) -> Option<Summary> {
 
 fn live_queue(now: &LiveQueue, then: Option<&LiveQueue>, first: Option<&LiveQueue>, span: Span) -> Queue {
     let rate = |value: fn(&LiveQueue) -> u64| span.rate(value(now), then.map(value));
-    let reasons: [(&str, fn(&XdpStatistics) -> u64); 3] = [
+    let reasons: [Reason<XdpStatistics>; 3] = [
         ("rx_dropped", |kernel| kernel.rx_dropped),
         ("rx_ring_full", |kernel| kernel.rx_ring_full),
         ("tx_invalid_descs", |kernel| kernel.tx_invalid_descs),
@@ -274,6 +274,9 @@ fn live_queue(now: &LiveQueue, then: Option<&LiveQueue>, first: Option<&LiveQueu
         age_ns: now.age_ns,
     }
 }
+
+/// Why packets are lost, and how many in these counters.
+type Reason<Counters> = (&'static str, fn(&Counters) -> u64);
 
 fn drops(reason: &str, now: u64, then: Option<u64>, first: Option<u64>, span: Span) -> Drops {
     Drops {
@@ -336,7 +339,7 @@ fn device_queue(now: &QueueNow, then: Option<&InterfaceNow>, span: Span) -> Devi
 
 /// Losses of the link, and what went wrong with XDP, which is counted since this began to look.
 fn link_drops(now: &InterfaceNow, then: Option<&InterfaceNow>, first: Option<&InterfaceNow>, span: Span) -> Vec<Drops> {
-    let reasons: [(&str, fn(&LinkStats) -> u64); 6] = [
+    let reasons: [Reason<LinkStats>; 6] = [
         ("link rx_dropped", |stats| stats.rx_dropped),
         ("link rx_missed", |stats| stats.rx_missed_errors),
         ("link rx_errors", |stats| stats.rx_errors),
@@ -384,10 +387,14 @@ fn cpus(earlier: &Observation, later: &Observation, span: Span) -> Vec<Cpu> {
     let Some((then, now)) = earlier.cpus.as_ref().zip(later.cpus.as_ref()) else {
         return Vec::new();
     };
-    let soft = counts(earlier.soft.as_ref(), later.soft.as_ref());
-    let (net_rx, net_tx) = (soft(&|kind| kind == "NET_RX"), soft(&|kind| kind == "NET_TX"));
+    let soft = earlier.soft.as_ref().zip(later.soft.as_ref());
+    let (net_rx, net_tx) = (
+        counts(soft, |kind| kind == "NET_RX"),
+        counts(soft, |kind| kind == "NET_TX"),
+    );
     // Those with a number are devices'.
-    let devices = counts(earlier.hard.as_ref(), later.hard.as_ref())(&|kind| kind.parse::<u32>().is_ok());
+    let hard = earlier.hard.as_ref().zip(later.hard.as_ref());
+    let devices = counts(hard, |kind| kind.parse::<u32>().is_ok());
     let rate = |counts: &BTreeMap<u32, u64>, cpu| span.rate(*counts.get(&cpu)?, Some(0));
     let times = now.since(then).cpus;
     let each = times.iter().map(|(cpu, time)| {
@@ -406,21 +413,16 @@ fn cpus(earlier: &Observation, later: &Observation, span: Span) -> Vec<Cpu> {
     each.collect()
 }
 
-/// How often those of some kinds came, by CPU.
-fn counts(
-    earlier: Option<&Interruptions>,
-    later: Option<&Interruptions>,
-) -> impl Fn(&dyn Fn(&str) -> bool) -> BTreeMap<u32, u64> {
-    move |is_wanted| {
-        let mut sums = BTreeMap::new();
-        if let Some((then, now)) = earlier.zip(later) {
-            let wanted = now.kinds.iter().filter(|(kind, _)| is_wanted(kind));
-            for (cpu, count) in wanted.flat_map(|(kind, _)| now.since(then, kind)) {
-                *sums.entry(cpu).or_insert(0) += u64::from(count);
-            }
+/// How often those of some kinds came between two readings, by CPU.
+fn counts(readings: Option<(&Interruptions, &Interruptions)>, is_wanted: impl Fn(&str) -> bool) -> BTreeMap<u32, u64> {
+    let mut sums = BTreeMap::new();
+    if let Some((then, now)) = readings {
+        let wanted = now.kinds.iter().filter(|(kind, _)| is_wanted(kind));
+        for (cpu, count) in wanted.flat_map(|(kind, _)| now.since(then, kind)) {
+            *sums.entry(cpu).or_insert(0) += u64::from(count);
         }
-        sums
     }
+    sums
 }
 
 #[cfg(test)]

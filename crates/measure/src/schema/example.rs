@@ -129,6 +129,7 @@ pub(crate) fn example() -> Document {
         cpu_stages: None,
         hints: None,
         under_load: None,
+        impair: None,
     };
     Document {
         schema: SchemaName,

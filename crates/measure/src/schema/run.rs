@@ -9,7 +9,9 @@ use crate::latency::Latency;
 use crate::latency::{Jitter, RttRecorder, Summary};
 use crate::probe::Clock;
 use crate::rate::Rates;
-use crate::schema::{ChecksumBy, CpuStages, HintsResult, LaunchResult, TxStampsResult, UnderLoadResult, Via};
+use crate::schema::{
+    ChecksumBy, CpuStages, HintsResult, ImpairResult, LaunchResult, TxStampsResult, UnderLoadResult, Via,
+};
 use crate::sequence::Counts;
 
 /// What was done.
@@ -26,6 +28,8 @@ pub enum Operation {
     Echo,
     /// Ask, and time the answers.
     Ping,
+    /// Hand on what came, worse than it was.
+    Impair,
 }
 
 /// Figures of one run.
@@ -84,6 +88,9 @@ pub struct RunResult {
     /// Round trips with load and without; left out where nobody asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub under_load: Option<UnderLoadResult>,
+    /// What was done to the packets of a path; left out where nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub impair: Option<ImpairResult>,
 }
 
 /// A change of a link during a run.

@@ -19,6 +19,9 @@ use crate::live::Teller;
 use crate::run::whole::Whole;
 use crate::session::{self, Worker};
 
+/// For how long copies of answers are waited for at least: a busy machine may take it.
+const LEAST_FOR_COPIES_NS: u64 = 20_000_000;
+
 /// Probes of one session: what was sent, and what came back.
 pub(super) struct Session {
     number: u32,
@@ -191,9 +194,23 @@ impl Pinger {
             self.receive(queues, worker, wait)?;
             now = self.clock.now_ns();
         }
+        // A copy of the last answer is not there yet when that is.
+        let end = now.saturating_add(self.copies_ns());
+        while self.clock.now_ns() < end {
+            let wait = self.sleep(wait, Some(end));
+            self.receive(queues, worker, wait)?;
+        }
         self.in_flight.clear();
         self.unanswered = 0;
         Ok(())
+    }
+
+    /// For how long copies are waited for when all is answered: twice the longest round trip, but no longer than for answers.
+    fn copies_ns(&self) -> u64 {
+        let longest = self.sessions[self.current].rtt.raw().summary().map(|rtt| rtt.max_ns);
+        longest.map_or(0, |ns| {
+            ns.saturating_mul(2).max(LEAST_FOR_COPIES_NS).min(self.timeout_ns)
+        })
     }
 
     /// How long to sleep for an answer: not beyond the next probe of the schedule.
@@ -272,6 +289,11 @@ impl Pinger {
     /// Takes one received packet; true when it is the first answer to one of our probes.
     fn answer(&mut self, frame: &[u8], now: u64, times: &LiveLatency) -> bool {
         let Ok(udp) = parse_udp(frame) else { return false };
+        // Before anything in it is believed: a damaged answer is nobody's.
+        if udp.checksum_state(frame) == ChecksumState::Invalid {
+            self.invalid += 1;
+            return false;
+        }
         let Ok(probe) = Probe::decode(&frame[udp.payload.clone()]) else {
             return false;
         };
@@ -286,10 +308,6 @@ impl Pinger {
             self.sessions[self.current].tracker.on_foreign();
             return false;
         };
-        if udp.checksum_state(frame) == ChecksumState::Invalid {
-            self.invalid += 1;
-            return false;
-        }
         let session = &mut self.sessions[of];
         if !session.tracker.on_received(probe.sequence).is_first() {
             return false;
