@@ -95,7 +95,7 @@ fn every_long_run_tells() {
     let folder = Folder::new();
     let row = row("liverow");
     let (far, middle, near) = (&row.left.a, &row.left.b, &row.right.b);
-    let (_fwd, mut fwd) = folder.start_asked(middle, "fwd {} --out out");
+    let (fwd_run, mut fwd) = folder.start_asked(middle, "fwd {} --out out");
     let (_rx, mut rx) = folder.start_asked(near, "rx {} --wait poll");
     let mac = ringside_wire::MacAddr(near.mac);
     let (_tx, mut tx) = folder.start_asked(far, &format!("tx {{}} --to-mac {mac} --from-mac {mac} --rate 5000"));
@@ -104,6 +104,10 @@ fn every_long_run_tells() {
     assert_eq!((&told.command[..], names), ("fwd", vec!["in", "out"]));
     assert!(tx.ask_until("sending", |now| sent(now) > 100).queues[0].completed_frames > 0);
     rx.ask_until("receiving", |now| received(now) > 100);
+    fwd_run.interrupt().good();
+    let (_impair, mut impair) = folder.start_asked(middle, "impair in,out --delay 1ms --wait poll");
+    let told = impair.ask_until("handing on", |now| sent(now) > 100 && received(now) > 100);
+    assert_eq!((&told.command[..], told.queues.len()), ("impair", 2));
 
     let lab = lab("liveping", 1);
     let (_echo, mut echo) = folder.start_asked(&lab.b, "echo {} --wait poll");
