@@ -1,23 +1,26 @@
 //! The command line, parsed into values: what gets past here makes sense by itself.
 
+mod values;
+
 use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::live::PrometheusArgs;
-use crate::napi::NapiArgs;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-use ringside_measure::precision::UntilWidth;
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
+use self::values::interval;
+pub(crate) use self::values::{List, list, period, rate, seconds, time_in, width};
+use crate::live::PrometheusArgs;
+use crate::napi::NapiArgs;
 use crate::run::impair::ImpairArgs;
 use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
-use crate::{caps, compare, config, delay, doctor, manual, output, report, search, sweep, top, tune};
+use crate::serve::RemoteArgs;
+use crate::{caps, compare, config, delay, doctor, manual, output, report, search, serve, sweep, top, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -45,12 +48,13 @@ impl Cli {
     pub(crate) fn definition() -> clap::Command {
         // A test bed has interfaces of its own.
         let optional = |interface: clap::Arg| interface.required(false).default_value("").hide_default_value(true);
-        let search = |command: clap::Command| command.mut_arg("interface", optional);
+        let anywhere = |command: clap::Command| command.mut_arg("interface", optional);
         let two = |interface: clap::Arg| interface.value_name("A,B").help("The two interfaces");
         let impair = |command: clap::Command| command.mut_arg("interface", two);
         config::define(
             Self::command()
-                .mut_subcommand("search", search)
+                .mut_subcommand("search", anywhere)
+                .mut_subcommand("serve", anywhere)
                 .mut_subcommand("impair", impair),
         )
     }
@@ -66,8 +70,10 @@ pub(crate) enum Command {
     Fwd(FwdArgs),
     /// Answer probes of `ringside ping`, and ICMP echo requests to the interface's addresses
     Echo(EchoArgs),
-    /// Measure round trips to a `ringside echo`
-    Ping(PingArgs),
+    /// Measure round trips to a `ringside echo`, or to a host where `ringside serve` runs
+    Ping(Box<PingArgs>),
+    /// Be the far end of measurements that others begin: ping, search, compare
+    Serve(Box<serve::Args>),
     /// Be a wire between two interfaces that loses, doubles, damages, delays and reorders packets, and count what was done
     Impair(Box<ImpairArgs>),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
@@ -260,7 +266,9 @@ Examples:
   ringside ping eth0 --to 192.0.2.7 --size 9014 --multi-buffer
   ringside ping eth0 --to 192.0.2.7 --under-load   idle, self-induced and foreign load, side by side
   ringside ping eth0 --to 192.0.2.7 --under-load=foreign --load-command 'iperf3 -c 192.0.2.7 -t 60'
-  ringside ping eth0 --to 02:00:00:00:00:01    by MAC address, where there is no IP";
+  ringside ping eth0 --to 02:00:00:00:00:01    by MAC address, where there is no IP
+  ringside ping 192.0.2.7 --token-file ringside.token   a host where `ringside serve` runs: both ends in one result
+  ringside ping 192.0.2.7 --token-file ringside.token --one-way   there and back by both clocks, if they are synchronised";
 
 #[derive(Debug, Args)]
 #[command(after_help = PING_EXAMPLES, allow_negative_numbers = true)]
@@ -286,6 +294,11 @@ pub(crate) struct PingArgs {
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+    /// Also the times there and back, by the clocks of both hosts: where these are one, or synchronised
+    #[arg(long, conflicts_with = "under_load")]
+    pub(crate) one_way: bool,
 }
 
 impl PingArgs {
@@ -501,97 +514,4 @@ pub(crate) enum WaitArg {
     Poll,
     /// Run the driver's NAPI poll on this thread
     BusyPoll,
-}
-
-/// Numbers such as `0,2-3`.
-#[derive(Clone, Debug)]
-pub(crate) struct List(pub(crate) Vec<u32>);
-
-pub(crate) fn list(text: &str) -> Result<List, String> {
-    let number = |part: &str| {
-        part.trim()
-            .parse::<u32>()
-            .ok()
-            .filter(|&number| number < 65536)
-            .ok_or_else(|| format!("{part:?} is no number; write a list such as 0,2-3"))
-    };
-    let mut numbers = Vec::new();
-    for part in text.split(',') {
-        match part.split_once('-') {
-            Some((first, last)) => {
-                let (first, last) = (number(first)?, number(last)?);
-                if first > last {
-                    return Err(format!("{part:?} runs backwards"));
-                }
-                numbers.extend(first..=last);
-            }
-            None => numbers.push(number(part)?),
-        }
-    }
-    Ok(List(numbers))
-}
-
-/// Packets per second. The limit is far above any link, and what the schedule can count.
-pub(crate) fn rate(text: &str) -> Result<u64, String> {
-    match text.parse::<u64>() {
-        Ok(0) => Err("0 sends nothing: give packets per second, or leave it out".into()),
-        Ok(rate) if rate <= 1_000_000_000_000 => Ok(rate),
-        _ => Err(format!(
-            "{text:?} is no rate; write whole packets per second, such as 100000, up to 10^12"
-        )),
-    }
-}
-
-/// The width of an interval, in percent of its median.
-pub(crate) fn width(text: &str) -> Result<UntilWidth, String> {
-    let number = text.trim_end_matches('%').trim().parse::<f64>();
-    let percent = number.map_err(|_| format!("{text:?} is no percentage; write one such as 1%"))?;
-    UntilWidth::new(percent / 100.0).map_err(|error| error.to_string())
-}
-
-/// A time with its unit, from a microsecond to a minute.
-pub(crate) fn period(text: &str) -> Result<Duration, String> {
-    let range = Duration::from_micros(1)..=Duration::from_secs(60);
-    time_in(&range, text)?.ok_or_else(|| format!("{text:?} is no cycle; it takes 1us to 60s"))
-}
-
-/// A time with its unit, such as `1ms`; `None` if it is none of the range.
-pub(crate) fn time_in(range: &RangeInclusive<Duration>, text: &str) -> Result<Option<Duration>, String> {
-    let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let seconds = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "min" => 60.0,
-        _ => {
-            return Err(format!(
-                "{text:?} is no time with a unit; write 250us, 1ms, 0.5s or 10min"
-            ));
-        }
-    };
-    let time = number
-        .parse::<f64>()
-        .ok()
-        .and_then(|number| Duration::try_from_secs_f64(number * seconds).ok());
-    Ok(time.filter(|time| range.contains(time)))
-}
-
-/// As [`seconds`]. Each interval stays in memory until the result is written.
-fn interval(text: &str) -> Result<Duration, String> {
-    seconds(text).and_then(|interval| match interval < Duration::from_millis(10) {
-        true => Err("an interval has at least 0.01 seconds".into()),
-        false => Ok(interval),
-    })
-}
-
-/// Seconds, with a fraction, above zero.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let plain = text.strip_suffix('s').unwrap_or(text);
-    plain
-        .parse::<f64>()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .filter(|duration| !duration.is_zero() && *duration < Duration::from_secs(366 * 86_400))
-        .ok_or_else(|| format!("{text:?} is no time; write seconds above 0, such as 10 or 0.5"))
 }

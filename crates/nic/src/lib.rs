@@ -58,6 +58,7 @@ pub mod owners;
 pub mod process;
 mod qdisc;
 mod queue_counters;
+mod route;
 mod rss;
 mod setting;
 pub mod sockets;
@@ -82,6 +83,7 @@ pub use netdev::{
 };
 pub use qdisc::Qdisc;
 pub use queue_counters::QueueCounter;
+pub use route::Route;
 pub use rss::{Flow, FlowKind, HashFunction, HashedFields, Rss, Symmetry, toeplitz};
 pub use threads::NapiThread;
 pub use watch::{LinkEvent, LinkStatus, LinkWatch};

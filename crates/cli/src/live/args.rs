@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Where metrics are offered.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct PrometheusArgs {
     /// Offer metrics for Prometheus at http://ADDRESS/metrics while it runs: a port, on loopback, or an address of this host with
     /// a port, such as 192.0.2.1:9464; whoever reaches it may read them

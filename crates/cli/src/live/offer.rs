@@ -10,16 +10,16 @@ use anyhow::{Context as _, Result};
 use ringside_measure::latency::LiveLatency;
 use ringside_xsk::Port;
 
+use super::args::PrometheusArgs;
 use super::board::{Board, Teller};
 use super::directory::Socket;
 use super::server::Server;
 use super::source::Source;
-use crate::args::RunArgs;
 use crate::output;
 
 /// Listens where the command line wants it: before anything is opened, so that what cannot be is told first.
-pub(crate) fn listen(args: &RunArgs) -> Result<Option<TcpListener>> {
-    let Some(address) = args.prometheus.prometheus else {
+pub(crate) fn listen(args: &PrometheusArgs) -> Result<Option<TcpListener>> {
+    let Some(address) = args.prometheus else {
         return Ok(None);
     };
     let advice = |error: &io::Error| match error.kind() {

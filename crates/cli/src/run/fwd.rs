@@ -26,7 +26,7 @@ struct Lane<'a> {
 pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let interface = session::interface(&args.port, &args.run.output)?;
-    let web = live::listen(&args.run)?;
+    let web = live::listen(&args.run.prometheus)?;
     let Ports {
         mut port,
         mut out,

@@ -15,7 +15,7 @@ use crate::{output, system};
 pub(crate) fn run(args: &RxArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let interface = session::interface(&args.port, &args.run.output)?;
-    let web = live::listen(&args.run)?;
+    let web = live::listen(&args.run.prometheus)?;
     let source = Source::new(args, &interface)?;
     let mut port = session::open_with(
         interface.clone(),

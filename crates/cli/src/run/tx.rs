@@ -34,7 +34,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
         None => &args.port,
     };
     let interface = session::interface(port_args, &args.run.output)?;
-    let web = live::listen(&args.run)?;
+    let web = live::listen(&args.run.prometheus)?;
     let flow = target::flow(&interface, &args.flow)?;
     let mut port = session::open_with(
         interface.clone(),

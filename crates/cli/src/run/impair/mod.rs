@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
     for args_of_one in &port_args {
         interfaces.push(session::interface(args_of_one, &args.run.output)?);
     }
-    let web = live::listen(&args.run)?;
+    let web = live::listen(&args.run.prometheus)?;
     let umem = umem(&args.port, &interfaces, hold)?;
     let mut ports = Vec::new();
     for (interface, args) in interfaces.iter().zip(&port_args) {
