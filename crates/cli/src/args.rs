@@ -1,23 +1,26 @@
 //! The command line, parsed into values: what gets past here makes sense by itself.
 
+mod values;
+
 use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::napi::NapiArgs;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-use ringside_measure::precision::UntilWidth;
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
+use self::values::interval;
+pub(crate) use self::values::{List, list, period, rate, seconds, time_in, width};
+use crate::live::PrometheusArgs;
+use crate::napi::NapiArgs;
 use crate::run::impair::ImpairArgs;
 use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
 use crate::serve::RemoteArgs;
-use crate::{caps, compare, config, delay, doctor, manual, output, report, search, serve, sweep, tune};
+use crate::{caps, compare, config, delay, doctor, manual, output, report, search, serve, sweep, top, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -87,6 +90,8 @@ pub(crate) enum Command {
     Caps(caps::Args),
     /// Make one HTML page, Markdown or CSV of results, side by side if there are several
     Report(report::Args),
+    /// Watch running commands and interfaces: rates, rings, drops, interrupts, times
+    Top(top::Args),
     /// Show and change what slows an interface's packets down: for the time of a command, or until undone
     Tune(tune::Args),
     /// Print completions for a shell
@@ -107,7 +112,8 @@ Examples:
   ringside rx eth0 --unaligned --frame-size 3000
   ringside rx eth0 --hints                     when and where each packet was seen by the XDP program
   ringside rx eth0 --program my.bpf.o --hints  an XDP program of your own, and its hints
-  ringside rx eth0 --attached --hints          the XDP program that somebody has attached, and its hints";
+  ringside rx eth0 --attached --hints          the XDP program that somebody has attached, and its hints
+  ringside rx eth0 --prometheus 9464           metrics at http://127.0.0.1:9464/metrics; and see `ringside top`";
 
 #[derive(Debug, Args)]
 // A negative number is a nonsense value, not an unknown option.
@@ -237,6 +243,7 @@ const ECHO_EXAMPLES: &str = "\
 Examples:
   ringside echo eth0                           answer on the default port, until Ctrl-C
   ringside echo eth0 --port 7000 --wait poll   without a spinning core
+  ringside echo eth0 --prometheus 192.0.2.1:9464
   ringside echo eth0 --multi-buffer            also probes in jumbo frames";
 
 #[derive(Debug, Args)]
@@ -481,6 +488,8 @@ pub(crate) struct RunArgs {
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) prometheus: PrometheusArgs,
     /// Seconds between interval statistics, which are printed when this is given and are always in the JSON
     #[arg(short, long, value_name = "SECONDS", value_parser = interval)]
     pub(crate) interval: Option<Duration>,
@@ -522,97 +531,4 @@ pub(crate) enum WaitArg {
     Poll,
     /// Run the driver's NAPI poll on this thread
     BusyPoll,
-}
-
-/// Numbers such as `0,2-3`.
-#[derive(Clone, Debug)]
-pub(crate) struct List(pub(crate) Vec<u32>);
-
-pub(crate) fn list(text: &str) -> Result<List, String> {
-    let number = |part: &str| {
-        part.trim()
-            .parse::<u32>()
-            .ok()
-            .filter(|&number| number < 65536)
-            .ok_or_else(|| format!("{part:?} is no number; write a list such as 0,2-3"))
-    };
-    let mut numbers = Vec::new();
-    for part in text.split(',') {
-        match part.split_once('-') {
-            Some((first, last)) => {
-                let (first, last) = (number(first)?, number(last)?);
-                if first > last {
-                    return Err(format!("{part:?} runs backwards"));
-                }
-                numbers.extend(first..=last);
-            }
-            None => numbers.push(number(part)?),
-        }
-    }
-    Ok(List(numbers))
-}
-
-/// Packets per second. The limit is far above any link, and what the schedule can count.
-pub(crate) fn rate(text: &str) -> Result<u64, String> {
-    match text.parse::<u64>() {
-        Ok(0) => Err("0 sends nothing: give packets per second, or leave it out".into()),
-        Ok(rate) if rate <= 1_000_000_000_000 => Ok(rate),
-        _ => Err(format!(
-            "{text:?} is no rate; write whole packets per second, such as 100000, up to 10^12"
-        )),
-    }
-}
-
-/// The width of an interval, in percent of its median.
-pub(crate) fn width(text: &str) -> Result<UntilWidth, String> {
-    let number = text.trim_end_matches('%').trim().parse::<f64>();
-    let percent = number.map_err(|_| format!("{text:?} is no percentage; write one such as 1%"))?;
-    UntilWidth::new(percent / 100.0).map_err(|error| error.to_string())
-}
-
-/// A time with its unit, from a microsecond to a minute.
-pub(crate) fn period(text: &str) -> Result<Duration, String> {
-    let range = Duration::from_micros(1)..=Duration::from_secs(60);
-    time_in(&range, text)?.ok_or_else(|| format!("{text:?} is no cycle; it takes 1us to 60s"))
-}
-
-/// A time with its unit, such as `1ms`; `None` if it is none of the range.
-pub(crate) fn time_in(range: &RangeInclusive<Duration>, text: &str) -> Result<Option<Duration>, String> {
-    let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let seconds = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "min" => 60.0,
-        _ => {
-            return Err(format!(
-                "{text:?} is no time with a unit; write 250us, 1ms, 0.5s or 10min"
-            ));
-        }
-    };
-    let time = number
-        .parse::<f64>()
-        .ok()
-        .and_then(|number| Duration::try_from_secs_f64(number * seconds).ok());
-    Ok(time.filter(|time| range.contains(time)))
-}
-
-/// As [`seconds`]. Each interval stays in memory until the result is written.
-fn interval(text: &str) -> Result<Duration, String> {
-    seconds(text).and_then(|interval| match interval < Duration::from_millis(10) {
-        true => Err("an interval has at least 0.01 seconds".into()),
-        false => Ok(interval),
-    })
-}
-
-/// Seconds, with a fraction, above zero.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let plain = text.strip_suffix('s').unwrap_or(text);
-    plain
-        .parse::<f64>()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .filter(|duration| !duration.is_zero() && *duration < Duration::from_secs(366 * 86_400))
-        .ok_or_else(|| format!("{text:?} is no time; write seconds above 0, such as 10 or 0.5"))
 }
