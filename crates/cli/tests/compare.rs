@@ -4,7 +4,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringside_measure::schema::{CompareResult, Document, Operation, Outcome, Variant};
+use ringside_measure::schema::{CompareResult, Document, LoadKind, Operation, Outcome, Variant};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, Namespace, VethConfig};
 
@@ -303,6 +303,31 @@ fn a_variant_is_compared_with_itself() {
 }
 
 /// It goes on until the intervals are narrow, which hardly any are not here, or until the rounds are over, which is told.
+/// Round trips under load stand beside the same without, of every variant and condition.
+#[test]
+fn round_trips_idle_and_under_load() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let line = "compare --lab veth --load --load-rate 2000 --rounds 3 --slot-ms 100 --operations ping \
+                --variants udp-spin,af-packet,af-xdp-native --json";
+    let (_, _, _, result) = measured(|| start(Command::new(RINGSIDE), line));
+    let [table] = result.tables.as_slice() else {
+        panic!("{} tables", result.tables.len())
+    };
+    assert_eq!((table.variants.len(), table.under_load.len()), (3, 6));
+    for loaded in &table.under_load {
+        assert_eq!((&loaded.failure, loaded.load_pps), (&None, 2000.0), "{loaded:?}");
+        let per_minute = loaded.round_trips_per_minute.expect("measured");
+        assert!(per_minute.median > 0.0 && loaded.rounds.len() == 3, "{loaded:?}");
+        let ratio = loaded.ratio_to_idle.expect("each has its idle self");
+        assert!(ratio.median > 0.0 && ratio.rounds_used <= 3, "{ratio:?}");
+        assert_ne!(loaded.kind, LoadKind::Idle);
+        assert!(table.variants.iter().any(|variant| variant.name == loaded.name));
+    }
+}
+
 #[test]
 fn it_goes_on_until_it_is_known_well_enough() {
     if !is_root() {
@@ -393,6 +418,11 @@ fn nonsense_is_refused_before_anything_is_built() {
         ("compare --lab veth --cpus 0,100000", "not online"),
         ("compare --lab veth --variants udp", "udp-spin"),
         ("compare --lab veth --rounds 0", "0 is not in"),
+        (
+            "compare --lab veth --load --operations rx,tx",
+            "add ping to --operations",
+        ),
+        ("compare --lab veth --load-rate 5", "--load"),
         ("compare --lab veth --until-ci 100%", "between 0 and 100 %"),
         ("compare --lab veth --until-ci soon", "no percentage"),
         (

@@ -42,7 +42,7 @@ mod under_load;
 mod until;
 
 pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
-pub use comparison::{AaRatio, CompareResult, Table, Variant};
+pub use comparison::{AaRatio, CompareResult, LoadedVariant, Table, Variant};
 pub use delay::{ClockRead, DelayCell, DelayResult, DelayTurn, IdleUse};
 pub use far::{ClockBasis, ClockOffset, FarEnd};
 pub use hints::{

@@ -6,6 +6,7 @@ use ringside_xsk::Direction;
 use super::bed::{Bed, Side};
 use super::options::Bench;
 use super::slot::{Count, Load, Place, Reading, Slot, Worker};
+use super::under::{Beside, Under};
 use super::variant::{Kind, Operation};
 use crate::args::PortArgs;
 use crate::peer::Peer;
@@ -23,6 +24,8 @@ pub(crate) struct Contender<'a> {
     frame_bytes: usize,
     /// How an AF_XDP socket is set up, if not as is best for most.
     tuning: Option<&'a PortArgs>,
+    /// What loads the path of round trips meanwhile.
+    under: Under,
 }
 
 impl<'a> Contender<'a> {
@@ -34,7 +37,13 @@ impl<'a> Contender<'a> {
             kind,
             frame_bytes: frame_bytes.into(),
             tuning: None,
+            under: Under::IDLE,
         }
+    }
+
+    /// With load beside the round trips.
+    pub(crate) fn under(self, under: Under) -> Self {
+        Self { under, ..self }
     }
 
     /// AF_XDP set up in this way, at both ends where both use it, and the end that is measured in this place.
@@ -115,10 +124,11 @@ impl<'a> Contender<'a> {
     fn ping(&self, slot: &Slot<'_>) -> Result<Reading> {
         let (flow, frame) = self.bed.frame(true, self.frame_bytes)?;
         let payload_len = frame.len() - flow.header_len();
+        let beside = Beside::open(self.under, self.bed, Place::on(self.bench.sender_cpu()))?;
         if self.kind == Kind::XdpLimit {
             let _answerer = Bed::answer(&self.bed.b)?;
             let client = self.open_as(&self.bed.a, Kind::AfXdpNative)?;
-            return slot.ping(client, Place::on(self.bench.sender_cpu()), None, payload_len);
+            return slot.ping(client, Place::on(self.bench.sender_cpu()), None, payload_len, beside);
         }
         let _cuts = (self.cut(&self.bed.a)?, self.cut(&self.bed.b)?);
         let server = Worker {
@@ -127,7 +137,7 @@ impl<'a> Contender<'a> {
         };
         let client = self.open(&self.bed.a)?;
         let place = self.place(self.bench.sender_cpu());
-        slot.ping(client, place, Some(server), payload_len)
+        slot.ping(client, place, Some(server), payload_len, beside)
     }
 
     /// The variant on the receiving side.

@@ -20,6 +20,7 @@ mod report;
 mod series;
 mod slot;
 mod table;
+mod under;
 mod variant;
 
 use std::io::IsTerminal as _;
@@ -46,6 +47,7 @@ use series::Contest;
 /// # Errors
 /// When the path cannot be had, or nothing was sampled; a variant that fails is a row of the table with its reason.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    args.check()?;
     args.bench.check_cpus()?;
     output::check(&args.output)?;
     let stop = Stop::on_signals().context("listening for signals")?;
@@ -123,7 +125,8 @@ fn interleave(args: &Args, bed: &Bed, contests: &mut [Contest], stop: &Stop) -> 
                 if series.is_given_up() {
                     continue;
                 }
-                let contender = Contender::new(bed, &args.bench, operation, series.kind, frame_bytes);
+                let contender =
+                    Contender::new(bed, &args.bench, operation, series.kind, frame_bytes).under(series.under);
                 let reading = contender.turn(&mut contest.load, stop);
                 // What a signal interrupted was not measured.
                 if !stop.is_set() {

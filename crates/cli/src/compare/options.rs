@@ -7,8 +7,10 @@ use clap::{ArgGroup, ValueEnum};
 use ringside_measure::precision::UntilWidth;
 use ringside_nic::host::CpuTimes;
 
+use super::under::Under;
 use super::variant::{Kind, Operation};
-use crate::args::{OutputArgs, width};
+use crate::args::{OutputArgs, rate, width};
+use crate::run::ping::LoadArg;
 
 /// Opening and taking down: for estimates only.
 const OVERHEAD: Duration = Duration::from_millis(150);
@@ -20,6 +22,7 @@ Examples:
   ringside compare --lab veth --rounds 20 --json-file result.json
   ringside compare --lab veth --aa --operations rx     each variant twice: from which difference on a ratio means something
   ringside compare --lab veth --operations ping --until-ci 2% --time 300
+  ringside compare --lab veth --operations ping --load   round trips idle and under load, side by side
   ringside compare --interface eth1,eth2               two ports of this machine with a cable between them
   ringside compare --interface eth1,eth2@far           the same, the second in a namespace: UDP takes part too
 
@@ -58,6 +61,16 @@ pub(crate) struct Args {
     /// Each variant twice, under two names, in the same interleaving (A/A): what differs is noise
     #[arg(long)]
     pub(crate) aa: bool,
+
+    /// Round trips also under load, in turn: self for packets through the asker's own socket, which are answered too, foreign for
+    /// those of another socket [default: both]
+    #[arg(long, value_name = "KINDS", num_args = 0..=1, require_equals = true, value_delimiter = ',',
+          default_missing_value = "self,foreign")]
+    pub(crate) load: Option<Vec<LoadArg>>,
+
+    /// Packets of the load per second
+    #[arg(long, default_value_t = 100_000, value_name = "PPS", value_parser = rate, requires = "load")]
+    pub(crate) load_rate: u64,
 
     /// Further rounds until the interval of every ratio is narrower than this part of it, such as 2%, or the time or the rounds are
     /// over
@@ -144,6 +157,28 @@ impl Bench {
 }
 
 impl Args {
+    /// The conditions under which round trips are measured besides idle.
+    pub(crate) fn under(&self) -> Vec<Under> {
+        let mut all: Vec<Under> = Vec::new();
+        for kind in self.load.iter().flatten().map(|load| load.schema()) {
+            if all.iter().all(|under| under.kind != kind) {
+                all.push(Under {
+                    kind,
+                    rate: self.load_rate,
+                });
+            }
+        }
+        all
+    }
+
+    /// Said before anything is built.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.load.is_some() && !self.operations.contains(&Operation::Ping) {
+            bail!("--load: only round trips are measured under load: add ping to --operations");
+        }
+        Ok(())
+    }
+
     pub(crate) fn time(&self) -> Duration {
         Duration::from_secs(self.time.into())
     }

@@ -3,7 +3,7 @@
 use ringside_measure::compare::{Ratio, Round, STEAL_LIMIT, figure, noise_floor, ratio};
 use ringside_measure::latency::Summary;
 use ringside_measure::rate::wire_bits;
-use ringside_measure::schema::{AaRatio, CompareResult, Table, UntilCi, Variant};
+use ringside_measure::schema::{AaRatio, CompareResult, LoadedVariant, Table, UntilCi, Variant};
 use ringside_nic::host::CpuTime;
 
 use super::options::Args;
@@ -114,7 +114,32 @@ fn table(contest: &Contest) -> Table {
         noise_floor_percent: noise_floor(&aa.iter().filter_map(|aa| aa.ratio).collect::<Vec<_>>())
             .map(|floor| floor * 100.0),
         variants: variants.collect(),
+        under_load: contest.loaded().map(|series| loaded(contest, series)).collect(),
         aa,
+    }
+}
+
+/// A variant under load, beside the same without.
+fn loaded(contest: &Contest, series: &Series) -> LoadedVariant {
+    let idle = contest.variants().find(|idle| idle.kind == series.kind);
+    let of = |value: &dyn Fn(&Reading) -> Option<f64>| figure(&rounds(series, value)).ok();
+    let rtt =
+        |value: fn(&Summary) -> Option<u64>| of(&|reading| reading.rtt.as_ref().and_then(value).map(|ns| ns as f64));
+    let p50 = rtt(|rtt| rtt.p50_ns);
+    LoadedVariant {
+        name: series.kind.to_string(),
+        kind: series.under.kind,
+        load_pps: series.under.rate as f64,
+        failure: p50
+            .is_none()
+            .then(|| series.failure.clone().unwrap_or_else(|| "it gave no figure".into())),
+        loss_percent: of(&|reading| reading.loss.map(|loss| loss * 100.0)),
+        rtt_p50_ns: p50,
+        rtt_p99_ns: rtt(|rtt| rtt.p99_ns),
+        rtt_max_ns: rtt(|rtt| Some(rtt.max_ns)),
+        round_trips_per_minute: of(&|reading| Some(reading.responsiveness?.round_trips_per_minute)),
+        ratio_to_idle: idle.and_then(|idle| paired(contest.operation, idle, series)),
+        rounds: rounds(series, |reading| figure_of(contest.operation, reading)),
     }
 }
 
@@ -198,6 +223,7 @@ fn variant(operation: Operation, series: &Series, frame_bytes: u64, payload_byte
         rtt_p99_ns: rtt(|rtt| rtt.p99_ns),
         rtt_p99_9_ns: rtt(|rtt| rtt.p99_9_ns),
         rtt_max_ns: rtt(|rtt| Some(rtt.max_ns)),
+        round_trips_per_minute: of(&|reading| Some(reading.responsiveness?.round_trips_per_minute)),
         ratio_to_base: None,
         rounds: rounds(series, |reading| figure_of(operation, reading)),
     }

@@ -1,7 +1,9 @@
 use super::{Contest, Operation, Reading, Series, table};
+use crate::compare::under::Under;
 use crate::compare::variant::Kind;
 use anyhow::anyhow;
 use ringside_measure::latency::Latency;
+use ringside_measure::schema::{LoadKind, Responsiveness};
 use ringside_nic::host::CpuTime;
 use serde_json::Value;
 
@@ -16,6 +18,7 @@ fn reading(pps: f64, steal: f64) -> Reading {
         loss: Some(0.1),
         offered_pps: Some(pps / 0.9),
         rtt: None,
+        responsiveness: None,
         cpus: [sender, receiver],
         steal,
         waiting: 0.25,
@@ -27,6 +30,7 @@ fn ping(ns: u64) -> Reading {
     (0..1_000).for_each(|_| latency.record(ns));
     Reading {
         rtt: latency.summary(),
+        responsiveness: Responsiveness::of(&latency),
         ..reading(1e9 / ns as f64, 0.0)
     }
 }
@@ -276,4 +280,37 @@ fn a_variant_that_took_part_twice_is_compared_with_itself() {
     // All ratios are as exact as can be, and each that there is has been looked at.
     let (_, width) = super::widest(&[contest]).expect("ratios");
     assert!(width.expect("an interval") < 1e-9);
+}
+
+#[test]
+fn under_load_stands_beside_itself_idle() {
+    let under = Under {
+        kind: LoadKind::Foreign,
+        rate: 5_000,
+    };
+    let of = |ns: u64| (0..6).map(move |round| (round, ping(ns)));
+    let mut loaded = Series::under(Kind::UdpSpin, under);
+    of(30_000).for_each(|(round, reading)| loaded.add(round, Ok(reading)));
+    let contest = contest(
+        Operation::Ping,
+        vec![
+            series(Kind::UdpSpin, of(10_000)),
+            series(Kind::AfPacket, of(5_000)),
+            loaded,
+        ],
+    );
+    let table = table(&contest);
+    assert_eq!(table.variants.len(), 2, "those under load are no variants of their own");
+    let [loaded] = table.under_load.as_slice() else {
+        panic!("{:?}", table.under_load)
+    };
+    assert_eq!(
+        (loaded.name.as_str(), loaded.kind, loaded.load_pps),
+        ("udp-spin", LoadKind::Foreign, 5_000.0)
+    );
+    let ratio = loaded.ratio_to_idle.expect("pairs");
+    assert!((ratio.median - 3.0).abs() < 0.01, "{ratio:?}");
+    // 30 us are two million a minute; to the histogram's three digits.
+    let per_minute = loaded.round_trips_per_minute.expect("measured").median;
+    assert!((per_minute / 2e6 - 1.0).abs() < 1e-3, "{per_minute}");
 }

@@ -2,10 +2,12 @@
 
 use anyhow::{Result, bail};
 use ringside_measure::probe::HEADER_LEN;
+use ringside_measure::schema::LoadKind;
 
 use super::bed::Bed;
 use super::options::Args;
 use super::slot::{Load, Reading};
+use super::under::Under;
 use super::variant::{Kind, Operation};
 
 /// The smallest frame with a probe over IPv4.
@@ -26,6 +28,8 @@ pub(crate) struct Series {
     pub(crate) kind: Kind,
     /// It is the second of its kind, to be compared with the first (A/A).
     pub(crate) again: bool,
+    /// What loads the path meanwhile.
+    pub(crate) under: Under,
     /// With the round that each is of.
     pub(crate) readings: Vec<(u32, Reading)>,
     failures: u32,
@@ -49,6 +53,16 @@ impl Contest {
                     let again: Vec<Series> = series.iter().map(|series| Series::again(series.kind)).collect();
                     series.extend(again);
                 }
+                if operation == Operation::Ping {
+                    let chosen: Vec<Kind> = series
+                        .iter()
+                        .filter(|series| !series.again)
+                        .map(|series| series.kind)
+                        .collect();
+                    for under in args.under() {
+                        series.extend(chosen.iter().map(|kind| Series::under(*kind, under)));
+                    }
+                }
                 let known = |contest: &Self| contest.operation == operation && contest.frame_bytes == frame_bytes;
                 if !series.is_empty() && !contests.iter().any(known) {
                     contests.push(Self {
@@ -66,9 +80,16 @@ impl Contest {
         Ok(contests)
     }
 
-    /// Those that are compared, and not with themselves.
+    /// Those that are compared, and neither with themselves nor under load.
     pub(crate) fn variants(&self) -> impl Iterator<Item = &Series> + Clone {
-        self.series.iter().filter(|series| !series.again)
+        self.series
+            .iter()
+            .filter(|series| !series.again && series.under.kind == LoadKind::Idle)
+    }
+
+    /// Those under load.
+    pub(crate) fn loaded(&self) -> impl Iterator<Item = &Series> {
+        self.series.iter().filter(|series| series.under.kind != LoadKind::Idle)
     }
 
     /// Whether nothing at all was read.
@@ -87,9 +108,18 @@ impl Series {
         Self {
             kind,
             again: false,
+            under: Under::IDLE,
             readings: Vec::new(),
             failures: 0,
             failure: None,
+        }
+    }
+
+    /// One under load.
+    pub(crate) fn under(kind: Kind, under: Under) -> Self {
+        Self {
+            under,
+            ..Self::new(kind)
         }
     }
 

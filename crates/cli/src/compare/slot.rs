@@ -21,10 +21,12 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use ringside_bpf::{Generator, GeneratorOptions, Sent, Sink};
 use ringside_measure::latency::{Latency, Summary};
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
+use ringside_measure::schema::Responsiveness;
 use ringside_nic::host::{CpuTime, CpuTimes};
 
 use super::bed::Bed;
 use super::options::Bench;
+use super::under::{Beside, Own};
 use crate::clock::now_ns;
 use crate::peer::Peer;
 use crate::pin;
@@ -48,6 +50,8 @@ pub(crate) struct Reading {
     pub(crate) offered_pps: Option<f64>,
     /// Round trips.
     pub(crate) rtt: Option<Summary>,
+    /// Round trips per minute.
+    pub(crate) responsiveness: Option<Responsiveness>,
     /// Time of the sender's and the receiver's CPU.
     pub(crate) cpus: [CpuTime; 2],
     /// Share of all CPUs' time that the hypervisor took, from 0 to 1.
@@ -218,6 +222,7 @@ impl Slot<'_> {
             loss: None,
             offered_pps: None,
             rtt: None,
+            responsiveness: None,
             cpus,
             steal,
             waiting,
@@ -231,6 +236,7 @@ impl Slot<'_> {
         place: Place,
         server: Option<Worker>,
         payload_len: usize,
+        beside: Beside,
     ) -> Result<Reading> {
         let (done, end, recording) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         let (threads, trips) = (Threads::default(), AtomicU64::new(0));
@@ -239,16 +245,22 @@ impl Slot<'_> {
                 let (threads, done, end) = (&threads, &done, &end);
                 scope.spawn(move || server.run(threads, done, end))
             });
+            let own = Own::new(&beside, payload_len, std::process::id().wrapping_add(1))?;
+            let foreign = match beside {
+                Beside::Foreign(foreign) => Some(scope.spawn(|| foreign.run(&end))),
+                Beside::Nothing | Beside::Own(_) => None,
+            };
             let client = scope.spawn(|| {
                 threads.enter(place)?;
-                ask(client, payload_len, &trips, &recording, &end)
+                ask(client, payload_len, own, &trips, &recording, &end)
             });
             let read = || Ok(trips.load(Ordering::Acquire));
             let window = self.window_of(&threads, &read, &recording, || {
-                ended(server.as_ref()) || client.is_finished()
+                ended(server.as_ref()) || client.is_finished() || ended(foreign.as_ref())
             });
             end.store(true, Ordering::Release);
             let asked = join(client);
+            foreign.map(join).transpose()?;
             server.map(join).transpose()?;
             let (latency, lost) = asked?;
             let window = window?;
@@ -261,6 +273,7 @@ impl Slot<'_> {
             Ok(Reading {
                 loss: Some(lost as f64 / (heard + lost) as f64),
                 rtt: Some(rtt),
+                responsiveness: Responsiveness::of(&latency),
                 ..window
             })
         })
@@ -292,6 +305,7 @@ impl Slot<'_> {
 fn ask(
     mut peer: Box<dyn Peer>,
     payload_len: usize,
+    mut load: Own,
     trips: &AtomicU64,
     recording: &AtomicBool,
     end: &AtomicBool,
@@ -319,6 +333,7 @@ fn ask(
         };
         let mut heard = None;
         while heard.is_none() && now_ns() - sent_ns < LOST_NS && !end.load(Ordering::Relaxed) {
+            load.send(peer.as_mut())?;
             // An answer that comes too late is not this one's.
             peer.hear(&mut |payload| {
                 if Probe::decode(payload) == Ok(expected) {

@@ -88,6 +88,7 @@ fn one(table: &Table, terminal: bool) -> String {
             text.push_str(&wrapped(&format!("{}: {caveat}", variant.name), "  "));
         }
     }
+    text.push_str(&under_load(table, terminal));
     text.push_str(&against_itself(table, terminal));
     if let Some(extremes) = extremes(table) {
         text.push_str(&wrapped(&extremes, "  "));
@@ -103,6 +104,93 @@ fn grid(terminal: bool) -> Grid {
         presets::ASCII_FULL_CONDENSED
     });
     grid
+}
+
+/// Round trips idle and under load, side by side. Nothing where nobody asked.
+fn under_load(table: &Table, terminal: bool) -> String {
+    if table.under_load.is_empty() {
+        return String::new();
+    }
+    let mut grid = grid(terminal);
+    grid.set_header([
+        "variant",
+        "load",
+        "RTT µs\np50",
+        "\np99",
+        "\nmax",
+        "lost\n%",
+        "x idle\n[95 %]",
+        "round\ntrips/min",
+        "\nms",
+    ]);
+    let median = |figure: &Option<Figure>, write: &dyn Fn(f64) -> String| {
+        figure
+            .as_ref()
+            .map_or_else(|| UNKNOWN.to_owned(), |figure| write(figure.median))
+    };
+    for variant in table.variants.iter().filter(|variant| variant.failure.is_none()) {
+        let loaded = table.under_load.iter().filter(|loaded| loaded.name == variant.name);
+        let idle = [(
+            &variant.rtt_p50_ns,
+            &variant.rtt_p99_ns,
+            &variant.rtt_max_ns,
+            &variant.loss_percent,
+            &variant.round_trips_per_minute,
+        )];
+        let idle = idle.map(|figures| ("idle", figures, "base".to_owned()));
+        let loaded = loaded.map(|loaded| {
+            let ratio = loaded
+                .ratio_to_idle
+                .as_ref()
+                .map_or_else(|| UNKNOWN.to_owned(), cell::proportion);
+            let figures = (
+                &loaded.rtt_p50_ns,
+                &loaded.rtt_p99_ns,
+                &loaded.rtt_max_ns,
+                &loaded.loss_percent,
+                &loaded.round_trips_per_minute,
+            );
+            (condition(loaded.kind), figures, ratio)
+        });
+        for (condition, (p50, p99, max, lost, per_minute), ratio) in idle.into_iter().chain(loaded) {
+            grid.add_row([
+                variant.name.clone(),
+                condition.to_owned(),
+                median(p50, &cell::micros),
+                median(p99, &cell::micros),
+                median(max, &cell::micros),
+                median(lost, &cell::share),
+                ratio,
+                median(per_minute, &crate::output::count),
+                median(per_minute, &|per_minute| format!("{:.4}", 60_000.0 / per_minute)),
+            ]);
+        }
+    }
+    for column in grid.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let rates: BTreeSet<String> = table
+        .under_load
+        .iter()
+        .map(|loaded| crate::output::count(loaded.load_pps))
+        .collect();
+    let mut text = format!("{grid}\n");
+    text.push_str(&wrapped(
+        &format!(
+            "Load: {} packets/s. Round trips per minute: of the mean without the longest 5 %, in milliseconds beside it.",
+            rates.into_iter().collect::<Vec<_>>().join(", ")
+        ),
+        "  ",
+    ));
+    for loaded in &table.under_load {
+        if let Some(failure) = &loaded.failure {
+            text.push_str(&wrapped(
+                &format!("{}, {}: failed: {failure}", loaded.name, condition(loaded.kind)),
+                "  ",
+            ));
+        }
+    }
+    text
 }
 
 /// The A/A test: each variant against itself, and what follows for the ratios above. Nothing where none took part twice.

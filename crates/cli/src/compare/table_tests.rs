@@ -36,6 +36,7 @@ fn table(operation: Operation, variants: Vec<Variant>) -> Table {
         base: "udp-spin".into(),
         ratio_of: "packets_pps".into(),
         variants,
+        under_load: Vec::new(),
         aa: Vec::new(),
         noise_floor_percent: None,
     }

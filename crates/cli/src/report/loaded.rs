@@ -1,14 +1,15 @@
 //! The part of round trips with load and without.
 
 use maud::{Markup, html};
+use ringside_measure::compare::Figure;
 use ringside_measure::latency::Latency;
-use ringside_measure::schema::{LoadCondition, UnderLoadResult};
+use ringside_measure::schema::{LoadCondition, Table, UnderLoadResult};
 
 use super::metrics::{self, Kind, Metric};
 use super::units;
 use super::words::{Sentence, said};
 use crate::output::count;
-use crate::run::ping::table::{name, ratio};
+use crate::run::ping::table::{interval, name, ratio};
 
 /// A sentence a condition.
 pub(super) fn words(result: &UnderLoadResult) -> Vec<Sentence> {
@@ -95,5 +96,33 @@ pub(super) fn part(result: &UnderLoadResult) -> Markup {
             } }
         } }
         @for condition in &result.conditions { @if let Some(load) = &condition.load { p { (capitalised(name(condition.kind))) ": " (load) "." } } }
+    }
+}
+
+/// Of a comparison: each variant idle and under load.
+pub(super) fn compared(table: &Table) -> Markup {
+    let time = |figure: &Option<Figure>| figure.map_or_else(|| "–".to_owned(), |figure| units::time(figure.median));
+    let number = |figure: &Option<Figure>| figure.map_or_else(|| "–".to_owned(), |figure| count(figure.median));
+    let ms = |figure: &Option<Figure>| {
+        figure.map_or_else(|| "–".to_owned(), |figure| format!("{:.4}", 60_000.0 / figure.median))
+    };
+    html! {
+        h3 { "Without load and with it" }
+        div.wide { table {
+            tr { th { "variant" } th { "condition" } th { "RTT p50" } th { "RTT p99" } th { "RTT max" } th { "× idle [95 %]" } th { "round trips/min" } th { "ms" } }
+            @for variant in table.variants.iter().filter(|variant| variant.failure.is_none()) {
+                tr {
+                    th { (variant.name) } td { "idle" }
+                    @for figure in [&variant.rtt_p50_ns, &variant.rtt_p99_ns, &variant.rtt_max_ns] { td.number { (time(figure)) } }
+                    td.number { "base" } td.number { (number(&variant.round_trips_per_minute)) } td.number { (ms(&variant.round_trips_per_minute)) }
+                }
+                @for loaded in table.under_load.iter().filter(|loaded| loaded.name == variant.name) { tr {
+                    th { (loaded.name) } td { (name(loaded.kind)) }
+                    @for figure in [&loaded.rtt_p50_ns, &loaded.rtt_p99_ns, &loaded.rtt_max_ns] { td.number { (time(figure)) } }
+                    td.number { (loaded.ratio_to_idle.map_or_else(|| "–".to_owned(), |ratio| interval(&ratio))) }
+                    td.number { (number(&loaded.round_trips_per_minute)) } td.number { (ms(&loaded.round_trips_per_minute)) }
+                } }
+            }
+        } }
     }
 }

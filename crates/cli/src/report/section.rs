@@ -207,6 +207,7 @@ fn table_part(table: &Table) -> Markup {
             tr { th { "variant" } @for name in columns(is_ping) { th { (name) } } th { "× " (table.base) " [95 %]" } }
             @for variant in &table.variants { (variant_row(variant, &table.base, is_ping)) }
         } }
+        @if !table.under_load.is_empty() { (loaded::compared(table)) }
     }
 }
 

@@ -14,7 +14,7 @@ use ringside_measure::sequence::Counts;
 use ringside_nic::LinkState;
 use ringside_xsk::{Direction, Filter, Queue};
 
-pub(crate) use self::args::LoadArgs;
+pub(crate) use self::args::{LoadArg, LoadArgs};
 use self::load::SelfLoad;
 use self::pinger::Pinger;
 use self::under_load::UnderLoad;

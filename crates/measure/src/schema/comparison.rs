@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Mode, Operation, UntilCi};
+use super::{LoadKind, Mode, Operation, UntilCi};
 use crate::compare::{Figure, Ratio, Round};
 
 /// A comparison: one table for each operation and size.
@@ -41,9 +41,39 @@ pub struct Table {
     /// Each variant against itself, where it took part twice (A/A); left out where none did.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aa: Vec<AaRatio>,
+    /// Round trips under load, each beside its idle self in `variants`; left out where nobody asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub under_load: Vec<LoadedVariant>,
     /// The difference in percent from which on a ratio means something here: how far the intervals of `aa` reach from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise_floor_percent: Option<f64>,
+}
+
+/// The round trips of a variant while something loads its path. Figures are as those of a [`Variant`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoadedVariant {
+    /// Name of the variant.
+    pub name: String,
+    /// What loads the path.
+    pub kind: LoadKind,
+    /// Packets of the load per second that were asked for.
+    pub load_pps: f64,
+    /// Why there are no figures, if it could not run.
+    pub failure: Option<String>,
+    /// Packets lost, in percent of those sent.
+    pub loss_percent: Option<Figure>,
+    /// Median round trip.
+    pub rtt_p50_ns: Option<Figure>,
+    /// 99 % of the round trips took at most this long.
+    pub rtt_p99_ns: Option<Figure>,
+    /// Longest round trip of a round.
+    pub rtt_max_ns: Option<Figure>,
+    /// Round trips per minute: see [`Responsiveness`](super::Responsiveness).
+    pub round_trips_per_minute: Option<Figure>,
+    /// The medians in proportion to those of the same variant without load, paired by rounds.
+    pub ratio_to_idle: Option<Ratio>,
+    /// The rounds themselves.
+    pub rounds: Vec<Round>,
 }
 
 /// A variant that took part twice, under two names, in proportion to itself.
@@ -102,6 +132,9 @@ pub struct Variant {
     pub rtt_p99_9_ns: Option<Figure>,
     /// Longest round trip of a round.
     pub rtt_max_ns: Option<Figure>,
+    /// Round trips per minute: see [`Responsiveness`](super::Responsiveness).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trips_per_minute: Option<Figure>,
     /// In proportion to the base; `None` for the base itself.
     pub ratio_to_base: Option<Ratio>,
     /// The rounds themselves, so that ratios can be made again.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
+use ringside_measure::compare::Ratio;
 use ringside_measure::latency::Summary;
 use ringside_measure::schema::{LoadCondition, LoadKind, UnderLoadResult};
 
@@ -22,10 +23,15 @@ pub(crate) fn ratio(condition: &LoadCondition) -> String {
     match condition.ratio_to_idle {
         None if condition.kind == LoadKind::Idle => "base".into(),
         None => "-".into(),
-        Some(ratio) => match (ratio.low, ratio.high) {
-            (Some(low), Some(high)) => format!("{:.2} [{low:.2}-{high:.2}]", ratio.median),
-            _ => format!("{:.2}", ratio.median),
-        },
+        Some(ratio) => interval(&ratio),
+    }
+}
+
+/// A ratio with its interval, where it has one.
+pub(crate) fn interval(ratio: &Ratio) -> String {
+    match (ratio.low, ratio.high) {
+        (Some(low), Some(high)) => format!("{:.2} [{low:.2}-{high:.2}]", ratio.median),
+        _ => format!("{:.2}", ratio.median),
     }
 }
 
