@@ -35,12 +35,13 @@ const EXCUSES: &[(&str, &str)] = &[
 ];
 
 /// The commands that the tests below run the examples of.
-const COVERED: [&[&str]; 5] = [
+const COVERED: [&[&str]; 6] = [
     &["rx", "fwd", "echo"],
     &["tx", "ping"],
     &["search", "impair", "compare", "sweep"],
     &["delay", "tune", "caps", "doctor"],
     &["report", "completions", "man"],
+    &["serve"],
 ];
 
 fn help(arguments: &[&str]) -> String {
@@ -350,4 +351,20 @@ fn those_that_write() {
     drop(echo);
     assert!(hosts.folder.join("ringside-report.html").exists());
     assert!(hosts.folder.join("usr/share/man/man1/ringside-rx.1").exists());
+}
+
+#[test]
+fn those_about_two_hosts() {
+    if !is_root() {
+        return;
+    }
+    let hosts = Hosts::new("ex-serve");
+    let token = hosts.folder.join("ringside.token");
+    for line in COVERED[5].iter().flat_map(|command| examples(command)) {
+        // The other host's lines need the one of the first, and a copy of its token.
+        let server = (!line.starts_with("ringside serve"))
+            .then(|| common::start_receiver(&hosts.first.b, &format!("serve eth0 --token-file {}", token.display())));
+        hosts.run(&line);
+        drop(server);
+    }
 }

@@ -7,7 +7,7 @@ pub(crate) mod impair;
 pub(crate) mod ping;
 pub(crate) mod rx;
 pub(crate) mod tx;
-mod whole;
+pub(crate) mod whole;
 
 use anyhow::{Result, bail};
 use ringside_measure::counters::Ledger;

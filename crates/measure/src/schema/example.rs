@@ -179,6 +179,7 @@ pub(super) fn example() -> Document {
             }],
         }],
         result: Outcome::Run(Box::new(run)),
+        far: None,
     }
 }
 

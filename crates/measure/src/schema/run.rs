@@ -93,6 +93,40 @@ pub struct RunResult {
     pub impair: Option<ImpairResult>,
 }
 
+impl RunResult {
+    /// Nothing measured yet.
+    #[must_use]
+    pub fn new(operation: Operation) -> Self {
+        Self {
+            operation,
+            duration_ns: 0,
+            frame_bytes: None,
+            payload_bytes: None,
+            target_pps: None,
+            depth_packets: None,
+            packets: Ledger::default(),
+            unaccounted_packets: 0,
+            received: None,
+            transmitted: None,
+            sequence: None,
+            latency: None,
+            cycle: None,
+            queues: Vec::new(),
+            cpus: Vec::new(),
+            intervals: Vec::new(),
+            link_events: None,
+            link_flaps: None,
+            link_down_ns: None,
+            tx_stamps: None,
+            checksum_offload: None,
+            cpu_stages: None,
+            hints: None,
+            under_load: None,
+            impair: None,
+        }
+    }
+}
+
 /// A change of a link during a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkChange {

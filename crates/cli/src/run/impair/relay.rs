@@ -11,7 +11,7 @@ use ringside_xsk::{Frame, Packet, Queue, SendError, Wait};
 use super::super::whole::Whole;
 use super::select::{Matching, turn_a_bit};
 use crate::clock::FastClock;
-use crate::session::Worker;
+use crate::session::{self, Worker};
 
 /// What is due so soon is not slept for: a timer may be as late.
 const NO_SLEEP_NS: u64 = 100_000;
@@ -131,7 +131,7 @@ impl Relay {
             }
         }
         // What came leaves, as late as it was to be.
-        let end = self.clock.now_ns() + crate::session::nanos(LAST);
+        let end = self.clock.now_ns() + session::nanos(LAST);
         while self.ways.iter().any(|way| !way.is_empty()) && self.clock.now_ns() < end {
             let mut idle = true;
             for way in 0..2 {
@@ -252,7 +252,7 @@ impl Relay {
             return Ok(());
         }
         let timeout = longest.min(Duration::from_nanos(left - NO_SLEEP_NS));
-        crate::session::poll_any(ends.iter().flatten().map(|queue| &**queue), timeout)
+        session::poll_any(ends.iter().flatten().map(|queue| &**queue), timeout)
     }
 }
 
