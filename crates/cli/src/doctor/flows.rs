@@ -49,3 +49,48 @@ fn text(flow: &Flow) -> String {
     let protocol = if flow.tcp { "tcp" } else { "udp" };
     format!("{protocol}:{}-{}", flow.src, flow.dst)
 }
+
+#[cfg(test)]
+mod tests {
+    use ringside_nic::{FlowKind, HashFunction, HashedFields};
+
+    use super::*;
+
+    /// The key that makers of NICs verify their hashes with, and one of the hashes: see the tests of `ringside_nic`.
+    const KEY: [u8; 16] = [
+        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
+    ];
+    const HASH: u32 = 0x51cc_c178;
+
+    #[test]
+    fn a_flow_is_told_with_its_queue_or_why_not() {
+        let mut both = HashedFields::default();
+        (both.addresses, both.ports) = (true, true);
+        let mut rss = Rss::default();
+        (rss.function, rss.key) = (Some(HashFunction::Toeplitz), KEY.to_vec());
+        rss.table = (0..128).collect();
+        rss.fields.insert(FlowKind::Tcp4, both);
+        let flow = |tcp| Flow {
+            src: "66.9.149.187:2794".parse().unwrap(),
+            dst: "161.142.100.80:1766".parse().unwrap(),
+            tcp,
+        };
+        let known = queue(Some(&rss), &flow(true), true);
+        assert_eq!(known.flow, "tcp:66.9.149.187:2794-161.142.100.80:1766");
+        assert_eq!((known.queue, known.reason), (Some(HASH & 127), None));
+        for (rss, tcp, why) in [(Some(&rss), false, "which fields"), (None, true, "no table")] {
+            let unknown = queue(rss, &flow(tcp), true);
+            assert_eq!(unknown.queue, None);
+            assert!(unknown.reason.unwrap().contains(why), "{why}");
+        }
+    }
+
+    #[test]
+    fn examples_are_told_only_where_there_is_a_table() {
+        let lo = Interface::by_name("lo").unwrap();
+        assert!(told(&lo, None, &[]).unwrap().is_empty());
+        let examples = told(&lo, Some(&Rss::default()), &[]).unwrap();
+        assert_eq!(examples.len(), usize::from(EXAMPLES));
+        assert!(examples.iter().all(|example| !example.asked));
+    }
+}

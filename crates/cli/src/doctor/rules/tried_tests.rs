@@ -80,6 +80,13 @@ fn each_queue_that_does_not_echo_is_an_error() {
     assert!(veth(tries).only("veth.echo", "error").what.contains("stuck"));
 }
 
+/// It says nothing about zero-copy, and the other modes were not tried.
+#[test]
+fn a_refusal_of_all_modes_is_an_error_whichever_was_first() {
+    veth(vec![refused(0, Mode::ZeroCopy, false)]).only("veth.echo", "error");
+    veth(vec![refused(0, Mode::ZeroCopy, true)]).is_fine();
+}
+
 #[test]
 fn a_test_that_could_not_be_made_is_a_warning() {
     let failed = Test {
