@@ -31,6 +31,7 @@ mod system;
 mod target;
 mod top;
 mod tune;
+mod validity;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,7 @@ use args::{Cli, Command};
 fn main() -> ExitCode {
     let cli = Cli::read();
     napi::recover();
+    validity::begin();
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     let result = match cli.command {
         Command::Rx(args) => done(run::rx::run(&args)),

@@ -79,6 +79,15 @@ fn ping(tag: &str, options: &str, ping: &str) -> (Done, RunResult) {
     (pinged, boxed)
 }
 
+/// Losses whose names begin so.
+fn lost(result: &RunResult, name: &str) -> u64 {
+    let losses = result.packets.losses.iter();
+    losses
+        .filter(|loss| loss.name.starts_with(name))
+        .map(|loss| loss.count)
+        .sum()
+}
+
 fn mac(row: &Row) -> String {
     row.right.b.mac.map(|byte| format!("{byte:02x}")).join(":")
 }
@@ -88,7 +97,7 @@ fn counts(pinged: &Done) -> Counts {
 }
 
 /// Enough in flight that others can overtake, and not so much that a socket overflows.
-const PROBES: &str = "--count 3000 --depth 32 --timeout 0.3";
+const PROBES: &str = "--count 3000 --depth 32 --timeout 1";
 
 #[test]
 fn a_wire_that_does_nothing() {
@@ -124,9 +133,7 @@ fn lost_is_what_was_dropped() {
         assert_eq!(seen.lost, there.counts.dropped + back.counts.dropped, "{options}");
         assert!(seen.lost > 10, "{options}: {seen:?}");
         assert_eq!((seen.duplicated, seen.reordered), (0, 0), "{options}");
-        let by_name = &boxed.packets.losses;
-        let on_purpose = by_name.iter().find(|loss| loss.name == "lost on purpose");
-        assert_eq!(on_purpose.map(|loss| loss.count), Some(seen.lost));
+        assert_eq!(lost(&boxed, "lost on purpose"), seen.lost);
     }
 }
 
@@ -138,7 +145,7 @@ fn a_seed_says_which() {
     }
     let dropped = |seed: u32| {
         let options = format!("--loss 5% --duplicate 3% --seed {seed}");
-        let (_, boxed) = ping("imp-seed", &options, "--count 1000 --depth 8 --timeout 0.2");
+        let (_, boxed) = ping("imp-seed", &options, "--count 1000 --depth 8 --timeout 0.5");
         let [there, _] = directions(&boxed);
         (there.counts.dropped, there.counts.duplicated)
     };
@@ -170,6 +177,21 @@ fn duplicates_are_what_was_doubled() {
         assert!(seen.duplicated > 50, "{options}: {seen:?}");
         assert_eq!((seen.received, seen.lost, seen.reordered), (3000, 0, 0), "{options}");
     }
+}
+
+/// The last probe is answered twice, and the second answer comes later: it is waited for.
+#[test]
+fn the_last_copy_is_waited_for() {
+    if !is_root() {
+        return;
+    }
+    // By this seed it comes 7.6 ms later.
+    let late = "--duplicate there=every:50 --delay back=5ms --jitter back=5ms --overtaking --seed 24";
+    let (pinged, boxed) = ping("imp-last", late, "--count 50 --timeout 5");
+    let seen = counts(&pinged);
+    let [there, back] = directions(&boxed);
+    assert_eq!((there.counts.duplicated, back.counts.offered), (1, 51));
+    assert_eq!((seen.received, seen.duplicated, seen.reordered), (50, 1, 0), "{seen:?}");
 }
 
 #[test]
@@ -257,7 +279,7 @@ fn a_round_trip_takes_both_delays_at_least() {
     assert_eq!(there.asked.unwrap().min_ns, 3_000_000);
     assert_eq!(there.asked.unwrap().max_ns, 3_000_000);
     let (asked, held) = (back.asked.unwrap(), back.held.unwrap());
-    assert!(asked.min_ns >= 4_000_000 && asked.min_ns < 4_500_000, "{asked:?}");
+    assert!(asked.min_ns >= 4_000_000 && asked.max_ns <= 6_000_000, "{asked:?}");
     assert!(held.min_ns >= asked.min_ns && held.samples == 400, "{held:?}");
     assert!(there.held.unwrap().min_ns >= 3_000_000);
     let least = there.held.unwrap().min_ns + held.min_ns;
@@ -277,7 +299,7 @@ fn a_rate_lets_through_what_it_says() {
     }
     let row = bed("imp-rate");
     let receiver = start_receiver(&row.right.b, "rx {} --wait poll --json --frames 4096");
-    let impair = start_box(&row, "--rate there=4000pps --limit 50 --loss back=100%");
+    let impair = start_box(&row, "--rate there=4000pps --limit 50 --loss back=100% --frames 4096");
     let line = format!(
         "tx {{}} --to-mac {} --size 200 --rate 12000 -t 2 --wait poll --json",
         mac(&row)
@@ -288,8 +310,9 @@ fn a_rate_lets_through_what_it_says() {
     assert_reconciles(&sent);
     assert_reconciles(&received);
     let there = directions(&boxed)[0].counts;
-    assert_eq!(there.offered, sent.packets.received);
-    assert_eq!(received.packets.received, there.passed);
+    // A box that gets no CPU for long loses some at its socket, and says so.
+    assert_eq!(there.offered + lost(&boxed, "rx_"), sent.packets.received);
+    assert_eq!(received.packets.sent, there.passed);
     assert_eq!(there.passed + there.queue_dropped, there.offered);
     assert!(there.queue_dropped > 0, "{there:?}");
     // No more than the rate, from the first packet to the last, and those that waited then.
@@ -326,11 +349,12 @@ fn a_search_finds_the_rate() {
     }
     for (tag, method) in [("imp-mlr", "mlr"), ("imp-2544", "rfc2544")] {
         let row = bed(tag);
-        let echo = start_receiver(&row.right.b, "echo {} --wait poll");
-        let impair = start_box(&row, "--rate there=5000pps --limit 200");
+        // A fifth of a second may wait: a sender that got no CPU for a while makes up for it.
+        let echo = start_receiver(&row.right.b, "echo {} --wait poll --frames 4096");
+        let impair = start_box(&row, "--rate there=5000pps --limit 1000 --frames 4096");
         let line = format!(
-            "search {{}} --to {} --wait poll --method {method} --loss 0 --from-rate 500 --to-rate 20000 --exact 5 --trial 400ms \
-             --first-trial 200ms --sum 1200ms --exceed 60 --no-latency --even-if-unstable -t 15 --json",
+            "search {{}} --to {} --wait poll --frames 4096 --method {method} --loss 0 --from-rate 1000 --to-rate 16000 --exact 10 \
+             --trial 300ms --first-trial 150ms --sum 900ms --exceed 60 --no-latency --even-if-unstable -t 12 --json",
             mac(&row)
         );
         let done = run(&row.left.a, &line).good();
@@ -343,7 +367,7 @@ fn a_search_finds_the_rate() {
         let found = &result.tables[0].goals[0];
         let lower = found.lower_pps.expect("a rate");
         // Without loss no more can be sent in a trial than the rate lets through, and what may wait.
-        let most = 5000 + (200 + 1) * 1000 / 200;
+        let most = 5000 + (1000 + 1) * 1000 / 150;
         assert!(lower <= most, "{method}: {found:#?}");
         assert!(lower >= 2500, "{method}: {found:#?}");
     }

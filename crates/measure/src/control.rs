@@ -81,4 +81,22 @@ pub fn rubbish(draw: &mut dyn FnMut(u64) -> u64) {
     fuzz::rubbish(draw);
 }
 
+/// The same with a fuzzer's input as what is drawn; nothing but zeros behind its end.
+///
+/// # Panics
+/// As [`rubbish`].
+#[doc(hidden)]
+pub fn rubbish_of(input: &[u8]) {
+    let mut bytes = input.iter();
+    rubbish(&mut |most| {
+        let mut number = 0_u64;
+        let mut left = most.saturating_sub(1);
+        while left != 0 {
+            number = number << 8 | u64::from(bytes.next().copied().unwrap_or(0));
+            left >>= 8;
+        }
+        number % most.max(1)
+    });
+}
+
 mod fuzz;

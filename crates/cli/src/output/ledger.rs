@@ -57,7 +57,8 @@ pub(super) fn text(out: &mut Lines, result: &RunResult) {
 fn ends(operation: Operation) -> (&'static str, &'static str) {
     match operation {
         Operation::Rx | Operation::Echo => ("redirected to the sockets", "received"),
-        Operation::Fwd | Operation::Impair => ("redirected to the sockets", "left by the link"),
+        Operation::Fwd => ("redirected to the sockets", "left by the link"),
+        Operation::Impair => ("redirected to the sockets or copied", "left by the links"),
         Operation::Tx => ("handed over", "left by the link"),
         Operation::Ping => ("sent", "answered"),
     }

@@ -1,11 +1,14 @@
 //! The summary: what came out, in sentences.
 
 use ringside_measure::compare::STEAL_LIMIT;
-use ringside_measure::schema::{CompareResult, DelayResult, Document, Operation, Outcome, RunResult, Table, Variant};
+use ringside_measure::schema::{
+    CompareResult, DelayResult, Document, ImpairedDirection, Operation, Outcome, RunResult, Table, Variant,
+};
 
 use super::entry::{Content, Entry};
 use super::units;
 use crate::output::{count, mode_name};
+use crate::validity;
 
 /// A sentence, and whether it is a warning.
 pub(super) struct Sentence {
@@ -15,6 +18,16 @@ pub(super) struct Sentence {
 
 /// All that is to be said of an entry.
 pub(super) fn of(entry: &Entry) -> Vec<Sentence> {
+    let mut all = what_came_out(entry);
+    if let Content::Ours(document) = &entry.content
+        && let Some(reasons) = validity::trouble(document)
+    {
+        all.insert(0, warned(format!("INVALID: {reasons}.")));
+    }
+    all
+}
+
+fn what_came_out(entry: &Entry) -> Vec<Sentence> {
     match &entry.content {
         Content::Ours(document) => {
             let mut all = match &document.result {
@@ -117,6 +130,9 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
             is_warning: missed > 0,
         });
     }
+    if let Some(impair) = &run.impair {
+        all.extend(impair.directions.iter().map(impaired));
+    }
     all.push(ledger(run));
     if run.link_flaps.unwrap_or(0) > 0 {
         let down = units::time(run.link_down_ns.unwrap_or(0) as f64);
@@ -126,13 +142,44 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
         )));
     }
     let steal = run.cpus.iter().map(|cpu| cpu.steal_percent).fold(0.0, f64::max);
-    if steal > STEAL_LIMIT * 100.0 {
+    // Later versions judge it themselves.
+    if document.validity.is_none() && steal > STEAL_LIMIT * 100.0 {
         all.push(warned(format!(
             "Disturbed: the hypervisor took {} % of a CPU away. Figures of a quiet machine are better.",
             units::digits(steal)
         )));
     }
     all
+}
+
+/// What a box did in one direction.
+fn impaired(way: &ImpairedDirection) -> Sentence {
+    let counts = &way.counts;
+    let number = |packets: u64| count(packets as f64);
+    let mut text = format!(
+        "From {} to {} ({}): of {} packets {} were lost on purpose, {} found the queue full, {} were doubled, {} damaged, {} left out of \
+         order.",
+        way.from,
+        way.to,
+        way.settings,
+        number(counts.offered),
+        number(counts.dropped),
+        number(counts.queue_dropped),
+        number(counts.duplicated),
+        number(counts.corrupted),
+        number(counts.reordered)
+    );
+    let not_meant = counts.overflowed + counts.uncopied + way.too_long_packets + way.link_down_packets;
+    if not_meant != 0 {
+        text += &format!(
+            " Not on purpose, {} could not be held, doubled or sent.",
+            number(not_meant)
+        );
+    }
+    Sentence {
+        text,
+        is_warning: not_meant != 0,
+    }
 }
 
 /// ` with AF_XDP in native copy mode`

@@ -155,11 +155,7 @@ fn bind(listen: SocketAddr, any: bool) -> Result<TcpListener> {
 
 /// Opens the XDP sockets.
 fn open(args: &Args) -> Result<Port> {
-    let no_output = OutputArgs {
-        json: false,
-        json_file: None,
-    };
-    let interface = session::interface(&args.port, &no_output)?;
+    let interface = session::interface(&args.port, &OutputArgs::default())?;
     session::open(
         interface,
         &args.port,
@@ -221,12 +217,10 @@ impl Site<'_> {
         let run = RunArgs {
             time: self.args.time,
             count: None,
-            output: OutputArgs {
-                json: false,
-                json_file: None,
-            },
+            output: OutputArgs::default(),
             interval: None,
             prometheus: PrometheusArgs::default(),
+            until_ci: None,
         };
         let offer = Offer::start("serve", &[&*port], web)?;
         let lanes: Vec<&mut Queue> = port.queues_mut().collect();

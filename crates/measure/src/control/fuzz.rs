@@ -1,5 +1,7 @@
 //! Rubbish for both sides, from a fuzzer or from a seed.
 
+use std::sync::OnceLock;
+
 use super::{
     Client, ClientOptions, FarVia, Message, SESSION_STEP, Server, ServerOptions, Start, Stop, Tally, Token, Work, frame,
 };
@@ -98,8 +100,13 @@ pub(super) fn rubbish(draw: &mut dyn FnMut(u64) -> u64) {
         0,
     );
     // Of other connections, with the same token and other nonces: what they proved there proves nothing here.
-    let mut overheard = conversation([5; 32], [7; 32]);
-    overheard.extend(conversation([8; 32], [6; 32]));
+    static OTHERS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    let others = OTHERS.get_or_init(|| {
+        let mut others = conversation([5; 32], [7; 32]);
+        others.extend(conversation([8; 32], [6; 32]));
+        others
+    });
+    let mut overheard = others.clone();
     overheard.push(client.take_output());
     let (mut to_server, mut to_client) = (true, true);
     let mut now = 0;

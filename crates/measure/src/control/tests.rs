@@ -469,3 +469,15 @@ fn rubbish_never_opens_it_and_never_breaks_it() {
         super::rubbish(&mut |most| random.below(most));
     }
 }
+
+/// What fuzzers have found, and what reaches all of the code.
+#[test]
+fn kept_inputs_never_open_it_and_never_break_it() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../xsk/fuzz/corpus/control");
+    let mut files = 0;
+    for file in std::fs::read_dir(folder).expect("the corpus") {
+        super::rubbish_of(&std::fs::read(file.unwrap().path()).unwrap());
+        files += 1;
+    }
+    assert!(files > 10, "{files} files in {folder}");
+}

@@ -18,7 +18,23 @@ fn comparison() -> CompareResult {
         rounds: 6,
         round_duration_ns: 150_000_000,
         steal_limit_percent: 4.0,
+        until_ci: Some(UntilCi {
+            estimate: Some(SeriesEstimate {
+                median: 1.0,
+                low: 0.9,
+                high: 1.1,
+                correlation: 0.0,
+                pieces: 10,
+            }),
+            ..UntilCi::of(0.01, false, "AF_XDP", Some(0.02))
+        }),
         tables: vec![Table {
+            aa: vec![AaRatio {
+                name: "UDP".into(),
+                ratio: ratio(&base, &base).ok(),
+                rounds: base.clone(),
+            }],
+            noise_floor_percent: Some(0.0),
             operation: Operation::Rx,
             frame_bytes: 64,
             payload_bytes: 22,
@@ -86,6 +102,34 @@ fn all_kinds_come_back_as_they_went() {
         let json = serde_json::to_string(&document).unwrap();
         assert_eq!(serde_json::from_str::<Document>(&json).unwrap(), document);
     }
+}
+
+#[test]
+fn field_names_of_an_impaired_path_stay() {
+    let result = ImpairResult {
+        seed: 7,
+        matching: "all".into(),
+        directions: vec![ImpairedDirection {
+            from: "eth0".into(),
+            to: "eth1".into(),
+            settings: "loss 1%".into(),
+            counts: crate::impair::Counts::default(),
+            unimpaired_packets: 1,
+            too_long_packets: 2,
+            link_down_packets: 3,
+            left_packets: 4,
+            asked: None,
+            held: None,
+            late: None,
+        }],
+    };
+    let value = serde_json::to_value(&result).unwrap();
+    let mut found = Vec::new();
+    names(&value, "impair", &mut found);
+    found.sort();
+    let golden: Vec<&str> = include_str!("golden-impair-1.txt").lines().collect();
+    assert_eq!(found, golden);
+    assert_eq!(serde_json::from_value::<ImpairResult>(value).unwrap(), result);
 }
 
 #[test]
@@ -211,6 +255,8 @@ fn every_number_has_its_unit_or_is_a_count() {
         "napi_cpu",
         "application_cpu",
         "failed_turns",
+        "correlation",
+        "pieces",
     ];
     let units = [
         "_ns", "_pps", "_bps", "_bytes", "_percent", "_packets", "_cycles", "_unix_s",

@@ -374,11 +374,10 @@ fn of_tcp_too() {
 }
 
 fn pseudo(flow: &UdpFlow, protocol: Protocol, len: usize) -> Sum {
+    let len = u16::try_from(len).unwrap();
     match (flow.src.ip(), flow.dst.ip()) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            crate::checksum::pseudo_v4(src, dst, protocol, u16::try_from(len).unwrap())
-        }
-        (IpAddr::V6(src), IpAddr::V6(dst)) => pseudo_v6(src, dst, protocol, u32::try_from(len).unwrap()),
+        (IpAddr::V4(src), IpAddr::V4(dst)) => crate::checksum::pseudo_v4(src, dst, protocol, len),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => pseudo_v6(src, dst, protocol, len.into()),
         _ => unreachable!("one family"),
     }
 }

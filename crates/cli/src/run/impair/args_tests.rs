@@ -1,5 +1,6 @@
 use clap::Parser as _;
 
+use super::super::text::InWords;
 use super::*;
 use crate::args::{Cli, Command};
 

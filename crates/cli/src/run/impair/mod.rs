@@ -5,17 +5,18 @@ mod args;
 mod relay;
 mod select;
 mod text;
+mod values;
 
 use anyhow::{Context as _, Result, bail};
 use ringside_measure::counters::Ledger;
 use ringside_measure::impair::Impairment;
-use ringside_measure::schema::{ImpairResult, ImpairedDirection, Operation};
-use ringside_nic::Interface;
+use ringside_measure::schema::{self, ImpairResult, ImpairedDirection, Operation, QueueCounters};
+use ringside_nic::{Interface, LinkState};
 use ringside_xsk::{Direction, Filter, Port, Queue, QueueOptions, SharedUmem};
 
 pub(crate) use args::ImpairArgs;
-use args::InWords;
 use relay::{Ends, Relay, Way};
+use text::InWords;
 pub(crate) use text::text;
 
 use super::fwd::ports::held_by_nic;
@@ -90,42 +91,19 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
         )?
     };
 
-    let mut redirected = 0;
-    for port in &mut ports {
-        redirected += session::settle(port)?;
-    }
-    let mut queues = session::counters(&ports[0])?;
-    queues.extend(session::counters(&ports[1])?);
+    let mut books = Books::read(&mut ports, &before)?;
     let [there, back] = relay.ways();
     let directions = vec![
         there.result(names[0], names[1], InWords(&settings[0]).to_string()),
         back.result(names[1], names[0], InWords(&settings[1]).to_string()),
     ];
-    let both = ports.iter().zip(&before);
-    let missed = both
-        .map(|(port, before)| missed(before, &session::link_after(port, before)))
-        .sum();
-    let mut ledger = receive_ledger(&queues, redirected, missed);
-    let received = ledger.received;
-    // Those that came out of the sockets when nobody handed them on any more.
-    let late = received.saturating_sub(there.seen() + back.seen());
-    on_purpose(&mut ledger, &directions);
-    ledger.lose("came as the run ended", late);
-    let mut result = session::result(Operation::Impair, &ran, queues);
-    let mut records = Vec::new();
-    let (mut all, mut received, mut sent) = ([0, 0], [0, 0], 0);
-    for (port, before) in ports.iter().zip(&before) {
-        let after = session::link_after(port, before);
-        let own = port.stats()?.own;
-        leave(&mut ledger, port, own.tx_packets, before, &after);
-        records.push(system::interface(port.interface(), &after, Some(port.report())));
-        sent += own.tx_packets;
-        received = [received[0] + own.rx_packets, received[1] + own.rx_bytes];
-        all = [all[0] + own.tx_packets, all[1] + own.tx_bytes];
-    }
-    result.packets = ledger;
-    result.received = rates(received[0], received[1], 0, &ran);
-    result.transmitted = rates(all[0], all[1], 0, &ran);
+    books.decided(&directions, there.seen() + back.seen());
+    let records = books.leave(&ports, &before)?;
+    let mut result = session::result(Operation::Impair, &ran, books.queues);
+    result.packets = books.ledger;
+    let [received, sent] = [books.received, books.sent];
+    result.received = rates(received.packets, received.bytes, 0, &ran);
+    result.transmitted = rates(sent.packets, sent.bytes, 0, &ran);
     result.impair = Some(ImpairResult {
         seed: args.seed,
         matching: args.matching.to_string(),
@@ -138,10 +116,80 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
     output::finish(&args.run, records, result)?;
     conclude(
         ran,
-        sent,
+        sent.packets,
         &format!("impair {}", args.port.interface),
         "no packet came through: are the two hosts at the ends up, and is the traffic running?",
     )
+}
+
+/// Packets and their bytes.
+#[derive(Clone, Copy, Default)]
+struct Traffic {
+    packets: u64,
+    bytes: u64,
+}
+
+/// What both ports have counted, and where the packets went.
+#[derive(Default)]
+struct Books {
+    ledger: Ledger,
+    queues: Vec<QueueCounters>,
+    received: Traffic,
+    sent: Traffic,
+}
+
+impl Books {
+    /// Up to the sockets.
+    fn read(ports: &mut [Port], before: &[LinkState]) -> Result<Self> {
+        let mut books = Self::default();
+        for (port, before) in ports.iter_mut().zip(before) {
+            let redirected = session::settle(port)?;
+            let queues = session::counters(port)?;
+            let of_one = receive_ledger(&queues, redirected, missed(before, &session::link_after(port, before)));
+            books.queues.extend(queues);
+            books.ledger.generated += of_one.generated;
+            books.ledger.sent += of_one.sent;
+            books.ledger.received += of_one.received;
+            for loss in of_one.losses {
+                books.ledger.lose(loss.name, loss.count);
+            }
+        }
+        Ok(books)
+    }
+
+    /// What was decided about those that came out of the sockets, which were `seen`; copies count as sent.
+    fn decided(&mut self, directions: &[ImpairedDirection], seen: u64) {
+        let ledger = &mut self.ledger;
+        ledger.lose("came as the run ended", ledger.received.saturating_sub(seen));
+        ledger.received = 0;
+        for direction in directions {
+            let counts = &direction.counts;
+            ledger.sent += counts.duplicated;
+            ledger.generated += counts.duplicated;
+            ledger.lose("lost on purpose", counts.dropped);
+            ledger.lose("found the queue in front of the rate full", counts.queue_dropped);
+            ledger.lose("no room to hold it: give more with --hold", counts.overflowed);
+            ledger.lose("too long to send", direction.too_long_packets);
+            ledger.lose("the link to leave by was down", direction.link_down_packets);
+            ledger.lose("still held as the run ended", direction.left_packets);
+        }
+    }
+
+    /// What left, and by which interfaces.
+    fn leave(&mut self, ports: &[Port], before: &[LinkState]) -> Result<Vec<schema::Interface>> {
+        let mut records = Vec::new();
+        for (port, before) in ports.iter().zip(before) {
+            let after = session::link_after(port, before);
+            let own = port.stats()?.own;
+            leave(&mut self.ledger, port, own.tx_packets, before, &after);
+            records.push(system::interface(port.interface(), &after, Some(port.report())));
+            self.received.packets += own.rx_packets;
+            self.received.bytes += own.rx_bytes;
+            self.sent.packets += own.tx_packets;
+            self.sent.bytes += own.tx_bytes;
+        }
+        Ok(records)
+    }
 }
 
 /// A UMEM for both ports: what their queues need, and what is held.
@@ -154,20 +202,4 @@ fn umem(args: &PortArgs, interfaces: &[Interface], hold: u32) -> Result<SharedUm
     }
     args.shared_umem(frames)
         .with_context(|| format!("having memory for {frames} packets, --hold {hold} of them in each direction"))
-}
-
-/// What was done, into the ledger: copies count as sent.
-fn on_purpose(ledger: &mut Ledger, directions: &[ImpairedDirection]) {
-    ledger.received = 0;
-    for direction in directions {
-        let counts = &direction.counts;
-        ledger.sent += counts.duplicated;
-        ledger.generated += counts.duplicated;
-        ledger.lose("lost on purpose", counts.dropped);
-        ledger.lose("found the queue in front of the rate full", counts.queue_dropped);
-        ledger.lose("no room to hold it: give more with --hold", counts.overflowed);
-        ledger.lose("too long to send", direction.too_long_packets);
-        ledger.lose("the link to leave by was down", direction.link_down_packets);
-        ledger.lose("still held as the run ended", direction.left_packets);
-    }
 }

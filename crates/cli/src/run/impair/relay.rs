@@ -12,7 +12,7 @@ use super::super::whole::Whole;
 use super::select::{Matching, turn_a_bit};
 use crate::clock::FastClock;
 use crate::live::Teller;
-use crate::session::Worker;
+use crate::session::{self, Worker};
 
 /// What is due so soon is not slept for: a timer may be as late.
 const NO_SLEEP_NS: u64 = 100_000;
@@ -133,7 +133,7 @@ impl Relay {
             }
         }
         // What came leaves, as late as it was to be.
-        let end = self.clock.now_ns() + crate::session::nanos(LAST);
+        let end = self.clock.now_ns() + session::nanos(LAST);
         while self.ways.iter().any(|way| !way.is_empty()) && self.clock.now_ns() < end {
             let mut idle = true;
             for way in 0..2 {
@@ -254,7 +254,7 @@ impl Relay {
             return Ok(());
         }
         let timeout = longest.min(Duration::from_nanos(left - NO_SLEEP_NS));
-        crate::session::poll_any(ends.iter().flatten().map(|queue| &**queue), timeout)
+        session::poll_any(ends.iter().flatten().map(|queue| &**queue), timeout)
     }
 }
 

@@ -1,7 +1,9 @@
-//! The result of `ringside impair`, for people.
+//! What `ringside impair` is to do and what it has done, for people.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Display, Write as _};
+use std::time::Duration;
 
+use ringside_measure::impair::{Pick, Settings, Spread, Unit};
 use ringside_measure::schema::{ImpairResult, ImpairedDirection};
 
 use crate::output::{microseconds, packets};
@@ -56,6 +58,86 @@ fn one(out: &mut String, direction: &ImpairedDirection) {
     ] {
         if let Some(summary) = summary.as_ref().filter(|summary| summary.max_ns != 0) {
             line(label, microseconds(summary));
+        }
+    }
+}
+
+/// Settings, for people.
+pub(super) struct InWords<'a>(pub(super) &'a Settings);
+
+impl Display for InWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = self.0;
+        let mut words = String::new();
+        let mut say = |what: fmt::Arguments<'_>| {
+            let comma = if words.is_empty() { "" } else { ", " };
+            write!(words, "{comma}{what}")
+        };
+        for (what, pick) in [
+            ("loss", settings.loss),
+            ("corruption", settings.corrupt),
+            ("duplication", settings.duplicate),
+        ] {
+            if pick != Pick::Never {
+                say(format_args!("{what} {}", Picked(pick)))?;
+            }
+        }
+        if let Some(rate) = settings.rate {
+            let unit = match rate.unit {
+                Unit::Packets => "packets",
+                Unit::Bits => "bits",
+            };
+            say(format_args!("{} {unit}/s, queue {}", rate.per_second, rate.queue))?;
+        }
+        if settings.delay_ns != 0 || settings.jitter_ns != 0 {
+            let time = Duration::from_nanos(settings.delay_ns);
+            let around = Duration::from_nanos(settings.jitter_ns);
+            let (by, overtaking) = (
+                match settings.spread {
+                    Spread::Uniform => "±",
+                    Spread::Normal => "normally ±",
+                },
+                if settings.overtaking { ", overtaking" } else { "" },
+            );
+            match settings.jitter_ns {
+                0 => say(format_args!("delay {time:?}"))?,
+                _ => say(format_args!("delay {time:?} {by} {around:?}{overtaking}"))?,
+            }
+        }
+        if settings.reorder != Pick::Never {
+            say(format_args!(
+                "{} held back by {}",
+                Picked(settings.reorder),
+                settings.reorder_by
+            ))?;
+        }
+        f.write_str(if words.is_empty() { "as it comes" } else { &words })
+    }
+}
+
+/// A choice of packets, as the command line has it.
+struct Picked(Pick);
+
+impl Display for Picked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| share * 100.0;
+        match self.0 {
+            Pick::Never => f.write_str("none"),
+            Pick::Share(share) => write!(f, "{}%", percent(share)),
+            Pick::Every(number) => write!(f, "every:{number}"),
+            Pick::Bursts {
+                enter,
+                leave,
+                bad,
+                good,
+            } => write!(
+                f,
+                "burst:{}%,{}%,{}%,{}%",
+                percent(enter),
+                percent(leave),
+                percent(bad),
+                percent(good)
+            ),
         }
     }
 }

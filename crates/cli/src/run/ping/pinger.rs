@@ -123,7 +123,24 @@ impl Pinger {
     /// Probes until the worker is to stop, then waits for late answers.
     pub(super) fn run(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
         self.ask(queues, worker, wait, u64::MAX)?;
-        self.late(queues, worker, wait)
+        self.late(queues, worker, wait)?;
+        // A copy of the last answer is not there yet when that is.
+        let end = self.clock.now_ns().saturating_add(self.copies_ns());
+        while self.clock.now_ns() < end {
+            let wait = self.sleep(wait, Some(end));
+            self.receive(queues, worker, wait)?;
+        }
+        Ok(())
+    }
+
+    /// For how long copies are waited for when all is answered: twice the longest round trip, but no longer than for answers.
+    fn copies_ns(&self) -> u64 {
+        let round_trips = self.sessions.iter().filter_map(|session| session.rtt.raw().summary());
+        round_trips.map(|rtt| rtt.max_ns).max().map_or(0, |longest| {
+            (longest.saturating_mul(2))
+                .max(LEAST_FOR_COPIES_NS)
+                .min(self.timeout_ns)
+        })
     }
 
     /// Probes of a session, until the time or until the worker is to stop.
@@ -205,23 +222,9 @@ impl Pinger {
             self.receive(queues, worker, wait)?;
             now = self.clock.now_ns();
         }
-        // A copy of the last answer is not there yet when that is.
-        let end = now.saturating_add(self.copies_ns());
-        while self.clock.now_ns() < end {
-            let wait = self.sleep(wait, Some(end));
-            self.receive(queues, worker, wait)?;
-        }
         self.in_flight.clear();
         self.unanswered = 0;
         Ok(())
-    }
-
-    /// For how long copies are waited for when all is answered: twice the longest round trip, but no longer than for answers.
-    fn copies_ns(&self) -> u64 {
-        let longest = self.sessions[self.current].rtt.raw().summary().map(|rtt| rtt.max_ns);
-        longest.map_or(0, |ns| {
-            ns.saturating_mul(2).max(LEAST_FOR_COPIES_NS).min(self.timeout_ns)
-        })
     }
 
     /// How long to sleep for an answer: not beyond the next probe of the schedule.
