@@ -219,8 +219,8 @@ impl Site<'_> {
             count: None,
             output: OutputArgs::default(),
             interval: None,
-            prometheus: PrometheusArgs::default(),
             until_ci: None,
+            prometheus: PrometheusArgs::default(),
         };
         let offer = Offer::start("serve", &[&*port], web)?;
         let lanes: Vec<&mut Queue> = port.queues_mut().collect();
