@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use ringside_measure::precision::UntilWidth;
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};

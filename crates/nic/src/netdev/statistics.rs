@@ -75,7 +75,7 @@ impl QueueStatistics {
 }
 
 impl Interface {
-    /// What the driver counts for each queue; empty where the driver does not tell (veth does not), and before Linux 6.10.
+    /// What the driver counts for each queue; empty where the driver does not tell (veth does not), and before Linux 6.9.
     ///
     /// # Errors
     ///
