@@ -9,7 +9,9 @@ use ringside_xsk::Capabilities;
 use serde::Serialize;
 
 use crate::output;
-use state::State;
+#[cfg(test)]
+pub(crate) use state::Attached;
+pub(crate) use state::{Holder, State};
 
 const EXAMPLES: &str = "\
 Examples:

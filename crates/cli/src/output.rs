@@ -50,7 +50,20 @@ pub(crate) fn check_file(option: &str, path: &Path) -> Result<()> {
 
 /// Prints a result and writes it, as the command line asks for.
 pub(crate) fn finish(args: &RunArgs, interfaces: Vec<schema::Interface>, result: RunResult) -> Result<()> {
-    let document = system::document(interfaces, Outcome::Run(Box::new(result)));
+    finish_with(args, interfaces, result, None)
+}
+
+/// The same, with what the far end told.
+pub(crate) fn finish_with(
+    args: &RunArgs,
+    interfaces: Vec<schema::Interface>,
+    result: RunResult,
+    far: Option<schema::FarEnd>,
+) -> Result<()> {
+    let document = Document {
+        far: far.map(Box::new),
+        ..system::document(interfaces, Outcome::Run(Box::new(result)))
+    };
     let text = if args.output.json {
         String::new()
     } else {
@@ -189,6 +202,9 @@ fn text(document: &Document) -> String {
         (Some(under_load), _) => out.text.push_str(&crate::run::ping::table::text(under_load)),
         (None, Some(latency)) => times(&mut out, latency),
         (None, None) => {}
+    }
+    if let Some(far) = &document.far {
+        out.text.push_str(&crate::serve::text(far));
     }
     if let Some(hints) = &result.hints {
         out.text.push_str(&crate::run::hints::text(hints));

@@ -18,7 +18,9 @@ use ringside_xsk::{Error, Queue};
 
 pub(crate) use counters::{counters, in_flight, link, link_after, result, settle};
 pub(crate) use links::History;
-pub(crate) use open::{POLL, interface, open, open_with, patiently, poll_any, refuse_own_connection, wait};
+pub(crate) use open::{
+    POLL, interface, open, open_with, own_connection, patiently, poll_any, refuse_own_connection, wait,
+};
 
 use crate::args::{PortArgs, RunArgs};
 use crate::pin;

@@ -32,6 +32,7 @@ pub(crate) fn document(interfaces: Vec<schema::Interface>, result: Outcome) -> D
         system: system(),
         interfaces,
         result,
+        far: None,
     }
 }
 

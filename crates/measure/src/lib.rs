@@ -19,6 +19,7 @@
 //! | Is it known well enough to stop? | [`precision`] |
 //! | Which rate does it sustain? | [`search`] |
 //! | What if the path were worse? | [`impair`] |
+//! | What do two hosts say to each other? | [`control`] |
 //! | What does a result file hold? | [`schema`] |
 //!
 //! # A run, in short
@@ -50,6 +51,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod control;
 pub mod counters;
 pub mod cycle;
 pub mod delay;

@@ -28,6 +28,7 @@ mod comparison;
 mod delay;
 #[cfg(test)]
 mod example;
+mod far;
 mod hints;
 mod impair;
 mod run;
@@ -40,6 +41,7 @@ mod under_load;
 pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
 pub use comparison::{CompareResult, Table, Variant};
 pub use delay::{ClockRead, DelayCell, DelayResult, DelayTurn, IdleUse};
+pub use far::{ClockBasis, ClockOffset, FarEnd};
 pub use hints::{
     FieldHints, HashHints, HashTypeCount, HintsResult, LayoutHints, NicHints, Number, StampCount, VlanCount, VlanHints,
 };
@@ -48,7 +50,9 @@ pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpStatistics, XdpVerdicts,
 };
-pub use search::{BurstRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord};
+pub use search::{
+    BurstRecord, CapacityRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord,
+};
 pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
 pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
@@ -74,6 +78,9 @@ pub struct Document {
     pub interfaces: Vec<Interface>,
     /// What came out.
     pub result: Outcome,
+    /// The other end, where that was a `ringside serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far: Option<Box<FarEnd>>,
 }
 
 /// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}` or `{"sweep": …}`.

@@ -29,7 +29,7 @@ pub(crate) enum StringSet {
 }
 
 /// The driver that serves an interface.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Driver {
     /// Its name ("veth", "virtio_net", "igb", …).

@@ -1,11 +1,11 @@
 //! The interrupts of an interface.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use serde::Serialize;
 
-use crate::{Error, Interface, Result};
+use crate::{Error, Interface, Result, cpus};
 
 /// An interrupt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -15,6 +15,50 @@ pub struct Irq {
     pub number: u32,
     /// Who handles it: "virtio3-input.0", "eth0-TxRx-1".
     pub name: String,
+}
+
+/// Where an interrupt is handled.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct IrqUse {
+    /// The CPUs that may handle it.
+    pub allowed: Vec<u32>,
+    /// The CPUs of these that the interrupt controller was told; empty where the kernel does not say.
+    pub effective: Vec<u32>,
+    /// How often each CPU has handled it since boot, without those that never did.
+    pub handled: BTreeMap<u32, u64>,
+}
+
+impl Irq {
+    /// Where it may be, and where it was handled. What the kernel does not tell is empty.
+    #[must_use]
+    #[doc(alias = "smp_affinity")]
+    pub fn usage(&self) -> IrqUse {
+        let cpus = |file: &str| {
+            let list = fs::read_to_string(format!("/proc/irq/{}/{file}", self.number));
+            list.map(|list| cpus::parse(&list)).unwrap_or_default()
+        };
+        IrqUse {
+            allowed: cpus("smp_affinity_list"),
+            effective: cpus("effective_affinity_list"),
+            handled: handled(&fs::read_to_string("/proc/interrupts").unwrap_or_default(), self.number),
+        }
+    }
+}
+
+/// The line of an interrupt in `/proc/interrupts`, whose first line names the CPUs that are online.
+fn handled(interrupts: &str, number: u32) -> BTreeMap<u32, u64> {
+    let mut lines = interrupts.lines();
+    let cpus = lines.next().unwrap_or_default().split_ascii_whitespace();
+    let line = lines.find_map(|line| {
+        let (name, rest) = line.split_once(':')?;
+        (name.trim().parse() == Ok(number)).then_some(rest)
+    });
+    let counts = line.unwrap_or_default().split_ascii_whitespace();
+    cpus.zip(counts)
+        .filter_map(|(cpu, count)| Some((cpu.strip_prefix("CPU")?.parse().ok()?, count.parse().ok()?)))
+        .filter(|(_, count)| *count != 0)
+        .collect()
 }
 
 impl Interface {
@@ -66,3 +110,7 @@ fn name(number: u32) -> Option<String> {
     let actions = fs::read_to_string(format!("/sys/kernel/irq/{number}/actions")).ok()?;
     Some(actions.trim().to_owned()).filter(|name| !name.is_empty())
 }
+
+#[cfg(test)]
+#[path = "irq_tests.rs"]
+mod tests;

@@ -57,6 +57,8 @@ pub mod netlink;
 pub mod owners;
 pub mod process;
 mod qdisc;
+mod route;
+mod rss;
 mod setting;
 mod sys;
 mod sysfs;
@@ -68,7 +70,7 @@ pub use error::Error;
 pub use ethtool::{Channels, Driver, Rings};
 pub use features::Feature;
 pub use interface::{Interface, InterfaceAddress};
-pub use irq::Irq;
+pub use irq::{Irq, IrqUse};
 pub use knob::{Coalescing, Knob};
 pub use link::{LinkState, LinkStats, OperState, XdpAttachment, XdpMode};
 pub use napi::NapiSettings;
@@ -76,6 +78,8 @@ pub use netdev::{
     DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, RxMetadata, Threaded, XdpFeatures, XskFeatures,
 };
 pub use qdisc::Qdisc;
+pub use route::Route;
+pub use rss::{Flow, FlowKind, HashFunction, HashedFields, Rss, Symmetry, toeplitz};
 pub use threads::NapiThread;
 pub use watch::{LinkEvent, LinkStatus, LinkWatch};
 

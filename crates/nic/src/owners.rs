@@ -1,10 +1,10 @@
-//! Which processes hold an XDP program or an AF_XDP socket map.
+//! Which processes hold an XDP program, an AF_XDP socket or a map of them.
 //!
 //! When an interface is taken, the useful answer is not "busy" but by whom. A BPF link belongs to whoever holds its
 //! file descriptor, and procfs shows those together with the interface they are for.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -37,6 +37,18 @@ pub struct MapOwner {
     pub comm: String,
     /// The map's id, as `bpftool map show id` takes it.
     pub map_id: u32,
+}
+
+/// A process that has AF_XDP sockets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SocketOwner {
+    /// Process number.
+    pub pid: u32,
+    /// The process's command name.
+    pub comm: String,
+    /// Whether the process is in the calling thread's network namespace; its sockets may be of another one all the same.
+    pub same_namespace: bool,
 }
 
 impl Interface {
@@ -83,6 +95,41 @@ pub fn xskmap_owners() -> Vec<MapOwner> {
     owners
 }
 
+/// The processes that have AF_XDP sockets, those of this network namespace first.
+///
+/// The kernel does not tell everybody which queue a socket is bound to. Other users' processes are only seen by root.
+#[must_use]
+pub fn xdp_socket_owners() -> Vec<SocketOwner> {
+    let mut owners = Vec::new();
+    for ((pid, directory), descriptors) in processes(Path::new("/proc")) {
+        let has_one = descriptors.iter().any(|fd| {
+            let is_socket = fs::read_link(fd).is_ok_and(|target| target.to_string_lossy().starts_with("socket:"));
+            is_socket && protocol(fd).as_deref() == Some(b"XDP")
+        });
+        if has_one {
+            let process = Process {
+                pid,
+                directory: &directory,
+            };
+            owners.push(SocketOwner {
+                pid: process.pid,
+                comm: process.comm(),
+                same_namespace: process.shares_namespace(),
+            });
+        }
+    }
+    owners.sort_by_key(|owner| (!owner.same_namespace, owner.pid));
+    owners
+}
+
+/// The protocol of a socket, as lsof shows it: <https://elixir.bootlin.com/linux/v6.18/C/ident/sockfs_xattr_get>
+fn protocol(fd: &Path) -> Option<Vec<u8>> {
+    let mut name = [0; 32];
+    let length = rustix::fs::getxattr(fd, c"system.sockprotoname", &mut name).ok()?;
+    // With the NUL behind it.
+    Some(name.get(..length)?.split(|byte| *byte == 0).next()?.to_vec())
+}
+
 /// <https://elixir.bootlin.com/linux/v6.18/C/ident/BPF_MAP_TYPE_XSKMAP>
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 
@@ -126,26 +173,32 @@ impl Info {
 /// another user) is passed over.
 fn scan<T>(proc: &Path, kind: &str, mut look: impl FnMut(&Process<'_>, &Info) -> Option<T>) -> Vec<T> {
     let mut found = Vec::new();
-    for process in fs::read_dir(proc).into_iter().flatten().flatten() {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
+    for ((pid, directory), descriptors) in processes(proc) {
+        let process = Process {
+            pid,
+            directory: &directory,
         };
-        let directory = process.path();
-        for fd in fs::read_dir(directory.join("fd")).into_iter().flatten().flatten() {
-            if fs::read_link(fd.path()).is_ok_and(|target| target == Path::new(kind))
-                && let Ok(info) = fs::read_to_string(directory.join("fdinfo").join(fd.file_name()))
+        for fd in descriptors {
+            let name = fd.file_name().unwrap_or_default();
+            if fs::read_link(&fd).is_ok_and(|target| target == Path::new(kind))
+                && let Ok(info) = fs::read_to_string(directory.join("fdinfo").join(name))
             {
-                found.extend(look(
-                    &Process {
-                        pid,
-                        directory: &directory,
-                    },
-                    &Info(info),
-                ));
+                found.extend(look(&process, &Info(info)));
             }
         }
     }
     found
+}
+
+/// All processes with their directories and the paths of their descriptors.
+fn processes(proc: &Path) -> impl Iterator<Item = ((u32, PathBuf), Vec<PathBuf>)> {
+    let entries = fs::read_dir(proc).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let descriptors = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
+        let descriptors = descriptors.map(|fd| fd.path()).collect();
+        Some(((pid, entry.path()), descriptors))
+    })
 }
 
 #[cfg(test)]

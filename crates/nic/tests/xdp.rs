@@ -124,3 +124,20 @@ fn the_holder_of_a_socket_map_is_found() {
     drop(map);
     assert_eq!(ours(), None);
 }
+
+#[test]
+fn the_holder_of_a_socket_is_found() {
+    use rustix::net::{AddressFamily, SocketType, socket};
+    if !testing::is_root() {
+        return;
+    }
+    let ours = || {
+        let mut owners = owners::xdp_socket_owners().into_iter();
+        owners.find(|owner| owner.pid == std::process::id())
+    };
+    assert_eq!(ours(), None, "a socket of another kind is none");
+    let socket = socket(AddressFamily::XDP, SocketType::RAW, None).unwrap();
+    assert!(ours().is_some_and(|owner| owner.same_namespace && !owner.comm.is_empty()));
+    drop(socket);
+    assert_eq!(ours(), None);
+}

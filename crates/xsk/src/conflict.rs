@@ -44,17 +44,34 @@ pub fn program_name(id: u32) -> Option<String> {
     sys::program_name(id).ok()
 }
 
-/// The process that probably owns a busy queue of the interface, as a half sentence: the one that holds the XDP program.
-pub(crate) fn holder_of(interface: &Interface) -> String {
+/// The process that probably owns a busy queue of the interface, as a half sentence: the one that holds the XDP program,
+/// unless that is `ours`. Who only transmits holds none, and is among those with XDP sockets.
+pub(crate) fn holder_of(interface: &Interface, ours: bool) -> String {
     let attached = interface.state().ok().and_then(|state| state.xdp);
-    let owners = interface.xdp_owners();
+    let owners = if ours { Vec::new() } else { interface.xdp_owners() };
     // Program ids are the same everywhere; a namespace is only known per process, and may be a thread's.
     owners
         .iter()
         .find(|owner| attached.is_some_and(|attached| owner.prog_id == Some(attached.prog_id)))
         .or_else(|| owners.iter().find(|owner| owner.same_namespace))
         .map(held_by)
+        .or_else(holders_of_sockets)
         .unwrap_or_default()
+}
+
+/// Other processes of this network namespace that have XDP sockets; on which interface and queue nobody tells.
+fn holders_of_sockets() -> Option<String> {
+    let others = ringside_nic::owners::xdp_socket_owners().into_iter();
+    let here: Vec<_> = others
+        .filter(|owner| owner.same_namespace && owner.pid != std::process::id())
+        .map(|owner| format!("{} ({})", owner.pid, owner.comm))
+        .collect();
+    (!here.is_empty()).then(|| {
+        format!(
+            "; in this network namespace process {} has such sockets",
+            here.join(", ")
+        )
+    })
 }
 
 fn held_by(owner: &Owner) -> String {

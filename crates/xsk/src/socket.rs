@@ -306,11 +306,7 @@ impl Request<'_> {
             interface: self.interface.name().to_owned(),
             queue: self.queue,
             waited: self.options.busy_timeout,
-            holder: if ours {
-                String::new()
-            } else {
-                crate::conflict::holder_of(self.interface)
-            },
+            holder: crate::conflict::holder_of(self.interface, ours),
         }
     }
 

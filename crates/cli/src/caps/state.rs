@@ -6,51 +6,51 @@ use serde::Serialize;
 
 /// The interface now. What it has none of, or what this kernel does not tell, is `None`.
 #[derive(Debug, Serialize)]
-pub(super) struct State {
+pub(crate) struct State {
     /// Told beside it.
     #[serde(skip)]
-    pub(super) interface: String,
-    pub(super) up: bool,
-    pub(super) carrier: bool,
-    pub(super) mtu_bytes: u32,
-    pub(super) channels: Option<Channels>,
-    pub(super) rings: Option<Rings>,
-    pub(super) xdp_program: Option<Attached>,
+    pub(crate) interface: String,
+    pub(crate) up: bool,
+    pub(crate) carrier: bool,
+    pub(crate) mtu_bytes: u32,
+    pub(crate) channels: Option<Channels>,
+    pub(crate) rings: Option<Rings>,
+    pub(crate) xdp_program: Option<Attached>,
     /// What packets of the kernel's stack wait in, and those of XDP sockets pass by.
-    pub(super) qdiscs: Vec<Qdisc>,
+    pub(crate) qdiscs: Vec<Qdisc>,
     /// Active queues, none while the interface is down (Linux 6.8).
-    pub(super) queues: Option<Vec<QueueDetail>>,
+    pub(crate) queues: Option<Vec<QueueDetail>>,
     /// Linux 6.8.
-    pub(super) napis: Option<Vec<NapiState>>,
+    pub(crate) napis: Option<Vec<NapiState>>,
 }
 
 /// The XDP program on the interface.
 #[derive(Debug, Serialize)]
-pub(super) struct Attached {
-    pub(super) id: u32,
+pub(crate) struct Attached {
+    pub(crate) id: u32,
     /// Without the privilege to ask for it there is none.
-    pub(super) name: Option<String>,
-    pub(super) mode: XdpMode,
+    pub(crate) name: Option<String>,
+    pub(crate) mode: XdpMode,
     /// The processes that hold it by a bpf_link.
-    pub(super) holders: Vec<Holder>,
+    pub(crate) holders: Vec<Holder>,
 }
 
 /// A process.
 #[derive(Debug, Serialize)]
-pub(super) struct Holder {
-    pub(super) pid: u32,
-    pub(super) command: String,
+pub(crate) struct Holder {
+    pub(crate) pid: u32,
+    pub(crate) command: String,
 }
 
 /// A NAPI instance.
 #[derive(Debug, Serialize)]
-pub(super) struct NapiState {
-    pub(super) id: u32,
-    pub(super) irq: Option<u32>,
-    pub(super) threaded: Threaded,
-    pub(super) defer_hard_irqs: Option<u32>,
-    pub(super) gro_flush_timeout_ns: Option<u64>,
-    pub(super) irq_suspend_timeout_ns: Option<u64>,
+pub(crate) struct NapiState {
+    pub(crate) id: u32,
+    pub(crate) irq: Option<u32>,
+    pub(crate) threaded: Threaded,
+    pub(crate) defer_hard_irqs: Option<u32>,
+    pub(crate) gro_flush_timeout_ns: Option<u64>,
+    pub(crate) irq_suspend_timeout_ns: Option<u64>,
 }
 
 impl From<Napi> for NapiState {
@@ -68,7 +68,7 @@ impl From<Napi> for NapiState {
 }
 
 impl State {
-    pub(super) fn read(interface: &Interface) -> Result<Self> {
+    pub(crate) fn read(interface: &Interface) -> Result<Self> {
         let link = interface.state()?;
         let napis = known(interface.napis())?;
         Ok(Self {

@@ -18,13 +18,17 @@ pub(super) struct Sentence {
 /// All that is to be said of an entry.
 pub(super) fn of(entry: &Entry) -> Vec<Sentence> {
     match &entry.content {
-        Content::Ours(document) => match &document.result {
-            Outcome::Run(run) => of_run(document, run),
-            Outcome::Compare(compare) => of_compare(compare),
-            Outcome::Delay(delay) => of_delay(delay),
-            Outcome::Search(search) => super::rates::words(search),
-            Outcome::Sweep(sweep) => super::settings::words(sweep),
-        },
+        Content::Ours(document) => {
+            let mut all = match &document.result {
+                Outcome::Run(run) => of_run(document, run),
+                Outcome::Compare(compare) => of_compare(compare),
+                Outcome::Delay(delay) => of_delay(delay),
+                Outcome::Search(search) => super::rates::words(search),
+                Outcome::Sweep(sweep) => super::settings::words(sweep),
+            };
+            all.extend(document.far.iter().flat_map(|far| super::far::words(far)));
+            all
+        }
         Content::Foreign(foreign) => {
             let figures: Vec<String> = foreign
                 .metrics

@@ -10,7 +10,7 @@ use ringside_wire::ethernet::swap_macs;
 use ringside_xsk::{Burst, Error, Packet, Port, Queue, Wait};
 
 use self::ports::Ports;
-use super::{account, conclude, leave, rates, receive_ledger};
+use super::{account, conclude, leave, missed, rates, receive_ledger};
 use crate::args::FwdArgs;
 use crate::session::{self, Worker};
 use crate::stop::Stop;
@@ -52,7 +52,11 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     let received = port.stats()?;
     let sent = out.as_ref().map_or(Ok(received), Port::stats)?;
     let mut queues = session::counters(&port)?;
-    let mut ledger = receive_ledger(&queues, redirected, &link_in, &session::link_after(&port, &link_in));
+    let mut ledger = receive_ledger(
+        &queues,
+        redirected,
+        missed(&link_in, &session::link_after(&port, &link_in)),
+    );
     if let Some(out) = &out {
         queues.extend(session::counters(out)?);
     }

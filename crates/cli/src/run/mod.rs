@@ -7,7 +7,7 @@ pub(crate) mod impair;
 pub(crate) mod ping;
 pub(crate) mod rx;
 pub(crate) mod tx;
-mod whole;
+pub(crate) mod whole;
 
 use anyhow::{Result, bail};
 use ringside_measure::counters::Ledger;
@@ -21,9 +21,9 @@ use crate::session::{self, Ran};
 /// Everything that was redirected to the sockets of the queues came out or was counted as lost.
 ///
 /// `redirected` is what `session::settle` told: so many had to come out. Where packets still flow, more have come until
-/// the counters were read, at the most those that the XDP program has counted by then. What the NIC had no room for never
-/// came to the program, and is added to both sides.
-fn receive_ledger(queues: &[QueueCounters], redirected: u64, before: &LinkState, after: &LinkState) -> Ledger {
+/// the counters were read, at the most those that the XDP program has counted by then. `missed` packets never came to
+/// the program, and are added to both sides.
+fn receive_ledger(queues: &[QueueCounters], redirected: u64, missed: u64) -> Ledger {
     let sum = |field: fn(&QueueCounters) -> u64| queues.iter().map(field).sum::<u64>();
     let by_now = sum(|queue| queue.xdp_verdicts.map_or(0, |verdicts| verdicts.redirected_packets));
     let mut ledger = Ledger {
@@ -44,8 +44,6 @@ fn receive_ledger(queues: &[QueueCounters], redirected: u64, before: &LinkState,
         true => out.clamp(redirected, by_now.max(redirected)),
         false => out,
     };
-    let missed = |state: &LinkState| state.stats.rx_missed_errors.wrapping_add(state.stats.rx_fifo_errors);
-    let missed = missed(after).wrapping_sub(missed(before));
     ledger.lose(
         "rx_missed_errors and rx_fifo_errors of the link (no room in the NIC's ring)",
         missed,
@@ -53,6 +51,12 @@ fn receive_ledger(queues: &[QueueCounters], redirected: u64, before: &LinkState,
     ledger.sent += missed;
     ledger.generated = ledger.sent;
     ledger
+}
+
+/// What the NIC had no room for, by its link's counters.
+fn missed(before: &LinkState, after: &LinkState) -> u64 {
+    let missed = |state: &LinkState| state.stats.rx_missed_errors.wrapping_add(state.stats.rx_fifo_errors);
+    missed(after).wrapping_sub(missed(before))
 }
 
 /// Packets that a link which was down has not taken until the run ended.

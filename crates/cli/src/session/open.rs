@@ -1,5 +1,6 @@
 //! Opening a command's port: everything that can be known to fail is told before anything is touched.
 
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -140,20 +141,23 @@ fn ssh_connection() -> Option<String> {
     None
 }
 
+/// The host's end of the SSH connection of this login, if the interface carries it.
+pub(crate) fn own_connection(interface: &Interface) -> Result<Option<IpAddr>> {
+    let own = ssh_connection();
+    let server = own
+        .as_deref()
+        .and_then(|own| own.split(' ').nth(2)?.parse::<IpAddr>().ok());
+    let carried = match server {
+        Some(server) => interface.addresses()?.iter().any(|entry| entry.address == server),
+        None => false,
+    };
+    Ok(server.filter(|_| carried))
+}
+
 /// Taking every packet of the interface that carries this very login would end it.
 pub(crate) fn refuse_own_connection(interface: &Interface, filter: Filter) -> Result<()> {
     let takes_tcp = matches!(filter, Filter::All | Filter::Wire | Filter::EtherType(0x0800 | 0x86dd));
-    let Some(own) = ssh_connection().filter(|_| takes_tcp) else {
-        return Ok(());
-    };
-    let Some(server) = own
-        .split(' ')
-        .nth(2)
-        .and_then(|text| text.parse::<std::net::IpAddr>().ok())
-    else {
-        return Ok(());
-    };
-    if interface.addresses()?.iter().any(|entry| entry.address == server) {
+    if takes_tcp && let Some(server) = own_connection(interface)? {
         bail!(
             "{interface} carries the SSH connection of this login ({server}), and filter {filter} would take its packets: \
              choose another interface, or a filter such as udp:PORT"

@@ -128,8 +128,8 @@ pub(super) fn example() -> Document {
         link_down_ns: Some(2_000_000),
         cpu_stages: None,
         hints: None,
-        impair: None,
         under_load: None,
+        impair: None,
     };
     Document {
         schema: SchemaName,
@@ -179,6 +179,7 @@ pub(super) fn example() -> Document {
             }],
         }],
         result: Outcome::Run(Box::new(run)),
+        far: None,
     }
 }
 

@@ -85,12 +85,46 @@ pub struct RunResult {
     /// What the XDP program told about the packets; left out where nobody asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hints: Option<HintsResult>,
-    /// What was done to the packets of a path; left out where nothing was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub impair: Option<ImpairResult>,
     /// Round trips with load and without; left out where nobody asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub under_load: Option<UnderLoadResult>,
+    /// What was done to the packets of a path; left out where nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub impair: Option<ImpairResult>,
+}
+
+impl RunResult {
+    /// Nothing measured yet.
+    #[must_use]
+    pub fn new(operation: Operation) -> Self {
+        Self {
+            operation,
+            duration_ns: 0,
+            frame_bytes: None,
+            payload_bytes: None,
+            target_pps: None,
+            depth_packets: None,
+            packets: Ledger::default(),
+            unaccounted_packets: 0,
+            received: None,
+            transmitted: None,
+            sequence: None,
+            latency: None,
+            cycle: None,
+            queues: Vec::new(),
+            cpus: Vec::new(),
+            intervals: Vec::new(),
+            link_events: None,
+            link_flaps: None,
+            link_down_ns: None,
+            tx_stamps: None,
+            checksum_offload: None,
+            cpu_stages: None,
+            hints: None,
+            under_load: None,
+            impair: None,
+        }
+    }
 }
 
 /// A change of a link during a run.

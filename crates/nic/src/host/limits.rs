@@ -35,6 +35,21 @@ pub enum Cap {
     Bpf = 39,
 }
 
+impl Cap {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::NetAdmin,
+        Self::NetRaw,
+        Self::IpcLock,
+        Self::SysPtrace,
+        Self::SysAdmin,
+        Self::SysNice,
+        Self::SysResource,
+        Self::Perfmon,
+        Self::Bpf,
+    ];
+}
+
 /// The kernel's name, "CAP_NET_ADMIN".
 impl fmt::Display for Cap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

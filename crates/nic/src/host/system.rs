@@ -30,6 +30,10 @@ pub struct System {
     pub cpus_online: Vec<u32>,
     /// Whether cores run several threads each.
     pub smt_active: Option<bool>,
+    /// CPUs without ordinary tasks, as they are in force (`isolcpus`).
+    pub isolated: Vec<u32>,
+    /// CPUs without a timer tick while they run one task, as they are in force (`nohz_full`).
+    pub nohz_full: Vec<u32>,
     /// Frequency governor of each CPU that has one; empty where the hypervisor or the firmware decides.
     pub governors: BTreeMap<u32, String>,
     /// What an idle CPU does.
@@ -46,6 +50,8 @@ pub struct System {
     pub huge_pages_free: u64,
     /// The default huge page size in bytes; zero without huge pages.
     pub huge_page_size: u64,
+    /// Whether BPF programs are compiled; interpreted they are several times slower. `None` where only root may know.
+    pub bpf_jit: Option<bool>,
     /// Whether this is a virtual machine; `None` if the CPU does not tell.
     pub virtualised: Option<bool>,
     /// Maker and product of the machine or its hypervisor, where the firmware tells.
@@ -124,9 +130,8 @@ impl System {
         let command_line = CommandLine::parse(&proc("cmdline")?);
         // Only root may look, where it is mounted and not locked down.
         let chosen = line(&sys.join("kernel/debug/sched/preempt"));
-        let cpus_online = line(&cpu.join("online"))
-            .map(|list| cpus::parse(&list))
-            .unwrap_or_default();
+        let cpus = |name: &str| line(&cpu.join(name)).map(|list| cpus::parse(&list)).unwrap_or_default();
+        let cpus_online = cpus("online");
         let governor = |number: &u32| {
             line(&cpu.join(format!("cpu{number}/cpufreq/scaling_governor"))).map(|governor| (*number, governor))
         };
@@ -137,6 +142,8 @@ impl System {
             architecture: names.machine().to_string_lossy().into_owned(),
             cpu_model: field(&cpuinfo, "model name").or_else(|| field(&cpuinfo, "Model")),
             smt_active: line(&cpu.join("smt/active")).map(|active| active == "1"),
+            isolated: cpus("isolated"),
+            nohz_full: cpus("nohz_full"),
             governors: cpus_online.iter().filter_map(governor).collect(),
             idle: Idle::read(&cpu),
             vulnerabilities: vulnerabilities(&cpu.join("vulnerabilities")),
@@ -147,6 +154,7 @@ impl System {
                 .and_then(|n| n.parse().ok())
                 .unwrap_or(0),
             huge_page_size: kibibytes(&meminfo, "Hugepagesize"),
+            bpf_jit: line(&root.join("proc/sys/net/core/bpf_jit_enable")).map(|mode| mode != "0"),
             // x86 sets the flag in every virtual machine; others have no such field.
             virtualised: field(&cpuinfo, "flags")
                 .map(|flags| flags.split_ascii_whitespace().any(|flag| flag == "hypervisor")),

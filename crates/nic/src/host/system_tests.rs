@@ -29,6 +29,9 @@ fn another_machine_is_read_from_its_files() {
         ),
         ("sys/devices/system/cpu/online", "0-1,3\n"),
         ("sys/devices/system/cpu/smt/active", "0\n"),
+        ("sys/devices/system/cpu/isolated", "1,3\n"),
+        ("sys/devices/system/cpu/nohz_full", "3\n"),
+        ("proc/sys/net/core/bpf_jit_enable", "0\n"),
         ("sys/devices/system/cpu/cpu3/cpufreq/scaling_governor", "performance\n"),
         ("sys/devices/system/cpu/cpuidle/current_driver", "none\n"),
         ("sys/devices/system/cpu/cpu0/cpuidle/state0/name", "POLL\n"),
@@ -48,6 +51,8 @@ fn another_machine_is_read_from_its_files() {
     assert_eq!(system.cpu_model.as_deref(), Some("Some CPU @ 2 GHz"));
     assert_eq!(system.cpus_online, [0, 1, 3]);
     assert_eq!((system.smt_active, system.virtualised), (Some(false), Some(true)));
+    assert_eq!((system.isolated, system.nohz_full), (vec![1, 3], vec![3]));
+    assert_eq!(system.bpf_jit, Some(false));
     assert_eq!(system.governors, BTreeMap::from([(3, "performance".to_owned())]));
     assert_eq!(
         (system.memory_total, system.huge_pages_free, system.huge_page_size),

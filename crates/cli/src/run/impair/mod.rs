@@ -20,7 +20,7 @@ use text::InWords;
 pub(crate) use text::text;
 
 use super::fwd::ports::held_by_nic;
-use super::{account, conclude, leave, rates, receive_ledger};
+use super::{account, conclude, leave, missed, rates, receive_ledger};
 use crate::args::PortArgs;
 use crate::session;
 use crate::stop::Stop;
@@ -142,7 +142,7 @@ impl Books {
         for (port, before) in ports.iter_mut().zip(before) {
             let redirected = session::settle(port)?;
             let queues = session::counters(port)?;
-            let of_one = receive_ledger(&queues, redirected, before, &session::link_after(port, before));
+            let of_one = receive_ledger(&queues, redirected, missed(before, &session::link_after(port, before)));
             books.queues.extend(queues);
             books.ledger.generated += of_one.generated;
             books.ledger.sent += of_one.sent;

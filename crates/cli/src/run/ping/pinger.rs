@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use ringside_measure::latency::{Latency, LiveLatency, RttRecorder};
 use ringside_measure::pace::Pacer;
-use ringside_measure::probe::{Clock, Kind, Probe};
+use ringside_measure::probe::{Clock, FarStamps, Kind, Probe};
 use ringside_measure::sequence::Tracker;
 use ringside_wire::flow::{UdpFlow, parse_udp};
 use ringside_wire::udp::ChecksumState;
@@ -16,7 +16,11 @@ use super::load::SelfLoad;
 use crate::args::PingArgs;
 use crate::clock::FastClock;
 use crate::run::whole::Whole;
+use crate::serve::OneWay;
 use crate::session::{self, Worker};
+
+/// For how long copies of answers are waited for at least: a busy machine may take it.
+const LEAST_FOR_COPIES_NS: u64 = 20_000_000;
 
 /// Probes of one session: what was sent, and what came back.
 pub(super) struct Session {
@@ -42,9 +46,6 @@ impl Session {
     }
 }
 
-/// For how long copies of answers are waited for at least: a busy machine may take it.
-const LEAST_FOR_COPIES_NS: u64 = 20_000_000;
-
 /// Probes under way and what is known of those that came back.
 pub(super) struct Pinger {
     pub(super) flow: UdpFlow,
@@ -57,6 +58,8 @@ pub(super) struct Pinger {
     in_turns: bool,
     /// Packets of our own that load the path.
     pub(super) load: Option<SelfLoad>,
+    /// Times of each direction, where both ends' clocks can be compared.
+    pub(super) one_way: Option<OneWay>,
     depth: usize,
     /// Probes to send between two looks for answers.
     batch: u32,
@@ -87,6 +90,7 @@ impl Pinger {
             current: 0,
             in_turns: sessions > 1,
             load: None,
+            one_way: None,
             depth,
             batch: args.port.batch,
             timeout_ns,
@@ -96,6 +100,13 @@ impl Pinger {
             invalid: 0,
             clock,
             whole: Whole::new(args.port.multi_buffer),
+        }
+    }
+
+    /// Gives the sessions numbers from this one on: the far end knows them. To be called before the load is made.
+    pub(super) fn number_from(&mut self, first: u32) {
+        for (number, session) in (first..).zip(&mut self.sessions) {
+            session.number = number;
         }
     }
 
@@ -237,7 +248,9 @@ impl Pinger {
                 intended_ns: intended.unwrap_or(sent_ns),
                 sent_ns,
             };
-            let written = probe.encode(&mut self.template[headers..]).is_ok()
+            let payload = &mut self.template[headers..];
+            let written = probe.encode(payload).is_ok()
+                && (self.one_way.is_none() || FarStamps::ask(payload).is_ok())
                 && self.flow.write(&mut self.template, length).is_ok();
             debug_assert!(written, "the template has room for a probe");
             let fits = slot.write(&self.template);
@@ -311,6 +324,9 @@ impl Pinger {
             return false;
         }
         session.rtt.record(probe.intended_ns, probe.sent_ns, now);
+        if let Some(one_way) = &mut self.one_way {
+            one_way.record(&frame[udp.payload.clone()], &probe, now);
+        }
         if let Some(ns) = now.checked_sub(probe.sent_ns) {
             times.record(ns);
         }
