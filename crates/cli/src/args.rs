@@ -255,6 +255,7 @@ const PING_EXAMPLES: &str = "\
 Examples:
   ringside ping eth0 --to 192.0.2.7            one probe in flight, as fast as it comes back
   ringside ping eth0 --to 192.0.2.7 --rate 10000 -t 10
+  ringside ping eth0 --to 192.0.2.7 --until-ci 1% -t 60   until the median is known to 1 %, but no longer than a minute
   ringside ping eth0 --to 2001:db8::7 --depth 16 --size 1000 --count 100000
   ringside ping eth0 --to 192.0.2.7 --size 9014 --multi-buffer
   ringside ping eth0 --to 192.0.2.7 --under-load   idle, self-induced and foreign load, side by side
@@ -483,10 +484,22 @@ pub(crate) struct RunArgs {
     /// Seconds between interval statistics, which are printed when this is given and are always in the JSON
     #[arg(short, long, value_name = "SECONDS", value_parser = interval)]
     pub(crate) interval: Option<Duration>,
+    /// Run until the 95 % interval of the median round trip, or of the rate, is narrower than this part of it, such as 1%, or the time
+    /// is over; by pieces of 0.25 seconds unless --interval says otherwise, ten at least
+    #[arg(long, value_name = "PERCENT", value_parser = width)]
+    pub(crate) until_ci: Option<UntilWidth>,
+}
+
+impl RunArgs {
+    /// Time between two interval statistics.
+    pub(crate) fn piece(&self) -> Duration {
+        let usual = if self.until_ci.is_some() { 250 } else { 1000 };
+        self.interval.unwrap_or(Duration::from_millis(usual))
+    }
 }
 
 /// Where the result goes.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct OutputArgs {
     /// Print the result as JSON (schema ringside.result/1) to standard output
     #[arg(long)]
@@ -494,6 +507,10 @@ pub(crate) struct OutputArgs {
     /// Write the result as JSON to a file, in addition
     #[arg(long, value_name = "FILE")]
     pub(crate) json_file: Option<PathBuf>,
+    /// Exit with an error if the result is invalid: CPU time was stolen, a clock went wrong, the machine was suspended. It is told
+    /// in any case
+    #[arg(long)]
+    pub(crate) require_valid: bool,
 }
 
 /// `--wait`

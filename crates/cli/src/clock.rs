@@ -34,3 +34,11 @@ impl FastClock {
         self.0.now_in_order().as_nanos()
     }
 }
+
+impl Drop for FastClock {
+    fn drop(&mut self) {
+        if let Some(reason) = self.0.lost() {
+            crate::validity::counter_lost(reason);
+        }
+    }
+}

@@ -29,6 +29,7 @@ mod sweep;
 mod system;
 mod target;
 mod tune;
+mod validity;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ use args::{Cli, Command};
 fn main() -> ExitCode {
     let cli = Cli::read();
     napi::recover();
+    validity::begin();
     let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     let result = match cli.command {
         Command::Rx(args) => done(run::rx::run(&args)),

@@ -8,17 +8,17 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ringside_measure::latency::Summary;
 use ringside_measure::probe::Clock;
 use ringside_measure::rate::Rates;
 use ringside_measure::schema::{
     self, ChecksumBy, CycleResult, Document, LatencyResult, LaunchBy, LaunchResult, Outcome, QueueCounters, RunResult,
-    TxStampsResult, Via,
+    TxStampsResult, UntilCi, Via,
 };
 
 use crate::args::{OutputArgs, RunArgs};
-use crate::system;
+use crate::{system, validity};
 
 /// A line on standard error. Not `eprintln!`, which panics when the reader has gone (`2>&1 | head`).
 pub(crate) fn note(text: impl Display) {
@@ -73,17 +73,36 @@ pub(crate) fn finish_with(
 }
 
 /// Prints the text, or the JSON instead of it, and writes the JSON to the file that was asked for.
+///
+/// # Errors
+/// When it cannot be written; for figures that cannot be, before any of them is told; and for an invalid result where a valid one
+/// is required.
 pub(crate) fn deliver(args: &OutputArgs, document: &Document, text: &str) -> Result<()> {
+    schema::check(&serde_json::to_value(document).context("writing the result as JSON")?)?;
     let json = || serde_json::to_string_pretty(document).context("writing the result as JSON");
+    let trouble = validity::trouble(document);
+    let invalid = trouble
+        .as_ref()
+        .map(|reasons| wrapped(&format!("INVALID: {reasons}"), ""));
+    let invalid = invalid.unwrap_or_default();
     let printed = match args.json {
-        true => print(&(json()? + "\n")),
-        false => print(text),
+        true => {
+            if !invalid.is_empty() {
+                note(invalid.trim_end());
+            }
+            print(&(json()? + "\n"))
+        }
+        false => print(&format!("{text}{invalid}")),
     };
     // Also when standard output fails: one of the two may have been the reason for a long run.
     if let Some(path) = &args.json_file {
         fs::write(path, json()? + "\n").with_context(|| format!("writing the result to {}", path.display()))?;
     }
-    printed
+    printed?;
+    match trouble.filter(|_| args.require_valid) {
+        Some(reasons) => bail!("--require-valid: the result is invalid: {reasons}"),
+        None => Ok(()),
+    }
 }
 
 /// Text on standard output.
@@ -120,6 +139,51 @@ pub(crate) fn wrapped(text: &str, indent: &str) -> String {
     }
     out.push('\n');
     out
+}
+
+/// What became of measuring until an interval is narrow enough.
+pub(crate) fn until(until: &UntilCi) -> String {
+    let width = until.width_percent.map_or_else(
+        || "has no interval yet".to_owned(),
+        |percent| format!("is known to an interval {percent:.2} % wide"),
+    );
+    let goal = until.goal_percent;
+    match until.reached {
+        true => format!("Until {goal} %: reached; {} {width}.", until.of),
+        false => format!("Until {goal} %: NOT reached before the end; {} {width}.", until.of),
+    }
+}
+
+/// How well the figure of a run is known that was to be known to so much.
+fn known_to(until_ci: &UntilCi) -> String {
+    let goal = match until_ci.reached {
+        true => format!("{} % was asked for and reached", until_ci.goal_percent),
+        false => format!(
+            "{} % was asked for and NOT reached before the end",
+            until_ci.goal_percent
+        ),
+    };
+    let Some(estimate) = &until_ci.estimate else {
+        return format!("{goal}: too few pieces for an interval");
+    };
+    let written = |value: f64| match until_ci.of.as_str() {
+        "p50_ns" => format!("{:.3}", value / 1e3),
+        _ => count(value),
+    };
+    let (what, unit) = match until_ci.of.as_str() {
+        "p50_ns" => ("median round trip", "us"),
+        "sent_pps" => ("sent", "packets/s"),
+        _ => ("received", "packets/s"),
+    };
+    format!(
+        "{what} {} [{}-{}] {unit}, {:.2} % wide, by the medians of {} pieces (of neighbours' correlation {:.2}); {goal}",
+        written(estimate.median),
+        written(estimate.low),
+        written(estimate.high),
+        until_ci.width_percent.unwrap_or_default(),
+        estimate.pieces,
+        estimate.correlation,
+    )
 }
 
 /// `1,234,567`
@@ -206,6 +270,9 @@ fn text(document: &Document) -> String {
     if let Some(far) = &document.far {
         out.text.push_str(&crate::serve::text(far));
     }
+    if let Some(known) = &result.until_ci {
+        out.pair("known", known_to(known));
+    }
     if let Some(hints) = &result.hints {
         out.text.push_str(&crate::run::hints::text(hints));
     }
@@ -284,10 +351,13 @@ pub(crate) fn microseconds(summary: &Summary) -> String {
         ("p99", summary.p99_ns.map(us)),
         ("p99.9", summary.p99_9_ns.map(us)),
         ("p99.99", summary.p99_99_ns.map(us)),
+        ("p99.999", summary.p99_999_ns.map(us)),
         ("max", Some(us(summary.max_ns))),
     ];
     cells
         .into_iter()
+        // It takes a million samples, which hardly any run has.
+        .filter(|(name, value)| *name != "p99.999" || value.is_some())
         .map(|(name, value)| format!("{name} {}", value.unwrap_or_else(|| "-".into())))
         .collect::<Vec<_>>()
         .join("  ")

@@ -2,6 +2,7 @@
 
 mod counters;
 mod cpu;
+mod known;
 mod links;
 mod open;
 
@@ -17,6 +18,7 @@ use ringside_nic::Interface;
 use ringside_xsk::{Error, Queue};
 
 pub(crate) use counters::{counters, in_flight, link, link_after, result, settle};
+use known::Known;
 pub(crate) use links::History;
 pub(crate) use open::{
     POLL, interface, open, open_with, own_connection, patiently, poll_any, refuse_own_connection, wait,
@@ -140,6 +142,8 @@ impl Worker<'_> {
 pub(crate) struct Ran {
     pub(crate) duration: Duration,
     pub(crate) intervals: Vec<Interval>,
+    /// What became of `--until-ci`.
+    pub(crate) until_ci: Option<schema::UntilCi>,
     pub(crate) cpus: Vec<schema::CpuUse>,
     pub(crate) stages: Option<schema::CpuStages>,
     /// Packets that were due by the schedule and not sent when the run ended.
@@ -167,6 +171,7 @@ pub(crate) fn run<L: Send>(
     let start = Instant::now();
     let running = AtomicUsize::new(lanes.len());
     let shared = Arc::clone(&links.shared);
+    let mut known = Known::new(run, run.piece());
     let (intervals, ended, failure) = std::thread::scope(|scope| {
         let workers: Vec<_> = lanes
             .into_iter()
@@ -195,7 +200,7 @@ pub(crate) fn run<L: Send>(
                 })
             })
             .collect();
-        let intervals = watch(&live, run, stop, start, &mut links);
+        let intervals = watch(&live, run, stop, start, &mut links, known.as_mut());
         stop.set();
         let ended = Instant::now();
         let mut failure = None;
@@ -216,6 +221,7 @@ pub(crate) fn run<L: Send>(
         Some(failure) if received + sent == 0 => Err(failure),
         failure => Ok(Ran {
             duration: ended - start,
+            until_ci: known.map(|known| known.result(&intervals)),
             intervals,
             cpus,
             stages: stages.map(|stages| stages.over(received.max(sent))),
@@ -244,9 +250,16 @@ impl Drop for EndsRun<'_> {
 
 /// The main thread's part: one line a second on a terminal, intervals for the record, what happens to the links, the end
 /// of the run.
-fn watch(live: &[Live], run: &RunArgs, stop: &Stop, start: Instant, links: &mut Links) -> Vec<Interval> {
+fn watch(
+    live: &[Live],
+    run: &RunArgs,
+    stop: &Stop,
+    start: Instant,
+    links: &mut Links,
+    mut known: Option<&mut Known>,
+) -> Vec<Interval> {
     let progress = Progress::new(run.interval.is_some());
-    let step = run.interval.unwrap_or(Duration::from_secs(1));
+    let step = run.piece();
     let end = run.time.map(|time| start + time);
     let mut intervals: Vec<Interval> = Vec::new();
     let mut glance = Glance::new();
@@ -275,6 +288,7 @@ fn watch(live: &[Live], run: &RunArgs, stop: &Stop, start: Instant, links: &mut 
         progress.tick(&interval);
         intervals.push(interval);
         (begin, before) = (now, total);
+        let stopped = stopped || known.as_mut().is_some_and(|known| known.is_reached(&intervals));
         if stopped || end.is_some_and(|end| now >= end) {
             progress.finish();
             return intervals;

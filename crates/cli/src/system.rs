@@ -31,6 +31,7 @@ pub(crate) fn document(interfaces: Vec<schema::Interface>, result: Outcome) -> D
         command_line: crate::config::command_line(),
         system: system(),
         interfaces,
+        validity: crate::validity::end(&result),
         result,
         far: None,
     }

@@ -264,6 +264,76 @@ fn an_interface_in_another_namespace_is_compared_with_udp_too() {
     assert_eq!(lab.b.state().expect("a state").xdp, None);
 }
 
+/// Each variant takes part twice: the second one is compared with the first, and shows what a difference has to be.
+#[test]
+fn a_variant_is_compared_with_itself() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let line =
+        "compare --lab veth --aa --rounds 6 --slot-ms 50 --operations rx --variants af-packet,af-xdp-native --json";
+    let (_, output, _, result) = measured(|| start(Command::new(RINGSIDE), line));
+    let [table] = result.tables.as_slice() else {
+        panic!("one table: {result:?}")
+    };
+    let names = |names: &mut dyn Iterator<Item = &String>| names.cloned().collect::<Vec<_>>();
+    let variants = names(&mut table.variants.iter().map(|variant| &variant.name));
+    assert_eq!(variants, ["af-packet", "af-xdp-native"]);
+    assert_eq!(names(&mut table.aa.iter().map(|aa| &aa.name)), variants);
+    let mut reach = 0.0_f64;
+    let mut known = true;
+    for (aa, variant) in table.aa.iter().zip(&table.variants) {
+        assert!(!aa.rounds.is_empty() && aa.rounds.len() <= 6, "{aa:?}");
+        // Other rounds than the variant's own, in the same unit.
+        assert_ne!(aa.rounds, variant.rounds);
+        match aa.ratio.and_then(|ratio| ratio.low.zip(ratio.high)) {
+            Some((low, high)) => reach = reach.max(1.0 / low - 1.0).max(high - 1.0),
+            None => known = false,
+        }
+    }
+    let floor = table.noise_floor_percent;
+    assert_eq!(floor.is_some(), known, "{table:?}");
+    assert!(
+        floor.is_none_or(|floor| (floor - reach * 100.0).abs() < 1e-6),
+        "{floor:?} {reach}"
+    );
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("x itself") && text.contains("Noise: "), "{text}");
+}
+
+/// It goes on until the intervals are narrow, which hardly any are not here, or until the rounds are over, which is told.
+#[test]
+fn it_goes_on_until_it_is_known_well_enough() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let line = "compare --lab veth --until-ci 90% --rounds 60 --slot-ms 20 --operations tx --variants udp-blocking,af-xdp-copy --json";
+    let (_, output, _, result) = measured(|| start(Command::new(RINGSIDE), line));
+    let until = result.until_ci.clone().expect("asked for");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(until.goal_percent, 90.0);
+    assert_eq!(until.of, "tx 64 af-xdp-copy");
+    // Ten rounds and three more are the least there can be.
+    assert!((13..=60).contains(&result.rounds), "{result:?}");
+    match until.reached {
+        true => assert!(
+            result.rounds < 60 && until.width_percent.expect("an interval") < 90.0 && text.contains(": reached"),
+            "{text}"
+        ),
+        false => assert!(result.rounds == 60 && text.contains("NOT reached"), "{text}"),
+    }
+    let line = "compare --lab veth --until-ci 0.001% --rounds 2 --slot-ms 20 --operations tx --variants udp-blocking,af-xdp-copy --json";
+    let (_, output, _, result) = measured(|| start(Command::new(RINGSIDE), line));
+    let until = result.until_ci.clone().expect("asked for");
+    assert!(
+        !until.reached && until.width_percent.is_none() && result.rounds == 2,
+        "{until:?}"
+    );
+    assert!(String::from_utf8_lossy(&output.stderr).contains("NOT reached"));
+}
+
 #[test]
 fn nothing_sampled_is_an_error() {
     if !is_root() {
@@ -323,12 +393,18 @@ fn nonsense_is_refused_before_anything_is_built() {
         ("compare --lab veth --cpus 0,100000", "not online"),
         ("compare --lab veth --variants udp", "udp-spin"),
         ("compare --lab veth --rounds 0", "0 is not in"),
+        ("compare --lab veth --until-ci 100%", "between 0 and 100 %"),
+        ("compare --lab veth --until-ci soon", "no percentage"),
+        (
+            "compare --lab veth --operations tx --until-ci 1% --variants udp-gso",
+            "one variant and no ratio",
+        ),
         (
             "compare --lab veth --operations tx --variants udp-spin",
             "none of the variants",
         ),
     ] {
-        if line.ends_with("udp-spin") && !is_root() {
+        if line.contains("--variants udp-") && !is_root() {
             continue;
         }
         let (id, output) = finish(start(Command::new(RINGSIDE), line));

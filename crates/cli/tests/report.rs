@@ -191,6 +191,9 @@ fn what_is_no_result_is_refused() {
             .unwrap()
             .replace("ringside.result/1", "ringside.result/9"),
     );
+    let ping = fs::read_to_string(fixture("ping.json")).unwrap();
+    let at = ping.find("\"mean_ns\": ").expect("a mean") + "\"mean_ns\": ".len();
+    write("unsound.json", &format!("{}999999999{}", &ping[..at], &ping[at..]));
     write("cut.json", &fs::read_to_string(fixture("ping.json")).unwrap()[..2_000]);
     write("failed.json", "{\"start\": {}, \"error\": \"unable to connect\"}");
     for (arguments, part) in [
@@ -199,6 +202,7 @@ fn what_is_no_result_is_refused() {
         (vec!["other.json"], "no \"schema\""),
         (vec!["newer.json"], "ringside.result/9"),
         (vec!["cut.json"], "cut.json"),
+        (vec!["unsound.json"], "max_ns is"),
         (vec!["failed.json"], "unable to connect"),
         (vec![], "required"),
         (vec!["text.json", "-o", "/nowhere/x.html"], "neither JSON"),
@@ -212,7 +216,7 @@ fn what_is_no_result_is_refused() {
             .refused(&[&ping, "-o", "/nowhere/x.html"])
             .contains("writing the report to /nowhere/x.html")
     );
-    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 5, "nothing was left behind");
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 6, "nothing was left behind");
 }
 
 #[test]

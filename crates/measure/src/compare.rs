@@ -106,6 +106,27 @@ impl Ratio {
     }
 }
 
+/// From which difference on a ratio means something on this machine: how far the intervals of contenders that were compared with
+/// themselves (A/A) reach from 1 at the most, as a part: 0.03 is 3 %, up or down. `None` without any, and where one has no interval.
+///
+/// ```
+/// use ringside_measure::compare::{Ratio, noise_floor};
+///
+/// let aa = |low, high| Ratio { median: 1.0, low: Some(low), high: Some(high), rounds_used: 9, rounds_left_out: 0 };
+/// let floor = noise_floor(&[aa(0.99, 1.02), aa(0.96, 1.01)]).unwrap();
+/// assert!((floor - 1.0 / 24.0).abs() < 1e-12); // 0.96 is 1 / (1 + 1/24)
+/// assert_eq!(noise_floor(&[]), None);
+/// ```
+#[must_use]
+pub fn noise_floor(aa: &[Ratio]) -> Option<f64> {
+    let reach = |ratio: &Ratio| {
+        let (low, high) = ratio.low.zip(ratio.high)?;
+        (low > 0.0).then(|| (1.0 / low - 1.0).max(high - 1.0).max(0.0))
+    };
+    let reaches: Option<Vec<f64>> = aa.iter().map(reach).collect();
+    reaches?.into_iter().reduce(f64::max)
+}
+
 /// Median and spread of the quiet rounds.
 ///
 /// # Errors

@@ -66,6 +66,16 @@ pub enum Error {
     /// A sweep that cannot be made: says of what, and what it would take.
     #[error("planning a sweep: {0}")]
     Sweep(String),
+    /// A figure that cannot be, such as a mean above the maximum.
+    #[error(
+        "checking the figures of a result: {at}: {what}; that cannot be, and must not be published: please report it"
+    )]
+    Unsound {
+        /// Where it stands.
+        at: String,
+        /// What it is.
+        what: String,
+    },
     /// A result file of another schema.
     #[error(
         "reading a result: its schema is `{found}`, this version reads `{}`; use the version of the tool that wrote it",

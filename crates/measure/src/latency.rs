@@ -97,6 +97,16 @@ impl Summary {
     }
 }
 
+impl Summary {
+    /// The same of the far tail, which few distributions have samples enough for: 100 000 and 1 000 000.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns, three months")]
+    pub fn tail(&self) -> [(&'static str, Option<f64>); 2] {
+        let of = |ns: Option<u64>| ns.map(|ns| ns as f64);
+        [("p99.99", of(self.p99_99_ns)), ("p99.999", of(self.p99_999_ns))]
+    }
+}
+
 /// A bucket of a histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bucket {

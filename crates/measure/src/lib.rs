@@ -20,6 +20,7 @@
 //! | Which rate does it sustain? | [`search`] |
 //! | What if the path were worse? | [`impair`] |
 //! | What do two hosts say to each other? | [`control`] |
+//! | Can a result be believed? | [`validity`] |
 //! | What does a result file hold? | [`schema`] |
 //!
 //! # A run, in short
@@ -67,5 +68,6 @@ pub mod schema;
 pub mod search;
 pub mod sequence;
 pub mod sweep;
+pub mod validity;
 
 pub use error::Error;

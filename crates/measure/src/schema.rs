@@ -22,24 +22,27 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::validity::Validity;
 
 mod asked;
 mod comparison;
 mod delay;
 #[cfg(test)]
-mod example;
+pub(crate) mod example;
 mod far;
 mod hints;
 mod impair;
 mod run;
 mod search;
+mod sound;
 mod stages;
 mod sweep;
 mod system;
 mod under_load;
+mod until;
 
 pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
-pub use comparison::{CompareResult, Table, Variant};
+pub use comparison::{AaRatio, CompareResult, Table, Variant};
 pub use delay::{ClockRead, DelayCell, DelayResult, DelayTurn, IdleUse};
 pub use far::{ClockBasis, ClockOffset, FarEnd};
 pub use hints::{
@@ -53,10 +56,12 @@ pub use run::{
 pub use search::{
     BurstRecord, CapacityRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord,
 };
+pub use sound::check;
 pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
 pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
 pub use under_load::{LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
+pub use until::{SeriesEstimate, UntilCi};
 
 /// Name and version of the schema.
 pub const SCHEMA: &str = "ringside.result/1";
@@ -81,6 +86,9 @@ pub struct Document {
     /// The other end, where that was a `ringside serve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far: Option<Box<FarEnd>>,
+    /// Whether it can be believed; `None` where nobody looked, as in results of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validity: Option<Validity>,
 }
 
 /// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}` or `{"sweep": …}`.

@@ -11,7 +11,8 @@ pub use cpu::{IdleUse, idle_use, siblings};
 pub use cpu_times::{CpuTime, CpuTimes};
 pub use latency::WakeUpLimit;
 pub use limits::{Cap, Capabilities, CgroupMemory, cgroup_memory, memlock_limit};
-pub use system::{CommandLine, Idle, IdleState, System};
+pub(crate) use system::CLOCKSOURCE;
+pub use system::{CommandLine, Idle, IdleState, System, clocksource};
 pub use thread_time::{ThreadTime, packet_threads};
 
 use crate::{Knob, Result};

@@ -51,13 +51,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let stop = Stop::on_signals().context("listening for signals")?;
     let bed = Bed::open(&args.bench, &args.sizes)?;
     let mut contests = Contest::all(args, &bed)?;
+    if args.until_ci.is_some() && contests.iter().all(|contest| contest.series.len() < 2) {
+        bail!("--until-ci: there is one variant and no ratio to wait for; name two at least, or add --aa");
+    }
     eprintln!("{}", plan(args, &bed, &contests));
     if !bed.is_lab() {
         bed.notes().iter().skip(1).for_each(|note| eprintln!("{note}"));
     }
 
     let started = Instant::now();
-    let rounds = interleave(args, &bed, &mut contests, &stop);
+    let (rounds, reached) = interleave(args, &bed, &mut contests, &stop);
     if stop.is_set() {
         eprintln!("ended early: the results so far");
     }
@@ -69,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         );
     }
     let disturbance = report::disturbance(&contests);
-    let result = report::result(args, rounds, contests);
+    let result = report::result(args, rounds, reached, contests);
     let document = system::document(bed.records(), Outcome::Compare(result));
     // What is attached and mapped goes before anything is told.
     let notes: Vec<String> = bed.notes().into_iter().chain(disturbance).collect();
@@ -93,11 +96,13 @@ fn plan(args: &Args, bed: &Bed, contests: &[Contest]) -> String {
     )
 }
 
-/// Turn by turn, round by round, until the number of rounds, the time, or a signal; how many rounds were begun.
-fn interleave(args: &Args, bed: &Bed, contests: &mut [Contest], stop: &Stop) -> u32 {
+/// Turn by turn, round by round, until it is known well enough, the number of rounds, the time, or a signal; how many rounds were
+/// begun, and whether it is known well enough.
+fn interleave(args: &Args, bed: &Bed, contests: &mut [Contest], stop: &Stop) -> (u32, bool) {
     let bar = ProgressBar::new_spinner()
         .with_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("a constant template"));
     let started = Instant::now();
+    let mut until = args.until_ci.clone();
     let mut round = 0;
     loop {
         let begin = Instant::now();
@@ -131,9 +136,12 @@ fn interleave(args: &Args, bed: &Bed, contests: &mut [Contest], stop: &Stop) -> 
             Some(rounds) => round >= rounds,
             None => started.elapsed() + begin.elapsed() / 2 >= args.time(),
         };
-        if over || stop.is_set() {
+        let is_known = until
+            .as_mut()
+            .is_some_and(|until| until.is_reached(round as usize, || report::widest(contests)?.1));
+        if over || is_known || stop.is_set() {
             bar.finish_and_clear();
-            return round;
+            return (round, is_known);
         }
     }
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{ArgGroup, ValueEnum};
+use ringside_measure::precision::UntilWidth;
 use ringside_nic::host::CpuTimes;
 
 use super::variant::{Kind, Operation};
-use crate::args::OutputArgs;
+use crate::args::{OutputArgs, width};
 
 /// Opening and taking down: for estimates only.
 const OVERHEAD: Duration = Duration::from_millis(150);
@@ -17,6 +18,8 @@ Examples:
   ringside compare --lab veth                          everything, on a test bed of its own, in a minute
   ringside compare --lab veth --operations rx --sizes 64,512,1514
   ringside compare --lab veth --rounds 20 --json-file result.json
+  ringside compare --lab veth --aa --operations rx     each variant twice: from which difference on a ratio means something
+  ringside compare --lab veth --operations ping --until-ci 2% --time 300
   ringside compare --interface eth1,eth2               two ports of this machine with a cable between them
   ringside compare --interface eth1,eth2@far           the same, the second in a namespace: UDP takes part too
 
@@ -51,6 +54,15 @@ pub(crate) struct Args {
     /// Seconds for all of it, unless --rounds says how many; one round is always done
     #[arg(short, long, default_value_t = 60, value_name = "SECONDS", conflicts_with = "rounds")]
     pub(crate) time: u32,
+
+    /// Each variant twice, under two names, in the same interleaving (A/A): what differs is noise
+    #[arg(long)]
+    pub(crate) aa: bool,
+
+    /// Further rounds until the interval of every ratio is narrower than this part of it, such as 2%, or the time or the rounds are
+    /// over
+    #[arg(long, value_name = "PERCENT", value_parser = width)]
+    pub(crate) until_ci: Option<UntilWidth>,
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,

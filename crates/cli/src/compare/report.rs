@@ -1,9 +1,9 @@
 //! From readings to the result's tables.
 
-use ringside_measure::compare::{Ratio, Round, STEAL_LIMIT, figure, ratio};
+use ringside_measure::compare::{Ratio, Round, STEAL_LIMIT, figure, noise_floor, ratio};
 use ringside_measure::latency::Summary;
 use ringside_measure::rate::wire_bits;
-use ringside_measure::schema::{CompareResult, Table, Variant};
+use ringside_measure::schema::{AaRatio, CompareResult, Table, UntilCi, Variant};
 use ringside_nic::host::CpuTime;
 
 use super::options::Args;
@@ -15,13 +15,59 @@ use super::variant::Operation;
 const HEADERS: u64 = 42;
 
 /// The result of a run of `rounds`.
-pub(super) fn result(args: &Args, rounds: u32, contests: Vec<Contest>) -> CompareResult {
+pub(super) fn result(args: &Args, rounds: u32, reached: bool, contests: Vec<Contest>) -> CompareResult {
+    let until_ci = args.until_ci.as_ref().map(|until| {
+        let widest = widest(&contests);
+        let (of, width) = widest.unwrap_or_else(|| ("no ratio".into(), None));
+        UntilCi::of(until.width(), reached, of, width)
+    });
     CompareResult {
+        until_ci,
         rounds,
         round_duration_ns: u64::try_from(args.bench.slot().as_nanos()).unwrap_or(u64::MAX),
         steal_limit_percent: STEAL_LIMIT * 100.0,
         tables: contests.iter().map(table).collect(),
     }
+}
+
+/// The ratio that is known least: of what it is, and how wide its interval is in proportion to it. Where one has no interval, it is
+/// that. `None` where there is nothing to compare.
+pub(super) fn widest(contests: &[Contest]) -> Option<(String, Option<f64>)> {
+    let ratios = contests.iter().flat_map(|contest| {
+        let base = base(contest);
+        let compared = contest
+            .series
+            .iter()
+            .filter(|series| !series.is_given_up())
+            .filter_map(move |series| {
+                let with = if series.again { first_of(contest, series) } else { base };
+                let with = with.filter(|with| !std::ptr::eq(*with, series))?;
+                let width = paired(contest.operation, with, series).and_then(|ratio| ratio.width());
+                let what = format!("{} {} {}", contest.operation, contest.frame_bytes, series.kind);
+                Some((what, width))
+            });
+        compared
+    });
+    // None is the widest of all.
+    let reach = |width: Option<f64>| width.unwrap_or(f64::INFINITY);
+    ratios.max_by(|a, b| reach(a.1).total_cmp(&reach(b.1)))
+}
+
+/// The one that the second of its kind is compared with.
+fn first_of<'c>(contest: &'c Contest, again: &Series) -> Option<&'c Series> {
+    contest.variants().find(|series| series.kind == again.kind)
+}
+
+/// Each variant in proportion to itself.
+fn aa(contest: &Contest) -> Vec<AaRatio> {
+    let seconds = contest.series.iter().filter(|series| series.again);
+    seconds
+        .map(|again| AaRatio {
+            name: again.kind.to_string(),
+            ratio: first_of(contest, again).and_then(|first| paired(contest.operation, first, again)),
+            rounds: rounds(again, |reading| figure_of(contest.operation, reading)),
+        })
+        .collect()
 }
 
 /// What other processes did to the measurement, if it was more than what is left out of the hypervisor's doing.
@@ -46,7 +92,8 @@ fn table(contest: &Contest) -> Table {
     let frame_bytes = u64::from(contest.frame_bytes);
     let payload_bytes = frame_bytes - HEADERS;
     let base = base(contest);
-    let variants = contest.series.iter().map(|series| {
+    let aa = aa(contest);
+    let variants = contest.variants().map(|series| {
         let mut variant = variant(contest.operation, series, frame_bytes, payload_bytes);
         let is_base = base.is_some_and(|base| base.kind == series.kind);
         variant.ratio_to_base = base
@@ -64,7 +111,10 @@ fn table(contest: &Contest) -> Table {
             Operation::Ping => "rtt_p50_ns".into(),
             _ => "packets_pps".into(),
         },
+        noise_floor_percent: noise_floor(&aa.iter().filter_map(|aa| aa.ratio).collect::<Vec<_>>())
+            .map(|floor| floor * 100.0),
         variants: variants.collect(),
+        aa,
     }
 }
 
@@ -75,8 +125,7 @@ fn base(contest: &Contest) -> Option<&Series> {
         figure(&rounds).ok().map(|figure| figure.median)
     };
     let working = contest
-        .series
-        .iter()
+        .variants()
         .filter_map(|series| Some((series, figure_of(series)?)));
     let udp = working.clone().filter(|(series, _)| series.kind.is_plain_udp());
     let best = match contest.operation {

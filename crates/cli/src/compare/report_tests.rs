@@ -237,3 +237,43 @@ fn a_disturbed_measurement_says_so() {
         None
     );
 }
+
+#[test]
+fn a_variant_that_took_part_twice_is_compared_with_itself() {
+    let turns = |factor: f64| (0..8_u32).map(move |round| (round, reading(1e6 * factor * f64::from(round + 1), 0.0)));
+    let mut again = Series::again(Kind::UdpSpin);
+    for (round, reading) in turns(1.02) {
+        again.add(round, Ok(reading));
+    }
+    let contest = contest(
+        Operation::Rx,
+        vec![
+            series(Kind::UdpSpin, turns(1.0)),
+            series(Kind::AfXdpNative, turns(3.0)),
+            again,
+        ],
+    );
+    let table = table(&contest);
+    // The second one is no variant.
+    let names: Vec<&str> = table.variants.iter().map(|variant| variant.name.as_str()).collect();
+    assert_eq!(
+        (names, table.base.as_str()),
+        (vec!["udp-spin", "af-xdp-native"], "udp-spin")
+    );
+    let [aa] = table.aa.as_slice() else {
+        panic!("{:?}", table.aa)
+    };
+    let ratio = aa.ratio.expect("pairs");
+    assert_eq!(
+        (aa.name.as_str(), aa.rounds.len(), ratio.rounds_used),
+        ("udp-spin", 8, 8)
+    );
+    assert!((ratio.median - 1.02).abs() < 1e-9);
+    assert!(
+        (table.noise_floor_percent.expect("an interval") - 2.0).abs() < 1e-6,
+        "{table:?}"
+    );
+    // All ratios are as exact as can be, and each that there is has been looked at.
+    let (_, width) = super::widest(&[contest]).expect("ratios");
+    assert!(width.expect("an interval") < 1e-9);
+}

@@ -24,6 +24,8 @@ pub(crate) struct Contest {
 /// The readings of one variant.
 pub(crate) struct Series {
     pub(crate) kind: Kind,
+    /// It is the second of its kind, to be compared with the first (A/A).
+    pub(crate) again: bool,
     /// With the round that each is of.
     pub(crate) readings: Vec<(u32, Reading)>,
     failures: u32,
@@ -41,11 +43,12 @@ impl Contest {
                     _ => size,
                 };
                 let kinds = Kind::of(operation, !bed.is_lab());
-                let series: Vec<Series> = kinds
-                    .into_iter()
-                    .filter(|kind| kind.is_chosen(&args.variants))
-                    .map(Series::new)
-                    .collect();
+                let chosen = kinds.into_iter().filter(|kind| kind.is_chosen(&args.variants));
+                let mut series: Vec<Series> = chosen.map(Series::new).collect();
+                if args.aa {
+                    let again: Vec<Series> = series.iter().map(|series| Series::again(series.kind)).collect();
+                    series.extend(again);
+                }
                 let known = |contest: &Self| contest.operation == operation && contest.frame_bytes == frame_bytes;
                 if !series.is_empty() && !contests.iter().any(known) {
                     contests.push(Self {
@@ -63,6 +66,11 @@ impl Contest {
         Ok(contests)
     }
 
+    /// Those that are compared, and not with themselves.
+    pub(crate) fn variants(&self) -> impl Iterator<Item = &Series> + Clone {
+        self.series.iter().filter(|series| !series.again)
+    }
+
     /// Whether nothing at all was read.
     pub(crate) fn is_empty(&self) -> bool {
         self.series.iter().all(|series| series.readings.is_empty())
@@ -78,9 +86,18 @@ impl Series {
     pub(crate) fn new(kind: Kind) -> Self {
         Self {
             kind,
+            again: false,
             readings: Vec::new(),
             failures: 0,
             failure: None,
+        }
+    }
+
+    /// The second of its kind.
+    pub(crate) fn again(kind: Kind) -> Self {
+        Self {
+            again: true,
+            ..Self::new(kind)
         }
     }
 

@@ -9,7 +9,7 @@ use ringside_measure::schema::{CompareResult, Document, Operation, Outcome, Tabl
 use ringside_nic::host::CpuTimes;
 
 use super::cell::{self, UNKNOWN};
-use crate::output::wrapped;
+use crate::output::{self, wrapped};
 use crate::system;
 
 /// Everything that is told: the machine, the path, the tables, and what to know about them.
@@ -25,6 +25,9 @@ pub(super) fn render(document: &Document, notes: &[String], terminal: bool) -> S
         _ = write!(text, "\n{}", one(table, terminal));
     }
     _ = write!(text, "\n{}", legend(result));
+    if let Some(until) = &result.until_ci {
+        text.push_str(&wrapped(&output::until(until), ""));
+    }
     text
 }
 
@@ -37,12 +40,7 @@ fn one(table: &Table, terminal: bool) -> String {
         table.payload_bytes,
         table.load
     );
-    let mut grid = Grid::new();
-    grid.load_style(if terminal {
-        presets::UTF8_FULL_CONDENSED
-    } else {
-        presets::ASCII_FULL_CONDENSED
-    });
+    let mut grid = grid(terminal);
     let rates = ["packets/s", "Gbit/s\nwire", "Gbit/s\npayload"];
     let times = [
         "round\ntrips/s",
@@ -90,10 +88,58 @@ fn one(table: &Table, terminal: bool) -> String {
             text.push_str(&wrapped(&format!("{}: {caveat}", variant.name), "  "));
         }
     }
+    text.push_str(&against_itself(table, terminal));
     if let Some(extremes) = extremes(table) {
         text.push_str(&wrapped(&extremes, "  "));
     }
     text
+}
+
+fn grid(terminal: bool) -> Grid {
+    let mut grid = Grid::new();
+    grid.load_style(if terminal {
+        presets::UTF8_FULL_CONDENSED
+    } else {
+        presets::ASCII_FULL_CONDENSED
+    });
+    grid
+}
+
+/// The A/A test: each variant against itself, and what follows for the ratios above. Nothing where none took part twice.
+fn against_itself(table: &Table, terminal: bool) -> String {
+    if table.aa.is_empty() {
+        return String::new();
+    }
+    let mut grid = grid(terminal);
+    grid.set_header(["A/A", "x itself\n[95 %]", "rounds"]);
+    for aa in &table.aa {
+        let (ratio, rounds) = match &aa.ratio {
+            Some(ratio) => (cell::proportion(ratio), ratio.rounds_used.to_string()),
+            None => ("-".into(), "0".into()),
+        };
+        grid.add_row([aa.name.clone(), ratio, rounds]);
+    }
+    for column in grid.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let ratios = || table.aa.iter().filter_map(|aa| aa.ratio);
+    let off = ratios().filter(|ratio| ratio.is_clear(0.0)).count();
+    let told = match table.noise_floor_percent {
+        Some(percent) => format!(
+            "Noise: a ratio further than {} % from 1 means something here, of this operation and size, with as many rounds; what is nearer, \
+             a variant shows against itself.",
+            cell::share(percent)
+        ),
+        None => "Noise: too few rounds to tell from which difference on a ratio means something.".into(),
+    };
+    let astray = match off {
+        0 => String::new(),
+        off => format!(
+            " {off} of {} intervals do not hold 1, where they should: of 95 % intervals one in 20 does not, by chance.",
+            table.aa.len()
+        ),
+    };
+    format!("{grid}\n{}", wrapped(&(told + &astray), "  "))
 }
 
 /// A row. Each figure has its spread with it: a cell has two lines.

@@ -1,5 +1,5 @@
 use ringside_measure::compare::{Figure, Ratio};
-use ringside_measure::schema::{CompareResult, Document, Operation, Outcome, Table, Variant};
+use ringside_measure::schema::{AaRatio, CompareResult, Document, Operation, Outcome, Table, Variant};
 
 use super::render;
 use crate::system;
@@ -36,6 +36,8 @@ fn table(operation: Operation, variants: Vec<Variant>) -> Table {
         base: "udp-spin".into(),
         ratio_of: "packets_pps".into(),
         variants,
+        aa: Vec::new(),
+        noise_floor_percent: None,
     }
 }
 
@@ -68,6 +70,7 @@ fn document(tables: Vec<Table>) -> Document {
         round_duration_ns: 200_000_000,
         steal_limit_percent: 4.0,
         tables,
+        until_ci: None,
     };
     system::document(Vec::new(), Outcome::Compare(result))
 }
@@ -297,4 +300,46 @@ fn long_notes_are_wrapped_and_lose_nothing() {
         text.split_whitespace().collect::<Vec<_>>(),
         note.split_whitespace().collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn a_variant_beside_itself_shows_the_noise() {
+    let aa = |name: &str, ratio: Option<Ratio>| AaRatio {
+        name: name.into(),
+        ratio,
+        rounds: Vec::new(),
+    };
+    let ratio = |low: Option<f64>, high: Option<f64>| {
+        Some(Ratio {
+            median: 1.01,
+            low,
+            high,
+            rounds_used: 8,
+            rounds_left_out: 0,
+        })
+    };
+    let with = |noise_floor_percent, aa| {
+        let table = Table {
+            aa,
+            noise_floor_percent,
+            ..table(Operation::Rx, vec![variant("udp-spin")])
+        };
+        render(&document(vec![table]), &[], false)
+    };
+    let known = vec![
+        aa("udp-spin", ratio(Some(0.98), Some(1.03))),
+        aa("af-packet", ratio(Some(1.001), Some(1.02))),
+    ];
+    let text = with(Some(3.0), known);
+    for part in [
+        "x itself",
+        "[0.98-1.03]",
+        "further than 3.0 % from 1 means something",
+        "1 of 2 intervals do not hold 1",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let text = with(None, vec![aa("udp-spin", ratio(None, None)), aa("af-packet", None)]);
+    assert!(text.contains("too few rounds to tell from which difference"), "{text}");
+    assert!(!render(&document(vec![table(Operation::Rx, vec![])]), &[], false).contains("A/A"));
 }

@@ -49,6 +49,7 @@ fn document() -> Document {
         schema: SchemaName,
         tool_version: "0.1.0".into(),
         started_unix_s: 0,
+        validity: None,
         command_line: Vec::new(),
         system: System {
             preemption: Some("PREEMPT_RT".into()),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use ringside_measure::latency::Latency;
-use ringside_measure::schema::{Document, Outcome};
+use ringside_measure::schema::{self, Document, Outcome};
 
 use super::foreign::{self, Foreign};
 use super::loaded;
@@ -74,6 +74,7 @@ impl Entry {
                 "reading the result {shown}: JSON, but neither of `ringside --json` (it has no \"schema\") nor of `iperf3 --json`"
             );
         }
+        schema::check(&value).with_context(|| format!("reading the result {shown}"))?;
         let document =
             serde_json::from_value::<Document>(value).with_context(|| format!("reading the result {shown}"))?;
         Ok(Self {

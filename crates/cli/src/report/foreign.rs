@@ -75,6 +75,12 @@ fn iperf3_ended(version: &str, value: &Value) -> Result<Foreign> {
             .map(|ms| ms * 1e6),
         Kind::Nanoseconds,
     );
+    let rtts = ["min_rtt", "mean_rtt", "max_rtt"].map(|field| number(&format!("/end/streams/0/sender/{field}")));
+    if let [Some(min), Some(mean), Some(max)] = rtts
+        && !(min <= mean && mean <= max)
+    {
+        bail!("its RTT of {mean} us on average is not between {min} and {max} us: that cannot be");
+    }
     for (name, field) in [("RTT min", "min_rtt"), ("RTT mean", "mean_rtt"), ("RTT max", "max_rtt")] {
         let rtt = number(&format!("/end/streams/0/sender/{field}")).filter(|rtt| *rtt > 0.0);
         add(name, rtt.map(|us| us * 1e3), Kind::Nanoseconds);

@@ -127,7 +127,11 @@ pub(super) fn of_run(run: &RunResult) -> Vec<Metric> {
 pub(super) fn of_times<'t>(prefix: &'t str, times: &Summary) -> impl Iterator<Item = Metric> + use<'t> {
     let named =
         move |(name, ns): (&str, Option<f64>)| Some(Metric::new(format!("{prefix} {name}"), ns?, Kind::Nanoseconds));
-    times.figures().into_iter().filter_map(named)
+    let [min, mean, p50, p90, p99, p99_9, max] = times.figures();
+    let [p99_99, p99_999] = times.tail();
+    [min, mean, p50, p90, p99, p99_9, p99_99, p99_999, max]
+        .into_iter()
+        .filter_map(named)
 }
 
 /// How much more or less, in percent of the first: `+12 %`, `−3.1 %`, and whether that is better. `None` where there is no such thing.

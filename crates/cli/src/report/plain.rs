@@ -173,7 +173,7 @@ pub(super) fn csv(entries: &[Entry]) -> String {
                 for cell in &delay.cells {
                     let Some(times) = cell.delay else { continue };
                     let name = crate::delay::cell_name(cell.cell());
-                    for (figure, value) in times.figures() {
+                    for (figure, value) in times.figures().into_iter().chain(times.tail()) {
                         if let Some(value) = value {
                             line(&mut out, &entry.name, &format!("{name}: {figure}"), value, "ns");
                         }

@@ -8,6 +8,7 @@ use ringside_measure::schema::{
 use super::entry::{Content, Entry};
 use super::units;
 use crate::output::{count, mode_name};
+use crate::validity;
 
 /// A sentence, and whether it is a warning.
 pub(super) struct Sentence {
@@ -17,6 +18,16 @@ pub(super) struct Sentence {
 
 /// All that is to be said of an entry.
 pub(super) fn of(entry: &Entry) -> Vec<Sentence> {
+    let mut all = what_came_out(entry);
+    if let Content::Ours(document) = &entry.content
+        && let Some(reasons) = validity::trouble(document)
+    {
+        all.insert(0, warned(format!("INVALID: {reasons}.")));
+    }
+    all
+}
+
+fn what_came_out(entry: &Entry) -> Vec<Sentence> {
     match &entry.content {
         Content::Ours(document) => {
             let mut all = match &document.result {
@@ -131,7 +142,8 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
         )));
     }
     let steal = run.cpus.iter().map(|cpu| cpu.steal_percent).fold(0.0, f64::max);
-    if steal > STEAL_LIMIT * 100.0 {
+    // Later versions judge it themselves.
+    if document.validity.is_none() && steal > STEAL_LIMIT * 100.0 {
         all.push(warned(format!(
             "Disturbed: the hypervisor took {} % of a CPU away. Figures of a quiet machine are better.",
             units::digits(steal)

@@ -150,11 +150,7 @@ fn bind(listen: SocketAddr, any: bool) -> Result<TcpListener> {
 
 /// Opens the XDP sockets.
 fn open(args: &Args) -> Result<Port> {
-    let no_output = OutputArgs {
-        json: false,
-        json_file: None,
-    };
-    let interface = session::interface(&args.port, &no_output)?;
+    let interface = session::interface(&args.port, &OutputArgs::default())?;
     session::open(
         interface,
         &args.port,
@@ -216,11 +212,9 @@ impl Site<'_> {
         let run = RunArgs {
             time: self.args.time,
             count: None,
-            output: OutputArgs {
-                json: false,
-                json_file: None,
-            },
+            output: OutputArgs::default(),
             interval: None,
+            until_ci: None,
         };
         let lanes: Vec<&mut Queue> = port.queues_mut().collect();
         let ran = session::run(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use ringside_measure::compare::{Ratio, STEAL_LIMIT};
-use ringside_measure::schema::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult};
+use ringside_measure::schema::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UntilCi};
 use ringside_measure::sweep::{Better, Design, Found, Method, Sweep};
 
 use super::have::Knobs;
@@ -102,6 +102,12 @@ pub(super) fn of(
         configurations: configurations.collect(),
         best,
         interrupted,
+        until_ci: args.until_ci.as_ref().map(|until| {
+            let width = found.confirmed.and_then(|ratio| ratio.width());
+            // The choice was the base: there is no ratio to know.
+            let reached = width.is_some_and(|width| width < until.width());
+            UntilCi::of(until.width(), reached, "the best against the base", width)
+        }),
         unavailable: knobs.unavailable,
     })
 }

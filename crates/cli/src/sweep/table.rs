@@ -98,6 +98,9 @@ pub(super) fn render(document: &Document, notes: &[String]) -> String {
         ),
         "",
     );
+    if let Some(until) = &result.until_ci {
+        text += &wrapped(&crate::output::until(until), "");
+    }
     if result.interrupted {
         text += "It was ended before it was through.\n";
     }

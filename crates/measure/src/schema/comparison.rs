@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Mode, Operation};
+use super::{Mode, Operation, UntilCi};
 use crate::compare::{Figure, Ratio, Round};
 
 /// A comparison: one table for each operation and size.
@@ -16,6 +16,9 @@ pub struct CompareResult {
     pub steal_limit_percent: f64,
     /// The tables.
     pub tables: Vec<Table>,
+    /// What became of `--until-ci`; left out where it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ci: Option<UntilCi>,
 }
 
 /// The variants of one operation on the same path with the same size.
@@ -35,6 +38,23 @@ pub struct Table {
     pub ratio_of: String,
     /// The variants, in order of the table.
     pub variants: Vec<Variant>,
+    /// Each variant against itself, where it took part twice (A/A); left out where none did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aa: Vec<AaRatio>,
+    /// The difference in percent from which on a ratio means something here: how far the intervals of `aa` reach from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise_floor_percent: Option<f64>,
+}
+
+/// A variant that took part twice, under two names, in proportion to itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AaRatio {
+    /// Name of the variant.
+    pub name: String,
+    /// The second in proportion to the first, paired by rounds: 1 but for noise. `None` without a pair.
+    pub ratio: Option<Ratio>,
+    /// The rounds of the second; those of the first are the variant's.
+    pub rounds: Vec<Round>,
 }
 
 /// One way to do it. Each figure is the median over the rounds used, with its spread: every round gives one value of it.

@@ -4,7 +4,7 @@ use super::{
     BestResult, CState, ChecksumBy, ClockRead, ConfigurationResult, CpuUse, CycleResult, DelayCell, DelayResult,
     DelayTurn, Document, IdleUse, Interface, Interval, KnobResult, LatencyResult, LaunchBy, LaunchResult, LevelResult,
     LinkChange, LinkEvent, Mitigation, Mode, Operation, Outcome, QueueCounters, QueueMode, RunResult, SchemaName,
-    SweepResult, System, TxStampsResult, UnavailableLevel, XdpStatistics, XdpVerdicts,
+    SeriesEstimate, SweepResult, System, TxStampsResult, UnavailableLevel, UntilCi, XdpStatistics, XdpVerdicts,
 };
 use crate::compare::STEAL_LIMIT;
 use crate::counters::Ledger;
@@ -15,9 +15,10 @@ use crate::probe::Clock;
 use crate::rate::Rates;
 use crate::sequence::Counts;
 use crate::sweep::{Method, Verdict};
+use crate::validity::{Invalid, Reason, Validity};
 
 /// A ping of 25 packets on a made-up machine.
-pub(super) fn example() -> Document {
+pub(crate) fn example() -> Document {
     let mut recorder = RttRecorder::new();
     for i in 0..24 {
         recorder.record(i * 1_000_000, i * 1_000_000 + 50, i * 1_000_000 + 6_050);
@@ -130,6 +131,16 @@ pub(super) fn example() -> Document {
         hints: None,
         under_load: None,
         impair: None,
+        until_ci: Some(UntilCi {
+            estimate: Some(SeriesEstimate {
+                median: 6_000.0,
+                low: 5_990.0,
+                high: 6_020.0,
+                correlation: 0.25,
+                pieces: 13,
+            }),
+            ..UntilCi::of(0.01, true, "p50_ns", Some(0.005))
+        }),
     };
     Document {
         schema: SchemaName,
@@ -180,11 +191,21 @@ pub(super) fn example() -> Document {
         }],
         result: Outcome::Run(Box::new(run)),
         far: None,
+        validity: Some(Validity {
+            valid: false,
+            reasons: vec![Invalid {
+                reason: Reason::Suspended,
+                text: "the machine was suspended for 1.000 s".into(),
+            }],
+            steal_percent: Some(0.5),
+            suspended_ns: 1_000_000_000,
+            clock_set_ns: 0,
+        }),
     }
 }
 
 /// A cell of 20 samples.
-pub(super) fn delays() -> DelayResult {
+pub(crate) fn delays() -> DelayResult {
     let mut delays = Delays::new(Core::Other, 2);
     for i in 0..22 {
         delays.record(Stamps {
@@ -254,7 +275,7 @@ pub(super) fn delays() -> DelayResult {
 }
 
 /// A sweep over one knob that helps.
-pub(super) fn sweep() -> SweepResult {
+pub(crate) fn sweep() -> SweepResult {
     use std::collections::BTreeMap;
 
     use crate::compare::{Round, figure, ratio};
@@ -324,5 +345,6 @@ pub(super) fn sweep() -> SweepResult {
             config: "batch = 256\n".into(),
         },
         interrupted: false,
+        until_ci: None,
     }
 }

@@ -10,7 +10,7 @@ use crate::latency::{Jitter, RttRecorder, Summary};
 use crate::probe::Clock;
 use crate::rate::Rates;
 use crate::schema::{
-    ChecksumBy, CpuStages, HintsResult, ImpairResult, LaunchResult, TxStampsResult, UnderLoadResult, Via,
+    ChecksumBy, CpuStages, HintsResult, ImpairResult, LaunchResult, TxStampsResult, UnderLoadResult, UntilCi, Via,
 };
 use crate::sequence::Counts;
 
@@ -91,6 +91,9 @@ pub struct RunResult {
     /// What was done to the packets of a path; left out where nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub impair: Option<ImpairResult>,
+    /// What became of `--until-ci`; left out where it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ci: Option<UntilCi>,
 }
 
 impl RunResult {
@@ -123,6 +126,7 @@ impl RunResult {
             hints: None,
             under_load: None,
             impair: None,
+            until_ci: None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Operation;
+use super::{Operation, UntilCi};
 use crate::compare::{Figure, Ratio, Round};
 use crate::sweep::{Method, Verdict};
 
@@ -43,6 +43,9 @@ pub struct SweepResult {
     pub best: BestResult,
     /// A signal or the time ended it before it was through.
     pub interrupted: bool,
+    /// What became of `--until-ci`; left out where it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ci: Option<UntilCi>,
 }
 
 /// What a knob does, over all settings of the others.

@@ -18,7 +18,23 @@ fn comparison() -> CompareResult {
         rounds: 6,
         round_duration_ns: 150_000_000,
         steal_limit_percent: 4.0,
+        until_ci: Some(UntilCi {
+            estimate: Some(SeriesEstimate {
+                median: 1.0,
+                low: 0.9,
+                high: 1.1,
+                correlation: 0.0,
+                pieces: 10,
+            }),
+            ..UntilCi::of(0.01, false, "AF_XDP", Some(0.02))
+        }),
         tables: vec![Table {
+            aa: vec![AaRatio {
+                name: "UDP".into(),
+                ratio: ratio(&base, &base).ok(),
+                rounds: base.clone(),
+            }],
+            noise_floor_percent: Some(0.0),
             operation: Operation::Rx,
             frame_bytes: 64,
             payload_bytes: 22,
@@ -239,6 +255,8 @@ fn every_number_has_its_unit_or_is_a_count() {
         "napi_cpu",
         "application_cpu",
         "failed_turns",
+        "correlation",
+        "pieces",
     ];
     let units = [
         "_ns", "_pps", "_bps", "_bytes", "_percent", "_packets", "_cycles", "_unix_s",

@@ -38,6 +38,8 @@ use super::{Monotonic, Offset, Timestamp, Tsc, sys};
 pub struct FastClock {
     follower: Follower,
     source: FastSource,
+    /// It has read the counter.
+    was_calibrated: bool,
     /// What was returned last.
     last_ns: u64,
 }
@@ -81,6 +83,7 @@ impl FastClock {
         Self {
             follower: Follower::idle(),
             source: FastSource::Kernel { reason },
+            was_calibrated: false,
             last_ns: 0,
         }
     }
@@ -94,6 +97,7 @@ impl FastClock {
                     return Self {
                         follower,
                         source: FastSource::Tsc { hz },
+                        was_calibrated: true,
                         last_ns: ns,
                     };
                 }
@@ -145,6 +149,16 @@ impl FastClock {
     #[must_use]
     pub fn source(&self) -> &FastSource {
         &self.source
+    }
+
+    /// Why it reads the counter no more: a comparison has found more than is possible, and since then its times are those of the
+    /// kernel's clock. `None` where it reads the counter, or never did.
+    #[must_use]
+    pub fn lost(&self) -> Option<&str> {
+        match &self.source {
+            FastSource::Kernel { reason } if self.was_calibrated => Some(reason),
+            _ => None,
+        }
     }
 
     /// How far a time of it may be from CLOCK_MONOTONIC, in nanoseconds; 0 where it is CLOCK_MONOTONIC. The largest bound
@@ -205,18 +219,20 @@ const CLOSE: u64 = 1_000;
 
 /// Why the counter is none to go by.
 fn unusable() -> Option<String> {
-    const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     if !sys::counter_is_invariant() {
         return Some("this CPU has no time stamp counter of constant rate".to_owned());
     }
     // The kernel knows whether the counters of all CPUs agree, and watches its own choice.
-    match fs::read_to_string(SOURCE) {
+    match fs::read_to_string(crate::host::CLOCKSOURCE) {
         Ok(source) if source.trim() == "tsc" => None,
         Ok(source) => Some(format!(
             "the kernel's own clock source is {} and not tsc",
             source.trim()
         )),
-        Err(error) => Some(format!("what the kernel trusts cannot be read: {SOURCE}: {error}")),
+        Err(error) => Some(format!(
+            "what the kernel trusts cannot be read: {}: {error}",
+            crate::host::CLOCKSOURCE
+        )),
     }
 }
 

@@ -106,6 +106,16 @@ pub struct CommandLine {
     pub processor_max_cstate: Option<String>,
 }
 
+/// Where the kernel tells which one it is.
+pub(crate) const CLOCKSOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+/// The source of the kernel's clock now ("tsc", "kvm-clock", …): it may change while the machine runs, when the kernel finds
+/// that it cannot be trusted. `None` where it is not told.
+#[must_use]
+pub fn clocksource() -> Option<String> {
+    line(Path::new(CLOCKSOURCE))
+}
+
 impl System {
     /// Reads the record. Needs no privileges and takes about a millisecond.
     ///
@@ -147,7 +157,7 @@ impl System {
             governors: cpus_online.iter().filter_map(governor).collect(),
             idle: Idle::read(&cpu),
             vulnerabilities: vulnerabilities(&cpu.join("vulnerabilities")),
-            clocksource: line(&sys.join("devices/system/clocksource/clocksource0/current_clocksource")),
+            clocksource: line(&root.join(CLOCKSOURCE.trim_start_matches('/'))),
             command_line,
             memory_total: kibibytes(&meminfo, "MemTotal"),
             huge_pages_free: field(&meminfo, "HugePages_Free")

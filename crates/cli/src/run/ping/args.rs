@@ -13,7 +13,7 @@ pub(crate) struct LoadArgs {
     /// The same probes without load and with it, in turn, side by side: self for packets of the probes' own flow, which are
     /// answered too; foreign for another flow [default: both]
     #[arg(long, value_name = "KINDS", num_args = 0..=1, require_equals = true, value_delimiter = ',',
-          default_missing_value = "self,foreign", conflicts_with = "count")]
+          default_missing_value = "self,foreign", conflicts_with_all = ["count", "until_ci"])]
     pub(crate) under_load: Option<Vec<LoadArg>>,
     /// Packets of the load per second [default: as fast as it can]
     #[arg(long, value_name = "PPS", value_parser = rate, requires = "under_load")]

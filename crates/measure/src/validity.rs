@@ -1,0 +1,319 @@
+//! Can a result be believed? A machine that was taken away, or a clock that went wrong, makes figures that look like any others.
+//!
+//! The facts of a run are collected outside; what they mean is decided here. A reason is told with the result
+//! ([`Document::validity`](crate::schema::Document::validity)), which stays as it is: it may still be of use, but nobody should
+//! compare with it without knowing.
+//!
+//! ```
+//! use ringside_measure::validity::{Facts, Reason, judge};
+//!
+//! let quiet = Facts { duration_ns: 5_000_000_000, ..Facts::default() };
+//! assert!(judge(&quiet).valid);
+//!
+//! let suspended = Facts { suspended_ns: 3_000_000_000, ..quiet };
+//! let validity = judge(&suspended);
+//! assert!(!validity.valid);
+//! assert_eq!(validity.reasons[0].reason, Reason::Suspended);
+//! println!("{}", validity.reasons[0].text);
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::compare::{Round, STEAL_LIMIT};
+use crate::schema::Outcome;
+
+/// Steps of a clock below this are those of its readings: a millisecond.
+const STEP_NS: u64 = 1_000_000;
+
+/// Ticks that have to be stolen before it counts: of a short run one tick is some percent.
+const STOLEN_TICKS: u64 = 3;
+
+/// What was seen while a result was measured.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Facts {
+    /// How long it took, by CLOCK_MONOTONIC.
+    pub duration_ns: u64,
+    /// Of the CPU that lost most: its number, the share of its time that the hypervisor took, 0 to 1, and how many ticks that
+    /// were. `None` where the kernel does not tell.
+    pub steal: Option<Stolen>,
+    /// Rounds that were left out one by one for CPU steal, and those that were used; `None` where none is left out.
+    pub rounds: Option<Rounds>,
+    /// The kernel's clock source before and after.
+    pub clocksource: Option<[String; 2]>,
+    /// What is wrong with the CPU's counter, where it was followed and lost.
+    pub counter: Option<String>,
+    /// CLOCK_BOOTTIME less CLOCK_MONOTONIC, how much more than before: time in suspend.
+    pub suspended_ns: i64,
+    /// CLOCK_REALTIME less CLOCK_MONOTONIC, how much more than before, without the time in suspend: it was set.
+    pub stepped_ns: i64,
+    /// How wrong the two before may be.
+    pub uncertainty_ns: u64,
+}
+
+/// What the hypervisor took from a CPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stolen {
+    /// The CPU.
+    pub cpu: u32,
+    /// Share of its time, 0 to 1.
+    pub share: f64,
+    /// That in ticks of the kernel.
+    pub ticks: u64,
+}
+
+/// Rounds of an interleaved measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rounds {
+    /// Those that went into figures.
+    pub used: usize,
+    /// Those left out for CPU steal.
+    pub left_out: usize,
+}
+
+impl Rounds {
+    /// Those of a result that leaves rounds out; `None` for one that does not.
+    #[must_use]
+    pub fn of(result: &Outcome) -> Option<Self> {
+        let count = |rounds: &mut dyn Iterator<Item = &Round>| {
+            let mut all = Self { used: 0, left_out: 0 };
+            rounds.for_each(|round| match round.is_quiet() {
+                true => all.used += 1,
+                false => all.left_out += 1,
+            });
+            all
+        };
+        match result {
+            Outcome::Compare(compare) => {
+                let variants = compare.tables.iter().flat_map(|table| &table.variants);
+                Some(count(&mut variants.flat_map(|variant| &variant.rounds)))
+            }
+            Outcome::Sweep(sweep) => Some(count(&mut sweep.configurations.iter().flat_map(|one| &one.rounds))),
+            Outcome::Delay(delay) => {
+                let turns = delay.cells.iter().flat_map(|cell| &cell.turns);
+                let left_out = turns.clone().filter(|turn| turn.left_out).count();
+                Some(Self {
+                    used: turns.count() - left_out,
+                    left_out,
+                })
+            }
+            Outcome::Run(_) | Outcome::Search(_) => None,
+        }
+    }
+}
+
+/// Why a result cannot be believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The hypervisor took more of a CPU than [`STEAL_LIMIT`].
+    Steal,
+    /// More than half of the rounds were left out for CPU steal.
+    RoundsLeftOut,
+    /// The kernel changed its clock source.
+    ClocksourceChanged,
+    /// The CPU's counter and CLOCK_MONOTONIC went apart.
+    CounterLost,
+    /// The machine was suspended.
+    Suspended,
+    /// The time of day was set.
+    ClockSet,
+}
+
+/// A reason in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invalid {
+    /// Which it is.
+    pub reason: Reason,
+    /// What happened.
+    pub text: String,
+}
+
+/// Whether a result can be believed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Validity {
+    /// No reason was found why not.
+    pub valid: bool,
+    /// The reasons.
+    pub reasons: Vec<Invalid>,
+    /// What the hypervisor took of the CPU that lost most, in percent of its time; `None` where the kernel does not tell.
+    pub steal_percent: Option<f64>,
+    /// Time in suspend, in nanoseconds.
+    pub suspended_ns: u64,
+    /// How far the time of day was set, in nanoseconds; below zero: back.
+    pub clock_set_ns: i64,
+}
+
+/// What the facts mean.
+#[must_use]
+pub fn judge(facts: &Facts) -> Validity {
+    let mut reasons = Vec::new();
+    let mut add = |reason, text: String| reasons.push(Invalid { reason, text });
+    match (facts.rounds, facts.steal) {
+        // Each round has been looked at by itself.
+        (Some(rounds), _) => {
+            if rounds.left_out > rounds.used {
+                let all = rounds.used + rounds.left_out;
+                add(
+                    Reason::RoundsLeftOut,
+                    format!("{} of {all} rounds were left out for CPU steal", rounds.left_out),
+                );
+            }
+        }
+        (None, Some(stolen)) if stolen.share > STEAL_LIMIT && stolen.ticks >= STOLEN_TICKS => add(
+            Reason::Steal,
+            format!(
+                "the hypervisor took {:.1} % of the time of CPU {} (more than {:.0} %)",
+                stolen.share * 100.0,
+                stolen.cpu,
+                STEAL_LIMIT * 100.0
+            ),
+        ),
+        _ => {}
+    }
+    if let Some([before, after]) = facts.clocksource.as_ref().filter(|[before, after]| before != after) {
+        add(
+            Reason::ClocksourceChanged,
+            format!("the kernel changed its clock source from {before} to {after}"),
+        );
+    }
+    let beyond = |ns: i64| ns.unsigned_abs() > facts.uncertainty_ns.saturating_add(STEP_NS);
+    let (is_suspended, is_set) = (beyond(facts.suspended_ns), beyond(facts.stepped_ns));
+    // A counter that goes on in suspend, or does not, is no other fault.
+    if let Some(why) = facts.counter.as_ref().filter(|_| !is_suspended) {
+        add(Reason::CounterLost, why.clone());
+    }
+    if is_suspended {
+        add(
+            Reason::Suspended,
+            format!("the machine was suspended for {:.3} s", facts.suspended_ns as f64 / 1e9),
+        );
+    }
+    if is_set {
+        add(
+            Reason::ClockSet,
+            format!(
+                "the time of day was set by {:+.3} s: times by other clocks than CLOCK_MONOTONIC are wrong by that",
+                facts.stepped_ns as f64 / 1e9
+            ),
+        );
+    }
+    Validity {
+        valid: reasons.is_empty(),
+        reasons,
+        steal_percent: facts.steal.map(|stolen| stolen.share * 100.0),
+        suspended_ns: if is_suspended {
+            u64::try_from(facts.suspended_ns).unwrap_or(0)
+        } else {
+            0
+        },
+        clock_set_ns: if is_set { facts.stepped_ns } else { 0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quiet() -> Facts {
+        Facts {
+            duration_ns: 5_000_000_000,
+            steal: Some(Stolen {
+                cpu: 1,
+                share: 0.01,
+                ticks: 5,
+            }),
+            clocksource: Some(["tsc".into(), "tsc".into()]),
+            suspended_ns: 400,
+            stepped_ns: -300,
+            uncertainty_ns: 200,
+            ..Facts::default()
+        }
+    }
+
+    fn reasons(facts: &Facts) -> Vec<Reason> {
+        let validity = judge(facts);
+        assert_eq!(validity.valid, validity.reasons.is_empty());
+        validity.reasons.into_iter().map(|invalid| invalid.reason).collect()
+    }
+
+    #[test]
+    fn a_quiet_run_is_valid() {
+        let validity = judge(&quiet());
+        assert!(validity.valid);
+        // What is within the readings of the clocks is none.
+        assert_eq!((validity.suspended_ns, validity.clock_set_ns), (0, 0));
+        assert_eq!(validity.steal_percent, Some(1.0));
+        assert!(judge(&Facts::default()).valid);
+    }
+
+    #[test]
+    fn steal_counts_from_the_limit_on() {
+        let steal = |share, ticks, rounds| {
+            reasons(&Facts {
+                steal: Some(Stolen { cpu: 1, share, ticks }),
+                rounds,
+                ..quiet()
+            })
+        };
+        assert_eq!(steal(0.04, 20, None), []);
+        assert_eq!(steal(0.041, 20, None), [Reason::Steal]);
+        // Of a run of a tenth of a second one tick is a tenth.
+        assert_eq!(steal(0.1, 1, None), []);
+        // Whose rounds are left out one by one is measured by what is left.
+        let rounds = |used, left_out| Some(Rounds { used, left_out });
+        assert_eq!(steal(0.5, 200, rounds(10, 10)), []);
+        assert_eq!(steal(0.0, 0, rounds(9, 10)), [Reason::RoundsLeftOut]);
+    }
+
+    #[test]
+    fn clock_trouble_is_told_with_what_happened() {
+        let one = |facts: Facts, reason, words: &str| {
+            let validity = judge(&facts);
+            assert_eq!(reasons(&facts), [reason]);
+            assert!(validity.reasons[0].text.contains(words), "{validity:?}");
+            validity
+        };
+        let changed = Facts {
+            clocksource: Some(["tsc".into(), "hpet".into()]),
+            ..quiet()
+        };
+        one(changed, Reason::ClocksourceChanged, "from tsc to hpet");
+        let lost = Facts {
+            counter: Some("the counter went 5 ns apart".into()),
+            ..quiet()
+        };
+        one(lost.clone(), Reason::CounterLost, "5 ns apart");
+        let suspended = Facts {
+            suspended_ns: 7_500_000_000,
+            ..lost
+        };
+        let validity = one(suspended, Reason::Suspended, "suspended for 7.500 s");
+        assert_eq!(validity.suspended_ns, 7_500_000_000);
+        let set = Facts {
+            stepped_ns: -3_000_000_000,
+            ..quiet()
+        };
+        assert_eq!(
+            one(set, Reason::ClockSet, "set by -3.000 s").clock_set_ns,
+            -3_000_000_000
+        );
+        // As far as the readings can be off, nothing is known.
+        let unsure = Facts {
+            stepped_ns: 3_000_000,
+            uncertainty_ns: 2_500_000,
+            ..quiet()
+        };
+        assert_eq!(reasons(&unsure), []);
+    }
+
+    #[test]
+    fn rounds_are_counted_where_they_are_left_out() {
+        use crate::schema::example::{delays, example, sweep};
+        assert_eq!(Rounds::of(&example().result), None);
+        let mut swept = sweep();
+        swept.configurations[0].rounds[3].steal = 0.5;
+        let counted = Rounds::of(&Outcome::Sweep(Box::new(swept)));
+        assert_eq!(counted, Some(Rounds { used: 15, left_out: 1 }));
+        assert!(Rounds::of(&Outcome::Delay(delays())).is_some());
+    }
+}
