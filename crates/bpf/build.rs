@@ -9,6 +9,7 @@ use libbpf_cargo::SkeletonBuilder;
 /// Name and instruction set. "v2" has no 32-bit registers, which the compiler spills to half a stack slot: without
 /// CAP_PERFMON Linux 6.1 and 6.8 refuse that for a slot that was spilled whole before.
 const PROGRAMS: &[(&str, &str)] = &[
+    ("events", "v3"),
     ("generate", "v3"),
     ("reflect", "v3"),
     ("sink", "v3"),

@@ -99,6 +99,20 @@ pub enum Verdict {
     Unknown(u32),
 }
 
+impl Verdict {
+    /// The kernel's name of it: "XDP_DROP"; "unknown" for a value that means nothing to it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Aborted => "XDP_ABORTED",
+            Self::Drop => "XDP_DROP",
+            Self::Pass => "XDP_PASS",
+            Self::Tx => "XDP_TX",
+            Self::Redirect => "XDP_REDIRECT",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+}
+
 impl From<u32> for Verdict {
     /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/linux/bpf.h#L6462>
     fn from(action: u32) -> Self {

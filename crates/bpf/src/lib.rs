@@ -9,6 +9,8 @@
 //! | [`Generator`] | `generate.bpf.c` | makes it, without a socket |
 //! | [`UserProgram`] | the user's own | what the user wants |
 //!
+//! [`XdpEvents`] (`events.bpf.c`) sees no packets: it counts what goes wrong with them, at the kernel's tracepoints.
+//!
 //! The programs are written in C and compiled when the crate is built; nothing but the kernel is
 //! needed at run time. Every handle owns the file descriptors of its program and maps, and what it
 //! attaches is a `bpf_link`: dropping the [`Link`], or the end of the process in any way, detaches
@@ -20,6 +22,7 @@
 
 mod attach;
 mod error;
+mod events;
 mod filter;
 mod generate;
 mod load;
@@ -36,10 +39,11 @@ mod xsk;
 
 pub use attach::{Link, Verdict, XdpMode, dry_run};
 pub use error::{Error, Result};
+pub use events::{XdpEvent, XdpEventKind, XdpEvents};
 pub use filter::{Filter, ParseFilterError};
 pub use generate::{Generator, GeneratorOptions, Sent};
 pub use reflect::{ProbeMarks, Reflect, Reflector};
 pub use sink::{IngressDrop, Neighbours, Sink};
 pub use traffic::Traffic;
 pub use user::UserProgram;
-pub use xsk::{NicHints, QueueCounters, XSK_NIC_OBJECT, XSK_OBJECT, XskHints, XskProgram};
+pub use xsk::{NicHints, QueueCounters, XSK_NIC_OBJECT, XSK_OBJECT, XskCounters, XskHints, XskProgram};

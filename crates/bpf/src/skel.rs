@@ -20,6 +20,7 @@ macro_rules! skeleton {
 
 skeleton!(xsk);
 skeleton!(xsk_nic);
+skeleton!(events);
 skeleton!(generate);
 skeleton!(reflect);
 skeleton!(sink);

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenProgramMut, ProgramAttachType};
 
-use crate::attach::{self, Link};
+use crate::attach::{self, Link, XdpMode};
 use crate::error::Result;
 use crate::load;
 use crate::skel::testing::{TestingSkelBuilder, types};
@@ -113,6 +113,18 @@ impl TestProgram {
             told: Told(load::own_map(NAME, &skel.maps.bss)?),
         })
     }
+}
+
+/// Attaches, generically, an XDP program that makes nothing but mistakes: `XDP_ABORTED`, or redirects to an interface that does
+/// not exist.
+///
+/// # Errors
+///
+/// As [`TestProgram::load`], and [`Error::Attach`](crate::Error::Attach).
+pub fn at_fault(interface: u32, redirects: bool) -> Result<Link> {
+    let name = if redirects { "astray" } else { "aborts" };
+    let loaded = TestProgram::load_as(name, |_| {}, |_| {})?;
+    attach::xdp(NAME, loaded.program.as_fd(), interface, XdpMode::Generic)
 }
 
 /// An XDP program that lets everything pass, for a device alone (its index in the calling thread's namespace) or for any,

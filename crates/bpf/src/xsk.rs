@@ -248,13 +248,26 @@ impl XskProgram {
     /// [`Error::Invalid`] if the interface had no such queue when the program was loaded,
     /// [`Error::Map`] if the kernel refuses the reading.
     pub fn counters(&self, queue: u32) -> Result<QueueCounters> {
-        if queue >= self.queues {
-            return Err(Error::invalid(
-                self.name,
-                format!("there is no queue {queue}, only 0 to {}", self.queues - 1),
-            ));
-        }
-        self.read(queue)
+        counters(self.name, &self.counters, self.queues, queue)
+    }
+
+    /// The counters by themselves, for who looks at them from another thread. They may outlive the program, and then say what
+    /// it had counted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Load`] when the process may open no more files.
+    pub fn counter_reader(&self) -> Result<XskCounters> {
+        let counters = MapHandle::try_from(&self.counters).map_err(|error| Error::Load {
+            program: self.name,
+            source: load::os_error(&error),
+            log: String::new(),
+        })?;
+        Ok(XskCounters {
+            name: self.name,
+            counters,
+            queues: self.queues,
+        })
     }
 
     /// What happened to packets on queues that appeared after loading. They have no place in the
@@ -264,12 +277,42 @@ impl XskProgram {
     ///
     /// [`Error::Map`] if the kernel refuses the reading.
     pub fn counters_elsewhere(&self) -> Result<QueueCounters> {
-        self.read(self.queues)
+        load::sum_per_cpu(self.name, "counters", &self.counters, self.queues).map(QueueCounters::from_words)
+    }
+}
+
+/// The counters of an [`XskProgram`], to be read from wherever one likes.
+#[derive(Debug)]
+pub struct XskCounters {
+    name: &'static str,
+    counters: MapHandle,
+    queues: u32,
+}
+
+impl XskCounters {
+    /// The number of queues that the program was loaded for.
+    pub fn queues(&self) -> u32 {
+        self.queues
     }
 
-    fn read(&self, slot: u32) -> Result<QueueCounters> {
-        load::sum_per_cpu(self.name, "counters", &self.counters, slot).map(QueueCounters::from_words)
+    /// As [`XskProgram::counters`].
+    ///
+    /// # Errors
+    ///
+    /// As [`XskProgram::counters`].
+    pub fn of(&self, queue: u32) -> Result<QueueCounters> {
+        counters(self.name, &self.counters, self.queues, queue)
     }
+}
+
+fn counters(name: &'static str, map: &MapHandle, queues: u32, queue: u32) -> Result<QueueCounters> {
+    if queue >= queues {
+        return Err(Error::invalid(
+            name,
+            format!("there is no queue {queue}, only 0 to {}", queues - 1),
+        ));
+    }
+    load::sum_per_cpu(name, "counters", map, queue).map(QueueCounters::from_words)
 }
 
 /// What an [`XskProgram`] did with the packets of one queue. All are packets.

@@ -7,21 +7,21 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::napi::NapiArgs;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use ringside_measure::precision::UntilWidth;
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
-use values::interval;
-pub(crate) use values::{List, list, period, rate, seconds, time_in, width};
-
+use self::values::interval;
+pub(crate) use self::values::{List, list, period, rate, seconds, time_in, width};
+use crate::live::PrometheusArgs;
+use crate::napi::NapiArgs;
 use crate::run::impair::ImpairArgs;
 use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
 use crate::serve::RemoteArgs;
-use crate::{caps, compare, config, delay, doctor, manual, output, report, search, serve, sweep, tune};
+use crate::{caps, compare, config, delay, doctor, manual, output, report, search, serve, sweep, top, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -91,6 +91,8 @@ pub(crate) enum Command {
     Caps(caps::Args),
     /// Make one HTML page, Markdown or CSV of results, side by side if there are several
     Report(report::Args),
+    /// Watch running commands and interfaces: rates, rings, drops, interrupts, times
+    Top(top::Args),
     /// Show and change what slows an interface's packets down: for the time of a command, or until undone
     Tune(tune::Args),
     /// Print completions for a shell
@@ -111,7 +113,8 @@ Examples:
   ringside rx eth0 --unaligned --frame-size 3000
   ringside rx eth0 --hints                     when and where each packet was seen by the XDP program
   ringside rx eth0 --program my.bpf.o --hints  an XDP program of your own, and its hints
-  ringside rx eth0 --attached --hints          the XDP program that somebody has attached, and its hints";
+  ringside rx eth0 --attached --hints          the XDP program that somebody has attached, and its hints
+  ringside rx eth0 --prometheus 9464           metrics at http://127.0.0.1:9464/metrics; and see `ringside top`";
 
 #[derive(Debug, Args)]
 // A negative number is a nonsense value, not an unknown option.
@@ -241,6 +244,7 @@ const ECHO_EXAMPLES: &str = "\
 Examples:
   ringside echo eth0                           answer on the default port, until Ctrl-C
   ringside echo eth0 --port 7000 --wait poll   without a spinning core
+  ringside echo eth0 --prometheus 192.0.2.1:9464
   ringside echo eth0 --multi-buffer            also probes in jumbo frames";
 
 #[derive(Debug, Args)]
@@ -485,6 +489,8 @@ pub(crate) struct RunArgs {
     pub(crate) count: Option<u64>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) prometheus: PrometheusArgs,
     /// Seconds between interval statistics, which are printed when this is given and are always in the JSON
     #[arg(short, long, value_name = "SECONDS", value_parser = interval)]
     pub(crate) interval: Option<Duration>,

@@ -9,9 +9,7 @@ use ringside_xsk::Capabilities;
 use serde::Serialize;
 
 use crate::output;
-#[cfg(test)]
-pub(crate) use state::Attached;
-pub(crate) use state::{Holder, State};
+pub(crate) use state::{Attached, Holder, State};
 
 const EXAMPLES: &str = "\
 Examples:

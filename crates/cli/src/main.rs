@@ -8,6 +8,7 @@ mod compare;
 mod config;
 mod delay;
 mod doctor;
+mod live;
 mod manual;
 mod napi;
 mod output;
@@ -28,6 +29,7 @@ mod stop;
 mod sweep;
 mod system;
 mod target;
+mod top;
 mod tune;
 mod validity;
 
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Sweep(args) => done(sweep::run(&args)),
         Command::Completions(args) => done(manual::completions(&args)),
         Command::Man(args) => done(manual::man(&args)),
+        Command::Top(args) => done(top::run(&args)),
         Command::Tune(args) => tune::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };

@@ -119,7 +119,11 @@ pub(crate) fn print(text: &str) -> Result<()> {
 
 /// Lines of a length that can be read, each after `indent`.
 pub(crate) fn wrapped(text: &str, indent: &str) -> String {
-    const COLUMNS: usize = 100;
+    wrapped_to(100, text, indent)
+}
+
+/// The same of so many columns. A word that is longer has a line of its own, and stays whole.
+pub(crate) fn wrapped_to(columns: usize, text: &str, indent: &str) -> String {
     let mut out = String::new();
     let mut column = 0;
     for word in text.split_whitespace() {
@@ -127,7 +131,7 @@ pub(crate) fn wrapped(text: &str, indent: &str) -> String {
         if column == 0 {
             out.push_str(indent);
             column = indent.len();
-        } else if column + 1 + length > COLUMNS {
+        } else if column + 1 + length > columns {
             _ = write!(out, "\n{indent}");
             column = indent.len();
         } else {

@@ -17,7 +17,7 @@ use ringside_measure::schema::{self, Interval};
 use ringside_nic::Interface;
 use ringside_xsk::{Error, Queue};
 
-pub(crate) use counters::{counters, in_flight, link, link_after, result, settle};
+pub(crate) use counters::{counters, in_flight, link, link_after, queue_counters, result, settle};
 use known::Known;
 pub(crate) use links::History;
 pub(crate) use open::{
@@ -37,7 +37,7 @@ pub(crate) struct Live {
     /// Packets that were due by the schedule and not sent when the run ended.
     pub(crate) unsent: AtomicU64,
     /// Of workers that measure times.
-    times: OnceLock<LiveLatency>,
+    times: OnceLock<Arc<LiveLatency>>,
 }
 
 impl Live {
@@ -57,8 +57,8 @@ impl Live {
 
     /// Where times are noted, for the medians of the intervals. Allocates when it is asked for the first time: before the
     /// first packet.
-    pub(crate) fn times(&self) -> &LiveLatency {
-        self.times.get_or_init(LiveLatency::new)
+    pub(crate) fn times(&self) -> &Arc<LiveLatency> {
+        self.times.get_or_init(Arc::default)
     }
 }
 
@@ -283,7 +283,7 @@ fn watch(
             duration_ns: nanos(now - begin),
             received_packets: total.0 - before.0,
             sent_packets: total.1 - before.1,
-            p50_ns: glance.median(live.iter().filter_map(|live| live.times.get())),
+            p50_ns: glance.median(live.iter().filter_map(|live| live.times.get().map(AsRef::as_ref))),
         };
         progress.tick(&interval);
         intervals.push(interval);

@@ -25,7 +25,7 @@ mod live;
 mod rtt;
 
 pub use jitter::{Jitter, JitterEstimator};
-pub use live::{Glance, LiveLatency};
+pub use live::{Glance, LiveLatency, Tally};
 pub use rtt::RttRecorder;
 
 /// Longest time that the histogram resolves, in nanoseconds: one minute. Longer ones count as this
@@ -158,6 +158,32 @@ impl Latency {
         self.max = self.max.max(other.max);
         self.sum += other.sum;
         self.sum_of_squares = self.sum_of_squares.saturating_add(other.sum_of_squares);
+    }
+
+    /// The samples that have come since an earlier state of the same, to three digits, minimum, mean and maximum included.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut fresh = Self::new();
+        for bucket in self.buckets() {
+            let count = bucket.samples.saturating_sub(earlier.histogram.count_at(bucket.to_ns));
+            if count != 0 {
+                fresh.record_many(bucket.to_ns.clamp(self.min, self.max), count);
+            }
+        }
+        fresh
+    }
+
+    /// How many samples are at most this long, in nanoseconds, give or take 0.1 % of the time.
+    #[must_use]
+    pub fn at_most(&self, ns: u64) -> u64 {
+        self.histogram.count_between(0, ns.min(LONGEST_NS))
+    }
+
+    /// The sum of all samples, in seconds.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a sum of times to 16 digits")]
+    pub fn sum_seconds(&self) -> f64 {
+        self.sum as f64 / 1e9
     }
 
     /// Forgets all samples and keeps the memory.

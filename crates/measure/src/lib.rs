@@ -22,6 +22,7 @@
 //! | What do two hosts say to each other? | [`control`] |
 //! | Can a result be believed? | [`validity`] |
 //! | What does a result file hold? | [`schema`] |
+//! | What does a running command tell of itself? | [`live`] |
 //!
 //! # A run, in short
 //!
@@ -59,6 +60,7 @@ pub mod delay;
 mod error;
 pub mod impair;
 pub mod latency;
+pub mod live;
 pub mod pace;
 pub mod precision;
 pub mod probe;

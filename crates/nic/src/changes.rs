@@ -66,12 +66,9 @@ pub use self::outcome::{Change, Outcome, Recovered, Restored};
 use self::record::{Place, Record};
 pub use self::undo::{Protection, Undo};
 use crate::setting::{Access, Setting};
-use crate::{Applied, Deferral, Error, Interface, Knob, NapiSetting, NapiThread, Result, process};
+use crate::{Applied, Deferral, Error, Interface, Knob, NapiSetting, NapiThread, Result, process, state_dir};
 
-/// Environment variable with the directory to keep state files in.
-pub const STATE_DIR: &str = "RINGSIDE_STATE_DIR";
-
-const DEFAULT_STATE_DIR: &str = "/run/ringside";
+pub use crate::state_dir::VARIABLE as STATE_DIR;
 
 /// Makes changes on the machine that are put back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,8 +97,7 @@ impl Changes {
     /// Writes down in the directory that [`STATE_DIR`] names, else in `/run/ringside`.
     #[must_use]
     pub fn new() -> Self {
-        let named = std::env::var_os(STATE_DIR).filter(|value| !value.is_empty());
-        Self::in_directory(named.unwrap_or_else(|| DEFAULT_STATE_DIR.into()))
+        Self::in_directory(state_dir::path())
     }
 
     /// Writes down in a directory, which is made with mode 0755 if it does not exist. It must not be writable by others

@@ -2,6 +2,7 @@
 
 mod cpu;
 mod cpu_times;
+mod interrupts;
 mod latency;
 mod limits;
 mod system;
@@ -9,6 +10,7 @@ mod thread_time;
 
 pub use cpu::{IdleUse, idle_use, siblings};
 pub use cpu_times::{CpuTime, CpuTimes};
+pub use interrupts::Interruptions;
 pub use latency::WakeUpLimit;
 pub use limits::{Cap, Capabilities, CgroupMemory, cgroup_memory, memlock_limit};
 pub(crate) use system::CLOCKSOURCE;

@@ -57,9 +57,12 @@ pub mod netlink;
 pub mod owners;
 pub mod process;
 mod qdisc;
+mod queue_counters;
 mod route;
 mod rss;
 mod setting;
+pub mod sockets;
+pub mod state_dir;
 mod sys;
 mod sysfs;
 mod threads;
@@ -75,9 +78,11 @@ pub use knob::{Coalescing, Knob};
 pub use link::{LinkState, LinkStats, OperState, XdpAttachment, XdpMode};
 pub use napi::NapiSettings;
 pub use netdev::{
-    DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, RxMetadata, Threaded, XdpFeatures, XskFeatures,
+    DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, QueueStatistics, RxMetadata, Threaded, XdpFeatures,
+    XskFeatures,
 };
 pub use qdisc::Qdisc;
+pub use queue_counters::QueueCounter;
 pub use route::Route;
 pub use rss::{Flow, FlowKind, HashFunction, HashedFields, Rss, Symmetry, toeplitz};
 pub use threads::NapiThread;

@@ -6,10 +6,12 @@
 mod capabilities;
 mod napi;
 mod queues;
+mod statistics;
 
 pub use capabilities::{DeviceCapabilities, RxMetadata, XdpFeatures, XskFeatures};
 pub use napi::{Napi, NapiSetting, Threaded};
 pub use queues::{QueueDetail, QueueKind};
+pub use statistics::QueueStatistics;
 
 pub(crate) use napi::{NapiField, napi_id, raw_value};
 

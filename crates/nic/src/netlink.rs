@@ -77,7 +77,7 @@ impl<M> Socket<M>
 where
     M: NetlinkSerializable + NetlinkDeserializable + Clone,
 {
-    fn open(protocol: isize) -> io::Result<Self> {
+    pub(crate) fn open(protocol: isize) -> io::Result<Self> {
         let mut inner = netlink_sys::Socket::new(protocol)?;
         inner.bind_auto()?;
         inner.connect(&SocketAddr::new(0, 0))?;

@@ -133,19 +133,19 @@ fn protocol(fd: &Path) -> Option<Vec<u8>> {
 /// <https://elixir.bootlin.com/linux/v6.18/C/ident/BPF_MAP_TYPE_XSKMAP>
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 
-struct Process<'a> {
-    pid: u32,
-    directory: &'a Path,
+pub(crate) struct Process<'a> {
+    pub(crate) pid: u32,
+    pub(crate) directory: &'a Path,
 }
 
 impl Process<'_> {
-    fn comm(&self) -> String {
+    pub(crate) fn comm(&self) -> String {
         fs::read_to_string(self.directory.join("comm"))
             .map(|text| text.trim_end().to_owned())
             .unwrap_or_default()
     }
 
-    fn shares_namespace(&self) -> bool {
+    pub(crate) fn shares_namespace(&self) -> bool {
         let theirs = rustix::fs::stat(self.directory.join("ns/net"))
             .ok()
             .map(|stat| stat.st_ino);

@@ -243,6 +243,17 @@ fn statistics_are_those_of_ethtool() {
         .collect();
     assert_eq!(own, shown);
     assert!(own.contains(&("peer_ifindex".to_owned(), lab.b.interface.index().into())));
+    // Of a veth all but the peer's index are of a queue; and it tells netdev netlink nothing of them.
+    let (of_queues, told) = lab
+        .a
+        .run(|| (lab.a.interface.queue_counters(), lab.a.interface.queue_statistics()));
+    let of_queues = of_queues.unwrap();
+    assert_eq!(of_queues.len(), own.len() - 1, "{own:?}");
+    assert!(
+        of_queues.iter().any(|(counter, _)| counter.name == "xdp_packets"),
+        "{of_queues:?}"
+    );
+    assert_eq!(told.unwrap(), []);
     let lo = lab.a.run(|| Interface::by_name("lo").unwrap().statistics()).unwrap();
     assert!(lo.is_empty());
 }

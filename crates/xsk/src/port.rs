@@ -125,6 +125,21 @@ impl Port {
             })
             .collect()
     }
+
+    /// The same counters by themselves, for who reads them from another thread while the queues work on theirs; `None` when
+    /// the port uses another program.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Load`] when the process may open no more files.
+    #[cfg(feature = "attach")]
+    pub fn program_counter_reader(&self) -> Result<Option<ringside_bpf::XskCounters>, Error> {
+        let reader = self.program.as_ref().map(ringside_bpf::XskProgram::counter_reader);
+        reader.transpose().map_err(|error| Error::Load {
+            interface: self.interface.name().to_owned(),
+            reason: format!("its counters cannot be kept: {error}"),
+        })
+    }
 }
 
 impl Port {

@@ -109,6 +109,19 @@ int pass(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
+/* What is counted as an exception, and as a redirect that fails with EINVAL: there is no such interface. */
+SEC("xdp")
+int aborts(struct xdp_md *ctx)
+{
+	return XDP_ABORTED;
+}
+
+SEC("xdp")
+int astray(struct xdp_md *ctx)
+{
+	return bpf_redirect(0x7fffffff, 0);
+}
+
 /* What leaves by an interface gets a VLAN tag, if one is told, and leaves by the given transmit queue. */
 const volatile __u16 vlan_tci = 0;
 const volatile __u16 transmit_queue = 0;

@@ -1,7 +1,7 @@
 //! How an interface is set at this moment.
 
 use anyhow::Result;
-use ringside_nic::{Channels, Error, Interface, Napi, Qdisc, QueueDetail, Rings, Threaded, XdpMode};
+use ringside_nic::{Channels, Error, Interface, Napi, Qdisc, QueueDetail, Rings, Threaded, XdpAttachment, XdpMode};
 use serde::Serialize;
 
 /// The interface now. What it has none of, or what this kernel does not tell, is `None`.
@@ -25,7 +25,7 @@ pub(crate) struct State {
 }
 
 /// The XDP program on the interface.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Attached {
     pub(crate) id: u32,
     /// Without the privilege to ask for it there is none.
@@ -35,8 +35,20 @@ pub(crate) struct Attached {
     pub(crate) holders: Vec<Holder>,
 }
 
+impl Attached {
+    /// What is known of a program that is attached there.
+    pub(crate) fn of(interface: &Interface, xdp: XdpAttachment) -> Self {
+        Self {
+            id: xdp.prog_id,
+            name: ringside_xsk::program_name(xdp.prog_id),
+            mode: xdp.mode,
+            holders: holders(interface, xdp.prog_id),
+        }
+    }
+}
+
 /// A process.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Holder {
     pub(crate) pid: u32,
     pub(crate) command: String,
@@ -78,12 +90,7 @@ impl State {
             mtu_bytes: link.mtu,
             channels: known(interface.channels())?,
             rings: known(interface.rings())?,
-            xdp_program: link.xdp.map(|xdp| Attached {
-                id: xdp.prog_id,
-                name: ringside_xsk::program_name(xdp.prog_id),
-                mode: xdp.mode,
-                holders: holders(interface, xdp.prog_id),
-            }),
+            xdp_program: link.xdp.map(|xdp| Attached::of(interface, xdp)),
             qdiscs: interface.qdiscs()?,
             queues: known(interface.queue_details())?,
             // The kernel lists the newest first.

@@ -12,7 +12,7 @@ mod plain;
 mod rates;
 mod section;
 mod settings;
-mod units;
+pub(crate) mod units;
 mod words;
 
 use std::fs;

@@ -1,7 +1,7 @@
 //! Figures for people: three digits and a unit.
 
 /// `4.88 M`, `854 k`, `12`, `0.35`
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     let size = value.abs();
     let (scaled, prefix) = match size {
         _ if size >= 1e9 => (value / 1e9, " G"),
@@ -13,7 +13,7 @@ pub(super) fn short(value: f64) -> String {
 }
 
 /// `4.23 µs`, `1.02 ms`, `850 ns`
-pub(super) fn time(ns: f64) -> String {
+pub(crate) fn time(ns: f64) -> String {
     let size = ns.abs();
     let (scaled, unit) = match size {
         _ if size >= 1e9 => (ns / 1e9, "s"),
@@ -25,7 +25,7 @@ pub(super) fn time(ns: f64) -> String {
 }
 
 /// Three digits that count, but no more than two decimals.
-pub(super) fn digits(value: f64) -> String {
+pub(crate) fn digits(value: f64) -> String {
     let size = value.abs();
     if size < 0.005 {
         return "0".to_owned();

@@ -13,6 +13,7 @@ use ringside_xsk::{Direction, Filter, Queue, Wait};
 use super::whole::Whole;
 use super::{account, conclude, missed, rates, receive_ledger};
 use crate::args::EchoArgs;
+use crate::live::{self, Offer, Teller};
 use crate::session::{self, Worker};
 use crate::stop::Stop;
 use crate::{output, system};
@@ -21,6 +22,7 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let filter = Filter::Echo(args.udp_port);
     let interface = session::interface(&args.port, &args.run.output)?;
+    let web = live::listen(&args.run.prometheus)?;
     let ips: Vec<IpAddr> = interface.addresses()?.iter().map(|own| own.address).collect();
     let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter, None)?;
     output::note(format_args!(
@@ -35,9 +37,10 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
         ips,
     };
     let wait = session::wait(&args.port);
+    let offer = Offer::start("echo", &[&port], web)?;
     let lanes: Vec<&mut Queue> = port.queues_mut().collect();
     let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |queue, worker| {
-        answer_all(queue, &worker, wait, &own)
+        answer_all(queue, &worker, offer.teller(), wait, &own)
     })?;
     let stats = port.stats()?;
     let redirected = session::settle(&mut port)?;
@@ -97,11 +100,12 @@ pub(crate) fn named(ips: &[IpAddr]) -> String {
     }
 }
 
-fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, own: &Own) -> Result<()> {
+fn answer_all(queue: &mut Queue, worker: &Worker<'_>, mut teller: Teller, wait: Wait, own: &Own) -> Result<()> {
     let mut whole = Whole::new(queue.report().multi_buffer);
     // What has grown longer on the way, where the kernel has put packets together, cannot go back.
     let longest = queue.packet_room();
     while !worker.stop.is_set() {
+        teller.tell([&mut *queue]);
         let before = queue.counters().tx_packets;
         let Some(mut burst) = worker.unless_down(queue.recv(wait))? else {
             continue;

@@ -12,6 +12,7 @@ use ringside_xsk::{Burst, Error, Packet, Port, Queue, Wait};
 use self::ports::Ports;
 use super::{account, conclude, leave, missed, rates, receive_ledger};
 use crate::args::FwdArgs;
+use crate::live::{self, Offer, Teller};
 use crate::session::{self, Worker};
 use crate::stop::Stop;
 use crate::{output, system};
@@ -25,6 +26,7 @@ struct Lane<'a> {
 pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let interface = session::interface(&args.port, &args.run.output)?;
+    let web = live::listen(&args.run.prometheus)?;
     let Ports {
         mut port,
         mut out,
@@ -43,9 +45,11 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     let link_in = session::link(&port)?;
     let before = session::link(out.as_ref().unwrap_or(&port))?;
     let wait = session::wait(&args.port);
+    let ports: Vec<&Port> = std::iter::once(&port).chain(&out).collect();
+    let offer = Offer::start("fwd", &ports, web)?;
     let lanes = lanes(&mut port, out.as_mut());
     let ran = session::run(lanes, &links, &args.port, &args.run, &stop, |lane, worker| {
-        forward(lane, &worker, wait, copied.is_some())
+        forward(lane, &worker, offer.teller(), wait, copied.is_some())
     })?;
 
     let redirected = session::settle(&mut port)?;
@@ -124,7 +128,7 @@ fn lanes<'a>(port: &'a mut Port, out: Option<&'a mut Port>) -> Vec<Lane<'a>> {
     lanes
 }
 
-fn forward(mut lane: Lane<'_>, worker: &Worker<'_>, wait: Wait, copies: bool) -> Result<()> {
+fn forward(mut lane: Lane<'_>, worker: &Worker<'_>, mut teller: Teller, wait: Wait, copies: bool) -> Result<()> {
     let several = lane.from.len() > 1;
     // Packets may come in longer than one may leave, from a larger MTU or put together by the kernel.
     let longest = lane
@@ -134,6 +138,12 @@ fn forward(mut lane: Lane<'_>, worker: &Worker<'_>, wait: Wait, copies: bool) ->
         .map_or(0, Queue::packet_room);
     let mut is_down = false;
     while !worker.stop.is_set() {
+        teller.tell(
+            lane.from
+                .iter_mut()
+                .map(|from| &mut **from)
+                .chain(lane.to.as_deref_mut()),
+        );
         if is_down && let Some(to) = &mut lane.to {
             // What waits there leaves first. What comes in meanwhile waits in its ring.
             if worker.unless_down(to.flush())?.is_none() {

@@ -20,6 +20,7 @@ use self::pinger::Pinger;
 use self::under_load::UnderLoad;
 use super::{account, conclude, rates};
 use crate::args::{PingArgs, RunArgs};
+use crate::live::{self, Offer};
 use crate::serve::{self, Clocks, Dialled, OneWay};
 use crate::session::{self, Ran};
 use crate::stop::Stop;
@@ -36,6 +37,7 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
             "--one-way: times of one direction take a `ringside serve` at the other end: name its host in the interface's place, or with --server"
         );
     }
+    let web = live::listen(&args.run.prometheus)?;
     let mut flow = target::flow(&interface, &args.flow)?;
     let mut under_load = UnderLoad::new(args, &interface, &flow)?;
     let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter, None)?;
@@ -83,6 +85,8 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
             });
         }
     }
+    let offer = Offer::start("ping", &[&port], web)?;
+    pinger.teller = Some(offer.teller());
     let queues: Vec<&mut Queue> = port.queues_mut().collect();
     let wait = session::wait(&args.port);
     // One thread does it all: the answers may come in on any queue.
@@ -102,9 +106,13 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
         &args.port,
         &run,
         &stop,
-        |(mut queues, pinger, under_load), worker| match under_load {
-            Some(turns) => turns.run(pinger, &mut queues, &worker, wait),
-            None => pinger.run(&mut queues, &worker, wait),
+        |(mut queues, pinger, under_load), worker| {
+            // Allocated before the first probe.
+            offer.times(worker.live.times());
+            match under_load {
+                Some(turns) => turns.run(pinger, &mut queues, &worker, wait),
+                None => pinger.run(&mut queues, &worker, wait),
+            }
         },
     )?;
 

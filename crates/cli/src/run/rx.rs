@@ -7,6 +7,7 @@ use ringside_xsk::{Direction, Queue, Wait};
 use super::hints::{Source, Table, Tables};
 use super::{account, conclude, missed, rates, receive_ledger};
 use crate::args::RxArgs;
+use crate::live::{self, Offer, Teller};
 use crate::session::{self, Worker};
 use crate::stop::Stop;
 use crate::{output, system};
@@ -14,6 +15,7 @@ use crate::{output, system};
 pub(crate) fn run(args: &RxArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let interface = session::interface(&args.port, &args.run.output)?;
+    let web = live::listen(&args.run.prometheus)?;
     let source = Source::new(args, &interface)?;
     let mut port = session::open_with(
         interface.clone(),
@@ -27,10 +29,11 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
     let before = session::link(&port)?;
     let wait = session::wait(&args.port);
     let tables = Tables::default();
+    let offer = Offer::start("rx", &[&port], web)?;
     let lanes: Vec<&mut Queue> = port.queues_mut().collect();
     let ran = session::run(lanes, &[interface], &args.port, &args.run, &stop, |queue, worker| {
         let mut table = source.table();
-        let ended = receive(queue, &worker, wait, args.touch, table.as_mut());
+        let ended = receive(queue, &worker, offer.teller(), wait, args.touch, table.as_mut());
         if let Some(table) = table {
             tables.add(table);
         }
@@ -77,12 +80,14 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
 fn receive(
     queue: &mut Queue,
     worker: &Worker<'_>,
+    mut teller: Teller,
     wait: Wait,
     touch: bool,
     mut hints: Option<&mut Table>,
 ) -> Result<()> {
     let mut checksum = 0_u64;
     while !worker.stop.is_set() {
+        teller.tell([&mut *queue]);
         let Some(mut burst) = worker.unless_down(queue.recv(wait))? else {
             continue;
         };

@@ -18,6 +18,7 @@ use asking::{Asking, Collected, Departures};
 use super::{account, conclude, rates, transmit_ledger};
 use crate::args::{TxArgs, ViaArg};
 use crate::clock::{FastClock, now_ns};
+use crate::live::{self, Offer, Teller};
 use crate::session::{self, Worker};
 use crate::stop::Stop;
 use crate::{output, system, target};
@@ -33,6 +34,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
         None => &args.port,
     };
     let interface = session::interface(port_args, &args.run.output)?;
+    let web = live::listen(&args.run.prometheus)?;
     let flow = target::flow(&interface, &args.flow)?;
     let mut port = session::open_with(
         interface.clone(),
@@ -52,6 +54,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
     output::note(port.report());
     output::note(target::describe(&flow, args.size));
 
+    let offer = Offer::start("tx", &[&port], web)?;
     let lanes: Vec<&mut Queue> = port.queues_mut().collect();
     let (start, queues, wait) = (now_ns(), lanes.len(), session::wait(&args.port));
     // Not before: what resolving the address sent is not part of the run.
@@ -67,6 +70,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
                 packet: &packet,
                 asking,
                 departures,
+                teller: offer.teller(),
             };
             let (mut cycle, ended) = cycle::transmit(&mut sender, &worker, period, args)?;
             cycle.launch = (args.ask.launch_time).map(|lead| asking::launch(lead, LaunchBy::Unknown));
@@ -84,7 +88,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
             batch: args.port.batch,
             asking,
         };
-        let departures = transmit(queue, &worker, packets, departures, wait)?;
+        let departures = transmit(queue, &worker, offer.teller(), packets, departures, wait)?;
         finish(queue, &worker, departures, &collected)
     })?;
     let stats = port.stats()?;
@@ -137,6 +141,7 @@ struct Packets<'a> {
 fn transmit(
     queue: &mut Queue,
     worker: &Worker<'_>,
+    mut teller: Teller,
     packets: Packets<'_>,
     mut departures: Option<Departures>,
     wait: Wait,
@@ -149,6 +154,7 @@ fn transmit(
     } = packets;
     let mut clock = FastClock::new();
     while !worker.stop.is_set() {
+        teller.tell([&mut *queue]);
         let due = pacer.backlog(clock.now_ns());
         if due == 0 {
             // What the kernel has not taken yet shall not wait for the next packet of a slow schedule.

@@ -11,6 +11,7 @@ use ringside_xsk::Mode;
 
 use super::tls::Pin;
 use crate::args::{PortArgs, rate, seconds};
+use crate::live::PrometheusArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,6 +65,8 @@ pub(crate) struct Args {
     /// Seconds to serve [default: until Ctrl-C]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) time: Option<Duration>,
+    #[command(flatten)]
+    pub(super) prometheus: PrometheusArgs,
 }
 
 /// `--via`, `--far-via`

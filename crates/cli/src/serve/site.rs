@@ -21,6 +21,7 @@ use super::secret;
 use super::tls::{Identity, Pin, refuse_open};
 use super::xsk;
 use crate::args::{OutputArgs, RunArgs};
+use crate::live::{self, Offer, PrometheusArgs};
 use crate::output::{self, note};
 use crate::run::echo::{Own, named};
 use crate::session;
@@ -87,6 +88,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (Some(Via::Udp), _) | (None, true) => false,
         (_, false) => true,
     };
+    if !wants_xsk && args.prometheus.prometheus.is_some() {
+        bail!("--prometheus: metrics are of XDP sockets, and this server has none: give it an interface");
+    }
+    let web = live::listen(&args.prometheus)?;
     let listener = bind(listen, args.listen.is_none())?;
     listener
         .set_nonblocking(true)
@@ -112,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             accepted
         });
         let ended = match &mut port {
-            Some(port) => site.answer(port),
+            Some(port) => site.answer(port, web),
             None => {
                 match args.time {
                     Some(time) => stop.sleep_until(Instant::now() + time),
@@ -201,7 +206,7 @@ impl Site<'_> {
     }
 
     /// Answers through the XDP sockets until the end.
-    fn answer(&self, port: &mut Port) -> Result<()> {
+    fn answer(&self, port: &mut Port, web: Option<TcpListener>) -> Result<()> {
         let end = self.xsk.as_ref().context("they are open")?;
         let own = Own {
             mac: end.mac,
@@ -215,7 +220,9 @@ impl Site<'_> {
             output: OutputArgs::default(),
             interval: None,
             until_ci: None,
+            prometheus: PrometheusArgs::default(),
         };
+        let offer = Offer::start("serve", &[&*port], web)?;
         let lanes: Vec<&mut Queue> = port.queues_mut().collect();
         let ran = session::run(
             lanes,
@@ -223,7 +230,7 @@ impl Site<'_> {
             &self.args.port,
             &run,
             self.stop,
-            |queue, worker| xsk::answer_all(queue, &worker, wait, &own, &self.board),
+            |queue, worker| xsk::answer_all(queue, &worker, offer.teller(), wait, &own, &self.board),
         )?;
         match ran.failure {
             Some(failure) => Err(failure.context("serve ended early")),

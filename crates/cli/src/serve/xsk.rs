@@ -9,6 +9,7 @@ use ringside_xsk::{Queue, Wait};
 
 use super::board::{Board, View};
 use crate::clock::{FastClock, now_ns};
+use crate::live::Teller;
 use crate::run::echo::{Own, Reply, answer};
 use crate::run::whole::Whole;
 use crate::session::{POLL, Worker};
@@ -17,6 +18,7 @@ use crate::session::{POLL, Worker};
 pub(super) fn answer_all(
     queue: &mut Queue,
     worker: &Worker<'_>,
+    mut teller: Teller,
     wait: Wait,
     own: &Own,
     board: &Arc<Board>,
@@ -27,6 +29,7 @@ pub(super) fn answer_all(
     // What has grown longer on the way, where the kernel has put packets together, cannot go back.
     let longest = queue.packet_room();
     while !worker.stop.is_set() {
+        teller.tell([&mut *queue]);
         let before = queue.counters().tx_packets;
         // No core at 100 % while nobody is there.
         let wait = if view.refresh() { wait } else { Wait::Poll(POLL) };

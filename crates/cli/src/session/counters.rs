@@ -60,15 +60,24 @@ pub(crate) fn counters(port: &Port) -> Result<Vec<QueueCounters>> {
         .queues()
         .iter()
         .zip(stats)
-        .map(|(queue, stats)| one_queue(queue, &stats, &verdicts))
+        .map(|(queue, stats)| {
+            let interface = &queue.report().interface;
+            queue_counters(interface, queue.id(), &stats, verdicts.get(queue.id() as usize))
+        })
         .collect())
 }
 
-fn one_queue(queue: &Queue, stats: &Stats, verdicts: &[ringside_xsk::QueueCounters]) -> QueueCounters {
+/// The counters of one queue in the words of the schema; `verdicts` are those of our XDP program, if it is ours.
+pub(crate) fn queue_counters(
+    interface: &str,
+    queue: u32,
+    stats: &Stats,
+    verdicts: Option<&ringside_xsk::QueueCounters>,
+) -> QueueCounters {
     let (kernel, own) = (stats.kernel, stats.own);
     QueueCounters {
-        interface: queue.report().interface.clone(),
-        queue: queue.id(),
+        interface: interface.to_owned(),
+        queue,
         received_packets: own.rx_packets,
         sent_packets: own.tx_packets,
         kicks: own.tx_kicks,
@@ -81,7 +90,7 @@ fn one_queue(queue: &Queue, stats: &Stats, verdicts: &[ringside_xsk::QueueCounte
             rx_fill_ring_empty_descs: kernel.rx_fill_ring_empty,
             tx_ring_empty_descs: kernel.tx_ring_empty,
         }),
-        xdp_verdicts: verdicts.get(queue.id() as usize).map(|program| XdpVerdicts {
+        xdp_verdicts: verdicts.map(|program| XdpVerdicts {
             redirected_packets: program.redirected,
             passed_filter_packets: program.passed_filter,
             passed_neighbour_packets: program.passed_neighbour,

@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, reason = "shared by test binaries, not an API")]
 
 pub mod frames;
+pub mod live;
 
 use std::fs;
 use std::io::Read;
@@ -162,6 +163,11 @@ impl Running {
         self.child.id()
     }
 
+    /// What standard error holds by now.
+    pub fn told(&self) -> String {
+        String::from_utf8_lossy(&self.err.lock().unwrap()).into_owned()
+    }
+
     /// Waits until standard error holds `text`.
     pub fn wait_for(&self, text: &str) {
         self.wait_for_times(text, 1);
@@ -176,12 +182,11 @@ impl Running {
 
     /// Waits until standard error is as wanted.
     pub fn wait_until(&self, what: &str, is_there: impl Fn(&str) -> bool) {
-        let told = || String::from_utf8_lossy(&self.err.lock().unwrap()).into_owned();
         assert!(
-            wait_until(PATIENCE, || is_there(&told())),
+            wait_until(PATIENCE, || is_there(&self.told())),
             "{}: not {what} in: {}",
             self.what,
-            told()
+            self.told()
         );
     }
 
@@ -206,8 +211,7 @@ impl Running {
         let begin = Instant::now();
         let over = wait_until(PATIENCE, || self.is_over());
         if !over {
-            let shown = String::from_utf8_lossy(&self.err.lock().unwrap()).into_owned();
-            panic!("{}: still running after {PATIENCE:?}: {shown}", self.what);
+            panic!("{}: still running after {PATIENCE:?}: {}", self.what, self.told());
         }
         let status = self.child.wait().expect("is over");
         for reader in self.readers.drain(..) {

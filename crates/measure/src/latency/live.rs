@@ -3,7 +3,7 @@
 use std::iter;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{LONGEST_NS, SAMPLES_BEYOND};
+use super::{LONGEST_NS, Latency, SAMPLES_BEYOND};
 
 /// From this power of two on, only as many leading bits of a time are kept: three digits.
 const EXACT_BITS: u32 = 11;
@@ -105,6 +105,36 @@ impl Glance {
             until >= samples.div_ceil(2)
         });
         middle.map(longest_of)
+    }
+}
+
+/// All times of one [`LiveLatency`], as often as one looks: what was there at the last look and what has come since.
+#[derive(Debug, Default)]
+pub struct Tally {
+    seen: Vec<u32>,
+    latency: Latency,
+}
+
+impl Tally {
+    /// One that has seen nothing yet. It belongs to one source.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// All times until now, to three significant digits, minimum, mean and maximum included. Fewer than 2^32 times of one length
+    /// may lie between two looks.
+    pub fn look(&mut self, source: &LiveLatency) -> &Latency {
+        self.seen.resize(BUCKETS, 0);
+        for (bucket, (seen, count)) in self.seen.iter_mut().zip(&source.counts).enumerate() {
+            let now = count.load(Ordering::Relaxed);
+            let fresh = now.wrapping_sub(*seen);
+            if fresh != 0 {
+                *seen = now;
+                self.latency.record_many(longest_of(bucket), fresh.into());
+            }
+        }
+        &self.latency
     }
 }
 

@@ -81,7 +81,41 @@ fn nothing_is_lost_between_two_threads() {
     assert_eq!(seen + look(), 200_000);
 }
 
+#[test]
+fn a_tally_knows_all_also_where_the_counts_wrap() {
+    let times = LiveLatency::new();
+    let mut tally = Tally::new();
+    assert_eq!(tally.look(&times).samples(), 0);
+    times.counts[bucket(700)].store(u32::MAX - 1, Ordering::Relaxed);
+    tally.look(&times);
+    (0..5).for_each(|_| times.record(700));
+    let all = tally.look(&times);
+    assert_eq!(all.samples(), u64::from(u32::MAX) + 4);
+    assert_eq!(all.summary().unwrap().p50_ns, Some(700));
+}
+
 proptest! {
+    #[test]
+    fn a_tally_is_the_histogram(first in proptest::collection::vec(0..LONGEST_NS, 0..50),
+                                then in proptest::collection::vec(0..LONGEST_NS, 0..50)) {
+        let (times, mut tally, mut whole) = (LiveLatency::new(), Tally::new(), Latency::new());
+        first.iter().for_each(|&ns| { times.record(ns); whole.record(ns) });
+        let earlier = tally.look(&times).clone();
+        then.iter().for_each(|&ns| { times.record(ns); whole.record(ns) });
+        let all = tally.look(&times).clone();
+        let buckets = |latency: &Latency| Vec::from_iter(latency.buckets());
+        prop_assert_eq!(buckets(&all), buckets(&whole));
+        // What has come since is what was recorded since.
+        let mut fresh = Latency::new();
+        then.iter().for_each(|&ns| fresh.record(ns));
+        prop_assert_eq!(buckets(&all.since(&earlier)), buckets(&fresh));
+        prop_assert_eq!(all.at_most(LONGEST_NS), (first.len() + then.len()) as u64);
+        let until = 1 << 20;
+        let short = first.iter().chain(&then).filter(|&&ns| ns < until).count() as u64;
+        prop_assert!(all.at_most(until - 1) >= short);
+        prop_assert_eq!(all.at_most(until / 2 - 1), first.iter().chain(&then).filter(|&&ns| ns < until / 2).count() as u64);
+    }
+
     #[test]
     fn the_median_is_that_of_the_histogram(values in proptest::collection::vec(0..=LONGEST_NS, 20..200), shift in 0..30_u32) {
         let (times, mut latency) = (LiveLatency::new(), Latency::new());

@@ -9,9 +9,9 @@
 //! The directory is in memory (tmpfs) and gone after a restart of the machine, like what was changed; so nothing is
 //! synchronised to a disk. What is written survives the death of the process that wrote it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use super::record::{Sheet, VERSION};
+use crate::state_dir;
 
 /// How long another process may hold the lock. It takes milliseconds, unless that process was stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,8 +45,7 @@ pub(super) struct Unreadable {
 impl Store {
     /// Makes the directory if need be, and waits for the lock.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
-        check(directory)?;
+        state_dir::make(directory)?;
         let lock = private().create(true).open(directory.join("lock"))?;
         let end = Instant::now() + PATIENCE;
         loop {
@@ -127,19 +127,6 @@ fn read(path: &Path) -> io::Result<Sheet> {
         return Ok(sheet);
     }
     Err(io::Error::other(format!("its format has version {}", sheet.version)))
-}
-
-/// A state file decides what root writes into the kernel: nobody else may be able to make one.
-fn check(directory: &Path) -> io::Result<()> {
-    let metadata = fs::metadata(directory)?;
-    let own = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
-    if own && metadata.mode() & 0o022 == 0 {
-        return Ok(());
-    }
-    Err(io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        "others than its owner may write to it",
-    ))
 }
 
 fn private() -> OpenOptions {

@@ -1,3 +1,5 @@
+use std::os::unix::fs::MetadataExt as _;
+
 use super::*;
 use crate::changes::record::{Owner, Place, Record};
 use crate::namespace::NamespaceId;

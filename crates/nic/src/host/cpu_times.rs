@@ -87,7 +87,7 @@ impl Sub for CpuTime {
 }
 
 /// Times of all online CPUs at one moment, or between two.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CpuTimes {
     /// CPU number and its times, ascending.

@@ -22,6 +22,7 @@ pub(crate) use text::text;
 use super::fwd::ports::held_by_nic;
 use super::{account, conclude, leave, missed, rates, receive_ledger};
 use crate::args::PortArgs;
+use crate::live::{self, Offer};
 use crate::session;
 use crate::stop::Stop;
 use crate::{output, system};
@@ -55,6 +56,7 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
         session::refuse_own_connection(&interface, Filter::Wire)?;
         interfaces.push(interface);
     }
+    let web = live::listen(&args.run.prometheus)?;
     let umem = umem(&args.port, &interfaces, hold)?;
     let mut ports = Vec::new();
     for (interface, args) in interfaces.iter().zip(&port_args) {
@@ -77,6 +79,7 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
     let ways = [Way::new(there, room_of(&ports[1])), Way::new(back, room_of(&ports[0]))];
     let wait = session::wait(&args.port);
     let mut relay = Relay::new(args.matching, ways, wait, args.port.batch, args.port.multi_buffer);
+    let offer = Offer::start("impair", &[&ports[0], &ports[1]], web)?;
     let ran = {
         let mut ports = ports.iter_mut().map(|port| port.queues_mut().collect::<Vec<_>>());
         let ends: Ends<'_> = [(); 2].map(|()| ports.next().unwrap_or_default());
@@ -87,7 +90,7 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
             &args.port,
             &args.run,
             &stop,
-            |(ends, relay), worker| relay.run(ends, &worker),
+            |(ends, relay), worker| relay.run(ends, &worker, offer.teller()),
         )?
     };
 

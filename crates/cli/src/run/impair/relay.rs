@@ -11,6 +11,7 @@ use ringside_xsk::{Frame, Packet, Queue, SendError, Wait};
 use super::super::whole::Whole;
 use super::select::{Matching, turn_a_bit};
 use crate::clock::FastClock;
+use crate::live::Teller;
 use crate::session::{self, Worker};
 
 /// What is due so soon is not slept for: a timer may be as late.
@@ -116,8 +117,9 @@ impl Relay {
         &self.ways
     }
 
-    pub(super) fn run(&mut self, mut ends: Ends<'_>, worker: &Worker<'_>) -> Result<()> {
+    pub(super) fn run(&mut self, mut ends: Ends<'_>, worker: &Worker<'_>, mut teller: Teller) -> Result<()> {
         while !worker.stop.is_set() {
+            teller.tell(ends.iter_mut().flatten().map(|queue| &mut **queue));
             let mut idle = true;
             for way in 0..2 {
                 let (from, to) = both(&mut ends, way);

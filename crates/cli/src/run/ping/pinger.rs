@@ -15,6 +15,7 @@ use ringside_xsk::{Queue, Wait};
 use super::load::SelfLoad;
 use crate::args::PingArgs;
 use crate::clock::FastClock;
+use crate::live::Teller;
 use crate::run::whole::Whole;
 use crate::serve::OneWay;
 use crate::session::{self, Worker};
@@ -71,6 +72,8 @@ pub(super) struct Pinger {
     pub(super) invalid: u64,
     pub(super) clock: FastClock,
     whole: Whole,
+    /// Tells of the queues when somebody asks.
+    pub(super) teller: Option<Teller>,
 }
 
 impl Pinger {
@@ -100,6 +103,7 @@ impl Pinger {
             invalid: 0,
             clock,
             whole: Whole::new(args.port.multi_buffer),
+            teller: None,
         }
     }
 
@@ -118,8 +122,6 @@ impl Pinger {
 
     /// Probes until the worker is to stop, then waits for late answers.
     pub(super) fn run(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
-        // Allocated before the first probe.
-        worker.live.times();
         self.ask(queues, worker, wait, u64::MAX)?;
         self.late(queues, worker, wait)?;
         // A copy of the last answer is not there yet when that is.
@@ -162,6 +164,9 @@ impl Pinger {
         };
         let mut claimed_all = false;
         while !worker.stop.is_set() {
+            if let Some(teller) = &mut self.teller {
+                teller.tell(queues.iter_mut().map(|queue| &mut **queue));
+            }
             let now = self.clock.now_ns();
             if now >= until_ns {
                 break;

@@ -123,7 +123,6 @@ impl UnderLoad {
         worker: &Worker<'_>,
         wait: Wait,
     ) -> Result<()> {
-        worker.live.times();
         for round in 0..self.rounds {
             for of in order(self.kinds.len(), round) {
                 if worker.stop.is_set() {

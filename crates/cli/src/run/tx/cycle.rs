@@ -11,6 +11,7 @@ use ringside_xsk::Queue;
 
 use super::asking::{Asking, Departures};
 use crate::args::{CycleClock, List, PortArgs, TxArgs};
+use crate::live::Teller;
 use crate::session::{POLL, Worker, nanos};
 
 /// The port of a cyclic sender has one queue: the first, if none was named.
@@ -38,6 +39,7 @@ pub(super) struct Xsk<'a> {
     pub(super) packet: &'a [u8],
     pub(super) asking: Asking,
     pub(super) departures: Option<Departures>,
+    pub(super) teller: Teller,
 }
 
 impl Sender for Xsk<'_> {
@@ -52,6 +54,7 @@ impl Sender for Xsk<'_> {
     }
 
     fn between(&mut self) -> Result<()> {
+        self.teller.tell([&mut *self.queue]);
         match &mut self.departures {
             Some(departures) => departures.collect(self.queue),
             None => Ok(()),

@@ -22,6 +22,7 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
         (args.ask.tx_stamps.is_some(), "--tx-stamps"),
         (args.ask.checksum_offload.is_some(), "--checksum-offload"),
         (args.ask.launch_time_required, "--launch-time-required"),
+        (args.run.prometheus.prometheus.is_some(), "--prometheus"),
     ] {
         if given {
             bail!("--via af-packet does not go with {option}");
