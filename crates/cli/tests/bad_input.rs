@@ -419,7 +419,7 @@ fn the_own_login_is_spared() {
             .stdin(Stdio::null());
         Running::new(command).end()
     };
-    for command in ["rx {} -t 0.1", "fwd {} -t 0.1"] {
+    for command in ["rx {} -t 0.1", "fwd {} -t 0.1", "impair {},lo -t 0.1"] {
         let message = attempt(command).refused();
         assert!(
             message.contains("carries the SSH connection of this login"),

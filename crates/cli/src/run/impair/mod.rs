@@ -51,7 +51,10 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
     });
     let mut interfaces = Vec::new();
     for args_of_one in &port_args {
-        interfaces.push(session::interface(args_of_one, &args.run.output)?);
+        let interface = session::interface(args_of_one, &args.run.output)?;
+        // Before the other one is opened.
+        session::refuse_own_connection(&interface, Filter::Wire)?;
+        interfaces.push(interface);
     }
     let web = live::listen(&args.run.prometheus)?;
     let umem = umem(&args.port, &interfaces, hold)?;
