@@ -1,7 +1,9 @@
 //! The summary: what came out, in sentences.
 
 use ringside_measure::compare::STEAL_LIMIT;
-use ringside_measure::schema::{CompareResult, DelayResult, Document, Operation, Outcome, RunResult, Table, Variant};
+use ringside_measure::schema::{
+    CompareResult, DelayResult, Document, Operation, Outcome, RunResult, Table, UntilCi, Variant,
+};
 
 use super::entry::{Content, Entry};
 use super::units;
@@ -124,6 +126,7 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
             is_warning: missed > 0,
         });
     }
+    all.extend(run.until_ci.iter().map(until));
     all.push(ledger(run));
     if run.link_flaps.unwrap_or(0) > 0 {
         let down = units::time(run.link_down_ns.unwrap_or(0) as f64);
@@ -203,7 +206,26 @@ pub(super) fn operation(operation: Operation) -> &'static str {
 
 /// The best of a table that is not a bare limit, with its ratio to the base.
 fn of_compare(compare: &CompareResult) -> Vec<Sentence> {
-    compare.tables.iter().filter_map(best).map(said).collect()
+    let mut all: Vec<Sentence> = compare.tables.iter().filter_map(best).map(said).collect();
+    all.extend(compare.tables.iter().filter_map(noise).map(said));
+    all.extend(compare.until_ci.iter().map(until));
+    all
+}
+
+/// What was measured until it was known well enough.
+pub(super) fn until(until_ci: &UntilCi) -> Sentence {
+    Sentence {
+        text: crate::output::until(until_ci),
+        is_warning: !until_ci.reached,
+    }
+}
+
+fn noise(table: &Table) -> Option<String> {
+    let what = format!("{}, {} bytes", operation(table.operation), table.frame_bytes);
+    Some(format!(
+        "{what}: {}",
+        crate::compare::nothing(table.noise_floor_percent?)
+    ))
 }
 
 fn best(table: &Table) -> Option<String> {
