@@ -9,9 +9,9 @@ use serde::Serialize;
 ///
 /// ARP and IPv6 neighbour discovery (ICMPv6 types 133 to 137) always go to the kernel, and so do
 /// packets that contradict themselves in what the filter has to look at. Up to two VLAN tags are
-/// looked through.
+/// looked through. The exception is [`Wire`](Self::Wire).
 ///
-/// Written as `all`, `none`, `udp:PORT`, `echo:PORT` or `ethertype:0xHEX`:
+/// Written as `all`, `none`, `udp:PORT`, `echo:PORT`, `ethertype:0xHEX` or `wire`:
 ///
 /// ```
 /// use ringside_bpf::Filter;
@@ -35,6 +35,9 @@ pub enum Filter {
     Echo(u16),
     /// Frames of this type, either in the Ethernet header or behind the VLAN tags.
     EtherType(u16),
+    /// Every frame, as it is, ARP and IPv6 neighbour discovery included: for a wire between two interfaces, whose ends are
+    /// others. The host itself is not reached through the interface meanwhile.
+    Wire,
 }
 
 /// The smallest EtherType; below it the field is the length of an IEEE 802.3 frame.
@@ -61,6 +64,7 @@ impl Filter {
             Self::UdpPort(port) => (2, port.into()),
             Self::EtherType(kind) => (3, kind.into()),
             Self::Echo(port) => (4, port.into()),
+            Self::Wire => (5, 0),
         }
     }
 }
@@ -72,6 +76,7 @@ impl fmt::Display for Filter {
             Self::None => f.write_str("none"),
             Self::UdpPort(port) => write!(f, "udp:{port}"),
             Self::Echo(port) => write!(f, "echo:{port}"),
+            Self::Wire => f.write_str("wire"),
             Self::EtherType(kind) => write!(f, "ethertype:{kind:#06x}"),
         }
     }
@@ -79,7 +84,7 @@ impl fmt::Display for Filter {
 
 /// A text that names no filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no filter: {why}; write all, none, udp:PORT, echo:PORT or ethertype:0xHEX")]
+#[error("`{text}` is no filter: {why}; write all, none, udp:PORT, echo:PORT, ethertype:0xHEX or wire")]
 pub struct ParseFilterError {
     text: String,
     why: &'static str,
@@ -96,6 +101,7 @@ impl FromStr for Filter {
         let filter = match text.split_once(':') {
             None if text == "all" => Self::All,
             None if text == "none" => Self::None,
+            None if text == "wire" => Self::Wire,
             None => return Err(error("unknown name")),
             Some((kind @ ("udp" | "echo"), port)) => {
                 let port = port

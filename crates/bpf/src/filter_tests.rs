@@ -9,6 +9,7 @@ fn text_and_back() {
         Filter::UdpPort(65535),
         Filter::Echo(7),
         Filter::EtherType(0x88b5),
+        Filter::Wire,
     ] {
         assert_eq!(filter.to_string().parse(), Ok(filter));
     }
@@ -33,6 +34,7 @@ fn nonsense_is_refused_with_the_text_in_the_message() {
         "ethertype:0x0806",
         "tcp:80",
         "all:1",
+        "wire:1",
     ] {
         let error = text.parse::<Filter>().unwrap_err().to_string();
         assert!(error.contains(&format!("`{text}`")), "{error}");

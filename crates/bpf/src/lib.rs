@@ -14,8 +14,8 @@
 //! attaches is a `bpf_link`: dropping the [`Link`], or the end of the process in any way, detaches
 //! it.
 //!
-//! ARP and IPv6 neighbour discovery reach the host through all of them, with the two exceptions
-//! that say so: [`Neighbours::Drop`] and [`IngressDrop`].
+//! ARP and IPv6 neighbour discovery reach the host through all of them, with the three exceptions
+//! that say so: [`Filter::Wire`], [`Neighbours::Drop`] and [`IngressDrop`].
 #![deny(unsafe_code)]
 
 mod attach;

@@ -20,7 +20,7 @@ use self::variant::{Access, NAME, NIC_NAME, Wanted};
 ///
 /// It works attached natively and generically. Packets that the [`Filter`] does not want, that
 /// contradict themselves, or whose queue has no socket go up to the kernel's stack and are counted;
-/// ARP and IPv6 neighbour discovery always go up.
+/// ARP and IPv6 neighbour discovery always go up, except with [`Filter::Wire`].
 ///
 /// Attaching it and filling the XSKMAP is the owner's work, through the two descriptors.
 /// The program has no multi-buffer support: the kernel refuses it, or clamps the MTU, where a frame

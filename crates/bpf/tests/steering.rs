@@ -537,6 +537,31 @@ fn filter_echo() {
     }
 }
 
+/// Those who ask through a wire do not ask the host in the middle.
+#[test]
+fn filter_wire() {
+    if !privileged() {
+        return;
+    }
+    let load = || XskProgram::load(1, Filter::Wire).unwrap();
+    // It looks at no packet, so that CAP_PERFMON makes no difference.
+    for program in [load(), with_only(LEAST, load)] {
+        assert_eq!(program.name(), "ringside_xsk");
+        for fixture in fixtures() {
+            let before = program.counters(0).unwrap();
+            dry_run(program.program(), &fixture.packet).unwrap();
+            let seen = program.counters(0).unwrap() - before;
+            assert_eq!(
+                passed(&seen),
+                Wanted.counters(),
+                "{} of {}",
+                fixture.name,
+                program.name()
+            );
+        }
+    }
+}
+
 #[test]
 fn filter_none() {
     verdicts(Filter::None, |fixture| match fixture.all {

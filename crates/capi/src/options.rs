@@ -116,8 +116,8 @@ pub struct rsd_options {
     pub stall_timeout_ns: u64,
     /// Nanoseconds for which a queue that is in use is tried again when opening; two seconds.
     pub busy_timeout_ns: u64,
-    /// Which packets Ringside's own program takes: "all", "none", "udp:PORT", "echo:PORT", "ethertype:0xHEX"; NULL is all. ARP
-    /// and IPv6 neighbour discovery go to the kernel in any case.
+    /// Which packets Ringside's own program takes: "all", "none", "udp:PORT", "echo:PORT", "ethertype:0xHEX", "wire"; NULL is all. ARP
+    /// and IPv6 neighbour discovery go to the kernel with all but the last.
     pub filter: *const c_char,
     /// A BPF object file with an XDP program and an XSKMAP, instead of Ringside's own.
     pub program_file: *const c_char,

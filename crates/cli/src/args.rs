@@ -13,9 +13,11 @@ use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
+use crate::run::impair::ImpairArgs;
 use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
-use crate::{caps, compare, config, delay, doctor, manual, output, report, search, sweep, tune};
+use crate::serve::RemoteArgs;
+use crate::{caps, compare, config, delay, doctor, manual, output, report, search, serve, sweep, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -43,8 +45,15 @@ impl Cli {
     pub(crate) fn definition() -> clap::Command {
         // A test bed has interfaces of its own.
         let optional = |interface: clap::Arg| interface.required(false).default_value("").hide_default_value(true);
-        let search = |command: clap::Command| command.mut_arg("interface", optional);
-        config::define(Self::command().mut_subcommand("search", search))
+        let anywhere = |command: clap::Command| command.mut_arg("interface", optional);
+        let two = |interface: clap::Arg| interface.value_name("A,B").help("The two interfaces");
+        let impair = |command: clap::Command| command.mut_arg("interface", two);
+        config::define(
+            Self::command()
+                .mut_subcommand("search", anywhere)
+                .mut_subcommand("serve", anywhere)
+                .mut_subcommand("impair", impair),
+        )
     }
 }
 
@@ -58,8 +67,12 @@ pub(crate) enum Command {
     Fwd(FwdArgs),
     /// Answer probes of `ringside ping`, and ICMP echo requests to the interface's addresses
     Echo(EchoArgs),
-    /// Measure round trips to a `ringside echo`
-    Ping(PingArgs),
+    /// Measure round trips to a `ringside echo`, or to a host where `ringside serve` runs
+    Ping(Box<PingArgs>),
+    /// Be the far end of measurements that others begin: ping, search, compare
+    Serve(Box<serve::Args>),
+    /// Be a wire between two interfaces that loses, doubles, damages, delays and reorders packets, and count what was done
+    Impair(Box<ImpairArgs>),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
     Compare(compare::Args),
     /// Measure the time from the XDP program to the application: how it waits, on which CPU, with C-states and without
@@ -104,7 +117,7 @@ pub(crate) struct RxArgs {
     pub(crate) port: PortArgs,
     #[command(flatten)]
     pub(crate) run: RunArgs,
-    /// Packets to take: all, none, udp:PORT or ethertype:0xHEX; the others, and ARP and IPv6 neighbour discovery always,
+    /// Packets to take: all, none, udp:PORT, ethertype:0xHEX, or wire for really all; the others, and ARP and IPv6 neighbour discovery always,
     /// go up the kernel's stack
     #[arg(long, default_value = "all")]
     pub(crate) filter: Filter,
@@ -247,7 +260,9 @@ Examples:
   ringside ping eth0 --to 192.0.2.7 --size 9014 --multi-buffer
   ringside ping eth0 --to 192.0.2.7 --under-load   idle, self-induced and foreign load, side by side
   ringside ping eth0 --to 192.0.2.7 --under-load=foreign --load-command 'iperf3 -c 192.0.2.7 -t 60'
-  ringside ping eth0 --to 02:00:00:00:00:01    by MAC address, where there is no IP";
+  ringside ping eth0 --to 02:00:00:00:00:01    by MAC address, where there is no IP
+  ringside ping 192.0.2.7 --token-file ringside.token   a host where `ringside serve` runs: both ends in one result
+  ringside ping 192.0.2.7 --token-file ringside.token --one-way   there and back by both clocks, if they are synchronised";
 
 #[derive(Debug, Args)]
 #[command(after_help = PING_EXAMPLES, allow_negative_numbers = true)]
@@ -273,6 +288,11 @@ pub(crate) struct PingArgs {
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+    /// Also the times there and back, by the clocks of both hosts: where these are one, or synchronised
+    #[arg(long, conflicts_with = "under_load")]
+    pub(crate) one_way: bool,
 }
 
 impl PingArgs {
@@ -479,7 +499,7 @@ impl RunArgs {
 }
 
 /// Where the result goes.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct OutputArgs {
     /// Print the result as JSON (schema ringside.result/1) to standard output
     #[arg(long)]

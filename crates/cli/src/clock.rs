@@ -23,6 +23,11 @@ impl FastClock {
         self.0.now().as_nanos()
     }
 
+    /// How far its times may be from CLOCK_MONOTONIC.
+    pub(crate) fn bound_ns(&self) -> u64 {
+        self.0.bound_ns()
+    }
+
     /// Not before all loads in front of it are done.
     #[inline]
     pub(crate) fn now_in_order_ns(&mut self) -> u64 {

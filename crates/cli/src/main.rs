@@ -22,6 +22,7 @@ mod progress;
 mod report;
 mod run;
 mod search;
+mod serve;
 mod session;
 mod stop;
 mod sweep;
@@ -44,12 +45,18 @@ fn main() -> ExitCode {
         Command::Tx(args) => done(run::tx::run(&args)),
         Command::Fwd(args) => done(run::fwd::run(&args)),
         Command::Echo(args) => done(run::echo::run(&args)),
-        Command::Ping(args) => done(run::ping::run(&args)),
+        Command::Ping(mut args) => {
+            done(serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| run::ping::run(&args)))
+        }
+        Command::Serve(args) => done(serve::run(&args)),
+        Command::Impair(args) => done(run::impair::run(&args)),
         Command::Compare(args) => done(compare::run(&args)),
         Command::Delay(args) => done(delay::run(&args)),
         Command::Caps(args) => done(caps::run(&args)),
         Command::Report(args) => done(report::run(&args)),
-        Command::Search(args) => done(search::run(&args)),
+        Command::Search(mut args) => {
+            done(serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| search::run(&args)))
+        }
         Command::Sweep(args) => done(sweep::run(&args)),
         Command::Completions(args) => done(manual::completions(&args)),
         Command::Man(args) => done(manual::man(&args)),

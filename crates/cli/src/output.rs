@@ -50,7 +50,20 @@ pub(crate) fn check_file(option: &str, path: &Path) -> Result<()> {
 
 /// Prints a result and writes it, as the command line asks for.
 pub(crate) fn finish(args: &RunArgs, interfaces: Vec<schema::Interface>, result: RunResult) -> Result<()> {
-    let document = system::document(interfaces, Outcome::Run(Box::new(result)));
+    finish_with(args, interfaces, result, None)
+}
+
+/// The same, with what the far end told.
+pub(crate) fn finish_with(
+    args: &RunArgs,
+    interfaces: Vec<schema::Interface>,
+    result: RunResult,
+    far: Option<schema::FarEnd>,
+) -> Result<()> {
+    let document = Document {
+        far: far.map(Box::new),
+        ..system::document(interfaces, Outcome::Run(Box::new(result)))
+    };
     let text = if args.output.json {
         String::new()
     } else {
@@ -193,7 +206,7 @@ pub(crate) fn count(number: f64) -> String {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "for people; counts stay far below 2^53")]
-fn packets(number: u64) -> String {
+pub(crate) fn packets(number: u64) -> String {
     count(number as f64)
 }
 
@@ -260,11 +273,17 @@ fn text(document: &Document) -> String {
         (None, Some(latency)) => times(&mut out, latency),
         (None, None) => {}
     }
+    if let Some(far) = &document.far {
+        out.text.push_str(&crate::serve::text(far));
+    }
     if let Some(known) = &result.until_ci {
         out.pair("known", known_to(known));
     }
     if let Some(hints) = &result.hints {
         out.text.push_str(&crate::run::hints::text(hints));
+    }
+    if let Some(impair) = &result.impair {
+        out.text.push_str(&crate::run::impair::text(impair));
     }
     if let Some(cycle) = &result.cycle {
         deadlines(&mut out, cycle);
@@ -327,7 +346,7 @@ fn rates(out: &mut Lines, label: &str, rates: Option<&Rates>, number: u64, durat
 }
 
 /// The figures of a distribution in a line, in microseconds.
-fn microseconds(summary: &Summary) -> String {
+pub(crate) fn microseconds(summary: &Summary) -> String {
     let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
     #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
     let cells = [

@@ -33,6 +33,7 @@ pub(crate) fn document(interfaces: Vec<schema::Interface>, result: Outcome) -> D
         interfaces,
         validity: crate::validity::end(&result),
         result,
+        far: None,
     }
 }
 

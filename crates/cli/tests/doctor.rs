@@ -123,6 +123,15 @@ fn the_machine_alone() {
         assert_eq!(finding["why"] == "", fine, "{finding:#}");
         assert!(!fine || finding["mend"].is_null(), "{finding:#}");
     }
+    let interfaces = &json["facts"]["interfaces"];
+    assert_eq!(
+        (&interfaces[0]["name"], &interfaces[1]),
+        (&"veth-a".into(), &Value::Null)
+    );
+    assert!(
+        interfaces[0]["xdp_features"].to_string().contains("redirect"),
+        "{interfaces:#}"
+    );
     let host = &json["facts"]["host"];
     assert!(
         host["cpus_online"].as_u64() >= Some(1) && host["steal_percent"].is_number(),
@@ -304,7 +313,7 @@ fn a_queue_of_another_process() {
     let who = format!("process {} (ringside)", sender.pid());
     let bound = only(&json, "interface.bound", "warning")["what"].as_str().unwrap();
     assert!(bound.contains("queue 1") && bound.contains(&who), "{bound}");
-    let taken = only(&json, "live.in-use", "error")["what"].as_str().unwrap();
+    let taken = only(&json, "live.refused", "error")["what"].as_str().unwrap();
     assert!(
         taken.starts_with("queue 1: veth-a queue 1 is in use by another XDP socket"),
         "{taken}"
@@ -313,6 +322,14 @@ fn a_queue_of_another_process() {
     let live = &json["facts"]["live"];
     assert_eq!(tries(live, "sent"), all_of(1), "{live:#}");
     sender.interrupt();
+    // A link that is down is no fault of a mode, and told once.
+    lab.a.set_up(false).unwrap();
+    let json = examine(&lab.a, "{} --no-veth --live");
+    let down = only(&json, "live.refused", "error")["what"].as_str().unwrap();
+    assert!(down.starts_with("queues 0-1: veth-a is down"), "{down}");
+    assert!(findings(&json, "live.mode", "ok").is_empty(), "{json:#}");
+    lab.a.set_up(true).unwrap();
+    lab.a.wait_ready().unwrap();
     assert_clean(&lab.a);
 }
 
@@ -399,6 +416,11 @@ fn bad_input() {
         assert!(message.contains(part), "{arguments}: {message}");
         assert_eq!(done.status.code(), Some(2), "{arguments}");
     }
+    let done = run(&lab.a, "doctor {} --live --watched-by 1");
+    assert!(
+        done.refused().contains("started by another process than 1"),
+        "{done:#?}"
+    );
     let done = run(&lab.a, "doctor {} --live --peer 10.77.0.99");
     assert!(done.refused().contains("10.77.0.99 does not answer ARP"), "{done:#?}");
     let done = run(&lab.a, "doctor {} --flow 192.0.2.7:1-[::1]:2");

@@ -161,3 +161,20 @@ fn at_the_deadline_it_ends() {
     );
     assert_clean(&bed.lab.a);
 }
+
+/// Somebody takes the interface away meanwhile.
+#[test]
+fn an_interface_that_goes_ends_the_test() {
+    if !is_root() {
+        return;
+    }
+    let bed = Endless::start("wdgone", Duration::from_secs(600));
+    bed.lab.delete_link().unwrap();
+    let done = bed.doctor.end();
+    assert_eq!(done.status.code(), Some(4), "{done:#?}");
+    assert!(
+        told(&done).contains("is not as it was before: the interface is gone"),
+        "{done:#?}"
+    );
+    assert!(!is_alive(bed.test));
+}

@@ -115,6 +115,32 @@ fn copies_where_asked_for() {
     }
 }
 
+/// A box that impairs nothing is a forwarder, whatever the numbers of queues, and on one UMEM.
+#[test]
+fn a_wire_hands_on_what_comes() {
+    if !is_root() {
+        return;
+    }
+    for (queues, options) in [
+        ([1, 1], "-m native --wait poll"),
+        ([4, 2], "-m native --wait poll --delay 1ms"),
+        ([1, 4], "-m generic --wait poll"),
+        ([2, 1], "--wait busy-poll"),
+    ] {
+        let command = format!("impair in,out {options} --frames 512");
+        let done = forwards(queues, &command, "this host itself is not reached");
+        let [incoming, outgoing] = umems(&done);
+        assert_eq!([incoming.len(), outgoing.len()], queues.map(|queues| queues as usize));
+        assert!(incoming.iter().chain(&outgoing).all(|&umem| umem == incoming[0]));
+        for queue in 0..queues[0] {
+            assert!(
+                options.contains("generic") || sent_to(&done.result(), queue) > 0,
+                "{queue}: {done:#?}"
+            );
+        }
+    }
+}
+
 /// Few frames make it slow, not wrong; and a choice of queues applies to the first interface.
 #[test]
 fn few_frames_and_some_queues() {

@@ -199,14 +199,23 @@ fn fwd_to_a_second_interface() {
     let row = row_with("jfwd", [2, 1], MTU);
     for mode in MODES {
         for options in SIZES {
-            for (with, note) in [("", "one UMEM for both"), ("--copy-between", "packets are copied")] {
+            for (command, note, times) in [
+                ("fwd {} --out out", "one UMEM for both", 1),
+                ("fwd {} --out out --copy-between", "packets are copied", 1),
+                (
+                    "impair in,out --delay 1ms --duplicate there=every:1",
+                    "this host itself",
+                    2,
+                ),
+            ] {
                 let mut receiver = jumbo_port(&row.right.b, Direction::Receive);
-                let fwd = format!("fwd {{}} --out out -m {mode} {options} {with} --frames 4096 --wait poll --json");
+                let fwd = format!("{command} -m {mode} {options} --frames 4096 --wait poll --json");
                 let fwd = start_receiver(&row.left.b, &fwd);
                 fwd.wait_for(note);
                 let mut sender = jumbo_port(&row.left.a, Direction::Transmit);
                 let mut frames = long_frames(&row.left.a, &row.right.b);
                 spread(&mut sender, &frames);
+                frames = std::iter::repeat_n(frames, times).flatten().collect();
                 let mut got = receive(&mut receiver, frames.len());
                 let done = fwd.interrupt().good();
                 let result = done.result();
@@ -214,7 +223,7 @@ fn fwd_to_a_second_interface() {
                 frames.sort();
                 assert!(
                     got == frames,
-                    "{mode} {options} {with}: {} of {}",
+                    "{mode} {options} {command}: {} of {}",
                     got.len(),
                     frames.len()
                 );

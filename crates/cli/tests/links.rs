@@ -174,10 +174,16 @@ fn fwd_rides_out_either_of_its_links() {
         return;
     }
     let Row { left, right } = row("own-fwd");
-    for flapping in [&right.a, &left.b] {
+    let (fwd, impair) = ("fwd {} --out out", "impair in,out --delay 2ms");
+    for (command, note, flapping) in [
+        (fwd, "one UMEM", &right.a),
+        (fwd, "one UMEM", &left.b),
+        (impair, "this host itself", &right.a),
+        (impair, "this host itself", &left.b),
+    ] {
         let receiver = start_receiver(&right.b, "rx {} --frames 4096 --wait poll --json");
-        let forwarder = start_receiver(&left.b, "fwd {} --out out --wait poll --json");
-        forwarder.wait_for("one UMEM");
+        let forwarder = start_receiver(&left.b, &format!("{command} --wait poll --json"));
+        forwarder.wait_for(note);
         let load = format!("tx {{}} --rate 5000 --to {} --json", MacAddr(left.b.mac));
         let load = start(&left.a, &load);
         flap(flapping, &forwarder, &right.b);

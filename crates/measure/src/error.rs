@@ -49,6 +49,9 @@ pub enum Error {
     /// A histogram that is none.
     #[error("reading a histogram: {0}; it has to be HdrHistogram's V2 format, compressed, in base64 (`HISTF…`)")]
     Histogram(String),
+    /// Packets that cannot be treated so: says what contradicts itself.
+    #[error("impairing a path: {0}")]
+    Impairment(String),
     /// A search that cannot be made: says of what, and what it would take.
     #[error("searching: {0}")]
     Search(String),

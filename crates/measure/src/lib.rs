@@ -18,6 +18,8 @@
 //! | Which settings matter, and which are best? | [`sweep`] |
 //! | Is it known well enough to stop? | [`precision`] |
 //! | Which rate does it sustain? | [`search`] |
+//! | What if the path were worse? | [`impair`] |
+//! | What do two hosts say to each other? | [`control`] |
 //! | Can a result be believed? | [`validity`] |
 //! | What does a result file hold? | [`schema`] |
 //!
@@ -50,10 +52,12 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod control;
 pub mod counters;
 pub mod cycle;
 pub mod delay;
 mod error;
+pub mod impair;
 pub mod latency;
 pub mod pace;
 pub mod precision;

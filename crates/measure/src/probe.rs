@@ -9,7 +9,7 @@
 //!  +---------------+---------------+---------------+---------------+
 //!  |             magic 0x52534450, "RSDP" in ASCII                 |  0
 //!  +---------------+---------------+---------------+---------------+
-//!  |  version (1)  |     kind      |     clock     | reserved (0)  |  4
+//!  |  version (1)  |     kind      |     clock     |     flags     |  4
 //!  +---------------+---------------+---------------+---------------+
 //!  |                            session                            |  8
 //!  +---------------+---------------+---------------+---------------+
@@ -29,7 +29,8 @@
 //!
 //! `kind` is 1 for a request and 2 for a reply. A reply is the request with another kind: whoever
 //! answers stamps nothing, so all times are those of the clock of who asked. `reserved` is sent as
-//! zero and ignored when received. With 40 bytes the smallest Ethernet frame that carries a probe
+//! zero and ignored when received. So are `flags`, but for `ringside serve`: to a request with flag 1 and 16 bytes
+//! more it replies with flag 2 and its own times in them, when the request came and when the reply left ([`FarStamps`]). With 40 bytes the smallest Ethernet frame that carries a probe
 //! has 82 bytes over IPv4 and 102 over IPv6, frame check sequence not counted.
 //!
 //! ```
@@ -52,6 +53,10 @@
 //! ```
 
 use serde::{Deserialize, Serialize};
+
+mod stamps;
+
+pub use stamps::{FarStamps, STAMPED_LEN};
 
 /// Bytes of a probe; a payload may be longer.
 pub const HEADER_LEN: usize = 40;

@@ -29,7 +29,9 @@ mod comparison;
 mod delay;
 #[cfg(test)]
 pub(crate) mod example;
+mod far;
 mod hints;
+mod impair;
 mod run;
 mod search;
 mod sound;
@@ -42,14 +44,18 @@ mod until;
 pub use asked::{ChecksumBy, LaunchBy, LaunchResult, TxStampsResult, Via};
 pub use comparison::{AaRatio, CompareResult, Table, Variant};
 pub use delay::{ClockRead, DelayCell, DelayResult, DelayTurn, IdleUse};
+pub use far::{ClockBasis, ClockOffset, FarEnd};
 pub use hints::{
     FieldHints, HashHints, HashTypeCount, HintsResult, LayoutHints, NicHints, Number, StampCount, VlanCount, VlanHints,
 };
+pub use impair::{ImpairResult, ImpairedDirection};
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpStatistics, XdpVerdicts,
 };
-pub use search::{BurstRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord};
+pub use search::{
+    BurstRecord, CapacityRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord,
+};
 pub use sound::check;
 pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
 pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
@@ -77,6 +83,9 @@ pub struct Document {
     pub interfaces: Vec<Interface>,
     /// What came out.
     pub result: Outcome,
+    /// The other end, where that was a `ringside serve`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far: Option<Box<FarEnd>>,
     /// Whether it can be believed; `None` where nobody looked, as in results of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validity: Option<Validity>,

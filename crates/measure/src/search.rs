@@ -37,6 +37,7 @@
 
 mod binary;
 mod burst;
+pub mod capacity;
 mod curve;
 #[cfg(test)]
 mod devices;

@@ -19,6 +19,10 @@
 
 use serde::{Deserialize, Serialize};
 
+mod arrivals;
+
+pub use arrivals::Arrivals;
+
 /// Follows one session of numbered packets.
 ///
 /// It remembers the last *window* sequence numbers up to the highest that was sent: one bit for

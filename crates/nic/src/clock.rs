@@ -29,6 +29,7 @@
 //!
 //! How good each is here, and what it costs: `cargo run --release -p ringside-nic --example clocks`.
 
+mod discipline;
 mod fast;
 mod follow;
 mod offset;
@@ -37,6 +38,7 @@ mod ptp;
 mod sys;
 mod timestamp;
 
+pub use discipline::{Discipline, identity};
 pub use fast::{FastClock, FastSource};
 pub use offset::{Converted, Offset};
 pub use phc::{Method, Phc, PhcCapabilities, PhcClock, PhcDevice};
@@ -111,6 +113,18 @@ kernel_clock! {
     /// the same.
     #[doc(alias = "CLOCK_TAI")]
     Tai, CLOCK_TAI, 0
+}
+
+/// A clock of another host, as its packets and messages tell it: the two were never set by one another, so their rates differ
+/// by what crystals do, some tens of parts in 10⁶, or by what the kernel corrects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Far {}
+
+impl sealed::Sealed for Far {}
+
+impl Clock for Far {
+    const NAME: &'static str = "the far clock";
+    const DRIFT_PPB: u32 = 200_000;
 }
 
 /// The CPU's time stamp counter, calibrated to follow CLOCK_MONOTONIC: what a [`FastClock`] reads.

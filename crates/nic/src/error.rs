@@ -56,6 +56,14 @@ pub enum Error {
         /// The kernel's explanation in words (netlink extended acknowledgement), where it gave one.
         message: Option<String>,
     },
+    /// No way leads to an address.
+    #[error("no route to {address}: {source}; `ip route get {address}` shows the same")]
+    NoRoute {
+        /// The address.
+        address: std::net::IpAddr,
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// The kernel's answer could not be understood.
     #[error("cannot {operation} on '{interface}': the kernel's answer is not understood ({what}); please report this")]
     Malformed {
@@ -168,9 +176,10 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Self::Kernel { source, .. } | Self::File { source, .. } | Self::Affinity { source, .. } => {
-                source.raw_os_error()
-            }
+            Self::Kernel { source, .. }
+            | Self::NoRoute { source, .. }
+            | Self::File { source, .. }
+            | Self::Affinity { source, .. } => source.raw_os_error(),
             _ => None,
         }
     }

@@ -57,6 +57,7 @@ pub mod netlink;
 pub mod owners;
 pub mod process;
 mod qdisc;
+mod route;
 mod rss;
 mod setting;
 mod sys;
@@ -77,6 +78,7 @@ pub use netdev::{
     DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, RxMetadata, Threaded, XdpFeatures, XskFeatures,
 };
 pub use qdisc::Qdisc;
+pub use route::Route;
 pub use rss::{Flow, FlowKind, HashFunction, HashedFields, Rss, Symmetry, toeplitz};
 pub use threads::NapiThread;
 pub use watch::{LinkEvent, LinkStatus, LinkWatch};

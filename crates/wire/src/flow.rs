@@ -13,10 +13,12 @@ use core::net::{IpAddr, SocketAddr};
 use crate::ethernet::{self, Frame};
 use crate::{Error, EtherType, MacAddr, Protocol, ipv4, ipv6, udp};
 
+mod complete;
 mod receive;
 mod reflect;
 
 pub use crate::udp::ChecksumState;
+pub use complete::complete_checksum;
 pub use receive::{UdpPacket, parse_udp};
 pub use reflect::{complete_udp_checksum, reflect_icmp_echo, reflect_udp};
 

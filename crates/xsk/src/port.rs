@@ -195,7 +195,8 @@ impl PortBuilder {
         self
     }
 
-    /// Packets that our XDP program gives to the sockets. Default all, except ARP and IPv6 neighbour discovery.
+    /// Packets that our XDP program gives to the sockets. Default all, except ARP and IPv6 neighbour discovery
+    /// ([`Filter::Wire`] takes these, too).
     #[cfg(feature = "attach")]
     #[must_use]
     pub fn filter(self, filter: Filter) -> Self {

@@ -20,7 +20,7 @@ use crate::sys;
 #[non_exhaustive]
 pub enum Program {
     /// Ringside's own: packets that match the filter go to the socket of their queue, everything else, and ARP and IPv6
-    /// neighbour discovery always, goes up the kernel's stack. Linux 5.9 (bpf_link).
+    /// neighbour discovery always ([`Filter::Wire`] apart), goes up the kernel's stack. Linux 5.9 (bpf_link).
     #[cfg(feature = "attach")]
     Ringside(Filter),
     /// A loaded program of the caller's, which the port attaches, and its XSKMAP, which the port fills.

@@ -329,8 +329,8 @@ typedef struct rsd_options {
     uint64_t stall_timeout_ns;
     // Nanoseconds for which a queue that is in use is tried again when opening; two seconds.
     uint64_t busy_timeout_ns;
-    // Which packets Ringside's own program takes: "all", "none", "udp:PORT", "echo:PORT", "ethertype:0xHEX"; NULL is all. ARP
-    // and IPv6 neighbour discovery go to the kernel in any case.
+    // Which packets Ringside's own program takes: "all", "none", "udp:PORT", "echo:PORT", "ethertype:0xHEX", "wire"; NULL is all. ARP
+    // and IPv6 neighbour discovery go to the kernel with all but the last.
     const char *filter;
     // A BPF object file with an XDP program and an XSKMAP, instead of Ringside's own.
     const char *program_file;

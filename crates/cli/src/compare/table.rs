@@ -202,6 +202,7 @@ fn name(operation: Operation) -> &'static str {
         Operation::Fwd => "Forward (send back)",
         Operation::Echo => "Echo",
         Operation::Ping => "Ping",
+        Operation::Impair => "Impair",
     }
 }
 

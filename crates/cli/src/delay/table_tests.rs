@@ -75,6 +75,7 @@ fn document() -> Document {
             cells: vec![spin, poll],
             warnings: vec!["something to know".into()],
         }),
+        far: None,
     }
 }
 

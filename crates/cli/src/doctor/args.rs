@@ -12,19 +12,20 @@ use crate::args::seconds;
 
 const EXAMPLES: &str = "\
 Examples:
-  ringside doctor                                   does AF_XDP work here? Tried on a veth pair of its own
-  ringside doctor eth0                              and what there is to know about eth0; nothing is bound to it
-  ringside doctor eth0 --live                       and bind each of its queues in each mode
-  ringside doctor eth0 --live --peer 192.0.2.7      and see packets come back, from `ringside echo` or by ICMP
+  ringside doctor                              does AF_XDP work here? Tried on a veth pair of ours
+  ringside doctor eth0                         and facts about eth0; nothing is bound to it
+  ringside doctor eth0 --live                  and bind each of its queues in each mode
+  ringside doctor eth0 --live --peer 192.0.2.7  and see packets come back, by echo or by ICMP
   ringside doctor eth0 --flow 192.0.2.7:4000-192.0.2.1:4789  which queue does this flow come to?
   ringside doctor eth0 --json | jq .findings
 
-Each finding says what, why it matters, and the command that mends it. Exit status: 0 if there is nothing above a note,
-3 with a warning, 4 with an error; 1 if the examination itself could not be made, 2 for a wrong command line.
+Each finding says what, why it matters, and the command that mends it. Exit status: 0 if there is
+nothing above a note, 3 with a warning, 4 with an error; 1 if the examination itself could not be
+made, 2 for a wrong command line.
 
---live loads an XDP program that passes on all but the test's own packets. On some NICs that resets the link for a
-moment. The test is a process of its own, which is killed when it is not done by --deadline, or when this one ends: then
-nothing of it is left.";
+--live loads an XDP program that passes on all but the test's own packets. On some NICs that resets
+the link for a moment. The test is a process of its own, which is killed when it is not done by
+--deadline, or when this one ends: then nothing of it is left.";
 
 /// What to look at, and how to tell.
 #[derive(Debug, clap::Args)]

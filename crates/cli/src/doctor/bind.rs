@@ -8,8 +8,10 @@ use ringside_xsk::{Error, Filter, Mode, Path, Port, QueueOptions};
 
 use super::tried::{Outcome, Try};
 
-/// The kernel gives a queue back some time after the mode before: see `session::patiently`.
-const BUSY: Duration = Duration::from_secs(3);
+/// For a queue that may be somebody's.
+pub(super) const THEIRS: Duration = Duration::from_secs(2);
+/// For one that was ours a moment ago: the kernel gives it back when it comes to it, see `session::patiently`.
+pub(super) const OURS: Duration = Duration::from_secs(10);
 
 /// Ethernet header and two VLAN tags.
 const HEADERS: u32 = 22;
@@ -17,24 +19,25 @@ const HEADERS: u32 = 22;
 const HEADROOM: u32 = 256;
 
 /// Frames that whatever the MTU allows fits into.
-pub(super) fn options(mtu: u32) -> QueueOptions {
+fn options(mtu: u32) -> QueueOptions {
     let packet = mtu.saturating_add(HEADERS);
-    let options = QueueOptions::new().busy_timeout(BUSY);
+    let options = QueueOptions::new();
     if packet <= QueueOptions::DEFAULT_FRAME_SIZE - HEADROOM {
         options
     } else if packet <= 4096 - HEADROOM {
         options.frame_size(4096)
     } else {
-        options.multi_buffer(true).frames(4096)
+        options.multi_buffer(true)
     }
 }
 
-/// Opens a port with those of the queues that can be had in this mode, and notes of the others why not. Queues that another
-/// program has are taken off the list: there is nothing more to be tried on them.
+/// Opens a port with those of the queues that can be had in this mode, and notes of the others why not. Queues that cannot be
+/// had in any mode are taken off the list: there is nothing more to be tried on them.
 pub(super) fn open(
     interface: &Interface,
     path: Path,
     filter: Filter,
+    patience: Duration,
     queues: &mut Vec<u32>,
     tries: &mut Vec<Try>,
 ) -> Result<Option<Port>> {
@@ -44,7 +47,7 @@ pub(super) fn open(
             .mode(Mode::Require(path))
             .filter(filter)
             .queues(queues.iter().copied())
-            .options(options(mtu))
+            .options(options(mtu).busy_timeout(patience))
             .open();
         match opened {
             Ok(port) => return Ok(Some(port)),
@@ -54,7 +57,7 @@ pub(super) fn open(
             }
             Err(error) => {
                 tries.extend(queues.iter().map(|queue| refused(*queue, path, &error)));
-                if matches!(error, Error::ProgramAttached { .. }) {
+                if !is_of_mode(&error) {
                     queues.clear();
                 }
                 return Ok(None);
@@ -64,14 +67,19 @@ pub(super) fn open(
     Ok(None)
 }
 
+/// Whether another mode may go where this one did not.
+fn is_of_mode(error: &Error) -> bool {
+    matches!(error, Error::Mode { .. } | Error::Attach { .. })
+}
+
 fn refused(queue: u32, path: Path, error: &Error) -> Try {
-    let in_use = matches!(error, Error::QueueBusy { .. } | Error::ProgramAttached { .. });
+    let of_mode = is_of_mode(error);
     let reason = match error {
         // Which mode was wanted, and that there are others, the reader knows.
         Error::Mode { reason, .. } => reason.clone(),
         other => other.to_string(),
     };
-    Try::new(queue, path, Outcome::Refused { reason, in_use })
+    Try::new(queue, path, Outcome::Refused { reason, of_mode })
 }
 
 #[cfg(test)]
@@ -85,8 +93,8 @@ mod tests {
             (1770, options(0)),
             (1771, options(0).frame_size(4096)),
             (3818, options(0).frame_size(4096)),
-            (3819, options(0).multi_buffer(true).frames(4096)),
-            (u32::MAX, options(0).multi_buffer(true).frames(4096)),
+            (3819, options(0).multi_buffer(true)),
+            (u32::MAX, options(0).multi_buffer(true)),
         ] {
             assert_eq!(format!("{:?}", options(mtu)), format!("{expected:?}"), "{mtu}");
         }

@@ -12,7 +12,7 @@ use ringside_xsk::{Port, Wait};
 
 use super::tried::Answers;
 use crate::clock::FastClock;
-use crate::run::echo::{Own, answer};
+use crate::run::echo::{Own, Reply, answer};
 
 /// When to give up.
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +170,7 @@ fn reflect(far: &mut Port, own: &Own) -> Result<()> {
     for queue in far.queues_mut() {
         let mut burst = queue.recv(Wait::Spin)?;
         for mut packet in &mut burst {
-            if !answer(packet.data_mut(), own) {
+            if !answer(packet.data_mut(), own, |_, _| Reply::AsItIs) {
                 packet.drop();
             }
         }

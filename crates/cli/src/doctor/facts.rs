@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use ringside_measure::schema;
 use ringside_nic::host::{self, Cap, CpuTimes, WakeUpLimit};
-use ringside_nic::{Coalescing, DeviceCapabilities, Driver, Flow, Interface, IrqUse, Knob, Rss};
+use ringside_nic::{Coalescing, DeviceCapabilities, Driver, Flow, Interface, IrqUse, Knob, QueueKind, Rss};
 use ringside_xsk::KernelCapabilities;
 use serde::Serialize;
 
@@ -21,6 +21,8 @@ pub(super) struct Facts {
     pub(super) process: Process,
     pub(super) kernel: KernelCapabilities,
     pub(super) interface: Option<Nic>,
+    /// All but loopback, where none was named.
+    pub(super) interfaces: Vec<Brief>,
     /// The test on a veth pair; none if it was left out.
     pub(super) veth: Option<Test>,
     /// The test on the interface; none if it was not asked for.
@@ -80,6 +82,17 @@ pub(super) struct Nic {
     pub(super) flows: Vec<FlowQueue>,
 }
 
+/// An interface among others.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Brief {
+    pub(super) name: String,
+    pub(super) driver: Option<String>,
+    pub(super) up: bool,
+    pub(super) rx_queues: u32,
+    #[serde(flatten)]
+    pub(super) device: DeviceCapabilities,
+}
+
 /// An offload that packets of an AF_XDP program meet.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Offload {
@@ -93,6 +106,8 @@ pub(super) struct Offload {
 pub(super) struct IrqMap {
     pub(super) number: u32,
     pub(super) name: String,
+    /// The queues that it is for ("RX 0"), where the driver tells (Linux 6.8).
+    pub(super) queues: Vec<String>,
     #[serde(flatten)]
     pub(super) usage: IrqUse,
 }
@@ -166,18 +181,21 @@ impl Nic {
             (feature.name, offload)
         };
         let coalescing = |field: Coalescing| Some((field.name(), interface.knob(&Knob::Coalescing { field }).ok()?));
+        let state = State::read(interface)?;
         let irq = |irq: ringside_nic::Irq| IrqMap {
             usage: irq.usage(),
+            queues: queues_of(&state, irq.number),
             number: irq.number,
             name: irq.name,
         };
-        let rss = interface.rss()?;
+        let irqs = interface.irqs()?.into_iter().map(irq).collect();
+        let rss = interface.rss().ok().flatten();
         Ok(Self {
             name: link.name,
             driver: interface.driver().ok(),
             kind: link.kind,
             device: interface.device_capabilities()?,
-            state: State::read(interface)?,
+            state,
             socket_owners: ringside_nic::owners::xdp_socket_owners()
                 .into_iter()
                 .filter(|owner| owner.same_namespace)
@@ -195,7 +213,7 @@ impl Nic {
                 .map(offload)
                 .collect(),
             coalescing: Coalescing::ALL.into_iter().filter_map(coalescing).collect(),
-            irqs: interface.irqs()?.into_iter().map(irq).collect(),
+            irqs,
             flows: super::flows::told(interface, rss.as_ref(), flows)?,
             rss,
         })
@@ -204,6 +222,42 @@ impl Nic {
     pub(super) fn offload(&self, name: &str) -> Option<Offload> {
         self.offloads.get(name).copied()
     }
+}
+
+impl Brief {
+    /// Those of this network namespace.
+    pub(super) fn all() -> Result<Vec<Self>> {
+        let brief = |interface: &Interface| -> ringside_nic::Result<Self> {
+            Ok(Self {
+                name: interface.name().to_owned(),
+                driver: interface.driver().ok().map(|driver| driver.name),
+                up: interface.state()?.admin_up,
+                rx_queues: interface.rx_queues()?,
+                device: interface.device_capabilities()?,
+            })
+        };
+        let all = Interface::all()?;
+        let others = all.iter().filter(|interface| interface.name() != "lo");
+        // One that is removed meanwhile is not there.
+        Ok(others.filter_map(|interface| brief(interface).ok()).collect())
+    }
+}
+
+/// The queues whose NAPI instance has this interrupt.
+fn queues_of(state: &State, irq: u32) -> Vec<String> {
+    let napis = state.napis.iter().flatten().filter(|napi| napi.irq == Some(irq));
+    let napis: Vec<u32> = napis.map(|napi| napi.id).collect();
+    let queues = state.queues.iter().flatten();
+    queues
+        .filter(|queue| queue.napi.is_some_and(|napi| napis.contains(&napi)))
+        .map(|queue| {
+            let kind = match queue.kind {
+                QueueKind::Rx => "RX",
+                QueueKind::Tx => "TX",
+            };
+            format!("{kind} {}", queue.id)
+        })
+        .collect()
 }
 
 fn names<S: serde::Serializer>(caps: &[Cap], serializer: S) -> Result<S::Ok, S::Error> {

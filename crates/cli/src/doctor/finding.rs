@@ -43,6 +43,8 @@ pub(super) enum About {
     Process,
     Kernel,
     Host,
+    /// Those of the host, in brief.
+    Interfaces,
     Interface,
     /// The test on a veth pair of its own.
     Veth,

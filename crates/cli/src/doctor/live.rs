@@ -51,11 +51,13 @@ pub(super) fn run(interface: &Interface, args: &Args, mut tell: impl FnMut(&Try)
     let mut peer = flow.map(AtPeer::new).transpose()?;
     // Those that nobody else has.
     let mut free: Vec<u32> = (0..interface.rx_queues()?).collect();
+    let mut patience = bind::THEIRS;
     for path in Path::LADDER {
         let mut tries = Vec::new();
-        let port = bind::open(interface, path, Filter::UdpPort(PORT), &mut free, &mut tries)?;
+        let port = bind::open(interface, path, Filter::UdpPort(PORT), patience, &mut free, &mut tries)?;
         tries.iter().try_for_each(&mut tell)?;
         let Some(mut port) = port else { continue };
+        patience = bind::OURS;
         for queue in free.iter().copied() {
             let outcome = match &mut peer {
                 None => to_itself(&mut port, queue, mac).map(|()| Outcome::Sent),

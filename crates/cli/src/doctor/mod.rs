@@ -28,7 +28,7 @@ use ringside_nic::host::CpuTimes;
 use ringside_xsk::KernelCapabilities;
 
 pub(crate) use args::Args;
-use facts::{Facts, Host, Nic, Process};
+use facts::{Brief, Facts, Host, Nic, Process};
 use report::Report;
 
 /// Looks, tries and tells. The exit status is that of the worst finding.
@@ -47,6 +47,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(interface) => Some(Nic::read(interface, &args.flow)?),
         None => None,
     };
+    let interfaces = match &nic {
+        Some(_) => Vec::new(),
+        None => Brief::all()?,
+    };
     if let Some(interface) = interface.as_ref().filter(|_| args.live) {
         watched::check(interface, args)?;
     }
@@ -59,6 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         kernel: KernelCapabilities::probe(),
         process: Process::read()?,
         interface: nic,
+        interfaces,
         veth,
         live,
         // Last, for the time that was stolen meanwhile.

@@ -105,6 +105,7 @@ impl Report {
             About::Process => "This process".to_owned(),
             About::Kernel => "Kernel".to_owned(),
             About::Host => "Host".to_owned(),
+            About::Interfaces => "Interfaces".to_owned(),
             About::Interface => format!("Interface {interface}"),
             About::Veth => match &self.facts.veth {
                 Some(test) => format!("Tried on a test bed: {}", test.bed),

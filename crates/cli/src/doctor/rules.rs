@@ -17,6 +17,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     process::judge(&facts.process, &mut Findings::about(About::Process, &mut all));
     kernel::judge(&facts.kernel, &mut Findings::about(About::Kernel, &mut all));
     host::judge(&facts.host, name, &mut Findings::about(About::Host, &mut all));
+    interface::judge_all(&facts.interfaces, &mut Findings::about(About::Interfaces, &mut all));
     if let Some(nic) = &facts.interface {
         let mut findings = Findings::about(About::Interface, &mut all);
         interface::judge(nic, &facts.kernel, &mut findings);

@@ -34,8 +34,8 @@ pub(super) enum Outcome {
     /// The queue could not be bound.
     Refused {
         reason: String,
-        /// The process that has the queue, or the program, in the way: known from the reason.
-        in_use: bool,
+        /// It is about this mode. Otherwise no mode can be had: somebody has the queue, the link is down, a capability is missing.
+        of_mode: bool,
     },
     /// It was bound, but does not send or receive.
     Failed { reason: String },

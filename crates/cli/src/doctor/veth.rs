@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_netlab::{End, Lab, VethConfig};
 use ringside_wire::MacAddr;
@@ -44,7 +44,8 @@ fn run(test: &mut Test, probes: u64) -> Result<()> {
         gro: true,
         ..VethConfig::tagged("doctor")
     })
-    .context("building the veth pair")?;
+    // It says itself what was tried, and why it failed.
+    .map_err(|error| anyhow!("{error}"))?;
     let mut asker = Asker::new(UdpFlow {
         src_mac: MacAddr(lab.a.mac),
         dst_mac: MacAddr(lab.b.mac),
@@ -84,7 +85,7 @@ fn run(test: &mut Test, probes: u64) -> Result<()> {
 }
 
 fn open(end: &End, path: Path, port: u16, queues: &mut Vec<u32>, tries: &mut Vec<Try>) -> Result<Option<Port>> {
-    end.run(|| bind::open(&end.interface, path, Filter::UdpPort(port), queues, tries))
+    end.run(|| bind::open(&end.interface, path, Filter::UdpPort(port), bind::OURS, queues, tries))
 }
 
 /// Sends from sockets of the kernel's, and looks where it comes out.

@@ -58,6 +58,7 @@ fn ends(operation: Operation) -> (&'static str, &'static str) {
     match operation {
         Operation::Rx | Operation::Echo => ("redirected to the sockets", "received"),
         Operation::Fwd => ("redirected to the sockets", "left by the link"),
+        Operation::Impair => ("redirected to the sockets or copied", "left by the links"),
         Operation::Tx => ("handed over", "left by the link"),
         Operation::Ping => ("sent", "answered"),
     }

@@ -117,6 +117,7 @@ impl Entry {
                         let name = format!("{}, from the intended sending", self.name);
                         all.extend(read(&latency.corrected_hdr).map(|times| (name, times)));
                     }
+                    all.extend(document.far.iter().flat_map(|far| super::far::times(&self.name, far)));
                     all
                 }
                 Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) | Outcome::Sweep(_) => Vec::new(),

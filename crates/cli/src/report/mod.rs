@@ -2,6 +2,7 @@
 
 mod charts;
 mod entry;
+mod far;
 mod figure;
 mod foreign;
 mod loaded;

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use ringside_measure::latency::Latency;
-use ringside_measure::schema::{FoundRate, SearchResult, SearchTable};
+use ringside_measure::schema::{CapacityRecord, FoundRate, SearchResult, SearchTable};
 
 use super::figure::{self, Axis, Line, Scale};
 use super::words::{Sentence, said, warned};
@@ -16,6 +16,7 @@ pub(super) fn words(search: &SearchResult) -> Vec<Sentence> {
         if let Some(refused) = &table.refused {
             all.push(warned(format!("{} bytes: {refused}", table.name)));
         }
+        all.extend(table.capacity.iter().flat_map(capacity_words));
         for goal in &table.goals {
             let what = format!("{} bytes, at most {} % lost", table.name, goal.loss_percent);
             all.push(match goal.throughput_pps {
@@ -33,6 +34,27 @@ pub(super) fn words(search: &SearchResult) -> Vec<Sentence> {
     all
 }
 
+fn capacity_words(found: &CapacityRecord) -> Vec<Sentence> {
+    let Some(most) = found.capacity_bps else {
+        return vec![warned(
+            "No second was whole: nothing can be said about the capacity.".to_owned(),
+        )];
+    };
+    let mut all = vec![said(format!(
+        "Capacity there: {}bit/s of IP packets in the best of {} seconds (RFC 9097); {} of {} packets came.",
+        units::short(most),
+        found.pieces_bps.len(),
+        count(found.received_packets as f64),
+        count(found.sent_packets as f64)
+    ))];
+    if found.limited_by_sender {
+        all.push(warned(
+            "The sender did not get out all that it was to send: the path may have more.".to_owned(),
+        ));
+    }
+    all
+}
+
 pub(super) fn part(search: &SearchResult) -> Markup {
     html! {
         p { "Rates from " (count(search.min_pps as f64)) " to " (count(search.max_pps as f64)) " packets/s, by " (search.method) "." }
@@ -45,6 +67,12 @@ fn one(table: &SearchTable) -> Markup {
     html! {
         h3 { "Packets of " (table.name) " bytes" }
         @if let Some(refused) = &table.refused { p { (refused) } }
+        @if let Some(found) = &table.capacity {
+            div.wide { table {
+                tr { th { "second" } @for number in 1..=found.pieces_bps.len() { th { (number) } } }
+                tr { th { "bit/s of IP packets" } @for bps in &found.pieces_bps { td.number { (units::short(*bps)) } } }
+            } }
+        }
         @if !table.goals.is_empty() {
             div.wide { table {
                 tr { th { "lost at most" } th { "packets/s" } th { "bit/s on the wire" } th { "highest that holds" } th { "lowest that does not" } }

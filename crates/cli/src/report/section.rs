@@ -25,6 +25,7 @@ pub(super) fn of(entry: &Entry) -> Markup {
                         Outcome::Search(search) => (rates::part(search)),
                         Outcome::Sweep(sweep) => (settings::part(sweep)),
                     }
+                    @if let Some(far) = &document.far { (super::far::part(far)) }
                     (repeat(document))
                 }
                 Content::Foreign(foreign) => {

@@ -2,7 +2,7 @@
 
 use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::schema::{
-    CompareResult, DelayResult, Document, Operation, Outcome, RunResult, Table, UntilCi, Variant,
+    CompareResult, DelayResult, Document, ImpairedDirection, Operation, Outcome, RunResult, Table, UntilCi, Variant,
 };
 
 use super::entry::{Content, Entry};
@@ -29,13 +29,17 @@ pub(super) fn of(entry: &Entry) -> Vec<Sentence> {
 
 fn what_came_out(entry: &Entry) -> Vec<Sentence> {
     match &entry.content {
-        Content::Ours(document) => match &document.result {
-            Outcome::Run(run) => of_run(document, run),
-            Outcome::Compare(compare) => of_compare(compare),
-            Outcome::Delay(delay) => of_delay(delay),
-            Outcome::Search(search) => super::rates::words(search),
-            Outcome::Sweep(sweep) => super::settings::words(sweep),
-        },
+        Content::Ours(document) => {
+            let mut all = match &document.result {
+                Outcome::Run(run) => of_run(document, run),
+                Outcome::Compare(compare) => of_compare(compare),
+                Outcome::Delay(delay) => of_delay(delay),
+                Outcome::Search(search) => super::rates::words(search),
+                Outcome::Sweep(sweep) => super::settings::words(sweep),
+            };
+            all.extend(document.far.iter().flat_map(|far| super::far::words(far)));
+            all
+        }
         Content::Foreign(foreign) => {
             let figures: Vec<String> = foreign
                 .metrics
@@ -74,7 +78,7 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
         let of_interest = match run.operation {
             Operation::Rx => did == "received",
             Operation::Tx => did == "sent",
-            Operation::Fwd | Operation::Echo => true,
+            Operation::Fwd | Operation::Echo | Operation::Impair => true,
             Operation::Ping => false,
         };
         if let Some(rates) = rates.filter(|_| of_interest) {
@@ -127,6 +131,9 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
         });
     }
     all.extend(run.until_ci.iter().map(until));
+    if let Some(impair) = &run.impair {
+        all.extend(impair.directions.iter().map(impaired));
+    }
     all.push(ledger(run));
     if run.link_flaps.unwrap_or(0) > 0 {
         let down = units::time(run.link_down_ns.unwrap_or(0) as f64);
@@ -144,6 +151,36 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
         )));
     }
     all
+}
+
+/// What a box did in one direction.
+fn impaired(way: &ImpairedDirection) -> Sentence {
+    let counts = &way.counts;
+    let number = |packets: u64| count(packets as f64);
+    let mut text = format!(
+        "From {} to {} ({}): of {} packets {} were lost on purpose, {} found the queue full, {} were doubled, {} damaged, {} left out of \
+         order.",
+        way.from,
+        way.to,
+        way.settings,
+        number(counts.offered),
+        number(counts.dropped),
+        number(counts.queue_dropped),
+        number(counts.duplicated),
+        number(counts.corrupted),
+        number(counts.reordered)
+    );
+    let not_meant = counts.overflowed + counts.uncopied + way.too_long_packets + way.link_down_packets;
+    if not_meant != 0 {
+        text += &format!(
+            " Not on purpose, {} could not be held, doubled or sent.",
+            number(not_meant)
+        );
+    }
+    Sentence {
+        text,
+        is_warning: not_meant != 0,
+    }
 }
 
 /// ` with AF_XDP in native copy mode`
@@ -201,6 +238,7 @@ pub(super) fn operation(operation: Operation) -> &'static str {
         Operation::Fwd => "Send back",
         Operation::Echo => "Echo",
         Operation::Ping => "Ping",
+        Operation::Impair => "Impair",
     }
 }
 

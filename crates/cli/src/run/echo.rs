@@ -6,12 +6,12 @@ use anyhow::Result;
 use ringside_measure::probe;
 use ringside_measure::schema::Operation;
 use ringside_wire::MacAddr;
-use ringside_wire::flow::{parse_udp, reflect_icmp_echo};
+use ringside_wire::flow::{UdpPacket, parse_udp, reflect_icmp_echo};
 use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Direction, Filter, Queue, Wait};
 
 use super::whole::Whole;
-use super::{account, conclude, rates, receive_ledger};
+use super::{account, conclude, missed, rates, receive_ledger};
 use crate::args::EchoArgs;
 use crate::session::{self, Worker};
 use crate::stop::Stop;
@@ -45,8 +45,7 @@ pub(crate) fn run(args: &EchoArgs) -> Result<()> {
     result.packets = receive_ledger(
         &result.queues,
         redirected,
-        &before,
-        &session::link_after(&port, &before),
+        missed(&before, &session::link_after(&port, &before)),
     );
     result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
     result.transmitted = rates(stats.own.tx_packets, stats.own.tx_bytes, 0, &ran);
@@ -79,8 +78,18 @@ pub(crate) struct Own {
     pub(crate) ips: Vec<IpAddr>,
 }
 
+/// What becomes of a probe.
+pub(crate) enum Reply {
+    /// Nothing.
+    None,
+    /// It is sent back.
+    AsItIs,
+    /// Its payload was changed, and it is sent back.
+    Changed,
+}
+
 /// Addresses for people.
-fn named(ips: &[IpAddr]) -> String {
+pub(crate) fn named(ips: &[IpAddr]) -> String {
     match ips {
         [] => "no address: the interface has none".to_owned(),
         [..] if ips.len() > 8 => format!("its {} addresses", ips.len()),
@@ -102,7 +111,8 @@ fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, own: &Own) -> 
             continue;
         }
         for mut packet in &mut burst {
-            if packet.len() > longest || !whole.edit(&mut packet, |frame| answer(frame, own)) {
+            let answered = |frame: &mut [u8]| answer(frame, own, |_, _| Reply::AsItIs);
+            if packet.len() > longest || !whole.edit(&mut packet, answered) {
                 packet.drop();
             }
         }
@@ -116,22 +126,28 @@ fn answer_all(queue: &mut Queue, worker: &Worker<'_>, wait: Wait, own: &Own) -> 
     worker.drain(queue)
 }
 
-/// Turns a request into its answer, in place; false when it is no request to this interface.
+/// Turns a request into its answer, in place; false when it is no request to this interface. `admit` is shown the UDP payload
+/// of each packet that may be a probe, and says what becomes of it.
 ///
 /// Of probes the IP address does not matter: where there are none, `ping` makes some up.
-pub(crate) fn answer(frame: &mut [u8], own: &Own) -> bool {
+pub(crate) fn answer(frame: &mut [u8], own: &Own, admit: impl FnOnce(&UdpPacket, &mut [u8]) -> Reply) -> bool {
     if frame.get(..6) != Some(&own.mac.0) {
         return false;
     }
     let Ok(udp) = parse_udp(frame) else {
         return reflect_icmp_echo(frame, |asked| own.ips.contains(&asked));
     };
-    let whole = match udp.checksum_state(frame) {
+    let mut whole = match udp.checksum_state(frame) {
         ChecksumState::Valid | ChecksumState::Absent => true,
         // A neighbour on the same machine has left the checksum to a NIC that is none.
         ChecksumState::PseudoHeaderOnly => false,
         ChecksumState::Invalid => return false,
     };
+    match admit(&udp, &mut frame[udp.payload.clone()]) {
+        Reply::None => return false,
+        Reply::AsItIs => {}
+        Reply::Changed => whole = false,
+    }
     let Ok(change) = probe::make_reply_in_place(&mut frame[udp.payload.clone()]) else {
         return false;
     };

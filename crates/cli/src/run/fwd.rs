@@ -1,17 +1,16 @@
 //! `ringside fwd`: back out with MAC addresses swapped, or on to a second interface.
 
-mod ports;
+pub(super) mod ports;
 
 use std::time::Duration;
 
 use anyhow::Result;
 use ringside_measure::schema::Operation;
-use ringside_nic::LinkStats;
 use ringside_wire::ethernet::swap_macs;
 use ringside_xsk::{Burst, Error, Packet, Port, Queue, Wait};
 
 use self::ports::Ports;
-use super::{NOT_TAKEN, account, conclude, rates, receive_ledger};
+use super::{account, conclude, leave, missed, rates, receive_ledger};
 use crate::args::FwdArgs;
 use crate::session::{self, Worker};
 use crate::stop::Stop;
@@ -53,7 +52,11 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
     let received = port.stats()?;
     let sent = out.as_ref().map_or(Ok(received), Port::stats)?;
     let mut queues = session::counters(&port)?;
-    let mut ledger = receive_ledger(&queues, redirected, &link_in, &session::link_after(&port, &link_in));
+    let mut ledger = receive_ledger(
+        &queues,
+        redirected,
+        missed(&link_in, &session::link_after(&port, &link_in)),
+    );
     if let Some(out) = &out {
         queues.extend(session::counters(out)?);
     }
@@ -65,15 +68,14 @@ pub(crate) fn run(args: &FwdArgs) -> Result<()> {
         "not forwarded (too short or too long to send, the link was down, or it came as the run ended)",
         left,
     );
-    let passed = |field: fn(&LinkStats) -> u64| field(&after.stats).wrapping_sub(field(&before.stats));
-    let dropped = passed(|stats| stats.tx_dropped).min(sent.own.tx_packets);
-    // Those that did not come back are elsewhere if the link counts them, or else still here.
-    let not_taken = (sent.own.tx_packets - dropped)
-        .saturating_sub(passed(|stats| stats.tx_packets))
-        .min(session::in_flight(out.as_ref().unwrap_or(&port)));
-    ledger.received = sent.own.tx_packets - dropped - not_taken;
-    ledger.lose("dropped by the link on the way out", dropped);
-    ledger.lose(NOT_TAKEN, not_taken);
+    ledger.received = 0;
+    leave(
+        &mut ledger,
+        out.as_ref().unwrap_or(&port),
+        sent.own.tx_packets,
+        &before,
+        &after,
+    );
     result.packets = ledger;
     result.received = rates(received.own.rx_packets, received.own.rx_bytes, 0, &ran);
     result.transmitted = rates(sent.own.tx_packets, sent.own.tx_bytes, 0, &ran);

@@ -3,25 +3,27 @@
 pub(crate) mod echo;
 pub(crate) mod fwd;
 pub(crate) mod hints;
+pub(crate) mod impair;
 pub(crate) mod ping;
 pub(crate) mod rx;
 pub(crate) mod tx;
-mod whole;
+pub(crate) mod whole;
 
 use anyhow::{Result, bail};
 use ringside_measure::counters::Ledger;
 use ringside_measure::rate::Rates;
 use ringside_measure::schema::{QueueCounters, RunResult};
-use ringside_nic::LinkState;
+use ringside_nic::{LinkState, LinkStats};
+use ringside_xsk::Port;
 
-use crate::session::Ran;
+use crate::session::{self, Ran};
 
 /// Everything that was redirected to the sockets of the queues came out or was counted as lost.
 ///
 /// `redirected` is what `session::settle` told: so many had to come out. Where packets still flow, more have come until
-/// the counters were read, at the most those that the XDP program has counted by then. What the NIC had no room for never
-/// came to the program, and is added to both sides.
-fn receive_ledger(queues: &[QueueCounters], redirected: u64, before: &LinkState, after: &LinkState) -> Ledger {
+/// the counters were read, at the most those that the XDP program has counted by then. `missed` packets never came to
+/// the program, and are added to both sides.
+fn receive_ledger(queues: &[QueueCounters], redirected: u64, missed: u64) -> Ledger {
     let sum = |field: fn(&QueueCounters) -> u64| queues.iter().map(field).sum::<u64>();
     let by_now = sum(|queue| queue.xdp_verdicts.map_or(0, |verdicts| verdicts.redirected_packets));
     let mut ledger = Ledger {
@@ -42,8 +44,6 @@ fn receive_ledger(queues: &[QueueCounters], redirected: u64, before: &LinkState,
         true => out.clamp(redirected, by_now.max(redirected)),
         false => out,
     };
-    let missed = |state: &LinkState| state.stats.rx_missed_errors.wrapping_add(state.stats.rx_fifo_errors);
-    let missed = missed(after).wrapping_sub(missed(before));
     ledger.lose(
         "rx_missed_errors and rx_fifo_errors of the link (no room in the NIC's ring)",
         missed,
@@ -51,6 +51,12 @@ fn receive_ledger(queues: &[QueueCounters], redirected: u64, before: &LinkState,
     ledger.sent += missed;
     ledger.generated = ledger.sent;
     ledger
+}
+
+/// What the NIC had no room for, by its link's counters.
+fn missed(before: &LinkState, after: &LinkState) -> u64 {
+    let missed = |state: &LinkState| state.stats.rx_missed_errors.wrapping_add(state.stats.rx_fifo_errors);
+    missed(after).wrapping_sub(missed(before))
 }
 
 /// Packets that a link which was down has not taken until the run ended.
@@ -82,6 +88,19 @@ fn transmit_ledger(queues: &[QueueCounters], in_flight: u64, before: &LinkState,
     ledger.received = left.min(sent - ledger.lost());
     ledger.lose(NOT_TAKEN, in_flight.min(sent - ledger.lost() - ledger.received));
     ledger
+}
+
+/// Of `sent` packets that were put on a port's TX rings those that left by its link are received, and the others lost.
+fn leave(ledger: &mut Ledger, port: &Port, sent: u64, before: &LinkState, after: &LinkState) {
+    let passed = |field: fn(&LinkStats) -> u64| field(&after.stats).wrapping_sub(field(&before.stats));
+    let dropped = passed(|stats| stats.tx_dropped).min(sent);
+    // Those that did not come back are elsewhere if the link counts them, or else still here.
+    let not_taken = (sent - dropped)
+        .saturating_sub(passed(|stats| stats.tx_packets))
+        .min(session::in_flight(port));
+    ledger.received += sent - dropped - not_taken;
+    ledger.lose("dropped by the link on the way out", dropped);
+    ledger.lose(NOT_TAKEN, not_taken);
 }
 
 /// What no counter explains, into the result.

@@ -8,7 +8,7 @@ mod under_load;
 
 use anyhow::{Result, bail};
 use ringside_measure::counters::Ledger;
-use ringside_measure::probe::{Clock, HEADER_LEN};
+use ringside_measure::probe::{Clock, HEADER_LEN, STAMPED_LEN};
 use ringside_measure::schema::{LatencyResult, Operation, QueueCounters, XdpStatistics};
 use ringside_measure::sequence::Counts;
 use ringside_nic::LinkState;
@@ -20,6 +20,7 @@ use self::pinger::Pinger;
 use self::under_load::UnderLoad;
 use super::{account, conclude, rates};
 use crate::args::{PingArgs, RunArgs};
+use crate::serve::{self, Clocks, Dialled, OneWay};
 use crate::session::{self, Ran};
 use crate::stop::Stop;
 use crate::{output, system, target};
@@ -29,13 +30,20 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let filter = Filter::UdpPort(args.flow.from_port);
     // Resolved before the port is opened: with the kernel's own neighbour table in the state the user knows.
     let interface = session::interface(&args.port, &args.run.output)?;
-    let flow = target::flow(&interface, &args.flow)?;
+    let dialled = args.remote.dial()?;
+    if args.one_way && dialled.is_none() {
+        bail!(
+            "--one-way: times of one direction take a `ringside serve` at the other end: name its host in the interface's place, or with --server"
+        );
+    }
+    let mut flow = target::flow(&interface, &args.flow)?;
     let mut under_load = UnderLoad::new(args, &interface, &flow)?;
     let mut port = session::open(interface.clone(), &args.port, Direction::Both, filter, None)?;
-    let smallest = u32::try_from(flow.header_len() + HEADER_LEN).expect("small");
+    let least = if args.one_way { STAMPED_LEN } else { HEADER_LEN };
+    let smallest = u32::try_from(flow.header_len() + least).expect("small");
     let size = args.size.unwrap_or(smallest);
     let link = session::link(&port)?;
-    let template = target::packet(&flow, size, HEADER_LEN, &port, link.mtu)?;
+    let template = target::packet(&flow, size, least, &port, link.mtu)?;
     // What it gives goes back at once.
     if port.queues_mut().next().is_none_or(|queue| queue.alloc().is_none()) {
         bail!(
@@ -45,9 +53,25 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
         );
     }
     output::note(port.report());
+    // Opened there before the first packet: on which port, it tells.
+    let session = Dialled::session()?;
+    let mut far = match dialled {
+        Some(dialled) => Some(dialled.start(args.far(&flow, session, size))?),
+        None => None,
+    };
+    if let Some(far) = &far {
+        flow.dst.set_port(far.ready.port);
+        output::note(far.describe());
+    }
     output::note(target::describe(&flow, size));
     let sessions = under_load.as_ref().map_or(1, UnderLoad::conditions);
     let mut pinger = Pinger::new(args, flow, template, sessions);
+    if let Some(far) = &far {
+        pinger.number_from(session);
+        if args.one_way {
+            pinger.one_way = Some(OneWay::new(Clocks::compare(far)?));
+        }
+    }
     if let Some(plan) = &under_load {
         output::note(plan.plan());
         if plan.loads_itself() {
@@ -64,10 +88,14 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     // One thread does it all: the answers may come in on any queue.
     let lanes = vec![(queues, &mut pinger, under_load.as_mut())];
     // Turns have their own ends.
-    let run = RunArgs {
+    let mut run = RunArgs {
         time: args.run.time.filter(|_| sessions == 1),
         ..args.run.clone()
     };
+    if let Some(far) = &mut far {
+        far.limit(&mut run);
+        far.go(&stop)?;
+    }
     let ran = session::run(
         lanes,
         &[interface],
@@ -87,6 +115,10 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     // Load on the same sockets is in the same counters.
     let known = (sessions == 1).then(|| known_losses(&result.queues, &link, &link_after, pinger.invalid));
     result.packets = ledger(&counts, ran.unsent, known.unwrap_or_default());
+    let far = far.map(|far| serve::finish(far, counts.sent, pinger.one_way.as_ref(), pinger.clock.bound_ns()));
+    if let Some(far) = far.as_ref().filter(|_| sessions == 1) {
+        serve::tell_apart(&mut result.packets, far);
+    }
     account(&mut result);
     result.sequence = Some(counts);
     result.frame_bytes = Some(u64::from(size));
@@ -106,12 +138,13 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let record = system::interface(port.interface(), &link_after, Some(port.report()));
     drop(port);
     let invalid = pinger.invalid;
-    output::finish(&args.run, vec![record], result)?;
+    output::finish_with(&args.run, vec![record], result, far.clone())?;
     if invalid != 0 {
         output::note(format_args!(
             "ringside: {invalid} answer(s) had a wrong UDP checksum and were not counted"
         ));
     }
+    serve::lost(far.as_ref())?;
     no_answers(ran, args, &counts)
 }
 
@@ -139,6 +172,9 @@ fn known_losses(
     ]
 }
 
+/// The loss of those of which no counter here tells more.
+pub(crate) const NO_ANSWER: &str = "no answer";
+
 /// Each probe was answered or lost. What this host's counters know is said first; they may know of others' packets, too, so
 /// no more is put down to them than was lost.
 fn ledger(counts: &Counts, unsent: u64, known: Vec<(&'static str, u64)>) -> Ledger {
@@ -153,7 +189,7 @@ fn ledger(counts: &Counts, unsent: u64, known: Vec<(&'static str, u64)>) -> Ledg
         ledger.lose(name, count.min(left));
         left -= count.min(left);
     }
-    ledger.lose("no answer", left);
+    ledger.lose(NO_ANSWER, left);
     ledger
 }
 

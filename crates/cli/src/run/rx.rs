@@ -5,7 +5,7 @@ use ringside_measure::schema::Operation;
 use ringside_xsk::{Direction, Queue, Wait};
 
 use super::hints::{Source, Table, Tables};
-use super::{account, conclude, rates, receive_ledger};
+use super::{account, conclude, missed, rates, receive_ledger};
 use crate::args::RxArgs;
 use crate::session::{self, Worker};
 use crate::stop::Stop;
@@ -43,8 +43,7 @@ pub(crate) fn run(args: &RxArgs) -> Result<()> {
     result.packets = receive_ledger(
         &result.queues,
         redirected,
-        &before,
-        &session::link_after(&port, &before),
+        missed(&before, &session::link_after(&port, &before)),
     );
     result.received = rates(stats.own.rx_packets, stats.own.rx_bytes, 0, &ran);
     account(&mut result);

@@ -8,6 +8,7 @@ use ringside_measure::search::{Goal, Range};
 
 use crate::args::{FlowArgs, OutputArgs, PortArgs, seconds, time_in};
 use crate::compare::LabKind;
+use crate::serve::RemoteArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,6 +17,9 @@ Examples:
   ringside search eth0 --to 192.0.2.7 --loss 0,0.5 --sizes 82,512,1514,imix
   ringside search eth0 --to 192.0.2.7 --method rfc2544 --trial 60s
   ringside search eth0 --to 192.0.2.7 --curve --burst 50 --soak 10min
+  ringside search 192.0.2.7 --token-file ringside.token   to a host where `ringside serve` runs, and back
+  ringside search 192.0.2.7 --token-file ringside.token --count-there   there only: the server counts
+  ringside search 192.0.2.7 --token-file ringside.token --method rfc9097   capacity of a path of which nothing is known
   ringside search --lab veth --quick           on a test bed of its own, in half a minute";
 
 /// What to search, on which path, and how exactly.
@@ -24,7 +28,7 @@ Examples:
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub(crate) struct Args {
     #[command(flatten)]
-    pub(super) port: PortArgs,
+    pub(crate) port: PortArgs,
     /// Interface that the packets come out at, if not where they went in
     #[arg(long, value_name = "INTERFACE", conflicts_with = "lab")]
     pub(super) receive: Option<String>,
@@ -32,7 +36,12 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     pub(super) lab: Option<LabKind>,
     #[command(flatten)]
-    pub(super) flow: FlowArgs,
+    pub(crate) flow: FlowArgs,
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
+    /// The server counts what comes there, and sends nothing back: the rates of one direction, without latencies
+    #[arg(long, conflicts_with_all = ["receive", "lab"])]
+    pub(super) count_there: bool,
     #[command(flatten)]
     pub(super) output: OutputArgs,
 
@@ -43,7 +52,8 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_value = "0,0.5", value_name = "PERCENT")]
     loss: Vec<f64>,
     /// Bytes of packets from the Ethernet header on, without FCS; imix: 7 of 82, 4 of 590, 1 of 1514; rfc2544: its seven sizes
-    #[arg(long, value_delimiter = ',', default_value = "82", value_name = "BYTES")]
+    /// [default: 82; for --method rfc9097 1514]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES")]
     pub(super) sizes: Vec<Size>,
     /// The lowest rate that is of interest, in packets per second
     #[arg(long, default_value_t = 1_000, value_name = "PPS")]
@@ -91,6 +101,9 @@ pub(crate) struct Args {
     /// Search also where packets are lost at the lowest rate
     #[arg(long)]
     pub(super) even_if_unstable: bool,
+    /// Pieces of one second, of which the best is the capacity (rfc9097)
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(super) pieces: u32,
     /// Short trials, five of them a rate, bounds 5 % apart: to try it out
     #[arg(long)]
     pub(super) quick: bool,
@@ -106,6 +119,9 @@ pub(super) enum Method {
     Mlr,
     /// Binary search with loss verification
     Rfc2544,
+    /// Capacity of one direction, in bits per second of IP packets: the sender goes by what a `ringside serve` reports twenty
+    /// times a second
+    Rfc9097,
 }
 
 /// `--sizes`
@@ -145,6 +161,16 @@ const RFC2544: [u32; 7] = [60, 124, 252, 508, 1020, 1276, 1514];
 impl Args {
     /// What is wrong with the command line, told before anything is touched.
     pub(super) fn check(&self) -> Result<()> {
+        if self.is_one_way() && self.remote.server.is_none() {
+            let option = if self.count_there {
+                "--count-there"
+            } else {
+                "--method rfc9097"
+            };
+            bail!(
+                "{option}: who counts there? Name a host where `ringside serve` runs in the interface's place, or with --server"
+            );
+        }
         match (self.port.interface.is_empty(), self.lab) {
             (true, None) => bail!("where? Give an interface, or --lab veth for a test bed of its own"),
             (false, Some(_)) => {
@@ -171,6 +197,11 @@ impl Args {
         // What a goal does not allow is told by its own words.
         ringside_measure::search::Mlr::new(self.range()?, self.goals())?;
         Ok(())
+    }
+
+    /// Whether a server counts what comes, instead of sending it back.
+    pub(super) fn is_one_way(&self) -> bool {
+        self.count_there || self.method == Method::Rfc9097
     }
 
     pub(super) fn range(&self) -> Result<Range> {
@@ -219,7 +250,15 @@ impl Args {
             bytes.max(least)
         };
         let mut mixes: Vec<Mix> = Vec::new();
-        for size in &self.sizes {
+        let usual = match self.method {
+            Method::Mlr | Method::Rfc2544 => Size::Bytes(82),
+            Method::Rfc9097 => Size::Bytes(1514),
+        };
+        let sizes = match &self.sizes[..] {
+            [] => &[usual],
+            sizes => sizes,
+        };
+        for size in sizes {
             match size {
                 Size::Bytes(bytes) => mixes.push(Mix {
                     name: bytes.to_string(),

@@ -1,6 +1,7 @@
 //! `ringside search`: the rates that a path sustains, and what packets meet at them.
 
 mod args;
+mod capacity;
 mod echo;
 mod path;
 mod table;
@@ -11,7 +12,7 @@ use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use ringside_measure::rate::wire_bits;
 use ringside_measure::schema::{
-    BurstRecord, FoundRate, Interface, LatencyAt, LatencyKind, Outcome as Kind, SearchResult, SearchTable,
+    BurstRecord, Document, FoundRate, Interface, LatencyAt, LatencyKind, Outcome as Kind, SearchResult, SearchTable,
     StabilityRecord, TrialRecord,
 };
 use ringside_measure::search::{BackToBack, Binary, Goal, LossCurve, Mlr, Range, Search, Stability, Trial};
@@ -21,7 +22,7 @@ pub(crate) use args::Args;
 
 use crate::args::Peer;
 use crate::stop::Stop;
-use crate::{output, session, system};
+use crate::{output, serve, session, system};
 use args::{Method, Mix};
 use echo::Echo;
 use path::{Done, Path};
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn search(args: &Args, stop: &Stop) -> Result<()> {
-    let mut path = Path::open(args)?;
+    let mut path = Path::open(args, stop)?;
     let (mixes, raised) = args.mixes(path.smallest());
     if raised {
         output::note(format_args!(
@@ -79,6 +80,7 @@ fn search(args: &Args, stop: &Stop) -> Result<()> {
         method: match args.method {
             Method::Mlr => "mlr".to_owned(),
             Method::Rfc2544 => "rfc2544".to_owned(),
+            Method::Rfc9097 => "rfc9097".to_owned(),
         },
         min_pps: searcher.range.min_pps(),
         max_pps: searcher.range.max_pps(),
@@ -100,10 +102,15 @@ fn search(args: &Args, stop: &Stop) -> Result<()> {
             ))
         })
         .collect::<Result<_>>()?;
+    let far = path.finish();
     drop(path);
     let nothing = result.tables.iter().all(|table| table.trials == 0);
-    let document = system::document(interfaces, Kind::Search(result));
+    let document = Document {
+        far: far.clone().map(Box::new),
+        ..system::document(interfaces, Kind::Search(result))
+    };
     output::deliver(&args.output, &document, &table::render(&document))?;
+    serve::lost(far.as_ref())?;
     if nothing {
         anyhow::bail!("no trial was run: it was ended before the first one");
     }
@@ -145,6 +152,10 @@ impl Searcher<'_> {
                 / mix.sizes.len() as f64,
             ..SearchTable::default()
         };
+        if self.args.method == Method::Rfc9097 {
+            self.capacity(&mut table, packets)?;
+            return Ok(table);
+        }
         self.warm_up(packets)?;
         let goals = self.args.goals();
         let stable = self.stability(&mut table, packets)?;
@@ -161,6 +172,16 @@ impl Searcher<'_> {
         }
         (table.trials, table.trial_time_ns) = (self.trials, self.trial_ns);
         Ok(table)
+    }
+
+    fn capacity(&mut self, table: &mut SearchTable, packets: &mut [Vec<u8>]) -> Result<()> {
+        self.bar.set_message("going by the far end's reports");
+        self.bar.tick();
+        let begun = Instant::now();
+        let found = capacity::find(self.path, packets, self.range.max_pps(), self.args.pieces, self.stop)?;
+        (table.trials, table.trial_time_ns) = (1, session::nanos(begun.elapsed()));
+        table.capacity = Some(found);
+        Ok(())
     }
 
     /// The first packets of a path are slow: caches, tables of neighbours and flows.
@@ -234,10 +255,13 @@ impl Searcher<'_> {
                     });
                 }
             }
+            // It has no goals: see `capacity`.
+            Method::Rfc9097 => {}
         }
         for rate in &mut rates {
             rate.wire_bps = rate.throughput_pps.map(|pps| pps * table.wire_bytes * 8.0);
-            if let Some(lower) = rate.lower_pps.filter(|_| !self.args.no_latency) {
+            let timed = !self.args.no_latency && !self.path.counts_there();
+            if let Some(lower) = rate.lower_pps.filter(|_| timed) {
                 rate.latency = self.latencies(lower, packets)?;
             }
         }

@@ -1,21 +1,25 @@
 //! The path that is searched, and one trial on it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use ringside_measure::control::{SESSION_STEP, Start, Tally, Work};
 use ringside_measure::latency::RttRecorder;
 use ringside_measure::pace::Pacer;
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
+use ringside_measure::schema::FarEnd;
+use ringside_measure::search::capacity::FEEDBACK_NS;
 use ringside_measure::search::{Outcome, Trial};
 use ringside_measure::sequence::Tracker;
 use ringside_wire::flow::{UdpFlow, parse_udp};
 use ringside_wire::udp::ChecksumState;
 use ringside_xsk::{Direction, Error, Filter, Port, Queue, Wait};
 
-use super::args::{Args, Mix};
+use super::args::{Args, Method, Mix};
 use crate::args::PortArgs;
 use crate::clock::FastClock;
 use crate::output::note;
+use crate::serve::{Dialled, Far};
 use crate::stop::Stop;
 use crate::{session, target};
 
@@ -30,12 +34,25 @@ pub(super) struct Path {
     near: Port,
     /// Where they come out, if not where they went in.
     far: Option<Port>,
+    /// Who sends them back or counts them, if that is a `ringside serve`.
+    server: Option<Server>,
     flow: UdpFlow,
     mtu: u32,
     batch: u32,
     drain: Duration,
     session: u32,
+    /// Packets of all trials.
+    sent: u64,
     clock: FastClock,
+}
+
+/// A `ringside serve` at the other end.
+pub(super) struct Server {
+    pub(super) end: Far,
+    /// Number of its session; the trials' are the next ones.
+    session: u32,
+    /// It counts, and sends nothing back.
+    counts: bool,
 }
 
 /// What came of a trial.
@@ -45,10 +62,11 @@ pub(super) struct Done {
 }
 
 impl Path {
-    pub(super) fn open(args: &Args) -> Result<Self> {
+    pub(super) fn open(args: &Args, stop: &Stop) -> Result<Self> {
         let (port, output) = (&args.port, &args.output);
         let interface = session::interface(port, output)?;
-        let flow = target::flow(&interface, &args.flow)?;
+        let dialled = args.remote.dial()?;
+        let mut flow = target::flow(&interface, &args.flow)?;
         let (direction, filter) = match &args.receive {
             None => (Direction::Both, Filter::UdpPort(args.flow.from_port)),
             Some(_) => (Direction::Transmit, Filter::None),
@@ -80,16 +98,34 @@ impl Path {
             note(far.report());
         }
         let mtu = session::link(&near)?.mtu;
+        let server = match dialled {
+            Some(dialled) => {
+                let session = Dialled::session()?;
+                let mut end = dialled.start(args.far(&flow, session))?;
+                flow.dst.set_port(end.ready.port);
+                note(end.describe());
+                // From here on its loss ends the search.
+                end.go(stop)?;
+                Some(Server {
+                    end,
+                    session,
+                    counts: args.is_one_way(),
+                })
+            }
+            None => None,
+        };
         let mut clock = FastClock::new();
         let session = u32::try_from(clock.now_ns() & 0xffff_ffff).expect("masked") ^ std::process::id().rotate_left(16);
         Ok(Self {
             near,
             far,
+            server,
             flow,
             mtu,
             batch: port.batch,
             drain: args.drain,
             session,
+            sent: 0,
             clock,
         })
     }
@@ -107,7 +143,28 @@ impl Path {
 
     /// Whether times are round trips.
     pub(super) fn there_and_back(&self) -> bool {
-        self.far.is_none()
+        self.far.is_none() && !self.counts_there()
+    }
+
+    /// Whether a server counts, so that there are no times at all.
+    pub(super) fn counts_there(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| server.counts)
+    }
+
+    /// Ends the session with the server; what it told.
+    pub(super) fn finish(&mut self) -> Option<FarEnd> {
+        Some(self.server.take()?.end.finish(self.sent))
+    }
+
+    /// The number of the next trial.
+    fn next_trial(&mut self) -> u32 {
+        let next = self.session.wrapping_add(1);
+        self.session = match &self.server {
+            // The server knows these only.
+            Some(server) => server.session | next % SESSION_STEP,
+            None => next,
+        };
+        self.session
     }
 
     /// The packets of a mix, to be filled in.
@@ -121,12 +178,12 @@ impl Path {
     /// Runs one trial with these packets, in turn, and waits for what is still on its way.
     pub(super) fn run(&mut self, trial: Trial, packets: &mut [Vec<u8>], stop: &Stop) -> Result<Done> {
         // What of an earlier trial comes now is none of this one's.
-        self.session = self.session.wrapping_add(1);
+        let session = self.next_trial();
         let start = self.clock.now_ns() + 100_000;
         let end = start + trial.duration_ns + trial.duration_ns / LATE + 10_000_000;
         let mut pump = Pump {
             flow: self.flow,
-            session: self.session,
+            session,
             kind: if self.far.is_some() { Kind::Request } else { Kind::Reply },
             pacer: Pacer::per_second(trial.load_pps, start)?,
             packets,
@@ -149,7 +206,9 @@ impl Path {
         up(near[0].flush())?;
         let mut quiet_since = pump.clock.now_ns();
         let drain = session::nanos(self.drain);
-        while pump.tracker.counts().received < pump.next {
+        let counts_there = self.server.as_ref().filter(|server| server.counts);
+        let comes_back = counts_there.is_none();
+        while comes_back && pump.tracker.counts().received < pump.next {
             let now = pump.clock.now_ns();
             if pump.receive(if far.is_empty() { &mut near } else { &mut far })? {
                 quiet_since = now;
@@ -159,12 +218,133 @@ impl Path {
         }
         // Frames that were sent come home before the next trial, whatever became of their packets.
         up(near[0].drain(self.drain))?;
+        let received = match counts_there {
+            Some(server) => server.counted(session, pump.next, self.drain, stop)?,
+            None => pump.tracker.counts().received,
+        };
         let outcome = Outcome {
             intended: trial.packets(),
             sent: pump.next,
-            received: pump.tracker.counts().received,
+            received,
         };
-        Ok(Done { outcome, rtt: pump.rtt })
+        let rtt = pump.rtt;
+        self.sent += outcome.sent;
+        Ok(Done { outcome, rtt })
+    }
+}
+
+impl Server {
+    /// What has come there of a trial, when nothing has come for as long as a path may hold packets back.
+    fn counted(&self, trial: u32, sent: u64, drain: Duration, stop: &Stop) -> Result<u64> {
+        let mut before = None;
+        let mut quiet_since = Instant::now();
+        loop {
+            let Some(tally) = self.end.count(trial) else {
+                // The keeper has told why, and what was not counted is no trial.
+                stop.set();
+                return Ok(0);
+            };
+            let came = tally.received_packets;
+            if before != Some(came) {
+                (before, quiet_since) = (Some(came), Instant::now());
+            }
+            if came >= sent || quiet_since.elapsed() > drain || stop.is_set() {
+                return Ok(came);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Args {
+    /// What a search asks the far end for.
+    fn far(&self, flow: &UdpFlow, session: u32) -> Start {
+        let work = if self.is_one_way() { Work::Count } else { Work::Echo };
+        Start {
+            rate_pps: self.range().ok().map(|range| range.max_pps()),
+            duration_ns: Some(session::nanos(self.time)),
+            frame_bytes: self
+                .mixes(0)
+                .0
+                .iter()
+                .flat_map(|mix| mix.sizes.clone())
+                .max()
+                .unwrap_or(0),
+            feedback_ns: (self.method == Method::Rfc9097).then_some(FEEDBACK_NS),
+            ..self.remote.far(work, flow, session)
+        }
+    }
+}
+
+/// Packets of the server's whole session, one after the other, at whatever rate.
+pub(super) struct Stream<'a> {
+    pump: Pump<'a>,
+    queue: &'a mut Queue,
+    end: &'a Far,
+    batch: u32,
+    sent: &'a mut u64,
+}
+
+impl Path {
+    /// To a server that counts, with feedback.
+    pub(super) fn stream<'a>(&'a mut self, packets: &'a mut [Vec<u8>]) -> Result<Stream<'a>> {
+        let server = self.server.as_ref().context("a server that counts")?;
+        let start = self.clock.now_ns();
+        Ok(Stream {
+            pump: Pump {
+                flow: self.flow,
+                session: server.session,
+                kind: Kind::Reply,
+                pacer: Pacer::unlimited(start),
+                packets,
+                tracker: Tracker::new(WINDOW),
+                rtt: RttRecorder::new(),
+                next: 0,
+                left: u64::MAX,
+                clock: &mut self.clock,
+            },
+            queue: self.near.queues_mut().next().context("a queue")?,
+            end: &server.end,
+            batch: self.batch,
+            sent: &mut self.sent,
+        })
+    }
+
+    /// What the server has told since.
+    pub(super) fn tallies(&self) -> Vec<Tally> {
+        self.server
+            .as_ref()
+            .map(|server| server.end.tallies())
+            .unwrap_or_default()
+    }
+}
+
+impl Stream<'_> {
+    pub(super) fn now_ns(&mut self) -> u64 {
+        self.pump.clock.now_ns()
+    }
+
+    pub(super) fn batch(&self) -> u32 {
+        self.batch
+    }
+
+    pub(super) fn tallies(&self) -> Vec<Tally> {
+        self.end.tallies()
+    }
+
+    /// Sends what is due by `pacer`.
+    pub(super) fn send(&mut self, pacer: &mut Pacer, now: u64) -> Result<()> {
+        std::mem::swap(&mut self.pump.pacer, pacer);
+        let done = self.pump.send(self.queue, now, self.batch);
+        std::mem::swap(&mut self.pump.pacer, pacer);
+        done
+    }
+
+    /// Waits for what is on the ring; the packets sent.
+    pub(super) fn finish(self) -> Result<u64> {
+        up(self.queue.drain(Duration::from_millis(200)))?;
+        *self.sent += self.pump.next;
+        Ok(self.pump.next)
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 use ringside_measure::latency::Summary;
-use ringside_measure::schema::{Document, FoundRate, LatencyKind, Outcome, SearchResult, SearchTable};
+use ringside_measure::schema::{CapacityRecord, Document, FoundRate, LatencyKind, Outcome, SearchResult, SearchTable};
 
 use crate::output::{count, wrapped};
 use crate::system;
@@ -17,8 +17,32 @@ pub(super) fn render(document: &Document) -> String {
     for table in &result.tables {
         out += &one(table, result);
     }
+    if let Some(far) = &document.far {
+        out += &format!("\n{}", crate::serve::text(far));
+    }
     if result.interrupted {
         out += "\nEnded before everything was found: what is not finished is marked.\n";
+    }
+    out
+}
+
+fn capacity_of(found: &CapacityRecord) -> String {
+    let mbit = |bps: f64| format!("{:.1}", bps / 1e6);
+    let Some(most) = found.capacity_bps else {
+        return "  no second was whole: nothing can be said about the capacity\n".to_owned();
+    };
+    let mut out = format!(
+        "  capacity {} Mbit/s of IP packets in the best second (RFC 9097); {} of {} packets came, {} reordered, {} twice\n",
+        mbit(most),
+        count(found.received_packets as f64),
+        count(found.sent_packets as f64),
+        count(found.reordered_packets as f64),
+        count(found.duplicated_packets as f64)
+    );
+    let pieces: Vec<String> = found.pieces_bps.iter().map(|&bps| mbit(bps)).collect();
+    out += &wrapped(&format!("by seconds: {}", pieces.join(" ")), "  ");
+    if found.limited_by_sender {
+        out += "  the sender did not get out all that it was to send: the path may have more\n";
     }
     out
 }
@@ -40,6 +64,9 @@ fn one(table: &SearchTable, result: &SearchResult) -> String {
             count(stability.lost_packets as f64),
             count(stability.intended_packets as f64)
         );
+    }
+    if let Some(capacity) = &table.capacity {
+        out += &capacity_of(capacity);
     }
     if let Some(refused) = &table.refused {
         out += &wrapped(refused, "  ");

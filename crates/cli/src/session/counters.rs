@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use crate::napi;
 use anyhow::{Context, Result};
-use ringside_measure::counters::Ledger;
 use ringside_measure::schema::{Operation, QueueCounters, RunResult, XdpStatistics, XdpVerdicts};
 use ringside_nic::LinkState;
 use ringside_xsk::{Port, Queue, Stats, Wait};
@@ -17,21 +16,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// The parts of a result that every command fills in the same way.
 pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>) -> RunResult {
     RunResult {
-        operation,
         duration_ns: nanos(ran.duration),
-        frame_bytes: None,
-        payload_bytes: None,
-        target_pps: None,
-        depth_packets: None,
-        packets: Ledger::default(),
-        unaccounted_packets: 0,
-        received: None,
-        transmitted: None,
-        sequence: None,
-        latency: None,
-        cycle: None,
-        tx_stamps: None,
-        checksum_offload: None,
         queues,
         cpus: ran.cpus.clone(),
         intervals: ran.intervals.clone(),
@@ -39,9 +24,8 @@ pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>
         link_flaps: Some(ran.links.flaps),
         link_down_ns: Some(nanos(ran.links.down)),
         cpu_stages: ran.stages.clone(),
-        hints: None,
-        under_load: None,
         until_ci: ran.until_ci.clone(),
+        ..RunResult::new(operation)
     }
 }
 

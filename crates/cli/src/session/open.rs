@@ -156,7 +156,7 @@ pub(crate) fn own_connection(interface: &Interface) -> Result<Option<IpAddr>> {
 
 /// Taking every packet of the interface that carries this very login would end it.
 pub(crate) fn refuse_own_connection(interface: &Interface, filter: Filter) -> Result<()> {
-    let takes_tcp = matches!(filter, Filter::All | Filter::EtherType(0x0800 | 0x86dd));
+    let takes_tcp = matches!(filter, Filter::All | Filter::Wire | Filter::EtherType(0x0800 | 0x86dd));
     if takes_tcp && let Some(server) = own_connection(interface)? {
         bail!(
             "{interface} carries the SSH connection of this login ({server}), and filter {filter} would take its packets: \

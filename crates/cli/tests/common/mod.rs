@@ -50,6 +50,16 @@ pub fn row(tag: &str) -> Row {
 
 /// With so many queues on each of the two links.
 pub fn row_with(tag: &str, queues: [u32; 2], mtu: u32) -> Row {
+    row_of(tag, queues, mtu, [1, 2])
+}
+
+/// As one network, for hosts with a wire between them: the outer two have each other's addresses, and the middle one's ends
+/// those of the host behind.
+pub fn wire(tag: &str) -> Row {
+    row_of(tag, [1, 1], 1500, [1, 1])
+}
+
+fn row_of(tag: &str, queues: [u32; 2], mtu: u32, subnets: [u8; 2]) -> Row {
     let [left, middle, right] =
         ["l", "m", "r"].map(|end| Namespace::create(&format!("{tag}-{end}")).expect("namespace"));
     let config = |subnet: u8, queues, names: [&str; 2]| VethConfig {
@@ -61,8 +71,8 @@ pub fn row_with(tag: &str, queues: [u32; 2], mtu: u32) -> Row {
         ..VethConfig::named(names[0], names[1])
     };
     Row {
-        left: Lab::join(&left, &middle, config(1, queues[0], ["far", "in"])).expect("link"),
-        right: Lab::join(&middle, &right, config(2, queues[1], ["out", "far"])).expect("link"),
+        left: Lab::join(&left, &middle, config(subnets[0], queues[0], ["far", "in"])).expect("link"),
+        right: Lab::join(&middle, &right, config(subnets[1], queues[1], ["out", "far"])).expect("link"),
     }
 }
 

@@ -130,6 +130,7 @@ pub(crate) fn example() -> Document {
         cpu_stages: None,
         hints: None,
         under_load: None,
+        impair: None,
         until_ci: Some(UntilCi {
             estimate: Some(SeriesEstimate {
                 median: 6_000.0,
@@ -189,6 +190,7 @@ pub(crate) fn example() -> Document {
             }],
         }],
         result: Outcome::Run(Box::new(run)),
+        far: None,
         validity: Some(Validity {
             valid: false,
             reasons: vec![Invalid {

@@ -9,7 +9,9 @@ use crate::latency::Latency;
 use crate::latency::{Jitter, RttRecorder, Summary};
 use crate::probe::Clock;
 use crate::rate::Rates;
-use crate::schema::{ChecksumBy, CpuStages, HintsResult, LaunchResult, TxStampsResult, UnderLoadResult, UntilCi, Via};
+use crate::schema::{
+    ChecksumBy, CpuStages, HintsResult, ImpairResult, LaunchResult, TxStampsResult, UnderLoadResult, UntilCi, Via,
+};
 use crate::sequence::Counts;
 
 /// What was done.
@@ -26,6 +28,8 @@ pub enum Operation {
     Echo,
     /// Ask, and time the answers.
     Ping,
+    /// Hand on what came, worse than it was.
+    Impair,
 }
 
 /// Figures of one run.
@@ -84,9 +88,47 @@ pub struct RunResult {
     /// Round trips with load and without; left out where nobody asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub under_load: Option<UnderLoadResult>,
+    /// What was done to the packets of a path; left out where nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub impair: Option<ImpairResult>,
     /// What became of `--until-ci`; left out where it was not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ci: Option<UntilCi>,
+}
+
+impl RunResult {
+    /// Nothing measured yet.
+    #[must_use]
+    pub fn new(operation: Operation) -> Self {
+        Self {
+            operation,
+            duration_ns: 0,
+            frame_bytes: None,
+            payload_bytes: None,
+            target_pps: None,
+            depth_packets: None,
+            packets: Ledger::default(),
+            unaccounted_packets: 0,
+            received: None,
+            transmitted: None,
+            sequence: None,
+            latency: None,
+            cycle: None,
+            queues: Vec::new(),
+            cpus: Vec::new(),
+            intervals: Vec::new(),
+            link_events: None,
+            link_flaps: None,
+            link_down_ns: None,
+            tx_stamps: None,
+            checksum_offload: None,
+            cpu_stages: None,
+            hints: None,
+            under_load: None,
+            impair: None,
+            until_ci: None,
+        }
+    }
 }
 
 /// A change of a link during a run.

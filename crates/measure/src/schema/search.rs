@@ -44,6 +44,9 @@ pub struct SearchTable {
     pub burst: Option<BurstRecord>,
     /// A long trial.
     pub soak: Option<TrialRecord>,
+    /// Capacity by the receiver's reports (RFC 9097); left out where it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<CapacityRecord>,
     /// Trials in all.
     pub trials: u64,
     /// Time of trials in all, in nanoseconds.
@@ -183,4 +186,27 @@ impl BurstRecord {
             corrected_buffer_ns: throughput_pps.map(|throughput| found.corrected_buffer_ns(rate_pps, throughput)),
         }
     }
+}
+
+/// The capacity of one direction, by the receiver's reports (RFC 9097). Bits are those of IP packets.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CapacityRecord {
+    /// The best second, as it came in; `None` where no second was whole.
+    pub capacity_bps: Option<f64>,
+    /// All of them, in order.
+    pub pieces_bps: Vec<f64>,
+    /// Bytes of the packets, from the Ethernet header on, without check sequence.
+    pub frame_bytes: u64,
+    /// The highest rate that was tried.
+    pub highest_bps: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Packets that came, each once.
+    pub received_packets: u64,
+    /// Those that came after a later one.
+    pub reordered_packets: u64,
+    /// Packets that came once more.
+    pub duplicated_packets: u64,
+    /// The sender did not get out what it was to send: the path may have more.
+    pub limited_by_sender: bool,
 }

@@ -105,6 +105,34 @@ fn all_kinds_come_back_as_they_went() {
 }
 
 #[test]
+fn field_names_of_an_impaired_path_stay() {
+    let result = ImpairResult {
+        seed: 7,
+        matching: "all".into(),
+        directions: vec![ImpairedDirection {
+            from: "eth0".into(),
+            to: "eth1".into(),
+            settings: "loss 1%".into(),
+            counts: crate::impair::Counts::default(),
+            unimpaired_packets: 1,
+            too_long_packets: 2,
+            link_down_packets: 3,
+            left_packets: 4,
+            asked: None,
+            held: None,
+            late: None,
+        }],
+    };
+    let value = serde_json::to_value(&result).unwrap();
+    let mut found = Vec::new();
+    names(&value, "impair", &mut found);
+    found.sort();
+    let golden: Vec<&str> = include_str!("golden-impair-1.txt").lines().collect();
+    assert_eq!(found, golden);
+    assert_eq!(serde_json::from_value::<ImpairResult>(value).unwrap(), result);
+}
+
+#[test]
 fn a_run_is_written_as_promised() {
     let golden: Value = serde_json::from_str(include_str!("golden-run-1.json")).unwrap();
     assert_eq!(serde_json::to_value(example()).unwrap(), golden);

@@ -35,6 +35,17 @@ pub(super) fn sleep_until(clock: libc::clockid_t, seconds: i64, nanos: i64) -> i
     }
 }
 
+/// Status bits and largest error in microseconds of the discipline of CLOCK_REALTIME.
+pub(super) fn discipline() -> io::Result<(libc::c_int, libc::c_long)> {
+    // SAFETY: a structure of integers, for which zero is a value; modes of 0 say that nothing is to be set.
+    let mut state: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: `state` outlives the call, which writes nothing else.
+    match unsafe { libc::adjtimex(&raw mut state) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok((state.status, state.maxerror)),
+    }
+}
+
 /// The time stamp counter. The CPU may read it before instructions in front of it are done, some tens of nanoseconds at
 /// the most.
 #[cfg(target_arch = "x86_64")]

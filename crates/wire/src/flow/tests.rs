@@ -319,3 +319,65 @@ proptest! {
         let _ = reflect_icmp_echo(&mut bytes, |_| true);
     }
 }
+
+/// Of UDP, and of TCP with the same bytes around its checksum.
+#[test]
+fn a_checksum_that_was_left_to_a_nic_is_completed() {
+    for (src, dst) in [("10.0.0.1:1", "10.0.0.2:2"), ("[fd00::1]:1", "[fd00::2]:2")] {
+        for payload in [&b"data"[..], b"odd", &[0x5a; 1001]] {
+            let whole = frame(&flow(src, dst), payload);
+            let packet = parse_udp(&whole).unwrap();
+            let at = packet.payload.start - 2;
+            let mut left = whole.clone();
+            assert_eq!(complete_checksum(&mut left), Ok(false), "it is whole");
+            let pseudo = pseudo(&flow(src, dst), Protocol::UDP, 8 + payload.len());
+            left[at..at + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
+            assert_eq!(packet.checksum_state(&left), ChecksumState::PseudoHeaderOnly);
+            left.extend([0xff; 7]); // padding
+            assert_eq!(complete_checksum(&mut left), Ok(true));
+            assert_eq!(left[..whole.len()], whole);
+            left[at] ^= 1;
+            let wrong = left.clone();
+            assert_eq!(complete_checksum(&mut left), Ok(false), "a wrong one is no partial one");
+            left[at..at + 2].fill(0);
+            assert_eq!(complete_checksum(&mut left), Ok(false), "none was wanted");
+            assert_eq!(left[at + 2..], wrong[at + 2..]);
+        }
+    }
+}
+
+#[test]
+fn of_tcp_too() {
+    for (src, dst) in [("10.0.0.1:1", "10.0.0.2:2"), ("[fd00::1]:1", "[fd00::2]:2")] {
+        let flow = flow(src, dst);
+        let mut frame = frame(&flow, &[7; 33]);
+        // 41 bytes of what looks like a TCP segment.
+        let (ip, at) = (flow.header_len() - 8, flow.header_len() - 8 + 16);
+        if flow.dst.is_ipv4() {
+            let old = u16::from_be_bytes([frame[22], frame[23]]);
+            frame[23] = Protocol::TCP.0;
+            let new = u16::from_be_bytes([frame[22], frame[23]]);
+            let sum = u16::from_be_bytes([frame[24], frame[25]]);
+            frame[24..26].copy_from_slice(&crate::checksum::update(sum, old, new).to_be_bytes());
+        } else {
+            frame[20] = Protocol::TCP.0;
+        }
+        let pseudo = pseudo(&flow, Protocol::TCP, 41);
+        frame[at..at + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
+        assert_eq!(complete_checksum(&mut frame), Ok(true));
+        assert_eq!(pseudo.bytes(&frame[ip..]).fold(), 0xffff);
+        assert_eq!(complete_checksum(&mut frame), Ok(false));
+        let cut = frame.len() - 1;
+        assert!(complete_checksum(&mut frame[..cut]).is_err());
+    }
+    assert!(complete_checksum(&mut [0; 60]).is_err());
+}
+
+fn pseudo(flow: &UdpFlow, protocol: Protocol, len: usize) -> Sum {
+    let len = u16::try_from(len).unwrap();
+    match (flow.src.ip(), flow.dst.ip()) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => crate::checksum::pseudo_v4(src, dst, protocol, len),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => pseudo_v6(src, dst, protocol, len.into()),
+        _ => unreachable!("one family"),
+    }
+}

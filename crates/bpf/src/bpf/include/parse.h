@@ -251,7 +251,7 @@ static __always_inline enum parsed parse_ip(struct cursor *cur, __be16 proto,
 
 /*
  * ARP or IPv6 neighbour discovery: what a host needs to stay reachable, and
- * what no program of this crate ever keeps from it. PARSED means yes.
+ * what is never kept from one that is an end of the link. PARSED means yes.
  */
 static __always_inline enum parsed parse_neighbour(struct cursor cur, __be16 proto)
 {

@@ -6,7 +6,8 @@
  *
  * What is not wanted, not understood, or has no socket goes up to the kernel,
  * and so do ARP and IPv6 neighbour discovery whatever the filter says: a host
- * with this program attached stays reachable.
+ * with this program attached stays reachable. But for FILTER_WIRE: those who ask
+ * through a wire do not ask the host in the middle.
  */
 #ifndef RINGSIDE_STEER_H
 #define RINGSIDE_STEER_H
@@ -20,6 +21,7 @@ enum filter {
 	FILTER_UDP_PORT,
 	FILTER_ETHERTYPE,
 	FILTER_ECHO,
+	FILTER_WIRE,
 };
 
 /*
@@ -87,6 +89,8 @@ static __always_inline enum verdict classify(struct xdp_md *ctx, enum access acc
 	__be16 outer = 0, inner = 0, port = 0;
 	enum parsed found;
 
+	if (filter_kind == FILTER_WIRE)
+		return WANTED;
 	if (parse_ethernet(&cur, &outer, &inner) != PARSED)
 		return BROKEN;
 	found = parse_neighbour(cur, inner);

@@ -3,7 +3,7 @@
 use ringside_nic::{RxMetadata, XdpFeatures};
 use ringside_xsk::{KernelCapabilities, Support};
 
-use super::super::facts::Nic;
+use super::super::facts::{Brief, Nic};
 use super::super::finding::Findings;
 use crate::caps::Holder;
 
@@ -21,6 +21,28 @@ pub(super) fn judge(nic: &Nic, kernel: &KernelCapabilities, findings: &mut Findi
     mtu(nic, kernel, findings);
     offloads(nic, findings);
     metadata(nic, findings);
+}
+
+/// A line each: all that is known without looking closer.
+pub(super) fn judge_all(interfaces: &[Brief], findings: &mut Findings<'_>) {
+    for one in interfaces {
+        let modes = match one.device.xdp_features {
+            None => "modes not told (Linux 6.3 does)",
+            Some(set) if set.contains(XdpFeatures::XSK_ZEROCOPY) => "native XDP and zero-copy",
+            Some(set) if set.contains(XdpFeatures::BASIC | XdpFeatures::REDIRECT) => "native XDP, no zero-copy",
+            Some(_) => "generic XDP only",
+        };
+        let driver = one.driver.as_deref().unwrap_or("none");
+        findings.ok(
+            "interfaces",
+            format!(
+                "{}: driver {driver}, {}, {} receive queue(s), {modes}",
+                one.name,
+                if one.up { "up" } else { "down" },
+                one.rx_queues
+            ),
+        );
+    }
 }
 
 fn driver(nic: &Nic, findings: &mut Findings<'_>) {

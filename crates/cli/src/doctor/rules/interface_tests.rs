@@ -1,6 +1,6 @@
 use ringside_nic::{QueueDetail, XdpMode};
 
-use super::super::super::facts::Offload;
+use super::super::super::facts::{Brief, Offload};
 use super::super::testing::{Check, device, kernel, nic};
 use super::*;
 use crate::caps::Attached;
@@ -163,4 +163,27 @@ fn offloads_that_hide_something_are_told() {
         fixed.mend.is_none() && fixed.why.contains("does not let it"),
         "{fixed:?}"
     );
+}
+
+#[test]
+fn interfaces_are_told_in_a_line_each() {
+    let both = XdpFeatures::BASIC | XdpFeatures::REDIRECT;
+    let told = |features, driver: Option<&str>| {
+        let brief = Brief {
+            name: "eth7".into(),
+            driver: driver.map(str::to_owned),
+            up: true,
+            rx_queues: 2,
+            device: device(features),
+        };
+        let check = Check::of(|findings| judge_all(&[brief], findings));
+        check.is_fine();
+        check.ok("interfaces").to_owned()
+    };
+    assert_eq!(
+        told(both | XdpFeatures::XSK_ZEROCOPY, Some("ice")),
+        "eth7: driver ice, up, 2 receive queue(s), native XDP and zero-copy"
+    );
+    assert!(told(both, Some("veth")).ends_with("native XDP, no zero-copy"));
+    assert!(told(XdpFeatures::BASIC, None).ends_with("driver none, up, 2 receive queue(s), generic XDP only"));
 }

@@ -104,7 +104,13 @@ fn interrupts(nic: &Nic, host: &Host, findings: &mut Findings<'_>) {
     let map: Vec<_> = nic
         .irqs
         .iter()
-        .map(|irq| format!("{} {} → CPU {}", irq.number, irq.name, list(&goes(irq))))
+        .map(|irq| {
+            let queues = match irq.queues.as_slice() {
+                [] => String::new(),
+                queues => format!(" ({})", queues.join(", ")),
+            };
+            format!("{} {}{queues} → CPU {}", irq.number, irq.name, list(&goes(irq)))
+        })
         .collect();
     let used: BTreeSet<Vec<u32>> = nic.irqs.iter().map(goes).collect();
     let text = format!("interrupts: {}", map.join("; "));

@@ -76,7 +76,12 @@ fn interrupts_on_one_cpu_are_told() {
                     let mut usage = IrqUse::default();
                     (usage.allowed, usage.effective) = (allowed, effective);
                     let name = format!("eth0-{number}");
-                    IrqMap { number, name, usage }
+                    IrqMap {
+                        number,
+                        name,
+                        queues: vec![format!("RX {}", number - 40)],
+                        usage,
+                    }
                 })
                 .collect();
         })
@@ -86,7 +91,7 @@ fn interrupts_on_one_cpu_are_told() {
     spread.is_fine();
     assert_eq!(
         spread.ok("interface.irqs"),
-        "interrupts: 40 eth0-40 → CPU 0; 41 eth0-41 → CPU 1"
+        "interrupts: 40 eth0-40 (RX 0) → CPU 0; 41 eth0-41 (RX 1) → CPU 1"
     );
     let one = on(&[(all.clone(), vec![1]), (all.clone(), vec![1])]).only("interface.irqs", "warning");
     assert_eq!(one.mend.as_deref(), Some("ringside tune eth0 --irq-cpus 0-3"));

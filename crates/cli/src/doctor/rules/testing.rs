@@ -9,6 +9,7 @@ use ringside_xsk::{KernelCapabilities, Support};
 
 use super::super::facts::{Host, Nic, Offload, Process};
 use super::super::finding::{About, Finding, Findings, Severity};
+use crate::args::Cli;
 use crate::caps::State;
 
 /// What the rules found.
@@ -38,6 +39,7 @@ impl Check {
         assert_eq!(bad.len(), 1, "{bad:#?}");
         assert_eq!((bad[0].id, bad[0].severity.name()), (id, severity), "{bad:#?}");
         assert!(!bad[0].why.is_empty(), "{bad:#?}");
+        runs(bad[0]);
         bad[0].clone()
     }
 
@@ -64,6 +66,15 @@ impl Check {
             .iter()
             .filter(|finding| finding.id == id && finding.severity == Severity::Ok);
         &all.next().unwrap_or_else(|| panic!("no {id} in {:#?}", self.0)).what
+    }
+}
+
+/// What is said to mend has to be a command; of ours it is known.
+fn runs(finding: &Finding) {
+    let ours = finding.mend.as_deref().filter(|mend| mend.starts_with("ringside "));
+    if let Some(mend) = ours {
+        let parsed = Cli::definition().try_get_matches_from(mend.split_whitespace());
+        assert!(parsed.is_ok(), "{mend}: {}", parsed.unwrap_err());
     }
 }
 

@@ -119,11 +119,11 @@ fn judge_failure(group: &[&Try], mode: Mode, nic: &Nic, findings: &mut Findings<
     let bad: Vec<u32> = group.iter().map(|tried| tried.queue).collect();
     let first = group[0];
     match &first.outcome {
-        Outcome::Refused { reason, in_use: true } => {
+        Outcome::Refused { reason, of_mode: false } => {
             findings.error(
-                "live.in-use",
+                "live.refused",
                 format!("{}: {reason}", queues(&bad)),
-                "whoever has it keeps it; nothing was taken away",
+                "like that no mode can be had; nothing was changed, or taken from anybody",
             );
         }
         Outcome::Refused { .. } if mode == Mode::ZeroCopy && !offered(XdpFeatures::XSK_ZEROCOPY) => {

@@ -20,13 +20,13 @@ fn asked(queue: u32, mode: Mode, sent: u64, answered: u64) -> Try {
     }
 }
 
-fn refused(queue: u32, mode: Mode, in_use: bool) -> Try {
+fn refused(queue: u32, mode: Mode, of_mode: bool) -> Try {
     Try {
         queue,
         mode,
         outcome: Outcome::Refused {
             reason: "because".into(),
-            in_use,
+            of_mode,
         },
     }
 }
@@ -48,7 +48,7 @@ fn live(tries: Vec<Try>) -> Check {
 
 /// What comes of a healthy machine.
 fn healthy() -> Vec<Try> {
-    let mut tries = vec![refused(0, Mode::ZeroCopy, false), refused(1, Mode::ZeroCopy, false)];
+    let mut tries = vec![refused(0, Mode::ZeroCopy, true), refused(1, Mode::ZeroCopy, true)];
     for mode in [Mode::NativeCopy, Mode::Generic] {
         tries.extend([asked(0, mode, 64, 64), asked(1, mode, 64, 64)]);
     }
@@ -74,7 +74,7 @@ fn each_queue_that_does_not_echo_is_an_error() {
     tries[3] = asked(1, Mode::NativeCopy, 64, 63);
     let finding = veth(tries.clone()).only("veth.echo", "error");
     assert_eq!(finding.what, "native copy, queue 1: 63 of 64 packets came back");
-    tries[3] = refused(1, Mode::NativeCopy, false);
+    tries[3] = refused(1, Mode::NativeCopy, true);
     veth(tries.clone()).only("veth.echo", "error");
     tries[3].outcome = Outcome::Failed { reason: "stuck".into() };
     assert!(veth(tries).only("veth.echo", "error").what.contains("stuck"));
@@ -120,22 +120,19 @@ fn flows_are_counted_by_queue_and_a_lost_one_is_an_error() {
 #[test]
 fn what_the_driver_offers_has_to_work() {
     // The NIC of these tests offers all of it.
-    let finding = live(vec![
-        refused(0, Mode::ZeroCopy, false),
-        refused(1, Mode::ZeroCopy, false),
-    ])
-    .only("live.mode", "warning");
+    let finding =
+        live(vec![refused(0, Mode::ZeroCopy, true), refused(1, Mode::ZeroCopy, true)]).only("live.mode", "warning");
     assert!(
         finding.what.contains("zero-copy, queues 0-1: refused: because"),
         "{finding:?}"
     );
-    live(vec![refused(0, Mode::NativeCopy, false)]).only("live.mode", "warning");
-    live(vec![refused(0, Mode::Generic, false)]).only("live.mode", "error");
+    live(vec![refused(0, Mode::NativeCopy, true)]).only("live.mode", "warning");
+    live(vec![refused(0, Mode::Generic, true)]).only("live.mode", "error");
     let mut without = nic();
     without.device = device(XdpFeatures::default());
     let tries = test(vec![
-        refused(0, Mode::ZeroCopy, false),
-        refused(0, Mode::NativeCopy, false),
+        refused(0, Mode::ZeroCopy, true),
+        refused(0, Mode::NativeCopy, true),
     ]);
     Check::of(|findings| judge_live(&tries, &without, findings)).is_fine();
 }
@@ -145,9 +142,9 @@ fn a_queue_that_somebody_has_is_an_error_in_whichever_mode() {
     for mode in [Mode::ZeroCopy, Mode::NativeCopy, Mode::Generic] {
         let mut without = nic();
         without.device = device(XdpFeatures::default());
-        let tries = test(vec![refused(1, mode, true)]);
+        let tries = test(vec![refused(1, mode, false)]);
         let check = Check::of(|findings| judge_live(&tries, &without, findings));
-        assert_eq!(check.only("live.in-use", "error").what, "queue 1: because");
+        assert_eq!(check.only("live.refused", "error").what, "queue 1: because");
     }
 }
 

@@ -97,7 +97,7 @@ fn shared_umem(args: &FwdArgs, from: &Interface) -> Result<StdResult<SharedUmem,
 }
 
 /// Frames that a queue needs in addition where the NIC itself writes to them.
-fn held_by_nic(mode: Mode, interface: &Interface) -> u32 {
+pub(in crate::run) fn held_by_nic(mode: Mode, interface: &Interface) -> u32 {
     let asked = matches!(mode, Mode::Auto | Mode::Require(Path::ZeroCopy));
     let features = (interface.device_capabilities().ok()).and_then(|device| device.xdp_features);
     if asked && features.is_none_or(|features| features.contains(XdpFeatures::XSK_ZEROCOPY)) {

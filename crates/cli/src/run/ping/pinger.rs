@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use ringside_measure::latency::{Latency, LiveLatency, RttRecorder};
 use ringside_measure::pace::Pacer;
-use ringside_measure::probe::{Clock, Kind, Probe};
+use ringside_measure::probe::{Clock, FarStamps, Kind, Probe};
 use ringside_measure::sequence::Tracker;
 use ringside_wire::flow::{UdpFlow, parse_udp};
 use ringside_wire::udp::ChecksumState;
@@ -16,7 +16,11 @@ use super::load::SelfLoad;
 use crate::args::PingArgs;
 use crate::clock::FastClock;
 use crate::run::whole::Whole;
+use crate::serve::OneWay;
 use crate::session::{self, Worker};
+
+/// For how long copies of answers are waited for at least: a busy machine may take it.
+const LEAST_FOR_COPIES_NS: u64 = 20_000_000;
 
 /// Probes of one session: what was sent, and what came back.
 pub(super) struct Session {
@@ -54,6 +58,8 @@ pub(super) struct Pinger {
     in_turns: bool,
     /// Packets of our own that load the path.
     pub(super) load: Option<SelfLoad>,
+    /// Times of each direction, where both ends' clocks can be compared.
+    pub(super) one_way: Option<OneWay>,
     depth: usize,
     /// Probes to send between two looks for answers.
     batch: u32,
@@ -84,6 +90,7 @@ impl Pinger {
             current: 0,
             in_turns: sessions > 1,
             load: None,
+            one_way: None,
             depth,
             batch: args.port.batch,
             timeout_ns,
@@ -93,6 +100,13 @@ impl Pinger {
             invalid: 0,
             clock,
             whole: Whole::new(args.port.multi_buffer),
+        }
+    }
+
+    /// Gives the sessions numbers from this one on: the far end knows them. To be called before the load is made.
+    pub(super) fn number_from(&mut self, first: u32) {
+        for (number, session) in (first..).zip(&mut self.sessions) {
+            session.number = number;
         }
     }
 
@@ -107,7 +121,24 @@ impl Pinger {
         // Allocated before the first probe.
         worker.live.times();
         self.ask(queues, worker, wait, u64::MAX)?;
-        self.late(queues, worker, wait)
+        self.late(queues, worker, wait)?;
+        // A copy of the last answer is not there yet when that is.
+        let end = self.clock.now_ns().saturating_add(self.copies_ns());
+        while self.clock.now_ns() < end {
+            let wait = self.sleep(wait, Some(end));
+            self.receive(queues, worker, wait)?;
+        }
+        Ok(())
+    }
+
+    /// For how long copies are waited for when all is answered: twice the longest round trip, but no longer than for answers.
+    fn copies_ns(&self) -> u64 {
+        let round_trips = self.sessions.iter().filter_map(|session| session.rtt.raw().summary());
+        round_trips.map(|rtt| rtt.max_ns).max().map_or(0, |longest| {
+            (longest.saturating_mul(2))
+                .max(LEAST_FOR_COPIES_NS)
+                .min(self.timeout_ns)
+        })
     }
 
     /// Probes of a session, until the time or until the worker is to stop.
@@ -217,7 +248,9 @@ impl Pinger {
                 intended_ns: intended.unwrap_or(sent_ns),
                 sent_ns,
             };
-            let written = probe.encode(&mut self.template[headers..]).is_ok()
+            let payload = &mut self.template[headers..];
+            let written = probe.encode(payload).is_ok()
+                && (self.one_way.is_none() || FarStamps::ask(payload).is_ok())
                 && self.flow.write(&mut self.template, length).is_ok();
             debug_assert!(written, "the template has room for a probe");
             let fits = slot.write(&self.template);
@@ -267,6 +300,11 @@ impl Pinger {
     /// Takes one received packet; true when it is the first answer to one of our probes.
     fn answer(&mut self, frame: &[u8], now: u64, times: &LiveLatency) -> bool {
         let Ok(udp) = parse_udp(frame) else { return false };
+        // Before anything in it is believed: a damaged answer is nobody's.
+        if udp.checksum_state(frame) == ChecksumState::Invalid {
+            self.invalid += 1;
+            return false;
+        }
         let Ok(probe) = Probe::decode(&frame[udp.payload.clone()]) else {
             return false;
         };
@@ -281,15 +319,14 @@ impl Pinger {
             self.sessions[self.current].tracker.on_foreign();
             return false;
         };
-        if udp.checksum_state(frame) == ChecksumState::Invalid {
-            self.invalid += 1;
-            return false;
-        }
         let session = &mut self.sessions[of];
         if !session.tracker.on_received(probe.sequence).is_first() {
             return false;
         }
         session.rtt.record(probe.intended_ns, probe.sent_ns, now);
+        if let Some(one_way) = &mut self.one_way {
+            one_way.record(&frame[udp.payload.clone()], &probe, now);
+        }
         if let Some(ns) = now.checked_sub(probe.sent_ns) {
             times.record(ns);
         }

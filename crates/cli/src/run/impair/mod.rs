@@ -1,0 +1,202 @@
+//! `ringside impair`: a wire between two interfaces that loses, doubles, damages, delays and reorders packets, on purpose,
+//! by a seed, and counts what it does.
+
+mod args;
+mod relay;
+mod select;
+mod text;
+mod values;
+
+use anyhow::{Context as _, Result, bail};
+use ringside_measure::counters::Ledger;
+use ringside_measure::impair::Impairment;
+use ringside_measure::schema::{self, ImpairResult, ImpairedDirection, Operation, QueueCounters};
+use ringside_nic::{Interface, LinkState};
+use ringside_xsk::{Direction, Filter, Port, Queue, QueueOptions, SharedUmem};
+
+pub(crate) use args::ImpairArgs;
+use relay::{Ends, Relay, Way};
+use text::InWords;
+pub(crate) use text::text;
+
+use super::fwd::ports::held_by_nic;
+use super::{account, conclude, leave, missed, rates, receive_ledger};
+use crate::args::PortArgs;
+use crate::session;
+use crate::stop::Stop;
+use crate::{output, system};
+
+/// So that the two directions differ with one seed.
+const BACK: u64 = 0x6261_636b;
+
+pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
+    let stop = Stop::on_signals()?;
+    let names = args.interfaces()?;
+    if args.port.queues.is_some() {
+        bail!("--queues: a wire takes all queues, else packets on the others would not come through");
+    }
+    let settings = args.settings();
+    let hold = args.hold(&settings)?;
+    let [there, back] = &settings;
+    let room = hold as usize;
+    let paths = [
+        Impairment::new(there, args.seed, room).context("from the first interface to the second")?,
+        Impairment::new(back, args.seed ^ BACK, room).context("from the second interface to the first")?,
+    ];
+
+    let port_args = names.map(|name| PortArgs {
+        interface: name.to_owned(),
+        ..args.port.clone()
+    });
+    let mut interfaces = Vec::new();
+    for args_of_one in &port_args {
+        interfaces.push(session::interface(args_of_one, &args.run.output)?);
+    }
+    let umem = umem(&args.port, &interfaces, hold)?;
+    let mut ports = Vec::new();
+    for (interface, args) in interfaces.iter().zip(&port_args) {
+        let port = session::open(interface.clone(), args, Direction::Both, Filter::Wire, Some(&umem));
+        ports.push(port.context("both interfaces are on one UMEM: if only one has zero-copy, give --mode native")?);
+    }
+    for port in &ports {
+        output::note(port.report());
+    }
+    for (from, to, settings) in [(names[0], names[1], there), (names[1], names[0], back)] {
+        output::note(format_args!("  {from} -> {to}: {}", InWords(settings)));
+    }
+    output::note(format_args!(
+        "  all packets between the two are handed on, ARP and neighbour discovery too: this host itself is not reached through them"
+    ));
+    let before = [session::link(&ports[0])?, session::link(&ports[1])?];
+
+    let room_of = |port: &Port| port.queues().iter().map(Queue::packet_room).min().unwrap_or(0);
+    let [there, back] = paths;
+    let ways = [Way::new(there, room_of(&ports[1])), Way::new(back, room_of(&ports[0]))];
+    let wait = session::wait(&args.port);
+    let mut relay = Relay::new(args.matching, ways, wait, args.port.batch, args.port.multi_buffer);
+    let ran = {
+        let mut ports = ports.iter_mut().map(|port| port.queues_mut().collect::<Vec<_>>());
+        let ends: Ends<'_> = [(); 2].map(|()| ports.next().unwrap_or_default());
+        let lanes = vec![(ends, &mut relay)];
+        session::run(
+            lanes,
+            &interfaces,
+            &args.port,
+            &args.run,
+            &stop,
+            |(ends, relay), worker| relay.run(ends, &worker),
+        )?
+    };
+
+    let mut books = Books::read(&mut ports, &before)?;
+    let [there, back] = relay.ways();
+    let directions = vec![
+        there.result(names[0], names[1], InWords(&settings[0]).to_string()),
+        back.result(names[1], names[0], InWords(&settings[1]).to_string()),
+    ];
+    books.decided(&directions, there.seen() + back.seen());
+    let records = books.leave(&ports, &before)?;
+    let mut result = session::result(Operation::Impair, &ran, books.queues);
+    result.packets = books.ledger;
+    let [received, sent] = [books.received, books.sent];
+    result.received = rates(received.packets, received.bytes, 0, &ran);
+    result.transmitted = rates(sent.packets, sent.bytes, 0, &ran);
+    result.impair = Some(ImpairResult {
+        seed: args.seed,
+        matching: args.matching.to_string(),
+        directions,
+    });
+    account(&mut result);
+    // What is still held goes before the memory that it is in.
+    drop(relay);
+    drop(ports);
+    output::finish(&args.run, records, result)?;
+    conclude(
+        ran,
+        sent.packets,
+        &format!("impair {}", args.port.interface),
+        "no packet came through: are the two hosts at the ends up, and is the traffic running?",
+    )
+}
+
+/// Packets and their bytes.
+#[derive(Clone, Copy, Default)]
+struct Traffic {
+    packets: u64,
+    bytes: u64,
+}
+
+/// What both ports have counted, and where the packets went.
+#[derive(Default)]
+struct Books {
+    ledger: Ledger,
+    queues: Vec<QueueCounters>,
+    received: Traffic,
+    sent: Traffic,
+}
+
+impl Books {
+    /// Up to the sockets.
+    fn read(ports: &mut [Port], before: &[LinkState]) -> Result<Self> {
+        let mut books = Self::default();
+        for (port, before) in ports.iter_mut().zip(before) {
+            let redirected = session::settle(port)?;
+            let queues = session::counters(port)?;
+            let of_one = receive_ledger(&queues, redirected, missed(before, &session::link_after(port, before)));
+            books.queues.extend(queues);
+            books.ledger.generated += of_one.generated;
+            books.ledger.sent += of_one.sent;
+            books.ledger.received += of_one.received;
+            for loss in of_one.losses {
+                books.ledger.lose(loss.name, loss.count);
+            }
+        }
+        Ok(books)
+    }
+
+    /// What was decided about those that came out of the sockets, which were `seen`; copies count as sent.
+    fn decided(&mut self, directions: &[ImpairedDirection], seen: u64) {
+        let ledger = &mut self.ledger;
+        ledger.lose("came as the run ended", ledger.received.saturating_sub(seen));
+        ledger.received = 0;
+        for direction in directions {
+            let counts = &direction.counts;
+            ledger.sent += counts.duplicated;
+            ledger.generated += counts.duplicated;
+            ledger.lose("lost on purpose", counts.dropped);
+            ledger.lose("found the queue in front of the rate full", counts.queue_dropped);
+            ledger.lose("no room to hold it: give more with --hold", counts.overflowed);
+            ledger.lose("too long to send", direction.too_long_packets);
+            ledger.lose("the link to leave by was down", direction.link_down_packets);
+            ledger.lose("still held as the run ended", direction.left_packets);
+        }
+    }
+
+    /// What left, and by which interfaces.
+    fn leave(&mut self, ports: &[Port], before: &[LinkState]) -> Result<Vec<schema::Interface>> {
+        let mut records = Vec::new();
+        for (port, before) in ports.iter().zip(before) {
+            let after = session::link_after(port, before);
+            let own = port.stats()?.own;
+            leave(&mut self.ledger, port, own.tx_packets, before, &after);
+            records.push(system::interface(port.interface(), &after, Some(port.report())));
+            self.received.packets += own.rx_packets;
+            self.received.bytes += own.rx_bytes;
+            self.sent.packets += own.tx_packets;
+            self.sent.bytes += own.tx_bytes;
+        }
+        Ok(records)
+    }
+}
+
+/// A UMEM for both ports: what their queues need, and what is held.
+fn umem(args: &PortArgs, interfaces: &[Interface], hold: u32) -> Result<SharedUmem> {
+    let mut frames = hold.saturating_mul(2);
+    for interface in interfaces {
+        let default = QueueOptions::DEFAULT_FRAMES.saturating_add(held_by_nic(args.mode, interface));
+        let each = args.frames.unwrap_or(default);
+        frames = frames.saturating_add(each.saturating_mul(interface.rx_queues()?));
+    }
+    args.shared_umem(frames)
+        .with_context(|| format!("having memory for {frames} packets, --hold {hold} of them in each direction"))
+}

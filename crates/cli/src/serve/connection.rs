@@ -1,0 +1,475 @@
+//! One client's connection to the server, from the greeting to the farewell.
+
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Error, Result, anyhow, bail};
+use ringside_measure::control::{
+    FarVia, Fault, HANDSHAKE_NS, Ready, Server, ServerEvent, ServerOptions, Start, Tally, Work,
+};
+use ringside_measure::counters::Ledger;
+use ringside_measure::rate::Rates;
+use ringside_measure::schema::{self, FarEnd, Interval, Operation, RunResult};
+use ringside_nic::Interface;
+use ringside_nic::clock::{Monotonic, Offset, Realtime};
+use ringside_nic::host::CpuTimes;
+
+use super::board::{Entry, Session};
+use super::near::{ABOVE_RATE, THERE};
+use super::secret;
+use super::site::{Place, Site};
+use super::wire::{Came, Wire};
+use super::{clocks, tls, udp};
+use crate::clock::now_ns;
+use crate::output::note;
+use crate::system;
+
+/// How long the thread sleeps while nothing comes.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a farewell may take to be read.
+const FAREWELL: Duration = Duration::from_millis(500);
+/// Packets of a session that come so much after its time still count: they were on their way.
+const LATE_NS: u64 = 1_000_000_000;
+/// A piece of a session, for the record.
+const PIECE: Duration = Duration::from_secs(1);
+
+/// Why a connection ended, and whether its client had proven who it is.
+type Ended = (bool, Error);
+
+/// Serves one client to its end. A client that says farewell is no error.
+pub(super) fn serve(site: &Site<'_>, stream: TcpStream, from: SocketAddr, place: Place<'_>) -> Result<(), Ended> {
+    let mut connection = Connection::open(site, stream, from, place).map_err(|error| (false, error))?;
+    let done = connection.run();
+    // Whatever was open for it is closed before it is told.
+    connection.session = None;
+    let output = connection.server.take_output();
+    _ = connection.wire.write(&output);
+    connection.wire.finish(FAREWELL);
+    connection.wire.linger(FAREWELL);
+    done.map_err(|error| (connection.was_open, error))
+}
+
+struct Connection<'a> {
+    site: &'a Site<'a>,
+    wire: Wire,
+    server: Server,
+    from: SocketAddr,
+    own: IpAddr,
+    place: Place<'a>,
+    was_open: bool,
+    session: Option<Running>,
+}
+
+/// A session of this connection.
+struct Running {
+    start: Start,
+    via: FarVia,
+    entry: Entry,
+    /// Where it is not the XDP sockets.
+    _udp: Option<udp::Responder>,
+    most_ns: u64,
+    far: FarEnd,
+    begun: Option<Begun>,
+}
+
+/// What is known since packets came.
+struct Begun {
+    at: Instant,
+    cpus: Option<CpuTimes>,
+    intervals: Vec<Interval>,
+    piece_began: Instant,
+    before: Tally,
+    next_feedback: Instant,
+}
+
+impl<'a> Connection<'a> {
+    fn open(site: &'a Site<'a>, stream: TcpStream, from: SocketAddr, place: Place<'a>) -> Result<Self> {
+        let own = stream
+            .local_addr()
+            .context("asking for the address that it came to")?
+            .ip()
+            .to_canonical();
+        let wire = match &site.tls {
+            None => Wire::plain(stream)?,
+            Some((config, _)) => {
+                let deadline = Instant::now() + Duration::from_nanos(HANDSHAKE_NS);
+                Wire::tls_server(tls::accept(config)?, stream, deadline)
+                    .map_err(|error| anyhow!("{}", tls::explain_to_server(&error)))?
+            }
+        };
+        let options = ServerOptions {
+            token: site.token.clone(),
+            nonce: secret::random()?,
+            binding: site.tls.as_ref().map(|(_, pin)| pin.bytes()),
+        };
+        Ok(Self {
+            site,
+            wire,
+            server: Server::new(options, now_ns()),
+            from,
+            own,
+            place,
+            was_open: false,
+            session: None,
+        })
+    }
+
+    fn run(&mut self) -> Result<()> {
+        loop {
+            self.wire.wait(self.patience());
+            if self.site.stop.is_set() {
+                self.server.refuse("the server was ended", now_ns());
+                return Ok(());
+            }
+            let bytes = match self.wire.read() {
+                Ok(Came::Bytes(bytes)) => bytes,
+                Ok(Came::End) => return Err(self.gone(self.server.closed())),
+                Err(error) => return Err(anyhow!("the connection is broken: {error}")),
+            };
+            let came_ns = now_ns();
+            for event in self.server.receive(&bytes, came_ns)? {
+                if !self.take(event, came_ns)? {
+                    return Ok(());
+                }
+            }
+            self.server.tick(now_ns())?;
+            self.follow();
+            let output = self.server.take_output();
+            self.wire.write(&output).context("the connection is broken")?;
+        }
+    }
+
+    /// How long to sleep: not beyond the next feedback.
+    fn patience(&self) -> Duration {
+        let begun = self.session.as_ref().and_then(|session| {
+            session.start.feedback_ns?;
+            Some(session.begun.as_ref()?.next_feedback)
+        });
+        begun.map_or(LOOK, |next| next.saturating_duration_since(Instant::now()).min(LOOK))
+    }
+
+    /// In the middle of a session it is worth another word.
+    fn gone(&self, fault: Fault) -> Error {
+        match self.session.as_ref().is_some_and(|session| session.begun.is_some()) {
+            true => anyhow!("{fault}, during a session: it is ended here, too"),
+            false => fault.into(),
+        }
+    }
+
+    /// Does what the client wants; false when it goes.
+    fn take(&mut self, event: ServerEvent, came_ns: u64) -> Result<bool> {
+        match event {
+            ServerEvent::Open(_) => {
+                self.was_open = true;
+                // Between two sessions there may be some more.
+                if !self.place.enter(usize::from(self.site.args.max_sessions) * 2) {
+                    let why = "too many clients are connected: try again later";
+                    self.server.refuse(why, now_ns());
+                    bail!(why);
+                }
+            }
+            ServerEvent::Start(start) => match self.prepare(start) {
+                Ok((session, ready)) => {
+                    self.session = Some(session);
+                    self.server.ready(ready, now_ns());
+                }
+                Err(error) => {
+                    note(format_args!("{}: refused: {error:#}", self.from));
+                    self.server.refuse(format!("{error:#}"), now_ns());
+                }
+            },
+            ServerEvent::Go => {
+                if let Some(session) = &mut self.session {
+                    note(format_args!("{}: {}", self.from, session.words()));
+                    session.go();
+                }
+            }
+            ServerEvent::Count { session: trial } => {
+                if let Some(session) = &self.session {
+                    self.server
+                        .tally(session.entry.session.tally(trial, now_ns()), now_ns());
+                }
+            }
+            ServerEvent::Ask { number } => {
+                // What the two clocks are apart is known better than two readings one after the other would tell.
+                let ahead = Offset::<Monotonic, Realtime>::measure().delta_ns();
+                let now = now_ns();
+                self.server.time(number, came_ns, now, now.saturating_add_signed(ahead));
+            }
+            ServerEvent::Stop(stop) => {
+                let session = self.session.take().context("there is one")?;
+                let far = session.finish(stop.sent_packets, self.from);
+                self.server.outcome(far, now_ns());
+            }
+            ServerEvent::Bye => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// What goes on by itself during a session: feedback, and the record of its pieces.
+    fn follow(&mut self) {
+        let Some(session) = &mut self.session else { return };
+        let number = session.entry.session.number;
+        let Some(begun) = &mut session.begun else { return };
+        let now = Instant::now();
+        if let Some(every) = session.start.feedback_ns
+            && now >= begun.next_feedback
+        {
+            self.server
+                .tally(session.entry.session.tally(number, now_ns()), now_ns());
+            begun.next_feedback = now + Duration::from_nanos(every);
+        }
+        if now >= begun.piece_began + PIECE {
+            begun.piece(&session.entry.session, now);
+        }
+    }
+
+    /// Opens what a session needs, or says why not.
+    fn prepare(&self, start: Start) -> Result<(Running, Ready)> {
+        let (args, site) = (self.site.args, self.site);
+        let most_ns = u64::try_from(args.max_time.as_nanos()).unwrap_or(u64::MAX);
+        if let (Some(wanted), Some(most)) = (start.rate_pps, args.max_rate)
+            && wanted > most
+        {
+            bail!("{wanted} packets/s are asked for, this server allows {most} (--max-rate)");
+        }
+        if let Some(wanted) = start.duration_ns
+            && wanted > most_ns
+        {
+            #[allow(clippy::cast_precision_loss, reason = "for people")]
+            let seconds = wanted as f64 / 1e9;
+            bail!(
+                "{seconds:.1} s are asked for, this server allows {} s (--max-time)",
+                args.max_time.as_secs_f64()
+            );
+        }
+        let via = match (start.via, &site.xsk, args.via) {
+            (Some(FarVia::AfXdp), None, _) => {
+                bail!("this server has no XDP sockets: it was started without an interface, or with --via udp")
+            }
+            (Some(via), _, _) => via,
+            (None, Some(_), _) => FarVia::AfXdp,
+            (None, None, _) => FarVia::Udp,
+        };
+        let to = start.to.unwrap_or(self.own);
+        let (record, port, threads, responder) = match via {
+            FarVia::AfXdp => {
+                let end = site.xsk.as_ref().context("this server has no XDP sockets")?;
+                if !end.ips.contains(&to) {
+                    bail!(
+                        "packets to {to} do not come in at {}, which has {}: send them to one of these (--to), or take --far-via udp",
+                        end.record.name,
+                        crate::run::echo::named(&end.ips)
+                    );
+                }
+                check_mode(start.mode, &end.record)?;
+                check_size(start.frame_bytes, end.mtu, &end.record.name)?;
+                (end.record.clone(), args.udp_port, end.threads, None)
+            }
+            FarVia::Udp => {
+                if start.mode.is_some() {
+                    bail!("a mode of XDP is asked for (--far-mode), but this end has a UDP socket");
+                }
+                let (record, mtu) = interface_of(to)?;
+                check_size(start.frame_bytes, mtu, &record.name)?;
+                // Its number on the board is behind those of the queues.
+                let threads = site.threads();
+                let responder = udp::Responder::open(to, &site.board, threads - 1)?;
+                let port = responder.port;
+                (record, port, threads, Some(responder))
+            }
+        };
+        let session = Session::new(
+            start.session,
+            start.work,
+            start.from,
+            args.max_rate,
+            threads.max(site.threads()),
+        );
+        let entry = site.board.enter(session, args.max_sessions.into())?;
+        let far = FarEnd {
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            via: match via {
+                FarVia::AfXdp => "af_xdp".to_owned(),
+                FarVia::Udp => "udp".to_owned(),
+            },
+            authenticated_by: self.authenticated_by().to_owned(),
+            system: system::system(),
+            interfaces: vec![record],
+            result: None,
+            clock: None,
+            there: None,
+            back: None,
+            lost: None,
+        };
+        let ready = Ready {
+            via,
+            port,
+            mac: site.xsk.as_ref().map(|end| end.mac.to_string()),
+            most_ns,
+            most_pps: args.max_rate,
+            clock: clocks::own(),
+            far: far.clone(),
+        };
+        let running = Running {
+            start,
+            via,
+            entry,
+            _udp: responder,
+            most_ns,
+            far,
+            begun: None,
+        };
+        Ok((running, ready))
+    }
+
+    fn authenticated_by(&self) -> &'static str {
+        match (&self.site.token, &self.site.tls) {
+            (Some(_), Some(_)) => "token and tls",
+            (Some(_), None) => "token",
+            (None, Some(_)) => "tls",
+            (None, None) => "nothing",
+        }
+    }
+}
+
+fn check_mode(wanted: Option<schema::Mode>, record: &schema::Interface) -> Result<()> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    if let Some(other) = record.queues.iter().find(|queue| queue.mode != wanted) {
+        bail!(
+            "{} is asked for, queue {} of {} here is {}: start `ringside serve` with --mode, or leave --far-mode out",
+            crate::output::mode_name(wanted),
+            other.queue,
+            record.name,
+            crate::output::mode_name(other.mode)
+        );
+    }
+    Ok(())
+}
+
+fn check_size(frame_bytes: u32, mtu: u32, name: &str) -> Result<()> {
+    if frame_bytes > mtu.saturating_add(14) {
+        bail!(
+            "packets of {frame_bytes} bytes: the MTU of {name} here is {mtu}, which allows {}",
+            mtu + 14
+        );
+    }
+    Ok(())
+}
+
+/// The interface that has an address.
+fn interface_of(ip: IpAddr) -> Result<(schema::Interface, u32)> {
+    for interface in Interface::all()? {
+        if interface.addresses()?.iter().any(|own| own.address == ip) {
+            let state = interface.state()?;
+            return Ok((system::interface(&interface, &state, None), state.mtu));
+        }
+    }
+    bail!("{ip} is no address of this host")
+}
+
+impl Begun {
+    fn piece(&mut self, session: &Session, now: Instant) {
+        let tally = session.tally(session.number, now_ns());
+        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.intervals.push(Interval {
+            start_ns: nanos(self.piece_began - self.at),
+            duration_ns: nanos(now - self.piece_began),
+            received_packets: tally.received_packets.saturating_sub(self.before.received_packets),
+            sent_packets: tally.answered_packets.saturating_sub(self.before.answered_packets),
+            p50_ns: None,
+        });
+        (self.piece_began, self.before) = (now, tally);
+    }
+}
+
+impl Running {
+    fn words(&self) -> String {
+        let rate = match self.start.rate_pps {
+            Some(rate) => format!("up to {} packets/s", crate::output::count(rate as f64)),
+            None => "no rate said".to_owned(),
+        };
+        let work = match self.start.work {
+            Work::Echo => "answers",
+            Work::Count => "counts",
+        };
+        let via = match self.via {
+            FarVia::AfXdp => "XDP sockets",
+            FarVia::Udp => "a UDP socket",
+        };
+        format!("a session begins: {work} through {via}, {rate}")
+    }
+
+    fn go(&mut self) {
+        let now = Instant::now();
+        let most = self
+            .start
+            .duration_ns
+            .map_or(self.most_ns, |wanted| wanted.min(self.most_ns));
+        self.entry
+            .session
+            .go(now_ns().saturating_add(most).saturating_add(LATE_NS));
+        self.begun = Some(Begun {
+            at: now,
+            cpus: CpuTimes::read().ok(),
+            intervals: Vec::new(),
+            piece_began: now,
+            before: Tally::default(),
+            next_feedback: now,
+        });
+    }
+
+    /// What came of it.
+    fn finish(self, sent: u64, from: SocketAddr) -> FarEnd {
+        let session = &self.entry.session;
+        let tally = session.tally(session.number, now_ns());
+        note(format_args!(
+            "{from}: the session ends: {} of {sent} packets came, {} were sent back",
+            tally.received_packets, tally.answered_packets
+        ));
+        let Some(mut begun) = self.begun else { return self.far };
+        let now = Instant::now();
+        begun.piece(session, now);
+        let duration_ns = u64::try_from((now - begun.at).as_nanos()).unwrap_or(u64::MAX);
+        let cpus = match (&begun.cpus, CpuTimes::read().ok()) {
+            (Some(before), Some(after)) => system::cpu_use(before, &after),
+            _ => Vec::new(),
+        };
+        let mut packets = Ledger {
+            generated: sent,
+            sent,
+            received: tally.received_packets,
+            losses: Vec::new(),
+        };
+        let missing = sent.saturating_sub(tally.received_packets);
+        let above = tally.above_rate_packets.min(missing);
+        if above != 0 {
+            packets.lose(ABOVE_RATE, above);
+        }
+        packets.lose(THERE, missing - above);
+        let mean = tally
+            .ip_bytes
+            .checked_div(tally.received_packets + tally.duplicated_packets)
+            .unwrap_or(0)
+            + 14;
+        let unaccounted_packets = i64::try_from(packets.difference()).unwrap_or(0);
+        let result = RunResult {
+            duration_ns,
+            frame_bytes: Some(mean),
+            received: Rates::new(tally.received_packets, mean, mean.saturating_sub(42), duration_ns),
+            transmitted: Rates::new(tally.answered_packets, mean, mean.saturating_sub(42), duration_ns),
+            unaccounted_packets,
+            packets,
+            cpus,
+            intervals: begun.intervals,
+            ..RunResult::new(match self.start.work {
+                Work::Echo => Operation::Echo,
+                Work::Count => Operation::Rx,
+            })
+        };
+        FarEnd {
+            result: Some(Box::new(result)),
+            ..self.far
+        }
+    }
+}

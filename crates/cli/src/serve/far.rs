@@ -1,0 +1,333 @@
+//! The near end's side of a control connection: dials, asks the far end to open, keeps the connection alive during the run, and
+//! stops the run when it is lost.
+
+use std::collections::VecDeque;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use ringside_measure::control::{
+    Client, ClientEvent, ClientOptions, Ready, SESSION_STEP, Start, Stop as StopMessage, Tally, Token,
+};
+use ringside_measure::schema::FarEnd;
+
+use super::secret;
+use super::tls::{self, Identity, Pin};
+use super::wire::{Came, Wire};
+use super::{RemoteArgs, place};
+use crate::clock::now_ns;
+use crate::output::note;
+use crate::stop::Stop;
+
+/// How long a host may take to take a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long the keeper sleeps: part of the two seconds in which packets stop when the connection is lost.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A connection that is open, both sides having proven who they are.
+pub(crate) struct Dialled {
+    link: Link,
+    who: String,
+}
+
+/// The far end of a run.
+pub(crate) struct Far {
+    link: Arc<Mutex<Link>>,
+    who: String,
+    pub(crate) ready: Ready,
+    keeper: Option<JoinHandle<()>>,
+}
+
+/// Connection, state, and what came and was not asked for yet.
+struct Link {
+    wire: Wire,
+    client: Client,
+    events: VecDeque<ClientEvent>,
+    /// Why it is of no use any more.
+    lost: Option<String>,
+    /// The session is over, and the keeper with it.
+    over: bool,
+}
+
+impl RemoteArgs {
+    /// Dials the server, if there is one; `None` if there is none.
+    pub(crate) fn dial(&self) -> Result<Option<Dialled>> {
+        let Some(server) = &self.server else {
+            let unused = [
+                (self.token_file.is_some(), "--token-file"),
+                (self.pin.is_some(), "--pin"),
+                (self.tls, "--tls"),
+                (self.far_via.is_some(), "--far-via"),
+                (self.far_mode.is_some(), "--far-mode"),
+            ];
+            if let Some((_, option)) = unused.iter().find(|(given, _)| *given) {
+                bail!(
+                    "{option} is about a `ringside serve` at the other end: name its host in the interface's place, or with --server HOST"
+                );
+            }
+            return Ok(None);
+        };
+        let token = secret::token(self.token_file.as_deref())?;
+        let who = format!("the server at {server}");
+        let address = place::address(server)?;
+        let stream = TcpStream::connect_timeout(&address, CONNECT).map_err(|error| {
+            anyhow!("connecting to {address} (TCP): {error}; does `ringside serve` run there, and does a firewall let it through?")
+        })?;
+        let wire = self.wire(stream, token.as_ref()).with_context(|| who.clone())?;
+        let options = ClientOptions {
+            token,
+            nonce: secret::random()?,
+            binding: wire.certificate().map(|certificate| Pin::of(certificate).bytes()),
+        };
+        let mut link = Link {
+            wire,
+            client: Client::new(options, now_ns()),
+            events: VecDeque::new(),
+            lost: None,
+            over: false,
+        };
+        match link.next().with_context(|| who.clone())? {
+            ClientEvent::Open => Ok(Some(Dialled { link, who })),
+            other => bail!("{who}: not expected now: {other:?}"),
+        }
+    }
+
+    fn wire(&self, stream: TcpStream, token: Option<&Token>) -> Result<Wire> {
+        if self.pin.is_none() && !self.tls {
+            return Ok(Wire::plain(stream)?);
+        }
+        if self.pin.is_none() && token.is_none() {
+            bail!("--tls alone does not tell who answers there: add the server's --pin, or a token");
+        }
+        let identity = Identity::load_or_make(&secret::key_folder().join("client.pem"))?;
+        let own = identity.pin();
+        let connection = identity.client(self.pin)?;
+        Wire::tls_client(connection, stream, Instant::now() + CONNECT)
+            .map_err(|error| anyhow!("{} (the pin of this host's own key is {own})", tls::explain(&error)))
+    }
+}
+
+impl Link {
+    /// Takes what has come and sends what is to be sent, without waiting.
+    fn pump(&mut self) -> Result<()> {
+        if let Some(lost) = &self.lost {
+            bail!("{lost}");
+        }
+        let done = self.try_pump();
+        if let Err(why) = &done {
+            self.lost = Some(why.to_string());
+        }
+        done
+    }
+
+    fn try_pump(&mut self) -> Result<()> {
+        let output = self.client.take_output();
+        let written = self.wire.write(&output);
+        match self.wire.read() {
+            Ok(Came::Bytes(bytes)) => self.events.extend(self.client.receive(&bytes, now_ns())?),
+            Ok(Came::End) => return Err(self.client.closed().into()),
+            Err(error) => return Err(anyhow!(tls::broken(&error))),
+        }
+        // What it said last tells more than that it is gone.
+        written.map_err(|error| anyhow!(tls::broken(&error)))?;
+        self.client.tick(now_ns())?;
+        let output = self.client.take_output();
+        Ok(self.wire.write(&output)?)
+    }
+
+    /// Waits for the next event. How long is the protocol's business.
+    fn next(&mut self) -> Result<ClientEvent> {
+        loop {
+            self.pump()?;
+            if let Some(event) = self.events.pop_front() {
+                return Ok(event);
+            }
+            self.wire.wait(LOOK);
+        }
+    }
+}
+
+impl Dialled {
+    /// A number for a session, other than any that is likely under way.
+    pub(crate) fn session() -> Result<u32> {
+        let random = secret::random()?;
+        let number = u32::from_be_bytes([random[0], random[1], random[2], random[3]]);
+        Ok((number & !(SESSION_STEP - 1)).max(SESSION_STEP))
+    }
+
+    /// Has the far end open.
+    pub(crate) fn start(mut self, start: Start) -> Result<Far> {
+        self.link.client.start(start, now_ns());
+        loop {
+            match self.link.next().with_context(|| self.who.clone())? {
+                ClientEvent::Ready(ready) => {
+                    return Ok(Far {
+                        link: Arc::new(Mutex::new(self.link)),
+                        who: self.who,
+                        ready: *ready,
+                        keeper: None,
+                    });
+                }
+                ClientEvent::Refused(why) => bail!("{} refuses: {why}", self.who),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Far {
+    fn link(&self) -> MutexGuard<'_, Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Packets will come. From now on the loss of the connection ends the run.
+    pub(crate) fn go(&mut self, stop: &Stop) -> Result<()> {
+        {
+            let mut link = self.link();
+            link.pump().with_context(|| self.who.clone())?;
+            link.client.go(now_ns());
+            link.pump().with_context(|| self.who.clone())?;
+        }
+        let (link, stop, who) = (Arc::clone(&self.link), stop.clone(), self.who.clone());
+        let keeper = std::thread::Builder::new().name("control".into());
+        self.keeper = Some(
+            keeper
+                .spawn(move || keep(&link, &stop, &who))
+                .context("starting a thread")?,
+        );
+        Ok(())
+    }
+
+    /// What has come there of a trial, asked for now. `None` when the connection is lost.
+    pub(crate) fn count(&self, trial: u32) -> Option<Tally> {
+        self.link().client.count(trial, now_ns());
+        self.until(|event| match event {
+            ClientEvent::Tally(tally) if tally.session == trial => Some(tally),
+            _ => None,
+        })
+    }
+
+    /// Feedback that has come since the last call.
+    pub(crate) fn tallies(&self) -> Vec<Tally> {
+        let mut link = self.link();
+        _ = link.pump();
+        let tally = |event| match event {
+            ClientEvent::Tally(tally) => Some(tally),
+            _ => None,
+        };
+        link.events.drain(..).filter_map(tally).collect()
+    }
+
+    /// What time it is there; `None` when the connection is lost.
+    pub(crate) fn ask_time(&self, number: u64) -> Option<TimeAsked> {
+        let asked_ns = {
+            let mut link = self.link();
+            let now = now_ns();
+            link.client.ask(number, now);
+            link.pump().ok()?;
+            now
+        };
+        self.until(|event| match event {
+            ClientEvent::Time {
+                number: of,
+                monotonic_came_ns,
+                monotonic_ns,
+                realtime_ns: far_realtime_ns,
+            } if of == number => Some(TimeAsked {
+                asked_ns,
+                came_ns: monotonic_came_ns,
+                left_ns: monotonic_ns,
+                heard_ns: now_ns(),
+                far_realtime_ns,
+            }),
+            _ => None,
+        })
+    }
+
+    /// Waits for one event, others go by.
+    fn until<T>(&self, mut wanted: impl FnMut(ClientEvent) -> Option<T>) -> Option<T> {
+        let end = Instant::now() + CONNECT;
+        while Instant::now() < end {
+            let mut link = self.link();
+            link.pump().ok()?;
+            while let Some(event) = link.events.pop_front() {
+                if let Some(found) = wanted(event) {
+                    return Some(found);
+                }
+            }
+            // Not with the lock for long: the keeper has to look, too.
+            link.wire.wait(Duration::from_millis(5));
+        }
+        None
+    }
+
+    /// Ends the session and brings home what came of it there. Where the connection was lost, what is known of it.
+    pub(crate) fn finish(mut self, sent_packets: u64) -> FarEnd {
+        let lost = self.end(sent_packets);
+        match lost {
+            Ok(far) => far,
+            Err(error) => FarEnd {
+                lost: Some(format!("{}: {error:#}", self.who)),
+                ..self.ready.far.clone()
+            },
+        }
+    }
+
+    fn end(&mut self, sent_packets: u64) -> Result<FarEnd> {
+        self.link().over = true;
+        if let Some(keeper) = self.keeper.take() {
+            _ = keeper.join();
+        }
+        let mut link = self.link();
+        link.pump()?;
+        link.client.stop(StopMessage { sent_packets }, now_ns());
+        loop {
+            if let ClientEvent::Outcome(far) = link.next()? {
+                link.client.bye(now_ns());
+                _ = link.pump();
+                link.wire.finish(LOOK);
+                return Ok(*far);
+            }
+        }
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        self.link().over = true;
+        if let Some(keeper) = self.keeper.take() {
+            _ = keeper.join();
+        }
+    }
+}
+
+/// Readings of both hosts' clocks around one question.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeAsked {
+    pub(crate) asked_ns: u64,
+    pub(crate) came_ns: u64,
+    pub(crate) left_ns: u64,
+    pub(crate) heard_ns: u64,
+    /// CLOCK_REALTIME when the far CLOCK_MONOTONIC showed `left_ns`.
+    pub(crate) far_realtime_ns: u64,
+}
+
+/// The keeper: says that this end is there, and stops the run when the other is not.
+fn keep(link: &Mutex<Link>, stop: &Stop, who: &str) {
+    loop {
+        {
+            let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
+            if link.over {
+                return;
+            }
+            if let Err(error) = link.pump() {
+                stop.set();
+                note(format_args!("{who}: {error:#}; packets stop here"));
+                return;
+            }
+        }
+        std::thread::sleep(LOOK);
+    }
+}

@@ -1,0 +1,34 @@
+//! `ringside serve`: the far end of measurements between two hosts; and what the near end needs of it.
+//!
+//! ```text
+//!   ringside ping HOST                         ringside serve eth0
+//!   ───────────────────                        ────────────────────
+//!   place.rs   host → route → interface         site.rs        listens; one thread a connection
+//!   far.rs     dials, asks, keeps alive  ─TCP─▶ connection.rs  answers, keeps alive
+//!              (measure::control::Client)                      (measure::control::Server)
+//!   run/ping   sends and times           ─UDP─▶ xsk.rs, udp.rs answer and count, for the sessions
+//!                                               on the board.rs
+//! ```
+
+mod args;
+mod board;
+mod clocks;
+mod connection;
+mod far;
+mod near;
+mod place;
+mod secret;
+mod site;
+mod text;
+mod tls;
+mod udp;
+mod wire;
+mod xsk;
+
+pub(crate) use args::{Args, RemoteArgs};
+pub(crate) use clocks::{Clocks, OneWay};
+pub(crate) use far::{Dialled, Far};
+pub(crate) use near::{finish, lost, tell_apart};
+pub(crate) use place::find;
+pub(crate) use site::run;
+pub(crate) use text::text;

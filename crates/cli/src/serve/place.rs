@@ -1,0 +1,75 @@
+//! Where a host is: its address, the interface that the route to it leaves by, and who is next on the way.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use ringside_nic::{Interface, Route};
+use ringside_wire::MacAddr;
+
+use super::RemoteArgs;
+use super::args::host_and_port;
+use crate::args::{FlowArgs, Peer, PortArgs};
+use crate::output::note;
+
+/// What `ringside ping HOST` means: `HOST` is no interface, so it is where `ringside serve` runs; the interface, where packets
+/// go to and who is next on the way follow from the route. What is given by itself stays.
+pub(crate) fn find(port: &mut PortArgs, flow: &mut FlowArgs, remote: &mut RemoteArgs) -> Result<()> {
+    let named = std::mem::take(&mut port.interface);
+    let by_place = remote.server.is_none() && flow.to.is_none() && flow.to_mac.is_none();
+    if by_place && !named.is_empty() {
+        if let Err(unknown) = Interface::by_name(&named) {
+            // A name that nobody has is more likely an interface's that was mistyped than a host's.
+            address(&named).with_context(|| format!("{unknown}; as a host"))?;
+            remote.server = Some(named);
+        } else {
+            port.interface = named;
+        }
+    } else {
+        port.interface = named;
+    }
+    let Some(server) = &remote.server else { return Ok(()) };
+    let server = address(server)?;
+    let to = match flow.to {
+        Some(Peer::Ip(ip)) => ip,
+        Some(Peer::Mac(_)) => bail!(
+            "--server and --to MAC: packets to a server have its IP address; leave --to out, or give an IP address"
+        ),
+        None => server.ip(),
+    };
+    flow.to = Some(Peer::Ip(to));
+    let route = Route::to(to)?;
+    if route.is_local {
+        bail!(
+            "{to} is an address of this host: packets to it never leave. The server has to be another host, or in another network namespace"
+        );
+    }
+    if port.interface.is_empty() {
+        route.interface.name().clone_into(&mut port.interface);
+    }
+    if let (Some(gateway), None) = (route.gateway, flow.to_mac) {
+        let interface = Interface::by_name(&port.interface)?;
+        let mac = interface.resolve(gateway, Duration::from_secs(1))?;
+        let mac = mac.with_context(|| format!("{gateway}, the router on the way to {to}, does not answer ARP or neighbour discovery on {interface} (1 s)"))?;
+        note(format_args!("{to} is behind the router {gateway}"));
+        flow.to_mac = Some(MacAddr(mac));
+    }
+    if flow.from.is_none() && route.interface.name() == port.interface {
+        flow.from = route.source;
+    }
+    Ok(())
+}
+
+/// The address of a host's server, as the resolver of this host knows it.
+pub(super) fn address(server: &str) -> Result<SocketAddr> {
+    let (host, port) = host_and_port(server);
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, port));
+    }
+    let mut found = (host, port)
+        .to_socket_addrs()
+        .map_err(|error| anyhow!("{host:?} is neither an IP address nor a host that can be found: {error}"))?;
+    found
+        .next()
+        .with_context(|| format!("the host {host:?} has no address"))
+}

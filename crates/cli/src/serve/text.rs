@@ -1,0 +1,81 @@
+//! The far end of a result as text.
+
+use std::fmt::Write as _;
+
+use ringside_measure::schema::{ClockBasis, ClockOffset, FarEnd, LatencyResult};
+
+use crate::output::{count, microseconds, mode_name};
+use crate::system;
+
+/// Some lines about it, labels in front as of the rest of a result.
+pub(crate) fn text(far: &FarEnd) -> String {
+    let mut out = String::new();
+    let mut pair = |label: &str, value: &str| _ = writeln!(out, "{label:<14} {value}");
+    let via = match far.via.as_str() {
+        "udp" => "a UDP socket".to_owned(),
+        _ => "XDP sockets".to_owned(),
+    };
+    pair(
+        "far end",
+        &format!(
+            "{}; {via}, authenticated by {}",
+            system::summary(&far.system),
+            far.authenticated_by
+        ),
+    );
+    for interface in &far.interfaces {
+        let modes: Vec<String> = interface
+            .queues
+            .iter()
+            .map(|queue| format!("{}:{}", queue.queue, mode_name(queue.mode)))
+            .collect();
+        let queues = if modes.is_empty() {
+            String::new()
+        } else {
+            format!(", queues {}", modes.join(" "))
+        };
+        pair("", &format!("{} (MTU {}){queues}", interface.name, interface.mtu_bytes));
+    }
+    if let Some(result) = &far.result {
+        let packets = &result.packets;
+        let number = |packets: u64| count(packets as f64);
+        pair(
+            "",
+            &format!(
+                "{} of {} packets came there",
+                number(packets.received),
+                number(packets.sent)
+            ),
+        );
+    }
+    if let Some(lost) = &far.lost {
+        pair("", &format!("lost: {lost}"));
+    }
+    if let Some(clock) = &far.clock {
+        pair("clocks", &clocks(clock));
+    }
+    for (label, times) in [("there, us", &far.there), ("back, us", &far.back)] {
+        if let Some(times) = times {
+            pair(label, &one_way(times));
+        }
+    }
+    out
+}
+
+fn clocks(clock: &ClockOffset) -> String {
+    let basis = match clock.basis {
+        ClockBasis::SameKernel => "both ends read one clock of one kernel",
+        ClockBasis::Synchronised => "both kernels' clocks are synchronised",
+    };
+    format!(
+        "{basis}: the far one is {} ns ahead, one-way times are within {} ns; seen over the control connection: {} ns, give or take {}",
+        clock.offset_ns, clock.uncertainty_ns, clock.seen_offset_ns, clock.seen_uncertainty_ns
+    )
+}
+
+fn one_way(times: &LatencyResult) -> String {
+    match &times.raw {
+        Some(summary) => format!("{}  (one way)", microseconds(summary)),
+        None => "no packet had the far end's stamps".to_owned(),
+    }
+}

@@ -1,0 +1,212 @@
+//! A stream of bytes to the other side, plain or under TLS, that never waits by itself.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::{ClientConnection, ServerConnection, StreamOwned};
+
+/// Bytes that are read at a time.
+const PIECE: usize = 16 << 10;
+
+/// What waits to be written, at the most: who does not read its results is let go.
+const MOST_PENDING: usize = 64 << 20;
+
+enum Stream {
+    Plain(TcpStream),
+    Client(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Server(Box<StreamOwned<ServerConnection, TcpStream>>),
+}
+
+/// One connection.
+pub(super) struct Wire {
+    stream: Stream,
+    pending: Vec<u8>,
+    piece: Box<[u8]>,
+}
+
+/// What reading gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// These bytes; none: nothing has come.
+    Bytes(Vec<u8>),
+    /// The other side has closed it.
+    End,
+}
+
+impl Wire {
+    pub(super) fn plain(stream: TcpStream) -> io::Result<Self> {
+        prepare(&stream)?;
+        Ok(Self::new(Stream::Plain(stream)))
+    }
+
+    /// After the TLS handshake, which may take until `deadline`.
+    pub(super) fn tls_client(tls: ClientConnection, stream: TcpStream, deadline: Instant) -> io::Result<Self> {
+        prepare(&stream)?;
+        let mut stream = StreamOwned::new(tls, stream);
+        while stream.conn.is_handshaking() {
+            let done = stream.conn.complete_io(&mut stream.sock);
+            or_wait(done.map(drop), stream.sock.as_fd(), stream.conn.wants_write(), deadline)?;
+        }
+        Ok(Self::new(Stream::Client(Box::new(stream))))
+    }
+
+    pub(super) fn tls_server(tls: ServerConnection, stream: TcpStream, deadline: Instant) -> io::Result<Self> {
+        prepare(&stream)?;
+        let mut stream = StreamOwned::new(tls, stream);
+        while stream.conn.is_handshaking() {
+            let done = stream.conn.complete_io(&mut stream.sock);
+            or_wait(done.map(drop), stream.sock.as_fd(), stream.conn.wants_write(), deadline)?;
+        }
+        Ok(Self::new(Stream::Server(Box::new(stream))))
+    }
+
+    fn new(stream: Stream) -> Self {
+        Self {
+            stream,
+            pending: Vec::new(),
+            piece: vec![0; PIECE].into_boxed_slice(),
+        }
+    }
+
+    /// The certificate of a TLS server.
+    pub(super) fn certificate(&self) -> Option<&[u8]> {
+        match &self.stream {
+            Stream::Client(stream) => Some(stream.conn.peer_certificates()?.first()?),
+            _ => None,
+        }
+    }
+
+    fn inner(&mut self) -> &mut dyn ReadWrite {
+        match &mut self.stream {
+            Stream::Plain(stream) => stream,
+            Stream::Client(stream) => stream.as_mut(),
+            Stream::Server(stream) => stream.as_mut(),
+        }
+    }
+
+    /// All that has come, up to a mebibyte at a time.
+    pub(super) fn read(&mut self) -> io::Result<Came> {
+        let mut all = Vec::new();
+        while all.len() < 1 << 20 {
+            let mut piece = std::mem::take(&mut self.piece);
+            let read = self.inner().read(&mut piece);
+            let taken = read.as_ref().map_or(0, |&bytes| bytes);
+            all.extend_from_slice(&piece[..taken]);
+            self.piece = piece;
+            match read {
+                Ok(0) if all.is_empty() => return Ok(Came::End),
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // What came before counts; the error comes again.
+                Err(_) if !all.is_empty() => break,
+                // TLS without a farewell is an end like any other: what matters has been said by messages.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Came::End),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Came::Bytes(all))
+    }
+
+    /// Sends bytes, now or with the next call.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.pending.extend_from_slice(bytes);
+        if self.pending.len() > MOST_PENDING {
+            return Err(io::Error::other("it does not read what it is sent"));
+        }
+        let pending = std::mem::take(&mut self.pending);
+        let mut rest = &pending[..];
+        while !rest.is_empty() {
+            match self.inner().write(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.pending = rest.to_vec();
+        match self.inner().flush() {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sleeps until something comes, or there is room for what waits to be sent.
+    pub(super) fn wait(&self, longest: Duration) {
+        wait_for(self.as_fd(), !self.pending.is_empty(), longest);
+    }
+
+    /// Sends what is left, for so long at the most.
+    pub(super) fn finish(&mut self, longest: Duration) {
+        let end = Instant::now() + longest;
+        while self.write(&[]).is_ok() && !self.pending.is_empty() && Instant::now() < end {
+            wait_for(self.as_fd(), true, Duration::from_millis(20));
+        }
+    }
+}
+
+impl Wire {
+    /// Says that nothing more comes, and reads what is still on its way: a socket that is closed before it has read everything
+    /// throws away also what it has sent and the other side has not read yet.
+    pub(super) fn linger(&mut self, longest: Duration) {
+        let end = Instant::now() + longest;
+        match &self.stream {
+            Stream::Plain(stream) => _ = stream.shutdown(Shutdown::Write),
+            Stream::Client(stream) => _ = stream.sock.shutdown(Shutdown::Write),
+            Stream::Server(stream) => _ = stream.sock.shutdown(Shutdown::Write),
+        }
+        while Instant::now() < end && matches!(self.read(), Ok(Came::Bytes(_))) {
+            self.wait(Duration::from_millis(20));
+        }
+    }
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Stream::Plain(stream) => stream.as_fd(),
+            Stream::Client(stream) => stream.sock.as_fd(),
+            Stream::Server(stream) => stream.sock.as_fd(),
+        }
+    }
+}
+
+trait ReadWrite: Read + Write {}
+
+impl<T: Read + Write> ReadWrite for T {}
+
+/// Small messages go at once, and no call waits.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)
+}
+
+fn or_wait(done: io::Result<()>, fd: BorrowedFd<'_>, to_write: bool, deadline: Instant) -> io::Result<()> {
+    match done {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::Error::new(ErrorKind::TimedOut, "the TLS handshake takes too long"));
+            }
+            wait_for(fd, to_write, left.min(Duration::from_millis(100)));
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn wait_for(fd: BorrowedFd<'_>, to_write: bool, longest: Duration) {
+    let wanted = if to_write {
+        PollFlags::IN | PollFlags::OUT
+    } else {
+        PollFlags::IN
+    };
+    // Whatever it answers, the next call on the stream tells.
+    let timeout = Timespec::try_from(longest).ok();
+    _ = poll(&mut [PollFd::from_borrowed_fd(fd, wanted)], timeout.as_ref());
+}

@@ -1,0 +1,235 @@
+//! The messages. Fields that are not known are ignored, so that a version can gain some.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::schema::{FarEnd, Mode};
+
+/// Versions of the control protocol that are spoken here, the best first.
+pub const VERSIONS: [u32; 1] = [1];
+
+/// Numbers of sessions are multiples of this; the numbers up to the next one are the session's own, for trials one after
+/// the other.
+pub const SESSION_STEP: u32 = 1 << 12;
+
+/// A message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Message {
+    /// The client's first.
+    Hello(Hello),
+    /// The server's first.
+    Welcome(Welcome),
+    /// I have the token.
+    Proof(Proof),
+    /// No, and why. Ends the connection before it is open, and what was asked for after.
+    Refused(Refused),
+    /// Open your end.
+    Start(Start),
+    /// It is open.
+    Ready(Box<Ready>),
+    /// Packets will come now.
+    Go,
+    /// No more packets come.
+    Stop(Stop),
+    /// What came of it there.
+    Outcome(Box<FarEnd>),
+    /// How much of a session has come?
+    Count {
+        /// The session, or a trial of it.
+        session: u32,
+    },
+    /// So much; also unasked for, where feedback was asked for.
+    Tally(Tally),
+    /// I am there.
+    Alive,
+    /// What time is it there?
+    Ask {
+        /// To know the answer by.
+        number: u64,
+    },
+    /// It was so late when the question came, and when this was sent.
+    Time {
+        /// That of the question.
+        number: u64,
+        /// `CLOCK_MONOTONIC` when the question was read.
+        monotonic_came_ns: u64,
+        /// The same when this was written.
+        monotonic_ns: u64,
+        /// `CLOCK_REALTIME` when this was written.
+        realtime_ns: u64,
+    },
+    /// That is all.
+    Bye,
+}
+
+impl Message {
+    /// For errors.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "a greeting",
+            Self::Welcome(_) => "a welcome",
+            Self::Proof(_) => "a proof",
+            Self::Refused(_) => "a refusal",
+            Self::Start(_) => "a start",
+            Self::Ready(_) => "that it is ready",
+            Self::Go => "a go",
+            Self::Stop(_) => "a stop",
+            Self::Outcome(_) => "a result",
+            Self::Count { .. } => "a question about counts",
+            Self::Tally(_) => "counts",
+            Self::Alive => "a sign of life",
+            Self::Ask { .. } => "a question about the time",
+            Self::Time { .. } => "the time",
+            Self::Bye => "a farewell",
+        }
+    }
+}
+
+/// [`Message::Hello`]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Versions that the client speaks, the best first.
+    pub versions: Vec<u32>,
+    /// Version of the tool, for people.
+    pub tool_version: String,
+    /// Drawn for this connection, in hexadecimal.
+    pub nonce: String,
+}
+
+/// [`Message::Welcome`]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The version that is spoken from here on.
+    pub version: u32,
+    /// Version of the tool, for people.
+    pub tool_version: String,
+    /// Drawn for this connection, in hexadecimal.
+    pub nonce: String,
+    /// Both have to prove that they have the token.
+    pub wants_token: bool,
+}
+
+/// [`Message::Proof`]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proof {
+    /// HMAC-SHA256 of all that was said so far by the token, in hexadecimal; empty where there is none.
+    pub proof: String,
+}
+
+/// [`Message::Refused`]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Words for people.
+    pub why: String,
+}
+
+/// What the far end does with the packets of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// Send probes back.
+    Echo,
+    /// Count them.
+    Count,
+}
+
+/// What the far end receives with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FarVia {
+    /// XDP sockets.
+    AfXdp,
+    /// A UDP socket of the kernel's.
+    Udp,
+}
+
+/// [`Message::Start`]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// Number of the session, a multiple of [`SESSION_STEP`].
+    pub session: u32,
+    /// What to do.
+    pub work: Work,
+    /// With what; `None`: what the server prefers.
+    pub via: Option<FarVia>,
+    /// In which mode of AF_XDP; `None`: the best that there is.
+    pub mode: Option<Mode>,
+    /// Packets per second at the most; `None`: as many as go.
+    pub rate_pps: Option<u64>,
+    /// For so long; `None`: until [`Message::Stop`], or as long as the server allows.
+    pub duration_ns: Option<u64>,
+    /// Bytes of the longest packet, from the Ethernet header on, without check sequence.
+    pub frame_bytes: u32,
+    /// Where packets come from; `None`: from anywhere (by MAC address alone).
+    pub from: Option<SocketAddr>,
+    /// The far end's address that they go to; `None`: the one of this connection.
+    pub to: Option<IpAddr>,
+    /// How often to tell what has come; `None`: when asked.
+    pub feedback_ns: Option<u64>,
+}
+
+/// [`Message::Ready`]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ready {
+    /// What receives there.
+    pub via: FarVia,
+    /// UDP port to send to.
+    pub port: u16,
+    /// Hardware address of the interface, where it is known.
+    pub mac: Option<String>,
+    /// For so long at the most.
+    pub most_ns: u64,
+    /// So many packets per second at the most are taken.
+    pub most_pps: Option<u64>,
+    /// Its clocks.
+    pub clock: ClockFacts,
+    /// What it is there, and the modes obtained.
+    pub far: FarEnd,
+}
+
+/// What is known of a host's clocks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClockFacts {
+    /// The same on two sides only if both read one `CLOCK_MONOTONIC`: the kernel's boot and the time namespace.
+    pub identity: String,
+    /// The kernel counts `CLOCK_REALTIME` as synchronised.
+    pub is_synchronised: bool,
+    /// How far it may be from true time then, by the kernel (`adjtimex()`, `maxerror`), in nanoseconds.
+    pub most_error_ns: u64,
+}
+
+/// [`Message::Stop`]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stop {
+    /// Packets that were sent.
+    pub sent_packets: u64,
+}
+
+/// What has come of a session, or of a trial of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Tally {
+    /// Which.
+    pub session: u32,
+    /// When, by the far end's `CLOCK_MONOTONIC`.
+    pub at_ns: u64,
+    /// Packets, each once.
+    pub received_packets: u64,
+    /// Bytes of all packets from the IP header on.
+    pub ip_bytes: u64,
+    /// Sent back.
+    pub answered_packets: u64,
+    /// Came once more.
+    pub duplicated_packets: u64,
+    /// Came after a later one.
+    pub reordered_packets: u64,
+    /// The highest sequence number, plus one.
+    pub expected_packets: u64,
+    /// Not taken, because there were more of them than the server allows.
+    pub above_rate_packets: u64,
+    /// The greatest delay since the last tally over the least of the session, in nanoseconds: what waits in queues. The clocks
+    /// need not agree for that.
+    pub delay_variation_ns: u64,
+}

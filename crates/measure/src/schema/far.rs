@@ -1,0 +1,59 @@
+//! The other end of a measurement between two hosts.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Interface, LatencyResult, RunResult, System};
+
+/// What the other end was and what it counted. No addresses: results are shared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FarEnd {
+    /// Version of the tool there.
+    pub tool_version: String,
+    /// What it received and sent with: `af_xdp` or `udp`.
+    pub via: String,
+    /// How the two know each other: `token`, `tls`, `token and tls` or `nothing`.
+    pub authenticated_by: String,
+    /// What it ran on.
+    pub system: System,
+    /// The interfaces that it used, with the modes obtained.
+    pub interfaces: Vec<Interface>,
+    /// What it counted; `None` where the connection was lost before it could tell.
+    pub result: Option<Box<RunResult>>,
+    /// How far its clock is from this one's; left out where nobody asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockOffset>,
+    /// From this end to the far one, by both clocks; left out where nobody asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub there: Option<LatencyResult>,
+    /// From the far end to this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back: Option<LatencyResult>,
+    /// Why the control connection ended before the run, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
+}
+
+/// Why two clocks can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClockBasis {
+    /// Both ends run on one kernel and read one clock.
+    SameKernel,
+    /// Both kernels are told to be synchronised, by NTP or PTP, and how well.
+    Synchronised,
+}
+
+/// The far end's clock less this one's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockOffset {
+    /// Why the times of both can be compared.
+    pub basis: ClockBasis,
+    /// By how much the far clock is ahead, in nanoseconds: what one-way times were corrected by.
+    pub offset_ns: i64,
+    /// How far a one-way time may be from the truth because of it, in either direction.
+    pub uncertainty_ns: u64,
+    /// The same as the two were seen over the control connection: to half of the shortest round trip, before and after.
+    pub seen_offset_ns: i64,
+    /// How well that is known.
+    pub seen_uncertainty_ns: u64,
+}
