@@ -1,7 +1,8 @@
 //! The command line, parsed into values: what gets past here makes sense by itself.
 
+mod parse;
+
 use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,6 +19,9 @@ use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
 use crate::serve::RemoteArgs;
 use crate::{caps, compare, config, delay, doctor, manual, output, report, search, serve, sweep, tune};
+
+use parse::interval;
+pub(crate) use parse::{List, list, period, rate, seconds, time_in, width};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -522,97 +526,4 @@ pub(crate) enum WaitArg {
     Poll,
     /// Run the driver's NAPI poll on this thread
     BusyPoll,
-}
-
-/// Numbers such as `0,2-3`.
-#[derive(Clone, Debug)]
-pub(crate) struct List(pub(crate) Vec<u32>);
-
-pub(crate) fn list(text: &str) -> Result<List, String> {
-    let number = |part: &str| {
-        part.trim()
-            .parse::<u32>()
-            .ok()
-            .filter(|&number| number < 65536)
-            .ok_or_else(|| format!("{part:?} is no number; write a list such as 0,2-3"))
-    };
-    let mut numbers = Vec::new();
-    for part in text.split(',') {
-        match part.split_once('-') {
-            Some((first, last)) => {
-                let (first, last) = (number(first)?, number(last)?);
-                if first > last {
-                    return Err(format!("{part:?} runs backwards"));
-                }
-                numbers.extend(first..=last);
-            }
-            None => numbers.push(number(part)?),
-        }
-    }
-    Ok(List(numbers))
-}
-
-/// Packets per second. The limit is far above any link, and what the schedule can count.
-pub(crate) fn rate(text: &str) -> Result<u64, String> {
-    match text.parse::<u64>() {
-        Ok(0) => Err("0 sends nothing: give packets per second, or leave it out".into()),
-        Ok(rate) if rate <= 1_000_000_000_000 => Ok(rate),
-        _ => Err(format!(
-            "{text:?} is no rate; write whole packets per second, such as 100000, up to 10^12"
-        )),
-    }
-}
-
-/// The width of an interval, in percent of its median.
-pub(crate) fn width(text: &str) -> Result<UntilWidth, String> {
-    let number = text.trim_end_matches('%').trim().parse::<f64>();
-    let percent = number.map_err(|_| format!("{text:?} is no percentage; write one such as 1%"))?;
-    UntilWidth::new(percent / 100.0).map_err(|error| error.to_string())
-}
-
-/// A time with its unit, from a microsecond to a minute.
-pub(crate) fn period(text: &str) -> Result<Duration, String> {
-    let range = Duration::from_micros(1)..=Duration::from_secs(60);
-    time_in(&range, text)?.ok_or_else(|| format!("{text:?} is no cycle; it takes 1us to 60s"))
-}
-
-/// A time with its unit, such as `1ms`; `None` if it is none of the range.
-pub(crate) fn time_in(range: &RangeInclusive<Duration>, text: &str) -> Result<Option<Duration>, String> {
-    let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let seconds = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "min" => 60.0,
-        _ => {
-            return Err(format!(
-                "{text:?} is no time with a unit; write 250us, 1ms, 0.5s or 10min"
-            ));
-        }
-    };
-    let time = number
-        .parse::<f64>()
-        .ok()
-        .and_then(|number| Duration::try_from_secs_f64(number * seconds).ok());
-    Ok(time.filter(|time| range.contains(time)))
-}
-
-/// As [`seconds`]. Each interval stays in memory until the result is written.
-fn interval(text: &str) -> Result<Duration, String> {
-    seconds(text).and_then(|interval| match interval < Duration::from_millis(10) {
-        true => Err("an interval has at least 0.01 seconds".into()),
-        false => Ok(interval),
-    })
-}
-
-/// Seconds, with a fraction, above zero.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let plain = text.strip_suffix('s').unwrap_or(text);
-    plain
-        .parse::<f64>()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .filter(|duration| !duration.is_zero() && *duration < Duration::from_secs(366 * 86_400))
-        .ok_or_else(|| format!("{text:?} is no time; write seconds above 0, such as 10 or 0.5"))
 }
