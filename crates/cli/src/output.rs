@@ -152,9 +152,15 @@ pub(crate) fn until(until: &UntilCi) -> String {
         |percent| format!("is known to an interval {percent:.2} % wide"),
     );
     let goal = until.goal_percent;
+    let of = match until.of.as_str() {
+        "p50_ns" => "the median round trip",
+        "sent_pps" => "the rate sent",
+        "received_pps" => "the rate received",
+        of => of,
+    };
     match until.reached {
-        true => format!("Until {goal} %: reached; {} {width}.", until.of),
-        false => format!("Until {goal} %: NOT reached before the end; {} {width}.", until.of),
+        true => format!("Until {goal} %: reached; {of} {width}."),
+        false => format!("Until {goal} %: NOT reached before the end; {of} {width}."),
     }
 }
 

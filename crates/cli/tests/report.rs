@@ -66,6 +66,8 @@ fn all() -> Vec<String> {
         "ping-by-schedule.json",
         "ping-under-load.json",
         "compare.json",
+        "compare-aa.json",
+        "sweep.json",
         "iperf3.json",
         "sockperf.log",
     ]
@@ -95,6 +97,12 @@ fn a_page_holds_everything_and_asks_for_nothing() {
         "Without load and with it",
         "Self-induced load: half of the round trips took at most",
         "ping-under-load, foreign load", // a line of its own over nines
+        "Each variant against itself (A/A)",
+        "means nothing here, of this operation",
+        "batch: matters", // a plot for each knob
+        "Left out: mode zero-copy",
+        "batch = 64", // the file
+        "INVALID: the kernel changed its clock source from tsc to hpet",
     ] {
         assert!(page.contains(part), "no {part:?}");
     }
@@ -155,6 +163,28 @@ fn figures_are_those_of_the_results() {
     assert!(
         markdown.contains("### Receive, 64 bytes") && markdown.contains("| base |"),
         "{markdown}"
+    );
+}
+
+#[test]
+fn a_sweep_and_noise_without_plots() {
+    let folder = Folder::new("plain");
+    let (sweep, aa) = (fixture("sweep.json"), fixture("compare-aa.json"));
+    let text = folder.page(&[&sweep, &aa, "-o", "x.md"]);
+    for part in [
+        "| batch | 4 | 0.36 [0.33–0.49] | matters |",
+        "| frames | 1024 | 0.84 [0.59–1.15] | cannot tell |",
+        "```toml",
+        "**Note:** INVALID: the kernel changed",
+        "| A/A | × itself [95 %] |",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let csv = folder.page(&[&sweep, "-o", "x.csv"]);
+    let line = csv.lines().find(|line| line.contains("batch 4: tx-rate, ratio"));
+    assert!(
+        line.is_some_and(|line| line.contains(",0.36") && line.ends_with(",1")),
+        "{csv}"
     );
 }
 

@@ -150,15 +150,14 @@ pub fn judge(facts: &Facts) -> Validity {
     let mut add = |reason, text: String| reasons.push(Invalid { reason, text });
     match (facts.rounds, facts.steal) {
         // Each round has been looked at by itself.
-        (Some(rounds), _) => {
-            if rounds.left_out > rounds.used {
-                let all = rounds.used + rounds.left_out;
-                add(
-                    Reason::RoundsLeftOut,
-                    format!("{} of {all} rounds were left out for CPU steal", rounds.left_out),
-                );
-            }
-        }
+        (Some(rounds), _) if rounds.left_out > rounds.used => add(
+            Reason::RoundsLeftOut,
+            format!(
+                "{} of {} rounds were left out for CPU steal",
+                rounds.left_out,
+                rounds.used + rounds.left_out
+            ),
+        ),
         (None, Some(stolen)) if stolen.share > STEAL_LIMIT && stolen.ticks >= STOLEN_TICKS => add(
             Reason::Steal,
             format!(

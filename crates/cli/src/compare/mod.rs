@@ -36,8 +36,9 @@ use crate::{output, system};
 pub(crate) use bed::Bed;
 pub(crate) use contender::Contender;
 pub(crate) use options::{Args, Bench, LabKind};
-pub(crate) use report::cpu_busy;
+pub(crate) use report::{cpu_busy, kept_waiting};
 pub(crate) use slot::{Load, Reading};
+pub(crate) use table::nothing;
 pub(crate) use variant::{Kind, Operation};
 
 use series::Contest;

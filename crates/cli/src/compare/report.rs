@@ -35,7 +35,7 @@ pub(super) fn result(args: &Args, rounds: u32, reached: bool, contests: Vec<Cont
 pub(super) fn widest(contests: &[Contest]) -> Option<(String, Option<f64>)> {
     let ratios = contests.iter().flat_map(|contest| {
         let base = base(contest);
-        let compared = contest
+        contest
             .series
             .iter()
             .filter(|series| !series.is_given_up())
@@ -45,8 +45,7 @@ pub(super) fn widest(contests: &[Contest]) -> Option<(String, Option<f64>)> {
                 let width = paired(contest.operation, with, series).and_then(|ratio| ratio.width());
                 let what = format!("{} {} {}", contest.operation, contest.frame_bytes, series.kind);
                 Some((what, width))
-            });
-        compared
+            })
     });
     // None is the widest of all.
     let reach = |width: Option<f64>| width.unwrap_or(f64::INFINITY);
@@ -76,7 +75,15 @@ pub(super) fn disturbance(contests: &[Contest]) -> Option<String> {
         .iter()
         .flat_map(|contest| &contest.series)
         .flat_map(|series| &series.readings);
-    let rounds: Vec<Round> = readings.map(|(_, reading)| round(reading, reading.waiting)).collect();
+    kept_waiting(readings.map(|(_, reading)| reading))
+}
+
+/// The same of any turns.
+pub(crate) fn kept_waiting<'r>(readings: impl IntoIterator<Item = &'r Reading>) -> Option<String> {
+    let rounds: Vec<Round> = readings
+        .into_iter()
+        .map(|reading| round(reading, reading.waiting))
+        .collect();
     let waiting = figure(&rounds).ok()?;
     (waiting.median > STEAL_LIMIT).then(|| {
         format!(

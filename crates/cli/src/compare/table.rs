@@ -193,6 +193,16 @@ fn under_load(table: &Table, terminal: bool) -> String {
     text
 }
 
+/// What an A/A test says about ratios.
+pub(crate) fn nothing(noise_floor_percent: f64) -> String {
+    let most = 1.0 + noise_floor_percent / 100.0;
+    format!(
+        "a ratio between {:.2} and {most:.2} means nothing here, of this operation and size, with as many rounds: so far from 1 a variant \
+         is from itself.",
+        1.0 / most
+    )
+}
+
 /// The A/A test: each variant against itself, and what follows for the ratios above. Nothing where none took part twice.
 fn against_itself(table: &Table, terminal: bool) -> String {
     if table.aa.is_empty() {
@@ -213,11 +223,7 @@ fn against_itself(table: &Table, terminal: bool) -> String {
     let ratios = || table.aa.iter().filter_map(|aa| aa.ratio);
     let off = ratios().filter(|ratio| ratio.is_clear(0.0)).count();
     let told = match table.noise_floor_percent {
-        Some(percent) => format!(
-            "Noise: a ratio further than {} % from 1 means something here, of this operation and size, with as many rounds; what is nearer, \
-             a variant shows against itself.",
-            cell::share(percent)
-        ),
+        Some(percent) => format!("Noise: {}", nothing(percent)),
         None => "Noise: too few rounds to tell from which difference on a ratio means something.".into(),
     };
     let astray = match off {

@@ -113,6 +113,9 @@ fn comparison(out: &mut String, table: &Table) {
             section::ratio(variant, &table.base)
         );
     }
+    if !table.aa.is_empty() {
+        against_itself(out, table);
+    }
 }
 
 /// What each level does, and the best configuration as a file.
@@ -138,6 +141,15 @@ fn swept(out: &mut String, sweep: &SweepResult) {
         }
     }
     _ = writeln!(out, "\n```toml\n{}```", sweep.best.config);
+}
+
+/// Each variant against itself.
+fn against_itself(out: &mut String, table: &Table) {
+    out.push_str("\n| A/A | × itself [95 %] |\n|---|---|\n");
+    for aa in &table.aa {
+        let ratio = aa.ratio.as_ref().map_or_else(|| "–".to_owned(), settings::interval);
+        _ = writeln!(out, "| {} | {ratio} |", cell(&aa.name));
+    }
 }
 
 fn told(figure: Option<Figure>, write: fn(f64) -> String) -> String {

@@ -2,7 +2,9 @@
 
 use maud::{Markup, html};
 use ringside_measure::compare::Figure;
-use ringside_measure::schema::{CompareResult, CpuStages, DelayResult, Document, Outcome, RunResult, Table, Variant};
+use ringside_measure::schema::{
+    AaRatio, CompareResult, CpuStages, DelayResult, Document, Outcome, RunResult, Table, Variant,
+};
 
 use super::entry::{Content, Entry};
 use super::figure::{self, Bar};
@@ -208,6 +210,28 @@ fn table_part(table: &Table) -> Markup {
             @for variant in &table.variants { (variant_row(variant, &table.base, is_ping)) }
         } }
         @if !table.under_load.is_empty() { (loaded::compared(table)) }
+        @if !table.aa.is_empty() { (aa_part(table)) }
+    }
+}
+
+/// Each variant against itself.
+fn aa_part(table: &Table) -> Markup {
+    let bar = |aa: &AaRatio| {
+        let ratio = aa.ratio?;
+        Some(Bar {
+            name: aa.name.clone(),
+            value: ratio.median,
+            between: ratio.low.zip(ratio.high),
+            note: settings::interval(&ratio),
+            is_base: false,
+        })
+    };
+    let bars: Vec<Bar> = table.aa.iter().filter_map(bar).collect();
+    html! {
+        (figure::bars("Each variant against itself (A/A)", "ratio: 1 but for noise", &bars, figure::number))
+        @if let Some(percent) = table.noise_floor_percent {
+            p { "Noise: " (crate::compare::nothing(percent)) }
+        }
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) fn words(sweep: &SweepResult) -> Vec<Sentence> {
             level.knob, level.level, level.reason
         )));
     }
+    all.extend(sweep.until_ci.iter().map(super::words::until));
     if sweep.interrupted {
         all.push(warned("It was ended before it was through.".to_owned()));
     }

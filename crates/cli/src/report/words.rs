@@ -2,7 +2,7 @@
 
 use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::schema::{
-    CompareResult, DelayResult, Document, ImpairedDirection, Operation, Outcome, RunResult, Table, Variant,
+    CompareResult, DelayResult, Document, ImpairedDirection, Operation, Outcome, RunResult, Table, UntilCi, Variant,
 };
 
 use super::entry::{Content, Entry};
@@ -130,6 +130,7 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
             is_warning: missed > 0,
         });
     }
+    all.extend(run.until_ci.iter().map(until));
     if let Some(impair) = &run.impair {
         all.extend(impair.directions.iter().map(impaired));
     }
@@ -243,7 +244,26 @@ pub(super) fn operation(operation: Operation) -> &'static str {
 
 /// The best of a table that is not a bare limit, with its ratio to the base.
 fn of_compare(compare: &CompareResult) -> Vec<Sentence> {
-    compare.tables.iter().filter_map(best).map(said).collect()
+    let mut all: Vec<Sentence> = compare.tables.iter().filter_map(best).map(said).collect();
+    all.extend(compare.tables.iter().filter_map(noise).map(said));
+    all.extend(compare.until_ci.iter().map(until));
+    all
+}
+
+/// What was measured until it was known well enough.
+pub(super) fn until(until_ci: &UntilCi) -> Sentence {
+    Sentence {
+        text: crate::output::until(until_ci),
+        is_warning: !until_ci.reached,
+    }
+}
+
+fn noise(table: &Table) -> Option<String> {
+    let what = format!("{}, {} bytes", operation(table.operation), table.frame_bytes);
+    Some(format!(
+        "{what}: {}",
+        crate::compare::nothing(table.noise_floor_percent?)
+    ))
 }
 
 fn best(table: &Table) -> Option<String> {

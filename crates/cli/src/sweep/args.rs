@@ -53,7 +53,8 @@ pub(crate) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
 
-    /// Fresh rounds in which the best has to be better than the base once more [default: a fifth of the time]
+    /// Fresh rounds in which the best has to be better than the base once more: five at least, for an interval [default: a fifth of
+    /// the time, or as many as --rounds; ten times that at the most with --until-ci]
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) confirm: Option<u32>,
 
@@ -174,16 +175,20 @@ impl Args {
             reason = "a handful of turns"
         )]
         let turns = turns as u64;
-        // Each round of it is two turns.
-        let least = if self.until_ci.is_some() { u32::MAX } else { 10 };
+        // Who confirms until it is known does so for the rest of the time, or for ten times as long as the race.
+        let more = if self.until_ci.is_some() { 10 } else { 1 };
         let confirm = self.confirm.unwrap_or_else(|| match self.rounds {
-            Some(rounds) => rounds.max(least),
-            None => u32::try_from(turns / 10).unwrap_or(u32::MAX).max(least),
+            Some(rounds) => rounds.max(10).saturating_mul(more),
+            // Each round of it is two turns.
+            None => u32::try_from(turns / 10)
+                .unwrap_or(u32::MAX)
+                .max(10)
+                .saturating_mul(more),
         });
         let mut plan = Plan {
             method: if self.halving { Method::Halving } else { Method::Grid },
             rounds: self.rounds.unwrap_or(1),
-            confirm: confirm.min(1_000_000),
+            confirm,
             until: self.until_ci.clone(),
         };
         if self.rounds.is_none() {

@@ -102,7 +102,7 @@ pub(crate) fn file<'k>(remarks: &[String], levels: impl IntoIterator<Item = (&'k
     for (name, level) in levels {
         let value = match level {
             DEFAULT => {
-                text += &format!("# {name}: left out is best\n");
+                text += &format!("# {name}: by default\n");
                 continue;
             }
             "on" if is_switch(&option(name)?) => Value::Boolean(true),
@@ -206,7 +206,8 @@ mod tests {
             ("napi-defer", "2:200"),
         ];
         let text = file(&["the best".to_owned()], levels).unwrap();
-        let expected = "# the best\n# ring: left out is best\nbatch = 256\nhuge-pages = true\nnapi-defer = \"2:200\"\nwait = \"poll\"\n";
+        let expected =
+            "# the best\n# ring: by default\nbatch = 256\nhuge-pages = true\nnapi-defer = \"2:200\"\nwait = \"poll\"\n";
         assert_eq!(text, expected);
     }
 }

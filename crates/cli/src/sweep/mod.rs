@@ -22,7 +22,7 @@ use have::Knobs;
 pub(crate) use table::{conclusion, figure, settings, verdict};
 
 use crate::args::PortArgs;
-use crate::compare::{Bed, Contender, Kind, Load, Operation};
+use crate::compare::{Bed, Contender, Kind, Load, Operation, Reading, kept_waiting};
 use crate::stop::Stop;
 use crate::{output, system};
 
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let result = result::of(args, frame_bytes, &sweep, &found, &racer.failure, knobs, interrupted)?;
     let document = system::document(bed.records(), Outcome::Sweep(Box::new(result)));
-    let notes = bed.notes();
+    let notes: Vec<String> = bed.notes().into_iter().chain(kept_waiting(&racer.readings)).collect();
     // What is attached and mapped goes before anything is told.
     drop(bed);
     let Outcome::Sweep(result) = &document.result else {
@@ -105,6 +105,8 @@ struct Racer<'a> {
     load: Option<Load>,
     /// What each failed of last.
     failure: Vec<Option<String>>,
+    /// All turns.
+    readings: Vec<Reading>,
 }
 
 impl<'a> Racer<'a> {
@@ -125,6 +127,7 @@ impl<'a> Racer<'a> {
             settings: settings.collect::<Result<Vec<_>>>()?,
             load: None,
             failure: vec![None; design.len()],
+            readings: Vec::new(),
         })
     }
 
@@ -173,6 +176,7 @@ impl<'a> Racer<'a> {
             .turn(&mut self.load, self.stop)
             .and_then(|reading| {
                 let value = self.args.objective.of(&reading)?;
+                self.readings.push(reading);
                 Ok(Round {
                     value,
                     steal: reading.steal,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table as Grid, presets};
-use ringside_measure::compare::Figure;
+use ringside_measure::compare::{Figure, ROUNDS_FOR_INTERVAL};
 use ringside_measure::schema::{ConfigurationResult, Document, LevelResult, Outcome, SweepResult};
 use ringside_measure::sweep::{Method, Plan, Sweep, Verdict};
 
@@ -255,6 +255,11 @@ pub(crate) fn conclusion(result: &SweepResult) -> String {
             ratio.rounds_used
         ),
         (false, None, _) => format!("Best: {what}."),
+        (true, Some(ratio), Some(other)) if ratio.low.is_none() => format!(
+            "Best: the base, {what}. {} looked better in the race; {} fresh rounds are too few to tell, {ROUNDS_FOR_INTERVAL} are needed.",
+            settings(other, result),
+            ratio.rounds_used
+        ),
         (true, ratio, Some(other)) => format!(
             "Best: the base, {what}. {} looked better in the race, but fresh rounds do not bear it out ({}).",
             settings(other, result),
