@@ -138,7 +138,11 @@ impl IngressDrop {
         let mut storage = MaybeUninit::uninit();
         let skel = load::capture(DROP, || {
             let mut open = TcDropSkelBuilder::default().open(&mut storage)?;
-            let constants = open.maps.rodata_data.as_deref_mut().expect("tc_drop.bpf.c has constants");
+            let constants = open
+                .maps
+                .rodata_data
+                .as_deref_mut()
+                .expect("tc_drop.bpf.c has constants");
             constants.only_udp_port = only_udp_port.into();
             open.load()
         })?;

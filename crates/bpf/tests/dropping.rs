@@ -157,7 +157,10 @@ fn what_is_for_one_udp_port_leaves_all_else_alone() {
     let pair = Pair::new();
     let drop = IngressDrop::load_for_udp(4242).unwrap();
     let _link = pair.right.enter(|index| drop.attach(index)).unwrap();
-    let (dropped, other) = (receiver(&pair), pair.right.enter(|_| UdpSocket::bind("10.77.0.2:4243").unwrap()));
+    let (dropped, other) = (
+        receiver(&pair),
+        pair.right.enter(|_| UdpSocket::bind("10.77.0.2:4243").unwrap()),
+    );
     let to_other = sender(&pair);
     to_other.connect("10.77.0.2:4243").unwrap();
     let to_dropped = sender(&pair);

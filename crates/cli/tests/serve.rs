@@ -771,3 +771,49 @@ fn one_way_times_by_clocks_that_nobody_synchronises_are_refused() {
     client(&lab, &line).good();
     drop(server);
 }
+
+/// Everything that takes turns on a test bed does so between two hosts, and the connection lives on the same interface.
+#[test]
+fn a_comparison_with_a_far_end() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("serve-compare", 1);
+    let token = TokenFile::new("compare", TOKEN);
+    let mut server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    let host = lab.b.ipv4;
+    let line = format!("compare {host} {} --rounds 1 --slot-ms 30 --json", token.option());
+    let document = client(&lab, &line).good().document();
+    let far = document.far.as_ref().expect("the far end");
+    assert_eq!((far.via.as_str(), &far.lost), ("af_xdp", &None));
+    let Outcome::Compare(compare) = &document.result else {
+        panic!("{document:#?}")
+    };
+    let operations: Vec<Operation> = compare.tables.iter().map(|table| table.operation).collect();
+    assert_eq!(
+        operations,
+        [Operation::Rx, Operation::Tx, Operation::Fwd, Operation::Ping]
+    );
+    for variant in compare.tables.iter().flat_map(|table| &table.variants) {
+        match (&variant.failure, variant.name.as_str()) {
+            // A veth has no zero-copy; a busy machine may take the CPU away in the one round.
+            (Some(failure), "af-xdp-zero-copy") => assert!(failure.contains("zero-copy"), "{failure}"),
+            (Some(failure), _) => assert!(failure.contains("CPU steal"), "{}: {failure}", variant.name),
+            (None, _) => assert!(variant.packets_pps.is_some(), "{variant:#?}"),
+        }
+    }
+    // The server has its interface back.
+    server.wait_for_times("XDP program ringside_xsk", 1);
+    let ping = format!("ping {host} {} --count 20 --json", token.option());
+    let again = || client(&lab, &ping).status.success();
+    assert!(ringside_netlab::wait_until(common::PATIENCE, again), "it answers again");
+    assert!(!server.is_over());
+    // One that is without an interface cannot.
+    server.interrupt().good();
+    let server = serve(&lab, &format!("--via udp {}", token.option()));
+    let done = client(&lab, &line);
+    assert!(done.bad().contains("takes an interface"), "{done:#?}");
+    drop(server);
+    assert_clean(&lab.a);
+    assert_clean(&lab.b);
+}

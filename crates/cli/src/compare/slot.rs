@@ -102,6 +102,17 @@ impl Place {
             priority: None,
         }
     }
+
+    /// Puts the calling thread there.
+    pub(crate) fn take(self) -> Result<()> {
+        if let Some(cpu) = self.cpu {
+            pin::to_cpu(cpu)?;
+        }
+        if let Some(priority) = self.priority {
+            pin::real_time(priority)?;
+        }
+        Ok(())
+    }
 }
 
 /// A peer, the place where it runs, and what it does there until told to end.
@@ -112,8 +123,13 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    fn run(mut self, threads: &Threads, done: &AtomicU64, end: &AtomicBool) -> Result<()> {
+    fn run(self, threads: &Threads, done: &AtomicU64, end: &AtomicBool) -> Result<()> {
         threads.enter(self.place)?;
+        self.work(done, end)
+    }
+
+    /// Works in the calling thread until told to end.
+    pub(crate) fn work(mut self, done: &AtomicU64, end: &AtomicBool) -> Result<()> {
         let mut count = 0;
         while !end.load(Ordering::Relaxed) {
             let more = (self.work)(self.peer.as_mut())?;
@@ -133,6 +149,8 @@ pub(crate) enum Count<'a> {
     Worker,
     /// What has come to a program that was loaded for this turn.
     Sink(&'a Sink),
+    /// What has come to the far end, which is asked for it.
+    Far(&'a dyn Fn() -> Result<u64>),
 }
 
 /// How a turn is measured.
@@ -148,6 +166,7 @@ impl Slot<'_> {
         let read = || match count {
             Count::Worker => Ok(done.load(Ordering::Acquire)),
             Count::Sink(sink) => Ok(sink.traffic()?.packets),
+            Count::Far(ask) => ask(),
         };
         let threads = Threads::default();
         let longest = FIRST_PACKET + self.bench.settle() + self.bench.slot() * 2;
@@ -370,12 +389,7 @@ struct Threads(Mutex<Vec<i32>>);
 impl Threads {
     /// Puts the calling thread in its place, and has it watched.
     fn enter(&self, place: Place) -> Result<()> {
-        if let Some(cpu) = place.cpu {
-            pin::to_cpu(cpu)?;
-        }
-        if let Some(priority) = place.priority {
-            pin::real_time(priority)?;
-        }
+        place.take()?;
         let id = rustix::thread::gettid().as_raw_nonzero().get();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         Ok(())

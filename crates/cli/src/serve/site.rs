@@ -17,6 +17,7 @@ use rustls::ServerConfig;
 use super::args::{Args, Via};
 use super::board::Board;
 use super::connection;
+use super::lending::{Lending, Loan};
 use super::secret;
 use super::tls::{Identity, Pin, refuse_open};
 use super::xsk;
@@ -48,6 +49,7 @@ pub(super) struct Site<'a> {
     inside: AtomicUsize,
     at_the_door: Mutex<Vec<IpAddr>>,
     strangers: Mutex<Strangers>,
+    lending: Lending,
 }
 
 /// XDP sockets that are open.
@@ -101,6 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         inside: AtomicUsize::new(0),
         at_the_door: Mutex::default(),
         strangers: Mutex::default(),
+        lending: Lending::new(stop.part()),
         token,
         tls,
     };
@@ -109,10 +112,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         scope.spawn(|| {
             let accepted = site.accept(scope, &listener);
             stop.set();
+            site.lending.part().set();
             accepted
         });
-        let ended = match &mut port {
-            Some(port) => site.answer(port),
+        let ended = match port.take() {
+            Some(port) => site.answer_and_lend(port),
             None => {
                 match args.time {
                     Some(time) => stop.sleep_until(Instant::now() + time),
@@ -204,8 +208,34 @@ impl Site<'_> {
         self.xsk.as_ref().map_or(0, |end| end.threads) + 1
     }
 
-    /// Answers through the XDP sockets until the end.
-    fn answer(&self, port: &mut Port) -> Result<()> {
+    /// Answers through the XDP sockets until the end, but for the times in which the interface is lent.
+    fn answer_and_lend(&self, mut port: Port) -> Result<()> {
+        let end = self.args.time.map(|time| Instant::now() + time);
+        loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            self.answer(&mut port, &self.lending.part(), left)?;
+            // Nothing is attached while it is lent.
+            drop(port);
+            let over = || self.stop.is_set() || end.is_some_and(|end| Instant::now() >= end);
+            if over() || !self.lending.lend_until_back(over) {
+                return Ok(());
+            }
+            port = open(self.args)?;
+            self.lending.is_back();
+        }
+    }
+
+    /// Lends the interface to a comparison: the sockets are closed until what is returned is dropped.
+    pub(super) fn borrow(&self) -> Result<Loan<'_>> {
+        self.lending.borrow(&self.board)
+    }
+
+    pub(super) fn is_lent(&self) -> bool {
+        self.lending.is_lent()
+    }
+
+    /// Answers through the XDP sockets until `stop` or the end of the time.
+    fn answer(&self, port: &mut Port, stop: &Stop, time: Option<Duration>) -> Result<()> {
         let end = self.xsk.as_ref().context("they are open")?;
         let own = Own {
             mac: end.mac,
@@ -214,7 +244,7 @@ impl Site<'_> {
         let interface = port.interface().clone();
         let wait = session::wait(&self.args.port);
         let run = RunArgs {
-            time: self.args.time,
+            time,
             count: None,
             output: OutputArgs {
                 json: false,
@@ -223,14 +253,9 @@ impl Site<'_> {
             interval: None,
         };
         let lanes: Vec<&mut Queue> = port.queues_mut().collect();
-        let ran = session::run(
-            lanes,
-            &[interface],
-            &self.args.port,
-            &run,
-            self.stop,
-            |queue, worker| xsk::answer_all(queue, &worker, wait, &own, &self.board),
-        )?;
+        let ran = session::run(lanes, &[interface], &self.args.port, &run, stop, |queue, worker| {
+            xsk::answer_all(queue, &worker, wait, &own, &self.board)
+        })?;
         match ran.failure {
             Some(failure) => Err(failure.context("serve ended early")),
             None => Ok(()),
@@ -246,6 +271,9 @@ impl Site<'_> {
                 timeout.as_ref(),
             );
             // Who has gone again, and a process without file numbers left, are no reason to end.
+            if self.stop.is_set() {
+                break;
+            }
             let Ok((stream, from)) = listener.accept() else {
                 continue;
             };
