@@ -130,8 +130,8 @@ impl Bed {
              link would be busy with."
         } else if self.turns.is_some() {
             "XDP and tc programs are attached to both interfaces in turn, by links that end with the processes; they touch UDP \
-             packets of the comparison's port alone. What comes to the far end is asked for over the control connection: rates \
-             are as exact as its round trip is short beside a turn."
+             packets of the comparison's port alone. The control connection shares a path that is full on purpose: for \
+             turns of a second and more give it another way (a server's address on another network)."
         } else {
             "XDP and tc programs are attached to both interfaces in turn, by links that end with this process; nothing \
              else is changed. Meanwhile their other traffic is dropped, but for ARP and IPv6 neighbour discovery where \
@@ -259,12 +259,9 @@ impl Side {
         }
     }
 
-    /// Which packets an AF_XDP socket on it takes.
-    pub(crate) fn filter(&self) -> Filter {
-        match self.is_shared {
-            true => Filter::UdpPort(DEFAULT_PORT),
-            false => Filter::All,
-        }
+    /// Which packets an AF_XDP socket on it takes, if not all.
+    pub(crate) fn filter(&self) -> Option<Filter> {
+        self.is_shared.then_some(Filter::UdpPort(DEFAULT_PORT))
     }
 
     /// `NAME`, or `NAME@NAMESPACE`. Without an IPv4 address frames carry `fallback`.

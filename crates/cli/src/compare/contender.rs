@@ -200,7 +200,11 @@ impl<'a> Contender<'a> {
                     Some(tuning) => SetUp::tuned(tuning, direction),
                     None => SetUp::usual(kind.path().context("AF_XDP has a path")?, direction),
                 };
-                let set_up = set_up.filter(side.filter());
+                // What only sends has no program that could filter.
+                let set_up = match direction {
+                    Direction::Transmit => set_up,
+                    Direction::Receive | Direction::Both => set_up.filter(side.filter()),
+                };
                 Ok(Box::new(side.run(|| Xsk::open(&side.interface, set_up, flow, frame))?))
             }
             Kind::XdpLimit => bail!("the kernel's limit has no socket"),

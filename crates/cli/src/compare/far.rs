@@ -3,8 +3,8 @@
 //! ```text
 //!   here                                     a `ringside serve` there
 //!   ────                                     ────────────────────────
-//!   rx     generator ──────────────────────▶ the variant receives, and is asked how much has come
-//!   tx     the variant sends ──────────────▶ sink in XDP, which is asked
+//!   rx     generator ──────────────────────▶ the variant receives and counts
+//!   tx     the variant sends ──────────────▶ sink in XDP counts
 //!   fwd    generator ──▶ … sink here ◀────── the variant sends back
 //!   ping   the variant asks ◀──────────────▶ the variant answers
 //! ```
@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ValueEnum as _;
 use ringside_bpf::{Link, Sink};
 use ringside_measure::control::{ContestStart, Start, Work};
-use ringside_measure::schema::{CpuUse, FarEnd};
+use ringside_measure::schema::CpuUse;
 use ringside_nic::host::CpuTime;
 use ringside_wire::MacAddr;
 
@@ -25,6 +25,7 @@ use super::options::{Args, Bench};
 use super::slot::{Count, Load, Place, Reading, Slot, Worker};
 use super::variant::{Kind, Operation};
 use crate::serve::{Dialled, RemoteArgs, Turns};
+use crate::session::nanos;
 use crate::stop::Stop;
 
 /// What the far end of a turn holds open.
@@ -85,19 +86,31 @@ impl Contender<'_> {
 
     /// A turn with the far end's part over there.
     pub(super) fn far_turn(&self, turns: &Turns, slot: &Slot<'_>, load: Option<&mut Load>) -> Result<Reading> {
-        turns.begin(self.start(turns)?)?;
-        let reading = self.near_part(turns, slot, load);
+        turns.begin(self.start()?)?;
+        let near = self.near_part(slot, load);
         // Whatever came of it here: the far end's part is closed, and its own words say more.
         let far = turns.end()?;
         if let Some(why) = far.lost {
             bail!("at the far end: {why}");
         }
-        let mut reading = reading?;
-        reading.cpus[1] = cpu(&far, self.bench.receiver_cpu());
+        let (mut reading, offered) = near?;
+        let told = far.result.context("the far end has told nothing")?;
+        if let Some(offered) = offered {
+            let rates = told.received.with_context(|| {
+                format!(
+                    "{} packets came to the far end: too few, or too late, to count",
+                    told.packets.received
+                )
+            })?;
+            reading.pps = rates.packets_pps;
+            reading.loss = (offered != 0).then(|| (1.0 - told.packets.received as f64 / offered as f64).max(0.0));
+        }
+        reading.cpus[1] = cpu(&told.cpus, self.bench.receiver_cpu());
         Ok(reading)
     }
 
-    fn start(&self, turns: &Turns) -> Result<Start> {
+    fn start(&self) -> Result<Start> {
+        let turns = self.bed.turns.as_ref().context("a far end")?;
         let (flow, _) = self.bed.frame(true, self.frame_bytes)?;
         Ok(Start {
             session: Dialled::session()?,
@@ -107,19 +120,22 @@ impl Contender<'_> {
                 operation: self.operation.to_string(),
                 variant: self.kind.to_string(),
                 cpu: self.bench.receiver_cpu(),
+                settle_ns: nanos(self.bench.settle()),
+                slot_ns: nanos(self.bench.slot()),
             }),
             ..turns.remote.far(Work::Contest, &flow, 0)
         })
     }
 
-    fn near_part(&self, turns: &Turns, slot: &Slot<'_>, load: Option<&mut Load>) -> Result<Reading> {
+    /// This end's part; what was offered, where the far end counts.
+    fn near_part(&self, slot: &Slot<'_>, load: Option<&mut Load>) -> Result<(Reading, Option<u64>)> {
         let near = &self.bed.a;
-        let came = || turns.count();
+        let offered = |(reading, offered)| (reading, Some(offered));
         match self.operation {
             Operation::Rx => {
                 // Many NICs send redirected frames only while they have a program themselves.
                 let _enabling = self.bed.sink(near)?;
-                slot.rate(None, load, Count::Far(&came))
+                slot.offer(None, load).map(offered)
             }
             Operation::Tx => {
                 let _enabling = load.is_some().then(|| self.bed.sink(near)).transpose()?;
@@ -131,11 +147,11 @@ impl Contender<'_> {
                         work: |peer| peer.transmit(),
                     }),
                 };
-                slot.rate(worker, load, Count::Far(&came))
+                slot.offer(worker, load).map(offered)
             }
             Operation::Fwd => {
                 let (sink, _link) = self.bed.sink(near)?;
-                slot.rate(None, load, Count::Sink(&sink))
+                Ok((slot.rate(None, load, Count::Sink(&sink))?, None))
             }
             Operation::Ping => {
                 let (flow, frame) = self.bed.frame(true, self.frame_bytes)?;
@@ -145,7 +161,8 @@ impl Contender<'_> {
                     Kind::XdpLimit => self.open_as(near, Kind::AfXdpNative)?,
                     _ => self.open(near)?,
                 };
-                slot.ping(client, Place::on(self.bench.sender_cpu()), None, payload_len)
+                let place = Place::on(self.bench.sender_cpu());
+                Ok((slot.ping(client, place, None, payload_len)?, None))
             }
         }
     }
@@ -195,13 +212,10 @@ impl Args {
 }
 
 /// What a CPU of the far end did in the turn, in parts of a ten-thousandth.
-fn cpu(far: &FarEnd, number: u32) -> CpuTime {
-    let of = |result: &ringside_measure::schema::RunResult| {
-        let found = result.cpus.iter().find(|cpu| cpu.cpu == number)?;
-        Some(parts(found))
-    };
+fn cpu(told: &[CpuUse], number: u32) -> CpuTime {
+    let found = told.iter().find(|cpu| cpu.cpu == number);
     // What did nothing is not listed.
-    far.result.as_deref().and_then(of).unwrap_or_else(|| {
+    found.map(parts).unwrap_or_else(|| {
         let mut idle = CpuTime::default();
         idle.idle = WHOLE;
         idle

@@ -24,7 +24,8 @@ pub(crate) struct SetUp {
     wait: Wait,
     /// Packets sent at a time.
     batch: u32,
-    filter: Filter,
+    /// Which packets it takes, if not all.
+    filter: Option<Filter>,
     napi: Option<NapiArgs>,
 }
 
@@ -40,7 +41,7 @@ impl SetUp {
             },
             wait: Wait::Spin,
             batch: u32::try_from(BATCH).unwrap_or(u32::MAX),
-            filter: Filter::All,
+            filter: None,
             napi: None,
         }
     }
@@ -52,13 +53,13 @@ impl SetUp {
             options: args.options(direction),
             wait: session::wait(args),
             batch: args.batch,
-            filter: Filter::All,
+            filter: None,
             napi: Some(args.napi.clone()),
         }
     }
 
-    /// Takes only these packets.
-    pub(crate) fn filter(self, filter: Filter) -> Self {
+    /// Takes only these packets; none are named where it only sends.
+    pub(crate) fn filter(self, filter: Option<Filter>) -> Self {
         Self { filter, ..self }
     }
 
@@ -67,8 +68,11 @@ impl SetUp {
         session::patiently(|timeout: Duration| {
             let builder = Port::builder(interface.clone())
                 .mode(self.mode)
-                .filter(self.filter)
                 .options(self.options.clone().busy_timeout(timeout));
+            let builder = match self.filter {
+                Some(filter) => builder.filter(filter),
+                None => builder,
+            };
             let builder = match &self.napi {
                 Some(napi) => napi.apply(builder),
                 None => builder,

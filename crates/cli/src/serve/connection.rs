@@ -65,6 +65,8 @@ struct Connection<'a> {
     session: Option<Running>,
     /// A turn of a comparison, with what it is told as.
     turn: Option<(Turn, FarEnd)>,
+    /// Bytes of its frames.
+    turn_bytes: u64,
     /// The interface, from a comparison's first turn to the end of the connection. After the turn: that is on it.
     loan: Option<Loan<'a>>,
 }
@@ -121,6 +123,7 @@ impl<'a> Connection<'a> {
             was_open: false,
             session: None,
             turn: None,
+            turn_bytes: 0,
             loan: None,
         })
     }
@@ -213,7 +216,13 @@ impl<'a> Connection<'a> {
             }
             ServerEvent::Stop(_) if self.turn.is_some() => {
                 if let Some((turn, far)) = self.turn.take() {
-                    self.server.outcome(told(turn, far), now_ns());
+                    let (result, lost) = turn.finish(self.turn_bytes);
+                    let far = FarEnd {
+                        result: Some(Box::new(result)),
+                        lost,
+                        ..far
+                    };
+                    self.server.outcome(far, now_ns());
                 }
             }
             ServerEvent::Stop(stop) => {
@@ -268,6 +277,7 @@ impl<'a> Connection<'a> {
         let turn = Turn::open(start, &end.record.name, end.mac, to)?;
         let far = self.far_end(FarVia::AfXdp, end.record.clone());
         self.turn = Some((turn, far.clone()));
+        self.turn_bytes = start.frame_bytes.into();
         Ok(Ready {
             via: FarVia::AfXdp,
             port: DEFAULT_PORT,
@@ -393,22 +403,6 @@ impl<'a> Connection<'a> {
             (None, Some(_)) => "tls",
             (None, None) => "nothing",
         }
-    }
-}
-
-/// A turn that has ended.
-fn told(turn: Turn, far: FarEnd) -> FarEnd {
-    let (packets, before, lost) = turn.finish();
-    let mut result = RunResult::new(Operation::Rx);
-    result.packets.received = packets;
-    result.cpus = match (before, CpuTimes::read().ok()) {
-        (Some(before), Some(after)) => system::cpu_use(&before, &after),
-        _ => Vec::new(),
-    };
-    FarEnd {
-        result: Some(Box::new(result)),
-        lost,
-        ..far
     }
 }
 

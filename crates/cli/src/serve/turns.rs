@@ -15,8 +15,6 @@ use crate::stop::Stop;
 
 /// How long opening and closing may take there.
 const LONGEST: Duration = Duration::from_secs(20);
-/// How long an answer to a question may take.
-const ANSWER: Duration = Duration::from_secs(5);
 
 /// Turns with one server.
 pub(crate) struct Turns {
@@ -74,16 +72,6 @@ impl Turns {
         }
         self.link().client.go(now_ns());
         Ok(())
-    }
-
-    /// Packets that have come there in this turn.
-    pub(crate) fn count(&self) -> Result<u64> {
-        self.link().client.count(0, now_ns());
-        until(&self.link, ANSWER, |event| match event {
-            ClientEvent::Tally(tally) => Some(tally.received_packets),
-            _ => None,
-        })
-        .with_context(|| self.who.clone())
     }
 
     /// Ends the turn there; what it told.

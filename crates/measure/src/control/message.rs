@@ -185,6 +185,10 @@ pub struct ContestStart {
     pub variant: String,
     /// The CPU that it runs on there.
     pub cpu: u32,
+    /// How long to wait from the first packet on before anything is counted, in nanoseconds.
+    pub settle_ns: u64,
+    /// For how long to count. The far end does that by itself: a path that is full has no room for questions.
+    pub slot_ns: u64,
 }
 
 /// [`Message::Ready`]
