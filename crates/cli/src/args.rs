@@ -1,5 +1,7 @@
 //! The command line, parsed into values: what gets past here makes sense by itself.
 
+mod list;
+
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -8,6 +10,7 @@ use std::time::Duration;
 
 use crate::napi::NapiArgs;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+pub(crate) use list::{List, list};
 use ringside_measure::precision::UntilWidth;
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_wire::MacAddr;
@@ -509,34 +512,6 @@ pub(crate) enum WaitArg {
     Poll,
     /// Run the driver's NAPI poll on this thread
     BusyPoll,
-}
-
-/// Numbers such as `0,2-3`.
-#[derive(Clone, Debug)]
-pub(crate) struct List(pub(crate) Vec<u32>);
-
-pub(crate) fn list(text: &str) -> Result<List, String> {
-    let number = |part: &str| {
-        part.trim()
-            .parse::<u32>()
-            .ok()
-            .filter(|&number| number < 65536)
-            .ok_or_else(|| format!("{part:?} is no number; write a list such as 0,2-3"))
-    };
-    let mut numbers = Vec::new();
-    for part in text.split(',') {
-        match part.split_once('-') {
-            Some((first, last)) => {
-                let (first, last) = (number(first)?, number(last)?);
-                if first > last {
-                    return Err(format!("{part:?} runs backwards"));
-                }
-                numbers.extend(first..=last);
-            }
-            None => numbers.push(number(part)?),
-        }
-    }
-    Ok(List(numbers))
 }
 
 /// Packets per second. The limit is far above any link, and what the schedule can count.

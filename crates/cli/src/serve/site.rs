@@ -110,10 +110,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     site.tell(door, port.as_ref());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let accepted = site.accept(scope, &listener);
+            site.accept(scope, &listener);
             stop.set();
             site.lending.part().set();
-            accepted
         });
         let ended = match port.take() {
             Some(port) => site.answer_and_lend(port),
