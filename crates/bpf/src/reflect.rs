@@ -38,6 +38,8 @@ pub struct ProbeMarks {
 pub enum Reflect {
     /// Every frame to a unicast address, with its MAC addresses swapped and nothing else.
     Macs,
+    /// The same of UDP to this port alone.
+    MacsOfUdp(u16),
     /// Probe requests in UDP over IPv4 and IPv6, as replies: MAC addresses, IP addresses and ports
     /// swapped, the checksum right. All else goes up to the kernel.
     Probes(ProbeMarks),
@@ -74,6 +76,9 @@ impl Reflector {
                 .rodata_data
                 .as_deref_mut()
                 .expect("reflect.bpf.c has constants");
+            if let Reflect::MacsOfUdp(port) = reflect {
+                constants.only_udp_port = port.into();
+            }
             if let Reflect::Probes(marks) = reflect {
                 let mask = u64::MAX << (64 - 8 * u32::from(marks.magic_len));
                 constants.echo_probes = 1;

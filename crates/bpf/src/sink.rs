@@ -52,11 +52,26 @@ impl Sink {
     ///
     /// [`Error::Load`](crate::Error::Load) if the kernel refuses it.
     pub fn load(neighbours: Neighbours) -> Result<Self> {
+        Self::load_with(neighbours, 0)
+    }
+
+    /// Loads one that drops and counts UDP over IPv4 and IPv6 to one port, and lets all else pass: for an interface that the host
+    /// is also reached by.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sink::load`].
+    pub fn load_for_udp(port: u16) -> Result<Self> {
+        Self::load_with(Neighbours::Pass, port)
+    }
+
+    fn load_with(neighbours: Neighbours, only_udp_port: u16) -> Result<Self> {
         let mut storage = MaybeUninit::uninit();
         let skel = load::capture(SINK, || {
             let mut open = SinkSkelBuilder::default().open(&mut storage)?;
             let constants = open.maps.rodata_data.as_deref_mut().expect("sink.bpf.c has constants");
             constants.pass_neighbour = (neighbours == Neighbours::Pass).into();
+            constants.only_udp_port = only_udp_port.into();
             open.load()
         })?;
         Ok(Self {
@@ -107,8 +122,30 @@ impl IngressDrop {
     ///
     /// [`Error::Load`](crate::Error::Load) if the kernel refuses it.
     pub fn load() -> Result<Self> {
+        Self::load_with(0)
+    }
+
+    /// Loads one that drops UDP to one port (without VLAN tags and IPv6 extension headers), and lets all else pass.
+    ///
+    /// # Errors
+    ///
+    /// As [`IngressDrop::load`].
+    pub fn load_for_udp(port: u16) -> Result<Self> {
+        Self::load_with(port)
+    }
+
+    fn load_with(only_udp_port: u16) -> Result<Self> {
         let mut storage = MaybeUninit::uninit();
-        let skel = load::capture(DROP, || TcDropSkelBuilder::default().open(&mut storage)?.load())?;
+        let skel = load::capture(DROP, || {
+            let mut open = TcDropSkelBuilder::default().open(&mut storage)?;
+            let constants = open
+                .maps
+                .rodata_data
+                .as_deref_mut()
+                .expect("tc_drop.bpf.c has constants");
+            constants.only_udp_port = only_udp_port.into();
+            open.load()
+        })?;
         Ok(Self {
             program: load::own(DROP, &skel.progs.ringside_drop)?,
             counters: load::own_map(DROP, &skel.maps.counters)?,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::packets::*;
 use common::{PacketSocket, Pair, privileged};
-use ringside_bpf::{Error, IngressDrop, Neighbours, Sink, Verdict, XdpMode, dry_run};
+use ringside_bpf::{Error, IngressDrop, Neighbours, Reflect, Reflector, Sink, Verdict, XdpMode, dry_run};
 
 /// Until nothing is expected to come any more.
 const WAIT: Duration = Duration::from_millis(300);
@@ -130,4 +130,43 @@ fn ingress_drop_leaves_packets_to_taps_and_keeps_them_from_the_stack() {
     drop(link);
     from.send(b"after").unwrap();
     assert!(arrives(&to, PATIENCE));
+}
+
+/// For an interface that the host is reached by, too: nothing but the packets that are measured.
+#[test]
+fn what_is_for_one_udp_port_leaves_all_else_alone() {
+    if !privileged() {
+        return;
+    }
+    let wanted = ethernet(&[], ETH_IPV4, &ipv4(UDP, &udp(PORT, b"x")));
+    let others = [
+        ethernet(&[], ETH_ARP, &[0; 28]),
+        ethernet(&[], ETH_IPV4, &ipv4(UDP, &udp(PORT + 1, b"x"))),
+        ethernet(&[], ETH_IPV4, &ipv4(6, &[0; 40])),
+    ];
+    let sink = Sink::load_for_udp(PORT).unwrap();
+    let reflector = Reflector::load(Reflect::MacsOfUdp(PORT)).unwrap();
+    assert_eq!(dry_run(&sink, &wanted).unwrap().0, Verdict::Drop);
+    assert_eq!(dry_run(&reflector, &wanted).unwrap().0, Verdict::Tx);
+    for other in &others {
+        assert_eq!(dry_run(&sink, other).unwrap().0, Verdict::Pass);
+        assert_eq!(dry_run(&reflector, other).unwrap().0, Verdict::Pass);
+    }
+    assert_eq!(sink.traffic().unwrap().passed, 3);
+
+    let pair = Pair::new();
+    let drop = IngressDrop::load_for_udp(4242).unwrap();
+    let _link = pair.right.enter(|index| drop.attach(index)).unwrap();
+    let (dropped, other) = (
+        receiver(&pair),
+        pair.right.enter(|_| UdpSocket::bind("10.77.0.2:4243").unwrap()),
+    );
+    let to_other = sender(&pair);
+    to_other.connect("10.77.0.2:4243").unwrap();
+    let to_dropped = sender(&pair);
+    to_other.send(b"x").unwrap();
+    assert!(arrives(&other, PATIENCE), "ARP and other ports pass");
+    to_dropped.send(b"x").unwrap();
+    assert!(!arrives(&dropped, WAIT));
+    assert!(drop.traffic().unwrap().packets >= 1);
 }

@@ -56,6 +56,10 @@ impl Cli {
             Self::command()
                 .mut_subcommand("search", anywhere)
                 .mut_subcommand("serve", anywhere)
+                // A server is a path, too.
+                .mut_subcommand("compare", |command| {
+                    command.mut_arg("server", |server| server.group("path"))
+                })
                 .mut_subcommand("impair", impair),
         )
     }

@@ -32,6 +32,14 @@ impl Stop {
         Ok(stop)
     }
 
+    /// One for a part of the run, which is ended by itself: whoever ends the whole has to end the part.
+    pub(crate) fn part(&self) -> Self {
+        Self {
+            flag: Arc::default(),
+            signal: Arc::clone(&self.signal),
+        }
+    }
+
     /// True when a signal asked for the end: the user waits.
     pub(crate) fn is_signal(&self) -> bool {
         self.signal.load(Ordering::Relaxed)

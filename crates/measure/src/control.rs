@@ -47,8 +47,8 @@ pub use client::{Client, ClientEvent, ClientOptions};
 pub use fault::Fault;
 pub use frame::{MOST_AFTER, MOST_BEFORE, MOST_FROM_SERVER};
 pub use message::{
-    ClockFacts, FarVia, Hello, Message, Proof, Ready, Refused, SESSION_STEP, Start, Stop, Tally, VERSIONS, Welcome,
-    Work,
+    ClockFacts, ContestStart, FarVia, Hello, Message, Proof, Ready, Refused, SESSION_STEP, Start, Stop, Tally,
+    VERSIONS, Welcome, Work,
 };
 pub use server::{Server, ServerEvent, ServerOptions};
 

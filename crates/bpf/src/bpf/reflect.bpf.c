@@ -19,6 +19,8 @@
 
 /* 0: every frame, MAC addresses only. 1: probes, up to the kind of probe. */
 const volatile __u32 echo_probes = 0;
+/* Not 0: of frames, only UDP to this port. */
+const volatile __u32 only_udp_port = 0;
 /* A probe begins with these bytes ... */
 const volatile __u64 magic = 0; /* big endian, left-aligned */
 const volatile __u64 magic_mask = 0;
@@ -195,6 +197,8 @@ int ringside_tx(struct xdp_md *ctx)
 	/* A group address can be no source, so a frame to one cannot be sent back. */
 	if (parse_ethernet(&cur, &outer, &inner) != PARSED || (eth->h_dest[0] & 1) ||
 	    parse_neighbour(cur, inner) == PARSED)
+		goto pass;
+	if (only_udp_port && !is_udp_to(ctx, only_udp_port))
 		goto pass;
 	if (!echo_probes)
 		swap_macs(eth);

@@ -7,6 +7,8 @@
 #include "traffic.h"
 
 const volatile __u32 pass_neighbour = 1;
+/* Not 0: only UDP to this port is dropped and counted. */
+const volatile __u32 only_udp_port = 0;
 
 static __always_inline int belongs_to_host(struct xdp_md *ctx)
 {
@@ -24,6 +26,10 @@ int ringside_sink(struct xdp_md *ctx)
 
 	if (!seen)
 		return XDP_PASS;
+	if (only_udp_port && !is_udp_to(ctx, only_udp_port)) {
+		seen->passed++;
+		return XDP_PASS;
+	}
 	if (pass_neighbour && belongs_to_host(ctx)) {
 		seen->passed++;
 		return XDP_PASS;

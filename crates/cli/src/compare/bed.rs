@@ -14,6 +14,7 @@ use ringside_wire::flow::UdpFlow;
 use ringside_xsk::{Filter, Port, PortReport};
 
 use super::options::Bench;
+use crate::serve::Turns;
 use crate::system;
 
 /// Between interfaces that are there, frames carry addresses that are set aside for benchmarks (RFC 2544, C.2.2).
@@ -25,6 +26,8 @@ pub(crate) struct Bed {
     pub(crate) b: Side,
     /// Removed last.
     lab: Option<Lab>,
+    /// Where the second end is another host.
+    pub(crate) turns: Option<Turns>,
 }
 
 /// One end.
@@ -33,6 +36,8 @@ pub(crate) struct Side {
     mac: MacAddr,
     ipv4: Ipv4Addr,
     namespace: Option<Arc<Namespace>>,
+    /// The host is reached by it, too: nothing is touched but the packets that are measured.
+    is_shared: bool,
 }
 
 impl Bed {
@@ -44,6 +49,7 @@ impl Bed {
                 a: Side::existing(a, BENCHMARK[0])?,
                 b: Side::existing(b, BENCHMARK[1])?,
                 lab: None,
+                turns: None,
             },
         };
         for side in [&bed.a, &bed.b] {
@@ -63,6 +69,26 @@ impl Bed {
         Ok(bed)
     }
 
+    /// From an interface of this host to a `ringside serve`, whose side is as it was told.
+    pub(crate) fn to_server(a: Side, b: Side, turns: Turns) -> Self {
+        Self {
+            a,
+            b,
+            lab: None,
+            turns: Some(turns),
+        }
+    }
+
+    /// The far end's view of the same.
+    pub(crate) fn between(a: Side, b: Side) -> Self {
+        Self {
+            a,
+            b,
+            lab: None,
+            turns: None,
+        }
+    }
+
     fn veth() -> Result<Self> {
         let lab = Lab::veth(VethConfig {
             // Nothing but the packets that are measured.
@@ -76,6 +102,7 @@ impl Bed {
             a: Side::of(&lab.a),
             b: Side::of(&lab.b),
             lab: Some(lab),
+            turns: None,
         })
     }
 
@@ -89,7 +116,10 @@ impl Bed {
         if self.is_lab() {
             return "test bed: two namespaces, veth pair, 1 queue, GRO on".into();
         }
-        format!("from {} to {}", self.a.interface, self.b.interface)
+        match &self.turns {
+            Some(_) => format!("from {} to another host", self.a.interface),
+            None => format!("from {} to {}", self.a.interface, self.b.interface),
+        }
     }
 
     /// What a reader of the table has to know about the path.
@@ -98,6 +128,10 @@ impl Bed {
             "On a veth the sender's CPU also does the receiving softirq; native XDP first has to copy what a socket sent \
              into a buffer of its own, which a NIC's driver has not; and no wire is there: \"wire\" is what an Ethernet \
              link would be busy with."
+        } else if self.turns.is_some() {
+            "XDP and tc programs are attached to both interfaces in turn, by links that end with the processes; they touch UDP \
+             packets of the comparison's port alone. The control connection shares a path that is full on purpose: for \
+             turns of a second and more give it another way (a server's address on another network)."
         } else {
             "XDP and tc programs are attached to both interfaces in turn, by links that end with this process; nothing \
              else is changed. Meanwhile their other traffic is dropped, but for ARP and IPv6 neighbour discovery where \
@@ -108,6 +142,9 @@ impl Bed {
 
     /// Why UDP sockets cannot be compared here.
     pub(crate) fn no_udp(&self) -> Option<&'static str> {
+        if self.turns.is_some() {
+            return None;
+        }
         let name = |side: &Side| side.namespace.as_ref().map(|namespace| namespace.name().to_owned());
         if name(&self.a) == name(&self.b) {
             return Some(
@@ -144,20 +181,30 @@ impl Bed {
         } else {
             Neighbours::Pass
         };
-        let sink = Sink::load(neighbours)?;
+        let sink = match side.is_shared {
+            true => Sink::load_for_udp(DEFAULT_PORT)?,
+            false => Sink::load(neighbours)?,
+        };
         let link = side.run(|| sink.attach(side.interface.index(), XdpMode::Native))?;
         Ok((sink, link))
     }
 
     /// Keeps what packet sockets have seen from the IP stack, for as long as the link is held.
     pub(crate) fn cut_stack_off(side: &Side) -> Result<Link> {
-        let drop = IngressDrop::load()?;
+        let drop = match side.is_shared {
+            true => IngressDrop::load_for_udp(DEFAULT_PORT)?,
+            false => IngressDrop::load()?,
+        };
         Ok(side.run(|| drop.attach(side.interface.index()))?)
     }
 
     /// Sends back everything that comes to a side, with MAC addresses swapped.
     pub(crate) fn reflect(side: &Side) -> Result<Link> {
-        let reflector = Reflector::load(Reflect::Macs)?;
+        let reflect = match side.is_shared {
+            true => Reflect::MacsOfUdp(DEFAULT_PORT),
+            false => Reflect::Macs,
+        };
+        let reflector = Reflector::load(reflect)?;
         Ok(side.run(|| reflector.attach(side.interface.index(), XdpMode::Native))?)
     }
 
@@ -183,7 +230,9 @@ impl Bed {
                 Some(system::interface(&side.interface, &state, report.as_ref()))
             })
         };
-        [&self.a, &self.b].into_iter().filter_map(record).collect()
+        // The far end tells of its own.
+        let there = self.turns.is_none().then_some(&self.b);
+        std::iter::once(&self.a).chain(there).filter_map(record).collect()
     }
 }
 
@@ -194,7 +243,25 @@ impl Side {
             mac: MacAddr(end.mac),
             ipv4: end.ipv4,
             namespace: Some(Arc::clone(&end.ns)),
+            is_shared: false,
         }
+    }
+
+    /// One of this host's network namespace that the host is reached by, too; or another host's, of which only the addresses mean
+    /// anything here.
+    pub(crate) fn shared(interface: Interface, mac: MacAddr, ipv4: Ipv4Addr) -> Self {
+        Self {
+            interface,
+            mac,
+            ipv4,
+            namespace: None,
+            is_shared: true,
+        }
+    }
+
+    /// Which packets an AF_XDP socket on it takes, if not all.
+    pub(crate) fn filter(&self) -> Option<Filter> {
+        self.is_shared.then_some(Filter::UdpPort(DEFAULT_PORT))
     }
 
     /// `NAME`, or `NAME@NAMESPACE`. Without an IPv4 address frames carry `fallback`.
@@ -224,6 +291,7 @@ impl Side {
             interface,
             ipv4: own.unwrap_or(fallback),
             namespace,
+            is_shared: false,
         })
     }
 

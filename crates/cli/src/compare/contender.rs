@@ -17,15 +17,15 @@ use crate::stop::Stop;
 
 /// A variant that has its turn.
 pub(crate) struct Contender<'a> {
-    bed: &'a Bed,
-    bench: &'a Bench,
-    operation: Operation,
-    kind: Kind,
-    frame_bytes: usize,
+    pub(super) bed: &'a Bed,
+    pub(super) bench: &'a Bench,
+    pub(super) operation: Operation,
+    pub(super) kind: Kind,
+    pub(super) frame_bytes: usize,
     /// How an AF_XDP socket is set up, if not as is best for most.
     tuning: Option<&'a PortArgs>,
     /// What loads the path of round trips meanwhile.
-    under: Under,
+    pub(super) under: Under,
 }
 
 impl<'a> Contender<'a> {
@@ -74,6 +74,9 @@ impl<'a> Contender<'a> {
             *load = Some(Load::open(self.bed, self.frame_bytes).context("the generator")?);
         }
         let load = load.as_mut().filter(|_| needs_load);
+        if let Some(turns) = &self.bed.turns {
+            return self.far_turn(turns, &slot, load);
+        }
         match self.operation {
             Operation::Rx => self.rx(&slot, load),
             Operation::Tx => self.tx(&slot, load),
@@ -141,7 +144,7 @@ impl<'a> Contender<'a> {
     }
 
     /// The variant on the receiving side.
-    fn worker(&self, work: fn(&mut dyn Peer) -> Result<u64>) -> Result<Worker> {
+    pub(super) fn worker(&self, work: fn(&mut dyn Peer) -> Result<u64>) -> Result<Worker> {
         Ok(Worker {
             peer: self.open(&self.bed.b)?,
             place: self.place(self.bench.receiver_cpu()),
@@ -161,17 +164,17 @@ impl<'a> Contender<'a> {
     }
 
     /// What keeps the IP stack away from packets that a packet socket has seen.
-    fn cut(&self, side: &Side) -> Result<Option<ringside_bpf::Link>> {
+    pub(super) fn cut(&self, side: &Side) -> Result<Option<ringside_bpf::Link>> {
         (self.kind == Kind::AfPacket)
             .then(|| Bed::cut_stack_off(side))
             .transpose()
     }
 
-    fn open(&self, side: &Side) -> Result<Box<dyn Peer>> {
+    pub(super) fn open(&self, side: &Side) -> Result<Box<dyn Peer>> {
         self.open_as(side, self.kind)
     }
 
-    fn open_as(&self, side: &Side, kind: Kind) -> Result<Box<dyn Peer>> {
+    pub(super) fn open_as(&self, side: &Side, kind: Kind) -> Result<Box<dyn Peer>> {
         let (flow, frame) = self.bed.frame(std::ptr::eq(side, &self.bed.a), self.frame_bytes)?;
         let udp = |waiting, sending| -> Result<Box<dyn Peer>> {
             let payload = frame.len() - flow.header_len();
@@ -206,6 +209,11 @@ impl<'a> Contender<'a> {
                 let set_up = match self.tuning {
                     Some(tuning) => SetUp::tuned(tuning, direction),
                     None => SetUp::usual(kind.path().context("AF_XDP has a path")?, direction),
+                };
+                // What only sends has no program that could filter.
+                let set_up = match direction {
+                    Direction::Transmit => set_up,
+                    Direction::Receive | Direction::Both => set_up.filter(side.filter()),
                 };
                 Ok(Box::new(side.run(|| Xsk::open(&side.interface, set_up, flow, frame))?))
             }

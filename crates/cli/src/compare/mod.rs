@@ -15,6 +15,7 @@
 mod bed;
 mod cell;
 mod contender;
+mod far;
 mod options;
 mod report;
 mod series;
@@ -30,14 +31,16 @@ use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use ringside_measure::schema::{Document, Outcome};
 
+use crate::serve::{self, Turns};
 use crate::stop::Stop;
 use crate::{output, system};
 
-pub(crate) use bed::Bed;
+pub(crate) use bed::{Bed, Side};
 pub(crate) use contender::Contender;
+pub(crate) use far::FarPart;
 pub(crate) use options::{Args, Bench, LabKind};
 pub(crate) use report::{cpu_busy, kept_waiting};
-pub(crate) use slot::{Load, Reading};
+pub(crate) use slot::{Load, Reading, Worker};
 pub(crate) use table::nothing;
 pub(crate) use variant::{Kind, Operation};
 
@@ -49,10 +52,13 @@ use series::Contest;
 /// When the path cannot be had, or nothing was sampled; a variant that fails is a row of the table with its reason.
 pub(crate) fn run(args: &Args) -> Result<()> {
     args.check()?;
-    args.bench.check_cpus()?;
+    args.check_cpus()?;
     output::check(&args.output)?;
     let stop = Stop::on_signals().context("listening for signals")?;
-    let bed = Bed::open(&args.bench, &args.sizes)?;
+    let bed = match args.dial(&stop)? {
+        Some(bed) => bed,
+        None => Bed::open(&args.bench, &args.sizes)?,
+    };
     let mut contests = Contest::all(args, &bed)?;
     if args.until_ci.is_some() && contests.iter().all(|contest| contest.series.len() < 2) {
         bail!("--until-ci: there is one variant and no ratio to wait for; name two at least, or add --aa");
@@ -76,11 +82,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let disturbance = report::disturbance(&contests);
     let result = report::result(args, rounds, reached, contests);
-    let document = system::document(bed.records(), Outcome::Compare(result));
+    let far = bed.turns.as_ref().and_then(Turns::finish);
+    let document = Document {
+        far: far.clone().map(Box::new),
+        ..system::document(bed.records(), Outcome::Compare(result))
+    };
     // What is attached and mapped goes before anything is told.
     let notes: Vec<String> = bed.notes().into_iter().chain(disturbance).collect();
     drop(bed);
-    tell(args, &document, &notes)
+    tell(args, &document, &notes)?;
+    serve::lost(far.as_ref())
 }
 
 fn plan(args: &Args, bed: &Bed, contests: &[Contest]) -> String {

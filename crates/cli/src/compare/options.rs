@@ -11,6 +11,7 @@ use super::under::Under;
 use super::variant::{Kind, Operation};
 use crate::args::{OutputArgs, rate, width};
 use crate::run::ping::LoadArg;
+use crate::serve::RemoteArgs;
 
 /// Opening and taking down: for estimates only.
 const OVERHEAD: Duration = Duration::from_millis(150);
@@ -25,6 +26,7 @@ Examples:
   ringside compare --lab veth --operations ping --load   round trips idle and under load, side by side
   ringside compare --interface eth1,eth2               two ports of this machine with a cable between them
   ringside compare --interface eth1,eth2@far           the same, the second in a namespace: UDP takes part too
+  ringside compare 192.0.2.7 --token-file ringside.token   to a host where `ringside serve` runs
 
 Each variant in its best set-up, in turn, for many short rounds; ratios are medians over the rounds with a bootstrap
 95 % interval. Rounds in which the hypervisor took more than 4 % of the CPU time are left out and counted.";
@@ -79,6 +81,13 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+
+    /// A host where `ringside serve INTERFACE` runs: packets go there from the interface that the route to it leaves by
+    #[arg(value_name = "HOST", group = "path")]
+    pub(crate) host: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) remote: RemoteArgs,
 }
 
 /// A path between two ends, and a turn on it: what takes turns has this in common.
@@ -112,6 +121,16 @@ pub(crate) enum LabKind {
 }
 
 impl Bench {
+    /// The far end of a turn, on one of its CPUs.
+    pub(crate) fn far(cpu: u32) -> Self {
+        Self {
+            lab: None,
+            interface: None,
+            slot_ms: 0,
+            cpus: [cpu; 2],
+        }
+    }
+
     /// The CPU that senders, generators and who asks run on.
     pub(crate) fn sender_cpu(&self) -> u32 {
         self.cpus[0]
@@ -138,6 +157,18 @@ impl Bench {
 
     /// Said before anything is built.
     pub(crate) fn check_cpus(&self) -> Result<()> {
+        self.check_online()?;
+        if self.sender_cpu() == self.receiver_cpu() {
+            eprintln!(
+                "note: sender and receiver share CPU {}: neither shows what it can do",
+                self.sender_cpu()
+            );
+        }
+        Ok(())
+    }
+
+    /// The part of it that is an error.
+    pub(super) fn check_online(&self) -> Result<()> {
         let online: Vec<u32> = CpuTimes::read()?.cpus.iter().map(|(cpu, _)| *cpu).collect();
         for cpu in self.cpus {
             if !online.contains(&cpu) {
@@ -145,12 +176,6 @@ impl Bench {
                     "CPU {cpu} is not online (online: {online:?}); name the sender's and the receiver's with --cpus S,R"
                 );
             }
-        }
-        if self.sender_cpu() == self.receiver_cpu() {
-            eprintln!(
-                "note: sender and receiver share CPU {}: neither shows what it can do",
-                self.sender_cpu()
-            );
         }
         Ok(())
     }

@@ -34,6 +34,8 @@ use crate::stop::Stop;
 
 /// How long the first packet may take: a NIC that gets its first program renegotiates the link.
 const FIRST_PACKET: Duration = Duration::from_secs(5);
+/// How much before and after a far end's slot packets flow: it begins with the first one that it sees.
+const LEAD: Duration = Duration::from_millis(100);
 /// How long the last packet may take.
 const DRAIN: Duration = Duration::from_millis(50);
 /// After this a probe is lost: many times what waking a CPU takes at worst.
@@ -106,6 +108,17 @@ impl Place {
             priority: None,
         }
     }
+
+    /// Puts the calling thread there.
+    pub(crate) fn take(self) -> Result<()> {
+        if let Some(cpu) = self.cpu {
+            pin::to_cpu(cpu)?;
+        }
+        if let Some(priority) = self.priority {
+            pin::real_time(priority)?;
+        }
+        Ok(())
+    }
 }
 
 /// A peer, the place where it runs, and what it does there until told to end.
@@ -116,8 +129,13 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    fn run(mut self, threads: &Threads, done: &AtomicU64, end: &AtomicBool) -> Result<()> {
+    fn run(self, threads: &Threads, done: &AtomicU64, end: &AtomicBool) -> Result<()> {
         threads.enter(self.place)?;
+        self.work(done, end)
+    }
+
+    /// Works in the calling thread until told to end.
+    pub(crate) fn work(mut self, done: &AtomicU64, end: &AtomicBool) -> Result<()> {
         let mut count = 0;
         while !end.load(Ordering::Relaxed) {
             let more = (self.work)(self.peer.as_mut())?;
@@ -188,6 +206,51 @@ impl Slot<'_> {
                 offered_pps: sent.map(|sent| sent.offered as f64 / sent.elapsed.as_secs_f64().max(1e-9)),
                 ..window
             })
+        })
+    }
+
+    /// The same where another host counts, which is asked when nothing is sent any more: what was offered, and what this end's
+    /// CPU did. Rate and loss are still to be filled in.
+    pub(crate) fn offer(&self, worker: Option<Worker>, load: Option<&mut Load>) -> Result<(Reading, u64)> {
+        let (done, end, quiet) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        let threads = Threads::default();
+        let whole = LEAD * 2 + self.bench.settle() + self.bench.slot();
+        thread::scope(|scope| {
+            let worker = worker.map(|worker| {
+                let (threads, done, end) = (&threads, &done, &end);
+                scope.spawn(move || worker.run(threads, done, end))
+            });
+            let load = load.map(|load| {
+                let (cpu, threads, quiet) = (self.bench.sender_cpu(), &threads, &quiet);
+                scope.spawn(move || load.run(cpu, threads, whole * 2, quiet))
+            });
+            self.stop.sleep_until(Instant::now() + LEAD + self.bench.settle());
+            let mark = Mark::now(&threads);
+            let begin = Instant::now();
+            self.stop.sleep_until(begin + self.bench.slot() + LEAD);
+            let passed = mark.and_then(|mark| {
+                let waited = mark.waited(&threads) as f64 / begin.elapsed().as_nanos().max(1) as f64;
+                Ok((mark.passed(self.bench)?, waited.min(1.0)))
+            });
+            // From here on nothing returns before the threads were told.
+            quiet.store(true, Ordering::Release);
+            end.store(true, Ordering::Release);
+            let sent = load.map(join).transpose();
+            worker.map(join).transpose()?;
+            let sent = sent.context("the generator")?;
+            let ((cpus, steal), waiting) = passed?;
+            let offered = sent.map_or_else(|| done.load(Ordering::Acquire), |sent| sent.offered);
+            let reading = Reading {
+                pps: 0.0,
+                loss: None,
+                offered_pps: sent.map(|sent| sent.offered as f64 / sent.elapsed.as_secs_f64().max(1e-9)),
+                rtt: None,
+                responsiveness: None,
+                cpus,
+                steal,
+                waiting,
+            };
+            Ok((reading, offered))
         })
     }
 
@@ -385,12 +448,7 @@ struct Threads(Mutex<Vec<i32>>);
 impl Threads {
     /// Puts the calling thread in its place, and has it watched.
     fn enter(&self, place: Place) -> Result<()> {
-        if let Some(cpu) = place.cpu {
-            pin::to_cpu(cpu)?;
-        }
-        if let Some(priority) = place.priority {
-            pin::real_time(priority)?;
-        }
+        place.take()?;
         let id = rustix::thread::gettid().as_raw_nonzero().get();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         Ok(())

@@ -10,6 +10,7 @@ use ringside_nic::host::CpuTimes;
 
 use super::cell::{self, UNKNOWN};
 use crate::output::{self, wrapped};
+use crate::run::ping::table::name as condition;
 use crate::system;
 
 /// Everything that is told: the machine, the path, the tables, and what to know about them.
@@ -161,7 +162,7 @@ fn under_load(table: &Table, terminal: bool) -> String {
                 median(max, &cell::micros),
                 median(lost, &cell::share),
                 ratio,
-                median(per_minute, &crate::output::count),
+                median(per_minute, &output::count),
                 median(per_minute, &|per_minute| format!("{:.4}", 60_000.0 / per_minute)),
             ]);
         }
@@ -172,7 +173,7 @@ fn under_load(table: &Table, terminal: bool) -> String {
     let rates: BTreeSet<String> = table
         .under_load
         .iter()
-        .map(|loaded| crate::output::count(loaded.load_pps))
+        .map(|loaded| output::count(loaded.load_pps))
         .collect();
     let mut text = format!("{grid}\n");
     text.push_str(&wrapped(

@@ -41,7 +41,7 @@ pub(crate) enum Beside {
     Nothing,
     /// Requests of another session, through the asker's own socket; they are answered, too.
     Own(u64),
-    Foreign(Foreign),
+    Foreign(Box<Foreign>),
 }
 
 /// Another sender's load: a packet socket, past the IP stack and its queues.
@@ -66,11 +66,11 @@ impl Beside {
                     .context("writing a frame of the load")?;
                 let index = bed.a.interface.index();
                 let sender = bed.a.run(|| Packet::open(index, Receive::Nothing, flow, frame))?;
-                Ok(Self::Foreign(Foreign {
+                Ok(Self::Foreign(Box::new(Foreign {
                     sender,
                     place,
                     rate: under.rate,
-                }))
+                })))
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use ringside_wire::ethernet::swap_macs;
 use ringside_wire::flow::UdpFlow;
-use ringside_xsk::{BusyPolling, Direction, Mode, Path, Port, Queue, QueueOptions, Wait};
+use ringside_xsk::{BusyPolling, Direction, Filter, Mode, Path, Port, Queue, QueueOptions, Wait};
 
 use crate::args::PortArgs;
 use crate::napi::NapiArgs;
@@ -24,6 +24,8 @@ pub(crate) struct SetUp {
     wait: Wait,
     /// Packets sent at a time.
     batch: u32,
+    /// Which packets it takes, if not all.
+    filter: Option<Filter>,
     napi: Option<NapiArgs>,
 }
 
@@ -39,6 +41,7 @@ impl SetUp {
             },
             wait: Wait::Spin,
             batch: u32::try_from(BATCH).unwrap_or(u32::MAX),
+            filter: None,
             napi: None,
         }
     }
@@ -50,8 +53,14 @@ impl SetUp {
             options: args.options(direction),
             wait: session::wait(args),
             batch: args.batch,
+            filter: None,
             napi: Some(args.napi.clone()),
         }
+    }
+
+    /// Takes only these packets; none are named where it only sends.
+    pub(crate) fn filter(self, filter: Option<Filter>) -> Self {
+        Self { filter, ..self }
     }
 
     /// Opens the port in the calling thread's namespace.
@@ -60,6 +69,10 @@ impl SetUp {
             let builder = Port::builder(interface.clone())
                 .mode(self.mode)
                 .options(self.options.clone().busy_timeout(timeout));
+            let builder = match self.filter {
+                Some(filter) => builder.filter(filter),
+                None => builder,
+            };
             let builder = match &self.napi {
                 Some(napi) => napi.apply(builder),
                 None => builder,

@@ -161,7 +161,7 @@ impl Path {
         let next = self.session.wrapping_add(1);
         self.session = match &self.server {
             // The server knows these only.
-            Some(server) => server.session | next % SESSION_STEP,
+            Some(server) => server.session | (next % SESSION_STEP),
             None => next,
         };
         self.session

@@ -107,6 +107,10 @@ impl Board {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.list().is_empty()
+    }
+
     /// Enters one; it is taken off with what is returned.
     ///
     /// # Errors

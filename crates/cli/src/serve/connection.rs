@@ -8,6 +8,7 @@ use ringside_measure::control::{
     FarVia, Fault, HANDSHAKE_NS, Ready, Server, ServerEvent, ServerOptions, Start, Tally, Work,
 };
 use ringside_measure::counters::Ledger;
+use ringside_measure::probe::DEFAULT_PORT;
 use ringside_measure::rate::Rates;
 use ringside_measure::schema::{self, FarEnd, Interval, Operation, RunResult};
 use ringside_nic::Interface;
@@ -15,6 +16,8 @@ use ringside_nic::clock::{Monotonic, Offset, Realtime};
 use ringside_nic::host::CpuTimes;
 
 use super::board::{Entry, Session};
+use super::contest::Turn;
+use super::lending::Loan;
 use super::near::{ABOVE_RATE, THERE};
 use super::secret;
 use super::site::{Place, Site};
@@ -42,6 +45,8 @@ pub(super) fn serve(site: &Site<'_>, stream: TcpStream, from: SocketAddr, place:
     let done = connection.run();
     // Whatever was open for it is closed before it is told.
     connection.session = None;
+    connection.turn = None;
+    connection.loan = None;
     let output = connection.server.take_output();
     _ = connection.wire.write(&output);
     connection.wire.finish(FAREWELL);
@@ -58,6 +63,12 @@ struct Connection<'a> {
     place: Place<'a>,
     was_open: bool,
     session: Option<Running>,
+    /// A turn of a comparison, with what it is told as.
+    turn: Option<(Turn, FarEnd)>,
+    /// Bytes of its frames.
+    turn_bytes: u64,
+    /// The interface, from a comparison's first turn to the end of the connection. After the turn: that is on it.
+    loan: Option<Loan<'a>>,
 }
 
 /// A session of this connection.
@@ -111,6 +122,9 @@ impl<'a> Connection<'a> {
             place,
             was_open: false,
             session: None,
+            turn: None,
+            turn_bytes: 0,
+            loan: None,
         })
     }
 
@@ -168,6 +182,10 @@ impl<'a> Connection<'a> {
                     bail!(why);
                 }
             }
+            ServerEvent::Start(start) if start.work == Work::Contest => match self.prepare_turn(&start) {
+                Ok(ready) => self.server.ready(ready, now_ns()),
+                Err(error) => self.server.refuse(format!("{error:#}"), now_ns()),
+            },
             ServerEvent::Start(start) => match self.prepare(start) {
                 Ok((session, ready)) => {
                     self.session = Some(session);
@@ -196,6 +214,17 @@ impl<'a> Connection<'a> {
                 let now = now_ns();
                 self.server.time(number, came_ns, now, now.saturating_add_signed(ahead));
             }
+            ServerEvent::Stop(_) if self.turn.is_some() => {
+                if let Some((turn, far)) = self.turn.take() {
+                    let (result, lost) = turn.finish(self.turn_bytes);
+                    let far = FarEnd {
+                        result: Some(Box::new(result)),
+                        lost,
+                        ..far
+                    };
+                    self.server.outcome(far, now_ns());
+                }
+            }
             ServerEvent::Stop(stop) => {
                 let session = self.session.take().context("there is one")?;
                 let far = session.finish(stop.sent_packets, self.from);
@@ -221,6 +250,61 @@ impl<'a> Connection<'a> {
         }
         if now >= begun.piece_began + PIECE {
             begun.piece(&session.entry.session, now);
+        }
+    }
+
+    /// Opens the far end of a comparison's turn.
+    fn prepare_turn(&mut self, start: &Start) -> Result<Ready> {
+        let Some(end) = &self.site.xsk else {
+            bail!("a comparison takes an interface: start the server with one (ringside serve INTERFACE)");
+        };
+        check_size(start.frame_bytes, end.mtu, &end.record.name)?;
+        let to = start.to.unwrap_or(self.own);
+        if !end.ips.contains(&to) {
+            bail!(
+                "packets to {to} do not come in at {}, which has {}",
+                end.record.name,
+                crate::run::echo::named(&end.ips)
+            );
+        }
+        if self.loan.is_none() {
+            self.loan = Some(self.site.borrow()?);
+            note(format_args!(
+                "{}: a comparison has {} for itself",
+                self.from, end.record.name
+            ));
+        }
+        let turn = Turn::open(start, &end.record.name, end.mac, to)?;
+        let far = self.far_end(FarVia::AfXdp, end.record.clone());
+        self.turn = Some((turn, far.clone()));
+        self.turn_bytes = start.frame_bytes.into();
+        Ok(Ready {
+            via: FarVia::AfXdp,
+            port: DEFAULT_PORT,
+            mac: Some(end.mac.to_string()),
+            most_ns: u64::MAX,
+            most_pps: None,
+            clock: clocks::own(),
+            far,
+        })
+    }
+
+    /// This end, before anything was counted.
+    fn far_end(&self, via: FarVia, record: schema::Interface) -> FarEnd {
+        FarEnd {
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            via: match via {
+                FarVia::AfXdp => "af_xdp".to_owned(),
+                FarVia::Udp => "udp".to_owned(),
+            },
+            authenticated_by: self.authenticated_by().to_owned(),
+            system: system::system(),
+            interfaces: vec![record],
+            result: None,
+            clock: None,
+            there: None,
+            back: None,
+            lost: None,
         }
     }
 
@@ -254,6 +338,9 @@ impl<'a> Connection<'a> {
         let to = start.to.unwrap_or(self.own);
         let (record, port, threads, responder) = match via {
             FarVia::AfXdp => {
+                if site.is_lent() {
+                    bail!("a comparison has the interface for itself: try again later, or take --far-via udp");
+                }
                 let end = site.xsk.as_ref().context("this server has no XDP sockets")?;
                 if !end.ips.contains(&to) {
                     bail!(
@@ -287,21 +374,7 @@ impl<'a> Connection<'a> {
             threads.max(site.threads()),
         );
         let entry = site.board.enter(session, args.max_sessions.into())?;
-        let far = FarEnd {
-            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-            via: match via {
-                FarVia::AfXdp => "af_xdp".to_owned(),
-                FarVia::Udp => "udp".to_owned(),
-            },
-            authenticated_by: self.authenticated_by().to_owned(),
-            system: system::system(),
-            interfaces: vec![record],
-            result: None,
-            clock: None,
-            there: None,
-            back: None,
-            lost: None,
-        };
+        let far = self.far_end(via, record);
         let ready = Ready {
             via,
             port,
@@ -391,7 +464,7 @@ impl Running {
         };
         let work = match self.start.work {
             Work::Echo => "answers",
-            Work::Count => "counts",
+            Work::Count | Work::Contest => "counts",
         };
         let via = match self.via {
             FarVia::AfXdp => "XDP sockets",
@@ -464,7 +537,7 @@ impl Running {
             intervals: begun.intervals,
             ..RunResult::new(match self.start.work {
                 Work::Echo => Operation::Echo,
-                Work::Count => Operation::Rx,
+                Work::Count | Work::Contest => Operation::Rx,
             })
         };
         FarEnd {

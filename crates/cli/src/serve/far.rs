@@ -28,8 +28,8 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// A connection that is open, both sides having proven who they are.
 pub(crate) struct Dialled {
-    link: Link,
-    who: String,
+    pub(super) link: Link,
+    pub(super) who: String,
 }
 
 /// The far end of a run.
@@ -41,14 +41,14 @@ pub(crate) struct Far {
 }
 
 /// Connection, state, and what came and was not asked for yet.
-struct Link {
-    wire: Wire,
-    client: Client,
+pub(super) struct Link {
+    pub(super) wire: Wire,
+    pub(super) client: Client,
     events: VecDeque<ClientEvent>,
     /// Why it is of no use any more.
-    lost: Option<String>,
+    pub(super) lost: Option<String>,
     /// The session is over, and the keeper with it.
-    over: bool,
+    pub(super) over: bool,
 }
 
 impl RemoteArgs {
@@ -111,7 +111,7 @@ impl RemoteArgs {
 
 impl Link {
     /// Takes what has come and sends what is to be sent, without waiting.
-    fn pump(&mut self) -> Result<()> {
+    pub(super) fn pump(&mut self) -> Result<()> {
         if let Some(lost) = &self.lost {
             bail!("{lost}");
         }
@@ -246,21 +246,8 @@ impl Far {
         })
     }
 
-    /// Waits for one event, others go by.
-    fn until<T>(&self, mut wanted: impl FnMut(ClientEvent) -> Option<T>) -> Option<T> {
-        let end = Instant::now() + CONNECT;
-        while Instant::now() < end {
-            let mut link = self.link();
-            link.pump().ok()?;
-            while let Some(event) = link.events.pop_front() {
-                if let Some(found) = wanted(event) {
-                    return Some(found);
-                }
-            }
-            // Not with the lock for long: the keeper has to look, too.
-            link.wire.wait(Duration::from_millis(5));
-        }
-        None
+    fn until<T>(&self, wanted: impl FnMut(ClientEvent) -> Option<T>) -> Option<T> {
+        until(&self.link, CONNECT, wanted).ok()
     }
 
     /// Ends the session and brings home what came of it there. Where the connection was lost, what is known of it.
@@ -303,6 +290,27 @@ impl Drop for Far {
     }
 }
 
+/// Waits for one event, others go by.
+pub(super) fn until<T>(
+    link: &Mutex<Link>,
+    longest: Duration,
+    mut wanted: impl FnMut(ClientEvent) -> Option<T>,
+) -> Result<T> {
+    let end = Instant::now() + longest;
+    while Instant::now() < end {
+        let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
+        link.pump()?;
+        while let Some(event) = link.events.pop_front() {
+            if let Some(found) = wanted(event) {
+                return Ok(found);
+            }
+        }
+        // Not with the lock for long: the keeper has to look, too.
+        link.wire.wait(Duration::from_millis(5));
+    }
+    bail!("it does not answer")
+}
+
 /// Readings of both hosts' clocks around one question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeAsked {
@@ -315,7 +323,7 @@ pub(crate) struct TimeAsked {
 }
 
 /// The keeper: says that this end is there, and stops the run when the other is not.
-fn keep(link: &Mutex<Link>, stop: &Stop, who: &str) {
+pub(super) fn keep(link: &Mutex<Link>, stop: &Stop, who: &str) {
     loop {
         {
             let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);

@@ -44,6 +44,7 @@ impl RemoteArgs {
             from: Some(flow.src),
             to: Some(flow.dst.ip()),
             feedback_ns: None,
+            contest: None,
         }
     }
 }

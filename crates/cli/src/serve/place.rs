@@ -39,11 +39,7 @@ pub(crate) fn find(port: &mut PortArgs, flow: &mut FlowArgs, remote: &mut Remote
     };
     flow.to = Some(Peer::Ip(to));
     let route = Route::to(to)?;
-    if route.is_local {
-        bail!(
-            "{to} is an address of this host: packets to it never leave. The server has to be another host, or in another network namespace"
-        );
-    }
+    refuse_own(&route, to)?;
     if port.interface.is_empty() {
         route.interface.name().clone_into(&mut port.interface);
     }
@@ -56,6 +52,49 @@ pub(crate) fn find(port: &mut PortArgs, flow: &mut FlowArgs, remote: &mut Remote
     }
     if flow.from.is_none() && route.interface.name() == port.interface {
         flow.from = route.source;
+    }
+    Ok(())
+}
+
+/// How packets get to a server.
+pub(crate) struct Way {
+    pub(crate) interface: Interface,
+    pub(crate) from: Option<IpAddr>,
+    pub(crate) to: IpAddr,
+    /// Of the server, or of the router on the way to it.
+    pub(crate) mac: MacAddr,
+}
+
+impl RemoteArgs {
+    /// The way to the server, if there is one.
+    pub(crate) fn way(&self) -> Result<Option<Way>> {
+        let Some(server) = &self.server else { return Ok(None) };
+        let to = address(server)?.ip();
+        let route = Route::to(to)?;
+        refuse_own(&route, to)?;
+        let next = route.gateway.unwrap_or(to);
+        let mac = route.interface.resolve(next, Duration::from_secs(1))?;
+        let mac = mac.with_context(|| {
+            format!(
+                "{next} does not answer ARP or neighbour discovery on {} (1 s)",
+                route.interface
+            )
+        })?;
+        Ok(Some(Way {
+            interface: route.interface,
+            from: route.source,
+            to,
+            mac: MacAddr(mac),
+        }))
+    }
+}
+
+fn refuse_own(route: &Route, to: IpAddr) -> Result<()> {
+    if route.is_local {
+        bail!(
+            "{to} is an address of this host: packets to it never leave. The server has to be another host, or in another network \
+             namespace"
+        );
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ use rustls::ServerConfig;
 use super::args::{Args, Via};
 use super::board::Board;
 use super::connection;
+use super::lending::{Lending, Loan};
 use super::secret;
 use super::tls::{Identity, Pin, refuse_open};
 use super::xsk;
@@ -49,6 +50,7 @@ pub(super) struct Site<'a> {
     inside: AtomicUsize,
     at_the_door: Mutex<Vec<IpAddr>>,
     strangers: Mutex<Strangers>,
+    lending: Lending,
 }
 
 /// XDP sockets that are open.
@@ -106,18 +108,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         inside: AtomicUsize::new(0),
         at_the_door: Mutex::default(),
         strangers: Mutex::default(),
+        lending: Lending::new(stop.part()),
         token,
         tls,
     };
     site.tell(door, port.as_ref());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let accepted = site.accept(scope, &listener);
+            site.accept(scope, &listener);
             stop.set();
-            accepted
+            site.lending.part().set();
         });
-        let ended = match &mut port {
-            Some(port) => site.answer(port, web),
+        let ended = match port.take() {
+            Some(port) => site.answer_and_lend(port, web.as_ref()),
             None => {
                 match args.time {
                     Some(time) => stop.sleep_until(Instant::now() + time),
@@ -205,8 +208,35 @@ impl Site<'_> {
         self.xsk.as_ref().map_or(0, |end| end.threads) + 1
     }
 
-    /// Answers through the XDP sockets until the end.
-    fn answer(&self, port: &mut Port, web: Option<TcpListener>) -> Result<()> {
+    /// Answers through the XDP sockets until the end, but for the times in which the interface is lent.
+    fn answer_and_lend(&self, mut port: Port, web: Option<&TcpListener>) -> Result<()> {
+        let end = self.args.time.map(|time| Instant::now() + time);
+        loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let web = web.map(TcpListener::try_clone).transpose().context("--prometheus")?;
+            self.answer(&mut port, web, &self.lending.part(), left)?;
+            // Nothing is attached while it is lent.
+            drop(port);
+            let over = || self.stop.is_set() || end.is_some_and(|end| Instant::now() >= end);
+            if over() || !self.lending.lend_until_back(over) {
+                return Ok(());
+            }
+            port = open(self.args)?;
+            self.lending.is_back();
+        }
+    }
+
+    /// Lends the interface to a comparison: the sockets are closed until what is returned is dropped.
+    pub(super) fn borrow(&self) -> Result<Loan<'_>> {
+        self.lending.borrow(&self.board)
+    }
+
+    pub(super) fn is_lent(&self) -> bool {
+        self.lending.is_lent()
+    }
+
+    /// Answers through the XDP sockets until `stop` or the end of the time.
+    fn answer(&self, port: &mut Port, web: Option<TcpListener>, stop: &Stop, time: Option<Duration>) -> Result<()> {
         let end = self.xsk.as_ref().context("they are open")?;
         let own = Own {
             mac: end.mac,
@@ -215,7 +245,7 @@ impl Site<'_> {
         let interface = port.interface().clone();
         let wait = session::wait(&self.args.port);
         let run = RunArgs {
-            time: self.args.time,
+            time,
             count: None,
             output: OutputArgs::default(),
             interval: None,
@@ -224,14 +254,9 @@ impl Site<'_> {
         };
         let offer = Offer::start("serve", &[&*port], web)?;
         let lanes: Vec<&mut Queue> = port.queues_mut().collect();
-        let ran = session::run(
-            lanes,
-            &[interface],
-            &self.args.port,
-            &run,
-            self.stop,
-            |queue, worker| xsk::answer_all(queue, &worker, offer.teller(), wait, &own, &self.board),
-        )?;
+        let ran = session::run(lanes, &[interface], &self.args.port, &run, stop, |queue, worker| {
+            xsk::answer_all(queue, &worker, offer.teller(), wait, &own, &self.board)
+        })?;
         match ran.failure {
             Some(failure) => Err(failure.context("serve ended early")),
             None => Ok(()),
@@ -247,6 +272,9 @@ impl Site<'_> {
                 timeout.as_ref(),
             );
             // Who has gone again, and a process without file numbers left, are no reason to end.
+            if self.stop.is_set() {
+                break;
+            }
             let Ok((stream, from)) = listener.accept() else {
                 continue;
             };

@@ -65,6 +65,7 @@ fn any_message(draw: &mut dyn FnMut(u64) -> u64) -> Message {
             from: None,
             to: None,
             feedback_ns: Some(number),
+            contest: None,
         }),
     }
 }

@@ -134,6 +134,8 @@ pub enum Work {
     Echo,
     /// Count them.
     Count,
+    /// Be the far end of a turn of a comparison.
+    Contest,
 }
 
 /// What the far end receives with.
@@ -169,6 +171,24 @@ pub struct Start {
     pub to: Option<IpAddr>,
     /// How often to tell what has come; `None`: when asked.
     pub feedback_ns: Option<u64>,
+    /// What has its turn, for [`Work::Contest`].
+    #[serde(default)]
+    pub contest: Option<ContestStart>,
+}
+
+/// A turn of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContestStart {
+    /// `rx`, `tx`, `fwd` or `ping`, as the near end calls it.
+    pub operation: String,
+    /// Name of the variant.
+    pub variant: String,
+    /// The CPU that it runs on there.
+    pub cpu: u32,
+    /// How long to wait from the first packet on before anything is counted, in nanoseconds.
+    pub settle_ns: u64,
+    /// For how long to count. The far end does that by itself: a path that is full has no room for questions.
+    pub slot_ns: u64,
 }
 
 /// [`Message::Ready`]

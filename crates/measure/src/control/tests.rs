@@ -39,6 +39,7 @@ fn start() -> Start {
         from: None,
         to: None,
         feedback_ns: None,
+        contest: None,
     }
 }
 

@@ -35,6 +35,7 @@ fn comparison() -> CompareResult {
                 rounds: base.clone(),
             }],
             noise_floor_percent: Some(0.0),
+            under_load: Vec::new(),
             operation: Operation::Rx,
             frame_bytes: 64,
             payload_bytes: 22,

@@ -129,6 +129,11 @@ impl Pieces {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a simulation in floating point, far below 2^53"
+)]
 mod tests {
     use super::*;
     use crate::random::SplitMix64;

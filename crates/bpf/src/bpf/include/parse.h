@@ -334,4 +334,16 @@ static __always_inline enum parsed parse_udp(const struct cursor *cur,
 	return PARSED;
 }
 
+/* Is this UDP to this port, in host order? What cannot be told is not. */
+static __always_inline int is_udp_to(struct xdp_md *ctx, __u16 wanted)
+{
+	struct cursor cur = cursor_of(ctx, BY_POINTER);
+	struct content content = {};
+	__be16 outer, inner, port;
+
+	return parse_ethernet(&cur, &outer, &inner) == PARSED &&
+	       parse_ip(&cur, inner, &content) == PARSED &&
+	       parse_udp(&cur, &content, &port) == PARSED && port == bpf_htons(wanted);
+}
+
 #endif

@@ -1,0 +1,118 @@
+//! One side goes, or the line between them.
+
+use super::*;
+
+/// Packets that have left an interface.
+fn sent_by(end: &End) -> u64 {
+    end.state().expect("state").stats.tx_packets
+}
+
+/// Waits until nothing leaves an interface any more, and tells how long that took.
+fn quiet_after(end: &End, begun: Instant) -> Duration {
+    let mut before = sent_by(end);
+    let mut last = begun.elapsed();
+    let end_at = begun + Duration::from_secs(6);
+    while Instant::now() < end_at {
+        std::thread::sleep(Duration::from_millis(50));
+        let now = sent_by(end);
+        // A stray packet of the kernel's own (ARP, TCP's repeats) is no stream of probes.
+        if now > before + 2 {
+            last = begun.elapsed();
+        }
+        before = now;
+    }
+    last
+}
+
+#[test]
+fn a_killed_server_stops_the_client_within_two_seconds() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("serve-kill", 1);
+    let token = TokenFile::new("kill", TOKEN);
+    let server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    let host = lab.b.ipv4;
+    let line = format!("ping {host} {} --rate 2000 --timeout 0.2 --json", token.option());
+    let near = Running::new(command(&lab.a, &line, "client"));
+    server.wait_for("a session begins");
+    std::thread::sleep(Duration::from_millis(300));
+    let begun = Instant::now();
+    drop(server);
+    let took = quiet_after(&lab.a, begun);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let done = near.end();
+    let message = done.bad();
+    assert!(message.contains("measured until then"), "{message}");
+    // What was measured is told all the same.
+    let document = done.document();
+    assert!(
+        document
+            .far
+            .as_ref()
+            .is_some_and(|far| far.lost.is_some() && far.result.is_none())
+    );
+    assert!(ping_result(document).packets.received > 0);
+    assert_clean(&lab.a);
+}
+
+#[test]
+fn a_cut_line_stops_both_within_two_seconds_and_the_server_takes_the_next() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("serve-cut", 1);
+    let token = TokenFile::new("cut", TOKEN);
+    let server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    let host = lab.b.ipv4;
+    // The connection goes over another link than the probes, so that only it is cut.
+    let config = ringside_netlab::VethConfig {
+        subnet: 9,
+        ipv6: false,
+        gro: true,
+        ..ringside_netlab::VethConfig::named("m0", "m1")
+    };
+    let aside = Lab::join(&lab.a.ns, &lab.b.ns, config).expect("link");
+    let line = format!(
+        "ping {{}} --server {} --to {host} {} --rate 2000 --timeout 0.2 --json",
+        aside.b.ipv4,
+        token.option()
+    );
+    let near = Running::new(command(&lab.a, &line, "client"));
+    server.wait_for("a session begins");
+    std::thread::sleep(Duration::from_millis(300));
+    let begun = Instant::now();
+    aside.delete_link().expect("cut");
+    let took = quiet_after(&lab.a, begun);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    let message = near.end().bad();
+    assert!(
+        message.contains("nothing was heard") || message.contains("broken"),
+        "{message}"
+    );
+    server.wait_until("the end of the session", |err| {
+        err.contains("nothing was heard") || err.contains("broken")
+    });
+    // The next one.
+    client(&lab, &format!("ping {host} {} --count 5", token.option())).good();
+    server.interrupt().good();
+}
+
+#[test]
+fn a_killed_client_is_forgotten() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("serve-gone", 1);
+    let token = TokenFile::new("gone", TOKEN);
+    let server = serve(&lab, &format!("{{}} {} --wait poll --max-sessions 1", token.option()));
+    let host = lab.b.ipv4;
+    let line = format!("ping {host} {} --rate 1000", token.option());
+    let near = Running::new(command(&lab.a, &line, "client"));
+    server.wait_for("a session begins");
+    drop(near);
+    server.wait_for("during a session");
+    // Its place is free.
+    client(&lab, &format!("ping {host} {} --count 5", token.option())).good();
+    server.interrupt().good();
+}
