@@ -6,8 +6,8 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use common::{Done, Running, assert_clean, lab, run, start, start_receiver};
-use ringside_measure::schema::{LatencyKind, Outcome, SearchResult};
+use common::{Done, Running, assert_clean, lab, lab_with, run, start, start_receiver};
+use ringside_measure::schema::{LatencyKind, Outcome, SearchResult, SearchTable};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, Namespace, VethConfig};
 
@@ -68,6 +68,50 @@ fn check(result: &SearchResult) {
     }
 }
 
+/// Latencies were measured, and none is nonsense: short probes do not carry their times.
+fn check_times(table: &SearchTable) {
+    let times: Vec<_> = table
+        .goals
+        .iter()
+        .flat_map(|goal| &goal.latency)
+        .filter_map(|at| at.raw)
+        .collect();
+    assert!(!times.is_empty(), "{table:#?}");
+    for raw in times {
+        assert!(raw.min_ns > 0 && raw.max_ns < 60_000_000_000, "{raw:?}");
+    }
+}
+
+#[test]
+fn the_smallest_frames_over_ipv6_and_jumbo_frames() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let lab = lab_with(VethConfig {
+        mtu: 9000,
+        ..VethConfig::tagged("search-sizes")
+    });
+    let _echo = start_receiver(&lab.b, "echo {} --wait poll --multi-buffer --frames 4096");
+    let line = format!(
+        "search {{}} --to {} --loss 10 --sizes 64,9000 --multi-buffer --frames 4096 {SHORT}",
+        lab.b.ipv6
+    );
+    let done = run(&lab.a, &line).good();
+    assert!(done.err.contains("raised"), "{}", done.err);
+    let result = result(&done);
+    let [small, jumbo] = &result.tables[..] else {
+        panic!("{result:#?}")
+    };
+    // 14 of Ethernet, 40 of IPv6, 8 of UDP, 18 of the probe.
+    assert_eq!(
+        (&small.frame_bytes[..], &jumbo.frame_bytes[..]),
+        (&[80][..], &[9000][..])
+    );
+    check_times(small);
+    check_times(jumbo);
+}
+
 #[test]
 fn a_test_bed_of_its_own_is_searched_and_gone() {
     if !is_root() {
@@ -93,8 +137,10 @@ fn a_test_bed_of_its_own_is_searched_and_gone() {
         ("100", &[100][..], 124.0)
     );
     assert_eq!((imix.name.as_str(), imix.frame_bytes.len()), ("imix", 12));
-    assert_eq!(imix.frame_bytes[0], 82, "the smallest that holds a probe");
-    assert!(done.err.contains("raised"), "{}", done.err);
+    assert_eq!(imix.frame_bytes[0], 60, "64 on the wire");
+    assert!(!done.err.contains("raised"), "{}", done.err);
+    // Whole probes and short ones: each that came has its time.
+    check_times(imix);
     assert!(one.goals[1].latency.iter().any(|at| at.raw.is_some()), "{one:#?}");
     let left = Command::new("ip").arg("netns").output().unwrap();
     let pid = std::process::id();

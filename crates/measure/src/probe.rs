@@ -54,8 +54,10 @@
 
 use serde::{Deserialize, Serialize};
 
+mod short;
 mod stamps;
 
+pub use short::{SHORT_LEN, ShortProbe};
 pub use stamps::{FarStamps, STAMPED_LEN};
 
 /// Bytes of a probe; a payload may be longer.
@@ -156,10 +158,12 @@ pub struct Probe {
 #[non_exhaustive]
 pub enum ProbeError {
     /// Too few bytes, to read or to write.
-    #[error("a probe needs {HEADER_LEN} bytes but there are {have}; use larger packets")]
+    #[error("a probe needs {need} bytes but there are {have}; use larger packets")]
     TooShort {
         /// Bytes that there are.
         have: usize,
+        /// Bytes that it takes.
+        need: usize,
     },
     /// Another protocol on this port.
     #[error("the payload begins with {found:#010x}, which is no probe")]
@@ -206,7 +210,9 @@ impl Probe {
     /// [`ProbeError::TooShort`].
     pub fn encode(&self, payload: &mut [u8]) -> Result<(), ProbeError> {
         let have = payload.len();
-        let out: &mut [u8; HEADER_LEN] = payload.first_chunk_mut().ok_or(ProbeError::TooShort { have })?;
+        let out: &mut [u8; HEADER_LEN] = payload
+            .first_chunk_mut()
+            .ok_or(ProbeError::TooShort { have, need: HEADER_LEN })?;
         let kind = match self.kind {
             Kind::Request => REQUEST,
             Kind::Reply => REPLY,
@@ -229,9 +235,10 @@ impl Probe {
     pub fn decode(payload: &[u8]) -> Result<Self, ProbeError> {
         // Magic first, then the length: a short packet of something else is "not ours".
         let [_, kind, clock, _] = prefix(payload)?;
-        let bytes: &[u8; HEADER_LEN] = payload
-            .first_chunk()
-            .ok_or(ProbeError::TooShort { have: payload.len() })?;
+        let bytes: &[u8; HEADER_LEN] = payload.first_chunk().ok_or(ProbeError::TooShort {
+            have: payload.len(),
+            need: HEADER_LEN,
+        })?;
         let u64_at = |at: usize| {
             let mut field = [0u8; 8];
             field.copy_from_slice(&bytes[at..at + 8]);
@@ -260,24 +267,32 @@ impl Probe {
 /// [`ProbeError::Kind`] for a reply; the payload is then unchanged.
 pub fn make_reply_in_place(payload: &mut [u8]) -> Result<WordChange, ProbeError> {
     let [version, kind, ..] = prefix(payload)?;
-    if payload.len() < HEADER_LEN {
-        return Err(ProbeError::TooShort { have: payload.len() });
+    let (need, reply) = match kind {
+        REQUEST => (HEADER_LEN, REPLY),
+        short::SHORT_REQUEST => (SHORT_LEN, short::SHORT_REPLY),
+        found => return Err(ProbeError::Kind { found }),
+    };
+    if payload.len() < need {
+        return Err(ProbeError::TooShort {
+            have: payload.len(),
+            need,
+        });
     }
-    if kind != REQUEST {
-        return Err(ProbeError::Kind { found: kind });
-    }
-    payload[KIND_AT] = REPLY;
+    payload[KIND_AT] = reply;
     Ok(WordChange {
         offset: KIND_AT - 1,
-        old: u16::from_be_bytes([version, REQUEST]),
-        new: u16::from_be_bytes([version, REPLY]),
+        old: u16::from_be_bytes([version, kind]),
+        new: u16::from_be_bytes([version, reply]),
     })
 }
 
 /// Checks magic and version; gives version, kind, clock and the reserved byte.
 fn prefix(payload: &[u8]) -> Result<[u8; 4], ProbeError> {
     let Some(&[a, b, c, d, version, kind, clock, reserved]) = payload.first_chunk::<8>() else {
-        return Err(ProbeError::TooShort { have: payload.len() });
+        return Err(ProbeError::TooShort {
+            have: payload.len(),
+            need: 8,
+        });
     };
     let found = u32::from_be_bytes([a, b, c, d]);
     if found != MAGIC {

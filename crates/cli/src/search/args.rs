@@ -51,7 +51,7 @@ pub(crate) struct Args {
     /// Packets that may be lost, in percent, one search for all: 0 is the no-drop rate
     #[arg(long, value_delimiter = ',', default_value = "0,0.5", value_name = "PERCENT")]
     loss: Vec<f64>,
-    /// Bytes of packets from the Ethernet header on, without FCS; imix: 7 of 82, 4 of 590, 1 of 1514; rfc2544: its seven sizes
+    /// Bytes of packets from the Ethernet header on, without FCS; imix: 7 of 60, 4 of 590, 1 of 1514; rfc2544: its seven sizes
     /// [default: 82; for --method rfc9097 1514]
     #[arg(long, value_delimiter = ',', value_name = "BYTES")]
     pub(super) sizes: Vec<Size>,

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use ringside_measure::control::{SESSION_STEP, Start, Tally, Work};
 use ringside_measure::latency::RttRecorder;
 use ringside_measure::pace::Pacer;
-use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
+use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe, SHORT_LEN, ShortProbe};
 use ringside_measure::schema::FarEnd;
 use ringside_measure::search::capacity::FEEDBACK_NS;
 use ringside_measure::search::{Outcome, Trial};
@@ -19,6 +19,7 @@ use super::args::{Args, Method, Mix};
 use crate::args::PortArgs;
 use crate::clock::FastClock;
 use crate::output::note;
+use crate::run::whole::Whole;
 use crate::serve::{Dialled, Far};
 use crate::stop::Stop;
 use crate::{session, target};
@@ -39,6 +40,7 @@ pub(super) struct Path {
     flow: UdpFlow,
     mtu: u32,
     batch: u32,
+    multi_buffer: bool,
     drain: Duration,
     session: u32,
     /// Packets of all trials.
@@ -123,6 +125,7 @@ impl Path {
             flow,
             mtu,
             batch: port.batch,
+            multi_buffer: port.multi_buffer,
             drain: args.drain,
             session,
             sent: 0,
@@ -130,9 +133,17 @@ impl Path {
         })
     }
 
+    /// Bytes of the smallest probe: a server has to have a whole one.
+    fn least(&self) -> usize {
+        match self.server {
+            Some(_) => HEADER_LEN,
+            None => SHORT_LEN,
+        }
+    }
+
     /// Bytes of the smallest packet that holds a probe.
     pub(super) fn smallest(&self) -> u32 {
-        u32::try_from(self.flow.header_len() + HEADER_LEN)
+        u32::try_from(self.flow.header_len() + self.least())
             .expect("small")
             .max(60)
     }
@@ -171,7 +182,7 @@ impl Path {
     pub(super) fn packets(&self, mix: &Mix) -> Result<Vec<Vec<u8>>> {
         mix.sizes
             .iter()
-            .map(|&size| target::packet(&self.flow, size, HEADER_LEN, &self.near, self.mtu))
+            .map(|&size| target::packet(&self.flow, size, self.least(), &self.near, self.mtu))
             .collect()
     }
 
@@ -186,6 +197,8 @@ impl Path {
             session,
             kind: if self.far.is_some() { Kind::Request } else { Kind::Reply },
             pacer: Pacer::per_second(trial.load_pps, start)?,
+            sent_at: Times::of(packets, self.flow.header_len()),
+            whole: Whole::new(self.multi_buffer),
             packets,
             tracker: Tracker::new(WINDOW),
             rtt: RttRecorder::new(),
@@ -366,6 +379,8 @@ struct Pump<'a> {
     packets: &'a mut [Vec<u8>],
     tracker: Tracker,
     rtt: RttRecorder,
+    sent_at: Times,
+    whole: Whole,
     /// Sequence number of the next packet.
     next: u64,
     /// Packets still to be sent.
@@ -387,16 +402,29 @@ impl Pump<'_> {
         let sent = queue.send_with(u32::try_from(due).unwrap_or(batch), |slot| {
             let at = usize::try_from(sequence).unwrap_or(0) % self.packets.len();
             let packet = &mut self.packets[at];
-            let probe = Probe {
-                kind: Kind::Request,
-                clock: Clock::Monotonic,
-                session: self.session,
-                sequence,
-                intended_ns: self.pacer.intended_ns(sequence).unwrap_or(sent_ns),
-                sent_ns,
-            };
+            let intended_ns = self.pacer.intended_ns(sequence).unwrap_or(sent_ns);
             let length = packet.len() - headers;
-            let written = probe.encode(&mut packet[headers..]).is_ok() && self.flow.write(packet, length).is_ok();
+            let written = match length >= HEADER_LEN {
+                true => Probe {
+                    kind: Kind::Request,
+                    clock: Clock::Monotonic,
+                    session: self.session,
+                    sequence,
+                    intended_ns,
+                    sent_ns,
+                }
+                .encode(&mut packet[headers..]),
+                false => {
+                    self.sent_at.note(sequence, intended_ns, sent_ns);
+                    ShortProbe {
+                        kind: Kind::Request,
+                        session: self.session,
+                        sequence,
+                    }
+                    .encode(&mut packet[headers..])
+                }
+            };
+            let written = written.is_ok() && self.flow.write(packet, length).is_ok();
             debug_assert!(written, "the packet has room for a probe");
             let fits = slot.write(packet);
             debug_assert!(fits, "the size was checked against the room");
@@ -425,23 +453,77 @@ impl Pump<'_> {
             }
             let now = self.clock.now_in_order_ns();
             for packet in &mut burst {
-                let frame = packet.data();
-                let Ok(udp) = parse_udp(frame) else { continue };
-                let Ok(probe) = Probe::decode(&frame[udp.payload.clone()]) else {
-                    continue;
-                };
-                if probe.kind != self.kind
-                    || probe.session != self.session
-                    || udp.checksum_state(frame) == ChecksumState::Invalid
-                {
+                let frame = self.whole.read(&packet);
+                let Some(heard) = heard(frame) else { continue };
+                if heard.kind != self.kind || heard.session != self.session {
                     continue;
                 }
                 came = true;
-                if self.tracker.on_received(probe.sequence).is_first() {
-                    self.rtt.record(probe.intended_ns, probe.sent_ns, now);
+                if self.tracker.on_received(heard.sequence).is_first() {
+                    let (intended_ns, sent_ns) = match heard.times {
+                        Some(times) => times,
+                        None => self.sent_at.of_packet(heard.sequence),
+                    };
+                    self.rtt.record(intended_ns, sent_ns, now);
                 }
             }
         }
         Ok(came)
+    }
+}
+
+/// A probe that has come, whole or short.
+struct Heard {
+    kind: Kind,
+    session: u32,
+    sequence: u64,
+    /// When it was to be sent and when it was; a short one does not carry them.
+    times: Option<(u64, u64)>,
+}
+
+fn heard(frame: &[u8]) -> Option<Heard> {
+    let udp = parse_udp(frame).ok()?;
+    let payload = &frame[udp.payload.clone()];
+    let heard = match Probe::decode(payload) {
+        Ok(probe) => Heard {
+            kind: probe.kind,
+            session: probe.session,
+            sequence: probe.sequence,
+            times: Some((probe.intended_ns, probe.sent_ns)),
+        },
+        Err(_) => {
+            let probe = ShortProbe::decode(payload).ok()?;
+            Heard {
+                kind: probe.kind,
+                session: probe.session,
+                sequence: probe.sequence,
+                times: None,
+            }
+        }
+    };
+    (udp.checksum_state(frame) != ChecksumState::Invalid).then_some(heard)
+}
+
+/// Times of packets that have no room for them: as many as the tracker knows.
+struct Times(Box<[(u64, u64)]>);
+
+impl Times {
+    /// With memory only where some packet is short.
+    fn of(packets: &[Vec<u8>], headers: usize) -> Self {
+        let some_short = packets.iter().any(|packet| packet.len() < headers + HEADER_LEN);
+        Self(vec![(0, 0); if some_short { WINDOW } else { 0 }].into_boxed_slice())
+    }
+
+    fn note(&mut self, sequence: u64, intended_ns: u64, sent_ns: u64) {
+        let at = Self::at(sequence);
+        self.0[at] = (intended_ns, sent_ns);
+    }
+
+    fn of_packet(&self, sequence: u64) -> (u64, u64) {
+        self.0.get(Self::at(sequence)).copied().unwrap_or_default()
+    }
+
+    fn at(sequence: u64) -> usize {
+        usize::try_from(sequence % WINDOW as u64).unwrap_or(0)
     }
 }

@@ -26,7 +26,10 @@ impl FarStamps {
     /// [`ProbeError::TooShort`] below [`STAMPED_LEN`].
     pub fn ask(payload: &mut [u8]) -> Result<(), ProbeError> {
         let have = payload.len();
-        let payload = payload.get_mut(..STAMPED_LEN).ok_or(ProbeError::TooShort { have })?;
+        let payload = payload.get_mut(..STAMPED_LEN).ok_or(ProbeError::TooShort {
+            have,
+            need: STAMPED_LEN,
+        })?;
         payload[FLAGS_AT] = WANTED;
         payload[HEADER_LEN..].fill(0);
         Ok(())

@@ -36,8 +36,17 @@ fn reasons_are_told_apart() {
         bytes[at] = value;
         Probe::decode(&bytes)
     };
-    assert_eq!(Probe::decode(&good[..39]), Err(ProbeError::TooShort { have: 39 }));
-    assert_eq!(Probe::decode(&good[..7]), Err(ProbeError::TooShort { have: 7 }));
+    assert_eq!(
+        Probe::decode(&good[..39]),
+        Err(ProbeError::TooShort {
+            have: 39,
+            need: HEADER_LEN
+        })
+    );
+    assert_eq!(
+        Probe::decode(&good[..7]),
+        Err(ProbeError::TooShort { have: 7, need: 8 })
+    );
     assert_eq!(with(0, b'X'), Err(ProbeError::NotOurs { found: 0x5853_4450 }));
     assert_eq!(with(4, 2), Err(ProbeError::OtherVersion { found: 2 }));
     assert_eq!(with(5, 3), Err(ProbeError::Kind { found: 3 }));
@@ -45,7 +54,13 @@ fn reasons_are_told_apart() {
     // Reserved bytes are for the future: not an error today.
     assert_eq!(with(7, 9), Ok(PROBE));
     assert_eq!(with(13, 9), Ok(PROBE));
-    assert_eq!(PROBE.encode(&mut [0; 39]), Err(ProbeError::TooShort { have: 39 }));
+    assert_eq!(
+        PROBE.encode(&mut [0; 39]),
+        Err(ProbeError::TooShort {
+            have: 39,
+            need: HEADER_LEN
+        })
+    );
 }
 
 #[test]
@@ -56,7 +71,10 @@ fn only_requests_are_answered() {
     let before = payload;
     assert_eq!(
         make_reply_in_place(&mut payload[..39]),
-        Err(ProbeError::TooShort { have: 39 })
+        Err(ProbeError::TooShort {
+            have: 39,
+            need: HEADER_LEN
+        })
     );
     assert_eq!(payload, before);
     let change = make_reply_in_place(&mut payload).unwrap();
