@@ -2,6 +2,7 @@
 
 mod counters;
 mod cpu;
+mod faults;
 mod known;
 mod links;
 mod open;
@@ -11,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use faults::Faults;
 use links::Links;
 use ringside_measure::latency::{Glance, LiveLatency};
 use ringside_measure::schema::{self, Interval};
@@ -18,6 +20,7 @@ use ringside_nic::Interface;
 use ringside_xsk::{Error, Queue};
 
 pub(crate) use counters::{counters, in_flight, link, link_after, queue_counters, result, settle};
+pub(crate) use faults::in_words as fault_in_words;
 use known::Known;
 pub(crate) use links::History;
 pub(crate) use open::{
@@ -148,6 +151,8 @@ pub(crate) struct Ran {
     pub(crate) stages: Option<schema::CpuStages>,
     /// Packets that were due by the schedule and not sent when the run ended.
     pub(crate) unsent: u64,
+    /// Failed redirects and exceptions; `None` where they are not counted.
+    pub(crate) faults: Option<Vec<schema::XdpFault>>,
     pub(crate) links: History,
     /// Why it ended early, if it did: what was measured until then is told all the same.
     pub(crate) failure: Option<anyhow::Error>,
@@ -167,6 +172,7 @@ pub(crate) fn run<L: Send>(
     let live: Vec<Live> = lanes.iter().map(|_| Live::default()).collect();
     let budget = run.count.map(AtomicU64::new);
     let mut links = Links::watch(interfaces)?;
+    let faults = Faults::watch(interfaces);
     let meter = cpu::Meter::start();
     let start = Instant::now();
     let running = AtomicUsize::new(lanes.len());
@@ -214,6 +220,7 @@ pub(crate) fn run<L: Send>(
         (intervals, ended, links.explain(start, failure))
     });
     let (cpus, stages) = meter.end();
+    let faults = faults.end();
     let sum = |field: fn(&Live) -> &AtomicU64| live.iter().map(|live| field(live).load(Ordering::Relaxed)).sum::<u64>();
     let (received, sent) = (sum(|live| &live.received), sum(|live| &live.sent));
     let unsent = sum(|live| &live.unsent);
@@ -226,6 +233,7 @@ pub(crate) fn run<L: Send>(
             cpus,
             stages: stages.map(|stages| stages.over(received.max(sent))),
             unsent,
+            faults,
             links: links.history(start, ended),
             failure,
         }),

@@ -107,6 +107,33 @@ fn every_packet_sent_is_received_or_counted() {
     assert_clean(&lab.b);
 }
 
+/// What the kernel could not hand to a socket is told with the reason, too.
+#[test]
+fn failed_redirects_are_told_with_their_reason() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("faults", 1);
+    let receiver = start_receiver(&lab.b, "rx {} --frames 16 --wait poll --json");
+    // Many at once, for longer than the receiver takes to begin counting.
+    let sender = format!("tx {{}} --to {} -t 2 --batch 256 --frames 1024", lab.b.ipv4);
+    run(&lab.a, &sender).good();
+    let result = receiver.interrupt().good().result();
+    let faults = result.xdp_faults.as_ref().expect("root may look");
+    let told: u64 = faults.iter().map(|fault| fault.packets).sum();
+    assert!(
+        told > 0 && told <= losses(&result),
+        "{faults:?} of {:?}",
+        result.packets
+    );
+    assert!(
+        faults
+            .iter()
+            .all(|fault| fault.interface == lab.b.interface.name() && fault.what.contains("redirect failed")),
+        "{faults:?}"
+    );
+}
+
 /// A receiver whose frames do not suffice loses packets, says how many and why, and still adds up.
 #[test]
 fn losses_are_counted_and_explained() {

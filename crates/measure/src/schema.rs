@@ -51,7 +51,7 @@ pub use hints::{
 pub use impair::{ImpairResult, ImpairedDirection};
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
-    RunResult, XdpStatistics, XdpVerdicts,
+    RunResult, XdpFault, XdpStatistics, XdpVerdicts,
 };
 pub use search::{
     BurstRecord, CapacityRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord,

@@ -49,6 +49,12 @@ pub(super) fn text(out: &mut Lines, result: &RunResult) {
             format!("{} ({:.4} %): {}", packets(loss.count), share(loss.count), loss.name),
         );
     }
+    for fault in result.xdp_faults.iter().flatten() {
+        out.pair(
+            "XDP",
+            format!("{} {} on {}", packets(fault.packets), fault.what, fault.interface),
+        );
+    }
     advice(out, result);
     passed(out, result);
 }

@@ -24,6 +24,7 @@ pub(crate) fn result(operation: Operation, ran: &Ran, queues: Vec<QueueCounters>
         link_flaps: Some(ran.links.flaps),
         link_down_ns: Some(nanos(ran.links.down)),
         cpu_stages: ran.stages.clone(),
+        xdp_faults: ran.faults.clone(),
         until_ci: ran.until_ci.clone(),
         ..RunResult::new(operation)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringside_bpf::{XdpEvent, XdpEventKind, XdpEvents};
+use ringside_bpf::{XdpEvent, XdpEvents};
 use ringside_measure::live::Snapshot;
 use ringside_nic::host::{CpuTimes, Interruptions};
 use ringside_nic::sockets::{self, SocketHolder, XdpSocket};
@@ -14,6 +14,7 @@ use super::observation::{InterfaceNow, Observation, QueueNow};
 use crate::caps::{Attached, Holder};
 use crate::clock::now_ns;
 use crate::live::{Client, directory};
+use crate::session::fault_in_words as in_words;
 
 /// What is looked at, again and again.
 pub(super) struct Observer {
@@ -221,20 +222,6 @@ fn now(
             .collect(),
         events,
         name: state.name,
-    }
-}
-
-/// `redirect failed: ENOBUFS`, `XDP_ABORTED`
-fn in_words(kind: XdpEventKind) -> String {
-    match kind {
-        XdpEventKind::Redirect(errno) => {
-            let code = i32::try_from(errno).unwrap_or_default();
-            let text = std::io::Error::from_raw_os_error(code).to_string();
-            let text = text.split(" (os error").next().unwrap_or_default();
-            format!("redirect failed: {text} (errno {errno})")
-        }
-        XdpEventKind::Exception(verdict) => format!("exception: {}", verdict.name()),
-        _ => "unknown".to_owned(),
     }
 }
 

@@ -127,6 +127,7 @@ pub(crate) fn example() -> Document {
         ]),
         link_flaps: Some(1),
         link_down_ns: Some(2_000_000),
+        xdp_faults: None,
         cpu_stages: None,
         hints: None,
         under_load: None,

@@ -79,6 +79,10 @@ pub struct RunResult {
     /// Who filled in checksums; left out where packets had them already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum_offload: Option<ChecksumBy>,
+    /// Packets that XDP could not handle, by the kernel's tracepoints: most of them are also among the losses, by the counter of a
+    /// socket. Left out where they were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xdp_faults: Option<Vec<XdpFault>>,
     /// CPU time by stage; left out where it was not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_stages: Option<CpuStages>,
@@ -122,6 +126,7 @@ impl RunResult {
             link_down_ns: None,
             tx_stamps: None,
             checksum_offload: None,
+            xdp_faults: None,
             cpu_stages: None,
             hints: None,
             under_load: None,
@@ -129,6 +134,17 @@ impl RunResult {
             until_ci: None,
         }
     }
+}
+
+/// What XDP could not do with packets of an interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct XdpFault {
+    /// Name of the interface.
+    pub interface: String,
+    /// A redirect that failed, with its error, or a verdict that could not be carried out.
+    pub what: String,
+    /// How many packets.
+    pub packets: u64,
 }
 
 /// A change of a link during a run.
