@@ -18,7 +18,7 @@ Examples:
   ringside serve eth0 --token-file ringside.token        then copy the file to the other host, and there:
   ringside ping 192.0.2.7 --token-file ringside.token
   ringside search 192.0.2.7 --token-file ringside.token
-  ringside serve eth0 --tls --allow sha256:0000000000000000000000000000000000000000000000000000000000000000
+  ringside serve eth0 --tls --token-file ringside.token  encrypted, with a key of its own, whose pin it prints
   ringside serve eth0 --token-file ringside.token --max-rate 1000000 --max-time 60
   ringside serve --via udp --listen 127.0.0.1            without XDP, for this host alone";
 
