@@ -393,9 +393,9 @@ fn threads_are_pinned_and_prioritised() {
     );
 }
 
-/// Every command explains itself, with examples that the parser takes.
+/// Every command names its options, and defaults as the library has them. Its examples are run by tests/examples.rs.
 #[test]
-fn help_has_examples_that_work() {
+fn help_tells_the_defaults() {
     for command in ["rx", "tx", "fwd", "echo", "ping"] {
         let output = Command::new(env!("CARGO_BIN_EXE_ringside"))
             .args([command, "--help"])
@@ -411,36 +411,6 @@ fn help_has_examples_that_work() {
             QueueOptions::DEFAULT_TRANSMIT_FRAMES
         );
         assert!(words.join(" ").contains(&frames), "{command}: {help}");
-        let examples = help
-            .split("Examples:")
-            .nth(1)
-            .unwrap_or_else(|| panic!("{command}: no examples in {help}"));
-        let mut found = 0;
-        for line in examples
-            .lines()
-            .map(str::trim)
-            .filter(|line| line.starts_with("ringside "))
-        {
-            // What explains it comes after more than one blank.
-            let example = line.split("  ").next().unwrap();
-            let words = example.split_whitespace().skip(1).map(|word| match word {
-                "eth0" => "no-such-if",
-                other => other,
-            });
-            let output = Command::new(env!("CARGO_BIN_EXE_ringside"))
-                .args(words)
-                .stdin(Stdio::null())
-                .output()
-                .unwrap();
-            let message = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(1), "{example}: {message}");
-            assert!(
-                message.starts_with("ringside: no interface named 'no-such-if'"),
-                "{example}: {message}"
-            );
-            found += 1;
-        }
-        assert!(found >= 2, "{command}: {examples}");
         for option in ["--queues", "--mode", "--json", "--time", "--count"] {
             assert!(help.contains(option), "{command}: no {option} in {help}");
         }
