@@ -309,6 +309,8 @@ impl Path {
                 session: server.session,
                 kind: Kind::Reply,
                 pacer: Pacer::unlimited(start),
+                sent_at: Times::of(packets, self.flow.header_len()),
+                whole: Whole::new(self.multi_buffer),
                 packets,
                 tracker: Tracker::new(WINDOW),
                 rtt: RttRecorder::new(),
