@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Done, Running, assert_clean, assert_reconciles, lab, ringside};
-use ringside_measure::control::{Client, ClientOptions, DEFAULT_PORT, Token};
+use ringside_measure::control::{Client, ClientOptions, DEFAULT_PORT, SESSION_STEP, Start, Token, Work};
 use ringside_measure::schema::{ClockBasis, Document, LatencyKind, Mode, Operation, Outcome, RunResult, SearchResult};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab};
@@ -382,6 +382,40 @@ fn an_open_door_has_to_be_asked_for() {
     assert!(message.contains("is an address of this host"), "{message}");
 }
 
+/// Both sides have proven who they are.
+fn proven(stream: &mut TcpStream) -> Client {
+    let options = ClientOptions {
+        token: Token::new(TOKEN).ok(),
+        nonce: [9; 32],
+        binding: None,
+    };
+    let mut client = Client::new(options, 0);
+    let mut piece = [0; 4096];
+    while !client.is_open() {
+        stream.write_all(&client.take_output()).unwrap();
+        let bytes = stream.read(&mut piece).unwrap();
+        assert_ne!(bytes, 0);
+        client.receive(&piece[..bytes], 0).unwrap();
+    }
+    client
+}
+
+fn any_session() -> Start {
+    Start {
+        session: SESSION_STEP,
+        work: Work::Echo,
+        via: None,
+        mode: None,
+        rate_pps: None,
+        duration_ns: None,
+        frame_bytes: 82,
+        from: None,
+        to: None,
+        feedback_ns: None,
+        contest: None,
+    }
+}
+
 /// A client written by hand, which knows the token and then does as it likes.
 #[test]
 fn a_proven_client_that_talks_nonsense_is_let_go() {
@@ -393,22 +427,17 @@ fn a_proven_client_that_talks_nonsense_is_let_go() {
     let mut server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
     for nonsense in [&b"\0\0\0\x03abc"[..], b"\xff\xff\xff\xff", &[0; 64]] {
         let mut stream = dial(&lab);
-        let options = ClientOptions {
-            token: Token::new(TOKEN).ok(),
-            nonce: [9; 32],
-            binding: None,
-        };
-        let mut client = Client::new(options, 0);
-        let mut piece = [0; 4096];
-        while !client.is_open() {
-            stream.write_all(&client.take_output()).unwrap();
-            let bytes = stream.read(&mut piece).unwrap();
-            assert_ne!(bytes, 0);
-            client.receive(&piece[..bytes], 0).unwrap();
-        }
+        proven(&mut stream);
         _ = stream.write_all(nonsense);
         rest(stream);
     }
+    // One that asks and goes in one breath.
+    let mut stream = dial(&lab);
+    let mut hasty = proven(&mut stream);
+    hasty.start(any_session(), 0);
+    hasty.bye(0);
+    stream.write_all(&hasty.take_output()).unwrap();
+    rest(stream);
     assert!(!server.is_over());
     client(&lab, &format!("ping {} {} --count 5", lab.b.ipv4, token.option())).good();
     server.interrupt().good();

@@ -220,11 +220,14 @@ impl Server {
         Ok(())
     }
 
-    /// The end is open.
+    /// The end is open. Nothing is said to a client that has gone meanwhile.
     ///
     /// # Panics
     /// When nobody has asked for it: a mistake of the caller's. So do the following.
     pub fn ready(&mut self, ready: Ready, now_ns: u64) {
+        if self.state == State::Gone {
+            return;
+        }
         assert_eq!(self.state, State::Starting, "a start was asked for");
         self.state = State::Ready;
         self.pipe.put(&Message::Ready(Box::new(ready)), now_ns);
@@ -260,6 +263,9 @@ impl Server {
 
     /// What came of the session.
     pub fn outcome(&mut self, far: FarEnd, now_ns: u64) {
+        if self.state == State::Gone {
+            return;
+        }
         assert_eq!(self.state, State::Stopping, "a result was asked for");
         self.state = State::Idle;
         self.pipe.put(&Message::Outcome(Box::new(far)), now_ns);

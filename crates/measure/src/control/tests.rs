@@ -458,6 +458,27 @@ fn tokens_that_can_be_guessed_are_none() {
     assert!(client.is_open() && server.is_open());
 }
 
+/// A client may ask for something and go, in one breath: what is answered then is said to nobody.
+#[test]
+fn who_goes_before_the_answer_gets_none() {
+    let (mut client, mut server) = opened(token(SECRET));
+    client.start(start(), 0);
+    client.bye(0);
+    server.receive(&client.take_output(), 0).unwrap();
+    server.ready(ready(), 0);
+    assert!(server.take_output().is_empty());
+
+    let (mut client, mut server) = running();
+    client.count(SESSION_STEP, 0);
+    client.stop(Stop::default(), 0);
+    client.bye(0);
+    let events = server.receive(&client.take_output(), 0).unwrap();
+    assert_eq!(events.len(), 3);
+    server.tally(Tally::default(), 0);
+    server.outcome(far(), 0);
+    server.refuse("no", 0);
+}
+
 /// Whatever comes, in whatever pieces, at whatever time: an answer or a fault, never a panic, and never an opened door.
 #[test]
 fn rubbish_never_opens_it_and_never_breaks_it() {
