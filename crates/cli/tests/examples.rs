@@ -287,6 +287,7 @@ fn those_that_need_two_interfaces() {
         assert!(output.status.success(), "{output:?}");
     };
     let far = hosts.first.b.ns.name();
+    fs::write(hosts.folder.join("best.toml"), "batch = 64\n").unwrap();
     for line in COVERED[2].iter().flat_map(|command| for_one_host(command)) {
         if line.contains("eth1,eth2") {
             ip("link delete eth1");
@@ -308,7 +309,7 @@ fn those_that_need_two_interfaces() {
                 &hosts.first.b,
                 "fwd eth0 --out eth1 --filter udp:29620",
             )),
-            () if line.starts_with("ringside impair") => {
+            () if line.starts_with("ringside impair") || line.starts_with("ringside rx") => {
                 let port = filtered_port(&line);
                 let sender = format!("tx eth0 --to-mac ff:ff:ff:ff:ff:ff --to-port {port} --rate 1000");
                 let sender = start(&hosts.first.b, &sender);

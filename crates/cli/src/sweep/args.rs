@@ -17,8 +17,8 @@ Examples:
   ringside sweep --lab veth --knob batch=16,64,256 --knob wait=spin,poll
   ringside sweep --lab veth --for rtt-p50 --knob wait=spin,poll,busy-poll --knob batch=1,64
   ringside sweep --lab veth --for tx-rate --knob tx-budget=32,256 --write best.toml
-  ringside sweep --lab veth --halving --time 300 --knob batch=16,64,256 --knob frames=default,1024,4096 --knob huge-pages=off,on
-  ringside sweep --interface eth1,eth2@far --for fwd-rate --knob mode=zero-copy,native --knob napi-defer=default,2:200
+  ringside sweep --lab veth --halving --time 300 --knob batch=16,64,256 --knob huge-pages=off,on
+  ringside sweep --interface eth1,eth2@far --for fwd-rate --knob napi-defer=default,2:200
   ringside rx eth0 --config best.toml                  a run with what was found
 
 A knob is an option of `ringside rx` about how an interface is opened; its levels are values of that option, `default` for
