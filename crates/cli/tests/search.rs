@@ -104,7 +104,6 @@ fn the_smallest_frames_over_ipv6_and_jumbo_frames() {
     let [small, jumbo] = &result.tables[..] else {
         panic!("{result:#?}")
     };
-    // 14 of Ethernet, 40 of IPv6, 8 of UDP, 18 of the probe.
     assert_eq!(
         (&small.frame_bytes[..], &jumbo.frame_bytes[..]),
         (&[80][..], &[9000][..])
