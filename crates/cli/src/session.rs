@@ -172,13 +172,12 @@ pub(crate) fn run<L: Send>(
     let live: Vec<Live> = lanes.iter().map(|_| Live::default()).collect();
     let budget = run.count.map(AtomicU64::new);
     let mut links = Links::watch(interfaces)?;
-    let faults = Faults::watch(interfaces);
     let meter = cpu::Meter::start();
     let start = Instant::now();
     let running = AtomicUsize::new(lanes.len());
     let shared = Arc::clone(&links.shared);
     let mut known = Known::new(run, run.piece());
-    let (intervals, ended, failure) = std::thread::scope(|scope| {
+    let (intervals, ended, faults, failure) = std::thread::scope(|scope| {
         let workers: Vec<_> = lanes
             .into_iter()
             .zip(&live)
@@ -206,6 +205,8 @@ pub(crate) fn run<L: Send>(
                 })
             })
             .collect();
+        // Not before they work: it takes longer than the schedule of a sender waits.
+        let faults = Faults::watch(interfaces);
         let intervals = watch(&live, run, stop, start, &mut links, known.as_mut());
         stop.set();
         let ended = Instant::now();
@@ -217,10 +218,9 @@ pub(crate) fn run<L: Send>(
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        (intervals, ended, links.explain(start, failure))
+        (intervals, ended, faults.end(), links.explain(start, failure))
     });
     let (cpus, stages) = meter.end();
-    let faults = faults.end();
     let sum = |field: fn(&Live) -> &AtomicU64| live.iter().map(|live| field(live).load(Ordering::Relaxed)).sum::<u64>();
     let (received, sent) = (sum(|live| &live.received), sum(|live| &live.sent));
     let unsent = sum(|live| &live.unsent);

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -64,6 +65,9 @@ fn python() -> PathBuf {
             .output()
             .is_ok_and(|output| output.status.success())
     };
+    // One of the tests makes it, the others wait.
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     if !has_it(&python) {
         let run = |command: &mut Command| {
             let output = command
