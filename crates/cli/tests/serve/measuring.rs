@@ -173,12 +173,15 @@ fn one_way_times_by_one_clock() {
         );
         let near = ping_result(document);
         assert_eq!(near.payload_bytes, Some(56), "with room for the far end's stamps");
+        let answered = near.sequence.expect("numbered").received;
+        assert!(answered > 50, "{answered}");
         let rtt = near.latency.expect("timed").raw.expect("samples");
         let [there, back] = [far.there, far.back].map(|way| way.expect("one way"));
         for way in [&there, &back] {
             assert_eq!((way.kind, way.impossible_packets), (LatencyKind::OneWay, 0));
             let times = way.raw.expect("samples");
-            assert_eq!(times.samples, 100);
+            // On a busy machine one may be lost, there or back.
+            assert!((answered..=100).contains(&times.samples), "{times:?} of {answered}");
             assert!(times.max_ns <= rtt.max_ns + clock.uncertainty_ns, "{times:?} {rtt:?}");
         }
         // There, being turned round, and back make the whole.
