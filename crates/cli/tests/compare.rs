@@ -318,11 +318,18 @@ fn round_trips_idle_and_under_load() {
     };
     assert_eq!((table.variants.len(), table.under_load.len()), (3, 6));
     for loaded in &table.under_load {
-        assert_eq!((&loaded.failure, loaded.load_pps), (&None, 2000.0), "{loaded:?}");
+        assert_eq!(loaded.load_pps, 2000.0, "{loaded:?}");
+        // Rounds in which the host took CPU time are left out, all three at worst.
+        if let Some(failure) = &loaded.failure {
+            assert!(failure.contains("CPU steal"), "{loaded:?}");
+            continue;
+        }
         let per_minute = loaded.round_trips_per_minute.expect("measured");
-        assert!(per_minute.median > 0.0 && loaded.rounds.len() == 3, "{loaded:?}");
-        let ratio = loaded.ratio_to_idle.expect("each has its idle self");
-        assert!(ratio.median > 0.0 && ratio.rounds_used <= 3, "{ratio:?}");
+        assert!(per_minute.median > 0.0, "{loaded:?}");
+        assert!((1..=3).contains(&loaded.rounds.len()), "{loaded:?}");
+        if let Some(ratio) = loaded.ratio_to_idle {
+            assert!(ratio.median > 0.0 && ratio.rounds_used <= 3, "{ratio:?}");
+        }
         assert_ne!(loaded.kind, LoadKind::Idle);
         assert!(table.variants.iter().any(|variant| variant.name == loaded.name));
     }
