@@ -1,0 +1,17 @@
+//! What an overlay gateway decides, without sockets and without a clock.
+//!
+//! Compute nodes send their tenants' packets, encapsulated in VXLAN (RFC 7348) or Geneve (RFC 8926), to the gateway. It
+//! knows behind which host every tenant address lives, and sends them on. This crate is the part of it that thinks:
+//! everything here is a plain function or a table in memory, tested without root.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`address`] | [`Vni`], [`TenantAddress`]: what names a tenant's port |
+//! | [`table`] | [`Neighbors`], by which workers find tens of millions of tenants while they change; [`Hosts`] |
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod table;
+
+pub use address::{TenantAddress, Vni};
+pub use table::{Hosts, Neighbors};

@@ -1,0 +1,184 @@
+//! The hosts that neighbours live on: each once, named by a number.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::{ArcSwap, Cache};
+use ringside_wire::MacAddr;
+
+/// Hosts of a chunk. Chunks are added, never moved.
+const CHUNK: usize = 1024;
+
+/// A host's number. It names the same host for as long as the table lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostId(pub u32);
+
+/// How packets travel between gateway and host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Encapsulation {
+    /// RFC 7348.
+    Vxlan,
+    /// RFC 8926.
+    Geneve,
+}
+
+/// A compute node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Host {
+    /// Its address in the network that carries the tenants' (the underlay).
+    pub ip: IpAddr,
+    /// Its MAC address, or that of the router on the way to it. None while that is not known.
+    pub mac: Option<MacAddr>,
+    /// What it speaks. None: what the packet came in, so that VXLAN leaves as VXLAN.
+    pub encapsulation: Option<Encapsulation>,
+}
+
+/// Address, then one word with all that may change: no reader sees half a change.
+#[derive(Debug, Default)]
+#[repr(align(32))]
+struct Slot {
+    ip: [AtomicU64; 2],
+    /// `FLAGS` 16 bits, MAC address 48.
+    rest: AtomicU64,
+}
+
+const HAS_MAC: u64 = 1 << 48;
+const VXLAN: u64 = 1 << 49;
+const GENEVE: u64 = 1 << 50;
+
+type Chunks = Vec<Arc<[Slot]>>;
+
+/// All hosts. Their numbers are never used a second time, so that a worker that has just looked one up never sends to
+/// another: a host that comes and goes costs 32 bytes for good.
+#[derive(Debug)]
+pub struct Hosts {
+    chunks: Arc<ArcSwap<Chunks>>,
+    known: Mutex<HashMap<Host, HostId>>,
+}
+
+impl Default for Hosts {
+    fn default() -> Self {
+        Self {
+            chunks: Arc::new(ArcSwap::from_pointee(Vec::new())),
+            known: Mutex::default(),
+        }
+    }
+}
+
+impl Hosts {
+    /// A table without hosts.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The number of a host, a new one if it is not known yet.
+    ///
+    /// Two that differ in anything are two. A MAC address that was found out later by [`Hosts::resolve`] does not count
+    /// as a difference.
+    ///
+    /// # Panics
+    /// After 4,294,967,295 hosts.
+    pub fn intern(&self, host: Host) -> HostId {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = known.len();
+        *known.entry(host).or_insert_with(|| {
+            let chunks = self.chunks.load_full();
+            let chunk = chunks.get(count / CHUNK).cloned().unwrap_or_else(|| {
+                let new: Arc<[Slot]> = std::iter::repeat_with(Slot::default).take(CHUNK).collect();
+                let mut more = Chunks::clone(&chunks);
+                more.push(Arc::clone(&new));
+                self.chunks.store(Arc::new(more));
+                new
+            });
+            chunk[count % CHUNK].write(&host);
+            HostId(u32::try_from(count).expect("fewer hosts than IPv4 has addresses"))
+        })
+    }
+
+    /// Makes known which MAC address a host has, or that it is not known any more. False for a host that is not there.
+    pub fn resolve(&self, id: HostId, mac: Option<MacAddr>) -> bool {
+        let chunks = self.chunks.load();
+        let Some(slot) = slot(&chunks, id) else { return false };
+        let kept = slot.rest.load(Ordering::Relaxed) & (VXLAN | GENEVE);
+        slot.rest.store(kept | mac_bits(mac), Ordering::Release);
+        true
+    }
+
+    /// How many hosts there have been.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// True if there has been none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A reader, for one thread.
+    #[must_use]
+    pub fn reader(&self) -> HostReader {
+        HostReader(Cache::new(Arc::clone(&self.chunks)))
+    }
+}
+
+/// A reader of the hosts, for one thread. It never waits.
+#[derive(Debug, Clone)]
+pub struct HostReader(Cache<Arc<ArcSwap<Chunks>>, Arc<Chunks>>);
+
+impl HostReader {
+    /// The host of a number; None if nobody gave that number.
+    pub fn find(&mut self, id: HostId) -> Option<Host> {
+        slot(self.0.load(), id).and_then(Slot::read)
+    }
+}
+
+fn slot(chunks: &Chunks, HostId(id): HostId) -> Option<&Slot> {
+    let id = id as usize;
+    chunks.get(id / CHUNK).map(|chunk| &chunk[id % CHUNK])
+}
+
+fn mac_bits(mac: Option<MacAddr>) -> u64 {
+    mac.map_or(0, |MacAddr([a, b, c, d, e, f])| {
+        HAS_MAC | u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+    })
+}
+
+impl Slot {
+    fn write(&self, host: &Host) {
+        let ip = match host.ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let [a, b, c, d, e, f, g, h, low @ ..] = ip.octets();
+        self.ip[0].store(u64::from_be_bytes([a, b, c, d, e, f, g, h]), Ordering::Relaxed);
+        self.ip[1].store(u64::from_be_bytes(low), Ordering::Relaxed);
+        let speaks = match host.encapsulation {
+            None => 0,
+            Some(Encapsulation::Vxlan) => VXLAN,
+            Some(Encapsulation::Geneve) => GENEVE,
+        };
+        // Whoever learns the number from another thread learns it after this.
+        self.rest.store(speaks | mac_bits(host.mac), Ordering::Release);
+    }
+
+    fn read(&self) -> Option<Host> {
+        let rest = self.rest.load(Ordering::Acquire);
+        let [high, low] = [0, 1].map(|at| u128::from(self.ip[at].load(Ordering::Relaxed)));
+        let ip = Ipv6Addr::from(high << 64 | low);
+        let [_, _, mac @ ..] = rest.to_be_bytes();
+        (!ip.is_unspecified()).then(|| Host {
+            ip: ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
+            mac: (rest & HAS_MAC != 0).then_some(MacAddr(mac)),
+            encapsulation: match (rest & VXLAN, rest & GENEVE) {
+                (0, 0) => None,
+                (_, 0) => Some(Encapsulation::Vxlan),
+                _ => Some(Encapsulation::Geneve),
+            },
+        })
+    }
+}
