@@ -182,12 +182,12 @@ fn hosts_are_numbered_once() {
     let mut reader = hosts.reader();
     assert_eq!(reader.find(HostId(0)), None);
     let host = |n: u32| Host {
-        ip: if n % 2 == 0 {
+        ip: if n.is_multiple_of(2) {
             IpAddr::V4(Ipv4Addr::from(n + 1))
         } else {
             IpAddr::V6(Ipv6Addr::from(u128::from(n) << 90))
         },
-        mac: (n % 3 > 0).then_some(MacAddr([2, 0, 0, 0, n.to_be_bytes()[2], n.to_be_bytes()[3]])),
+        mac: (!n.is_multiple_of(3)).then_some(MacAddr([2, 0, 0, 0, n.to_be_bytes()[2], n.to_be_bytes()[3]])),
         encapsulation: [None, Some(Encapsulation::Vxlan), Some(Encapsulation::Geneve)][n as usize % 3],
     };
     let ids: Vec<_> = (0..3000).map(|n| hosts.intern(host(n))).collect();
