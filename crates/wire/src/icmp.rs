@@ -1,5 +1,5 @@
-//! ICMP (RFC 792) and ICMPv6 (RFC 4443): echo, and what IPv6 needs to find its neighbours
-//! (RFC 4861).
+//! ICMP (RFC 792) and ICMPv6 (RFC 4443): echo, errors with the packet that they quote, and what IPv6
+//! needs to find its neighbours (RFC 4861).
 //!
 //! ```
 //! use ringside_wire::icmp::{self, Echo, EchoKind};
@@ -20,21 +20,43 @@ use crate::Protocol;
 use crate::checksum::{Sum, pseudo_v6};
 
 mod echo;
+mod error;
 mod neighbor;
 
 pub use echo::{Echo, EchoKind, request_to_reply_v4, request_to_reply_v6};
+pub use error::{ErrorKind, ErrorMessage, Quoted};
 pub use neighbor::{NeighborAdvertisement, NeighborSolicitation};
 
 /// Message types of ICMP.
 pub mod v4 {
     /// Echo reply.
     pub const ECHO_REPLY: u8 = 0;
+    /// Destination unreachable.
+    pub const DESTINATION_UNREACHABLE: u8 = 3;
+    /// The code of "unreachable" that says: too long, and must not be fragmented.
+    pub const FRAGMENTATION_NEEDED: u8 = 4;
     /// Echo request.
     pub const ECHO_REQUEST: u8 = 8;
+    /// Time exceeded.
+    pub const TIME_EXCEEDED: u8 = 11;
+    /// Parameter problem.
+    pub const PARAMETER_PROBLEM: u8 = 12;
+    /// Time stamp request.
+    pub const TIMESTAMP_REQUEST: u8 = 13;
+    /// Time stamp reply.
+    pub const TIMESTAMP_REPLY: u8 = 14;
 }
 
 /// Message types of ICMPv6.
 pub mod v6 {
+    /// Destination unreachable.
+    pub const DESTINATION_UNREACHABLE: u8 = 1;
+    /// Packet too big.
+    pub const PACKET_TOO_BIG: u8 = 2;
+    /// Time exceeded.
+    pub const TIME_EXCEEDED: u8 = 3;
+    /// Parameter problem.
+    pub const PARAMETER_PROBLEM: u8 = 4;
     /// Echo request.
     pub const ECHO_REQUEST: u8 = 128;
     /// Echo reply.

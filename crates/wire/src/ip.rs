@@ -22,6 +22,8 @@ impl Protocol {
     pub const TCP: Self = Self(6);
     /// UDP.
     pub const UDP: Self = Self(17);
+    /// Datagram congestion control.
+    pub const DCCP: Self = Self(33);
     /// IPv6 routing header.
     pub const ROUTING: Self = Self(43);
     /// IPv6 fragment header.
@@ -32,6 +34,16 @@ impl Protocol {
     pub const NO_NEXT_HEADER: Self = Self(59);
     /// IPv6 destination options.
     pub const DESTINATION_OPTIONS: Self = Self(60);
+    /// Stream control transmission.
+    pub const SCTP: Self = Self(132);
+    /// UDP that may leave data out of its checksum.
+    pub const UDP_LITE: Self = Self(136);
+
+    /// True for those whose headers begin with the port of the source and that of the destination.
+    #[must_use]
+    pub const fn has_ports(self) -> bool {
+        matches!(self, Self::TCP | Self::UDP | Self::DCCP | Self::SCTP | Self::UDP_LITE)
+    }
 }
 
 impl fmt::Display for Protocol {
@@ -41,6 +53,9 @@ impl fmt::Display for Protocol {
             Self::ICMP => "ICMP",
             Self::TCP => "TCP",
             Self::UDP => "UDP",
+            Self::DCCP => "DCCP",
+            Self::SCTP => "SCTP",
+            Self::UDP_LITE => "UDP-Lite",
             Self::ROUTING => "routing header",
             Self::FRAGMENT => "fragment header",
             Self::ICMPV6 => "ICMPv6",

@@ -20,6 +20,7 @@ use crate::bytes::{room, split_header};
 use crate::{Error, Protocol};
 
 mod extension;
+pub(crate) use extension::walk;
 pub use extension::{Fragment, Upper};
 
 /// Bytes of the fixed header.
@@ -123,7 +124,7 @@ impl<'a> Packet<'a> {
     /// [`Error::Truncated`] when an extension header reaches behind the payload,
     /// [`Error::Unsupported`] for more than eight extension headers.
     pub fn upper_layer(&self) -> Result<Upper<'a>, Error> {
-        extension::walk(self.next_header(), self.payload)
+        walk(self.next_header(), self.payload)
     }
 
     /// The fixed header as plain data.

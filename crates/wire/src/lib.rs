@@ -13,7 +13,8 @@
 //! | IPv4 | [`ipv4`] | [`ipv4::Packet`] | [`ipv4::Header`] | |
 //! | IPv6 | [`ipv6`] | [`ipv6::Packet`] | [`ipv6::Header`] | |
 //! | UDP | [`udp`] | [`udp::Datagram`] | [`udp::Header`] | [`udp::patch_checksum`] |
-//! | ICMP, ICMPv6 | [`icmp`] | [`icmp::Echo`], [`icmp::NeighborSolicitation`] | [`icmp::NeighborAdvertisement`] | [`icmp::request_to_reply_v4`] |
+//! | TCP | [`tcp`] | [`tcp::Segment`] | [`tcp::Header`] | |
+//! | ICMP, ICMPv6 | [`icmp`] | [`icmp::Echo`], [`icmp::ErrorMessage`], [`icmp::Quoted`], [`icmp::NeighborSolicitation`] | [`icmp::NeighborAdvertisement`] | [`icmp::request_to_reply_v4`] |
 //! | whole frames | [`flow`] | [`flow::UdpPacket`] | [`flow::UdpFlow`] | [`flow::reflect_udp`], [`flow::reflect_icmp_echo`] |
 //!
 //! Nothing here allocates, reads a clock or does I/O. All multi-byte fields are big-endian on the
@@ -60,6 +61,7 @@ pub mod icmp;
 mod ip;
 pub mod ipv4;
 pub mod ipv6;
+pub mod tcp;
 pub mod udp;
 pub mod vlan;
 

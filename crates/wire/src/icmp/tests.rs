@@ -127,6 +127,74 @@ fn advertisement_by_hand() {
     assert!(!verify_v6(&out, src, src));
 }
 
+/// UDP 10.0.0.1:1000 → 10.0.0.2:53, in a header with one word of options.
+const QUOTE: [u8; 32] =
+    *b"\x46\0\x01\0\0\0\0\0\x40\x11\0\0\x0a\0\0\x01\x0a\0\0\x02\x01\x01\x01\0\x03\xe8\0\x35\0\xe8\0\0";
+
+#[test]
+fn errors_by_hand() {
+    let mut message = std::vec![3, 4, 0, 0, 0, 0, 0x05, 0x78];
+    message.extend_from_slice(&QUOTE);
+    let error = ErrorMessage::parse_v4(&message).unwrap();
+    assert_eq!(error.kind, ErrorKind::TooBig { mtu: 1400 });
+    assert_eq!((error.message_type, error.code), (3, 4));
+    let quoted = Quoted::parse_v4(error.quote).unwrap();
+    assert_eq!(
+        quoted,
+        Quoted {
+            src: "10.0.0.1".parse().unwrap(),
+            dst: "10.0.0.2".parse().unwrap(),
+            protocol: Protocol::UDP,
+            fragment_offset: 0,
+            upper: &QUOTE[24..],
+        }
+    );
+
+    let mut quote = std::vec![0x60, 0, 0, 0, 0x05, 0xdc, 44, 1];
+    quote.extend_from_slice(&ip("fd00::1").octets());
+    quote.extend_from_slice(&ip("fd00::2").octets());
+    quote.extend_from_slice(&[17, 0, 0x01, 0x01, 0, 0, 0, 9]); // the fragment 256 of number 9
+    let mut message = std::vec![2, 0, 0, 0, 0, 1, 0, 0];
+    message.extend_from_slice(&quote);
+    let error = ErrorMessage::parse_v6(&message).unwrap();
+    assert_eq!(error.kind, ErrorKind::TooBig { mtu: 65_536 });
+    let quoted = Quoted::parse_v6(error.quote).unwrap();
+    assert_eq!((quoted.protocol, quoted.fragment_offset), (Protocol::UDP, 256));
+    assert!(quoted.upper.is_empty());
+}
+
+#[test]
+fn errors_that_are_none() {
+    let kind = |message: [u8; 8]| {
+        (
+            ErrorMessage::parse_v4(&message).ok(),
+            ErrorMessage::parse_v6(&message).ok(),
+        )
+    };
+    let named =
+        |(v4, v6): (Option<ErrorMessage<'_>>, Option<ErrorMessage<'_>>)| (v4.map(|e| e.kind), v6.map(|e| e.kind));
+    assert_eq!(named(kind([5, 0, 0, 0, 0, 0, 0, 0])), (None, None), "a redirect");
+    assert_eq!(named(kind([8, 0, 0, 0, 0, 0, 0, 0])), (None, None), "an echo");
+    assert_eq!(
+        named(kind([3, 1, 0, 0, 0, 0, 0, 0])),
+        (Some(ErrorKind::Unreachable), Some(ErrorKind::TimeExceeded))
+    );
+    for (at, value) in [(0, 0x66), (0, 0x44)] {
+        let mut quote = QUOTE;
+        quote[at] = value;
+        assert!(matches!(Quoted::parse_v4(&quote), Err(Error::Malformed { .. })));
+    }
+    assert!(matches!(
+        Quoted::parse_v4(&QUOTE[..19]),
+        Err(Error::Truncated { need: 20, .. })
+    ));
+    assert!(matches!(
+        Quoted::parse_v4(&QUOTE[..23]),
+        Err(Error::Truncated { need: 24, .. })
+    ));
+    assert!(matches!(Quoted::parse_v6(&[0x45; 60]), Err(Error::Malformed { .. })));
+}
+
 proptest! {
     #[test]
     fn reply_has_the_checksum_of_a_recomputation(
@@ -167,6 +235,10 @@ proptest! {
         let _ = Echo::parse_v4(&bytes);
         let _ = Echo::parse_v6(&bytes);
         let _ = NeighborSolicitation::parse(&bytes);
+        let _ = ErrorMessage::parse_v4(&bytes);
+        let _ = ErrorMessage::parse_v6(&bytes);
+        let _ = Quoted::parse_v4(&bytes);
+        let _ = Quoted::parse_v6(&bytes);
         let _ = request_to_reply_v6(&mut bytes);
         let _ = verify_v4(&bytes);
         let _ = verify_v6(&bytes, Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST);

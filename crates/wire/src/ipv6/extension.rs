@@ -44,7 +44,7 @@ pub struct Upper<'a> {
     pub has_stops_left: bool,
 }
 
-pub(super) fn walk(first: Protocol, payload: &[u8]) -> Result<Upper<'_>, Error> {
+pub(crate) fn walk(first: Protocol, payload: &[u8]) -> Result<Upper<'_>, Error> {
     let mut upper = Upper {
         protocol: first,
         offset: HEADER_LEN,
