@@ -7,11 +7,17 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`address`] | [`Vni`], [`TenantAddress`]: what names a tenant's port |
+//! | [`packet`] | what a received frame is, and where everything is in it |
+//! | [`drop`] | [`DropReason`]: why packets are dropped |
 //! | [`table`] | [`Neighbors`], by which workers find tens of millions of tenants while they change; [`Hosts`] |
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod drop;
+pub mod packet;
 pub mod table;
 
 pub use address::{TenantAddress, Vni};
+pub use drop::DropReason;
+pub use packet::{Class, Content, Packet, Underlay};
 pub use table::{Hosts, Neighbors};

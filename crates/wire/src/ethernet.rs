@@ -109,6 +109,9 @@ impl EtherType {
     pub const ARP: Self = Self(0x0806);
     /// A customer VLAN tag, 802.1Q.
     pub const VLAN: Self = Self(0x8100);
+    /// An Ethernet frame, in what carries many kinds (Geneve, NVGRE).
+    #[doc(alias = "ETH_P_TEB")]
+    pub const TRANSPARENT_ETHERNET: Self = Self(0x6558);
     /// IPv6.
     pub const IPV6: Self = Self(0x86dd);
     /// A service VLAN tag, 802.1ad.

@@ -15,6 +15,8 @@
 //! | UDP | [`udp`] | [`udp::Datagram`] | [`udp::Header`] | [`udp::patch_checksum`] |
 //! | TCP | [`tcp`] | [`tcp::Segment`] | [`tcp::Header`] | |
 //! | ICMP, ICMPv6 | [`icmp`] | [`icmp::Echo`], [`icmp::ErrorMessage`], [`icmp::Quoted`], [`icmp::NeighborSolicitation`] | [`icmp::NeighborAdvertisement`] | [`icmp::request_to_reply_v4`] |
+//! | VXLAN | [`vxlan`] | [`vxlan::Packet`] | [`vxlan::Header`] | |
+//! | Geneve | [`geneve`] | [`geneve::Packet`] | [`geneve::Header`] | |
 //! | whole frames | [`flow`] | [`flow::UdpPacket`] | [`flow::UdpFlow`] | [`flow::reflect_udp`], [`flow::reflect_icmp_echo`] |
 //!
 //! Nothing here allocates, reads a clock or does I/O. All multi-byte fields are big-endian on the
@@ -57,6 +59,7 @@ pub mod checksum;
 mod error;
 pub mod ethernet;
 pub mod flow;
+pub mod geneve;
 pub mod icmp;
 mod ip;
 pub mod ipv4;
@@ -64,6 +67,7 @@ pub mod ipv6;
 pub mod tcp;
 pub mod udp;
 pub mod vlan;
+pub mod vxlan;
 
 pub use error::Error;
 pub use ethernet::{EtherType, MacAddr, swap_macs};

@@ -165,18 +165,14 @@ fn errors_by_hand() {
 
 #[test]
 fn errors_that_are_none() {
-    let kind = |message: [u8; 8]| {
-        (
-            ErrorMessage::parse_v4(&message).ok(),
-            ErrorMessage::parse_v6(&message).ok(),
-        )
+    let kinds = |message: [u8; 8]| {
+        let [v4, v6] = [ErrorMessage::parse_v4(&message), ErrorMessage::parse_v6(&message)];
+        (v4.ok().map(|error| error.kind), v6.ok().map(|error| error.kind))
     };
-    let named =
-        |(v4, v6): (Option<ErrorMessage<'_>>, Option<ErrorMessage<'_>>)| (v4.map(|e| e.kind), v6.map(|e| e.kind));
-    assert_eq!(named(kind([5, 0, 0, 0, 0, 0, 0, 0])), (None, None), "a redirect");
-    assert_eq!(named(kind([8, 0, 0, 0, 0, 0, 0, 0])), (None, None), "an echo");
+    assert_eq!(kinds([5, 0, 0, 0, 0, 0, 0, 0]), (None, None), "a redirect");
+    assert_eq!(kinds([8, 0, 0, 0, 0, 0, 0, 0]), (None, None), "an echo");
     assert_eq!(
-        named(kind([3, 1, 0, 0, 0, 0, 0, 0])),
+        kinds([3, 1, 0, 0, 0, 0, 0, 0]),
         (Some(ErrorKind::Unreachable), Some(ErrorKind::TimeExceeded))
     );
     for (at, value) in [(0, 0x66), (0, 0x44)] {

@@ -1,0 +1,106 @@
+//! Why packets are dropped: one reason each, the same numbers in the XDP program.
+
+use std::fmt;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
+        /// Why a packet was dropped. A packet has one reason, whoever drops it: workers or the XDP program, which
+        /// count by these numbers.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[$doc])* $name = $number,)*
+        }
+
+        impl DropReason {
+            /// All there are, by number.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// As labels of metrics and in `trace`: lower case, with dashes.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// A fragment of the outer packet: fragments are not put together here (RFC 7348 §4.3 lets a receiver discard them).
+    OuterFragment = 1, "outer-fragment";
+    /// Lengths of the outer headers contradict each other.
+    OuterMalformed = 2, "outer-malformed";
+    /// The outer packet has been on its way for too long: a loop, mostly.
+    OuterTtl = 3, "outer-ttl";
+    /// VXLAN without a valid network number.
+    VxlanFlags = 4, "vxlan-flags";
+    /// A version of Geneve that nobody knows.
+    GeneveVersion = 5, "geneve-version";
+    /// A message between Geneve endpoints, which is not to be handed on.
+    GeneveControl = 6, "geneve-control";
+    /// Geneve options that do not fill their length.
+    GeneveMalformed = 7, "geneve-malformed";
+    /// A critical Geneve option that is not known here.
+    GeneveCritical = 8, "geneve-critical";
+    /// Geneve that carries something other than Ethernet frames.
+    GeneveProtocol = 9, "geneve-protocol";
+    /// The tenant's frame is cut short, or its lengths contradict each other.
+    InnerMalformed = 10, "inner-malformed";
+    /// The tenant's frame is neither ARP nor IP.
+    InnerProtocol = 11, "inner-protocol";
+    /// The tenant's packet is for many: broadcast or multicast, which is not carried.
+    InnerMulticast = 12, "inner-multicast";
+    /// ARP that is no question about another address.
+    ArpNotAsked = 13, "arp-not-asked";
+    /// Neighbour discovery that is damaged or comes from a router away.
+    DiscoveryMalformed = 14, "discovery-malformed";
+    /// Neighbour discovery that is no question about another address.
+    DiscoveryNotAsked = 15, "discovery-not-asked";
+    /// The tenant's packet has been on its way for too long.
+    InnerTtl = 16, "inner-ttl";
+    /// Nobody is known by the tenant's destination.
+    NoNeighbor = 17, "no-neighbor";
+    /// The packet does not come from where its sender lives.
+    WrongSource = 18, "wrong-source";
+    /// The MAC address of the destination's host could not be found out.
+    HostUnresolved = 19, "host-unresolved";
+    /// Too many packets wait for the MAC address of a host.
+    HostQueueFull = 20, "host-queue-full";
+    /// Too big for the way to the host; its sender is told.
+    TooBig = 21, "too-big";
+    /// A frame with no room for other headers.
+    NoRoom = 22, "no-room";
+    /// A rule of the sender's address does not allow it.
+    EgressDenied = 23, "egress-denied";
+    /// No rule of the receiver's address allows it.
+    IngressDenied = 24, "ingress-denied";
+    /// Does not fit the state of its connection.
+    InvalidState = 25, "invalid-state";
+    /// The tenant has as many connections as it may have.
+    TenantConnections = 26, "tenant-connections";
+    /// All room for connections is taken by established ones.
+    TotalConnections = 27, "total-connections";
+    /// A later fragment, of which the ports are not known.
+    InnerFragment = 28, "inner-fragment";
+    /// The link could not take it.
+    TransmitFailed = 29, "transmit-failed";
+    /// The gateway is being drained.
+    Draining = 30, "draining";
+}
+
+impl DropReason {
+    /// The number in counters of the XDP program.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
