@@ -7,17 +7,27 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`address`] | [`Vni`], [`TenantAddress`]: what names a tenant's port |
+//! | [`flow`] | [`Flow`]: what of a tenant's packet decides about its way |
+//! | [`policy`] | security groups: which packets the rules of an address allow |
+//! | [`conntrack`] | connections: which packets belong to one that was allowed |
+//! | [`firewall`] | [`Firewall`]: both together |
 //! | [`packet`] | what a received frame is, and where everything is in it |
 //! | [`drop`] | [`DropReason`]: why packets are dropped |
 //! | [`table`] | [`Neighbors`], by which workers find tens of millions of tenants while they change; [`Hosts`] |
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod conntrack;
 pub mod drop;
+pub mod firewall;
+pub mod flow;
 pub mod packet;
+pub mod policy;
 pub mod table;
 
 pub use address::{TenantAddress, Vni};
 pub use drop::DropReason;
+pub use firewall::Firewall;
+pub use flow::Flow;
 pub use packet::{Class, Content, Packet, Underlay};
 pub use table::{Hosts, Neighbors};

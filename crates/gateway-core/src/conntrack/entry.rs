@@ -1,0 +1,158 @@
+//! A connection in memory: two cache lines.
+
+use std::net::IpAddr;
+
+use ringside_wire::Protocol;
+use ringside_wire::icmp::v6;
+
+use super::key::{From, Key};
+use super::state::State;
+use super::tcp::Tcp;
+use crate::Vni;
+use crate::policy::{ProfileId, Subject};
+
+/// No entry.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Names a connection for as long as it lives, also in the maps of the fast path. Never 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConnectionId(u64);
+
+const SLOT_BITS: u32 = 22;
+const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
+
+impl ConnectionId {
+    /// Entries that a stripe can have.
+    pub(super) const MOST_SLOTS: usize = 1 << SLOT_BITS;
+    /// Stripes that there can be.
+    pub(super) const MOST_STRIPES: usize = 1 << (32 - SLOT_BITS);
+
+    pub(super) fn new(stripe: usize, slot: u32, serial: u32) -> Self {
+        Self((stripe as u64) << (32 + SLOT_BITS) | u64::from(slot) << 32 | u64::from(serial))
+    }
+
+    /// Stripe, slot, serial number.
+    #[allow(clippy::cast_possible_truncation, reason = "as many bits as it was put together of")]
+    pub(super) fn parts(self) -> (usize, u32, u32) {
+        let slot = (self.0 >> 32 & SLOT_MASK) as u32;
+        ((self.0 >> (32 + SLOT_BITS)) as usize, slot, self.0 as u32)
+    }
+
+    /// As a number.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// From [`ConnectionId::to_bits`]; any other number names a connection that is gone, or another.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+}
+
+/// A connection, as it is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connection {
+    /// Its network.
+    pub vni: Vni,
+    /// Who began it.
+    pub source: IpAddr,
+    /// With whom.
+    pub destination: IpAddr,
+    /// What it carries.
+    pub protocol: Protocol,
+    /// The source's and the destination's port. A query has its identifier, and 8 if it is an echo, 13 if it asks for the
+    /// time; other protocols have two zeros.
+    pub ports: [u16; 2],
+    /// What it is.
+    pub state: State,
+    /// When it had a packet last, in nanoseconds.
+    pub seen: u64,
+    /// The profiles of source and destination when it was allowed last.
+    pub profiles: [Option<ProfileId>; 2],
+    /// In which generation of the policy that was.
+    pub generation: u64,
+    /// It is in the fast path.
+    pub handed_over: bool,
+    /// Its name.
+    pub id: ConnectionId,
+}
+
+/// A connection, or a free place for one.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Entry {
+    pub(super) key: Key,
+    /// The next of the same hash; of a free place, the next free one.
+    pub(super) chain: u32,
+    /// Neighbours in the list of the state.
+    pub(super) before: u32,
+    pub(super) after: u32,
+    /// Counts the connections that were in this place.
+    pub(super) serial: u32,
+    /// When it was put at the end of its list, in ticks.
+    pub(super) placed: u32,
+    pub(super) state: State,
+    pub(super) marks: u8,
+
+    pub(super) seen: u64,
+    pub(super) generation: u64,
+    pub(super) profiles: [Option<ProfileId>; 2],
+    pub(super) tcp: Tcp,
+}
+
+const _: () = assert!(size_of::<Entry>() == 128);
+
+/// Its source is the higher end of the key.
+pub(super) const FROM_HIGHER: u8 = 1;
+/// It is in the fast path.
+pub(super) const HANDED_OVER: u8 = 2;
+
+impl Entry {
+    /// The end that began it.
+    pub(super) fn origin(&self) -> From {
+        if self.marks & FROM_HIGHER != 0 {
+            From::Higher
+        } else {
+            From::Lower
+        }
+    }
+
+    /// What the rules were asked about when it began.
+    pub(super) fn subject(&self) -> Subject {
+        let (source, _) = self.key.end(self.origin());
+        let (destination, service) = self.key.end(self.origin().other());
+        let protocol = self.key.protocol();
+        let service = match protocol {
+            // The kind of a query is its type in ICMP.
+            Protocol::ICMP => service << 8,
+            Protocol::ICMPV6 => u16::from_be_bytes([v6::ECHO_REQUEST, 0]),
+            _ => service,
+        };
+        Subject {
+            source,
+            destination,
+            protocol,
+            service,
+        }
+    }
+
+    pub(super) fn tell(&self, id: ConnectionId) -> Connection {
+        let (source, port) = self.key.end(self.origin());
+        let (destination, other) = self.key.end(self.origin().other());
+        Connection {
+            vni: self.key.vni(),
+            source,
+            destination,
+            protocol: self.key.protocol(),
+            ports: [port, other],
+            state: self.state,
+            seen: self.seen,
+            profiles: self.profiles,
+            generation: self.generation,
+            handed_over: self.marks & HANDED_OVER != 0,
+            id,
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! What TCP's two sides have said, and whether a segment fits to it.
+//!
+//! Nobody here is an end of the connection: segments may be lost or come twice on either side of the gateway, so all that
+//! is known are bounds. For a segment from S to R (van Rooij, "Real Stateful TCP Packet Filtering in IP Filter", 2001; Linux
+//! does the same in `nf_conntrack_proto_tcp.c`):
+//!
+//! ```text
+//!   sequence        ≤ what R has offered to take                               S.limit
+//!   sequence + len  ≥ what S has sent − the largest window of R                S.end − R.window
+//!   acknowledgment  ≤ what R has sent                                          R.end
+//!   acknowledgment  ≥ what R has sent − the largest window of S (66000 if less)
+//! ```
+//! A segment that does not fit is dropped; its sender's host would find out, its receiver's might not.
+//!
+//! Resets and SYNs on an open connection are what RFC 5961 makes of them: a reset ends the connection if it has exactly the
+//! number that its receiver expects; another one in the window passes, and its receiver asks back. A SYN of who opened the
+//! connection passes, changes nothing, and is asked back about, too.
+
+use ringside_wire::tcp::{Flags, MAX_WINDOW_SCALE};
+
+use super::state::State;
+use crate::flow::Segment;
+
+/// What one side has said.
+#[derive(Debug, Clone, Copy, Default)]
+struct Side {
+    /// One behind the last number it has sent.
+    end: u32,
+    /// The last number that the other side has offered to take, and one more.
+    limit: u32,
+    /// What the other side has acknowledged; its first number before that.
+    acked: u32,
+    /// The largest window it has offered, not shifted.
+    window: u16,
+    /// The shift of its windows.
+    scale: u8,
+    facts: u8,
+}
+
+const SENT_SYN: u8 = 1;
+const SYN_ACKED: u8 = 2;
+const SENT_FIN: u8 = 4;
+const FIN_ACKED: u8 = 8;
+const SCALES: u8 = 16;
+
+/// Both sides, who opened the connection first.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tcp {
+    sides: [Side; 2],
+    /// A number that makes sense of what comes next: see [`AGAIN`].
+    again: u32,
+    marks: u8,
+}
+
+/// Numbers are not checked: the connection was not seen from its beginning, or not all of it is seen.
+const UNCHECKED: u8 = 1;
+/// Seen from its middle on, and one side only.
+const PICKED_UP: u8 = 2;
+/// `again` is the end of a SYN on an open connection, which a SYN and ACK may still answer; or, before it is open, what was
+/// acknowledged that does not fit, to which a reset is the answer.
+const AGAIN: u8 = 4;
+
+/// The least that acknowledgments may lag behind: more than any window without a shift.
+const LEAST_LAG: u32 = 66_000;
+
+/// What became of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It fits; the connection is this now.
+    Fits(State),
+    /// It begins a new connection in the place of this one.
+    Begins,
+    /// It would begin one against the direction of this one, which it does not change.
+    Turned,
+    /// It is outside of what its sender may send.
+    OutOfWindow,
+    /// It is not what can come in this state.
+    OutOfState,
+    /// It cannot come in any.
+    BadFlags,
+}
+
+/// True if `a` comes before `b`, in numbers that wrap.
+fn before(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b).cast_signed() < 0
+}
+
+/// True if `number` is neither before `first` nor behind `last`.
+fn within(number: u32, first: u32, last: u32) -> bool {
+    !before(number, first) && !before(last, number)
+}
+
+fn later(a: u32, b: u32) -> u32 {
+    if before(a, b) { b } else { a }
+}
+
+impl Segment {
+    fn end(&self) -> u32 {
+        self.sequence.wrapping_add(self.len)
+    }
+}
+
+impl Side {
+    fn of_syn(segment: &Segment) -> Self {
+        Self {
+            end: segment.end(),
+            limit: segment.end(),
+            acked: segment.sequence,
+            window: segment.window.max(1),
+            scale: segment.scale.unwrap_or(0),
+            facts: SENT_SYN | if segment.scale.is_some() { SCALES } else { 0 },
+        }
+    }
+
+    fn has(&self, facts: u8) -> bool {
+        self.facts & facts == facts
+    }
+
+    /// The largest window it has offered, in bytes; at the most 2^30, so that differences keep their sign.
+    fn bytes(&self) -> u32 {
+        u32::from(self.window.max(1)) << self.scale
+    }
+
+    /// True if this is the number of its SYN, as long as the connection is not open.
+    fn began_with(&self, sequence: u32) -> bool {
+        sequence.wrapping_add(u32::from(self.has(SYN_ACKED))) == self.acked
+    }
+
+    /// True if this acknowledges its SYN, and nothing that it has not sent.
+    fn opened_by(&self, acknowledgment: u32) -> bool {
+        let first = self.acked.wrapping_add(u32::from(!self.has(SYN_ACKED)));
+        within(acknowledgment, first, self.end)
+    }
+}
+
+impl Tcp {
+    /// From the first segment that is seen of a connection. None for one with which none can begin.
+    pub(super) fn begin(segment: &Segment, pick_up: bool) -> Option<(Self, State)> {
+        let mut tcp = Self::default();
+        let flags = segment.flags.of_state();
+        if flags == Flags::SYN {
+            tcp.sides[0] = Side::of_syn(segment);
+        } else if pick_up && (flags == Flags::ACK || flags == Flags::FIN | Flags::ACK) {
+            tcp.marks = UNCHECKED | PICKED_UP;
+            tcp.note_fin(0, segment);
+        } else {
+            return None;
+        }
+        Some((tcp, tcp.state()))
+    }
+
+    /// From a connection of which only the state is known.
+    pub(super) fn restored() -> Self {
+        let mut tcp = Self {
+            marks: UNCHECKED,
+            ..Self::default()
+        };
+        tcp.open();
+        tcp
+    }
+
+    /// From now on not all of the connection is seen, so numbers do not count any more.
+    pub(super) fn stop_checking(&mut self) {
+        self.marks |= UNCHECKED;
+    }
+
+    /// True if the number that an ICMP error quotes, of a segment of this side, can be one that is on its way.
+    pub(super) fn may_have_sent(&self, way: usize, sequence: u32) -> bool {
+        let (side, other) = (&self.sides[way], &self.sides[1 - way]);
+        let lag = other.bytes().max(LEAST_LAG);
+        self.marks & UNCHECKED != 0
+            || side.has(SENT_SYN) && !before(sequence, side.end.wrapping_sub(lag)) && before(sequence, side.end)
+    }
+
+    /// Takes in a segment; `way` is 0 if it comes from who opened the connection. Only one that fits changes anything.
+    pub(super) fn see(&mut self, state: State, way: usize, segment: &Segment) -> Seen {
+        let flags = segment.flags.of_state();
+        if flags.has(Flags::RST) {
+            return match flags.0 & !(Flags::RST.0 | Flags::ACK.0) {
+                0 => self.see_reset(state, way, segment),
+                _ => Seen::BadFlags,
+            };
+        }
+        if flags == Flags::SYN {
+            self.see_syn(state, way, segment)
+        } else if flags == Flags::SYN | Flags::ACK {
+            self.see_syn_ack(state, way, segment)
+        } else if flags == Flags::ACK || flags == Flags::FIN | Flags::ACK {
+            self.see_others(state, way, segment)
+        } else {
+            Seen::BadFlags
+        }
+    }
+
+    fn see_syn(&mut self, state: State, way: usize, segment: &Segment) -> Seen {
+        match (state, way) {
+            (State::Closed | State::TimeWait | State::ResetSeen, _) => Seen::Begins,
+            (State::SynSent, 0) => {
+                let side = &mut self.sides[0];
+                // Its sender gave up with another number before; or with this one, data at first (RFC 7413) and none later.
+                if side.began_with(segment.sequence) {
+                    side.end = later(side.end, segment.end());
+                    Seen::Fits(state)
+                } else {
+                    Seen::Begins
+                }
+            }
+            // Both open at once.
+            (State::SynSent, _) => {
+                self.answer(segment);
+                Seen::Fits(self.state())
+            }
+            (State::SynReceived, way) if self.sides[way].began_with(segment.sequence) => Seen::Fits(state),
+            (State::PickedUp, 0) => Seen::Begins,
+            (_, 0) => {
+                self.again = segment.end();
+                self.marks |= AGAIN;
+                Seen::Fits(state)
+            }
+            _ => Seen::Turned,
+        }
+    }
+
+    fn see_syn_ack(&mut self, state: State, way: usize, segment: &Segment) -> Seen {
+        let acknowledgment = segment.acknowledgment;
+        match (state, way) {
+            (State::SynSent, 0) => Seen::OutOfState,
+            (State::SynSent, _) if self.sides[0].opened_by(acknowledgment) => {
+                self.answer(segment);
+                self.note_ack(way, segment);
+                Seen::Fits(self.state())
+            }
+            (State::SynSent, _) => self.wrong_answer(segment),
+            (State::SynReceived, way)
+                if self.sides[way].began_with(segment.sequence) && self.sides[1 - way].opened_by(acknowledgment) =>
+            {
+                self.note_ack(way, segment);
+                Seen::Fits(self.state())
+            }
+            // The other side knew nothing of the connection: it is a new one now.
+            (_, 1) if self.marks & AGAIN != 0 && acknowledgment == self.again => {
+                self.reopen(segment);
+                Seen::Fits(self.state())
+            }
+            _ if self.fits(way, segment) => Seen::Fits(state),
+            _ => Seen::OutOfWindow,
+        }
+    }
+
+    fn see_reset(&mut self, state: State, way: usize, segment: &Segment) -> Seen {
+        let (side, other) = (&self.sides[way], &self.sides[1 - way]);
+        let opened = state == State::Established || state == State::ResetSeen;
+        match (state, way) {
+            (State::Closed | State::TimeWait, _) => Seen::Fits(state),
+            // A refusal acknowledges the SYN. (RFC 9293 §3.10.7.3)
+            (State::SynSent, 1) if segment.flags.has(Flags::ACK) && other.opened_by(segment.acknowledgment) => {
+                Seen::Fits(State::Closed)
+            }
+            (State::SynSent, 1) => Seen::OutOfWindow,
+            (State::SynSent, _) if self.marks & AGAIN != 0 && segment.sequence == self.again => Seen::Fits(state),
+            (State::SynSent, _) if within(segment.sequence, side.acked, side.end) => Seen::Fits(State::Closed),
+            _ if self.marks & UNCHECKED != 0 => Seen::Fits(if opened { State::ResetSeen } else { state }),
+            (State::SynReceived, _) if within(segment.sequence, side.acked, side.end) => Seen::Fits(State::Closed),
+            _ if segment.sequence == side.acked => Seen::Fits(State::Closed),
+            _ if within(segment.sequence, side.end.wrapping_sub(other.bytes()), side.limit) => {
+                Seen::Fits(if opened { State::ResetSeen } else { state })
+            }
+            _ => Seen::OutOfWindow,
+        }
+    }
+
+    fn see_others(&mut self, state: State, way: usize, segment: &Segment) -> Seen {
+        match (state, way) {
+            // Who answers a SYN so has an older connection of these ports in mind (RFC 5961 §4, RFC 9293 §3.5.1).
+            (State::SynSent, 1) => return self.wrong_answer(segment),
+            (State::SynSent, _) => return Seen::OutOfState,
+            (State::SynReceived, way) if !self.sides[1 - way].opened_by(segment.acknowledgment) => {
+                return Seen::OutOfWindow;
+            }
+            (State::PickedUp, 1) => {
+                self.marks &= !PICKED_UP;
+                self.open();
+            }
+            _ => {}
+        }
+        if !self.fits(way, segment) {
+            return Seen::OutOfWindow;
+        }
+        if state == State::Closed {
+            return Seen::Fits(state);
+        }
+        self.note_ack(way, segment);
+        if self.marks & UNCHECKED == 0 {
+            let side = &mut self.sides[way];
+            side.end = later(side.end, segment.end());
+            side.window = side.window.max(segment.window);
+        }
+        self.note_fin(way, segment);
+        Seen::Fits(self.state())
+    }
+
+    fn fits(&self, way: usize, segment: &Segment) -> bool {
+        let (side, other) = (&self.sides[way], &self.sides[1 - way]);
+        let lag = side.bytes().max(LEAST_LAG);
+        self.marks & UNCHECKED != 0
+            || !before(side.limit, segment.sequence)
+                && !before(segment.end(), side.end.wrapping_sub(other.bytes()))
+                && within(segment.acknowledgment, other.end.wrapping_sub(lag), other.end)
+    }
+
+    /// The second SYN.
+    fn answer(&mut self, segment: &Segment) {
+        let mut second = Side::of_syn(segment);
+        let first = &mut self.sides[0];
+        second.limit = second.end.wrapping_add(u32::from(first.window));
+        first.limit = first.end.wrapping_add(u32::from(second.window));
+        // A shift counts if both offer one, and never for a SYN's own window (RFC 7323 §2.2).
+        let scales = first.has(SCALES) && second.has(SCALES);
+        for side in [&mut *first, &mut second] {
+            if scales {
+                side.window = (side.window >> side.scale).max(1);
+            } else {
+                side.scale = 0;
+            }
+        }
+        self.sides[1] = second;
+        self.marks &= !AGAIN;
+    }
+
+    /// A SYN on what seemed an open connection was answered as such: what it offered is not known any more.
+    fn reopen(&mut self, segment: &Segment) {
+        self.sides[0] = Side {
+            end: self.again,
+            limit: self.again,
+            acked: self.again.wrapping_sub(1),
+            window: u16::MAX,
+            scale: MAX_WINDOW_SCALE,
+            facts: SENT_SYN | SCALES,
+        };
+        self.marks = 0;
+        self.answer(segment);
+        self.note_ack(1, segment);
+    }
+
+    fn wrong_answer(&mut self, segment: &Segment) -> Seen {
+        self.again = segment.acknowledgment;
+        self.marks |= AGAIN;
+        Seen::Fits(State::SynSent)
+    }
+
+    /// Takes in the acknowledgment and the window of a segment.
+    fn note_ack(&mut self, way: usize, segment: &Segment) {
+        // The window of a SYN is never shifted.
+        let scale = if segment.flags.has(Flags::SYN) {
+            0
+        } else {
+            self.sides[way].scale
+        };
+        let acknowledgment = segment.acknowledgment;
+        let other = &mut self.sides[1 - way];
+        if other.has(SENT_FIN) && !before(acknowledgment, other.end) {
+            other.facts |= FIN_ACKED;
+        }
+        if other.has(SENT_SYN) {
+            other.facts |= SYN_ACKED;
+        }
+        if self.marks & UNCHECKED == 0 {
+            other.acked = later(other.acked, acknowledgment);
+            let limit = acknowledgment.wrapping_add(u32::from(segment.window) << scale);
+            other.limit = later(other.limit, limit);
+        }
+    }
+
+    fn note_fin(&mut self, way: usize, segment: &Segment) {
+        if segment.flags.has(Flags::FIN) {
+            let side = &mut self.sides[way];
+            if self.marks & UNCHECKED != 0 {
+                side.end = segment.end();
+            }
+            side.facts |= SENT_FIN;
+        }
+    }
+
+    /// Both sides are known to be open.
+    fn open(&mut self) {
+        for side in &mut self.sides {
+            side.facts |= SENT_SYN | SYN_ACKED;
+        }
+    }
+
+    fn state(&self) -> State {
+        let both = |facts| self.sides.iter().all(|side| side.has(facts));
+        let one = |facts| self.sides.iter().any(|side| side.has(facts));
+        if both(SENT_FIN) {
+            if both(FIN_ACKED) {
+                State::TimeWait
+            } else {
+                State::LastAck
+            }
+        } else if one(SENT_FIN) {
+            if one(FIN_ACKED) {
+                State::CloseWait
+            } else {
+                State::FinWait
+            }
+        } else if self.marks & PICKED_UP != 0 {
+            State::PickedUp
+        } else if both(SYN_ACKED) {
+            State::Established
+        } else if both(SENT_SYN) {
+            State::SynReceived
+        } else {
+            State::SynSent
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What becomes of a packet.
+
+use ringside_wire::Protocol;
+
+use super::entry::{ConnectionId, Entry, FROM_HIGHER, HANDED_OVER, NONE};
+use super::key::{From, Key};
+use super::room::Room;
+use super::state::State;
+use super::tcp::{Seen, Tcp};
+use super::{Connection, Conntrack, End, Part, Passed, Profiles, Refused};
+use crate::Vni;
+use crate::flow::{About, Ends, Flow, Query, QueryKind, Segment, Upper};
+use crate::policy::{Snapshot, Subject};
+
+/// What is asked about a packet.
+struct Ask<'a> {
+    now: u64,
+    flow: &'a Flow,
+    policy: &'a Snapshot,
+    /// Of the packet's source and destination.
+    profiles: Profiles,
+    key: Key,
+    from: From,
+    hash: u64,
+    stripe: usize,
+}
+
+impl Ask<'_> {
+    /// Asks the rules about this packet, as the first of a connection.
+    fn judge(&self) -> Result<(), Refused> {
+        let subject = Subject {
+            source: self.flow.source,
+            destination: self.flow.destination,
+            protocol: self.flow.protocol,
+            service: self.flow.service().unwrap_or(0),
+        };
+        let [source, destination] = self.profiles;
+        self.policy
+            .judge(&subject, source, destination)
+            .map_err(Refused::Denied)
+    }
+
+    fn passed(&self, connection: Option<ConnectionId>, established: bool) -> Passed {
+        Passed {
+            connection,
+            established,
+            generation: self.policy.generation(),
+        }
+    }
+}
+
+impl Conntrack {
+    /// Takes in a packet that has ends ([`Flow::ends`]): one of a connection passes, another begins one if the rules allow
+    /// it.
+    pub(crate) fn track(
+        &self,
+        now: u64,
+        vni: Vni,
+        flow: &Flow,
+        ends: Ends,
+        policy: &Snapshot,
+        profiles: Profiles,
+    ) -> Result<Passed, Refused> {
+        let found = Key::new(vni, flow.source, flow.destination, flow.protocol, ends);
+        let (key, from) = found.ok_or(Refused::SameEnds)?;
+        let hash = key.hash(&self.random);
+        let stripe = self.stripe_of(hash);
+        let ask = Ask {
+            now,
+            flow,
+            policy,
+            profiles,
+            key,
+            from,
+            hash,
+            stripe,
+        };
+        self.with_room(stripe, now, |part, room| self.track_in(part, &ask, room))
+    }
+
+    fn track_in(&self, part: &mut Part, ask: &Ask<'_>, room: Room) -> Option<Result<Passed, Refused>> {
+        let found = part.stripe.find(&ask.key, ask.hash);
+        let Some(slot) = found else {
+            return self.begin(part, ask, None, room);
+        };
+        if self.has_ended(part.stripe.entry(slot), ask.now) {
+            self.end(part, slot, End::TimedOut);
+            return self.begin(part, ask, None, room);
+        }
+        let entry = part.stripe.entry(slot);
+        let way = usize::from(ask.from != entry.origin());
+        let [source, destination] = ask.profiles;
+        let profiles = if way == 0 { ask.profiles } else { [destination, source] };
+        if let Err(refused) = self.still_allowed(part, slot, ask.policy, profiles) {
+            return Some(Err(refused));
+        }
+        let entry = part.stripe.entry(slot);
+        let before = entry.state;
+        let seen = match &ask.flow.upper {
+            Upper::Tcp(segment) => {
+                // How far its later fragments reach is not known.
+                if ask.flow.fragment.is_some() {
+                    entry.tcp.stop_checking();
+                }
+                entry.tcp.see(before, way, segment)
+            }
+            // A question against the direction: somebody's number of it is the same as the kind that stands for the other.
+            Upper::Query(Query { asks: true, .. }) if way == 1 => Seen::Turned,
+            _ if way == 1 => Seen::Fits(before.replied()),
+            _ => Seen::Fits(before),
+        };
+        Some(match seen {
+            Seen::Fits(state) => {
+                let id = ConnectionId::new(ask.stripe, slot, entry.serial);
+                // One that was reset has to end, whatever still comes.
+                if (before, state) != (State::Closed, State::Closed) {
+                    self.refresh(part, slot, state, ask.now);
+                }
+                let kept = part.stripe.entry(slot).marks & HANDED_OVER != 0;
+                let established = state.is_open() && (state != State::ResetSeen || kept);
+                Ok(ask.passed(Some(id), established))
+            }
+            Seen::Begins => return self.begin(part, ask, Some(slot), room),
+            Seen::Turned => ask.judge().map(|()| ask.passed(None, false)),
+            Seen::OutOfWindow => Err(Refused::OutOfWindow),
+            Seen::OutOfState => Err(Refused::OutOfState),
+            Seen::BadFlags => Err(Refused::BadFlags),
+        })
+    }
+
+    /// Judges a connection again if that could come out another way than before, and ends it if it is no longer allowed.
+    fn still_allowed(&self, part: &mut Part, slot: u32, policy: &Snapshot, profiles: Profiles) -> Result<(), Refused> {
+        let entry = part.stripe.entry(slot);
+        let [source, destination] = profiles;
+        let same = entry.profiles == profiles;
+        if same && entry.generation >= policy.generation() {
+            return Ok(());
+        }
+        if !same || !policy.holds(entry.generation, source, destination) {
+            if let Err(denied) = policy.judge(&entry.subject(), source, destination) {
+                self.end(part, slot, End::NoLongerAllowed);
+                return Err(Refused::NoLongerAllowed(denied));
+            }
+            entry.profiles = profiles;
+        }
+        entry.generation = policy.generation();
+        Ok(())
+    }
+
+    /// Begins a connection, in the place of another if there was one of the same ends.
+    fn begin(
+        &self,
+        part: &mut Part,
+        ask: &Ask<'_>,
+        replaced: Option<u32>,
+        room: Room,
+    ) -> Option<Result<Passed, Refused>> {
+        let begun = match &ask.flow.upper {
+            Upper::Tcp(segment) => match Tcp::begin(segment, self.limits.pick_up) {
+                Some(begun) => begun,
+                None => return Some(Err(no_beginning(segment))),
+            },
+            Upper::Query(Query { asks: false, .. }) => return Some(Err(Refused::NoConnection)),
+            _ => (Tcp::default(), State::first(ask.flow.protocol)),
+        };
+        let (mut tcp, state) = begun;
+        if let Err(refused) = ask.judge() {
+            return Some(Err(refused));
+        }
+        if let Some(slot) = replaced {
+            self.end(part, slot, End::Replaced);
+        }
+        if ask.flow.fragment.is_some() {
+            tcp.stop_checking();
+        }
+        let entry = Entry {
+            key: ask.key,
+            chain: NONE,
+            before: NONE,
+            after: NONE,
+            serial: 0,
+            placed: 0,
+            state,
+            marks: if ask.from == From::Higher { FROM_HIGHER } else { 0 },
+            seen: ask.now,
+            generation: ask.policy.generation(),
+            profiles: ask.profiles,
+            tcp,
+        };
+        let slot = match self.insert(part, entry, ask.hash, ask.now, room)? {
+            Ok(slot) => slot,
+            Err(refused) => return Some(Err(refused)),
+        };
+        let id = ConnectionId::new(ask.stripe, slot, part.stripe.entry(slot).serial);
+        Some(Ok(ask.passed(Some(id), false)))
+    }
+
+    /// Takes in an ICMP error: it passes if it is about a connection of its receiver that is still allowed, and changes
+    /// nothing about it.
+    pub(crate) fn related(
+        &self,
+        now: u64,
+        vni: Vni,
+        flow: &Flow,
+        about: &About,
+        policy: &Snapshot,
+    ) -> Result<Passed, Refused> {
+        let quoted = about.packet.filter(|quoted| quoted.source == flow.destination);
+        let quoted = quoted.ok_or(Refused::Unrelated)?;
+        let key = Key::new(vni, quoted.source, quoted.destination, quoted.protocol, quoted.ends);
+        let (key, from) = key.ok_or(Refused::Unrelated)?;
+        let hash = key.hash(&self.random);
+        let stripe = self.stripe_of(hash);
+        let mut part = self.lock(stripe);
+        let slot = part.stripe.find(&key, hash).ok_or(Refused::Unrelated)?;
+        let entry = part.stripe.entry(slot);
+        let way = usize::from(from != entry.origin());
+        let may_be = quoted
+            .sequence
+            .is_none_or(|sequence| entry.tcp.may_have_sent(way, sequence));
+        if !may_be || self.has_ended(entry, now) {
+            return Err(Refused::Unrelated);
+        }
+        // Who sends the error may be neither of the two, so their profiles are those that are known.
+        let (profiles, serial) = (entry.profiles, entry.serial);
+        self.still_allowed(&mut part, slot, policy, profiles)?;
+        Ok(Passed {
+            connection: Some(ConnectionId::new(stripe, slot, serial)),
+            ..Passed::once(policy)
+        })
+    }
+
+    /// Puts in a connection that another gateway had, or this one before it was started anew. Its next packet is judged by
+    /// the rules as its first was, and numbers of TCP are not checked. False if its ends have one already, or there is no
+    /// room.
+    pub fn restore(&self, now: u64, connection: &Connection) -> bool {
+        let &Connection {
+            vni,
+            source,
+            destination,
+            protocol,
+            ports: [port, other],
+            ..
+        } = connection;
+        let ends = match (protocol, other) {
+            (Protocol::ICMP | Protocol::ICMPV6, kind) => Ends::Query(Query {
+                kind: if kind == 13 { QueryKind::Time } else { QueryKind::Echo },
+                identifier: port,
+                asks: true,
+            }),
+            _ if protocol.has_ports() => Ends::Ports([port, other]),
+            _ => Ends::None,
+        };
+        let Some((key, from)) = Key::new(vni, source, destination, protocol, ends) else {
+            return false;
+        };
+        // What it had of TCP's closing is not known; what is open may go on, the rest is asked to begin anew.
+        if !connection.state.is_open() || source.is_ipv4() != destination.is_ipv4() {
+            return false;
+        }
+        let hash = key.hash(&self.random);
+        let entry = Entry {
+            key,
+            chain: NONE,
+            before: NONE,
+            after: NONE,
+            serial: 0,
+            placed: 0,
+            state: connection.state,
+            marks: if from == From::Higher { FROM_HIGHER } else { 0 },
+            seen: connection.seen.min(now),
+            generation: 0,
+            profiles: connection.profiles,
+            tcp: Tcp::restored(),
+        };
+        let inserted = self.with_room(self.stripe_of(hash), now, |part, room| {
+            if part.stripe.find(&key, hash).is_some() {
+                return Some(Err(Refused::SameEnds));
+            }
+            self.insert(part, entry, hash, now, room)
+        });
+        inserted.is_ok()
+    }
+}
+
+fn no_beginning(segment: &Segment) -> Refused {
+    use ringside_wire::tcp::Flags;
+    let flags = segment.flags.of_state();
+    let sensible = [
+        Flags::SYN | Flags::ACK,
+        Flags::ACK,
+        Flags::FIN | Flags::ACK,
+        Flags::RST,
+        Flags::RST | Flags::ACK,
+    ];
+    if sensible.contains(&flags) {
+        Refused::NoConnection
+    } else {
+        Refused::BadFlags
+    }
+}
+
+impl State {
+    /// That of the first packet of a protocol other than TCP.
+    fn first(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::UDP | Protocol::UDP_LITE => Self::UdpUnreplied,
+            Protocol::ICMP | Protocol::ICMPV6 => Self::IcmpUnreplied,
+            _ => Self::OtherUnreplied,
+        }
+    }
+
+    /// What it becomes when the other side answers.
+    fn replied(self) -> Self {
+        match self {
+            Self::UdpUnreplied => Self::UdpReplied,
+            Self::IcmpUnreplied => Self::IcmpReplied,
+            Self::OtherUnreplied => Self::OtherReplied,
+            other => other,
+        }
+    }
+}

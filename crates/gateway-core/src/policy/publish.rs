@@ -1,0 +1,329 @@
+//! The book of groups and profiles, and what workers see of it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::{ArcSwap, Cache};
+use foldhash::fast::RandomState;
+
+use super::compiled::{Compiled, Denied, Subject};
+use super::rule::{Direction, GroupId, ProfileId, Rule, RuleError, RuleId};
+
+/// All groups and profiles: read through [`PolicyReader`]s, changed through one [`PolicyWriter`] at a time.
+///
+/// ```
+/// use ringside_gateway_core::policy::{Denied, Direction, GroupId, Policy, Remote, Rule, RuleId, Service, Subject};
+/// use ringside_wire::Protocol;
+///
+/// let policy = Policy::new();
+/// let mut writer = policy.write();
+/// let web = writer.profile(&[GroupId(1)]);
+/// writer.put_group(GroupId(1), vec![Rule {
+///     id: RuleId(11),
+///     direction: Direction::Ingress,
+///     family: None,
+///     service: Service::Ports(Protocol::TCP, 80..=80),
+///     remote: Remote::Any,
+/// }])?;
+/// writer.publish();
+///
+/// let mut reader = policy.reader();
+/// let subject = Subject {
+///     source: "10.0.0.1".parse()?,
+///     destination: "10.0.0.2".parse()?,
+///     protocol: Protocol::TCP,
+///     service: 80,
+/// };
+/// let rules = reader.load();
+/// assert_eq!(rules.judge(&subject, None, Some(web)), Ok(()));
+/// let other = Subject { service: 81, ..subject };
+/// assert_eq!(rules.judge(&other, None, Some(web)), Err(Denied::Ingress));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Policy {
+    shared: Arc<ArcSwap<Snapshot>>,
+    book: Mutex<Book>,
+}
+
+/// What the control plane has said.
+#[derive(Debug, Clone, Default)]
+struct Book {
+    groups: BTreeMap<GroupId, Arc<[Rule]>>,
+    /// Sets of groups, in order, each once.
+    known: HashMap<Arc<[GroupId]>, ProfileId>,
+    profiles: BTreeMap<ProfileId, Arc<[GroupId]>>,
+    last: u32,
+    generation: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            shared: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
+            book: Mutex::default(),
+        }
+    }
+}
+
+impl Policy {
+    /// Without groups.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A reader, for one thread.
+    #[must_use]
+    pub fn reader(&self) -> PolicyReader {
+        PolicyReader(Cache::new(Arc::clone(&self.shared)))
+    }
+
+    /// The right to change it; waits for others who have it.
+    pub fn write(&self) -> PolicyWriter<'_> {
+        let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        PolicyWriter {
+            next: book.clone(),
+            book,
+            shared: &self.shared,
+            changed: HashSet::new(),
+            added: HashSet::new(),
+        }
+    }
+
+    /// The generation that is published.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.shared.load().generation
+    }
+
+    /// Bytes that the compiled rules take.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let snapshot = self.shared.load();
+        snapshot.profiles.values().map(|profile| profile.rules.memory()).sum()
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy")
+            .field("generation", &self.generation())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Changes that are not published yet. Dropped without [`PolicyWriter::publish`], they have never been.
+#[derive(Debug)]
+pub struct PolicyWriter<'a> {
+    book: MutexGuard<'a, Book>,
+    shared: &'a ArcSwap<Snapshot>,
+    next: Book,
+    changed: HashSet<GroupId>,
+    added: HashSet<ProfileId>,
+}
+
+impl PolicyWriter<'_> {
+    /// Makes a group's rules these, in the place of those it had.
+    ///
+    /// # Errors
+    /// [`RuleError`] for a rule that makes no sense; the group is then what it was.
+    pub fn put_group(&mut self, group: GroupId, rules: Vec<Rule>) -> Result<(), RuleError> {
+        rules.iter().try_for_each(Rule::check)?;
+        if self.next.groups.get(&group).is_none_or(|before| **before != *rules) {
+            self.next.groups.insert(group, rules.into());
+            self.changed.insert(group);
+        }
+        Ok(())
+    }
+
+    /// Forgets a group. Profiles that have it keep its place, in which nothing is allowed any more. False if it is not
+    /// known.
+    pub fn remove_group(&mut self, group: GroupId) -> bool {
+        let known = self.next.groups.remove(&group).is_some();
+        if known {
+            self.changed.insert(group);
+        }
+        known
+    }
+
+    /// The profile of a set of groups, a new one if it is not known yet. A group that is not known (yet) allows nothing.
+    ///
+    /// To be published before it is bound to an address. The empty set is a profile too: it allows nothing.
+    ///
+    /// # Panics
+    /// After 4,294,967,295 profiles.
+    pub fn profile(&mut self, groups: &[GroupId]) -> ProfileId {
+        let mut groups = groups.to_vec();
+        groups.sort_unstable();
+        groups.dedup();
+        let groups: Arc<[GroupId]> = groups.into();
+        if let Some(&known) = self.next.known.get(&groups) {
+            return known;
+        }
+        self.next.last = self.next.last.checked_add(1).expect("fewer profiles than 2^32");
+        let id = ProfileId::new(self.next.last).expect("one more than something is not 0");
+        self.next.known.insert(Arc::clone(&groups), id);
+        self.next.profiles.insert(id, groups);
+        self.added.insert(id);
+        id
+    }
+
+    /// Forgets a profile, once no address has it. What still names it is denied everything. False if it is not known.
+    pub fn remove_profile(&mut self, profile: ProfileId) -> bool {
+        self.added.remove(&profile);
+        let groups = self.next.profiles.remove(&profile);
+        groups.is_some_and(|groups| self.next.known.remove(&groups).is_some())
+    }
+
+    /// The rules of a group; None if it is not known.
+    #[must_use]
+    pub fn group(&self, group: GroupId) -> Option<&[Rule]> {
+        self.next.groups.get(&group).map(|rules| &**rules)
+    }
+
+    /// The groups of a profile; None if it is not known.
+    #[must_use]
+    pub fn groups_of(&self, profile: ProfileId) -> Option<&[GroupId]> {
+        self.next.profiles.get(&profile).map(|groups| &**groups)
+    }
+
+    /// Lets workers see all changes at once, and says in which generation. It is the one before if no rule of a known
+    /// profile changed: then all decisions still hold.
+    pub fn publish(self) -> u64 {
+        let Self {
+            mut book,
+            shared,
+            mut next,
+            changed,
+            added,
+        } = self;
+        let before = shared.load_full();
+        let is_changed = |id: &ProfileId, groups: &[GroupId]| {
+            !added.contains(id) && groups.iter().any(|group| changed.contains(group))
+        };
+        let gone = before.profiles.len() + added.len() > next.profiles.len();
+        if gone || next.profiles.iter().any(|(id, groups)| is_changed(id, groups)) {
+            next.generation += 1;
+        }
+        let compile = |id: &ProfileId, groups: &[GroupId]| {
+            let kept = before.profiles.get(&id.number());
+            if let Some(kept) = kept.filter(|_| !is_changed(id, groups)) {
+                return kept.clone();
+            }
+            let rules = groups
+                .iter()
+                .filter_map(|group| next.groups.get(group))
+                .flat_map(|rules| rules.iter());
+            Profile {
+                since: next.generation,
+                rules: Arc::new(Compiled::new(groups, rules)),
+            }
+        };
+        let profiles = next.profiles.iter();
+        let snapshot = Snapshot {
+            generation: next.generation,
+            profiles: profiles
+                .map(|(id, groups)| (id.number(), compile(id, groups)))
+                .collect(),
+        };
+        shared.store(Arc::new(snapshot));
+        let generation = next.generation;
+        *book = next;
+        generation
+    }
+}
+
+/// A profile as workers see it.
+#[derive(Debug, Clone)]
+struct Profile {
+    /// The generation in which its rules became what they are.
+    since: u64,
+    rules: Arc<Compiled>,
+}
+
+/// All profiles, as they are in one generation.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    generation: u64,
+    profiles: HashMap<u32, Profile, RandomState>,
+}
+
+impl Snapshot {
+    /// Its number: higher than those before.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// True if a decision between these two of a generation is still what it would be now.
+    #[must_use]
+    pub fn holds(&self, generation: u64, source: Option<ProfileId>, destination: Option<ProfileId>) -> bool {
+        let since = |profile: Option<ProfileId>| match profile {
+            None => 0,
+            // One that is gone allows nothing, which is no longer what was decided.
+            Some(profile) => self.find(profile).map_or(u64::MAX, |profile| profile.since),
+        };
+        generation >= self.generation || generation >= since(source).max(since(destination))
+    }
+
+    /// Tells whether egress rules of the source and ingress rules of the destination allow it. No profile allows all.
+    ///
+    /// # Errors
+    /// [`Denied`], by which side.
+    pub fn judge(
+        &self,
+        subject: &Subject,
+        source: Option<ProfileId>,
+        destination: Option<ProfileId>,
+    ) -> Result<(), Denied> {
+        if let Some(source) = source {
+            self.allows(source, Direction::Egress, subject, destination)?;
+        }
+        if let Some(destination) = destination {
+            self.allows(destination, Direction::Ingress, subject, source)?;
+        }
+        Ok(())
+    }
+
+    /// The rule of a profile that allows something, where `remote` is the other side's profile.
+    ///
+    /// # Errors
+    /// [`Denied`] if none does.
+    pub fn allows(
+        &self,
+        profile: ProfileId,
+        direction: Direction,
+        subject: &Subject,
+        remote: Option<ProfileId>,
+    ) -> Result<RuleId, Denied> {
+        let own = self.find(profile).ok_or(Denied::UnknownProfile)?;
+        let remote = remote.and_then(|remote| self.find(remote));
+        let groups = remote.map_or(&[][..], |remote| &remote.rules.groups);
+        own.rules.allows(direction, subject, groups).ok_or(match direction {
+            Direction::Ingress => Denied::Ingress,
+            Direction::Egress => Denied::Egress,
+        })
+    }
+
+    fn find(&self, profile: ProfileId) -> Option<&Profile> {
+        self.profiles.get(&profile.number())
+    }
+}
+
+/// A reader of the policy, for one thread. It never waits.
+#[derive(Clone)]
+pub struct PolicyReader(Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>);
+
+impl PolicyReader {
+    /// What holds now.
+    pub fn load(&mut self) -> &Snapshot {
+        self.0.load()
+    }
+}
+
+impl fmt::Debug for PolicyReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PolicyReader").finish_non_exhaustive()
+    }
+}
