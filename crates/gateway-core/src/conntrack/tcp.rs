@@ -242,6 +242,7 @@ impl Tcp {
                 self.reopen(segment);
                 Seen::Fits(self.state())
             }
+            (State::SynReceived, _) => Seen::OutOfWindow,
             _ if self.fits(way, segment) => Seen::Fits(state),
             _ => Seen::OutOfWindow,
         }

@@ -1,1 +1,18 @@
+use std::net::IpAddr;
+use std::sync::Arc;
 
+use ringside_wire::Protocol;
+use ringside_wire::tcp::Flags;
+
+use super::*;
+use crate::conntrack::{Limits, State};
+use crate::flow::{About, Ends, Piece, Query, QueryKind, Quoted, Segment};
+use crate::policy::{Denied, Direction, GroupId, Remote, Rule, RuleId, Service};
+
+mod bench;
+mod matrix;
+mod room;
+mod tcp;
+mod threads;
+
+use bench::{Bench, SECOND};

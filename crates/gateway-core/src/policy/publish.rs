@@ -46,6 +46,9 @@ pub struct Policy {
     book: Mutex<Book>,
 }
 
+/// The generation without rules. Nothing was ever decided in generation 0.
+const FIRST: u64 = 1;
+
 /// What the control plane has said.
 #[derive(Debug, Clone, Default)]
 struct Book {
@@ -60,8 +63,14 @@ struct Book {
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            shared: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
-            book: Mutex::default(),
+            shared: Arc::new(ArcSwap::from_pointee(Snapshot {
+                generation: FIRST,
+                profiles: HashMap::default(),
+            })),
+            book: Mutex::new(Book {
+                generation: FIRST,
+                ..Book::default()
+            }),
         }
     }
 }
@@ -243,7 +252,7 @@ struct Profile {
 }
 
 /// All profiles, as they are in one generation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Snapshot {
     generation: u64,
     profiles: HashMap<u32, Profile, RandomState>,

@@ -1,0 +1,219 @@
+//! Limits, and who goes when they are met.
+
+use std::time::Duration;
+
+use super::bench::{packet, turned, udp};
+use super::*;
+use crate::conntrack::Rank;
+
+fn limits(connections: u32) -> Limits {
+    Limits {
+        connections,
+        ..Limits::default()
+    }
+}
+
+/// A connection that was answered.
+#[track_caller]
+fn open(bench: &mut Bench, port: u16) {
+    bench.pass(&udp(port, 53));
+    assert!(bench.pass(&turned(udp(port, 53))));
+}
+
+fn ports(bench: &Bench) -> Vec<u16> {
+    let mut ports = Vec::new();
+    bench
+        .firewall
+        .conntrack()
+        .for_each(|connection| ports.push(connection.ports[0]));
+    ports.sort_unstable();
+    ports
+}
+
+#[test]
+fn the_oldest_that_was_not_answered_goes_first() {
+    let mut bench = Bench::open(limits(4));
+    open(&mut bench, 1);
+    bench.wait(1);
+    bench.pass(&udp(2, 53));
+    bench.wait(1);
+    bench.pass(&udp(3, 53));
+    bench.pass(&packet(Protocol(47), Upper::Other));
+    bench.wait(1);
+    bench.pass(&udp(4, 53));
+    assert_eq!(ports(&bench), [0, 1, 3, 4]);
+    open(&mut bench, 5);
+    open(&mut bench, 6);
+    assert_eq!(ports(&bench), [1, 4, 5, 6], "of two states the older one each time");
+    let counts = bench.firewall.conntrack().counts();
+    assert_eq!((counts.evicted, counts.total(), counts.begun), ([3, 0, 0], 4, 7));
+}
+
+#[test]
+fn one_that_had_no_packet_for_too_long_goes_before_all() {
+    let mut bench = Bench::open(limits(3));
+    open(&mut bench, 1);
+    bench.wait(100);
+    bench.pass(&udp(2, 53));
+    bench.wait(21);
+    bench.pass(&udp(3, 53));
+    bench.pass(&udp(4, 53));
+    assert_eq!(ports(&bench), [2, 3, 4]);
+    let counts = bench.firewall.conntrack().counts();
+    assert_eq!((counts.evicted, counts.timed_out), ([0, 0, 0], 1));
+}
+
+#[test]
+fn established_ones_go_last_and_only_if_idle() {
+    let limits = Limits {
+        idle: Duration::from_secs(50),
+        ..limits(3)
+    };
+    let mut bench = Bench::open(limits);
+    open(&mut bench, 1);
+    open(&mut bench, 2);
+    bench.wait(30);
+    open(&mut bench, 3);
+    bench.refuse(&udp(4, 53), Refused::TableFull);
+    assert_eq!(ports(&bench), [1, 2, 3]);
+    bench.wait(20);
+    // The first is the older one in its list, and not idle.
+    bench.pass(&udp(1, 53));
+    bench.pass(&udp(4, 53));
+    assert_eq!(ports(&bench), [1, 3, 4]);
+    bench.pass(&udp(5, 53));
+    assert_eq!(ports(&bench), [1, 3, 5]);
+    assert_eq!(bench.firewall.conntrack().counts().evicted, [1, 0, 1]);
+}
+
+#[test]
+fn what_is_established_stays_while_there_are_others_anywhere() {
+    // Stripes enough that the new one and the one that can go are seldom in the same.
+    let mut bench = Bench::open(limits(4096));
+    for port in 1..4096 {
+        open(&mut bench, port);
+    }
+    bench.wait(119);
+    bench.pass(&udp(5000, 1));
+    for port in 1..200 {
+        bench.pass(&udp(5000, port + 1));
+        assert_eq!(bench.len(), 4096);
+    }
+    let counts = bench.firewall.conntrack().counts();
+    assert_eq!(counts.of(State::UdpReplied), 4095);
+    assert_eq!(counts.evicted, [199, 0, 0]);
+}
+
+#[test]
+fn a_network_has_its_own_limit() {
+    let per_tenant = Limits {
+        per_tenant: 2,
+        ..limits(1000)
+    };
+    let mut bench = Bench::open(per_tenant);
+    open(&mut bench, 1);
+    bench.pass(&udp(2, 53));
+    bench.pass(&udp(3, 53));
+    assert_eq!(ports(&bench), [1, 3], "its own that was not answered goes");
+    bench.pass(&turned(udp(3, 53)));
+    bench.refuse(&udp(4, 53), Refused::TenantFull);
+    let first = bench.vni;
+    bench.vni = Vni::new(8).unwrap();
+    bench.pass(&udp(4, 53));
+    assert_eq!(bench.firewall.conntrack().tenant_len(first), 2);
+    assert_eq!(bench.firewall.conntrack().tenant_len(bench.vni), 1);
+    bench.vni = first;
+    bench.refuse(&udp(4, 53), Refused::TenantFull);
+    bench.firewall.conntrack().limit_tenant(first, Some(3));
+    bench.pass(&udp(4, 53));
+    bench.firewall.conntrack().limit_tenant(first, None);
+    bench.wait(121);
+    assert_eq!(bench.firewall.conntrack().sweep(bench.now), 4);
+    assert_eq!(bench.firewall.conntrack().tenant_len(first), 0);
+    assert!(bench.firewall.conntrack().is_empty());
+    bench.firewall.conntrack().limit_tenant(first, Some(0));
+    bench.refuse(&udp(4, 53), Refused::TenantFull);
+}
+
+#[test]
+fn a_sweep_ends_what_is_over_and_nothing_else() {
+    let mut bench = Bench::open(limits(100_000));
+    for port in 1..=1000 {
+        bench.pass(&udp(port, 53));
+    }
+    bench.wait(20);
+    for port in 1..=400 {
+        open(&mut bench, port);
+    }
+    bench.wait(11);
+    for port in 401..=500 {
+        bench.pass(&udp(port, 54));
+    }
+    // Of the thousand, 600 were not answered.
+    assert_eq!(bench.firewall.conntrack().sweep(bench.now), 600);
+    let counts = bench.firewall.conntrack().counts();
+    assert_eq!(
+        (counts.of(State::UdpReplied), counts.of(State::UdpUnreplied)),
+        (400, 100)
+    );
+    assert_eq!(bench.firewall.conntrack().sweep(bench.now), 0);
+    bench.wait(1000);
+    assert_eq!(bench.firewall.conntrack().sweep(bench.now), 500);
+}
+
+#[test]
+fn packets_keep_a_connection_from_being_swept() {
+    let mut bench = Bench::open(limits(10));
+    open(&mut bench, 1);
+    for _ in 0..50 {
+        bench.wait(119);
+        assert_eq!(bench.firewall.conntrack().sweep(bench.now), 0);
+        bench.pass(&udp(1, 53));
+    }
+    bench.wait(121);
+    assert_eq!(bench.firewall.conntrack().sweep(bench.now), 1);
+}
+
+#[test]
+fn the_fast_path_keeps_a_connection_alive() {
+    let mut bench = Bench::open(limits(10));
+    let id = bench.judge(&udp(1, 53)).unwrap().connection.unwrap();
+    assert!(!bench.firewall.conntrack().hand_over(id), "not answered yet");
+    bench.pass(&turned(udp(1, 53)));
+    assert!(bench.firewall.conntrack().hand_over(id));
+    for _ in 0..10 {
+        bench.wait(100);
+        assert!(bench.firewall.conntrack().touch(id, bench.now));
+    }
+    bench.wait(100);
+    assert!(
+        bench.firewall.conntrack().touch(id, bench.now - 99 * SECOND),
+        "late news"
+    );
+    assert_eq!(bench.firewall.conntrack().sweep(bench.now), 0);
+    bench.wait(30);
+    assert_eq!(bench.firewall.conntrack().sweep(bench.now), 1);
+    assert!(!bench.firewall.conntrack().touch(id, bench.now));
+    // The place has another connection, whose name is another.
+    bench.pass(&udp(2, 53));
+    bench.pass(&turned(udp(2, 53)));
+    assert!(!bench.firewall.conntrack().touch(id, bench.now) && !bench.firewall.conntrack().hand_over(id));
+    for bits in [0, 3, 1 << 32 | 1, 1 << 54, u64::MAX] {
+        let nobody = crate::conntrack::ConnectionId::from_bits(bits);
+        assert!(!bench.firewall.conntrack().touch(nobody, bench.now));
+    }
+}
+
+#[test]
+fn ranks_are_in_order() {
+    assert!(Rank::Unreplied < Rank::Closing && Rank::Closing < Rank::Established);
+    let open = State::ALL.iter().filter(|state| state.rank() == Rank::Established);
+    assert!(open.clone().all(|state| state.is_open()) && open.count() == 3);
+}
+
+#[test]
+fn bytes_of_a_million() {
+    let conntrack = Conntrack::new(Limits::default());
+    let each = conntrack.memory() / 1_000_000;
+    assert!(each <= 192, "{each}");
+}
