@@ -102,7 +102,7 @@ impl Firewall {
                 message_type: v6::NEIGHBOR_SOLICITATION | v6::NEIGHBOR_ADVERTISEMENT,
                 ..
             } if flow.protocol == Protocol::ICMPV6 && flow.hops == u8::MAX => Ok(once),
-            Upper::Error(about) => self.conntrack.related(now, vni, flow, about, policy),
+            Upper::Error(about) => self.conntrack.related(now, vni, flow, about, policy, profiles),
             _ => match flow.ends() {
                 Some(ends) => self.conntrack.track(now, vni, flow, ends, policy, profiles),
                 None => {

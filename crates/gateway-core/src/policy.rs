@@ -29,4 +29,4 @@ pub use publish::{Policy, PolicyReader, PolicyWriter, Snapshot};
 pub use rule::{Direction, Family, GroupId, ProfileId, Remote, Rule, RuleError, RuleId, Service};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

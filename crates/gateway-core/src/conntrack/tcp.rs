@@ -6,11 +6,12 @@
 //!
 //! ```text
 //!   sequence        ≤ what R has offered to take                               S.limit
-//!   sequence + len  ≥ what S has sent − the largest window of R                S.end − R.window
+//!   sequence + len  ≥ what S has sent − the largest window of R − 1            S.end − R.window − 1
 //!   acknowledgment  ≤ what R has sent                                          R.end
 //!   acknowledgment  ≥ what R has sent − the largest window of S (66000 if less)
 //! ```
-//! A segment that does not fit is dropped; its sender's host would find out, its receiver's might not.
+//! What S has sent counts up to one byte behind what R has offered to take, which is how a closed window is probed. So
+//! nobody who forges a segment can move the bounds so far that a right one does not fit any more.
 //!
 //! Resets and SYNs on an open connection are what RFC 5961 makes of them: a reset ends the connection if it has exactly the
 //! number that its receiver expects; another one in the window passes, and its receiver asks back. A SYN of who opened the
@@ -293,7 +294,13 @@ impl Tcp {
         self.note_ack(way, segment);
         if self.marks & UNCHECKED == 0 {
             let side = &mut self.sides[way];
-            side.end = later(side.end, segment.end());
+            let most = side.limit.wrapping_add(1);
+            let end = if before(most, segment.end()) {
+                most
+            } else {
+                segment.end()
+            };
+            side.end = later(side.end, end);
             side.window = side.window.max(segment.window);
         }
         self.note_fin(way, segment);
@@ -305,7 +312,7 @@ impl Tcp {
         let lag = side.bytes().max(LEAST_LAG);
         self.marks & UNCHECKED != 0
             || !before(side.limit, segment.sequence)
-                && !before(segment.end(), side.end.wrapping_sub(other.bytes()))
+                && !before(segment.end(), side.end.wrapping_sub(other.bytes() + 1))
                 && within(segment.acknowledgment, other.end.wrapping_sub(lag), other.end)
     }
 

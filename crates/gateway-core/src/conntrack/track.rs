@@ -204,6 +204,7 @@ impl Conntrack {
         flow: &Flow,
         about: &About,
         policy: &Snapshot,
+        [source, destination]: Profiles,
     ) -> Result<Passed, Refused> {
         let quoted = about.packet.filter(|quoted| quoted.source == flow.destination);
         let quoted = quoted.ok_or(Refused::Unrelated)?;
@@ -221,8 +222,12 @@ impl Conntrack {
         if !may_be || self.has_ended(entry, now) {
             return Err(Refused::Unrelated);
         }
-        // Who sends the error may be neither of the two, so their profiles are those that are known.
-        let (profiles, serial) = (entry.profiles, entry.serial);
+        // Who sends the error may be neither of the two; then the other's profile is the one that was known last.
+        let (mut profiles, serial) = (entry.profiles, entry.serial);
+        profiles[way] = destination;
+        if flow.source == quoted.destination {
+            profiles[1 - way] = source;
+        }
         self.still_allowed(&mut part, slot, policy, profiles)?;
         Ok(Passed {
             connection: Some(ConnectionId::new(stripe, slot, serial)),

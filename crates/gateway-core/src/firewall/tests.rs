@@ -11,6 +11,8 @@ use crate::policy::{Denied, Direction, GroupId, Remote, Rule, RuleId, Service};
 
 mod bench;
 mod matrix;
+mod model;
+mod peers;
 mod room;
 mod tcp;
 mod threads;

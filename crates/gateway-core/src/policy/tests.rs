@@ -274,7 +274,7 @@ fn some_rules() -> impl Strategy<Value = Rule> {
 }
 
 /// One rule, one packet, as an operator reads it.
-fn meets(rule: &Rule, direction: Direction, subject: &Subject, remote_groups: &[u32]) -> bool {
+pub(crate) fn meets(rule: &Rule, direction: Direction, subject: &Subject, remote_groups: &[u32]) -> bool {
     let v6 = subject.source.is_ipv6();
     let other = if direction == Direction::Ingress {
         subject.source

@@ -165,10 +165,14 @@ fn the_window() {
         ("a probe of a full one", from_client(ACK, 1001, 1, 1), true),
         ("behind it", from_client(ACK, 1002, 1, 1), false),
         ("far behind it", from_client(ACK, 1 << 31, 1, 1), false),
-        ("a window before", from_client(ACK, 0_u32.wrapping_sub(999), 1, 0), true),
+        (
+            "a window before",
+            from_client(ACK, 0_u32.wrapping_sub(1000), 1, 0),
+            true,
+        ),
         (
             "more than that before",
-            from_client(ACK, 0_u32.wrapping_sub(1000), 1, 0),
+            from_client(ACK, 0_u32.wrapping_sub(1001), 1, 0),
             false,
         ),
         ("what was not sent acknowledged", from_client(ACK, 1, 2, 0), false),
