@@ -1,0 +1,3 @@
+//! The overlay gateway.
+
+fn main() {}
