@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`proto`] | the API, made from `proto/ringside/gateway/v1` |
 //! | [`object`] | what the API is about: neighbours, ports, security groups; as messages and as text |
-//! | `client` | the commands of `ringside-gateway ctl` and `ringside gateway` |
+//! | [`client`] | the commands of `ringside-gateway ctl` and `ringside gateway` |
 //! | `store` | what was acknowledged, on the disk |
 //! | `model` | store, tables in memory and watchers, one after the other in one thread |
 //! | `api` | the services |
@@ -13,10 +13,17 @@
 //! All but the first three take the feature `daemon`.
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod object;
 
 #[cfg(feature = "daemon")]
 pub mod api;
+#[cfg(feature = "daemon")]
+pub mod config;
+#[cfg(feature = "daemon")]
+pub mod daemon;
+#[cfg(feature = "daemon")]
+pub mod metrics;
 #[cfg(feature = "daemon")]
 pub mod model;
 #[cfg(feature = "daemon")]

@@ -1,3 +1,65 @@
-//! The overlay gateway.
+//! `ringside-gateway`: the overlay gateway, and the client of its API.
 
-fn main() {}
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, Parser, Subcommand};
+use ringside_gateway::client::{self, ClientArgs};
+use ringside_gateway::config::Config;
+use ringside_gateway::daemon;
+use ringside_gateway::model::{DataPath, NoDataPath};
+
+/// An overlay gateway: it knows where tenants' addresses live, and sends their packets on.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  ringside-gateway --config /etc/ringside-gateway.toml
+  ringside-gateway --config /etc/ringside-gateway.toml --check
+  ringside-gateway ctl health"
+)]
+struct Cli {
+    #[command(flatten)]
+    daemon: DaemonArgs,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Args)]
+struct DaemonArgs {
+    /// The configuration; SIGHUP has it read again
+    #[arg(long, value_name = "FILE", default_value = "/etc/ringside-gateway.toml")]
+    config: PathBuf,
+    /// Only check the configuration
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Ask a gateway that runs, or change what it knows
+    Ctl(Box<ClientArgs>),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match (cli.command, cli.daemon) {
+        (Some(Command::Ctl(args)), _) => client::run(&args),
+        (None, DaemonArgs { config, check: true }) => Config::read(&config)
+            .map(|_| println!("{}: good", config.display()))
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(Into::into),
+        (None, DaemonArgs { config, .. }) => {
+            let run = daemon::run(&config, |_, _| Ok(Arc::new(NoDataPath) as Arc<dyn DataPath>));
+            run.map(|()| ExitCode::SUCCESS)
+        }
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("ringside-gateway: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -21,12 +21,14 @@ mod book;
 mod health;
 mod path;
 mod read;
+mod timings;
 mod watch;
 mod writer;
 
 pub use health::Health;
 pub use path::{Counters, DataPath, NoDataPath, PathCounters, WorkerLoad};
 pub use read::Readers;
+pub use timings::Timings;
 pub use watch::{TooSlow, Watcher};
 
 use crate::object::Change;
@@ -198,6 +200,7 @@ pub struct Model {
     changes: broadcast::Sender<Arc<Published>>,
     readers: Arc<Readers>,
     health: Arc<Health>,
+    timings: Timings,
     path: Arc<dyn DataPath>,
 }
 
@@ -222,6 +225,7 @@ impl Model {
         let health = Arc::new(Health::new(store.problems().to_vec(), store.revision()?, store.bytes()));
         let readers = Arc::new(Readers::new(&store)?);
         let path = start_path(&tables)?;
+        let timings = Timings::new();
         let (jobs, queue) = mpsc::channel(QUEUE);
         let (changes, _) = broadcast::channel(watch::BATCHES);
         let writer = writer::Writer {
@@ -229,6 +233,7 @@ impl Model {
             book,
             options,
             health: Arc::clone(&health),
+            timings: timings.clone(),
             path: Arc::clone(&path),
             watchers: changes.clone(),
         };
@@ -242,6 +247,7 @@ impl Model {
             changes,
             readers,
             health,
+            timings,
             path,
         };
         Ok((model, thread))
@@ -307,6 +313,18 @@ impl Model {
     #[must_use]
     pub fn health(&self) -> &Health {
         &self.health
+    }
+
+    /// How long changes take.
+    #[must_use]
+    pub const fn timings(&self) -> &Timings {
+        &self.timings
+    }
+
+    /// False if the data path does not go on.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.path.is_alive()
     }
 
     /// What the data path has counted.

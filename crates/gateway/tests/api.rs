@@ -1,6 +1,5 @@
 //! The API as a client sees it, over a unix socket and over TLS.
 
-#[path = "common/mod.rs"]
 mod common;
 
 use common::{Gateway, neighbor};
@@ -400,4 +399,66 @@ async fn the_socket_is_its_owners_only() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert!(!beside.iter().any(|name| name.starts_with('.')), "{beside:?}");
+}
+
+/// An authority, and a certificate of it with its key, all in PEM.
+fn certificate(name: &str) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, format!("authority of {name}"));
+    let ca = params.self_signed(&key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(params, key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let signed = params.signed_by(&key, &issuer).unwrap().pem();
+    (ca.into_bytes(), signed.into_bytes(), key.serialize_pem().into_bytes())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn over_tcp_only_clients_with_a_certificate_of_the_authority_get_in() {
+    use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+    let (server_ca, certificate_of_server, key) = certificate("localhost");
+    let (client_ca, certificate_of_client, client_key) = certificate("operator");
+    let (_, stranger, stranger_key) = certificate("stranger");
+    let tls = ringside_gateway::api::Tls {
+        certificate: certificate_of_server,
+        key,
+        client_ca,
+    };
+    let address = "127.0.0.1:0".parse().unwrap();
+    let gateway = Gateway::with_tcp(Some(ringside_gateway::api::TcpListener { address, tls }));
+    let port = gateway.tcp.unwrap().port();
+    let ask = async |identity: Option<(&[u8], &[u8])>| {
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&server_ca));
+        if let Some((certificate, key)) = identity {
+            tls = tls.identity(Identity::from_pem(certificate, key));
+        }
+        let endpoint = Endpoint::from_shared(format!("https://localhost:{port}"))
+            .unwrap()
+            .tls_config(tls)
+            .unwrap();
+        let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
+        let health = OperationServiceClient::new(channel)
+            .get_health(GetHealthRequest {})
+            .await;
+        health
+            .map(|health| health.into_inner().status())
+            .map_err(|status| status.to_string())
+    };
+    assert_eq!(ask(Some((&certificate_of_client, &client_key))).await, Ok(Status::Ok));
+    assert!(ask(Some((&stranger, &stranger_key))).await.is_err());
+    assert!(ask(None).await.is_err());
+    let plain = Endpoint::from_shared(format!("http://localhost:{port}")).unwrap();
+    let answer = match plain.connect().await {
+        Ok(channel) => OperationServiceClient::new(channel)
+            .get_health(GetHealthRequest {})
+            .await
+            .map(drop)
+            .map_err(drop),
+        Err(_) => Err(()),
+    };
+    assert_eq!(answer, Err(()));
 }

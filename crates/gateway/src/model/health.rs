@@ -1,6 +1,6 @@
 //! What works, and what does not.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,8 @@ pub struct Health {
     problems: Mutex<Vec<String>>,
     /// Why the store cannot be written.
     read_only: Mutex<Option<Arc<str>>>,
+    /// The store's thread has not answered for seconds.
+    stalled: AtomicBool,
     revision: AtomicU64,
     store_bytes: AtomicU64,
 }
@@ -23,6 +25,7 @@ impl Health {
             began: Instant::now(),
             problems: Mutex::new(problems),
             read_only: Mutex::new(None),
+            stalled: AtomicBool::new(false),
             revision: AtomicU64::new(revision),
             store_bytes: AtomicU64::new(store_bytes),
         }
@@ -51,6 +54,13 @@ impl Health {
     #[must_use]
     pub fn read_only(&self) -> Option<Arc<str>> {
         self.read_only.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says whether the store's thread has not answered for seconds.
+    pub fn set_stalled(&self, stalled: bool) {
+        if self.stalled.swap(stalled, Ordering::Relaxed) != stalled {
+            tracing::warn!(stalled, "the store's thread waits for its disk, or not any more");
+        }
     }
 
     /// How long it has been running.

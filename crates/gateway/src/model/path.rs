@@ -20,6 +20,10 @@ pub trait DataPath: fmt::Debug + Send + Sync {
     /// To be taken out of service, or back.
     fn drain(&self, drain: bool);
 
+    /// False if a worker has not come round for so long that only a restart helps: then the watchdog is not told any more
+    /// that all is well.
+    fn is_alive(&self) -> bool;
+
     /// What it has counted since its start.
     fn counters(&self) -> Counters;
 }
@@ -73,6 +77,10 @@ impl DataPath for NoDataPath {
     fn policy_changed(&self, _: u64) {}
 
     fn drain(&self, _: bool) {}
+
+    fn is_alive(&self) -> bool {
+        true
+    }
 
     fn counters(&self) -> Counters {
         Counters::default()

@@ -62,6 +62,10 @@ impl DataPath for Cache {
 
     fn drain(&self, _: bool) {}
 
+    fn is_alive(&self) -> bool {
+        true
+    }
+
     fn counters(&self) -> Counters {
         Counters::default()
     }

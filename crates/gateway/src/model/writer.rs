@@ -8,7 +8,7 @@ use tokio::sync::{broadcast, mpsc};
 
 use super::book::{Applied, Book};
 use super::watch::Published;
-use super::{DataPath, Health, Job, ModelOptions, Outcome, WriteError, now};
+use super::{DataPath, Health, Job, ModelOptions, Outcome, Timings, WriteError, now};
 use crate::object::Change;
 use crate::store::{Store, StoreError};
 
@@ -25,6 +25,7 @@ pub(super) struct Writer {
     pub(super) book: Book,
     pub(super) options: ModelOptions,
     pub(super) health: Arc<Health>,
+    pub(super) timings: Timings,
     pub(super) path: Arc<dyn DataPath>,
     pub(super) watchers: broadcast::Sender<Arc<Published>>,
 }
@@ -65,7 +66,7 @@ impl Writer {
     }
 
     fn write(&mut self, jobs: Vec<(Vec<Change>, Answer)>) {
-        let now = now();
+        let (now, began) = (now(), Instant::now());
         let all = jobs.iter().flat_map(|(changes, _)| changes);
         let revision = match self.store.commit(all, now) {
             Ok(revision) => revision,
@@ -76,11 +77,14 @@ impl Writer {
                 return;
             }
         };
+        self.timings.commit.observe(began.elapsed().as_secs_f64());
         self.health.can_write(revision, self.store.bytes());
         self.book.set_now(now);
         for (changes, answer) in jobs {
+            let began = Instant::now();
             let applied = self.book.apply(&changes);
             self.tell_path(&applied);
+            self.timings.program.observe(began.elapsed().as_secs_f64());
             super::watch::publish(&self.watchers, revision, changes, &applied.outcomes);
             // Who asked and went away does not need to know.
             _ = answer.send(Ok(applied.outcomes));

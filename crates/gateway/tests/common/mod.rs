@@ -1,6 +1,8 @@
 //! A gateway in this process, and objects for it.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod daemon;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,6 +28,11 @@ impl Folder {
         Self(path)
     }
 
+    /// None, in the place of one that was given away.
+    pub(crate) fn none() -> Self {
+        Self(PathBuf::new())
+    }
+
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -33,7 +40,9 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        _ = std::fs::remove_dir_all(&self.0);
+        if !self.0.as_os_str().is_empty() {
+            _ = std::fs::remove_dir_all(&self.0);
+        }
     }
 }
 
