@@ -1,8 +1,8 @@
 //! One queue's thread: bursts in, decisions, bursts out.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use ringside_gateway_core::decide::{Cacheable, Decider, Decision, Settings};
@@ -30,6 +30,8 @@ pub(super) struct Shared {
     pub(super) unresolved: ArrayQueue<HostId>,
     /// What the fast path may take over. Full: it is told again with the next packet.
     pub(super) cacheable: ArrayQueue<Cacheable>,
+    /// What the workers' times are counted from.
+    pub(super) begun: Instant,
 }
 
 /// A packet in its frame, as decisions see it.
@@ -81,27 +83,30 @@ impl Buffer for EditKept<'_> {
 }
 
 /// What one thread needs.
-pub(super) struct Worker {
-    pub(super) queue: Queue,
+pub(super) struct Worker<'a> {
+    pub(super) queue: &'a mut Queue,
     pub(super) port: u8,
     pub(super) decider: Decider,
     pub(super) hosts: HostReader,
-    pub(super) shared: Arc<Shared>,
-    pub(super) counters: Arc<WorkerCounters>,
+    pub(super) shared: &'a Shared,
+    pub(super) counters: &'a WorkerCounters,
+    /// When it came round last, in nanoseconds since the start.
+    pub(super) seen: &'a AtomicU64,
     pub(super) spin: bool,
     pub(super) patience: Duration,
 }
 
-impl Worker {
+impl Worker<'_> {
     /// Until it is told to stop.
     pub(super) fn run(self) -> Result<(), Error> {
         let Self {
-            mut queue,
+            queue,
             port,
             mut decider,
             mut hosts,
             shared,
             counters,
+            seen,
             spin,
             patience,
         } = self;
@@ -111,6 +116,8 @@ impl Worker {
         let mut settings = arc_swap::Cache::new(&shared.settings);
         let mut current = Arc::clone(settings.load());
         while !shared.stop.load(Ordering::Relaxed) {
+            let since = u64::try_from(shared.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            seen.store(since, Ordering::Relaxed);
             let latest = settings.load();
             if !Arc::ptr_eq(latest, &current) {
                 current = Arc::clone(latest);
