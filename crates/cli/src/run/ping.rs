@@ -123,7 +123,8 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     // Load on the same sockets is in the same counters.
     let known = (sessions == 1).then(|| known_losses(&result.queues, &link, &link_after, pinger.invalid));
     result.packets = ledger(&counts, ran.unsent, known.unwrap_or_default());
-    let far = far.map(|far| serve::finish(far, counts.sent, pinger.one_way.as_ref(), pinger.clock.bound_ns()));
+    let sent = counts.sent + under_load.as_ref().map_or(0, UnderLoad::own_sent);
+    let far = far.map(|far| serve::finish(far, sent, pinger.one_way.as_ref(), pinger.clock.bound_ns()));
     if let Some(far) = far.as_ref().filter(|_| sessions == 1) {
         serve::tell_apart(&mut result.packets, far);
     }

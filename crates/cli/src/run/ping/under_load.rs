@@ -105,6 +105,12 @@ impl UnderLoad {
         self.kinds.contains(&LoadKind::SelfInduced)
     }
 
+    /// Packets of the load in the probes' own flow, so far: they go where the probes go.
+    pub(super) fn own_sent(&self) -> u64 {
+        let own = |turn: &&Turn| self.kinds[turn.of] == LoadKind::SelfInduced;
+        self.turns.iter().filter(own).filter_map(|turn| turn.sent).sum()
+    }
+
     /// One line about what is to come.
     pub(super) fn plan(&self) -> String {
         format!(
