@@ -58,7 +58,10 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     // Opened there before the first packet: on which port, it tells.
     let session = Dialled::session()?;
     let mut far = match dialled {
-        Some(dialled) => Some(dialled.start(args.far(&flow, session, size))?),
+        Some(dialled) => {
+            let turns = under_load.as_ref().map(|turns| turns.longest(args.timeout));
+            Some(dialled.start(args.far(&flow, session, size, turns))?)
+        }
         None => None,
     };
     if let Some(far) = &far {

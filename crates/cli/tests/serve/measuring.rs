@@ -33,7 +33,7 @@ fn under_load_the_far_end_counts_probes_and_load() {
     let token = TokenFile::new("load", TOKEN);
     let server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
     let line = format!(
-        "ping {} {} --under-load=self --rounds 2 --time 1.6 --rate 300 --load-rate 2000 --json",
+        "ping {} {} --under-load --rounds 5 --time 2 --rate 300 --load-rate 2000 --json",
         lab.b.ipv4,
         token.option()
     );
@@ -45,6 +45,11 @@ fn under_load_the_far_end_counts_probes_and_load() {
     let load = near.under_load.expect("asked for");
     let own: u64 = load.conditions.iter().filter_map(|one| one.load_sent_packets).sum();
     assert!(own > 0);
+    // Waiting for the load to begin and for late answers takes longer than was asked for: the far end does not leave before.
+    for condition in &load.conditions {
+        let probes = &condition.probes;
+        assert!(probes.received > probes.sent * 8 / 10, "{condition:#?}");
+    }
     assert_eq!(far.packets.sent, near.sequence.expect("numbered").sent + own);
     server.interrupt().good();
 }
