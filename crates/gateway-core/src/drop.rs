@@ -77,18 +77,32 @@ reasons! {
     EgressDenied = 23, "egress-denied";
     /// No rule of the receiver's address allows it.
     IngressDenied = 24, "ingress-denied";
-    /// Does not fit the state of its connection.
-    InvalidState = 25, "invalid-state";
+    /// Its connection was allowed once, and is no longer.
+    NoLongerAllowed = 25, "no-longer-allowed";
+    /// It belongs to no connection, and can begin none.
+    NoConnection = 26, "no-connection";
+    /// TCP flags that exclude each other.
+    BadFlags = 27, "bad-flags";
+    /// TCP numbers outside of what the sender may send.
+    OutOfWindow = 28, "out-of-window";
+    /// A TCP segment that cannot come at this point of its connection.
+    OutOfState = 29, "out-of-state";
+    /// An ICMP error about no connection.
+    Unrelated = 30, "unrelated";
+    /// A later fragment, of which the first was not seen.
+    UnknownFragment = 31, "unknown-fragment";
+    /// Source and destination are the same.
+    SameEnds = 32, "same-ends";
     /// The tenant has as many connections as it may have.
-    TenantConnections = 26, "tenant-connections";
+    TenantConnections = 33, "tenant-connections";
     /// All room for connections is taken by established ones.
-    TotalConnections = 27, "total-connections";
-    /// A later fragment, of which the ports are not known.
-    InnerFragment = 28, "inner-fragment";
+    TotalConnections = 34, "total-connections";
     /// The link could not take it.
-    TransmitFailed = 29, "transmit-failed";
+    TransmitFailed = 35, "transmit-failed";
+    /// Rules that nobody knows are bound to one of the two addresses: none of them allow it.
+    UnknownProfile = 37, "unknown-profile";
     /// The gateway is being drained.
-    Draining = 30, "draining";
+    Draining = 36, "draining";
 }
 
 impl DropReason {

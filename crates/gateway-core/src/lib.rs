@@ -11,21 +11,30 @@
 //! | [`policy`] | security groups: which packets the rules of an address allow |
 //! | [`conntrack`] | connections: which packets belong to one that was allowed |
 //! | [`firewall`] | [`Firewall`]: both together |
+//! | [`decide`] | [`Decider`]: what becomes of each packet of a burst |
+//! | [`answer`], [`rewrite`] | edits in place: answers, ICMP errors, and the packet that goes on |
+//! | [`buffer`] | [`Buffer`]: a packet's memory |
 //! | [`packet`] | what a received frame is, and where everything is in it |
 //! | [`drop`] | [`DropReason`]: why packets are dropped |
 //! | [`table`] | [`Neighbors`], by which workers find tens of millions of tenants while they change; [`Hosts`] |
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod answer;
+pub mod buffer;
 pub mod conntrack;
+pub mod decide;
 pub mod drop;
 pub mod firewall;
 pub mod flow;
 pub mod packet;
 pub mod policy;
+pub mod rewrite;
 pub mod table;
 
 pub use address::{TenantAddress, Vni};
+pub use buffer::{Buffer, Roomy};
+pub use decide::{Decider, Decision};
 pub use drop::DropReason;
 pub use firewall::Firewall;
 pub use flow::Flow;

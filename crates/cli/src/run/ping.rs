@@ -58,7 +58,10 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     // Opened there before the first packet: on which port, it tells.
     let session = Dialled::session()?;
     let mut far = match dialled {
-        Some(dialled) => Some(dialled.start(args.far(&flow, session, size))?),
+        Some(dialled) => {
+            let turns = under_load.as_ref().map(|turns| turns.longest(args.timeout));
+            Some(dialled.start(args.far(&flow, session, size, turns))?)
+        }
         None => None,
     };
     if let Some(far) = &far {
@@ -123,7 +126,8 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     // Load on the same sockets is in the same counters.
     let known = (sessions == 1).then(|| known_losses(&result.queues, &link, &link_after, pinger.invalid));
     result.packets = ledger(&counts, ran.unsent, known.unwrap_or_default());
-    let far = far.map(|far| serve::finish(far, counts.sent, pinger.one_way.as_ref(), pinger.clock.bound_ns()));
+    let sent = counts.sent + under_load.as_ref().map_or(0, UnderLoad::own_sent);
+    let far = far.map(|far| serve::finish(far, sent, pinger.one_way.as_ref(), pinger.clock.bound_ns()));
     if let Some(far) = far.as_ref().filter(|_| sessions == 1) {
         serve::tell_apart(&mut result.packets, far);
     }

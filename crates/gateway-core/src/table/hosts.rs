@@ -31,6 +31,8 @@ pub struct Host {
     pub ip: IpAddr,
     /// Its MAC address, or that of the router on the way to it. None while that is not known.
     pub mac: Option<MacAddr>,
+    /// The gateway's port on the way to it.
+    pub port: u8,
     /// What it speaks. None: what the packet came in, so that VXLAN leaves as VXLAN.
     pub encapsulation: Option<Encapsulation>,
 }
@@ -40,13 +42,14 @@ pub struct Host {
 #[repr(align(32))]
 struct Slot {
     ip: [AtomicU64; 2],
-    /// `FLAGS` 16 bits, MAC address 48.
+    /// Port 8 bits, flags 8, MAC address 48.
     rest: AtomicU64,
 }
 
 const HAS_MAC: u64 = 1 << 48;
 const VXLAN: u64 = 1 << 49;
 const GENEVE: u64 = 1 << 50;
+const PORT: u64 = 0xff << 56;
 
 type Chunks = Vec<Arc<[Slot]>>;
 
@@ -102,7 +105,7 @@ impl Hosts {
     pub fn resolve(&self, id: HostId, mac: Option<MacAddr>) -> bool {
         let chunks = self.chunks.load();
         let Some(slot) = slot(&chunks, id) else { return false };
-        let kept = slot.rest.load(Ordering::Relaxed) & (VXLAN | GENEVE);
+        let kept = slot.rest.load(Ordering::Relaxed) & (VXLAN | GENEVE | PORT);
         slot.rest.store(kept | mac_bits(mac), Ordering::Release);
         true
     }
@@ -163,17 +166,21 @@ impl Slot {
             Some(Encapsulation::Geneve) => GENEVE,
         };
         // Whoever learns the number from another thread learns it after this.
-        self.rest.store(speaks | mac_bits(host.mac), Ordering::Release);
+        self.rest.store(
+            u64::from(host.port) << 56 | speaks | mac_bits(host.mac),
+            Ordering::Release,
+        );
     }
 
     fn read(&self) -> Option<Host> {
         let rest = self.rest.load(Ordering::Acquire);
         let [high, low] = [0, 1].map(|at| u128::from(self.ip[at].load(Ordering::Relaxed)));
         let ip = Ipv6Addr::from(high << 64 | low);
-        let [_, _, mac @ ..] = rest.to_be_bytes();
+        let [port, _, mac @ ..] = rest.to_be_bytes();
         (!ip.is_unspecified()).then(|| Host {
             ip: ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
             mac: (rest & HAS_MAC != 0).then_some(MacAddr(mac)),
+            port,
             encapsulation: match (rest & VXLAN, rest & GENEVE) {
                 (0, 0) => None,
                 (_, 0) => Some(Encapsulation::Vxlan),

@@ -188,6 +188,7 @@ fn hosts_are_numbered_once() {
             IpAddr::V6(Ipv6Addr::from(u128::from(n) << 90))
         },
         mac: (!n.is_multiple_of(3)).then_some(MacAddr([2, 0, 0, 0, n.to_be_bytes()[2], n.to_be_bytes()[3]])),
+        port: n.to_be_bytes()[3] & 3,
         encapsulation: [None, Some(Encapsulation::Vxlan), Some(Encapsulation::Geneve)][n as usize % 3],
     };
     let ids: Vec<_> = (0..3000).map(|n| hosts.intern(host(n))).collect();

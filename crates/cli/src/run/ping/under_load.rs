@@ -105,6 +105,19 @@ impl UnderLoad {
         self.kinds.contains(&LoadKind::SelfInduced)
     }
 
+    /// How long all turns take at the most, if each has to wait for a last answer.
+    pub(super) fn longest(&self, timeout: Duration) -> Duration {
+        let turns = self.rounds * u32::try_from(self.kinds.len()).unwrap_or(u32::MAX);
+        // What beginning and ending a turn takes on a busy machine.
+        (self.turn + timeout + 2 * SETTLE) * turns
+    }
+
+    /// Packets of the load in the probes' own flow, so far: they go where the probes go.
+    pub(super) fn own_sent(&self) -> u64 {
+        let own = |turn: &&Turn| self.kinds[turn.of] == LoadKind::SelfInduced;
+        self.turns.iter().filter(own).filter_map(|turn| turn.sent).sum()
+    }
+
     /// One line about what is to come.
     pub(super) fn plan(&self) -> String {
         format!(

@@ -1,0 +1,478 @@
+//! What becomes of each packet of a burst.
+//!
+//! ```text
+//!   read each ── look all up at once ── decide each ─┬─ send: edited, to a port
+//!   (headers)    (their cache misses     (rules,     ├─ wait: its host's MAC address is not known yet
+//!                 overlap)                rewrite)   ├─ drop, with a reason; perhaps an ICMP error in its place
+//!                                                    └─ the kernel's
+//! ```
+//! A packet whose receiver or host is not known is never sent on.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ringside_wire::{MacAddr, flow, geneve, ipv4, ipv6, udp, vxlan};
+
+use crate::answer::{Trouble, complain, i_have};
+use crate::conntrack::{ConnectionId, Refused};
+use crate::flow::Flow;
+use crate::packet::OUTER;
+use crate::policy::{Denied, ProfileId};
+use crate::rewrite::{Route, complete_outer, forward};
+use crate::table::{Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader};
+use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Underlay, Vni};
+
+/// What holds for all packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Which packets are the gateway's.
+    pub underlay: Underlay,
+    /// The ports that packets leave by, by their numbers ([`Host::port`]).
+    pub ports: Vec<PortSettings>,
+    /// Drop packets that do not come from the host where their sender lives, with the MAC address that it has there.
+    pub source_check: bool,
+    /// Choose the outer UDP source port by the tenant's flow, instead of keeping what the sender chose.
+    pub derive_source_port: bool,
+    /// Time to live of packets with new outer headers.
+    pub ttl: u8,
+    /// ICMP errors a second, of one worker, at the most.
+    pub errors_per_second: u32,
+}
+
+/// One of the gateway's interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortSettings {
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// Its address for hosts of IPv4.
+    pub v4: Option<std::net::Ipv4Addr>,
+    /// Its address for hosts of IPv6.
+    pub v6: Option<std::net::Ipv6Addr>,
+    /// Longest IP packet that it sends, in bytes.
+    pub mtu: u16,
+}
+
+impl PortSettings {
+    fn address_for(&self, host: IpAddr) -> Option<IpAddr> {
+        match host {
+            IpAddr::V4(_) => self.v4.map(IpAddr::V4),
+            IpAddr::V6(_) => self.v6.map(IpAddr::V6),
+        }
+    }
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// The kernel's: it is not for the gateway.
+    Kernel,
+    /// Send it on, edited, to this port.
+    Send {
+        /// The port.
+        port: u8,
+        /// What the fast path may take over, if anything.
+        cache: Cacheable,
+    },
+    /// It is an answer now: send it to the port that it came from.
+    Answer,
+    /// It is an ICMP error to its sender now, which goes to the port that it came from; itself it is dropped.
+    Complain(DropReason),
+    /// Unedited: it is to be decided about again when the host's MAC address is known, or dropped.
+    Wait(HostId),
+    /// Drop it.
+    Drop(DropReason),
+}
+
+/// What the fast path may do by itself from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cacheable {
+    /// Nothing.
+    Nothing,
+    /// Forward to this address, whoever sends: no rules are bound to either end.
+    Neighbor(TenantAddress),
+    /// Forward packets of this connection, in this direction, while the policy is of this generation.
+    Connection {
+        /// Which.
+        connection: ConnectionId,
+        /// By which it was allowed.
+        generation: u64,
+    },
+}
+
+/// Decides about bursts, for one worker.
+#[derive(Debug)]
+pub struct Decider {
+    settings: Arc<Settings>,
+    neighbors: NeighborReader,
+    hosts: HostReader,
+    firewall: Firewall,
+    /// Errors that may be sent, times a second in nanoseconds, and when that was so.
+    errors: (u64, u64),
+    classes: Vec<Class>,
+    asked: Vec<TenantAddress>,
+    found: Vec<Option<Neighbor>>,
+    /// Whether senders are looked up, too.
+    asks_sources: bool,
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+impl Decider {
+    /// Nothing is allocated later, as long as bursts are no longer than `burst`.
+    #[must_use]
+    pub fn new(
+        settings: Arc<Settings>,
+        neighbors: NeighborReader,
+        hosts: HostReader,
+        firewall: Firewall,
+        burst: usize,
+    ) -> Self {
+        Self {
+            errors: (u64::from(settings.errors_per_second) * SECOND, 0),
+            settings,
+            neighbors,
+            hosts,
+            firewall,
+            classes: Vec::with_capacity(burst),
+            asked: Vec::with_capacity(2 * burst),
+            found: vec![None; 2 * burst],
+            asks_sources: true,
+        }
+    }
+
+    /// Other settings from now on.
+    pub fn set(&mut self, settings: Arc<Settings>) {
+        self.settings = settings;
+    }
+
+    /// The rules and connections.
+    #[must_use]
+    pub fn firewall(&self) -> &Firewall {
+        &self.firewall
+    }
+
+    /// Begins a burst. `has_policy`: rules are bound to some address, so that senders matter, too.
+    pub fn begin(&mut self, has_policy: bool) {
+        self.classes.clear();
+        self.asked.clear();
+        self.asks_sources = has_policy || self.settings.source_check;
+    }
+
+    /// Reads the next packet of the burst.
+    pub fn read(&mut self, frame: &[u8]) {
+        let class = Packet::classify(frame, &self.settings.underlay);
+        if let Class::Tenant(packet) = class {
+            let (first, second) = match packet.content {
+                Content::Ip { src, dst } => (dst, self.asks_sources.then_some(src)),
+                Content::WhoHas { target, .. } => (target, None),
+            };
+            self.asked.push(TenantAddress::new(packet.vni, first));
+            if let Some(second) = second {
+                self.asked.push(TenantAddress::new(packet.vni, second));
+            }
+        }
+        self.classes.push(class);
+    }
+
+    /// Looks up all that was read, and tells the packets of the burst apart: [`Burst::next`] for each, in their order.
+    pub fn look_up(&mut self) -> Burst<'_> {
+        if self.found.len() < self.asked.len() {
+            self.found.resize(self.asked.len(), None);
+        }
+        self.neighbors.look_up(&self.asked, &mut self.found);
+        Burst {
+            decider: self,
+            packet: 0,
+            found: 0,
+        }
+    }
+
+    /// Decides about a single packet.
+    pub fn decide(&mut self, now: u64, in_port: u8, has_policy: bool, frame: &mut impl Buffer) -> Decision {
+        self.begin(has_policy);
+        self.read(frame.bytes());
+        self.look_up().next(now, in_port, frame)
+    }
+
+    fn may_complain(&mut self, now: u64) -> bool {
+        let (credit, before) = self.errors;
+        let rate = u64::from(self.settings.errors_per_second);
+        let more = now.saturating_sub(before).saturating_mul(rate);
+        let credit = credit.saturating_add(more).min(rate * SECOND);
+        let may = credit >= SECOND;
+        self.errors = (if may { credit - SECOND } else { credit }, now);
+        may
+    }
+
+    fn answer(&mut self, frame: &mut impl Buffer, packet: &Packet, in_port: u8, who: Neighbor) -> Decision {
+        let Content::WhoHas { asker, target } = packet.content else {
+            return Decision::Drop(DropReason::InnerProtocol);
+        };
+        // It asks whether somebody else has its own address: nobody has.
+        if who.mac == packet.inner_source(frame.bytes()) {
+            return Decision::Drop(if target.is_ipv4() {
+                DropReason::ArpNotAsked
+            } else {
+                DropReason::DiscoveryNotAsked
+            });
+        }
+        debug_assert_ne!(asker, target, "an announcement is no question");
+        let Some(route) = self.way_back(frame.bytes(), packet, in_port) else {
+            return Decision::Drop(DropReason::HostUnresolved);
+        };
+        match i_have(frame, packet, &route, who.mac) {
+            Ok(()) => Decision::Answer,
+            Err(reason) => Decision::Drop(reason),
+        }
+    }
+
+    /// To whoever sent a packet to the gateway.
+    fn way_back(&self, frame: &[u8], packet: &Packet, in_port: u8) -> Option<Route> {
+        let port = self.settings.ports.get(usize::from(in_port))?;
+        let sender = frame.get(6..12)?.first_chunk().copied()?;
+        Some(Route {
+            from: (port.mac, packet.to),
+            to: (MacAddr(sender), packet.from),
+            encapsulation: packet.encapsulation,
+            port: self.udp_port(packet.encapsulation),
+            source_port: None,
+            ttl: self.settings.ttl,
+        })
+    }
+
+    fn udp_port(&self, encapsulation: Encapsulation) -> u16 {
+        match encapsulation {
+            Encapsulation::Vxlan => self.settings.underlay.vxlan_port,
+            Encapsulation::Geneve => self.settings.underlay.geneve_port,
+        }
+    }
+
+    /// Sends its sender an ICMP error, if that may be.
+    fn refuse(
+        &mut self,
+        now: u64,
+        frame: &mut impl Buffer,
+        packet: &Packet,
+        in_port: u8,
+        why: (DropReason, Trouble),
+    ) -> Decision {
+        let (reason, trouble) = why;
+        let route = self.way_back(frame.bytes(), packet, in_port);
+        let told = route.filter(|_| self.may_complain(now));
+        match told.and_then(|route| complain(frame, packet, &route, trouble)) {
+            Some(()) => Decision::Complain(reason),
+            None => Decision::Drop(reason),
+        }
+    }
+
+    fn send_on(
+        &mut self,
+        now: u64,
+        in_port: u8,
+        frame: &mut impl Buffer,
+        packet: &Packet,
+        ends: (Neighbor, Option<Neighbor>),
+    ) -> Decision {
+        match self.try_to_send_on(now, frame, packet, ends) {
+            Ok(decision) => decision,
+            Err((reason, Some(trouble))) => self.refuse(now, frame, packet, in_port, (reason, trouble)),
+            Err((reason, None)) => Decision::Drop(reason),
+        }
+    }
+
+    fn try_to_send_on(
+        &mut self,
+        now: u64,
+        frame: &mut impl Buffer,
+        packet: &Packet,
+        (receiver, sender): (Neighbor, Option<Neighbor>),
+    ) -> Result<Decision, (DropReason, Option<Trouble>)> {
+        let drop = |reason| (reason, None);
+        let host = self.hosts.find(receiver.host).ok_or(drop(DropReason::NoNeighbor))?;
+        if self.settings.source_check && !self.is_from_its_host(frame.bytes(), packet, sender) {
+            return Err(drop(DropReason::WrongSource));
+        }
+        let cache = self.judge(now, frame.bytes(), packet, receiver, sender).map_err(drop)?;
+        let Some(host_mac) = host.mac else {
+            return Ok(Decision::Wait(receiver.host));
+        };
+        let route = self
+            .route(packet, frame.bytes(), &host, host_mac)
+            .ok_or(drop(DropReason::HostUnresolved))?;
+        if let Some(most) = self.exceeds(packet, &route, host.port) {
+            return Err((DropReason::TooBig, Some(Trouble::TooBig(most))));
+        }
+        let end = usize::from(packet.end);
+        if complete_outer(frame.bytes_mut(), packet) {
+            // It was the outer one that the sender's kernel left: there is only one that it can.
+        } else if let Some(inner) = frame.bytes_mut().get_mut(usize::from(packet.inner)..end) {
+            // An outer checksum takes no part: it was made for what is there now (Linux: local checksum offload).
+            _ = flow::complete_checksum(inner);
+        }
+        forward(frame, packet, &route, receiver.mac).map_err(|reason| {
+            let trouble = (reason == DropReason::InnerTtl).then_some(Trouble::TimeExceeded);
+            (reason, trouble)
+        })?;
+        Ok(Decision::Send { port: host.port, cache })
+    }
+
+    fn is_from_its_host(&mut self, frame: &[u8], packet: &Packet, sender: Option<Neighbor>) -> bool {
+        let Some(sender) = sender else { return false };
+        let host = self.hosts.find(sender.host);
+        host.is_some_and(|host| host.ip == packet.from) && packet.inner_source(frame) == sender.mac
+    }
+
+    fn judge(
+        &mut self,
+        now: u64,
+        frame: &[u8],
+        packet: &Packet,
+        receiver: Neighbor,
+        sender: Option<Neighbor>,
+    ) -> Result<Cacheable, DropReason> {
+        let to = ProfileId::new(receiver.policy);
+        let from = sender.and_then(|sender| ProfileId::new(sender.policy));
+        if (from, to) == (None, None) {
+            let Content::Ip { dst, .. } = packet.content else {
+                return Ok(Cacheable::Nothing);
+            };
+            return Ok(Cacheable::Neighbor(TenantAddress::new(packet.vni, dst)));
+        }
+        let bytes = frame
+            .get(usize::from(packet.network)..usize::from(packet.end))
+            .unwrap_or_default();
+        let flow = Flow::parse(bytes).map_err(|_| DropReason::InnerMalformed)?;
+        let passed = self.firewall.judge(now, packet.vni, &flow, from, to).map_err(reason)?;
+        Ok(match passed.connection {
+            Some(connection) if passed.established => Cacheable::Connection {
+                connection,
+                generation: passed.generation,
+            },
+            _ => Cacheable::Nothing,
+        })
+    }
+
+    fn route(&self, packet: &Packet, frame: &[u8], host: &Host, mac: MacAddr) -> Option<Route> {
+        let port = self.settings.ports.get(usize::from(host.port))?;
+        let encapsulation = host.encapsulation.unwrap_or(packet.encapsulation);
+        Some(Route {
+            from: (port.mac, port.address_for(host.ip)?),
+            to: (mac, host.ip),
+            encapsulation,
+            port: self.udp_port(encapsulation),
+            source_port: self.settings.derive_source_port.then(|| source_port(packet, frame)),
+            ttl: self.settings.ttl,
+        })
+    }
+
+    /// The longest IP packet of a tenant that goes this way, if this one is longer.
+    fn exceeds(&self, packet: &Packet, route: &Route, port: u8) -> Option<u16> {
+        let mtu = self.settings.ports.get(usize::from(port))?.mtu;
+        let in_place = packet.encapsulation == route.encapsulation && packet.from.is_ipv4() == route.to.1.is_ipv4();
+        let outer = if in_place {
+            usize::from(packet.inner) - OUTER
+        } else {
+            let ip = match route.to.1 {
+                IpAddr::V4(_) => ipv4::HEADER_LEN,
+                IpAddr::V6(_) => ipv6::HEADER_LEN,
+            };
+            const { assert!(vxlan::HEADER_LEN == geneve::HEADER_LEN) };
+            ip + udp::HEADER_LEN + vxlan::HEADER_LEN
+        };
+        let ethernet = usize::from(packet.network - packet.inner);
+        let ip_len = usize::from(packet.end - packet.network);
+        let most = usize::from(mtu).saturating_sub(outer + ethernet);
+        (ip_len > most).then(|| u16::try_from(most).unwrap_or(u16::MAX))
+    }
+}
+
+/// Tells flows of tenants apart, as RFC 7348 §5 asks: in the range of ephemeral ports.
+fn source_port(packet: &Packet, frame: &[u8]) -> u16 {
+    let network = usize::from(packet.network);
+    // Addresses, protocol and, where they stand, ports: for spreading, a sum that mixes is enough.
+    let (addresses, ports_at) = match frame.get(network).map(|byte| byte >> 4) {
+        Some(4) => (network + 12..network + 20, network + 20),
+        _ => (network + 8..network + 40, network + 40),
+    };
+    let mut hash = u64::from(packet.vni.number());
+    let words = frame.get(addresses).unwrap_or_default().as_chunks::<4>().0;
+    let ports = frame.get(ports_at..).and_then(<[u8]>::first_chunk::<4>);
+    for word in words.iter().chain(ports) {
+        hash = (hash ^ u64::from(u32::from_be_bytes(*word))).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^= hash >> 29;
+    }
+    let [.., high, low] = hash.to_be_bytes();
+    0xc000 | u16::from_be_bytes([high, low])
+}
+
+/// A burst whose packets were looked up.
+#[derive(Debug)]
+pub struct Burst<'a> {
+    decider: &'a mut Decider,
+    packet: usize,
+    found: usize,
+}
+
+impl Burst<'_> {
+    /// Decides about the next packet, and edits it. `now` in nanoseconds, of one clock for all workers.
+    ///
+    /// # Panics
+    /// After the last packet that was read.
+    pub fn next(&mut self, now: u64, in_port: u8, frame: &mut impl Buffer) -> Decision {
+        let class = self.decider.classes[self.packet];
+        self.packet += 1;
+        let packet = match class {
+            Class::NotOurs => return Decision::Kernel,
+            Class::Drop(reason) => return Decision::Drop(reason),
+            Class::Tenant(packet) => packet,
+        };
+        let first = self.take();
+        match packet.content {
+            Content::WhoHas { .. } => match first {
+                Some(who) => self.decider.answer(frame, &packet, in_port, who),
+                None => Decision::Drop(DropReason::NoNeighbor),
+            },
+            Content::Ip { .. } => {
+                let sender = if self.decider.asks_sources { self.take() } else { None };
+                match first {
+                    Some(receiver) => self.decider.send_on(now, in_port, frame, &packet, (receiver, sender)),
+                    None => Decision::Drop(DropReason::NoNeighbor),
+                }
+            }
+        }
+    }
+
+    /// The network and content of the next packet, if it is a tenant's: for whoever traces.
+    #[must_use]
+    pub fn peek(&self) -> Option<(Vni, Content)> {
+        match self.decider.classes.get(self.packet)? {
+            Class::Tenant(packet) => Some((packet.vni, packet.content)),
+            _ => None,
+        }
+    }
+
+    fn take(&mut self) -> Option<Neighbor> {
+        let found = self.decider.found[self.found];
+        self.found += 1;
+        found
+    }
+}
+
+/// The reason that is counted for what the firewall says.
+fn reason(refused: Refused) -> DropReason {
+    match refused {
+        Refused::Denied(Denied::Egress) => DropReason::EgressDenied,
+        Refused::Denied(Denied::Ingress) => DropReason::IngressDenied,
+        Refused::Denied(Denied::UnknownProfile) => DropReason::UnknownProfile,
+        Refused::NoLongerAllowed(_) => DropReason::NoLongerAllowed,
+        Refused::NoConnection => DropReason::NoConnection,
+        Refused::BadFlags => DropReason::BadFlags,
+        Refused::OutOfWindow => DropReason::OutOfWindow,
+        Refused::OutOfState => DropReason::OutOfState,
+        Refused::Unrelated => DropReason::Unrelated,
+        Refused::UnknownFragment => DropReason::UnknownFragment,
+        Refused::SameEnds => DropReason::SameEnds,
+        Refused::TenantFull => DropReason::TenantConnections,
+        Refused::TableFull => DropReason::TotalConnections,
+    }
+}
