@@ -81,7 +81,7 @@ pub struct Connection {
 
 /// A connection, or a free place for one.
 #[derive(Debug, Clone, Copy)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub(super) struct Entry {
     pub(super) key: Key,
     /// The next of the same hash; of a free place, the next free one.
