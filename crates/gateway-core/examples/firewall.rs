@@ -19,6 +19,7 @@ use ringside_wire::Protocol;
 use ringside_wire::tcp::Flags;
 
 const ROUNDS: usize = 7;
+const BURST: usize = 32;
 const ASKED: usize = 1_000_000;
 
 /// Nanoseconds each: least and median of the rounds.
@@ -169,7 +170,9 @@ fn connections(sizes: &[u32]) {
     println!(
         "\nnanoseconds a packet, random connections, least and median of {ROUNDS} rounds of {ASKED}; a packet of TCP with data"
     );
-    println!("connections  family  established         opened, 3 packets each   hash map in a lock   bytes each");
+    println!(
+        "connections  family  burst of {BURST}         one at a time       opened, 3 packets each   hash map in a lock   bytes each"
+    );
     let policy = Policy::new();
     let mut writer = policy.write();
     let server = Some(writer.profile(&[GroupId(1)]));
@@ -227,6 +230,17 @@ fn connections(sizes: &[u32]) {
                     assert!(firewall.judge(2, vni, black_box(flow), client, server).is_ok());
                 }
             });
+            let mut places = Vec::with_capacity(BURST);
+            let burst = timed(ASKED, || {
+                for burst in asked.chunks(BURST) {
+                    places.clear();
+                    places.extend(burst.iter().filter_map(|flow| conntrack.place(vni, black_box(flow))));
+                    conntrack.look_ahead(&places);
+                    for flow in burst {
+                        assert!(firewall.judge(2, vni, black_box(flow), client, server).is_ok());
+                    }
+                }
+            });
             let key = |flow: &Flow| (vni, flow.source, flow.destination, flow.protocol, flow.ends_ports());
             let map: HashMap<_, _, RandomState> = (0..size)
                 .map(|n| {
@@ -244,7 +258,9 @@ fn connections(sizes: &[u32]) {
             });
             let family = if v6 { "IPv6" } else { "IPv4" };
             println!(
-                "{size:>11}  {family}  {:>8.1} {:>8.1}    {opened:>8.1}            {:>8.1} {:>8.1}      {:>6.1}",
+                "{size:>11}  {family}  {:>8.1} {:>8.1}   {:>8.1} {:>8.1}    {opened:>8.1}            {:>8.1} {:>8.1}      {:>6.1}",
+                burst.0,
+                burst.1,
                 judged.0,
                 judged.1,
                 peer.0,

@@ -56,6 +56,14 @@ impl Key {
         Some((Self([a, b, c, d, rest]), from))
     }
 
+    pub(super) const fn words(&self) -> &[u64; 5] {
+        &self.0
+    }
+
+    pub(super) const fn from_words(words: [u64; 5]) -> Self {
+        Self(words)
+    }
+
     pub(super) fn hash(&self, random: &RandomState) -> u64 {
         let mut hasher = random.build_hasher();
         for word in self.0 {

@@ -135,6 +135,39 @@ impl Side {
 }
 
 impl Tcp {
+    pub(super) fn to_words(self) -> [u64; 5] {
+        let [[a, b], [c, d]] = self.sides.map(|side| {
+            let first = u64::from(side.end) << 32 | u64::from(side.limit);
+            let flags = u64::from(side.scale) << 8 | u64::from(side.facts);
+            [
+                first,
+                u64::from(side.acked) << 32 | u64::from(side.window) << 16 | flags,
+            ]
+        });
+        [a, b, c, d, u64::from(self.again) << 8 | u64::from(self.marks)]
+    }
+
+    pub(super) fn from_words([a, b, c, d, rest]: [u64; 5]) -> Self {
+        let side = |first: u64, second: u64| {
+            let [a, b, c, d, e, f, g, h] = first.to_be_bytes();
+            let [i, j, k, l, m, n, scale, facts] = second.to_be_bytes();
+            Side {
+                end: u32::from_be_bytes([a, b, c, d]),
+                limit: u32::from_be_bytes([e, f, g, h]),
+                acked: u32::from_be_bytes([i, j, k, l]),
+                window: u16::from_be_bytes([m, n]),
+                scale,
+                facts,
+            }
+        };
+        let [_, _, _, e, f, g, h, marks] = rest.to_be_bytes();
+        Self {
+            sides: [side(a, b), side(c, d)],
+            again: u32::from_be_bytes([e, f, g, h]),
+            marks,
+        }
+    }
+
     /// From the first segment that is seen of a connection. None for one with which none can begin.
     pub(super) fn begin(segment: &Segment, pick_up: bool) -> Option<(Self, State)> {
         let mut tcp = Self::default();
