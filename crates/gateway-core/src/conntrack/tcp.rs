@@ -326,7 +326,7 @@ impl Tcp {
         let scales = first.has(SCALES) && second.has(SCALES);
         for side in [&mut *first, &mut second] {
             if scales {
-                side.window = (side.window >> side.scale).max(1);
+                side.window = side.window.div_ceil(1 << side.scale);
             } else {
                 side.scale = 0;
             }

@@ -112,10 +112,7 @@ impl Conntrack {
         Some(match seen {
             Seen::Fits(state) => {
                 let id = ConnectionId::new(ask.stripe, slot, entry.serial);
-                // One that was reset has to end, whatever still comes.
-                if (before, state) != (State::Closed, State::Closed) {
-                    self.refresh(part, slot, state, ask.now);
-                }
+                self.refresh(part, slot, state, ask.now);
                 let kept = part.stripe.entry(slot).marks & HANDED_OVER != 0;
                 let established = state.is_open() && (state != State::ResetSeen || kept);
                 Ok(ask.passed(Some(id), established))
