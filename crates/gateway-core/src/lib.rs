@@ -31,6 +31,8 @@ pub mod packet;
 pub mod policy;
 pub mod rewrite;
 pub mod table;
+#[doc(hidden)]
+pub mod testing;
 
 pub use address::{TenantAddress, Vni};
 pub use buffer::{Buffer, Roomy};
