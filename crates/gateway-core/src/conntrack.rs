@@ -26,7 +26,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use foldhash::fast::RandomState;
+use foldhash::quality::RandomState;
 
 use crate::Vni;
 use crate::flow::Flow;

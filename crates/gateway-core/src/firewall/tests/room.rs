@@ -205,6 +205,26 @@ fn the_fast_path_keeps_a_connection_alive() {
 }
 
 #[test]
+fn looking_ahead_changes_nothing() {
+    let mut bench = Bench::open(limits(5000));
+    for port in 1..=3000 {
+        bench.pass(&udp(port, 53));
+    }
+    let conntrack = bench.firewall.conntrack();
+    let before = conntrack.counts();
+    let burst: Vec<_> = (0..4000)
+        .map(|port| conntrack.place(bench.vni, &udp(port, 53)).unwrap())
+        .collect();
+    conntrack.look_ahead(&burst);
+    conntrack.look_ahead(&[]);
+    assert_eq!(conntrack.counts(), before);
+    // Both directions are kept in one place, and what belongs to no connection in none.
+    assert_eq!(burst[1..=1], [conntrack.place(bench.vni, &turned(udp(1, 53))).unwrap()]);
+    assert_ne!(burst[1], burst[2]);
+    assert_eq!(conntrack.place(bench.vni, &packet(Protocol::UDP, Upper::Later)), None);
+}
+
+#[test]
 fn ranks_are_in_order() {
     assert!(Rank::Unreplied < Rank::Closing && Rank::Closing < Rank::Established);
     let open = State::ALL.iter().filter(|state| state.rank() == Rank::Established);
