@@ -67,7 +67,7 @@ fn policies() {
     println!(
         "nanoseconds to judge one side of a connection's first packet, least and median of {ROUNDS} rounds of {ASKED}"
     );
-    println!("rules  bit rows           one after the other   bytes a profile   publish, µs");
+    println!("rules  bit rows           one after the other   bytes in all    publish, µs");
     let random = RandomState::default();
     for n in [10, 100, 300, 1000, 3000] {
         let policy = Policy::new();
@@ -120,7 +120,36 @@ fn policies() {
             rows.1,
             linear.0,
             linear.1,
-            policy.memory() / (1 + remotes.len()),
+            policy.memory(),
+        );
+    }
+}
+
+/// One group of twenty rules for each of many profiles.
+fn profiles() {
+    println!("\nmilliseconds to publish, and megabytes");
+    println!("profiles  all at once   one group changed   memory");
+    for n in [100, 1000, 10_000] {
+        let policy = Policy::new();
+        let mut writer = policy.write();
+        for group in 0..n {
+            writer.put_group(GroupId(group), rules(20)).expect("rules with sense");
+            writer.profile(&[GroupId(group)]);
+        }
+        let begin = Instant::now();
+        writer.publish();
+        let all = begin.elapsed().as_secs_f64() * 1e3;
+        let mut group = 0;
+        let (_, one) = timed(1, || {
+            group += 1;
+            let mut writer = policy.write();
+            writer.put_group(GroupId(group), rules(19)).expect("rules with sense");
+            writer.publish();
+        });
+        println!(
+            "{n:>8}  {all:>11.1}   {:>17.2}   {:>6.1}",
+            one / 1e6,
+            policy.memory() as f64 / 1e6
         );
     }
 }
@@ -345,6 +374,7 @@ fn main() {
         sizes = vec![1_000, 10_000, 100_000, 1_000_000];
     }
     policies();
+    profiles();
     connections(&sizes);
     threads(100_000);
 }

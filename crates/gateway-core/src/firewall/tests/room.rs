@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use super::bench::{packet, turned, udp};
 use super::*;
-use crate::conntrack::Rank;
+use crate::conntrack::{Counts, Rank};
 
 fn limits(connections: u32) -> Limits {
     Limits {
@@ -236,4 +238,73 @@ fn bytes_of_a_million() {
     let conntrack = Conntrack::new(Limits::default());
     let each = conntrack.memory() / 1_000_000;
     assert!(each <= 192, "{each}");
+}
+
+fn of_rank(counts: &Counts, rank: Rank) -> u32 {
+    let states = State::ALL.iter().filter(|state| state.rank() == rank);
+    states.map(|state| counts.of(*state)).sum()
+}
+
+proptest! {
+    /// Whatever comes: limits are kept, nobody goes while somebody of a lower rank is there, and nobody is refused for whom
+    /// there would be room.
+    #[test]
+    fn who_goes(
+        packets in prop::collection::vec((0..2_u32, 1..40_u16, 0..4_u8, 0..3_u64), 0..300),
+        idle in prop::sample::select(vec![0_u64, 20, 1000]),
+    ) {
+        let limits = Limits {
+            connections: 8,
+            per_tenant: 6,
+            idle: Duration::from_secs(idle),
+            ..Limits::default()
+        };
+        let mut bench = Bench::open(limits);
+        for (vni, port, kind, seconds) in packets {
+            bench.wait(seconds);
+            bench.vni = Vni::new(vni).unwrap();
+            bench.firewall.conntrack().sweep(bench.now);
+            let before = bench.firewall.conntrack().counts();
+            let mut tenants_weak = 0;
+            let mut idlest = 0;
+            bench.firewall.conntrack().for_each(|connection| {
+                let weak = connection.state.rank() < Rank::Established;
+                tenants_weak += u32::from(weak && connection.vni == bench.vni);
+                if !weak {
+                    idlest = idlest.max(bench.now - connection.seen);
+                }
+            });
+            let flow = match kind {
+                0 | 1 => udp(port, 53),
+                2 => turned(udp(port, 53)),
+                _ => packet(Protocol(port.to_be_bytes()[1]), Upper::Other),
+            };
+            let judged = bench.judge(&flow);
+            let after = bench.firewall.conntrack().counts();
+            prop_assert!(after.total() <= 8);
+            for vni in 0..2 {
+                prop_assert!(bench.firewall.conntrack().tenant_len(Vni::new(vni).unwrap()) <= 6);
+            }
+            let gone: Vec<u64> = after.evicted.iter().zip(before.evicted).map(|(after, before)| after - before).collect();
+            prop_assert!(gone.iter().sum::<u64>() <= 1);
+            let own_limit = before.total() < 8;
+            if gone[1] == 1 && !own_limit {
+                prop_assert_eq!(of_rank(&before, Rank::Unreplied), 0);
+            }
+            if gone[2] == 1 {
+                prop_assert_eq!(of_rank(&before, Rank::Unreplied) + of_rank(&before, Rank::Closing), 0);
+                prop_assert!(idlest >= idle * SECOND);
+            }
+            match judged {
+                Err(Refused::TenantFull) => prop_assert_eq!(tenants_weak, 0),
+                Err(Refused::TableFull) => {
+                    prop_assert_eq!(of_rank(&before, Rank::Established), 8);
+                    prop_assert!(idlest < idle * SECOND);
+                }
+                Err(Refused::Denied(_)) => prop_assert_eq!(kind, 2),
+                Err(other) => prop_assert!(false, "{:?}", other),
+                Ok(_) => {}
+            }
+        }
+    }
 }
