@@ -246,6 +246,10 @@ fn another_profile_of_an_address_counts_like_other_rules() {
     writer.publish();
     bench.server = both;
     assert!(bench.pass(&turned(udp(5000, 53))));
+    let mut profiles = Vec::new();
+    let conntrack = bench.firewall.conntrack();
+    conntrack.for_each(|connection| profiles.push(connection.profiles));
+    assert_eq!(profiles, [[bench.client, both]]);
     bench.server = nothing;
     bench.refuse(&turned(udp(5000, 53)), NO_LONGER);
     // And none at all: nothing is denied, and nothing tracked, if the other side has none either.

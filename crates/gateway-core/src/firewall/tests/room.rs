@@ -161,6 +161,33 @@ fn a_sweep_ends_what_is_over_and_nothing_else() {
     assert_eq!(bench.firewall.conntrack().sweep(bench.now), 0);
     bench.wait(1000);
     assert_eq!(bench.firewall.conntrack().sweep(bench.now), 500);
+    assert!(ports(&bench).is_empty());
+}
+
+#[test]
+fn a_lively_connection_does_not_hide_those_behind_it() {
+    let mut bench = Bench::open(limits(10));
+    open(&mut bench, 1);
+    open(&mut bench, 2);
+    for _ in 0..17 {
+        bench.wait(8);
+        bench.pass(&udp(1, 53));
+    }
+    // An eighth of 120 s after its end at the latest.
+    assert_eq!(bench.firewall.conntrack().sweep(bench.now), 1);
+    assert_eq!(ports(&bench), [1]);
+
+    let limits = Limits {
+        idle: Duration::from_secs(5),
+        ..limits(2)
+    };
+    let mut bench = Bench::open(limits);
+    open(&mut bench, 1);
+    open(&mut bench, 2);
+    bench.wait(6);
+    bench.pass(&udp(1, 53));
+    bench.pass(&udp(3, 53));
+    assert_eq!(ports(&bench), [1, 3]);
 }
 
 #[test]

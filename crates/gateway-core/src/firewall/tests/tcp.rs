@@ -230,6 +230,35 @@ fn windows_are_shifted_if_both_sides_say_so() {
 }
 
 #[test]
+fn a_window_that_is_no_multiple_of_its_shift() {
+    let mut bench = Bench::open(few());
+    bench.pass(&with(from_client(SYN, 0, 0, 0), |segment| segment.scale = Some(0)));
+    let syn_ack = from_server(SYN_ACK, 0, 1, 0);
+    bench.pass(&with(syn_ack, |segment| {
+        (segment.window, segment.scale) = (500, Some(3))
+    }));
+    bench.pass(&from_client(ACK, 1, 1, 500));
+    assert!(bench.pass(&from_client(ACK, 1, 1, 0)), "as old as it may be");
+}
+
+#[test]
+fn who_forges_does_not_move_the_bounds() {
+    let mut bench = open();
+    bench.pass(&from_client(ACK, 1001, 1, 400));
+    assert!(bench.pass(&from_client(ACK, 1, 1, 5)), "the right one");
+    bench.refuse(&from_server(ACK, 1, 1003, 0), Refused::OutOfWindow);
+
+    // An answer that did not fit, and another to which it would: the connection is open, and stays what it is.
+    let mut bench = Bench::open(few());
+    bench.pass(&from_client(SYN, 0, 0, 0));
+    bench.pass(&from_server(ACK, 1, 77, 0));
+    bench.pass(&from_server(SYN_ACK, 0, 1, 0));
+    bench.pass(&from_client(ACK, 1, 1, 0));
+    bench.refuse(&from_server(SYN_ACK, 90_000, 77, 0), Refused::OutOfWindow);
+    assert_eq!(bench.state(), State::Established);
+}
+
+#[test]
 fn closing_one_side_after_the_other() {
     let mut bench = open();
     assert!(!bench.pass(&from_client(FIN_ACK, 1, 1, 10)));
@@ -483,7 +512,15 @@ fn through_the_fast_path_and_back() {
     let mut bench = open();
     let id = bench.judge(&from_client(ACK, 1, 1, 10)).unwrap().connection.unwrap();
     assert!(bench.firewall.conntrack().hand_over(id));
+    let handed_over = |bench: &Bench| {
+        let mut told = Vec::new();
+        let conntrack = bench.firewall.conntrack();
+        conntrack.for_each(|connection| told.push(connection.handed_over));
+        told
+    };
+    assert_eq!(handed_over(&bench), [true]);
     assert!(!bench.pass(&from_server(FIN_ACK, 800_000, 900_000, 10)), "to be let go");
+    assert_eq!(handed_over(&bench), [false]);
     assert!(!bench.firewall.conntrack().hand_over(id));
     assert!(bench.firewall.conntrack().touch(id, bench.now));
     bench.pass(&from_client(FIN_ACK, 900_000, 800_011, 0));
