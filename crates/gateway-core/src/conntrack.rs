@@ -201,6 +201,11 @@ impl Conntrack {
         self.len() == 0
     }
 
+    #[cfg(test)]
+    pub(crate) fn weak(&self) -> u32 {
+        self.weak.load(Ordering::Relaxed)
+    }
+
     /// How many connections a network has.
     #[must_use]
     pub fn tenant_len(&self, vni: Vni) -> usize {

@@ -229,16 +229,9 @@ impl Tcp {
     fn see_syn(&mut self, state: State, way: usize, segment: &Segment) -> Seen {
         match (state, way) {
             (State::Closed | State::TimeWait | State::ResetSeen, _) => Seen::Begins,
-            (State::SynSent, 0) => {
-                let side = &mut self.sides[0];
-                // Its sender gave up with another number before; or with this one, data at first (RFC 7413) and none later.
-                if side.began_with(segment.sequence) {
-                    side.end = later(side.end, segment.end());
-                    Seen::Fits(state)
-                } else {
-                    Seen::Begins
-                }
-            }
+            // Another number: its sender gave up, and tries anew.
+            (State::SynSent, 0) if !self.sides[0].began_with(segment.sequence) => Seen::Begins,
+            (State::SynSent, 0) => Seen::Fits(state),
             // Both open at once.
             (State::SynSent, _) => {
                 self.answer(segment);
@@ -354,7 +347,6 @@ impl Tcp {
         let mut second = Side::of_syn(segment);
         let first = &mut self.sides[0];
         second.limit = second.end.wrapping_add(u32::from(first.window));
-        first.limit = first.end.wrapping_add(u32::from(second.window));
         // A shift counts if both offer one, and never for a SYN's own window (RFC 7323 §2.2).
         let scales = first.has(SCALES) && second.has(SCALES);
         for side in [&mut *first, &mut second] {

@@ -166,15 +166,12 @@ impl Conntrack {
             Upper::Query(Query { asks: false, .. }) => return Some(Err(Refused::NoConnection)),
             _ => (Tcp::default(), State::first(ask.flow.protocol)),
         };
-        let (mut tcp, state) = begun;
+        let (tcp, state) = begun;
         if let Err(refused) = ask.judge() {
             return Some(Err(refused));
         }
         if let Some((slot, entry)) = replaced {
             self.end(part, slot, entry, End::Replaced);
-        }
-        if ask.flow.fragment.is_some() {
-            tcp.stop_checking();
         }
         let entry = Entry {
             key: ask.key,

@@ -309,6 +309,8 @@ proptest! {
             let judged = bench.judge(&flow);
             let after = bench.firewall.conntrack().counts();
             prop_assert!(after.total() <= 8);
+            let weak = of_rank(&after, Rank::Unreplied) + of_rank(&after, Rank::Closing);
+            prop_assert_eq!(bench.firewall.conntrack().weak(), weak);
             for vni in 0..2 {
                 prop_assert!(bench.firewall.conntrack().tenant_len(Vni::new(vni).unwrap()) <= 6);
             }

@@ -118,16 +118,18 @@ fn whatever_is_lost_is_sent_again() {
     assert_eq!(bench.state(), State::SynReceived);
     // Data may come with the acknowledgment, and before it is seen.
     bench.pass(&from_server(ACK, 1, 1, 100));
+    bench.pass(&from_server(ACK, 101, 1, 900));
+    bench.refuse(&from_server(ACK, 1002, 1, 1), Refused::OutOfWindow);
     assert_eq!(bench.state(), State::SynReceived);
     bench.pass(&from_client(ACK, 1, 1, 100));
     bench.pass(&from_server(SYN_ACK, 0, 1, 0));
     bench.pass(&from_client(ACK, 1, 1, 100));
     bench.pass(&from_server(ACK, 101, 101, 100));
     bench.pass(&from_server(ACK, 1, 1, 100));
-    bench.pass(&from_client(ACK, 101, 201, 0));
+    bench.pass(&from_client(ACK, 101, 1001, 0));
     // To see whether the other side is still there.
-    assert!(bench.pass(&from_client(ACK, 100, 201, 0)));
-    assert!(bench.pass(&from_client(ACK, 100, 201, 1)));
+    assert!(bench.pass(&from_client(ACK, 100, 1001, 0)));
+    assert!(bench.pass(&from_client(ACK, 100, 1001, 1)));
 }
 
 #[test]
@@ -339,6 +341,11 @@ fn a_refusal() {
     assert_eq!(bench.state(), State::SynSent, "and again");
     bench.pass(&from_client(RST, 1, 0, 0));
     assert_eq!(bench.state(), State::Closed, "thought better of it");
+    bench.pass(&from_client(SYN, 0, 0, 0));
+    bench.pass(&from_server(SYN_ACK, 0, 1, 0));
+    bench.refuse(&from_server(RST, 5000, 0, 0), Refused::OutOfWindow);
+    bench.pass(&from_server(RST, 1, 0, 0));
+    assert_eq!(bench.state(), State::Closed, "before it was open");
 }
 
 #[test]
@@ -434,9 +441,15 @@ fn a_client_that_was_started_anew() {
     let mut bench = open();
     bench.pass(&from_client(SYN, 50_000, 0, 0));
     bench.refuse(&from_server(SYN_ACK, 80_000, 50_002, 0), Refused::OutOfWindow);
-    bench.pass(&from_server(SYN_ACK, 80_000, 50_001, 0));
-    assert_eq!(bench.state(), State::SynReceived);
+    let syn_ack = from_server(SYN_ACK, 80_000, 50_001, 0);
+    bench.pass(&with(syn_ack, |segment| segment.scale = Some(2)));
+    assert_eq!(
+        (bench.state(), bench.firewall.conntrack().weak()),
+        (State::SynReceived, 1)
+    );
     assert!(bench.pass(&from_client(ACK, 50_001, 80_001, 700)));
+    // What its SYN offered was not kept, so its windows may be shifted by any number.
+    assert!(bench.pass(&from_server(ACK, 180_000, 50_701, 700)));
     assert!(bench.pass(&from_server(ACK, 80_001, 50_701, 700)));
 
     // Here everything is forgotten, and only the server thinks that a connection is open.
@@ -501,6 +514,12 @@ fn through_the_fast_path_and_back() {
         bench.pass(&from_client(RST, 123, 0, 0)),
         "nobody knows whether it counts, so it stays there"
     );
+    assert_eq!(
+        (bench.state(), bench.firewall.conntrack().weak()),
+        (State::ResetSeen, 1)
+    );
+    assert!(!bench.firewall.conntrack().hand_over(id), "nothing new");
+    assert!(bench.firewall.conntrack().touch(id, bench.now - 1), "before the reset");
     assert_eq!(bench.state(), State::ResetSeen);
     bench.wait(200);
     assert!(bench.firewall.conntrack().touch(id, bench.now));
