@@ -1,0 +1,1 @@
+use ringside_bpf as _;
