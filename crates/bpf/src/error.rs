@@ -149,7 +149,9 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
 /// What usually helps when something cannot be pinned.
 fn pin_advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::InvalidInput => " (is it in a bpffs? `mount -t bpf bpf /sys/fs/bpf` makes one)",
+        io::ErrorKind::PermissionDenied => {
+            " (is it in a bpffs? `mount -t bpf bpf /sys/fs/bpf` makes one; and it takes root, or CAP_BPF with rights in it)"
+        }
         io::ErrorKind::AlreadyExists => " (adopt what is there, or remove it)",
         _ => advice(error),
     }

@@ -86,9 +86,9 @@ fn numbers_are_those_of_the_program() {
     let numbers = numbers();
     for (name, ours) in [
         ("GATEWAY_LAYOUT", LAYOUT),
-        ("MOST_PORTS", MOST_PORTS as u32),
-        ("MOST_ADDRESSES", MOST_ADDRESSES as u32),
-        ("MOST_OPTIONS", MOST_OPTIONS as u32),
+        ("MOST_PORTS", u32::try_from(MOST_PORTS).unwrap()),
+        ("MOST_ADDRESSES", u32::try_from(MOST_ADDRESSES).unwrap()),
+        ("MOST_OPTIONS", u32::try_from(MOST_OPTIONS).unwrap()),
         ("CONFIG_SLOTS", CONFIG_SLOTS),
         ("PASSED", Outcome::Passed.number()),
         ("FORWARDED", Outcome::Forwarded.number()),

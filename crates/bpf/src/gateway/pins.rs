@@ -33,11 +33,18 @@ impl GatewayProgram {
     ///
     /// # Errors
     ///
-    /// [`Error::Pin`], for instance if others are there.
+    /// [`Error::Pin`], for instance if others are there; then nothing is left behind but the folder.
     pub fn pin(&self, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).map_err(pin_error("making the folder", folder))?;
+        let mut pinned = Vec::new();
         for (name, map) in self.maps.all() {
-            pin(map.as_fd(), &folder.join(name))?;
+            let path = folder.join(name);
+            if let Err(error) = pin(map.as_fd(), &path) {
+                // The first error says more than another one would.
+                pinned.iter().for_each(|path| _ = fs::remove_file(path));
+                return Err(error);
+            }
+            pinned.push(path);
         }
         Ok(())
     }

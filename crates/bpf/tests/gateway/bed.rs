@@ -1,7 +1,8 @@
 //! The program and a `Decider` that know the same.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::fs::File;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use rustix::net::{AddressFamily, SocketType, socket};
 use crate::common::Pair;
 
 /// The loopback interface, where `BPF_PROG_TEST_RUN` says that packets come from.
-const LOOPBACK: u32 = 1;
+pub(crate) const LOOPBACK: u32 = 1;
 /// Of the second port: what is longer than the shortest packets is too long for it.
 pub(crate) const SHORT: u16 = 120;
 const LONG: u16 = 9000;
@@ -182,7 +183,7 @@ impl Bed {
 
     /// The worker's socket is gone.
     pub(crate) fn close_worker(&mut self) {
-        self.worker = rustix::io::dup(&self.samples).unwrap();
+        self.worker = File::open("/dev/null").unwrap().into();
     }
 
     /// What user space decides about the same frame.
@@ -221,8 +222,8 @@ fn decider(config: &GatewayConfig, v6: bool) -> (Decider, Neighbors) {
         let port = port.expect("both are there");
         PortSettings {
             mac: MacAddr(port.mac),
-            v4: port.v4.map(Ipv4Addr::from),
-            v6: port.v6.map(Ipv6Addr::from),
+            v4: port.v4,
+            v6: port.v6,
             mtu: port.mtu,
         }
     };

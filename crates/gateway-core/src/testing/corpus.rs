@@ -428,7 +428,10 @@ fn outer_oddities(name: &str, frame: &[u8], udp: usize) -> Vec<Named> {
     add("another protocol", &|bytes| bytes[tunnel + 3] ^= 1);
     add("one option more", &|bytes| bytes[tunnel] = (bytes[tunnel] + 1) & 0x3f);
     add("an unknown critical option", &|bytes| bytes[tunnel + 10] |= 0x80);
-    add("a longer option", &|bytes| bytes[tunnel + 11] |= 0x1f);
+    add("an option that is a word longer", &|bytes| {
+        bytes[tunnel + 11] = bytes[tunnel + 11].wrapping_add(1)
+    });
+    add("a much longer option", &|bytes| bytes[tunnel + 11] |= 0x1f);
     add("a tos", &|bytes| bytes[15] |= 0xb0);
     if udp == 34 {
         add("a first fragment", &|bytes| bytes[20] |= 0x20);
