@@ -1,5 +1,7 @@
 //! Packets for tests: tenants' in each encapsulation, as hosts send them.
 
+pub mod corpus;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ringside_wire::{EtherType, MacAddr, Protocol, arp, ethernet, geneve, icmp, ipv4, ipv6, udp, vxlan};
