@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
-use foldhash::fast::RandomState;
+use foldhash::quality::RandomState;
 use ringside_wire::MacAddr;
 
 use super::hosts::HostId;
