@@ -7,6 +7,7 @@ use ringside_gateway_core::table::Encapsulation;
 use ringside_gateway_core::testing::corpus::{ROUTER, VNI, gateway, host, mac, tenant};
 use ringside_gateway_core::testing::{Sent, tenant_arp, tenant_solicitation, tenant_udp};
 use ringside_wire::MacAddr;
+use ringside_wire::udp::{ChecksumState, checksum_state};
 
 use crate::bed::{Bed, SIZES, Wanted, in_namespace, key, neighbor};
 use crate::common::privileged;
@@ -90,6 +91,35 @@ fn a_forwarded_packet_by_hand() {
         let ran = bed.run(&sent(routed.clone()).bytes());
         assert_eq!(ran.bytes[50..56], mac(2).0, "the receiver's own address");
         assert_eq!((routed[22], ran.bytes[50 + 22]), (64, 63), "the tenant's time to live");
+    });
+}
+
+/// RFC 1624 has a corner where the sum is 0, which would say that there is no checksum.
+#[test]
+fn every_value_of_the_checksum_survives() {
+    with_bed(|mut bed| {
+        let at_edge = |bytes: &[u8]| matches!(bytes[40..42], [0, 0..=2] | [0xff, 0xfd..=0xff]);
+        let mut tried = 0;
+        for salt in 0..=u16::MAX {
+            let ips = [tenant(1, false), tenant(2, false)];
+            let frame = tenant_udp([mac(1), ROUTER], ips, [salt, 53], 64, b"data");
+            // The tenant's checksum would take the salt out again.
+            let mut sent = sent(frame);
+            sent.frame[40..42].fill(0);
+            sent.checksum = true;
+            let frame = sent.bytes();
+            let (_, decided) = bed.decide(&frame);
+            if !at_edge(&frame) && !at_edge(&decided) && salt % 997 != 0 {
+                continue;
+            }
+            let ran = bed.run(&frame);
+            assert_eq!(ran.bytes, decided, "{salt}");
+            assert_ne!(ran.bytes[40..42], [0, 0], "{salt}");
+            let state = checksum_state(&ran.bytes[34..], gateway(false), host(2, false));
+            assert_eq!(state, ChecksumState::Valid, "{salt}");
+            tried += u32::from(decided[40..42] == [0xff, 0xff]);
+        }
+        assert!(tried > 0, "the corner was not met");
     });
 }
 
