@@ -50,7 +50,7 @@ impl Sample {
     }
 }
 
-/// Reads samples, for whoever asked for them in [`GatewayConfig::sampling`](crate::gateway::GatewayConfig::sampling). One reader at a
+/// Reads samples, for whoever asked for them in [`GatewayConfig`](crate::gateway::GatewayConfig). One reader at a
 /// time: two would each get some.
 pub struct Samples {
     ring: RingBuffer<'static>,
