@@ -4,8 +4,7 @@
  * one packet that is made new each time, for another receiver. Beside it the least
  * that could do the same look-up and rewrite, and nothing at all.
  */
-#include "checksum.h"
-#include "gateway.h"
+#include "gateway_parse.h"
 
 const volatile __u32 first_receiver = 0; /* its IPv4 address, host order */
 const volatile __u32 receivers = 1;
@@ -21,25 +20,34 @@ struct {
 
 /* VXLAN over IPv4, with an IPv4 packet in it. */
 struct headers {
-	struct ethhdr eth;
-	struct iphdr ip;
-	struct udphdr udp;
-	__be32 vxlan[2];
-	struct ethhdr inner_eth;
-	struct iphdr inner_ip;
-} __attribute__((packed));
+	struct ethhdr *eth, *inner_eth;
+	struct iphdr *ip, *inner_ip;
+	struct udphdr *udp;
+	__be32 *vxlan;
+};
+
+static __always_inline int find(struct xdp_md *ctx, struct headers *packet)
+{
+	packet->eth = (void *)(long)ctx->data;
+	packet->ip = (void *)(packet->eth + 1);
+	packet->udp = (void *)(packet->ip + 1);
+	packet->vxlan = (void *)(packet->udp + 1);
+	packet->inner_eth = (void *)(packet->vxlan + 2);
+	packet->inner_ip = (void *)(packet->inner_eth + 1);
+	return FITS(packet->inner_ip, (void *)(long)ctx->data_end);
+}
 
 SEC("xdp.frags")
 int each_anew(struct xdp_md *ctx)
 {
-	struct headers *packet = (void *)(long)ctx->data;
+	struct headers packet;
 
-	if (!FITS(packet, (void *)(long)ctx->data_end))
+	if (!find(ctx, &packet))
 		return XDP_ABORTED;
-	packet->ip.daddr = gateway;
+	packet.ip->daddr = gateway;
 	/* As one word, of which it then is read, too. */
-	*(__u16 *)&packet->ip.ttl = bpf_htons(64 << 8 | IPPROTO_UDP);
-	packet->inner_ip.daddr = bpf_htonl(first_receiver + bpf_get_prandom_u32() % receivers);
+	*(__u16 *)&packet.ip->ttl = bpf_htons(64 << 8 | IPPROTO_UDP);
+	packet.inner_ip->daddr = bpf_htonl(first_receiver + bpf_get_prandom_u32() % receivers);
 	bpf_tail_call(ctx, &target, 0);
 	return XDP_ABORTED;
 }
@@ -54,31 +62,31 @@ int nothing(struct xdp_md *ctx)
 SEC("xdp.frags")
 int least(struct xdp_md *ctx)
 {
-	struct headers *packet = (void *)(long)ctx->data;
+	struct headers packet;
 	struct neighbor_key key = {};
 	struct neighbor *receiver;
 	__u64 sum;
 
-	if (!FITS(packet, (void *)(long)ctx->data_end))
+	if (!find(ctx, &packet))
 		return XDP_PASS;
-	if (packet->eth.h_proto != bpf_htons(ETH_P_IP) || packet->ip.protocol != IPPROTO_UDP ||
-	    packet->ip.daddr != gateway || packet->udp.dest != bpf_htons(4789) ||
-	    packet->inner_eth.h_proto != bpf_htons(ETH_P_IP))
+	if (type_of(packet.eth) != bpf_htons(ETH_P_IP) || packet.ip->protocol != IPPROTO_UDP ||
+	    packet.ip->daddr != gateway || packet.udp->dest != bpf_htons(4789) ||
+	    type_of(packet.inner_eth) != bpf_htons(ETH_P_IP))
 		return XDP_PASS;
-	key.network = NETWORK_V4 | bpf_ntohl(packet->vxlan[1]) >> 8;
-	key.address[0] = packet->inner_ip.daddr;
+	key.network = NETWORK_V4 | bpf_ntohl(packet.vxlan[1]) >> 8;
+	key.address[0] = packet.inner_ip->daddr;
 	receiver = bpf_map_lookup_elem(&neighbors, &key);
 	if (!receiver)
 		return XDP_DROP;
-	__builtin_memcpy(packet->eth.h_source, packet->eth.h_dest, ETH_ALEN);
-	__builtin_memcpy(packet->eth.h_dest, receiver->host_mac, ETH_ALEN);
-	__builtin_memcpy(packet->inner_eth.h_dest, receiver->mac, ETH_ALEN);
-	sum = (__u64)(__u16)~packet->ip.check + ~packet->ip.saddr + ~packet->ip.daddr;
+	copy_mac(packet.eth->h_source, packet.eth->h_dest);
+	copy_mac(packet.eth->h_dest, receiver->host_mac);
+	copy_mac(packet.inner_eth->h_dest, receiver->mac);
+	sum = (__u64)(__u16)~packet.ip->check + ~packet.ip->saddr + ~packet.ip->daddr;
 	sum += (__u64)gateway + receiver->host[0] + (__u16)~bpf_htons(0x0100);
-	packet->ip.saddr = gateway;
-	packet->ip.daddr = receiver->host[0];
-	packet->ip.ttl--;
-	packet->ip.check = ~fold_wide(sum);
+	packet.ip->saddr = gateway;
+	packet.ip->daddr = receiver->host[0];
+	packet.ip->ttl--;
+	packet.ip->check = ~fold_wide(sum);
 	return XDP_TX;
 }
 

@@ -374,7 +374,7 @@ static __always_inline void send_on(const struct packet *packet, const struct ro
 	if (route->routed) {
 		old += sum_mac(packet->inner->h_dest);
 		new += sum_mac(route->to->mac);
-		__builtin_memcpy(packet->inner->h_dest, route->to->mac, ETH_ALEN);
+		copy_mac(packet->inner->h_dest, route->to->mac);
 		if (packet->content == IP4) {
 			struct iphdr *ip = packet->network;
 			__u16 before = word_at(&ip->ttl), check = ip->check;
@@ -390,8 +390,8 @@ static __always_inline void send_on(const struct packet *packet, const struct ro
 			new += one_less(&ip6->nexthdr, 1);
 		}
 	}
-	__builtin_memcpy(eth->h_dest, route->to->host_mac, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, route->by->mac, ETH_ALEN);
+	copy_mac(eth->h_dest, route->to->host_mac);
+	copy_mac(eth->h_source, route->by->mac);
 	if (packet->v6) {
 		struct ipv6hdr *ip6 = packet->ip;
 
