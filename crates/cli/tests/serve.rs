@@ -347,7 +347,7 @@ fn tls_by_pin_by_token_and_by_the_clients_key() {
         "stranger",
     ))
     .end();
-    assert!(stranger.bad().contains("--allow"), "{stranger:#?}");
+    assert!(stranger.bad().contains("sha256:"), "its pin is told: {stranger:#?}");
     server.interrupt().good();
 }
 

@@ -19,6 +19,7 @@ use ringside_wire::Protocol;
 use ringside_wire::tcp::Flags;
 
 const ROUNDS: usize = 7;
+const BURST: usize = 32;
 const ASKED: usize = 1_000_000;
 
 /// Nanoseconds each: least and median of the rounds.
@@ -66,7 +67,7 @@ fn policies() {
     println!(
         "nanoseconds to judge one side of a connection's first packet, least and median of {ROUNDS} rounds of {ASKED}"
     );
-    println!("rules  bit rows           one after the other   bytes a profile   publish, µs");
+    println!("rules  bit rows           one after the other   bytes in all    publish, µs");
     let random = RandomState::default();
     for n in [10, 100, 300, 1000, 3000] {
         let policy = Policy::new();
@@ -119,7 +120,36 @@ fn policies() {
             rows.1,
             linear.0,
             linear.1,
-            policy.memory() / (1 + remotes.len()),
+            policy.memory(),
+        );
+    }
+}
+
+/// One group of twenty rules for each of many profiles.
+fn profiles() {
+    println!("\nmilliseconds to publish, and megabytes");
+    println!("profiles  all at once   one group changed   memory");
+    for n in [100, 1000, 10_000] {
+        let policy = Policy::new();
+        let mut writer = policy.write();
+        for group in 0..n {
+            writer.put_group(GroupId(group), rules(20)).expect("rules with sense");
+            writer.profile(&[GroupId(group)]);
+        }
+        let begin = Instant::now();
+        writer.publish();
+        let all = begin.elapsed().as_secs_f64() * 1e3;
+        let mut group = 0;
+        let (_, one) = timed(1, || {
+            group += 1;
+            let mut writer = policy.write();
+            writer.put_group(GroupId(group), rules(19)).expect("rules with sense");
+            writer.publish();
+        });
+        println!(
+            "{n:>8}  {all:>11.1}   {:>17.2}   {:>6.1}",
+            one / 1e6,
+            policy.memory() as f64 / 1e6
         );
     }
 }
@@ -169,7 +199,9 @@ fn connections(sizes: &[u32]) {
     println!(
         "\nnanoseconds a packet, random connections, least and median of {ROUNDS} rounds of {ASKED}; a packet of TCP with data"
     );
-    println!("connections  family  established         opened, 3 packets each   hash map in a lock   bytes each");
+    println!(
+        "connections  family  burst of {BURST}         one at a time       opened, 3 packets each   hash map in a lock   bytes each"
+    );
     let policy = Policy::new();
     let mut writer = policy.write();
     let server = Some(writer.profile(&[GroupId(1)]));
@@ -227,6 +259,17 @@ fn connections(sizes: &[u32]) {
                     assert!(firewall.judge(2, vni, black_box(flow), client, server).is_ok());
                 }
             });
+            let mut places = Vec::with_capacity(BURST);
+            let burst = timed(ASKED, || {
+                for burst in asked.chunks(BURST) {
+                    places.clear();
+                    places.extend(burst.iter().filter_map(|flow| conntrack.place(vni, black_box(flow))));
+                    conntrack.look_ahead(&places);
+                    for flow in burst {
+                        assert!(firewall.judge(2, vni, black_box(flow), client, server).is_ok());
+                    }
+                }
+            });
             let key = |flow: &Flow| (vni, flow.source, flow.destination, flow.protocol, flow.ends_ports());
             let map: HashMap<_, _, RandomState> = (0..size)
                 .map(|n| {
@@ -244,7 +287,9 @@ fn connections(sizes: &[u32]) {
             });
             let family = if v6 { "IPv6" } else { "IPv4" };
             println!(
-                "{size:>11}  {family}  {:>8.1} {:>8.1}    {opened:>8.1}            {:>8.1} {:>8.1}      {:>6.1}",
+                "{size:>11}  {family}  {:>8.1} {:>8.1}   {:>8.1} {:>8.1}    {opened:>8.1}            {:>8.1} {:>8.1}      {:>6.1}",
+                burst.0,
+                burst.1,
                 judged.0,
                 judged.1,
                 peer.0,
@@ -329,6 +374,7 @@ fn main() {
         sizes = vec![1_000, 10_000, 100_000, 1_000_000];
     }
     policies();
+    profiles();
     connections(&sizes);
     threads(100_000);
 }

@@ -14,6 +14,7 @@
 
 mod hosts;
 mod neighbors;
+mod shard;
 mod slot;
 
 pub use hosts::{Encapsulation, Host, HostId, HostReader, Hosts};

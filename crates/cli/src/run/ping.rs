@@ -26,6 +26,23 @@ use crate::session::{self, Ran};
 use crate::stop::Stop;
 use crate::{output, system, target};
 
+/// Probes and the load in their own flow are what a server limits.
+fn within(args: &PingArgs, most: u64) -> Result<()> {
+    let loads_itself = (args.load.under_load.as_ref()).is_some_and(|kinds| kinds.contains(&LoadArg::Own));
+    let probes = args.probe_rate().unwrap_or(0);
+    if loads_itself
+        && args
+            .load
+            .load_rate
+            .is_none_or(|load| load.saturating_add(probes) > most)
+    {
+        bail!(
+            "the server allows {most} packets/s (--max-rate), and {probes} probes/s and the load in their flow come to more: give less with --rate and --load-rate"
+        );
+    }
+    Ok(())
+}
+
 pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let filter = Filter::UdpPort(args.flow.from_port);
@@ -73,6 +90,10 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let mut pinger = Pinger::new(args, flow, template, sessions);
     if let Some(far) = &far {
         pinger.number_from(session);
+        if let Some(most) = far.ready.most_pps {
+            within(args, most)?;
+            pinger.pace_within(most);
+        }
         if args.one_way {
             pinger.one_way = Some(OneWay::new(Clocks::compare(far)?));
         }

@@ -313,7 +313,9 @@ impl<'a> Connection<'a> {
         if let (Some(wanted), Some(most)) = (start.rate_pps, args.max_rate)
             && wanted > most
         {
-            bail!("{wanted} packets/s are asked for, this server allows {most} (--max-rate)");
+            bail!(
+                "{wanted} packets/s are asked for, this server allows {most} (--max-rate): ask for no more (ping --rate, search --to-rate)"
+            );
         }
         if let Some(wanted) = start.duration_ns
             && wanted > most_ns
@@ -372,6 +374,9 @@ impl<'a> Connection<'a> {
             threads.max(site.threads()),
         );
         let entry = site.board.enter(session, args.max_sessions.into())?;
+        // Its first packets may overtake the word that they come.
+        let most = now_ns().saturating_add(most_ns).saturating_add(LATE_NS);
+        entry.session.go(most);
         let far = self.far_end(via, record);
         let ready = Ready {
             via,

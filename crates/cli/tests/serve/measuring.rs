@@ -151,9 +151,35 @@ fn a_host_behind_a_router_is_found_by_its_route() {
     let line = format!("ping {} {} --count 50 --json", row.right.b.ipv4, token.option());
     let done = Running::new(command(&row.left.a, &line, "client")).end().good();
     assert!(done.err.contains("is behind the router"), "{}", done.err);
-    // The router is the kernel: on a busy machine it has lost the first packet after an XDP program came to its neighbour.
+    assert_eq!(ping_result(done.document()).packets.received, 50);
+    server.interrupt().good();
+}
+
+/// What a server allows is what probes without a rate of their own come at, and what load has to keep to.
+#[test]
+fn no_more_than_the_server_allows() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("serve-most", 1);
+    let token = TokenFile::new("most", TOKEN);
+    let server = serve(&lab, &format!("{{}} {} --wait poll --max-rate 2000", token.option()));
+    let host = lab.b.ipv4;
+    let line = format!("ping {host} --to {host} {} -t 0.6 --json", token.option());
+    let done = client(&lab, &line).good();
+    assert!(done.err.contains("no more than 2000 a second"), "{}", done.err);
     let packets = ping_result(done.document()).packets;
-    assert!(packets.received >= 49, "{packets:?}");
+    assert!(packets.sent <= 1201, "{packets:?}");
+    let above = packets.losses.iter().find(|loss| loss.name.contains("above the rate"));
+    assert!(above.is_none_or(|loss| loss.count == 0), "{packets:?}");
+    let line = format!("ping {host} {} --under-load=self --load-rate 1950 -t 1", token.option());
+    let refused = client(&lab, &line).bad();
+    assert!(
+        refused.contains("--load-rate") && refused.contains("2000 packets/s"),
+        "{refused}"
+    );
+    let refused = client(&lab, &format!("search {host} {}", token.option())).bad();
+    assert!(refused.contains("--to-rate"), "{refused}");
     server.interrupt().good();
 }
 

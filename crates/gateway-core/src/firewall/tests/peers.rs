@@ -81,7 +81,7 @@ impl Net {
             largest_window: 1,
         };
         let mut net = Self {
-            bench: Bench::open(Limits::default()),
+            bench: Bench::open(few()),
             isn,
             hosts: scales.map(host),
             under_way: Vec::new(),
