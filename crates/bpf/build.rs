@@ -11,6 +11,7 @@ use libbpf_cargo::SkeletonBuilder;
 const PROGRAMS: &[(&str, &str)] = &[
     ("events", "v3"),
     ("gateway", "v3"),
+    ("gateway_cost", "v3"),
     ("generate", "v3"),
     ("reflect", "v3"),
     ("sink", "v3"),

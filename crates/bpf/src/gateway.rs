@@ -11,10 +11,15 @@
 //! What becomes of packets is counted by [`Outcome`], and shown by [`Samples`]. ARP, neighbour discovery and all else of
 //! the host go up to the kernel, always; a tenant's packet never does.
 //!
-//! Needs Linux 6.0 (5.18 for `xdp.frags`, 6.0 for the length of packets in several buffers) and CAP_BPF, CAP_NET_ADMIN and
-//! CAP_PERFMON, or root.
+//! Packets may be in several buffers (`xdp.frags`), so interfaces keep their MTU; workers' sockets have to be bound with
+//! `XDP_USE_SG` (Linux 6.6) to get those.
+//!
+//! Needs Linux 5.18 (`xdp.frags`) and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or root.
 
 mod config;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod cost;
 mod layout;
 mod outcome;
 mod pins;

@@ -27,4 +27,6 @@ skeleton!(reflect);
 skeleton!(sink);
 skeleton!(tc_drop);
 #[cfg(feature = "testing")]
+skeleton!(gateway_cost);
+#[cfg(feature = "testing")]
 skeleton!(testing);

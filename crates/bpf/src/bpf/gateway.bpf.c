@@ -13,9 +13,6 @@
 /* Set before loading. */
 const volatile __u32 queues_of_port = 1;
 
-/* How `network_at` tells a packet's addresses to sample(): behind it. */
-#define CONTENT_SHIFT 24
-
 /* Are these the addresses that are asked for? */
 static __always_inline int concerns(struct xdp_md *ctx, const struct sampling *wanted, __u32 place)
 {
@@ -85,12 +82,11 @@ __noinline int take_sample(struct xdp_md *ctx, __u32 outcome, __u32 network, __u
 
 /* To be called before the packet is edited. */
 static __always_inline void tell(struct xdp_md *ctx, const struct config *config,
-				 const struct packet *packet, __u32 outcome, __u64 bytes)
+				 const volatile struct told *told, __u32 outcome, __u64 bytes)
 {
 	count(outcome, bytes);
 	if (config->sampling.on)
-		take_sample(ctx, outcome, packet->known_vni ? packet->vni : ~0u,
-			    packet->content << CONTENT_SHIFT | packet->network_at);
+		take_sample(ctx, outcome, told->network, told->place);
 }
 
 /* To the socket of its port and queue. */
@@ -109,13 +105,16 @@ SEC("xdp.frags")
 int ringside_gateway(struct xdp_md *ctx)
 {
 	const struct config *config = current_config();
+	volatile struct told told;
 	struct packet packet = {};
 	int action = XDP_DROP;
 	__u32 outcome;
 
 	if (!config)
 		return XDP_PASS;
-	outcome = classify(ctx, config, &packet);
+	told.network = ~0u;
+	told.place = 0;
+	outcome = classify(ctx, config, &packet, &told);
 	if (outcome == TENANT) {
 		if (packet.content == IP4 || packet.content == IP6) {
 			struct route route = {};
@@ -132,7 +131,7 @@ int ringside_gateway(struct xdp_md *ctx)
 					outcome = DROP_TRANSMIT_FAILED;
 				} else {
 					/* As long as what it claims, which is what will be sent. */
-					tell(ctx, config, &packet, outcome,
+					tell(ctx, config, &told, outcome,
 					     sizeof(struct ethhdr) + packet.length);
 					send_on(&packet, &route);
 					return action;
@@ -143,7 +142,7 @@ int ringside_gateway(struct xdp_md *ctx)
 
 			outcome = find_answer(ctx, config, &packet, &answer);
 			if (outcome == TENANT) {
-				tell(ctx, config, &packet, ANSWERED,
+				tell(ctx, config, &told, ANSWERED,
 				     sizeof(struct ethhdr) + packet.length);
 				if (packet.content == ARP)
 					answer_arp(&packet, answer.mac);
@@ -161,7 +160,7 @@ int ringside_gateway(struct xdp_md *ctx)
 		if (action == XDP_DROP)
 			outcome = DROP_NO_WORKER;
 	}
-	tell(ctx, config, &packet, outcome, bpf_xdp_get_buff_len(ctx));
+	tell(ctx, config, &told, outcome, bpf_xdp_get_buff_len(ctx));
 	return action;
 }
 

@@ -106,7 +106,7 @@ impl GatewayConfig {
                 bytes.extend([high, low, *kind, 0]);
             }
         });
-        self.sampling(&mut bytes);
+        self.write_sampling(&mut bytes);
         fill(&mut bytes, GatewayPort::LEN * MOST_PORTS, |bytes| {
             for port in &self.ports {
                 bytes.extend(port.map_or([0; GatewayPort::LEN], |port| port.bytes()));
@@ -119,7 +119,7 @@ impl GatewayConfig {
 
     pub(super) const LEN: usize = 32 + 20 * MOST_ADDRESSES + 4 * MOST_OPTIONS + 24 + GatewayPort::LEN * MOST_PORTS;
 
-    fn sampling(&self, bytes: &mut Vec<u8>) {
+    fn write_sampling(&self, bytes: &mut Vec<u8>) {
         let Sampling { vni, ip } = self.sampling.unwrap_or_default();
         let family = ip.map_or(0, |ip| if ip.is_ipv4() { 4 } else { 6 });
         bytes.extend([self.sampling.is_some().into(), vni.is_some().into(), family, 0]);

@@ -28,18 +28,19 @@ fn both_parsers_say_the_same() {
                     source_check,
                     derive_source_port,
                 };
-                compare(Bed::new(second, wanted), wanted);
+                let seen = compare(Bed::new(second, wanted), &corpus::corpus(6));
+                has_met_everything(&seen, wanted);
             }
         }
     });
 }
 
-fn compare(mut bed: Bed, wanted: Wanted) {
+/// Runs them all, and says what they were.
+pub(crate) fn compare(mut bed: Bed, frames: &[(String, Vec<u8>)]) -> HashMap<Outcome, u64> {
     let underlay = bed.underlay();
     let mut seen: HashMap<Outcome, u64> = HashMap::new();
     let mut wrong = Vec::new();
-    let frames = corpus::corpus(6);
-    for (name, frame) in &frames {
+    for (name, frame) in frames {
         let ran = bed.run(frame);
         let class = Packet::classify(frame, &underlay);
         let (decision, decided) = bed.decide(frame);
@@ -49,11 +50,11 @@ fn compare(mut bed: Bed, wanted: Wanted) {
         }
     }
     let few: Vec<&String> = wrong.iter().take(12).collect();
+    let (count, config) = (frames.len(), &bed.config);
     assert!(
         wrong.is_empty(),
-        "{wanted:?}: {} of {} frames differ: {few:#?}",
-        wrong.len(),
-        frames.len()
+        "{config:?}: {} of {count} frames differ: {few:#?}",
+        wrong.len()
     );
 
     // Each is counted once, as what it was.
@@ -62,7 +63,7 @@ fn compare(mut bed: Bed, wanted: Wanted) {
         assert_eq!(counted, seen.get(&outcome).copied().unwrap_or(0), "{outcome:?}");
     }
     assert_eq!(bed.program.samples_lost().unwrap(), 0);
-    has_met_everything(&seen, wanted);
+    seen
 }
 
 /// A corpus that misses a branch would let it be wrong.

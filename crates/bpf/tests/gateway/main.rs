@@ -8,6 +8,7 @@
 mod common;
 
 mod bed;
+mod captures;
 mod connections;
 mod corpus;
 mod fixtures;

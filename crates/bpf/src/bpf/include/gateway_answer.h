@@ -133,7 +133,7 @@ static __always_inline void send_back(struct xdp_md *ctx, const struct config *c
 	tunnel->flags = packet->encapsulation == VXLAN ? VXLAN_VALID : 0;
 	tunnel->control = 0;
 	tunnel->protocol = packet->encapsulation == VXLAN ? 0 : bpf_htons(ETH_P_TRANSPARENT);
-	tunnel->reserved = 0;
+	tunnel->vni &= bpf_htonl(0xffffff00);
 	udp->len = bpf_htons(sizeof(*udp) + sizeof(*tunnel) + packet->inner_len);
 	udp->check = 0;
 	if (!packet->v6) {

@@ -347,7 +347,18 @@ static __always_inline __u64 sum_mac(const __u8 *mac)
 	return (__u64)*(__u32 *)mac + *(__u16 *)(mac + 4);
 }
 
-/* Two bytes, of which one is a TTL. */
+/*
+ * Takes one from the TTL or hop limit in a word of two bytes, which it is the first or the second of, and which is
+ * written as it was read: a CPU waits for a byte that was just written before it reads the word around it.
+ */
+static __always_inline __u16 one_less(void *at, int second)
+{
+	__u16 *word = at;
+
+	*word -= second ? bpf_htons(0x0001) : bpf_htons(0x0100);
+	return *word;
+}
+
 static __always_inline __u16 word_at(const void *at)
 {
 	return *(const __u16 *)at;
@@ -358,34 +369,33 @@ static __always_inline void send_on(const struct packet *packet, const struct ro
 	struct udphdr *udp = packet->udp;
 	struct ethhdr *eth = packet->data;
 	/* What the outer UDP checksum covers, before and after. */
-	__u64 old = 0, new = 0;
+	__u64 old = udp->source, new = route->source_port;
 
 	if (route->routed) {
 		old += sum_mac(packet->inner->h_dest);
 		new += sum_mac(route->to->mac);
-		__builtin_memcpy(packet->inner->h_dest, route->to->mac, ETH_ALEN);
+		copy_mac(packet->inner->h_dest, route->to->mac);
 		if (packet->content == IP4) {
 			struct iphdr *ip = packet->network;
 			__u16 before = word_at(&ip->ttl), check = ip->check;
+			__u16 after = one_less(&ip->ttl, 0);
 
-			ip->ttl--;
-			ip->check = replaced(check, before, word_at(&ip->ttl));
+			ip->check = replaced(check, before, after);
 			old += before + check;
-			new += word_at(&ip->ttl) + ip->check;
+			new += after + ip->check;
 		} else {
 			struct ipv6hdr *ip6 = packet->network;
 
 			old += word_at(&ip6->nexthdr);
-			ip6->hop_limit--;
-			new += word_at(&ip6->nexthdr);
+			new += one_less(&ip6->nexthdr, 1);
 		}
 	}
-	__builtin_memcpy(eth->h_dest, route->to->host_mac, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, route->by->mac, ETH_ALEN);
+	copy_mac(eth->h_dest, route->to->host_mac);
+	copy_mac(eth->h_source, route->by->mac);
 	if (packet->v6) {
 		struct ipv6hdr *ip6 = packet->ip;
 
-		ip6->hop_limit--;
+		one_less(&ip6->nexthdr, 1);
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			old += (__u64)ip6->saddr.s6_addr32[i] + ip6->daddr.s6_addr32[i];
@@ -401,13 +411,10 @@ static __always_inline void send_on(const struct packet *packet, const struct ro
 
 		ip->saddr = route->by->v4;
 		ip->daddr = route->to->host[0];
-		ip->ttl--;
-		ip->check = replaced(ip->check, before + ttl, after + word_at(&ip->ttl));
+		ip->check = replaced(ip->check, before + ttl, after + one_less(&ip->ttl, 0));
 		old += before;
 		new += after;
 	}
-	old += udp->source;
-	new += route->source_port;
 	udp->source = route->source_port;
 	/* 0: there is none. */
 	if (udp->check) {

@@ -55,8 +55,7 @@ struct tunnel {
 	__u8 flags; /* VXLAN: flags; Geneve: version, length of options */
 	__u8 control;
 	__be16 protocol;
-	__u8 vni[3];
-	__u8 reserved;
+	__be32 vni; /* in the upper three bytes; the last is reserved */
 };
 
 enum carried {
@@ -66,6 +65,17 @@ enum carried {
 	ARP,
 	DISCOVERY,
 };
+
+/*
+ * What is told of a packet, however far it was read. In memory, and not among the
+ * rest: the compiler would make all of it up anew before each branch that leaves.
+ */
+struct told {
+	__u32 network; /* the VNI; more than 24 bits: not known */
+	__u32 place;   /* of the tenant's addresses, and above CONTENT_SHIFT what has them; 0: not known */
+};
+
+#define CONTENT_SHIFT 24
 
 /* Where everything is. Pointers are into the first buffer, and checked as far as their headers go. */
 struct packet {
@@ -79,9 +89,7 @@ struct packet {
 	__u32 length;	   /* of the outer IP packet, without what follows the datagram */
 	__u32 inner_len;   /* of the tenant's frame */
 	__u32 network_len; /* of what follows its Ethernet header */
-	__u32 network_at;  /* from the start of the frame */
 	__u32 vni;
-	int known_vni;
 	int v6;		    /* outer */
 	int has_options;    /* of IPv4 or Geneve, in the outer headers */
 	__u8 encapsulation;
@@ -105,6 +113,18 @@ static __always_inline int is_own_v4(const struct config *config, __be32 address
 			return 1;
 	}
 	return 0;
+}
+
+/* The kernel's struct is packed, and the compiler would go byte by byte. */
+static __always_inline __be16 type_of(const struct ethhdr *eth)
+{
+	return *(const __be16 *)((const void *)eth + 2 * ETH_ALEN);
+}
+
+static __always_inline void copy_mac(__u8 *to, const __u8 *from)
+{
+	*(__u32 *)to = *(const __u32 *)from;
+	*(__u16 *)(to + 4) = *(const __u16 *)(from + 4);
 }
 
 static __always_inline int same_mac(const __u8 *a, const __u8 *b)
@@ -193,7 +213,7 @@ static __always_inline __u32 parse_outer(struct xdp_md *ctx, const struct config
 	if (!FITS(eth, packet->end))
 		return PASSED;
 	packet->ip = eth + 1;
-	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+	if (type_of(eth) == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = packet->ip;
 		__u32 header_len, total;
 
@@ -213,7 +233,7 @@ static __always_inline __u32 parse_outer(struct xdp_md *ctx, const struct config
 		payload = total - header_len;
 		packet->length = header_len;
 		packet->has_options = header_len != sizeof(*ip);
-	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+	} else if (type_of(eth) == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip6 = packet->ip;
 		__u32 total;
 
@@ -261,7 +281,7 @@ static __always_inline __u32 parse_tunnel(struct xdp_md *ctx, struct packet *pac
 	if (!FITS(tunnel, packet->end))
 		return SLOW_HEADERS;
 	packet->tunnel = tunnel;
-	packet->vni = tunnel->vni[0] << 16 | tunnel->vni[1] << 8 | tunnel->vni[2];
+	packet->vni = bpf_ntohl(tunnel->vni) >> 8;
 	if (!geneve) {
 		if (!(tunnel->flags & VXLAN_VALID))
 			return DROP_VXLAN_FLAGS;
@@ -287,7 +307,6 @@ static __always_inline __u32 parse_tunnel(struct xdp_md *ctx, struct packet *pac
 			return DROP_GENEVE_PROTOCOL;
 	}
 	packet->has_options |= !!options;
-	packet->known_vni = 1;
 	packet->inner = (void *)(tunnel + 1) + options;
 	*left -= TUNNEL_HEADER_LEN + options;
 	packet->inner_len = *left;
@@ -400,7 +419,7 @@ static __always_inline __u32 parse_tenant(struct xdp_md *ctx, struct packet *pac
 		return DROP_INNER_MALFORMED;
 	if (!FITS(packet->inner, packet->end))
 		return SLOW_HEADERS;
-	proto = packet->inner->h_proto;
+	proto = type_of(packet->inner);
 	packet->network = packet->inner + 1;
 #pragma unroll
 	for (int i = 0; i < MAX_VLAN_TAGS; i++) {
@@ -417,7 +436,6 @@ static __always_inline __u32 parse_tenant(struct xdp_md *ctx, struct packet *pac
 		packet->network = tag + 1;
 	}
 	packet->network_len = left - header_len;
-	packet->network_at = packet->network - packet->data;
 	if (proto == bpf_htons(ETH_P_ARP))
 		return parse_arp(packet);
 	if (proto == bpf_htons(ETH_P_IP))
@@ -428,7 +446,7 @@ static __always_inline __u32 parse_tenant(struct xdp_md *ctx, struct packet *pac
 }
 
 static __always_inline __u32 classify(struct xdp_md *ctx, const struct config *config,
-				      struct packet *packet)
+				      struct packet *packet, volatile struct told *told)
 {
 	__u32 outcome, left = 0;
 
@@ -440,7 +458,12 @@ static __always_inline __u32 classify(struct xdp_md *ctx, const struct config *c
 	outcome = parse_tunnel(ctx, packet, &left);
 	if (outcome != TENANT)
 		return outcome;
-	return parse_tenant(ctx, packet, left);
+	told->network = packet->vni;
+	outcome = parse_tenant(ctx, packet, left);
+	if (outcome != TENANT)
+		return outcome;
+	told->place = packet->content << CONTENT_SHIFT | (packet->network - packet->data);
+	return TENANT;
 }
 
 #endif
