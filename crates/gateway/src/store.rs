@@ -372,10 +372,12 @@ fn write<'a, O: Row>(
     statements: impl Iterator<Item = &'a Statement<O>>,
     now: i64,
 ) -> rusqlite::Result<()> {
-    let mut statements = statements.peekable();
-    if statements.peek().is_none() {
+    let mut statements: Vec<&Statement<O>> = statements.collect();
+    if statements.is_empty() {
         return Ok(());
     }
+    // Neighbours in the file one after the other; what is said about one object keeps its order.
+    statements.sort_by_key(|statement| statement.key());
     let mut upsert = connection.prepare(&row::upsert::<O>())?;
     for statement in statements {
         row::bind(&mut upsert, statement, now)?;
