@@ -21,6 +21,7 @@ macro_rules! skeleton {
 skeleton!(xsk);
 skeleton!(xsk_nic);
 skeleton!(events);
+skeleton!(gateway);
 skeleton!(generate);
 skeleton!(reflect);
 skeleton!(sink);
