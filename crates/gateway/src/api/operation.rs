@@ -1,0 +1,115 @@
+//! Health, statistics, drain.
+
+use ringside_gateway_core::conntrack::State;
+use tonic::{Request, Response, Status};
+
+use super::Api;
+use crate::model::PathCounters;
+use crate::proto;
+use crate::proto::operation_service_server::OperationService;
+
+fn count(name: &str, value: impl Into<u64>) -> proto::Count {
+    proto::Count {
+        name: name.to_owned(),
+        value: value.into(),
+    }
+}
+
+fn path(name: &str, counters: &PathCounters) -> proto::PathStatistics {
+    let dropped = counters.dropped_packets.iter().filter(|(_, packets)| *packets > 0);
+    proto::PathStatistics {
+        path: name.to_owned(),
+        forwarded_packets: counters.forwarded_packets,
+        forwarded_bytes: counters.forwarded_bytes,
+        answered_packets: counters.answered_packets,
+        passed_packets: counters.passed_packets,
+        dropped_packets: dropped
+            .map(|(reason, packets)| count(reason.name(), *packets))
+            .collect(),
+    }
+}
+
+fn size(number: usize) -> u64 {
+    number as u64
+}
+
+#[tonic::async_trait]
+impl OperationService for Api {
+    async fn get_health(
+        &self,
+        _: Request<proto::GetHealthRequest>,
+    ) -> Result<Response<proto::GetHealthResponse>, Status> {
+        let health = self.model.health();
+        let problems = health.problems();
+        let status = match (self.model.tables().is_draining(), problems.is_empty()) {
+            (true, _) => proto::Status::Draining,
+            (false, true) => proto::Status::Ok,
+            (false, false) => proto::Status::Degraded,
+        };
+        Ok(Response::new(proto::GetHealthResponse {
+            status: status.into(),
+            problems,
+            read_only: health.read_only().is_some(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: health.uptime().as_secs(),
+        }))
+    }
+
+    async fn get_statistics(
+        &self,
+        _: Request<proto::GetStatisticsRequest>,
+    ) -> Result<Response<proto::GetStatisticsResponse>, Status> {
+        let (tables, health, counters) = (self.model.tables(), self.model.health(), self.model.counters());
+        let connections = tables.conntrack.counts();
+        let states = State::ALL
+            .iter()
+            .map(|state| count(state.name(), connections.of(*state)));
+        let [unreplied, closing, established] = connections.evicted;
+        let worker = |worker: crate::model::WorkerLoad| proto::WorkerStatistics {
+            name: worker.name,
+            load_permille: worker.permille.into(),
+        };
+        Ok(Response::new(proto::GetStatisticsResponse {
+            neighbors: size(tables.neighbors.len()),
+            neighbor_memory_bytes: size(tables.neighbors.memory()),
+            hosts: size(tables.hosts.len()),
+            ports: size(tables.ports()),
+            security_groups: size(tables.groups()),
+            policy_memory_bytes: size(tables.policy.memory()),
+            policy_generation: tables.policy.generation(),
+            tombstones: size(tables.tombstones()),
+            revision: health.revision(),
+            store_bytes: health.store_bytes(),
+            watchers: size(self.model.watchers()),
+            paths: vec![path("fast", &counters.fast), path("slow", &counters.slow)],
+            cache_entries: counters.cache_entries,
+            cache_capacity: counters.cache_capacity,
+            workers: counters.workers.into_iter().map(worker).collect(),
+            connections: Some(proto::ConnectionStatistics {
+                connections: connections.total(),
+                limit: tables.connection_limit().into(),
+                states: states.collect(),
+                events: vec![
+                    count("begun", connections.begun),
+                    count("timed-out", connections.timed_out),
+                    count("no-longer-allowed", connections.no_longer_allowed),
+                    count("replaced", connections.replaced),
+                    count("evicted-unreplied", unreplied),
+                    count("evicted-closing", closing),
+                    count("evicted-established", established),
+                ],
+                memory_bytes: size(tables.conntrack.memory()),
+            }),
+        }))
+    }
+
+    async fn set_drain(
+        &self,
+        request: Request<proto::SetDrainRequest>,
+    ) -> Result<Response<proto::SetDrainResponse>, Status> {
+        let drain = request.into_inner().drain;
+        tracing::info!(drain, "asked to drain, or not any more");
+        self.model.drain(drain);
+        Ok(Response::new(proto::SetDrainResponse {}))
+    }
+}

@@ -1,0 +1,261 @@
+//! The commands of `ringside-gateway ctl` and of `ringside gateway`: a client of the API.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use ringside_gateway_core::TenantAddress;
+
+use crate::object::wire::group_key;
+use crate::object::{Group, GroupKey, Neighbor, Object, Port, text};
+
+mod apply;
+mod connect;
+mod load;
+mod operate;
+mod remote;
+mod show;
+mod simple;
+
+/// Where the gateway's socket is, unless its configuration says otherwise.
+pub const SOCKET: &str = "/run/ringside-gateway/api.sock";
+
+/// Which gateway, and what to do.
+#[derive(Debug, Args)]
+pub struct ClientArgs {
+    #[command(flatten)]
+    at: At,
+    /// Answer as JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Which gateway.
+#[derive(Debug, Args)]
+struct At {
+    /// The gateway's unix socket
+    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET)]
+    socket: PathBuf,
+    /// A gateway elsewhere, over TLS: https://HOST:PORT; takes --ca, --certificate and --key
+    #[arg(long, global = true, value_name = "URL")]
+    address: Option<String>,
+    /// The authority of the gateway's certificate (PEM)
+    #[arg(long, global = true, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Your certificate (PEM)
+    #[arg(long, global = true, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long = "key", global = true, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show one neighbour, port or security group
+    #[command(after_help = "\
+Examples:
+  ringside gateway get neighbor 42 10.0.0.7     where that address of network 42 lives
+  ringside gateway get port 42 10.0.0.7         the security groups that are bound to it
+  ringside gateway get group 1 --json           a security group with its rules")]
+    Get(KeyArgs),
+    /// List neighbours, ports or security groups
+    #[command(after_help = "\
+Examples:
+  ringside gateway list neighbors --vni 42
+  ringside gateway list neighbors --host 192.0.2.1 --json
+  ringside gateway list ports --prefix 10.0.0.0/8
+  ringside gateway list groups")]
+    List(ListArgs),
+    /// Put one neighbour or port; security groups are put by `apply`
+    #[command(after_help = "\
+Examples:
+  ringside gateway put neighbor 42 10.0.0.7 --mac 02:00:00:00:00:07 --host 192.0.2.1
+  ringside gateway put port 42 10.0.0.7 --groups 1,2")]
+    Put(simple::PutArgs),
+    /// Delete one neighbour, port or security group
+    #[command(after_help = "\
+Examples:
+  ringside gateway delete neighbor 42 10.0.0.7
+  ringside gateway delete group 1 --version 9   unless something newer than version 9 is known")]
+    Delete(simple::DeleteArgs),
+    /// Make everything be as a YAML file says, and show what differs
+    #[command(after_help = "\
+Examples:
+  ringside gateway apply -f tenants.yaml --dry-run   only show what would change
+  ringside gateway apply -f tenants.yaml
+  ringside gateway apply -f tenants.yaml --prune     delete what the file's networks have besides")]
+    Apply(apply::ApplyArgs),
+    /// Put neighbours from a CSV file, as many as there are
+    #[command(after_help = "\
+Examples:
+  ringside gateway load neighbors.csv
+  ringside gateway load neighbors.csv --version 7    for a file without the column version
+
+The first line names the columns: vni, ip, mac, host-ip, and if wanted host-mac, port, encapsulation, version.")]
+    Load(load::LoadArgs),
+    /// Show every change from now on, until Ctrl-C
+    #[command(after_help = "\
+Examples:
+  ringside gateway watch neighbors --vni 42
+  ringside gateway watch groups --existing --json    what is there first, then what changes")]
+    Watch(WatchArgs),
+    /// Show counters and sizes
+    #[command(after_help = "\
+Examples:
+  ringside gateway stats
+  ringside gateway stats --json")]
+    Stats,
+    /// Show whether everything works; the exit status is 1 if something does not
+    #[command(after_help = "\
+Examples:
+  ringside gateway health")]
+    Health,
+    /// Take the gateway out of service, or back into it
+    #[command(after_help = "\
+Examples:
+  ringside gateway drain
+  ringside gateway drain --off")]
+    Drain(operate::DrainArgs),
+}
+
+/// What there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Where tenants' addresses live
+    #[value(alias = "neighbors", alias = "neighbour", alias = "neighbours")]
+    Neighbor,
+    /// Which security groups are bound to tenants' addresses
+    #[value(alias = "ports")]
+    Port,
+    /// What security groups allow
+    #[value(alias = "groups", alias = "security-group", alias = "security-groups")]
+    Group,
+}
+
+#[derive(Debug, Args)]
+struct KeyArgs {
+    /// neighbor, port or group
+    kind: Kind,
+    /// Network and address of a neighbour or port, number of a group
+    #[arg(required = true, num_args = 1..=2, value_name = "KEY")]
+    key: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct FilterArgs {
+    /// Only in this network
+    #[arg(long)]
+    vni: Option<u32>,
+    /// Only addresses in it, such as 10.0.0.0/8
+    #[arg(long)]
+    prefix: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct ListArgs {
+    /// neighbors, ports or groups
+    kind: Kind,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Only neighbours on the host with this address
+    #[arg(long, value_name = "IP")]
+    host: Option<IpAddr>,
+    /// So many at the most
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+struct WatchArgs {
+    /// neighbors, ports or groups
+    kind: Kind,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Show what is there first
+    #[arg(long)]
+    existing: bool,
+}
+
+/// Does what was asked.
+///
+/// # Errors
+/// What is wrong with the request, or what the gateway says to it.
+pub fn run(args: &ClientArgs) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the client")?;
+    match runtime.block_on(command(args)) {
+        // Who reads no more of the answer has seen enough.
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        result => result,
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<std::io::Error>();
+    cause.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+async fn command(args: &ClientArgs) -> Result<ExitCode> {
+    let channel = connect::connect(&args.at).await?;
+    let json = args.json;
+    match &args.command {
+        Command::Get(get) => match get.kind {
+            Kind::Neighbor => simple::get::<Neighbor>(channel, address(&get.key)?, json).await?,
+            Kind::Port => simple::get::<Port>(channel, address(&get.key)?, json).await?,
+            Kind::Group => simple::get::<Group>(channel, group(&get.key)?, json).await?,
+        },
+        Command::List(list) => match list.kind {
+            Kind::Neighbor => simple::list::<Neighbor>(channel, list, json).await?,
+            Kind::Port => simple::list::<Port>(channel, list, json).await?,
+            Kind::Group => simple::list::<Group>(channel, list, json).await?,
+        },
+        Command::Put(put) => simple::put(channel, put, json).await?,
+        Command::Delete(delete) => simple::delete(channel, delete, json).await?,
+        Command::Apply(apply) => apply::run(channel, apply, json).await?,
+        Command::Load(load) => load::run(channel, load, json).await?,
+        Command::Watch(watch) => match watch.kind {
+            Kind::Neighbor => simple::watch::<Neighbor>(channel, watch, json).await?,
+            Kind::Port => simple::watch::<Port>(channel, watch, json).await?,
+            Kind::Group => simple::watch::<Group>(channel, watch, json).await?,
+        },
+        Command::Stats => operate::stats(channel, json).await?,
+        Command::Health => return operate::health(channel, json).await,
+        Command::Drain(drain) => operate::drain(channel, drain).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Network and address.
+fn address(words: &[String]) -> Result<TenantAddress> {
+    let [vni, ip] = words else {
+        bail!("network and address are needed, such as: 42 10.0.0.7");
+    };
+    let vni = vni
+        .parse()
+        .map_err(|_| anyhow::anyhow!("{vni:?} is not the number of a network"))?;
+    let ip = ip.parse().map_err(|_| anyhow::anyhow!("{ip:?} is no IP address"))?;
+    text::address(vni, ip).map_err(anyhow::Error::msg)
+}
+
+/// The number of a group.
+fn group(words: &[String]) -> Result<GroupKey> {
+    let [number] = words else {
+        bail!("one number of a security group is needed, such as: 1");
+    };
+    let number = number
+        .parse()
+        .map_err(|_| anyhow::anyhow!("{number:?} is not the number of a security group"))?;
+    Ok(group_key(number))
+}
+
+/// `neighbor 10.0.0.7 in network 42`
+fn named<O: Object>(key: O::Key) -> String {
+    format!("{} {key}", O::NAME)
+}

@@ -1,0 +1,171 @@
+//! Neighbours from CSV, as many as there are.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+
+use super::connect::refused;
+use super::show;
+use crate::object::Neighbor;
+use crate::object::text::{EncapsulationForm, HostForm, NeighborForm, Text as _};
+use crate::object::wire::Wire as _;
+use crate::proto::neighbor_service_client::NeighborServiceClient;
+use crate::proto::{LoadNeighborsRequest, LoadNeighborsResponse};
+
+/// `load`
+#[derive(Debug, Args)]
+pub(super) struct LoadArgs {
+    /// The file; - is standard input
+    file: PathBuf,
+    /// For all lines without one
+    #[arg(long)]
+    version: Option<u64>,
+    /// Neighbours that are committed together
+    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    batch: u32,
+}
+
+/// A line.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Line {
+    vni: u32,
+    ip: std::net::IpAddr,
+    mac: String,
+    host_ip: std::net::IpAddr,
+    #[serde(default)]
+    host_mac: Option<String>,
+    #[serde(default)]
+    port: Option<u8>,
+    #[serde(default)]
+    encapsulation: Option<EncapsulationForm>,
+    #[serde(default)]
+    version: Option<u64>,
+}
+
+impl Line {
+    fn neighbor(self, version: Option<u64>) -> Result<Neighbor, String> {
+        let Some(version) = self.version.or(version) else {
+            return Err("has no version; add the column version, or give --version".into());
+        };
+        let form = NeighborForm {
+            vni: self.vni,
+            ip: self.ip,
+            mac: self.mac,
+            host: HostForm {
+                ip: self.host_ip,
+                mac: self.host_mac,
+                port: self.port.unwrap_or(0),
+                encapsulation: self.encapsulation,
+            },
+            version: Some(version),
+        };
+        Neighbor::from_text(&form, version)
+    }
+}
+
+/// Reads all lines, in batches, on a thread of its own. The first line that is wrong ends it.
+fn read(file: &Path, version: Option<u64>, batch: usize, batches: &mpsc::Sender<LoadNeighborsRequest>) -> Result<u64> {
+    let name = file.display();
+    let input: Box<dyn std::io::Read> = match file.as_os_str().as_encoded_bytes() {
+        b"-" => Box::new(std::io::stdin()),
+        _ => Box::new(std::fs::File::open(file).with_context(|| format!("opening {name}"))?),
+    };
+    let mut reader = csv::ReaderBuilder::new()
+        .trim(csv::Trim::All)
+        .comment(Some(b'#'))
+        .from_reader(input);
+    let (mut neighbors, mut count) = (Vec::with_capacity(batch), 0);
+    for line in reader.deserialize::<Line>() {
+        let line = line.map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
+        let number = count + 2;
+        let neighbor = line
+            .neighbor(version)
+            .map_err(|error| anyhow::anyhow!("{name}, line {number}: {error}"))?;
+        neighbors.push(neighbor.to_wire());
+        count += 1;
+        if neighbors.len() == batch {
+            let neighbors = std::mem::replace(&mut neighbors, Vec::with_capacity(batch));
+            if batches.blocking_send(LoadNeighborsRequest { neighbors }).is_err() {
+                // The gateway has refused; that is told by who reads its answers.
+                return Ok(count);
+            }
+        }
+    }
+    if !neighbors.is_empty() {
+        _ = batches.blocking_send(LoadNeighborsRequest { neighbors });
+    }
+    Ok(count)
+}
+
+pub(super) async fn run(channel: Channel, args: &LoadArgs, json: bool) -> Result<()> {
+    let began = Instant::now();
+    let (batches, stream) = mpsc::channel(4);
+    let (file, version, batch) = (args.file.clone(), args.version, args.batch as usize);
+    let reading = std::thread::spawn(move || read(&file, version, batch, &batches));
+    let answers = NeighborServiceClient::new(channel)
+        .load_neighbors(ReceiverStream::new(stream))
+        .await;
+    let mut answers = answers.map_err(|status| refused(&status))?.into_inner();
+    let mut last = LoadNeighborsResponse::default();
+    let refusal = loop {
+        match answers.next().await {
+            Some(Ok(answer)) => last = answer,
+            Some(Err(status)) => break Some(refused(&status)),
+            None => break None,
+        }
+    };
+    // Who reads finds nobody to give it to.
+    drop(answers);
+    let read = match reading.join() {
+        Ok(read) => read,
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
+    let done = last.changed + last.unchanged + last.older + last.conflicts;
+    let so_far = || format!("{done} neighbours before that are on the gateway's disk");
+    if let Some(refusal) = refusal {
+        return Err(refusal.context(so_far()));
+    }
+    let read = read.with_context(so_far)?;
+    if read == 0 {
+        bail!("{}: there are no neighbours in it", args.file.display());
+    }
+    if done != read {
+        bail!("of {read} neighbours the gateway has answered only {done}");
+    }
+    let milliseconds = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    if json {
+        show::json(
+            &json!({
+                "neighbors": read,
+                "changed": last.changed,
+                "unchanged": last.unchanged,
+                "older": last.older,
+                "conflicts": last.conflicts,
+                "milliseconds": milliseconds,
+            }),
+            false,
+        )?;
+    } else {
+        show::print(&format!(
+            "{read} neighbours in {milliseconds} ms: {} new or newer, {} there already, {} older than what is known, {} in \
+             conflict with what is known",
+            last.changed, last.unchanged, last.older, last.conflicts
+        ))?;
+    }
+    if last.conflicts > 0 {
+        bail!(
+            "{} neighbours differ from what is known in the same version: give a higher version",
+            last.conflicts
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! health, stats, drain.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+use tonic::transport::Channel;
+
+use super::connect::refused;
+use super::show;
+use crate::proto;
+use crate::proto::operation_service_client::OperationServiceClient;
+
+/// `drain`
+#[derive(Debug, Args)]
+pub(super) struct DrainArgs {
+    /// Back into service
+    #[arg(long)]
+    off: bool,
+}
+
+pub(super) async fn drain(channel: Channel, args: &DrainArgs) -> Result<()> {
+    let request = proto::SetDrainRequest { drain: !args.off };
+    let answer = OperationServiceClient::new(channel).set_drain(request).await;
+    answer.map_err(|status| refused(&status))?;
+    show::print(match args.off {
+        true => "in service again",
+        false => "draining, until `drain --off` or a restart",
+    })
+}
+
+pub(super) async fn health(channel: Channel, json: bool) -> Result<ExitCode> {
+    let answer = OperationServiceClient::new(channel)
+        .get_health(proto::GetHealthRequest {})
+        .await;
+    let health = answer.map_err(|status| refused(&status))?.into_inner();
+    let status = match health.status() {
+        proto::Status::Ok => "ok",
+        proto::Status::Degraded => "degraded",
+        proto::Status::Draining => "draining",
+        proto::Status::Unspecified => "unknown",
+    };
+    if json {
+        show::json(
+            &json!({
+                "status": status,
+                "read-only": health.read_only,
+                "problems": health.problems,
+                "version": health.version,
+                "uptime-seconds": health.uptime_seconds,
+            }),
+            false,
+        )?;
+    } else {
+        let hours = health.uptime_seconds / 3600;
+        let (minutes, seconds) = (health.uptime_seconds / 60 % 60, health.uptime_seconds % 60);
+        let mut text = format!(
+            "{status}; version {}, up for {hours}:{minutes:02}:{seconds:02}",
+            health.version
+        );
+        for problem in &health.problems {
+            text.push_str("\n- ");
+            text.push_str(problem);
+        }
+        show::print(&text)?;
+    }
+    Ok(match health.status() {
+        proto::Status::Ok => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+fn counts(counts: &[proto::Count]) -> Value {
+    let pairs = counts.iter().map(|count| (count.name.clone(), count.value.into()));
+    Value::Object(pairs.collect())
+}
+
+pub(super) async fn stats(channel: Channel, json: bool) -> Result<()> {
+    let request = proto::GetStatisticsRequest {};
+    let answer = OperationServiceClient::new(channel).get_statistics(request).await;
+    let all = answer.map_err(|status| refused(&status))?.into_inner();
+    let connections = all.connections.clone().unwrap_or_default();
+    let path = |path: &proto::PathStatistics| {
+        json!({
+            "path": path.path,
+            "forwarded-packets": path.forwarded_packets,
+            "forwarded-bytes": path.forwarded_bytes,
+            "answered-packets": path.answered_packets,
+            "passed-packets": path.passed_packets,
+            "dropped-packets": counts(&path.dropped_packets),
+        })
+    };
+    let worker =
+        |worker: &proto::WorkerStatistics| json!({ "name": worker.name, "load-permille": worker.load_permille });
+    let value = json!({
+        "neighbors": all.neighbors,
+        "neighbor-memory-bytes": all.neighbor_memory_bytes,
+        "hosts": all.hosts,
+        "ports": all.ports,
+        "security-groups": all.security_groups,
+        "policy-memory-bytes": all.policy_memory_bytes,
+        "policy-generation": all.policy_generation,
+        "tombstones": all.tombstones,
+        "revision": all.revision,
+        "store-bytes": all.store_bytes,
+        "watchers": all.watchers,
+        "paths": all.paths.iter().map(path).collect::<Vec<_>>(),
+        "cache-entries": all.cache_entries,
+        "cache-capacity": all.cache_capacity,
+        "workers": all.workers.iter().map(worker).collect::<Vec<_>>(),
+        "connections": {
+            "connections": connections.connections,
+            "limit": connections.limit,
+            "states": counts(&connections.states),
+            "events": counts(&connections.events),
+            "memory-bytes": connections.memory_bytes,
+        },
+    });
+    if json {
+        return show::json(&value, false);
+    }
+    let mut lines = Vec::new();
+    flatten("", &value, &mut lines);
+    show::print(&show::table(&["what", "value"], lines.into_iter(), &[1]))
+}
+
+/// Nested values as lines; zeros of nested counters are left out.
+fn flatten(prefix: &str, value: &Value, lines: &mut Vec<Vec<String>>) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                let name = if prefix.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{prefix} {name}")
+                };
+                flatten(&name, value, lines);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                let name = item.get("path").or_else(|| item.get("name")).and_then(Value::as_str);
+                flatten(&format!("{prefix} {}", name.unwrap_or_default()), item, lines);
+            }
+        }
+        Value::Number(number) if prefix.contains(' ') && number.as_u64() == Some(0) => {}
+        Value::Number(number) => lines.push(vec![prefix.replace('-', " "), number.to_string()]),
+        // The name of what is nested, which stands in the prefix.
+        _ => {}
+    }
+}

@@ -1,0 +1,437 @@
+//! The configuration file: TOML, checked whole before anything is done by it.
+//!
+//! ```toml
+//! [store]
+//! path = "/var/lib/ringside-gateway/store.db"
+//! tombstone-seconds = 604800   # how long versions of deleted objects are remembered
+//!
+//! [api]
+//! socket = "/run/ringside-gateway/api.sock"
+//! owner = "root:netops"        # who may use the socket; "USER", "USER:GROUP" or ":GROUP"
+//! mode = "0660"
+//!
+//! [api.tcp]                    # only with TLS in both directions
+//! listen = "192.0.2.1:7443"
+//! certificate = "/etc/ringside-gateway/server.pem"
+//! key = "/etc/ringside-gateway/server.key"
+//! client-ca = "/etc/ringside-gateway/clients.pem"
+//!
+//! [metrics]
+//! listen = "127.0.0.1:9465"
+//!
+//! [log]
+//! level = "info"               # error, warn, info, debug, trace
+//! format = "text"              # or "json"
+//!
+//! [connections]
+//! limit = 1000000
+//! per-tenant = 500000
+//! idle-seconds = 120
+//! pick-up = true
+//! timeout-seconds = { established = 432000 }
+//! ```
+//! Everything has a default but `[api.tcp]`, which is off without it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::unistd::{Gid, Group, Uid, User};
+use ringside_gateway_core::conntrack::{Limits, State, Timeouts};
+use serde::Deserialize;
+
+use crate::api::{TcpListener, Tls, UnixSocket};
+use crate::model::ModelOptions;
+
+/// What is wrong with a configuration: everything that is, with its place.
+#[derive(Debug, thiserror::Error)]
+#[error("the configuration {path}: {}", problems.join("; "))]
+pub struct ConfigError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub problems: Vec<String>,
+}
+
+/// A configuration that can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The store's file.
+    pub store: PathBuf,
+    /// How long versions of deleted objects are remembered.
+    pub tombstones: Duration,
+    /// The API's unix socket.
+    pub socket: UnixSocket,
+    /// The API's TCP port.
+    pub tcp: Option<TcpListener>,
+    /// Where metrics are offered.
+    pub metrics: Option<SocketAddr>,
+    /// What is logged.
+    pub level: Level,
+    /// How.
+    pub format: Format,
+    /// Connections.
+    pub limits: Limits,
+}
+
+/// What is logged: this, and what is more important.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the words of the trade")]
+pub enum Level {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+/// How it is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct File {
+    store: StorePart,
+    api: ApiPart,
+    metrics: MetricsPart,
+    log: LogPart,
+    connections: ConnectionsPart,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct StorePart {
+    path: PathBuf,
+    tombstone_seconds: u64,
+}
+
+impl Default for StorePart {
+    fn default() -> Self {
+        Self {
+            path: "/var/lib/ringside-gateway/store.db".into(),
+            tombstone_seconds: ModelOptions::default().tombstones.as_secs(),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct ApiPart {
+    socket: PathBuf,
+    owner: String,
+    mode: String,
+    tcp: Option<TcpPart>,
+}
+
+impl Default for ApiPart {
+    fn default() -> Self {
+        Self {
+            socket: crate::client::SOCKET.into(),
+            owner: String::new(),
+            mode: "0600".to_owned(),
+            tcp: None,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct TcpPart {
+    listen: SocketAddr,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct MetricsPart {
+    enabled: bool,
+    listen: SocketAddr,
+}
+
+impl Default for MetricsPart {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            listen: SocketAddr::from(([127, 0, 0, 1], 9465)),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct LogPart {
+    level: Level,
+    format: Format,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct ConnectionsPart {
+    limit: u32,
+    per_tenant: u32,
+    idle_seconds: u64,
+    pick_up: bool,
+    timeout_seconds: BTreeMap<String, u64>,
+}
+
+impl Default for ConnectionsPart {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            limit: limits.connections,
+            per_tenant: limits.per_tenant,
+            idle_seconds: limits.idle.as_secs(),
+            pick_up: limits.pick_up,
+            timeout_seconds: BTreeMap::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads a file, and everything that it names.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with everything that is wrong.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let failed = |problems| ConfigError {
+            path: path.to_owned(),
+            problems,
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| failed(vec![error.to_string()]))?;
+        Self::parse(&text).map_err(failed)
+    }
+
+    fn parse(text: &str) -> Result<Self, Vec<String>> {
+        let file: File = toml::from_str(text).map_err(|error| vec![explain(text, &error)])?;
+        let mut problems = Vec::new();
+        let mut check = Check(&mut problems);
+        let (owner, group) = check.keep("api.owner", owner(&file.api.owner)).unwrap_or_default();
+        let mode = check.keep("api.mode", mode(&file.api.mode)).unwrap_or_default();
+        for (name, path) in [("store.path", &file.store.path), ("api.socket", &file.api.socket)] {
+            check.that(path.is_absolute(), || {
+                format!("{name}: {} does not begin with /", path.display())
+            });
+        }
+        // `sun_path` of unix(7) has 108 bytes, the last of them 0; it is made under a longer name.
+        let longest = 60;
+        check.that(file.api.socket.as_os_str().len() <= longest, || {
+            format!("api.socket: the path is longer than {longest} bytes")
+        });
+        let tcp = file.api.tcp.and_then(|tcp| check.tcp(&tcp));
+        let limits = check.limits(&file.connections);
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Ok(Self {
+            store: file.store.path,
+            tombstones: Duration::from_secs(file.store.tombstone_seconds),
+            socket: UnixSocket {
+                path: file.api.socket,
+                owner,
+                group,
+                mode,
+            },
+            tcp,
+            metrics: file.metrics.enabled.then_some(file.metrics.listen),
+            level: file.log.level,
+            format: file.log.format,
+            limits,
+        })
+    }
+
+    /// What can be changed while the gateway runs.
+    #[must_use]
+    pub fn model_options(&self) -> ModelOptions {
+        ModelOptions {
+            tombstones: self.tombstones,
+        }
+    }
+
+    /// The keys that differ and take a restart.
+    #[must_use]
+    pub fn takes_restart(&self, other: &Self) -> Vec<&'static str> {
+        let differs = [
+            ("store.path", self.store != other.store),
+            ("api", self.socket != other.socket),
+            ("api.tcp", self.tcp != other.tcp),
+            ("metrics", self.metrics != other.metrics),
+            ("log.format", self.format != other.format),
+            ("connections", self.limits != other.limits),
+        ];
+        differs
+            .into_iter()
+            .filter_map(|(name, differs)| differs.then_some(name))
+            .collect()
+    }
+}
+
+/// Collects what is wrong.
+struct Check<'a>(&'a mut Vec<String>);
+
+impl Check<'_> {
+    fn that(&mut self, holds: bool, problem: impl FnOnce() -> String) {
+        if !holds {
+            self.0.push(problem());
+        }
+    }
+
+    fn keep<T>(&mut self, name: &str, result: Result<T, String>) -> Option<T> {
+        result.map_err(|error| self.0.push(format!("{name}: {error}"))).ok()
+    }
+
+    fn tcp(&mut self, part: &TcpPart) -> Option<TcpListener> {
+        let files = [
+            ("certificate", &part.certificate),
+            ("key", &part.key),
+            ("client-ca", &part.client_ca),
+        ];
+        let missing: Vec<&str> = files
+            .iter()
+            .filter_map(|(name, path)| path.is_none().then_some(*name))
+            .collect();
+        if !missing.is_empty() {
+            self.0.push(format!(
+                "api.tcp: {} missing: the API is offered over TCP only with TLS in both directions, for whoever reaches \
+                 it may change everything; give certificate, key and client-ca, or use api.socket",
+                missing.join(", ")
+            ));
+            return None;
+        }
+        let mut read = |name: &str, path: &Option<PathBuf>| {
+            let path = path.as_ref()?;
+            let file = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+            self.keep(&format!("api.tcp.{name}"), file)
+        };
+        let [certificate, key, client_ca] = files.map(|(name, path)| read(name, path));
+        Some(TcpListener {
+            address: part.listen,
+            tls: Tls {
+                certificate: certificate?,
+                key: key?,
+                client_ca: client_ca?,
+            },
+        })
+    }
+
+    fn limits(&mut self, part: &ConnectionsPart) -> Limits {
+        let mut timeouts = Timeouts::default();
+        for (name, seconds) in &part.timeout_seconds {
+            let Some(state) = State::ALL.iter().find(|state| state.name() == name) else {
+                let known = State::ALL.iter().map(|state| state.name());
+                self.0.push(format!(
+                    "connections.timeout-seconds: {name} is no state{}",
+                    nearest(name, known)
+                ));
+                continue;
+            };
+            let time = Duration::from_secs(*seconds);
+            self.that((1..=Timeouts::MOST.as_secs()).contains(seconds), || {
+                format!(
+                    "connections.timeout-seconds.{name}: {seconds} is not within 1 to {}",
+                    Timeouts::MOST.as_secs()
+                )
+            });
+            timeouts.set(*state, time);
+        }
+        self.that(part.limit > 0, || {
+            "connections.limit: 0 connections are none".to_owned()
+        });
+        Limits {
+            connections: part.limit,
+            per_tenant: part.per_tenant,
+            idle: Duration::from_secs(part.idle_seconds),
+            pick_up: part.pick_up,
+            timeouts,
+        }
+    }
+}
+
+fn owner(text: &str) -> Result<(Option<Uid>, Option<Gid>), String> {
+    let (user, group) = text.split_once(':').unwrap_or((text, ""));
+    let unknown = |what, name: &str| format!("there is no {what} {name:?} on this host");
+    let uid = match user {
+        "" => None,
+        name => Some(match User::from_name(name) {
+            Ok(Some(user)) => user.uid,
+            _ => name.parse().map(Uid::from_raw).map_err(|_| unknown("user", name))?,
+        }),
+    };
+    let gid = match group {
+        "" => None,
+        name => Some(match Group::from_name(name) {
+            Ok(Some(group)) => group.gid,
+            _ => name.parse().map(Gid::from_raw).map_err(|_| unknown("group", name))?,
+        }),
+    };
+    Ok((uid, gid))
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    let mode = mode.ok_or_else(|| format!("{text:?} is none; write \"0600\" or \"0660\""))?;
+    if mode & 0o007 != 0 {
+        return Err(format!(
+            "{text:?} lets everybody on this host change everything; use a group"
+        ));
+    }
+    Ok(mode)
+}
+
+/// An error of the parser, with its line, and for a key that is not known the one that was probably meant.
+fn explain(text: &str, error: &toml::de::Error) -> String {
+    let mut explained = String::new();
+    if let Some(span) = error.span() {
+        let line = 1 + text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
+        explained = format!("line {line}: ");
+    }
+    let message = error.message();
+    explained.push_str(message);
+    // "unknown field `a`, expected one of `b`, `c`": what stands in quotes.
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    if message.starts_with("unknown ")
+        && let Some(key) = quoted.next()
+    {
+        explained.push_str(&nearest(key, quoted));
+    }
+    explained
+}
+
+/// A question whether something known was meant, if something is near.
+fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let near = known
+        .map(|known| (strsim::jaro_winkler(word, known), known))
+        .max_by(|(a, _), (b, _)| a.total_cmp(b));
+    match near {
+        Some((likeness, known)) if likeness > 0.75 => format!(" (did you mean `{known}`?)"),
+        _ => String::new(),
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Files that can be used, and what is said about those that cannot.
+
+use super::*;
+
+/// The example at the top of the file, but for the names of this host.
+fn example() -> String {
+    let doc = include_str!("../config.rs");
+    let lines = doc.lines().skip_while(|line| !line.contains("```toml")).skip(1);
+    let lines = lines.take_while(|line| !line.contains("```"));
+    let text: Vec<&str> = lines.map(|line| line.trim_start_matches("//!")).collect();
+    text.join("\n").replace("netops", "root")
+}
+
+#[test]
+fn nothing_at_all_is_a_configuration() {
+    let config = Config::parse("").unwrap();
+    assert_eq!(
+        (config.socket.mode, config.tcp, config.level),
+        (0o600, None, Level::Info)
+    );
+    assert_eq!(config.metrics.unwrap().to_string(), "127.0.0.1:9465");
+    assert_eq!(config.limits, Limits::default());
+}
+
+#[test]
+fn the_documented_example_is_one_but_for_its_files() {
+    let problems = Config::parse(&example()).unwrap_err();
+    assert_eq!(problems.len(), 3, "{problems:?}");
+    for (problem, name) in problems.iter().zip(["certificate", "key", "client-ca"]) {
+        assert!(
+            problem.starts_with(&format!("api.tcp.{name}: /etc/ringside-gateway/")),
+            "{problem}"
+        );
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_with_what_to_do() {
+    for (text, part) in [
+        (
+            "[api]\nsockte = \"/x\"",
+            "line 2: unknown field `sockte`, expected one of `socket`, `owner`, `mode`, `tcp` (did you mean `socket`?)",
+        ),
+        ("[stor]", "line 1: unknown field `stor`"),
+        ("[log]\nlevel = \"loud\"", "line 2: unknown variant `loud`"),
+        ("[log]\nlevel = \"inf\"", "(did you mean `info`?)"),
+        (
+            "[api]\nmode = \"0666\"",
+            "api.mode: \"0666\" lets everybody on this host change everything",
+        ),
+        ("[api]\nmode = \"rw\"", "api.mode: \"rw\" is none"),
+        (
+            "[api]\nowner = \"no-such-user-here\"",
+            "api.owner: there is no user \"no-such-user-here\" on this host",
+        ),
+        ("[api]\nsocket = \"x\"", "api.socket: x does not begin with /"),
+        (
+            "[api.tcp]\nlisten = \"0.0.0.0:7443\"",
+            "api.tcp: certificate, key, client-ca missing: the API is offered over TCP only with TLS",
+        ),
+        ("[api.tcp]\nlisten = \"7443\"", "line 2: invalid socket address"),
+        ("[connections]\nlimit = 0", "connections.limit: 0"),
+        (
+            "[connections.timeout-seconds]\nestablishd = 5",
+            "establishd is no state (did you mean `established`?)",
+        ),
+        (
+            "[connections.timeout-seconds]\nestablished = 0",
+            "connections.timeout-seconds.established: 0 is not within 1 to",
+        ),
+        ("[store", "line 1: "),
+    ] {
+        let problems = Config::parse(text).unwrap_err();
+        assert!(
+            problems.iter().any(|problem| problem.contains(part)),
+            "{text}: {problems:?} lacks {part:?}"
+        );
+    }
+    let two = Config::parse("[api]\nmode = \"1\"\nowner = \"no-such-user-here\"").unwrap_err();
+    assert_eq!(two.len(), 2, "all that is wrong at once: {two:?}");
+}
+
+#[test]
+fn a_reload_knows_what_takes_a_restart() {
+    let before = Config::parse("").unwrap();
+    let after = Config::parse("[log]\nlevel = \"debug\"\n[store]\ntombstone-seconds = 1").unwrap();
+    assert!(before.takes_restart(&after).is_empty());
+    let after = Config::parse("[connections]\nlimit = 5\n[api]\nsocket = \"/run/x\"").unwrap();
+    assert_eq!(before.takes_restart(&after), ["api", "connections"]);
+}

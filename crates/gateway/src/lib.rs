@@ -1,0 +1,44 @@
+//! The overlay gateway `ringside-gateway`: its control plane.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`proto`] | the API, made from `proto/ringside/gateway/v1` |
+//! | [`object`] | what the API is about: neighbours, ports, security groups; as messages and as text |
+//! | [`client`] | the commands of `ringside-gateway ctl` and `ringside gateway` |
+//! | `store` | what was acknowledged, on the disk |
+//! | `model` | store, tables in memory and watchers, one after the other in one thread |
+//! | `api` | the services |
+//! | `config`, `daemon`, `metrics` | the program |
+//!
+//! All but the first three take the feature `daemon`.
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod object;
+
+#[cfg(feature = "daemon")]
+pub mod api;
+#[cfg(feature = "daemon")]
+pub mod config;
+#[cfg(feature = "daemon")]
+pub mod daemon;
+#[cfg(feature = "daemon")]
+pub mod metrics;
+#[cfg(feature = "daemon")]
+pub mod model;
+#[cfg(feature = "daemon")]
+pub mod store;
+
+/// The API, as it is generated: see `proto/ringside/gateway/v1`.
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    clippy::cast_possible_truncation,
+    unreachable_pub,
+    rustdoc::all,
+    reason = "generated"
+)]
+pub mod proto {
+    tonic::include_proto!("ringside.gateway.v1");
+}

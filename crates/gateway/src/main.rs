@@ -1,0 +1,96 @@
+//! `ringside-gateway`: the overlay gateway, and the client of its API.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, Parser, Subcommand};
+use ringside_gateway::client::{self, ClientArgs};
+use ringside_gateway::config::Config;
+use ringside_gateway::daemon;
+use ringside_gateway::model::{DataPath, NoDataPath};
+
+/// An overlay gateway: it knows where tenants' addresses live, and sends their packets on.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  ringside-gateway --config /etc/ringside-gateway.toml
+  ringside-gateway --config /etc/ringside-gateway.toml --check
+  ringside-gateway ctl health"
+)]
+struct Cli {
+    #[command(flatten)]
+    daemon: DaemonArgs,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Args)]
+struct DaemonArgs {
+    /// The configuration; SIGHUP has it read again
+    #[arg(long, value_name = "FILE", default_value = "/etc/ringside-gateway.toml")]
+    config: PathBuf,
+    /// Only check the configuration
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Ask a gateway that runs, or change what it knows
+    Ctl(Box<ClientArgs>),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match (cli.command, cli.daemon) {
+        (Some(Command::Ctl(args)), _) => client::run(&args),
+        (None, DaemonArgs { config, check: true }) => Config::read(&config)
+            .map(|_| println!("{}: good", config.display()))
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(Into::into),
+        (None, DaemonArgs { config, .. }) => {
+            let run = daemon::run(&config, |_, _| Ok(Arc::new(NoDataPath) as Arc<dyn DataPath>));
+            run.map(|()| ExitCode::SUCCESS)
+        }
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("ringside-gateway: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory as _};
+
+    use super::Cli;
+
+    /// The examples of a command and of those below it, as command lines of this program.
+    fn examples(command: &Command, into: &mut Vec<String>) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines().filter_map(|line| line.strip_prefix("  ")) {
+            // Behind two spaces is what it is about.
+            let typed = line.split("  ").next().unwrap_or(line);
+            into.push(typed.replace("ringside gateway", "ringside-gateway ctl"));
+        }
+        command.get_subcommands().for_each(|command| examples(command, into));
+    }
+
+    #[test]
+    fn each_example_of_the_help_is_a_command_line() {
+        let definition = Cli::command();
+        definition.clone().debug_assert();
+        let mut all = Vec::new();
+        examples(&definition, &mut all);
+        assert!(all.len() > 20, "{all:#?}");
+        for example in all {
+            let parsed = Cli::command().try_get_matches_from(example.split_whitespace());
+            assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+        }
+    }
+}

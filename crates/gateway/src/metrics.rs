@@ -1,0 +1,320 @@
+//! Metrics for Prometheus, on loopback unless the configuration says otherwise.
+//!
+//! Labels are bounded: paths, reasons, states, workers; never an address or a number of a tenant.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use ringside_gateway_core::conntrack::State;
+use tokio::net::TcpListener;
+
+use crate::model::{Counters, Model, PathCounters};
+
+/// Offers the metrics of a model until it is dropped.
+#[derive(Debug, Clone)]
+pub struct Metrics(Arc<Registry>);
+
+impl Metrics {
+    /// All there are.
+    #[must_use]
+    pub fn new(model: Model) -> Self {
+        let mut registry = Registry::with_prefix("ringside_gateway");
+        let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "Version of the gateway", version);
+        let timings = model.timings();
+        registry.register_with_unit(
+            "store_commit",
+            "Time until changes were on the disk, for each transaction",
+            Unit::Seconds,
+            timings.commit.clone(),
+        );
+        registry.register_with_unit(
+            "map_programming",
+            "Time until changes that are on the disk were in the tables and in the fast path's maps, for each request",
+            Unit::Seconds,
+            timings.program.clone(),
+        );
+        registry.register_collector(Box::new(OfModel(model)));
+        Self(Arc::new(registry))
+    }
+
+    /// As text, in the format OpenMetrics.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to memory cannot fail.
+        _ = prometheus_client::encoding::text::encode(&mut text, &self.0);
+        text
+    }
+
+    /// Answers at `/metrics`, until this is dropped.
+    pub async fn serve(self, listener: TcpListener) {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                // Out of files: those who are there go some time.
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                continue;
+            };
+            let metrics = self.clone();
+            tokio::spawn(async move {
+                let answer = service_fn(|request| {
+                    let answer = metrics.answer(&request);
+                    async { Ok::<_, Infallible>(answer) }
+                });
+                let connection =
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+                // A minute for a scrape; who is slower, or sends nothing, is gone.
+                _ = tokio::time::timeout(std::time::Duration::from_secs(60), connection).await;
+            });
+        }
+    }
+
+    fn answer(&self, request: &Request<Incoming>) -> Response<String> {
+        let refuse = |status, text: &str| {
+            let mut answer = Response::new(text.to_owned());
+            *answer.status_mut() = status;
+            answer
+        };
+        match (request.method(), request.uri().path()) {
+            (&Method::GET, "/metrics") => {}
+            (_, "/metrics") => return refuse(StatusCode::METHOD_NOT_ALLOWED, "GET /metrics is all there is\n"),
+            _ => return refuse(StatusCode::NOT_FOUND, "the metrics are at /metrics\n"),
+        }
+        let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+        // Both have the same lines but for comments, and a browser shows the second.
+        let kind = match accept.is_some_and(|accept| accept.contains("application/openmetrics-text")) {
+            true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            false => "text/plain; version=0.0.4; charset=utf-8",
+        };
+        let mut answer = Response::new(self.text());
+        answer
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        answer
+    }
+}
+
+/// Where metrics are offered.
+///
+/// # Errors
+/// What the kernel says, with the key of the configuration.
+pub async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    listener.map_err(|error| anyhow::anyhow!("metrics.listen {address}: {error}"))
+}
+
+struct OfModel(Model);
+
+impl fmt::Debug for OfModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OfModel").finish_non_exhaustive()
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// Writes families of metrics.
+struct Out<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+
+impl Out<'_, '_> {
+    #[allow(clippy::cast_precision_loss, reason = "counts to 16 digits")]
+    fn gauge(&mut self, name: &str, help: &str, unit: Option<&Unit>, value: usize) -> fmt::Result {
+        let metric = self.0.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+        ConstGauge::new(value as f64).encode(metric)
+    }
+
+    fn counter(&mut self, name: &str, help: &str, count: u64) -> fmt::Result {
+        let metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(count).encode(metric)
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "counts to 16 digits")]
+    fn gauges(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        values: impl IntoIterator<Item = (Labels, u64)>,
+    ) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+        for (labels, value) in values {
+            ConstGauge::new(value as f64).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn counters(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        counts: impl IntoIterator<Item = (Labels, u64)>,
+    ) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, unit, MetricType::Counter)?;
+        for (labels, count) in counts {
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn label(name: &'static str, value: impl Into<String>) -> Labels {
+    vec![(name, value.into())]
+}
+
+impl Collector for OfModel {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut out = Out(&mut encoder);
+        let counters = self.0.counters();
+        self.tables(&mut out)?;
+        self.connections(&mut out)?;
+        packets(&mut out, &counters)?;
+        let workers = counters.workers.iter();
+        out.gauges(
+            "worker_load_permille",
+            "Thousandths of its time in which a worker had packets",
+            None,
+            workers.map(|worker| (label("worker", &*worker.name), worker.permille.into())),
+        )
+    }
+}
+
+impl OfModel {
+    fn tables(&self, out: &mut Out<'_, '_>) -> fmt::Result {
+        let (tables, health) = (self.0.tables(), self.0.health());
+        let objects = [
+            ("neighbors", tables.neighbors.len()),
+            ("hosts", tables.hosts.len()),
+            ("ports", tables.ports()),
+            ("security-groups", tables.groups()),
+            ("tombstones", tables.tombstones()),
+        ];
+        let objects = objects.map(|(kind, count)| (label("kind", kind), count as u64));
+        out.gauges("objects", "Objects in the tables in memory", None, objects)?;
+        let memory = [
+            ("neighbors", tables.neighbors.memory()),
+            ("policy", tables.policy.memory()),
+            ("connections", tables.conntrack.memory()),
+        ];
+        let memory = memory.map(|(table, bytes)| (label("table", table), bytes as u64));
+        out.gauges("table_memory", "Memory of the tables", Some(&Unit::Bytes), memory)?;
+        let store = usize::try_from(health.store_bytes()).unwrap_or(usize::MAX);
+        out.gauge("store_size", "Size of the store's files", Some(&Unit::Bytes), store)?;
+        let read_only = usize::from(health.read_only().is_some());
+        out.gauge(
+            "store_read_only",
+            "1 while the store cannot be written",
+            None,
+            read_only,
+        )?;
+        out.gauge(
+            "problems",
+            "What needs attention: see `ringside gateway health`",
+            None,
+            health.problems().len(),
+        )?;
+        out.gauge(
+            "draining",
+            "1 while the gateway is drained",
+            None,
+            tables.is_draining().into(),
+        )?;
+        out.gauge("watchers", "Watchers of changes", None, self.0.watchers())?;
+        out.counter(
+            "store_commits",
+            "Transactions of the store, since it was made",
+            health.revision(),
+        )?;
+        // The first generation is the one without rules.
+        out.counter(
+            "policy_changes",
+            "Changes of what rules allow",
+            tables.policy.generation() - 1,
+        )
+    }
+
+    fn connections(&self, out: &mut Out<'_, '_>) -> fmt::Result {
+        let tables = self.0.tables();
+        let counts = tables.conntrack.counts();
+        let states = State::ALL
+            .iter()
+            .map(|state| (label("state", state.name()), counts.of(*state).into()));
+        out.gauges("connections", "Connections that are tracked, by state", None, states)?;
+        let limit = tables.connection_limit() as usize;
+        out.gauge("connection_limit", "Connections that may be tracked", None, limit)?;
+        let [unreplied, closing, established] = counts.evicted;
+        let ended = [
+            ("timed-out", counts.timed_out),
+            ("no-longer-allowed", counts.no_longer_allowed),
+            ("replaced", counts.replaced),
+            ("evicted-unreplied", unreplied),
+            ("evicted-closing", closing),
+            ("evicted-established", established),
+        ];
+        let ended = ended.map(|(why, count)| (label("why", why), count));
+        out.counters("connections_ended", "Connections that have ended, by why", None, ended)?;
+        out.counter("connections_begun", "Connections that have begun", counts.begun)
+    }
+}
+
+fn packets(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
+    let paths = [("fast", &counters.fast), ("slow", &counters.slow)];
+    let verdicts = paths.iter().flat_map(|(path, counters)| {
+        let PathCounters {
+            forwarded_packets,
+            answered_packets,
+            passed_packets,
+            ..
+        } = counters;
+        let dropped: u64 = counters.dropped_packets.iter().map(|(_, packets)| packets).sum();
+        [
+            ("forwarded", *forwarded_packets),
+            ("answered", *answered_packets),
+            ("passed", *passed_packets),
+            ("dropped", dropped),
+        ]
+        .map(|(verdict, packets)| {
+            (
+                vec![("path", (*path).to_owned()), ("verdict", verdict.to_owned())],
+                packets,
+            )
+        })
+    });
+    out.counters("packets", "Packets, by what became of them", None, verdicts)?;
+    let bytes = paths
+        .iter()
+        .map(|(path, counters)| (label("path", *path), counters.forwarded_bytes));
+    out.counters("forwarded", "Bytes that were sent on", Some(&Unit::Bytes), bytes)?;
+    let reasons = paths.iter().flat_map(|(path, counters)| {
+        counters.dropped_packets.iter().map(|(reason, packets)| {
+            let labels = vec![("path", (*path).to_owned()), ("reason", reason.name().to_owned())];
+            (labels, *packets)
+        })
+    });
+    out.counters("dropped_packets", "Packets that were dropped, by reason", None, reasons)?;
+    let cache = [
+        ("entries", counters.cache_entries),
+        ("capacity", counters.cache_capacity),
+    ];
+    let cache = cache.map(|(what, count)| (label("what", what), count));
+    out.gauges(
+        "fast_path_cache",
+        "Entries of the fast path's cache, and its room",
+        None,
+        cache,
+    )
+}

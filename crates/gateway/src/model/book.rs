@@ -1,0 +1,331 @@
+//! Applies changes to the tables in memory.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ringside_gateway_core::TenantAddress;
+use ringside_gateway_core::policy::{GroupId, PolicyWriter, ProfileId};
+use ringside_gateway_core::table::{self, Put, Removed};
+
+use super::{Outcome, Tables};
+use crate::object::{Change, Group, GroupKey, Object, Port, Statement};
+
+/// A profile that nothing is bound to stays so long: a worker may just have looked up an address that had it.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// What is known besides the tables.
+#[derive(Debug)]
+pub(super) struct Book {
+    tables: Arc<Tables>,
+    ports: HashMap<TenantAddress, Bound>,
+    /// Version and name.
+    groups: HashMap<GroupId, (u64, String)>,
+    users: HashMap<ProfileId, usize>,
+    unused: Vec<(ProfileId, Instant)>,
+    gone: Gone,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bound {
+    profile: ProfileId,
+    version: u64,
+}
+
+/// Versions of what was deleted, and when.
+#[derive(Debug, Default)]
+struct Gone {
+    now: i64,
+    neighbors: HashMap<TenantAddress, (u64, i64)>,
+    ports: HashMap<TenantAddress, (u64, i64)>,
+    groups: HashMap<GroupKey, (u64, i64)>,
+}
+
+/// What changes have brought.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    /// For each change.
+    pub(super) outcomes: Vec<Outcome>,
+    /// For the data path.
+    pub(super) neighbors: Vec<(TenantAddress, Option<table::Neighbor>)>,
+    /// The generation of the policy, if it is another one.
+    pub(super) generation: Option<u64>,
+}
+
+impl Book {
+    pub(super) fn new(tables: Arc<Tables>) -> Self {
+        Self {
+            tables,
+            ports: HashMap::new(),
+            groups: HashMap::new(),
+            users: HashMap::new(),
+            unused: Vec::new(),
+            gone: Gone::default(),
+        }
+    }
+
+    /// Says what time it is.
+    pub(super) fn set_now(&mut self, now: i64) {
+        self.gone.now = now;
+    }
+
+    /// Applies changes, in order. Groups and ports come before neighbours, so that no neighbour is there without what is
+    /// bound to it.
+    pub(super) fn apply(&mut self, changes: &[Change]) -> Applied {
+        let mut applied = Applied {
+            outcomes: vec![Outcome::Unchanged; changes.len()],
+            ..Applied::default()
+        };
+        let of_policy = |change: &Change| !matches!(change, Change::Neighbor(_));
+        if changes.iter().any(of_policy) {
+            self.apply_policy(changes, &mut applied);
+        }
+        self.apply_neighbors(changes, &mut applied);
+        let sizes = [
+            (&self.tables.ports, self.ports.len()),
+            (&self.tables.groups, self.groups.len()),
+            (&self.tables.tombstones, self.gone.len()),
+        ];
+        for (place, size) in sizes {
+            place.store(size, Ordering::Relaxed);
+        }
+        applied
+    }
+
+    fn apply_policy(&mut self, changes: &[Change], applied: &mut Applied) {
+        let tables = Arc::clone(&self.tables);
+        let mut policy = tables.policy.write();
+        let before = tables.policy.generation();
+        let mut bound = Vec::new();
+        for (change, outcome) in changes.iter().zip(&mut applied.outcomes) {
+            match change {
+                Change::Neighbor(_) => {}
+                Change::Group(statement) => *outcome = self.group(&mut policy, statement),
+                Change::Port(statement) => {
+                    *outcome = self.port(&mut policy, statement);
+                    if outcome.is_change() {
+                        bound.push(statement.key());
+                    }
+                }
+            }
+        }
+        // To be known before it is bound.
+        let generation = policy.publish();
+        applied.generation = (generation != before).then_some(generation);
+        let mut writer = tables.neighbors.write();
+        let mut reader = tables.neighbors.reader();
+        for address in bound {
+            let policy = self.policy_of(address);
+            if writer.set_policy(address, policy) {
+                applied.neighbors.push((address, reader.find(address)));
+            }
+        }
+    }
+
+    /// As `Neighbor::policy`.
+    fn policy_of(&self, address: TenantAddress) -> u32 {
+        self.ports.get(&address).map_or(0, |bound| bound.profile.number())
+    }
+
+    fn group(&mut self, policy: &mut PolicyWriter<'_>, statement: &Statement<Group>) -> Outcome {
+        let key = statement.key();
+        let known = self.groups.get(&key.0).map(|(version, _)| *version);
+        let (decided, forgotten) = decide(known, self.gone.groups.get(&key), statement, || {
+            let name = self.groups.get(&key.0).map(|(_, name)| name);
+            matches!(statement, Statement::Put(group) if policy.group(key.0) == Some(&*group.rules) && name == Some(&group.name))
+        });
+        match statement {
+            Statement::Put(group) if decided.is_change() => {
+                let put = policy.put_group(group.id, group.rules.clone());
+                debug_assert!(put.is_ok(), "rules are checked when they come in: {put:?}");
+                self.groups.insert(group.id, (group.version, group.name.clone()));
+                self.gone.groups.remove(&key);
+            }
+            Statement::Delete(_, version) if forgotten => {
+                policy.remove_group(key.0);
+                self.groups.remove(&key.0);
+                self.gone.groups.insert(key, (*version, self.gone.now));
+            }
+            _ => {}
+        }
+        decided
+    }
+
+    fn port(&mut self, policy: &mut PolicyWriter<'_>, statement: &Statement<Port>) -> Outcome {
+        let address = statement.key();
+        let bound = self.ports.get(&address).copied();
+        let known = bound.map(|bound| bound.version);
+        let (decided, forgotten) = decide(known, self.gone.ports.get(&address), statement, || {
+            let groups = bound.and_then(|bound| policy.groups_of(bound.profile));
+            matches!(statement, Statement::Put(port) if groups == Some(&*port.groups))
+        });
+        match statement {
+            Statement::Put(port) if decided.is_change() => {
+                let profile = policy.profile(&port.groups);
+                let version = port.version;
+                *self.users.entry(profile).or_default() += 1;
+                self.unused.retain(|(unused, _)| *unused != profile);
+                self.ports.insert(address, Bound { profile, version });
+                self.gone.ports.remove(&address);
+            }
+            Statement::Delete(_, version) if forgotten => {
+                self.ports.remove(&address);
+                self.gone.ports.insert(address, (*version, self.gone.now));
+            }
+            _ => return decided,
+        }
+        if let Some(Bound { profile, .. }) = bound
+            && let Some(users) = self.users.get_mut(&profile)
+        {
+            *users -= 1;
+            if *users == 0 {
+                self.users.remove(&profile);
+                self.unused.push((profile, Instant::now()));
+            }
+        }
+        decided
+    }
+
+    fn apply_neighbors(&mut self, changes: &[Change], applied: &mut Applied) {
+        let tables = Arc::clone(&self.tables);
+        let mut writer = tables.neighbors.write();
+        let mut reader = None;
+        for (change, outcome) in changes.iter().zip(&mut applied.outcomes) {
+            let Change::Neighbor(statement) = change else { continue };
+            let address = statement.key();
+            let version = statement.version();
+            let gone = self.gone.neighbors.get(&address).map(|(version, _)| *version);
+            *outcome = match statement {
+                Statement::Put(_) if gone.is_some_and(|gone| gone >= version) => Outcome::Older,
+                Statement::Put(object) => {
+                    let neighbor = table::Neighbor {
+                        mac: object.mac,
+                        host: tables.hosts.intern(object.host),
+                        policy: self.policy_of(address),
+                        version,
+                    };
+                    let put = writer.put(address, neighbor);
+                    if matches!(put, Put::New | Put::Replaced(_)) {
+                        self.gone.neighbors.remove(&address);
+                        applied.neighbors.push((address, Some(neighbor)));
+                    }
+                    match put {
+                        Put::New => Outcome::Created,
+                        Put::Replaced(_) => Outcome::Replaced,
+                        Put::Older(_) => Outcome::Older,
+                        Put::Known => {
+                            let reader = reader.get_or_insert_with(|| tables.neighbors.reader());
+                            match reader.find(address) {
+                                Some(known) if known == neighbor => Outcome::Unchanged,
+                                _ => Outcome::Conflict,
+                            }
+                        }
+                    }
+                }
+                Statement::Delete(..) => {
+                    let removed = writer.remove(address, version);
+                    let (outcome, is_newest) = match removed {
+                        Removed::Gone(_) => {
+                            applied.neighbors.push((address, None));
+                            (Outcome::Deleted, true)
+                        }
+                        Removed::Older(_) => (Outcome::Older, false),
+                        Removed::Unknown => unknown(gone, version),
+                    };
+                    if is_newest {
+                        self.gone.neighbors.insert(address, (version, self.gone.now));
+                    }
+                    outcome
+                }
+            };
+        }
+    }
+
+    /// What a store has loaded: as [`Book::apply`], with the times at which things were deleted.
+    pub(super) fn load(&mut self, changes: &[Change], deleted: &[i64]) {
+        self.apply(changes);
+        for (change, when) in changes.iter().zip(deleted) {
+            let gone = match change {
+                Change::Neighbor(Statement::Delete(address, _)) => self.gone.neighbors.get_mut(address),
+                Change::Port(Statement::Delete(address, _)) => self.gone.ports.get_mut(address),
+                Change::Group(statement) => self.gone.groups.get_mut(&statement.key()),
+                _ => None,
+            };
+            if let Some((_, since)) = gone {
+                *since = *when;
+            }
+        }
+    }
+
+    /// Forgets what was deleted before a time.
+    pub(super) fn forget(&mut self, before: i64) {
+        self.gone.neighbors.retain(|_, (_, when)| *when >= before);
+        self.gone.ports.retain(|_, (_, when)| *when >= before);
+        self.gone.groups.retain(|_, (_, when)| *when >= before);
+        self.tables.tombstones.store(self.gone.len(), Ordering::Relaxed);
+    }
+
+    /// Forgets profiles that nothing has been bound to for some time. Says the policy's generation if it is another one.
+    pub(super) fn tidy(&mut self, now: Instant) -> Option<u64> {
+        let is_old = |(_, since): &(ProfileId, Instant)| now.duration_since(*since) >= LINGER;
+        if !self.unused.iter().any(is_old) {
+            return None;
+        }
+        let before = self.tables.policy.generation();
+        let mut policy = self.tables.policy.write();
+        self.unused.retain(|unused| {
+            let old = is_old(unused);
+            if old {
+                policy.remove_profile(unused.0);
+            }
+            !old
+        });
+        let generation = policy.publish();
+        (generation != before).then_some(generation)
+    }
+}
+
+impl Gone {
+    fn len(&self) -> usize {
+        self.neighbors.len() + self.ports.len() + self.groups.len()
+    }
+}
+
+/// What becomes of a delete of something that is not there: the outcome, and whether it is the newest that is known.
+fn unknown(gone: Option<u64>, version: u64) -> (Outcome, bool) {
+    match gone {
+        Some(gone) if gone > version => (Outcome::Older, false),
+        Some(gone) if gone == version => (Outcome::Unchanged, false),
+        Some(_) | None => (Outcome::NotFound, true),
+    }
+}
+
+/// The rule by which versions are compared: the outcome, and for a delete whether it is the newest that is known.
+fn decide<O: Object>(
+    known: Option<u64>,
+    gone: Option<&(u64, i64)>,
+    statement: &Statement<O>,
+    is_same: impl FnOnce() -> bool,
+) -> (Outcome, bool) {
+    let version = statement.version();
+    let gone = gone.map(|(version, _)| *version);
+    match statement {
+        Statement::Put(_) => {
+            let outcome = match known {
+                None if gone.is_some_and(|gone| gone >= version) => Outcome::Older,
+                None => Outcome::Created,
+                Some(known) if known > version => Outcome::Older,
+                Some(known) if known < version => Outcome::Replaced,
+                Some(_) if is_same() => Outcome::Unchanged,
+                Some(_) => Outcome::Conflict,
+            };
+            (outcome, false)
+        }
+        Statement::Delete(..) => match known {
+            None => unknown(gone, version),
+            Some(known) if known > version => (Outcome::Older, false),
+            Some(_) => (Outcome::Deleted, true),
+        },
+    }
+}

@@ -1,0 +1,99 @@
+//! What works, and what does not.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What works, and what does not.
+#[derive(Debug)]
+pub struct Health {
+    began: Instant,
+    /// Since the start.
+    problems: Mutex<Vec<String>>,
+    /// Why the store cannot be written.
+    read_only: Mutex<Option<Arc<str>>>,
+    /// The store's thread has not answered for seconds.
+    stalled: AtomicBool,
+    revision: AtomicU64,
+    store_bytes: AtomicU64,
+}
+
+impl Health {
+    pub(super) fn new(problems: Vec<String>, revision: u64, store_bytes: u64) -> Self {
+        problems.iter().for_each(|problem| tracing::error!("{problem}"));
+        Self {
+            began: Instant::now(),
+            problems: Mutex::new(problems),
+            read_only: Mutex::new(None),
+            stalled: AtomicBool::new(false),
+            revision: AtomicU64::new(revision),
+            store_bytes: AtomicU64::new(store_bytes),
+        }
+    }
+
+    /// Adds something that needs attention until the next start.
+    pub fn add_problem(&self, problem: String) {
+        self.problems
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(problem);
+    }
+
+    /// Everything that needs attention, for people.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        problems.extend(
+            self.read_only()
+                .map(|reason| format!("nothing can be changed now: {reason}")),
+        );
+        problems
+    }
+
+    /// Why nothing can be changed now; None if it can.
+    #[must_use]
+    pub fn read_only(&self) -> Option<Arc<str>> {
+        self.read_only.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says whether the store's thread has not answered for seconds.
+    pub fn set_stalled(&self, stalled: bool) {
+        if self.stalled.swap(stalled, Ordering::Relaxed) != stalled {
+            tracing::warn!(stalled, "the store's thread waits for its disk, or not any more");
+        }
+    }
+
+    /// How long it has been running.
+    #[must_use]
+    pub fn uptime(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Transactions of the store, since it was made.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the store's files.
+    #[must_use]
+    pub fn store_bytes(&self) -> u64 {
+        self.store_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn can_write(&self, revision: u64, bytes: u64) {
+        self.revision.store(revision, Ordering::Relaxed);
+        self.set_bytes(bytes);
+        *self.read_only.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(super) fn set_bytes(&self, bytes: u64) {
+        self.store_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// True if that is news.
+    pub(super) fn cannot_write(&self, reason: Arc<str>) -> bool {
+        let mut read_only = self.read_only.lock().unwrap_or_else(PoisonError::into_inner);
+        read_only.replace(reason).is_none()
+    }
+}

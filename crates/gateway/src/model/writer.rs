@@ -1,0 +1,128 @@
+//! The one thread that writes the store. What it has written another one applies, in the same order: see [`super::applier`].
+
+use std::iter;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Instant;
+
+use tokio::sync::mpsc;
+
+use super::applier::Done;
+use super::{Answer, Health, Job, ModelOptions, Timings, WriteError, now};
+use crate::object::Change;
+use crate::store::{Store, StoreError};
+
+/// Changes that go into one transaction. More make the answer to the first one late and save nothing.
+const AT_ONCE: usize = 65_536;
+/// Seconds between two looks for tombstones that can go.
+const FORGET_EVERY: i64 = 60;
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) store: Store,
+    pub(super) options: ModelOptions,
+    pub(super) health: Arc<Health>,
+    pub(super) timings: Timings,
+    pub(super) done: SyncSender<Done>,
+}
+
+impl Writer {
+    /// Until nobody can ask any more.
+    pub(super) fn run(mut self, mut queue: mpsc::Receiver<Job>) {
+        let mut forgotten = now();
+        while let Some(first) = queue.blocking_recv() {
+            let mut jobs: Vec<(Vec<Change>, Answer)> = Vec::new();
+            let mut ticks = Vec::new();
+            let mut size = 0;
+            let waiting = iter::from_fn(|| queue.try_recv().ok());
+            for job in iter::once(first).chain(waiting) {
+                match job {
+                    Job::Write { changes, answer } => {
+                        size += changes.len();
+                        jobs.push((changes, answer));
+                    }
+                    Job::Tick(answer) => ticks.push(answer),
+                    Job::Options(options) => self.options = options,
+                }
+                if size >= AT_ONCE {
+                    break;
+                }
+            }
+            if !jobs.is_empty() {
+                self.write(jobs);
+            } else if !ticks.is_empty() {
+                self.tidy(&mut forgotten);
+            }
+            if !ticks.is_empty() {
+                self.tell(Done::Tick(ticks));
+            }
+        }
+        if let Err(error) = self.store.rest() {
+            tracing::warn!(%error, "the store's log stays as it is, and is read at the next start");
+        }
+    }
+
+    fn write(&mut self, jobs: Vec<(Vec<Change>, Answer)>) {
+        let (now, began) = (now(), Instant::now());
+        let all = jobs.iter().flat_map(|(changes, _)| changes);
+        match self.store.commit(all, now) {
+            Ok(revision) => {
+                self.timings.commit.observe(began.elapsed().as_secs_f64());
+                self.health.can_write(revision, self.store.bytes());
+                self.tell(Done::Committed { revision, now, jobs });
+            }
+            Err(error) => {
+                let error = self.cannot_write(&error);
+                // Who asked and went away does not need to know.
+                jobs.into_iter()
+                    .for_each(|(_, answer)| _ = answer.send(Err(error.clone())));
+            }
+        }
+    }
+
+    /// Waits for the other thread if that is behind.
+    fn tell(&self, done: Done) {
+        // If that has panicked nobody is answered any more, ticks neither, and the daemon ends.
+        _ = self.done.send(done);
+    }
+
+    fn cannot_write(&self, error: &StoreError) -> WriteError {
+        let reason: Arc<str> = error.to_string().into();
+        if self.health.cannot_write(Arc::clone(&reason)) {
+            tracing::error!(%error, "nothing can be changed; packets go on");
+        }
+        WriteError::ReadOnly(reason)
+    }
+
+    /// What is to be done now and then, when nobody waits.
+    fn tidy(&mut self, forgotten: &mut i64) {
+        if self.health.read_only().is_some() {
+            match self.store.probe() {
+                Ok(revision) => {
+                    tracing::info!("the store can be written again");
+                    self.health.can_write(revision, self.store.bytes());
+                }
+                Err(error) => {
+                    self.cannot_write(&error);
+                    return;
+                }
+            }
+        }
+        let now = now();
+        if now - *forgotten >= FORGET_EVERY {
+            *forgotten = now;
+            let age = i64::try_from(self.options.tombstones.as_secs()).unwrap_or(i64::MAX);
+            let before = now.saturating_sub(age);
+            // Both, or neither: what only one of them knew would be taken by the other.
+            match self.store.forget(before) {
+                Ok(_) => self.tell(Done::Forgotten(before)),
+                Err(error) => _ = self.cannot_write(&error),
+            }
+        }
+        if let Err(error) = self.store.rest() {
+            // It only takes room; whether changes can be written shows when there are some.
+            tracing::warn!(%error, "the store's log could not be written back");
+        }
+        self.health.set_bytes(self.store.bytes());
+    }
+}

@@ -1,0 +1,399 @@
+//! What was acknowledged, on the disk: SQLite in WAL mode.
+//!
+//! One [`Store`] writes, from one thread; any number of [`Reader`]s read what it has committed, meanwhile. A commit is
+//! on the disk when [`Store::commit`] returns (`synchronous=FULL`): many changes in one cost one flush. Deleted objects
+//! leave their version behind (a tombstone) until [`Store::forget`].
+//!
+//! # What is checked
+//! Every row has a checksum over all its values. [`Store::open`] has SQLite check the structure of the file, and
+//! [`Store::load`] every row. A row that does not match is moved to the table `quarantine`, and told. A file that SQLite
+//! cannot read is set aside under another name, what can still be read of it is copied into a new one, and that is told,
+//! too: a gateway that forwards most of what it knew is better than one that does not start.
+
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use crate::object::{Change, Group, Neighbor, Object, Port, Statement};
+
+mod damage;
+mod read;
+mod row;
+mod schema;
+
+use damage::End;
+pub use read::{Filter, Page, Reader};
+pub use row::Row;
+
+/// What went wrong with the store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The folder or a file in it.
+    #[error("the store {path}: {action}: {source}")]
+    File {
+        /// The store's file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What came of it.
+        source: std::io::Error,
+    },
+    /// Somebody else has it.
+    #[error("the store {path} is in use by another process: stop that one, or give this one another `store.path`")]
+    InUse {
+        /// The store's file.
+        path: PathBuf,
+    },
+    /// Made by a program that knows more.
+    #[error(
+        "the store {path} has version {found}, this program knows versions up to {known}: use the newer program that made it, or another `store.path`. Nothing was changed"
+    )]
+    Newer {
+        /// The store's file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The highest that is known.
+        known: i64,
+    },
+    /// A database, but not one of this program's.
+    #[error("{path} is a database of another program: give another `store.path`. Nothing was changed")]
+    Foreign {
+        /// The store's file.
+        path: PathBuf,
+    },
+    /// The disk is full. What is there stays readable.
+    #[error("the store {path}: the disk is full: make room, and writing goes on by itself")]
+    Full {
+        /// The store's file.
+        path: PathBuf,
+    },
+    /// What SQLite says.
+    #[error("the store {path}: {action}: {source}")]
+    Sqlite {
+        /// The store's file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What came of it.
+        source: rusqlite::Error,
+    },
+}
+
+/// Pages of the write-ahead log after which it is written back even while work waits: 256 MB.
+const MOST_LOG_BYTES: u64 = 256 << 20;
+/// As much of it is written back when there is nothing else to do.
+const SOME_LOG_BYTES: u64 = 4 << 20;
+
+/// How long an operator who looks into the store, or writes into it, is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The writer of a store.
+#[derive(Debug)]
+pub struct Store {
+    connection: Connection,
+    path: PathBuf,
+    /// What was wrong when it was opened.
+    problems: Vec<String>,
+    /// Held as long as the store is open.
+    _lock: File,
+}
+
+/// What a load has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Loaded {
+    /// Objects.
+    pub objects: u64,
+    /// Deleted ones that are remembered.
+    pub tombstones: u64,
+    /// Rows that were put into quarantine.
+    pub quarantined: u64,
+}
+
+impl Store {
+    /// Opens a store, makes one where there is none, and brings an old one up to date.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`]. A damaged file is none: see [`Store::problems`].
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let lock = lock(path)?;
+        let mut problems = Vec::new();
+        let connection = match connect(path) {
+            Ok(connection) => connection,
+            Err(StoreError::Sqlite { source, .. }) if is_damage(&source) => {
+                let (connection, told) = damage::replace(path, &source)?;
+                problems.push(told);
+                connection
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self {
+            connection,
+            path: path.to_owned(),
+            problems,
+            _lock: lock,
+        })
+    }
+
+    /// What was wrong with it when it was opened and loaded, for people.
+    #[must_use]
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// Another connection, which only reads.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`].
+    pub fn reader(&self) -> Result<Reader, StoreError> {
+        Reader::open(&self.path)
+    }
+
+    /// Calls for everything that is there, in batches, tombstones included: these with the time at which they were deleted, in
+    /// seconds since 1970. Rows that are damaged are put into quarantine.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`].
+    pub fn load(&mut self, mut each: impl FnMut(&[Change], &[i64])) -> Result<Loaded, StoreError> {
+        let mut loaded = Loaded::default();
+        let found = (|| {
+            let mut bad = damage::scan::<Group>(&self.connection, End::First, &mut loaded, &mut each)?;
+            bad.extend(damage::scan::<Port>(
+                &self.connection,
+                End::First,
+                &mut loaded,
+                &mut each,
+            )?);
+            bad.extend(damage::scan::<Neighbor>(
+                &self.connection,
+                End::First,
+                &mut loaded,
+                &mut each,
+            )?);
+            damage::quarantine(&mut self.connection, &bad)?;
+            Ok(bad.len() as u64)
+        })();
+        loaded.quarantined = found.map_err(|source| self.failed("reading all rows", source))?;
+        if loaded.quarantined > 0 {
+            self.problems.push(format!(
+                "the store {}: {} damaged rows are in its table `quarantine`, and are not in use; put these objects anew",
+                self.path.display(),
+                loaded.quarantined
+            ));
+        }
+        Ok(loaded)
+    }
+
+    /// Writes changes, in order, so that they are on the disk when it returns; or none of them. An older version changes
+    /// nothing. Says how often something was committed.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`]; [`StoreError::Full`] passes by itself.
+    pub fn commit<'a>(
+        &mut self,
+        changes: impl Iterator<Item = &'a Change> + Clone,
+        now: i64,
+    ) -> Result<u64, StoreError> {
+        let committed = (|| {
+            let transaction = self
+                .connection
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            write::<Group>(&transaction, changes.clone().filter_map(Group::of), now)?;
+            write::<Port>(&transaction, changes.clone().filter_map(Port::of), now)?;
+            write::<Neighbor>(&transaction, changes.filter_map(Neighbor::of), now)?;
+            let revision = next_revision(&transaction)?;
+            transaction.commit()?;
+            Ok(revision)
+        })();
+        let revision = committed.map_err(|source| self.failed("writing changes", source))?;
+        if self.log_bytes() > MOST_LOG_BYTES {
+            // The log stays where that fails, and is tried again.
+            _ = self.write_back();
+        }
+        Ok(revision)
+    }
+
+    /// Tries whether it can be written, by a commit without changes.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`].
+    pub fn probe(&mut self) -> Result<u64, StoreError> {
+        self.commit(std::iter::empty(), 0)
+    }
+
+    /// How often something was committed since it was made.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`].
+    pub fn revision(&self) -> Result<u64, StoreError> {
+        let query = "SELECT value FROM meta WHERE name = 'revision'";
+        let found: Result<i64, _> = self.connection.query_row(query, [], |row| row.get(0));
+        found
+            .map(i64::cast_unsigned)
+            .map_err(|source| self.failed("reading its revision", source))
+    }
+
+    /// Forgets versions of what was deleted before a time, in seconds since 1970, and says of how many.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`].
+    pub fn forget(&mut self, before: i64) -> Result<usize, StoreError> {
+        let mut forgotten = 0;
+        for table in [Neighbor::TABLE, Port::TABLE, Group::TABLE] {
+            forgotten += self
+                .connection
+                .execute(&format!("DELETE FROM {table} WHERE deleted < ?1"), [before])
+                .map_err(|source| self.failed("forgetting what was deleted long ago", source))?;
+        }
+        Ok(forgotten)
+    }
+
+    /// Writes the log back into the file, if there is something of it. To be called when nothing else is to be done.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`]; nothing is lost then.
+    pub fn rest(&mut self) -> Result<(), StoreError> {
+        if self.log_bytes() > SOME_LOG_BYTES {
+            self.write_back()?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of its files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.log_bytes() + std::fs::metadata(&self.path).map_or(0, |file| file.len())
+    }
+
+    fn log_bytes(&self) -> u64 {
+        std::fs::metadata(with_suffix(&self.path, "-wal")).map_or(0, |file| file.len())
+    }
+
+    /// The log is cut, so that its length says how much of it there is. A reader in its middle keeps it for a time, and is not
+    /// waited for.
+    fn write_back(&self) -> Result<(), StoreError> {
+        let write = || {
+            self.connection.busy_timeout(Duration::ZERO)?;
+            let written = self
+                .connection
+                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+            self.connection.busy_timeout(PATIENCE)?;
+            written
+        };
+        write().map_err(|source| self.failed("writing the log back", source))
+    }
+
+    fn failed(&self, action: &'static str, source: rusqlite::Error) -> StoreError {
+        failed(&self.path, action, source)
+    }
+}
+
+fn failed(path: &Path, action: &'static str, source: rusqlite::Error) -> StoreError {
+    let path = path.to_owned();
+    match source.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => StoreError::Full { path },
+        _ => StoreError::Sqlite { path, action, source },
+    }
+}
+
+/// True if it is the file that is wrong.
+fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+    )
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Locks the store against other processes. Not through SQLite, so that an operator can still look into it.
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let file = |action, source| StoreError::File {
+        path: path.to_owned(),
+        action,
+        source,
+    };
+    let lock = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(with_suffix(path, ".lock"))
+        .map_err(|source| file("opening its lock file", source))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(file("locking it", source)),
+    }
+}
+
+/// Opens, checks and brings up to date.
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    let error = |action| move |source| failed(path, action, source);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(error("opening it"))?;
+    // Before anything is set: setting it up would change a file that is somebody else's.
+    schema::check(path, &connection)?;
+    (|| {
+        connection.busy_timeout(PATIENCE)?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        // It is written back when there is time for it.
+        connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+        // Kibibytes: a load of a million rows touches each page a few times.
+        connection.pragma_update(None, "cache_size", -(64 << 10))
+    })()
+    .map_err(error("setting it up"))?;
+    let sound: String = connection
+        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+        .map_err(error("checking its structure"))?;
+    if sound != "ok" {
+        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+        return Err(error("checking its structure")(rusqlite::Error::SqliteFailure(
+            code,
+            Some(sound),
+        )));
+    }
+    schema::migrate(&mut connection).map_err(error("bringing it up to date"))?;
+    Ok(connection)
+}
+
+/// Says that something was committed, and how often that was so.
+fn next_revision(connection: &Connection) -> rusqlite::Result<u64> {
+    connection
+        .query_row(
+            "UPDATE meta SET value = value + 1 WHERE name = 'revision' RETURNING value",
+            [],
+            |row| row.get(0),
+        )
+        .map(i64::cast_unsigned)
+}
+
+/// Writes all statements about objects of a kind.
+fn write<'a, O: Row>(
+    connection: &Connection,
+    statements: impl Iterator<Item = &'a Statement<O>>,
+    now: i64,
+) -> rusqlite::Result<()> {
+    let mut statements: Vec<&Statement<O>> = statements.collect();
+    if statements.is_empty() {
+        return Ok(());
+    }
+    // Neighbours in the file one after the other; what is said about one object keeps its order.
+    statements.sort_by_key(|statement| statement.key());
+    let mut upsert = connection.prepare(&row::upsert::<O>())?;
+    for statement in statements {
+        row::bind(&mut upsert, statement, now)?;
+        upsert.raw_execute()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

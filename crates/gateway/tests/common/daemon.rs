@@ -1,0 +1,164 @@
+//! The program itself, as a child process, and its client.
+
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use super::Folder;
+
+/// How long a start, an end or a change of state may take on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `ringside-gateway` with a configuration, killed when the test ends.
+pub(crate) struct Daemon {
+    pub(crate) child: Child,
+    pub(crate) folder: Folder,
+}
+
+pub(crate) fn binary() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_ringside-gateway"))
+}
+
+/// Metrics off, files in a folder, and some more lines.
+pub(crate) fn configure(folder: &Folder, store: &str, more: &str) -> PathBuf {
+    let mut text = String::new();
+    writeln!(text, "[store]\npath = \"{}\"\n[api]", folder.join(store).display()).unwrap();
+    writeln!(text, "socket = \"{}\"", folder.join("api.sock").display()).unwrap();
+    writeln!(text, "{more}").unwrap();
+    if !more.contains("[metrics]") {
+        text.push_str("[metrics]\nenabled = false\n");
+    }
+    let path = folder.join("gateway.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+impl Daemon {
+    pub(crate) fn start(more: &str) -> Self {
+        let folder = Folder::new();
+        configure(&folder, "store.db", more);
+        Self::start_in(folder)
+    }
+
+    pub(crate) fn start_in(folder: Folder) -> Self {
+        let mut command = binary();
+        command.arg("--config").arg(folder.join("gateway.toml"));
+        Self::spawn(folder, command)
+    }
+
+    /// Waits until the API answers.
+    pub(crate) fn spawn(folder: Folder, mut command: Command) -> Self {
+        _ = std::fs::remove_file(folder.join("api.sock"));
+        let log = std::fs::File::create(folder.join("log")).unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut daemon = Self { child, folder };
+        let socket = daemon.folder.join("api.sock");
+        daemon.wait("the socket", |daemon| {
+            assert_eq!(daemon.child.try_wait().unwrap(), None, "it ended: {}", daemon.log());
+            socket.exists()
+        });
+        daemon
+    }
+
+    pub(crate) fn wait(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
+        let begin = Instant::now();
+        while !is_so(self) {
+            assert!(begin.elapsed() < PATIENCE, "waiting for {what}: {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-s", name, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    /// Kills it, as the kernel does when memory is short, and leaves its files.
+    pub(crate) fn kill(mut self) -> Folder {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::mem::replace(&mut self.folder, Folder::none())
+    }
+
+    /// Asks it to end, and waits for that.
+    pub(crate) fn stop(mut self) -> Folder {
+        self.signal("TERM");
+        self.wait("its end", |daemon| daemon.child.try_wait().unwrap().is_some());
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {}", self.log());
+        std::mem::replace(&mut self.folder, Folder::none())
+    }
+
+    /// `ringside-gateway ctl …`
+    pub(crate) fn ctl(&self, words: &[&str]) -> Output {
+        let mut command = binary();
+        command
+            .arg("ctl")
+            .arg("--socket")
+            .arg(self.folder.join("api.sock"))
+            .args(words);
+        command.output().unwrap()
+    }
+
+    /// The answer, if there has to be one.
+    pub(crate) fn ok(&self, words: &[&str]) -> String {
+        let output = self.ctl(words);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {complaint}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The complaint, if there has to be one.
+    pub(crate) fn fails(&self, words: &[&str]) -> String {
+        let output = self.ctl(words);
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Runs it to its end, which has to be a failure, and returns what it says.
+pub(crate) fn refusal(mut command: Command) -> String {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begin.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("it goes on");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+    said
+}

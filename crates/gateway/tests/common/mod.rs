@@ -1,0 +1,143 @@
+//! A gateway in this process, and objects for it.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+pub(crate) mod daemon;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+use ringside_gateway::api::{Api, Listeners, TcpListener, UnixSocket};
+use ringside_gateway::model::{DataPath, Model, ModelOptions, NoDataPath};
+use ringside_gateway::proto::{Host, Neighbor, TenantAddress};
+use ringside_gateway::store::{Store, StoreError};
+use ringside_gateway_core::conntrack::Limits;
+use tonic::transport::{Channel, Endpoint};
+
+/// A folder that goes with the test.
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("ringside-gateway-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// None, in the place of one that was given away.
+    pub(crate) fn none() -> Self {
+        Self(PathBuf::new())
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// A gateway without data path, on threads of its own.
+pub(crate) struct Gateway {
+    stop: tokio::sync::watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+    pub(crate) tcp: Option<std::net::SocketAddr>,
+    folder: Folder,
+}
+
+impl Gateway {
+    pub(crate) fn start() -> Self {
+        Self::with_tcp(None)
+    }
+
+    pub(crate) fn with_tcp(tcp: Option<TcpListener>) -> Self {
+        let folder = Folder::new();
+        let unix = UnixSocket {
+            path: folder.join("api.sock"),
+            owner: None,
+            group: None,
+            mode: 0o600,
+        };
+        let store = folder.join("store.db");
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let store = Store::open(&store).unwrap();
+            let limits = Limits {
+                connections: 100,
+                ..Limits::default()
+            };
+            let path = |_: &_| Ok::<_, StoreError>(Arc::new(NoDataPath) as Arc<dyn DataPath>);
+            let (model, writer) = Model::start(store, limits, ModelOptions::default(), path).unwrap();
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let listeners = Listeners::open(Some(&unix), tcp.as_ref()).await.unwrap();
+                ready.send(listeners.tcp_address()).unwrap();
+                listeners.serve(Api::new(model), stopped).await.unwrap();
+            });
+            drop(runtime);
+            writer.join().unwrap();
+        });
+        let tcp = is_ready.recv().expect("the gateway starts");
+        Self {
+            stop,
+            thread: Some(thread),
+            tcp,
+            folder,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.join("api.sock")
+    }
+
+    pub(crate) async fn channel(&self) -> Channel {
+        connect(&self.socket()).await
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+pub(crate) async fn connect(socket: &Path) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap();
+    endpoint.connect().await.unwrap()
+}
+
+/// One of up to 16 million neighbours, in ten networks.
+pub(crate) fn neighbor(number: u32, version: u64) -> Neighbor {
+    let [_, b, c, d] = number.to_be_bytes();
+    Neighbor {
+        address: Some(TenantAddress {
+            vni: number % 10,
+            ip: vec![10, b, c, d],
+        }),
+        mac: vec![2, 0, 0, b, c, d],
+        host: Some(Host {
+            ip: vec![192, 0, 2, d.max(1)],
+            mac: vec![2, 1, 0, 0, 0, d.max(1)],
+            port: 0,
+            encapsulation: 0,
+        }),
+        version,
+    }
+}

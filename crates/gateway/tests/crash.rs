@@ -1,0 +1,205 @@
+//! What was acknowledged survives: kill -9 in the middle of bulk loads, and a full disk.
+
+mod common;
+
+use std::process::Command;
+
+use common::daemon::{Daemon, configure};
+use common::{Folder, connect, neighbor};
+use ringside_gateway::proto::neighbor_service_client::NeighborServiceClient;
+use ringside_gateway::proto::{ListNeighborsRequest, LoadNeighborsRequest, Neighbor, PageRequest, PutNeighborsRequest};
+use tokio_stream::StreamExt as _;
+use tonic::transport::Channel;
+
+const BATCH: u32 = 500;
+
+fn batches(version: u64) -> impl Iterator<Item = LoadNeighborsRequest> {
+    (0..).map(move |batch: u32| LoadNeighborsRequest {
+        neighbors: (batch * BATCH..(batch + 1) * BATCH)
+            .map(|number| neighbor(number, version))
+            .collect(),
+    })
+}
+
+/// All there are, by number.
+async fn list(channel: Channel) -> Vec<Neighbor> {
+    let mut client = NeighborServiceClient::new(channel);
+    let (mut all, mut token) = (Vec::new(), Vec::new());
+    loop {
+        let page = Some(PageRequest { size: 10_000, token });
+        let part = client
+            .list_neighbors(ListNeighborsRequest {
+                page,
+                ..Default::default()
+            })
+            .await
+            .unwrap()
+            .into_inner();
+        all.extend(part.neighbors);
+        token = part.next_page_token;
+        if token.is_empty() {
+            break;
+        }
+    }
+    all.sort_by_key(|neighbor| neighbor.mac.clone());
+    all
+}
+
+/// Ten times; `RINGSIDE_KILLS=50` for the release.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_survives_kill_9() {
+    let kills: u64 = std::env::var("RINGSIDE_KILLS").map_or(10, |kills| kills.parse().unwrap());
+    let mut daemon = Daemon::start("");
+    let mut total = 0;
+    for version in 1..=kills {
+        let channel = connect(&daemon.folder.join("api.sock")).await;
+        let mut client = NeighborServiceClient::new(channel);
+        let mut answers = client
+            .load_neighbors(tokio_stream::iter(batches(version)))
+            .await
+            .unwrap()
+            .into_inner();
+        // Not always after the same number of batches; the next ones are at any point of their way.
+        let mut acknowledged = 0;
+        while acknowledged < 1 + version % 4 {
+            acknowledged = answers.next().await.unwrap().unwrap().batches;
+        }
+        let folder = daemon.kill();
+        // What has come meanwhile counts, too.
+        while let Some(Ok(answer)) = answers.next().await {
+            acknowledged = answer.batches;
+        }
+        daemon = Daemon::start_in(folder);
+        let there = list(connect(&daemon.folder.join("api.sock")).await).await;
+        let acknowledged = usize::try_from(acknowledged * u64::from(BATCH)).unwrap();
+        assert!(
+            there.len() >= acknowledged.max(total),
+            "{} of {acknowledged} and {total}: {}",
+            there.len(),
+            daemon.log()
+        );
+        assert!(
+            there.len().is_multiple_of(BATCH as usize),
+            "a part of a batch: {}",
+            there.len()
+        );
+        for (number, found) in (0..).zip(&there) {
+            let least = if (number as usize) < acknowledged { version } else { 1 };
+            let known = found.version;
+            assert_eq!(*found, neighbor(number, known));
+            assert!(
+                (least..=version).contains(&known),
+                "{number}: version {known}, not {least} to {version}"
+            );
+        }
+        total = there.len();
+        let health = daemon.ok(&["health", "--json"]);
+        assert!(health.contains("\"status\": \"ok\""), "{health}");
+    }
+    daemon.stop();
+}
+
+/// A file system of four megabytes of its own.
+fn start_on_small_disk(folder: Folder) -> Daemon {
+    std::fs::create_dir(folder.join("disk")).unwrap();
+    let disk = folder.join("disk");
+    let config = configure(&folder, "disk/store.db", "");
+    let mut command = Command::new("unshare");
+    // Its mount is gone with it.
+    let script = "mount -t tmpfs -o size=4m none \"$0\" && exec \"$@\"";
+    command.args(["--mount", "sh", "-c", script]).arg(disk);
+    command
+        .arg(env!("CARGO_BIN_EXE_ringside-gateway"))
+        .arg("--config")
+        .arg(config);
+    Daemon::spawn(folder, command)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_makes_it_read_only_until_there_is_room() {
+    if !is_root() {
+        return;
+    }
+    let mut daemon = start_on_small_disk(Folder::new());
+    let channel = connect(&daemon.folder.join("api.sock")).await;
+    let mut client = NeighborServiceClient::new(channel.clone());
+    let put = |from: u32, version| PutNeighborsRequest {
+        neighbors: (from..from + BATCH).map(|number| neighbor(number, version)).collect(),
+    };
+    client.put_neighbors(put(0, 1)).await.unwrap();
+    // Somebody else's file takes the room, as seen from inside.
+    let filler = format!(
+        "/proc/{}/root{}",
+        daemon.child.id(),
+        daemon.folder.join("disk/filler").display()
+    );
+    let filled = std::fs::write(&filler, vec![0; 8 << 20]).unwrap_err();
+    assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
+    let mut acknowledged = BATCH;
+    let refused = loop {
+        match client.put_neighbors(put(acknowledged, 1)).await {
+            Ok(_) => acknowledged += BATCH,
+            Err(refused) => break refused,
+        }
+        assert!(acknowledged < 100 * BATCH, "the disk does not get full");
+    };
+    assert_eq!(refused.code(), tonic::Code::Unavailable);
+    assert!(refused.message().contains("the disk is full"), "{refused}");
+    // It says so, and answers what only reads.
+    let health = String::from_utf8(daemon.ctl(&["health", "--json"]).stdout).unwrap();
+    assert!(
+        health.contains("\"status\": \"degraded\"") && health.contains("\"read-only\": true"),
+        "{health}"
+    );
+    assert_eq!(list(channel.clone()).await.len(), acknowledged as usize);
+    std::fs::remove_file(&filler).unwrap();
+    // By itself, without anybody who puts something.
+    daemon.wait("room", |daemon| daemon.ctl(&["health"]).status.success());
+    client.put_neighbors(put(acknowledged, 1)).await.unwrap();
+    assert_eq!(list(channel).await.len(), (acknowledged + BATCH) as usize);
+    assert!(
+        daemon.log().contains("the store can be written again"),
+        "{}",
+        daemon.log()
+    );
+    daemon.stop();
+}
+
+fn is_root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        assert!(std::env::var_os("RINGSIDE_STRICT").is_none(), "this test takes root");
+        eprintln!("skipped: takes root, for a file system of its own");
+    }
+    root
+}
+
+/// A damaged file is told at the start and in health, and the gateway goes on with what is sound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_damaged_store_is_told_and_does_not_keep_it_from_starting() {
+    let daemon = Daemon::start("");
+    let mut client = NeighborServiceClient::new(connect(&daemon.folder.join("api.sock")).await);
+    client
+        .put_neighbors(PutNeighborsRequest {
+            neighbors: (0..9000).map(|number| neighbor(number, 1)).collect(),
+        })
+        .await
+        .unwrap();
+    drop(client);
+    let folder = daemon.stop();
+    let store = folder.join("store.db");
+    let mut bytes = std::fs::read(&store).unwrap();
+    let at = bytes.len() / 2 / 4096 * 4096;
+    bytes[at..at + 4096].fill(0x5a);
+    std::fs::write(&store, bytes).unwrap();
+    let daemon = Daemon::start_in(folder);
+    let health = daemon.ctl(&["health"]);
+    assert_eq!(health.status.code(), Some(1));
+    let health = String::from_utf8(health.stdout).unwrap();
+    assert!(
+        health.starts_with("degraded") && health.contains("the file was damaged"),
+        "{health}"
+    );
+    assert!(daemon.log().contains("the file was damaged"), "{}", daemon.log());
+    daemon.stop();
+}

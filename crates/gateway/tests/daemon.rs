@@ -1,0 +1,395 @@
+//! The program as an operator runs it: configuration, signals, service manager, metrics, and its client.
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use common::Folder;
+use common::daemon::{Daemon, binary, configure, refusal};
+
+#[test]
+fn a_configuration_is_checked_whole() {
+    let folder = Folder::new();
+    let check = |text: &str| {
+        let path = folder.join("gateway.toml");
+        std::fs::write(&path, text).unwrap();
+        let mut command = binary();
+        command.arg("--check").arg("--config").arg(path);
+        command
+    };
+    assert!(check("[log]\nlevel = \"debug\"").status().unwrap().success());
+    let said = refusal(check("[api]\nmode = \"7777\"\nowner = \"no-such-user-here\""));
+    assert!(
+        said.contains("api.mode: \"7777\" is none") && said.contains("there is no user"),
+        "{said}"
+    );
+    let said = refusal(check("[api.tcp]\nlisten = \"127.0.0.1:7443\""));
+    assert!(said.contains("only with TLS in both directions"), "{said}");
+    let said = refusal(check("[api]\nsoket = \"/x\""));
+    assert!(
+        said.contains("line 2: unknown field `soket`") && said.contains("did you mean `socket`?"),
+        "{said}"
+    );
+    let mut command = binary();
+    command.args(["--config", "/nonexistent.toml"]);
+    assert!(refusal(command).contains("the configuration /nonexistent.toml: No such file"));
+}
+
+#[test]
+fn a_second_one_on_the_same_store_is_refused() {
+    let daemon = Daemon::start("");
+    let mut second = binary();
+    second.arg("--config").arg(daemon.folder.join("gateway.toml"));
+    let said = refusal(second);
+    assert!(said.contains("is in use by another process"), "{said}");
+    // The first one still has its socket.
+    daemon.ok(&["health"]);
+    daemon.stop();
+}
+
+#[test]
+fn sighup_reads_the_configuration_again_or_changes_nothing() {
+    let mut daemon = Daemon::start("");
+    configure(&daemon.folder, "store.db", "[log]\nlevel = \"loud\"");
+    daemon.signal("HUP");
+    daemon.wait("a refusal", |daemon| daemon.log().contains("unknown variant `loud`"));
+    configure(&daemon.folder, "store.db", "mode = \"0660\"\n[log]\nlevel = \"debug\"");
+    daemon.signal("HUP");
+    daemon.wait("a reload", |daemon| {
+        daemon.log().contains("the configuration was read again")
+    });
+    assert!(
+        daemon.log().contains("these changes take a restart keys=\"api\""),
+        "{}",
+        daemon.log()
+    );
+    daemon.ok(&["health"]);
+    daemon.stop();
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    let folder = Folder::new();
+    let socket = UnixDatagram::bind(folder.join("notify")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let config = configure(&folder, "store.db", "");
+    let mut command = binary();
+    command
+        .arg("--config")
+        .arg(config)
+        .env("NOTIFY_SOCKET", folder.join("notify"));
+    let daemon = Daemon::spawn(folder, command);
+    let expect = |wanted: &str| {
+        let mut buffer = [0; 512];
+        for _ in 0..100 {
+            let length = socket.recv(&mut buffer).expect(wanted);
+            if String::from_utf8_lossy(&buffer[..length]).contains(wanted) {
+                return;
+            }
+        }
+        panic!("never told: {wanted}");
+    };
+    expect("READY=1");
+    expect("WATCHDOG=1");
+    daemon.signal("HUP");
+    expect("RELOADING=1");
+    expect("READY=1");
+    daemon.signal("TERM");
+    expect("STOPPING=1");
+}
+
+#[test]
+fn metrics_are_offered_without_a_tenants_address() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let mut daemon = Daemon::start(&format!("[metrics]\nlisten = \"127.0.0.1:{port}\""));
+    daemon.ok(&[
+        "put",
+        "neighbor",
+        "4242",
+        "10.99.0.7",
+        "--mac",
+        "02:00:00:00:00:07",
+        "--host",
+        "192.0.2.77",
+    ]);
+    let scrape = |path: &str| {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        Some(answer)
+    };
+    let mut answer = None;
+    daemon.wait("metrics", |_| {
+        answer = scrape("/metrics");
+        answer.is_some()
+    });
+    let answer = answer.unwrap();
+    for line in [
+        "ringside_gateway_objects{kind=\"neighbors\"} 1",
+        "ringside_gateway_store_read_only 0",
+        "ringside_gateway_packets_total{path=\"fast\",verdict=\"forwarded\"} 0",
+        "ringside_gateway_connections{state=\"established\"} 0",
+        "ringside_gateway_store_commit_seconds_count 1",
+        "ringside_gateway_map_programming_seconds_count 1",
+        "# EOF",
+    ] {
+        assert!(answer.contains(line), "{line:?} is missing in {answer}");
+    }
+    for tenant in ["10.99.0.7", "4242", "192.0.2.77", "02:00:00:00:00:07"] {
+        assert!(!answer.contains(tenant), "{tenant}: {answer}");
+    }
+    assert!(scrape("/").unwrap().starts_with("HTTP/1.1 404"));
+    daemon.stop();
+}
+
+#[test]
+fn objects_are_put_shown_and_deleted_by_hand() {
+    let daemon = Daemon::start("");
+    let put = [
+        "put",
+        "neighbor",
+        "42",
+        "10.0.0.7",
+        "--mac",
+        "02:00:00:00:00:07",
+        "--host",
+        "192.0.2.1",
+    ];
+    assert_eq!(daemon.ok(&put), "neighbor 10.0.0.7 in network 42 is new (version 1)\n");
+    assert_eq!(
+        daemon.ok(&put),
+        "neighbor 10.0.0.7 in network 42 is changed (version 2)\n"
+    );
+    let older: Vec<&str> = put.iter().copied().chain(["--version", "1"]).collect();
+    assert!(daemon.fails(&older).contains("something newer than version 1 is known"));
+    assert!(
+        daemon
+            .ok(&["put", "port", "42", "10.0.0.7", "--groups", "2,1"])
+            .contains("port 10.0.0.7 in network 42 is new")
+    );
+    let listed = daemon.ok(&["list", "neighbors", "--vni", "42"]);
+    assert!(
+        listed.contains("02:00:00:00:00:07") && listed.lines().count() == 2,
+        "{listed}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&daemon.ok(&["get", "port", "42", "10.0.0.7", "--json"])).unwrap();
+    assert_eq!(json["groups"], serde_json::json!([1, 2]));
+    assert!(daemon.ok(&["stats"]).contains("neighbors"));
+    assert!(
+        daemon
+            .ok(&["delete", "neighbor", "42", "10.0.0.7"])
+            .contains("is deleted (version 2)")
+    );
+    assert!(
+        daemon
+            .fails(&["get", "neighbor", "42", "10.0.0.7"])
+            .contains("was deleted, in version 2")
+    );
+    assert!(
+        daemon
+            .fails(&["get", "group", "5"])
+            .contains("there is no security group 5")
+    );
+    assert!(
+        daemon
+            .fails(&["get", "neighbor", "42"])
+            .contains("network and address are needed")
+    );
+    assert!(
+        daemon
+            .fails(&["list", "groups", "--vni", "1"])
+            .contains("belong to no network")
+    );
+    daemon.stop();
+}
+
+#[test]
+fn a_client_without_a_gateway_says_what_to_do() {
+    let mut command = binary();
+    command.args(["ctl", "--socket", "/nonexistent/api.sock", "health"]);
+    let said = refusal(command);
+    assert!(
+        said.contains("connecting to the gateway at /nonexistent/api.sock: ")
+            && said.contains("does ringside-gateway run here"),
+        "{said}"
+    );
+    let mut command = binary();
+    command.args(["ctl", "--address", "http://127.0.0.1:1", "health"]);
+    assert!(refusal(command).contains("only https://"));
+}
+
+const TENANTS: &str = "\
+neighbors:
+  - {vni: 42, ip: 10.0.0.7, mac: \"02:00:00:00:00:07\", host: {ip: 192.0.2.1}}
+  - {vni: 42, ip: \"fd00::7\", mac: \"02:00:00:00:00:07\", host: {ip: 192.0.2.1, encapsulation: geneve}}
+ports:
+  - {vni: 42, ip: 10.0.0.7, groups: [1]}
+groups:
+  - id: 1
+    name: web
+    rules:
+      - {id: 1, direction: ingress, protocol: tcp, ports: 80-443}
+      - {id: 2, direction: ingress, protocol: icmp, remote-group: 1}
+";
+
+#[test]
+fn a_file_is_applied_shown_first_and_again_changes_nothing() {
+    let daemon = Daemon::start("");
+    let file = daemon.folder.join("tenants.yaml");
+    let name = file.to_str().unwrap();
+    std::fs::write(&file, TENANTS).unwrap();
+    let shown = daemon.ok(&["apply", "-f", name, "--dry-run"]);
+    assert!(shown.ends_with("4 would change, 0 unchanged\n"), "{shown}");
+    assert!(
+        shown.contains("+ neighbor 10.0.0.7 in network 42 (version 1): host.ip 192.0.2.1, mac 02:00:00:00:00:07"),
+        "{shown}"
+    );
+    assert!(daemon.ok(&["list", "neighbors", "--json"]).is_empty());
+    daemon.ok(&["apply", "-f", name]);
+    assert_eq!(daemon.ok(&["apply", "-f", name]), "0 to change, 4 unchanged\n");
+    // What somebody else put is told, and put right; with --prune what is too much goes.
+    daemon.ok(&[
+        "put",
+        "neighbor",
+        "42",
+        "10.0.0.7",
+        "--mac",
+        "02:00:00:00:00:09",
+        "--host",
+        "192.0.2.1",
+    ]);
+    daemon.ok(&[
+        "put",
+        "neighbor",
+        "42",
+        "10.0.0.9",
+        "--mac",
+        "02:00:00:00:00:09",
+        "--host",
+        "192.0.2.1",
+    ]);
+    daemon.ok(&[
+        "put",
+        "neighbor",
+        "43",
+        "10.0.0.9",
+        "--mac",
+        "02:00:00:00:00:09",
+        "--host",
+        "192.0.2.1",
+    ]);
+    let changed = TENANTS.replace("80-443", "80").replace(
+        "ports:\n  - {vni: 42, ip: 10.0.0.7, groups: [1]}\n",
+        "absent:\n  ports: [{vni: 42, ip: 10.0.0.7}]\n",
+    );
+    std::fs::write(&file, changed).unwrap();
+    let shown = daemon.ok(&["apply", "-f", name, "--prune"]);
+    for line in [
+        "~ neighbor 10.0.0.7 in network 42 (version 3): mac 02:00:00:00:00:09 -> 02:00:00:00:00:07",
+        "~ security group 1 (version 2): rules.0.ports 80-443 -> 80",
+        "- port 10.0.0.7 in network 42 (version 1)",
+        "- neighbor 10.0.0.9 in network 42 (version 1)",
+        "4 to change, 1 unchanged",
+    ] {
+        assert!(shown.contains(line), "{line:?} is missing in {shown}");
+    }
+    let left = daemon.ok(&["list", "neighbors", "--json"]);
+    assert_eq!(left.lines().count(), 3, "{left}");
+    daemon.ok(&["delete", "neighbor", "42", "10.0.0.7"]);
+    assert!(
+        daemon
+            .ok(&["apply", "-f", name])
+            .contains("+ neighbor 10.0.0.7 in network 42 (version 4)")
+    );
+    for (text, part) in [
+        ("neighbours: []", "unknown field"),
+        (
+            "groups:\n  - {id: 1, rules: [{direction: ingress, protocol: tcp, ports: 90-80}]}",
+            "the ports 90 to 80 are none",
+        ),
+        (
+            "groups:\n  - {id: 1, rules: []}\n  - {id: 1, rules: []}",
+            "security group 1 is there twice",
+        ),
+        (
+            "groups:\n  - {id: 1, rules: [], version: 1}",
+            "is known in version 2; a change takes a higher one than 1",
+        ),
+        (
+            "ports:\n  - {vni: 42, ip: 10.0.0.300, groups: []}",
+            "invalid IP address",
+        ),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let said = daemon.fails(&["apply", "-f", name]);
+        assert!(said.contains(part) && said.contains(name), "{text}: {said}");
+    }
+    daemon.stop();
+}
+
+#[test]
+fn a_csv_file_is_loaded() {
+    let daemon = Daemon::start("");
+    let file = daemon.folder.join("neighbors.csv");
+    let name = file.to_str().unwrap();
+    let mut text = "vni,ip,mac,host-ip,host-mac,encapsulation\n".to_owned();
+    for number in 0..2000_u32 {
+        let [_, _, c, d] = number.to_be_bytes();
+        text.push_str(&format!(
+            "7,10.0.{c}.{},02:00:00:00:{c:02x}:{d:02x},192.0.2.1,,{}\n",
+            d,
+            if d % 2 == 0 { "vxlan" } else { "" }
+        ));
+    }
+    std::fs::write(&file, &text).unwrap();
+    assert!(
+        daemon
+            .fails(&["load", name])
+            .contains("line 2: has no version; add the column version, or give --version")
+    );
+    let said = daemon.ok(&["load", name, "--version", "3", "--batch", "300", "--json"]);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["neighbors"], 2000);
+    std::fs::write(&file, text.replace("10.0.3.9,", "10.0.3.999,")).unwrap();
+    let said = daemon.fails(&["load", name, "--version", "4", "--batch", "100"]);
+    assert!(
+        said.contains("700 neighbours before that are on the gateway's disk") && said.contains("line: 779"),
+        "{said}"
+    );
+    std::fs::write(&file, "vni,ip,mac,host-ip,hostmac\n").unwrap();
+    assert!(
+        daemon
+            .fails(&["load", name, "--version", "4"])
+            .contains("there are no neighbours in it")
+    );
+    daemon.stop();
+}
+
+#[test]
+fn changes_are_watched() {
+    let daemon = Daemon::start("");
+    daemon.ok(&["put", "port", "42", "10.0.0.7", "--groups", "1"]);
+    let mut command = binary();
+    command
+        .args(["ctl", "--json", "--socket"])
+        .arg(daemon.folder.join("api.sock"))
+        .args(["watch", "ports", "--existing"]);
+    let mut watch = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(watch.stdout.take().unwrap()));
+    let mut next = || lines.next().unwrap().unwrap();
+    assert!(next().contains("\"put\""));
+    assert_eq!(next(), "{\"synced\":true}");
+    daemon.ok(&["delete", "port", "42", "10.0.0.7"]);
+    assert_eq!(next(), "{\"deleted\":\"10.0.0.7 in network 42\",\"version\":1}");
+    daemon.stop();
+    assert_eq!(watch.wait().unwrap().code(), Some(1));
+}
