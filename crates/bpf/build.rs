@@ -10,6 +10,8 @@ use libbpf_cargo::SkeletonBuilder;
 /// CAP_PERFMON Linux 6.1 and 6.8 refuse that for a slot that was spilled whole before.
 const PROGRAMS: &[(&str, &str)] = &[
     ("events", "v3"),
+    ("gateway", "v3"),
+    ("gateway_cost", "v3"),
     ("generate", "v3"),
     ("reflect", "v3"),
     ("sink", "v3"),

@@ -33,6 +33,12 @@ impl AsFd for Link {
     }
 }
 
+impl From<OwnedFd> for Link {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+}
+
 pub(crate) fn xdp(name: &'static str, program: BorrowedFd<'_>, ifindex: u32, mode: XdpMode) -> Result<Link> {
     let (flags, hook) = match mode {
         XdpMode::Native => (XDP_FLAGS_DRV_MODE, "native XDP"),

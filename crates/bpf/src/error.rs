@@ -1,6 +1,7 @@
 //! What can go wrong, and what to do about it.
 
 use std::io;
+use std::path::PathBuf;
 
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -68,6 +69,30 @@ pub enum Error {
         /// What libbpf reported.
         source: io::Error,
     },
+    /// What a program left in a bpffs, or is to leave there, cannot be used.
+    #[error("{operation} {}: {source}{}", path.display(), pin_advice(source))]
+    Pin {
+        /// "pinning", "opening" …
+        operation: &'static str,
+        /// The file in the bpffs.
+        path: PathBuf,
+        /// What the kernel reported.
+        source: io::Error,
+    },
+    /// The maps pinned in a folder are another version's.
+    #[error(
+        "the maps of the gateway in {} have layout {found}, and this program has {expected}: start the version that \
+         pinned them, or remove the folder, which stops the packets of tenants until the tables are loaded again",
+        path.display()
+    )]
+    Layout {
+        /// The folder.
+        path: PathBuf,
+        /// Of the maps.
+        found: u32,
+        /// Of this program.
+        expected: u32,
+    },
     /// A value that the program cannot be loaded with.
     #[error("{program}: {what}")]
     Invalid {
@@ -101,9 +126,10 @@ impl Error {
             Self::Load { source, .. }
             | Self::Map { source, .. }
             | Self::Attach { source, .. }
-            | Self::Run { source, .. } => source.raw_os_error(),
+            | Self::Run { source, .. }
+            | Self::Pin { source, .. } => source.raw_os_error(),
             Self::NotTaken { errno, .. } => *errno,
-            Self::Invalid { .. } => None,
+            Self::Invalid { .. } | Self::Layout { .. } => None,
         }
     }
 }
@@ -117,6 +143,17 @@ pub(crate) fn advice(error: &io::Error) -> &'static str {
         }
         io::ErrorKind::Unsupported => " (this kernel lacks a feature that the program needs)",
         _ => "",
+    }
+}
+
+/// What usually helps when something cannot be pinned.
+fn pin_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            " (is it in a bpffs? `mount -t bpf bpf /sys/fs/bpf` makes one; and it takes root, or CAP_BPF with rights in it)"
+        }
+        io::ErrorKind::AlreadyExists => " (adopt what is there, or remove it)",
+        _ => advice(error),
     }
 }
 

@@ -7,6 +7,7 @@
 //! | [`Reflector`] | `reflect.bpf.c` | sends it back, or answers it: the limit of forwarding |
 //! | [`IngressDrop`] | `tc_drop.bpf.c` | drops it behind the AF_PACKET taps |
 //! | [`Generator`] | `generate.bpf.c` | makes it, without a socket |
+//! | [`GatewayProgram`](gateway::GatewayProgram) | `gateway.bpf.c` | sends tenants' packets on to where they live: the [`gateway`]'s fast path |
 //! | [`UserProgram`] | the user's own | what the user wants |
 //!
 //! [`XdpEvents`] (`events.bpf.c`) sees no packets: it counts what goes wrong with them, at the kernel's tracepoints.
@@ -24,6 +25,7 @@ mod attach;
 mod error;
 mod events;
 mod filter;
+pub mod gateway;
 mod generate;
 mod load;
 mod reflect;

@@ -21,9 +21,12 @@ macro_rules! skeleton {
 skeleton!(xsk);
 skeleton!(xsk_nic);
 skeleton!(events);
+skeleton!(gateway);
 skeleton!(generate);
 skeleton!(reflect);
 skeleton!(sink);
 skeleton!(tc_drop);
+#[cfg(feature = "testing")]
+skeleton!(gateway_cost);
 #[cfg(feature = "testing")]
 skeleton!(testing);

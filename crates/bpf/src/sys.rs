@@ -1,14 +1,17 @@
-//! The two calls of bpf(2) that libbpf-rs has no safe function for: all unsafe code of this crate.
+//! The calls of bpf(2) that libbpf-rs has no safe function for: all unsafe code of this crate.
 
 #![allow(
     unsafe_code,
-    reason = "libbpf-rs offers neither links from plain descriptors nor the batch size of a test run"
+    reason = "libbpf-rs has links only with objects of its own, and no batch size for a test run"
 )]
 
+use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
 
 use libbpf_rs::libbpf_sys::{self, bpf_attach_type, bpf_link_create_opts, bpf_test_run_opts, size_t};
+use libbpf_rs::{MapCore, MapHandle};
 
 /// Attaches `program` to the interface `ifindex` of the calling thread's network namespace.
 /// Closing the result detaches it again.
@@ -29,7 +32,81 @@ pub(crate) fn link(program: BorrowedFd<'_>, ifindex: u32, hook: bpf_attach_type,
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/errno-base.h#L23>
+/// Replaces the program behind a link, in one step: each packet meets the old or the new one.
+pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both descriptors are open for as long as the borrows live; null stands for no options.
+    let error = unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null()) };
+    if error < 0 {
+        return Err(io::Error::from_raw_os_error(-error));
+    }
+    Ok(())
+}
+
+/// Gives an object of bpf(2) a name in a bpffs, by which it outlives the process.
+pub(crate) fn pin(object: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
+    // SAFETY: the descriptor is open and the path ends with a zero, both for as long as the borrows live.
+    let error = unsafe { libbpf_sys::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) };
+    if error < 0 {
+        return Err(io::Error::from_raw_os_error(-error));
+    }
+    Ok(())
+}
+
+/// How far a hash has been read: the next bucket, which is what the kernel's "opaque" batches are.
+/// <https://elixir.bootlin.com/linux/v6.18/source/kernel/bpf/hashtab.c#L1697>
+#[derive(Default)]
+pub(crate) struct Cursor {
+    next: Option<u32>,
+    end: bool,
+}
+
+impl Cursor {
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.end
+    }
+}
+
+/// Reads entries of a hash into `keys` and `values`, each with its length of one, and says how many. (libbpf-rs has an
+/// iterator for it, which takes a batch that has less than was asked for as the last one. It need not be: a bucket that
+/// does not fit any more waits for the next batch.)
+pub(crate) fn lookup_batch(
+    map: &MapHandle,
+    cursor: &mut Cursor,
+    keys: &mut [u8],
+    values: &mut [u8],
+) -> io::Result<usize> {
+    let fits = |bytes: &[u8], len: u32| bytes.len().checked_div(len as usize).unwrap_or(0);
+    let room = fits(keys, map.key_size()).min(fits(values, map.value_size()));
+    let mut count = u32::try_from(room).unwrap_or(u32::MAX);
+    let mut next = 0u32;
+    let from = cursor
+        .next
+        .as_mut()
+        .map_or(ptr::null_mut(), |next| ptr::from_mut(next).cast());
+    // SAFETY: the descriptor is open for as long as the borrow lives. The kernel reads four bytes at `from` unless it is null,
+    // and writes four to `next`, which all live until the call is over; to `keys` and `values` it writes at most `count`
+    // entries, of the sizes that it told when the handle was made: there is room for them. Null stands for no options.
+    let error = unsafe {
+        libbpf_sys::bpf_map_lookup_batch(
+            map.as_fd().as_raw_fd(),
+            from,
+            ptr::from_mut(&mut next).cast(),
+            keys.as_mut_ptr().cast(),
+            values.as_mut_ptr().cast(),
+            &raw mut count,
+            ptr::null(),
+        )
+    };
+    match -error {
+        0 => cursor.next = Some(next),
+        ENOENT => cursor.end = true,
+        errno => return Err(io::Error::from_raw_os_error(errno)),
+    }
+    Ok(count as usize)
+}
+
+/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/errno-base.h>
+const ENOENT: i32 = 2;
 const ENODEV: i32 = 19;
 
 /// What a program is run on, without an interface.

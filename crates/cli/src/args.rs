@@ -99,6 +99,15 @@ pub(crate) enum Command {
     Top(top::Args),
     /// Show and change what slows an interface's packets down: for the time of a command, or until undone
     Tune(tune::Args),
+    /// Ask a `ringside-gateway` that runs, or change what it knows
+    #[command(after_help = "\
+Examples:
+  ringside gateway health
+  ringside gateway apply -f tenants.yaml --dry-run
+  ringside gateway load neighbors.csv
+  ringside gateway list neighbors --vni 42
+  ringside gateway watch neighbors --existing --json")]
+    Gateway(Box<ringside_gateway::client::ClientArgs>),
     /// Print completions for a shell
     Completions(manual::CompletionArgs),
     /// Print the man page, or write those of all commands

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         Command::Top(args) => done(top::run(&args)),
         Command::Tune(args) => tune::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Gateway(args) => ringside_gateway::client::run(&args),
     };
     match result {
         Ok(code) => code,

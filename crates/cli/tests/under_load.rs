@@ -3,6 +3,7 @@
 mod common;
 
 use common::{assert_clean, lab, ringside, run, start_receiver};
+use ringside_measure::compare::Round;
 use ringside_measure::schema::{LoadCondition, LoadKind, RunResult};
 use ringside_netlab::End;
 use ringside_netlab::testing::is_root;
@@ -60,7 +61,14 @@ fn idle_self_induced_and_foreign_load_stand_side_by_side() {
     );
     let sent = foreign.load_sent_packets.unwrap();
     assert!(sent > 0 && foreign.load_received_packets.is_none(), "{sent}");
-    assert!(own.ratio_to_idle.is_some() && foreign.ratio_to_idle.is_some());
+    // Turns in which the host took CPU time away are left out, all at worst.
+    let quiet = |condition: &LoadCondition| condition.rounds.iter().all(Round::is_quiet);
+    for loaded in [own, foreign] {
+        assert!(
+            loaded.ratio_to_idle.is_some() || !quiet(loaded) || !quiet(idle),
+            "{loaded:?}"
+        );
+    }
     let pps = |condition: &LoadCondition| condition.link_tx_pps.unwrap();
     assert!(
         pps(own) > pps(idle) && pps(foreign) > pps(idle),

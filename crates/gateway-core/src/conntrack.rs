@@ -12,7 +12,8 @@
 //! tens of nanoseconds; two workers want the same one at the same time once in hundreds of packets. Lock-free entries
 //! would have to be freed by epochs and could not hold lists, and a table for each worker would need both directions on one
 //! queue, which no NIC promises for what is inside of a tunnel. An entry is 128 bytes ([`Conntrack::BYTES`] with its
-//! share of the index); all memory is reserved at the beginning, and touched as it is needed.
+//! share of the index); all memory is taken at the beginning. Its words may be read without the lock, which
+//! [`Conntrack::look_ahead`] does to fetch them for a whole burst.
 //!
 //! # What the fast path does not show
 //! Packets of a connection that [`Conntrack::hand_over`] gave to the fast path are not seen here any more. Numbers of TCP
@@ -24,9 +25,8 @@
 //!   (120 s of UDP), and let go of what is gone here.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use foldhash::fast::RandomState;
+use foldhash::quality::RandomState;
 
 use crate::Vni;
 use crate::flow::Flow;
@@ -36,6 +36,7 @@ mod entry;
 mod fragments;
 mod key;
 mod room;
+mod slot;
 mod state;
 mod stripe;
 mod tcp;
@@ -45,9 +46,11 @@ mod track;
 pub use entry::{Connection, ConnectionId};
 pub use state::{Limits, Rank, State, Timeouts};
 
-use entry::{Entry, HANDED_OVER};
+use entry::{Entry, HANDED_OVER, NONE};
 use fragments::Fragments;
-use stripe::{Stripe, ticks};
+use key::Key;
+use slot::Slot;
+use stripe::{Part, Stripe, ticks};
 use tenants::Tenants;
 
 /// Why a packet is refused.
@@ -129,18 +132,10 @@ enum End {
     Evicted(Rank),
 }
 
-/// A stripe with what has happened in it, on cache lines of its own.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Part {
-    stripe: Stripe,
-    counts: Counts,
-}
-
 /// All connections. Any number of threads may use it at once.
 #[derive(Debug)]
 pub struct Conntrack {
-    parts: Box<[Mutex<Part>]>,
+    parts: Box<[Stripe]>,
     random: RandomState,
     limits: Limits,
     /// By state, in nanoseconds.
@@ -156,7 +151,7 @@ pub struct Conntrack {
 
 impl Conntrack {
     /// Bytes that a connection takes: its entry, and its share of the index.
-    pub const BYTES: usize = size_of::<Entry>() + 2 * size_of::<u32>();
+    pub const BYTES: usize = size_of::<Slot>() + 2 * size_of::<u32>();
 
     /// A table without connections.
     #[must_use]
@@ -176,17 +171,13 @@ impl Conntrack {
             mean + 6 * mean.isqrt() + 16
         };
         let most = most.min(ConnectionId::MOST_SLOTS);
-        let part = || Part {
-            stripe: Stripe::new(most),
-            counts: Counts::default(),
-        };
         let nanoseconds = |state: &State| u64::try_from(limits.timeouts.of(*state).as_nanos()).unwrap_or(u64::MAX);
         let mut timeouts = [0; State::COUNT];
         for (timeout, state) in timeouts.iter_mut().zip(State::ALL) {
             *timeout = nanoseconds(state);
         }
         Self {
-            parts: (0..stripes).map(|_| Mutex::new(part())).collect(),
+            parts: (0..stripes).map(|_| Stripe::new(most)).collect(),
             random: RandomState::default(),
             timeouts,
             tenants: Tenants::new(limits.per_tenant),
@@ -210,6 +201,11 @@ impl Conntrack {
         self.len() == 0
     }
 
+    #[cfg(test)]
+    pub(crate) fn weak(&self) -> u32 {
+        self.weak.load(Ordering::Relaxed)
+    }
+
     /// How many connections a network has.
     #[must_use]
     pub fn tenant_len(&self, vni: Vni) -> usize {
@@ -225,7 +221,7 @@ impl Conntrack {
     /// Bytes that are reserved.
     #[must_use]
     pub fn memory(&self) -> usize {
-        (0..self.parts.len()).map(|at| self.lock(at).stripe.memory()).sum()
+        self.parts.iter().map(Stripe::memory).sum()
     }
 
     /// How many connections are in which state, and what became of others. It counts nothing: each stripe is asked.
@@ -233,40 +229,62 @@ impl Conntrack {
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();
         for at in 0..self.parts.len() {
-            let part = self.lock(at);
+            let mut part = self.lock(at);
             for state in State::ALL {
-                sum.states[state.at()] += part.stripe.count(*state);
+                sum.states[state.at()] += part.count(*state);
             }
-            sum.begun += part.counts.begun;
-            sum.timed_out += part.counts.timed_out;
-            sum.no_longer_allowed += part.counts.no_longer_allowed;
-            sum.replaced += part.counts.replaced;
-            for (sum, count) in sum.evicted.iter_mut().zip(part.counts.evicted) {
+            let counts = *part.counts();
+            sum.begun += counts.begun;
+            sum.timed_out += counts.timed_out;
+            sum.no_longer_allowed += counts.no_longer_allowed;
+            sum.replaced += counts.replaced;
+            for (sum, count) in sum.evicted.iter_mut().zip(counts.evicted) {
                 *sum += count;
             }
         }
         sum
     }
 
+    /// Where a packet's connection is kept, for [`Conntrack::look_ahead`]. None if it has none.
+    #[must_use]
+    pub fn place(&self, vni: Vni, flow: &Flow) -> Option<Place> {
+        let (key, _) = Key::new(vni, flow.source, flow.destination, flow.protocol, flow.ends()?)?;
+        Some(Place(key.hash(&self.random)))
+    }
+
+    /// Fetches from memory what will be needed to judge a burst of packets, for all of them at once: with many connections
+    /// that is most of the time that judging takes.
+    pub fn look_ahead(&self, burst: &[Place]) {
+        const AT_ONCE: usize = 32;
+        for burst in burst.chunks(AT_ONCE) {
+            // Nothing here waits for what another round loads, so all loads are under way together.
+            let mut guesses = [(0, NONE); AT_ONCE];
+            for (guess, Place(hash)) in guesses.iter_mut().zip(burst) {
+                let stripe = self.stripe_of(*hash);
+                *guess = (stripe, self.parts[stripe].guess(*hash));
+            }
+            let fetched = guesses[..burst.len()].iter();
+            let fetched = fetched.fold(0, |sum, (stripe, slot)| sum ^ self.parts[*stripe].fetch(*slot));
+            std::hint::black_box(fetched);
+        }
+    }
+
     /// Calls for each connection. What changes meanwhile may be seen as it was or as it is. No lock is held during a
     /// call.
     pub fn for_each(&self, mut each: impl FnMut(&Connection)) {
-        const AT_ONCE: usize = 256;
-        let mut copied = Vec::with_capacity(AT_ONCE);
+        const AT_ONCE: u32 = 256;
+        let mut copied = Vec::with_capacity(AT_ONCE as usize);
         for stripe in 0..self.parts.len() {
-            let mut from = 0_u32;
+            let mut next = 0;
             loop {
                 let part = self.lock(stripe);
-                let rest = part.stripe.entries().get(from as usize..).unwrap_or_default();
-                for (slot, entry) in (from..).zip(rest).take(AT_ONCE) {
-                    if !entry.is_free(slot) {
-                        copied.push(entry.tell(ConnectionId::new(stripe, slot, entry.serial)));
-                    }
-                    from = slot + 1;
-                }
-                let done = rest.len() <= AT_ONCE;
+                let end = part.used().min(next + AT_ONCE);
+                let told = (next..end).filter_map(|slot| Some((slot, part.told(slot)?)));
+                copied.extend(told.map(|(slot, (entry, serial))| entry.tell(ConnectionId::new(stripe, slot, serial))));
+                let done = end == part.used();
                 drop(part);
                 copied.drain(..).for_each(|connection| each(&connection));
+                next = end;
                 if done {
                     break;
                 }
@@ -278,12 +296,13 @@ impl Conntrack {
     /// nothing has changed, if it is gone, or not one that may.
     #[must_use]
     pub fn hand_over(&self, connection: ConnectionId) -> bool {
-        self.with(connection, |_, part, slot| {
-            let entry = part.stripe.entry(slot);
+        self.with(connection, |part, slot| {
+            let mut entry = part.entry(slot);
             let open = entry.state.is_open() && entry.state != State::ResetSeen;
             if open {
                 entry.marks |= HANDED_OVER;
                 entry.tcp.stop_checking();
+                part.put(slot, &entry);
             }
             open
         })
@@ -293,17 +312,18 @@ impl Conntrack {
     /// then what was handed over has to be let go.
     #[must_use]
     pub fn touch(&self, connection: ConnectionId, seen: u64) -> bool {
-        self.with(connection, |table, part, slot| {
-            let entry = part.stripe.entry(slot);
+        self.with(connection, |part, slot| {
+            let mut entry = part.entry(slot);
             let alive = entry.state == State::ResetSeen && seen > entry.seen;
             let state = if alive { State::Established } else { entry.state };
-            table.refresh(part, slot, state, seen);
+            self.refresh(part, slot, &mut entry, state, seen);
+            part.put(slot, &entry);
             true
         })
     }
 
     /// Ends the connections that have had no packet for too long, and says how many. To be called every second or so, by
-    /// one thread; it holds each lock for some microseconds at the most.
+    /// one thread; it holds each lock for some ten microseconds at the most.
     pub fn sweep(&self, now: u64) -> usize {
         let mut ended = 0;
         for at in 0..self.parts.len() {
@@ -319,32 +339,32 @@ impl Conntrack {
         ended
     }
 
-    fn sweep_some(&self, part: &mut Part, now: u64, most: usize) -> usize {
+    fn sweep_some(&self, part: &mut Part<'_>, now: u64, most: usize) -> usize {
         let mut ended = 0;
         for state in State::ALL {
             while ended < most
-                && let Some(slot) = part.stripe.first(*state)
-                && self.has_ended(part.stripe.entry(slot), now)
+                && let Some(slot) = part.first(*state)
+                && let entry = part.entry(slot)
+                && self.has_ended(&entry, now)
             {
-                self.end(part, slot, End::TimedOut);
+                self.end(part, slot, &entry, End::TimedOut);
                 ended += 1;
             }
         }
         ended
     }
 
-    fn with(&self, connection: ConnectionId, work: impl FnOnce(&Self, &mut Part, u32) -> bool) -> bool {
+    fn with(&self, connection: ConnectionId, work: impl FnOnce(&mut Part<'_>, u32) -> bool) -> bool {
         let (stripe, slot, serial) = connection.parts();
-        if stripe >= self.parts.len() {
+        let Some(stripe) = self.parts.get(stripe) else {
             return false;
-        }
-        let mut part = self.lock(stripe);
-        part.stripe.named(slot, serial).is_some() && work(self, &mut part, slot)
+        };
+        let mut part = stripe.lock();
+        part.is_named(slot, serial) && work(&mut part, slot)
     }
 
-    /// A panic under the lock leaves nothing half done that matters more than all further packets.
-    fn lock(&self, at: usize) -> MutexGuard<'_, Part> {
-        self.parts[at].lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, at: usize) -> Part<'_> {
+        self.parts[at].lock()
     }
 
     fn stripe_of(&self, hash: u64) -> usize {
@@ -355,22 +375,26 @@ impl Conntrack {
         now.saturating_sub(entry.seen) > self.timeouts[entry.state.at()]
     }
 
-    /// Notes a packet of a connection, and what the connection is now.
-    fn refresh(&self, part: &mut Part, slot: u32, state: State, now: u64) {
-        let entry = part.stripe.entry(slot);
+    /// Notes a packet of a connection, and what the connection is now; the entry is not put back yet.
+    fn refresh(&self, part: &mut Part<'_>, slot: u32, entry: &mut Entry, state: State, now: u64) {
         let before = entry.state;
+        // One that was reset has to end, whatever still comes.
+        if (before, state) == (State::Closed, State::Closed) {
+            return;
+        }
         entry.seen = entry.seen.max(now);
+        entry.state = state;
         if !state.is_open() {
             entry.marks &= !HANDED_OVER;
         }
         if state == before {
-            let age = ticks(now).wrapping_sub(entry.placed).cast_signed();
+            let age = ticks(now).wrapping_sub(part.placed(slot)).cast_signed();
             if i64::from(age) > i64::from(ticks(self.timeouts[state.at()] / 8)) {
-                part.stripe.move_to(slot, state, now);
+                part.move_to(slot, state, state, now);
             }
             return;
         }
-        part.stripe.move_to(slot, state, now);
+        part.move_to(slot, before, state, now);
         match (before.rank() < Rank::Established, state.rank() < Rank::Established) {
             (true, false) => _ = self.weak.fetch_sub(1, Ordering::Relaxed),
             (false, true) => _ = self.weak.fetch_add(1, Ordering::Relaxed),
@@ -379,19 +403,20 @@ impl Conntrack {
     }
 
     /// Ends a connection.
-    fn end(&self, part: &mut Part, slot: u32, why: End) {
-        let Entry { key, state, .. } = *part.stripe.entry(slot);
-        part.stripe.remove(slot, key.hash(&self.random));
+    fn end(&self, part: &mut Part<'_>, slot: u32, entry: &Entry, why: End) {
+        let Entry { key, state, .. } = entry;
+        part.remove(slot, *state, key.hash(&self.random));
         self.tenants.leave(key.vni());
         self.total.fetch_sub(1, Ordering::Relaxed);
         if state.rank() < Rank::Established {
             self.weak.fetch_sub(1, Ordering::Relaxed);
         }
+        let counts = part.counts();
         match why {
-            End::TimedOut => part.counts.timed_out += 1,
-            End::NoLongerAllowed => part.counts.no_longer_allowed += 1,
-            End::Replaced => part.counts.replaced += 1,
-            End::Evicted(rank) => part.counts.evicted[rank as usize] += 1,
+            End::TimedOut => counts.timed_out += 1,
+            End::NoLongerAllowed => counts.no_longer_allowed += 1,
+            End::Replaced => counts.replaced += 1,
+            End::Evicted(rank) => counts.evicted[rank as usize] += 1,
         }
     }
 
@@ -417,6 +442,10 @@ impl Conntrack {
     }
 }
 
+/// Where a connection is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place(u64);
+
 /// Those of source and destination.
 type Profiles = [Option<ProfileId>; 2];
 
@@ -430,6 +459,3 @@ impl Passed {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -205,7 +205,7 @@ impl Decider {
     }
 
     fn answer(&mut self, frame: &mut impl Buffer, packet: &Packet, in_port: u8, who: Neighbor) -> Decision {
-        let Content::WhoHas { asker, target } = packet.content else {
+        let Content::WhoHas { target, .. } = packet.content else {
             return Decision::Drop(DropReason::InnerProtocol);
         };
         // It asks whether somebody else has its own address: nobody has.
@@ -216,7 +216,6 @@ impl Decider {
                 DropReason::DiscoveryNotAsked
             });
         }
-        debug_assert_ne!(asker, target, "an announcement is no question");
         let Some(route) = self.way_back(frame.bytes(), packet, in_port) else {
             return Decision::Drop(DropReason::HostUnresolved);
         };

@@ -103,6 +103,8 @@ reasons! {
     UnknownProfile = 37, "unknown-profile";
     /// The gateway is being drained.
     Draining = 36, "draining";
+    /// A worker would have to decide about it, and none serves the queue that it came on: the XDP program alone.
+    NoWorker = 38, "no-worker";
 }
 
 impl DropReason {

@@ -15,7 +15,7 @@
 //! | [`answer`], [`rewrite`] | edits in place: answers, ICMP errors, and the packet that goes on |
 //! | [`buffer`] | [`Buffer`]: a packet's memory |
 //! | [`packet`] | what a received frame is, and where everything is in it |
-//! | [`drop`] | [`DropReason`]: why packets are dropped |
+//! | [`mod@drop`] | [`DropReason`]: why packets are dropped |
 //! | [`table`] | [`Neighbors`], by which workers find tens of millions of tenants while they change; [`Hosts`] |
 #![forbid(unsafe_code)]
 
@@ -31,6 +31,8 @@ pub mod packet;
 pub mod policy;
 pub mod rewrite;
 pub mod table;
+#[doc(hidden)]
+pub mod testing;
 
 pub use address::{TenantAddress, Vni};
 pub use buffer::{Buffer, Roomy};

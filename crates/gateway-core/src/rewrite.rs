@@ -37,7 +37,7 @@ pub struct Route {
 /// address than the receiver's.
 ///
 /// # Errors
-/// The reason why it cannot be sent on; the packet may be half edited.
+/// The reason why it cannot be sent on. With [`DropReason::NoRoom`] the packet may be half edited, else it is what it was.
 pub fn forward(frame: &mut impl Buffer, packet: &Packet, route: &Route, mac: MacAddr) -> Result<(), DropReason> {
     let outer_ttl = outer_ttl(frame.bytes(), packet);
     if outer_ttl <= 1 {
@@ -49,8 +49,8 @@ pub fn forward(frame: &mut impl Buffer, packet: &Packet, route: &Route, mac: Mac
     let mut change = Change::default();
     let inner = usize::from(packet.inner);
     if routed {
-        change.replace(frame.bytes_mut(), inner, &mac.0);
         route_on(frame.bytes_mut(), packet, &mut change)?;
+        change.replace(frame.bytes_mut(), inner, &mac.0);
     }
     if fits {
         in_place(frame.bytes_mut(), packet, route, change);

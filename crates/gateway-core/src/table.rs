@@ -1,9 +1,9 @@
 //! Where every tenant lives: tables that workers read while they change.
 //!
-//! [`Neighbors`] finds the [`Neighbor`] of a [`TenantAddress`]; [`Hosts`] holds the hosts that neighbours name, once
-//! each. Workers read through a [`NeighborReader`] and a [`HostReader`] of their own, without locks, without waiting and
-//! without writing to memory that others read; one burst of packets is one call, in which the loads of all its packets
-//! are under way at once.
+//! [`Neighbors`] finds the [`Neighbor`] of a [`TenantAddress`](crate::TenantAddress); [`Hosts`] holds the hosts that
+//! neighbours name, once each. Workers read through a [`NeighborReader`] and a [`HostReader`] of their own, without
+//! locks, without waiting and without writing to memory that others read; one burst of packets is one call, in which the
+//! loads of all its packets are under way at once.
 //!
 //! # Why not an immutable snapshot, why not a ready-made concurrent map
 //! A snapshot of ten million neighbours would have to be copied for each change. A concurrent map makes its readers
@@ -14,6 +14,7 @@
 
 mod hosts;
 mod neighbors;
+mod shard;
 mod slot;
 
 pub use hosts::{Encapsulation, Host, HostId, HostReader, Hosts};

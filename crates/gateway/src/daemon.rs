@@ -52,7 +52,7 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     // What still runs is let go, so that the writer can end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     if writer.join().is_err() {
-        tracing::error!("the store's thread has panicked");
+        tracing::error!("a thread of the store has panicked");
     }
     tracing::info!("ended");
     served
@@ -77,7 +77,9 @@ async fn serve(file: &Path, mut config: Config, model: Model, log: &Log) -> Resu
     loop {
         tokio::select! {
             _ = tick.tick() => {
-                pulse.beat(&model);
+                if !pulse.beat(&model).await {
+                    anyhow::bail!("the store's threads have ended; the log says why");
+                }
                 if model.is_alive() {
                     tell(&[NotifyState::Watchdog]);
                 }
@@ -103,15 +105,19 @@ async fn serve(file: &Path, mut config: Config, model: Model, log: &Log) -> Resu
 struct Pulse(Option<(Instant, tokio::task::JoinHandle<bool>)>);
 
 impl Pulse {
-    fn beat(&mut self, model: &Model) {
-        if self.0.as_ref().is_some_and(|(_, asked)| asked.is_finished()) {
-            self.0 = None;
+    /// False if the threads are gone.
+    async fn beat(&mut self, model: &Model) -> bool {
+        if let Some((_, asked)) = self.0.take_if(|(_, asked)| asked.is_finished())
+            && !asked.await.unwrap_or(false)
+        {
+            return false;
         }
         let (since, _) = self.0.get_or_insert_with(|| {
             let model = model.clone();
             (Instant::now(), tokio::spawn(async move { model.tick().await }))
         });
         model.health().set_stalled(since.elapsed() > STALLED);
+        true
     }
 }
 

@@ -63,3 +63,34 @@ fn main() -> ExitCode {
         ExitCode::FAILURE
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory as _};
+
+    use super::Cli;
+
+    /// The examples of a command and of those below it, as command lines of this program.
+    fn examples(command: &Command, into: &mut Vec<String>) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        for line in help.lines().filter_map(|line| line.strip_prefix("  ")) {
+            // Behind two spaces is what it is about.
+            let typed = line.split("  ").next().unwrap_or(line);
+            into.push(typed.replace("ringside gateway", "ringside-gateway ctl"));
+        }
+        command.get_subcommands().for_each(|command| examples(command, into));
+    }
+
+    #[test]
+    fn each_example_of_the_help_is_a_command_line() {
+        let definition = Cli::command();
+        definition.clone().debug_assert();
+        let mut all = Vec::new();
+        examples(&definition, &mut all);
+        assert!(all.len() > 20, "{all:#?}");
+        for example in all {
+            let parsed = Cli::command().try_get_matches_from(example.split_whitespace());
+            assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+        }
+    }
+}

@@ -1,8 +1,8 @@
-//! Store, tables in memory and watchers, kept together by one thread.
+//! Store, tables in memory and watchers, kept together by two threads, one behind the other.
 //!
 //! ```text
-//!  API ──changes──▶ queue ──▶ writer thread:  store ─▶ tables ─▶ data path ─▶ watchers ─▶ answers
-//!  API ◀──objects── Reader (SQLite, committed)      workers ◀── Neighbors, Hosts, Policy (no locks)
+//!  API ──changes──▶ queue ──▶ writer: store ──committed──▶ applier: tables ─▶ data path ─▶ watchers ─▶ answers
+//!  API ◀──objects── Readers (SQLite, what is committed)    workers ◀── Neighbors, Hosts, Policy (no locks)
 //! ```
 //! Everything that waits in the queue goes into one transaction (group commit). Only what is on the disk comes into the
 //! tables, and only what is in the tables is answered: who has an answer sees packets go by it, and so does a restart.
@@ -17,6 +17,7 @@ use ringside_gateway_core::policy::Policy;
 use ringside_gateway_core::table::{Hosts, Neighbors};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+mod applier;
 mod book;
 mod health;
 mod path;
@@ -163,6 +164,12 @@ impl Default for ModelOptions {
     }
 }
 
+/// Where the answer to a change goes.
+type Answer = oneshot::Sender<Result<Vec<Outcome>, WriteError>>;
+
+/// Transactions that may be on the disk and not in the tables: the writer is the slower one, but for its waits.
+const AHEAD: usize = 2;
+
 /// Requests that may wait for the writer; more wait with their callers.
 const QUEUE: usize = 64;
 
@@ -171,7 +178,7 @@ const QUEUE: usize = 64;
 enum Job {
     Write {
         changes: Vec<Change>,
-        answer: oneshot::Sender<Result<Vec<Outcome>, WriteError>>,
+        answer: Answer,
     },
     /// Whether it is alive; and a moment for what is to be done now and then.
     Tick(oneshot::Sender<()>),
@@ -205,9 +212,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// Loads a store into tables, then starts the data path with them, then the thread that changes them.
+    /// Loads a store into tables, then starts the data path with them, then the threads that change them.
     ///
-    /// The thread ends when the last [`Model`] is dropped, with everything written that was taken.
+    /// The thread that is returned ends when the last [`Model`] is dropped, with everything written and
+    /// applied that was taken.
     ///
     /// # Errors
     /// Those of [`StoreError`], and what starting the data path fails with.
@@ -228,18 +236,31 @@ impl Model {
         let timings = Timings::new();
         let (jobs, queue) = mpsc::channel(QUEUE);
         let (changes, _) = broadcast::channel(watch::BATCHES);
+        let (done, committed) = std::sync::mpsc::sync_channel(AHEAD);
         let writer = writer::Writer {
             store,
-            book,
             options,
             health: Arc::clone(&health),
+            timings: timings.clone(),
+            done,
+        };
+        let applier = applier::Applier {
+            book,
             timings: timings.clone(),
             path: Arc::clone(&path),
             watchers: changes.clone(),
         };
-        let thread = std::thread::Builder::new()
+        let writer = std::thread::Builder::new()
             .name("store".into())
             .spawn(move || writer.run(queue))
+            .expect("a thread can be started");
+        let thread = std::thread::Builder::new()
+            .name("tables".into())
+            .spawn(move || {
+                applier.run(&committed);
+                // It has ended, for nobody else ends what is received; unless it panicked.
+                writer.join().expect("the store's thread does not panic");
+            })
             .expect("a thread can be started");
         let model = Self {
             tables,

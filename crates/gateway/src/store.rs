@@ -12,6 +12,7 @@
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
@@ -86,6 +87,9 @@ pub enum StoreError {
 const MOST_LOG_BYTES: u64 = 256 << 20;
 /// As much of it is written back when there is nothing else to do.
 const SOME_LOG_BYTES: u64 = 4 << 20;
+
+/// How long an operator who looks into the store, or writes into it, is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The writer of a store.
 #[derive(Debug)]
@@ -268,14 +272,18 @@ impl Store {
         std::fs::metadata(with_suffix(&self.path, "-wal")).map_or(0, |file| file.len())
     }
 
-    /// The log is cut, so that its length says how much of it there is. A reader in its middle keeps it for a time.
+    /// The log is cut, so that its length says how much of it there is. A reader in its middle keeps it for a time, and is not
+    /// waited for.
     fn write_back(&self) -> Result<(), StoreError> {
-        let written: Result<i64, _> = self
-            .connection
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
-        written
-            .map(drop)
-            .map_err(|source| self.failed("writing the log back", source))
+        let write = || {
+            self.connection.busy_timeout(Duration::ZERO)?;
+            let written = self
+                .connection
+                .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+            self.connection.busy_timeout(PATIENCE)?;
+            written
+        };
+        write().map_err(|source| self.failed("writing the log back", source))
     }
 
     fn failed(&self, action: &'static str, source: rusqlite::Error) -> StoreError {
@@ -333,6 +341,7 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     // Before anything is set: setting it up would change a file that is somebody else's.
     schema::check(path, &connection)?;
     (|| {
+        connection.busy_timeout(PATIENCE)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         // It is written back when there is time for it.
@@ -372,10 +381,12 @@ fn write<'a, O: Row>(
     statements: impl Iterator<Item = &'a Statement<O>>,
     now: i64,
 ) -> rusqlite::Result<()> {
-    let mut statements = statements.peekable();
-    if statements.peek().is_none() {
+    let mut statements: Vec<&Statement<O>> = statements.collect();
+    if statements.is_empty() {
         return Ok(());
     }
+    // Neighbours in the file one after the other; what is said about one object keeps its order.
+    statements.sort_by_key(|statement| statement.key());
     let mut upsert = connection.prepare(&row::upsert::<O>())?;
     for statement in statements {
         row::bind(&mut upsert, statement, now)?;

@@ -6,16 +6,8 @@
  * Two manners: any frame with its MAC addresses swapped, or probes only, with
  * IP addresses and UDP ports swapped too and turned from request into reply.
  */
-#include "parse.h"
+#include "checksum.h"
 #include "traffic.h"
-
-/* Without multi-buffer support a frame fits a page. */
-#define MAX_CHECKSUM_WORDS 2048
-
-/* Where a UDP header can begin at most: IPv6 with four full extension headers is not ours. */
-#define MAX_HEADERS 256
-
-#define FITS(header, end) ((void *)((header) + 1) <= (end))
 
 /* 0: every frame, MAC addresses only. 1: probes, up to the kind of probe. */
 const volatile __u32 echo_probes = 0;
@@ -38,12 +30,6 @@ static __always_inline void swap_macs(struct ethhdr *eth)
 	__builtin_memcpy(eth->h_dest, mac, ETH_ALEN);
 }
 
-static __always_inline __u32 fold(__u32 sum)
-{
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (sum & 0xffff) + (sum >> 16);
-}
-
 /* RFC 768, RFC 8200, 8.1: addresses, protocol and UDP length, as in the packet's memory order. */
 static __always_inline __u32 pseudo_sum(const __u16 *addresses, int words, __be16 length)
 {
@@ -55,46 +41,6 @@ static __always_inline __u32 pseudo_sum(const __u16 *addresses, int words, __be1
 			sum += addresses[i];
 	}
 	return fold(sum);
-}
-
-/*
- * The sum over UDP header and payload; -1 if it does not fit the buffer or the
- * bounds. Not static: the verifier then looks at its loop once, and not once
- * for each way through the headers.
- */
-__noinline int sum_datagram(struct xdp_md *ctx, __u32 start, __u32 length)
-{
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
-	__u32 sum = 0;
-	__u16 *word;
-
-	if (start > MAX_HEADERS || length > 2 * MAX_CHECKSUM_WORDS)
-		return -1;
-	word = data + start;
-	for (__u32 i = 0; i < MAX_CHECKSUM_WORDS; i++, word++) {
-		if (2 * i + 2 > length)
-			break;
-		if ((void *)(word + 1) > end)
-			return -1;
-		sum += *word;
-	}
-	if (length & 1) {
-		__u8 *last = (void *)word;
-
-		if ((void *)(last + 1) > end)
-			return -1;
-		sum += bpf_htons((__u16)*last << 8);
-	}
-	return fold(sum);
-}
-
-/* 0 would say that there is no checksum. */
-static __always_inline __u16 complement(__u32 folded)
-{
-	__u16 check = ~folded;
-
-	return check ? check : 0xffff;
 }
 
 /*

@@ -13,10 +13,28 @@ const OPEN_METRICS: &str = "application/openmetrics-text";
 pub(super) enum Asked {
     /// The request has not ended yet.
     Not,
-    /// For the metrics, in this content type.
-    Metrics(&'static str),
+    /// For the metrics, as OpenMetrics or in the format before it.
+    Metrics(Format),
     /// For something else: the whole answer.
     Answer(Vec<u8>),
+}
+
+/// How metrics are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// <https://prometheus.io/docs/specs/om/open_metrics_spec/>
+    OpenMetrics,
+    /// Prometheus' own, 0.0.4: <https://prometheus.io/docs/instrumenting/exposition_formats/>
+    Text,
+}
+
+impl Format {
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
 }
 
 pub(super) fn asked(bytes: &[u8]) -> Asked {
@@ -46,15 +64,15 @@ pub(super) fn asked(bytes: &[u8]) -> Asked {
                 .windows(OPEN_METRICS.len())
                 .any(|part| part.eq_ignore_ascii_case(OPEN_METRICS.as_bytes()))
     });
-    // Both have the same lines but for comments, and a browser shows the second.
+    // A browser shows the second.
     Asked::Metrics(match takes_open_metrics {
-        true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        false => "text/plain; version=0.0.4; charset=utf-8",
+        true => Format::OpenMetrics,
+        false => Format::Text,
     })
 }
 
-pub(super) fn answer(content_type: &str, body: &str) -> Vec<u8> {
-    whole("200 OK", content_type, "", body)
+pub(super) fn answer(format: Format, body: &str) -> Vec<u8> {
+    whole("200 OK", format.content_type(), "", body)
 }
 
 fn plain(status: &str, header: &str, body: &str) -> Asked {
@@ -89,9 +107,9 @@ mod tests {
         let Asked::Metrics(kind) = asked(request.as_bytes()) else {
             panic!("not understood");
         };
-        assert!(kind.starts_with(OPEN_METRICS));
+        assert!(kind.content_type().starts_with(OPEN_METRICS));
         let by_hand = asked(b"GET /metrics?x=1 HTTP/1.0\r\n\r\n");
-        assert_eq!(by_hand, Asked::Metrics("text/plain; version=0.0.4; charset=utf-8"));
+        assert_eq!(by_hand, Asked::Metrics(Format::Text));
     }
 
     #[test]
@@ -104,7 +122,7 @@ mod tests {
         assert_eq!(status(&long), "431");
         let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "X: 1\r\n".repeat(HEADERS + 1));
         assert_eq!(status(&many), "400");
-        let answer = String::from_utf8(answer("text/plain", "abc\n")).unwrap();
+        let answer = String::from_utf8(answer(Format::Text, "abc\n")).unwrap();
         assert!(
             answer.contains("Content-Length: 4\r\n") && answer.ends_with("\r\n\r\nabc\n"),
             "{answer}"

@@ -1,6 +1,7 @@
 //! A snapshot as metrics: OpenMetrics text, named by Prometheus' conventions.
 
-use std::fmt;
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -10,6 +11,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use ringside_measure::live::{LiveQueue, Snapshot};
+
+use super::http::Format;
 
 /// Upper ends of the buckets of times, in nanoseconds.
 const BUCKETS_NS: [u64; 19] = [
@@ -35,7 +38,7 @@ const BUCKETS_NS: [u64; 19] = [
 ];
 
 /// The whole text of a scrape.
-pub(super) fn text(snapshot: Snapshot) -> String {
+pub(super) fn text(snapshot: Snapshot, format: Format) -> String {
     let mut registry = Registry::with_prefix("ringside");
     let build = Info::new(vec![("version", snapshot.tool_version.clone())]);
     registry.register("build", "Version of the tool", build);
@@ -48,7 +51,42 @@ pub(super) fn text(snapshot: Snapshot) -> String {
     let mut text = String::new();
     // Writing to memory cannot fail.
     _ = prometheus_client::encoding::text::encode(&mut text, &registry);
-    text
+    match format {
+        Format::OpenMetrics => text,
+        Format::Text => in_the_older_format(&text),
+    }
+}
+
+/// OpenMetrics names a family, the format before it its samples: `x_total` of a counter, `x_info`, which is a gauge. Units and the end
+/// are not told there.
+fn in_the_older_format(text: &str) -> String {
+    // "# TYPE family type"; the help of a family stands before it.
+    let types: HashMap<&str, &str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+        .collect();
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        let Some(comment) = line.strip_prefix("# ") else {
+            _ = writeln!(out, "{line}");
+            continue;
+        };
+        let mut words = comment.splitn(3, ' ');
+        let (Some(what @ ("HELP" | "TYPE")), Some(family), Some(rest)) = (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        let (suffix, kind) = match types.get(family) {
+            Some(&"counter") => ("_total", "counter"),
+            Some(&"info") => ("_info", "gauge"),
+            Some(&"unknown") => ("", "untyped"),
+            Some(&kind) => ("", kind),
+            None => ("", rest),
+        };
+        let rest = if what == "TYPE" { kind } else { rest };
+        _ = writeln!(out, "# {what} {family}{suffix} {rest}");
+    }
+    out
 }
 
 #[derive(Debug)]

@@ -59,7 +59,7 @@ fn example() -> Snapshot {
 
 #[test]
 fn each_figure_has_its_name() {
-    let text = text(example());
+    let text = text(example(), Format::OpenMetrics);
     for line in [
         "# TYPE ringside_received_packets counter",
         "# UNIT ringside_received_bytes bytes",
@@ -95,14 +95,14 @@ fn what_is_not_known_is_no_zero() {
     let mut snapshot = example();
     snapshot.latency = None;
     snapshot.queues[0].frames = None;
-    let text = text(snapshot);
+    let text = text(snapshot, Format::OpenMetrics);
     assert!(!text.contains("round_trip") && !text.contains("place="), "{text}");
 }
 
 /// The dashboard only names metrics that there are.
 #[test]
 fn the_dashboard_is_of_these_metrics() {
-    let text = text(example());
+    let text = text(example(), Format::OpenMetrics);
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
     let dashboard = std::fs::read_to_string(folder.join("grafana/ringside.json")).unwrap();
     let json: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
@@ -134,5 +134,42 @@ fn collect(json: &serde_json::Value, expressions: &mut Vec<String>) {
         }),
         serde_json::Value::Array(values) => values.iter().for_each(|value| collect(value, expressions)),
         _ => {}
+    }
+}
+
+/// What scrapers get that know only the format before OpenMetrics: types of samples, none that it has not.
+#[test]
+fn the_older_format_names_samples() {
+    let (new, old) = (text(example(), Format::OpenMetrics), text(example(), Format::Text));
+    let samples = |text: &str| {
+        text.lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(samples(&new), samples(&old), "the same samples");
+    assert!(
+        new.ends_with("# EOF\n") && !old.contains("# EOF") && !old.contains("# UNIT"),
+        "{old}"
+    );
+    let mut typed = std::collections::HashSet::new();
+    for line in old.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(["counter", "gauge", "histogram", "untyped"].contains(&kind), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            assert!(old.contains(&format!("# HELP {name} ")), "{line}");
+            assert!(typed.insert(name), "once: {line}");
+        }
+    }
+    for line in samples(&old) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        let family = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|suffix| name.strip_suffix(suffix));
+        assert!(
+            typed.contains(name) || family.is_some_and(|family| typed.contains(family)),
+            "{line}"
+        );
     }
 }

@@ -130,7 +130,7 @@ impl Guest {
     fn scrape(&mut self, source: &mut Source) -> bool {
         let answer = match http::asked(&self.said) {
             Asked::Not => return !self.is_late(),
-            Asked::Metrics(kind) => http::answer(kind, &metrics::text(source.snapshot())),
+            Asked::Metrics(format) => http::answer(format, &metrics::text(source.snapshot(), format)),
             Asked::Answer(answer) => answer,
         };
         _ = self.stream.write_all(&answer);

@@ -181,11 +181,12 @@ impl Peer for Udp {
     }
 }
 
-/// What a socket answers when there is no packet, or no room for one: that is no failure.
+/// What a socket answers when there is no packet, or no room for one, or when the other end's was not there yet, or no longer,
+/// as an earlier packet came: that is no failure.
 fn is_nothing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted | ErrorKind::ConnectionRefused
     ) || error.raw_os_error() == Some(libc::ENOBUFS)
 }
 

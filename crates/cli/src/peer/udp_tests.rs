@@ -40,3 +40,17 @@ fn packets_come_back() {
         assert_eq!(a.receive().unwrap(), 0);
     }
 }
+
+/// The host of an end that is not there yet answers the first packet with an error, which the next call to the socket gets.
+#[test]
+fn an_end_that_comes_later_is_no_failure() {
+    let [a, b] = addresses();
+    let open = |from, to| Udp::open(from, to, Waiting::Spinning, Sending::Single, 100).unwrap();
+    let mut early = open(a, b);
+    assert_eq!(early.transmit().unwrap(), 1);
+    early.answer().unwrap();
+    assert_eq!(early.receive().unwrap(), 0);
+    let mut late = open(b, a);
+    assert_eq!(early.transmit().unwrap(), 1);
+    assert_eq!(late.receive().unwrap(), 1);
+}

@@ -26,6 +26,23 @@ use crate::session::{self, Ran};
 use crate::stop::Stop;
 use crate::{output, system, target};
 
+/// Probes and the load in their own flow are what a server limits.
+fn within(args: &PingArgs, most: u64) -> Result<()> {
+    let loads_itself = (args.load.under_load.as_ref()).is_some_and(|kinds| kinds.contains(&LoadArg::Own));
+    let probes = args.probe_rate().unwrap_or(0);
+    if loads_itself
+        && args
+            .load
+            .load_rate
+            .is_none_or(|load| load.saturating_add(probes) > most)
+    {
+        bail!(
+            "the server allows {most} packets/s (--max-rate), and {probes} probes/s and the load in their flow come to more: give less with --rate and --load-rate"
+        );
+    }
+    Ok(())
+}
+
 pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let filter = Filter::UdpPort(args.flow.from_port);
@@ -58,7 +75,10 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     // Opened there before the first packet: on which port, it tells.
     let session = Dialled::session()?;
     let mut far = match dialled {
-        Some(dialled) => Some(dialled.start(args.far(&flow, session, size))?),
+        Some(dialled) => {
+            let turns = under_load.as_ref().map(|turns| turns.longest(args.timeout));
+            Some(dialled.start(args.far(&flow, session, size, turns))?)
+        }
         None => None,
     };
     if let Some(far) = &far {
@@ -70,6 +90,10 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     let mut pinger = Pinger::new(args, flow, template, sessions);
     if let Some(far) = &far {
         pinger.number_from(session);
+        if let Some(most) = far.ready.most_pps {
+            within(args, most)?;
+            pinger.pace_within(most);
+        }
         if args.one_way {
             pinger.one_way = Some(OneWay::new(Clocks::compare(far)?));
         }
@@ -123,7 +147,8 @@ pub(crate) fn run(args: &PingArgs) -> Result<()> {
     // Load on the same sockets is in the same counters.
     let known = (sessions == 1).then(|| known_losses(&result.queues, &link, &link_after, pinger.invalid));
     result.packets = ledger(&counts, ran.unsent, known.unwrap_or_default());
-    let far = far.map(|far| serve::finish(far, counts.sent, pinger.one_way.as_ref(), pinger.clock.bound_ns()));
+    let sent = counts.sent + under_load.as_ref().map_or(0, UnderLoad::own_sent);
+    let far = far.map(|far| serve::finish(far, sent, pinger.one_way.as_ref(), pinger.clock.bound_ns()));
     if let Some(far) = far.as_ref().filter(|_| sessions == 1) {
         serve::tell_apart(&mut result.packets, far);
     }

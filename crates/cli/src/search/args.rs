@@ -208,6 +208,12 @@ impl Args {
         Ok(Range::new(self.from_rate, self.to_rate)?)
     }
 
+    /// The longest that is not interrupted at the end of `--time`.
+    pub(super) fn longest_trial(&self) -> Duration {
+        let pieces = Duration::from_secs(u64::from(self.pieces));
+        self.trial.max(self.soak.unwrap_or_default()).max(pieces)
+    }
+
     /// Duration of the trials that count.
     pub(super) fn trial_ns(&self) -> u64 {
         nanos(if self.quick {

@@ -71,10 +71,15 @@ fn search(args: &Args, stop: &Stop) -> Result<()> {
         trial_ns: 0,
     };
     let mut tables = Vec::new();
-    for (mix, packets) in mixes.iter().zip(&mut packets) {
+    let mut interrupted = false;
+    let ends = searcher.ends;
+    for (number, (mix, packets)) in mixes.iter().zip(&mut packets).enumerate() {
+        // What one leaves of its share is for those behind it.
+        let left = u32::try_from(mixes.len() - number).unwrap_or(u32::MAX);
+        searcher.ends = Instant::now() + ends.saturating_duration_since(Instant::now()) / left;
         tables.push(searcher.table(mix, packets)?);
+        interrupted |= searcher.is_over();
     }
-    let interrupted = searcher.is_over();
     searcher.bar.finish_and_clear();
     let result = SearchResult {
         method: match args.method {

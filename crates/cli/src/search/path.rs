@@ -275,7 +275,8 @@ impl Args {
         let work = if self.is_one_way() { Work::Count } else { Work::Echo };
         Start {
             rate_pps: self.range().ok().map(|range| range.max_pps()),
-            duration_ns: Some(session::nanos(self.time)),
+            // A trial that has begun in time is ended.
+            duration_ns: Some(session::nanos(self.time + self.longest_trial() + self.drain)),
             frame_bytes: self
                 .mixes(0)
                 .0

@@ -47,6 +47,17 @@ struct Cell {
     above_rate: AtomicU64,
     /// Taken away by who reads it.
     delay_variation_ns: AtomicU64,
+    /// Of the whole session, whichever trials it had.
+    whole: [AtomicU64; 4],
+}
+
+/// What has come of a whole session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) received: u64,
+    pub(super) answered: u64,
+    pub(super) ip_bytes: u64,
+    pub(super) above_rate: u64,
 }
 
 impl Session {
@@ -72,7 +83,19 @@ impl Session {
         self.until_ns.store(until_ns, Relaxed);
     }
 
-    /// What has come of it, or of a trial of it, over all threads.
+    /// What has come of all its trials, over all threads.
+    pub(super) fn totals(&self) -> Totals {
+        let of = |at: usize| self.cells.iter().map(|cell| cell.whole[at].load(Relaxed)).sum();
+        let [received, answered, ip_bytes, above_rate] = [0, 1, 2, 3].map(of);
+        Totals {
+            received,
+            answered,
+            ip_bytes,
+            above_rate,
+        }
+    }
+
+    /// What has come of a trial of it, over all threads.
     pub(super) fn tally(&self, trial: u32, at_ns: u64) -> Tally {
         let mut tally = Tally {
             session: trial,
@@ -203,7 +226,7 @@ impl View {
     /// To be called once a burst, after it.
     #[inline]
     pub(super) fn publish(&mut self) {
-        for track in self.tracks.iter_mut().filter(|track| track.trial != 0) {
+        for track in &mut self.tracks {
             track.publish(self.thread);
         }
     }
@@ -221,6 +244,7 @@ struct Track {
     duplicated: u64,
     reordered: u64,
     above_rate: u64,
+    whole: Totals,
     /// The least of the differences between both hosts' clocks: what is above it waited somewhere.
     least_ns: Option<i64>,
     variation_ns: u64,
@@ -240,6 +264,7 @@ impl Track {
             duplicated: 0,
             reordered: 0,
             above_rate: 0,
+            whole: Totals::default(),
             least_ns: None,
             variation_ns: 0,
             allowance: BURST,
@@ -255,27 +280,43 @@ impl Track {
         }
         if !self.is_allowed(now_ns) {
             self.above_rate += 1;
+            self.whole.above_rate += 1;
             return false;
         }
+        let answers = self.session.work == Work::Echo;
         if probe.session != self.trial && !self.next_trial(probe.session) {
-            // Of an earlier trial, or of one of several that take turns: answered, but counted no more.
-            return self.session.work == Work::Echo;
+            // Of an earlier trial, or of one of several that take turns: answered, but counted only in the whole.
+            self.count(ip_bytes, answers);
+            return answers;
         }
         self.ip_bytes += ip_bytes;
-        match self.arrivals.on_received(probe.sequence) {
+        let arrival = self.arrivals.on_received(probe.sequence);
+        match arrival {
             Arrival::InOrder => {}
             Arrival::Reordered { .. } => self.reordered += 1,
-            Arrival::Duplicate => self.duplicated += 1,
+            Arrival::Duplicate => {
+                self.duplicated += 1;
+                self.whole.answered += u64::from(answers);
+            }
             Arrival::Late | Arrival::Unexpected => return false,
+        }
+        if arrival != Arrival::Duplicate {
+            self.count(ip_bytes, answers);
         }
         // The clocks may be anything apart: what counts is by how much the difference grows.
         let difference = now_ns.wrapping_sub(probe.sent_ns).cast_signed();
         let least = self.least_ns.map_or(difference, |least| least.min(difference));
         self.least_ns = Some(least);
         self.variation_ns = self.variation_ns.max(difference.wrapping_sub(least).unsigned_abs());
-        let answers = self.session.work == Work::Echo;
         self.answered += u64::from(answers);
         answers
+    }
+
+    #[inline]
+    fn count(&mut self, ip_bytes: u64, answers: bool) {
+        self.whole.received += 1;
+        self.whole.answered += u64::from(answers);
+        self.whole.ip_bytes += ip_bytes;
     }
 
     /// The first packet of a trial ends the one before. False: this one has ended.
@@ -316,6 +357,11 @@ impl Track {
         let Some(cell) = self.session.cells.get(thread) else {
             return;
         };
+        let whole = &self.whole;
+        let totals = [whole.received, whole.answered, whole.ip_bytes, whole.above_rate];
+        for (cell, total) in cell.whole.iter().zip(totals) {
+            cell.store(total, Relaxed);
+        }
         cell.trial.store(self.trial, Relaxed);
         cell.received.store(self.arrivals.received(), Relaxed);
         cell.ip_bytes.store(self.ip_bytes, Relaxed);

@@ -98,6 +98,11 @@ fn each_trial_is_counted_by_itself() {
     view.publish();
     assert_eq!(entry.session.tally(NUMBER + 2, 1).received_packets, 1);
     assert_eq!(entry.session.tally(NUMBER + 1, 1).received_packets, 0);
+    // The session as a whole has had them all; what came twice came once.
+    assert!(view.take(&probe(NUMBER + 2, 0), from(), 68, 1));
+    view.publish();
+    let totals = entry.session.totals();
+    assert_eq!((totals.received, totals.answered, totals.ip_bytes), (3, 4, 3 * 68));
     // Behind the last number comes the first again.
     assert!(view.take(&probe(NUMBER + SESSION_STEP / 2, 0), from(), 68, 1));
     assert!(view.take(&probe(NUMBER + SESSION_STEP - 1, 0), from(), 68, 1));
@@ -117,6 +122,8 @@ fn above_the_rate_nothing_is_taken() {
     view.publish();
     let tally = entry.session.tally(NUMBER, 1);
     assert_eq!(tally.received_packets + tally.above_rate_packets, 10_000);
+    let totals = entry.session.totals();
+    assert_eq!(totals.received + totals.above_rate, 10_000);
 }
 
 #[test]

@@ -4,9 +4,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
-use ringside_measure::control::{
-    FarVia, Fault, HANDSHAKE_NS, Ready, Server, ServerEvent, ServerOptions, Start, Tally, Work,
-};
+use ringside_measure::control::{FarVia, Fault, HANDSHAKE_NS, Ready, Server, ServerEvent, ServerOptions, Start, Work};
 use ringside_measure::counters::Ledger;
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_measure::rate::Rates;
@@ -15,7 +13,7 @@ use ringside_nic::Interface;
 use ringside_nic::clock::{Monotonic, Offset, Realtime};
 use ringside_nic::host::CpuTimes;
 
-use super::board::{Entry, Session};
+use super::board::{Entry, Session, Totals};
 use super::contest::Turn;
 use super::lending::Loan;
 use super::near::{ABOVE_RATE, THERE};
@@ -89,7 +87,7 @@ struct Begun {
     cpus: Option<CpuTimes>,
     intervals: Vec<Interval>,
     piece_began: Instant,
-    before: Tally,
+    before: Totals,
     next_feedback: Instant,
 }
 
@@ -315,7 +313,9 @@ impl<'a> Connection<'a> {
         if let (Some(wanted), Some(most)) = (start.rate_pps, args.max_rate)
             && wanted > most
         {
-            bail!("{wanted} packets/s are asked for, this server allows {most} (--max-rate)");
+            bail!(
+                "{wanted} packets/s are asked for, this server allows {most} (--max-rate): ask for no more (ping --rate, search --to-rate)"
+            );
         }
         if let Some(wanted) = start.duration_ns
             && wanted > most_ns
@@ -374,6 +374,9 @@ impl<'a> Connection<'a> {
             threads.max(site.threads()),
         );
         let entry = site.board.enter(session, args.max_sessions.into())?;
+        // Its first packets may overtake the word that they come.
+        let most = now_ns().saturating_add(most_ns).saturating_add(LATE_NS);
+        entry.session.go(most);
         let far = self.far_end(via, record);
         let ready = Ready {
             via,
@@ -443,16 +446,16 @@ fn interface_of(ip: IpAddr) -> Result<(schema::Interface, u32)> {
 
 impl Begun {
     fn piece(&mut self, session: &Session, now: Instant) {
-        let tally = session.tally(session.number, now_ns());
+        let totals = session.totals();
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.intervals.push(Interval {
             start_ns: nanos(self.piece_began - self.at),
             duration_ns: nanos(now - self.piece_began),
-            received_packets: tally.received_packets.saturating_sub(self.before.received_packets),
-            sent_packets: tally.answered_packets.saturating_sub(self.before.answered_packets),
+            received_packets: totals.received - self.before.received,
+            sent_packets: totals.answered - self.before.answered,
             p50_ns: None,
         });
-        (self.piece_began, self.before) = (now, tally);
+        (self.piece_began, self.before) = (now, totals);
     }
 }
 
@@ -487,7 +490,7 @@ impl Running {
             cpus: CpuTimes::read().ok(),
             intervals: Vec::new(),
             piece_began: now,
-            before: Tally::default(),
+            before: Totals::default(),
             next_feedback: now,
         });
     }
@@ -495,10 +498,10 @@ impl Running {
     /// What came of it.
     fn finish(self, sent: u64, from: SocketAddr) -> FarEnd {
         let session = &self.entry.session;
-        let tally = session.tally(session.number, now_ns());
+        let totals = session.totals();
         note(format_args!(
             "{from}: the session ends: {} of {sent} packets came, {} were sent back",
-            tally.received_packets, tally.answered_packets
+            totals.received, totals.answered
         ));
         let Some(mut begun) = self.begun else { return self.far };
         let now = Instant::now();
@@ -511,26 +514,22 @@ impl Running {
         let mut packets = Ledger {
             generated: sent,
             sent,
-            received: tally.received_packets,
+            received: totals.received,
             losses: Vec::new(),
         };
-        let missing = sent.saturating_sub(tally.received_packets);
-        let above = tally.above_rate_packets.min(missing);
+        let missing = sent.saturating_sub(totals.received);
+        let above = totals.above_rate.min(missing);
         if above != 0 {
             packets.lose(ABOVE_RATE, above);
         }
         packets.lose(THERE, missing - above);
-        let mean = tally
-            .ip_bytes
-            .checked_div(tally.received_packets + tally.duplicated_packets)
-            .unwrap_or(0)
-            + 14;
+        let mean = totals.ip_bytes.checked_div(totals.received).unwrap_or(0) + 14;
         let unaccounted_packets = i64::try_from(packets.difference()).unwrap_or(0);
         let result = RunResult {
             duration_ns,
             frame_bytes: Some(mean),
-            received: Rates::new(tally.received_packets, mean, mean.saturating_sub(42), duration_ns),
-            transmitted: Rates::new(tally.answered_packets, mean, mean.saturating_sub(42), duration_ns),
+            received: Rates::new(totals.received, mean, mean.saturating_sub(42), duration_ns),
+            transmitted: Rates::new(totals.answered, mean, mean.saturating_sub(42), duration_ns),
             unaccounted_packets,
             packets,
             cpus,

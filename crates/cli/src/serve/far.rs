@@ -44,6 +44,8 @@ pub(crate) struct Far {
 pub(super) struct Link {
     pub(super) wire: Wire,
     pub(super) client: Client,
+    /// The pin of this host's own key, where it has shown one.
+    own: Option<Pin>,
     events: VecDeque<ClientEvent>,
     /// Why it is of no use any more.
     pub(super) lost: Option<String>,
@@ -75,7 +77,7 @@ impl RemoteArgs {
         let stream = TcpStream::connect_timeout(&address, CONNECT).map_err(|error| {
             anyhow!("connecting to {address} (TCP): {error}; does `ringside serve` run there, and does a firewall let it through?")
         })?;
-        let wire = self.wire(stream, token.as_ref()).with_context(|| who.clone())?;
+        let (wire, own) = self.wire(stream, token.as_ref()).with_context(|| who.clone())?;
         let options = ClientOptions {
             token,
             nonce: secret::random()?,
@@ -84,6 +86,7 @@ impl RemoteArgs {
         let mut link = Link {
             wire,
             client: Client::new(options, now_ns()),
+            own,
             events: VecDeque::new(),
             lost: None,
             over: false,
@@ -94,9 +97,9 @@ impl RemoteArgs {
         }
     }
 
-    fn wire(&self, stream: TcpStream, token: Option<&Token>) -> Result<Wire> {
+    fn wire(&self, stream: TcpStream, token: Option<&Token>) -> Result<(Wire, Option<Pin>)> {
         if self.pin.is_none() && !self.tls {
-            return Ok(Wire::plain(stream)?);
+            return Ok((Wire::plain(stream)?, None));
         }
         if self.pin.is_none() && token.is_none() {
             bail!("--tls alone does not tell who answers there: add the server's --pin, or a token");
@@ -105,7 +108,13 @@ impl RemoteArgs {
         let own = identity.pin();
         let connection = identity.client(self.pin)?;
         Wire::tls_client(connection, stream, Instant::now() + CONNECT)
-            .map_err(|error| anyhow!("{} (the pin of this host's own key is {own})", tls::explain(&error)))
+            .map(|wire| (wire, Some(own)))
+            .map_err(|error| {
+                anyhow!(
+                    "{} (the pin of this host's own key is {own})",
+                    tls::explain(&error, None)
+                )
+            })
     }
 }
 
@@ -128,10 +137,10 @@ impl Link {
         match self.wire.read() {
             Ok(Came::Bytes(bytes)) => self.events.extend(self.client.receive(&bytes, now_ns())?),
             Ok(Came::End) => return Err(self.client.closed().into()),
-            Err(error) => return Err(anyhow!(tls::broken(&error))),
+            Err(error) => return Err(anyhow!(tls::broken(&error, self.own))),
         }
         // What it said last tells more than that it is gone.
-        written.map_err(|error| anyhow!(tls::broken(&error)))?;
+        written.map_err(|error| anyhow!(tls::broken(&error, self.own)))?;
         self.client.tick(now_ns())?;
         let output = self.client.take_output();
         Ok(self.wire.write(&output)?)

@@ -1,6 +1,8 @@
 //! What a command at the near end asks of the far one, and what it makes of its answers.
 
 use anyhow::{Result, anyhow};
+use std::time::Duration;
+
 use ringside_measure::control::{FarVia, Start, Work};
 use ringside_measure::counters::Ledger;
 use ringside_measure::schema::{self, FarEnd};
@@ -18,12 +20,12 @@ pub(super) const THERE: &str = "on the way there";
 pub(super) const ABOVE_RATE: &str = "above the rate that the server allows";
 
 impl PingArgs {
-    /// What a ping asks the far end for.
-    pub(crate) fn far(&self, flow: &UdpFlow, session: u32, frame_bytes: u32) -> Start {
+    /// What a ping asks the far end for; `turns` is how long it takes with load in turns.
+    pub(crate) fn far(&self, flow: &UdpFlow, session: u32, frame_bytes: u32, turns: Option<Duration>) -> Start {
         Start {
             // With load beside them the probes are a part of what is sent.
             rate_pps: self.probe_rate().filter(|_| self.load.under_load.is_none()),
-            duration_ns: self.run.time.map(nanos),
+            duration_ns: turns.or(self.run.time).map(nanos),
             frame_bytes,
             ..self.remote.far(Work::Echo, flow, session)
         }
@@ -84,7 +86,7 @@ impl Far {
 
     /// No longer than the far end takes part.
     pub(crate) fn limit(&self, run: &mut RunArgs) {
-        let most = std::time::Duration::from_nanos(self.ready.most_ns);
+        let most = Duration::from_nanos(self.ready.most_ns);
         if run.time.is_none() && run.count.is_none() {
             note(format_args!(
                 "  the far end takes part for {} s at the most",

@@ -16,8 +16,9 @@ use crate::output::note;
 /// go to and who is next on the way follow from the route. What is given by itself stays.
 pub(crate) fn find(port: &mut PortArgs, flow: &mut FlowArgs, remote: &mut RemoteArgs) -> Result<()> {
     let named = std::mem::take(&mut port.interface);
-    let by_place = remote.server.is_none() && flow.to.is_none() && flow.to_mac.is_none();
-    if by_place && !named.is_empty() {
+    // Beside a receiver a name is more likely an interface's; an address never is.
+    let alone = flow.to.is_none() && flow.to_mac.is_none();
+    if remote.server.is_none() && !named.is_empty() && (alone || named.contains(['.', ':'])) {
         if let Err(unknown) = Interface::by_name(&named) {
             // A name that nobody has is more likely an interface's that was mistyped than a host's.
             address(&named).with_context(|| format!("{unknown}; as a host"))?;
@@ -103,6 +104,9 @@ fn refuse_own(route: &Route, to: IpAddr) -> Result<()> {
 pub(super) fn address(server: &str) -> Result<SocketAddr> {
     let (host, port) = host_and_port(server);
     if let Ok(ip) = host.parse::<IpAddr>() {
+        if matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
+            bail!("{ip} is an address of one link: say which, as in {ip}%eth0");
+        }
         return Ok(SocketAddr::new(ip, port));
     }
     let mut found = (host, port)

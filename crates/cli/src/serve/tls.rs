@@ -140,7 +140,7 @@ pub(super) fn accept(config: &Arc<ServerConfig>) -> Result<ServerConnection> {
 }
 
 /// What a failed handshake is about, in words.
-pub(super) fn explain(error: &std::io::Error) -> String {
+pub(super) fn explain(error: &std::io::Error, own: Option<Pin>) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {
         Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
@@ -152,7 +152,8 @@ pub(super) fn explain(error: &std::io::Error) -> String {
             "the other side does not speak TLS: start `ringside serve` with --tls, or leave --pin and --tls out".to_owned()
         }
         Some(Error::AlertReceived(alert)) => format!(
-            "the server refuses this host's TLS key ({alert:?}): give it this pin with `ringside serve --allow`"
+            "the server refuses this host's TLS key ({alert:?}): give it its pin with `ringside serve --allow {}`",
+            own.map_or_else(|| "PIN".to_owned(), |own| own.to_string())
         ),
         Some(other) => format!("TLS: {other}"),
         None if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
@@ -164,9 +165,9 @@ pub(super) fn explain(error: &std::io::Error) -> String {
 }
 
 /// The same of a connection that was open.
-pub(super) fn broken(error: &std::io::Error) -> String {
+pub(super) fn broken(error: &std::io::Error, own: Option<Pin>) -> String {
     match error.get_ref().is_some_and(|inner| inner.is::<Error>()) {
-        true => explain(error),
+        true => explain(error, own),
         false => format!("the connection is broken: {error}"),
     }
 }

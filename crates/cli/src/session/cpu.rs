@@ -190,9 +190,9 @@ mod tests {
         }
         let counted = whole(&mut counter).unwrap();
         let passed = ThreadTime::current().unwrap().since(begun).run_ns.unwrap();
-        // Nanoseconds of the same thread; the counter was on a little earlier.
+        // Nanoseconds of the same thread, by another clock; the counter was on a little earlier.
         assert!(
-            (20_000_000..=passed + 20_000_000).contains(&counted),
+            (10_000_000..=passed + 20_000_000).contains(&counted),
             "{counted} of {passed}"
         );
     }

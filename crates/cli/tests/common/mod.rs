@@ -20,7 +20,7 @@ use ringside_netlab::{End, Lab, Namespace, VethConfig, wait_until};
 use ringside_xsk::{Direction, Mode, Path, Port, PortBuilder, Queue, QueueOptions};
 
 /// Longer than anything here takes: what is not done by then hangs.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(45);
 
 /// The modes that a veth offers, as the command line names them.
 pub const MODES: [&str; 2] = ["native", "generic"];

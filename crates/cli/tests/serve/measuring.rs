@@ -13,6 +13,48 @@ fn search_result(document: &Document) -> &SearchResult {
     }
 }
 
+/// Hardly anything is lost on this path.
+fn all_trials_were_counted(far: &RunResult) {
+    assert_reconciles(far);
+    let packets = &far.packets;
+    assert!(
+        packets.received > packets.sent / 2 && packets.received <= packets.sent,
+        "{packets:?}"
+    );
+}
+
+/// Probes of all conditions and the load in their own flow go to the same session.
+#[test]
+fn under_load_the_far_end_counts_probes_and_load() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("serve-load", 1);
+    let token = TokenFile::new("load", TOKEN);
+    let server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    let line = format!(
+        "ping {} {} --under-load --rounds 5 --time 2 --rate 300 --load-rate 2000 --json",
+        lab.b.ipv4,
+        token.option()
+    );
+    let document = client(&lab, &line).good().document();
+    let far = document.far.as_ref().and_then(|far| far.result.clone());
+    let far = far.expect("the far end's");
+    all_trials_were_counted(&far);
+    let near = ping_result(document);
+    let load = near.under_load.expect("asked for");
+    let own = load.conditions.iter().filter(|one| one.kind == LoadKind::SelfInduced);
+    let own: u64 = own.filter_map(|one| one.load_sent_packets).sum();
+    assert!(own > 0);
+    // Waiting for the load to begin and for late answers takes longer than was asked for: the far end does not leave before.
+    for condition in &load.conditions {
+        let probes = &condition.probes;
+        assert!(probes.received > probes.sent * 8 / 10, "{condition:#?}");
+    }
+    assert_eq!(far.packets.sent, near.sequence.expect("numbered").sent + own);
+    server.interrupt().good();
+}
+
 #[test]
 fn a_search_through_a_server_there_and_back_and_there_only() {
     if !is_root() {
@@ -37,6 +79,7 @@ fn a_search_through_a_server_there_and_back_and_there_only() {
         .as_ref()
         .expect("a result");
     assert_eq!(far.operation, Operation::Echo);
+    all_trials_were_counted(far);
 
     let document = client(&lab, &format!("{line} --count-there --far-via udp"))
         .good()
@@ -57,6 +100,7 @@ fn a_search_through_a_server_there_and_back_and_there_only() {
         .as_ref()
         .expect("a result");
     assert_eq!(far.operation, Operation::Rx);
+    all_trials_were_counted(far);
 
     // What the server does not allow is known before anything is sent.
     let message = client(&lab, &line.replace("--to-rate 5000", "--to-rate 200000")).bad();
@@ -108,6 +152,34 @@ fn a_host_behind_a_router_is_found_by_its_route() {
     let done = Running::new(command(&row.left.a, &line, "client")).end().good();
     assert!(done.err.contains("is behind the router"), "{}", done.err);
     assert_eq!(ping_result(done.document()).packets.received, 50);
+    server.interrupt().good();
+}
+
+/// What a server allows is what probes without a rate of their own come at, and what load has to keep to.
+#[test]
+fn no_more_than_the_server_allows() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("serve-most", 1);
+    let token = TokenFile::new("most", TOKEN);
+    let server = serve(&lab, &format!("{{}} {} --wait poll --max-rate 2000", token.option()));
+    let host = lab.b.ipv4;
+    let line = format!("ping {host} --to {host} {} -t 0.6 --json", token.option());
+    let done = client(&lab, &line).good();
+    assert!(done.err.contains("no more than 2000 a second"), "{}", done.err);
+    let packets = ping_result(done.document()).packets;
+    assert!(packets.sent <= 1201, "{packets:?}");
+    let above = packets.losses.iter().find(|loss| loss.name.contains("above the rate"));
+    assert!(above.is_none_or(|loss| loss.count == 0), "{packets:?}");
+    let line = format!("ping {host} {} --under-load=self --load-rate 1950 -t 1", token.option());
+    let refused = client(&lab, &line).bad();
+    assert!(
+        refused.contains("--load-rate") && refused.contains("2000 packets/s"),
+        "{refused}"
+    );
+    let refused = client(&lab, &format!("search {host} {}", token.option())).bad();
+    assert!(refused.contains("--to-rate"), "{refused}");
     server.interrupt().good();
 }
 

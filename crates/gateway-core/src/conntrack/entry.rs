@@ -1,4 +1,4 @@
-//! A connection in memory: two cache lines.
+//! A connection: its name, what is told of it, and what is known of it.
 
 use std::net::IpAddr;
 
@@ -79,30 +79,17 @@ pub struct Connection {
     pub id: ConnectionId,
 }
 
-/// A connection, or a free place for one.
+/// A connection, taken out of its place to be worked on.
 #[derive(Debug, Clone, Copy)]
-#[repr(C, align(64))]
 pub(super) struct Entry {
     pub(super) key: Key,
-    /// The next of the same hash; of a free place, the next free one.
-    pub(super) chain: u32,
-    /// Neighbours in the list of the state.
-    pub(super) before: u32,
-    pub(super) after: u32,
-    /// Counts the connections that were in this place.
-    pub(super) serial: u32,
-    /// When it was put at the end of its list, in ticks.
-    pub(super) placed: u32,
     pub(super) state: State,
     pub(super) marks: u8,
-
     pub(super) seen: u64,
     pub(super) generation: u64,
     pub(super) profiles: [Option<ProfileId>; 2],
     pub(super) tcp: Tcp,
 }
-
-const _: () = assert!(size_of::<Entry>() == 128);
 
 /// Its source is the higher end of the key.
 pub(super) const FROM_HIGHER: u8 = 1;

@@ -8,7 +8,7 @@
 use std::hash::{BuildHasher, Hasher};
 use std::sync::{Mutex, PoisonError};
 
-use foldhash::fast::RandomState;
+use foldhash::quality::RandomState;
 
 use crate::flow::{Flow, Piece};
 use crate::policy::{ProfileId, Snapshot};

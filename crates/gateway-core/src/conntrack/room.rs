@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use super::entry::Entry;
 use super::state::{Rank, State};
-use super::{Conntrack, End, Part, Refused};
+use super::stripe::Part;
+use super::{Conntrack, End, Refused};
 use crate::Vni;
 
 /// Connections of a network that are looked at to find one that can go: others' stand between them.
@@ -29,7 +30,7 @@ impl Conntrack {
         &self,
         stripe: usize,
         now: u64,
-        work: impl Fn(&mut Part, Room) -> Option<Result<T, Refused>>,
+        work: impl Fn(&mut Part<'_>, Room) -> Option<Result<T, Refused>>,
     ) -> Result<T, Refused> {
         if let Some(done) = work(&mut self.lock(stripe), Room::Elsewhere) {
             return done;
@@ -48,8 +49,8 @@ impl Conntrack {
     /// Puts in a connection. None: there may be room to be made elsewhere.
     pub(super) fn insert(
         &self,
-        part: &mut Part,
-        entry: Entry,
+        part: &mut Part<'_>,
+        entry: &Entry,
         hash: u64,
         now: u64,
         room: Room,
@@ -63,7 +64,7 @@ impl Conntrack {
         }
         let leave = || self.tenants.leave(vni);
         // The limit of a stripe is met seldom, and only there room can be made then.
-        if !part.stripe.has_room() && !self.evict_weak(part, now) && !self.evict_idle(part, now) {
+        if !part.has_room() && !self.evict_weak(part, now) && !self.evict_idle(part, now) {
             leave();
             return Some(Err(Refused::TableFull));
         }
@@ -78,8 +79,8 @@ impl Conntrack {
         if entry.state.rank() < Rank::Established {
             self.weak.fetch_add(1, Ordering::Relaxed);
         }
-        part.counts.begun += 1;
-        Some(Ok(part.stripe.insert(entry, hash, now)))
+        part.counts().begun += 1;
+        Some(Ok(part.insert(entry, hash, now)))
     }
 
     /// Ends a connection that is not established, in any stripe but one. False if there is none.
@@ -93,57 +94,59 @@ impl Conntrack {
     }
 
     /// Ends one that had no packet for too long, or else one that is not established. False if there is none.
-    fn evict_weak(&self, part: &mut Part, now: u64) -> bool {
+    fn evict_weak(&self, part: &mut Part<'_>, now: u64) -> bool {
         self.sweep_some(part, now, 1) > 0 || self.evict_ranks(part, now)
     }
 
-    fn evict_ranks(&self, part: &mut Part, now: u64) -> bool {
+    fn evict_ranks(&self, part: &mut Part<'_>, now: u64) -> bool {
         let found = [Rank::Unreplied, Rank::Closing]
             .into_iter()
-            .find_map(|rank| Some((part.stripe.oldest(rank, now)?, rank)));
+            .find_map(|rank| Some((part.oldest(rank, now)?, rank)));
         found.is_some_and(|(slot, rank)| {
-            self.end(part, slot, End::Evicted(rank));
+            let entry = part.entry(slot);
+            self.end(part, slot, &entry, End::Evicted(rank));
             true
         })
     }
 
     /// Ends an established connection that has been idle for long enough. Those that are not go to the ends of their lists.
-    fn evict_idle(&self, part: &mut Part, now: u64) -> bool {
+    fn evict_idle(&self, part: &mut Part<'_>, now: u64) -> bool {
         let idle = u64::try_from(self.limits.idle.as_nanos()).unwrap_or(u64::MAX);
         for _ in 0..LOOKED_AT_IDLE {
-            let Some(slot) = part.stripe.oldest(Rank::Established, now) else {
+            let Some(slot) = part.oldest(Rank::Established, now) else {
                 return false;
             };
-            let Entry { state, seen, .. } = *part.stripe.entry(slot);
-            if now.saturating_sub(seen) >= idle {
-                self.end(part, slot, End::Evicted(Rank::Established));
+            let entry = part.entry(slot);
+            if now.saturating_sub(entry.seen) >= idle {
+                self.end(part, slot, &entry, End::Evicted(Rank::Established));
                 return true;
             }
-            part.stripe.move_to(slot, state, now);
+            part.move_to(slot, entry.state, entry.state, now);
         }
         false
     }
 
     /// Ends a connection of a network that is not established, if one of the oldest in this stripe is its.
-    fn evict_of_tenant(&self, part: &mut Part, vni: Vni, now: u64) {
+    fn evict_of_tenant(&self, part: &mut Part<'_>, vni: Vni, now: u64) {
         for rank in [Rank::Unreplied, Rank::Closing] {
             let states = State::ALL.iter().filter(|state| state.rank() == rank);
             let mut found = None;
             for state in states {
-                let mut next = part.stripe.first(*state);
+                let mut next = part.first(*state);
                 for _ in 0..LOOKED_AT {
                     let Some(slot) = next else { break };
-                    let entry = part.stripe.entry(slot);
+                    let entry = part.entry(slot);
                     if entry.key.vni() == vni {
                         let age = now.saturating_sub(entry.seen);
                         found = found.max(Some((age, slot)));
                         break;
                     }
-                    next = part.stripe.behind(slot);
+                    next = part.behind(slot);
                 }
             }
             if let Some((_, slot)) = found {
-                self.end(part, slot, End::Evicted(rank));
+                let entry = part.entry(slot);
+                self.end(part, slot, &entry, End::Evicted(rank));
                 return;
             }
         }

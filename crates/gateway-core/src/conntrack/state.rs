@@ -98,6 +98,12 @@ impl State {
         )
     }
 
+    /// From its number.
+    pub(super) fn from_byte(number: u8) -> Self {
+        // Nothing else is ever written.
+        Self::ALL.get(usize::from(number)).copied().unwrap_or(Self::Closed)
+    }
+
     /// Where it stands in [`State::ALL`].
     pub(super) const fn at(self) -> usize {
         self as usize
@@ -139,10 +145,11 @@ impl Timeouts {
 /// How many connections there may be, and what becomes of packets that are not the first of theirs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// In total. Memory for as many is reserved at once and used as they come: [`super::Conntrack::BYTES`] each, give or
-    /// take a tenth.
+    /// In total. Memory for as many is taken at once: [`super::Conntrack::BYTES`] each, and a tenth more.
     pub connections: u32,
-    /// In one network, unless [`super::Conntrack::limit_tenant`] says something else.
+    /// In one network, unless [`super::Conntrack::limit_tenant`] says something else. One that has as many gives up one of
+    /// its own that is not established for a new one, if it is among the oldest where the new one is kept; if none is,
+    /// the new one is refused.
     pub per_tenant: u32,
     /// An established connection has to make room for a new one only after it has had no packet for so long. If there is
     /// none, the new one is refused: who fills the table with connections does not end those of others.

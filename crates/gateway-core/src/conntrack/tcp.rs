@@ -135,6 +135,39 @@ impl Side {
 }
 
 impl Tcp {
+    pub(super) fn to_words(self) -> [u64; 5] {
+        let [[a, b], [c, d]] = self.sides.map(|side| {
+            let first = u64::from(side.end) << 32 | u64::from(side.limit);
+            let flags = u64::from(side.scale) << 8 | u64::from(side.facts);
+            [
+                first,
+                u64::from(side.acked) << 32 | u64::from(side.window) << 16 | flags,
+            ]
+        });
+        [a, b, c, d, u64::from(self.again) << 8 | u64::from(self.marks)]
+    }
+
+    pub(super) fn from_words([a, b, c, d, rest]: [u64; 5]) -> Self {
+        let side = |first: u64, second: u64| {
+            let [a, b, c, d, e, f, g, h] = first.to_be_bytes();
+            let [i, j, k, l, m, n, scale, facts] = second.to_be_bytes();
+            Side {
+                end: u32::from_be_bytes([a, b, c, d]),
+                limit: u32::from_be_bytes([e, f, g, h]),
+                acked: u32::from_be_bytes([i, j, k, l]),
+                window: u16::from_be_bytes([m, n]),
+                scale,
+                facts,
+            }
+        };
+        let [_, _, _, e, f, g, h, marks] = rest.to_be_bytes();
+        Self {
+            sides: [side(a, b), side(c, d)],
+            again: u32::from_be_bytes([e, f, g, h]),
+            marks,
+        }
+    }
+
     /// From the first segment that is seen of a connection. None for one with which none can begin.
     pub(super) fn begin(segment: &Segment, pick_up: bool) -> Option<(Self, State)> {
         let mut tcp = Self::default();
@@ -196,16 +229,9 @@ impl Tcp {
     fn see_syn(&mut self, state: State, way: usize, segment: &Segment) -> Seen {
         match (state, way) {
             (State::Closed | State::TimeWait | State::ResetSeen, _) => Seen::Begins,
-            (State::SynSent, 0) => {
-                let side = &mut self.sides[0];
-                // Its sender gave up with another number before; or with this one, data at first (RFC 7413) and none later.
-                if side.began_with(segment.sequence) {
-                    side.end = later(side.end, segment.end());
-                    Seen::Fits(state)
-                } else {
-                    Seen::Begins
-                }
-            }
+            // Another number: its sender gave up, and tries anew.
+            (State::SynSent, 0) if !self.sides[0].began_with(segment.sequence) => Seen::Begins,
+            (State::SynSent, 0) => Seen::Fits(state),
             // Both open at once.
             (State::SynSent, _) => {
                 self.answer(segment);
@@ -321,12 +347,11 @@ impl Tcp {
         let mut second = Side::of_syn(segment);
         let first = &mut self.sides[0];
         second.limit = second.end.wrapping_add(u32::from(first.window));
-        first.limit = first.end.wrapping_add(u32::from(second.window));
         // A shift counts if both offer one, and never for a SYN's own window (RFC 7323 §2.2).
         let scales = first.has(SCALES) && second.has(SCALES);
         for side in [&mut *first, &mut second] {
             if scales {
-                side.window = (side.window >> side.scale).max(1);
+                side.window = side.window.div_ceil(1 << side.scale);
             } else {
                 side.scale = 0;
             }

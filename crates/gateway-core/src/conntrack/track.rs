@@ -2,12 +2,13 @@
 
 use ringside_wire::Protocol;
 
-use super::entry::{ConnectionId, Entry, FROM_HIGHER, HANDED_OVER, NONE};
+use super::entry::{ConnectionId, Entry, FROM_HIGHER, HANDED_OVER};
 use super::key::{From, Key};
 use super::room::Room;
 use super::state::State;
+use super::stripe::Part;
 use super::tcp::{Seen, Tcp};
-use super::{Connection, Conntrack, End, Part, Passed, Profiles, Refused};
+use super::{Connection, Conntrack, End, Passed, Profiles, Refused};
 use crate::Vni;
 use crate::flow::{About, Ends, Flow, Query, QueryKind, Segment, Upper};
 use crate::policy::{Snapshot, Subject};
@@ -78,59 +79,61 @@ impl Conntrack {
         self.with_room(stripe, now, |part, room| self.track_in(part, &ask, room))
     }
 
-    fn track_in(&self, part: &mut Part, ask: &Ask<'_>, room: Room) -> Option<Result<Passed, Refused>> {
-        let found = part.stripe.find(&ask.key, ask.hash);
-        let Some(slot) = found else {
+    fn track_in(&self, part: &mut Part<'_>, ask: &Ask<'_>, room: Room) -> Option<Result<Passed, Refused>> {
+        let Some(slot) = part.find(&ask.key, ask.hash) else {
             return self.begin(part, ask, None, room);
         };
-        if self.has_ended(part.stripe.entry(slot), ask.now) {
-            self.end(part, slot, End::TimedOut);
+        let mut entry = part.entry(slot);
+        if self.has_ended(&entry, ask.now) {
+            self.end(part, slot, &entry, End::TimedOut);
             return self.begin(part, ask, None, room);
         }
-        let entry = part.stripe.entry(slot);
         let way = usize::from(ask.from != entry.origin());
         let [source, destination] = ask.profiles;
         let profiles = if way == 0 { ask.profiles } else { [destination, source] };
-        if let Err(refused) = self.still_allowed(part, slot, ask.policy, profiles) {
+        if let Err(refused) = self.still_allowed(part, slot, &mut entry, ask.policy, profiles) {
             return Some(Err(refused));
         }
-        let entry = part.stripe.entry(slot);
-        let before = entry.state;
         let seen = match &ask.flow.upper {
             Upper::Tcp(segment) => {
                 // How far its later fragments reach is not known.
                 if ask.flow.fragment.is_some() {
                     entry.tcp.stop_checking();
                 }
-                entry.tcp.see(before, way, segment)
+                entry.tcp.see(entry.state, way, segment)
             }
             // A question against the direction: somebody's number of it is the same as the kind that stands for the other.
             Upper::Query(Query { asks: true, .. }) if way == 1 => Seen::Turned,
-            _ if way == 1 => Seen::Fits(before.replied()),
-            _ => Seen::Fits(before),
+            _ if way == 1 => Seen::Fits(entry.state.replied()),
+            _ => Seen::Fits(entry.state),
         };
-        Some(match seen {
+        let done = match seen {
             Seen::Fits(state) => {
-                let id = ConnectionId::new(ask.stripe, slot, entry.serial);
-                // One that was reset has to end, whatever still comes.
-                if (before, state) != (State::Closed, State::Closed) {
-                    self.refresh(part, slot, state, ask.now);
-                }
-                let kept = part.stripe.entry(slot).marks & HANDED_OVER != 0;
+                self.refresh(part, slot, &mut entry, state, ask.now);
+                let kept = entry.marks & HANDED_OVER != 0;
                 let established = state.is_open() && (state != State::ResetSeen || kept);
+                let id = ConnectionId::new(ask.stripe, slot, part.serial(slot));
                 Ok(ask.passed(Some(id), established))
             }
-            Seen::Begins => return self.begin(part, ask, Some(slot), room),
+            Seen::Begins => return self.begin(part, ask, Some((slot, &entry)), room),
             Seen::Turned => ask.judge().map(|()| ask.passed(None, false)),
             Seen::OutOfWindow => Err(Refused::OutOfWindow),
             Seen::OutOfState => Err(Refused::OutOfState),
             Seen::BadFlags => Err(Refused::BadFlags),
-        })
+        };
+        part.put(slot, &entry);
+        Some(done)
     }
 
     /// Judges a connection again if that could come out another way than before, and ends it if it is no longer allowed.
-    fn still_allowed(&self, part: &mut Part, slot: u32, policy: &Snapshot, profiles: Profiles) -> Result<(), Refused> {
-        let entry = part.stripe.entry(slot);
+    fn still_allowed(
+        &self,
+        part: &mut Part<'_>,
+        slot: u32,
+        entry: &mut Entry,
+        policy: &Snapshot,
+        profiles: Profiles,
+    ) -> Result<(), Refused> {
         let [source, destination] = profiles;
         let same = entry.profiles == profiles;
         if same && entry.generation >= policy.generation() {
@@ -138,7 +141,7 @@ impl Conntrack {
         }
         if !same || !policy.holds(entry.generation, source, destination) {
             if let Err(denied) = policy.judge(&entry.subject(), source, destination) {
-                self.end(part, slot, End::NoLongerAllowed);
+                self.end(part, slot, entry, End::NoLongerAllowed);
                 return Err(Refused::NoLongerAllowed(denied));
             }
             entry.profiles = profiles;
@@ -150,9 +153,9 @@ impl Conntrack {
     /// Begins a connection, in the place of another if there was one of the same ends.
     fn begin(
         &self,
-        part: &mut Part,
+        part: &mut Part<'_>,
         ask: &Ask<'_>,
-        replaced: Option<u32>,
+        replaced: Option<(u32, &Entry)>,
         room: Room,
     ) -> Option<Result<Passed, Refused>> {
         let begun = match &ask.flow.upper {
@@ -163,23 +166,15 @@ impl Conntrack {
             Upper::Query(Query { asks: false, .. }) => return Some(Err(Refused::NoConnection)),
             _ => (Tcp::default(), State::first(ask.flow.protocol)),
         };
-        let (mut tcp, state) = begun;
+        let (tcp, state) = begun;
         if let Err(refused) = ask.judge() {
             return Some(Err(refused));
         }
-        if let Some(slot) = replaced {
-            self.end(part, slot, End::Replaced);
-        }
-        if ask.flow.fragment.is_some() {
-            tcp.stop_checking();
+        if let Some((slot, entry)) = replaced {
+            self.end(part, slot, entry, End::Replaced);
         }
         let entry = Entry {
             key: ask.key,
-            chain: NONE,
-            before: NONE,
-            after: NONE,
-            serial: 0,
-            placed: 0,
             state,
             marks: if ask.from == From::Higher { FROM_HIGHER } else { 0 },
             seen: ask.now,
@@ -187,11 +182,11 @@ impl Conntrack {
             profiles: ask.profiles,
             tcp,
         };
-        let slot = match self.insert(part, entry, ask.hash, ask.now, room)? {
+        let slot = match self.insert(part, &entry, ask.hash, ask.now, room)? {
             Ok(slot) => slot,
             Err(refused) => return Some(Err(refused)),
         };
-        let id = ConnectionId::new(ask.stripe, slot, part.stripe.entry(slot).serial);
+        let id = ConnectionId::new(ask.stripe, slot, part.serial(slot));
         Some(Ok(ask.passed(Some(id), false)))
     }
 
@@ -213,24 +208,25 @@ impl Conntrack {
         let hash = key.hash(&self.random);
         let stripe = self.stripe_of(hash);
         let mut part = self.lock(stripe);
-        let slot = part.stripe.find(&key, hash).ok_or(Refused::Unrelated)?;
-        let entry = part.stripe.entry(slot);
+        let slot = part.find(&key, hash).ok_or(Refused::Unrelated)?;
+        let mut entry = part.entry(slot);
         let way = usize::from(from != entry.origin());
         let may_be = quoted
             .sequence
             .is_none_or(|sequence| entry.tcp.may_have_sent(way, sequence));
-        if !may_be || self.has_ended(entry, now) {
+        if !may_be || self.has_ended(&entry, now) {
             return Err(Refused::Unrelated);
         }
         // Who sends the error may be neither of the two; then the other's profile is the one that was known last.
-        let (mut profiles, serial) = (entry.profiles, entry.serial);
+        let mut profiles = entry.profiles;
         profiles[way] = destination;
         if flow.source == quoted.destination {
             profiles[1 - way] = source;
         }
-        self.still_allowed(&mut part, slot, policy, profiles)?;
+        self.still_allowed(&mut part, slot, &mut entry, policy, profiles)?;
+        part.put(slot, &entry);
         Ok(Passed {
-            connection: Some(ConnectionId::new(stripe, slot, serial)),
+            connection: Some(ConnectionId::new(stripe, slot, part.serial(slot))),
             ..Passed::once(policy)
         })
     }
@@ -266,11 +262,6 @@ impl Conntrack {
         let hash = key.hash(&self.random);
         let entry = Entry {
             key,
-            chain: NONE,
-            before: NONE,
-            after: NONE,
-            serial: 0,
-            placed: 0,
             state: connection.state,
             marks: if from == From::Higher { FROM_HIGHER } else { 0 },
             seen: connection.seen.min(now),
@@ -279,10 +270,10 @@ impl Conntrack {
             tcp: Tcp::restored(),
         };
         let inserted = self.with_room(self.stripe_of(hash), now, |part, room| {
-            if part.stripe.find(&key, hash).is_some() {
+            if part.find(&key, hash).is_some() {
                 return Some(Err(Refused::SameEnds));
             }
-            self.insert(part, entry, hash, now, room)
+            self.insert(part, &entry, hash, now, room)
         });
         inserted.is_ok()
     }

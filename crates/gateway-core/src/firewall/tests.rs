@@ -17,4 +17,4 @@ mod room;
 mod tcp;
 mod threads;
 
-use bench::{Bench, SECOND};
+use bench::{Bench, SECOND, few};

@@ -25,7 +25,8 @@ fn v6(next: Protocol, payload: &[u8]) -> Vec<u8> {
 /// An IPv4 packet that is a fragment: its offset in bytes, and whether more follow.
 fn piece(mut packet: Vec<u8>, offset: u16, more: bool) -> Vec<u8> {
     packet[4..6].copy_from_slice(&9_u16.to_be_bytes());
-    packet[6..8].copy_from_slice(&(offset / 8 | if more { 0x2000 } else { 0 }).to_be_bytes());
+    let more = if more { 0x2000 } else { 0 };
+    packet[6..8].copy_from_slice(&(more | (offset / 8)).to_be_bytes());
     packet
 }
 

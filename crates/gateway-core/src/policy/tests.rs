@@ -108,6 +108,7 @@ fn nothing_holds_that_could_be_otherwise_and_all_else_does() {
     let mut writer = policy.write();
     writer.put_group(GroupId(1), all).unwrap();
     let c = Some(writer.profile(&[GroupId(3)]));
+    writer.put_group(GroupId(3), Vec::new()).unwrap();
     assert_eq!(writer.publish(), first);
     let mut reader = policy.reader();
     assert!(reader.load().holds(first, a, c));

@@ -5,16 +5,17 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
-use foldhash::fast::RandomState;
+use foldhash::quality::RandomState;
 use ringside_wire::MacAddr;
 
 use super::hosts::HostId;
-use super::slot::{EMPTY, Key, Narrow, Slot, Wide, head, is_live};
+use super::shard::{Guess, Shard};
+use super::slot::{Narrow, Slot, Wide};
 use crate::TenantAddress;
 
 /// Shards of a family. More make a shorter pause of writers when one is built anew, and a larger directory.
 const SHARDS: usize = 256;
-/// Slots of a shard that is built: as if it held at least this many.
+/// Neighbours for which a shard is built at the least.
 const SMALLEST: usize = 8;
 /// Look-ups that are under way at once. What a core keeps in flight is less, 10 to 48 lines.
 const BURST: usize = 32;
@@ -147,26 +148,16 @@ impl std::fmt::Debug for Neighbors {
     }
 }
 
-fn key(hashes: &RandomState, address: &TenantAddress) -> Key {
+fn hash(hashes: &RandomState, address: &TenantAddress) -> u64 {
     let mut hasher = hashes.build_hasher();
-    let (head, address) = match address.ip {
-        IpAddr::V4(ip) => (head(address.vni, u32::from(ip)), [0, 0]),
+    match address.ip {
+        IpAddr::V4(ip) => hasher.write_u64(u64::from(address.vni.number()) << 32 | u64::from(u32::from(ip))),
         IpAddr::V6(ip) => {
-            let [a, b, c, d, e, f, g, h, low @ ..] = ip.octets();
-            let parts = [u64::from_be_bytes([a, b, c, d, e, f, g, h]), u64::from_be_bytes(low)];
-            hasher.write_u64(parts[0]);
-            hasher.write_u64(parts[1]);
-            // Mostly what tells addresses of a network apart: the rest of the slot is seldom read in vain.
-            let [.., i, j, k, l] = low;
-            (head(address.vni, u32::from_be_bytes([i, j, k, l])), parts)
+            hasher.write_u128(u128::from(ip));
+            hasher.write_u32(address.vni.number());
         }
-    };
-    hasher.write_u64(head);
-    Key {
-        head,
-        address,
-        hash: hasher.finish(),
     }
+    hasher.finish()
 }
 
 /// A reader of the table, for one thread. It never waits, whatever writers do.
@@ -187,21 +178,28 @@ impl NeighborReader {
     pub fn look_up(&mut self, addresses: &[TenantAddress], found: &mut [Option<Neighbor>]) {
         assert!(found.len() >= addresses.len(), "a place for each answer");
         let (v4, v6) = (self.v4.load(), self.v6.load());
+        let (mut hashes, mut tags, mut guesses) = ([0; BURST], [0; BURST], [Guess::NOWHERE; BURST]);
         for (addresses, found) in addresses.chunks(BURST).zip(found.chunks_mut(BURST)) {
-            let mut first = [(Key::NONE, 0); BURST];
-            // Nothing here waits for what another round loads, so all loads are under way together.
-            for (first, address) in first.iter_mut().zip(addresses) {
-                let key = key(&self.hashes, address);
-                let head = match address.ip {
-                    IpAddr::V4(_) => v4.head_at_home(&key),
-                    IpAddr::V6(_) => v6.head_at_home(&key),
+            // In none of these three loops does a round wait for what another loads: all loads are under way together.
+            for (address, (hash, tags)) in addresses.iter().zip(hashes.iter_mut().zip(&mut tags)) {
+                *hash = self::hash(&self.hashes, address);
+                *tags = match address.ip {
+                    IpAddr::V4(_) => v4.of(*hash).tags_at_home(*hash),
+                    IpAddr::V6(_) => v6.of(*hash).tags_at_home(*hash),
                 };
-                *first = (key, head);
             }
-            for ((address, (key, head)), found) in addresses.iter().zip(&first).zip(found) {
+            let known = hashes.iter().zip(&tags);
+            for ((address, (hash, tags)), guess) in addresses.iter().zip(known).zip(&mut guesses) {
+                *guess = match address.ip {
+                    IpAddr::V4(_) => v4.of(*hash).guess(*hash, *tags),
+                    IpAddr::V6(_) => v6.of(*hash).guess(*hash, *tags),
+                };
+            }
+            let known = hashes.iter().zip(&guesses);
+            for ((address, (hash, guess)), found) in addresses.iter().zip(known).zip(found) {
                 *found = match address.ip {
-                    IpAddr::V4(_) => v4.find(key, *head),
-                    IpAddr::V6(_) => v6.find(key, *head),
+                    IpAddr::V4(_) => v4.of(*hash).find(address, *hash, *guess).map(Slot::neighbor),
+                    IpAddr::V6(_) => v6.of(*hash).find(address, *hash, *guess).map(Slot::neighbor),
                 };
             }
         }
@@ -209,9 +207,11 @@ impl NeighborReader {
 
     /// Finds one.
     pub fn find(&mut self, address: TenantAddress) -> Option<Neighbor> {
-        let mut found = [None];
-        self.look_up(&[address], &mut found);
-        found[0]
+        let hash = hash(&self.hashes, &address);
+        match address.ip {
+            IpAddr::V4(_) => self.v4.load().of(hash).look(&address, hash).map(Slot::neighbor),
+            IpAddr::V6(_) => self.v6.load().of(hash).look(&address, hash).map(Slot::neighbor),
+        }
     }
 }
 
@@ -231,29 +231,29 @@ pub struct NeighborWriter<'a> {
 impl NeighborWriter<'_> {
     /// Makes known where an address lives, unless something newer is known.
     pub fn put(&mut self, address: TenantAddress, neighbor: Neighbor) -> Put {
-        let key = key(self.hashes, &address);
+        let hash = hash(self.hashes, &address);
         match address.ip {
-            IpAddr::V4(_) => self.v4.put(&key, &neighbor),
-            IpAddr::V6(_) => self.v6.put(&key, &neighbor),
+            IpAddr::V4(_) => self.v4.put(&address, hash, &neighbor),
+            IpAddr::V6(_) => self.v6.put(&address, hash, &neighbor),
         }
     }
 
     /// Forgets an address, unless what is known is newer than `version`.
     pub fn remove(&mut self, address: TenantAddress, version: u64) -> Removed {
-        let key = key(self.hashes, &address);
+        let hash = hash(self.hashes, &address);
         match address.ip {
-            IpAddr::V4(_) => self.v4.remove(&key, version),
-            IpAddr::V6(_) => self.v6.remove(&key, version),
+            IpAddr::V4(_) => self.v4.remove(&address, hash, version),
+            IpAddr::V6(_) => self.v6.remove(&address, hash, version),
         }
     }
 
     /// Binds another set of rules to an address; its version stays. False if the address is not known.
     pub fn set_policy(&mut self, address: TenantAddress, policy: u32) -> bool {
-        let key = key(self.hashes, &address);
+        let hash = hash(self.hashes, &address);
         let with = |neighbor: Neighbor| Neighbor { policy, ..neighbor };
         match address.ip {
-            IpAddr::V4(_) => self.v4.change(&key, with),
-            IpAddr::V6(_) => self.v6.change(&key, with),
+            IpAddr::V4(_) => self.v4.change(&address, hash, with),
+            IpAddr::V6(_) => self.v6.change(&address, hash, with),
         }
     }
 }
@@ -264,79 +264,22 @@ impl std::fmt::Debug for NeighborWriter<'_> {
     }
 }
 
-impl Key {
-    const NONE: Self = Self {
-        head: EMPTY,
-        address: [0; 2],
-        hash: 0,
-    };
-
-    fn shard(&self) -> usize {
-        usize::from(self.hash.to_be_bytes()[0])
-    }
-
-    /// Where its way through the slots of its shard begins.
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "below the number of slots, which is a usize"
-    )]
-    fn home(&self, slots: usize) -> usize {
-        ((u128::from(self.hash << 8) * slots as u128) >> 64) as usize
-    }
-}
-
 type Reader<S> = Cache<Arc<ArcSwap<Directory<S>>>, Arc<Directory<S>>>;
 
-/// Shards of slots. Each has room: there is an empty slot on everybody's way.
 struct Directory<S> {
-    shards: Box<[Arc<[S]>]>,
+    shards: Box<[Arc<Shard<S>>; SHARDS]>,
+}
+
+/// Which shard a hash belongs to: its upper byte says.
+fn shard_of(hash: u64) -> usize {
+    usize::from(hash.to_be_bytes()[0])
 }
 
 impl<S: Slot> Directory<S> {
-    fn head_at_home(&self, key: &Key) -> u64 {
-        let shard = &self.shards[key.shard()];
-        shard[key.home(shard.len())].head()
+    #[inline]
+    fn of(&self, hash: u64) -> &Shard<S> {
+        &self.shards[shard_of(hash)]
     }
-
-    /// The neighbour of a key, of which the head at home is known.
-    fn find(&self, key: &Key, head: u64) -> Option<Neighbor> {
-        let shard = &self.shards[key.shard()];
-        find(shard, key, head).map(|at| shard[at].neighbor())
-    }
-}
-
-/// Where a key's slot is, from what was read at its home on.
-fn find<S: Slot>(shard: &[S], key: &Key, mut head: u64) -> Option<usize> {
-    let mut at = key.home(shard.len());
-    loop {
-        if head == key.head && shard[at].is_of(key) {
-            return Some(at);
-        }
-        if head == EMPTY {
-            return None;
-        }
-        at = if at + 1 == shard.len() { 0 } else { at + 1 };
-        head = shard[at].head();
-    }
-}
-
-/// Slots of which `live` are to be taken: less than half, so that a third as many may come before the next time.
-fn build<S: Slot>(live: usize) -> Arc<[S]> {
-    let slots = live.max(SMALLEST) * 20 / 9;
-    std::iter::repeat_with(S::default).take(slots).collect()
-}
-
-/// Slots that may be taken, dead ones included: with more, ways get long.
-fn most(slots: usize) -> usize {
-    slots * 7 / 10
-}
-
-fn first_empty<S: Slot>(shard: &[S], key: &Key) -> usize {
-    let mut at = key.home(shard.len());
-    while shard[at].head() != EMPTY {
-        at = if at + 1 == shard.len() { 0 } else { at + 1 };
-    }
-    at
 }
 
 /// Slots of a shard that are not empty.
@@ -353,7 +296,7 @@ struct Family<S> {
 
 impl<S: Slot> Default for Family<S> {
     fn default() -> Self {
-        let shards = std::iter::repeat_with(|| build(0)).take(SHARDS).collect();
+        let shards = Box::new(std::array::from_fn(|_| Arc::new(Shard::new(SMALLEST))));
         Self {
             directory: Arc::new(ArcSwap::from_pointee(Directory { shards })),
             taken: Mutex::new([Taken::default(); SHARDS].into()),
@@ -379,21 +322,13 @@ impl<S: Slot> Family<S> {
     }
 
     fn memory(&self) -> usize {
-        self.directory
-            .load()
-            .shards
-            .iter()
-            .map(|shard| size_of_val(&**shard))
-            .sum()
+        self.directory.load().shards.iter().map(|shard| shard.memory()).sum()
     }
 
     fn for_each(&self, each: &mut impl FnMut(TenantAddress, Neighbor)) {
         let directory = self.directory.load_full();
-        for slot in directory.shards.iter().flat_map(|shard| shard.iter()) {
-            let head = slot.head();
-            if is_live(head) {
-                each(slot.address(head), slot.neighbor());
-            }
+        for slot in directory.shards.iter().flat_map(|shard| shard.live()) {
+            each(slot.address(), slot.neighbor());
         }
     }
 }
@@ -407,41 +342,40 @@ struct FamilyWriter<'a, S> {
 }
 
 impl<S: Slot> FamilyWriter<'_, S> {
-    fn existing(&self, key: &Key) -> Option<(&S, Neighbor)> {
-        let shard = &self.current.shards[key.shard()];
-        let at = find(shard, key, self.current.head_at_home(key))?;
-        Some((&shard[at], shard[at].neighbor()))
+    fn existing(&self, address: &TenantAddress, hash: u64) -> Option<(&S, Neighbor)> {
+        let slot = self.current.of(hash).look(address, hash)?;
+        Some((slot, slot.neighbor()))
     }
 
-    fn put(&mut self, key: &Key, neighbor: &Neighbor) -> Put {
-        let before = self.existing(key).map(|(_, before)| before);
+    fn put(&mut self, address: &TenantAddress, hash: u64, neighbor: &Neighbor) -> Put {
+        let before = self.existing(address, hash).map(|(_, before)| before);
         match before {
             Some(before) if before.version > neighbor.version => return Put::Older(before),
             Some(before) if before.version == neighbor.version => return Put::Known,
             _ => {}
         }
-        self.insert(key, neighbor);
+        self.insert(address, hash, neighbor);
         before.map_or(Put::New, Put::Replaced)
     }
 
-    fn change(&mut self, key: &Key, with: impl FnOnce(Neighbor) -> Neighbor) -> bool {
-        let Some((_, before)) = self.existing(key) else {
+    fn change(&mut self, address: &TenantAddress, hash: u64, with: impl FnOnce(Neighbor) -> Neighbor) -> bool {
+        let Some((_, before)) = self.existing(address, hash) else {
             return false;
         };
         let after = with(before);
         if after != before {
-            self.insert(key, &after);
+            self.insert(address, hash, &after);
         }
         true
     }
 
-    fn remove(&mut self, key: &Key, version: u64) -> Removed {
-        match self.existing(key) {
+    fn remove(&mut self, address: &TenantAddress, hash: u64, version: u64) -> Removed {
+        match self.existing(address, hash) {
             None => Removed::Unknown,
             Some((_, before)) if before.version > version => Removed::Older(before),
             Some((slot, before)) => {
                 slot.bury();
-                let taken = &mut self.taken[key.shard()];
+                let taken = &mut self.taken[shard_of(hash)];
                 taken.live -= 1;
                 taken.dead += 1;
                 Removed::Gone(before)
@@ -450,20 +384,22 @@ impl<S: Slot> FamilyWriter<'_, S> {
     }
 
     /// Puts a neighbour there, and buries the one that was there.
-    fn insert(&mut self, key: &Key, neighbor: &Neighbor) {
-        let at = key.shard();
+    fn insert(&mut self, address: &TenantAddress, hash: u64, neighbor: &Neighbor) {
+        let at = shard_of(hash);
         let taken = self.taken[at];
-        if taken.live + taken.dead + 1 > most(self.current.shards[at].len()) {
+        if taken.live + taken.dead + 1 > self.current.shards[at].most() {
             self.rebuild(at);
         }
         let shard = &self.current.shards[at];
-        let old = find(shard, key, self.current.head_at_home(key));
-        let new = first_empty(shard, key);
-        shard[new].fill(key, neighbor);
-        let taken = &mut self.taken[at];
+        let old = self.existing(address, hash).map(|(slot, _)| slot);
+        shard.fill(address, hash, neighbor);
         if let Some(old) = old {
             // Behind the new one's release: who no longer finds the old one finds the new.
-            shard[old].bury();
+            old.bury();
+        }
+        let replaced = old.is_some();
+        let taken = &mut self.taken[at];
+        if replaced {
             taken.dead += 1;
         } else {
             taken.live += 1;
@@ -473,17 +409,14 @@ impl<S: Slot> FamilyWriter<'_, S> {
     /// Builds a shard anew, with room and without dead slots, and publishes it.
     fn rebuild(&mut self, at: usize) {
         let taken = &mut self.taken[at];
-        let shard = build::<S>(taken.live + 1);
-        for slot in self.current.shards[at].iter() {
-            let head = slot.head();
-            if is_live(head) {
-                let key = key(self.hashes, &slot.address(head));
-                shard[first_empty(&shard, &key)].fill(&key, &slot.neighbor());
-            }
+        let shard = Shard::new(taken.live + 1);
+        for slot in self.current.shards[at].live() {
+            let address = slot.address();
+            shard.fill(&address, hash(self.hashes, &address), &slot.neighbor());
         }
         taken.dead = 0;
         let mut shards = self.current.shards.clone();
-        shards[at] = shard;
+        shards[at] = Arc::new(shard);
         self.current = Arc::new(Directory { shards });
         self.directory.store(Arc::clone(&self.current));
     }

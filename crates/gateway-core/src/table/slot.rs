@@ -1,14 +1,14 @@
 //! Slots: written once, read by anybody at any time.
 //!
 //! ```text
-//!            head                      mac and spare   host, policy   version    (wide: IPv6 address)
-//!  ┌────────────────────────────────┬───────────────┬──────────────┬─────────┐ ┌────────┬────────┐
-//!  │ state 2 · 0 6 · VNI 24 · low 32│ 16 · MAC 48   │ 32 · 32      │ 64      │ │ 64     │ 64     │
-//!  └────────────────────────────────┴───────────────┴──────────────┴─────────┘ └────────┴────────┘
+//!        address                     place              mac and spare    version
+//!  ┌──────────────────────┬──────────────────────┬──────────────────┬───────────┐
+//!  │ dead 1 · VNI · IPv4  │ host 32 · policy 32  │ 16 · MAC 48      │ 64        │   narrow: two in a cache line
+//!  └──────────────────────┴──────────────────────┴──────────────────┴───────────┘
+//!  the same with an IPv6 address of two words more                                 wide: one in a cache line
 //! ```
-//! The head is written last when a slot comes to life (release) and read first (acquire): who sees a live head sees all
-//! of what belongs to it. Only the head changes again, when the slot dies, and no slot is ever used a second time: so
-//! what was read under a head that matched belongs to it.
+//! A slot is written before its tag is published (release) and read after that was seen (acquire). Of a slot whose tag is
+//! there only one bit changes, once: that it is dead. No slot is used a second time, so what a reader finds is whole.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,68 +19,64 @@ use super::hosts::HostId;
 use super::neighbors::Neighbor;
 use crate::{TenantAddress, Vni};
 
-pub(super) const EMPTY: u64 = 0;
-const LIVE: u64 = 1 << 62;
-const STATE: u64 = 3 << 62;
-
 const HEAD: usize = 0;
-const MAC: usize = 1;
-const PLACE: usize = 2;
+const PLACE: usize = 1;
+const MAC: usize = 2;
 const VERSION: usize = 3;
 const HIGH: usize = 4;
 const LOW: usize = 5;
 
-/// What a slot is found by.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Key {
-    pub(super) head: u64,
-    /// The whole address, where the head holds only a part of it.
-    pub(super) address: [u64; 2],
-    pub(super) hash: u64,
-}
+const DEAD: u64 = 1 << 63;
 
 /// A slot for addresses of one family.
 pub(super) trait Slot: Default + Send + Sync + 'static {
     /// Its words.
     fn words(&self) -> &[AtomicU64];
-    /// True if the slot, whose head is the key's, is the key's.
-    fn is_of(&self, key: &Key) -> bool;
-    /// Fills in what the head does not hold of the address.
-    fn write_address(&self, key: &Key);
-    /// The address, of a slot that is or was live.
-    fn address(&self, head: u64) -> TenantAddress;
+    /// None: it is of another address. Else whether it is live.
+    fn is_of(&self, address: &TenantAddress) -> Option<bool>;
+    /// Its address.
+    fn address(&self) -> TenantAddress;
+    /// Writes its address.
+    fn write_address(&self, address: &TenantAddress);
 
-    fn head(&self) -> u64 {
-        self.words()[HEAD].load(Ordering::Acquire)
+    fn word(&self, at: usize) -> u64 {
+        self.words()[at].load(Ordering::Relaxed)
+    }
+
+    /// Has it come into the cache. Not in vain: the result is needed soon.
+    fn touch(&self) {
+        std::hint::black_box(self.word(HEAD));
+    }
+
+    fn is_live(&self) -> bool {
+        self.word(HEAD) & DEAD == 0
     }
 
     fn neighbor(&self) -> Neighbor {
-        let word = |at: usize| self.words()[at].load(Ordering::Relaxed);
-        let [_, _, mac @ ..] = word(MAC).to_be_bytes();
-        let [host, policy] = halves(word(PLACE));
+        let [_, _, mac @ ..] = self.word(MAC).to_be_bytes();
+        let [host, policy] = halves(self.word(PLACE));
         Neighbor {
             mac: MacAddr(mac),
             host: HostId(host),
             policy,
-            version: word(VERSION),
+            version: self.word(VERSION),
         }
     }
 
-    /// Brings an empty slot to life.
-    fn fill(&self, key: &Key, neighbor: &Neighbor) {
+    /// Writes all of it; nobody looks at it yet.
+    fn fill(&self, address: &TenantAddress, neighbor: &Neighbor) {
         let set = |at: usize, value| self.words()[at].store(value, Ordering::Relaxed);
         let [a, b, c, d, e, f] = neighbor.mac.0;
-        set(MAC, u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
         set(PLACE, u64::from(neighbor.host.0) << 32 | u64::from(neighbor.policy));
+        set(MAC, u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
         set(VERSION, neighbor.version);
-        self.write_address(key);
-        self.words()[HEAD].store(key.head, Ordering::Release);
+        self.write_address(address);
     }
 
-    /// Ends a live slot. Readers that are reading it still read what it was.
+    /// Ends it. Who is reading it still reads what it was; who sees this sees all that was written before.
     fn bury(&self) {
-        let head = self.words()[HEAD].load(Ordering::Relaxed);
-        self.words()[HEAD].store(head | STATE, Ordering::Release);
+        let head = self.word(HEAD);
+        self.words()[HEAD].store(head | DEAD, Ordering::Release);
     }
 }
 
@@ -90,22 +86,16 @@ fn halves(word: u64) -> [u32; 2] {
     [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])]
 }
 
-/// True for a slot that holds a neighbour.
-pub(super) fn is_live(head: u64) -> bool {
-    head & STATE == LIVE
-}
-
-/// The head of an address, of which `low` is a part.
-pub(super) fn head(vni: Vni, low: u32) -> u64 {
-    LIVE | u64::from(vni.number()) << 32 | u64::from(low)
-}
-
 fn vni(head: u64) -> Vni {
     let [_, a, b, c, ..] = head.to_be_bytes();
     Vni::from_bytes([a, b, c])
 }
 
-/// For IPv4: two in a cache line.
+fn head_of(vni: Vni, low: u32) -> u64 {
+    u64::from(vni.number()) << 32 | u64::from(low)
+}
+
+/// For IPv4.
 #[derive(Default)]
 #[repr(align(32))]
 pub(super) struct Narrow([AtomicU64; 4]);
@@ -115,19 +105,26 @@ impl Slot for Narrow {
         &self.0
     }
 
-    fn is_of(&self, _: &Key) -> bool {
-        true
+    fn is_of(&self, address: &TenantAddress) -> Option<bool> {
+        let IpAddr::V4(ip) = address.ip else { return None };
+        // Pairs with `bury`: who finds the old one dead finds the new one, which was there before.
+        let head = self.0[HEAD].load(Ordering::Acquire);
+        (head & !DEAD == head_of(address.vni, u32::from(ip))).then_some(head & DEAD == 0)
     }
 
-    fn write_address(&self, _: &Key) {}
+    fn address(&self) -> TenantAddress {
+        let head = self.word(HEAD);
+        TenantAddress::new(vni(head), IpAddr::V4(Ipv4Addr::from(halves(head)[1])))
+    }
 
-    fn address(&self, head: u64) -> TenantAddress {
-        let [_, low] = halves(head);
-        TenantAddress::new(vni(head), IpAddr::V4(Ipv4Addr::from(low)))
+    fn write_address(&self, address: &TenantAddress) {
+        if let IpAddr::V4(ip) = address.ip {
+            self.0[HEAD].store(head_of(address.vni, u32::from(ip)), Ordering::Relaxed);
+        }
     }
 }
 
-/// For IPv6: one in a cache line.
+/// For IPv6.
 #[derive(Default)]
 #[repr(align(64))]
 pub(super) struct Wide([AtomicU64; 8]);
@@ -137,18 +134,25 @@ impl Slot for Wide {
         &self.0
     }
 
-    fn is_of(&self, key: &Key) -> bool {
-        [HIGH, LOW].map(|at| self.0[at].load(Ordering::Relaxed)) == key.address
+    fn is_of(&self, address: &TenantAddress) -> Option<bool> {
+        let IpAddr::V6(ip) = address.ip else { return None };
+        let own = || u128::from(self.word(HIGH)) << 64 | u128::from(self.word(LOW));
+        // As in `Narrow`.
+        let head = self.0[HEAD].load(Ordering::Acquire);
+        (head & !DEAD == head_of(address.vni, 0) && own() == u128::from(ip)).then_some(head & DEAD == 0)
     }
 
-    fn write_address(&self, key: &Key) {
-        for (at, part) in [HIGH, LOW].into_iter().zip(key.address) {
-            self.0[at].store(part, Ordering::Relaxed);
+    fn address(&self) -> TenantAddress {
+        let ip = u128::from(self.word(HIGH)) << 64 | u128::from(self.word(LOW));
+        TenantAddress::new(vni(self.word(HEAD)), IpAddr::V6(Ipv6Addr::from(ip)))
+    }
+
+    fn write_address(&self, address: &TenantAddress) {
+        if let IpAddr::V6(ip) = address.ip {
+            let [a, b, c, d, e, f, g, h, low @ ..] = ip.octets();
+            self.0[HIGH].store(u64::from_be_bytes([a, b, c, d, e, f, g, h]), Ordering::Relaxed);
+            self.0[LOW].store(u64::from_be_bytes(low), Ordering::Relaxed);
+            self.0[HEAD].store(head_of(address.vni, 0), Ordering::Relaxed);
         }
-    }
-
-    fn address(&self, head: u64) -> TenantAddress {
-        let [high, low] = [HIGH, LOW].map(|at| u128::from(self.0[at].load(Ordering::Relaxed)));
-        TenantAddress::new(vni(head), IpAddr::V6(Ipv6Addr::from(high << 64 | low)))
     }
 }

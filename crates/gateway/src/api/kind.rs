@@ -128,7 +128,7 @@ pub(super) async fn list<O: Wire + Row>(
     if size > MOST_OF_PAGE {
         return Err(invalid(format!("page.size: {size} is above {MOST_OF_PAGE}")));
     }
-    let size = if size == 0 { PAGE } else { size };
+    let size = if size == 0 { PAGE } else { size }.min(O::AT_ONCE);
     let after = match &*token {
         [] => None,
         token => Some(O::from_token(token).ok_or_else(|| {
@@ -156,7 +156,9 @@ pub(super) fn watch<O: Wire + Row, R: Watched<O>>(
         let told = async {
             let (mut after, mut listing) = (None, existing);
             while listing {
-                let ask = move |reader: &crate::store::Reader| reader.list::<O>(&filter, after, PAGE as usize);
+                let ask = move |reader: &crate::store::Reader| {
+                    reader.list::<O>(&filter, after, PAGE.min(O::AT_ONCE) as usize)
+                };
                 let page = readers.ask(ask).await.map_err(|error| unreadable(&error))?;
                 after = page.next;
                 let statements: Vec<_> = page.objects.into_iter().map(Statement::Put).collect();

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 
-use super::remote::{AT_ONCE, Meant, Remote};
+use super::remote::{Meant, Remote};
 use super::show;
 use super::simple::{next_version, word};
 use super::{named, text};
@@ -313,11 +313,11 @@ async fn perform<O: Remote>(channel: &Channel, part: Part<O>) -> Result<()> {
             Statement::Delete(key, version) => deletes.push((key, version)),
         }
     }
-    for some in puts.chunks(AT_ONCE as usize) {
+    for some in puts.chunks(O::AT_ONCE as usize) {
         let keys = some.iter().map(Object::key);
         check::<O>(keys, O::put(channel, some).await?)?;
     }
-    for some in deletes.chunks(AT_ONCE as usize) {
+    for some in deletes.chunks(O::AT_ONCE as usize) {
         let keys = some.iter().map(|(key, _)| *key);
         check::<O>(keys, O::delete(channel, some).await?)?;
     }

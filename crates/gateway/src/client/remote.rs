@@ -17,8 +17,8 @@ pub(super) struct Meant {
     pub(super) host_ip: Vec<u8>,
 }
 
-/// Objects of a request: a page of a list, a part of what is put.
-pub(super) const AT_ONCE: u32 = 1000;
+/// The longest answer: a page of security groups with all the rules that they may have.
+const LONGEST: usize = 64 << 20;
 
 /// Objects that are over there.
 #[allow(async_fn_in_trait, reason = "used in this module only, on one thread")]
@@ -84,7 +84,7 @@ macro_rules! remote {
             async fn find(channel: &Channel, key: Self::Key) -> Result<Option<Statement<Self>>> {
                 use $client as Client;
                 let request = proto::$get_request { $key_field: $key(key), deleted: true };
-                let answer = match Client::new(channel.clone()).$get(request).await {
+                let answer = match Client::new(channel.clone()).max_decoding_message_size(LONGEST).$get(request).await {
                     Ok(answer) => answer.into_inner(),
                     Err(status) if status.code() == Code::NotFound => return Ok(None),
                     Err(status) => return Err(refused(&status)),
@@ -99,23 +99,23 @@ macro_rules! remote {
             async fn put(channel: &Channel, objects: &[Self]) -> Result<Vec<proto::Outcome>> {
                 use $client as Client;
                 let request = proto::$put_request { $many: objects.iter().map(Wire::to_wire).collect() };
-                let answer = Client::new(channel.clone()).$put(request).await;
+                let answer = Client::new(channel.clone()).max_decoding_message_size(LONGEST).$put(request).await;
                 Ok(outcomes(answer.map_err(|status| refused(&status))?.into_inner().outcomes))
             }
 
             async fn delete(channel: &Channel, keys: &[(Self::Key, u64)]) -> Result<Vec<proto::Outcome>> {
                 use $client as Client;
                 let request = proto::$delete_request { $many: keys.iter().copied().map($to_key).collect() };
-                let answer = Client::new(channel.clone()).$delete(request).await;
+                let answer = Client::new(channel.clone()).max_decoding_message_size(LONGEST).$delete(request).await;
                 Ok(outcomes(answer.map_err(|status| refused(&status))?.into_inner().outcomes))
             }
 
             #[allow(unused_variables, reason = "not every kind can be filtered")]
             async fn list(channel: &Channel, meant: &Meant, token: Vec<u8>) -> Result<(Vec<Self>, Vec<u8>)> {
                 use $client as Client;
-                let page = Some(proto::PageRequest { size: AT_ONCE, token });
+                let page = Some(proto::PageRequest { size: Self::AT_ONCE, token });
                 let request = proto::$list_request { page, $($meant: meant.$meant.clone(),)* };
-                let answer = Client::new(channel.clone()).$list(request).await;
+                let answer = Client::new(channel.clone()).max_decoding_message_size(LONGEST).$list(request).await;
                 let answer = answer.map_err(|status| refused(&status))?.into_inner();
                 Ok((read(answer.$many)?, answer.next_page_token))
             }
@@ -131,7 +131,7 @@ macro_rules! remote {
                 use $event as Event;
                 let start = Some(proto::WatchStart { existing });
                 let request = proto::$watch_request { start, $($watched: meant.$watched,)* };
-                let stream = Client::new(channel.clone()).$watch(request).await;
+                let stream = Client::new(channel.clone()).max_decoding_message_size(LONGEST).$watch(request).await;
                 let mut stream = stream.map_err(|status| refused(&status))?.into_inner();
                 while let Some(answer) = stream.next().await {
                     let answer = answer.map_err(|status| refused(&status))?;

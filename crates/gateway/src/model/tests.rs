@@ -276,18 +276,16 @@ fn many_callers_share_transactions() {
             .block_on(model.submit(vec![change((0, number, 1, Some(1)))]))
             .unwrap()
     };
-    // The writer waits for the data path with the first one, while the others come.
+    // The data path waits with the first one, and so some transactions later the writer, while the others come.
     let held = cache.neighbors.lock().unwrap();
-    let mut waiting = vec![submit(0)];
-    while model.health().revision() == before {
-        std::thread::yield_now();
-    }
-    waiting.extend((1..CALLERS).map(submit));
+    let waiting: Vec<Submitted> = (0..CALLERS).map(submit).collect();
     drop(held);
     for submitted in waiting {
         assert_eq!(runtime.block_on(submitted.outcomes()).unwrap(), [Outcome::Created]);
     }
-    assert_eq!(model.health().revision() - before, 2);
+    let transactions = model.health().revision() - before;
+    // One is applied, some are ahead, one waits for its turn, and one has all the rest.
+    assert!(transactions <= AHEAD as u64 + 3, "{transactions} transactions");
     assert_eq!(model.tables().neighbors.len(), usize::from(CALLERS));
     drop(model);
     thread.join().unwrap();

@@ -1,14 +1,14 @@
-//! The one thread that changes anything.
+//! The one thread that writes the store. What it has written another one applies, in the same order: see [`super::applier`].
 
 use std::iter;
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
-use super::book::{Applied, Book};
-use super::watch::Published;
-use super::{DataPath, Health, Job, ModelOptions, Outcome, Timings, WriteError, now};
+use super::applier::Done;
+use super::{Answer, Health, Job, ModelOptions, Timings, WriteError, now};
 use crate::object::Change;
 use crate::store::{Store, StoreError};
 
@@ -17,17 +17,13 @@ const AT_ONCE: usize = 65_536;
 /// Seconds between two looks for tombstones that can go.
 const FORGET_EVERY: i64 = 60;
 
-type Answer = tokio::sync::oneshot::Sender<Result<Vec<Outcome>, WriteError>>;
-
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) store: Store,
-    pub(super) book: Book,
     pub(super) options: ModelOptions,
     pub(super) health: Arc<Health>,
     pub(super) timings: Timings,
-    pub(super) path: Arc<dyn DataPath>,
-    pub(super) watchers: broadcast::Sender<Arc<Published>>,
+    pub(super) done: SyncSender<Done>,
 }
 
 impl Writer {
@@ -57,8 +53,9 @@ impl Writer {
             } else if !ticks.is_empty() {
                 self.tidy(&mut forgotten);
             }
-            // Who asked and went away does not need to know.
-            ticks.into_iter().for_each(|answer| _ = answer.send(()));
+            if !ticks.is_empty() {
+                self.tell(Done::Tick(ticks));
+            }
         }
         if let Err(error) = self.store.rest() {
             tracing::warn!(%error, "the store's log stays as it is, and is read at the next start");
@@ -68,36 +65,25 @@ impl Writer {
     fn write(&mut self, jobs: Vec<(Vec<Change>, Answer)>) {
         let (now, began) = (now(), Instant::now());
         let all = jobs.iter().flat_map(|(changes, _)| changes);
-        let revision = match self.store.commit(all, now) {
-            Ok(revision) => revision,
+        match self.store.commit(all, now) {
+            Ok(revision) => {
+                self.timings.commit.observe(began.elapsed().as_secs_f64());
+                self.health.can_write(revision, self.store.bytes());
+                self.tell(Done::Committed { revision, now, jobs });
+            }
             Err(error) => {
                 let error = self.cannot_write(&error);
+                // Who asked and went away does not need to know.
                 jobs.into_iter()
                     .for_each(|(_, answer)| _ = answer.send(Err(error.clone())));
-                return;
             }
-        };
-        self.timings.commit.observe(began.elapsed().as_secs_f64());
-        self.health.can_write(revision, self.store.bytes());
-        self.book.set_now(now);
-        for (changes, answer) in jobs {
-            let began = Instant::now();
-            let applied = self.book.apply(&changes);
-            self.tell_path(&applied);
-            self.timings.program.observe(began.elapsed().as_secs_f64());
-            super::watch::publish(&self.watchers, revision, changes, &applied.outcomes);
-            // Who asked and went away does not need to know.
-            _ = answer.send(Ok(applied.outcomes));
         }
     }
 
-    fn tell_path(&self, applied: &Applied) {
-        if let Some(generation) = applied.generation {
-            self.path.policy_changed(generation);
-        }
-        if !applied.neighbors.is_empty() {
-            self.path.changed(&applied.neighbors);
-        }
+    /// Waits for the other thread if that is behind.
+    fn tell(&self, done: Done) {
+        // If that has panicked nobody is answered any more, ticks neither, and the daemon ends.
+        _ = self.done.send(done);
     }
 
     fn cannot_write(&self, error: &StoreError) -> WriteError {
@@ -122,9 +108,6 @@ impl Writer {
                 }
             }
         }
-        if let Some(generation) = self.book.tidy(Instant::now()) {
-            self.path.policy_changed(generation);
-        }
         let now = now();
         if now - *forgotten >= FORGET_EVERY {
             *forgotten = now;
@@ -132,7 +115,7 @@ impl Writer {
             let before = now.saturating_sub(age);
             // Both, or neither: what only one of them knew would be taken by the other.
             match self.store.forget(before) {
-                Ok(_) => self.book.forget(before),
+                Ok(_) => self.tell(Done::Forgotten(before)),
                 Err(error) => _ = self.cannot_write(&error),
             }
         }

@@ -17,6 +17,9 @@ pub trait Wire: Object {
     /// Its message.
     type Message: Send + 'static;
 
+    /// The most of them that fit into a message of a few megabytes.
+    const AT_ONCE: u32;
+
     /// Reads a message.
     ///
     /// # Errors
@@ -177,6 +180,8 @@ fn host(message: Option<&proto::Host>) -> Result<Host, String> {
 impl Wire for Neighbor {
     type Message = proto::Neighbor;
 
+    const AT_ONCE: u32 = 10_000;
+
     fn from_wire(message: proto::Neighbor) -> Result<Self, String> {
         Ok(Self {
             address: address(message.address.as_ref())?,
@@ -231,6 +236,8 @@ pub fn groups(numbers: impl IntoIterator<Item = u32>) -> Result<Vec<GroupId>, St
 impl Wire for Port {
     type Message = proto::Port;
 
+    const AT_ONCE: u32 = 10_000;
+
     fn from_wire(message: proto::Port) -> Result<Self, String> {
         Ok(Self {
             address: address(message.address.as_ref())?,
@@ -258,6 +265,9 @@ impl Wire for Port {
 
 impl Wire for Group {
     type Message = proto::SecurityGroup;
+
+    /// With all the rules that they may have.
+    const AT_ONCE: u32 = 32;
 
     fn from_wire(message: proto::SecurityGroup) -> Result<Self, String> {
         let rules = message.rules.into_iter().enumerate();

@@ -58,7 +58,7 @@ impl Reader {
         let open = || {
             let connection = Connection::open_with_flags(path, flags)?;
             connection.pragma_update(None, "query_only", true)?;
-            connection.busy_timeout(std::time::Duration::from_secs(5))?;
+            connection.busy_timeout(super::PATIENCE)?;
             Ok(connection)
         };
         let connection = open().map_err(|source| failed(path, "opening it to read", source))?;

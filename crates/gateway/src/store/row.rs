@@ -125,19 +125,21 @@ pub(super) fn read<O: Row>(row: &rusqlite::Row<'_>) -> Result<(Statement<O>, Opt
     Ok((statement, deleted))
 }
 
-struct Checksum(crc32fast::Hasher);
+/// What is summed, as one piece: many small ones would take several times as long.
+struct Checksum(Vec<u8>);
 
 impl Checksum {
     fn of(table: &str) -> Self {
-        let mut hasher = crc32fast::Hasher::new();
-        hasher.update(table.as_bytes());
-        Self(hasher)
+        // As much as a neighbour takes.
+        let mut bytes = Vec::with_capacity(160);
+        bytes.extend_from_slice(table.as_bytes());
+        Self(bytes)
     }
 
     /// Type, length, bytes: no two lists of values have the same ones.
     fn add(&mut self, value: ValueRef<'_>) {
         match value {
-            ValueRef::Null => self.0.update(&[0]),
+            ValueRef::Null => self.0.push(0),
             ValueRef::Integer(number) => self.part(1, &number.to_le_bytes()),
             ValueRef::Real(number) => self.part(2, &number.to_le_bytes()),
             ValueRef::Text(bytes) => self.part(3, bytes),
@@ -147,12 +149,12 @@ impl Checksum {
 
     fn part(&mut self, kind: u8, bytes: &[u8]) {
         let [a, b, c, d, ..] = bytes.len().to_le_bytes();
-        self.0.update(&[kind, a, b, c, d]);
-        self.0.update(bytes);
+        self.0.extend_from_slice(&[kind, a, b, c, d]);
+        self.0.extend_from_slice(bytes);
     }
 
-    fn value(self) -> i64 {
-        self.0.finalize().into()
+    fn value(&self) -> i64 {
+        crc32fast::hash(&self.0).into()
     }
 }
 

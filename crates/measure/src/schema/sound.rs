@@ -108,7 +108,40 @@ fn look(fields: &Map<String, Value>) -> Result<(), String> {
             }
         }
     }
+    ledger(fields)?;
     over_rounds(fields)
+}
+
+/// Packets sent, received and lost, where they stand beside what nobody knows of, and those of a sequence.
+fn ledger(fields: &Map<String, Value>) -> Result<(), String> {
+    let count = |of: &Value, name: &str| of.get(name).and_then(Value::as_i64);
+    if let Some(packets) = fields.get("packets")
+        && let Some(told) = fields.get("unaccounted_packets").and_then(Value::as_i64)
+        && let (Some(sent), Some(received)) = (count(packets, "sent"), count(packets, "received"))
+        && let Some(losses) = packets.get("losses").and_then(Value::as_array)
+    {
+        let lost: i64 = losses.iter().filter_map(|loss| count(loss, "count")).sum();
+        let missing = sent - received - lost;
+        if missing != told {
+            return Err(format!(
+                "unaccounted_packets is {told}, and {sent} sent - {received} received - {lost} lost are {missing}"
+            ));
+        }
+    }
+    if let Some(sequence) = fields.get("sequence")
+        && let (Some(sent), Some(received), Some(lost)) = (
+            count(sequence, "sent"),
+            count(sequence, "received"),
+            count(sequence, "lost"),
+        )
+        && sent - received != lost
+    {
+        return Err(format!(
+            "sequence.lost is {lost}, and {sent} sent - {received} received are {}",
+            sent - received
+        ));
+    }
+    Ok(())
 }
 
 /// One distribution.

@@ -116,3 +116,25 @@ fn medians_over_the_same_rounds_keep_their_order() {
     let error = check(&variant(4.0, 9)).unwrap_err().to_string();
     assert!(error.contains("rtt_p99_9_ns is 4, and rtt_p99_ns is 5"), "{error}");
 }
+
+#[test]
+fn a_ledger_adds_up_or_says_by_how_much_not() {
+    let run = |sent: u64, unaccounted: i64, lost: u64| {
+        json!({
+            "packets": {"generated": 12, "sent": sent, "received": 7, "losses": [{"name": "a", "count": 1}, {"name": "b", "count": 2}]},
+            "unaccounted_packets": unaccounted,
+            "sequence": {"sent": 10, "received": 7, "lost": lost},
+        })
+    };
+    assert!(check(&run(10, 0, 3)).is_ok() && check(&run(15, 5, 3)).is_ok());
+    let error = check(&json!({ "run": run(15, 0, 3) })).unwrap_err().to_string();
+    assert!(
+        error.contains("run: unaccounted_packets is 0, and 15 sent - 7 received - 3 lost are 5"),
+        "{error}"
+    );
+    let error = check(&run(10, 0, 4)).unwrap_err().to_string();
+    assert!(
+        error.contains("sequence.lost is 4, and 10 sent - 7 received are 3"),
+        "{error}"
+    );
+}

@@ -32,6 +32,8 @@
 #define ICMP6_ECHO_REQUEST 128
 #define ICMP_ECHO_LEN 8
 
+#define FITS(header, end) ((void *)((header) + 1) <= (end))
+
 #define IP_FRAGMENT_OFFSET 0x1fff
 #define IP_MORE_FRAGMENTS 0x2000
 #define IP6_FRAGMENT_OFFSET 0xfff8

@@ -63,7 +63,7 @@ pub(crate) struct ImpairArgs {
     #[arg(long, value_name = "[SIDE=]RATE")]
     rate: Vec<Sided<PerSecond>>,
     /// Packets that may wait for the rate; what finds as many there is dropped
-    #[arg(long, default_value_t = 1000, value_name = "PACKETS", value_parser = clap::value_parser!(u32).range(..=1 << 20))]
+    #[arg(long, default_value_t = 1000, value_name = "PACKETS", requires = "rate", value_parser = clap::value_parser!(u32).range(..=1 << 20))]
     limit: u32,
     /// Direction to impair: there is from the first interface to the second
     #[arg(long, value_enum, default_value_t = Side::Both)]

@@ -1,11 +1,10 @@
 //! What loads a path while probes are on it: packets of the probes' own flow, another socket's, another program's.
 
-use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -139,7 +138,8 @@ pub(super) enum Foreign {
 pub(super) enum Running {
     Udp {
         end: Arc<AtomicBool>,
-        sender: Option<JoinHandle<Result<u64>>>,
+        sent: Arc<AtomicU64>,
+        sender: Option<JoinHandle<Result<()>>>,
     },
     Command {
         command: String,
@@ -163,13 +163,15 @@ impl Foreign {
                 let socket = Udp::open(SocketAddr::new(from, 0), to, Waiting::Spinning, sending, payload)
                     .context("--under-load=foreign: opening its socket")?;
                 let end = Arc::new(AtomicBool::new(false));
-                let seen = Arc::clone(&end);
+                let sent = Arc::new(AtomicU64::new(0));
+                let (seen, counter) = (Arc::clone(&end), Arc::clone(&sent));
                 let sender = std::thread::Builder::new()
                     .name("foreign load".into())
-                    .spawn(move || flood(socket, rate, &seen))
+                    .spawn(move || flood(socket, rate, &seen, &counter))
                     .context("starting the thread of the foreign load")?;
                 Ok(Running::Udp {
                     end,
+                    sent,
                     sender: Some(sender),
                 })
             }
@@ -208,12 +210,11 @@ pub(super) fn pace(rate: Option<u64>) -> String {
     rate.map_or_else(|| "as fast as it can".into(), |rate| format!("{rate} packets/s"))
 }
 
-fn flood(mut socket: Udp, rate: Option<u64>, end: &AtomicBool) -> Result<u64> {
+fn flood(mut socket: Udp, rate: Option<u64>, end: &AtomicBool, sent: &AtomicU64) -> Result<()> {
     let mut pacer = match rate {
         Some(rate) => Pacer::per_second(rate, now_ns())?,
         None => Pacer::unlimited(now_ns()),
     };
-    let mut sent = 0;
     while !end.load(Ordering::Relaxed) {
         let now = now_ns();
         if !pacer.is_due(now) {
@@ -221,34 +222,36 @@ fn flood(mut socket: Udp, rate: Option<u64>, end: &AtomicBool) -> Result<u64> {
             continue;
         }
         match socket.transmit() {
+            // Nobody listens on that port, and the other host says so instead of taking the next packet.
+            Ok(0) => {}
             Ok(count) => {
-                sent += count;
-                pacer.take(now, count.max(1));
+                sent.fetch_add(count, Ordering::Relaxed);
+                pacer.take(now, count);
             }
-            // Nobody listens on that port, and the other host says so: the packets were on their way all the same.
-            Err(error) if is_refused(&error) => {}
             Err(error) => return Err(error).context("--under-load=foreign"),
         }
     }
-    Ok(sent)
-}
-
-fn is_refused(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<io::Error>()
-        .is_some_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    Ok(())
 }
 
 impl Running {
-    /// Ends it; how many packets it sent, where that is known.
-    pub(super) fn end(mut self) -> Result<Option<u64>> {
+    /// How many packets it has sent, where that is known.
+    pub(super) fn sent(&self) -> Option<u64> {
+        match self {
+            Self::Udp { sent, .. } => Some(sent.load(Ordering::Relaxed)),
+            Self::Command { .. } => None,
+        }
+    }
+
+    /// Ends it.
+    pub(super) fn end(mut self) -> Result<()> {
         match &mut self {
-            Self::Udp { end, sender } => {
+            Self::Udp { end, sender, .. } => {
                 end.store(true, Ordering::Relaxed);
                 match sender.take().map(JoinHandle::join) {
-                    Some(Ok(sent)) => sent.map(Some),
+                    Some(Ok(done)) => done,
                     Some(Err(panic)) => std::panic::resume_unwind(panic),
-                    None => Ok(None),
+                    None => Ok(()),
                 }
             }
             Self::Command { command, child } => {
@@ -267,7 +270,7 @@ impl Running {
                         ),
                     }
                 }
-                Ok(None)
+                Ok(())
             }
         }
     }

@@ -62,6 +62,8 @@ pub(super) struct Pinger {
     /// Times of each direction, where both ends' clocks can be compared.
     pub(super) one_way: Option<OneWay>,
     depth: usize,
+    /// For how long, where that is said.
+    time: Option<Duration>,
     /// Probes to send between two looks for answers.
     batch: u32,
     timeout_ns: u64,
@@ -95,6 +97,7 @@ impl Pinger {
             load: None,
             one_way: None,
             depth,
+            time: args.run.time,
             batch: args.port.batch,
             timeout_ns,
             rate,
@@ -114,6 +117,16 @@ impl Pinger {
         }
     }
 
+    /// Probes without a schedule come no faster than this, which is what the other end takes.
+    pub(super) fn pace_within(&mut self, most: u64) {
+        if self.rate.is_none() {
+            crate::output::note(format_args!(
+                "  probes come at no more than {most} a second, as the server asks (--max-rate)"
+            ));
+            self.rate = Some(most);
+        }
+    }
+
     /// Has load beside the probes, of a session of its own.
     pub(super) fn load_with(&mut self, make: impl FnOnce(u32) -> SelfLoad) {
         let last = self.sessions.last().map_or(0, |session| session.number);
@@ -122,7 +135,11 @@ impl Pinger {
 
     /// Probes until the worker is to stop, then waits for late answers.
     pub(super) fn run(&mut self, queues: &mut [&mut Queue], worker: &Worker<'_>, wait: Wait) -> Result<()> {
-        self.ask(queues, worker, wait, u64::MAX)?;
+        // What is due after the end is not missing.
+        let until_ns = self.time.map_or(u64::MAX, |time| {
+            self.clock.now_ns().saturating_add(session::nanos(time))
+        });
+        self.ask(queues, worker, wait, until_ns)?;
         self.late(queues, worker, wait)?;
         // A copy of the last answer is not there yet when that is.
         let end = self.clock.now_ns().saturating_add(self.copies_ns());

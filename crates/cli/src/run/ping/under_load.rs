@@ -19,7 +19,7 @@ use ringside_nic::{Interface, LinkState};
 use ringside_wire::flow::UdpFlow;
 use ringside_xsk::{Queue, Wait};
 
-use super::load::{Foreign, pace};
+use super::load::{Foreign, Running, pace};
 use super::pinger::Pinger;
 use crate::args::{Peer, PingArgs};
 use crate::compare::order;
@@ -105,6 +105,19 @@ impl UnderLoad {
         self.kinds.contains(&LoadKind::SelfInduced)
     }
 
+    /// How long all turns take at the most, if each has to wait for a last answer.
+    pub(super) fn longest(&self, timeout: Duration) -> Duration {
+        let turns = self.rounds * u32::try_from(self.kinds.len()).unwrap_or(u32::MAX);
+        // What beginning and ending a turn takes on a busy machine.
+        (self.turn + timeout + 2 * SETTLE) * turns
+    }
+
+    /// Packets of the load in the probes' own flow, so far: they go where the probes go.
+    pub(super) fn own_sent(&self) -> u64 {
+        let own = |turn: &&Turn| self.kinds[turn.of] == LoadKind::SelfInduced;
+        self.turns.iter().filter(own).filter_map(|turn| turn.sent).sum()
+    }
+
     /// One line about what is to come.
     pub(super) fn plan(&self) -> String {
         format!(
@@ -152,6 +165,7 @@ impl UnderLoad {
             std::thread::sleep(SETTLE);
         }
         let (mark, began) = (Mark::now(&self.interface), Instant::now());
+        let settling = running.as_ref().and_then(Running::sent);
         let start_ns = pinger.clock.now_ns();
         let own = pinger.load.as_ref().map_or((0, 0), |load| load.counts());
         if kind == LoadKind::SelfInduced
@@ -166,7 +180,9 @@ impl UnderLoad {
         }
         let duration = began.elapsed();
         let (link, steal) = mark.passed(&self.interface);
-        let sent = running.map(|running| running.end()).transpose()?.flatten();
+        let sent = running.as_ref().and_then(Running::sent);
+        let sent = sent.zip(settling).map(|(sent, settling)| sent - settling);
+        running.map(Running::end).transpose()?;
         asked?;
         pinger.late(queues, worker, wait)?;
         let turn: Latency = std::mem::take(&mut pinger.sessions[of].turn);

@@ -17,6 +17,14 @@ pub(super) struct Bench {
     pub(super) server: Option<ProfileId>,
 }
 
+/// Room for few connections, which does not take long to make.
+pub(super) fn few() -> Limits {
+    Limits {
+        connections: 4000,
+        ..Limits::default()
+    }
+}
+
 /// Allows one thing in one direction.
 pub(super) fn rule(direction: Direction, service: Service, remote: Remote) -> Rule {
     Rule {

@@ -14,7 +14,7 @@ const NO_LONGER: Refused = Refused::NoLongerAllowed(Denied::Ingress);
 
 #[test]
 fn without_groups_all_passes_and_nothing_is_remembered() {
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     (bench.client, bench.server) = (None, None);
     assert!(bench.pass(&udp(1, 2)));
     let piece = Piece {
@@ -34,7 +34,7 @@ fn without_groups_all_passes_and_nothing_is_remembered() {
 
 #[test]
 fn answers_pass_and_nothing_else_does() {
-    let mut bench = Bench::new(Limits::default(), dns());
+    let mut bench = Bench::new(few(), dns());
     bench.refuse(&turned(udp(5000, 53)), DENIED_OUT);
     bench.refuse(&udp(5000, 54), DENIED_IN);
     assert!(!bench.pass(&udp(5000, 53)), "not answered yet");
@@ -49,7 +49,7 @@ fn answers_pass_and_nothing_else_does() {
 
 #[test]
 fn a_question_is_forgotten() {
-    let mut bench = Bench::new(Limits::default(), dns());
+    let mut bench = Bench::new(few(), dns());
     bench.pass(&udp(5000, 53));
     bench.wait(30);
     bench.pass(&udp(5000, 53));
@@ -67,7 +67,7 @@ fn a_question_is_forgotten() {
 #[test]
 fn pings() {
     let ping = Service::Icmp(Some((8, None)));
-    let mut bench = Bench::new(Limits::default(), vec![rule(Direction::Ingress, ping, Remote::Any)]);
+    let mut bench = Bench::new(few(), vec![rule(Direction::Ingress, ping, Remote::Any)]);
     bench.refuse(&turned(echo(1, false)), Refused::NoConnection);
     assert!(!bench.pass(&echo(1, true)));
     assert!(!bench.pass(&turned(echo(1, false))));
@@ -83,7 +83,7 @@ fn pings() {
 
 #[test]
 fn other_protocols() {
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     let gre = packet(Protocol(47), Upper::Other);
     bench.refuse(&turned(gre), DENIED_OUT);
     assert!(!bench.pass(&gre));
@@ -104,7 +104,7 @@ fn other_protocols() {
 
 #[test]
 fn finding_neighbours_needs_no_rule() {
-    let mut bench = Bench::new(Limits::default(), Vec::new());
+    let mut bench = Bench::new(few(), Vec::new());
     let advertisement = |hops, message_type| Flow {
         source: "fd00::1".parse().unwrap(),
         destination: "fd00::2".parse().unwrap(),
@@ -124,7 +124,7 @@ fn finding_neighbours_needs_no_rule() {
 
 #[test]
 fn errors_about_what_was_sent() {
-    let mut bench = Bench::new(Limits::default(), dns());
+    let mut bench = Bench::new(few(), dns());
     let question = udp(5000, 53);
     let error = error_about(&question);
     bench.refuse(&error, Refused::Unrelated);
@@ -160,7 +160,7 @@ fn errors_about_what_was_sent() {
 
 #[test]
 fn fragments_pass_by_what_was_decided_about_the_first() {
-    let mut bench = Bench::new(Limits::default(), dns());
+    let mut bench = Bench::new(few(), dns());
     let piece = |identification, first| Flow {
         fragment: Some(Piece { identification, first }),
         upper: if first { Upper::Ports([5000, 53]) } else { Upper::Later },
@@ -194,7 +194,7 @@ fn fragments_pass_by_what_was_decided_about_the_first() {
 #[test]
 fn a_rule_removed_ends_the_connection_whoever_speaks_next() {
     for from_client in [true, false] {
-        let mut bench = Bench::new(Limits::default(), dns());
+        let mut bench = Bench::new(few(), dns());
         let (question, answer) = (udp(5000, 53), turned(udp(5000, 53)));
         bench.pass(&question);
         bench.pass(&answer);
@@ -213,7 +213,7 @@ fn a_rule_removed_ends_the_connection_whoever_speaks_next() {
 
 #[test]
 fn a_rule_of_the_other_side_removed() {
-    let mut bench = Bench::new(Limits::default(), dns());
+    let mut bench = Bench::new(few(), dns());
     bench.pass(&udp(5000, 53));
     bench.pass(&turned(udp(5000, 53)));
     bench.put_group(CLIENT, Vec::new());
@@ -222,7 +222,7 @@ fn a_rule_of_the_other_side_removed() {
 
 #[test]
 fn a_change_that_still_allows_it_is_not_noticed() {
-    let mut bench = Bench::new(Limits::default(), dns());
+    let mut bench = Bench::new(few(), dns());
     bench.pass(&udp(5000, 53));
     bench.pass(&turned(udp(5000, 53)));
     bench.put_group(SERVER, vec![rule(Direction::Ingress, Service::Any, Remote::Any)]);
@@ -237,7 +237,7 @@ fn a_change_that_still_allows_it_is_not_noticed() {
 
 #[test]
 fn another_profile_of_an_address_counts_like_other_rules() {
-    let mut bench = Bench::new(Limits::default(), dns());
+    let mut bench = Bench::new(few(), dns());
     bench.pass(&udp(5000, 53));
     bench.pass(&turned(udp(5000, 53)));
     let mut writer = bench.policy.write();
@@ -246,6 +246,10 @@ fn another_profile_of_an_address_counts_like_other_rules() {
     writer.publish();
     bench.server = both;
     assert!(bench.pass(&turned(udp(5000, 53))));
+    let mut profiles = Vec::new();
+    let conntrack = bench.firewall.conntrack();
+    conntrack.for_each(|connection| profiles.push(connection.profiles));
+    assert_eq!(profiles, [[bench.client, both]]);
     bench.server = nothing;
     bench.refuse(&turned(udp(5000, 53)), NO_LONGER);
     // And none at all: nothing is denied, and nothing tracked, if the other side has none either.
@@ -259,7 +263,7 @@ fn another_profile_of_an_address_counts_like_other_rules() {
 
 #[test]
 fn an_error_ends_what_is_no_longer_allowed() {
-    let mut bench = Bench::new(Limits::default(), dns());
+    let mut bench = Bench::new(few(), dns());
     bench.pass(&udp(5000, 53));
     bench.put_group(SERVER, Vec::new());
     bench.refuse(&error_about(&udp(5000, 53)), NO_LONGER);
@@ -269,7 +273,7 @@ fn an_error_ends_what_is_no_longer_allowed() {
 #[test]
 fn members_of_a_group_come_and_go() {
     let from_members = rule(Direction::Ingress, Service::Any, Remote::Group(CLIENT));
-    let mut bench = Bench::new(Limits::default(), vec![from_members]);
+    let mut bench = Bench::new(few(), vec![from_members]);
     assert!(!bench.pass(&udp(1, 2)));
     assert!(bench.pass(&turned(udp(1, 2))));
     let mut writer = bench.policy.write();
@@ -287,7 +291,7 @@ fn members_of_a_group_come_and_go() {
 
 #[test]
 fn what_is_told_of_a_connection_is_enough_to_restore_it() {
-    let mut bench = Bench::new(Limits::default(), dns());
+    let mut bench = Bench::new(few(), dns());
     bench.pass(&udp(5000, 53));
     bench.pass(&turned(udp(5000, 53)));
     let mut told = Vec::new();
@@ -299,13 +303,13 @@ fn what_is_told_of_a_connection_is_enough_to_restore_it() {
     assert_eq!(connection.profiles, [bench.client, bench.server]);
     assert_eq!((connection.seen, connection.handed_over), (bench.now, false));
 
-    let mut after = Bench::new(Limits::default(), dns());
+    let mut after = Bench::new(few(), dns());
     assert!(after.firewall.conntrack().restore(after.now, &connection));
     let twice = after.firewall.conntrack().restore(after.now, &connection);
     assert!(!twice, "it is there already");
     assert!(after.pass(&turned(udp(5000, 53))));
     assert_eq!(after.len(), 1);
-    let mut denying = Bench::new(Limits::default(), Vec::new());
+    let mut denying = Bench::new(few(), Vec::new());
     assert!(denying.firewall.conntrack().restore(denying.now, &connection));
     denying.refuse(&turned(udp(5000, 53)), NO_LONGER);
 }

@@ -244,7 +244,7 @@ proptest! {
     #[test]
     fn it_decides_as_the_slow_one_does(steps in steps()) {
         let policy = Policy::new();
-        let mut firewall = Firewall::new(&policy, Arc::new(Conntrack::new(Limits::default())));
+        let mut firewall = Firewall::new(&policy, Arc::new(Conntrack::new(few())));
         let mut profiles: HashMap<IpAddr, ProfileId> = HashMap::new();
         let mut model = Model::default();
         let mut now = 5 * SECOND;

@@ -81,7 +81,7 @@ impl Net {
             largest_window: 1,
         };
         let mut net = Self {
-            bench: Bench::open(Limits::default()),
+            bench: Bench::open(few()),
             isn,
             hosts: scales.map(host),
             under_way: Vec::new(),
@@ -144,14 +144,14 @@ impl Net {
         self.hosts[way].expected > 0 && self.hosts[way].acked > 0
     }
 
-    /// True if its receiver learns something by it.
+    /// True if its receiver learns something by it: of one that ends before what it expects, it believes nothing
+    /// (RFC 9293 §3.10.7.4).
     fn is_news(&self, said: &Said) -> bool {
-        let (receiver, sender) = (&self.hosts[1 - said.way], &self.hosts[said.way]);
+        let receiver = &self.hosts[1 - said.way];
         let end = said.sequence + said.len();
         let offers = said.acknowledgment + (i64::from(said.window) << self.shift(said.way));
         end > receiver.expected
-            || said.acknowledgment > receiver.acked
-            || offers > receiver.limit && sender.expected > 0
+            || end == receiver.expected && (said.acknowledgment > receiver.acked || offers > receiver.limit)
     }
 
     fn receive(&mut self, said: &Said) {

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use super::bench::{packet, turned, udp};
 use super::*;
-use crate::conntrack::Rank;
+use crate::conntrack::{Counts, Rank};
 
 fn limits(connections: u32) -> Limits {
     Limits {
@@ -159,6 +161,33 @@ fn a_sweep_ends_what_is_over_and_nothing_else() {
     assert_eq!(bench.firewall.conntrack().sweep(bench.now), 0);
     bench.wait(1000);
     assert_eq!(bench.firewall.conntrack().sweep(bench.now), 500);
+    assert!(ports(&bench).is_empty());
+}
+
+#[test]
+fn a_lively_connection_does_not_hide_those_behind_it() {
+    let mut bench = Bench::open(limits(10));
+    open(&mut bench, 1);
+    open(&mut bench, 2);
+    for _ in 0..17 {
+        bench.wait(8);
+        bench.pass(&udp(1, 53));
+    }
+    // An eighth of 120 s after its end at the latest.
+    assert_eq!(bench.firewall.conntrack().sweep(bench.now), 1);
+    assert_eq!(ports(&bench), [1]);
+
+    let limits = Limits {
+        idle: Duration::from_secs(5),
+        ..limits(2)
+    };
+    let mut bench = Bench::open(limits);
+    open(&mut bench, 1);
+    open(&mut bench, 2);
+    bench.wait(6);
+    bench.pass(&udp(1, 53));
+    bench.pass(&udp(3, 53));
+    assert_eq!(ports(&bench), [1, 3]);
 }
 
 #[test]
@@ -205,6 +234,26 @@ fn the_fast_path_keeps_a_connection_alive() {
 }
 
 #[test]
+fn looking_ahead_changes_nothing() {
+    let mut bench = Bench::open(limits(5000));
+    for port in 1..=3000 {
+        bench.pass(&udp(port, 53));
+    }
+    let conntrack = bench.firewall.conntrack();
+    let before = conntrack.counts();
+    let burst: Vec<_> = (0..4000)
+        .map(|port| conntrack.place(bench.vni, &udp(port, 53)).unwrap())
+        .collect();
+    conntrack.look_ahead(&burst);
+    conntrack.look_ahead(&[]);
+    assert_eq!(conntrack.counts(), before);
+    // Both directions are kept in one place, and what belongs to no connection in none.
+    assert_eq!(burst[1..=1], [conntrack.place(bench.vni, &turned(udp(1, 53))).unwrap()]);
+    assert_ne!(burst[1], burst[2]);
+    assert_eq!(conntrack.place(bench.vni, &packet(Protocol::UDP, Upper::Later)), None);
+}
+
+#[test]
 fn ranks_are_in_order() {
     assert!(Rank::Unreplied < Rank::Closing && Rank::Closing < Rank::Established);
     let open = State::ALL.iter().filter(|state| state.rank() == Rank::Established);
@@ -216,4 +265,75 @@ fn bytes_of_a_million() {
     let conntrack = Conntrack::new(Limits::default());
     let each = conntrack.memory() / 1_000_000;
     assert!(each <= 192, "{each}");
+}
+
+fn of_rank(counts: &Counts, rank: Rank) -> u32 {
+    let states = State::ALL.iter().filter(|state| state.rank() == rank);
+    states.map(|state| counts.of(*state)).sum()
+}
+
+proptest! {
+    /// Whatever comes: limits are kept, nobody goes while somebody of a lower rank is there, and nobody is refused for whom
+    /// there would be room.
+    #[test]
+    fn who_goes(
+        packets in prop::collection::vec((0..2_u32, 1..40_u16, 0..4_u8, 0..3_u64), 0..300),
+        idle in prop::sample::select(vec![0_u64, 20, 1000]),
+    ) {
+        let limits = Limits {
+            connections: 8,
+            per_tenant: 6,
+            idle: Duration::from_secs(idle),
+            ..Limits::default()
+        };
+        let mut bench = Bench::open(limits);
+        for (vni, port, kind, seconds) in packets {
+            bench.wait(seconds);
+            bench.vni = Vni::new(vni).unwrap();
+            bench.firewall.conntrack().sweep(bench.now);
+            let before = bench.firewall.conntrack().counts();
+            let mut tenants_weak = 0;
+            let mut idlest = 0;
+            bench.firewall.conntrack().for_each(|connection| {
+                let weak = connection.state.rank() < Rank::Established;
+                tenants_weak += u32::from(weak && connection.vni == bench.vni);
+                if !weak {
+                    idlest = idlest.max(bench.now - connection.seen);
+                }
+            });
+            let flow = match kind {
+                0 | 1 => udp(port, 53),
+                2 => turned(udp(port, 53)),
+                _ => packet(Protocol(port.to_be_bytes()[1]), Upper::Other),
+            };
+            let judged = bench.judge(&flow);
+            let after = bench.firewall.conntrack().counts();
+            prop_assert!(after.total() <= 8);
+            let weak = of_rank(&after, Rank::Unreplied) + of_rank(&after, Rank::Closing);
+            prop_assert_eq!(bench.firewall.conntrack().weak(), weak);
+            for vni in 0..2 {
+                prop_assert!(bench.firewall.conntrack().tenant_len(Vni::new(vni).unwrap()) <= 6);
+            }
+            let gone: Vec<u64> = after.evicted.iter().zip(before.evicted).map(|(after, before)| after - before).collect();
+            prop_assert!(gone.iter().sum::<u64>() <= 1);
+            let own_limit = before.total() < 8;
+            if gone[1] == 1 && !own_limit {
+                prop_assert_eq!(of_rank(&before, Rank::Unreplied), 0);
+            }
+            if gone[2] == 1 {
+                prop_assert_eq!(of_rank(&before, Rank::Unreplied) + of_rank(&before, Rank::Closing), 0);
+                prop_assert!(idlest >= idle * SECOND);
+            }
+            match judged {
+                Err(Refused::TenantFull) => prop_assert_eq!(tenants_weak, 0),
+                Err(Refused::TableFull) => {
+                    prop_assert_eq!(of_rank(&before, Rank::Established), 8);
+                    prop_assert!(idlest < idle * SECOND);
+                }
+                Err(Refused::Denied(_)) => prop_assert_eq!(kind, 2),
+                Err(other) => prop_assert!(false, "{:?}", other),
+                Ok(_) => {}
+            }
+        }
+    }
 }

@@ -50,7 +50,7 @@ fn with(mut flow: Flow, change: impl FnOnce(&mut Segment)) -> Flow {
 
 /// An open connection, both sides at 1.
 fn open() -> Bench {
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     assert!(!bench.pass(&from_client(SYN, 0, 0, 0)));
     assert_eq!(bench.state(), State::SynSent);
     assert!(!bench.pass(&from_server(SYN_ACK, 0, 1, 0)));
@@ -74,7 +74,7 @@ fn only_a_syn_begins_one_that_is_tracked_strictly() {
     for flags in [0, Flags::FIN.0, 3, 6, 7, 0x16, 0x3f, Flags::PSH.0 | Flags::URG.0] {
         let mut bench = open();
         bench.refuse(&from_client(Flags(flags), 1, 1, 0), Refused::BadFlags);
-        let mut bench = Bench::open(Limits::default());
+        let mut bench = Bench::open(few());
         bench.refuse(&from_client(Flags(flags), 1, 1, 0), Refused::BadFlags);
     }
 }
@@ -82,7 +82,7 @@ fn only_a_syn_begins_one_that_is_tracked_strictly() {
 #[test]
 fn rules_look_at_the_first_segment_only() {
     let web = Service::Ports(Protocol::TCP, 80..=80);
-    let mut bench = Bench::new(Limits::default(), vec![rule(Direction::Ingress, web, Remote::Any)]);
+    let mut bench = Bench::new(few(), vec![rule(Direction::Ingress, web, Remote::Any)]);
     let other = with(from_client(SYN, 0, 0, 0), |segment| segment.ports[1] = 81);
     bench.refuse(&other, Refused::Denied(Denied::Ingress));
     bench.pass(&from_client(SYN, 0, 0, 0));
@@ -96,7 +96,7 @@ fn rules_look_at_the_first_segment_only() {
 
 #[test]
 fn both_open_at_once() {
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     bench.pass(&from_client(SYN, 0, 0, 0));
     bench.pass(&from_server(SYN, 0, 0, 0));
     assert_eq!(bench.state(), State::SynReceived);
@@ -109,7 +109,7 @@ fn both_open_at_once() {
 
 #[test]
 fn whatever_is_lost_is_sent_again() {
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     bench.pass(&from_client(SYN, 0, 0, 0));
     bench.pass(&from_client(SYN, 0, 0, 0));
     bench.pass(&from_server(SYN_ACK, 0, 1, 0));
@@ -118,21 +118,23 @@ fn whatever_is_lost_is_sent_again() {
     assert_eq!(bench.state(), State::SynReceived);
     // Data may come with the acknowledgment, and before it is seen.
     bench.pass(&from_server(ACK, 1, 1, 100));
+    bench.pass(&from_server(ACK, 101, 1, 900));
+    bench.refuse(&from_server(ACK, 1002, 1, 1), Refused::OutOfWindow);
     assert_eq!(bench.state(), State::SynReceived);
     bench.pass(&from_client(ACK, 1, 1, 100));
     bench.pass(&from_server(SYN_ACK, 0, 1, 0));
     bench.pass(&from_client(ACK, 1, 1, 100));
     bench.pass(&from_server(ACK, 101, 101, 100));
     bench.pass(&from_server(ACK, 1, 1, 100));
-    bench.pass(&from_client(ACK, 101, 201, 0));
+    bench.pass(&from_client(ACK, 101, 1001, 0));
     // To see whether the other side is still there.
-    assert!(bench.pass(&from_client(ACK, 100, 201, 0)));
-    assert!(bench.pass(&from_client(ACK, 100, 201, 1)));
+    assert!(bench.pass(&from_client(ACK, 100, 1001, 0)));
+    assert!(bench.pass(&from_client(ACK, 100, 1001, 1)));
 }
 
 #[test]
 fn another_try_with_other_numbers() {
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     bench.pass(&from_client(SYN, 0, 0, 0));
     bench.pass(&from_client(SYN, 7000, 0, 0));
     assert_eq!((bench.state(), bench.len()), (State::SynSent, 1));
@@ -144,13 +146,13 @@ fn another_try_with_other_numbers() {
 #[test]
 fn data_in_the_syn() {
     for taken in [1, 101] {
-        let mut bench = Bench::open(Limits::default());
+        let mut bench = Bench::open(few());
         bench.pass(&from_client(SYN, 0, 0, 100));
         bench.pass(&from_server(SYN_ACK, 0, taken, 0));
         assert!(bench.pass(&from_client(ACK, taken, 1, 101 - taken)));
         assert!(bench.pass(&from_server(ACK, 1, 101, 10)));
     }
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     bench.pass(&from_client(SYN, 0, 0, 100));
     bench.pass(&from_client(SYN, 0, 0, 0));
     bench.pass(&from_server(SYN_ACK, 0, 101, 0));
@@ -215,7 +217,7 @@ fn an_acknowledgment_opens_the_window() {
 #[test]
 fn windows_are_shifted_if_both_sides_say_so() {
     for (client_scale, server_scale, most) in [(Some(7), Some(2), 4000), (Some(7), None, 1000), (None, Some(2), 1000)] {
-        let mut bench = Bench::open(Limits::default());
+        let mut bench = Bench::open(few());
         bench.pass(&with(from_client(SYN, 0, 0, 0), |segment| segment.scale = client_scale));
         bench.pass(&with(from_server(SYN_ACK, 0, 1, 0), |segment| {
             segment.scale = server_scale
@@ -227,6 +229,35 @@ fn windows_are_shifted_if_both_sides_say_so() {
         bench.pass(&from_client(ACK, 1 + most, 1, 1));
         bench.refuse(&from_client(ACK, 2 + most, 1, 1), Refused::OutOfWindow);
     }
+}
+
+#[test]
+fn a_window_that_is_no_multiple_of_its_shift() {
+    let mut bench = Bench::open(few());
+    bench.pass(&with(from_client(SYN, 0, 0, 0), |segment| segment.scale = Some(0)));
+    let syn_ack = from_server(SYN_ACK, 0, 1, 0);
+    bench.pass(&with(syn_ack, |segment| {
+        (segment.window, segment.scale) = (500, Some(3))
+    }));
+    bench.pass(&from_client(ACK, 1, 1, 500));
+    assert!(bench.pass(&from_client(ACK, 1, 1, 0)), "as old as it may be");
+}
+
+#[test]
+fn who_forges_does_not_move_the_bounds() {
+    let mut bench = open();
+    bench.pass(&from_client(ACK, 1001, 1, 400));
+    assert!(bench.pass(&from_client(ACK, 1, 1, 5)), "the right one");
+    bench.refuse(&from_server(ACK, 1, 1003, 0), Refused::OutOfWindow);
+
+    // An answer that did not fit, and another to which it would: the connection is open, and stays what it is.
+    let mut bench = Bench::open(few());
+    bench.pass(&from_client(SYN, 0, 0, 0));
+    bench.pass(&from_server(ACK, 1, 77, 0));
+    bench.pass(&from_server(SYN_ACK, 0, 1, 0));
+    bench.pass(&from_client(ACK, 1, 1, 0));
+    bench.refuse(&from_server(SYN_ACK, 90_000, 77, 0), Refused::OutOfWindow);
+    assert_eq!(bench.state(), State::Established);
 }
 
 #[test]
@@ -299,7 +330,7 @@ fn the_same_ports_again() {
 
 #[test]
 fn a_refusal() {
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     bench.pass(&from_client(SYN, 0, 0, 0));
     bench.refuse(&from_server(RST_ACK, 0, 2, 0), Refused::OutOfWindow);
     bench.refuse(&from_server(RST_ACK, 0, 0, 0), Refused::OutOfWindow);
@@ -310,6 +341,11 @@ fn a_refusal() {
     assert_eq!(bench.state(), State::SynSent, "and again");
     bench.pass(&from_client(RST, 1, 0, 0));
     assert_eq!(bench.state(), State::Closed, "thought better of it");
+    bench.pass(&from_client(SYN, 0, 0, 0));
+    bench.pass(&from_server(SYN_ACK, 0, 1, 0));
+    bench.refuse(&from_server(RST, 5000, 0, 0), Refused::OutOfWindow);
+    bench.pass(&from_server(RST, 1, 0, 0));
+    assert_eq!(bench.state(), State::Closed, "before it was open");
 }
 
 #[test]
@@ -405,13 +441,19 @@ fn a_client_that_was_started_anew() {
     let mut bench = open();
     bench.pass(&from_client(SYN, 50_000, 0, 0));
     bench.refuse(&from_server(SYN_ACK, 80_000, 50_002, 0), Refused::OutOfWindow);
-    bench.pass(&from_server(SYN_ACK, 80_000, 50_001, 0));
-    assert_eq!(bench.state(), State::SynReceived);
+    let syn_ack = from_server(SYN_ACK, 80_000, 50_001, 0);
+    bench.pass(&with(syn_ack, |segment| segment.scale = Some(2)));
+    assert_eq!(
+        (bench.state(), bench.firewall.conntrack().weak()),
+        (State::SynReceived, 1)
+    );
     assert!(bench.pass(&from_client(ACK, 50_001, 80_001, 700)));
+    // What its SYN offered was not kept, so its windows may be shifted by any number.
+    assert!(bench.pass(&from_server(ACK, 180_000, 50_701, 700)));
     assert!(bench.pass(&from_server(ACK, 80_001, 50_701, 700)));
 
     // Here everything is forgotten, and only the server thinks that a connection is open.
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     bench.pass(&from_client(SYN, 50_000, 0, 0));
     bench.pass(&from_server(ACK, 1, 77, 0));
     bench.pass(&from_client(RST, 77, 0, 0));
@@ -423,7 +465,7 @@ fn a_client_that_was_started_anew() {
 
 #[test]
 fn what_does_not_come_in_this_order() {
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     bench.pass(&from_client(SYN, 0, 0, 0));
     bench.refuse(&from_client(ACK, 1, 1, 0), Refused::OutOfState);
     bench.refuse(&from_client(SYN_ACK, 0, 1, 0), Refused::OutOfState);
@@ -437,7 +479,7 @@ fn what_does_not_come_in_this_order() {
 
 #[test]
 fn picked_up_in_its_middle() {
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     bench.refuse(&from_server(ACK, 500, 500, 10), Refused::Denied(Denied::Egress));
     assert!(!bench.pass(&from_client(ACK, 500, 500, 10)));
     assert_eq!(bench.state(), State::PickedUp);
@@ -450,12 +492,12 @@ fn picked_up_in_its_middle() {
     bench.pass(&from_client(ACK, 900_011, 300_001, 0));
     assert_eq!(bench.state(), State::TimeWait);
 
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     bench.pass(&from_client(FIN_ACK, 500, 500, 0));
     bench.pass(&from_server(ACK, 500, 501, 0));
     assert_eq!(bench.state(), State::CloseWait);
 
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     bench.pass(&from_client(ACK, 500, 500, 10));
     bench.pass(&from_client(SYN, 9000, 0, 0));
     assert_eq!(bench.state(), State::SynSent);
@@ -472,6 +514,12 @@ fn through_the_fast_path_and_back() {
         bench.pass(&from_client(RST, 123, 0, 0)),
         "nobody knows whether it counts, so it stays there"
     );
+    assert_eq!(
+        (bench.state(), bench.firewall.conntrack().weak()),
+        (State::ResetSeen, 1)
+    );
+    assert!(!bench.firewall.conntrack().hand_over(id), "nothing new");
+    assert!(bench.firewall.conntrack().touch(id, bench.now - 1), "before the reset");
     assert_eq!(bench.state(), State::ResetSeen);
     bench.wait(200);
     assert!(bench.firewall.conntrack().touch(id, bench.now));
@@ -483,7 +531,15 @@ fn through_the_fast_path_and_back() {
     let mut bench = open();
     let id = bench.judge(&from_client(ACK, 1, 1, 10)).unwrap().connection.unwrap();
     assert!(bench.firewall.conntrack().hand_over(id));
+    let handed_over = |bench: &Bench| {
+        let mut told = Vec::new();
+        let conntrack = bench.firewall.conntrack();
+        conntrack.for_each(|connection| told.push(connection.handed_over));
+        told
+    };
+    assert_eq!(handed_over(&bench), [true]);
     assert!(!bench.pass(&from_server(FIN_ACK, 800_000, 900_000, 10)), "to be let go");
+    assert_eq!(handed_over(&bench), [false]);
     assert!(!bench.firewall.conntrack().hand_over(id));
     assert!(bench.firewall.conntrack().touch(id, bench.now));
     bench.pass(&from_client(FIN_ACK, 900_000, 800_011, 0));
@@ -529,7 +585,7 @@ fn errors_quote_numbers_that_were_sent() {
     bench.refuse(&error_about(&from_server(ACK, 1, 1, 0)), Refused::Unrelated);
     assert_eq!(bench.state(), State::Established);
 
-    let mut bench = Bench::open(Limits::default());
+    let mut bench = Bench::open(few());
     bench.pass(&from_client(SYN, 0, 0, 0));
     bench.pass(&error_about(&from_client(SYN, 0, 0, 0)));
     bench.refuse(&error_about(&from_server(SYN_ACK, 0, 0, 0)), Refused::Unrelated);

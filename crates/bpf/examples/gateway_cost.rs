@@ -1,0 +1,129 @@
+//! What the gateway's fast path costs a packet, by how many neighbours there are: beside the least that could do the same
+//! look-up and rewrite, on the same map, in turns.
+//!
+//! `cargo run --release -p ringside-bpf --features testing --example gateway_cost [NEIGHBOURS …]`, as root
+//!
+//! Each packet is for another receiver, at random: with many neighbours the look-up misses the CPU's caches. What making the
+//! packets costs is measured, too, and taken off.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ringside_bpf::gateway::cost::{Contender, Cost};
+use ringside_bpf::gateway::{CachedNeighbor, GatewayConfig, GatewayPort, GatewayProgram, NeighborKey, Sizes};
+use ringside_gateway_core::table::Encapsulation;
+use ringside_gateway_core::testing::{Sent, tenant_udp};
+use ringside_measure::compare::{Round, figure, ratio};
+use ringside_wire::MacAddr;
+
+const OWN: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
+const HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const FIRST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
+const VNI: u32 = 5;
+/// Enough for clocks that only go on with the kernel's tick to tell nanoseconds.
+const RUNS: u32 = 2_000_000;
+const ROUNDS: usize = 9;
+const LOOPBACK: u32 = 1;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut sizes: Vec<u32> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
+    if sizes.is_empty() {
+        sizes = vec![1_000, 100_000, 1_000_000];
+    }
+    println!("neighbours    fast path     least       least / fast path (95 %)    making packets    putting them");
+    for neighbors in sizes {
+        measure(neighbors)?;
+    }
+    Ok(())
+}
+
+fn measure(neighbors: u32) -> Result<(), Box<dyn std::error::Error>> {
+    let program = GatewayProgram::load(Sizes {
+        neighbors,
+        connections: 1,
+        queues: 1,
+        sample_bytes: 4096,
+    })?;
+    program.configure(&GatewayConfig {
+        vxlan_port: 4789,
+        geneve_port: 6081,
+        addresses: vec![OWN.into()],
+        ttl: 64,
+        ports: vec![Some(GatewayPort {
+            ifindex: LOOPBACK,
+            mac: [2, 0, 0, 0, 0, 0xfe],
+            v4: Some(OWN),
+            v6: None,
+            mtu: 1500,
+        })],
+        ..GatewayConfig::default()
+    })?;
+    let mac = [2, 0xaa, 0, 0, 0, 1];
+    let entries: Vec<_> = (0..neighbors).map(|number| entry(number, mac)).collect();
+    let begin = std::time::Instant::now();
+    assert_eq!(program.put_neighbors(&entries)?, entries.len(), "there is room for all");
+    let put = begin.elapsed();
+
+    let cost = Cost::load(&program, OWN, FIRST, neighbors)?;
+    let tenants: [IpAddr; 2] = [Ipv4Addr::new(10, 255, 0, 1).into(), FIRST.into()];
+    let frame = tenant_udp(
+        [MacAddr([2, 0xaa, 0, 0, 0, 2]), MacAddr(mac)],
+        tenants,
+        [1000, 2000],
+        64,
+        &[0; 64],
+    );
+    let packet = Sent::new([HOST.into(), OWN.into()], Encapsulation::Vxlan, VNI, frame).bytes();
+    let mut rounds: [Vec<f64>; 3] = Default::default();
+    for round in 0..=ROUNDS {
+        let contenders = [Contender::Gateway, Contender::Least, Contender::Nothing];
+        // Each of them is first, and last, as often as the others.
+        for turn in 0..contenders.len() {
+            let which = (round + turn) % contenders.len();
+            let each = cost.run(contenders[which], &packet, RUNS)?.as_secs_f64() * 1e9 / f64::from(RUNS);
+            // The first round fills the caches.
+            if round > 0 {
+                rounds[which].push(each);
+            }
+        }
+    }
+    let [gateway, least, nothing] = rounds;
+    let off = |all: &[f64]| -> Vec<Round> {
+        let own = all
+            .iter()
+            .zip(&nothing)
+            .map(|(each, nothing)| (each - nothing).max(0.0));
+        own.map(|value| Round { value, steal: 0.0 }).collect()
+    };
+    let (gateway, least) = (off(&gateway), off(&least));
+    let making: Vec<Round> = nothing.iter().map(|&value| Round { value, steal: 0.0 }).collect();
+    let ratio = ratio(&gateway, &least)?;
+    println!(
+        "{neighbors:>10}    {:>6.1} ns    {:>6.1} ns    {:.3} ({:.3} to {:.3})         {:>6.1} ns      {:>6.0} ns each",
+        figure(&gateway)?.median,
+        figure(&least)?.median,
+        ratio.median,
+        ratio.low.unwrap_or(f64::NAN),
+        ratio.high.unwrap_or(f64::NAN),
+        figure(&making)?.median,
+        put.as_secs_f64() * 1e9 / f64::from(neighbors),
+    );
+    Ok(())
+}
+
+fn entry(number: u32, mac: [u8; 6]) -> (NeighborKey, CachedNeighbor) {
+    let key = NeighborKey {
+        vni: VNI,
+        ip: Ipv4Addr::from(u32::from(FIRST) + number).into(),
+    };
+    let [.., c, d] = number.to_be_bytes();
+    let value = CachedNeighbor {
+        host: Ipv4Addr::new(198, 18, c, d).into(),
+        host_mac: [2, 0, 0, 0, c, d],
+        mac,
+        port: 0,
+        tunnel: None,
+        policed: false,
+        used: true,
+    };
+    (key, value)
+}

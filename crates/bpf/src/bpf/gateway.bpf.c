@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * The gateway's fast path: tenants' packets to receivers that the cache knows are
+ * rewritten and sent on, questions for addresses answered, what is damaged
+ * dropped. All else that is a tenant's goes to a worker through the XSKMAP, and
+ * what is none's to the kernel. A tenant's packet never goes to the kernel.
+ *
+ * Needs CAP_PERFMON: headers are read by packet pointers.
+ */
+#include "gateway_answer.h"
+#include "gateway_forward.h"
+
+/* Set before loading. */
+const volatile __u32 queues_of_port = 1;
+
+/* Are these the addresses that are asked for? */
+static __always_inline int concerns(struct xdp_md *ctx, const struct sampling *wanted, __u32 place)
+{
+	__u32 at = place & ((1u << CONTENT_SHIFT) - 1);
+	__be32 first[4] = {}, second[4] = {};
+
+	switch (place >> CONTENT_SHIFT) {
+	case IP4:
+		if (wanted->family != 4 || bpf_xdp_load_bytes(ctx, at + 12, first, 4) ||
+		    bpf_xdp_load_bytes(ctx, at + 16, second, 4))
+			return 0;
+		break;
+	case ARP:
+		if (wanted->family != 4 || bpf_xdp_load_bytes(ctx, at + 14, first, 4) ||
+		    bpf_xdp_load_bytes(ctx, at + 24, second, 4))
+			return 0;
+		break;
+	case IP6:
+		if (wanted->family != 6 || bpf_xdp_load_bytes(ctx, at + 8, first, 16) ||
+		    bpf_xdp_load_bytes(ctx, at + 24, second, 16))
+			return 0;
+		break;
+	case DISCOVERY:
+		/* Who asks, and the target behind the header and eight bytes. */
+		if (wanted->family != 6 || bpf_xdp_load_bytes(ctx, at + 8, first, 16) ||
+		    bpf_xdp_load_bytes(ctx, at + 48, second, 16))
+			return 0;
+		break;
+	default:
+		return 0;
+	}
+	return same_v6(first, wanted->address) || same_v6(second, wanted->address);
+}
+
+/* Shows a packet as it came, if it is wanted. `network`: its VNI, or more than 24 bits. */
+__noinline int take_sample(struct xdp_md *ctx, __u32 outcome, __u32 network, __u32 place)
+{
+	const struct config *config = current_config();
+	const struct sampling *wanted;
+	struct sample *sample;
+	__u32 captured;
+
+	if (!config)
+		return 0;
+	wanted = &config->sampling;
+	if ((wanted->by_network && wanted->vni != network) ||
+	    (wanted->family && !concerns(ctx, wanted, place)))
+		return 0;
+	sample = bpf_ringbuf_reserve(&samples, sizeof(*sample), 0);
+	if (!sample) {
+		count(SAMPLES_LOST, 0);
+		return 0;
+	}
+	sample->time = bpf_ktime_get_ns();
+	sample->ifindex = ctx->ingress_ifindex;
+	sample->queue = ctx->rx_queue_index;
+	sample->outcome = outcome;
+	sample->vni = network;
+	sample->length = bpf_xdp_get_buff_len(ctx);
+	captured = sample->length < SAMPLE_BYTES ? sample->length : SAMPLE_BYTES;
+	if (!captured || bpf_xdp_load_bytes(ctx, 0, sample->bytes, captured))
+		captured = 0;
+	sample->captured = captured;
+	bpf_ringbuf_submit(sample, 0);
+	return 1;
+}
+
+/* To be called before the packet is edited. */
+static __always_inline void tell(struct xdp_md *ctx, const struct config *config,
+				 const volatile struct told *told, __u32 outcome, __u64 bytes)
+{
+	count(outcome, bytes);
+	if (config->sampling.on)
+		take_sample(ctx, outcome, told->network, told->place);
+}
+
+/* To the socket of its port and queue. */
+static __always_inline int to_worker(struct xdp_md *ctx, const struct config *config)
+{
+	__u32 queue = ctx->rx_queue_index;
+
+	for (__u32 i = 0; i < MOST_PORTS; i++) {
+		if (config->ports[i].ifindex == ctx->ingress_ifindex && queue < queues_of_port)
+			return bpf_redirect_map(&workers, i * queues_of_port + queue, XDP_DROP);
+	}
+	return XDP_DROP;
+}
+
+SEC("xdp.frags")
+int ringside_gateway(struct xdp_md *ctx)
+{
+	const struct config *config = current_config();
+	volatile struct told told;
+	struct packet packet = {};
+	int action = XDP_DROP;
+	__u32 outcome;
+
+	if (!config)
+		return XDP_PASS;
+	told.network = ~0u;
+	told.place = 0;
+	outcome = classify(ctx, config, &packet, &told);
+	if (outcome == TENANT) {
+		if (packet.content == IP4 || packet.content == IP6) {
+			struct route route = {};
+
+			outcome = find_route(config, &packet, &route);
+			if (outcome == TENANT) {
+				outcome = FORWARDED;
+				action = XDP_TX;
+				if (route.by->ifindex != ctx->ingress_ifindex) {
+					outcome = REDIRECTED;
+					action = bpf_redirect_map(&ports, route.place, XDP_DROP);
+				}
+				if (action == XDP_DROP) {
+					outcome = DROP_TRANSMIT_FAILED;
+				} else {
+					/* As long as what it claims, which is what will be sent. */
+					tell(ctx, config, &told, outcome,
+					     sizeof(struct ethhdr) + packet.length);
+					send_on(&packet, &route);
+					return action;
+				}
+			}
+		} else {
+			struct answer answer = {};
+
+			outcome = find_answer(ctx, config, &packet, &answer);
+			if (outcome == TENANT) {
+				tell(ctx, config, &told, ANSWERED,
+				     sizeof(struct ethhdr) + packet.length);
+				if (packet.content == ARP)
+					answer_arp(&packet, answer.mac);
+				else
+					answer_discovery(&packet, answer.mac);
+				send_back(ctx, config, &packet, &answer);
+				return XDP_TX;
+			}
+		}
+	}
+	if (outcome == PASSED) {
+		action = XDP_PASS;
+	} else if (outcome >= SLOW_FIRST) {
+		action = to_worker(ctx, config);
+		if (action == XDP_DROP)
+			outcome = DROP_NO_WORKER;
+	}
+	tell(ctx, config, &told, outcome, bpf_xdp_get_buff_len(ctx));
+	return action;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the gateway's program and its loader (src/gateway.rs) share: the maps.
+ *
+ * They may outlive both: pinned, they are taken over by the next daemon. Whoever
+ * changes the size or meaning of anything here counts GATEWAY_LAYOUT up.
+ */
+#ifndef RINGSIDE_GATEWAY_H
+#define RINGSIDE_GATEWAY_H
+
+#include "parse.h"
+
+#define GATEWAY_LAYOUT 1
+
+#define MOST_PORTS 16
+#define MOST_ADDRESSES 16
+#define MOST_OPTIONS 16
+/* Settings are written beside the ones in force: see `state`. */
+#define CONFIG_SLOTS 8
+#define SAMPLE_BYTES 128
+
+/* Of `struct neighbor_key`. */
+#define NETWORK_V4 (4u << 24)
+#define NETWORK_V6 (6u << 24)
+
+/*
+ * What became of a packet, and the place of its counters. The first are the
+ * reasons of dropped ones, with the numbers of ringside_gateway_core::DropReason.
+ */
+enum outcome {
+	DROP_OUTER_FRAGMENT = 1,
+	DROP_OUTER_MALFORMED = 2,
+	DROP_VXLAN_FLAGS = 4,
+	DROP_GENEVE_VERSION = 5,
+	DROP_GENEVE_CONTROL = 6,
+	DROP_GENEVE_MALFORMED = 7,
+	DROP_GENEVE_CRITICAL = 8,
+	DROP_GENEVE_PROTOCOL = 9,
+	DROP_INNER_MALFORMED = 10,
+	DROP_INNER_PROTOCOL = 11,
+	DROP_INNER_MULTICAST = 12,
+	DROP_ARP_NOT_ASKED = 13,
+	DROP_DISCOVERY_MALFORMED = 14,
+	DROP_DISCOVERY_NOT_ASKED = 15,
+	DROP_TRANSMIT_FAILED = 35,
+	DROP_NO_WORKER = 38,
+
+	PASSED = 64,	 /* the kernel's */
+	FORWARDED = 65,	 /* by the port that it came from */
+	REDIRECTED = 66, /* forwarded by another port */
+	ANSWERED = 67,
+
+	/* Why a worker has to look at it. */
+	SLOW_FIRST = 72,
+	SLOW_MISS = 72,		 /* its destination is not in the cache */
+	SLOW_SENDER = 73,	 /* its sender is not, or does not live where it comes from */
+	SLOW_POLICED = 74,	 /* rules are bound to an end, and it is not plain data of a known connection */
+	SLOW_QUESTION = 75,	 /* ARP or discovery that is not answered in place */
+	SLOW_ROUTE = 76,	 /* no port, or no address there, of the family */
+	SLOW_ENCAPSULATION = 77, /* its host speaks another encapsulation or family */
+	SLOW_TOO_LONG = 78,
+	SLOW_TTL = 79,
+	SLOW_CHECKSUM = 80, /* one that its sender's kernel left to a NIC */
+	SLOW_HEADERS = 81,  /* headers that are not read here */
+	SLOW_LAST = 81,
+
+	SAMPLES_LOST = 90, /* of samples, not of packets */
+	OUTCOMES = 96,
+
+	/* None yet. */
+	TENANT = 0,
+};
+
+struct counter {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* A tenant's address: family (4, 6) in the upper 8 bits, VNI in the lower 24. IPv4 in the first word. */
+struct neighbor_key {
+	__u32 network;
+	__be32 address[4];
+};
+
+enum neighbor_flags {
+	POLICED = 1,   /* rules are bound to it */
+	HOST_IS_V6 = 2,
+};
+
+enum encapsulation {
+	AS_IT_CAME = 0,
+	VXLAN = 1,
+	GENEVE = 2,
+};
+
+/* Where it lives. */
+struct neighbor {
+	__be32 host[4];
+	__u8 mac[ETH_ALEN];
+	__u8 port;
+	__u8 flags;
+	__u8 host_mac[ETH_ALEN];
+	__u8 encapsulation;
+	__u8 used; /* set with each hit: the loader clears it, and evicts what stayed clear */
+};
+
+/* One direction of a connection. */
+struct connection_key {
+	__u32 network;
+	__be32 source[4];
+	__be32 destination[4];
+	__be16 ports[2];
+	__u8 protocol;
+	__u8 pad[3];
+};
+
+/* Times are CLOCK_MONOTONIC in ns. */
+struct connection {
+	__u64 generation; /* of the policy that allowed it */
+	__u64 seen;	  /* when it had its last packet, or was entered */
+	__u64 idle;	  /* so much later it is over */
+};
+
+struct port {
+	__u8 mac[ETH_ALEN];
+	__u16 mtu;
+	__u32 ifindex; /* 0: there is none */
+	__be32 v4;     /* 0: none */
+	__be32 v6[4];  /* all 0: none */
+};
+
+struct known_option {
+	__be16 class;
+	__u8 type;
+	__u8 pad;
+};
+
+/* Which packets are sampled. */
+struct sampling {
+	__u8 on;
+	__u8 by_network;
+	__u8 family; /* 4 or 6: only this address's; 0: any */
+	__u8 pad;
+	__u32 vni;
+	__be32 address[4];
+};
+
+enum config_flags {
+	HAS_POLICY = 1,	  /* rules are bound to some address: senders matter */
+	SOURCE_CHECK = 2, /* only from where the sender lives */
+	DERIVE_PORT = 4,  /* the outer source port follows from the tenant's flow */
+};
+
+struct config {
+	__u64 generation; /* of the policy */
+	__u32 flags;
+	__be16 vxlan_port;
+	__be16 geneve_port;
+	__u32 v4_count;
+	__u32 v6_count;
+	__u32 option_count;
+	__u32 ttl; /* of what is answered */
+	__be32 v4[MOST_ADDRESSES];
+	__be32 v6[MOST_ADDRESSES][4];
+	struct known_option options[MOST_OPTIONS];
+	struct sampling sampling;
+	struct port ports[MOST_PORTS];
+};
+
+struct state {
+	__u32 layout;
+	__u32 active; /* which of the settings is in force */
+};
+
+struct sample {
+	__u64 time; /* CLOCK_MONOTONIC in ns */
+	__u32 ifindex;
+	__u32 queue;
+	__u32 outcome;
+	__u32 vni; /* all bits set: not known */
+	__u32 length;
+	__u32 captured;
+	__u8 bytes[SAMPLE_BYTES];
+};
+
+/*
+ * Plain hashes, not LRU ones: a look-up then writes no memory that CPUs share, a
+ * full map refuses instead of pushing out what somebody else needs, and what goes
+ * is decided by who knows more, by `used` and `seen`. Filled before, so that no
+ * entry has to be allocated later: an entry that is deleted and used again while
+ * a packet is being looked at can send that one packet to a wrong host, where its
+ * VNI, which is never changed, is not at home or has no such MAC address.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* set before loading */
+	__type(key, struct neighbor_key);
+	__type(value, struct neighbor);
+} neighbors SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* set before loading */
+	__type(key, struct connection_key);
+	__type(value, struct connection);
+} connections SEC(".maps");
+
+/*
+ * The loader writes a slot that is not in force, then makes it so with one
+ * aligned store. A packet that has begun under the old settings ends under them,
+ * unless it is stopped for as long as seven more changes take.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CONFIG_SLOTS);
+	__type(key, __u32);
+	__type(value, struct config);
+} configs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct state);
+} state SEC(".maps");
+
+/* By port, then queue. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 1); /* set before loading */
+	__type(key, __u32);
+	__type(value, __u32);
+} workers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, MOST_PORTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} ports SEC(".maps");
+
+/* Per CPU, hence without atomics: softirq does not preempt softirq on a CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, OUTCOMES);
+	__type(key, __u32);
+	__type(value, struct counter);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096); /* set before loading */
+} samples SEC(".maps");
+
+static __always_inline const struct config *current_config(void)
+{
+	__u32 key = 0;
+	struct state *now = bpf_map_lookup_elem(&state, &key);
+
+	if (!now)
+		return 0;
+	key = now->active % CONFIG_SLOTS;
+	return bpf_map_lookup_elem(&configs, &key);
+}
+
+static __always_inline void count(__u32 outcome, __u64 bytes)
+{
+	struct counter *counter = bpf_map_lookup_elem(&counters, &outcome);
+
+	if (counter) {
+		counter->packets++;
+		counter->bytes += bytes;
+	}
+}
+
+#endif

@@ -1,0 +1,238 @@
+//! Keys and values of the maps, as gateway.h lays them out.
+//!
+//! Made of plain data field by field, in the machine's byte order where the C has no `__be`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Counted up with each change of what is here: `GATEWAY_LAYOUT`.
+pub(super) const LAYOUT: u32 = 1;
+
+/// What there can be of each in the settings.
+pub(super) const MOST_PORTS: usize = 16;
+pub(super) const MOST_ADDRESSES: usize = 16;
+pub(super) const MOST_OPTIONS: usize = 16;
+pub(super) const CONFIG_SLOTS: u32 = 8;
+pub(super) const SAMPLE_LEN: usize = 160;
+
+/// A tenant's address: its network's number, of 24 bits, and its IP address there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NeighborKey {
+    /// The network.
+    pub vni: u32,
+    /// The address in it.
+    pub ip: IpAddr,
+}
+
+/// How packets travel to a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tunnel {
+    /// RFC 7348.
+    Vxlan,
+    /// RFC 8926.
+    Geneve,
+}
+
+/// Where a tenant's address lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CachedNeighbor {
+    /// Its host.
+    pub host: IpAddr,
+    /// The MAC address of its host, or of the router on the way.
+    pub host_mac: [u8; 6],
+    /// Its own.
+    pub mac: [u8; 6],
+    /// The port on the way, by its place in [`GatewayConfig::ports`](super::GatewayConfig::ports).
+    pub port: u8,
+    /// What its host speaks. None: whatever the packet came in.
+    pub tunnel: Option<Tunnel>,
+    /// Rules are bound to it: only packets of known connections are sent on.
+    pub policed: bool,
+    /// The program has used it since it was put. Entries that stay unused are those to be removed first.
+    pub used: bool,
+}
+
+/// One direction of a tenant's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConnectionKey {
+    /// The network.
+    pub vni: u32,
+    /// Who sends.
+    pub source: IpAddr,
+    /// Who receives; of the same family.
+    pub destination: IpAddr,
+    /// Source and destination port.
+    pub ports: [u16; 2],
+    /// 6 (TCP) or 17 (UDP); nothing else is found.
+    pub protocol: u8,
+}
+
+/// A connection that was allowed, in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CachedConnection {
+    /// Of the policy that allowed it: [`GatewayConfig::generation`](super::GatewayConfig::generation).
+    pub generation: u64,
+    /// When its last packet came, or it was put: CLOCK_MONOTONIC in nanoseconds, as exact as the kernel's tick.
+    pub seen: u64,
+    /// It is over so many nanoseconds after its last packet.
+    pub idle: u64,
+}
+
+/// A key or value of a map.
+pub(super) trait Entry: Sized {
+    const LEN: usize;
+    fn write(&self, bytes: &mut Vec<u8>);
+    /// None for bytes that nobody writes.
+    fn read(bytes: &[u8]) -> Option<Self>;
+}
+
+/// Family in the upper 8 bits, VNI in the lower 24.
+fn network(vni: u32, ip: IpAddr) -> [u8; 4] {
+    let family = if ip.is_ipv4() { 4 } else { 6 };
+    (family << 24 | vni & 0x00ff_ffff).to_ne_bytes()
+}
+
+/// Sixteen bytes: an address of IPv4 is in the first four.
+pub(super) fn address(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => {
+            let [a, b, c, d] = ip.octets();
+            [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        }
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+fn read_address(v6: bool, bytes: &[u8]) -> Option<IpAddr> {
+    Some(if v6 {
+        Ipv6Addr::from(*bytes.first_chunk::<16>()?).into()
+    } else {
+        Ipv4Addr::from(*bytes.first_chunk::<4>()?).into()
+    })
+}
+
+fn read_network(bytes: &[u8]) -> Option<(u32, bool)> {
+    let network = word(bytes, 0)?;
+    match network >> 24 {
+        4 => Some((network & 0x00ff_ffff, false)),
+        6 => Some((network & 0x00ff_ffff, true)),
+        _ => None,
+    }
+}
+
+pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+pub(super) fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
+}
+
+impl Entry for NeighborKey {
+    const LEN: usize = 20;
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(network(self.vni, self.ip));
+        bytes.extend(address(self.ip));
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (vni, v6) = read_network(bytes)?;
+        let ip = read_address(v6, bytes.get(4..)?)?;
+        Some(Self { vni, ip })
+    }
+}
+
+const POLICED: u8 = 1;
+const HOST_IS_V6: u8 = 2;
+
+impl Entry for CachedNeighbor {
+    const LEN: usize = 32;
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        let policed = if self.policed { POLICED } else { 0 };
+        let family = if self.host.is_ipv6() { HOST_IS_V6 } else { 0 };
+        let tunnel = match self.tunnel {
+            None => 0,
+            Some(Tunnel::Vxlan) => 1,
+            Some(Tunnel::Geneve) => 2,
+        };
+        bytes.extend(address(self.host));
+        bytes.extend(self.mac);
+        bytes.extend([self.port, policed | family]);
+        bytes.extend(self.host_mac);
+        bytes.extend([tunnel, self.used.into()]);
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (host, rest) = bytes.split_first_chunk::<16>()?;
+        let (mac, rest) = rest.split_first_chunk::<6>()?;
+        let (&[port, flags], rest) = rest.split_first_chunk::<2>()?;
+        let (host_mac, rest) = rest.split_first_chunk::<6>()?;
+        let &[tunnel, used] = rest.first_chunk()?;
+        Some(Self {
+            host: read_address(flags & HOST_IS_V6 != 0, host)?,
+            host_mac: *host_mac,
+            mac: *mac,
+            port,
+            tunnel: match tunnel {
+                0 => None,
+                1 => Some(Tunnel::Vxlan),
+                2 => Some(Tunnel::Geneve),
+                _ => return None,
+            },
+            policed: flags & POLICED != 0,
+            used: used != 0,
+        })
+    }
+}
+
+impl Entry for ConnectionKey {
+    const LEN: usize = 44;
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(network(self.vni, self.source));
+        bytes.extend(address(self.source));
+        bytes.extend(address(self.destination));
+        for port in self.ports {
+            bytes.extend(port.to_be_bytes());
+        }
+        bytes.extend([self.protocol, 0, 0, 0]);
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (vni, v6) = read_network(bytes)?;
+        let port = |at: usize| {
+            let bytes = bytes.get(at..)?.first_chunk()?;
+            Some(u16::from_be_bytes(*bytes))
+        };
+        Some(Self {
+            vni,
+            source: read_address(v6, bytes.get(4..)?)?,
+            destination: read_address(v6, bytes.get(20..)?)?,
+            ports: [port(36)?, port(38)?],
+            protocol: *bytes.get(40)?,
+        })
+    }
+}
+
+impl Entry for CachedConnection {
+    const LEN: usize = 24;
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        for field in [self.generation, self.seen, self.idle] {
+            bytes.extend(field.to_ne_bytes());
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        Some(Self {
+            generation: long(bytes, 0)?,
+            seen: long(bytes, 8)?,
+            idle: long(bytes, 16)?,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "layout_tests.rs"]
+mod tests;

@@ -1,0 +1,122 @@
+//! What is written is read back, and what the C calls by a number has that number here.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::gateway::{GatewayConfig, Outcome, SlowCause};
+
+const HEADER: &str = include_str!("../bpf/include/gateway.h");
+
+/// Names and numbers of the C's enums and macros.
+fn numbers() -> HashMap<&'static str, u32> {
+    HEADER
+        .lines()
+        .filter_map(|line| {
+            let line = line.trim();
+            let (name, value) = match line.strip_prefix("#define ") {
+                Some(rest) => rest.split_once(' ')?,
+                None => line.split_once(" = ")?,
+            };
+            let digits = value.split(|c: char| !c.is_ascii_digit()).next()?;
+            Some((name, digits.parse().ok()?))
+        })
+        .collect()
+}
+
+fn entries<T: Entry + Copy + PartialEq + std::fmt::Debug>(all: &[T]) {
+    for entry in all {
+        let mut bytes = Vec::new();
+        entry.write(&mut bytes);
+        assert_eq!(bytes.len(), T::LEN);
+        assert_eq!(T::read(&bytes), Some(*entry));
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let ips: [IpAddr; 2] = ["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
+    for ip in ips {
+        entries(&[NeighborKey { vni: 0x00ab_cdef, ip }]);
+        let neighbor = CachedNeighbor {
+            host: ip,
+            host_mac: [1, 2, 3, 4, 5, 6],
+            mac: [7, 8, 9, 10, 11, 12],
+            port: 3,
+            tunnel: Some(Tunnel::Geneve),
+            policed: true,
+            used: false,
+        };
+        let other = CachedNeighbor {
+            tunnel: None,
+            policed: false,
+            used: true,
+            ..neighbor
+        };
+        entries(&[neighbor, other]);
+        entries(&[ConnectionKey {
+            vni: 1,
+            source: ip,
+            destination: ip,
+            ports: [1, 0xfffe],
+            protocol: 17,
+        }]);
+    }
+    entries(&[CachedConnection {
+        generation: 1,
+        seen: 2,
+        idle: u64::MAX,
+    }]);
+}
+
+/// An IPv4 address is not the IPv6 address that is written with it.
+#[test]
+fn families_are_apart() {
+    let v4: IpAddr = "192.0.2.1".parse().unwrap();
+    let mapped: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
+    let bytes = |ip| {
+        let mut bytes = Vec::new();
+        NeighborKey { vni: 1, ip }.write(&mut bytes);
+        bytes
+    };
+    assert_ne!(bytes(v4), bytes(mapped));
+}
+
+#[test]
+fn numbers_are_those_of_the_program() {
+    let numbers = numbers();
+    for (name, ours) in [
+        ("GATEWAY_LAYOUT", LAYOUT),
+        ("MOST_PORTS", u32::try_from(MOST_PORTS).unwrap()),
+        ("MOST_ADDRESSES", u32::try_from(MOST_ADDRESSES).unwrap()),
+        ("MOST_OPTIONS", u32::try_from(MOST_OPTIONS).unwrap()),
+        ("CONFIG_SLOTS", CONFIG_SLOTS),
+        ("PASSED", Outcome::Passed.number()),
+        ("FORWARDED", Outcome::Forwarded.number()),
+        ("REDIRECTED", Outcome::Redirected.number()),
+        ("ANSWERED", Outcome::Answered.number()),
+        ("SAMPLES_LOST", super::super::outcome::SAMPLES_LOST),
+    ] {
+        assert_eq!(numbers[name], ours, "{name}");
+    }
+    for &cause in SlowCause::ALL {
+        let name = format!("SLOW_{}", cause.name().to_uppercase().replace('-', "_"));
+        assert_eq!(numbers[&*name], cause as u32, "{name}");
+    }
+    let slow = numbers.keys().filter(|name| name.starts_with("SLOW_")).count();
+    assert_eq!(slow, SlowCause::ALL.len() + 2, "besides the first and the last");
+}
+
+#[test]
+fn settings_that_do_not_fit_are_refused() {
+    let ip: IpAddr = "192.0.2.1".parse().unwrap();
+    let fine = GatewayConfig {
+        addresses: vec![ip; 16],
+        ..GatewayConfig::default()
+    };
+    assert_eq!(fine.check(), Ok(()));
+    let more = GatewayConfig {
+        addresses: vec![ip; 17],
+        ..GatewayConfig::default()
+    };
+    assert_eq!(more.check().unwrap_err(), "17 own IPv4 addresses: 16 are the most");
+}

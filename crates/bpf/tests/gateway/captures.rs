@@ -1,0 +1,110 @@
+//! Packets of real networks, and those that made other parsers fail: the capture files of tcpdump's own tests, through both
+//! parsers. `scripts/captures` fetches them.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use ringside_gateway_core::table::Encapsulation;
+use ringside_gateway_core::testing::Sent;
+use ringside_gateway_core::testing::corpus::{VNI, gateway, host};
+
+use crate::bed::{Bed, Wanted, in_namespace};
+use crate::common::privileged;
+use crate::corpus::compare;
+
+/// Where `scripts/captures` puts them, or wherever others are.
+fn folder() -> PathBuf {
+    env::var_os("RINGSIDE_CAPTURES").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/captures"),
+        PathBuf::from,
+    )
+}
+
+/// The Ethernet frames of a file in the format that libpcap has had since 1998; none of others.
+fn frames(file: &[u8]) -> Vec<&[u8]> {
+    const ETHERNET: u32 = 1;
+    let little = match file.first_chunk() {
+        Some([0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1]) => true,
+        Some([0xa1, 0xb2, 0xc3, 0xd4] | [0xa1, 0xb2, 0x3c, 0x4d]) => false,
+        _ => return Vec::new(),
+    };
+    let word = |at: usize| {
+        let bytes = *file.get(at..)?.first_chunk()?;
+        Some(if little {
+            u32::from_le_bytes(bytes)
+        } else {
+            u32::from_be_bytes(bytes)
+        })
+    };
+    if word(20) != Some(ETHERNET) {
+        return Vec::new();
+    }
+    let mut at = 24;
+    let next = || {
+        let len = word(at + 8)? as usize;
+        let frame = file.get(at + 16..)?.get(..len)?;
+        at += 16 + len;
+        Some(frame)
+    };
+    std::iter::from_fn(next).collect()
+}
+
+/// A frame by itself, with the gateway as its receiver, and as what a tenant sends.
+fn ways(frame: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = vec![frame.to_vec()];
+    if let (Some([8, 0]), IpAddr::V4(own)) = (frame.get(12..14), gateway(false)) {
+        let mut ours = frame.to_vec();
+        if let Some(place) = ours.get_mut(30..34) {
+            place.copy_from_slice(&own.octets());
+            all.push(ours);
+        }
+    }
+    // As long as an IP packet can carry it.
+    if frame.len() < 9000 {
+        for (v6, encapsulation) in [(false, Encapsulation::Vxlan), (true, Encapsulation::Geneve)] {
+            let hosts = [host(1, v6), gateway(v6)];
+            all.push(Sent::new(hosts, encapsulation, VNI, frame.to_vec()).bytes());
+        }
+    }
+    // The kernel runs no program on less than an Ethernet header.
+    all.retain(|frame| (14..9200).contains(&frame.len()));
+    all
+}
+
+#[test]
+fn captures_of_others() {
+    if !privileged() {
+        return;
+    }
+    let folder = folder();
+    let Ok(files) = fs::read_dir(&folder) else {
+        eprintln!(
+            "skipped: there are no captures in {} (scripts/captures fetches some)",
+            folder.display()
+        );
+        return;
+    };
+    let mut all = Vec::new();
+    for file in files {
+        let path = file.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
+        for (number, frame) in frames(&fs::read(&path).unwrap()).into_iter().enumerate() {
+            let name = format!("frame {number} of {}", path.display());
+            all.extend(ways(frame).into_iter().map(|frame| (name.clone(), frame)));
+        }
+    }
+    assert!(!all.is_empty(), "no capture of Ethernet in {}", folder.display());
+    in_namespace(|second| {
+        for v6 in [false, true] {
+            let wanted = Wanted {
+                v6,
+                ..Wanted::default()
+            };
+            let seen = compare(Bed::new(second, wanted), &all);
+            println!("{} frames: {seen:?}", all.len());
+        }
+    });
+}

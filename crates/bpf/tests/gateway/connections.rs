@@ -1,0 +1,252 @@
+//! Packets of addresses that rules are bound to.
+
+use ringside_bpf::gateway::{CachedConnection, CachedNeighbor, ConnectionKey, Outcome, SlowCause};
+use ringside_gateway_core::testing::corpus::{VNI, mac, tenant};
+use ringside_gateway_core::testing::tenant_udp;
+use ringside_wire::Protocol;
+use ringside_wire::tcp::Flags;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::bed::{Bed, Wanted, in_namespace, key, neighbor};
+use crate::common::privileged;
+use crate::fixtures::{sent, udp};
+
+const POLICED: Outcome = Outcome::Slow(SlowCause::Policed);
+const MINUTE: u64 = 60_000_000_000;
+const GENERATION: u64 = 0x0001_0000_0001;
+
+/// Rules are bound to tenant 2; the policy in force is of [`GENERATION`].
+fn with_rules(test: impl FnOnce(Bed) + Send) {
+    if !privileged() {
+        return;
+    }
+    in_namespace(|second| {
+        let mut bed = Bed::new(second, Wanted::default());
+        bed.configure(|config| {
+            config.has_policy = true;
+            config.generation = GENERATION;
+        });
+        police(&bed, 2);
+        test(bed);
+    });
+}
+
+fn police(bed: &Bed, last: u8) {
+    for v6 in [false, true] {
+        let policed = CachedNeighbor {
+            policed: true,
+            ..neighbor(last, false)
+        };
+        bed.program.put_neighbors(&[(key(last, v6), policed)]).unwrap();
+    }
+}
+
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
+}
+
+fn connection(v6: bool, protocol: Protocol, ports: [u16; 2]) -> ConnectionKey {
+    ConnectionKey {
+        vni: VNI,
+        source: tenant(1, v6),
+        destination: tenant(2, v6),
+        ports,
+        protocol: protocol.0,
+    }
+}
+
+fn alive() -> CachedConnection {
+    CachedConnection {
+        generation: GENERATION,
+        seen: now(),
+        idle: MINUTE,
+    }
+}
+
+/// A TCP segment from 1 to 2.
+fn tcp(v6: bool, flags: Flags) -> Vec<u8> {
+    let mut frame = tenant_udp(
+        [mac(1), mac(2)],
+        [tenant(1, v6), tenant(2, v6)],
+        [1000, 53],
+        64,
+        &[0; 12],
+    );
+    let (protocol, at) = if v6 { (20, 54) } else { (23, 34) };
+    frame[protocol] = 6;
+    // Eight bytes of UDP and twelve of nothing: a TCP header with ports and flags.
+    frame[at + 4..].fill(0);
+    frame[at + 12] = 5 << 4;
+    frame[at + 13] = flags.0;
+    sent(frame).bytes()
+}
+
+#[test]
+fn only_known_connections_are_sent_on() {
+    with_rules(|bed| {
+        let frame = udp(2, b"data").bytes();
+        assert_eq!(bed.run(&frame).outcome, POLICED);
+        let key = connection(false, Protocol::UDP, [1000, 53]);
+        let others = [
+            ConnectionKey { vni: VNI + 1, ..key },
+            ConnectionKey {
+                ports: [53, 1000],
+                ..key
+            },
+            ConnectionKey { protocol: 6, ..key },
+            ConnectionKey {
+                source: key.destination,
+                destination: key.source,
+                ..key
+            },
+        ];
+        for other in others {
+            bed.program.put_connections(&[(other, alive())]).unwrap();
+        }
+        assert_eq!(bed.run(&frame).outcome, POLICED, "none of these is its");
+        bed.program.put_connections(&[(key, alive())]).unwrap();
+        assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded);
+        bed.program.remove_connections(&[key]).unwrap();
+        assert_eq!(bed.run(&frame).outcome, POLICED);
+    });
+}
+
+#[test]
+fn both_families_and_protocols() {
+    with_rules(|bed| {
+        for v6 in [false, true] {
+            for protocol in [Protocol::TCP, Protocol::UDP] {
+                let key = connection(v6, protocol, [1000, 53]);
+                let frame = match protocol {
+                    Protocol::TCP => tcp(v6, Flags::ACK | Flags::PSH),
+                    _ => {
+                        let ips = [tenant(1, v6), tenant(2, v6)];
+                        sent(tenant_udp([mac(1), mac(2)], ips, [1000, 53], 64, b"x")).bytes()
+                    }
+                };
+                assert_eq!(bed.run(&frame).outcome, POLICED, "{key:?}");
+                bed.program.put_connections(&[(key, alive())]).unwrap();
+                assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded, "{key:?}");
+            }
+        }
+    });
+}
+
+/// What opens and closes connections is a worker's, and so is what is none of plain data.
+#[test]
+fn only_plain_data() {
+    with_rules(|bed| {
+        let key = connection(false, Protocol::TCP, [1000, 53]);
+        bed.program.put_connections(&[(key, alive())]).unwrap();
+        let ack = Flags::ACK;
+        for flags in [
+            Flags::SYN,
+            ack | Flags::SYN,
+            ack | Flags::FIN,
+            ack | Flags::RST,
+            Flags::PSH,
+            ack | Flags::URG,
+        ] {
+            assert_eq!(bed.run(&tcp(false, flags)).outcome, POLICED, "{flags:?}");
+        }
+        for flags in [ack, ack | Flags::PSH, ack | Flags::ECE, ack | Flags::CWR] {
+            assert_eq!(bed.run(&tcp(false, flags)).outcome, Outcome::Forwarded, "{flags:?}");
+        }
+        for fragment in [0x20, 0x01] {
+            let mut frame = tcp(false, ack);
+            frame[50 + 14 + 6] |= fragment;
+            assert_eq!(bed.run(&frame).outcome, POLICED, "a fragment");
+        }
+        for words in [4, 6, 15] {
+            let mut frame = tcp(false, ack);
+            frame[50 + 34 + 12] = words << 4;
+            assert_eq!(bed.run(&frame).outcome, POLICED, "a header of {words} words");
+        }
+    });
+}
+
+/// A packet of a live connection keeps it alive; others do not.
+#[test]
+fn packets_say_that_a_connection_lives() {
+    with_rules(|bed| {
+        let key = connection(false, Protocol::UDP, [1000, 53]);
+        let seen = |bed: &Bed| {
+            let mut found = Vec::new();
+            bed.program
+                .for_each_connection(|key, connection| found.push((key, connection)))
+                .unwrap();
+            assert_eq!(found.len(), 1);
+            assert_eq!(found[0].0, key);
+            found[0].1.seen
+        };
+        let frame = udp(2, b"data").bytes();
+        let old = CachedConnection {
+            seen: now() - MINUTE / 2,
+            ..alive()
+        };
+        bed.program.put_connections(&[(key, old)]).unwrap();
+        assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded);
+        let after = seen(&bed);
+        assert!(after > old.seen && after <= now(), "{after}");
+
+        let over = CachedConnection {
+            seen: now() - 2 * MINUTE,
+            ..alive()
+        };
+        bed.program.put_connections(&[(key, over)]).unwrap();
+        assert_eq!(bed.run(&frame).outcome, POLICED, "too long ago");
+        assert_eq!(seen(&bed), over.seen);
+
+        let outdated = CachedConnection {
+            generation: GENERATION - (1 << 32),
+            ..old
+        };
+        bed.program.put_connections(&[(key, outdated)]).unwrap();
+        assert_eq!(bed.run(&frame).outcome, POLICED, "allowed by another policy");
+        assert_eq!(seen(&bed), outdated.seen);
+
+        // A clock of user space that is some ticks ahead of the kernel's coarse one ends nothing.
+        let ahead = CachedConnection {
+            seen: now() + 100_000_000,
+            ..alive()
+        };
+        bed.program.put_connections(&[(key, ahead)]).unwrap();
+        assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded);
+        assert_eq!(seen(&bed), ahead.seen);
+    });
+}
+
+#[test]
+fn a_new_policy_ends_what_the_old_one_allowed() {
+    with_rules(|mut bed| {
+        let key = connection(false, Protocol::UDP, [1000, 53]);
+        bed.program.put_connections(&[(key, alive())]).unwrap();
+        let frame = udp(2, b"data").bytes();
+        assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded);
+        bed.configure(|config| config.generation += 1);
+        assert_eq!(bed.run(&frame).outcome, POLICED);
+    });
+}
+
+/// With rules anywhere the sender's count as well, and one that is not in the cache may have some.
+#[test]
+fn senders_have_rules_too() {
+    with_rules(|mut bed| {
+        let frame = udp(4, b"").bytes();
+        assert_eq!(bed.run(&frame).outcome, Outcome::Redirected, "no rules at either end");
+        police(&bed, 1);
+        assert_eq!(bed.run(&frame).outcome, POLICED, "the sender's");
+        let ips = [tenant(9, false), tenant(4, false)];
+        let unknown = sent(tenant_udp([mac(9), mac(4)], ips, [1, 2], 64, b"")).bytes();
+        assert_eq!(bed.run(&unknown).outcome, POLICED, "an unknown sender's");
+        bed.configure(|config| config.has_policy = false);
+        assert_eq!(bed.run(&frame).outcome, Outcome::Redirected);
+        assert_eq!(bed.run(&unknown).outcome, Outcome::Redirected);
+        assert_eq!(
+            bed.run(&udp(2, b"").bytes()).outcome,
+            POLICED,
+            "the receiver's own say so"
+        );
+    });
+}

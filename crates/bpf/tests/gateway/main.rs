@@ -1,0 +1,16 @@
+//! gateway.bpf.c on named packets, beside what gateway-core says of the same packets, and with its maps pinned.
+
+#[allow(
+    dead_code,
+    reason = "shared by the tests of this crate, none of which needs all of it"
+)]
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bed;
+mod captures;
+mod connections;
+mod corpus;
+mod fixtures;
+mod pinned;
+mod tables;

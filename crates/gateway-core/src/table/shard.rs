@@ -1,0 +1,235 @@
+//! A shard: slots, and a byte of each slot's hash in front of them.
+//!
+//! ```text
+//!   tags   ▏a7 3c 00 00 11 00 00 00▕  eight slots' bytes are a word; 00 is an empty slot
+//!   slots  ▏ 0  1  .  .  4  .  .  .▕
+//! ```
+//! A look-up reads one word of tags, which many slots share and which mostly is in a cache, and then the one slot that has
+//! the right byte: one miss, seldom two. An address that is not there mostly costs the word alone. Slots are taken in the
+//! group that the hash says, or in the next one that has room; a group that has room ends the search.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::neighbors::Neighbor;
+use super::slot::Slot;
+use crate::TenantAddress;
+
+/// Slots whose tags are a word.
+const GROUP: usize = 8;
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGHS: u64 = 0x8080_8080_8080_8080;
+
+pub(super) struct Shard<S> {
+    tags: Box<[AtomicU64]>,
+    slots: Box<[S]>,
+}
+
+/// What the tags of a hash's home say: the slot where it mostly is, that it is nowhere, or that one has to look closer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Guess(u32);
+
+impl Guess {
+    pub(super) const NOWHERE: Self = Self(u32::MAX);
+    const UNCLEAR: Self = Self(u32::MAX - 1);
+}
+
+/// A byte of the hash that neither tells the shard nor, mostly, the group; never 0.
+fn tag(hash: u64) -> u8 {
+    hash.to_be_bytes()[7] | 1
+}
+
+/// The tag in every byte.
+fn wanted(hash: u64) -> u64 {
+    ONES * u64::from(tag(hash))
+}
+
+/// The slot of a group's lowest candidate.
+fn slot(group: usize, candidates: u64) -> usize {
+    group * GROUP + candidates.trailing_zeros() as usize / 8
+}
+
+/// The highest bit of each byte that is zero. A byte above one that is zero may be taken for one, too: a candidate more.
+const fn zeros(word: u64) -> u64 {
+    word.wrapping_sub(ONES) & !word & HIGHS
+}
+
+impl<S: Slot> Shard<S> {
+    /// With room for a third more than these before the next time.
+    pub(super) fn new(neighbors: usize) -> Self {
+        let groups = (neighbors * 17 / 9).div_ceil(GROUP).max(1);
+        Self {
+            tags: std::iter::repeat_with(AtomicU64::default).take(groups).collect(),
+            slots: std::iter::repeat_with(S::default).take(groups * GROUP).collect(),
+        }
+    }
+
+    /// Slots that may be taken, dead ones included: with more, ways get long.
+    pub(super) fn most(&self) -> usize {
+        self.slots.len() * 7 / 9
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        size_of_val(&*self.tags) + size_of_val(&*self.slots)
+    }
+
+    /// The group in which a hash's way begins.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "below the number of groups, which is a usize"
+    )]
+    fn home(&self, hash: u64) -> usize {
+        // The upper byte has told the shard.
+        ((u128::from(hash << 8) * self.tags.len() as u128) >> 64) as usize
+    }
+
+    #[inline]
+    pub(super) fn tags_at_home(&self, hash: u64) -> u64 {
+        self.tags(self.home(hash))
+    }
+
+    /// The tags of a group. Who sees a tag sees all of its slot.
+    fn tags(&self, group: usize) -> u64 {
+        self.tags[group].load(Ordering::Acquire)
+    }
+
+    /// Where a hash is, by the tags of its home, and has that slot come into the cache.
+    #[inline]
+    pub(super) fn guess(&self, hash: u64, tags: u64) -> Guess {
+        let candidates = zeros(tags ^ wanted(hash));
+        if candidates != 0 {
+            let at = slot(self.home(hash), candidates);
+            self.slots[at].touch();
+            // A shard has a 256th of all, far fewer than 4 billion slots.
+            return u32::try_from(at).map_or(Guess::UNCLEAR, Guess);
+        }
+        if zeros(tags) != 0 {
+            Guess::NOWHERE
+        } else {
+            Guess::UNCLEAR
+        }
+    }
+
+    /// The slot of an address, of which a guess was made, some time ago.
+    #[inline]
+    pub(super) fn find(&self, address: &TenantAddress, hash: u64, guess: Guess) -> Option<&S> {
+        match self.slots.get(guess.0 as usize) {
+            Some(slot) if slot.is_of(address) == Some(true) => Some(slot),
+            None if guess == Guess::NOWHERE => None,
+            _ => self.look(address, hash),
+        }
+    }
+
+    /// The slot of an address.
+    ///
+    /// A slot may die after its tag was read: who meets a dead slot of the address looks once more, and then sees all that was
+    /// there before it died. No more dead ones than before: it has not been put there anew.
+    pub(super) fn look(&self, address: &TenantAddress, hash: u64) -> Option<&S> {
+        let (mut found, mut dead) = self.search(address, hash);
+        while found.is_none() && dead != 0 {
+            let before = dead;
+            (found, dead) = self.search(address, hash);
+            if dead == before {
+                break;
+            }
+        }
+        found
+    }
+
+    /// The live slot of an address, and how many dead ones of it were met.
+    fn search(&self, address: &TenantAddress, hash: u64) -> (Option<&S>, usize) {
+        let (mut group, mut dead) = (self.home(hash), 0);
+        loop {
+            let tags = self.tags(group);
+            let mut candidates = zeros(tags ^ wanted(hash));
+            while candidates != 0 {
+                let slot = &self.slots[slot(group, candidates)];
+                match slot.is_of(address) {
+                    Some(true) => return (Some(slot), dead),
+                    Some(false) => dead += 1,
+                    None => {}
+                }
+                // All but the lowest.
+                candidates &= candidates - 1;
+            }
+            if zeros(tags) != 0 {
+                return (None, dead);
+            }
+            group = self.after(group);
+        }
+    }
+
+    fn after(&self, group: usize) -> usize {
+        if group + 1 == self.tags.len() { 0 } else { group + 1 }
+    }
+
+    /// Takes an empty slot. There has to be one: see [`Shard::most`]. For the one writer.
+    pub(super) fn fill(&self, address: &TenantAddress, hash: u64, neighbor: &Neighbor) {
+        let mut group = self.home(hash);
+        let (tags, empty) = loop {
+            let tags = self.tags(group);
+            // Exact for the lowest one.
+            match zeros(tags) {
+                0 => group = self.after(group),
+                empty => break (tags, empty.trailing_zeros() as usize / 8),
+            }
+        };
+        self.slots[group * GROUP + empty].fill(address, neighbor);
+        let tags = tags | u64::from(tag(hash)) << (8 * empty);
+        self.tags[group].store(tags, Ordering::Release);
+    }
+
+    /// Its live slots.
+    pub(super) fn live(&self) -> impl Iterator<Item = &S> {
+        let groups = self.tags.iter().zip(self.slots.as_chunks::<GROUP>().0);
+        groups.flat_map(|(tags, slots)| {
+            let tags = tags.load(Ordering::Acquire).to_le_bytes();
+            let taken = slots.iter().zip(tags).filter(|(_, tag)| *tag != 0);
+            taken.map(|(slot, _)| slot).filter(|slot| slot.is_live())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringside_wire::MacAddr;
+
+    use super::*;
+    use crate::Vni;
+    use crate::table::HostId;
+    use crate::table::slot::Narrow;
+
+    /// Whoever has read the tags before an address was put anew, once or twice, finds what it is now.
+    #[test]
+    fn old_tags_lead_to_what_is_new() {
+        let address = TenantAddress::new(Vni::new(5).unwrap(), "10.0.0.1".parse().unwrap());
+        let neighbor = |version| Neighbor {
+            mac: MacAddr::ZERO,
+            host: HostId(1),
+            policy: 0,
+            version,
+        };
+        for (hash, others) in [(0x1234_5678_9abc_def1, 0), (0x1234_5678_9abc_def1, 7)] {
+            let shard: Shard<Narrow> = Shard::new(32);
+            // Full groups: the new one is in another than the old one.
+            for n in 0..others {
+                let other = TenantAddress::new(Vni::new(6 + n).unwrap(), address.ip);
+                shard.fill(&other, hash, &neighbor(0));
+            }
+            shard.fill(&address, hash, &neighbor(1));
+            let home = shard.home(hash);
+            let early = shard.guess(hash, shard.tags(home));
+            let found = |guess| shard.find(&address, hash, guess).map(|slot| slot.neighbor().version);
+            assert_eq!(found(early), Some(1));
+            for version in 2..4 {
+                let old = shard.find(&address, hash, early).unwrap();
+                shard.fill(&address, hash, &neighbor(version));
+                assert!(found(early).is_some_and(|found| found >= version - 1));
+                old.bury();
+                assert_eq!(found(early), Some(version));
+            }
+            shard.find(&address, hash, early).unwrap().bury();
+            assert_eq!(found(early), None, "gone is gone");
+            assert_eq!(shard.live().count(), others as usize);
+        }
+    }
+}

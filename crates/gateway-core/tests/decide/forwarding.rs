@@ -1,0 +1,228 @@
+//! Packets that go on, and those that do not.
+
+use super::*;
+
+/// Every encapsulation and family, outside and inside, from every one to every one, with and without a VLAN tag, an outer
+/// checksum and Geneve options, to the receiver's MAC address and to a router's.
+#[test]
+fn packets_are_sent_on_to_where_their_receiver_lives() {
+    use Encapsulation::{Geneve, Vxlan};
+    let booleans = [false, true];
+    let options = [0x01, 0x02, 0x03, 0x01, 9, 9, 9, 9];
+    for came in [Vxlan, Geneve] {
+        for goes in [None, Some(Vxlan), Some(Geneve)] {
+            for (from_v6, to_v6) in booleans.into_iter().flat_map(|from| booleans.map(|to| (from, to))) {
+                for (inner_v6, routed) in booleans.into_iter().flat_map(|v6| booleans.map(|routed| (v6, routed))) {
+                    for (tag, checksum) in booleans.into_iter().flat_map(|tag| booleans.map(|sum| (tag, sum))) {
+                        let mut frame = packet(inner_v6, if routed { ROUTER } else { B }, 64);
+                        if tag {
+                            frame = tagged(&frame, 0xa02a);
+                        }
+                        let sent = Sent {
+                            checksum: checksum || from_v6,
+                            options: options.to_vec(),
+                            ..Sent::new([host(1, from_v6), gateway(from_v6)], came, VNI, frame)
+                        };
+                        let way = Way {
+                            v6: to_v6,
+                            encapsulation: goes,
+                            ..BY_IPV4
+                        };
+                        let what = format!("{came:?} {goes:?} {from_v6} {to_v6} {inner_v6} {routed} {tag} {checksum}");
+                        let (decision, bytes) = bed(way, settings()).decide(&sent.bytes());
+                        let cache = Cacheable::Neighbor(TenantAddress::new(vni(), tenant(2, inner_v6)));
+                        assert_eq!(decision, Decision::Send { port: 0, cache }, "{what}");
+                        let got = read(&bytes);
+                        assert_eq!(got.macs, [GATEWAY_MAC, HOST_B_MAC], "{what}");
+                        assert_eq!(got.hosts, [gateway(to_v6), host(2, to_v6)], "{what}");
+                        let in_place = goes.is_none_or(|goes| goes == came) && from_v6 == to_v6;
+                        assert_eq!(got.ttl, if in_place { 63 } else { 64 }, "{what}");
+                        assert_eq!(got.ports[0], 50_000, "{what}");
+                        let expected = match (to_v6, in_place && checksum) {
+                            (false, false) => ChecksumState::Absent,
+                            _ => ChecksumState::Valid,
+                        };
+                        assert_eq!(got.checksum, expected, "{what}");
+                        let (encapsulation, vni, inner, kept) = got.inner();
+                        assert_eq!((encapsulation, vni), (goes.unwrap_or(came), VNI), "{what}");
+                        let keeps = in_place && came == Geneve;
+                        assert_eq!(kept, if keeps { &options[..] } else { &[] }, "{what}");
+                        assert_eq!(vlan::Network::parse(inner).unwrap().outer.is_some(), tag, "{what}");
+                        check_tenant_udp(inner, inner_v6, [A, B], if routed { 63 } else { 64 });
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_unknown_is_sent_anything() {
+    let mut bed = bed(BY_IPV4, settings());
+    let to = |ip| tenant_udp([A, B], [tenant(1, false), ip], [1, 2], 64, b"x");
+    bed.dropped(&sent(to(tenant(3, false))).bytes(), DropReason::NoNeighbor);
+    let elsewhere = Sent {
+        vni: VNI + 1,
+        ..sent(to(tenant(2, false)))
+    };
+    bed.dropped(&elsewhere.bytes(), DropReason::NoNeighbor);
+    bed.dropped(
+        &sent(tenant_arp(A, Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 3))).bytes(),
+        DropReason::NoNeighbor,
+    );
+    let many = [Ipv4Addr::new(224, 0, 0, 9), Ipv4Addr::BROADCAST];
+    for ip in many {
+        bed.dropped(&sent(to(ip.into())).bytes(), DropReason::InnerMulticast);
+    }
+}
+
+#[test]
+fn a_host_without_a_mac_address_is_waited_for() {
+    let mut bed = bed(Way { mac: None, ..BY_IPV4 }, settings());
+    let bytes = sent(packet(false, B, 64)).bytes();
+    let (decision, after) = bed.decide(&bytes);
+    assert_eq!((decision, &after), (Decision::Wait(bed.host_b), &bytes));
+    assert!(bed.hosts.resolve(bed.host_b, Some(HOST_B_MAC)));
+    let (decision, after) = bed.decide(&bytes);
+    assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+    assert_eq!(read(&after).macs[1], HOST_B_MAC);
+}
+
+#[test]
+fn a_loop_ends() {
+    let mut bed = bed(BY_IPV4, settings());
+    let old = Sent {
+        ttl: 1,
+        ..sent(packet(false, B, 64))
+    };
+    bed.dropped(&old.bytes(), DropReason::OuterTtl);
+}
+
+#[test]
+fn senders_are_where_they_live() {
+    let checked = Settings {
+        source_check: true,
+        ..settings()
+    };
+    let mut bed = bed(BY_IPV4, checked);
+    let good = sent(packet(false, B, 64));
+    assert!(matches!(bed.decide(&good.bytes()).0, Decision::Send { .. }));
+    let from_elsewhere = Sent {
+        hosts: [host(9, false), gateway(false)],
+        ..good.clone()
+    };
+    let ips = [tenant(1, false), tenant(2, false)];
+    let other_mac = sent(tenant_udp([B, B], ips, [1, 2], 64, b"x"));
+    let nobody = sent(tenant_udp([A, B], [tenant(77, false), ips[1]], [1, 2], 64, b"x"));
+    for wrong in [from_elsewhere, other_mac, nobody] {
+        bed.dropped(&wrong.bytes(), DropReason::WrongSource);
+    }
+}
+
+/// A checksum that a sender's kernel left to its NIC is whole when the packet goes on (K10), wherever it was left.
+#[test]
+fn checksums_that_were_left_open_are_completed() {
+    for (v6, outer_v6) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut frame = packet(v6, B, 64);
+        let whole = frame.clone();
+        let at = if v6 { 14 + 40 } else { 14 + 20 };
+        let datagram_len = frame.len() - at;
+        let pseudo = pseudo(tenant(1, v6), tenant(2, v6), datagram_len);
+        frame[at + 6..at + 8].copy_from_slice(&pseudo.to_be_bytes());
+        // Linux makes an outer checksum for the inner one as it will be ("local checksum offload").
+        let hosts = [host(1, outer_v6), gateway(outer_v6)];
+        let way = Way {
+            v6: outer_v6,
+            ..BY_IPV4
+        };
+        let mut bytes = Sent::new(hosts, Encapsulation::Vxlan, VNI, whole).bytes();
+        let inner = bytes.len() - frame.len();
+        bytes[inner..].copy_from_slice(&frame);
+        let (decision, after) = bed(way, settings()).decide(&bytes);
+        assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+        let got = read(&after);
+        check_tenant_udp(got.inner().2, v6, [A, B], 64);
+        let expected = if outer_v6 {
+            ChecksumState::Valid
+        } else {
+            ChecksumState::Absent
+        };
+        assert_eq!(got.checksum, expected);
+
+        // The outer one left open.
+        let sent = Sent {
+            checksum: true,
+            ..Sent::new(hosts, Encapsulation::Vxlan, VNI, packet(v6, ROUTER, 64))
+        };
+        let mut bytes = sent.bytes();
+        let udp = if outer_v6 { 54 } else { 34 };
+        let pseudo = self::pseudo(hosts[0], hosts[1], bytes.len() - udp);
+        bytes[udp + 6..udp + 8].copy_from_slice(&pseudo.to_be_bytes());
+        let (decision, after) = bed(way, settings()).decide(&bytes);
+        assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+        assert_eq!(read(&after).checksum, ChecksumState::Valid);
+    }
+}
+
+/// The pseudo header's sum.
+fn pseudo(src: IpAddr, dst: IpAddr, len: usize) -> u16 {
+    use ringside_wire::checksum::{pseudo_v4, pseudo_v6};
+    let len = u16::try_from(len).unwrap();
+    match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => pseudo_v4(src, dst, Protocol::UDP, len).fold(),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => pseudo_v6(src, dst, Protocol::UDP, len.into()).fold(),
+        _ => panic!("of one family"),
+    }
+}
+
+#[test]
+fn damage_stays_damage() {
+    let mut bytes = Sent {
+        checksum: true,
+        ..sent(packet(false, ROUTER, 64))
+    }
+    .bytes();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 0x10;
+    let (decision, after) = bed(BY_IPV4, settings()).decide(&bytes);
+    assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+    assert_eq!(
+        read(&after).checksum,
+        ChecksumState::Invalid,
+        "not made right by the way"
+    );
+}
+
+#[test]
+fn congestion_and_class_are_kept() {
+    for to_v6 in [false, true] {
+        let mut bytes = sent(packet(false, B, 64)).bytes();
+        bytes[15] = 0xb9;
+        let checksum = ringside_wire::checksum::Sum::of(&bytes[14..24])
+            .bytes(&bytes[26..34])
+            .finish();
+        bytes[24..26].copy_from_slice(&checksum.to_be_bytes());
+        let way = Way { v6: to_v6, ..BY_IPV4 };
+        let (_, after) = bed(way, settings()).decide(&bytes);
+        assert_eq!(read(&after).tos, 0xb9);
+    }
+}
+
+#[test]
+fn flows_are_told_apart_by_their_source_port() {
+    let derived = Settings {
+        derive_source_port: true,
+        ..settings()
+    };
+    let mut bed = bed(BY_IPV4, derived);
+    let ips = [tenant(1, false), tenant(2, false)];
+    let mut seen = std::collections::HashSet::new();
+    for port in 0..200 {
+        let bytes = sent(tenant_udp([A, B], ips, [port, 80], 64, b"x")).bytes();
+        let [first, second] = [bed.decide(&bytes).1, bed.decide(&bytes).1].map(|after| read(&after).ports[0]);
+        assert_eq!(first, second, "one flow, one port");
+        assert!(first >= 0xc000);
+        seen.insert(first);
+    }
+    assert!(seen.len() > 180, "{}", seen.len());
+}
