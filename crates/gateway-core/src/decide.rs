@@ -97,6 +97,8 @@ pub enum Cacheable {
         /// By which it was allowed.
         generation: u64,
     },
+    /// No longer anything between the two ends of this connection.
+    Ended(ConnectionId),
 }
 
 /// Decides about bursts, for one worker.
@@ -343,6 +345,7 @@ impl Decider {
         let flow = Flow::parse(bytes).map_err(|_| DropReason::InnerMalformed)?;
         let passed = self.firewall.judge(now, packet.vni, &flow, from, to).map_err(reason)?;
         Ok(match passed.connection {
+            Some(connection) if passed.let_go => Cacheable::Ended(connection),
             Some(connection) if passed.established => Cacheable::Connection {
                 connection,
                 generation: passed.generation,
