@@ -81,9 +81,11 @@ pub struct CachedConnection {
     pub name: u64,
 }
 
-/// A key or value of a map.
-pub(super) trait Entry: Sized {
+/// A key or value of a map. Nobody outside can name it: only the types in this file are.
+pub trait Entry: Sized {
+    /// Bytes.
     const LEN: usize;
+    /// Adds them.
     fn write(&self, bytes: &mut Vec<u8>);
     /// None for bytes that nobody writes.
     fn read(bytes: &[u8]) -> Option<Self>;
