@@ -83,6 +83,14 @@ pub enum Decision {
     Drop(DropReason),
 }
 
+impl Decision {
+    /// True if the packet is another than it was, and is to be sent.
+    #[must_use]
+    pub const fn is_edited(&self) -> bool {
+        matches!(self, Self::Send { .. } | Self::Answer | Self::Complain(_))
+    }
+}
+
 /// What the fast path may do by itself from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cacheable {

@@ -1,78 +1,58 @@
-//! The data path: the XDP program's cache kept as the tables are, and workers for what it hands up.
+//! The data path: the XDP program's caches kept as the tables are, and workers for what it hands up.
 //!
 //! ```text
 //!             ┌ XDP program ── hit ──▶ out                 changed(), policy_changed()  ◀── control plane
 //!  packets ──▶│                                                       │
 //!             └ miss ──▶ XSKMAP ──▶ worker ── decides ──▶ out         ▼
-//!                                     │   └─ cacheable ──▶ sync ── cache of neighbours and connections
-//!                                     └─ unresolved ──▶ resolver ── kernel's neighbour table
+//!                                     │   └─ cacheable ──▶ keeper ── caches of neighbours and connections
+//!                                     └─ unresolved ──▶ resolver ── the kernel's neighbour table
 //! ```
-//! One thread and one socket for each queue; a thread for the cache, one for MAC addresses of hosts.
+//! A socket for each queue, shared out among the workers; a thread for the caches, one for MAC addresses of hosts.
+//!
+//! # What the fast path has of connections
+//! It is true in one epoch, which ends with each change of rules or of what is bound to an address. A worker says with what it
+//! hands over in which epoch it began to look; if that has ended meanwhile, the next packet says it again.
 
+mod attach;
 mod cache;
+mod connections;
 mod counters;
+mod keeper;
+mod options;
+mod resolver;
 mod waiting;
 mod worker;
 
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use arc_swap::ArcSwap;
-use crossbeam_queue::ArrayQueue;
 use ringside_bpf::gateway::{GatewayConfig, GatewayPort, GatewayProgram, Outcome, Sizes};
+use ringside_bpf::{Link, XdpMode};
 use ringside_gateway_core::decide::{Decider, PortSettings, Settings};
 use ringside_gateway_core::table::Neighbor;
 use ringside_gateway_core::{DropReason, Firewall, TenantAddress, Underlay};
 use ringside_nic::Interface;
-use ringside_wire::MacAddr;
-use ringside_xsk::{Mode, Port, Program, QueueOptions};
+use ringside_xsk::{Mode, Path as Way, Port, Program, QueueOptions};
 
+pub use self::attach::unpin;
 use self::cache::Cache;
 use self::counters::WorkerCounters;
-use self::worker::{Shared, Worker};
+use self::keeper::{Keeper, own_port};
+pub use self::options::PathOptions;
+use self::resolver::Resolver;
+use self::worker::{Lane, Shared, Tell, Worker, now};
 use crate::model::{Counters, DataPath, PathCounters, Tables, WorkerLoad};
 
 /// Packets of a burst.
-const BURST: usize = 64;
+const BURST: u32 = 64;
 /// A worker that has not come round for so long is stuck.
 const STUCK: Duration = Duration::from_secs(10);
-/// How long the kernel is given to find out a MAC address.
-const RESOLVE: Duration = Duration::from_millis(800);
-
-/// What the data path is to be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PathOptions {
-    /// The interface that hosts are reached by.
-    pub interface: String,
-    /// How its packets are had.
-    pub mode: Mode,
-    /// CPUs that the workers are pinned to, one after the other; none: wherever the kernel puts them.
-    pub cpus: Vec<u32>,
-    /// Workers never sleep.
-    pub spin: bool,
-    /// UDP port of VXLAN.
-    pub vxlan_port: u16,
-    /// UDP port of Geneve.
-    pub geneve_port: u16,
-    /// Geneve options (class, type) that may be critical.
-    pub known_options: Vec<(u16, u8)>,
-    /// Drop what does not come from where its sender lives.
-    pub source_check: bool,
-    /// Choose the outer UDP source port by the tenant's flow.
-    pub derive_source_port: bool,
-    /// ICMP errors a second, of one worker, at the most.
-    pub errors_per_second: u32,
-    /// Neighbours in the cache.
-    pub cached_neighbors: u32,
-    /// Connections in the cache, one direction each.
-    pub cached_connections: u32,
-    /// How long a packet waits for its host's MAC address.
-    pub patience: Duration,
-}
+/// Time to live of what is sent with new outer headers.
+const TTL: u8 = 64;
 
 /// A data path that runs, until it is dropped.
 #[derive(Debug)]
@@ -80,17 +60,41 @@ pub struct XdpPath {
     tables: Arc<Tables>,
     shared: Arc<Shared>,
     cache: Arc<Mutex<Cache>>,
-    workers: Vec<Told>,
+    workers: Arc<[Told]>,
     threads: Vec<JoinHandle<()>>,
+    /// Ends first, so that nothing is handed up any more.
+    link: Option<Link>,
 }
 
 /// What a worker tells.
 #[derive(Debug)]
 struct Told {
     name: String,
-    counters: Arc<WorkerCounters>,
-    /// When it came round last, in nanoseconds since the start.
-    seen: Arc<AtomicU64>,
+    counters: WorkerCounters,
+    /// When it came round last, CLOCK_MONOTONIC in nanoseconds.
+    seen: AtomicU64,
+    /// Its busy time when it was measured last, and how much of the time before that was.
+    busy: AtomicU64,
+    permille: AtomicU16,
+}
+
+impl Told {
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            counters: WorkerCounters::default(),
+            seen: now().into(),
+            busy: AtomicU64::new(0),
+            permille: AtomicU16::new(0),
+        }
+    }
+
+    fn measure(&self, since: Duration) {
+        let busy = self.counters.read().busy;
+        let more = u128::from(busy - self.busy.swap(busy, Ordering::Relaxed));
+        let permille = (more * 1000 / since.as_nanos().max(1)).min(1000);
+        self.permille.store(u16::try_from(permille).unwrap_or(1000), Ordering::Relaxed);
+    }
 }
 
 impl XdpPath {
@@ -99,179 +103,240 @@ impl XdpPath {
     /// # Errors
     /// What cannot be had, and of which interface.
     pub fn start(options: &PathOptions, tables: &Arc<Tables>) -> Result<Self> {
+        let begun = Instant::now();
         let interface = Interface::by_name(&options.interface)?;
-        let state = interface.state()?;
-        let addresses: Vec<IpAddr> = interface.addresses()?.iter().map(|own| own.address).collect();
-        if addresses.is_empty() {
-            bail!("{}: it has no address that hosts could send to: give it one", interface.name());
+        let (port, addresses) = own_port(&interface)?;
+        if port.v4.is_none() && port.v6.is_none() {
+            bail!(
+                "{}: it has no address that hosts could send to; give it one: ip address add ADDRESS/LENGTH dev {0}",
+                interface.name()
+            );
         }
-        let port = own_port(&interface, &state, &addresses);
-        let program = GatewayProgram::load(Sizes {
+        let sizes = Sizes {
             neighbors: options.cached_neighbors,
             connections: options.cached_connections,
             queues: interface.rx_queues()?,
             sample_bytes: 1 << 20,
-        })?;
-        let config = GatewayConfig {
-            generation: tables.policy.generation(),
-            has_policy: tables.has_policy(),
-            source_check: options.source_check,
-            derive_source_port: options.derive_source_port,
-            vxlan_port: options.vxlan_port,
-            geneve_port: options.geneve_port,
-            addresses: addresses.clone(),
-            known_options: options.known_options.clone(),
-            ttl: 64,
-            ports: vec![Some(GatewayPort {
-                ifindex: interface.index(),
-                mac: port.mac.0,
-                v4: port.v4,
-                v6: port.v6,
-                mtu: port.mtu,
-            })],
-            sampling: None,
         };
-        let settings = Settings {
-            underlay: Underlay {
-                addresses,
-                vxlan_port: options.vxlan_port,
-                geneve_port: options.geneve_port,
-                known_options: options.known_options.clone(),
-            },
-            ports: vec![port],
-            source_check: options.source_check,
-            derive_source_port: options.derive_source_port,
-            ttl: 64,
-            errors_per_second: options.errors_per_second,
-        };
-        let shared = Arc::new(Shared {
-            stop: AtomicBool::new(false),
-            has_policy: AtomicBool::new(config.has_policy),
-            settings: ArcSwap::from_pointee(settings),
-            unresolved: ArrayQueue::new(1024),
-            cacheable: ArrayQueue::new(4096),
-            begun: Instant::now(),
-        });
+        let pins = options.pins.as_deref();
+        let (program, adopted) = attach::obtain(pins, sizes)?;
+        let program = Arc::new(program);
+        // Later than that of any process before, which had the same clock.
+        let epoch = now();
+        let (config, settings) = configure(options, &interface, port, addresses, (epoch, tables.has_policy()));
+        let restored = if adopted { connections::restore(&program, tables, epoch)? } else { 0 };
         // The cache is full before the first packet comes, so that a restart is no storm of misses.
-        let cache = Cache::new(program, config, tables)?;
-        let open = Port::builder(interface.clone())
-            .mode(options.mode)
-            .options(QueueOptions::default().multi_buffer(true))
-            .program(Program::Custom {
-                program: cache.program().program().try_clone_to_owned()?,
-                xsks_map: cache.program().workers().try_clone_to_owned()?,
-            })
-            .open()
-            .with_context(|| format!("opening {}", interface.name()))?;
-        tracing::info!(report = %open.report(), "the interface is open");
-        let cache = Arc::new(Mutex::new(cache));
-        let workers: Vec<Told> = (open.queues().iter())
-            .map(|queue| Told {
-                name: format!("{} queue {}", interface.name(), queue.id()),
-                counters: Arc::default(),
-                seen: Arc::default(),
-            })
-            .collect();
+        let mut cache = Cache::new(Arc::clone(&program), config, tables);
+        cache.fill(tables)?;
+        cache.configure()?;
+        let unowned = u64::try_from(options.unowned.as_nanos()).unwrap_or(u64::MAX);
+        program.lease(now().saturating_add(unowned))?;
+        let (link, mode) = attach::attach(&program, adopted, &interface, options.mode, pins)?;
+        let port = open(options, &interface, mode, &program)?;
+        tracing::info!(
+            interface = interface.name(),
+            report = %port.report(),
+            neighbors = cache.entries,
+            adopted,
+            restored,
+            milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "packets are forwarded"
+        );
+        let workers = options.workers.clamp(1, port.queues().len().max(1));
+        let names = (0..workers).map(|worker| {
+            let queues = port.queues().iter().skip(worker).step_by(workers);
+            let queues: Vec<String> = queues.map(|queue| queue.id().to_string()).collect();
+            Told::new(format!("{} queue {}", interface.name(), queues.join(",")))
+        });
         let mut path = Self {
             tables: Arc::clone(tables),
-            shared: Arc::clone(&shared),
-            cache: Arc::clone(&cache),
-            workers,
+            shared: Arc::new(Shared {
+                stop: AtomicBool::new(false),
+                has_policy: AtomicBool::new(tables.has_policy()),
+                settings: ArcSwap::from_pointee(settings),
+                epoch: epoch.into(),
+            }),
+            cache: Arc::new(Mutex::new(cache)),
+            workers: names.collect(),
             threads: Vec::new(),
+            link: Some(link),
         };
-        path.start_workers(open, options)?;
-        path.start_helpers(interface)?;
+        path.start_threads(options, interface, port)?;
         Ok(path)
     }
 
-    fn start_workers(&mut self, mut port: Port, options: &PathOptions) -> Result<()> {
-        let (tables, shared) = (Arc::clone(&self.tables), Arc::clone(&self.shared));
-        let told: Vec<_> = (self.workers.iter())
-            .map(|told| (told.name.clone(), Arc::clone(&told.counters), Arc::clone(&told.seen)))
-            .collect();
-        let (cpus, spin, patience) = (options.cpus.clone(), options.spin, options.patience);
-        let run = move || {
-            std::thread::scope(|scope| {
-                for (number, (queue, (name, counters, seen))) in port.queues_mut().zip(told).enumerate() {
-                    let (tables, shared) = (&tables, &shared);
-                    let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
-                    scope.spawn(move || {
-                        if let Some(cpu) = cpu
-                            && let Err(error) = pin(cpu)
-                        {
-                            tracing::warn!(worker = name, cpu, %error, "cannot be pinned");
-                        }
-                        let settings = shared.settings.load_full();
-                        let firewall = Firewall::new(&tables.policy, Arc::clone(&tables.conntrack));
-                        let worker = Worker {
-                            queue,
-                            port: 0,
-                            decider: Decider::new(
-                                settings,
-                                tables.neighbors.reader(),
-                                tables.hosts.reader(),
-                                firewall,
-                                BURST,
-                            ),
-                            hosts: tables.hosts.reader(),
-                            shared,
-                            counters: &counters,
-                            seen: &seen,
-                            spin,
-                            patience,
-                        };
-                        if let Err(error) = worker.run() {
-                            tracing::error!(worker = name, %error, "a worker has ended");
-                        }
-                    });
-                }
-            });
+    fn start_threads(&mut self, options: &PathOptions, interface: Interface, port: Port) -> Result<()> {
+        let (unresolved, wanted) = crossbeam_channel::bounded(1024);
+        let (cacheable, found) = crossbeam_channel::bounded(4096);
+        let (resolved, hosts) = crossbeam_channel::unbounded();
+        let resolver = Resolver {
+            interface: interface.clone(),
+            tables: Arc::clone(&self.tables),
+            shared: Arc::clone(&self.shared),
+            wanted,
+            found: resolved,
         };
-        let thread = std::thread::Builder::new().name("workers".into()).spawn(run);
-        self.threads.push(thread.context("starting the workers' thread")?);
+        let keeper = Keeper {
+            interface,
+            tables: Arc::clone(&self.tables),
+            shared: Arc::clone(&self.shared),
+            cache: Arc::clone(&self.cache),
+            workers: Arc::clone(&self.workers),
+            unowned: options.unowned,
+            cacheable: found,
+            hosts,
+        };
+        self.thread("resolver", move || resolver.run())?;
+        self.thread("caches", move || keeper.run())?;
+        let tell = Tell { unresolved, cacheable };
+        let (tables, shared, told) = (
+            Arc::clone(&self.tables),
+            Arc::clone(&self.shared),
+            Arc::clone(&self.workers),
+        );
+        let options = options.clone();
+        self.thread("workers", move || work(port, &options, &tables, &shared, &told, &tell))
+    }
+
+    fn thread(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+        let thread = thread.with_context(|| format!("starting the thread \"{name}\""))?;
+        self.threads.push(thread);
         Ok(())
     }
 
-    /// The threads for the cache and for MAC addresses.
-    fn start_helpers(&mut self, interface: Interface) -> Result<()> {
-        let (shared, cache, tables) = (
-            Arc::clone(&self.shared),
-            Arc::clone(&self.cache),
-            Arc::clone(&self.tables),
-        );
-        let (resolved, news) = mpsc::channel();
-        let sync = std::thread::Builder::new().name("cache".into()).spawn({
-            let (shared, tables) = (Arc::clone(&shared), Arc::clone(&tables));
-            move || cache::keep(&shared, &cache, &tables, &news)
-        });
-        self.threads.push(sync.context("starting the cache's thread")?);
-        let resolver = std::thread::Builder::new().name("resolver".into()).spawn(move || {
-            let mut hosts = tables.hosts.reader();
-            while !shared.stop.load(Ordering::Relaxed) {
-                let Some(id) = shared.unresolved.pop() else {
-                    std::thread::sleep(Duration::from_millis(1));
-                    continue;
-                };
-                let Some(host) = hosts.find(id).filter(|host| host.mac.is_none()) else {
-                    continue;
-                };
-                match interface.resolve(host.ip, RESOLVE) {
-                    Ok(Some(mac)) => {
-                        tables.hosts.resolve(id, Some(MacAddr(mac)));
-                        _ = resolved.send(id);
-                    }
-                    Ok(None) => tracing::debug!(host = %host.ip, "does not answer ARP or neighbour discovery"),
-                    Err(error) => tracing::warn!(host = %host.ip, %error, "its MAC address cannot be asked for"),
-                }
-            }
-        });
-        self.threads.push(resolver.context("starting the resolver's thread")?);
-        Ok(())
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the program and the workers go by.
+fn configure(
+    options: &PathOptions,
+    interface: &Interface,
+    port: PortSettings,
+    addresses: Vec<std::net::IpAddr>,
+    (generation, has_policy): (u64, bool),
+) -> (GatewayConfig, Settings) {
+    let config = GatewayConfig {
+        generation,
+        has_policy,
+        source_check: options.source_check,
+        derive_source_port: options.derive_source_port,
+        vxlan_port: options.vxlan_port,
+        geneve_port: options.geneve_port,
+        addresses: addresses.clone(),
+        known_options: options.known_options.clone(),
+        ttl: TTL,
+        ports: vec![Some(gateway_port(interface.index(), &port))],
+        sampling: None,
+    };
+    let settings = Settings {
+        underlay: Underlay {
+            addresses,
+            vxlan_port: options.vxlan_port,
+            geneve_port: options.geneve_port,
+            known_options: options.known_options.clone(),
+        },
+        ports: vec![port],
+        source_check: options.source_check,
+        derive_source_port: options.derive_source_port,
+        ttl: TTL,
+        errors_per_second: options.errors_per_second,
+    };
+    (config, settings)
+}
+
+fn gateway_port(ifindex: u32, port: &PortSettings) -> GatewayPort {
+    GatewayPort {
+        ifindex,
+        mac: port.mac.0,
+        v4: port.v4,
+        v6: port.v6,
+        mtu: port.mtu,
+    }
+}
+
+/// A socket for each queue of an interface that has the program.
+fn open(options: &PathOptions, interface: &Interface, attached: XdpMode, program: &GatewayProgram) -> Result<Port> {
+    let mode = match attached {
+        XdpMode::Generic => Mode::Require(Way::Generic),
+        XdpMode::Native => options.mode,
+    };
+    let open = |queue_options: QueueOptions| {
+        Port::builder(interface.clone())
+            .mode(mode)
+            .options(queue_options.batch(BURST))
+            .program(Program::Attached {
+                xsks_map: program.workers().try_clone_to_owned()?,
+            })
+            .open()
+            .map_err(anyhow::Error::from)
+    };
+    let opened = match open(QueueOptions::default().frame_size(4096)) {
+        Err(error) if matches!(error.downcast_ref(), Some(ringside_xsk::Error::MtuTooLarge { .. })) => {
+            open(QueueOptions::default().multi_buffer(true))
+        }
+        opened => opened,
+    };
+    opened.with_context(|| format!("opening {}", interface.name()))
+}
+
+/// The workers' threads, until they are told to stop. The port ends with them.
+fn work(mut port: Port, options: &PathOptions, tables: &Tables, shared: &Shared, told: &[Told], tell: &Tell) {
+    let mut lanes: Vec<Vec<Lane<'_>>> = told.iter().map(|_| Vec::new()).collect();
+    for (number, queue) in port.queues_mut().enumerate() {
+        lanes[number % told.len()].push(Lane::new(queue, options.patience));
+    }
+    std::thread::scope(|scope| {
+        for ((number, told), lanes) in told.iter().enumerate().zip(lanes) {
+            let run = move || {
+                if let Some(cpu) = options.cpus.get(number % options.cpus.len().max(1))
+                    && let Err(error) = pin(*cpu)
+                {
+                    tracing::warn!(worker = told.name, cpu, %error, "cannot be pinned");
+                }
+                let firewall = Firewall::new(&tables.policy, Arc::clone(&tables.conntrack));
+                let worker = Worker {
+                    port: 0,
+                    decider: Decider::new(
+                        shared.settings.load_full(),
+                        tables.neighbors.reader(),
+                        tables.hosts.reader(),
+                        firewall,
+                        BURST as usize,
+                    ),
+                    hosts: tables.hosts.reader(),
+                    shared,
+                    tell: tell.clone(),
+                    counters: &told.counters,
+                    seen: &told.seen,
+                    spin: options.spin,
+                };
+                if let Err(error) = worker.run(lanes) {
+                    tracing::error!(worker = told.name, %error, "a worker has ended");
+                }
+            };
+            let started = std::thread::Builder::new()
+                .name(format!("worker {number}"))
+                .spawn_scoped(scope, run);
+            if let Err(error) = started {
+                tracing::error!(worker = told.name, %error, "a worker cannot be started");
+            }
+        }
+    });
+}
+
+fn pin(cpu: usize) -> std::io::Result<()> {
+    use nix::sched::{CpuSet, sched_setaffinity};
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    Ok(sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?)
 }
 
 impl Drop for XdpPath {
     fn drop(&mut self) {
+        self.link = None;
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             _ = thread.join();
@@ -281,17 +346,19 @@ impl Drop for XdpPath {
 
 impl DataPath for XdpPath {
     fn changed(&self, neighbors: &[(TenantAddress, Option<Neighbor>)]) {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = cache.apply(neighbors) {
+        // As they are now: an address may have changed twice.
+        let addresses: Vec<TenantAddress> = neighbors.iter().map(|(address, _)| *address).collect();
+        if let Err(error) = self.cache().refresh(&addresses) {
             tracing::error!(%error, "the fast path's cache cannot be changed");
         }
     }
 
-    fn policy_changed(&self, generation: u64) {
+    fn policy_changed(&self, _: u64) {
         let has_policy = self.tables.has_policy();
+        let mut cache = self.cache();
         self.shared.has_policy.store(has_policy, Ordering::Relaxed);
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = cache.policy(generation, has_policy) {
+        let epoch = self.shared.epoch.fetch_add(1, Ordering::AcqRel) + 1;
+        if let Err(error) = cache.outdate(epoch, has_policy) {
             tracing::error!(%error, "the fast path cannot be told about new rules");
         }
     }
@@ -299,21 +366,18 @@ impl DataPath for XdpPath {
     fn drain(&self, _: bool) {}
 
     fn is_alive(&self) -> bool {
-        let now = u64::try_from(self.shared.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let stuck = u64::try_from(STUCK.as_nanos()).unwrap_or(u64::MAX);
-        self.workers
-            .iter()
-            .all(|worker| now.saturating_sub(worker.seen.load(Ordering::Relaxed)) < stuck)
+        let since = |worker: &Told| now().saturating_sub(worker.seen.load(Ordering::Relaxed));
+        self.workers.iter().all(|worker| since(worker) < stuck)
     }
 
     fn counters(&self) -> Counters {
-        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let mut slow = PathCounters::default();
-        for worker in &self.workers {
+        for worker in &*self.workers {
             let counts = worker.counters.read();
             slow.forwarded_packets += counts.sent;
             slow.forwarded_bytes += counts.sent_bytes;
-            slow.answered_packets += counts.answered + counts.complained;
+            slow.answered_packets += counts.answered;
             for (reason, count) in counts.dropped {
                 match slow.dropped_packets.iter_mut().find(|(other, _)| *other == reason) {
                     Some((_, sum)) => *sum += count,
@@ -321,19 +385,19 @@ impl DataPath for XdpPath {
                 }
             }
         }
+        let workers = self.workers.iter().map(|worker| WorkerLoad {
+            name: worker.name.clone(),
+            permille: worker.permille.load(Ordering::Relaxed),
+        });
+        let cache = self.cache();
         Counters {
-            fast: fast(cache.program()),
+            fast: fast(&cache.program),
             slow,
-            cache_entries: cache.entries(),
-            cache_capacity: cache.program().sizes().neighbors.into(),
-            workers: self
-                .workers
-                .iter()
-                .map(|worker| WorkerLoad {
-                    name: worker.name.clone(),
-                    permille: 0,
-                })
-                .collect(),
+            cache_entries: cache.entries,
+            cache_capacity: cache.program.sizes().neighbors.into(),
+            cache_evicted: cache.evicted,
+            cache_refused: cache.refused,
+            workers: workers.collect(),
         }
     }
 }
@@ -358,30 +422,4 @@ fn fast(program: &GatewayProgram) -> PathCounters {
         }
     }
     counts
-}
-
-fn own_port(interface: &Interface, state: &ringside_nic::LinkState, addresses: &[IpAddr]) -> PortSettings {
-    let v4 = addresses.iter().find_map(|ip| match ip {
-        IpAddr::V4(ip) => Some(*ip),
-        IpAddr::V6(_) => None,
-    });
-    // Hosts that are not on this link do not know addresses that are this link's alone.
-    let v6 = addresses.iter().find_map(|ip| match ip {
-        IpAddr::V6(ip) if !ip.is_unicast_link_local() => Some(*ip),
-        _ => None,
-    });
-    _ = interface;
-    PortSettings {
-        mac: MacAddr(state.mac),
-        v4,
-        v6,
-        mtu: u16::try_from(state.mtu).unwrap_or(u16::MAX),
-    }
-}
-
-fn pin(cpu: u32) -> std::io::Result<()> {
-    use nix::sched::{CpuSet, sched_setaffinity};
-    let mut set = CpuSet::new();
-    set.set(cpu as usize)?;
-    Ok(sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?)
 }

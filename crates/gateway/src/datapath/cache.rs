@@ -1,106 +1,169 @@
-//! The fast path's cache of neighbours: as full as it can be, and never older than the tables.
+//! The fast path's caches: as full as they can be, and never older than the tables.
 
-use std::sync::mpsc::Receiver;
-use std::sync::{Mutex, PoisonError};
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ringside_bpf::gateway::{CachedNeighbor, GatewayConfig, GatewayProgram, NeighborKey, Tunnel};
-use ringside_gateway_core::TenantAddress;
-use ringside_gateway_core::decide::Cacheable;
-use ringside_gateway_core::table::{Encapsulation, HostId, HostReader, Neighbor, NeighborReader};
+use ringside_gateway_core::table::{Encapsulation, HostReader, Neighbor, NeighborReader};
+use ringside_gateway_core::{TenantAddress, Vni};
 
-use super::worker::Shared;
 use crate::model::Tables;
 
 /// Entries that are put with one call.
-const BATCH: usize = 4096;
+pub(super) const BATCH: usize = 4096;
+/// A full cache is looked through for what can go once in so long.
+const EVICT_EVERY: Duration = Duration::from_secs(1);
+/// And this part of it goes, if nothing in it was used since the last time.
+const EVICTED: u32 = 16;
 
-/// The program, what it goes by, and how full its cache is.
+/// The program, what it goes by, and how full its cache of neighbours is.
 #[derive(Debug)]
 pub(super) struct Cache {
-    program: GatewayProgram,
-    config: GatewayConfig,
+    pub(super) program: Arc<GatewayProgram>,
+    pub(super) config: GatewayConfig,
     hosts: HostReader,
     neighbors: NeighborReader,
-    entries: u64,
+    evicted_at: Option<Instant>,
+    pub(super) entries: u64,
+    /// Entries that made room for others.
+    pub(super) evicted: u64,
+    /// Entries that there was no room for.
+    pub(super) refused: u64,
 }
 
 impl Cache {
-    /// Fills the cache by the tables, then has the program go by these settings.
-    pub(super) fn new(program: GatewayProgram, config: GatewayConfig, tables: &Tables) -> Result<Self> {
-        let mut cache = Self {
+    pub(super) fn new(program: Arc<GatewayProgram>, config: GatewayConfig, tables: &Tables) -> Self {
+        Self {
             program,
             config,
             hosts: tables.hosts.reader(),
             neighbors: tables.neighbors.reader(),
+            evicted_at: None,
             entries: 0,
-        };
+            evicted: 0,
+            refused: 0,
+        }
+    }
+
+    /// Puts in all that there is room for, and removes what another process has left there.
+    pub(super) fn fill(&mut self, tables: &Tables) -> Result<()> {
+        let mut gone = Vec::new();
+        let program = Arc::clone(&self.program);
+        program.neighbors().for_each(|key, _| {
+            let address = Vni::new(key.vni).map(|vni| TenantAddress::new(vni, key.ip));
+            let known = address.and_then(|address| self.neighbors.find(address));
+            if known.and_then(|known| cached(&mut self.hosts, &known)).is_none() {
+                gone.push(key);
+            }
+        })?;
+        program.neighbors().remove(&gone)?;
+        let room = self.program.sizes().neighbors as usize;
         let mut batch = Vec::with_capacity(BATCH);
-        let mut failed = None;
+        let (mut put, mut failed) = (0, None);
         tables.neighbors.for_each(|address, neighbor| {
-            batch.push((address, Some(neighbor)));
-            if batch.len() == BATCH && failed.is_none() {
-                failed = cache.apply(&batch).err();
+            if put + batch.len() == room || failed.is_some() {
+                return;
+            }
+            if let Some(value) = cached(&mut self.hosts, &neighbor) {
+                batch.push((key_of(address), value));
+            }
+            if batch.len() == BATCH {
+                match program.neighbors().put(&batch) {
+                    Ok(had_room) => put += had_room,
+                    Err(error) => failed = Some(error),
+                }
                 batch.clear();
             }
         });
-        cache.apply(&batch)?;
         if let Some(error) = failed {
-            return Err(error);
+            return Err(error.into());
         }
-        cache.program.configure(&cache.config)?;
-        Ok(cache)
-    }
-
-    pub(super) fn program(&self) -> &GatewayProgram {
-        &self.program
-    }
-
-    pub(super) fn entries(&self) -> u64 {
-        self.entries
+        put += program.neighbors().put(&batch)?;
+        self.entries = put as u64;
+        Ok(())
     }
 
     /// Makes known what has changed. What there is no room for is not in the cache: workers know it.
     pub(super) fn apply(&mut self, changes: &[(TenantAddress, Option<Neighbor>)]) -> Result<()> {
         let (mut put, mut gone) = (Vec::with_capacity(changes.len()), Vec::new());
         for (address, neighbor) in changes {
-            let key = NeighborKey {
-                vni: address.vni.number(),
-                ip: address.ip,
-            };
             match neighbor.and_then(|neighbor| cached(&mut self.hosts, &neighbor)) {
-                Some(value) => put.push((key, value)),
+                Some(value) => put.push((key_of(*address), value)),
                 // Gone, or nobody knows yet how its host is reached.
-                None => gone.push(key),
+                None => gone.push(key_of(*address)),
             }
         }
-        // First what is no longer so: it makes room.
-        self.program.remove_neighbors(&gone)?;
-        let had_room = self.program.put_neighbors(&put)?;
-        if had_room < put.len() {
+        // First what is no longer so: it makes room. An address may come twice, the last time as it is now.
+        self.program.neighbors().remove(&gone)?;
+        self.entries = self.entries.saturating_sub(gone.len() as u64);
+        let mut done = self.program.neighbors().put(&put)?;
+        if done < put.len() && self.evict()? {
+            done = self.program.neighbors().put(&put)?;
+        }
+        if done < put.len() {
             // Which ones were left out nobody says: none of them may be there as it was.
             let keys: Vec<NeighborKey> = put.iter().map(|(key, _)| *key).collect();
-            self.program.remove_neighbors(&keys)?;
-            self.program.put_neighbors(&put)?;
+            self.program.neighbors().remove(&keys)?;
+            done = self.program.neighbors().put(&put)?;
+            self.refused += (put.len() - done) as u64;
         }
-        self.entries = (self.entries + had_room as u64).min(self.program.sizes().neighbors.into());
+        let capacity = u64::from(self.program.sizes().neighbors);
+        self.entries = (self.entries + done as u64).min(capacity);
         Ok(())
     }
 
-    /// New rules: connections that older ones have allowed go to a worker from now on.
-    pub(super) fn policy(&mut self, generation: u64, has_policy: bool) -> Result<()> {
-        (self.config.generation, self.config.has_policy) = (generation, has_policy);
+    /// Removes some of what was not used since the last time. False if it is not time yet.
+    fn evict(&mut self) -> Result<bool> {
+        if self.evicted_at.is_some_and(|last| last.elapsed() < EVICT_EVERY) {
+            return Ok(false);
+        }
+        self.evicted_at = Some(Instant::now());
+        let most = (self.program.sizes().neighbors / EVICTED).max(1) as usize;
+        let (mut unused, mut used, mut entries) = (Vec::new(), Vec::new(), 0);
+        self.program.neighbors().for_each(|key, value| {
+            entries += 1;
+            if value.used {
+                used.push((key, CachedNeighbor { used: false, ..value }));
+            } else if unused.len() < most {
+                unused.push(key);
+            }
+        })?;
+        self.program.neighbors().remove(&unused)?;
+        self.program.neighbors().put(&used)?;
+        self.evicted += unused.len() as u64;
+        self.entries = entries - unused.len() as u64;
+        Ok(true)
+    }
+
+    /// Connections that were handed over before have to be judged again from now on.
+    pub(super) fn outdate(&mut self, epoch: u64, has_policy: bool) -> Result<()> {
+        (self.config.generation, self.config.has_policy) = (epoch, has_policy);
+        self.configure()
+    }
+
+    pub(super) fn configure(&self) -> Result<()> {
         Ok(self.program.configure(&self.config)?)
     }
 
     /// Puts addresses there as they are now.
-    fn refresh(&mut self, addresses: &[TenantAddress]) -> Result<()> {
+    pub(super) fn refresh(&mut self, addresses: &[TenantAddress]) -> Result<()> {
         let mut found = vec![None; addresses.len()];
         self.neighbors.look_up(addresses, &mut found);
         let now: Vec<_> = addresses.iter().copied().zip(found).collect();
         self.apply(&now)
+    }
+
+    /// True if not all that is known is in it.
+    pub(super) fn is_full(&self) -> bool {
+        self.entries >= self.program.sizes().neighbors.into()
+    }
+}
+
+fn key_of(address: TenantAddress) -> NeighborKey {
+    NeighborKey {
+        vni: address.vni.number(),
+        ip: address.ip,
     }
 }
 
@@ -119,39 +182,4 @@ fn cached(hosts: &mut HostReader, neighbor: &Neighbor) -> Option<CachedNeighbor>
         policed: neighbor.policy != 0,
         used: false,
     })
-}
-
-/// Puts into the cache what workers have found, until the end.
-pub(super) fn keep(shared: &Shared, cache: &Mutex<Cache>, tables: &Tables, resolved: &Receiver<HostId>) {
-    let mut addresses = Vec::new();
-    while !shared.stop.load(Ordering::Relaxed) {
-        while let Some(found) = shared.cacheable.pop() {
-            if let Cacheable::Neighbor(address) = found {
-                addresses.push(address);
-            }
-            if addresses.len() == BATCH {
-                break;
-            }
-        }
-        let hosts: Vec<HostId> = resolved.try_iter().collect();
-        if !hosts.is_empty() {
-            tables.neighbors.for_each(|address, neighbor| {
-                if hosts.contains(&neighbor.host) {
-                    addresses.push(address);
-                }
-            });
-        }
-        if addresses.is_empty() {
-            std::thread::sleep(Duration::from_millis(1));
-            continue;
-        }
-        addresses.sort_unstable();
-        addresses.dedup();
-        // The tables are read under the lock: what is put is never older than what `changed` put before.
-        let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = cache.refresh(&addresses) {
-            tracing::warn!(%error, "the fast path's cache cannot be filled");
-        }
-        addresses.clear();
-    }
 }

@@ -8,7 +8,7 @@ const REASONS: usize = 64;
 
 /// What became of packets that came to a worker. Packets unless said otherwise.
 #[derive(Debug)]
-pub struct WorkerCounters {
+pub(super) struct WorkerCounters {
     received: AtomicU64,
     received_bytes: AtomicU64,
     sent: AtomicU64,
@@ -17,6 +17,7 @@ pub struct WorkerCounters {
     complained: AtomicU64,
     not_ours: AtomicU64,
     waited: AtomicU64,
+    busy: AtomicU64,
     dropped: [AtomicU64; REASONS],
 }
 
@@ -31,6 +32,7 @@ impl Default for WorkerCounters {
             complained: AtomicU64::new(0),
             not_ours: AtomicU64::new(0),
             waited: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
             dropped: [const { AtomicU64::new(0) }; REASONS],
         }
     }
@@ -38,7 +40,7 @@ impl Default for WorkerCounters {
 
 /// The same, at one time. Adds up: received = sent + answered + complained + not ours + dropped + still waiting.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct WorkerCounts {
+pub(super) struct WorkerCounts {
     /// Packets that came.
     pub received: u64,
     /// Their bytes, from the Ethernet header on.
@@ -55,6 +57,8 @@ pub struct WorkerCounts {
     pub not_ours: u64,
     /// Packets that had to wait for a host's MAC address; they are counted once more when that is known, or not.
     pub waited: u64,
+    /// Nanoseconds in which there were packets.
+    pub busy: u64,
     /// Packets dropped, by reason.
     pub dropped: Vec<(DropReason, u64)>,
 }
@@ -70,6 +74,7 @@ pub(super) struct Tally {
     pub(super) complained: u64,
     pub(super) not_ours: u64,
     pub(super) waited: u64,
+    pub(super) busy: u64,
 }
 
 impl Tally {
@@ -82,6 +87,7 @@ impl Tally {
         complained: 0,
         not_ours: 0,
         waited: 0,
+        busy: 0,
     };
 }
 
@@ -102,6 +108,7 @@ impl WorkerCounters {
         add(&self.complained, tally.complained);
         add(&self.not_ours, tally.not_ours);
         add(&self.waited, tally.waited);
+        add(&self.busy, tally.busy);
     }
 
     pub(super) fn dropped(&self, reason: DropReason) {
@@ -110,7 +117,7 @@ impl WorkerCounters {
 
     /// What has been counted so far.
     #[must_use]
-    pub fn read(&self) -> WorkerCounts {
+    pub(super) fn read(&self) -> WorkerCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let dropped = DropReason::ALL.iter().filter_map(|&reason| {
             let count = of(&self.dropped[usize::from(reason.number())]);
@@ -125,6 +132,7 @@ impl WorkerCounters {
             complained: of(&self.complained),
             not_ours: of(&self.not_ours),
             waited: of(&self.waited),
+            busy: of(&self.busy),
             dropped: dropped.collect(),
         }
     }

@@ -39,6 +39,10 @@ pub struct Counters {
     pub cache_entries: u64,
     /// Entries that it has room for.
     pub cache_capacity: u64,
+    /// Entries that made room for others.
+    pub cache_evicted: u64,
+    /// Entries, of neighbours or connections, that there was no room for.
+    pub cache_refused: u64,
     /// The workers.
     pub workers: Vec<WorkerLoad>,
 }
