@@ -93,7 +93,8 @@ impl Told {
         let busy = self.counters.read().busy;
         let more = u128::from(busy - self.busy.swap(busy, Ordering::Relaxed));
         let permille = (more * 1000 / since.as_nanos().max(1)).min(1000);
-        self.permille.store(u16::try_from(permille).unwrap_or(1000), Ordering::Relaxed);
+        self.permille
+            .store(u16::try_from(permille).unwrap_or(1000), Ordering::Relaxed);
     }
 }
 
@@ -124,7 +125,11 @@ impl XdpPath {
         // Later than that of any process before, which had the same clock.
         let epoch = now();
         let (config, settings) = configure(options, &interface, port, addresses, (epoch, tables.has_policy()));
-        let restored = if adopted { connections::restore(&program, tables, epoch)? } else { 0 };
+        let restored = if adopted {
+            connections::restore(&program, tables, epoch)?
+        } else {
+            0
+        };
         // The cache is full before the first packet comes, so that a restart is no storm of misses.
         let mut cache = Cache::new(Arc::clone(&program), config, tables);
         cache.fill(tables)?;
@@ -390,9 +395,11 @@ impl DataPath for XdpPath {
             permille: worker.permille.load(Ordering::Relaxed),
         });
         let cache = self.cache();
+        let (fast, handed_up) = fast(&cache.program);
         Counters {
-            fast: fast(&cache.program),
+            fast,
             slow,
+            handed_up,
             cache_entries: cache.entries,
             cache_capacity: cache.program.sizes().neighbors.into(),
             cache_evicted: cache.evicted,
@@ -403,8 +410,8 @@ impl DataPath for XdpPath {
 }
 
 /// What the program has counted. A counter that cannot be read is left out, as it would be a moment later.
-fn fast(program: &GatewayProgram) -> PathCounters {
-    let mut counts = PathCounters::default();
+fn fast(program: &GatewayProgram) -> (PathCounters, Vec<(&'static str, u64)>) {
+    let (mut counts, mut handed_up) = (PathCounters::default(), Vec::new());
     for outcome in Outcome::all() {
         let Ok(counter) = program.count(outcome) else { continue };
         match outcome {
@@ -416,10 +423,13 @@ fn fast(program: &GatewayProgram) -> PathCounters {
             Outcome::Passed => counts.passed_packets += counter.packets,
             Outcome::Dropped(reason) if counter.packets != 0 => {
                 let reason = DropReason::ALL.iter().find(|known| known.number() == reason);
-                counts.dropped_packets.extend(reason.map(|&reason| (reason, counter.packets)));
+                counts
+                    .dropped_packets
+                    .extend(reason.map(|&reason| (reason, counter.packets)));
             }
-            _ => {}
+            Outcome::Slow(cause) if counter.packets != 0 => handed_up.push((cause.name(), counter.packets)),
+            Outcome::Dropped(_) | Outcome::Slow(_) => {}
         }
     }
-    counts
+    (counts, handed_up)
 }

@@ -62,11 +62,21 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match (cli.command, cli.daemon) {
         (Some(Command::Ctl(args)), _) => client::run(&args),
-        (None, DaemonArgs { config, check: true, .. }) => Config::read(&config)
+        (
+            None,
+            DaemonArgs {
+                config, check: true, ..
+            },
+        ) => Config::read(&config)
             .map(|_| println!("{}: good", config.display()))
             .map(|()| ExitCode::SUCCESS)
             .map_err(Into::into),
-        (None, DaemonArgs { config, unpin: true, .. }) => unpin(&config),
+        (
+            None,
+            DaemonArgs {
+                config, unpin: true, ..
+            },
+        ) => unpin(&config),
         (None, DaemonArgs { config, .. }) => {
             let run = daemon::run(&config, |config, tables| match &config.path {
                 Some(options) => Ok(Arc::new(XdpPath::start(options, tables)?) as Arc<dyn DataPath>),

@@ -8,8 +8,8 @@ use ringside_wire::icmp::v6;
 use super::key::{From, Key};
 use super::state::State;
 use super::tcp::Tcp;
-use crate::{TenantAddress, Vni};
 use crate::policy::{ProfileId, Subject};
+use crate::{TenantAddress, Vni};
 
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;

@@ -85,7 +85,8 @@ impl PathPart {
         let known_options = self.geneve_options.iter().map(|text| {
             check.keep(
                 "path.geneve-options",
-                option(text).ok_or_else(|| format!("{text:?} is none; write CLASS:TYPE in hexadecimal, as \"0102:80\"")),
+                option(text)
+                    .ok_or_else(|| format!("{text:?} is none; write CLASS:TYPE in hexadecimal, as \"0102:80\"")),
             )
         });
         let known_options: Vec<_> = known_options.collect();
@@ -110,7 +111,9 @@ impl PathPart {
             source_check: self.source_check,
             derive_source_port: self.derive_source_port,
             errors_per_second: self.errors_per_second,
-            cached_neighbors: self.cached_neighbors.unwrap_or_else(|| cache_for(NEIGHBOR_BYTES, u32::MAX)),
+            cached_neighbors: self
+                .cached_neighbors
+                .unwrap_or_else(|| cache_for(NEIGHBOR_BYTES, u32::MAX)),
             cached_connections: (self.cached_connections)
                 .unwrap_or_else(|| cache_for(CONNECTION_BYTES, connections.saturating_mul(2))),
             patience: Duration::from_millis(self.patience_ms),
@@ -121,15 +124,14 @@ impl PathPart {
 /// "0102:80": class and type.
 fn option(text: &str) -> Option<(u16, u8)> {
     let (class, kind) = text.split_once(':')?;
-    Some((
-        u16::from_str_radix(class, 16).ok()?,
-        u8::from_str_radix(kind, 16).ok()?,
-    ))
+    Some((u16::from_str_radix(class, 16).ok()?, u8::from_str_radix(kind, 16).ok()?))
 }
 
 fn allowed_cpus() -> Vec<usize> {
     let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
-    (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()
+    (0..CpuSet::count())
+        .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
+        .collect()
 }
 
 /// The last half of them: others go on with the first.

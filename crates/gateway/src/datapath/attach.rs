@@ -24,7 +24,9 @@ pub(super) fn obtain(pins: Option<&Path>, sizes: Sizes) -> Result<(GatewayProgra
     };
     match GatewayProgram::adopt(&maps(pins)) {
         Ok(Some(program)) if same(program.sizes(), sizes) => return Ok((program, true)),
-        Ok(Some(program)) => tracing::info!(before = ?program.sizes(), now = ?sizes, "other sizes: the maps are made anew"),
+        Ok(Some(program)) => {
+            tracing::info!(before = ?program.sizes(), now = ?sizes, "other sizes: the maps are made anew")
+        }
         Err(error @ Error::Layout { .. }) => tracing::info!(%error, "the maps are made anew"),
         Ok(None) => {}
         Err(error) => return Err(error).context("taking over what is pinned; ringside-gateway --unpin removes it"),

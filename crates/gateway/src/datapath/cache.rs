@@ -154,6 +154,14 @@ impl Cache {
         self.apply(&now)
     }
 
+    /// Counts what is there: changes do not say whether they are new.
+    pub(super) fn count(&mut self) -> Result<()> {
+        let mut entries = 0;
+        self.program.neighbors().for_each(|_, _| entries += 1)?;
+        self.entries = entries;
+        Ok(())
+    }
+
     /// True if not all that is known is in it.
     pub(super) fn is_full(&self) -> bool {
         self.entries >= self.program.sizes().neighbors.into()

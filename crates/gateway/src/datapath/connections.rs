@@ -121,7 +121,11 @@ pub(super) fn restore(program: &GatewayProgram, tables: &Tables, now: u64) -> Re
             destination: key.destination,
             protocol,
             ports: key.ports,
-            state: if protocol == Protocol::TCP { State::Established } else { State::UdpReplied },
+            state: if protocol == Protocol::TCP {
+                State::Established
+            } else {
+                State::UdpReplied
+            },
             seen,
             profiles: [profile(key.source), profile(key.destination)],
             generation: 0,

@@ -141,7 +141,10 @@ impl WorkerCounters {
 const _: () = {
     let mut at = 0;
     while at < DropReason::ALL.len() {
-        assert!((DropReason::ALL[at].number() as usize) < REASONS, "a counter for each reason");
+        assert!(
+            (DropReason::ALL[at].number() as usize) < REASONS,
+            "a counter for each reason"
+        );
         at += 1;
     }
 };

@@ -57,7 +57,9 @@ impl Resolver {
             match self.wanted.recv_timeout(pause) {
                 Ok(id) => {
                     self.ask(id, &mut hosts, &mut hops);
-                    self.wanted.try_iter().for_each(|id| self.ask(id, &mut hosts, &mut hops));
+                    self.wanted
+                        .try_iter()
+                        .for_each(|id| self.ask(id, &mut hosts, &mut hops));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,

@@ -35,7 +35,8 @@ impl<P> Waiting<P> {
     }
 
     pub(super) fn push(&mut self, now: u64, host: HostId, packet: P) {
-        self.packets.push_back((host, now.saturating_add(self.patience_ns), packet));
+        self.packets
+            .push_back((host, now.saturating_add(self.patience_ns), packet));
     }
 
     /// The oldest packet that need not wait any longer: its host is known, or its time is over (then true).
@@ -64,7 +65,11 @@ mod tests {
         assert_eq!(waiting.next(10, |host| host == b), Some(("b1", false)));
         assert_eq!(waiting.next(100, |_| false), Some(("a1", true)));
         assert_eq!(waiting.next(100, |_| false), None);
-        assert_eq!(waiting.next(200, |_| true), Some(("a2", false)), "known in time is known");
+        assert_eq!(
+            waiting.next(200, |_| true),
+            Some(("a2", false)),
+            "known in time is known"
+        );
         assert!(waiting.is_empty());
     }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use ringside_gateway_core::buffer::Roomy;
 use ringside_gateway_core::decide::{Cacheable, Decider, Decision, Settings};
 use ringside_gateway_core::table::{HostId, HostReader};
-use ringside_gateway_core::buffer::Roomy;
 use ringside_gateway_core::{Buffer, DropReason};
 use ringside_nic::clock::{Monotonic, Timestamp};
 use ringside_xsk::{Error, Frame, Packet, Queue, Wait};
@@ -145,7 +145,11 @@ impl Worker<'_> {
             } else {
                 WHILE_WAITING
             };
-            let wait = if alone && !self.spin { Wait::Poll(sleep) } else { Wait::Spin };
+            let wait = if alone && !self.spin {
+                Wait::Poll(sleep)
+            } else {
+                Wait::Spin
+            };
             let mut idle = true;
             for lane in &mut lanes {
                 idle &= !self.turn(lane, wait)?;
@@ -154,7 +158,9 @@ impl Worker<'_> {
                 }
             }
             if idle && !alone && !self.spin {
-                let fds = lanes.iter().map(|lane| PollFd::new(lane.queue.as_fd(), PollFlags::POLLIN));
+                let fds = lanes
+                    .iter()
+                    .map(|lane| PollFd::new(lane.queue.as_fd(), PollFlags::POLLIN));
                 let timeout = PollTimeout::try_from(sleep).unwrap_or(PollTimeout::ZERO);
                 // Whatever it says, the next turn looks.
                 _ = poll(&mut fds.collect::<Vec<_>>(), timeout);
@@ -265,7 +271,8 @@ impl Worker<'_> {
                     decision
                 }
             } else {
-                self.decider.decide(now, self.port, has_policy, &mut EditKept(&mut frame))
+                self.decider
+                    .decide(now, self.port, has_policy, &mut EditKept(&mut frame))
             };
             let mut tally = Tally::ZERO;
             let bytes = frame.len() as u64;
