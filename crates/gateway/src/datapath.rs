@@ -33,7 +33,7 @@ use arc_swap::ArcSwap;
 use ringside_bpf::gateway::{GatewayConfig, GatewayPort, GatewayProgram, Outcome, Sizes};
 use ringside_bpf::{Link, XdpMode};
 use ringside_gateway_core::decide::{Decider, PortSettings, Settings};
-use ringside_gateway_core::table::Neighbor;
+use ringside_gateway_core::table::{HostId, Neighbor};
 use ringside_gateway_core::{DropReason, Firewall, TenantAddress, Underlay};
 use ringside_nic::Interface;
 use ringside_xsk::{Mode, Path as Way, Port, Program, QueueOptions};
@@ -125,13 +125,13 @@ impl XdpPath {
         // Later than that of any process before, which had the same clock.
         let epoch = now();
         let (config, settings) = configure(options, &interface, port, addresses, (epoch, tables.has_policy()));
-        let restored = if adopted {
-            connections::restore(&program, tables, epoch)?
-        } else {
-            0
-        };
-        // The cache is full before the first packet comes, so that a restart is no storm of misses.
         let mut cache = Cache::new(Arc::clone(&program), config, tables);
+        let (mut restored, mut resolved) = (0, Vec::new());
+        if adopted {
+            restored = connections::restore(&program, tables, epoch)?;
+            resolved = cache.adopt(tables)?;
+        }
+        // The cache is full before the first packet comes, so that a restart is no storm of misses.
         cache.fill(tables)?;
         cache.configure()?;
         let unowned = u64::try_from(options.unowned.as_nanos()).unwrap_or(u64::MAX);
@@ -166,20 +166,27 @@ impl XdpPath {
             threads: Vec::new(),
             link: Some(link),
         };
-        path.start_threads(options, interface, port)?;
+        path.start_threads(options, interface, port, resolved)?;
         Ok(path)
     }
 
-    fn start_threads(&mut self, options: &PathOptions, interface: Interface, port: Port) -> Result<()> {
+    fn start_threads(
+        &mut self,
+        options: &PathOptions,
+        interface: Interface,
+        port: Port,
+        resolved: Vec<HostId>,
+    ) -> Result<()> {
         let (unresolved, wanted) = crossbeam_channel::bounded(1024);
-        let (cacheable, found) = crossbeam_channel::bounded(4096);
-        let (resolved, hosts) = crossbeam_channel::unbounded();
+        let (cacheable, to_cache) = crossbeam_channel::bounded(4096);
+        let (found, hosts) = crossbeam_channel::unbounded();
         let resolver = Resolver {
             interface: interface.clone(),
             tables: Arc::clone(&self.tables),
             shared: Arc::clone(&self.shared),
+            resolved,
             wanted,
-            found: resolved,
+            found,
         };
         let keeper = Keeper {
             interface,
@@ -188,7 +195,7 @@ impl XdpPath {
             cache: Arc::clone(&self.cache),
             workers: Arc::clone(&self.workers),
             unowned: options.unowned,
-            cacheable: found,
+            cacheable: to_cache,
             hosts,
         };
         self.thread("resolver", move || resolver.run())?;

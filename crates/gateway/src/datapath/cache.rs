@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ringside_bpf::gateway::{CachedNeighbor, GatewayConfig, GatewayProgram, NeighborKey, Tunnel};
-use ringside_gateway_core::table::{Encapsulation, HostReader, Neighbor, NeighborReader};
+use ringside_gateway_core::table::{Encapsulation, HostId, HostReader, Neighbor, NeighborReader};
 use ringside_gateway_core::{TenantAddress, Vni};
+use ringside_wire::MacAddr;
 
 use crate::model::Tables;
 
@@ -46,18 +47,32 @@ impl Cache {
         }
     }
 
-    /// Puts in all that there is room for, and removes what another process has left there.
-    pub(super) fn fill(&mut self, tables: &Tables) -> Result<()> {
-        let mut gone = Vec::new();
+    /// Removes what the process before has left and what is no longer so, and takes up from it what the MAC addresses of hosts
+    /// are: those hosts.
+    pub(super) fn adopt(&mut self, tables: &Tables) -> Result<Vec<HostId>> {
+        let (mut gone, mut resolved) = (Vec::new(), Vec::new());
         let program = Arc::clone(&self.program);
-        program.neighbors().for_each(|key, _| {
+        program.neighbors().for_each(|key, value| {
             let address = Vni::new(key.vni).map(|vni| TenantAddress::new(vni, key.ip));
             let known = address.and_then(|address| self.neighbors.find(address));
-            if known.and_then(|known| cached(&mut self.hosts, &known)).is_none() {
-                gone.push(key);
+            let host = known.and_then(|known| Some((known.host, self.hosts.find(known.host)?)));
+            match host {
+                Some((id, host)) if host.ip == value.host && host.port == value.port => {
+                    if host.mac.is_none() {
+                        tables.hosts.resolve(id, Some(MacAddr(value.host_mac)));
+                        resolved.push(id);
+                    }
+                }
+                _ => gone.push(key),
             }
         })?;
         program.neighbors().remove(&gone)?;
+        Ok(resolved)
+    }
+
+    /// Puts in all that there is room for.
+    pub(super) fn fill(&mut self, tables: &Tables) -> Result<()> {
+        let program = Arc::clone(&self.program);
         let room = self.program.sizes().neighbors as usize;
         let mut batch = Vec::with_capacity(BATCH);
         let (mut put, mut failed) = (0, None);

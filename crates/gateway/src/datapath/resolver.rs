@@ -27,6 +27,8 @@ pub(super) struct Resolver {
     pub(super) interface: Interface,
     pub(super) tables: Arc<Tables>,
     pub(super) shared: Arc<Shared>,
+    /// Hosts whose MAC addresses are known from the process before.
+    pub(super) resolved: Vec<HostId>,
     /// Hosts whose MAC addresses are wanted.
     pub(super) wanted: Receiver<HostId>,
     /// Hosts whose MAC addresses are others than they were.
@@ -34,15 +36,31 @@ pub(super) struct Resolver {
 }
 
 /// Somebody on the link: a host, or the router to some.
+#[derive(Default)]
 struct Hop {
     hosts: Vec<HostId>,
     mac: Option<[u8; 6]>,
-    asked: Instant,
+    asked: Option<Instant>,
 }
 
 impl Hop {
+    fn is_to_be_asked(&self, after: Duration) -> bool {
+        self.asked.is_none_or(|asked| asked.elapsed() >= after)
+    }
+
     fn is_waited_for(&self) -> bool {
-        self.mac.is_none() && self.asked.elapsed() < ASK_AGAIN
+        self.mac.is_none() && !self.is_to_be_asked(ASK_AGAIN)
+    }
+}
+
+/// Whose MAC address packets to a host get.
+fn hop_to(host: IpAddr) -> Option<IpAddr> {
+    match Route::to(host) {
+        Ok(route) => Some(route.gateway.unwrap_or(host)),
+        Err(error) => {
+            tracing::debug!(%host, %error, "no way to a host");
+            None
+        }
     }
 }
 
@@ -51,6 +69,13 @@ impl Resolver {
         let mut hosts = self.tables.hosts.reader();
         let mut hops = HashMap::new();
         let mut looked = Instant::now();
+        for id in &self.resolved {
+            if let Some((hop, mac)) = hosts.find(*id).and_then(|host| Some((hop_to(host.ip)?, host.mac?))) {
+                let hop: &mut Hop = hops.entry(hop).or_default();
+                hop.hosts.push(*id);
+                hop.mac = Some(mac.0);
+            }
+        }
         while !self.shared.stop.load(Ordering::Relaxed) {
             let waits = hops.values().any(Hop::is_waited_for);
             let pause = if waits { WHILE_WAITING } else { LOOK / 10 };
@@ -75,22 +100,15 @@ impl Resolver {
         let Some(host) = hosts.find(id).filter(|host| host.mac.is_none()) else {
             return;
         };
-        let hop = match Route::to(host.ip) {
-            Ok(route) => route.gateway.unwrap_or(host.ip),
-            Err(error) => return tracing::debug!(host = %host.ip, %error, "no way to a host"),
-        };
-        let known = hops.entry(hop).or_insert_with(|| Hop {
-            hosts: Vec::new(),
-            mac: None,
-            asked: Instant::now() - ASK_AGAIN,
-        });
+        let Some(hop) = hop_to(host.ip) else { return };
+        let known = hops.entry(hop).or_default();
         if !known.hosts.contains(&id) {
             known.hosts.push(id);
         }
         match known.mac {
             Some(mac) => self.tell(id, mac),
-            None if known.asked.elapsed() >= ASK_AGAIN => {
-                known.asked = Instant::now();
+            None if known.is_to_be_asked(ASK_AGAIN) => {
+                known.asked = Some(Instant::now());
                 self.interface.ask_for(hop);
             }
             None => {}
@@ -118,8 +136,8 @@ impl Resolver {
             }
         }
         for (ip, hop) in hops.iter_mut().filter(|(_, hop)| hop.mac.is_some()) {
-            if hop.asked.elapsed() >= CONFIRM {
-                hop.asked = Instant::now();
+            if hop.is_to_be_asked(CONFIRM) {
+                hop.asked = Some(Instant::now());
                 self.interface.ask_for(*ip);
             }
         }
