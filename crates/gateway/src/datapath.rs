@@ -133,11 +133,17 @@ impl XdpPath {
         }
         // The cache is full before the first packet comes, so that a restart is no storm of misses.
         cache.fill(tables)?;
-        cache.configure()?;
+        if !adopted {
+            cache.configure()?;
+        }
         let unowned = u64::try_from(options.unowned.as_nanos()).unwrap_or(u64::MAX);
         program.lease(now().saturating_add(unowned))?;
         let (link, mode) = attach::attach(&program, adopted, &interface, options.mode, pins)?;
         let port = open(options, &interface, mode, &program)?;
+        if adopted {
+            // Connections have to be judged again from now on, and now there is who does it.
+            cache.configure()?;
+        }
         tracing::info!(
             interface = interface.name(),
             report = %port.report(),
