@@ -24,7 +24,7 @@
 //! - say by [`Conntrack::touch`] what it has sent on lately, more often than the shortest time-out of an open connection
 //!   (120 s of UDP), and let go of what is gone here.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use foldhash::quality::RandomState;
 
@@ -79,6 +79,8 @@ pub enum Refused {
     TenantFull,
     /// There are as many connections as there may be, and none can be evicted.
     TableFull,
+    /// No connection begins any more ([`Conntrack::drain`]).
+    Draining,
 }
 
 /// A packet that passes.
@@ -149,6 +151,7 @@ pub struct Conntrack {
     weak: AtomicU32,
     /// Where to look next for one that has to.
     cursor: AtomicUsize,
+    draining: AtomicBool,
 }
 
 impl Conntrack {
@@ -187,6 +190,7 @@ impl Conntrack {
             total: AtomicU32::new(0),
             weak: AtomicU32::new(0),
             cursor: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
             limits,
         }
     }
@@ -218,6 +222,11 @@ impl Conntrack {
     /// them.
     pub fn limit_tenant(&self, vni: Vni, connections: Option<u32>) {
         self.tenants.limit(vni, connections);
+    }
+
+    /// Lets no connection begin from now on, or lets them begin again. Those that there are go on.
+    pub fn drain(&self, drain: bool) {
+        self.draining.store(drain, Ordering::Relaxed);
     }
 
     /// Bytes that are reserved.

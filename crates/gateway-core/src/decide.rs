@@ -484,5 +484,6 @@ fn reason(refused: Refused) -> DropReason {
         Refused::SameEnds => DropReason::SameEnds,
         Refused::TenantFull => DropReason::TenantConnections,
         Refused::TableFull => DropReason::TotalConnections,
+        Refused::Draining => DropReason::Draining,
     }
 }

@@ -18,6 +18,7 @@ mod operate;
 mod remote;
 mod show;
 mod simple;
+mod trace;
 
 /// Where the gateway's socket is, unless its configuration says otherwise.
 pub const SOCKET: &str = "/run/ringside-gateway/api.sock";
@@ -115,6 +116,12 @@ Examples:
 Examples:
   ringside gateway health")]
     Health,
+    /// Show packets and what was decided about them, by the XDP program and by workers, until Ctrl-C
+    #[command(after_help = "\
+Examples:
+  ringside gateway trace --vni 42 --ip 10.0.0.7
+  ringside gateway trace --vni 42 --count 1000 --pcapng packets.pcapng   for Wireshark")]
+    Trace(trace::TraceArgs),
     /// Take the gateway out of service, or back into it
     #[command(after_help = "\
 Examples:
@@ -227,6 +234,7 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
         },
         Command::Stats => operate::stats(channel, json).await?,
         Command::Health => return operate::health(channel, json).await,
+        Command::Trace(trace) => trace::run(channel, trace, json).await?,
         Command::Drain(drain) => operate::drain(channel, drain).await?,
     }
     Ok(ExitCode::SUCCESS)

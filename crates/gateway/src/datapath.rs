@@ -17,9 +17,11 @@ mod attach;
 mod cache;
 mod connections;
 mod counters;
+mod edit;
 mod keeper;
 mod options;
 mod resolver;
+mod trace;
 mod waiting;
 mod worker;
 
@@ -29,7 +31,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use ringside_bpf::gateway::{GatewayConfig, GatewayPort, GatewayProgram, Outcome, Sizes};
 use ringside_bpf::{Link, XdpMode};
 use ringside_gateway_core::decide::{Decider, PortSettings, Settings};
@@ -37,6 +39,7 @@ use ringside_gateway_core::table::{HostId, Neighbor};
 use ringside_gateway_core::{DropReason, Firewall, TenantAddress, Underlay};
 use ringside_nic::Interface;
 use ringside_xsk::{Mode, Path as Way, Port, Program, QueueOptions};
+use tokio::sync::mpsc;
 
 pub use self::attach::unpin;
 use self::cache::Cache;
@@ -44,8 +47,9 @@ use self::counters::WorkerCounters;
 use self::keeper::{Keeper, own_port};
 pub use self::options::PathOptions;
 use self::resolver::Resolver;
-use self::worker::{Lane, Shared, Tell, Worker, now};
-use crate::model::{Counters, DataPath, PathCounters, Tables, WorkerLoad};
+pub(crate) use self::worker::now;
+use self::worker::{Lane, Shared, Tell, Worker};
+use crate::model::{CannotTrace, Counters, DataPath, PathCounters, Tables, TraceFilter, Traced, WorkerLoad};
 
 /// Packets of a burst.
 const BURST: u32 = 64;
@@ -61,6 +65,7 @@ pub struct XdpPath {
     shared: Arc<Shared>,
     cache: Arc<Mutex<Cache>>,
     workers: Arc<[Told]>,
+    interface: Arc<str>,
     threads: Vec<JoinHandle<()>>,
     /// Ends first, so that nothing is handed up any more.
     link: Option<Link>,
@@ -166,7 +171,9 @@ impl XdpPath {
                 has_policy: AtomicBool::new(tables.has_policy()),
                 settings: ArcSwap::from_pointee(settings),
                 epoch: epoch.into(),
+                trace: ArcSwapOption::empty(),
             }),
+            interface: interface.name().into(),
             cache: Arc::new(Mutex::new(cache)),
             workers: names.collect(),
             threads: Vec::new(),
@@ -381,12 +388,18 @@ impl DataPath for XdpPath {
         }
     }
 
-    fn drain(&self, _: bool) {}
+    fn drain(&self, drain: bool) {
+        self.tables.conntrack.drain(drain);
+    }
 
     fn is_alive(&self) -> bool {
         let stuck = u64::try_from(STUCK.as_nanos()).unwrap_or(u64::MAX);
         let since = |worker: &Told| now().saturating_sub(worker.seen.load(Ordering::Relaxed));
         self.workers.iter().all(|worker| since(worker) < stuck)
+    }
+
+    fn trace(&self, filter: TraceFilter, to: mpsc::Sender<Traced>) -> Result<(), CannotTrace> {
+        trace::start(&self.shared, &self.cache, &self.interface, filter, to)
     }
 
     fn counters(&self) -> Counters {

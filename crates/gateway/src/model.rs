@@ -27,7 +27,7 @@ mod watch;
 mod writer;
 
 pub use health::Health;
-pub use path::{Counters, DataPath, NoDataPath, PathCounters, WorkerLoad};
+pub use path::{CannotTrace, Counters, DataPath, NoDataPath, PathCounters, TraceFilter, Traced, WorkerLoad};
 pub use read::Readers;
 pub use timings::Timings;
 pub use watch::{TooSlow, Watcher};
@@ -172,6 +172,9 @@ const AHEAD: usize = 2;
 
 /// Requests that may wait for the writer; more wait with their callers.
 const QUEUE: usize = 64;
+
+/// Packets that wait for whoever traces them.
+const TRACED: usize = 1024;
 
 /// What the writer is asked.
 #[derive(Debug)]
@@ -352,6 +355,16 @@ impl Model {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.path.counters()
+    }
+
+    /// Shows packets from now on, until the receiver is dropped.
+    ///
+    /// # Errors
+    /// [`CannotTrace`].
+    pub fn trace(&self, filter: TraceFilter) -> Result<mpsc::Receiver<Traced>, CannotTrace> {
+        let (to, traced) = mpsc::channel(TRACED);
+        self.path.trace(filter, to)?;
+        Ok(traced)
     }
 
     /// Takes the gateway out of service, or back.

@@ -12,7 +12,7 @@ pub(super) const MOST_PORTS: usize = 16;
 pub(super) const MOST_ADDRESSES: usize = 16;
 pub(super) const MOST_OPTIONS: usize = 16;
 pub(super) const CONFIG_SLOTS: u32 = 8;
-pub(super) const SAMPLE_LEN: usize = 160;
+pub(super) const SAMPLE_LEN: usize = 288;
 
 /// A tenant's address: its network's number, of 24 bits, and its IP address there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -27,7 +27,7 @@ pub struct Sample {
     pub vni: Option<u32>,
     /// Its length in bytes.
     pub length: u32,
-    /// Its first bytes, 128 at the most.
+    /// Its first bytes, 256 at the most.
     pub bytes: Vec<u8>,
 }
 

@@ -169,7 +169,7 @@ impl Bed {
         let (verdict, bytes) = dry_run(&self.program, frame).unwrap();
         let [sample] = <[Sample; 1]>::try_from(self.samples()).expect("one sample a packet");
         assert_eq!(sample.length as usize, frame.len());
-        assert_eq!(sample.bytes, frame[..frame.len().min(128)], "as it came");
+        assert_eq!(sample.bytes, frame[..frame.len().min(256)], "as it came");
         Ran {
             outcome: sample.outcome,
             verdict,

@@ -1,5 +1,7 @@
 //! What becomes of a packet.
 
+use std::sync::atomic::Ordering;
+
 use ringside_wire::Protocol;
 
 use super::entry::{ConnectionId, Entry, FROM_HIGHER, HANDED_OVER};
@@ -172,6 +174,9 @@ impl Conntrack {
             _ => (Tcp::default(), State::first(ask.flow.protocol)),
         };
         let (tcp, state) = begun;
+        if self.draining.load(Ordering::Relaxed) {
+            return Some(Err(Refused::Draining));
+        }
         if let Err(refused) = ask.judge() {
             return Some(Err(refused));
         }

@@ -1,10 +1,15 @@
 //! Health, statistics, drain.
 
+use ringside_gateway_core::Vni;
 use ringside_gateway_core::conntrack::State;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::Api;
-use crate::model::PathCounters;
+use super::{Answers, Api, invalid};
+use crate::datapath::now;
+use crate::model::{CannotTrace, PathCounters, TraceFilter};
+use crate::object::wire;
 use crate::proto;
 use crate::proto::operation_service_server::OperationService;
 
@@ -27,6 +32,12 @@ fn path(name: &str, counters: &PathCounters) -> proto::PathStatistics {
             .map(|(reason, packets)| count(reason.name(), *packets))
             .collect(),
     }
+}
+
+/// Nanoseconds since 1970.
+fn realtime() -> u64 {
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn size(number: usize) -> u64 {
@@ -106,6 +117,38 @@ impl OperationService for Api {
                 memory_bytes: size(tables.conntrack.memory()),
             }),
         }))
+    }
+
+    type TraceStream = Answers<proto::TraceResponse>;
+
+    async fn trace(&self, request: Request<proto::TraceRequest>) -> Result<Response<Self::TraceStream>, Status> {
+        let proto::TraceRequest { vni, ip } = request.into_inner();
+        let unknown = |vni| invalid(format!("vni: {vni} has more than 24 bits"));
+        let filter = TraceFilter {
+            vni: vni.map(|vni| Vni::new(vni).ok_or_else(|| unknown(vni))).transpose()?,
+            ip: wire::optional_ip("ip", &ip).map_err(invalid)?,
+        };
+        let traced = self.model.trace(filter).map_err(|error| match error {
+            CannotTrace::NoPath => Status::failed_precondition(error.to_string()),
+            CannotTrace::Busy => Status::resource_exhausted(error.to_string()),
+            _ => Status::internal(error.to_string()),
+        })?;
+        tracing::info!(?filter, "packets are traced");
+        let offset = i128::from(realtime()) - i128::from(now());
+        let stream = ReceiverStream::new(traced).map(move |traced| {
+            Ok(proto::TraceResponse {
+                time_unix_nanos: i64::try_from(i128::from(traced.time) + offset).unwrap_or(0),
+                stage: if traced.is_fast { "fast" } else { "slow" }.to_owned(),
+                interface: traced.interface.to_string(),
+                queue: traced.queue,
+                vni: traced.vni,
+                decision: traced.decision,
+                length: traced.length,
+                packet: traced.bytes,
+                lost: traced.lost,
+            })
+        });
+        Ok(Response::new(Box::pin(stream)))
     }
 
     async fn set_drain(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ringside_bpf::gateway::{CachedNeighbor, GatewayConfig, GatewayProgram, NeighborKey, Tunnel};
+use ringside_bpf::gateway::{CachedNeighbor, GatewayConfig, GatewayProgram, NeighborKey, Sampling, Tunnel};
 use ringside_gateway_core::table::{Encapsulation, HostId, HostReader, Neighbor, NeighborReader};
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::MacAddr;
@@ -154,6 +154,12 @@ impl Cache {
     /// Connections that were handed over before have to be judged again from now on.
     pub(super) fn outdate(&mut self, epoch: u64, has_policy: bool) -> Result<()> {
         (self.config.generation, self.config.has_policy) = (epoch, has_policy);
+        self.configure()
+    }
+
+    /// Which packets the program shows.
+    pub(super) fn sample(&mut self, sampling: Option<Sampling>) -> Result<()> {
+        self.config.sampling = sampling;
         self.configure()
     }
 

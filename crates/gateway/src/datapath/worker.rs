@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use ringside_gateway_core::buffer::Roomy;
 use ringside_gateway_core::decide::{Cacheable, Decider, Decision, Settings};
 use ringside_gateway_core::table::{HostId, HostReader};
 use ringside_gateway_core::{Buffer, DropReason};
 use ringside_nic::clock::{Monotonic, Timestamp};
-use ringside_xsk::{Error, Frame, Packet, Queue, Wait};
+use ringside_xsk::{Error, Frame, Queue, Wait};
 
 use super::counters::{Tally, WorkerCounters};
+use super::edit::{Desk, Edit, EditKept, InFrames as _};
+use super::trace::Wanted;
 use super::waiting::Waiting;
 
 /// How long a worker sleeps when nothing comes: it looks for new settings and for its end that often.
@@ -34,6 +35,8 @@ pub(super) struct Shared {
     pub(super) settings: arc_swap::ArcSwap<Settings>,
     /// Counted up with each change by which what the fast path has of connections may no longer hold.
     pub(super) epoch: AtomicU64,
+    /// Whoever wants to see packets.
+    pub(super) trace: arc_swap::ArcSwapOption<Wanted>,
 }
 
 /// Where a worker tells others what is to be done. Full: it is told again with the next packet.
@@ -46,53 +49,9 @@ pub(super) struct Tell {
 }
 
 /// CLOCK_MONOTONIC in nanoseconds, which the fast path and connections go by.
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     Timestamp::<Monotonic>::now().as_nanos()
 }
-
-/// A packet in its frame, as decisions see it.
-macro_rules! edit {
-    ($name:ident<$($lifetime:lifetime),+>, $packet:ty) => {
-        struct $name<$($lifetime),+>(&'a mut $packet);
-
-        impl<$($lifetime),+> Buffer for $name<$($lifetime),+> {
-            fn bytes(&self) -> &[u8] {
-                self.0.data()
-            }
-
-            fn bytes_mut(&mut self) -> &mut [u8] {
-                self.0.data_mut()
-            }
-
-            fn move_front(&mut self, by: isize) -> bool {
-                match usize::try_from(by) {
-                    Ok(by) => self.0.extend_front(by),
-                    Err(_) => self.0.trim_front(by.unsigned_abs()),
-                }
-            }
-
-            fn set_len(&mut self, len: usize) -> bool {
-                self.0.resize(len)
-            }
-        }
-    };
-}
-edit!(Edit<'a, 'b>, Packet<'b>);
-edit!(EditKept<'a>, Frame);
-
-/// A packet that is in several frames, in one piece. It leaves in the frames that it came in.
-macro_rules! in_one_piece {
-    ($packet:expr) => {{
-        let packet = &*$packet;
-        (packet.len() != packet.data().len()).then(|| {
-            let mut bytes = vec![0; packet.len()];
-            packet.copy_to(&mut bytes);
-            Roomy::new(&bytes, NEW_HEADERS, NEW_HEADERS)
-        })
-    }};
-}
-/// Bytes that a packet grows by at the most: other outer headers, or an ICMP error's.
-const NEW_HEADERS: usize = 128;
 
 /// One of its queues.
 pub(super) struct Lane<'a> {
@@ -172,6 +131,7 @@ impl Worker<'_> {
     /// One burst. False if there was none.
     fn turn(&mut self, lane: &mut Lane<'_>, wait: Wait) -> Result<bool, Error> {
         let Lane { queue, waiting } = lane;
+        let queue_id = queue.id();
         let mut burst = queue.recv(wait)?;
         if let Some(event) = burst.event() {
             tracing::warn!(?event, "the link");
@@ -182,31 +142,30 @@ impl Worker<'_> {
         let begun = now();
         let epoch = self.shared.epoch.load(Ordering::Acquire);
         self.decider.begin(self.shared.has_policy.load(Ordering::Relaxed));
+        // Of packets that are in several frames.
         let mut pieces = VecDeque::new();
-        for packet in &mut burst {
-            if let Some(whole) = in_one_piece!(&packet) {
-                self.decider.read(whole.bytes());
-                pieces.push_back(whole);
-            } else {
-                self.decider.read(packet.data());
-            }
+        for mut packet in &mut burst {
+            let whole = Edit(&mut packet).in_one_piece();
+            self.decider.read(whole.as_ref().map_or(packet.data(), Buffer::bytes));
+            pieces.extend(whole);
         }
         let mut decisions = self.decider.look_up();
         let mut tally = Tally::ZERO;
+        let trace = self.shared.trace.load();
+        let desk = Desk {
+            now: begun,
+            port: self.port,
+            queue: queue_id,
+            trace: trace.as_deref(),
+        };
         for mut packet in &mut burst {
             tally.received += 1;
             tally.received_bytes += packet.len() as u64;
-            let decision = if packet.len() == packet.data().len() {
-                decisions.next(begun, self.port, &mut Edit(&mut packet))
-            } else {
-                let mut whole = pieces.pop_front().expect("one for each packet in several frames");
-                let decision = decisions.next(begun, self.port, &mut whole);
-                if decision.is_edited() && !packet.write(whole.bytes()) {
-                    Decision::Drop(DropReason::TransmitFailed)
-                } else {
-                    decision
-                }
+            let whole = match packet.len() == packet.data().len() {
+                true => None,
+                false => pieces.pop_front(),
             };
+            let decision = desk.decide(&mut decisions, &mut Edit(&mut packet), whole);
             match decision {
                 Decision::Send { cache, .. } => {
                     packet.send();
@@ -255,6 +214,13 @@ impl Worker<'_> {
         let Lane { queue, waiting } = lane;
         let now = now();
         let hosts = &mut self.hosts;
+        let trace = self.shared.trace.load();
+        let desk = Desk {
+            now,
+            port: self.port,
+            queue: queue.id(),
+            trace: trace.as_deref(),
+        };
         while let Some((mut frame, too_late)) =
             waiting.next(now, |host| hosts.find(host).is_some_and(|host| host.mac.is_some()))
         {
@@ -262,18 +228,11 @@ impl Worker<'_> {
                 self.counters.dropped(DropReason::HostUnresolved);
                 continue;
             }
-            let has_policy = self.shared.has_policy.load(Ordering::Relaxed);
-            let decision = if let Some(mut whole) = in_one_piece!(&frame) {
-                let decision = self.decider.decide(now, self.port, has_policy, &mut whole);
-                if decision.is_edited() && !frame.write(whole.bytes()) {
-                    Decision::Drop(DropReason::TransmitFailed)
-                } else {
-                    decision
-                }
-            } else {
-                self.decider
-                    .decide(now, self.port, has_policy, &mut EditKept(&mut frame))
-            };
+            let whole = EditKept(&mut frame).in_one_piece();
+            self.decider.begin(self.shared.has_policy.load(Ordering::Relaxed));
+            self.decider.read(whole.as_ref().map_or(frame.data(), Buffer::bytes));
+            let mut decisions = self.decider.look_up();
+            let decision = desk.decide(&mut decisions, &mut EditKept(&mut frame), whole);
             let mut tally = Tally::ZERO;
             let bytes = frame.len() as u64;
             match decision {

@@ -1,9 +1,12 @@
 //! What the control plane wants of the data path.
 
 use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use ringside_gateway_core::table::Neighbor;
-use ringside_gateway_core::{DropReason, TenantAddress};
+use ringside_gateway_core::{DropReason, TenantAddress, Vni};
+use tokio::sync::mpsc;
 
 /// The data path, as the control plane sees it.
 ///
@@ -26,6 +29,59 @@ pub trait DataPath: fmt::Debug + Send + Sync {
 
     /// What it has counted since its start.
     fn counters(&self) -> Counters;
+
+    /// Shows packets, until nobody listens any more.
+    ///
+    /// # Errors
+    /// [`CannotTrace`].
+    fn trace(&self, filter: TraceFilter, to: mpsc::Sender<Traced>) -> Result<(), CannotTrace>;
+}
+
+/// Which packets are shown: all, unless something is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TraceFilter {
+    /// Only those of this network.
+    pub vni: Option<Vni>,
+    /// Only those from or to this address of a tenant, and questions by or for it.
+    pub ip: Option<IpAddr>,
+}
+
+/// A packet at one stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traced {
+    /// When: CLOCK_MONOTONIC in nanoseconds.
+    pub time: u64,
+    /// True: the XDP program; false: a worker.
+    pub is_fast: bool,
+    /// The interface that it came by.
+    pub interface: Arc<str>,
+    /// The receive queue that it came on.
+    pub queue: u32,
+    /// Its network, if it could be read.
+    pub vni: Option<u32>,
+    /// What was decided, in a few words.
+    pub decision: String,
+    /// Its length in bytes, as it came.
+    pub length: u32,
+    /// Its first bytes, as it came.
+    pub bytes: Vec<u8>,
+    /// Packets before it that could not be shown.
+    pub lost: u64,
+}
+
+/// Why packets cannot be shown.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CannotTrace {
+    /// There is no data path.
+    #[error("no packets are forwarded: path.interface is not configured")]
+    NoPath,
+    /// One at a time.
+    #[error("somebody else traces packets at the moment")]
+    Busy,
+    /// The kernel says no.
+    #[error("{0}")]
+    Failed(Arc<str>),
 }
 
 /// What a data path has counted.
@@ -90,5 +146,9 @@ impl DataPath for NoDataPath {
 
     fn counters(&self) -> Counters {
         Counters::default()
+    }
+
+    fn trace(&self, _: TraceFilter, _: mpsc::Sender<Traced>) -> Result<(), CannotTrace> {
+        Err(CannotTrace::NoPath)
     }
 }

@@ -66,6 +66,10 @@ impl DataPath for Cache {
         true
     }
 
+    fn trace(&self, _: TraceFilter, _: mpsc::Sender<Traced>) -> Result<(), CannotTrace> {
+        Err(CannotTrace::NoPath)
+    }
+
     fn counters(&self) -> Counters {
         Counters::default()
     }

@@ -133,10 +133,18 @@ pub fn address_message(address: TenantAddress) -> proto::TenantAddress {
 /// # Errors
 /// A text that says what is wrong.
 pub fn host_ip(bytes: &[u8]) -> Result<Option<IpAddr>, String> {
+    optional_ip("host_ip", bytes)
+}
+
+/// Reads an address of a field that may be empty.
+///
+/// # Errors
+/// Which field, and what is wrong.
+pub fn optional_ip(field: &'static str, bytes: &[u8]) -> Result<Option<IpAddr>, String> {
     if bytes.is_empty() {
         return Ok(None);
     }
-    at("host_ip", ip(bytes).map(Some))
+    at(field, ip(bytes).map(Some))
 }
 
 /// Writes an address of a host.

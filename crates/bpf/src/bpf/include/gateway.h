@@ -17,7 +17,7 @@
 #define MOST_OPTIONS 16
 /* Settings are written beside the ones in force: see `state`. */
 #define CONFIG_SLOTS 8
-#define SAMPLE_BYTES 128
+#define SAMPLE_BYTES 256
 
 /* Of `struct neighbor_key`. */
 #define NETWORK_V4 (4u << 24)

@@ -337,3 +337,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_drained_goes_on_and_begins_nothing() {
+    let mut bench = Bench::open(limits(10));
+    bench.pass(&udp(1, 53));
+    bench.firewall.conntrack().drain(true);
+    assert_eq!(bench.judge(&udp(2, 53)), Err(Refused::Draining));
+    assert!(bench.pass(&turned(udp(1, 53))), "an answer");
+    bench.firewall.conntrack().drain(false);
+    bench.pass(&udp(2, 53));
+}

@@ -1,0 +1,105 @@
+//! Packets in frames of the UMEM, as decisions see them.
+
+use ringside_gateway_core::buffer::Roomy;
+use ringside_gateway_core::decide::{Burst, Decision};
+use ringside_gateway_core::{Buffer, DropReason};
+use ringside_xsk::{Frame, Packet};
+
+use super::trace::Wanted;
+
+/// Bytes that a packet grows by at the most: other outer headers, or an ICMP error's.
+const NEW_HEADERS: usize = 128;
+
+/// A packet of a burst.
+pub(super) struct Edit<'a, 'b>(pub(super) &'a mut Packet<'b>);
+
+/// A packet that was kept.
+pub(super) struct EditKept<'a>(pub(super) &'a mut Frame);
+
+/// A packet that may be in several frames: what [`Buffer`] shows is then what is in the first.
+pub(super) trait InFrames: Buffer {
+    /// Its length, over all its frames.
+    fn length(&self) -> usize;
+    /// In one piece, if it is in several frames.
+    fn in_one_piece(&self) -> Option<Roomy>;
+    /// Replaces it. False if its frames have no room for that.
+    fn replace(&mut self, by: &[u8]) -> bool;
+}
+
+macro_rules! edit {
+    ($name:ident<$($lifetime:lifetime),+>) => {
+        impl<$($lifetime),+> Buffer for $name<$($lifetime),+> {
+            fn bytes(&self) -> &[u8] {
+                self.0.data()
+            }
+
+            fn bytes_mut(&mut self) -> &mut [u8] {
+                self.0.data_mut()
+            }
+
+            fn move_front(&mut self, by: isize) -> bool {
+                match usize::try_from(by) {
+                    Ok(by) => self.0.extend_front(by),
+                    Err(_) => self.0.trim_front(by.unsigned_abs()),
+                }
+            }
+
+            fn set_len(&mut self, len: usize) -> bool {
+                self.0.resize(len)
+            }
+        }
+
+        impl<$($lifetime),+> InFrames for $name<$($lifetime),+> {
+            fn length(&self) -> usize {
+                self.0.len()
+            }
+
+            fn in_one_piece(&self) -> Option<Roomy> {
+                (self.0.len() != self.0.data().len()).then(|| {
+                    let mut bytes = vec![0; self.0.len()];
+                    self.0.copy_to(&mut bytes);
+                    Roomy::new(&bytes, NEW_HEADERS, NEW_HEADERS)
+                })
+            }
+
+            fn replace(&mut self, by: &[u8]) -> bool {
+                self.0.write(by)
+            }
+        }
+    };
+}
+edit!(Edit<'a, 'b>);
+edit!(EditKept<'a>);
+
+/// Where and when packets are decided about, and who wants to see them.
+pub(super) struct Desk<'a> {
+    pub(super) now: u64,
+    pub(super) port: u8,
+    pub(super) queue: u32,
+    pub(super) trace: Option<&'a Wanted>,
+}
+
+impl Desk<'_> {
+    /// Decides about the next packet of a burst, which was read from `whole` if it is in several frames.
+    pub(super) fn decide(
+        &self,
+        decisions: &mut Burst<'_>,
+        packet: &mut impl InFrames,
+        whole: Option<Roomy>,
+    ) -> Decision {
+        let shown = (self.trace).and_then(|trace| trace.take(decisions.peek(), packet.bytes(), packet.length()));
+        let decision = match whole {
+            None => decisions.next(self.now, self.port, packet),
+            Some(mut whole) => match decisions.next(self.now, self.port, &mut whole) {
+                decision if decision.is_edited() && !packet.replace(whole.bytes()) => {
+                    Decision::Drop(DropReason::TransmitFailed)
+                }
+                decision => decision,
+            },
+        };
+        if let (Some(trace), Some(shown)) = (self.trace, shown) {
+            trace.tell(shown, self.now, self.queue, decision, packet.bytes());
+        }
+        decision
+    }
+}

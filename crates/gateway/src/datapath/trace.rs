@@ -1,0 +1,215 @@
+//! Packets that somebody wants to see, and what was decided about them.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use crossbeam_channel::{Receiver, Sender};
+use ringside_bpf::gateway::{Outcome, Sample, Sampling};
+use ringside_gateway_core::decide::{Cacheable, Decision};
+use ringside_gateway_core::{Content, DropReason, Vni};
+use tokio::sync::mpsc;
+
+use super::cache::Cache;
+use super::worker::Shared;
+use crate::model::{CannotTrace, TraceFilter, Traced};
+
+/// Bytes of a packet that are shown: as many as the XDP program shows.
+const SHOWN: usize = 256;
+/// Packets of workers that wait.
+const WAITING: usize = 1024;
+/// Both stages are looked at so often, and what they have shown is put into order.
+const ROUND: Duration = Duration::from_millis(50);
+
+/// What workers are to show.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    filter: TraceFilter,
+    tell: Sender<Traced>,
+    interface: Arc<str>,
+    lost: AtomicU64,
+}
+
+/// A packet as it came.
+pub(super) struct Shown {
+    vni: Option<Vni>,
+    length: usize,
+    bytes: Vec<u8>,
+}
+
+impl Wanted {
+    /// The packet as it is now, if it is wanted.
+    pub(super) fn take(&self, tenant: Option<(Vni, Content)>, bytes: &[u8], length: usize) -> Option<Shown> {
+        let TraceFilter { vni, ip } = self.filter;
+        let concerns = |ip: IpAddr| match tenant {
+            Some((_, Content::Ip { src, dst })) => src == ip || dst == ip,
+            Some((_, Content::WhoHas { asker, target })) => asker == ip || target == ip,
+            None => false,
+        };
+        let its = tenant.map(|(vni, _)| vni);
+        let wanted = vni.is_none_or(|vni| its == Some(vni)) && ip.is_none_or(concerns);
+        wanted.then(|| Shown {
+            vni: its,
+            length,
+            bytes: bytes[..bytes.len().min(SHOWN)].to_vec(),
+        })
+    }
+
+    /// Tells what became of it. `after`: as it is sent, if it is.
+    pub(super) fn tell(&self, shown: Shown, time: u64, queue: u32, decision: Decision, after: &[u8]) {
+        let traced = Traced {
+            time,
+            is_fast: false,
+            interface: Arc::clone(&self.interface),
+            queue,
+            vni: shown.vni.map(Vni::number),
+            decision: by_worker(decision, after),
+            length: u32::try_from(shown.length).unwrap_or(u32::MAX),
+            bytes: shown.bytes,
+            lost: 0,
+        };
+        if self.tell.try_send(traced).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn by_worker(decision: Decision, after: &[u8]) -> String {
+    match decision {
+        Decision::Kernel => "dropped: it is not the gateway's".to_owned(),
+        Decision::Send { cache, .. } => {
+            let cached = match cache {
+                Cacheable::Nothing => "",
+                Cacheable::Neighbor(_) => "; the next are the fast path's",
+                Cacheable::Connection { .. } => "; the next of its connection are the fast path's",
+                Cacheable::Ended(_) => "; its connection ends, and is no longer the fast path's",
+            };
+            match receiver(after) {
+                Some(host) => format!("sent on to {host}{cached}"),
+                None => format!("sent on{cached}"),
+            }
+        }
+        Decision::Answer => "answered".to_owned(),
+        Decision::Complain(reason) => format!("dropped: {}; its sender is told by ICMP", reason.name()),
+        Decision::Wait(_) => "waits for the MAC address of its host".to_owned(),
+        Decision::Drop(reason) => format!("dropped: {}", reason.name()),
+    }
+}
+
+/// Whom a frame without VLAN tags is addressed to.
+fn receiver(frame: &[u8]) -> Option<IpAddr> {
+    match frame.get(12..14)? {
+        [0x08, 0x00] => Some(IpAddr::from(*frame.get(30..)?.first_chunk::<4>()?)),
+        [0x86, 0xdd] => Some(IpAddr::from(*frame.get(38..)?.first_chunk::<16>()?)),
+        _ => None,
+    }
+}
+
+fn by_program(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Dropped(number) => {
+            let reason = DropReason::ALL.iter().find(|reason| reason.number() == number);
+            format!("dropped: {}", reason.map_or("unknown", |reason| reason.name()))
+        }
+        Outcome::Passed => "the kernel's".to_owned(),
+        Outcome::Forwarded => "sent on".to_owned(),
+        Outcome::Redirected => "sent on by another interface".to_owned(),
+        Outcome::Answered => "answered".to_owned(),
+        Outcome::Slow(cause) => format!("handed to a worker: {}", cause.name()),
+    }
+}
+
+/// Shows packets from now on, until nobody listens.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    cache: &Arc<Mutex<Cache>>,
+    interface: &Arc<str>,
+    filter: TraceFilter,
+    to: mpsc::Sender<Traced>,
+) -> Result<(), CannotTrace> {
+    let failed = |error: anyhow::Error| CannotTrace::Failed(format!("{error:#}").into());
+    let mut locked = lock(cache);
+    if locked.config.sampling.is_some() {
+        return Err(CannotTrace::Busy);
+    }
+    let (tell, told) = crossbeam_channel::bounded(WAITING);
+    let wanted = Arc::new(Wanted {
+        filter,
+        tell,
+        interface: Arc::clone(interface),
+        lost: AtomicU64::new(0),
+    });
+    locked
+        .sample(Some(Sampling {
+            vni: filter.vni.map(Vni::number),
+            ip: filter.ip,
+        }))
+        .map_err(failed)?;
+    drop(locked);
+    shared.trace.store(Some(Arc::clone(&wanted)));
+    let (shared, cache) = (Arc::clone(shared), Arc::clone(cache));
+    let run = move || {
+        if let Err(error) = show(&shared, &cache, &wanted, &told, &to) {
+            tracing::warn!(%error, "packets cannot be shown any more");
+        }
+        shared.trace.store(None);
+        if let Err(error) = lock(&cache).sample(None) {
+            tracing::warn!(%error, "the fast path goes on showing packets");
+        }
+    };
+    let started = std::thread::Builder::new().name("trace".into()).spawn(run);
+    started.map(drop).map_err(|error| failed(error.into()))
+}
+
+fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
+    cache.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn show(
+    shared: &Shared,
+    cache: &Mutex<Cache>,
+    wanted: &Wanted,
+    told: &Receiver<Traced>,
+    to: &mpsc::Sender<Traced>,
+) -> Result<()> {
+    let program = Arc::clone(&lock(cache).program);
+    let samples = program.samples()?;
+    // What somebody before has left.
+    samples.read(Duration::ZERO)?;
+    let mut lost_before = program.samples_lost()?;
+    while !shared.stop.load(Ordering::Relaxed) && !to.is_closed() {
+        let mut round: Vec<Traced> = (samples.read(ROUND)?.into_iter())
+            .map(|sample| of_program(sample, &wanted.interface))
+            .collect();
+        round.extend(told.try_iter());
+        round.sort_by_key(|traced| traced.time);
+        let lost = program.samples_lost()?;
+        let more = lost - lost_before + wanted.lost.swap(0, Ordering::Relaxed);
+        lost_before = lost;
+        if let Some(first) = round.first_mut() {
+            first.lost = more;
+        }
+        for traced in round {
+            if to.blocking_send(traced).is_err() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn of_program(sample: Sample, interface: &Arc<str>) -> Traced {
+    Traced {
+        time: sample.time,
+        is_fast: true,
+        interface: Arc::clone(interface),
+        queue: sample.queue,
+        vni: sample.vni,
+        decision: by_program(sample.outcome),
+        length: sample.length,
+        bytes: sample.bytes,
+        lost: 0,
+    }
+}
