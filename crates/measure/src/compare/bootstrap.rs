@@ -25,17 +25,17 @@ pub(super) fn median_interval(sorted: &[f64]) -> (f64, f64) {
     (quantile(&medians, 1, 40), quantile(&medians, 39, 40))
 }
 
-/// Of a resample, told by how often each value was drawn: that way it is in order already, and need not be sorted.
+/// Of a resample of at least one value, told by how often each was drawn: that way it is in order already, and need not be sorted.
 fn median(sorted: &[f64], drawn: &[usize]) -> f64 {
-    let ranked = |rank: usize| {
-        let mut passed = 0;
-        let index = drawn.iter().position(|times| {
-            passed += times;
-            passed > rank
-        });
-        index.map_or(0.0, |index| sorted[index])
-    };
     let last = sorted.len().saturating_sub(1);
+    let (mut at, mut passed) = (0, drawn[0]);
+    let mut ranked = |rank| {
+        while passed <= rank {
+            at += 1;
+            passed += drawn[at];
+        }
+        sorted[at]
+    };
     quantile(&[ranked(last / 2), ranked(last.div_ceil(2))], 1, 2)
 }
 
