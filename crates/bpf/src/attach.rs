@@ -19,23 +19,41 @@ pub enum XdpMode {
 }
 
 /// A program attached to an interface: dropping it detaches the program, and so does the end of the
-/// process in any way.
+/// process in any way. Only what has a name in a bpffs stays
+/// ([`attach_pinned`](crate::gateway::GatewayProgram::attach_pinned)).
 #[derive(Debug)]
 #[must_use = "dropping the link detaches the program at once"]
 #[doc(alias = "bpf_link")]
 pub struct Link {
     fd: OwnedFd,
+    is_pinned: bool,
+}
+
+impl Link {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self { fd, is_pinned: false }
+    }
+
+    /// It has a name, by which it stays attached.
+    pub(crate) fn pinned(mut self) -> Self {
+        self.is_pinned = true;
+        self
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if !self.is_pinned {
+            // At once: a child process has the descriptor, too, from its begin until it runs another program. Fails only when
+            // the interface is gone.
+            _ = sys::detach_link(self.fd.as_fd());
+        }
+    }
 }
 
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-impl From<OwnedFd> for Link {
-    fn from(fd: OwnedFd) -> Self {
-        Self { fd }
     }
 }
 
@@ -45,7 +63,7 @@ pub(crate) fn xdp(name: &'static str, program: BorrowedFd<'_>, ifindex: u32, mod
         XdpMode::Generic => (XDP_FLAGS_SKB_MODE, "generic XDP"),
     };
     sys::link(program, ifindex, BPF_XDP, flags)
-        .map(|fd| Link { fd })
+        .map(Link::new)
         .map_err(|source| Error::Attach {
             program: name,
             hook,
@@ -73,7 +91,7 @@ fn tcx(
     (attach_type, hook): (bpf_attach_type, &'static str),
 ) -> Result<Link> {
     sys::link(program, ifindex, attach_type, 0)
-        .map(|fd| Link { fd })
+        .map(Link::new)
         .map_err(|source| Error::Attach {
             program: name,
             hook,

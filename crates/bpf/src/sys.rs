@@ -25,9 +25,7 @@ pub(crate) fn link(program: BorrowedFd<'_>, ifindex: u32, hook: bpf_attach_type,
     // SAFETY: `options` is valid for the call and names its own size; libbpf only reads it. The
     // descriptor is open for as long as the borrow lives.
     let fd = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex, hook, &raw const options) };
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(-fd));
-    }
+    told(fd)?;
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -36,20 +34,21 @@ pub(crate) fn link(program: BorrowedFd<'_>, ifindex: u32, hook: bpf_attach_type,
 pub(crate) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both descriptors are open for as long as the borrows live; null stands for no options.
     let error = unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null()) };
-    if error < 0 {
-        return Err(io::Error::from_raw_os_error(-error));
-    }
-    Ok(())
+    told(error)
+}
+
+/// Detaches at once, whoever else has a descriptor of the link.
+pub(crate) fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the descriptor is open for as long as the borrow lives.
+    let error = unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
+    told(error)
 }
 
 /// Gives an object of bpf(2) a name in a bpffs, by which it outlives the process.
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
     // SAFETY: the descriptor is open and the path ends with a zero, both for as long as the borrows live.
     let error = unsafe { libbpf_sys::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) };
-    if error < 0 {
-        return Err(io::Error::from_raw_os_error(-error));
-    }
-    Ok(())
+    told(error)
 }
 
 /// How far a hash has been read: the next bucket, which is what the kernel's "opaque" batches are.
@@ -109,6 +108,14 @@ pub(crate) fn lookup_batch(
 const ENOENT: i32 = 2;
 const ENODEV: i32 = 19;
 
+/// libbpf's answer: below zero an error's number.
+fn told(answer: i32) -> io::Result<()> {
+    if answer < 0 {
+        return Err(io::Error::from_raw_os_error(-answer));
+    }
+    Ok(())
+}
+
 /// What a program is run on, without an interface.
 #[derive(Default)]
 pub(crate) struct TestRun<'a> {
@@ -152,9 +159,7 @@ pub(crate) fn test_run(program: BorrowedFd<'_>, run: TestRun<'_>) -> io::Result<
     // the call and has the length given beside it; the kernel reads `*_in` and writes at most
     // `data_size_out` bytes to `data_out`.
     let error = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
-    if error < 0 {
-        return Err(io::Error::from_raw_os_error(-error));
-    }
+    told(error)?;
     Ok(TestRan {
         value: options.retval,
         length: options.data_size_out,

@@ -60,6 +60,17 @@ fn serve(lab: &Lab, arguments: &str) -> Running {
     running
 }
 
+/// A test's own two hosts, with so many queues, and a server on one of them with further options. Without root: None.
+fn served(tag: &str, queues: u32, more: &str) -> Option<(Lab, TokenFile, Running)> {
+    if !is_root() {
+        return None;
+    }
+    let lab = lab(&format!("serve-{tag}"), queues);
+    let token = TokenFile::new(tag, TOKEN);
+    let server = serve(&lab, &format!("{{}} {} --wait poll {more}", token.option()));
+    Some((lab, token, server))
+}
+
 fn client(lab: &Lab, arguments: &str) -> Done {
     Running::new(command(&lab.a, arguments, "client")).end()
 }
@@ -90,12 +101,9 @@ fn rest(mut stream: TcpStream) -> Vec<u8> {
 
 #[test]
 fn ping_a_host_by_its_name_alone() {
-    if !is_root() {
+    let Some((lab, token, server)) = served("ping", 2, "") else {
         return;
-    }
-    let lab = lab("serve-ping", 2);
-    let token = TokenFile::new("ping", TOKEN);
-    let server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    };
     let host = lab.b.ipv4;
     let line = format!("ping {host} {} --count 200 --json", token.option());
     let document = client(&lab, &line).good().document();
@@ -189,12 +197,9 @@ fn who_is_not_let_in_is_told_why() {
 
 #[test]
 fn scanners_and_strangers_do_no_harm() {
-    if !is_root() {
+    let Some((lab, token, mut server)) = served("scan", 1, "") else {
         return;
-    }
-    let lab = lab("serve-scan", 1);
-    let token = TokenFile::new("scan", TOKEN);
-    let mut server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    };
     // Connected and gone.
     drop(dial(&lab));
     for bytes in [
@@ -243,12 +248,9 @@ fn scanners_and_strangers_do_no_harm() {
 
 #[test]
 fn two_clients_at_once_and_one_too_many() {
-    if !is_root() {
+    let Some((lab, token, server)) = served("two", 1, "--max-sessions 2") else {
         return;
-    }
-    let lab = lab("serve-two", 1);
-    let token = TokenFile::new("two", TOKEN);
-    let server = serve(&lab, &format!("{{}} {} --wait poll --max-sessions 2", token.option()));
+    };
     let host = lab.b.ipv4;
     // One host has one XDP socket a queue: the second client takes what the interface has of another.
     let second = ringside_netlab::Namespace::create("serve-two-c").expect("namespace");
@@ -288,12 +290,9 @@ fn two_clients_at_once_and_one_too_many() {
 
 #[test]
 fn a_probe_without_a_session_is_not_answered() {
-    if !is_root() {
+    let Some((lab, _token, server)) = served("closed", 1, "") else {
         return;
-    }
-    let lab = lab("serve-closed", 1);
-    let token = TokenFile::new("closed", TOKEN);
-    let server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    };
     let line = format!("ping {{}} --to {} --count 5 --timeout 0.2", lab.b.ipv4);
     let message = client(&lab, &line).bad();
     assert!(message.contains("none answered"), "{message}");
@@ -404,29 +403,17 @@ fn proven(stream: &mut TcpStream) -> Client {
 
 fn any_session() -> Start {
     Start {
-        session: SESSION_STEP,
-        work: Work::Echo,
-        via: None,
-        mode: None,
-        rate_pps: None,
-        duration_ns: None,
         frame_bytes: 82,
-        from: None,
-        to: None,
-        feedback_ns: None,
-        contest: None,
+        ..Start::new(SESSION_STEP, Work::Echo)
     }
 }
 
 /// A client written by hand, which knows the token and then does as it likes.
 #[test]
 fn a_proven_client_that_talks_nonsense_is_let_go() {
-    if !is_root() {
+    let Some((lab, token, mut server)) = served("mad", 1, "") else {
         return;
-    }
-    let lab = lab("serve-mad", 1);
-    let token = TokenFile::new("mad", TOKEN);
-    let mut server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    };
     for nonsense in [&b"\0\0\0\x03abc"[..], b"\xff\xff\xff\xff", &[0; 64]] {
         let mut stream = dial(&lab);
         proven(&mut stream);

@@ -3,6 +3,8 @@
 //!
 //! `cargo run --release -p ringside-gateway-core --example firewall [CONNECTIONS …]`
 
+mod common;
+
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -10,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use common::{ROUNDS, rounds, timed};
 use foldhash::fast::RandomState;
 use ringside_gateway_core::conntrack::{Conntrack, Limits, State};
 use ringside_gateway_core::flow::{Flow, Segment, Upper};
@@ -18,23 +21,8 @@ use ringside_gateway_core::{Firewall, Vni};
 use ringside_wire::Protocol;
 use ringside_wire::tcp::Flags;
 
-const ROUNDS: usize = 7;
 const BURST: usize = 32;
 const ASKED: usize = 1_000_000;
-
-/// Nanoseconds each: least and median of the rounds.
-fn timed(each: usize, mut work: impl FnMut()) -> (f64, f64) {
-    work();
-    let mut times: Vec<f64> = (0..ROUNDS)
-        .map(|_| {
-            let begin = Instant::now();
-            work();
-            begin.elapsed().as_secs_f64() * 1e9 / each as f64
-        })
-        .collect();
-    times.sort_by(f64::total_cmp);
-    (times[0], times[ROUNDS / 2])
-}
 
 fn number(bits: u64) -> u32 {
     u32::try_from(bits & 0xffff_ffff).expect("32 bits of it")
@@ -359,11 +347,7 @@ fn threads(size: u32) {
             });
             begin.elapsed().as_secs_f64() * 1e9 / ASKED as f64
         };
-        let median = |only_one| {
-            let mut times: Vec<f64> = (0..ROUNDS).map(|_| run(only_one)).collect();
-            times.sort_by(f64::total_cmp);
-            times[ROUNDS / 2]
-        };
+        let median = |only_one| rounds(|| run(only_one)).1;
         println!("{count:>7}  {:>36.1}   {:>23.1}", median(false), median(true));
     }
 }

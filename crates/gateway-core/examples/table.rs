@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p ringside-gateway-core --example table [NEIGHBOURS …]`
 
+mod common;
+
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -9,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::RwLock;
 use std::time::Instant;
 
+use common::{ROUNDS, timed};
 use foldhash::fast::RandomState;
 use ringside_gateway_core::table::{HostId, Neighbor};
 use ringside_gateway_core::{Neighbors, TenantAddress, Vni};
@@ -16,7 +19,6 @@ use ringside_wire::MacAddr;
 
 const BURST: usize = 32;
 const LOOK_UPS: usize = 3_200_000;
-const ROUNDS: usize = 7;
 
 /// The `n`-th address: 1000 networks, IPv4 or IPv6.
 fn address(n: u64, v6: bool) -> TenantAddress {
@@ -38,20 +40,6 @@ fn neighbor(n: u64) -> Neighbor {
         policy: 0,
         version: 1,
     }
-}
-
-/// Nanoseconds each: least and median of the rounds.
-fn timed(mut work: impl FnMut()) -> (f64, f64) {
-    work();
-    let mut each: Vec<f64> = (0..ROUNDS)
-        .map(|_| {
-            let begin = Instant::now();
-            work();
-            begin.elapsed().as_secs_f64() * 1e9 / LOOK_UPS as f64
-        })
-        .collect();
-    each.sort_by(f64::total_cmp);
-    (each[0], each[ROUNDS / 2])
 }
 
 fn main() {
@@ -78,20 +66,20 @@ fn main() {
 
             let mut reader = table.reader();
             let mut found = [None; BURST];
-            let burst = timed(|| {
+            let burst = timed(LOOK_UPS, || {
                 for asked in asked.chunks(BURST) {
                     reader.look_up(asked, &mut found);
                     assert!(black_box(&found).iter().all(Option::is_some));
                 }
             });
-            let single = timed(|| {
+            let single = timed(LOOK_UPS, || {
                 for &asked in &asked {
                     assert!(black_box(reader.find(asked)).is_some());
                 }
             });
             let map: HashMap<_, _, RandomState> = (0..size).map(|n| (address(n, v6), neighbor(n))).collect();
             let map = RwLock::new(map);
-            let peer = timed(|| {
+            let peer = timed(LOOK_UPS, || {
                 for asked in asked.chunks(BURST) {
                     let map = map.read().expect("nobody panics");
                     for asked in asked {

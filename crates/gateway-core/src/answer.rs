@@ -5,7 +5,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ringside_wire::checksum::{Sum, pseudo_v6};
-use ringside_wire::icmp::{NeighborAdvertisement, NeighborSolicitation};
+use ringside_wire::icmp::{self, NeighborAdvertisement, NeighborSolicitation};
 use ringside_wire::{MacAddr, Protocol, arp, ipv4, ipv6};
 
 use crate::rewrite::{Route, tos, word, wrap};
@@ -94,39 +94,32 @@ pub fn complain(frame: &mut impl Buffer, packet: &Packet, route: &Route, trouble
         packet.inner_destination(frame.bytes()),
     );
     let tenant = frame.bytes().get(network..usize::from(packet.end))?;
-    let mut quoted = [0; MOST_V6];
-    let mut quote = |header_len: usize, total: usize, most: usize| {
-        let len = total.min(most - header_len - ERROR_HEADER_LEN);
-        quoted[..len].copy_from_slice(&tenant[..len]);
-        len
-    };
-    let (len, header) = if tenant.first()? >> 4 == 4 {
+    let (header, total) = if tenant.first()? >> 4 == 4 {
         let ip = ipv4::Packet::parse(tenant).ok()?;
         let (src, dst) = allowed_v4(&ip)?;
-        let len = quote(ipv4::HEADER_LEN, ip.total_len(), MOST_V4);
         let header = ipv4::Header {
             ttl: TTL,
-            payload_len: ERROR_HEADER_LEN + len,
             ..ipv4::Header::new(dst, src, Protocol::ICMP)
         };
-        (len, Header::V4(header))
+        (Header::V4(header), ip.total_len())
     } else {
         let ip = ipv6::Packet::parse(tenant).ok()?;
         let (src, dst) = allowed_v6(&ip)?;
-        let len = quote(ipv6::HEADER_LEN, ip.total_len(), MOST_V6);
         let header = ipv6::Header {
             hop_limit: TTL,
-            payload_len: ERROR_HEADER_LEN + len,
             ..ipv6::Header::new(dst, src, Protocol::ICMPV6)
         };
-        (len, Header::V6(header))
+        (Header::V6(header), ip.total_len())
     };
+    let len = total.min(header.most() - header.len() - ERROR_HEADER_LEN);
+    let mut quoted = [0; MOST_V6];
+    quoted[..len].copy_from_slice(&tenant[..len]);
     let message = network + header.len();
     let end = message + ERROR_HEADER_LEN + len;
     if !frame.set_len(end) {
         return None;
     }
-    header.emit(frame.bytes_mut().get_mut(network..)?)?;
+    header.emit(end - message, frame.bytes_mut().get_mut(network..)?)?;
     let out = frame.bytes_mut().get_mut(message..end)?;
     let (first, rest) = out.split_at_mut(ERROR_HEADER_LEN);
     first.copy_from_slice(&header.error(trouble));
@@ -150,20 +143,32 @@ impl Header {
         }
     }
 
-    fn emit(&self, bytes: &mut [u8]) -> Option<()> {
+    /// How long an error may be, this header included.
+    const fn most(&self) -> usize {
         match self {
-            Self::V4(header) => header.emit(bytes).ok(),
-            Self::V6(header) => header.emit(bytes).ok(),
+            Self::V4(_) => MOST_V4,
+            Self::V6(_) => MOST_V6,
         }
+    }
+
+    /// In front of a message of this length.
+    fn emit(&self, payload_len: usize, bytes: &mut [u8]) -> Option<()> {
+        let emitted = match *self {
+            Self::V4(header) => ipv4::Header { payload_len, ..header }.emit(bytes),
+            Self::V6(header) => ipv6::Header { payload_len, ..header }.emit(bytes),
+        };
+        emitted.ok()
     }
 
     /// Type, code, checksum to be filled in, and what the type asks for.
     fn error(&self, trouble: Trouble) -> [u8; ERROR_HEADER_LEN] {
         let (kind, code, mtu) = match (self, trouble) {
-            (Self::V4(_), Trouble::TooBig(mtu)) => (3, 4, mtu),
-            (Self::V4(_), Trouble::TimeExceeded) => (11, 0, 0),
-            (Self::V6(_), Trouble::TooBig(mtu)) => (2, 0, mtu),
-            (Self::V6(_), Trouble::TimeExceeded) => (3, 0, 0),
+            (Self::V4(_), Trouble::TooBig(mtu)) => {
+                (icmp::v4::DESTINATION_UNREACHABLE, icmp::v4::FRAGMENTATION_NEEDED, mtu)
+            }
+            (Self::V4(_), Trouble::TimeExceeded) => (icmp::v4::TIME_EXCEEDED, 0, 0),
+            (Self::V6(_), Trouble::TooBig(mtu)) => (icmp::v6::PACKET_TOO_BIG, 0, mtu),
+            (Self::V6(_), Trouble::TimeExceeded) => (icmp::v6::TIME_EXCEEDED, 0, 0),
         };
         let [high, low] = mtu.to_be_bytes();
         [kind, code, 0, 0, 0, 0, high, low]

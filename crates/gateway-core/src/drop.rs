@@ -99,10 +99,10 @@ reasons! {
     TotalConnections = 34, "total-connections";
     /// The link could not take it.
     TransmitFailed = 35, "transmit-failed";
-    /// Rules that nobody knows are bound to one of the two addresses: none of them allow it.
-    UnknownProfile = 37, "unknown-profile";
     /// The gateway is being drained.
     Draining = 36, "draining";
+    /// Rules that nobody knows are bound to one of the two addresses: none of them allow it.
+    UnknownProfile = 37, "unknown-profile";
     /// A worker would have to decide about it, and none serves the queue that it came on: the XDP program alone.
     NoWorker = 38, "no-worker";
 }

@@ -33,6 +33,7 @@ pub mod rewrite;
 pub mod table;
 #[doc(hidden)]
 pub mod testing;
+mod words;
 
 pub use address::{TenantAddress, Vni};
 pub use buffer::{Buffer, Roomy};

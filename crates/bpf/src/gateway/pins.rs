@@ -91,7 +91,7 @@ impl GatewayProgram {
     pub fn attach_pinned(&self, ifindex: u32, mode: crate::XdpMode, path: &Path) -> Result<Link> {
         let link = self.attach(ifindex, mode)?;
         pin(link.as_fd(), path)?;
-        Ok(link)
+        Ok(link.pinned())
     }
 
     /// Puts this program in place of the one that another process attached and pinned. None, and the file is gone, if there is
@@ -118,7 +118,7 @@ impl GatewayProgram {
             Ok(()) => {
                 let fd = link.as_fd().try_clone_to_owned();
                 let fd = fd.map_err(pin_error("keeping the link", path))?;
-                Ok(Some(Link::from(fd)))
+                Ok(Some(Link::new(fd).pinned()))
             }
             // Its interface is gone, or was made anew.
             Err(error) if error.raw_os_error() == Some(ENOLINK) => {

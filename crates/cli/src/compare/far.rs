@@ -114,8 +114,6 @@ impl Contender<'_> {
         let turns = self.bed.turns.as_ref().context("a far end")?;
         let (flow, _) = self.bed.frame(true, self.frame_bytes)?;
         Ok(Start {
-            session: Dialled::session()?,
-            work: Work::Contest,
             frame_bytes: u32::try_from(self.frame_bytes)?,
             contest: Some(ContestStart {
                 operation: self.operation.to_string(),
@@ -124,7 +122,7 @@ impl Contender<'_> {
                 settle_ns: nanos(self.bench.settle()),
                 slot_ns: nanos(self.bench.slot()),
             }),
-            ..turns.remote.far(Work::Contest, &flow, 0)
+            ..turns.remote.far(Work::Contest, &flow, Dialled::session()?)
         })
     }
 

@@ -36,17 +36,11 @@ impl RemoteArgs {
     /// The part that is the same for all.
     pub(crate) fn far(&self, work: Work, flow: &UdpFlow, session: u32) -> Start {
         Start {
-            session,
-            work,
             via: self.far_via.map(FarVia::from),
             mode: self.far_mode.and_then(mode),
-            rate_pps: None,
-            duration_ns: None,
-            frame_bytes: 0,
             from: Some(flow.src),
             to: Some(flow.dst.ip()),
-            feedback_ns: None,
-            contest: None,
+            ..Start::new(session, work)
         }
     }
 }

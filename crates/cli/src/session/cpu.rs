@@ -174,26 +174,35 @@ fn whole(counter: &mut Counter) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use perf_event::events::Software;
 
     use super::*;
 
     #[test]
     fn a_counter_counts_what_the_thread_does() {
-        // Of the kernel's own, which are there without a PMU, too.
+        // Of the kernel's own, which are there without a PMU, too: how long the thread was on a CPU.
         let mut counter = Builder::new(Software::TASK_CLOCK).build().unwrap();
+        let wall = Instant::now();
         counter.enable().unwrap();
         let begun = ThreadTime::current().unwrap();
+        let ran = || ThreadTime::current().unwrap().since(begun).run_ns.unwrap();
         let mut sum = 0_u64;
-        while ThreadTime::current().unwrap().since(begun).run_ns.unwrap() < 20_000_000 {
+        while ran() < 20_000_000 {
             sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
         }
+        let asleep = Instant::now();
+        std::thread::sleep(Duration::from_millis(100));
+        let asleep = asleep.elapsed();
+        let least = ran();
         let counted = whole(&mut counter).unwrap();
-        let passed = ThreadTime::current().unwrap().since(begun).run_ns.unwrap();
-        // Nanoseconds of the same thread, by another clock; the counter was on a little earlier.
+        let most = u64::try_from((wall.elapsed() - asleep).as_nanos()).unwrap();
+        // No less than the kernel says that it ran, and no more than it was awake. A hundredth, for these are three clocks.
+        let (least, most) = (least - least / 100, most + most / 100);
         assert!(
-            (10_000_000..=passed + 20_000_000).contains(&counted),
-            "{counted} of {passed}"
+            (least..=most).contains(&counted),
+            "{counted} is not in {least}..={most}"
         );
     }
 

@@ -26,12 +26,9 @@ fn quiet_after(end: &End, begun: Instant) -> Duration {
 
 #[test]
 fn a_killed_server_stops_the_client_within_two_seconds() {
-    if !is_root() {
+    let Some((lab, token, server)) = served("kill", 1, "") else {
         return;
-    }
-    let lab = lab("serve-kill", 1);
-    let token = TokenFile::new("kill", TOKEN);
-    let server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    };
     let host = lab.b.ipv4;
     let line = format!("ping {host} {} --rate 2000 --timeout 0.2 --json", token.option());
     let near = Running::new(command(&lab.a, &line, "client"));
@@ -58,12 +55,9 @@ fn a_killed_server_stops_the_client_within_two_seconds() {
 
 #[test]
 fn a_cut_line_stops_both_within_two_seconds_and_the_server_takes_the_next() {
-    if !is_root() {
+    let Some((lab, token, server)) = served("cut", 1, "") else {
         return;
-    }
-    let lab = lab("serve-cut", 1);
-    let token = TokenFile::new("cut", TOKEN);
-    let server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    };
     let host = lab.b.ipv4;
     // The connection goes over another link than the probes, so that only it is cut.
     let config = ringside_netlab::VethConfig {
@@ -100,12 +94,9 @@ fn a_cut_line_stops_both_within_two_seconds_and_the_server_takes_the_next() {
 
 #[test]
 fn a_killed_client_is_forgotten() {
-    if !is_root() {
+    let Some((lab, token, server)) = served("gone", 1, "--max-sessions 1") else {
         return;
-    }
-    let lab = lab("serve-gone", 1);
-    let token = TokenFile::new("gone", TOKEN);
-    let server = serve(&lab, &format!("{{}} {} --wait poll --max-sessions 1", token.option()));
+    };
     let host = lab.b.ipv4;
     let line = format!("ping {host} {} --rate 1000", token.option());
     let near = Running::new(command(&lab.a, &line, "client"));

@@ -26,12 +26,9 @@ fn all_trials_were_counted(far: &RunResult) {
 /// Probes of all conditions and the load in their own flow go to the same session.
 #[test]
 fn under_load_the_far_end_counts_probes_and_load() {
-    if !is_root() {
+    let Some((lab, token, server)) = served("load", 1, "") else {
         return;
-    }
-    let lab = lab("serve-load", 1);
-    let token = TokenFile::new("load", TOKEN);
-    let server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    };
     let line = format!(
         "ping {} {} --under-load --rounds 5 --time 2 --rate 300 --load-rate 2000 --json",
         lab.b.ipv4,
@@ -57,12 +54,9 @@ fn under_load_the_far_end_counts_probes_and_load() {
 
 #[test]
 fn a_search_through_a_server_there_and_back_and_there_only() {
-    if !is_root() {
+    let Some((lab, token, server)) = served("search", 1, "--max-rate 100000") else {
         return;
-    }
-    let lab = lab("serve-search", 1);
-    let token = TokenFile::new("search", TOKEN);
-    let server = serve(&lab, &format!("{{}} {} --wait poll --max-rate 100000", token.option()));
+    };
     let host = lab.b.ipv4;
     let line = format!("search {host} {} {SHORT}", token.option());
     let document = client(&lab, &line).good().document();
@@ -158,12 +152,9 @@ fn a_host_behind_a_router_is_found_by_its_route() {
 /// What a server allows is what probes without a rate of their own come at, and what load has to keep to.
 #[test]
 fn no_more_than_the_server_allows() {
-    if !is_root() {
+    let Some((lab, token, server)) = served("most", 1, "--max-rate 2000") else {
         return;
-    }
-    let lab = lab("serve-most", 1);
-    let token = TokenFile::new("most", TOKEN);
-    let server = serve(&lab, &format!("{{}} {} --wait poll --max-rate 2000", token.option()));
+    };
     let host = lab.b.ipv4;
     let line = format!("ping {host} --to {host} {} -t 0.6 --json", token.option());
     let done = client(&lab, &line).good();
@@ -223,12 +214,9 @@ fn the_capacity_of_an_unknown_path_is_found() {
 
 #[test]
 fn one_way_times_by_one_clock() {
-    if !is_root() {
+    let Some((lab, token, server)) = served("one-way", 1, "") else {
         return;
-    }
-    let lab = lab("serve-one-way", 1);
-    let token = TokenFile::new("one-way", TOKEN);
-    let server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    };
     for via in ["af-xdp", "udp"] {
         let line = format!(
             "ping {} {} --count 100 --one-way --far-via {via} --json",
@@ -314,12 +302,9 @@ fn one_way_times_by_clocks_that_nobody_synchronises_are_refused() {
 /// Everything that takes turns on a test bed does so between two hosts, and the connection lives on the same interface.
 #[test]
 fn a_comparison_with_a_far_end() {
-    if !is_root() {
+    let Some((lab, token, mut server)) = served("compare", 1, "") else {
         return;
-    }
-    let lab = lab("serve-compare", 1);
-    let token = TokenFile::new("compare", TOKEN);
-    let mut server = serve(&lab, &format!("{{}} {} --wait poll", token.option()));
+    };
     let host = lab.b.ipv4;
     let line = |operation: &str| {
         format!(

@@ -8,6 +8,7 @@ use ringside_wire::Protocol;
 
 use crate::Vni;
 use crate::flow::{Ends, Query, QueryKind};
+use crate::words::{long_halves, long_joined};
 
 /// Network, protocol, and the two ends, the lower one first.
 ///
@@ -51,8 +52,8 @@ impl Key {
             | u64::from(protocol.0) << 32
             | u64::from(lower.1) << 16
             | u64::from(higher.1);
-        let [a, b] = halves(lower.0);
-        let [c, d] = halves(higher.0);
+        let [a, b] = long_halves(lower.0);
+        let [c, d] = long_halves(higher.0);
         Some((Self([a, b, c, d, rest]), from))
     }
 
@@ -87,11 +88,11 @@ impl Key {
     /// Address and port of one end.
     pub(super) fn end(&self, from: From) -> (IpAddr, u16) {
         let [_, _, _, _, a, b, c, d] = self.0[4].to_be_bytes();
-        let (high, low, port) = match from {
-            From::Lower => (self.0[0], self.0[1], [a, b]),
-            From::Higher => (self.0[2], self.0[3], [c, d]),
+        let (ip, port) = match from {
+            From::Lower => ([self.0[0], self.0[1]], [a, b]),
+            From::Higher => ([self.0[2], self.0[3]], [c, d]),
         };
-        let ip = Ipv6Addr::from(u128::from(high) << 64 | u128::from(low));
+        let ip = Ipv6Addr::from(long_joined(ip));
         let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
         (ip, u16::from_be_bytes(port))
     }
@@ -127,9 +128,4 @@ fn number(ip: IpAddr) -> u128 {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().into(),
         IpAddr::V6(ip) => ip.into(),
     }
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "these are the two halves")]
-fn halves(number: u128) -> [u64; 2] {
-    [(number >> 64) as u64, number as u64]
 }

@@ -16,6 +16,7 @@ use super::key::Key;
 use super::state::State;
 use super::tcp::Tcp;
 use crate::policy::ProfileId;
+use crate::words::{halves, joined};
 
 /// Two cache lines that are fetched together.
 #[derive(Debug, Default)]
@@ -31,16 +32,6 @@ const SEEN: usize = 8;
 const GENERATION: usize = 9;
 const PROFILES: usize = 10;
 const TCP: usize = 11;
-
-/// Two halves of a word, the upper first.
-fn halves(word: u64) -> [u32; 2] {
-    let [a, b, c, d, e, f, g, h] = word.to_be_bytes();
-    [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])]
-}
-
-fn joined([upper, lower]: [u32; 2]) -> u64 {
-    u64::from(upper) << 32 | u64::from(lower)
-}
 
 impl Slot {
     fn load(&self, at: usize) -> u64 {

@@ -15,7 +15,8 @@ fn subject(source: &str, destination: &str, protocol: Protocol, service: u16) ->
     }
 }
 
-fn rule(direction: Direction, service: Service, remote: Remote) -> Rule {
+/// Allows one thing in one direction.
+pub(crate) fn rule(direction: Direction, service: Service, remote: Remote) -> Rule {
     Rule {
         id: RuleId(1),
         direction,

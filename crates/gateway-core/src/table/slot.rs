@@ -17,6 +17,7 @@ use ringside_wire::MacAddr;
 
 use super::hosts::HostId;
 use super::neighbors::Neighbor;
+use crate::words::{halves, joined, long_halves, long_joined};
 use crate::{TenantAddress, Vni};
 
 const HEAD: usize = 0;
@@ -67,7 +68,7 @@ pub(super) trait Slot: Default + Send + Sync + 'static {
     fn fill(&self, address: &TenantAddress, neighbor: &Neighbor) {
         let set = |at: usize, value| self.words()[at].store(value, Ordering::Relaxed);
         let [a, b, c, d, e, f] = neighbor.mac.0;
-        set(PLACE, u64::from(neighbor.host.0) << 32 | u64::from(neighbor.policy));
+        set(PLACE, joined([neighbor.host.0, neighbor.policy]));
         set(MAC, u64::from_be_bytes([0, 0, a, b, c, d, e, f]));
         set(VERSION, neighbor.version);
         self.write_address(address);
@@ -80,19 +81,13 @@ pub(super) trait Slot: Default + Send + Sync + 'static {
     }
 }
 
-/// The two halves of a word, the upper first.
-fn halves(word: u64) -> [u32; 2] {
-    let [a, b, c, d, e, f, g, h] = word.to_be_bytes();
-    [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])]
-}
-
 fn vni(head: u64) -> Vni {
     let [_, a, b, c, ..] = head.to_be_bytes();
     Vni::from_bytes([a, b, c])
 }
 
 fn head_of(vni: Vni, low: u32) -> u64 {
-    u64::from(vni.number()) << 32 | u64::from(low)
+    joined([vni.number(), low])
 }
 
 /// For IPv4.
@@ -129,6 +124,12 @@ impl Slot for Narrow {
 #[repr(align(64))]
 pub(super) struct Wide([AtomicU64; 8]);
 
+impl Wide {
+    fn ip(&self) -> Ipv6Addr {
+        long_joined([self.word(HIGH), self.word(LOW)]).into()
+    }
+}
+
 impl Slot for Wide {
     fn words(&self) -> &[AtomicU64] {
         &self.0
@@ -136,22 +137,20 @@ impl Slot for Wide {
 
     fn is_of(&self, address: &TenantAddress) -> Option<bool> {
         let IpAddr::V6(ip) = address.ip else { return None };
-        let own = || u128::from(self.word(HIGH)) << 64 | u128::from(self.word(LOW));
         // As in `Narrow`.
         let head = self.0[HEAD].load(Ordering::Acquire);
-        (head & !DEAD == head_of(address.vni, 0) && own() == u128::from(ip)).then_some(head & DEAD == 0)
+        (head & !DEAD == head_of(address.vni, 0) && self.ip() == ip).then_some(head & DEAD == 0)
     }
 
     fn address(&self) -> TenantAddress {
-        let ip = u128::from(self.word(HIGH)) << 64 | u128::from(self.word(LOW));
-        TenantAddress::new(vni(self.word(HEAD)), IpAddr::V6(Ipv6Addr::from(ip)))
+        TenantAddress::new(vni(self.word(HEAD)), self.ip().into())
     }
 
     fn write_address(&self, address: &TenantAddress) {
         if let IpAddr::V6(ip) = address.ip {
-            let [a, b, c, d, e, f, g, h, low @ ..] = ip.octets();
-            self.0[HIGH].store(u64::from_be_bytes([a, b, c, d, e, f, g, h]), Ordering::Relaxed);
-            self.0[LOW].store(u64::from_be_bytes(low), Ordering::Relaxed);
+            let [high, low] = long_halves(ip.into());
+            self.0[HIGH].store(high, Ordering::Relaxed);
+            self.0[LOW].store(low, Ordering::Relaxed);
             self.0[HEAD].store(head_of(address.vni, 0), Ordering::Relaxed);
         }
     }

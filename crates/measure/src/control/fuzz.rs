@@ -55,17 +55,11 @@ fn any_message(draw: &mut dyn FnMut(u64) -> u64) -> Message {
             proof: "00".repeat(index(draw, 40)),
         }),
         _ => Message::Start(Start {
-            session: SESSION_STEP,
-            work: Work::Count,
             via: Some(FarVia::AfXdp),
-            mode: None,
             rate_pps: Some(number),
-            duration_ns: None,
             frame_bytes: 1,
-            from: None,
-            to: None,
             feedback_ns: Some(number),
-            contest: None,
+            ..Start::new(SESSION_STEP, Work::Count)
         }),
     }
 }

@@ -176,6 +176,27 @@ pub struct Start {
     pub contest: Option<ContestStart>,
 }
 
+impl Start {
+    /// As the server prefers it, for as long and as much as it allows, and from anywhere; packets of 0 bytes, which is yet
+    /// to be set.
+    #[must_use]
+    pub fn new(session: u32, work: Work) -> Self {
+        Self {
+            session,
+            work,
+            via: None,
+            mode: None,
+            rate_pps: None,
+            duration_ns: None,
+            frame_bytes: 0,
+            from: None,
+            to: None,
+            feedback_ns: None,
+            contest: None,
+        }
+    }
+}
+
 /// A turn of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContestStart {

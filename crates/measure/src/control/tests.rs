@@ -29,17 +29,9 @@ fn server(token: Option<Token>) -> Server {
 
 fn start() -> Start {
     Start {
-        session: SESSION_STEP,
-        work: Work::Echo,
-        via: None,
-        mode: None,
         rate_pps: Some(1_000),
-        duration_ns: None,
         frame_bytes: 82,
-        from: None,
-        to: None,
-        feedback_ns: None,
-        contest: None,
+        ..Start::new(SESSION_STEP, Work::Echo)
     }
 }
 

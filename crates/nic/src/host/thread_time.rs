@@ -1,6 +1,9 @@
 //! What single threads cost, those of the kernel included.
 
 use std::fs;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::process;
 
@@ -13,7 +16,8 @@ pub struct ThreadTime {
     pub user: u64,
     /// The kernel on its behalf, in the same ticks.
     pub system: u64,
-    /// All of it in nanoseconds, exactly, soft interrupts that came meanwhile included; `None` where the kernel does not tell
+    /// All of it in nanoseconds, soft interrupts that came meanwhile included: of the calling thread exactly, of another one as
+    /// it was at its last timer tick, or when it last left the CPU. `None` where the kernel does not tell of others
     /// (it needs `CONFIG_SCHED_INFO`): <https://docs.kernel.org/scheduler/sched-stats.html#proc-pid-schedstat>.
     pub run_ns: Option<u64>,
 }
@@ -21,14 +25,24 @@ pub struct ThreadTime {
 impl ThreadTime {
     /// That of the calling thread; `None` without a mounted procfs.
     #[must_use]
+    #[doc(alias = "CLOCK_THREAD_CPUTIME_ID")]
     pub fn current() -> Option<Self> {
-        Self::read("/proc/thread-self")
+        let stat = fs::read_to_string("/proc/thread-self/stat").ok()?;
+        let ran = clock_gettime(ClockId::ThreadCPUTime);
+        Some(Self {
+            run_ns: Duration::try_from(ran)
+                .ok()
+                .and_then(|ran| u64::try_from(ran.as_nanos()).ok()),
+            ..Self::parse(&stat, None)?
+        })
     }
 
     /// That of a process with one thread, such as a kernel thread; `None` if there is none of that number.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
-        Self::read(&format!("/proc/{pid}"))
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let schedstat = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok();
+        Self::parse(&stat, schedstat.as_deref())
     }
 
     /// What passed since an earlier reading.
@@ -42,12 +56,6 @@ impl ThreadTime {
                 .zip(earlier.run_ns)
                 .map(|(now, then)| now.saturating_sub(then)),
         }
-    }
-
-    fn read(folder: &str) -> Option<Self> {
-        let stat = fs::read_to_string(format!("{folder}/stat")).ok()?;
-        let schedstat = fs::read_to_string(format!("{folder}/schedstat")).ok();
-        Self::parse(&stat, schedstat.as_deref())
     }
 
     /// Fields 14 and 15 of `stat`, proc_pid_stat(5); the first of `schedstat`.

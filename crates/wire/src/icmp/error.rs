@@ -50,22 +50,17 @@ impl<'a> ErrorMessage<'a> {
     /// # Errors
     /// [`Error::Truncated`] below 8 bytes, [`Error::Unsupported`] for what is no error.
     pub fn parse_v4(message: &'a [u8]) -> Result<Self, Error> {
-        let (header, quote) = split_header::<HEADER_LEN>(LAYER, message)?;
-        let [message_type, code, _, _, _, _, high, low] = *header;
-        let kind = match (message_type, code) {
-            (v4::DESTINATION_UNREACHABLE, v4::FRAGMENTATION_NEEDED) => ErrorKind::TooBig {
-                mtu: u32::from(u16::from_be_bytes([high, low])),
-            },
-            (v4::DESTINATION_UNREACHABLE, _) => ErrorKind::Unreachable,
-            (v4::TIME_EXCEEDED, _) => ErrorKind::TimeExceeded,
-            (v4::PARAMETER_PROBLEM, _) => ErrorKind::ParameterProblem,
-            _ => return Err(no_error(message_type)),
-        };
-        Ok(Self {
-            kind,
-            message_type,
-            code,
-            quote,
+        Self::parse(message, |message_type, code, word| {
+            let [_, _, high, low] = word;
+            match (message_type, code) {
+                (v4::DESTINATION_UNREACHABLE, v4::FRAGMENTATION_NEEDED) => Some(ErrorKind::TooBig {
+                    mtu: u32::from(u16::from_be_bytes([high, low])),
+                }),
+                (v4::DESTINATION_UNREACHABLE, _) => Some(ErrorKind::Unreachable),
+                (v4::TIME_EXCEEDED, _) => Some(ErrorKind::TimeExceeded),
+                (v4::PARAMETER_PROBLEM, _) => Some(ErrorKind::ParameterProblem),
+                _ => None,
+            }
         })
     }
 
@@ -74,31 +69,32 @@ impl<'a> ErrorMessage<'a> {
     /// # Errors
     /// As [`ErrorMessage::parse_v4`].
     pub fn parse_v6(message: &'a [u8]) -> Result<Self, Error> {
+        Self::parse(message, |message_type, _, word| match message_type {
+            v6::DESTINATION_UNREACHABLE => Some(ErrorKind::Unreachable),
+            v6::PACKET_TOO_BIG => Some(ErrorKind::TooBig {
+                mtu: u32::from_be_bytes(word),
+            }),
+            v6::TIME_EXCEEDED => Some(ErrorKind::TimeExceeded),
+            v6::PARAMETER_PROBLEM => Some(ErrorKind::ParameterProblem),
+            _ => None,
+        })
+    }
+
+    /// `kind_of` knows the errors by type, code, and the word that depends on them.
+    fn parse(message: &'a [u8], kind_of: impl FnOnce(u8, u8, [u8; 4]) -> Option<ErrorKind>) -> Result<Self, Error> {
         let (header, quote) = split_header::<HEADER_LEN>(LAYER, message)?;
         let [message_type, code, _, _, word @ ..] = *header;
-        let kind = match message_type {
-            v6::DESTINATION_UNREACHABLE => ErrorKind::Unreachable,
-            v6::PACKET_TOO_BIG => ErrorKind::TooBig {
-                mtu: u32::from_be_bytes(word),
-            },
-            v6::TIME_EXCEEDED => ErrorKind::TimeExceeded,
-            v6::PARAMETER_PROBLEM => ErrorKind::ParameterProblem,
-            _ => return Err(no_error(message_type)),
-        };
+        let kind = kind_of(message_type, code, word).ok_or(Error::Unsupported {
+            layer: LAYER,
+            field: "type",
+            value: u32::from(message_type),
+        })?;
         Ok(Self {
             kind,
             message_type,
             code,
             quote,
         })
-    }
-}
-
-fn no_error(message_type: u8) -> Error {
-    Error::Unsupported {
-        layer: LAYER,
-        field: "type",
-        value: u32::from(message_type),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Two addresses with groups, a clock, and packets between them.
 
 use super::*;
+pub(super) use crate::policy::tests::rule;
 
 /// In nanoseconds.
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -22,17 +23,6 @@ pub(super) fn few() -> Limits {
     Limits {
         connections: 4000,
         ..Limits::default()
-    }
-}
-
-/// Allows one thing in one direction.
-pub(super) fn rule(direction: Direction, service: Service, remote: Remote) -> Rule {
-    Rule {
-        id: RuleId(1),
-        direction,
-        family: None,
-        service,
-        remote,
     }
 }
 
