@@ -42,6 +42,9 @@ pub struct GeneratorOptions {
     pub sequence_offset: Option<usize>,
     /// The first frame's number.
     pub first_sequence: u64,
+    /// The lowest so many bits of the numbers jump about, through all their values before one comes again, instead of counting;
+    /// the others stay what they are in the first. For frames to many receivers. 0: numbers count.
+    pub scattered_bits: u32,
     /// How many bytes at the frame's start are written anew for each frame, at most 128. Frames
     /// are recycled with what a receiver in the kernel has written into them, for instance with
     /// swapped addresses.
@@ -53,6 +56,7 @@ impl Default for GeneratorOptions {
         Self {
             sequence_offset: None,
             first_sequence: 0,
+            scattered_bits: 0,
             rewrite: 64,
         }
     }
@@ -157,6 +161,9 @@ impl Generator {
             constants.head = plan.head;
             constants.head_words = plan.head_words;
             constants.sequence_offset = plan.sequence_offset;
+            let scattered = (1_u64.checked_shl(options.scattered_bits)).map_or(u64::MAX, |bit| bit - 1);
+            constants.scattered_bits = scattered;
+            constants.scattered_base = options.first_sequence & !scattered;
             constants.checksum_offset = plan.checksum_offset;
             constants.base_sum = plan.base_sum;
             open.load()

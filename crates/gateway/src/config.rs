@@ -33,6 +33,7 @@
 //! [path]
 //! interface = "eth1"           # that hosts are reached by; without it nothing is forwarded
 //! mode = "auto"                # zero-copy, native, generic
+//! fast = true                  # false: workers decide about every packet
 //! workers = 2                  # threads; the queues are shared out among them
 //! cpus = [2, 3]                # that they are pinned to; by default the last half of those that there are
 //! spin = false                 # they never sleep

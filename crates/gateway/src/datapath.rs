@@ -130,7 +130,7 @@ impl XdpPath {
         // Later than that of any process before, which had the same clock.
         let epoch = now();
         let (config, settings) = configure(options, &interface, port, addresses, (epoch, tables.has_policy()));
-        let mut cache = Cache::new(Arc::clone(&program), config, tables);
+        let mut cache = Cache::new(Arc::clone(&program), config, tables, options.fast);
         let (mut restored, mut resolved) = (0, Vec::new());
         if adopted {
             restored = connections::restore(&program, tables, epoch)?;
@@ -213,7 +213,11 @@ impl XdpPath {
         };
         self.thread("resolver", move || resolver.run())?;
         self.thread("caches", move || keeper.run())?;
-        let tell = Tell { unresolved, cacheable };
+        let tell = Tell {
+            unresolved,
+            cacheable,
+            fast: options.fast,
+        };
         let (tables, shared, told) = (
             Arc::clone(&self.tables),
             Arc::clone(&self.shared),

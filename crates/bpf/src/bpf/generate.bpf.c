@@ -18,6 +18,8 @@
 #define CLOCK_EVERY 64
 #define MAX_RESTORE 128
 #define NO_OFFSET 0xffffffff
+/* Odd, so that it brings every value below a power of two; otherwise as irregular as can be. */
+#define SCATTER 0x9e3779b97f4a7c15
 
 const volatile __u32 out_ifindex = 0;
 /* The first bytes of each frame, in words; receivers may have changed a recycled frame. */
@@ -25,6 +27,9 @@ const volatile __u64 head[MAX_RESTORE / 8] = {};
 const volatile __u32 head_words = 0;
 /* Where a 64-bit sequence goes, and where the UDP checksum that covers it is. */
 const volatile __u32 sequence_offset = NO_OFFSET;
+/* Not 0: these bits of it jump about, through all their values, and the others stay as they are here. */
+const volatile __u64 scattered_bits = 0;
+const volatile __u64 scattered_base = 0;
 const volatile __u32 checksum_offset = NO_OFFSET;
 /* The ones' complement sum of all that the checksum covers, the sequence as 0. */
 const volatile __u32 base_sum = 0;
@@ -103,6 +108,8 @@ static __always_inline int fill(struct xdp_md *ctx, __u64 sequence)
 			*word = head[i];
 		}
 	}
+	if (scattered_bits)
+		sequence = scattered_base | (sequence * SCATTER & scattered_bits);
 	if (sequence_offset != NO_OFFSET) {
 		/* Constants, but the verifier wants to see the bound of a packet's offset. */
 		__u64 *place = data + (sequence_offset & 0xfff);

@@ -23,6 +23,7 @@ const LEAST_CACHE: u64 = 4096;
 pub(super) struct PathPart {
     interface: Option<String>,
     mode: String,
+    fast: bool,
     workers: Option<usize>,
     cpus: Option<Vec<usize>>,
     spin: bool,
@@ -41,20 +42,22 @@ pub(super) struct PathPart {
 
 impl Default for PathPart {
     fn default() -> Self {
+        let options = PathOptions::default();
         Self {
             interface: None,
             mode: "auto".to_owned(),
+            fast: options.fast,
             workers: None,
             cpus: None,
-            spin: false,
+            spin: options.spin,
             pins: None,
-            unowned_seconds: 60,
-            vxlan_port: 4789,
-            geneve_port: 6081,
+            unowned_seconds: options.unowned.as_secs(),
+            vxlan_port: options.vxlan_port,
+            geneve_port: options.geneve_port,
             geneve_options: Vec::new(),
-            source_check: false,
-            derive_source_port: false,
-            errors_per_second: 100,
+            source_check: options.source_check,
+            derive_source_port: options.derive_source_port,
+            errors_per_second: options.errors_per_second,
             cached_neighbors: None,
             cached_connections: None,
             patience_ms: 1000,
@@ -100,6 +103,7 @@ impl PathPart {
         Some(PathOptions {
             interface: self.interface?,
             mode,
+            fast: self.fast,
             workers,
             cpus,
             spin: self.spin,

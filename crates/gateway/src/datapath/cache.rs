@@ -23,6 +23,8 @@ const EVICTED: u32 = 16;
 pub(super) struct Cache {
     pub(super) program: Arc<GatewayProgram>,
     pub(super) config: GatewayConfig,
+    /// False: it stays empty.
+    is_used: bool,
     hosts: HostReader,
     neighbors: NeighborReader,
     evicted_at: Option<Instant>,
@@ -34,10 +36,11 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    pub(super) fn new(program: Arc<GatewayProgram>, config: GatewayConfig, tables: &Tables) -> Self {
+    pub(super) fn new(program: Arc<GatewayProgram>, config: GatewayConfig, tables: &Tables, is_used: bool) -> Self {
         Self {
             program,
             config,
+            is_used,
             hosts: tables.hosts.reader(),
             neighbors: tables.neighbors.reader(),
             evicted_at: None,
@@ -73,7 +76,11 @@ impl Cache {
     /// Puts in all that there is room for.
     pub(super) fn fill(&mut self, tables: &Tables) -> Result<()> {
         let program = Arc::clone(&self.program);
-        let room = self.program.sizes().neighbors as usize;
+        let room = if self.is_used {
+            self.program.sizes().neighbors as usize
+        } else {
+            0
+        };
         let mut batch = Vec::with_capacity(BATCH);
         let (mut put, mut failed) = (0, None);
         tables.neighbors.for_each(|address, neighbor| {
@@ -100,7 +107,7 @@ impl Cache {
     }
 
     /// Makes known what has changed. What there is no room for is not in the cache: workers know it.
-    pub(super) fn apply(&mut self, changes: &[(TenantAddress, Option<Neighbor>)]) -> Result<()> {
+    fn apply(&mut self, changes: &[(TenantAddress, Option<Neighbor>)]) -> Result<()> {
         let (mut put, mut gone) = (Vec::with_capacity(changes.len()), Vec::new());
         for (address, neighbor) in changes {
             match neighbor.and_then(|neighbor| cached(&mut self.hosts, &neighbor)) {
@@ -169,6 +176,9 @@ impl Cache {
 
     /// Puts addresses there as they are now.
     pub(super) fn refresh(&mut self, addresses: &[TenantAddress]) -> Result<()> {
+        if !self.is_used {
+            return Ok(());
+        }
         let mut found = vec![None; addresses.len()];
         self.neighbors.look_up(addresses, &mut found);
         let now: Vec<_> = addresses.iter().copied().zip(found).collect();

@@ -12,6 +12,8 @@ pub struct PathOptions {
     pub interface: String,
     /// How its packets are had.
     pub mode: Mode,
+    /// What is known goes to the fast path; otherwise workers decide about every packet.
+    pub fast: bool,
     /// Threads that take what the fast path hands up; each has a share of the queues.
     pub workers: usize,
     /// CPUs that they are pinned to, one after the other.
@@ -41,4 +43,29 @@ pub struct PathOptions {
     pub cached_connections: u32,
     /// How long a packet waits for its host's MAC address.
     pub patience: Duration,
+}
+
+impl Default for PathOptions {
+    /// One worker, no interface, caches for a few thousand.
+    fn default() -> Self {
+        Self {
+            interface: String::new(),
+            mode: Mode::Auto,
+            fast: true,
+            workers: 1,
+            cpus: Vec::new(),
+            spin: false,
+            pins: None,
+            unowned: Duration::from_secs(60),
+            vxlan_port: 4789,
+            geneve_port: 6081,
+            known_options: Vec::new(),
+            source_check: false,
+            derive_source_port: false,
+            errors_per_second: 100,
+            cached_neighbors: 4096,
+            cached_connections: 4096,
+            patience: Duration::from_secs(1),
+        }
+    }
 }

@@ -46,6 +46,8 @@ pub(super) struct Tell {
     pub(super) unresolved: Sender<HostId>,
     /// What the fast path may take over, and in which epoch that was found.
     pub(super) cacheable: Sender<(Cacheable, u64)>,
+    /// False: it takes over nothing.
+    pub(super) fast: bool,
 }
 
 /// CLOCK_MONOTONIC in nanoseconds, which the fast path and connections go by.
@@ -171,7 +173,7 @@ impl Worker<'_> {
                     packet.send();
                     tally.sent += 1;
                     tally.sent_bytes += packet.len() as u64;
-                    if cache != Cacheable::Nothing {
+                    if self.tell.fast && cache != Cacheable::Nothing {
                         _ = self.tell.cacheable.try_send((cache, epoch));
                     }
                 }
