@@ -1,0 +1,74 @@
+//! Tenants that move to another host, or go, while others speak with them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tunnel};
+use crate::later;
+use crate::peers::{AtEnd, MOMENT, answered, chat, connect, ping};
+
+later! {
+    native = crate::NATIVE => a_connection_follows_a_tenant, who_is_deleted_gets_nothing;
+    slow = crate::SLOW => a_connection_follows_a_tenant, who_is_deleted_gets_nothing;
+}
+
+fn a_connection_follows_a_tenant(kind: Kind) {
+    // The third host is over another family, and has its own tenant in network 42 no more.
+    let places = [
+        Place::vxlan(Family::V4),
+        Place::vxlan(Family::V4),
+        Place::vxlan(Family::V6),
+    ];
+    let mut bed = Bed::new("moves", kind, &places);
+    let streams = FAMILIES.map(|inner| connect(bed.at(1), (bed.at(2), bed.at(2).address(inner)), 7000));
+    for both in &streams {
+        chat(both).expect("goes");
+    }
+    bed.move_tenant(2, 3);
+    let card = bed.at(2).card;
+    bed.ringside().learn(&[card]);
+    for both in &streams {
+        chat(both).expect("goes on");
+    }
+    answered(bed.at(1), card.v4.into());
+}
+
+fn who_is_deleted_gets_nothing(kind: Kind) {
+    let places = [Place::vxlan(Family::V4), Place::new(Family::V4, Tunnel::UserVxlan)];
+    let mut bed = Bed::new("deleted", kind, &places);
+    let to = bed.at(2).address(Family::V4);
+    answered(bed.at(1), to);
+    let socket = bed
+        .at(1)
+        .ns
+        .run(|| std::net::UdpSocket::bind("0.0.0.0:0"))
+        .expect("UDP socket");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _at_end = AtEnd(&over);
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                // It may be that the neighbour is not known any more.
+                _ = socket.send_to(b"still there?", (to, 9));
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        std::thread::sleep(MOMENT);
+        assert!(!bed.hosts[1].vtep().take_received().is_empty());
+        bed.ringside()
+            .daemon()
+            .ok(&["delete", "neighbor", "42", &to.to_string()]);
+        let to_host = |bed: &mut Bed| bed.ringside().forwarded("fast") + bed.ringside().forwarded("slow");
+        let before = to_host(&mut bed);
+        let dropped = bed.ringside().dropped("no-neighbor");
+        std::thread::sleep(MOMENT);
+        // Counters of both ways, so that nothing is on its way: not one more.
+        assert!(bed.ringside().dropped("no-neighbor") > dropped);
+        assert_eq!(to_host(&mut bed), before);
+        bed.hosts[1].vtep().take_received();
+        std::thread::sleep(MOMENT);
+        assert_eq!(bed.hosts[1].vtep().take_received(), []);
+    });
+    let done = ping(bed.at(1), to, "-c 1 -W 1");
+    assert!(done.out.contains(" 0 received"), "{done:#?}");
+}
