@@ -60,7 +60,11 @@ fn measure(neighbors: u32) -> Result<(), Box<dyn std::error::Error>> {
     let mac = [2, 0xaa, 0, 0, 0, 1];
     let entries: Vec<_> = (0..neighbors).map(|number| entry(number, mac)).collect();
     let begin = std::time::Instant::now();
-    assert_eq!(program.put_neighbors(&entries)?, entries.len(), "there is room for all");
+    assert_eq!(
+        program.neighbors().put(&entries)?,
+        entries.len(),
+        "there is room for all"
+    );
     let put = begin.elapsed();
 
     let cost = Cost::load(&program, OWN, FIRST, neighbors)?;

@@ -1,10 +1,10 @@
 //! The gateway's fast path: tenants' packets to receivers that are cached are sent on without a look from user space.
 //!
-//! [`GatewayProgram`] holds the program and its maps, which are caches of what the gateway knows:
+//! [`GatewayProgram`] holds the program and its maps, of which two are [caches](Cache) of what the gateway knows:
 //!
 //! | map | key | value | who removes |
 //! |---|---|---|---|
-//! | neighbours | [`NeighborKey`] | [`CachedNeighbor`] | the owner; a full one refuses ([`put_neighbors`](GatewayProgram::put_neighbors)) |
+//! | neighbours | [`NeighborKey`] | [`CachedNeighbor`] | the owner; a full one refuses ([`Cache::put`]) |
 //! | connections | [`ConnectionKey`] | [`CachedConnection`] | the owner; outdated ones are not used |
 //! | workers | port and queue | AF_XDP socket | the kernel, when the socket is closed |
 //!
@@ -16,6 +16,7 @@
 //!
 //! Needs Linux 5.18 (`xdp.frags`) and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or root.
 
+mod cache;
 mod config;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
@@ -25,29 +26,25 @@ mod outcome;
 mod pins;
 mod samples;
 
-use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
+pub use self::cache::Cache;
 pub use self::config::{GatewayConfig, GatewayPort, Sampling};
-use self::layout::{CONFIG_SLOTS, Entry, LAYOUT};
+use self::layout::{CONFIG_SLOTS, LAYOUT};
 pub use self::layout::{CachedConnection, CachedNeighbor, ConnectionKey, NeighborKey, Tunnel};
 pub use self::outcome::{Outcome, SlowCause};
 pub use self::samples::{Sample, Samples};
 use crate::attach::{self, Link, XdpMode};
 use crate::error::{Error, Result};
+use crate::load;
 use crate::skel::gateway::GatewaySkelBuilder;
-use crate::{load, sys};
 
 const NAME: &str = "ringside_gateway";
 const MOST_PORTS: u32 = 16;
-/// Entries of one call: enough to make the call's own cost small, and short enough to hold up nobody.
-const BATCH: usize = 1024;
-/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/errno-base.h>
-const E2BIG: i32 = 7;
 
 /// How much there is room for. All of it is memory from the start: 100 bytes a neighbour, 130 a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +78,10 @@ pub struct GatewayProgram {
 
 #[derive(Debug)]
 struct Maps {
-    neighbors: MapHandle,
-    connections: MapHandle,
+    neighbors: Cache<NeighborKey, CachedNeighbor>,
+    connections: Cache<ConnectionKey, CachedConnection>,
     configs: MapHandle,
+    lease: MapHandle,
     state: MapHandle,
     workers: MapHandle,
     ports: MapHandle,
@@ -92,11 +90,27 @@ struct Maps {
 }
 
 impl Maps {
-    fn all(&self) -> [(&'static str, &MapHandle); 8] {
+    /// By the names that they have in gateway.bpf.c.
+    fn by_name(map: impl Fn(&'static str) -> Result<MapHandle>) -> Result<Self> {
+        Ok(Self {
+            neighbors: Cache::new("neighbors", map("neighbors")?),
+            connections: Cache::new("connections", map("connections")?),
+            configs: map("configs")?,
+            lease: map("lease")?,
+            state: map("state")?,
+            workers: map("workers")?,
+            ports: map("ports")?,
+            counters: map("counters")?,
+            samples: map("samples")?,
+        })
+    }
+
+    fn all(&self) -> [(&'static str, &MapHandle); 9] {
         [
-            ("neighbors", &self.neighbors),
-            ("connections", &self.connections),
+            ("neighbors", self.neighbors.map()),
+            ("connections", self.connections.map()),
             ("configs", &self.configs),
+            ("lease", &self.lease),
             ("workers", &self.workers),
             ("ports", &self.ports),
             ("counters", &self.counters),
@@ -110,8 +124,8 @@ impl Maps {
 impl Sizes {
     fn of(maps: &Maps) -> Self {
         Self {
-            neighbors: maps.neighbors.max_entries(),
-            connections: maps.connections.max_entries(),
+            neighbors: maps.neighbors.map().max_entries(),
+            connections: maps.connections.map().max_entries(),
             queues: maps.workers.max_entries() / MOST_PORTS,
             sample_bytes: maps.samples.max_entries(),
         }
@@ -140,6 +154,7 @@ impl GatewayProgram {
         let loaded = Self::load_with(sizes, None)?;
         let state = [LAYOUT.to_ne_bytes(), 0u32.to_ne_bytes()].concat();
         loaded.write("state", &loaded.maps.state, 0, &state)?;
+        loaded.lease(u64::MAX)?;
         Ok(loaded)
     }
 
@@ -148,14 +163,12 @@ impl GatewayProgram {
         let skel = load::capture(NAME, || {
             let mut open = GatewaySkelBuilder::default().open(&mut storage)?;
             if let Some(maps) = maps {
-                open.maps.neighbors.reuse_fd(maps.neighbors.as_fd())?;
-                open.maps.connections.reuse_fd(maps.connections.as_fd())?;
-                open.maps.configs.reuse_fd(maps.configs.as_fd())?;
-                open.maps.state.reuse_fd(maps.state.as_fd())?;
-                open.maps.workers.reuse_fd(maps.workers.as_fd())?;
-                open.maps.ports.reuse_fd(maps.ports.as_fd())?;
-                open.maps.counters.reuse_fd(maps.counters.as_fd())?;
-                open.maps.samples.reuse_fd(maps.samples.as_fd())?;
+                let maps = maps.all();
+                for mut map in open.open_object_mut().maps_mut() {
+                    if let Some((_, existing)) = maps.iter().find(|(name, _)| *map.name() == **name) {
+                        map.reuse_fd(existing.as_fd())?;
+                    }
+                }
             } else {
                 open.maps.neighbors.set_max_entries(sizes.neighbors)?;
                 open.maps.connections.set_max_entries(sizes.connections)?;
@@ -166,16 +179,10 @@ impl GatewayProgram {
             constants.expect("gateway.bpf.c has constants").queues_of_port = sizes.queues;
             open.load()
         })?;
-        let maps = Maps {
-            neighbors: load::own_map(NAME, &skel.maps.neighbors)?,
-            connections: load::own_map(NAME, &skel.maps.connections)?,
-            configs: load::own_map(NAME, &skel.maps.configs)?,
-            state: load::own_map(NAME, &skel.maps.state)?,
-            workers: load::own_map(NAME, &skel.maps.workers)?,
-            ports: load::own_map(NAME, &skel.maps.ports)?,
-            counters: load::own_map(NAME, &skel.maps.counters)?,
-            samples: load::own_map(NAME, &skel.maps.samples)?,
-        };
+        let maps = Maps::by_name(|name| {
+            let map = skel.object().maps().find(|map| *map.name() == *name);
+            load::own_map(NAME, &map.expect("gateway.bpf.c has this map"))
+        })?;
         Ok(Self {
             program: load::own(NAME, &skel.progs.ringside_gateway)?,
             sizes: Sizes::of(&maps),
@@ -243,6 +250,16 @@ impl GatewayProgram {
             .map_err(|error| Error::map(NAME, name, "writing", load::os_error(&error)))
     }
 
+    /// Until when packets are sent on and answered although their queue has no worker, CLOCK_MONOTONIC in nanoseconds: so
+    /// long the data path goes on without its owner, and then tenants' packets are dropped. For ever, unless it is said.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses it.
+    pub fn lease(&self, until: u64) -> Result<()> {
+        self.write("lease", &self.maps.lease, 0, &until.to_ne_bytes())
+    }
+
     /// Sends what needs a worker, from this queue of this port (its place in [`GatewayConfig::ports`]), to this AF_XDP socket.
     /// The kernel takes it out when it is closed.
     ///
@@ -269,59 +286,16 @@ impl GatewayProgram {
         self.maps.workers.as_fd()
     }
 
-    /// Puts neighbours into the cache, in place of those that are there under the same keys. How many there was room for: the
-    /// others are not in the cache, and may be any of them.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Map`] if the kernel refuses it for another reason than too little room.
-    pub fn put_neighbors(&self, entries: &[(NeighborKey, CachedNeighbor)]) -> Result<usize> {
-        put("neighbors", &self.maps.neighbors, entries)
+    /// Where tenants' addresses live.
+    #[must_use]
+    pub fn neighbors(&self) -> &Cache<NeighborKey, CachedNeighbor> {
+        &self.maps.neighbors
     }
 
-    /// Removes neighbours from the cache. It is no error if one is not there.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Map`] if the kernel refuses it.
-    pub fn remove_neighbors(&self, keys: &[NeighborKey]) -> Result<()> {
-        remove("neighbors", &self.maps.neighbors, keys)
-    }
-
-    /// Reads all that is in the cache, in no order. What is changed meanwhile may be missing or come twice.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Map`] if the kernel refuses the reading.
-    pub fn for_each_neighbor(&self, each: impl FnMut(NeighborKey, CachedNeighbor)) -> Result<()> {
-        for_each("neighbors", &self.maps.neighbors, each)
-    }
-
-    /// As [`put_neighbors`](Self::put_neighbors).
-    ///
-    /// # Errors
-    ///
-    /// As [`put_neighbors`](Self::put_neighbors).
-    pub fn put_connections(&self, entries: &[(ConnectionKey, CachedConnection)]) -> Result<usize> {
-        put("connections", &self.maps.connections, entries)
-    }
-
-    /// As [`remove_neighbors`](Self::remove_neighbors).
-    ///
-    /// # Errors
-    ///
-    /// As [`remove_neighbors`](Self::remove_neighbors).
-    pub fn remove_connections(&self, keys: &[ConnectionKey]) -> Result<()> {
-        remove("connections", &self.maps.connections, keys)
-    }
-
-    /// As [`for_each_neighbor`](Self::for_each_neighbor): who tracks the connections learns here which of them are alive.
-    ///
-    /// # Errors
-    ///
-    /// As [`for_each_neighbor`](Self::for_each_neighbor).
-    pub fn for_each_connection(&self, each: impl FnMut(ConnectionKey, CachedConnection)) -> Result<()> {
-        for_each("connections", &self.maps.connections, each)
+    /// Connections that were allowed. Who tracks them learns here which of them are alive.
+    #[must_use]
+    pub fn connections(&self) -> &Cache<ConnectionKey, CachedConnection> {
+        &self.maps.connections
     }
 
     /// How many packets had this outcome since the maps were made, summed over the CPUs.
@@ -373,81 +347,4 @@ fn read_state(map: &MapHandle) -> Result<Vec<u8>> {
 
 fn layout_of(state: &MapHandle) -> Result<u32> {
     Ok(layout::word(&read_state(state)?, 0).unwrap_or(0))
-}
-
-fn put<K: Entry, V: Entry>(name: &'static str, map: &MapHandle, entries: &[(K, V)]) -> Result<usize> {
-    let failed = |source: io::Error| Error::map(NAME, name, "writing", source);
-    let mut done = 0;
-    let (mut keys, mut values) = (Vec::new(), Vec::new());
-    for chunk in entries.chunks(BATCH) {
-        keys.clear();
-        values.clear();
-        for (key, value) in chunk {
-            key.write(&mut keys);
-            value.write(&mut values);
-        }
-        let count = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
-        let put = map.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY);
-        match put.map_err(|error| load::os_error(&error)) {
-            Ok(()) => done += chunk.len(),
-            // It ended at the first that was one too many; some of the others may be there already.
-            Err(error) if error.raw_os_error() == Some(E2BIG) => {
-                for (key, value) in keys.chunks(K::LEN).zip(values.chunks(V::LEN)) {
-                    match map.update(key, value, MapFlags::ANY) {
-                        Ok(()) => done += 1,
-                        Err(error) => match load::os_error(&error) {
-                            error if error.raw_os_error() == Some(E2BIG) => {}
-                            error => return Err(failed(error)),
-                        },
-                    }
-                }
-            }
-            Err(error) => return Err(failed(error)),
-        }
-    }
-    Ok(done)
-}
-
-fn remove<K: Entry>(name: &'static str, map: &MapHandle, keys: &[K]) -> Result<()> {
-    let failed = |source: io::Error| Error::map(NAME, name, "writing", source);
-    let is_missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-    let mut bytes = Vec::new();
-    for chunk in keys.chunks(BATCH) {
-        bytes.clear();
-        for key in chunk {
-            key.write(&mut bytes);
-        }
-        let count = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
-        let removed = map.delete_batch(&bytes, count, MapFlags::ANY, MapFlags::ANY);
-        match removed.map_err(|error| load::os_error(&error)) {
-            Ok(()) => {}
-            // It ended at the first that was missing.
-            Err(error) if is_missing(&error) => {
-                for key in bytes.chunks(K::LEN) {
-                    match map.delete(key).map_err(|error| load::os_error(&error)) {
-                        Err(error) if !is_missing(&error) => return Err(failed(error)),
-                        _ => {}
-                    }
-                }
-            }
-            Err(error) => return Err(failed(error)),
-        }
-    }
-    Ok(())
-}
-
-fn for_each<K: Entry, V: Entry>(name: &'static str, map: &MapHandle, mut each: impl FnMut(K, V)) -> Result<()> {
-    let mut keys = vec![0; BATCH * K::LEN];
-    let mut values = vec![0; BATCH * V::LEN];
-    let mut cursor = sys::Cursor::default();
-    while !cursor.is_at_end() {
-        let count = sys::lookup_batch(map, &mut cursor, &mut keys, &mut values)
-            .map_err(|source| Error::map(NAME, name, "reading", source))?;
-        for (key, value) in keys.chunks(K::LEN).zip(values.chunks(V::LEN)).take(count) {
-            if let (Some(key), Some(value)) = (K::read(key), V::read(value)) {
-                each(key, value);
-            }
-        }
-    }
-    Ok(())
 }

@@ -47,7 +47,7 @@ impl<'a> Cost<'a> {
         let mut storage = MaybeUninit::uninit();
         let skel = load::capture(NAME, || {
             let mut open = GatewayCostSkelBuilder::default().open(&mut storage)?;
-            open.maps.neighbors.reuse_fd(gateway.maps.neighbors.as_fd())?;
+            open.maps.neighbors.reuse_fd(gateway.neighbors().map().as_fd())?;
             let constants = open.maps.rodata_data.as_deref_mut();
             let constants = constants.expect("gateway_cost.bpf.c has constants");
             constants.first_receiver = first.into();

@@ -1,7 +1,7 @@
 //! A data path that goes on while nobody runs: maps and links with names in a bpffs.
 //!
 //! ```text
-//!  /sys/fs/bpf/ringside-gateway/   neighbors connections configs state workers ports counters samples
+//!  /sys/fs/bpf/ringside-gateway/   neighbors connections configs lease state workers ports counters samples
 //!                                  link-eth0  …
 //! ```
 //! The next process takes the maps over ([`GatewayProgram::adopt`]), loads its own program on them, and puts that behind
@@ -69,8 +69,7 @@ impl GatewayProgram {
             })
         };
         // First, because a map of another layout may be another kind of map.
-        let state = open("state")?;
-        let found = super::layout_of(&state)?;
+        let found = super::layout_of(&open("state")?)?;
         if found != LAYOUT {
             return Err(Error::Layout {
                 path: folder.to_owned(),
@@ -78,16 +77,7 @@ impl GatewayProgram {
                 expected: LAYOUT,
             });
         }
-        let maps = Maps {
-            neighbors: open("neighbors")?,
-            connections: open("connections")?,
-            configs: open("configs")?,
-            state,
-            workers: open("workers")?,
-            ports: open("ports")?,
-            counters: open("counters")?,
-            samples: open("samples")?,
-        };
+        let maps = Maps::by_name(open)?;
         let sizes = Sizes::of(&maps);
         Self::load_with(sizes, Some(&maps)).map(Some)
     }

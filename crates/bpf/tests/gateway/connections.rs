@@ -37,7 +37,7 @@ fn police(bed: &Bed, last: u8) {
             policed: true,
             ..neighbor(last, false)
         };
-        bed.program.put_neighbors(&[(key(last, v6), policed)]).unwrap();
+        bed.program.neighbors().put(&[(key(last, v6), policed)]).unwrap();
     }
 }
 
@@ -60,7 +60,9 @@ fn alive() -> CachedConnection {
     CachedConnection {
         generation: GENERATION,
         seen: now(),
-        idle: MINUTE,
+        name: 0,
+        idle_ms: 60_000,
+        reply: false,
     }
 }
 
@@ -102,12 +104,12 @@ fn only_known_connections_are_sent_on() {
             },
         ];
         for other in others {
-            bed.program.put_connections(&[(other, alive())]).unwrap();
+            bed.program.connections().put(&[(other, alive())]).unwrap();
         }
         assert_eq!(bed.run(&frame).outcome, POLICED, "none of these is its");
-        bed.program.put_connections(&[(key, alive())]).unwrap();
+        bed.program.connections().put(&[(key, alive())]).unwrap();
         assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded);
-        bed.program.remove_connections(&[key]).unwrap();
+        bed.program.connections().remove(&[key]).unwrap();
         assert_eq!(bed.run(&frame).outcome, POLICED);
     });
 }
@@ -126,7 +128,7 @@ fn both_families_and_protocols() {
                     }
                 };
                 assert_eq!(bed.run(&frame).outcome, POLICED, "{key:?}");
-                bed.program.put_connections(&[(key, alive())]).unwrap();
+                bed.program.connections().put(&[(key, alive())]).unwrap();
                 assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded, "{key:?}");
             }
         }
@@ -138,7 +140,7 @@ fn both_families_and_protocols() {
 fn only_plain_data() {
     with_rules(|bed| {
         let key = connection(false, Protocol::TCP, [1000, 53]);
-        bed.program.put_connections(&[(key, alive())]).unwrap();
+        bed.program.connections().put(&[(key, alive())]).unwrap();
         let ack = Flags::ACK;
         for flags in [
             Flags::SYN,
@@ -174,7 +176,8 @@ fn packets_say_that_a_connection_lives() {
         let seen = |bed: &Bed| {
             let mut found = Vec::new();
             bed.program
-                .for_each_connection(|key, connection| found.push((key, connection)))
+                .connections()
+                .for_each(|key, connection| found.push((key, connection)))
                 .unwrap();
             assert_eq!(found.len(), 1);
             assert_eq!(found[0].0, key);
@@ -185,7 +188,7 @@ fn packets_say_that_a_connection_lives() {
             seen: now() - MINUTE / 2,
             ..alive()
         };
-        bed.program.put_connections(&[(key, old)]).unwrap();
+        bed.program.connections().put(&[(key, old)]).unwrap();
         assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded);
         let after = seen(&bed);
         assert!(after > old.seen && after <= now(), "{after}");
@@ -194,7 +197,7 @@ fn packets_say_that_a_connection_lives() {
             seen: now() - 2 * MINUTE,
             ..alive()
         };
-        bed.program.put_connections(&[(key, over)]).unwrap();
+        bed.program.connections().put(&[(key, over)]).unwrap();
         assert_eq!(bed.run(&frame).outcome, POLICED, "too long ago");
         assert_eq!(seen(&bed), over.seen);
 
@@ -202,7 +205,7 @@ fn packets_say_that_a_connection_lives() {
             generation: GENERATION - (1 << 32),
             ..old
         };
-        bed.program.put_connections(&[(key, outdated)]).unwrap();
+        bed.program.connections().put(&[(key, outdated)]).unwrap();
         assert_eq!(bed.run(&frame).outcome, POLICED, "allowed by another policy");
         assert_eq!(seen(&bed), outdated.seen);
 
@@ -211,7 +214,7 @@ fn packets_say_that_a_connection_lives() {
             seen: now() + 100_000_000,
             ..alive()
         };
-        bed.program.put_connections(&[(key, ahead)]).unwrap();
+        bed.program.connections().put(&[(key, ahead)]).unwrap();
         assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded);
         assert_eq!(seen(&bed), ahead.seen);
     });
@@ -221,7 +224,7 @@ fn packets_say_that_a_connection_lives() {
 fn a_new_policy_ends_what_the_old_one_allowed() {
     with_rules(|mut bed| {
         let key = connection(false, Protocol::UDP, [1000, 53]);
-        bed.program.put_connections(&[(key, alive())]).unwrap();
+        bed.program.connections().put(&[(key, alive())]).unwrap();
         let frame = udp(2, b"data").bytes();
         assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded);
         bed.configure(|config| config.generation += 1);

@@ -33,7 +33,8 @@ fn of(program: &GatewayProgram) -> HashMap<NeighborKey, CachedNeighbor> {
     let mut found = HashMap::new();
     let mut count = 0;
     program
-        .for_each_neighbor(|key, value| {
+        .neighbors()
+        .for_each(|key, value| {
             found.insert(key, value);
             count += 1;
         })
@@ -55,19 +56,19 @@ fn what_is_put_is_there_until_it_is_removed() {
     let program = GatewayProgram::load(sizes).unwrap();
     assert_eq!(program.sizes(), sizes);
     let entries = many(5000);
-    assert_eq!(program.put_neighbors(&entries).unwrap(), 5000);
+    assert_eq!(program.neighbors().put(&entries).unwrap(), 5000);
     assert_eq!(of(&program), entries.iter().copied().collect());
     // Some of them twice, and some that are not there.
     let mut keys: Vec<_> = many(6000)[2000..].iter().map(|(key, _)| *key).collect();
     keys.push(keys[0]);
-    program.remove_neighbors(&keys).unwrap();
+    program.neighbors().remove(&keys).unwrap();
     assert_eq!(of(&program), entries[..2000].iter().copied().collect());
     // In place of what is there.
     let moved: Vec<_> = entries
         .iter()
         .map(|(key, value)| (*key, CachedNeighbor { port: 1, ..*value }))
         .collect();
-    assert_eq!(program.put_neighbors(&moved[..3000]).unwrap(), 3000);
+    assert_eq!(program.neighbors().put(&moved[..3000]).unwrap(), 3000);
     assert_eq!(of(&program), moved[..3000].iter().copied().collect());
 }
 
@@ -82,8 +83,8 @@ fn a_full_cache_refuses_and_forgets_nothing() {
     };
     let program = GatewayProgram::load(sizes).unwrap();
     let entries = many(3000);
-    assert_eq!(program.put_neighbors(&entries[..1000]).unwrap(), 1000);
-    let put = program.put_neighbors(&entries).unwrap();
+    assert_eq!(program.neighbors().put(&entries[..1000]).unwrap(), 1000);
+    let put = program.neighbors().put(&entries).unwrap();
     let there = of(&program);
     assert_eq!(there.len(), 1500);
     assert_eq!(put, 1500);
@@ -99,7 +100,7 @@ fn hits_leave_a_mark() {
         let bed = Bed::new(second, Wanted::default());
         let used = |bed: &Bed| {
             let mut used = Vec::new();
-            let entries = bed.program.for_each_neighbor(|key, value| {
+            let entries = bed.program.neighbors().for_each(|key, value| {
                 if value.used {
                     used.push(key);
                 }
@@ -111,7 +112,8 @@ fn hits_leave_a_mark() {
         bed.run(&udp(4, b"").bytes());
         assert_eq!(used(&bed), [key(4, false)]);
         bed.program
-            .put_neighbors(&[(key(4, false), neighbor(4, false))])
+            .neighbors()
+            .put(&[(key(4, false), neighbor(4, false))])
             .unwrap();
         assert_eq!(used(&bed), [], "it is the owner's to clear");
     });

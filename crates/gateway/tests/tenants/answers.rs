@@ -3,15 +3,15 @@
 use std::net::IpAddr;
 
 use crate::bed::{Bed, Family, Kind, Place, Tunnel};
-use crate::later;
+use crate::on;
 use crate::peers::{MOMENT, answered, ping, unanswered};
 use crate::vtep::Received;
 
 const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 
-later! {
-    native = crate::NATIVE =>
+on! {
+    fast = crate::FAST =>
         questions_are_answered_in_place, what_is_for_many_is_carried_to_nobody, nobody_is_made_up, all_speak_to_all;
     generic = crate::GENERIC => questions_are_answered_in_place, all_speak_to_all;
 }

@@ -14,6 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::sync::Arc;
 
+use ringside_bpf::gateway::{GatewayProgram, Sizes};
+use ringside_bpf::{Link, XdpMode};
 use ringside_netlab::{Device, End, Lab, Namespace, Tap, VethConfig, VxlanConfig};
 use ringside_nic::Interface;
 
@@ -34,6 +36,19 @@ pub(crate) enum Kind {
     Kernel,
     /// The daemon.
     Ringside(Ringside),
+}
+
+impl Kind {
+    fn queues(self) -> u32 {
+        match self {
+            Self::Kernel => 1,
+            Self::Ringside(how) => how.queues,
+        }
+    }
+
+    fn is_summed(self) -> bool {
+        matches!(self, Self::Ringside(Ringside { summed: true, .. }))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +104,7 @@ pub(crate) struct Bed {
     pub(crate) hosts: Vec<Host>,
     pub(crate) uplink: Lab,
     switch: Device,
+    _wake: Link,
 }
 
 enum Middle {
@@ -104,12 +120,12 @@ pub(crate) struct Host {
 }
 
 pub(crate) struct Tenant {
-    link: Link,
+    link: Plug,
     pub(crate) ns: Arc<Namespace>,
     pub(crate) card: Card,
 }
 
-enum Link {
+enum Plug {
     None,
     Kernel(Device),
     User(Arc<Tap>),
@@ -129,25 +145,31 @@ pub(crate) struct Card {
 impl Bed {
     /// With the gateway knowing all tenants.
     pub(crate) fn new(tag: &str, kind: Kind, places: &[Place]) -> Self {
-        let bed = Self::without_gateway(tag, places);
+        let bed = Self::without_gateway(tag, kind, places);
         let cards: Vec<Card> = bed.tenants().map(|tenant| tenant.card).collect();
         bed.with(kind, &cards)
     }
 
-    pub(crate) fn without_gateway(tag: &str, places: &[Place]) -> Self {
+    pub(crate) fn without_gateway(tag: &str, kind: Kind, places: &[Place]) -> Self {
         let switch = Namespace::create(&format!("{tag}-switch")).expect("namespace");
         let switch = Device::bridge(&switch, "bridge").expect("bridge");
-        // A veth takes what an XDP program sends back if the receiving end has NAPI, which GRO switches on.
-        let uplink = join(tag, &switch, ("gateway", GATEWAY), true);
+        let uplink = join(tag, &switch, ("gateway", GATEWAY), (false, kind.queues()));
+        let wake = wake_for_what_is_sent_back(&uplink.b, kind.queues());
         let mut bed = Self {
             gateway: Middle::None,
             tenants: Vec::new(),
             hosts: Vec::new(),
             uplink,
             switch,
+            _wake: wake,
         };
         for (number, place) in (1..).zip(places) {
-            let wire = join(tag, &bed.switch, (&format!("host{number}"), number), false);
+            let wire = join(
+                tag,
+                &bed.switch,
+                (&format!("host{number}"), number),
+                (kind.is_summed(), 1),
+            );
             let (local, remote) = (outer(&wire.a, *place), outer(&bed.uplink.a, *place));
             let tenants = NETWORKS.map(|vni| {
                 let ns = Namespace::create(&format!("{tag}-{vni}-{number}")).expect("namespace");
@@ -162,8 +184,8 @@ impl Bed {
                 Tenant::new(ns, card, &wire, remote, place.mtu())
             });
             let taps = tenants.iter().filter_map(|tenant| match &tenant.link {
-                Link::User(tap) => Some((tenant.card.vni, Arc::clone(tap))),
-                Link::Kernel(_) | Link::None => None,
+                Plug::User(tap) => Some((tenant.card.vni, Arc::clone(tap))),
+                Plug::Kernel(_) | Plug::None => None,
             });
             let taps: Vec<_> = taps.collect();
             let vtep = (!taps.is_empty()).then(|| Vtep::start(&wire.a, place.tunnel, (local, remote), taps));
@@ -223,17 +245,34 @@ impl Bed {
 }
 
 /// A host with an interface at the switch.
-fn join(tag: &str, switch: &Device, (what, number): (&str, u8), gro: bool) -> Lab {
+fn join(tag: &str, switch: &Device, (what, number): (&str, u8), (summed, queues): (bool, u32)) -> Lab {
     let ns = Namespace::create(&format!("{tag}-{what}")).expect("namespace");
     let config = VethConfig {
         hosts: [number, 0],
-        gro,
+        tx_checksum: !summed,
+        queues,
         static_neighbours: false,
         ..VethConfig::named("eth0", what)
     };
     let wire = Lab::join(&ns, &switch.ns, config).expect("veth");
     switch.attach(&wire.b.interface).expect("a port of the switch");
     wire
+}
+
+/// A veth looks for what an XDP program has sent back (`XDP_TX`) only if its end has such a program as well: GRO alone has it take
+/// these packets, and leave them until another comes. This one lets everything pass.
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/veth_xdp_flush>
+fn wake_for_what_is_sent_back(end: &End, queues: u32) -> Link {
+    let sizes = Sizes {
+        neighbors: 1,
+        connections: 1,
+        queues,
+        sample_bytes: 4096,
+    };
+    let index = end.interface.index();
+    // The gateway's own, before it is configured.
+    let attach = || GatewayProgram::load(sizes)?.attach(index, XdpMode::Native);
+    end.run(attach).expect("an XDP program")
 }
 
 impl Host {
@@ -246,7 +285,7 @@ impl Host {
 impl Tenant {
     fn new(ns: Arc<Namespace>, card: Card, host: &Lab, remote: IpAddr, mtu: u32) -> Self {
         let mut tenant = Self {
-            link: Link::None,
+            link: Plug::None,
             ns,
             card,
         };
@@ -255,7 +294,7 @@ impl Tenant {
     }
 
     fn unplug(&mut self) {
-        self.link = Link::None;
+        self.link = Plug::None;
     }
 
     fn plug(&mut self, host: &Lab, remote: IpAddr, mtu: u32) {
@@ -272,10 +311,10 @@ impl Tenant {
                     remote: Some(remote),
                     checksum: card.tunnel == Tunnel::Vxlan,
                 };
-                Link::Kernel(Device::vxlan(&host.a.ns, &self.ns, &config).expect("VXLAN"))
+                Plug::Kernel(Device::vxlan(&host.a.ns, &self.ns, &config).expect("VXLAN"))
             }
             Tunnel::UserVxlan | Tunnel::Geneve => {
-                Link::User(Arc::new(Tap::create(&self.ns, name, card.mac, mtu).expect("TAP")))
+                Plug::User(Arc::new(Tap::create(&self.ns, name, card.mac, mtu).expect("TAP")))
             }
         };
         for (address, prefix) in [(IpAddr::V4(card.v4), 24), (IpAddr::V6(card.v6), 64)] {
@@ -285,9 +324,9 @@ impl Tenant {
 
     pub(crate) fn device(&self) -> &Device {
         match &self.link {
-            Link::Kernel(device) => device,
-            Link::User(tap) => &tap.device,
-            Link::None => panic!("unplugged"),
+            Plug::Kernel(device) => device,
+            Plug::User(tap) => &tap.device,
+            Plug::None => panic!("unplugged"),
         }
     }
 

@@ -7,14 +7,15 @@ use ringside_wire::flow::{ChecksumState, UdpFlow, parse_udp};
 use ringside_wire::{MacAddr, geneve, vxlan};
 
 use crate::bed::{Bed, Family, Kind, Place, Tenant, Tunnel};
-use crate::later;
-use crate::peers::{answered, ping};
+use crate::on;
+use crate::peers::{answered, answered_with, ping};
 use crate::process::PATIENCE;
+use crate::ringside::Ringside;
 use crate::vtep::{Received, Vtep};
 
-later! {
-    native = crate::NATIVE =>
-        tags_stay, options_are_kept_or_refused, time_to_live_is_that_of_a_wire, time_to_live_is_a_routers;
+on! {
+    fast = crate::FAST =>
+        tags_stay, a_sender_has_to_be_at_home, options_are_kept_or_refused, time_to_live_is_that_of_a_wire, time_to_live_is_a_routers;
 }
 
 /// A datagram from one tenant to another, addressed to a MAC address.
@@ -73,6 +74,30 @@ fn tags_stay(kind: Kind) {
     }
 }
 
+/// With the check of sources: who writes from another host, or with another MAC address, is not heard.
+fn a_sender_has_to_be_at_home(kind: Kind) {
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let more = "source-check = true\n";
+    let mut bed = bed("at-home", Kind::Ringside(Ringside { more, ..how }), Tunnel::UserVxlan);
+    let (from, to) = (bed.at(1), bed.at(2));
+    let honest = frame(from, to, to.card.mac);
+    let mut header = [0; vxlan::HEADER_LEN];
+    vxlan::Header { vni: from.card.vni }.emit(&mut header).expect("room");
+    let honest = [&header[..], &honest].concat();
+    let mut liar = honest.clone();
+    liar[vxlan::HEADER_LEN + 11] ^= 1;
+    bed.hosts[0].vtep().send(&honest);
+    expect(bed.hosts[1].vtep(), 1);
+    // Another MAC address; and the second host in the first one's name.
+    bed.hosts[0].vtep().send(&liar);
+    bed.hosts[1].vtep().send(&honest);
+    let counted = wait_until(PATIENCE, || bed.ringside().dropped("wrong-source") == 2);
+    assert!(counted, "{}", bed.ringside().statistics());
+    assert_eq!(bed.hosts[1].vtep().take_received(), []);
+}
+
 fn options_are_kept_or_refused(kind: Kind) {
     let mut bed = bed("options", kind, Tunnel::Geneve);
     let (from, to) = (bed.at(1), bed.at(2));
@@ -101,8 +126,7 @@ fn options_are_kept_or_refused(kind: Kind) {
 
 fn time_to_live_is_that_of_a_wire(kind: Kind) {
     let bed = bed("ttl-wire", kind, Tunnel::UserVxlan);
-    let done = ping(bed.at(1), bed.at(2).address(Family::V4), "-t 1 -c 3 -W 10");
-    assert!(done.out.contains("3 received"), "{done:#?}");
+    answered_with(bed.at(1), bed.at(2).address(Family::V4), "-t 1");
 }
 
 /// A tenant that takes the gateway for a router: another MAC address than the receiver's.

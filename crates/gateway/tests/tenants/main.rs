@@ -26,18 +26,27 @@ use bed::Kind;
 use ringside::Ringside;
 
 const KERNEL: Kind = Kind::Kernel;
-const NATIVE: Kind = Kind::Ringside(Ringside {
-    mode: "native",
-    cache: None,
-});
+/// What is known goes through the fast path.
+const FAST: Kind = Kind::Ringside(Ringside::FAST);
 /// A cache that has room for nobody else: nearly all goes through the workers.
 const SLOW: Kind = Kind::Ringside(Ringside {
-    mode: "native",
     cache: Some(1),
+    ..Ringside::FAST
+});
+/// The same with two queues.
+const TWO_QUEUES: Kind = Kind::Ringside(Ringside {
+    cache: Some(1),
+    queues: 2,
+    ..Ringside::FAST
+});
+/// Checksums are left to the gateway.
+const UNSUMMED: Kind = Kind::Ringside(Ringside {
+    summed: false,
+    ..Ringside::FAST
 });
 const GENERIC: Kind = Kind::Ringside(Ringside {
     mode: "generic",
-    cache: None,
+    ..Ringside::FAST
 });
 
 /// The same test for each kind of gateway, in a module of the kind's name.
@@ -46,20 +55,6 @@ macro_rules! on {
     ($($name:ident = $kind:expr => $($test:ident),+ $(,)?;)+) => {
         $(mod $name {
             $(#[test] fn $test() {
-                if ringside_netlab::testing::is_root() {
-                    super::$test($kind);
-                }
-            })+
-        })+
-    };
-}
-
-/// As [`on`], for what the daemon cannot do yet.
-#[macro_export]
-macro_rules! later {
-    ($($name:ident = $kind:expr => $($test:ident),+ $(,)?;)+) => {
-        $(mod $name {
-            $(#[test] #[ignore = "the daemon has no data path yet"] fn $test() {
                 if ringside_netlab::testing::is_root() {
                     super::$test($kind);
                 }

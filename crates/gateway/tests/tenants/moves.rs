@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tunnel};
-use crate::later;
-use crate::peers::{AtEnd, MOMENT, answered, chat, connect, ping};
+use crate::on;
+use crate::peers::{AtEnd, MOMENT, answered, chat, connect, exchange_during, ping};
 
-later! {
-    native = crate::NATIVE => a_connection_follows_a_tenant, who_is_deleted_gets_nothing;
+on! {
+    fast = crate::FAST => a_connection_follows_a_tenant, who_is_deleted_gets_nothing;
     slow = crate::SLOW => a_connection_follows_a_tenant, who_is_deleted_gets_nothing;
 }
 
@@ -24,9 +24,13 @@ fn a_connection_follows_a_tenant(kind: Kind) {
     for both in &streams {
         chat(both).expect("goes");
     }
-    bed.move_tenant(2, 3);
+    let busy = connect(bed.at(1), (bed.at(2), bed.at(2).address(Family::V4)), 7001);
+    exchange_during(&busy, || {
+        bed.move_tenant(2, 3);
+        let card = bed.at(2).card;
+        bed.ringside().learn(&[card]);
+    });
     let card = bed.at(2).card;
-    bed.ringside().learn(&[card]);
     for both in &streams {
         chat(both).expect("goes on");
     }

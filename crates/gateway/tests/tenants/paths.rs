@@ -5,12 +5,13 @@ use std::time::Duration;
 use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place};
-use crate::later;
+use crate::on;
 use crate::peers::{answered, connect, exchange, ping, unanswered};
 use crate::process::{PATIENCE, Running};
+use crate::ringside::Ringside;
 
-later! {
-    native = crate::NATIVE => what_is_known_goes_the_fast_way, a_host_that_nobody_finds_gets_nothing,
+on! {
+    fast = crate::FAST => what_is_known_goes_the_fast_way, a_host_that_nobody_finds_gets_nothing,
         packets_wait_for_their_host, out_of_service_and_back;
     generic = crate::GENERIC => what_is_known_goes_the_fast_way;
     slow = crate::SLOW => workers_carry_what_the_cache_has_no_room_for, packets_wait_for_their_host;
@@ -23,8 +24,8 @@ fn what_is_known_goes_the_fast_way(kind: Kind) {
         answered(bed.at(1), bed.at(2).address(inner));
         answered(bed.at(2), bed.at(1).address(inner));
         let (fast, slow) = (bed.ringside().forwarded("fast"), bed.ringside().forwarded("slow"));
-        let done = ping(bed.at(1), bed.at(2).address(inner), "-c 100 -W 10");
-        assert!(done.out.contains("100 received"), "{done:#?}");
+        let done = ping(bed.at(1), bed.at(2).address(inner), "-c 100 -w 20");
+        assert!(done.out.contains(" 100 received"), "{done:#?}");
         assert!(bed.ringside().forwarded("fast") >= fast + 200);
         assert_eq!(bed.ringside().forwarded("slow"), slow);
     }
@@ -63,7 +64,13 @@ fn a_host_that_nobody_finds_gets_nothing(kind: Kind) {
 }
 
 fn packets_wait_for_their_host(kind: Kind) {
-    let bed = Bed::without_gateway("waits", &[Place::vxlan(Family::V4); 2]);
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    // The kernel asks again after a second.
+    let more = "patience-ms = 20000\n";
+    let kind = Kind::Ringside(Ringside { more, ..how });
+    let bed = Bed::without_gateway("waits", kind, &[Place::vxlan(Family::V4); 2]);
     // Says nothing about itself at first.
     let host = &bed.hosts[1].wire.a;
     let arp = |how: &str| {

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ringside_netlab::{Namespace, wait_until};
@@ -12,21 +12,30 @@ use sha2::{Digest as _, Sha256};
 use crate::bed::Tenant;
 use crate::process::{Done, PATIENCE, Running};
 
-/// Sends echo requests, a few milliseconds apart, and waits some time for the answers.
+/// Sends echo requests, a few milliseconds apart. With `-c` alone ping waits for the last answers no longer than two round
+/// trips, which is not long on a busy machine: `-w` has it go on until so many are answered.
 pub(crate) fn ping(from: &Tenant, to: IpAddr, more: &str) -> Done {
     Running::new(from.command(&format!("ping -n -i 0.01 {more} {to}"))).end()
 }
 
 /// Every one of three is answered.
 pub(crate) fn answered(from: &Tenant, to: IpAddr) -> Done {
-    let done = ping(from, to, "-c 3 -W 10");
-    assert!(done.out.contains("3 packets transmitted, 3 received"), "{done:#?}");
-    done
+    answered_with(from, to, "")
+}
+
+pub(crate) fn answered_with(from: &Tenant, to: IpAddr, more: &str) -> Done {
+    let one = || {
+        let done = ping(from, to, &format!("-c 1 -W 10 {more}"));
+        assert!(done.out.contains("1 packets transmitted, 1 received"), "{done:#?}");
+        done
+    };
+    _ = (one(), one());
+    one()
 }
 
 /// None is, within a time in which others are.
 pub(crate) fn unanswered(from: &Tenant, to: IpAddr) -> Done {
-    let done = ping(from, to, "-c 3 -W 1");
+    let done = ping(from, to, "-c 3 -W 0.5");
     assert!(done.out.contains(" 0 received"), "{done:#?}");
     done
 }
@@ -98,41 +107,73 @@ pub(crate) fn connect(from: &Tenant, (to, address): (&Tenant, IpAddr), port: u16
 
 /// Sends so many bytes each way at once, and asserts that what came is what was sent.
 pub(crate) fn exchange(streams: &[TcpStream; 2], bytes: usize) {
+    assert_eq!(exchange_until(streams, |sent| sent >= bytes), [bytes; 2]);
+}
+
+/// Sends each way until it is enough, and asserts that what came is what was sent. So much it was.
+fn exchange_until(streams: &[TcpStream; 2], enough: impl Fn(usize) -> bool + Sync) -> [usize; 2] {
     std::thread::scope(|scope| {
-        let ends = [(&streams[0], 1), (&streams[1], 2)];
-        let senders = ends.map(|(stream, seed)| scope.spawn(move || send(stream, seed, bytes)));
+        let (ends, enough) = ([(&streams[0], 1), (&streams[1], 2)], &enough);
+        let senders = ends.map(|(stream, seed)| scope.spawn(move || send(stream, seed, enough)));
         let receivers = ends.map(|(stream, _)| scope.spawn(move || receive(stream)));
         let sent = senders.map(|sender| sender.join().expect("sends"));
         let received = receivers.map(|receiver| receiver.join().expect("receives"));
-        assert_eq!(received[0], (bytes, sent[1]), "to the one that asked");
-        assert_eq!(received[1], (bytes, sent[0]), "to the one that listened");
+        assert_eq!(received[0], sent[1], "to the one that asked");
+        assert_eq!(received[1], sent[0], "to the one that listened");
+        sent.map(|(bytes, _)| bytes)
+    })
+}
+
+/// Has both ends send all the time while something else is done, and asserts that every byte came, and some afterwards.
+pub(crate) fn exchange_during(streams: &[TcpStream; 2], work: impl FnOnce()) {
+    let over = AtomicBool::new(false);
+    let sent = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let traffic = scope.spawn(|| {
+            exchange_until(streams, |bytes| {
+                sent.fetch_max(bytes, Ordering::Relaxed);
+                over.load(Ordering::Relaxed)
+            })
+        });
+        let at_end = AtEnd(&over);
+        let goes_on = || {
+            // More than there is room for in buffers.
+            let more = sent.load(Ordering::Relaxed) + (16 << 20);
+            assert!(
+                wait_until(PATIENCE, || sent.load(Ordering::Relaxed) >= more),
+                "nothing goes"
+            );
+        };
+        goes_on();
+        work();
+        goes_on();
+        drop(at_end);
+        traffic.join().expect("every byte");
     });
 }
 
 /// Sends so many bytes one way, and asserts that they come.
 pub(crate) fn deliver(from: &TcpStream, to: &TcpStream, bytes: usize) {
     std::thread::scope(|scope| {
-        let sent = scope.spawn(move || send(from, 3, bytes));
+        let sent = scope.spawn(move || send(from, 3, &|sent| sent >= bytes));
         let received = scope.spawn(move || receive(to));
-        let sent = sent.join().expect("sends");
-        assert_eq!(received.join().expect("receives"), (bytes, sent));
+        assert_eq!(received.join().expect("receives"), sent.join().expect("sends"));
     });
 }
 
 type Sum = [u8; 32];
 
-fn send(mut stream: &TcpStream, seed: u64, bytes: usize) -> Sum {
+fn send(mut stream: &TcpStream, seed: u64, enough: &dyn Fn(usize) -> bool) -> (usize, Sum) {
     let (mut noise, mut sum, mut block) = (Noise::new(seed), Sha256::new(), vec![0; 1 << 16]);
-    let mut left = bytes;
-    while left > 0 {
-        let block = &mut block[..left.min(1 << 16)];
-        noise.fill(block);
-        sum.update(&*block);
-        stream.write_all(block).expect("sends");
-        left -= block.len();
+    let mut bytes = 0;
+    while !enough(bytes) {
+        noise.fill(&mut block);
+        sum.update(&block);
+        stream.write_all(&block).expect("sends");
+        bytes += block.len();
     }
     stream.shutdown(Shutdown::Write).expect("ends");
-    sum.finalize().into()
+    (bytes, sum.finalize().into())
 }
 
 fn receive(mut stream: &TcpStream) -> (usize, Sum) {

@@ -4,15 +4,17 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener, TcpStream};
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant};
+use crate::on;
 use crate::peers::{answered, unanswered};
 use crate::process::PATIENCE;
-use crate::{later, on};
 
 on! {
     kernel = crate::KERNEL => tenants_answer_each_other, networks_are_apart;
-}
-later! {
-    native = crate::NATIVE => tenants_answer_each_other, networks_are_apart;
+    fast = crate::FAST => tenants_answer_each_other, networks_are_apart;
+    slow = crate::SLOW => tenants_answer_each_other, networks_are_apart;
+    unsummed = crate::UNSUMMED => tenants_answer_each_other;
+    generic = crate::GENERIC => tenants_answer_each_other;
+    two_queues = crate::TWO_QUEUES => tenants_answer_each_other;
 }
 
 fn tenants_answer_each_other(kind: Kind) {

@@ -1,6 +1,7 @@
 //! The gateway that is tested: the daemon with its data path, told by its own client.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use ringside_netlab::End;
 use serde_json::Value;
@@ -14,8 +15,29 @@ use crate::common::daemon::{Daemon, binary, configure};
 pub(crate) struct Ringside {
     /// XDP mode, as the configuration names it.
     pub(crate) mode: &'static str,
-    /// Entries of the fast path's cache; None for its default.
+    /// Entries of the fast path's cache of neighbours; None for more than there are.
     pub(crate) cache: Option<u32>,
+    /// Of the gateway's interface.
+    pub(crate) queues: u32,
+    /// Hosts have made all checksums of what they send, as behind a NIC. Else they leave them to one, which a veth is not; then
+    /// workers do it, and the fast path takes no part.
+    pub(crate) summed: bool,
+    /// The fast path goes on without the daemon.
+    pub(crate) pinned: bool,
+    /// More lines about the data path.
+    pub(crate) more: &'static str,
+}
+
+impl Ringside {
+    /// In native mode, all in the cache.
+    pub(crate) const FAST: Self = Self {
+        mode: "native",
+        cache: None,
+        queues: 1,
+        summed: true,
+        pinned: false,
+        more: "",
+    };
 }
 
 pub(crate) struct Gateway {
@@ -47,10 +69,19 @@ impl Gateway {
 
     fn configuration(&self) -> String {
         let mut text = format!("[path]\ninterface = \"eth0\"\nmode = \"{}\"\n", self.how.mode);
-        if let Some(entries) = self.how.cache {
-            writeln!(text, "cache-neighbors = {entries}").expect("text");
+        if self.how.pinned {
+            writeln!(text, "pins = \"{}\"", self.pins().display()).expect("text");
         }
+        // The default is a part of the memory, which takes its time to be made.
+        let entries = self.how.cache.unwrap_or(4096);
+        writeln!(text, "cached-neighbors = {entries}\ncached-connections = 4096").expect("text");
+        text.push_str(self.how.more);
         text
+    }
+
+    /// A folder of the BPF file system for this gateway alone.
+    fn pins(&self) -> PathBuf {
+        Path::new("/sys/fs/bpf").join(format!("ringside-{}", self.end.ns.name()))
     }
 
     pub(crate) fn daemon(&self) -> &Daemon {
@@ -115,5 +146,21 @@ impl Gateway {
         let paths = all["paths"].as_array().expect("paths");
         let found = paths.iter().find(|one| one["path"] == path);
         found.unwrap_or_else(|| panic!("no {path} in {all}")).clone()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(daemon) = &self.daemon
+        {
+            let statistics = daemon.ctl(&["stats"]).stdout;
+            eprintln!("{}\n{}", String::from_utf8_lossy(&statistics), daemon.log());
+        }
+        // It would bring the program back.
+        self.daemon = None;
+        if self.how.pinned {
+            _ = std::fs::remove_dir_all(self.pins());
+        }
     }
 }

@@ -1,0 +1,147 @@
+//! A map as its owner sees it: typed, and read and written in batches.
+
+use std::io;
+use std::marker::PhantomData;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use super::NAME;
+use super::layout::Entry;
+use crate::error::{Error, Result};
+use crate::{load, sys};
+
+/// Entries of one call: enough to make the call's own cost small, and short enough to hold up nobody.
+const BATCH: usize = 1024;
+/// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/errno-base.h>
+const E2BIG: i32 = 7;
+
+/// What the fast path knows of neighbours or of connections, for their owner. Any thread may use it at any time.
+#[derive(Debug)]
+pub struct Cache<K, V> {
+    name: &'static str,
+    map: MapHandle,
+    entries: PhantomData<(K, V)>,
+}
+
+impl<K, V> Cache<K, V> {
+    /// Of a map whose keys and values have the layout of these.
+    pub(super) fn new(name: &'static str, map: MapHandle) -> Self {
+        Self {
+            name,
+            map,
+            entries: PhantomData,
+        }
+    }
+
+    pub(super) fn map(&self) -> &MapHandle {
+        &self.map
+    }
+
+    fn failed(&self, operation: &'static str) -> impl Fn(io::Error) -> Error {
+        let name = self.name;
+        move |source| Error::map(NAME, name, operation, source)
+    }
+}
+
+impl<K: Entry, V: Entry> Cache<K, V> {
+    /// Puts entries in, in place of those that are there under the same keys. How many there was room for: the others are
+    /// not in the cache, and may be any of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses it for another reason than too little room.
+    pub fn put(&self, entries: &[(K, V)]) -> Result<usize> {
+        let failed = self.failed("writing");
+        let mut done = 0;
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for chunk in entries.chunks(BATCH) {
+            keys.clear();
+            values.clear();
+            for (key, value) in chunk {
+                key.write(&mut keys);
+                value.write(&mut values);
+            }
+            let count = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
+            let put = self
+                .map
+                .update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY);
+            match put.map_err(|error| load::os_error(&error)) {
+                Ok(()) => done += chunk.len(),
+                // It ended at the first that was one too many; some of the others may be there already.
+                Err(error) if is_full(&error) => {
+                    for (key, value) in keys.chunks(K::LEN).zip(values.chunks(V::LEN)) {
+                        let put = self.map.update(key, value, MapFlags::ANY);
+                        match put.map_err(|error| load::os_error(&error)) {
+                            Ok(()) => done += 1,
+                            Err(error) if is_full(&error) => {}
+                            Err(error) => return Err(failed(error)),
+                        }
+                    }
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Removes entries. It is no error if one is not there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses it.
+    pub fn remove(&self, keys: &[K]) -> Result<()> {
+        let failed = self.failed("writing");
+        let mut bytes = Vec::new();
+        for chunk in keys.chunks(BATCH) {
+            bytes.clear();
+            for key in chunk {
+                key.write(&mut bytes);
+            }
+            let count = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
+            let removed = self.map.delete_batch(&bytes, count, MapFlags::ANY, MapFlags::ANY);
+            match removed.map_err(|error| load::os_error(&error)) {
+                Ok(()) => {}
+                // It ended at the first that was missing.
+                Err(error) if is_missing(&error) => {
+                    for key in bytes.chunks(K::LEN) {
+                        match self.map.delete(key).map_err(|error| load::os_error(&error)) {
+                            Err(error) if !is_missing(&error) => return Err(failed(error)),
+                            _ => {}
+                        }
+                    }
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all that is there, in no order. What is changed meanwhile may be missing or come twice.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses the reading.
+    pub fn for_each(&self, mut each: impl FnMut(K, V)) -> Result<()> {
+        let failed = self.failed("reading");
+        let mut keys = vec![0; BATCH * K::LEN];
+        let mut values = vec![0; BATCH * V::LEN];
+        let mut cursor = sys::Cursor::default();
+        while !cursor.is_at_end() {
+            let count = sys::lookup_batch(&self.map, &mut cursor, &mut keys, &mut values).map_err(&failed)?;
+            for (key, value) in keys.chunks(K::LEN).zip(values.chunks(V::LEN)).take(count) {
+                if let (Some(key), Some(value)) = (K::read(key), V::read(value)) {
+                    each(key, value);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(E2BIG)
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
