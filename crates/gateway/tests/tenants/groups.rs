@@ -79,10 +79,10 @@ fn only_what_is_allowed_goes(kind: Kind) {
         answered(free[0], free[1].address(inner));
         chat(&streams).expect("still goes");
     }
-    let gateway = bed.ringside();
     // A connection attempt and three echoes, in both families. Each has one reason.
-    let denied = ["ingress-denied", "egress-denied"].map(|reason| gateway.dropped(reason));
-    assert!(denied[0] >= 8 && denied[1] >= 8, "{denied:?}");
+    for reason in ["ingress-denied", "egress-denied"] {
+        bed.ringside().wait_until(|gateway| gateway.dropped(reason) >= 8);
+    }
 }
 
 fn errors_about_what_is_allowed_come_back(kind: Kind) {
@@ -124,7 +124,8 @@ fn a_rule_that_goes_ends_what_it_allowed(kind: Kind) {
     // From the answer on nothing of it goes.
     set_patience(&streams, MOMENT);
     assert!(chat(&streams).is_err());
-    assert!(bed.ringside().dropped("no-longer-allowed") > before);
+    bed.ringside()
+        .wait_until(|gateway| gateway.dropped("no-longer-allowed") > before);
     answered(bed.at(1), bed.at(2).address(Family::V4));
     // With the rule it goes on, as soon as its sender tries again: the word that was under way comes first.
     bed.ringside().apply(&format!("groups:\n{}", group(1, &[TCP, other])));

@@ -28,7 +28,8 @@ fn who_sends_too_much_is_told(kind: Kind) {
         let before = bed.ringside().dropped("too-big");
         let done = ping(bed.at(1), to, &format!("-M do -s {} -c 1 -W 2", longest + 1));
         assert!(done.out.contains(told) && done.out.contains(" 0 received"), "{done:#?}");
-        assert_eq!(bed.ringside().dropped("too-big"), before + 1);
+        bed.ringside()
+            .wait_until(|gateway| gateway.dropped("too-big") == before + 1);
         // Now the sender knows, and asks nobody.
         let done = ping(bed.at(1), to, &format!("-M do -s {} -c 1 -W 2", longest + 1));
         assert!(
@@ -46,7 +47,7 @@ fn what_may_be_fragmented_is_told_as_well(kind: Kind) {
     let to = bed.at(2).address(Family::V4);
     let done = ping(bed.at(1), to, "-M dont -s 1422 -c 1 -W 0.5");
     assert!(done.out.contains("1 packets transmitted, 0 received"), "{done:#?}");
-    assert_eq!(bed.ringside().dropped("too-big"), 1);
+    bed.ringside().wait_until(|gateway| gateway.dropped("too-big") == 1);
     answered_with(bed.at(1), to, "-M dont -s 1422");
     assert_eq!(bed.ringside().dropped("too-big"), 1);
 }

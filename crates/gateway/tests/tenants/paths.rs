@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use ringside_netlab::wait_until;
-
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place};
 use crate::on;
 use crate::peers::{answered, connect, exchange, ping, unanswered};
-use crate::process::{PATIENCE, Running};
+use crate::process::Running;
 use crate::ringside::Ringside;
 
 on! {
@@ -20,8 +18,9 @@ on! {
 fn what_is_known_goes_the_fast_way(kind: Kind) {
     let mut bed = Bed::new("fast-way", kind, &[Place::vxlan(Family::V4); 2]);
     for inner in FAMILIES {
-        // In the cache from now on.
         answered(bed.at(1), bed.at(2).address(inner));
+        // All of both networks, in both families, as soon as the hosts are known.
+        bed.ringside().wait_until(|gateway| gateway.cached() == 8);
         answered(bed.at(2), bed.at(1).address(inner));
         let (fast, slow) = (bed.ringside().forwarded("fast"), bed.ringside().forwarded("slow"));
         let done = ping(bed.at(1), bed.at(2).address(inner), "-c 100 -w 20");
@@ -45,6 +44,10 @@ fn workers_carry_what_the_cache_has_no_room_for(kind: Kind) {
 const NOWHERE: &str = "10.77.0.99";
 
 fn a_host_that_nobody_finds_gets_nothing(kind: Kind) {
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let kind = Kind::Ringside(Ringside { patience: 1500, ..how });
     let mut bed = Bed::new("nowhere", kind, &[Place::vxlan(Family::V4); 2]);
     answered(bed.at(1), bed.at(2).address(Family::V4));
     let mut card = bed.at(2).card;
@@ -52,54 +55,32 @@ fn a_host_that_nobody_finds_gets_nothing(kind: Kind) {
     card.v6 = "fd00::50".parse().expect("an address");
     card.host = NOWHERE.parse().expect("an address");
     bed.ringside().learn(&[card]);
-    let forwarded = |bed: &mut Bed| bed.ringside().forwarded("fast") + bed.ringside().forwarded("slow");
-    let before = forwarded(&mut bed);
+    let before = bed.ringside().sent_on();
     unanswered(bed.at(1), card.v4.into());
     // The question was answered, for the tenant is known; the packets were not sent on, and have a reason.
     assert_eq!(bed.at(1).neighbour(card.v4.into()), Some(card.mac));
-    let counted = wait_until(PATIENCE, || bed.ringside().dropped("host-unresolved") >= 3);
-    assert!(counted, "{}", bed.ringside().statistics());
-    assert_eq!(forwarded(&mut bed), before);
+    bed.ringside()
+        .wait_until(|gateway| gateway.dropped("host-unresolved") >= 3);
+    assert_eq!(bed.ringside().sent_on(), before);
     answered(bed.at(1), bed.at(2).address(Family::V4));
 }
 
 fn packets_wait_for_their_host(kind: Kind) {
-    let Kind::Ringside(how) = kind else {
-        panic!("for the daemon")
-    };
-    // The kernel asks again after a second.
-    let more = "patience-ms = 20000\n";
-    let kind = Kind::Ringside(Ringside { more, ..how });
     let bed = Bed::without_gateway("waits", kind, &[Place::vxlan(Family::V4); 2]);
     // Says nothing about itself at first.
-    let host = &bed.hosts[1].wire.a;
+    let host = bed.hosts[1].wire.a.clone();
     let arp = |how: &str| {
         let words = format!("link set dev eth0 arp {how}");
-        assert!(
-            host.ns
-                .command("ip")
-                .args(words.split(' '))
-                .status()
-                .expect("ip")
-                .success()
-        );
+        let status = host.ns.command("ip").args(words.split(' ')).status();
+        assert!(status.expect("ip").success());
     };
     arp("off");
     let cards: Vec<_> = bed.tenants().map(|tenant| tenant.card).collect();
-    let host = host.clone();
     let bed = bed.with(kind, &cards);
     let words = format!("ping -n -c 1 -W 20 {}", bed.at(2).address(Family::V4));
     let waiting = Running::new(bed.at(1).command(&words));
     std::thread::sleep(Duration::from_millis(100));
-    let words = "link set dev eth0 arp on";
-    assert!(
-        host.ns
-            .command("ip")
-            .args(words.split(' '))
-            .status()
-            .expect("ip")
-            .success()
-    );
+    arp("on");
     let done = waiting.end();
     assert!(done.out.contains("1 received"), "{done:#?}");
 }

