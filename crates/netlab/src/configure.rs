@@ -37,6 +37,37 @@ pub(crate) fn create_veth(a: &Planned<'_>, b: &Planned<'_>) -> Result<()> {
         .map_err(|source| failed("create a veth pair", a.namespace, a.name, source))
 }
 
+/// Makes an interface of a kind other than veth, down. It is made in `namespace`, and moves to `home` before anybody sees it.
+pub(crate) fn create_device(
+    namespace: &Namespace,
+    home: &Namespace,
+    planned: (&'static str, &str, Option<[u8; 6]>, Option<u32>),
+    info: Vec<LinkInfo>,
+) -> Result<()> {
+    let (operation, name, mac, mtu) = planned;
+    let mut link = LinkMessage::default();
+    link.attributes.extend([
+        LinkAttribute::IfName(name.to_owned()),
+        LinkAttribute::NetNsFd(home.fd().as_fd().as_raw_fd()),
+        LinkAttribute::LinkInfo(info),
+    ]);
+    link.attributes
+        .extend(mac.map(|mac| LinkAttribute::Address(mac.to_vec())));
+    link.attributes.extend(mtu.map(LinkAttribute::Mtu));
+    let request = RouteNetlinkMessage::NewLink(link);
+    namespace
+        .try_run(|| send(request, NLM_F_CREATE | NLM_F_EXCL))?
+        .map_err(|source| failed(operation, home, name, source))
+}
+
+/// Makes an interface of the calling thread's namespace a port of a bridge.
+pub(crate) fn set_controller(index: u32, bridge: u32) -> Result<(), NetlinkError> {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.attributes.push(LinkAttribute::Controller(bridge));
+    send(RouteNetlinkMessage::SetLink(link), 0)
+}
+
 /// Adds an address to an interface of the calling thread's namespace, without duplicate address detection: nobody else
 /// can have it, and the interface is usable at once.
 pub(crate) fn add_address(index: u32, address: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {

@@ -100,7 +100,9 @@ fn advice(source: &io::Error) -> &'static str {
 fn link_advice(source: &NetlinkError) -> &'static str {
     match source {
         NetlinkError::Io(source) | NetlinkError::Refused { source, .. } => match source.raw_os_error() {
-            Some(libc::EOPNOTSUPP) => "; the kernel has no veth devices (CONFIG_VETH)",
+            Some(libc::EOPNOTSUPP) => {
+                "; the kernel has no devices of that kind (CONFIG_VETH, CONFIG_BRIDGE, CONFIG_VXLAN)"
+            }
             Some(libc::EEXIST) => "; the name is taken in that namespace: give the link another one",
             _ => advice(source),
         },

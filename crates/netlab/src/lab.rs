@@ -25,8 +25,11 @@ pub struct VethConfig {
     /// Largest packet in bytes, without the Ethernet header.
     pub mtu: u32,
     /// Third byte of the IPv4 and fourth group of the IPv6 network, to tell several pairs in one namespace apart:
-    /// a has 10.77.`subnet`.1/24 and fd77:0:0:`subnet`::1/64, b the same with 2.
+    /// 10.77.`subnet`.0/24 and fd77:0:0:`subnet`::/64.
     pub subnet: u8,
+    /// Last byte of the addresses of a and b, 1 and 2 unless there are more than two hosts in the network. 0 is an end
+    /// without addresses: a port of a bridge.
+    pub hosts: [u8; 2],
     /// Whether the interfaces have IPv6. With it each end sends a few multicast listener reports in the beginning;
     /// without it no packet is sent but those that a test sends.
     pub ipv6: bool,
@@ -53,6 +56,7 @@ impl Default for VethConfig {
             queues: 1,
             mtu: 1500,
             subnet: 0,
+            hosts: [1, 2],
             ipv6: true,
             tx_checksum: true,
             gro: false,
@@ -107,9 +111,9 @@ pub struct End {
     pub interface: Interface,
     /// Its hardware address.
     pub mac: [u8; 6],
-    /// Its IPv4 address, prefix 24.
+    /// Its IPv4 address, prefix 24; 0.0.0.0 if it has none.
     pub ipv4: Ipv4Addr,
-    /// Its IPv6 address, prefix 64; assigned only if the configuration has IPv6.
+    /// Its IPv6 address, prefix 64, or :: if it has none; assigned only if the configuration has IPv6.
     pub ipv6: Ipv6Addr,
     /// The addresses that are assigned, with their prefixes.
     addresses: Vec<(IpAddr, u8)>,
@@ -164,45 +168,53 @@ impl Lab {
     ///
     /// [`Error::Link`] with `EEXIST` if an interface's name is taken.
     pub fn join(a: &Arc<Namespace>, b: &Arc<Namespace>, config: VethConfig) -> Result<Self> {
-        let mac = |host| [0x02, b'r', b's', 0, config.subnet, host];
-        let plan = |namespace, name, host| Planned {
+        // An end without addresses is told apart by those of the other one.
+        let mac = |host, peer| match host {
+            0 => [0x02, b'r', b's', 1, config.subnet, peer],
+            _ => [0x02, b'r', b's', 0, config.subnet, host],
+        };
+        let plan = |namespace, name, host, peer| Planned {
             namespace,
             name,
-            mac: mac(host),
+            mac: mac(host, peer),
             mtu: config.mtu,
             queues: config.queues,
         };
+        let [host_a, host_b] = config.hosts;
         configure::create_veth(
-            &plan(a.as_ref(), &config.names[0], 1),
-            &plan(b.as_ref(), &config.names[1], 2),
+            &plan(a.as_ref(), &config.names[0], host_a, host_b),
+            &plan(b.as_ref(), &config.names[1], host_b, host_a),
         )?;
-        let addresses = |host: u8| {
-            let ipv4 = Ipv4Addr::new(10, 77, config.subnet, host);
-            let ipv6 = Ipv6Addr::new(0xfd77, 0, 0, config.subnet.into(), 0, 0, 0, host.into());
-            (ipv4, ipv6)
+        let addresses = |host: u8| match host {
+            0 => (Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED),
+            _ => (
+                Ipv4Addr::new(10, 77, config.subnet, host),
+                Ipv6Addr::new(0xfd77, 0, 0, config.subnet.into(), 0, 0, 0, host.into()),
+            ),
         };
         let assigned = |host| {
             let (ipv4, ipv6) = addresses(host);
             let ipv6 = config.ipv6.then_some((IpAddr::V6(ipv6), 64));
-            [(IpAddr::V4(ipv4), 24)].into_iter().chain(ipv6)
+            let both = [(IpAddr::V4(ipv4), 24)].into_iter().chain(ipv6);
+            both.filter(move |_| host != 0)
         };
         let end = |ns: &Arc<Namespace>, name: &str, host: u8, peer: u8| {
             let (ipv4, ipv6) = addresses(host);
-            let known = assigned(peer).filter(|_| config.static_neighbours);
+            let known = assigned(peer).filter(|_| config.static_neighbours && host != 0);
             Ok(End {
                 ns: Arc::clone(ns),
                 interface: inside(ns, || Interface::by_name(name))?,
-                mac: mac(host),
+                mac: mac(host, peer),
                 ipv4,
                 ipv6,
                 addresses: assigned(host).collect(),
-                neighbours: known.map(|(address, _)| (address, mac(peer))).collect(),
+                neighbours: known.map(|(address, _)| (address, mac(peer, host))).collect(),
             })
         };
         // From here on `Drop` takes the link down again.
         let lab = Self {
-            a: end(a, &config.names[0], 1, 2)?,
-            b: end(b, &config.names[1], 2, 1)?,
+            a: end(a, &config.names[0], host_a, host_b)?,
+            b: end(b, &config.names[1], host_b, host_a)?,
             ours: true,
         };
         for end in lab.ends() {
@@ -333,7 +345,7 @@ impl End {
     fn configure(&self, config: &VethConfig) -> Result<()> {
         let (name, index) = (self.interface.name(), self.interface.index());
         self.ns
-            .try_run(|| configure::quiet_ipv6(&self.ns, name, config.ipv6))??;
+            .try_run(|| configure::quiet_ipv6(&self.ns, name, config.ipv6 && !self.addresses.is_empty()))??;
         inside(&self.ns, || {
             if !config.tx_checksum {
                 self.interface.set_tx_checksum(false)?;
@@ -353,7 +365,7 @@ impl End {
 }
 
 /// Runs an operation on an interface inside a namespace.
-fn inside<T: Send>(
+pub(crate) fn inside<T: Send>(
     namespace: &Namespace,
     operation: impl FnOnce() -> Result<T, ringside_nic::Error> + Send,
 ) -> Result<T> {

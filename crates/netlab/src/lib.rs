@@ -43,6 +43,9 @@
 //! # }
 //! ```
 //!
+//! More than two hosts in one network are veth pairs of which one end is a port of a bridge ([`Device::bridge`]).
+//! [`Device::vxlan`] is a tunnel of the kernel's, [`Tap`] an interface whose cable ends in the test.
+//!
 //! # Privileges
 //!
 //! Root, or `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`, and a writable `/run`. In a chroot whose `/` is no mount point also
@@ -57,17 +60,21 @@
 #![deny(unsafe_code)]
 
 mod configure;
+mod device;
 mod enter;
 mod error;
 mod lab;
 mod name;
 mod namespace;
 mod sys;
+mod tap;
 pub mod testing;
 
+pub use device::{Device, VxlanConfig};
 pub use error::Error;
 pub use lab::{End, Lab, VethConfig};
 pub use namespace::{Namespace, reap_stale};
+pub use tap::Tap;
 pub use testing::wait_until;
 
 /// What the functions of this crate return.

@@ -1,8 +1,12 @@
-//! The only unsafe code of this crate: leaving shared namespaces, and code between `fork` and `exec`.
+//! The only unsafe code of this crate: leaving shared namespaces, code between `fork` and `exec`, and making a TAP device.
 
-#![allow(unsafe_code, reason = "unshare and pre_exec; every block says why it is sound")]
+#![allow(
+    unsafe_code,
+    reason = "unshare, pre_exec and TUNSETIFF; every block says why it is sound"
+)]
 
 use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -39,4 +43,32 @@ pub(crate) fn enter_before_exec(command: &mut Command, mut entrance: Entrance) {
     // It makes system calls through rustix's raw backend and allocates nothing, takes no lock and drops no heap memory:
     // `Entrance::enter` keeps to that (see there), and an `io::Error` of an error number holds no allocation.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// Makes a TAP device of this name in the calling thread's namespace, which ends with the descriptor. Frames without a header
+/// of the driver's.
+pub(crate) fn make_tap(tun: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    // Short enough to end with a zero: <https://elixir.bootlin.com/linux/v6.18/C/ident/IFNAMSIZ>
+    if name.len() >= libc::IFNAMSIZ {
+        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+    }
+    // SAFETY: a structure of numbers and of a union of such; all zeros are valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "0x1002: the field is as long as the flags are"
+    )]
+    let flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+    request.ifr_ifru.ifru_flags = flags;
+    // SAFETY: TUNSETIFF reads and writes one `ifreq`, which lives for the call.
+    // https://elixir.bootlin.com/linux/v6.18/C/ident/__tun_chr_ioctl
+    let done = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }

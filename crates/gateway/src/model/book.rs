@@ -49,7 +49,7 @@ pub(super) struct Applied {
     pub(super) outcomes: Vec<Outcome>,
     /// For the data path.
     pub(super) neighbors: Vec<(TenantAddress, Option<table::Neighbor>)>,
-    /// The generation of the policy, if it is another one.
+    /// The generation of the policy, if what was decided before may no longer hold.
     pub(super) generation: Option<u64>,
 }
 
@@ -112,7 +112,8 @@ impl Book {
         }
         // To be known before it is bound.
         let generation = policy.publish();
-        applied.generation = (generation != before).then_some(generation);
+        // What is bound to an address decides as much as the rules do, and changes no rule.
+        applied.generation = (generation != before || !bound.is_empty()).then_some(generation);
         let mut writer = tables.neighbors.write();
         let mut reader = tables.neighbors.reader();
         for address in bound {

@@ -17,7 +17,8 @@ pub trait DataPath: fmt::Debug + Send + Sync {
     /// These neighbours are so now, or gone (None). An address may come more than once; the last one holds.
     fn changed(&self, neighbors: &[(TenantAddress, Option<Neighbor>)]);
 
-    /// What was decided by rules before this generation may no longer hold.
+    /// What was decided by rules before may no longer hold: they are of this generation now, or others are bound to an address,
+    /// which leaves the generation what it was.
     fn policy_changed(&self, generation: u64);
 
     /// To be taken out of service, or back.

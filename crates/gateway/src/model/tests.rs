@@ -43,6 +43,7 @@ impl Drop for File {
 struct Cache {
     neighbors: Mutex<BTreeMap<TenantAddress, table::Neighbor>>,
     generation: std::sync::atomic::AtomicU64,
+    policy_changes: std::sync::atomic::AtomicUsize,
 }
 
 impl DataPath for Cache {
@@ -58,6 +59,7 @@ impl DataPath for Cache {
 
     fn policy_changed(&self, generation: u64) {
         self.generation.store(generation, Ordering::Relaxed);
+        self.policy_changes.fetch_add(1, Ordering::Relaxed);
     }
 
     fn drain(&self, _: bool) {}
@@ -291,6 +293,28 @@ fn many_callers_share_transactions() {
     // One is applied, some are ahead, one waits for its turn, and one has all the rest.
     assert!(transactions <= AHEAD as u64 + 3, "{transactions} transactions");
     assert_eq!(model.tables().neighbors.len(), usize::from(CALLERS));
+    drop(model);
+    thread.join().unwrap();
+}
+
+#[test]
+fn the_data_path_is_told_when_others_are_bound() {
+    let file = File::new();
+    let cache = Arc::new(Cache::default());
+    let (model, thread) = start(file.open(), &cache);
+    let told = |change: Change| {
+        let before = cache.policy_changes.load(Ordering::Relaxed);
+        runtime().block_on(model.write(vec![change])).unwrap();
+        cache.policy_changes.load(Ordering::Relaxed) > before
+    };
+    assert!(!told(Change::Neighbor(Statement::Put(neighbor(1, 1, 1)))));
+    // The first set of groups, another new one, one that is known already, none; and what is so already.
+    let bound: [(u64, u8, bool); 4] = [(1, 0, true), (2, 1, true), (3, 0, true), (3, 0, false)];
+    for (version, what, expected) in bound {
+        let change = Change::Port(Statement::Put(port(1, version, what)));
+        assert_eq!(told(change), expected, "version {version}");
+    }
+    assert!(told(Change::Port(Statement::Delete(address(1), 4))));
     drop(model);
     thread.join().unwrap();
 }

@@ -1,0 +1,189 @@
+//! A program that a test runs, and what it left behind. Also the gateway's tests use it.
+
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ringside_netlab::wait_until;
+
+/// Longer than anything here takes: what is not done by then hangs.
+pub const PATIENCE: Duration = Duration::from_secs(45);
+
+/// A process that was started by a test; killed when the test ends before it.
+pub struct Running {
+    what: String,
+    child: Child,
+    readers: Vec<JoinHandle<()>>,
+    out: Arc<Mutex<Vec<u8>>>,
+    err: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Running {
+    pub fn new(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let (out, err) = (Arc::default(), Arc::default());
+        let readers = vec![
+            collect(child.stdout.take().expect("piped"), &out),
+            collect(child.stderr.take().expect("piped"), &err),
+        ];
+        let what = command
+            .get_args()
+            .map(|word| word.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ");
+        Self {
+            what,
+            child,
+            readers,
+            out,
+            err,
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What standard error holds by now.
+    pub fn told(&self) -> String {
+        String::from_utf8_lossy(&self.err.lock().unwrap()).into_owned()
+    }
+
+    /// Waits until standard error holds `text`.
+    pub fn wait_for(&self, text: &str) {
+        self.wait_for_times(text, 1);
+    }
+
+    /// Waits until standard error holds `text` so many times.
+    pub fn wait_for_times(&self, text: &str, times: usize) {
+        self.wait_until(&format!("{times} times {text:?}"), |err| {
+            err.matches(text).count() >= times
+        });
+    }
+
+    /// Waits until standard error is as wanted.
+    pub fn wait_until(&self, what: &str, is_there: impl Fn(&str) -> bool) {
+        assert!(
+            wait_until(PATIENCE, || is_there(&self.told())),
+            "{}: not {what} in: {}",
+            self.what,
+            self.told()
+        );
+    }
+
+    pub fn signal(&self, signal: i32) {
+        let pid = i32::try_from(self.child.id()).expect("small");
+        // SAFETY: no memory is involved. The child has not been waited for, so its number is still its own.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "{}: kill", self.what);
+    }
+
+    /// As Ctrl-C; then waits for the end.
+    pub fn interrupt(self) -> Done {
+        self.signal(libc::SIGINT);
+        self.end()
+    }
+
+    pub fn is_over(&mut self) -> bool {
+        self.child.try_wait().expect("waits").is_some()
+    }
+
+    /// Waits for the end.
+    pub fn end(mut self) -> Done {
+        let begin = Instant::now();
+        let over = wait_until(PATIENCE, || self.is_over());
+        if !over {
+            panic!("{}: still running after {PATIENCE:?}: {}", self.what, self.told());
+        }
+        let status = self.child.wait().expect("is over");
+        for reader in self.readers.drain(..) {
+            reader.join().expect("reads");
+        }
+        let text = |bytes: &Mutex<Vec<u8>>| String::from_utf8(bytes.lock().unwrap().clone()).expect("UTF-8");
+        Done {
+            what: self.what.clone(),
+            status,
+            took: begin.elapsed(),
+            out: text(&self.out),
+            err: text(&self.err),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+fn collect(mut from: impl Read + Send + 'static, to: &Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
+    let to = Arc::clone(to);
+    std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(bytes @ 1..) = from.read(&mut piece) {
+            to.lock().unwrap().extend_from_slice(&piece[..bytes]);
+        }
+    })
+}
+
+/// What a run of the binary left behind.
+#[derive(Debug)]
+pub struct Done {
+    pub what: String,
+    pub status: ExitStatus,
+    /// From the call that waited for it.
+    pub took: Duration,
+    pub out: String,
+    pub err: String,
+}
+
+impl Done {
+    /// Asserts that it ended well.
+    pub fn good(self) -> Self {
+        assert!(self.status.success(), "{self:#?}");
+        assert!(!self.err.contains("panicked"), "{self:#?}");
+        self
+    }
+
+    /// Asserts that it failed with a message for people, and returns that.
+    ///
+    /// That is the last paragraph of standard error; what comes before is the report of what was opened.
+    pub fn bad(&self) -> String {
+        assert!(!self.status.success(), "{self:#?}");
+        assert_eq!(self.status.signal(), None, "{self:#?}");
+        for ugly in ["panicked", "backtrace", "unwrap", "Error {", "Some("] {
+            assert!(!self.err.contains(ugly), "{self:#?}");
+        }
+        let at = self.err.rfind("ringside: ").or_else(|| self.err.rfind("error: "));
+        let message = self.err[at.unwrap_or_else(|| panic!("no message: {self:#?}"))..].trim_end();
+        // The parser of the command line shows usage and help in paragraphs of their own.
+        let message = match message.split_once("\n\n") {
+            Some((first, more)) if message.starts_with("error: ") && more.ends_with("try '--help'.") => first,
+            _ => message,
+        };
+        assert!(!message.contains("\n\n"), "more than a paragraph: {self:#?}");
+        message.to_owned()
+    }
+
+    /// As [`Done::bad`]; and it told nothing else, because nothing was opened.
+    pub fn refused(&self) -> String {
+        let message = self.bad();
+        // On a busy machine the kernel may still be clearing up behind the test before.
+        let told = self
+            .err
+            .lines()
+            .find(|line| !line.contains("; waiting "))
+            .unwrap_or_default();
+        assert!(message.starts_with(told), "more than the message: {self:#?}");
+        assert_eq!(self.out, "", "{self:#?}");
+        message
+    }
+}

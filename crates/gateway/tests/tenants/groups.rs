@@ -1,0 +1,162 @@
+//! Security groups: what they allow goes, and nothing else; changes hold for connections that live.
+
+use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use ringside_netlab::wait_until;
+
+use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant};
+use crate::on;
+use crate::peers::{MOMENT, answered, chat, connect, unanswered};
+use crate::process::PATIENCE;
+
+on! {
+    fast = crate::FAST => only_what_is_allowed_goes, errors_about_what_is_allowed_come_back,
+        a_rule_that_goes_ends_what_it_allowed, members_come_and_go;
+    slow = crate::SLOW => only_what_is_allowed_goes, a_rule_that_goes_ends_what_it_allowed;
+}
+
+const OPEN: u16 = 7000;
+const CLOSED: u16 = 7001;
+
+/// A TCP rule for the open port.
+const TCP: &str = "{id: 1, direction: ingress, protocol: tcp, ports: 7000}";
+
+/// Two hosts, and groups bound to the tenants of network 42: by host, from 1.
+fn bed(tag: &str, kind: Kind, groups: &str, ports: [&str; 2]) -> Bed {
+    let mut bed = Bed::new(tag, kind, &[Place::vxlan(Family::V4); 2]);
+    let bound = bind(&bed, ports);
+    bed.ringside().apply(&format!("groups:\n{groups}{bound}"));
+    bed
+}
+
+fn bind(bed: &Bed, ports: [&str; 2]) -> String {
+    let mut text = "ports:\n".to_owned();
+    for (host, groups) in (1..).zip(ports) {
+        for family in FAMILIES.map(|family| bed.at(host).address(family)) {
+            text.push_str(&format!("  - {{vni: 42, ip: \"{family}\", groups: {groups}}}\n"));
+        }
+    }
+    text
+}
+
+fn group(id: u32, rules: &[&str]) -> String {
+    format!("  - {{id: {id}, rules: [{}]}}\n", rules.join(", "))
+}
+
+/// Whether nothing of a connection attempt gets through.
+fn is_cut_off(from: &Tenant, (to, address): (&Tenant, IpAddr), port: u16) -> bool {
+    let _listener = to
+        .ns
+        .run(|| std::net::TcpListener::bind((address, port)))
+        .expect("listens");
+    let tried = from
+        .ns
+        .run(|| TcpStream::connect_timeout(&(address, port).into(), MOMENT));
+    tried.is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
+}
+
+fn only_what_is_allowed_goes(kind: Kind) {
+    // The one that asks may do anything; the one that is asked says nothing by itself.
+    let anything = ["{id: 1, direction: egress}", "{id: 2, direction: ingress}"];
+    let groups = group(1, &[TCP]) + &group(2, &anything);
+    let mut bed = bed("allowed", kind, &groups, ["[2]", "[1]"]);
+    for inner in FAMILIES {
+        let (client, server) = (bed.at(1), bed.at(2));
+        let (asked, asker) = (server.address(inner), client.address(inner));
+        // Allowed, with its answers.
+        let streams = connect(client, (server, asked), OPEN);
+        for _ in 0..20 {
+            chat(&streams).expect("goes both ways");
+        }
+        // Another port, another protocol; and nothing that the other one begins.
+        assert!(is_cut_off(client, (server, asked), CLOSED), "{inner:?}");
+        unanswered(client, asked);
+        assert!(is_cut_off(server, (client, asker), OPEN), "{inner:?}");
+        unanswered(server, asker);
+        // Where no groups are bound nothing is asked.
+        let free = [&bed.tenants[0][1], &bed.tenants[1][1]];
+        answered(free[0], free[1].address(inner));
+        chat(&streams).expect("still goes");
+    }
+    // A connection attempt and three echoes, in both families. Each has one reason.
+    for reason in ["ingress-denied", "egress-denied"] {
+        bed.ringside().wait_until(|gateway| gateway.dropped(reason) >= 8);
+    }
+}
+
+fn errors_about_what_is_allowed_come_back(kind: Kind) {
+    let udp = "{id: 1, direction: ingress, protocol: udp, ports: 9}";
+    let anything = "{id: 1, direction: egress}";
+    let groups = group(1, &[udp]) + &group(2, &[anything]);
+    let bed = bed("related", kind, &groups, ["[2]", "[1]"]);
+    for inner in FAMILIES {
+        let (client, server) = (bed.at(1), bed.at(2));
+        let socket = client
+            .ns
+            .run(|| UdpSocket::bind((client.address(inner), 0)))
+            .expect("UDP socket");
+        socket.connect((server.address(inner), 9)).expect("connects");
+        socket
+            .set_read_timeout(Some(Duration::from_millis(100)))
+            .expect("time-out");
+        // Nobody has the port. The receiver's kernel limits how often it says so.
+        let refused = || {
+            _ = socket.send(b"anybody?");
+            let error = socket.recv(&mut [0; 16]).expect_err("nobody answers");
+            error.kind() == std::io::ErrorKind::ConnectionRefused
+        };
+        assert!(wait_until(PATIENCE, refused), "{inner:?}");
+    }
+}
+
+fn a_rule_that_goes_ends_what_it_allowed(kind: Kind) {
+    let other = "{id: 2, direction: ingress, protocol: icmp}";
+    let mut bed = bed("rule-goes", kind, &group(1, &[TCP, other]), ["[3]", "[1]"]);
+    bed.ringside()
+        .apply(&format!("groups:\n{}", group(3, &["{id: 1, direction: egress}"])));
+    let streams = connect(bed.at(1), (bed.at(2), bed.at(2).address(Family::V4)), OPEN);
+    for _ in 0..20 {
+        chat(&streams).expect("goes");
+    }
+    let before = bed.ringside().dropped("no-longer-allowed");
+    bed.ringside().apply(&format!("groups:\n{}", group(1, &[other])));
+    // From the answer on nothing of it goes.
+    set_patience(&streams, MOMENT);
+    assert!(chat(&streams).is_err());
+    bed.ringside()
+        .wait_until(|gateway| gateway.dropped("no-longer-allowed") > before);
+    answered(bed.at(1), bed.at(2).address(Family::V4));
+    // With the rule it goes on, as soon as its sender tries again: the word that was under way comes first.
+    bed.ringside().apply(&format!("groups:\n{}", group(1, &[TCP, other])));
+    set_patience(&streams, PATIENCE);
+    let mut word = [0; 4];
+    std::io::Read::read_exact(&mut &streams[1], &mut word).expect("goes on");
+    chat(&streams).expect("goes on");
+}
+
+fn set_patience(streams: &[TcpStream; 2], time: Duration) {
+    for stream in streams {
+        stream.set_read_timeout(Some(time)).expect("time-out");
+    }
+}
+
+fn members_come_and_go(kind: Kind) {
+    // From members of group 2 only.
+    let rule = "{id: 1, direction: ingress, remote-group: 2}";
+    let groups =
+        group(1, &[rule]) + &group(2, &["{id: 1, direction: egress}"]) + &group(3, &["{id: 1, direction: egress}"]);
+    let mut bed = bed("members", kind, &groups, ["[3]", "[1]"]);
+    let to = bed.at(2).address(Family::V4);
+    unanswered(bed.at(1), to);
+    let members = bind(&bed, ["[2]", "[1]"]);
+    bed.ringside().apply(&members);
+    answered(bed.at(1), to);
+    let streams = connect(bed.at(1), (bed.at(2), to), OPEN);
+    chat(&streams).expect("goes");
+    let members = bind(&bed, ["[3]", "[1]"]);
+    bed.ringside().apply(&members);
+    set_patience(&streams, MOMENT);
+    assert!(chat(&streams).is_err());
+    unanswered(bed.at(1), to);
+}

@@ -1,0 +1,64 @@
+//! The gateway between real tenants: namespaces whose interfaces are the kernel's own VXLAN, with ping, iperf3 and connections of
+//! ours through it. What the kernel can do as well it has to do in the same tests, which shows that the bed is right.
+
+mod bed;
+#[path = "../common/mod.rs"]
+mod common;
+mod kernel;
+mod peers;
+#[path = "../../../cli/tests/common/process.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared; a part of it is used here")]
+mod process;
+mod ringside;
+mod vtep;
+
+mod answers;
+mod crafted;
+mod groups;
+mod moves;
+mod mtu;
+mod paths;
+mod reach;
+mod restart;
+mod streams;
+
+use bed::Kind;
+use ringside::Ringside;
+
+const KERNEL: Kind = Kind::Kernel;
+/// What is known goes through the fast path.
+const FAST: Kind = Kind::Ringside(Ringside::FAST);
+/// A cache that has room for nobody else: nearly all goes through the workers.
+const SLOW: Kind = Kind::Ringside(Ringside {
+    cache: Some(1),
+    ..Ringside::FAST
+});
+/// The same with two queues.
+const TWO_QUEUES: Kind = Kind::Ringside(Ringside {
+    cache: Some(1),
+    queues: 2,
+    ..Ringside::FAST
+});
+/// Checksums are left to the gateway.
+const UNSUMMED: Kind = Kind::Ringside(Ringside {
+    summed: false,
+    ..Ringside::FAST
+});
+const GENERIC: Kind = Kind::Ringside(Ringside {
+    mode: "generic",
+    ..Ringside::FAST
+});
+
+/// The same test for each kind of gateway, in a module of the kind's name.
+#[macro_export]
+macro_rules! on {
+    ($($name:ident = $kind:expr => $($test:ident),+ $(,)?;)+) => {
+        $(mod $name {
+            $(#[test] fn $test() {
+                if ringside_netlab::testing::is_root() {
+                    super::$test($kind);
+                }
+            })+
+        })+
+    };
+}

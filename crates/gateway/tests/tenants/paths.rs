@@ -1,0 +1,97 @@
+//! Which way packets go, and what becomes of those whose host is not known yet.
+
+use std::time::Duration;
+
+use crate::bed::{Bed, FAMILIES, Family, Kind, Place};
+use crate::on;
+use crate::peers::{answered, connect, exchange, ping, unanswered};
+use crate::process::Running;
+use crate::ringside::Ringside;
+
+on! {
+    fast = crate::FAST => what_is_known_goes_the_fast_way, a_host_that_nobody_finds_gets_nothing,
+        packets_wait_for_their_host, out_of_service_and_back;
+    generic = crate::GENERIC => what_is_known_goes_the_fast_way;
+    slow = crate::SLOW => workers_carry_what_the_cache_has_no_room_for, packets_wait_for_their_host;
+}
+
+fn what_is_known_goes_the_fast_way(kind: Kind) {
+    let mut bed = Bed::new("fast-way", kind, &[Place::vxlan(Family::V4); 2]);
+    for inner in FAMILIES {
+        answered(bed.at(1), bed.at(2).address(inner));
+        // All of both networks, in both families, as soon as the hosts are known.
+        bed.ringside().wait_until(|gateway| gateway.cached() == 8);
+        answered(bed.at(2), bed.at(1).address(inner));
+        let (fast, slow) = (bed.ringside().forwarded("fast"), bed.ringside().forwarded("slow"));
+        let done = ping(bed.at(1), bed.at(2).address(inner), "-c 100 -w 20");
+        assert!(done.out.contains(" 100 received"), "{done:#?}");
+        assert!(bed.ringside().forwarded("fast") >= fast + 200);
+        assert_eq!(bed.ringside().forwarded("slow"), slow);
+    }
+}
+
+fn workers_carry_what_the_cache_has_no_room_for(kind: Kind) {
+    let mut bed = Bed::new("slow-way", kind, &[Place::vxlan(Family::V4); 2]);
+    let to = bed.at(2).address(Family::V4);
+    let streams = connect(bed.at(1), (bed.at(2), to), 7000);
+    let before = bed.ringside().forwarded("slow");
+    exchange(&streams, 8 << 20);
+    // Segments of one way at least: 8 MiB in packets of up to 1398 bytes.
+    assert!(bed.ringside().forwarded("slow") >= before + 6000);
+}
+
+/// An address of the underlay that nobody has.
+const NOWHERE: &str = "10.77.0.99";
+
+fn a_host_that_nobody_finds_gets_nothing(kind: Kind) {
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let kind = Kind::Ringside(Ringside { patience: 1500, ..how });
+    let mut bed = Bed::new("nowhere", kind, &[Place::vxlan(Family::V4); 2]);
+    answered(bed.at(1), bed.at(2).address(Family::V4));
+    let mut card = bed.at(2).card;
+    card.v4 = [10, 0, 0, 50].into();
+    card.v6 = "fd00::50".parse().expect("an address");
+    card.host = NOWHERE.parse().expect("an address");
+    bed.ringside().learn(&[card]);
+    let before = bed.ringside().sent_on();
+    unanswered(bed.at(1), card.v4.into());
+    // The question was answered, for the tenant is known; the packets were not sent on, and have a reason.
+    assert_eq!(bed.at(1).neighbour(card.v4.into()), Some(card.mac));
+    bed.ringside()
+        .wait_until(|gateway| gateway.dropped("host-unresolved") >= 3);
+    assert_eq!(bed.ringside().sent_on(), before);
+    answered(bed.at(1), bed.at(2).address(Family::V4));
+}
+
+fn packets_wait_for_their_host(kind: Kind) {
+    let bed = Bed::without_gateway("waits", kind, &[Place::vxlan(Family::V4); 2]);
+    // Says nothing about itself at first.
+    let host = bed.hosts[1].wire.a.clone();
+    let arp = |how: &str| {
+        let words = format!("link set dev eth0 arp {how}");
+        let status = host.ns.command("ip").args(words.split(' ')).status();
+        assert!(status.expect("ip").success());
+    };
+    arp("off");
+    let cards: Vec<_> = bed.tenants().map(|tenant| tenant.card).collect();
+    let bed = bed.with(kind, &cards);
+    let words = format!("ping -n -c 1 -W 20 {}", bed.at(2).address(Family::V4));
+    let waiting = Running::new(bed.at(1).command(&words));
+    std::thread::sleep(Duration::from_millis(100));
+    arp("on");
+    let done = waiting.end();
+    assert!(done.out.contains("1 received"), "{done:#?}");
+}
+
+fn out_of_service_and_back(kind: Kind) {
+    let mut bed = Bed::new("drain", kind, &[Place::vxlan(Family::V4); 2]);
+    let to = bed.at(2).address(Family::V4);
+    answered(bed.at(1), to);
+    bed.ringside().daemon().ok(&["drain"]);
+    assert!(!bed.ringside().daemon().ctl(&["health"]).status.success());
+    bed.ringside().daemon().ok(&["drain", "--off"]);
+    answered(bed.at(1), to);
+    bed.ringside().daemon().ok(&["health"]);
+}

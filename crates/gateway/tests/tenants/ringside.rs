@@ -1,0 +1,186 @@
+//! The gateway that is tested: the daemon with its data path, told by its own client.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use ringside_netlab::{End, wait_until};
+use serde_json::Value;
+
+use crate::bed::{Card, Tunnel};
+use crate::common::Folder;
+use crate::common::daemon::{Daemon, binary, configure};
+use crate::process::PATIENCE;
+
+/// How the daemon is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ringside {
+    /// XDP mode, as the configuration names it.
+    pub(crate) mode: &'static str,
+    /// Entries of the fast path's cache of neighbours; None for more than there are.
+    pub(crate) cache: Option<u32>,
+    /// Of the gateway's interface.
+    pub(crate) queues: u32,
+    /// Hosts have made all checksums of what they send, as behind a NIC. Else they leave them to one, which a veth is not; then
+    /// workers do it, and the fast path takes no part.
+    pub(crate) summed: bool,
+    /// The fast path goes on without the daemon.
+    pub(crate) pinned: bool,
+    /// How long packets wait for the MAC address of their host, in milliseconds.
+    pub(crate) patience: u32,
+    /// More lines about the data path.
+    pub(crate) more: &'static str,
+}
+
+impl Ringside {
+    /// In native mode, all in the cache.
+    pub(crate) const FAST: Self = Self {
+        mode: "native",
+        cache: None,
+        queues: 1,
+        summed: true,
+        pinned: false,
+        // The kernel asks again after a second, if a question got lost.
+        patience: 10_000,
+        more: "",
+    };
+}
+
+pub(crate) struct Gateway {
+    daemon: Option<Daemon>,
+    end: End,
+    how: Ringside,
+    files: u32,
+}
+
+impl Gateway {
+    pub(crate) fn start(end: &End, how: Ringside) -> Self {
+        let mut gateway = Self {
+            daemon: None,
+            end: end.clone(),
+            how,
+            files: 0,
+        };
+        gateway.start_in(Folder::new());
+        gateway
+    }
+
+    /// Starts it on the files of one before it.
+    pub(crate) fn start_in(&mut self, folder: Folder) {
+        let config = configure(&folder, "store.db", &self.configuration());
+        let mut command = self.end.ns.command(binary().get_program());
+        command.arg("--config").arg(config);
+        self.daemon = Some(Daemon::spawn(folder, command));
+    }
+
+    fn configuration(&self) -> String {
+        let mut text = format!("[path]\ninterface = \"eth0\"\nmode = \"{}\"\n", self.how.mode);
+        if self.how.pinned {
+            writeln!(text, "pins = \"{}\"", self.pins().display()).expect("text");
+        }
+        // The default is a part of the memory, which takes its time to be made.
+        let entries = self.how.cache.unwrap_or(4096);
+        writeln!(text, "cached-neighbors = {entries}\ncached-connections = 4096").expect("text");
+        writeln!(text, "patience-ms = {}\n{}", self.how.patience, self.how.more).expect("text");
+        text
+    }
+
+    /// A folder of the BPF file system for this gateway alone.
+    fn pins(&self) -> PathBuf {
+        Path::new("/sys/fs/bpf").join(format!("ringside-{}", self.end.ns.name()))
+    }
+
+    pub(crate) fn daemon(&self) -> &Daemon {
+        self.daemon.as_ref().expect("it runs")
+    }
+
+    /// Kills it, or asks it to end; its files stay.
+    pub(crate) fn end(&mut self, kindly: bool) -> Folder {
+        let daemon = self.daemon.take().expect("it runs");
+        if kindly { daemon.stop() } else { daemon.kill() }
+    }
+
+    /// Tells it where tenants live.
+    pub(crate) fn learn(&mut self, cards: &[Card]) {
+        let mut text = "neighbors:\n".to_owned();
+        for card in cards {
+            for ip in [std::net::IpAddr::from(card.v4), card.v6.into()] {
+                let mac = ringside_wire::MacAddr(card.mac);
+                let encapsulation = match card.tunnel {
+                    Tunnel::Geneve => "geneve",
+                    Tunnel::Vxlan | Tunnel::VxlanUnsummed | Tunnel::UserVxlan => "vxlan",
+                };
+                let host = format!("{{ip: \"{}\", encapsulation: {encapsulation}}}", card.host);
+                let vni = card.vni;
+                writeln!(text, "  - {{vni: {vni}, ip: \"{ip}\", mac: \"{mac}\", host: {host}}}").expect("text");
+            }
+        }
+        self.apply(&text);
+    }
+
+    /// Makes it so, and waits until it is.
+    pub(crate) fn apply(&mut self, yaml: &str) {
+        self.files += 1;
+        let file = self.daemon().folder.join(&format!("objects-{}.yaml", self.files));
+        std::fs::write(&file, yaml).expect("a file");
+        self.daemon().ok(&["apply", "-f", file.to_str().expect("UTF-8")]);
+    }
+
+    pub(crate) fn statistics(&self) -> Value {
+        serde_json::from_str(&self.daemon().ok(&["stats", "--json"])).expect("JSON")
+    }
+
+    /// Waits until the gateway has counted what it has to: workers do it after they have sent.
+    pub(crate) fn wait_until(&self, is_so: impl Fn(&Self) -> bool) {
+        assert!(wait_until(PATIENCE, || is_so(self)), "{}", self.statistics());
+    }
+
+    /// Packets that one of the two ways sent on.
+    pub(crate) fn forwarded(&self, path: &str) -> u64 {
+        self.of_path(path)["forwarded-packets"].as_u64().expect("a number")
+    }
+
+    /// Questions that both ways have answered.
+    pub(crate) fn answered(&self) -> u64 {
+        let of = |path| self.of_path(path)["answered-packets"].as_u64().expect("a number");
+        of("fast") + of("slow")
+    }
+
+    /// Packets that were dropped for a reason, by both ways.
+    pub(crate) fn dropped(&self, reason: &str) -> u64 {
+        let of = |path| self.of_path(path)["dropped-packets"][reason].as_u64().unwrap_or(0);
+        of("fast") + of("slow")
+    }
+
+    /// Packets that were sent on, by both ways.
+    pub(crate) fn sent_on(&self) -> u64 {
+        self.forwarded("fast") + self.forwarded("slow")
+    }
+
+    /// Entries of the fast path's cache of neighbours.
+    pub(crate) fn cached(&self) -> u64 {
+        self.statistics()["cache-entries"].as_u64().expect("a number")
+    }
+
+    fn of_path(&self, path: &str) -> Value {
+        let all = self.statistics();
+        let paths = all["paths"].as_array().expect("paths");
+        let found = paths.iter().find(|one| one["path"] == path);
+        found.unwrap_or_else(|| panic!("no {path} in {all}")).clone()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(daemon) = &self.daemon
+        {
+            let statistics = daemon.ctl(&["stats"]).stdout;
+            eprintln!("{}\n{}", String::from_utf8_lossy(&statistics), daemon.log());
+        }
+        // It would bring the program back.
+        self.daemon = None;
+        if self.how.pinned {
+            _ = std::fs::remove_dir_all(self.pins());
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Much at once: iperf3, and connections that check every byte.
+
+use serde_json::Value;
+
+use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tunnel};
+use crate::on;
+use crate::peers::{connect, exchange, iperf};
+
+on! {
+    kernel = crate::KERNEL => iperf_tcp_gets_through, iperf_udp_loses_nothing_uncounted, both_directions_at_once;
+    fast = crate::FAST =>
+        iperf_tcp_gets_through, iperf_udp_loses_nothing_uncounted, both_directions_at_once, other_encapsulations;
+    slow = crate::SLOW => iperf_udp_loses_nothing_uncounted, both_directions_at_once;
+    unsummed = crate::UNSUMMED => iperf_tcp_gets_through, both_directions_at_once, other_encapsulations;
+    generic = crate::GENERIC => iperf_tcp_gets_through, both_directions_at_once;
+    two_queues = crate::TWO_QUEUES => both_directions_at_once;
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn iperf_tcp_gets_through(kind: Kind) {
+    for outer in FAMILIES {
+        let bed = Bed::new("iperf-tcp", kind, &[Place::vxlan(outer); 2]);
+        let (from, to) = (bed.at(1), bed.at(2));
+        for (inner, reverse) in [(Family::V4, ""), (Family::V6, "--reverse")] {
+            let [client, server] = iperf(from, (to, to.address(inner)), &format!("--bytes 32M {reverse}"));
+            let sent = number(&client["end"]["sum_sent"]["bytes"]);
+            assert!(sent >= 32 << 20, "{client}");
+            // iperf3 does not read to the end: what is in buffers then, some megabytes, it leaves there.
+            let received = number(&client["end"]["sum_received"]["bytes"]);
+            assert!((8 << 20..=sent).contains(&received), "{client}");
+            if reverse.is_empty() {
+                assert_eq!(number(&server["end"]["sum_received"]["bytes"]), received, "{server}");
+            }
+        }
+    }
+}
+
+fn iperf_udp_loses_nothing_uncounted(kind: Kind) {
+    let bed = Bed::new("iperf-udp", kind, &[Place::vxlan(Family::V4); 2]);
+    let (from, to) = (bed.at(1), bed.at(2));
+    for inner in FAMILIES {
+        let words = "--udp --bitrate 20M --length 1200 --bytes 2400K";
+        let [client, server] = iperf(from, (to, to.address(inner)), words);
+        let (sent, received) = (&client["end"]["sum"], &server["end"]["sum"]);
+        assert!(number(&sent["packets"]) >= 2048, "{client}");
+        // A machine that has other things to do loses some, and the receiver's kernel or a link says so.
+        let lost = number(&received["lost_packets"]);
+        assert!(lost <= counted_losses(&bed), "{lost} lost: {client}\n{server}");
+        assert!(lost < number(&sent["packets"]) / 2, "{client}\n{server}");
+    }
+}
+
+/// What sockets of the tenants and links of the bed have dropped since the beginning.
+fn counted_losses(bed: &Bed) -> u64 {
+    let sockets = bed.tenants().map(|tenant| tenant.ns.run(socket_losses));
+    let wires = bed.hosts.iter().map(|host| &host.wire).chain([&bed.uplink]);
+    let links = wires.flat_map(|wire| wire.ends().map(|end| end.run(link_losses)));
+    sockets.chain(links).sum()
+}
+
+/// Datagrams that found no room in the buffer of their socket, in this namespace.
+fn socket_losses() -> u64 {
+    let of_v6 = std::fs::read_to_string("/proc/thread-self/net/snmp6").expect("counters");
+    let of_v4 = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
+    let v6 = of_v6
+        .lines()
+        .filter_map(|line| line.strip_prefix("Udp6RcvbufErrors")?.trim().parse::<u64>().ok());
+    let mut udp = of_v4.lines().filter_map(|line| line.strip_prefix("Udp:"));
+    let (names, values) = (udp.next().expect("names"), udp.next().expect("values"));
+    let v4 = names.split_whitespace().zip(values.split_whitespace());
+    let v4 = v4
+        .filter(|(name, _)| *name == "RcvbufErrors")
+        .map(|(_, value)| value.parse::<u64>().expect("a number"));
+    v6.chain(v4).sum()
+}
+
+/// What the links of this namespace have dropped.
+fn link_losses() -> u64 {
+    let links = std::fs::read_dir("/sys/class/net").expect("links");
+    let counters = links.flat_map(|link| {
+        let folder = link.expect("a link").path().join("statistics");
+        ["rx_dropped", "tx_dropped"].map(|name| folder.join(name))
+    });
+    counters
+        .filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok())
+        .sum()
+}
+
+fn both_directions_at_once(kind: Kind) {
+    let bed = Bed::new("at-once", kind, &[Place::new(Family::V4, Tunnel::Vxlan); 2]);
+    let (from, to) = (bed.at(1), bed.at(2));
+    let streams = connect(from, (to, to.address(Family::V4)), 7000);
+    exchange(&streams, 64 << 20);
+}
+
+/// Packets get other outer headers on their way, and answers those that they came from.
+fn other_encapsulations(kind: Kind) {
+    let places = [
+        Place::vxlan(Family::V4),
+        Place::new(Family::V6, Tunnel::Geneve),
+        Place::new(Family::V4, Tunnel::VxlanUnsummed),
+    ];
+    let bed = Bed::new("others", kind, &places);
+    for (from, to, inner) in [(1, 2, Family::V4), (2, 3, Family::V6)] {
+        let (from, to) = (bed.at(from), bed.at(to));
+        let streams = connect(from, (to, to.address(inner)), 7000);
+        exchange(&streams, 8 << 20);
+    }
+}
