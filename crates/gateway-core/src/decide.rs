@@ -14,7 +14,7 @@ use std::sync::Arc;
 use ringside_wire::{MacAddr, flow, geneve, ipv4, ipv6, udp, vxlan};
 
 use crate::answer::{Trouble, complain, i_have};
-use crate::conntrack::{ConnectionId, Refused};
+use crate::conntrack::{ConnectionId, Place, Refused};
 use crate::flow::Flow;
 use crate::packet::OUTER;
 use crate::policy::{Denied, ProfileId};
@@ -119,11 +119,16 @@ pub struct Decider {
     /// Errors that may be sent, times a second in nanoseconds, and when that was so.
     errors: (u64, u64),
     classes: Vec<Class>,
+    /// What rules and connections are asked about, as far as there are rules.
+    flows: Vec<Option<Flow>>,
+    places: Vec<Place>,
     asked: Vec<TenantAddress>,
     found: Vec<Option<Neighbor>>,
-    /// Whether senders are looked up, too.
-    asks_sources: bool,
+    has_policy: bool,
 }
+
+/// Receiver, and sender if it was looked up and is known.
+type Ends = (Neighbor, Option<Neighbor>);
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -144,9 +149,11 @@ impl Decider {
             hosts,
             firewall,
             classes: Vec::with_capacity(burst),
+            flows: Vec::with_capacity(burst),
+            places: Vec::with_capacity(burst),
             asked: Vec::with_capacity(2 * burst),
             found: vec![None; 2 * burst],
-            asks_sources: true,
+            has_policy: true,
         }
     }
 
@@ -164,16 +171,31 @@ impl Decider {
     /// Begins a burst. `has_policy`: rules are bound to some address, so that senders matter, too.
     pub fn begin(&mut self, has_policy: bool) {
         self.classes.clear();
+        self.flows.clear();
+        self.places.clear();
         self.asked.clear();
-        self.asks_sources = has_policy || self.settings.source_check;
+        self.has_policy = has_policy;
+    }
+
+    /// Whether senders are looked up, too.
+    fn asks_sources(&self) -> bool {
+        self.has_policy || self.settings.source_check
     }
 
     /// Reads the next packet of the burst.
     pub fn read(&mut self, frame: &[u8]) {
         let class = Packet::classify(frame, &self.settings.underlay);
+        let mut flow = None;
         if let Class::Tenant(packet) = class {
             let (first, second) = match packet.content {
-                Content::Ip { src, dst } => (dst, self.asks_sources.then_some(src)),
+                Content::Ip { src, dst } => {
+                    if self.has_policy {
+                        flow = flow_of(frame, &packet);
+                        let conntrack = self.firewall.conntrack();
+                        (self.places).extend(flow.as_ref().and_then(|flow| conntrack.place(packet.vni, flow)));
+                    }
+                    (dst, self.asks_sources().then_some(src))
+                }
                 Content::WhoHas { target, .. } => (target, None),
             };
             self.asked.push(TenantAddress::new(packet.vni, first));
@@ -182,6 +204,7 @@ impl Decider {
             }
         }
         self.classes.push(class);
+        self.flows.push(flow);
     }
 
     /// Looks up all that was read, and tells the packets of the burst apart: [`Burst::next`] for each, in their order.
@@ -189,6 +212,7 @@ impl Decider {
         if self.found.len() < self.asked.len() {
             self.found.resize(self.asked.len(), None);
         }
+        self.firewall.conntrack().look_ahead(&self.places);
         self.neighbors.look_up(&self.asked, &mut self.found);
         Burst {
             decider: self,
@@ -280,9 +304,10 @@ impl Decider {
         in_port: u8,
         frame: &mut impl Buffer,
         packet: &Packet,
-        ends: (Neighbor, Option<Neighbor>),
+        flow: Option<Flow>,
+        ends: Ends,
     ) -> Decision {
-        match self.try_to_send_on(now, frame, packet, ends) {
+        match self.try_to_send_on(now, frame, packet, flow, ends) {
             Ok(decision) => decision,
             Err((reason, Some(trouble))) => self.refuse(now, frame, packet, in_port, (reason, trouble)),
             Err((reason, None)) => Decision::Drop(reason),
@@ -294,14 +319,17 @@ impl Decider {
         now: u64,
         frame: &mut impl Buffer,
         packet: &Packet,
-        (receiver, sender): (Neighbor, Option<Neighbor>),
+        flow: Option<Flow>,
+        (receiver, sender): Ends,
     ) -> Result<Decision, (DropReason, Option<Trouble>)> {
         let drop = |reason| (reason, None);
         let host = self.hosts.find(receiver.host).ok_or(drop(DropReason::NoNeighbor))?;
         if self.settings.source_check && !self.is_from_its_host(frame.bytes(), packet, sender) {
             return Err(drop(DropReason::WrongSource));
         }
-        let cache = self.judge(now, frame.bytes(), packet, receiver, sender).map_err(drop)?;
+        let cache = self
+            .judge(now, frame.bytes(), packet, flow, (receiver, sender))
+            .map_err(drop)?;
         let Some(host_mac) = host.mac else {
             return Ok(Decision::Wait(receiver.host));
         };
@@ -336,8 +364,8 @@ impl Decider {
         now: u64,
         frame: &[u8],
         packet: &Packet,
-        receiver: Neighbor,
-        sender: Option<Neighbor>,
+        flow: Option<Flow>,
+        (receiver, sender): Ends,
     ) -> Result<Cacheable, DropReason> {
         let to = ProfileId::new(receiver.policy);
         let from = sender.and_then(|sender| ProfileId::new(sender.policy));
@@ -347,10 +375,10 @@ impl Decider {
             };
             return Ok(Cacheable::Neighbor(TenantAddress::new(packet.vni, dst)));
         }
-        let bytes = frame
-            .get(usize::from(packet.network)..usize::from(packet.end))
-            .unwrap_or_default();
-        let flow = Flow::parse(bytes).map_err(|_| DropReason::InnerMalformed)?;
+        // Rules may be bound since the burst began.
+        let flow = flow
+            .or_else(|| flow_of(frame, packet))
+            .ok_or(DropReason::InnerMalformed)?;
         let passed = self.firewall.judge(now, packet.vni, &flow, from, to).map_err(reason)?;
         Ok(match passed.connection {
             Some(connection) if passed.let_go => Cacheable::Ended(connection),
@@ -396,6 +424,12 @@ impl Decider {
     }
 }
 
+/// What rules are asked about.
+fn flow_of(frame: &[u8], packet: &Packet) -> Option<Flow> {
+    let bytes = frame.get(usize::from(packet.network)..usize::from(packet.end))?;
+    Flow::parse(bytes).ok()
+}
+
 /// Tells flows of tenants apart, as RFC 7348 §5 asks: in the range of ephemeral ports.
 fn source_port(packet: &Packet, frame: &[u8]) -> u16 {
     let network = usize::from(packet.network);
@@ -430,6 +464,7 @@ impl Burst<'_> {
     /// After the last packet that was read.
     pub fn next(&mut self, now: u64, in_port: u8, frame: &mut impl Buffer) -> Decision {
         let class = self.decider.classes[self.packet];
+        let flow = self.decider.flows[self.packet].take();
         self.packet += 1;
         let packet = match class {
             Class::NotOurs => return Decision::Kernel,
@@ -443,9 +478,11 @@ impl Burst<'_> {
                 None => Decision::Drop(DropReason::NoNeighbor),
             },
             Content::Ip { .. } => {
-                let sender = if self.decider.asks_sources { self.take() } else { None };
+                let sender = if self.decider.asks_sources() { self.take() } else { None };
                 match first {
-                    Some(receiver) => self.decider.send_on(now, in_port, frame, &packet, (receiver, sender)),
+                    Some(receiver) => self
+                        .decider
+                        .send_on(now, in_port, frame, &packet, flow, (receiver, sender)),
                     None => Decision::Drop(DropReason::NoNeighbor),
                 }
             }
