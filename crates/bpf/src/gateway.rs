@@ -81,6 +81,7 @@ struct Maps {
     neighbors: Cache<NeighborKey, CachedNeighbor>,
     connections: Cache<ConnectionKey, CachedConnection>,
     configs: MapHandle,
+    lease: MapHandle,
     state: MapHandle,
     workers: MapHandle,
     ports: MapHandle,
@@ -95,6 +96,7 @@ impl Maps {
             neighbors: Cache::new("neighbors", map("neighbors")?),
             connections: Cache::new("connections", map("connections")?),
             configs: map("configs")?,
+            lease: map("lease")?,
             state: map("state")?,
             workers: map("workers")?,
             ports: map("ports")?,
@@ -103,11 +105,12 @@ impl Maps {
         })
     }
 
-    fn all(&self) -> [(&'static str, &MapHandle); 8] {
+    fn all(&self) -> [(&'static str, &MapHandle); 9] {
         [
             ("neighbors", self.neighbors.map()),
             ("connections", self.connections.map()),
             ("configs", &self.configs),
+            ("lease", &self.lease),
             ("workers", &self.workers),
             ("ports", &self.ports),
             ("counters", &self.counters),
@@ -151,6 +154,7 @@ impl GatewayProgram {
         let loaded = Self::load_with(sizes, None)?;
         let state = [LAYOUT.to_ne_bytes(), 0u32.to_ne_bytes()].concat();
         loaded.write("state", &loaded.maps.state, 0, &state)?;
+        loaded.lease(u64::MAX)?;
         Ok(loaded)
     }
 
@@ -244,6 +248,16 @@ impl GatewayProgram {
     fn write(&self, name: &'static str, map: &MapHandle, key: u32, value: &[u8]) -> Result<()> {
         map.update(&key.to_ne_bytes(), value, MapFlags::ANY)
             .map_err(|error| Error::map(NAME, name, "writing", load::os_error(&error)))
+    }
+
+    /// Until when packets are sent on and answered although their queue has no worker, CLOCK_MONOTONIC in nanoseconds: so
+    /// long the data path goes on without its owner, and then tenants' packets are dropped. For ever, unless it is said.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses it.
+    pub fn lease(&self, until: u64) -> Result<()> {
+        self.write("lease", &self.maps.lease, 0, &until.to_ne_bytes())
     }
 
     /// Sends what needs a worker, from this queue of this port (its place in [`GatewayConfig::ports`]), to this AF_XDP socket.

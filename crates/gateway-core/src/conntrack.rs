@@ -19,8 +19,8 @@
 //! Packets of a connection that [`Conntrack::hand_over`] gave to the fast path are not seen here any more. Numbers of TCP
 //! are not checked from then on (as in Linux's flow tables). The fast path has to
 //! - send up TCP segments with SYN, FIN or RST, all fragments, and all ICMP;
-//! - let go of what is handed over when a packet of it passes here with [`Passed::established`] false, or when the policy's
-//!   generation or the profile of one of its addresses is another than it was;
+//! - let go of what is handed over when a packet of it passes here with [`Passed::let_go`], or when the policy's generation
+//!   or the profile of one of its addresses is another than it was;
 //! - say by [`Conntrack::touch`] what it has sent on lately, more often than the shortest time-out of an open connection
 //!   (120 s of UDP), and let go of what is gone here.
 
@@ -88,6 +88,8 @@ pub struct Passed {
     pub connection: Option<ConnectionId>,
     /// What comes behind it in this direction may go through the fast path: see [`crate::conntrack`].
     pub established: bool,
+    /// Its two ends are in the fast path, and may not be there any longer: it is ending, or another one before it was.
+    pub let_go: bool,
     /// The generation of the policy by which it was allowed.
     pub generation: u64,
 }
@@ -292,20 +294,32 @@ impl Conntrack {
         }
     }
 
-    /// Says that packets of a connection go through the fast path from now on. To be called before they do. False, and
-    /// nothing has changed, if it is gone, or not one that may.
+    /// A connection by its name; None if it is gone.
     #[must_use]
-    pub fn hand_over(&self, connection: ConnectionId) -> bool {
+    pub fn find(&self, connection: ConnectionId) -> Option<Connection> {
+        self.with(connection, |part, slot| Some(part.entry(slot).tell(connection)))
+    }
+
+    /// Says that packets of a connection go through the fast path from now on, and what it is. To be called before they do.
+    /// None, and nothing has changed, if it is gone, or not one that may.
+    #[must_use]
+    pub fn hand_over(&self, connection: ConnectionId) -> Option<Connection> {
         self.with(connection, |part, slot| {
             let mut entry = part.entry(slot);
-            let open = entry.state.is_open() && entry.state != State::ResetSeen;
-            if open {
-                entry.marks |= HANDED_OVER;
-                entry.tcp.stop_checking();
-                part.put(slot, &entry);
+            if !entry.state.is_open() || entry.state == State::ResetSeen {
+                return None;
             }
-            open
+            entry.marks |= HANDED_OVER;
+            entry.tcp.stop_checking();
+            part.put(slot, &entry);
+            Some(entry.tell(connection))
         })
+    }
+
+    /// How long a connection lives without packets in this state, in nanoseconds.
+    #[must_use]
+    pub fn timeout(&self, state: State) -> u64 {
+        self.timeouts[state.at()]
     }
 
     /// Says that the fast path has sent on a packet of a connection, when in nanoseconds. False if the connection is gone:
@@ -318,8 +332,9 @@ impl Conntrack {
             let state = if alive { State::Established } else { entry.state };
             self.refresh(part, slot, &mut entry, state, seen);
             part.put(slot, &entry);
-            true
+            Some(())
         })
+        .is_some()
     }
 
     /// Ends the connections that have had no packet for too long, and says how many. To be called every second or so, by
@@ -354,13 +369,14 @@ impl Conntrack {
         ended
     }
 
-    fn with(&self, connection: ConnectionId, work: impl FnOnce(&mut Part<'_>, u32) -> bool) -> bool {
+    fn with<T>(&self, connection: ConnectionId, work: impl FnOnce(&mut Part<'_>, u32) -> Option<T>) -> Option<T> {
         let (stripe, slot, serial) = connection.parts();
-        let Some(stripe) = self.parts.get(stripe) else {
-            return false;
-        };
-        let mut part = stripe.lock();
-        part.is_named(slot, serial) && work(&mut part, slot)
+        let mut part = self.parts.get(stripe)?.lock();
+        if part.is_named(slot, serial) {
+            work(&mut part, slot)
+        } else {
+            None
+        }
     }
 
     fn lock(&self, at: usize) -> Part<'_> {
@@ -455,6 +471,7 @@ impl Passed {
         Self {
             connection: None,
             established: false,
+            let_go: false,
             generation: policy.generation(),
         }
     }

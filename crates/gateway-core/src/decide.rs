@@ -83,6 +83,14 @@ pub enum Decision {
     Drop(DropReason),
 }
 
+impl Decision {
+    /// True if the packet is another than it was, and is to be sent.
+    #[must_use]
+    pub const fn is_edited(&self) -> bool {
+        matches!(self, Self::Send { .. } | Self::Answer | Self::Complain(_))
+    }
+}
+
 /// What the fast path may do by itself from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cacheable {
@@ -97,6 +105,8 @@ pub enum Cacheable {
         /// By which it was allowed.
         generation: u64,
     },
+    /// No longer anything between the two ends of this connection.
+    Ended(ConnectionId),
 }
 
 /// Decides about bursts, for one worker.
@@ -343,6 +353,7 @@ impl Decider {
         let flow = Flow::parse(bytes).map_err(|_| DropReason::InnerMalformed)?;
         let passed = self.firewall.judge(now, packet.vni, &flow, from, to).map_err(reason)?;
         Ok(match passed.connection {
+            Some(connection) if passed.let_go => Cacheable::Ended(connection),
             Some(connection) if passed.established => Cacheable::Connection {
                 connection,
                 generation: passed.generation,

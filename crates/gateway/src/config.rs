@@ -29,8 +29,28 @@
 //! idle-seconds = 120
 //! pick-up = true
 //! timeout-seconds = { established = 432000 }
+//!
+//! [path]
+//! interface = "eth1"           # that hosts are reached by; without it nothing is forwarded
+//! mode = "auto"                # zero-copy, native, generic
+//! workers = 2                  # threads; the queues are shared out among them
+//! cpus = [2, 3]                # that they are pinned to; by default the last half of those that there are
+//! spin = false                 # they never sleep
+//! pins = "/sys/fs/bpf/ringside-gateway"  # the fast path goes on while the daemon is started anew
+//! unowned-seconds = 60         # for so long
+//! vxlan-port = 4789
+//! geneve-port = 6081
+//! geneve-options = ["0102:80"] # class and type, hexadecimal, of options that may be critical
+//! source-check = false         # drop what does not come from where its sender lives
+//! derive-source-port = false   # the outer UDP source port follows from the tenant's flow
+//! errors-per-second = 100      # ICMP errors, of each worker
+//! cached-neighbors = 1000000   # in the fast path; by default what 1/64 of the memory holds
+//! cached-connections = 2000000 # one direction each
+//! patience-ms = 1000           # how long packets wait for their host's MAC address
 //! ```
-//! Everything has a default but `[api.tcp]`, which is off without it.
+//! Everything has a default but `[api.tcp]`, which is off without it, and `path.interface`.
+
+mod path;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -43,6 +63,7 @@ use ringside_gateway_core::conntrack::{Limits, State, Timeouts};
 use serde::Deserialize;
 
 use crate::api::{TcpListener, Tls, UnixSocket};
+use crate::datapath::PathOptions;
 use crate::model::ModelOptions;
 
 /// What is wrong with a configuration: everything that is, with its place.
@@ -74,6 +95,8 @@ pub struct Config {
     pub format: Format,
     /// Connections.
     pub limits: Limits,
+    /// The data path, if there is an interface for it.
+    pub path: Option<PathOptions>,
 }
 
 /// What is logged: this, and what is more important.
@@ -108,6 +131,7 @@ struct File {
     metrics: MetricsPart,
     log: LogPart,
     connections: ConnectionsPart,
+    path: path::PathPart,
 }
 
 #[derive(Debug, Deserialize)]
@@ -233,6 +257,7 @@ impl Config {
         });
         let tcp = file.api.tcp.and_then(|tcp| check.tcp(&tcp));
         let limits = check.limits(&file.connections);
+        let path = file.path.checked(&mut check, limits.connections);
         if !problems.is_empty() {
             return Err(problems);
         }
@@ -250,6 +275,7 @@ impl Config {
             level: file.log.level,
             format: file.log.format,
             limits,
+            path,
         })
     }
 
@@ -271,6 +297,7 @@ impl Config {
             ("metrics", self.metrics != other.metrics),
             ("log.format", self.format != other.format),
             ("connections", self.limits != other.limits),
+            ("path", self.path != other.path),
         ];
         differs
             .into_iter()

@@ -1,4 +1,4 @@
-//! The overlay gateway `ringside-gateway`: its control plane.
+//! The overlay gateway `ringside-gateway`: its control plane, and the data path on top of `ringside-gateway-core`.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -8,6 +8,7 @@
 //! | `store` | what was acknowledged, on the disk |
 //! | `model` | store, tables in memory and watchers, one after the other in one thread |
 //! | `api` | the services |
+//! | `datapath` | the XDP program's caches, and workers for what it hands up |
 //! | `config`, `daemon`, `metrics` | the program |
 //!
 //! All but the first three take the feature `daemon`.
@@ -22,6 +23,8 @@ pub mod api;
 pub mod config;
 #[cfg(feature = "daemon")]
 pub mod daemon;
+#[cfg(feature = "daemon")]
+pub mod datapath;
 #[cfg(feature = "daemon")]
 pub mod metrics;
 #[cfg(feature = "daemon")]

@@ -1,6 +1,6 @@
 //! `ringside-gateway`: the overlay gateway, and the client of its API.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use ringside_gateway::client::{self, ClientArgs};
 use ringside_gateway::config::Config;
 use ringside_gateway::daemon;
+use ringside_gateway::datapath::{self, XdpPath};
 use ringside_gateway::model::{DataPath, NoDataPath};
 
 /// An overlay gateway: it knows where tenants' addresses live, and sends their packets on.
@@ -20,6 +21,7 @@ use ringside_gateway::model::{DataPath, NoDataPath};
 Examples:
   ringside-gateway --config /etc/ringside-gateway.toml
   ringside-gateway --config /etc/ringside-gateway.toml --check
+  ringside-gateway --config /etc/ringside-gateway.toml --unpin
   ringside-gateway ctl health"
 )]
 struct Cli {
@@ -37,6 +39,9 @@ struct DaemonArgs {
     /// Only check the configuration
     #[arg(long)]
     check: bool,
+    /// Take down the data path that goes on without a daemon (path.pins)
+    #[arg(long, conflicts_with = "check")]
+    unpin: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -45,16 +50,38 @@ enum Command {
     Ctl(Box<ClientArgs>),
 }
 
+fn unpin(file: &Path) -> anyhow::Result<ExitCode> {
+    let config = Config::read(file)?;
+    if let Some(pins) = config.path.and_then(|path| path.pins) {
+        datapath::unpin(&pins)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match (cli.command, cli.daemon) {
         (Some(Command::Ctl(args)), _) => client::run(&args),
-        (None, DaemonArgs { config, check: true }) => Config::read(&config)
+        (
+            None,
+            DaemonArgs {
+                config, check: true, ..
+            },
+        ) => Config::read(&config)
             .map(|_| println!("{}: good", config.display()))
             .map(|()| ExitCode::SUCCESS)
             .map_err(Into::into),
+        (
+            None,
+            DaemonArgs {
+                config, unpin: true, ..
+            },
+        ) => unpin(&config),
         (None, DaemonArgs { config, .. }) => {
-            let run = daemon::run(&config, |_, _| Ok(Arc::new(NoDataPath) as Arc<dyn DataPath>));
+            let run = daemon::run(&config, |config, tables| match &config.path {
+                Some(options) => Ok(Arc::new(XdpPath::start(options, tables)?) as Arc<dyn DataPath>),
+                None => Ok(Arc::new(NoDataPath)),
+            });
             run.map(|()| ExitCode::SUCCESS)
         }
     };

@@ -306,6 +306,20 @@ fn packets(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
         })
     });
     out.counters("dropped_packets", "Packets that were dropped, by reason", None, reasons)?;
+    let causes = counters.handed_up.iter();
+    out.counters(
+        "handed_up_packets",
+        "Packets that the fast path handed to workers, by cause",
+        None,
+        causes.map(|(cause, packets)| (label("cause", *cause), *packets)),
+    )?;
+    let gone = [("evicted", counters.cache_evicted), ("refused", counters.cache_refused)];
+    out.counters(
+        "fast_path_cache_pressure",
+        "Entries of the fast path's caches that made room for others, or that there was no room for",
+        None,
+        gone.map(|(what, count)| (label("what", what), count)),
+    )?;
     let cache = [
         ("entries", counters.cache_entries),
         ("capacity", counters.cache_capacity),

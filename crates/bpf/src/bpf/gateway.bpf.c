@@ -89,16 +89,28 @@ static __always_inline void tell(struct xdp_md *ctx, const struct config *config
 		take_sample(ctx, outcome, told->network, told->place);
 }
 
-/* To the socket of its port and queue. */
-static __always_inline int to_worker(struct xdp_md *ctx, const struct config *config)
+/* Where the socket of its port and queue is in the XSKMAP; outside of it if there can be none. */
+static __always_inline __u32 place_of_worker(struct xdp_md *ctx, const struct config *config)
 {
 	__u32 queue = ctx->rx_queue_index;
 
 	for (__u32 i = 0; i < MOST_PORTS; i++) {
 		if (config->ports[i].ifindex == ctx->ingress_ifindex && queue < queues_of_port)
-			return bpf_redirect_map(&workers, i * queues_of_port + queue, XDP_DROP);
+			return i * queues_of_port + queue;
 	}
-	return XDP_DROP;
+	return ~0u;
+}
+
+/* Does somebody keep the maps true, or did until a moment ago? */
+static __always_inline int is_owned(__u32 worker)
+{
+	struct lease *left;
+	__u32 key = 0;
+
+	if (bpf_map_lookup_elem(&workers, &worker))
+		return 1;
+	left = bpf_map_lookup_elem(&lease, &key);
+	return left && bpf_ktime_get_coarse_ns() < left->until;
 }
 
 SEC("xdp.frags")
@@ -108,14 +120,17 @@ int ringside_gateway(struct xdp_md *ctx)
 	volatile struct told told;
 	struct packet packet = {};
 	int action = XDP_DROP;
-	__u32 outcome;
+	__u32 outcome, worker;
 
 	if (!config)
 		return XDP_PASS;
+	worker = place_of_worker(ctx, config);
 	told.network = ~0u;
 	told.place = 0;
 	outcome = classify(ctx, config, &packet, &told);
-	if (outcome == TENANT) {
+	if (outcome == TENANT && !is_owned(worker)) {
+		outcome = DROP_NO_WORKER;
+	} else if (outcome == TENANT) {
 		if (packet.content == IP4 || packet.content == IP6) {
 			struct route route = {};
 
@@ -156,7 +171,7 @@ int ringside_gateway(struct xdp_md *ctx)
 	if (outcome == PASSED) {
 		action = XDP_PASS;
 	} else if (outcome >= SLOW_FIRST) {
-		action = to_worker(ctx, config);
+		action = bpf_redirect_map(&workers, worker, XDP_DROP);
 		if (action == XDP_DROP)
 			outcome = DROP_NO_WORKER;
 	}

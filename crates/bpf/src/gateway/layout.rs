@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Counted up with each change of what is here: `GATEWAY_LAYOUT`.
-pub(super) const LAYOUT: u32 = 1;
+pub(super) const LAYOUT: u32 = 2;
 
 /// What there can be of each in the settings.
 pub(super) const MOST_PORTS: usize = 16;
@@ -73,8 +73,12 @@ pub struct CachedConnection {
     pub generation: u64,
     /// When its last packet came, or it was put: CLOCK_MONOTONIC in nanoseconds, as exact as the kernel's tick.
     pub seen: u64,
-    /// It is over so many nanoseconds after its last packet.
-    pub idle: u64,
+    /// It is over so many milliseconds after its last packet.
+    pub idle_ms: u32,
+    /// This direction is not the one of its first packet.
+    pub reply: bool,
+    /// What the owner calls it; the program does not look at it.
+    pub name: u64,
 }
 
 /// A key or value of a map. Nobody outside can name it: only the types in this file are.
@@ -218,19 +222,23 @@ impl Entry for ConnectionKey {
 }
 
 impl Entry for CachedConnection {
-    const LEN: usize = 24;
+    const LEN: usize = 32;
 
     fn write(&self, bytes: &mut Vec<u8>) {
-        for field in [self.generation, self.seen, self.idle] {
-            bytes.extend(field.to_ne_bytes());
-        }
+        bytes.extend(self.generation.to_ne_bytes());
+        bytes.extend(self.seen.to_ne_bytes());
+        bytes.extend(self.name.to_ne_bytes());
+        bytes.extend(self.idle_ms.to_ne_bytes());
+        bytes.extend([self.reply.into(), 0, 0, 0]);
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
         Some(Self {
             generation: long(bytes, 0)?,
             seen: long(bytes, 8)?,
-            idle: long(bytes, 16)?,
+            name: long(bytes, 16)?,
+            idle_ms: word(bytes, 24)?,
+            reply: *bytes.get(28)? != 0,
         })
     }
 }

@@ -64,7 +64,9 @@ fn what_is_written_is_read_back() {
     entries(&[CachedConnection {
         generation: 1,
         seen: 2,
-        idle: u64::MAX,
+        name: u64::MAX,
+        idle_ms: u32::MAX,
+        reply: true,
     }]);
 }
 

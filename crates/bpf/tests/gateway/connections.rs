@@ -60,7 +60,9 @@ fn alive() -> CachedConnection {
     CachedConnection {
         generation: GENERATION,
         seen: now(),
-        idle: MINUTE,
+        name: 0,
+        idle_ms: 60_000,
+        reply: false,
     }
 }
 

@@ -8,8 +8,8 @@ use ringside_wire::icmp::v6;
 use super::key::{From, Key};
 use super::state::State;
 use super::tcp::Tcp;
-use crate::Vni;
 use crate::policy::{ProfileId, Subject};
+use crate::{TenantAddress, Vni};
 
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
@@ -77,6 +77,17 @@ pub struct Connection {
     pub handed_over: bool,
     /// Its name.
     pub id: ConnectionId,
+}
+
+impl Connection {
+    /// The addresses of who began it, and of the other side.
+    #[must_use]
+    pub const fn ends(&self) -> [TenantAddress; 2] {
+        [
+            TenantAddress::new(self.vni, self.source),
+            TenantAddress::new(self.vni, self.destination),
+        ]
+    }
 }
 
 /// A connection, taken out of its place to be worked on.

@@ -45,6 +45,7 @@ impl Ask<'_> {
         Passed {
             connection,
             established,
+            let_go: false,
             generation: self.policy.generation(),
         }
     }
@@ -107,13 +108,17 @@ impl Conntrack {
             _ if way == 1 => Seen::Fits(entry.state.replied()),
             _ => Seen::Fits(entry.state),
         };
+        let handed_over = entry.marks & HANDED_OVER != 0;
         let done = match seen {
             Seen::Fits(state) => {
                 self.refresh(part, slot, &mut entry, state, ask.now);
                 let kept = entry.marks & HANDED_OVER != 0;
                 let established = state.is_open() && (state != State::ResetSeen || kept);
                 let id = ConnectionId::new(ask.stripe, slot, part.serial(slot));
-                Ok(ask.passed(Some(id), established))
+                Ok(Passed {
+                    let_go: handed_over && !established,
+                    ..ask.passed(Some(id), established)
+                })
             }
             Seen::Begins => return self.begin(part, ask, Some((slot, &entry)), room),
             Seen::Turned => ask.judge().map(|()| ask.passed(None, false)),
@@ -187,7 +192,10 @@ impl Conntrack {
             Err(refused) => return Some(Err(refused)),
         };
         let id = ConnectionId::new(ask.stripe, slot, part.serial(slot));
-        Some(Ok(ask.passed(Some(id), false)))
+        Some(Ok(Passed {
+            let_go: replaced.is_some_and(|(_, entry)| entry.marks & HANDED_OVER != 0),
+            ..ask.passed(Some(id), false)
+        }))
     }
 
     /// Takes in an ICMP error: it passes if it is about a connection of its receiver that is still allowed, and changes

@@ -84,6 +84,11 @@ impl OperationService for Api {
             paths: vec![path("fast", &counters.fast), path("slow", &counters.slow)],
             cache_entries: counters.cache_entries,
             cache_capacity: counters.cache_capacity,
+            cache_evicted: counters.cache_evicted,
+            cache_refused: counters.cache_refused,
+            handed_up: (counters.handed_up.iter())
+                .map(|(cause, packets)| count(cause, *packets))
+                .collect(),
             workers: counters.workers.into_iter().map(worker).collect(),
             connections: Some(proto::ConnectionStatistics {
                 connections: connections.total(),

@@ -108,6 +108,9 @@ pub(super) async fn stats(channel: Channel, json: bool) -> Result<()> {
         "paths": all.paths.iter().map(path).collect::<Vec<_>>(),
         "cache-entries": all.cache_entries,
         "cache-capacity": all.cache_capacity,
+        "cache-evicted": all.cache_evicted,
+        "cache-refused": all.cache_refused,
+        "handed-up-packets": counts(&all.handed_up),
         "workers": all.workers.iter().map(worker).collect::<Vec<_>>(),
         "connections": {
             "connections": connections.connections,

@@ -35,10 +35,16 @@ pub struct Counters {
     pub fast: PathCounters,
     /// The workers.
     pub slow: PathCounters,
+    /// Packets that the XDP program handed to workers, by cause; causes that there are none of may be left out.
+    pub handed_up: Vec<(&'static str, u64)>,
     /// Entries of the fast path's cache.
     pub cache_entries: u64,
     /// Entries that it has room for.
     pub cache_capacity: u64,
+    /// Entries that made room for others.
+    pub cache_evicted: u64,
+    /// Entries, of neighbours or connections, that there was no room for.
+    pub cache_refused: u64,
     /// The workers.
     pub workers: Vec<WorkerLoad>,
 }

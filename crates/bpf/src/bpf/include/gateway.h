@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 1
+#define GATEWAY_LAYOUT 2
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
@@ -118,7 +118,10 @@ struct connection_key {
 struct connection {
 	__u64 generation; /* of the policy that allowed it */
 	__u64 seen;	  /* when it had its last packet, or was entered */
-	__u64 idle;	  /* so much later it is over */
+	__u64 name;	  /* the owner's */
+	__u32 idle_ms;	  /* so much later it is over */
+	__u8 reply;	  /* the owner's, too */
+	__u8 pad[3];
 };
 
 struct port {
@@ -165,6 +168,11 @@ struct config {
 	struct known_option options[MOST_OPTIONS];
 	struct sampling sampling;
 	struct port ports[MOST_PORTS];
+};
+
+/* Until when packets are sent on although there is no socket to send others to: CLOCK_MONOTONIC in ns. */
+struct lease {
+	__u64 until;
 };
 
 struct state {
@@ -223,6 +231,13 @@ struct {
 	__type(key, __u32);
 	__type(value, struct state);
 } state SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lease);
+} lease SEC(".maps");
 
 /* By port, then queue. */
 struct {

@@ -187,7 +187,7 @@ static __always_inline int is_established(const struct config *config, const str
 		return 0;
 	/* A tick of the kernel is exact enough, and no clock is read. */
 	now = bpf_ktime_get_coarse_ns();
-	if ((__s64)(now - connection->seen) > (__s64)connection->idle)
+	if ((__s64)(now - connection->seen) > (__s64)connection->idle_ms * 1000000)
 		return 0;
 	if (connection->seen < now)
 		connection->seen = now;

@@ -207,9 +207,9 @@ fn packets_keep_a_connection_from_being_swept() {
 fn the_fast_path_keeps_a_connection_alive() {
     let mut bench = Bench::open(limits(10));
     let id = bench.judge(&udp(1, 53)).unwrap().connection.unwrap();
-    assert!(!bench.firewall.conntrack().hand_over(id), "not answered yet");
+    assert_eq!(bench.firewall.conntrack().hand_over(id), None, "not answered yet");
     bench.pass(&turned(udp(1, 53)));
-    assert!(bench.firewall.conntrack().hand_over(id));
+    assert!(bench.firewall.conntrack().hand_over(id).is_some());
     for _ in 0..10 {
         bench.wait(100);
         assert!(bench.firewall.conntrack().touch(id, bench.now));
@@ -226,7 +226,7 @@ fn the_fast_path_keeps_a_connection_alive() {
     // The place has another connection, whose name is another.
     bench.pass(&udp(2, 53));
     bench.pass(&turned(udp(2, 53)));
-    assert!(!bench.firewall.conntrack().touch(id, bench.now) && !bench.firewall.conntrack().hand_over(id));
+    assert!(!bench.firewall.conntrack().touch(id, bench.now) && bench.firewall.conntrack().hand_over(id).is_none());
     for bits in [0, 3, 1 << 32 | 1, 1 << 54, u64::MAX] {
         let nobody = crate::conntrack::ConnectionId::from_bits(bits);
         assert!(!bench.firewall.conntrack().touch(nobody, bench.now));

@@ -507,7 +507,7 @@ fn picked_up_in_its_middle() {
 fn through_the_fast_path_and_back() {
     let mut bench = open();
     let id = bench.judge(&from_client(ACK, 1, 1, 10)).unwrap().connection.unwrap();
-    assert!(bench.firewall.conntrack().hand_over(id));
+    assert!(bench.firewall.conntrack().hand_over(id).is_some());
     // Much has passed unseen.
     assert!(bench.pass(&from_server(ACK, 700_000, 900_000, 10)));
     assert!(
@@ -518,7 +518,7 @@ fn through_the_fast_path_and_back() {
         (bench.state(), bench.firewall.conntrack().weak()),
         (State::ResetSeen, 1)
     );
-    assert!(!bench.firewall.conntrack().hand_over(id), "nothing new");
+    assert_eq!(bench.firewall.conntrack().hand_over(id), None, "nothing new");
     assert!(bench.firewall.conntrack().touch(id, bench.now - 1), "before the reset");
     assert_eq!(bench.state(), State::ResetSeen);
     bench.wait(200);
@@ -530,7 +530,7 @@ fn through_the_fast_path_and_back() {
 
     let mut bench = open();
     let id = bench.judge(&from_client(ACK, 1, 1, 10)).unwrap().connection.unwrap();
-    assert!(bench.firewall.conntrack().hand_over(id));
+    assert!(bench.firewall.conntrack().hand_over(id).is_some());
     let handed_over = |bench: &Bench| {
         let mut told = Vec::new();
         let conntrack = bench.firewall.conntrack();
@@ -538,11 +538,13 @@ fn through_the_fast_path_and_back() {
         told
     };
     assert_eq!(handed_over(&bench), [true]);
-    assert!(!bench.pass(&from_server(FIN_ACK, 800_000, 900_000, 10)), "to be let go");
+    let end = bench.judge(&from_server(FIN_ACK, 800_000, 900_000, 10)).unwrap();
+    assert!(end.let_go && !end.established);
     assert_eq!(handed_over(&bench), [false]);
-    assert!(!bench.firewall.conntrack().hand_over(id));
+    assert_eq!(bench.firewall.conntrack().hand_over(id), None);
     assert!(bench.firewall.conntrack().touch(id, bench.now));
-    bench.pass(&from_client(FIN_ACK, 900_000, 800_011, 0));
+    let end = bench.judge(&from_client(FIN_ACK, 900_000, 800_011, 0)).unwrap();
+    assert!(!end.let_go, "once");
     bench.pass(&from_server(ACK, 800_011, 900_001, 0));
     assert_eq!(bench.state(), State::TimeWait);
 }

@@ -1,0 +1,448 @@
+//! The data path: the XDP program's caches kept as the tables are, and workers for what it hands up.
+//!
+//! ```text
+//!             ┌ XDP program ── hit ──▶ out                 changed(), policy_changed()  ◀── control plane
+//!  packets ──▶│                                                       │
+//!             └ miss ──▶ XSKMAP ──▶ worker ── decides ──▶ out         ▼
+//!                                     │   └─ cacheable ──▶ keeper ── caches of neighbours and connections
+//!                                     └─ unresolved ──▶ resolver ── the kernel's neighbour table
+//! ```
+//! A socket for each queue, shared out among the workers; a thread for the caches, one for MAC addresses of hosts.
+//!
+//! # What the fast path has of connections
+//! It is true in one epoch, which ends with each change of rules or of what is bound to an address. A worker says with what it
+//! hands over in which epoch it began to look; if that has ended meanwhile, the next packet says it again.
+
+mod attach;
+mod cache;
+mod connections;
+mod counters;
+mod keeper;
+mod options;
+mod resolver;
+mod waiting;
+mod worker;
+
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use arc_swap::ArcSwap;
+use ringside_bpf::gateway::{GatewayConfig, GatewayPort, GatewayProgram, Outcome, Sizes};
+use ringside_bpf::{Link, XdpMode};
+use ringside_gateway_core::decide::{Decider, PortSettings, Settings};
+use ringside_gateway_core::table::{HostId, Neighbor};
+use ringside_gateway_core::{DropReason, Firewall, TenantAddress, Underlay};
+use ringside_nic::Interface;
+use ringside_xsk::{Mode, Path as Way, Port, Program, QueueOptions};
+
+pub use self::attach::unpin;
+use self::cache::Cache;
+use self::counters::WorkerCounters;
+use self::keeper::{Keeper, own_port};
+pub use self::options::PathOptions;
+use self::resolver::Resolver;
+use self::worker::{Lane, Shared, Tell, Worker, now};
+use crate::model::{Counters, DataPath, PathCounters, Tables, WorkerLoad};
+
+/// Packets of a burst.
+const BURST: u32 = 64;
+/// A worker that has not come round for so long is stuck.
+const STUCK: Duration = Duration::from_secs(10);
+/// Time to live of what is sent with new outer headers.
+const TTL: u8 = 64;
+
+/// A data path that runs, until it is dropped.
+#[derive(Debug)]
+pub struct XdpPath {
+    tables: Arc<Tables>,
+    shared: Arc<Shared>,
+    cache: Arc<Mutex<Cache>>,
+    workers: Arc<[Told]>,
+    threads: Vec<JoinHandle<()>>,
+    /// Ends first, so that nothing is handed up any more.
+    link: Option<Link>,
+}
+
+/// What a worker tells.
+#[derive(Debug)]
+struct Told {
+    name: String,
+    counters: WorkerCounters,
+    /// When it came round last, CLOCK_MONOTONIC in nanoseconds.
+    seen: AtomicU64,
+    /// Its busy time when it was measured last, and how much of the time before that was.
+    busy: AtomicU64,
+    permille: AtomicU16,
+}
+
+impl Told {
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            counters: WorkerCounters::default(),
+            seen: now().into(),
+            busy: AtomicU64::new(0),
+            permille: AtomicU16::new(0),
+        }
+    }
+
+    fn measure(&self, since: Duration) {
+        let busy = self.counters.read().busy;
+        let more = u128::from(busy - self.busy.swap(busy, Ordering::Relaxed));
+        let permille = (more * 1000 / since.as_nanos().max(1)).min(1000);
+        self.permille
+            .store(u16::try_from(permille).unwrap_or(1000), Ordering::Relaxed);
+    }
+}
+
+impl XdpPath {
+    /// Starts it: from now on packets are forwarded by these tables.
+    ///
+    /// # Errors
+    /// What cannot be had, and of which interface.
+    pub fn start(options: &PathOptions, tables: &Arc<Tables>) -> Result<Self> {
+        let begun = Instant::now();
+        let interface = Interface::by_name(&options.interface)?;
+        let (port, addresses) = own_port(&interface)?;
+        if port.v4.is_none() && port.v6.is_none() {
+            bail!(
+                "{}: it has no address that hosts could send to; give it one: ip address add ADDRESS/LENGTH dev {0}",
+                interface.name()
+            );
+        }
+        let sizes = Sizes {
+            neighbors: options.cached_neighbors,
+            connections: options.cached_connections,
+            queues: interface.rx_queues()?,
+            sample_bytes: 1 << 20,
+        };
+        let pins = options.pins.as_deref();
+        let (program, adopted) = attach::obtain(pins, sizes)?;
+        let program = Arc::new(program);
+        // Later than that of any process before, which had the same clock.
+        let epoch = now();
+        let (config, settings) = configure(options, &interface, port, addresses, (epoch, tables.has_policy()));
+        let mut cache = Cache::new(Arc::clone(&program), config, tables);
+        let (mut restored, mut resolved) = (0, Vec::new());
+        if adopted {
+            restored = connections::restore(&program, tables, epoch)?;
+            resolved = cache.adopt(tables)?;
+        }
+        // The cache is full before the first packet comes, so that a restart is no storm of misses.
+        cache.fill(tables)?;
+        if !adopted {
+            cache.configure()?;
+        }
+        let unowned = u64::try_from(options.unowned.as_nanos()).unwrap_or(u64::MAX);
+        program.lease(now().saturating_add(unowned))?;
+        let (link, mode) = attach::attach(&program, adopted, &interface, options.mode, pins)?;
+        let port = open(options, &interface, mode, &program)?;
+        if adopted {
+            // Connections have to be judged again from now on, and now there is who does it.
+            cache.configure()?;
+        }
+        tracing::info!(
+            interface = interface.name(),
+            report = %port.report(),
+            neighbors = cache.entries,
+            adopted,
+            restored,
+            milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "packets are forwarded"
+        );
+        let workers = options.workers.clamp(1, port.queues().len().max(1));
+        let names = (0..workers).map(|worker| {
+            let queues = port.queues().iter().skip(worker).step_by(workers);
+            let queues: Vec<String> = queues.map(|queue| queue.id().to_string()).collect();
+            Told::new(format!("{} queue {}", interface.name(), queues.join(",")))
+        });
+        let mut path = Self {
+            tables: Arc::clone(tables),
+            shared: Arc::new(Shared {
+                stop: AtomicBool::new(false),
+                has_policy: AtomicBool::new(tables.has_policy()),
+                settings: ArcSwap::from_pointee(settings),
+                epoch: epoch.into(),
+            }),
+            cache: Arc::new(Mutex::new(cache)),
+            workers: names.collect(),
+            threads: Vec::new(),
+            link: Some(link),
+        };
+        path.start_threads(options, interface, port, resolved)?;
+        Ok(path)
+    }
+
+    fn start_threads(
+        &mut self,
+        options: &PathOptions,
+        interface: Interface,
+        port: Port,
+        resolved: Vec<HostId>,
+    ) -> Result<()> {
+        let (unresolved, wanted) = crossbeam_channel::bounded(1024);
+        let (cacheable, to_cache) = crossbeam_channel::bounded(4096);
+        let (found, hosts) = crossbeam_channel::unbounded();
+        let resolver = Resolver {
+            interface: interface.clone(),
+            tables: Arc::clone(&self.tables),
+            shared: Arc::clone(&self.shared),
+            resolved,
+            wanted,
+            found,
+        };
+        let keeper = Keeper {
+            interface,
+            tables: Arc::clone(&self.tables),
+            shared: Arc::clone(&self.shared),
+            cache: Arc::clone(&self.cache),
+            workers: Arc::clone(&self.workers),
+            unowned: options.unowned,
+            cacheable: to_cache,
+            hosts,
+        };
+        self.thread("resolver", move || resolver.run())?;
+        self.thread("caches", move || keeper.run())?;
+        let tell = Tell { unresolved, cacheable };
+        let (tables, shared, told) = (
+            Arc::clone(&self.tables),
+            Arc::clone(&self.shared),
+            Arc::clone(&self.workers),
+        );
+        let options = options.clone();
+        self.thread("workers", move || work(port, &options, &tables, &shared, &told, &tell))
+    }
+
+    fn thread(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+        let thread = thread.with_context(|| format!("starting the thread \"{name}\""))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the program and the workers go by.
+fn configure(
+    options: &PathOptions,
+    interface: &Interface,
+    port: PortSettings,
+    addresses: Vec<std::net::IpAddr>,
+    (generation, has_policy): (u64, bool),
+) -> (GatewayConfig, Settings) {
+    let config = GatewayConfig {
+        generation,
+        has_policy,
+        source_check: options.source_check,
+        derive_source_port: options.derive_source_port,
+        vxlan_port: options.vxlan_port,
+        geneve_port: options.geneve_port,
+        addresses: addresses.clone(),
+        known_options: options.known_options.clone(),
+        ttl: TTL,
+        ports: vec![Some(gateway_port(interface.index(), &port))],
+        sampling: None,
+    };
+    let settings = Settings {
+        underlay: Underlay {
+            addresses,
+            vxlan_port: options.vxlan_port,
+            geneve_port: options.geneve_port,
+            known_options: options.known_options.clone(),
+        },
+        ports: vec![port],
+        source_check: options.source_check,
+        derive_source_port: options.derive_source_port,
+        ttl: TTL,
+        errors_per_second: options.errors_per_second,
+    };
+    (config, settings)
+}
+
+fn gateway_port(ifindex: u32, port: &PortSettings) -> GatewayPort {
+    GatewayPort {
+        ifindex,
+        mac: port.mac.0,
+        v4: port.v4,
+        v6: port.v6,
+        mtu: port.mtu,
+    }
+}
+
+/// A socket for each queue of an interface that has the program.
+fn open(options: &PathOptions, interface: &Interface, attached: XdpMode, program: &GatewayProgram) -> Result<Port> {
+    let mode = match attached {
+        XdpMode::Generic => Mode::Require(Way::Generic),
+        XdpMode::Native => options.mode,
+    };
+    let open = |queue_options: QueueOptions| {
+        Port::builder(interface.clone())
+            .mode(mode)
+            .options(queue_options.batch(BURST))
+            .program(Program::Attached {
+                xsks_map: program.workers().try_clone_to_owned()?,
+            })
+            .open()
+            .map_err(anyhow::Error::from)
+    };
+    let opened = match open(QueueOptions::default().frame_size(4096)) {
+        Err(error) if matches!(error.downcast_ref(), Some(ringside_xsk::Error::MtuTooLarge { .. })) => {
+            open(QueueOptions::default().multi_buffer(true))
+        }
+        opened => opened,
+    };
+    opened.with_context(|| format!("opening {}", interface.name()))
+}
+
+/// The workers' threads, until they are told to stop. The port ends with them.
+fn work(mut port: Port, options: &PathOptions, tables: &Tables, shared: &Shared, told: &[Told], tell: &Tell) {
+    let mut lanes: Vec<Vec<Lane<'_>>> = told.iter().map(|_| Vec::new()).collect();
+    for (number, queue) in port.queues_mut().enumerate() {
+        lanes[number % told.len()].push(Lane::new(queue, options.patience));
+    }
+    std::thread::scope(|scope| {
+        for ((number, told), lanes) in told.iter().enumerate().zip(lanes) {
+            let run = move || {
+                if let Some(cpu) = options.cpus.get(number % options.cpus.len().max(1))
+                    && let Err(error) = pin(*cpu)
+                {
+                    tracing::warn!(worker = told.name, cpu, %error, "cannot be pinned");
+                }
+                let firewall = Firewall::new(&tables.policy, Arc::clone(&tables.conntrack));
+                let worker = Worker {
+                    port: 0,
+                    decider: Decider::new(
+                        shared.settings.load_full(),
+                        tables.neighbors.reader(),
+                        tables.hosts.reader(),
+                        firewall,
+                        BURST as usize,
+                    ),
+                    hosts: tables.hosts.reader(),
+                    shared,
+                    tell: tell.clone(),
+                    counters: &told.counters,
+                    seen: &told.seen,
+                    spin: options.spin,
+                };
+                if let Err(error) = worker.run(lanes) {
+                    tracing::error!(worker = told.name, %error, "a worker has ended");
+                }
+            };
+            let started = std::thread::Builder::new()
+                .name(format!("worker {number}"))
+                .spawn_scoped(scope, run);
+            if let Err(error) = started {
+                tracing::error!(worker = told.name, %error, "a worker cannot be started");
+            }
+        }
+    });
+}
+
+fn pin(cpu: usize) -> std::io::Result<()> {
+    use nix::sched::{CpuSet, sched_setaffinity};
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    Ok(sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?)
+}
+
+impl Drop for XdpPath {
+    fn drop(&mut self) {
+        self.link = None;
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            _ = thread.join();
+        }
+    }
+}
+
+impl DataPath for XdpPath {
+    fn changed(&self, neighbors: &[(TenantAddress, Option<Neighbor>)]) {
+        // As they are now: an address may have changed twice.
+        let addresses: Vec<TenantAddress> = neighbors.iter().map(|(address, _)| *address).collect();
+        if let Err(error) = self.cache().refresh(&addresses) {
+            tracing::error!(%error, "the fast path's cache cannot be changed");
+        }
+    }
+
+    fn policy_changed(&self, _: u64) {
+        let has_policy = self.tables.has_policy();
+        let mut cache = self.cache();
+        self.shared.has_policy.store(has_policy, Ordering::Relaxed);
+        let epoch = self.shared.epoch.fetch_add(1, Ordering::AcqRel) + 1;
+        if let Err(error) = cache.outdate(epoch, has_policy) {
+            tracing::error!(%error, "the fast path cannot be told about new rules");
+        }
+    }
+
+    fn drain(&self, _: bool) {}
+
+    fn is_alive(&self) -> bool {
+        let stuck = u64::try_from(STUCK.as_nanos()).unwrap_or(u64::MAX);
+        let since = |worker: &Told| now().saturating_sub(worker.seen.load(Ordering::Relaxed));
+        self.workers.iter().all(|worker| since(worker) < stuck)
+    }
+
+    fn counters(&self) -> Counters {
+        let mut slow = PathCounters::default();
+        for worker in &*self.workers {
+            let counts = worker.counters.read();
+            slow.forwarded_packets += counts.sent;
+            slow.forwarded_bytes += counts.sent_bytes;
+            slow.answered_packets += counts.answered;
+            for (reason, count) in counts.dropped {
+                match slow.dropped_packets.iter_mut().find(|(other, _)| *other == reason) {
+                    Some((_, sum)) => *sum += count,
+                    None => slow.dropped_packets.push((reason, count)),
+                }
+            }
+        }
+        let workers = self.workers.iter().map(|worker| WorkerLoad {
+            name: worker.name.clone(),
+            permille: worker.permille.load(Ordering::Relaxed),
+        });
+        let cache = self.cache();
+        let (fast, handed_up) = fast(&cache.program);
+        Counters {
+            fast,
+            slow,
+            handed_up,
+            cache_entries: cache.entries,
+            cache_capacity: cache.program.sizes().neighbors.into(),
+            cache_evicted: cache.evicted,
+            cache_refused: cache.refused,
+            workers: workers.collect(),
+        }
+    }
+}
+
+/// What the program has counted. A counter that cannot be read is left out, as it would be a moment later.
+fn fast(program: &GatewayProgram) -> (PathCounters, Vec<(&'static str, u64)>) {
+    let (mut counts, mut handed_up) = (PathCounters::default(), Vec::new());
+    for outcome in Outcome::all() {
+        let Ok(counter) = program.count(outcome) else { continue };
+        match outcome {
+            Outcome::Forwarded | Outcome::Redirected => {
+                counts.forwarded_packets += counter.packets;
+                counts.forwarded_bytes += counter.bytes;
+            }
+            Outcome::Answered => counts.answered_packets += counter.packets,
+            Outcome::Passed => counts.passed_packets += counter.packets,
+            Outcome::Dropped(reason) if counter.packets != 0 => {
+                let reason = DropReason::ALL.iter().find(|known| known.number() == reason);
+                counts
+                    .dropped_packets
+                    .extend(reason.map(|&reason| (reason, counter.packets)));
+            }
+            Outcome::Slow(cause) if counter.packets != 0 => handed_up.push((cause.name(), counter.packets)),
+            Outcome::Dropped(_) | Outcome::Slow(_) => {}
+        }
+    }
+    (counts, handed_up)
+}

@@ -1,0 +1,208 @@
+//! The fast path's caches: as full as they can be, and never older than the tables.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use ringside_bpf::gateway::{CachedNeighbor, GatewayConfig, GatewayProgram, NeighborKey, Tunnel};
+use ringside_gateway_core::table::{Encapsulation, HostId, HostReader, Neighbor, NeighborReader};
+use ringside_gateway_core::{TenantAddress, Vni};
+use ringside_wire::MacAddr;
+
+use crate::model::Tables;
+
+/// Entries that are put with one call.
+pub(super) const BATCH: usize = 4096;
+/// A full cache is looked through for what can go once in so long.
+const EVICT_EVERY: Duration = Duration::from_secs(1);
+/// And this part of it goes, if nothing in it was used since the last time.
+const EVICTED: u32 = 16;
+
+/// The program, what it goes by, and how full its cache of neighbours is.
+#[derive(Debug)]
+pub(super) struct Cache {
+    pub(super) program: Arc<GatewayProgram>,
+    pub(super) config: GatewayConfig,
+    hosts: HostReader,
+    neighbors: NeighborReader,
+    evicted_at: Option<Instant>,
+    pub(super) entries: u64,
+    /// Entries that made room for others.
+    pub(super) evicted: u64,
+    /// Entries that there was no room for.
+    pub(super) refused: u64,
+}
+
+impl Cache {
+    pub(super) fn new(program: Arc<GatewayProgram>, config: GatewayConfig, tables: &Tables) -> Self {
+        Self {
+            program,
+            config,
+            hosts: tables.hosts.reader(),
+            neighbors: tables.neighbors.reader(),
+            evicted_at: None,
+            entries: 0,
+            evicted: 0,
+            refused: 0,
+        }
+    }
+
+    /// Removes what the process before has left and what is no longer so, and takes up from it what the MAC addresses of hosts
+    /// are: those hosts.
+    pub(super) fn adopt(&mut self, tables: &Tables) -> Result<Vec<HostId>> {
+        let (mut gone, mut resolved) = (Vec::new(), Vec::new());
+        let program = Arc::clone(&self.program);
+        program.neighbors().for_each(|key, value| {
+            let address = Vni::new(key.vni).map(|vni| TenantAddress::new(vni, key.ip));
+            let known = address.and_then(|address| self.neighbors.find(address));
+            let host = known.and_then(|known| Some((known.host, self.hosts.find(known.host)?)));
+            match host {
+                Some((id, host)) if host.ip == value.host && host.port == value.port => {
+                    if host.mac.is_none() {
+                        tables.hosts.resolve(id, Some(MacAddr(value.host_mac)));
+                        resolved.push(id);
+                    }
+                }
+                _ => gone.push(key),
+            }
+        })?;
+        program.neighbors().remove(&gone)?;
+        Ok(resolved)
+    }
+
+    /// Puts in all that there is room for.
+    pub(super) fn fill(&mut self, tables: &Tables) -> Result<()> {
+        let program = Arc::clone(&self.program);
+        let room = self.program.sizes().neighbors as usize;
+        let mut batch = Vec::with_capacity(BATCH);
+        let (mut put, mut failed) = (0, None);
+        tables.neighbors.for_each(|address, neighbor| {
+            if put + batch.len() == room || failed.is_some() {
+                return;
+            }
+            if let Some(value) = cached(&mut self.hosts, &neighbor) {
+                batch.push((key_of(address), value));
+            }
+            if batch.len() == BATCH {
+                match program.neighbors().put(&batch) {
+                    Ok(had_room) => put += had_room,
+                    Err(error) => failed = Some(error),
+                }
+                batch.clear();
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        put += program.neighbors().put(&batch)?;
+        self.entries = put as u64;
+        Ok(())
+    }
+
+    /// Makes known what has changed. What there is no room for is not in the cache: workers know it.
+    pub(super) fn apply(&mut self, changes: &[(TenantAddress, Option<Neighbor>)]) -> Result<()> {
+        let (mut put, mut gone) = (Vec::with_capacity(changes.len()), Vec::new());
+        for (address, neighbor) in changes {
+            match neighbor.and_then(|neighbor| cached(&mut self.hosts, &neighbor)) {
+                Some(value) => put.push((key_of(*address), value)),
+                // Gone, or nobody knows yet how its host is reached.
+                None => gone.push(key_of(*address)),
+            }
+        }
+        // First what is no longer so: it makes room. An address may come twice, the last time as it is now.
+        self.program.neighbors().remove(&gone)?;
+        self.entries = self.entries.saturating_sub(gone.len() as u64);
+        let mut done = self.program.neighbors().put(&put)?;
+        if done < put.len() && self.evict()? {
+            done = self.program.neighbors().put(&put)?;
+        }
+        if done < put.len() {
+            // Which ones were left out nobody says: none of them may be there as it was.
+            let keys: Vec<NeighborKey> = put.iter().map(|(key, _)| *key).collect();
+            self.program.neighbors().remove(&keys)?;
+            done = self.program.neighbors().put(&put)?;
+            self.refused += (put.len() - done) as u64;
+        }
+        let capacity = u64::from(self.program.sizes().neighbors);
+        self.entries = (self.entries + done as u64).min(capacity);
+        Ok(())
+    }
+
+    /// Removes some of what was not used since the last time. False if it is not time yet.
+    fn evict(&mut self) -> Result<bool> {
+        if self.evicted_at.is_some_and(|last| last.elapsed() < EVICT_EVERY) {
+            return Ok(false);
+        }
+        self.evicted_at = Some(Instant::now());
+        let most = (self.program.sizes().neighbors / EVICTED).max(1) as usize;
+        let (mut unused, mut used, mut entries) = (Vec::new(), Vec::new(), 0);
+        self.program.neighbors().for_each(|key, value| {
+            entries += 1;
+            if value.used {
+                used.push((key, CachedNeighbor { used: false, ..value }));
+            } else if unused.len() < most {
+                unused.push(key);
+            }
+        })?;
+        self.program.neighbors().remove(&unused)?;
+        self.program.neighbors().put(&used)?;
+        self.evicted += unused.len() as u64;
+        self.entries = entries - unused.len() as u64;
+        Ok(true)
+    }
+
+    /// Connections that were handed over before have to be judged again from now on.
+    pub(super) fn outdate(&mut self, epoch: u64, has_policy: bool) -> Result<()> {
+        (self.config.generation, self.config.has_policy) = (epoch, has_policy);
+        self.configure()
+    }
+
+    pub(super) fn configure(&self) -> Result<()> {
+        Ok(self.program.configure(&self.config)?)
+    }
+
+    /// Puts addresses there as they are now.
+    pub(super) fn refresh(&mut self, addresses: &[TenantAddress]) -> Result<()> {
+        let mut found = vec![None; addresses.len()];
+        self.neighbors.look_up(addresses, &mut found);
+        let now: Vec<_> = addresses.iter().copied().zip(found).collect();
+        self.apply(&now)
+    }
+
+    /// Counts what is there: changes do not say whether they are new.
+    pub(super) fn count(&mut self) -> Result<()> {
+        let mut entries = 0;
+        self.program.neighbors().for_each(|_, _| entries += 1)?;
+        self.entries = entries;
+        Ok(())
+    }
+
+    /// True if not all that is known is in it.
+    pub(super) fn is_full(&self) -> bool {
+        self.entries >= self.program.sizes().neighbors.into()
+    }
+}
+
+fn key_of(address: TenantAddress) -> NeighborKey {
+    NeighborKey {
+        vni: address.vni.number(),
+        ip: address.ip,
+    }
+}
+
+/// What the program has to know; None as long as the host's MAC address is not known.
+fn cached(hosts: &mut HostReader, neighbor: &Neighbor) -> Option<CachedNeighbor> {
+    let host = hosts.find(neighbor.host)?;
+    Some(CachedNeighbor {
+        host: host.ip,
+        host_mac: host.mac?.0,
+        mac: neighbor.mac.0,
+        port: host.port,
+        tunnel: host.encapsulation.map(|speaks| match speaks {
+            Encapsulation::Vxlan => Tunnel::Vxlan,
+            Encapsulation::Geneve => Tunnel::Geneve,
+        }),
+        policed: neighbor.policy != 0,
+        used: false,
+    })
+}

@@ -1,0 +1,150 @@
+//! What workers count: each its own, read by anybody.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ringside_gateway_core::DropReason;
+
+const REASONS: usize = 64;
+
+/// What became of packets that came to a worker. Packets unless said otherwise.
+#[derive(Debug)]
+pub(super) struct WorkerCounters {
+    received: AtomicU64,
+    received_bytes: AtomicU64,
+    sent: AtomicU64,
+    sent_bytes: AtomicU64,
+    answered: AtomicU64,
+    complained: AtomicU64,
+    not_ours: AtomicU64,
+    waited: AtomicU64,
+    busy: AtomicU64,
+    dropped: [AtomicU64; REASONS],
+}
+
+impl Default for WorkerCounters {
+    fn default() -> Self {
+        Self {
+            received: AtomicU64::new(0),
+            received_bytes: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            complained: AtomicU64::new(0),
+            not_ours: AtomicU64::new(0),
+            waited: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
+            dropped: [const { AtomicU64::new(0) }; REASONS],
+        }
+    }
+}
+
+/// The same, at one time. Adds up: received = sent + answered + complained + not ours + dropped + still waiting.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct WorkerCounts {
+    /// Packets that came.
+    pub received: u64,
+    /// Their bytes, from the Ethernet header on.
+    pub received_bytes: u64,
+    /// Packets sent on.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Questions answered.
+    pub answered: u64,
+    /// Packets in whose place their sender got an ICMP error; they are not in `dropped`.
+    pub complained: u64,
+    /// Packets that the XDP program should not have handed up.
+    pub not_ours: u64,
+    /// Packets that had to wait for a host's MAC address; they are counted once more when that is known, or not.
+    pub waited: u64,
+    /// Nanoseconds in which there were packets.
+    pub busy: u64,
+    /// Packets dropped, by reason.
+    pub dropped: Vec<(DropReason, u64)>,
+}
+
+/// What one burst comes to, before it is written down.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tally {
+    pub(super) received: u64,
+    pub(super) received_bytes: u64,
+    pub(super) sent: u64,
+    pub(super) sent_bytes: u64,
+    pub(super) answered: u64,
+    pub(super) complained: u64,
+    pub(super) not_ours: u64,
+    pub(super) waited: u64,
+    pub(super) busy: u64,
+}
+
+impl Tally {
+    pub(super) const ZERO: Self = Self {
+        received: 0,
+        received_bytes: 0,
+        sent: 0,
+        sent_bytes: 0,
+        answered: 0,
+        complained: 0,
+        not_ours: 0,
+        waited: 0,
+        busy: 0,
+    };
+}
+
+/// One thread writes: no need for an atomic addition.
+fn add(counter: &AtomicU64, more: u64) {
+    if more != 0 {
+        counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    }
+}
+
+impl WorkerCounters {
+    pub(super) fn add(&self, tally: &Tally) {
+        add(&self.received, tally.received);
+        add(&self.received_bytes, tally.received_bytes);
+        add(&self.sent, tally.sent);
+        add(&self.sent_bytes, tally.sent_bytes);
+        add(&self.answered, tally.answered);
+        add(&self.complained, tally.complained);
+        add(&self.not_ours, tally.not_ours);
+        add(&self.waited, tally.waited);
+        add(&self.busy, tally.busy);
+    }
+
+    pub(super) fn dropped(&self, reason: DropReason) {
+        add(&self.dropped[usize::from(reason.number()) % REASONS], 1);
+    }
+
+    /// What has been counted so far.
+    #[must_use]
+    pub(super) fn read(&self) -> WorkerCounts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let dropped = DropReason::ALL.iter().filter_map(|&reason| {
+            let count = of(&self.dropped[usize::from(reason.number())]);
+            (count != 0).then_some((reason, count))
+        });
+        WorkerCounts {
+            received: of(&self.received),
+            received_bytes: of(&self.received_bytes),
+            sent: of(&self.sent),
+            sent_bytes: of(&self.sent_bytes),
+            answered: of(&self.answered),
+            complained: of(&self.complained),
+            not_ours: of(&self.not_ours),
+            waited: of(&self.waited),
+            busy: of(&self.busy),
+            dropped: dropped.collect(),
+        }
+    }
+}
+
+const _: () = {
+    let mut at = 0;
+    while at < DropReason::ALL.len() {
+        assert!(
+            (DropReason::ALL[at].number() as usize) < REASONS,
+            "a counter for each reason"
+        );
+        at += 1;
+    }
+};

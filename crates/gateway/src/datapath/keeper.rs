@@ -1,0 +1,191 @@
+//! The thread that keeps the fast path's caches, and does what is to be done now and then.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use ringside_gateway_core::decide::{Cacheable, PortSettings, Settings};
+use ringside_gateway_core::table::HostId;
+use ringside_nic::Interface;
+use ringside_wire::MacAddr;
+
+use super::cache::{BATCH, Cache};
+use super::worker::{Shared, now};
+use super::{Told, connections, gateway_port};
+use crate::model::Tables;
+
+/// What is to be done now and then is done so often.
+const TICK: Duration = Duration::from_secs(1);
+/// Connections are told what the fast path sends on: more often than any that is open ends.
+const SYNCHRONISE: Duration = Duration::from_secs(10);
+/// All neighbours are looked through for those of hosts whose MAC addresses were found out; not more often.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+
+pub(super) struct Keeper {
+    pub(super) interface: Interface,
+    pub(super) tables: Arc<Tables>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) cache: Arc<Mutex<Cache>>,
+    pub(super) workers: Arc<[Told]>,
+    pub(super) unowned: Duration,
+    pub(super) cacheable: Receiver<(Cacheable, u64)>,
+    /// Hosts whose MAC addresses are others than they were.
+    pub(super) hosts: Receiver<HostId>,
+}
+
+impl Keeper {
+    pub(super) fn run(self) {
+        let (mut ticked, mut synchronised) = (Instant::now(), Instant::now());
+        let mut looked = Instant::now();
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            let pause = if self.hosts.is_empty() {
+                TICK / 10
+            } else {
+                BETWEEN_LOOKS
+            };
+            match self.cacheable.recv_timeout(pause) {
+                Ok(first) => warn("the caches cannot be filled", self.take(first)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if !self.hosts.is_empty() && looked.elapsed() >= BETWEEN_LOOKS {
+                warn("the cache cannot be filled", self.take_hosts());
+                looked = Instant::now();
+            }
+            if ticked.elapsed() >= TICK {
+                let since = ticked.elapsed();
+                ticked = Instant::now();
+                warn("what is to be done every second", self.tick(since));
+            }
+            if synchronised.elapsed() >= SYNCHRONISE {
+                synchronised = Instant::now();
+                let program = Arc::clone(&self.cache().program);
+                let epoch = self.shared.epoch.load(Ordering::Acquire);
+                let done = connections::synchronise(&program, &self.tables.conntrack, epoch);
+                warn("connections cannot be told what was sent on", done);
+                let begun = Instant::now();
+                warn("the cache cannot be counted", self.cache().count());
+                // A large one rarely: not more than a hundredth of the time.
+                synchronised += begun.elapsed() * 100;
+            }
+        }
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What workers have found.
+    fn take(&self, first: (Cacheable, u64)) -> Result<()> {
+        let (mut addresses, mut open, mut ended) = (Vec::new(), Vec::new(), Vec::new());
+        let more = self.cacheable.try_iter().take(BATCH);
+        for (found, epoch) in std::iter::once(first).chain(more) {
+            match found {
+                Cacheable::Nothing => {}
+                Cacheable::Neighbor(address) => addresses.push(address),
+                Cacheable::Connection { connection, .. } => open.push((connection, epoch)),
+                Cacheable::Ended(connection) => ended.push(connection),
+            }
+        }
+        let mut cache = self.cache();
+        // Under the lock, so that nobody counts the epoch up meanwhile.
+        let epoch = self.shared.epoch.load(Ordering::Acquire);
+        open.retain(|(_, found)| *found == epoch);
+        if cache.is_full() {
+            let both = open.iter().filter_map(|(id, _)| self.tables.conntrack.find(*id));
+            addresses.extend(both.flat_map(|connection| connection.ends()));
+        }
+        addresses.sort_unstable();
+        addresses.dedup();
+        cache.refresh(&addresses)?;
+        let open = open.into_iter().map(|(connection, _)| connection);
+        let refused = connections::hand_over(&cache.program, &self.tables.conntrack, open, epoch)?;
+        cache.refused += refused as u64;
+        connections::let_go(&cache.program, &self.tables.conntrack, ended)
+    }
+
+    /// Neighbours of hosts whose MAC addresses have changed.
+    fn take_hosts(&self) -> Result<()> {
+        let mut hosts: Vec<HostId> = self.hosts.try_iter().collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        let mut addresses = Vec::new();
+        let mut done = Ok(());
+        self.tables.neighbors.for_each(|address, neighbor| {
+            if hosts.binary_search(&neighbor.host).is_ok() {
+                addresses.push(address);
+            }
+            if addresses.len() == BATCH && done.is_ok() {
+                done = self.cache().refresh(&addresses);
+                addresses.clear();
+            }
+        });
+        done?;
+        self.cache().refresh(&addresses)
+    }
+
+    fn tick(&self, since: Duration) -> Result<()> {
+        self.tables.conntrack.sweep(now());
+        for worker in &*self.workers {
+            worker.measure(since);
+        }
+        self.renew()?;
+        self.look_at_interface()
+    }
+
+    /// The fast path goes on without us from now on for as long as is configured.
+    fn renew(&self) -> Result<()> {
+        let unowned = u64::try_from(self.unowned.as_nanos()).unwrap_or(u64::MAX);
+        Ok(self.cache().program.lease(now().saturating_add(unowned))?)
+    }
+
+    /// Addresses, MTU and MAC address may change.
+    fn look_at_interface(&self) -> Result<()> {
+        let before = self.shared.settings.load_full();
+        let (port, addresses) = own_port(&self.interface)?;
+        if before.ports.first() == Some(&port) && before.underlay.addresses == addresses {
+            return Ok(());
+        }
+        tracing::info!(?port, ?addresses, "the interface has changed");
+        let mut settings = Settings::clone(&before);
+        settings.ports = vec![port];
+        settings.underlay.addresses.clone_from(&addresses);
+        let mut cache = self.cache();
+        cache.config.addresses = addresses;
+        cache.config.ports = vec![Some(gateway_port(self.interface.index(), &port))];
+        cache.configure()?;
+        self.shared.settings.store(Arc::new(settings));
+        Ok(())
+    }
+}
+
+/// What an interface has, as the gateway's port, and all addresses that hosts may send to.
+pub(super) fn own_port(interface: &Interface) -> Result<(PortSettings, Vec<IpAddr>)> {
+    let state = interface.state()?;
+    let addresses: Vec<IpAddr> = interface.addresses()?.iter().map(|own| own.address).collect();
+    let v4 = addresses.iter().find_map(|ip| match ip {
+        IpAddr::V4(ip) => Some(*ip),
+        IpAddr::V6(_) => None,
+    });
+    // Hosts that are not on this link do not know addresses that are this link's alone.
+    let v6 = addresses.iter().find_map(|ip| match ip {
+        IpAddr::V6(ip) if !ip.is_unicast_link_local() => Some(*ip),
+        _ => None,
+    });
+    let port = PortSettings {
+        mac: MacAddr(state.mac),
+        v4,
+        v6,
+        mtu: u16::try_from(state.mtu).unwrap_or(u16::MAX),
+    };
+    Ok((port, addresses))
+}
+
+fn warn(what: &str, done: Result<()>) {
+    if let Err(error) = done {
+        tracing::warn!(%error, "{what}");
+    }
+}

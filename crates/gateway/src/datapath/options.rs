@@ -1,0 +1,44 @@
+//! What the data path is to be.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ringside_xsk::Mode;
+
+/// What the data path is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathOptions {
+    /// The interface that hosts are reached by.
+    pub interface: String,
+    /// How its packets are had.
+    pub mode: Mode,
+    /// Threads that take what the fast path hands up; each has a share of the queues.
+    pub workers: usize,
+    /// CPUs that they are pinned to, one after the other.
+    pub cpus: Vec<usize>,
+    /// They never sleep.
+    pub spin: bool,
+    /// Where the fast path has names, so that it goes on while the daemon is started anew: a folder in a bpffs. None: it ends
+    /// with the daemon.
+    pub pins: Option<PathBuf>,
+    /// How long it goes on without a daemon.
+    pub unowned: Duration,
+    /// UDP port of VXLAN.
+    pub vxlan_port: u16,
+    /// UDP port of Geneve.
+    pub geneve_port: u16,
+    /// Geneve options (class, type) that may be critical.
+    pub known_options: Vec<(u16, u8)>,
+    /// Drop what does not come from where its sender lives.
+    pub source_check: bool,
+    /// Choose the outer UDP source port by the tenant's flow.
+    pub derive_source_port: bool,
+    /// ICMP errors a second, of one worker, at the most.
+    pub errors_per_second: u32,
+    /// Neighbours in the fast path's cache.
+    pub cached_neighbors: u32,
+    /// Connections in the fast path's cache, one direction each.
+    pub cached_connections: u32,
+    /// How long a packet waits for its host's MAC address.
+    pub patience: Duration,
+}

@@ -1,0 +1,305 @@
+//! One worker's thread: bursts in, decisions, bursts out.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use ringside_gateway_core::buffer::Roomy;
+use ringside_gateway_core::decide::{Cacheable, Decider, Decision, Settings};
+use ringside_gateway_core::table::{HostId, HostReader};
+use ringside_gateway_core::{Buffer, DropReason};
+use ringside_nic::clock::{Monotonic, Timestamp};
+use ringside_xsk::{Error, Frame, Packet, Queue, Wait};
+
+use super::counters::{Tally, WorkerCounters};
+use super::waiting::Waiting;
+
+/// How long a worker sleeps when nothing comes: it looks for new settings and for its end that often.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// The same while packets wait for MAC addresses.
+const WHILE_WAITING: Duration = Duration::from_millis(1);
+/// Packets that wait for MAC addresses, of one queue.
+const MOST_WAITING: usize = 256;
+
+/// What workers have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) stop: AtomicBool,
+    /// Rules are bound to some address.
+    pub(super) has_policy: AtomicBool,
+    pub(super) settings: arc_swap::ArcSwap<Settings>,
+    /// Counted up with each change by which what the fast path has of connections may no longer hold.
+    pub(super) epoch: AtomicU64,
+}
+
+/// Where a worker tells others what is to be done. Full: it is told again with the next packet.
+#[derive(Debug, Clone)]
+pub(super) struct Tell {
+    /// Hosts whose MAC addresses are wanted.
+    pub(super) unresolved: Sender<HostId>,
+    /// What the fast path may take over, and in which epoch that was found.
+    pub(super) cacheable: Sender<(Cacheable, u64)>,
+}
+
+/// CLOCK_MONOTONIC in nanoseconds, which the fast path and connections go by.
+pub(super) fn now() -> u64 {
+    Timestamp::<Monotonic>::now().as_nanos()
+}
+
+/// A packet in its frame, as decisions see it.
+macro_rules! edit {
+    ($name:ident<$($lifetime:lifetime),+>, $packet:ty) => {
+        struct $name<$($lifetime),+>(&'a mut $packet);
+
+        impl<$($lifetime),+> Buffer for $name<$($lifetime),+> {
+            fn bytes(&self) -> &[u8] {
+                self.0.data()
+            }
+
+            fn bytes_mut(&mut self) -> &mut [u8] {
+                self.0.data_mut()
+            }
+
+            fn move_front(&mut self, by: isize) -> bool {
+                match usize::try_from(by) {
+                    Ok(by) => self.0.extend_front(by),
+                    Err(_) => self.0.trim_front(by.unsigned_abs()),
+                }
+            }
+
+            fn set_len(&mut self, len: usize) -> bool {
+                self.0.resize(len)
+            }
+        }
+    };
+}
+edit!(Edit<'a, 'b>, Packet<'b>);
+edit!(EditKept<'a>, Frame);
+
+/// A packet that is in several frames, in one piece. It leaves in the frames that it came in.
+macro_rules! in_one_piece {
+    ($packet:expr) => {{
+        let packet = &*$packet;
+        (packet.len() != packet.data().len()).then(|| {
+            let mut bytes = vec![0; packet.len()];
+            packet.copy_to(&mut bytes);
+            Roomy::new(&bytes, NEW_HEADERS, NEW_HEADERS)
+        })
+    }};
+}
+/// Bytes that a packet grows by at the most: other outer headers, or an ICMP error's.
+const NEW_HEADERS: usize = 128;
+
+/// One of its queues.
+pub(super) struct Lane<'a> {
+    pub(super) queue: &'a mut Queue,
+    /// Packets that came there and wait for their host's MAC address.
+    pub(super) waiting: Waiting<Frame>,
+}
+
+impl<'a> Lane<'a> {
+    pub(super) fn new(queue: &'a mut Queue, patience: Duration) -> Self {
+        let patience = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            queue,
+            waiting: Waiting::new(MOST_WAITING, patience),
+        }
+    }
+}
+
+/// What one thread needs.
+pub(super) struct Worker<'a> {
+    /// The number of the interface among the gateway's ports.
+    pub(super) port: u8,
+    pub(super) decider: Decider,
+    pub(super) hosts: HostReader,
+    pub(super) shared: &'a Shared,
+    pub(super) tell: Tell,
+    pub(super) counters: &'a WorkerCounters,
+    /// When it came round last, CLOCK_MONOTONIC in nanoseconds.
+    pub(super) seen: &'a AtomicU64,
+    pub(super) spin: bool,
+}
+
+impl Worker<'_> {
+    /// Until it is told to stop.
+    pub(super) fn run(mut self, mut lanes: Vec<Lane<'_>>) -> Result<(), Error> {
+        let shared = self.shared;
+        let mut settings = arc_swap::Cache::new(&shared.settings);
+        let mut current = Arc::clone(settings.load());
+        // Who has but one queue sleeps there.
+        let alone = lanes.len() == 1;
+        while !shared.stop.load(Ordering::Relaxed) {
+            self.seen.store(now(), Ordering::Relaxed);
+            let latest = settings.load();
+            if !Arc::ptr_eq(latest, &current) {
+                current = Arc::clone(latest);
+                self.decider.set(Arc::clone(&current));
+            }
+            let sleep = if lanes.iter().all(|lane| lane.waiting.is_empty()) {
+                LONGEST_SLEEP
+            } else {
+                WHILE_WAITING
+            };
+            let wait = if alone && !self.spin {
+                Wait::Poll(sleep)
+            } else {
+                Wait::Spin
+            };
+            let mut idle = true;
+            for lane in &mut lanes {
+                idle &= !self.turn(lane, wait)?;
+                if !lane.waiting.is_empty() {
+                    self.look_after(lane)?;
+                }
+            }
+            if idle && !alone && !self.spin {
+                let fds = lanes
+                    .iter()
+                    .map(|lane| PollFd::new(lane.queue.as_fd(), PollFlags::POLLIN));
+                let timeout = PollTimeout::try_from(sleep).unwrap_or(PollTimeout::ZERO);
+                // Whatever it says, the next turn looks.
+                _ = poll(&mut fds.collect::<Vec<_>>(), timeout);
+            }
+        }
+        Ok(())
+    }
+
+    /// One burst. False if there was none.
+    fn turn(&mut self, lane: &mut Lane<'_>, wait: Wait) -> Result<bool, Error> {
+        let Lane { queue, waiting } = lane;
+        let mut burst = queue.recv(wait)?;
+        if let Some(event) = burst.event() {
+            tracing::warn!(?event, "the link");
+        }
+        if burst.is_empty() {
+            return Ok(false);
+        }
+        let begun = now();
+        let epoch = self.shared.epoch.load(Ordering::Acquire);
+        self.decider.begin(self.shared.has_policy.load(Ordering::Relaxed));
+        let mut pieces = VecDeque::new();
+        for packet in &mut burst {
+            if let Some(whole) = in_one_piece!(&packet) {
+                self.decider.read(whole.bytes());
+                pieces.push_back(whole);
+            } else {
+                self.decider.read(packet.data());
+            }
+        }
+        let mut decisions = self.decider.look_up();
+        let mut tally = Tally::ZERO;
+        for mut packet in &mut burst {
+            tally.received += 1;
+            tally.received_bytes += packet.len() as u64;
+            let decision = if packet.len() == packet.data().len() {
+                decisions.next(begun, self.port, &mut Edit(&mut packet))
+            } else {
+                let mut whole = pieces.pop_front().expect("one for each packet in several frames");
+                let decision = decisions.next(begun, self.port, &mut whole);
+                if decision.is_edited() && !packet.write(whole.bytes()) {
+                    Decision::Drop(DropReason::TransmitFailed)
+                } else {
+                    decision
+                }
+            };
+            match decision {
+                Decision::Send { cache, .. } => {
+                    packet.send();
+                    tally.sent += 1;
+                    tally.sent_bytes += packet.len() as u64;
+                    if cache != Cacheable::Nothing {
+                        _ = self.tell.cacheable.try_send((cache, epoch));
+                    }
+                }
+                Decision::Answer => {
+                    packet.send();
+                    tally.answered += 1;
+                }
+                Decision::Complain(reason) => {
+                    packet.send();
+                    tally.complained += 1;
+                    self.counters.dropped(reason);
+                }
+                Decision::Wait(host) if waiting.has_room(host) => {
+                    _ = self.tell.unresolved.try_send(host);
+                    waiting.push(begun, host, packet.keep());
+                    tally.waited += 1;
+                }
+                Decision::Wait(_) => {
+                    packet.drop();
+                    self.counters.dropped(DropReason::HostQueueFull);
+                }
+                Decision::Drop(reason) => {
+                    packet.drop();
+                    self.counters.dropped(reason);
+                }
+                Decision::Kernel => {
+                    packet.drop();
+                    tally.not_ours += 1;
+                }
+            }
+        }
+        burst.finish()?;
+        tally.busy = now().saturating_sub(begun);
+        self.counters.add(&tally);
+        Ok(true)
+    }
+
+    /// Sends packets whose host is known by now, and lets go of those that have waited for too long.
+    fn look_after(&mut self, lane: &mut Lane<'_>) -> Result<(), Error> {
+        let Lane { queue, waiting } = lane;
+        let now = now();
+        let hosts = &mut self.hosts;
+        while let Some((mut frame, too_late)) =
+            waiting.next(now, |host| hosts.find(host).is_some_and(|host| host.mac.is_some()))
+        {
+            if too_late {
+                self.counters.dropped(DropReason::HostUnresolved);
+                continue;
+            }
+            let has_policy = self.shared.has_policy.load(Ordering::Relaxed);
+            let decision = if let Some(mut whole) = in_one_piece!(&frame) {
+                let decision = self.decider.decide(now, self.port, has_policy, &mut whole);
+                if decision.is_edited() && !frame.write(whole.bytes()) {
+                    Decision::Drop(DropReason::TransmitFailed)
+                } else {
+                    decision
+                }
+            } else {
+                self.decider
+                    .decide(now, self.port, has_policy, &mut EditKept(&mut frame))
+            };
+            let mut tally = Tally::ZERO;
+            let bytes = frame.len() as u64;
+            match decision {
+                Decision::Send { .. } => {
+                    if queue.send(frame).is_ok() {
+                        (tally.sent, tally.sent_bytes) = (1, bytes);
+                    } else {
+                        self.counters.dropped(DropReason::TransmitFailed);
+                    }
+                }
+                Decision::Answer => {
+                    tally.answered = 1;
+                    _ = queue.send(frame);
+                }
+                Decision::Complain(reason) => {
+                    tally.complained = 1;
+                    self.counters.dropped(reason);
+                    _ = queue.send(frame);
+                }
+                // Somebody took the address back in this very moment.
+                Decision::Wait(_) => self.counters.dropped(DropReason::HostUnresolved),
+                Decision::Drop(reason) => self.counters.dropped(reason),
+                Decision::Kernel => tally.not_ours = 1,
+            }
+            self.counters.add(&tally);
+        }
+        queue.flush()
+    }
+}
