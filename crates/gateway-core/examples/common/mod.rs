@@ -2,17 +2,17 @@
 
 use std::time::Instant;
 
-pub const ROUNDS: usize = 7;
+pub(crate) const ROUNDS: usize = 7;
 
 /// Least and median of the rounds.
-pub fn rounds(measure: impl FnMut() -> f64) -> (f64, f64) {
+pub(crate) fn rounds(measure: impl FnMut() -> f64) -> (f64, f64) {
     let mut figures: Vec<f64> = std::iter::repeat_with(measure).take(ROUNDS).collect();
     figures.sort_by(f64::total_cmp);
     (figures[0], figures[ROUNDS / 2])
 }
 
 /// Nanoseconds for each of so many things that `work` does: least and median of the rounds, after one that does not count.
-pub fn timed(each: usize, mut work: impl FnMut()) -> (f64, f64) {
+pub(crate) fn timed(each: usize, mut work: impl FnMut()) -> (f64, f64) {
     work();
     rounds(|| {
         let begin = Instant::now();

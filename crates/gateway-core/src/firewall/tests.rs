@@ -7,7 +7,7 @@ use ringside_wire::tcp::Flags;
 use super::*;
 use crate::conntrack::{Limits, State};
 use crate::flow::{About, Ends, Piece, Query, QueryKind, Quoted, Segment};
-use crate::policy::{Denied, Direction, GroupId, Remote, Rule, RuleId, Service};
+use crate::policy::{Denied, Direction, GroupId, Remote, Rule, Service};
 
 mod bench;
 mod matrix;
