@@ -1,17 +1,17 @@
 //! Security groups: what they allow goes, and nothing else; changes hold for connections that live.
 
-use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::time::Duration;
 
 use ringside_netlab::wait_until;
 
-use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant};
+use crate::bed::{Bed, FAMILIES, Family, Kind, Place};
 use crate::on;
-use crate::peers::{MOMENT, answered, chat, connect, unanswered};
+use crate::peers::{MOMENT, answered, chat, connect, exchange_during, is_cut_off, unanswered};
 use crate::process::PATIENCE;
 
 on! {
-    fast = crate::FAST => only_what_is_allowed_goes, errors_about_what_is_allowed_come_back,
+    fast = crate::FAST => only_what_is_allowed_goes, what_is_allowed_goes_the_fast_way, errors_about_what_is_allowed_come_back,
         a_rule_that_goes_ends_what_it_allowed, members_come_and_go;
     slow = crate::SLOW => only_what_is_allowed_goes, a_rule_that_goes_ends_what_it_allowed;
 }
@@ -44,18 +44,6 @@ fn group(id: u32, rules: &[&str]) -> String {
     format!("  - {{id: {id}, rules: [{}]}}\n", rules.join(", "))
 }
 
-/// Whether nothing of a connection attempt gets through.
-fn is_cut_off(from: &Tenant, (to, address): (&Tenant, IpAddr), port: u16) -> bool {
-    let _listener = to
-        .ns
-        .run(|| std::net::TcpListener::bind((address, port)))
-        .expect("listens");
-    let tried = from
-        .ns
-        .run(|| TcpStream::connect_timeout(&(address, port).into(), MOMENT));
-    tried.is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
-}
-
 fn only_what_is_allowed_goes(kind: Kind) {
     // The one that asks may do anything; the one that is asked says nothing by itself.
     let anything = ["{id: 1, direction: egress}", "{id: 2, direction: ingress}"];
@@ -82,6 +70,34 @@ fn only_what_is_allowed_goes(kind: Kind) {
     // A connection attempt and three echoes, in both families. Each has one reason.
     for reason in ["ingress-denied", "egress-denied"] {
         bed.ringside().wait_until(|gateway| gateway.dropped(reason) >= 8);
+    }
+}
+
+fn what_is_allowed_goes_the_fast_way(kind: Kind) {
+    let groups = group(1, &[TCP]) + &group(2, &["{id: 1, direction: egress}"]);
+    let mut bed = bed("fast-allowed", kind, &groups, ["[2]", "[1]"]);
+    for inner in FAMILIES {
+        let streams = connect(bed.at(1), (bed.at(2), bed.at(2).address(inner)), OPEN);
+        // Its first packets go through a worker, which hands it over.
+        chat(&streams).expect("goes");
+        let goes_fast = |bed: &mut Bed| {
+            let before = bed.ringside().forwarded("fast");
+            chat(&streams).expect("goes");
+            bed.ringside().forwarded("fast") > before
+        };
+        assert!(
+            wait_until(PATIENCE, || goes_fast(&mut bed)),
+            "{}",
+            bed.ringside().statistics()
+        );
+        // While neither end has said that it is done: from then on workers look after it.
+        exchange_during(&streams, || {
+            let (fast, slow) = (bed.ringside().forwarded("fast"), bed.ringside().forwarded("slow"));
+            bed.ringside()
+                .wait_until(|gateway| gateway.forwarded("fast") >= fast + 10_000);
+            let slow = bed.ringside().forwarded("slow") - slow;
+            assert!(slow < 1000, "{slow} of more than 10000 packets went through workers");
+        });
     }
 }
 

@@ -21,6 +21,7 @@ mod paths;
 mod reach;
 mod restart;
 mod streams;
+mod weather;
 
 use bed::Kind;
 use ringside::Ringside;

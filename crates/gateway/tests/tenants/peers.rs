@@ -105,6 +105,15 @@ pub(crate) fn connect(from: &Tenant, (to, address): (&Tenant, IpAddr), port: u16
     [client, server]
 }
 
+/// Whether nothing of a connection attempt gets through.
+pub(crate) fn is_cut_off(from: &Tenant, (to, address): (&Tenant, IpAddr), port: u16) -> bool {
+    let _listener = to.ns.run(|| TcpListener::bind((address, port))).expect("listens");
+    let tried = from
+        .ns
+        .run(|| TcpStream::connect_timeout(&(address, port).into(), MOMENT));
+    tried.is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
+}
+
 /// Sends so many bytes each way at once, and asserts that what came is what was sent.
 pub(crate) fn exchange(streams: &[TcpStream; 2], bytes: usize) {
     assert_eq!(exchange_until(streams, |sent| sent >= bytes), [bytes; 2]);

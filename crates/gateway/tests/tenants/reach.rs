@@ -1,11 +1,13 @@
 //! Who reaches whom.
 
-use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener, TcpStream};
+
+use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant};
 use crate::on;
 use crate::peers::{answered, unanswered};
+
 use crate::process::PATIENCE;
 
 on! {
@@ -32,10 +34,7 @@ fn tenants_answer_each_other(kind: Kind) {
     }
 }
 
-/// What a tenant says about itself to who connects.
-fn name(tenant: &Tenant) -> String {
-    format!("{} in {}", tenant.card.v4, tenant.card.vni)
-}
+const PORT: u16 = 7000;
 
 fn networks_are_apart(kind: Kind) {
     let bed = Bed::new("apart", kind, &[Place::vxlan(Family::V4); 2]);
@@ -45,19 +44,21 @@ fn networks_are_apart(kind: Kind) {
                 let (from, to) = (&bed.tenants[from][network], &bed.tenants[to][network]);
                 // Each tenant of that address listens; that of the same network answers.
                 let others = [&bed.tenants[0], &bed.tenants[1]].into_iter().flatten();
-                let there: Vec<&Tenant> = others.filter(|other| other.card.v4 == to.card.v4).collect();
-                assert_eq!(there.len(), 2);
-                std::thread::scope(|scope| {
-                    for tenant in &there {
-                        let listener = listen(tenant, to.address(inner));
-                        let name = name(tenant);
-                        scope.spawn(move || introduce(&listener, &name));
-                    }
-                    assert_eq!(ask(from, to.address(inner)), name(to));
-                    for tenant in &there {
-                        ask(tenant, to.address(inner));
-                    }
-                });
+                let there = others.filter(|other| other.card.v4 == to.card.v4);
+                let listeners: Vec<_> = there
+                    .map(|tenant| (tenant, listen(tenant, to.address(inner))))
+                    .collect();
+                assert_eq!(listeners.len(), 2);
+                let asked = connect(from, to.address(inner));
+                let mut called = None;
+                let look = || {
+                    let accepts = |(_, listener): &&(&Tenant, TcpListener)| listener.accept().is_ok();
+                    called = listeners.iter().find(accepts).map(|(tenant, _)| tenant.card.vni);
+                    called.is_some()
+                };
+                assert!(wait_until(PATIENCE, look), "connected with nobody");
+                assert_eq!(called, Some(to.card.vni));
+                drop(asked);
             }
         }
     }
@@ -75,28 +76,15 @@ fn networks_are_apart(kind: Kind) {
     }
 }
 
+/// Who connects has to be asked for.
 fn listen(tenant: &Tenant, address: IpAddr) -> TcpListener {
-    tenant.ns.run(|| TcpListener::bind((address, 7000))).expect("listens")
+    let listener = tenant.ns.run(|| TcpListener::bind((address, PORT))).expect("listens");
+    listener.set_nonblocking(true).expect("does not wait");
+    listener
 }
 
-/// Until the tenant itself has asked, which comes last.
-fn introduce(listener: &TcpListener, name: &str) {
-    let own = listener.local_addr().expect("address").ip();
-    loop {
-        let (mut stream, peer) = listener.accept().expect("accepts");
-        stream.write_all(name.as_bytes()).expect("says its name");
-        if peer.ip() == own {
-            return;
-        }
-    }
-}
-
-fn ask(from: &Tenant, address: IpAddr) -> String {
-    let mut stream = from
-        .ns
-        .run(|| TcpStream::connect_timeout(&(address, 7000).into(), PATIENCE))
-        .expect("connects");
-    let mut said = String::new();
-    stream.read_to_string(&mut said).expect("hears");
-    said
+fn connect(from: &Tenant, address: IpAddr) -> TcpStream {
+    from.ns
+        .run(|| TcpStream::connect_timeout(&(address, PORT).into(), PATIENCE))
+        .expect("connects")
 }

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use crate::bed::{Bed, Family, Kind, Place};
 use crate::on;
-use crate::peers::{answered, chat, connect, exchange_during};
+use crate::peers::{answered, chat, connect, exchange_during, is_cut_off};
 use crate::ringside::Ringside;
 
 on! {
-    fast = crate::FAST => a_daemon_that_ends_is_not_missed, a_daemon_that_is_killed_is_not_missed;
+    fast = crate::FAST => a_daemon_that_ends_is_not_missed, a_daemon_that_is_killed_is_not_missed,
+        connections_under_rules_are_kept;
     slow = crate::SLOW => a_daemon_that_is_killed_is_not_missed;
 }
 
@@ -21,6 +22,33 @@ fn a_daemon_that_ends_is_not_missed(kind: Kind) {
 
 fn a_daemon_that_is_killed_is_not_missed(kind: Kind) {
     restart("killed", kind, false);
+}
+
+/// Rules allow them in one direction only: what is known of a connection has to be known to the next daemon.
+fn connections_under_rules_are_kept(kind: Kind) {
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let kind = Kind::Ringside(Ringside { pinned: true, ..how });
+    let mut bed = Bed::new("kept", kind, &[Place::vxlan(Family::V4); 2]);
+    let tcp = "{id: 1, direction: ingress, protocol: tcp, ports: 7000-7001}";
+    let groups =
+        format!("groups:\n  - {{id: 1, rules: [{tcp}]}}\n  - {{id: 2, rules: [{{id: 1, direction: egress}}]}}\n");
+    let ports = "ports:\n  - {vni: 42, ip: 10.0.0.1, groups: [2]}\n  - {vni: 42, ip: 10.0.0.2, groups: [1]}\n";
+    bed.ringside().apply(&(groups + ports));
+    let to = bed.at(2).address(Family::V4);
+    let [busy, idle] = [7000, 7001].map(|port| connect(bed.at(1), (bed.at(2), to), port));
+    for _ in 0..20 {
+        chat(&idle).expect("goes");
+    }
+    exchange_during(&busy, || {
+        let folder = bed.ringside().end(false);
+        std::thread::sleep(DOWN);
+        bed.ringside().start_in(folder);
+    });
+    chat(&idle).expect("goes on");
+    // The rules are kept, too.
+    assert!(is_cut_off(bed.at(1), (bed.at(2), to), 7002));
 }
 
 fn restart(tag: &str, kind: Kind, kindly: bool) {

@@ -77,10 +77,11 @@ impl Gateway {
         if self.how.pinned {
             writeln!(text, "pins = \"{}\"", self.pins().display()).expect("text");
         }
-        // The default is a part of the memory, which takes its time to be made.
+        // The defaults are a part of the memory and a million connections, which take their time to be made.
         let entries = self.how.cache.unwrap_or(4096);
         writeln!(text, "cached-neighbors = {entries}\ncached-connections = 4096").expect("text");
         writeln!(text, "patience-ms = {}\n{}", self.how.patience, self.how.more).expect("text");
+        text.push_str("[connections]\nlimit = 10000\nper-tenant = 5000\n");
         text
     }
 
