@@ -36,7 +36,7 @@ cost: setup ## instructions and nanoseconds of user code per packet, without a k
 bench: root setup ## compare with other AF_XDP programs and crates, side by side, in about seven minutes (root)
 	@scripts/bench
 
-install: setup ## install the tool with its man pages, and libringside for C: PREFIX (/usr/local), DESTDIR, …
+install: setup ## install the tool with its man pages, the gateway, and libringside for C: PREFIX (/usr/local), DESTDIR, …
 	@scripts/install
 
 uninstall: ## remove what install put there, with the same variables

@@ -9,6 +9,9 @@ use common::{Done, PATIENCE, Running, assert_clean, lab, settings, start, start_
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, wait_until};
 
+/// Packets that are not a few of the kernel's own.
+const ANSWERS: u64 = 100;
+
 /// A test that goes on for ever: each probe is answered, and there is no end of them.
 struct Endless {
     doctor: Running,
@@ -28,9 +31,11 @@ impl Endless {
             deadline.as_secs()
         );
         let doctor = start(&lab.a, &arguments);
+        // A program is attached before that, too, to see whether it can be.
         assert!(
-            wait_until(PATIENCE, || is_attached(&lab.a)),
-            "the test attaches its program"
+            wait_until(PATIENCE, || is_attached(&lab.a)
+                && lab.b.state().unwrap().stats.tx_packets > ANSWERS),
+            "the test has answers"
         );
         let pid = doctor.pid();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();

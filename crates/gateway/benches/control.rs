@@ -1,22 +1,26 @@
-//! How long neighbours take from the API to disk and tables, and how long a start takes with them.
+//! How long neighbours take from the API to disk, tables and the XDP program's map, and how long a start takes with them.
 //!
-//! `cargo bench -p ringside-gateway --bench control [-- ROUNDS]`. The program runs as a child; times are a client's, from the
-//! first byte of the request to the last byte of the answer. Beside them what one flush to the same disk takes.
+//! `cargo bench -p ringside-gateway --bench control [-- ROUNDS]`, as root. The program runs as a child, with an interface in a
+//! namespace; times are a client's, from the first byte of the request to the last byte of the answer. A start ends when the
+//! API answers, which it does after the first packets were forwarded. Beside them what one flush to the same disk takes.
 
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use ringside_gateway::proto::neighbor_service_client::NeighborServiceClient;
 use ringside_gateway::proto::operation_service_client::OperationServiceClient;
 use ringside_gateway::proto::{GetStatisticsRequest, Host, LoadNeighborsRequest, Neighbor, TenantAddress};
+use ringside_netlab::{Lab, VethConfig};
 use tokio_stream::StreamExt as _;
 use tonic::transport::{Channel, Endpoint};
 
 const SIZES: [u32; 7] = [1, 5, 100, 1000, 10_000, 100_000, 1_000_000];
 const BATCH: u32 = 8192;
+/// Of the fast path's cache.
+const ROOM: u32 = 1 << 20;
 
 /// Spread over 1000 networks, in an order that is nobody's.
 fn neighbor(number: u32, version: u64) -> Neighbor {
@@ -44,19 +48,22 @@ struct Gateway {
 }
 
 impl Gateway {
-    async fn start(folder: &Path) -> (Self, Channel, Duration) {
+    async fn start(folder: &Path, lab: &Lab) -> (Self, Channel, Duration) {
         let socket = folder.join("api.sock");
         let config = folder.join("gateway.toml");
         let text = format!(
-            "[store]\npath = \"{}\"\n[api]\nsocket = \"{}\"\n[metrics]\nenabled = false\n[connections]\nlimit = 1000\n",
+            "[store]\npath = \"{}\"\n[api]\nsocket = \"{}\"\n[metrics]\nenabled = false\n[connections]\nlimit = 1000\n\
+             [path]\ninterface = \"{}\"\ncached-neighbors = {ROOM}\n",
             folder.join("store.db").display(),
-            socket.display()
+            socket.display(),
+            lab.b.interface.name(),
         );
         std::fs::write(&config, text).expect("a configuration");
         _ = std::fs::remove_file(&socket);
         let log = File::create(folder.join("log")).expect("a log");
         let began = Instant::now();
-        let child = Command::new(env!("CARGO_BIN_EXE_ringside-gateway"))
+        let mut command = lab.b.ns.command(env!("CARGO_BIN_EXE_ringside-gateway"));
+        let child = command
             .arg("--config")
             .arg(config)
             .stderr(log)
@@ -155,6 +162,7 @@ async fn main() {
         .skip(1)
         .find_map(|word| word.parse().ok())
         .unwrap_or(5_usize);
+    let lab = Lab::veth(VethConfig::tagged("gwc")).expect("a namespace, which takes root");
     let root = std::env::temp_dir().join(format!("ringside-control-{}", std::process::id()));
     std::fs::create_dir(&root).expect("a folder");
     println!(
@@ -176,24 +184,26 @@ async fn main() {
             for suffix in ["-wal", "-shm"] {
                 _ = std::fs::remove_file(folder.join(format!("store.db{suffix}")));
             }
-            let (gateway, channel, _) = Gateway::start(&folder).await;
+            let (gateway, channel, _) = Gateway::start(&folder, &lab).await;
             times.push(load(&channel, size, 1).await);
             if size == SIZES[SIZES.len() - 1] {
                 memory.push(gateway.memory());
             }
         }
-        let (_gateway, channel, took) = Gateway::start(&folder).await;
+        let (_gateway, channel, took) = Gateway::start(&folder, &lab).await;
         let request = GetStatisticsRequest {};
         let statistics = OperationServiceClient::new(channel)
             .get_statistics(request)
             .await
             .expect("statistics");
-        assert_eq!(statistics.into_inner().neighbors, u64::from(SIZES[SIZES.len() - 1]));
+        let statistics = statistics.into_inner();
+        let all = u64::from(SIZES[SIZES.len() - 1]);
+        assert_eq!((statistics.neighbors, statistics.cache_entries), (all, all));
         starts.push(took);
         _ = std::fs::remove_dir_all(&folder);
     }
     for (size, times) in SIZES.into_iter().zip(times) {
-        println!("{size:>9} from API to disk and tables {}", milliseconds(times));
+        println!("{size:>9} from API to disk and map    {}", milliseconds(times));
     }
     println!("  start after kill -9, until it answers {}", milliseconds(starts));
     memory.sort_unstable();

@@ -1,4 +1,5 @@
-//! What the gateway's workers send on a second, beside `ringside fwd`, which only swaps MAC addresses: the same bed, in turns.
+//! What the gateway's workers send on a second, beside `ringside fwd`, which only swaps MAC addresses; and its fast path, beside
+//! the least XDP program that could do the same: the same bed, in turns.
 //!
 //! `cargo bench -p ringside-gateway --bench path [-- ROUNDS [SECONDS]]`, as root, after `cargo build --release -p ringside`.
 //!
@@ -13,6 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use ringside_bpf::gateway::cost::Cost;
+use ringside_bpf::gateway::{CachedNeighbor, GatewayProgram, NeighborKey, Sizes};
 use ringside_bpf::{Generator, GeneratorOptions, Sink, XdpMode};
 use ringside_gateway::datapath::{PathOptions, XdpPath};
 use ringside_gateway::model::Tables;
@@ -41,16 +44,79 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 fn main() -> Result<()> {
     // Cargo's own comes with them.
     let mut words = std::env::args().skip(1).filter_map(|word| word.parse::<u32>().ok());
-    let rounds = words.next().unwrap_or(9);
+    let rounds = words.next().unwrap_or(9) as usize;
     let each = Duration::from_secs(words.next().unwrap_or(2).into());
-    println!("packets of 128 bytes a second that are sent on, in millions; medians of {rounds} rounds of {each:?}\n");
-    println!("queues  neighbours   ringside fwd   workers   workers / fwd (95 %)     fast path   fast / workers");
+    println!("packets of 128 bytes a second that are sent on, in millions; medians of {rounds} rounds of {each:?}");
+    println!("\nqueues  neighbours   ringside fwd   workers   workers / fwd (95 %)");
     for queues in [1, 2] {
         for bits in [10, 23] {
-            measure(queues, bits, rounds, each)?;
+            measure([Contender::Fwd, Contender::Workers], queues, bits, rounds, each)?;
         }
     }
+    println!("\nqueues  neighbours          least      fast   fast / least (95 %)");
+    for bits in [10, 17, 20] {
+        measure([Contender::Least, Contender::Fast], 1, bits, rounds, each)?;
+    }
     Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Contender {
+    /// `ringside fwd`, which only swaps MAC addresses.
+    Fwd,
+    /// The gateway, with its fast path off.
+    Workers,
+    /// The least XDP program that could do the same look-up and rewrite.
+    Least,
+    /// The gateway with its fast path, which knows all.
+    Fast,
+}
+
+impl Contender {
+    /// What it sends on in one round, millions of packets a second.
+    fn round(self, bed: &Bed, queues: u32, bits: u32, each: Duration) -> Result<Round> {
+        let neighbors = 1 << bits;
+        let interface = &bed.lab.b.interface;
+        match self {
+            Self::Fwd => {
+                let _fwd = Fwd::start(bed, if queues == 1 { "1" } else { "1,0" })?;
+                bed.round(bits, queues, each)
+            }
+            Self::Workers | Self::Fast => {
+                let _path = gateway(bed, self == Self::Fast, queues, neighbors)?;
+                bed.round(bits, queues, each)
+            }
+            Self::Least => {
+                let program = GatewayProgram::load(Sizes {
+                    neighbors,
+                    connections: 1,
+                    queues: 1,
+                    sample_bytes: 4096,
+                })?;
+                let value = CachedNeighbor {
+                    host: bed.lab.a.ipv4.into(),
+                    host_mac: bed.lab.a.mac,
+                    mac: RECEIVER.0,
+                    port: 0,
+                    tunnel: None,
+                    policed: false,
+                    used: true,
+                };
+                let key = |number| NeighborKey {
+                    vni: VNI,
+                    ip: Ipv4Addr::from(u32::from(FIRST) + number).into(),
+                };
+                let entries: Vec<_> = (0..neighbors).map(|number| (key(number), value)).collect();
+                program.neighbors().put(&entries)?;
+                let cost = Cost::load(&program, bed.lab.b.ipv4, FIRST, neighbors)?;
+                let _link = bed
+                    .lab
+                    .b
+                    .run(|| cost.attach_least(interface.index(), XdpMode::Native))?;
+                bed.round(bits, queues, each)
+            }
+        }
+    }
 }
 
 /// A wire with somebody who sends packets back at its other end.
@@ -97,6 +163,8 @@ impl Bed {
             scattered_bits: bits,
             rewrite: 80,
         };
+        // Whoever was just started may want a moment.
+        std::thread::sleep(Duration::from_millis(500));
         let before = (self.sink.traffic()?.packets, CpuTimes::read()?);
         let began = std::time::Instant::now();
         let stop = AtomicBool::new(false);
@@ -205,47 +273,26 @@ fn gateway(bed: &Bed, fast: bool, queues: u32, neighbors: u32) -> Result<XdpPath
     Ok(bed.lab.b.run(|| XdpPath::start(&options, &tables))?)
 }
 
-fn measure(queues: u32, bits: u32, rounds: u32, each: Duration) -> Result<()> {
-    let neighbors = 1 << bits;
-    let beds = [
-        Bed::new("gwb-fwd", queues, 1)?,
-        Bed::new("gwb-slow", queues, 2)?,
-        Bed::new("gwb-fast", queues, 3)?,
-    ];
-    let mut all: [Vec<Round>; 3] = Default::default();
-    // One at a time has its sockets open, so that nobody spins beside it: tables stay, which is what takes long.
-    for round in 0..rounds as usize {
+fn measure(contenders: [Contender; 2], queues: u32, bits: u32, rounds: usize, each: Duration) -> Result<()> {
+    let beds = [Bed::new("gwb-one", queues, 1)?, Bed::new("gwb-two", queues, 2)?];
+    let mut all: [Vec<Round>; 2] = Default::default();
+    // One at a time, so that nobody spins beside it; each is first as often as the other.
+    for round in 0..rounds {
         for turn in 0..beds.len() {
             let which = (round + turn) % beds.len();
-            let bed = &beds[which];
-            let value = match which {
-                0 => {
-                    let _fwd = Fwd::start(bed, if queues == 1 { "1" } else { "1,0" })?;
-                    std::thread::sleep(Duration::from_millis(500));
-                    bed.round(bits, queues, each)?
-                }
-                _ => {
-                    let path = gateway(bed, which == 2, queues, neighbors)?;
-                    std::thread::sleep(Duration::from_millis(500));
-                    let value = bed.round(bits, queues, each)?;
-                    drop(path);
-                    value
-                }
-            };
-            all[which].push(value);
+            all[which].push(contenders[which].round(&beds[which], queues, bits, each)?);
         }
     }
-    let [fwd, slow, fast] = &all;
-    let (of_fwd, of_slow) = (ratio(fwd, slow)?, ratio(slow, fast)?);
+    let [base, ours] = &all;
+    let ratio = ratio(base, ours)?;
     println!(
-        "{queues:>6}  {neighbors:>10}   {:>12.3}   {:>7.3}   {:.3} ({:.3} to {:.3})   {:>9.3}   {:.2}",
-        figure(fwd)?.median,
-        figure(slow)?.median,
-        of_fwd.median,
-        of_fwd.low.unwrap_or(f64::NAN),
-        of_fwd.high.unwrap_or(f64::NAN),
-        figure(fast)?.median,
-        of_slow.median,
+        "{queues:>6}  {:>10}   {:>12.3}   {:>7.3}   {:.3} ({:.3} to {:.3})",
+        1 << bits,
+        figure(base)?.median,
+        figure(ours)?.median,
+        ratio.median,
+        ratio.low.unwrap_or(f64::NAN),
+        ratio.high.unwrap_or(f64::NAN),
     );
     Ok(())
 }

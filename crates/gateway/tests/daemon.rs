@@ -393,3 +393,104 @@ fn changes_are_watched() {
     daemon.stop();
     assert_eq!(watch.wait().unwrap().code(), Some(1));
 }
+
+/// What `ctl COMMAND --help` says, as one types it, without the name of the program.
+fn examples(command: &[&str]) -> Vec<Vec<String>> {
+    let mut asked = binary();
+    let output = asked.arg("ctl").args(command).arg("--help").output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let (_, lines) = help.split_once("Examples:\n").expect("each command has some");
+    let lines = lines
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("ringside gateway "));
+    // Behind two spaces is what it is about.
+    let typed = lines.map(|line| line.split("  ").next().unwrap_or(line));
+    typed.map(|line| line.split(' ').map(str::to_owned).collect()).collect()
+}
+
+/// Each example of each command does what it says, in the order in which one would come by them.
+#[test]
+fn the_examples_of_the_help() {
+    let daemon = Daemon::start("");
+    let tenants = "neighbors:\n  - {vni: 42, ip: 10.0.0.7, mac: \"02:00:00:00:00:07\", host: {ip: 192.0.2.1}}\n\
+                   ports:\n  - {vni: 42, ip: 10.0.0.7, groups: [1]}\n\
+                   groups:\n  - {id: 1, name: web, rules: [{id: 1, direction: ingress}]}\n";
+    std::fs::write(daemon.folder.join("tenants.yaml"), tenants).unwrap();
+    let neighbors = "vni,ip,mac,host-ip\n42,10.0.0.9,02:00:00:00:00:09,192.0.2.1\n";
+    std::fs::write(daemon.folder.join("neighbors.csv"), neighbors).unwrap();
+    let ctl = |words: &[String]| {
+        let mut command = binary();
+        command.arg("ctl").arg("--socket").arg(daemon.folder.join("api.sock"));
+        command.args(words).current_dir(daemon.folder.join(""));
+        command
+    };
+    let commands = [
+        "apply",
+        "put neighbor",
+        "put port",
+        "get",
+        "list",
+        "load",
+        "stats",
+        "health",
+        "drain",
+    ];
+    let mut run = 0;
+    for command in commands.into_iter().chain(["delete"]) {
+        for words in examples(&command.split(' ').collect::<Vec<_>>()) {
+            // For a file that has no column of versions.
+            let refused = words == ["load", "neighbors.csv"];
+            let output = ctl(&words).output().unwrap();
+            assert_eq!(output.status.success(), !refused, "{words:?}: {output:?}");
+            run += 1;
+        }
+    }
+    // There is nothing to be seen in a gateway without packets.
+    for words in examples(&["trace"]) {
+        let output = ctl(&words).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("path.interface is not configured"), "{words:?}: {said}");
+        run += 1;
+    }
+    // These go on until somebody ends them.
+    for words in examples(&["watch"]) {
+        let mut watch = ctl(&words).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(watch.try_wait().unwrap(), None, "{words:?}");
+        watch.kill().unwrap();
+        watch.wait().unwrap();
+        run += 1;
+    }
+    assert!(run > 20, "{run}");
+    daemon.stop();
+}
+
+/// `make install` puts program and unit where they belong, and takes them away again.
+#[test]
+fn installed_and_taken_away() {
+    let folder = Folder::new();
+    let (built, root) = (folder.join("built"), folder.join("root"));
+    std::fs::create_dir(&built).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_ringside-gateway"), built.join("ringside-gateway")).unwrap();
+    let install = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/install"));
+        command.args(arguments).env("DESTDIR", &root).env("PREFIX", "/usr");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    install(&["--from", built.to_str().unwrap()]);
+    let (program, unit) = (
+        root.join("usr/bin/ringside-gateway"),
+        root.join("usr/lib/systemd/system/ringside-gateway.service"),
+    );
+    let said = std::process::Command::new(&program).arg("--version").output().unwrap();
+    assert!(String::from_utf8(said.stdout).unwrap().starts_with("ringside-gateway "));
+    let text = std::fs::read_to_string(&unit).unwrap();
+    assert!(
+        text.contains("\nExecStart=/usr/bin/ringside-gateway --config "),
+        "{text}"
+    );
+    assert!(!text.contains("/usr/local"), "{text}");
+    install(&["--uninstall"]);
+    assert!(!program.exists() && !unit.exists());
+}

@@ -8,7 +8,7 @@
  * Needs CAP_PERFMON: headers are read by packet pointers.
  */
 #include "gateway_answer.h"
-#include "gateway_forward.h"
+#include "gateway_lane.h"
 
 /* Set before loading. */
 const volatile __u32 queues_of_port = 1;
@@ -125,6 +125,8 @@ int ringside_gateway(struct xdp_md *ctx)
 	if (!config)
 		return XDP_PASS;
 	worker = place_of_worker(ctx, config);
+	if (is_owned(worker) && straight_on(ctx, config))
+		return XDP_TX;
 	told.network = ~0u;
 	told.place = 0;
 	outcome = classify(ctx, config, &packet, &told);

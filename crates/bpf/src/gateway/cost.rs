@@ -1,4 +1,4 @@
-//! What the program costs a packet, for the example `gateway_cost`. Not part of the API.
+//! What the program costs a packet, for the example `gateway_cost` and the gateway's benchmark. Not part of the API.
 
 use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
@@ -9,6 +9,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use super::GatewayProgram;
+use crate::attach::{self, Link, XdpMode};
 use crate::error::{Error, Result};
 use crate::skel::gateway_cost::GatewayCostSkelBuilder;
 use crate::{Verdict, load, sys};
@@ -62,6 +63,15 @@ impl<'a> Cost<'a> {
             nothing: load::own(NAME, &skel.progs.nothing)?,
             target: load::own_map(NAME, &skel.maps.target)?,
         })
+    }
+
+    /// Attaches the least program to an interface, by which it then sends packets back.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Attach`].
+    pub fn attach_least(&self, ifindex: u32, mode: XdpMode) -> Result<Link> {
+        attach::xdp(NAME, self.least.as_fd(), ifindex, mode)
     }
 
     /// Runs a contender so many times, beginning with this packet, and says how long all of them took.
