@@ -104,7 +104,7 @@ pub(crate) struct Bed {
     pub(crate) hosts: Vec<Host>,
     pub(crate) uplink: Lab,
     switch: Device,
-    _wake: Link,
+    _wake: Option<Link>,
 }
 
 enum Middle {
@@ -154,7 +154,8 @@ impl Bed {
         let switch = Namespace::create(&format!("{tag}-switch")).expect("namespace");
         let switch = Device::bridge(&switch, "bridge").expect("bridge");
         let uplink = join(tag, &switch, ("gateway", GATEWAY), (false, kind.queues()));
-        let wake = wake_for_what_is_sent_back(&uplink.b, kind.queues());
+        let sends_back = kind != Kind::Kernel;
+        let wake = sends_back.then(|| wake_for_what_is_sent_back(&uplink.b, kind.queues()));
         let mut bed = Self {
             gateway: Middle::None,
             tenants: Vec::new(),

@@ -12,7 +12,7 @@ use crate::process::PATIENCE;
 
 on! {
     fast = crate::FAST => only_what_is_allowed_goes, what_is_allowed_goes_the_fast_way, errors_about_what_is_allowed_come_back,
-        a_rule_that_goes_ends_what_it_allowed, members_come_and_go;
+        a_rule_that_goes_ends_what_it_allowed, members_come_and_go, a_drained_gateway_begins_nothing;
     slow = crate::SLOW => only_what_is_allowed_goes, a_rule_that_goes_ends_what_it_allowed;
 }
 
@@ -175,4 +175,21 @@ fn members_come_and_go(kind: Kind) {
     set_patience(&streams, MOMENT);
     assert!(chat(&streams).is_err());
     unanswered(bed.at(1), to);
+}
+
+fn a_drained_gateway_begins_nothing(kind: Kind) {
+    let groups = group(1, &[TCP]) + &group(2, &["{id: 1, direction: egress}"]);
+    let mut bed = bed("drained", kind, &groups, ["[2]", "[1]"]);
+    let to = bed.at(2).address(Family::V4);
+    let streams = connect(bed.at(1), (bed.at(2), to), OPEN);
+    chat(&streams).expect("goes");
+    bed.ringside().daemon().ok(&["drain"]);
+    assert!(is_cut_off(bed.at(1), (bed.at(2), to), OPEN));
+    bed.ringside().wait_until(|gateway| gateway.dropped("draining") > 0);
+    for _ in 0..20 {
+        chat(&streams).expect("goes on");
+    }
+    bed.ringside().daemon().ok(&["drain", "--off"]);
+    drop(streams);
+    chat(&connect(bed.at(1), (bed.at(2), to), OPEN)).expect("begins");
 }

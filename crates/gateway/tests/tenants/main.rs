@@ -51,7 +51,6 @@ const GENERIC: Kind = Kind::Ringside(Ringside {
 });
 
 /// The same test for each kind of gateway, in a module of the kind's name.
-#[macro_export]
 macro_rules! on {
     ($($name:ident = $kind:expr => $($test:ident),+ $(,)?;)+) => {
         $(mod $name {
@@ -63,3 +62,4 @@ macro_rules! on {
         })+
     };
 }
+use on;

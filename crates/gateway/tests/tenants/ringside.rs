@@ -157,11 +157,6 @@ impl Gateway {
         self.forwarded("fast") + self.forwarded("slow")
     }
 
-    /// Entries of the fast path's cache of neighbours.
-    pub(crate) fn cached(&self) -> u64 {
-        self.statistics()["cache-entries"].as_u64().expect("a number")
-    }
-
     fn of_path(&self, path: &str) -> Value {
         let all = self.statistics();
         let paths = all["paths"].as_array().expect("paths");
