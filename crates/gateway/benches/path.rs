@@ -210,7 +210,10 @@ impl Fwd {
     fn start(bed: &Bed, cpus: &str) -> Result<Self> {
         let program = beside("ringside")?;
         let mut command = bed.lab.b.ns.command(program);
-        command.args(["fwd", bed.lab.b.interface.name(), "--mode", "native", "--cpus", cpus]);
+        // Two would take the generators' CPUs for looking.
+        let wait = if cpus == "1" { "spin" } else { "poll" };
+        command.args(["fwd", bed.lab.b.interface.name(), "--mode", "native"]);
+        command.args(["--cpus", cpus, "--wait", wait]);
         Ok(Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))
     }
 }

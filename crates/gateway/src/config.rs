@@ -47,7 +47,7 @@
 //! errors-per-second = 100      # ICMP errors, of each worker
 //! cached-neighbors = 1000000   # in the fast path; by default what 1/64 of the memory holds
 //! cached-connections = 2000000 # one direction each
-//! patience-ms = 1000           # how long packets wait for their host's MAC address
+//! patience-ms = 2500           # how long packets wait for their host's MAC address
 //! ```
 //! Everything has a default but `[api.tcp]`, which is off without it, and `path.interface`.
 

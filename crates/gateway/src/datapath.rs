@@ -302,12 +302,18 @@ fn open(options: &PathOptions, interface: &Interface, attached: XdpMode, program
             .open()
             .map_err(anyhow::Error::from)
     };
-    let opened = match open(QueueOptions::default().frame_size(4096)) {
-        Err(error) if matches!(error.downcast_ref(), Some(ringside_xsk::Error::MtuTooLarge { .. })) => {
-            open(QueueOptions::default().multi_buffer(true))
-        }
-        opened => opened,
+    // The smallest frames that packets fit, for they have to fit the CPU's cache.
+    let sizes = [
+        QueueOptions::default(),
+        QueueOptions::default().frame_size(4096),
+        QueueOptions::default().multi_buffer(true),
+    ];
+    let too_large = |opened: &Result<Port>| match opened {
+        Err(error) => matches!(error.downcast_ref(), Some(ringside_xsk::Error::MtuTooLarge { .. })),
+        Ok(_) => false,
     };
+    let mut opened = sizes.into_iter().map(open).skip_while(too_large);
+    let opened = opened.next().expect("packets in several frames may be of any length");
     opened.with_context(|| format!("opening {}", interface.name()))
 }
 

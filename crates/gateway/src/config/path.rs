@@ -60,7 +60,7 @@ impl Default for PathPart {
             errors_per_second: options.errors_per_second,
             cached_neighbors: None,
             cached_connections: None,
-            patience_ms: 1000,
+            patience_ms: u64::try_from(options.patience.as_millis()).unwrap_or(u64::MAX),
         }
     }
 }

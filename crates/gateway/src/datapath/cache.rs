@@ -219,6 +219,7 @@ fn cached(hosts: &mut HostReader, neighbor: &Neighbor) -> Option<CachedNeighbor>
             Encapsulation::Geneve => Tunnel::Geneve,
         }),
         policed: neighbor.policy != 0,
-        used: false,
+        // What has just come is not the first to go, and its first packets need not write that it is used.
+        used: true,
     })
 }

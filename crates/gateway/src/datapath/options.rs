@@ -65,7 +65,8 @@ impl Default for PathOptions {
             errors_per_second: 100,
             cached_neighbors: 4096,
             cached_connections: 4096,
-            patience: Duration::from_secs(1),
+            // Longer than the kernel waits before it asks for a MAC address once more.
+            patience: Duration::from_millis(2500),
         }
     }
 }

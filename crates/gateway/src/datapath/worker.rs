@@ -55,6 +55,16 @@ pub(crate) fn now() -> u64 {
     Timestamp::<Monotonic>::now().as_nanos()
 }
 
+/// The same, as exact as the kernel's tick, in a fourth of the time: it is asked for each burst, and those of one packet count.
+fn about_now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    let part = |part: i64| u64::try_from(part).unwrap_or(0);
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+}
+
+/// How long a burst takes is measured of one in so many.
+const MEASURED: u64 = 64;
+
 /// One of its queues.
 pub(super) struct Lane<'a> {
     pub(super) queue: &'a mut Queue,
@@ -91,11 +101,13 @@ impl Worker<'_> {
     pub(super) fn run(mut self, mut lanes: Vec<Lane<'_>>) -> Result<(), Error> {
         let shared = self.shared;
         let mut settings = arc_swap::Cache::new(&shared.settings);
+        let mut trace = arc_swap::Cache::new(&shared.trace);
+        let mut turns = 0_u64;
         let mut current = Arc::clone(settings.load());
         // Who has but one queue sleeps there.
         let alone = lanes.len() == 1;
         while !shared.stop.load(Ordering::Relaxed) {
-            self.seen.store(now(), Ordering::Relaxed);
+            self.seen.store(about_now(), Ordering::Relaxed);
             let latest = settings.load();
             if !Arc::ptr_eq(latest, &current) {
                 current = Arc::clone(latest);
@@ -112,10 +124,12 @@ impl Worker<'_> {
                 Wait::Spin
             };
             let mut idle = true;
+            let trace = trace.load().as_deref();
             for lane in &mut lanes {
-                idle &= !self.turn(lane, wait)?;
+                turns += 1;
+                idle &= !self.turn(lane, wait, trace, turns.is_multiple_of(MEASURED))?;
                 if !lane.waiting.is_empty() {
-                    self.look_after(lane)?;
+                    self.look_after(lane, trace)?;
                 }
             }
             if idle && !alone && !self.spin {
@@ -131,7 +145,13 @@ impl Worker<'_> {
     }
 
     /// One burst. False if there was none.
-    fn turn(&mut self, lane: &mut Lane<'_>, wait: Wait) -> Result<bool, Error> {
+    fn turn(
+        &mut self,
+        lane: &mut Lane<'_>,
+        wait: Wait,
+        trace: Option<&Wanted>,
+        is_measured: bool,
+    ) -> Result<bool, Error> {
         let Lane { queue, waiting } = lane;
         let queue_id = queue.id();
         let mut burst = queue.recv(wait)?;
@@ -141,7 +161,7 @@ impl Worker<'_> {
         if burst.is_empty() {
             return Ok(false);
         }
-        let begun = now();
+        let (begun, measured) = (about_now(), is_measured.then(now));
         let epoch = self.shared.epoch.load(Ordering::Acquire);
         self.decider.begin(self.shared.has_policy.load(Ordering::Relaxed));
         // Of packets that are in several frames.
@@ -153,12 +173,11 @@ impl Worker<'_> {
         }
         let mut decisions = self.decider.look_up();
         let mut tally = Tally::ZERO;
-        let trace = self.shared.trace.load();
         let desk = Desk {
             now: begun,
             port: self.port,
             queue: queue_id,
-            trace: trace.as_deref(),
+            trace,
         };
         for mut packet in &mut burst {
             tally.received += 1;
@@ -206,22 +225,23 @@ impl Worker<'_> {
             }
         }
         burst.finish()?;
-        tally.busy = now().saturating_sub(begun);
+        if let Some(measured) = measured {
+            tally.busy = now().saturating_sub(measured) * MEASURED;
+        }
         self.counters.add(&tally);
         Ok(true)
     }
 
     /// Sends packets whose host is known by now, and lets go of those that have waited for too long.
-    fn look_after(&mut self, lane: &mut Lane<'_>) -> Result<(), Error> {
+    fn look_after(&mut self, lane: &mut Lane<'_>, trace: Option<&Wanted>) -> Result<(), Error> {
         let Lane { queue, waiting } = lane;
-        let now = now();
+        let now = about_now();
         let hosts = &mut self.hosts;
-        let trace = self.shared.trace.load();
         let desk = Desk {
             now,
             port: self.port,
             queue: queue.id(),
-            trace: trace.as_deref(),
+            trace,
         };
         while let Some((mut frame, too_late)) =
             waiting.next(now, |host| hosts.find(host).is_some_and(|host| host.mac.is_some()))
