@@ -462,7 +462,8 @@ fn the_examples_of_the_help() {
         run += 1;
     }
     assert!(run > 20, "{run}");
-    daemon.stop();
+    let folder = daemon.stop();
+    assert!(!folder.join("api.sock").exists(), "its socket stays");
 }
 
 /// `make install` puts program and unit where they belong, and takes them away again.

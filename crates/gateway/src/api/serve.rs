@@ -99,7 +99,19 @@ impl std::fmt::Debug for Tls {
 #[derive(Debug)]
 pub struct Listeners {
     unix: Option<tokio::net::UnixListener>,
+    file: Option<SocketFile>,
     tcp: Option<(tokio::net::TcpListener, Box<ServerTlsConfig>)>,
+}
+
+/// The unix socket's file, which goes with it: the store's lock is held longer, so that it is nobody else's.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // It may have been removed by whoever stops the gateway.
+        _ = std::fs::remove_file(&self.0);
+    }
 }
 
 impl Listeners {
@@ -109,7 +121,8 @@ impl Listeners {
     /// # Errors
     /// Those of [`ServeError`].
     pub async fn open(unix: Option<&UnixSocket>, tcp: Option<&TcpListener>) -> Result<Self, ServeError> {
-        let unix = unix.map(open_unix).transpose()?;
+        let socket = unix.map(open_unix).transpose()?;
+        let file = unix.map(|unix| SocketFile(unix.path.clone()));
         let tcp = match tcp {
             None => None,
             Some(tcp) => {
@@ -120,7 +133,11 @@ impl Listeners {
                 Some((listener, Box::new(tls)))
             }
         };
-        Ok(Self { unix, tcp })
+        Ok(Self {
+            unix: socket,
+            file,
+            tcp,
+        })
     }
 
     /// The address of the TCP port, if there is one.
@@ -136,6 +153,7 @@ impl Listeners {
     /// Those of [`ServeError`].
     pub async fn serve(self, api: Api, stop: tokio::sync::watch::Receiver<bool>) -> Result<(), ServeError> {
         let routes = routes(api);
+        let _file = self.file;
         let stopped = |mut stop: tokio::sync::watch::Receiver<bool>| async move {
             // An end of those who could say so is an end, too.
             _ = stop.wait_for(|stop| *stop).await;
