@@ -58,15 +58,17 @@ impl Cache {
         program.neighbors().for_each(|key, value| {
             let address = Vni::new(key.vni).map(|vni| TenantAddress::new(vni, key.ip));
             let known = address.and_then(|address| self.neighbors.find(address));
-            let host = known.and_then(|known| Some((known.host, self.hosts.find(known.host)?)));
-            match host {
-                Some((id, host)) if host.ip == value.host && host.port == value.port => {
-                    if host.mac.is_none() {
-                        tables.hosts.resolve(id, Some(MacAddr(value.host_mac)));
-                        resolved.push(id);
-                    }
+            let now = known.and_then(|known| {
+                let host = self.hosts.find(known.host)?;
+                if host.mac.is_none() && host.ip == value.host && host.port == value.port {
+                    tables.hosts.resolve(known.host, Some(MacAddr(value.host_mac)));
+                    resolved.push(known.host);
                 }
-                _ => gone.push(key),
+                cached(&mut self.hosts, &known)
+            });
+            // A change may have come to the disk and not to the map.
+            if !self.is_used || now != Some(CachedNeighbor { used: true, ..value }) {
+                gone.push(key);
             }
         })?;
         program.neighbors().remove(&gone)?;
