@@ -141,8 +141,7 @@ impl XdpPath {
         if !adopted {
             cache.configure()?;
         }
-        let unowned = u64::try_from(options.unowned.as_nanos()).unwrap_or(u64::MAX);
-        program.lease(now().saturating_add(unowned))?;
+        renew(&program, options.unowned)?;
         let (link, mode) = attach::attach(&program, adopted, &interface, options.mode, pins)?;
         let port = open(options, &interface, mode, &program)?;
         if adopted {
@@ -274,6 +273,12 @@ fn configure(
         errors_per_second: options.errors_per_second,
     };
     (config, settings)
+}
+
+/// The fast path goes on without us from now on for so long.
+fn renew(program: &GatewayProgram, unowned: Duration) -> Result<()> {
+    let unowned = u64::try_from(unowned.as_nanos()).unwrap_or(u64::MAX);
+    Ok(program.lease(now().saturating_add(unowned))?)
 }
 
 fn gateway_port(ifindex: u32, port: &PortSettings) -> GatewayPort {

@@ -14,7 +14,7 @@ use ringside_wire::MacAddr;
 
 use super::cache::{BATCH, Cache};
 use super::worker::{Shared, now};
-use super::{Told, connections, gateway_port};
+use super::{Told, connections, gateway_port, renew};
 use crate::model::Tables;
 
 /// What is to be done now and then is done so often.
@@ -132,14 +132,8 @@ impl Keeper {
         for worker in &*self.workers {
             worker.measure(since);
         }
-        self.renew()?;
+        renew(&self.cache().program, self.unowned)?;
         self.look_at_interface()
-    }
-
-    /// The fast path goes on without us from now on for as long as is configured.
-    fn renew(&self) -> Result<()> {
-        let unowned = u64::try_from(self.unowned.as_nanos()).unwrap_or(u64::MAX);
-        Ok(self.cache().program.lease(now().saturating_add(unowned))?)
     }
 
     /// Addresses, MTU and MAC address may change.
