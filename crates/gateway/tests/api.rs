@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Gateway, neighbor};
+use common::{Gateway, list_all, neighbor};
 use ringside_gateway::proto::neighbor_event::Event;
 use ringside_gateway::proto::neighbor_service_client::NeighborServiceClient;
 use ringside_gateway::proto::operation_service_client::OperationServiceClient;
@@ -69,23 +69,7 @@ async fn neighbors_are_put_found_listed_and_deleted() {
     let gone = client.get_neighbor(get(3, true)).await.unwrap().into_inner();
     assert_eq!((gone.neighbor, gone.deleted_version), (None, Some(2)));
 
-    let (mut listed, mut token) = (Vec::new(), Vec::new());
-    loop {
-        let page = Some(PageRequest { size: 7, token });
-        let part = client
-            .list_neighbors(ListNeighborsRequest {
-                page,
-                ..Default::default()
-            })
-            .await
-            .unwrap()
-            .into_inner();
-        listed.extend(part.neighbors);
-        token = part.next_page_token;
-        if token.is_empty() {
-            break;
-        }
-    }
+    let listed = list_all(&mut client, 7).await;
     assert_eq!(listed.len(), 24);
     let filter = Some(AddressFilter {
         vni: Some(5),

@@ -5,9 +5,9 @@ mod common;
 use std::process::Command;
 
 use common::daemon::{Daemon, configure};
-use common::{Folder, connect, neighbor};
+use common::{Folder, connect, list_all, neighbor};
 use ringside_gateway::proto::neighbor_service_client::NeighborServiceClient;
-use ringside_gateway::proto::{ListNeighborsRequest, LoadNeighborsRequest, Neighbor, PageRequest, PutNeighborsRequest};
+use ringside_gateway::proto::{LoadNeighborsRequest, Neighbor, PutNeighborsRequest};
 use tokio_stream::StreamExt as _;
 use tonic::transport::Channel;
 
@@ -23,24 +23,7 @@ fn batches(version: u64) -> impl Iterator<Item = LoadNeighborsRequest> {
 
 /// All there are, by number.
 async fn list(channel: Channel) -> Vec<Neighbor> {
-    let mut client = NeighborServiceClient::new(channel);
-    let (mut all, mut token) = (Vec::new(), Vec::new());
-    loop {
-        let page = Some(PageRequest { size: 10_000, token });
-        let part = client
-            .list_neighbors(ListNeighborsRequest {
-                page,
-                ..Default::default()
-            })
-            .await
-            .unwrap()
-            .into_inner();
-        all.extend(part.neighbors);
-        token = part.next_page_token;
-        if token.is_empty() {
-            break;
-        }
-    }
+    let mut all = list_all(&mut NeighborServiceClient::new(channel), 10_000).await;
     all.sort_by_key(|neighbor| neighbor.mac.clone());
     all
 }

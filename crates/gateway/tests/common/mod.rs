@@ -10,7 +10,8 @@ use std::thread::JoinHandle;
 
 use ringside_gateway::api::{Api, Listeners, TcpListener, UnixSocket};
 use ringside_gateway::model::{DataPath, Model, ModelOptions, NoDataPath};
-use ringside_gateway::proto::{Host, Neighbor, TenantAddress};
+use ringside_gateway::proto::neighbor_service_client::NeighborServiceClient;
+use ringside_gateway::proto::{Host, ListNeighborsRequest, Neighbor, PageRequest, TenantAddress};
 use ringside_gateway::store::{Store, StoreError};
 use ringside_gateway_core::conntrack::Limits;
 use tonic::transport::{Channel, Endpoint};
@@ -121,6 +122,23 @@ impl Drop for Gateway {
 pub(crate) async fn connect(socket: &Path) -> Channel {
     let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap();
     endpoint.connect().await.unwrap()
+}
+
+/// All neighbours that there are, in pages of this size.
+pub(crate) async fn list_all(client: &mut NeighborServiceClient<Channel>, size: u32) -> Vec<Neighbor> {
+    let (mut all, mut token) = (Vec::new(), Vec::new());
+    loop {
+        let request = ListNeighborsRequest {
+            page: Some(PageRequest { size, token }),
+            ..Default::default()
+        };
+        let part = client.list_neighbors(request).await.unwrap().into_inner();
+        all.extend(part.neighbors);
+        token = part.next_page_token;
+        if token.is_empty() {
+            return all;
+        }
+    }
 }
 
 /// One of up to 16 million neighbours, in ten networks.
