@@ -220,7 +220,9 @@ impl Fwd {
 
 impl Drop for Fwd {
     fn drop(&mut self) {
-        _ = self.0.kill();
+        // Asked, it takes its files with it.
+        let pid = self.0.id().to_string();
+        _ = std::process::Command::new("kill").args(["-s", "TERM", &pid]).status();
         _ = self.0.wait();
     }
 }
