@@ -17,6 +17,7 @@ mod attach;
 mod cache;
 mod connections;
 mod counters;
+mod direct;
 mod edit;
 mod keeper;
 mod options;
@@ -45,13 +46,14 @@ use tokio::sync::mpsc;
 pub use self::attach::unpin;
 use self::cache::Cache;
 use self::counters::WorkerCounters;
+use self::direct::Telling;
 use self::keeper::Keeper;
-pub use self::options::PathOptions;
+pub use self::options::{DirectOptions, PathOptions};
 use self::ports::{Ports, State};
 use self::resolver::Resolver;
 use self::sockets::Share;
 pub(crate) use self::worker::now;
-use self::worker::{Lane, Shared, Tell, Worker};
+use self::worker::{Lane, Shared, Skip, Tell, Worker};
 use crate::model::{CannotTrace, Counters, DataPath, PathCounters, Tables, TraceFilter, Traced, WorkerLoad};
 
 /// Packets of a burst.
@@ -69,6 +71,8 @@ pub struct XdpPath {
     cache: Arc<Mutex<Cache>>,
     workers: Arc<[Told]>,
     ports: Ports,
+    /// Who tells hosts of direct paths.
+    telling: Option<Arc<Telling>>,
     threads: Vec<JoinHandle<()>>,
     /// Ends first, so that nothing is handed up any more.
     links: Vec<Link>,
@@ -178,6 +182,9 @@ impl XdpPath {
             ports,
             cache: Arc::new(Mutex::new(cache)),
             workers,
+            telling: (options.direct.as_ref())
+                .map(|direct| Telling::new(options, direct, tables).map(Arc::new))
+                .transpose()?,
             threads: Vec::new(),
             links,
         };
@@ -209,10 +216,22 @@ impl XdpPath {
         };
         self.thread("resolver", move || resolver.run())?;
         self.thread("caches", move || keeper.run())?;
+        let (flows, seen) = crossbeam_channel::bounded(1024);
+        if let Some(telling) = &self.telling {
+            let (telling, shared) = (Arc::clone(telling), Arc::clone(&self.shared));
+            let program = Arc::clone(&self.cache().program);
+            self.thread("direct paths", move || {
+                if let Err(error) = telling.run(&program, &seen, &shared) {
+                    tracing::error!(%error, "hosts are told of no direct paths any more");
+                }
+            })?;
+        }
         let tell = Tell {
             unresolved,
             cacheable,
             fast: options.fast,
+            one_in: options.direct.as_ref().map_or(0, direct::one_in),
+            flows,
         };
         let (tables, shared, told) = (
             Arc::clone(&self.tables),
@@ -263,6 +282,7 @@ fn configure(
         addresses: state.addresses.clone(),
         known_options: options.known_options.clone(),
         ttl: TTL,
+        one_in: options.direct.as_ref().map_or(0, direct::one_in),
         ports: ports.for_program(&state.ports),
         sampling: None,
     };
@@ -318,6 +338,7 @@ fn work(mut shares: Vec<Share>, options: &PathOptions, tables: &Tables, shared: 
                     counters: &told.counters,
                     seen: &told.seen,
                     spin: options.spin,
+                    skip: Skip::new(now()),
                     leaving: Vec::with_capacity(BURST as usize),
                 };
                 if let Err(error) = worker.run(lanes.collect()) {
@@ -358,6 +379,9 @@ impl DataPath for XdpPath {
         if let Err(error) = self.cache().refresh(&addresses) {
             tracing::error!(%error, "the fast path's cache cannot be changed");
         }
+        if let Some(telling) = &self.telling {
+            telling.changed(addresses);
+        }
     }
 
     fn policy_changed(&self, _: u64) {
@@ -367,6 +391,10 @@ impl DataPath for XdpPath {
         let epoch = self.shared.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         if let Err(error) = cache.outdate(epoch, has_policy) {
             tracing::error!(%error, "the fast path cannot be told about new rules");
+        }
+        drop(cache);
+        if let Some(telling) = &self.telling {
+            telling.policy_changed();
         }
     }
 
@@ -413,6 +441,7 @@ impl DataPath for XdpPath {
             cache_evicted: cache.evicted,
             cache_refused: cache.refused,
             workers: workers.collect(),
+            direct: self.telling.as_ref().map(|telling| telling.counters()),
         }
     }
 }
