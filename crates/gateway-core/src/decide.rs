@@ -16,6 +16,7 @@ use ringside_wire::{MacAddr, flow, geneve, ipv4, ipv6, udp, vxlan};
 use crate::answer::{Trouble, complain, i_have};
 use crate::conntrack::{ConnectionId, Place, Refused};
 use crate::flow::Flow;
+use crate::lane::{self, Lane};
 use crate::packet::OUTER;
 use crate::policy::{Denied, ProfileId};
 use crate::rewrite::{Route, complete_outer, forward};
@@ -126,6 +127,14 @@ pub struct Decider {
     firewall: Firewall,
     /// Errors that may be sent, times a second in nanoseconds, and when that was so.
     errors: (u64, u64),
+    /// The lane, if there may be packets of it.
+    lane: Option<Lane>,
+    /// Of each packet, in order: whether it is of the lane.
+    is_plain: Vec<bool>,
+    /// Whom those of the lane are for, and who that is.
+    keys: Vec<u64>,
+    plain: Vec<Option<Neighbor>>,
+    /// Of the others.
     classes: Vec<Class>,
     /// What rules and connections are asked about, as far as there are rules.
     flows: Vec<Option<Flow>>,
@@ -152,10 +161,14 @@ impl Decider {
     ) -> Self {
         Self {
             errors: (u64::from(settings.errors_per_second) * SECOND, 0),
+            lane: Lane::of(&settings),
             settings,
             neighbors,
             hosts,
             firewall,
+            is_plain: Vec::with_capacity(burst),
+            keys: Vec::with_capacity(burst),
+            plain: vec![None; burst],
             classes: Vec::with_capacity(burst),
             flows: Vec::with_capacity(burst),
             places: Vec::with_capacity(burst),
@@ -167,6 +180,7 @@ impl Decider {
 
     /// Other settings from now on.
     pub fn set(&mut self, settings: Arc<Settings>) {
+        self.lane = Lane::of(&settings);
         self.settings = settings;
     }
 
@@ -178,6 +192,8 @@ impl Decider {
 
     /// Begins a burst. `has_policy`: rules are bound to some address, so that senders matter, too.
     pub fn begin(&mut self, has_policy: bool) {
+        self.is_plain.clear();
+        self.keys.clear();
         self.classes.clear();
         self.flows.clear();
         self.places.clear();
@@ -191,7 +207,18 @@ impl Decider {
     }
 
     /// Reads the next packet of the burst.
+    #[inline]
     pub fn read(&mut self, frame: &[u8]) {
+        // With rules senders and connections matter, too.
+        let key = self.lane.filter(|_| !self.has_policy).and_then(|lane| lane.read(frame));
+        self.is_plain.push(key.is_some());
+        match key {
+            Some(key) => self.keys.push(key),
+            None => self.read_closely(frame),
+        }
+    }
+
+    fn read_closely(&mut self, frame: &[u8]) {
         let class = Packet::classify(frame, &self.settings.underlay);
         let mut flow = None;
         if let Class::Tenant(packet) = class {
@@ -220,11 +247,17 @@ impl Decider {
         if self.found.len() < self.asked.len() {
             self.found.resize(self.asked.len(), None);
         }
+        if self.plain.len() < self.keys.len() {
+            self.plain.resize(self.keys.len(), None);
+        }
         self.firewall.conntrack().look_ahead(&self.places);
         self.neighbors.look_up(&self.asked, &mut self.found);
+        self.neighbors.look_up_v4(&self.keys, &mut self.plain);
         Burst {
             decider: self,
             packet: 0,
+            plain: 0,
+            class: 0,
             found: 0,
         }
     }
@@ -319,6 +352,31 @@ impl Decider {
             Ok(decision) => decision,
             Err((reason, Some(trouble))) => self.refuse(now, frame, packet, in_port, (reason, trouble)),
             Err((reason, None)) => Decision::Drop(reason),
+        }
+    }
+
+    /// Sends on a packet of the lane; one whose receiver takes more than that goes the long way after all.
+    #[inline]
+    fn send_plain(&mut self, now: u64, in_port: u8, frame: &mut impl Buffer, receiver: Option<Neighbor>) -> Decision {
+        let Some(receiver) = receiver else {
+            return Decision::Drop(DropReason::NoNeighbor);
+        };
+        if receiver.policy == 0
+            && let Some(host) = self.hosts.find_plain(receiver.host)
+            && let Some(number) = host.port.or((self.settings.ports.len() == 1).then_some(0))
+            && let Some(port) = self.settings.ports.get(usize::from(number))
+            && !host.geneve
+            && let Some(to) = lane::send(frame.bytes_mut(), receiver.mac, &host, port)
+        {
+            return Decision::Send {
+                port: number,
+                cache: Cacheable::Neighbor(to),
+            };
+        }
+        match Packet::classify(frame.bytes(), &self.settings.underlay) {
+            Class::Tenant(packet) => self.send_on(now, in_port, frame, &packet, None, (receiver, None)),
+            Class::NotOurs => Decision::Kernel,
+            Class::Drop(reason) => Decision::Drop(reason),
         }
     }
 
@@ -462,6 +520,9 @@ fn source_port(packet: &Packet, frame: &[u8]) -> u16 {
 pub struct Burst<'a> {
     decider: &'a mut Decider,
     packet: usize,
+    /// Of the next one of the lane, and of the next other one.
+    plain: usize,
+    class: usize,
     found: usize,
 }
 
@@ -471,9 +532,15 @@ impl Burst<'_> {
     /// # Panics
     /// After the last packet that was read.
     pub fn next(&mut self, now: u64, in_port: u8, frame: &mut impl Buffer) -> Decision {
-        let class = self.decider.classes[self.packet];
-        let flow = self.decider.flows[self.packet].take();
         self.packet += 1;
+        if self.decider.is_plain[self.packet - 1] {
+            let receiver = self.decider.plain[self.plain];
+            self.plain += 1;
+            return self.decider.send_plain(now, in_port, frame, receiver);
+        }
+        let class = self.decider.classes[self.class];
+        let flow = self.decider.flows[self.class].take();
+        self.class += 1;
         let packet = match class {
             Class::NotOurs => return Decision::Kernel,
             Class::Drop(reason) => return Decision::Drop(reason),
@@ -497,10 +564,14 @@ impl Burst<'_> {
         }
     }
 
-    /// The next packet, if it is a tenant's: for whoever watches.
+    /// The next packet, if it is a tenant's: for whoever watches. `frame` is what was read.
     #[must_use]
-    pub fn peek(&self) -> Option<&Packet> {
-        match self.decider.classes.get(self.packet)? {
+    pub fn peek(&self, frame: &[u8]) -> Option<Packet> {
+        let class = match self.decider.is_plain.get(self.packet)? {
+            true => Packet::classify(frame, &self.decider.settings.underlay),
+            false => *self.decider.classes.get(self.class)?,
+        };
+        match class {
             Class::Tenant(packet) => Some(packet),
             _ => None,
         }

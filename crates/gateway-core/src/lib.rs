@@ -29,6 +29,7 @@ pub mod direct;
 pub mod drop;
 pub mod firewall;
 pub mod flow;
+mod lane;
 pub mod packet;
 pub mod policy;
 pub mod rewrite;

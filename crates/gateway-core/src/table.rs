@@ -17,6 +17,7 @@ mod neighbors;
 mod shard;
 mod slot;
 
+pub(crate) use hosts::PlainHost;
 pub use hosts::{Encapsulation, Host, HostId, HostReader, Hosts};
 pub use neighbors::{Neighbor, NeighborReader, NeighborWriter, Neighbors, Put, Removed};
 

@@ -18,7 +18,10 @@ use crate::Protocol;
 ///
 /// Slices are added as if each began on a word boundary, so every slice but the last has to be of
 /// even length; an odd last one is padded with a zero byte, as RFC 1071 asks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+///
+/// One's complement addition does not care about byte order (RFC 1071 §2B): it is added in the
+/// machine's own order, and only the 16-bit result is turned around.
+#[derive(Debug, Clone, Copy, Default)]
 #[must_use]
 pub struct Sum(u64);
 
@@ -27,34 +30,38 @@ impl Sum {
     pub const ZERO: Self = Self(0);
 
     /// The sum over `bytes`.
+    #[inline]
     pub fn of(bytes: &[u8]) -> Self {
         Self::ZERO.bytes(bytes)
     }
 
     /// This sum and that over `bytes`.
+    #[inline]
     pub fn bytes(self, bytes: &[u8]) -> Self {
-        // One's complement addition does not care about byte order (RFC 1071 §2B): add in the
-        // machine's own order and turn the 16-bit result around once.
-        self.word(u16::from_be(fold(native_sum(bytes))))
+        Self(self.0 + native_sum(bytes))
     }
 
     /// This sum and one word.
+    #[inline]
     pub fn word(self, word: u16) -> Self {
-        Self(self.0 + u64::from(word))
+        Self(self.0 + u64::from(word.to_be()))
     }
 
     /// This sum and another one.
+    #[inline]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 + other.0)
     }
 
     /// The sum in 16 bits, carries added back. Data with its right checksum sums to 0xffff.
+    #[inline]
     #[must_use]
     pub fn fold(self) -> u16 {
-        fold(self.0)
+        u16::from_be(fold(self.0))
     }
 
     /// The checksum to be written: the complement of the sum.
+    #[inline]
     #[must_use]
     pub fn finish(self) -> u16 {
         !self.fold()
@@ -62,6 +69,7 @@ impl Sum {
 }
 
 /// The pseudo header of IPv4 (RFC 768): addresses, protocol, length of header and data in bytes.
+#[inline]
 pub fn pseudo_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: Protocol, len: u16) -> Sum {
     Sum::of(&src.octets())
         .bytes(&dst.octets())
@@ -89,6 +97,7 @@ pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
 }
 
 /// Carries added back until 16 bits are left. Zero only for a sum of zero.
+#[inline]
 fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff); // at most 33 bits
     let sum = (sum >> 32) + (sum & 0xffff_ffff); // at most 32 bits
@@ -98,6 +107,7 @@ fn fold(sum: u64) -> u16 {
 }
 
 /// Sum of the 32-bit words in the machine's byte order, an incomplete last one padded with zeros.
+#[inline]
 fn native_sum(bytes: &[u8]) -> u64 {
     // 32-bit halves in two 64-bit accumulators: no carry to look after within 32 GiB, no
     // dependency between the two, and a shape that compilers turn into vector instructions.

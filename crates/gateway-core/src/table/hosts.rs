@@ -37,6 +37,16 @@ pub struct Host {
     pub encapsulation: Option<Encapsulation>,
 }
 
+/// A host of IPv4 that can be sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PlainHost {
+    pub(crate) ip: [u8; 4],
+    pub(crate) mac: MacAddr,
+    pub(crate) port: Option<u8>,
+    /// It takes nothing but Geneve.
+    pub(crate) geneve: bool,
+}
+
 /// Address, then one word with all that may change, so that no reader sees half a change, and what that was at first.
 #[derive(Debug, Default)]
 #[repr(align(32))]
@@ -149,6 +159,12 @@ impl HostReader {
         slot(self.0.load(), id).and_then(|slot| slot.read(&slot.rest))
     }
 
+    /// The same in short. None also for one of IPv6, and for one whose MAC address is not known.
+    #[inline]
+    pub(crate) fn find_plain(&mut self, id: HostId) -> Option<PlainHost> {
+        slot(self.0.load(), id).and_then(Slot::plain)
+    }
+
     /// The same without what was found out since.
     pub fn given(&mut self, id: HostId) -> Option<Host> {
         slot(self.0.load(), id).and_then(|slot| slot.read(&slot.given))
@@ -177,6 +193,21 @@ fn word(host: &Host) -> u64 {
 }
 
 impl Slot {
+    #[inline]
+    fn plain(&self) -> Option<PlainHost> {
+        let rest = self.rest.load(Ordering::Acquire);
+        let [high, low] = [0, 1].map(|at| self.ip[at].load(Ordering::Relaxed));
+        let is_v4 = high == 0 && low >> 32 == 0xffff;
+        let [.., a, b, c, d] = low.to_be_bytes();
+        let [port, _, mac @ ..] = rest.to_be_bytes();
+        (is_v4 && rest & HAS_MAC != 0).then_some(PlainHost {
+            ip: [a, b, c, d],
+            mac: MacAddr(mac),
+            port: (port != NO_PORT).then_some(port),
+            geneve: rest & GENEVE != 0,
+        })
+    }
+
     fn write(&self, host: &Host) {
         let ip = match host.ip {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),

@@ -12,6 +12,7 @@ use super::hosts::HostId;
 use super::shard::{Guess, Shard};
 use super::slot::{Narrow, Slot, Wide};
 use crate::TenantAddress;
+use crate::words::joined;
 
 /// Shards of a family. More make a shorter pause of writers when one is built anew, and a larger directory.
 const SHARDS: usize = 256;
@@ -148,16 +149,23 @@ impl std::fmt::Debug for Neighbors {
     }
 }
 
-fn hash(hashes: &RandomState, address: &TenantAddress) -> u64 {
+#[inline]
+fn hash_v4(hashes: &RandomState, key: u64) -> u64 {
     let mut hasher = hashes.build_hasher();
+    hasher.write_u64(key);
+    hasher.finish()
+}
+
+fn hash(hashes: &RandomState, address: &TenantAddress) -> u64 {
     match address.ip {
-        IpAddr::V4(ip) => hasher.write_u64(u64::from(address.vni.number()) << 32 | u64::from(u32::from(ip))),
+        IpAddr::V4(ip) => hash_v4(hashes, joined([address.vni.number(), u32::from(ip)])),
         IpAddr::V6(ip) => {
+            let mut hasher = hashes.build_hasher();
             hasher.write_u128(u128::from(ip));
             hasher.write_u32(address.vni.number());
+            hasher.finish()
         }
     }
-    hasher.finish()
 }
 
 /// A reader of the table, for one thread. It never waits, whatever writers do.
@@ -201,6 +209,28 @@ impl NeighborReader {
                     IpAddr::V4(_) => v4.of(*hash).find(address, *hash, *guess).map(Slot::neighbor),
                     IpAddr::V6(_) => v6.of(*hash).find(address, *hash, *guess).map(Slot::neighbor),
                 };
+            }
+        }
+    }
+
+    /// The same for addresses of IPv4 alone: network in the upper half, address in the lower.
+    ///
+    /// # Panics
+    /// If `found` is shorter than `keys`.
+    pub(crate) fn look_up_v4(&mut self, keys: &[u64], found: &mut [Option<Neighbor>]) {
+        assert!(found.len() >= keys.len(), "a place for each answer");
+        let v4 = self.v4.load();
+        let (mut hashes, mut tags, mut guesses) = ([0; BURST], [0; BURST], [Guess::NOWHERE; BURST]);
+        for (keys, found) in keys.chunks(BURST).zip(found.chunks_mut(BURST)) {
+            for (key, (hash, tags)) in keys.iter().zip(hashes.iter_mut().zip(&mut tags)) {
+                *hash = hash_v4(&self.hashes, *key);
+                *tags = v4.of(*hash).tags_at_home(*hash);
+            }
+            for ((hash, tags), guess) in hashes.iter().zip(&tags).zip(&mut guesses).take(keys.len()) {
+                *guess = v4.of(*hash).guess(*hash, *tags);
+            }
+            for ((key, (hash, guess)), found) in keys.iter().zip(hashes.iter().zip(&guesses)).zip(found) {
+                *found = v4.of(*hash).find_by(*key, *hash, *guess).map(Slot::neighbor);
             }
         }
     }

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::neighbors::Neighbor;
-use super::slot::Slot;
+use super::slot::{Slot, address_of};
 use crate::TenantAddress;
 
 /// Slots whose tags are a word.
@@ -116,6 +116,16 @@ impl<S: Slot> Shard<S> {
             Some(slot) if slot.is_of(address) == Some(true) => Some(slot),
             None if guess == Guess::NOWHERE => None,
             _ => self.look(address, hash),
+        }
+    }
+
+    /// The same for the slot of a narrow address's key.
+    #[inline]
+    pub(super) fn find_by(&self, key: u64, hash: u64, guess: Guess) -> Option<&S> {
+        match self.slots.get(guess.0 as usize) {
+            Some(slot) if slot.is_of_key(key) => Some(slot),
+            None if guess == Guess::NOWHERE => None,
+            _ => self.look(&address_of(key), hash),
         }
     }
 

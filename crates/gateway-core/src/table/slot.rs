@@ -35,6 +35,11 @@ pub(super) trait Slot: Default + Send + Sync + 'static {
     fn words(&self) -> &[AtomicU64];
     /// None: it is of another address. Else whether it is live.
     fn is_of(&self, address: &TenantAddress) -> Option<bool>;
+    /// It is that of this key of IPv4, and live.
+    fn is_of_key(&self, key: u64) -> bool {
+        // Pairs with `bury`, as in `is_of`.
+        self.words()[HEAD].load(Ordering::Acquire) == key
+    }
     /// Its address.
     fn address(&self) -> TenantAddress;
     /// Writes its address.
@@ -86,6 +91,11 @@ fn vni(head: u64) -> Vni {
     Vni::from_bytes([a, b, c])
 }
 
+/// Of a key of IPv4.
+pub(super) fn address_of(key: u64) -> TenantAddress {
+    TenantAddress::new(vni(key), IpAddr::V4(Ipv4Addr::from(halves(key)[1])))
+}
+
 fn head_of(vni: Vni, low: u32) -> u64 {
     joined([vni.number(), low])
 }
@@ -108,8 +118,7 @@ impl Slot for Narrow {
     }
 
     fn address(&self) -> TenantAddress {
-        let head = self.word(HEAD);
-        TenantAddress::new(vni(head), IpAddr::V4(Ipv4Addr::from(halves(head)[1])))
+        address_of(self.word(HEAD))
     }
 
     fn write_address(&self, address: &TenantAddress) {

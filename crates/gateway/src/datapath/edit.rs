@@ -88,7 +88,10 @@ impl Desk<'_> {
         packet: &mut impl InFrames,
         whole: Option<Roomy>,
     ) -> Decision {
-        let shown = (self.trace).and_then(|trace| trace.take(decisions.peek(), packet.bytes(), packet.length()));
+        let shown = (self.trace).and_then(|trace| {
+            let peeked = decisions.peek(whole.as_ref().map_or(packet.bytes(), Buffer::bytes));
+            trace.take(peeked.as_ref(), packet.bytes(), packet.length())
+        });
         let decision = match whole {
             None => decisions.next(self.now, self.port, packet),
             Some(mut whole) => match decisions.next(self.now, self.port, &mut whole) {

@@ -241,7 +241,11 @@ impl Worker<'_> {
             };
             let flow = match self.tell.one_in {
                 0 => None,
-                one_in => self.skip.is_over(one_in).then(|| flow_of(decisions.peek()?)).flatten(),
+                one_in => self
+                    .skip
+                    .is_over(one_in)
+                    .then(|| flow_of(&decisions.peek(packet.data())?))
+                    .flatten(),
             };
             let decision = desk.decide(&mut decisions, &mut Edit(&mut packet), whole);
             match decision {
