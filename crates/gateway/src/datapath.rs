@@ -7,7 +7,8 @@
 //!                                     │   └─ cacheable ──▶ keeper ── caches of neighbours and connections
 //!                                     └─ unresolved ──▶ resolver ── the kernel's neighbour table
 //! ```
-//! A socket for each queue, shared out among the workers; a thread for the caches, one for MAC addresses of hosts.
+//! A socket for each queue, shared out among the workers; a thread for the caches, one for MAC addresses of hosts, one that looks
+//! after the interface and the workers on it.
 //!
 //! # What the fast path has of connections
 //! It is true in one epoch, which ends with each change of rules or of what is bound to an address. A worker says with what it
@@ -19,8 +20,10 @@ mod connections;
 mod counters;
 mod edit;
 mod keeper;
+mod notices;
 mod options;
 mod resolver;
+mod supervisor;
 mod trace;
 mod waiting;
 mod worker;
@@ -33,22 +36,23 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use ringside_bpf::gateway::{GatewayConfig, GatewayPort, GatewayProgram, Outcome, Sizes};
-use ringside_bpf::{Link, XdpMode};
-use ringside_gateway_core::decide::{Decider, PortSettings, Settings};
-use ringside_gateway_core::table::{HostId, Neighbor};
-use ringside_gateway_core::{DropReason, Firewall, TenantAddress, Underlay};
+use ringside_gateway_core::decide::{PortSettings, Settings};
+use ringside_gateway_core::table::HostId;
+use ringside_gateway_core::{DropReason, TenantAddress, Underlay};
 use ringside_nic::Interface;
-use ringside_xsk::{Mode, Path as Way, Port, Program, QueueOptions};
+use ringside_xsk::Port;
 use tokio::sync::mpsc;
 
 pub use self::attach::unpin;
 use self::cache::Cache;
 use self::counters::WorkerCounters;
-use self::keeper::{Keeper, own_port};
+use self::keeper::Keeper;
+use self::notices::Notices;
 pub use self::options::PathOptions;
 use self::resolver::Resolver;
+use self::supervisor::{Attached, Supervisor, has_address, no_address, open, own_port};
 pub(crate) use self::worker::now;
-use self::worker::{Lane, Shared, Tell, Worker};
+use self::worker::{Lane, Shared, Tell};
 use crate::model::{CannotTrace, Counters, DataPath, PathCounters, Tables, TraceFilter, Traced, WorkerLoad};
 
 /// Packets of a burst.
@@ -67,16 +71,18 @@ pub struct XdpPath {
     workers: Arc<[Told]>,
     interface: Arc<str>,
     threads: Vec<JoinHandle<()>>,
-    /// Ends first, so that nothing is handed up any more.
-    link: Option<Link>,
+    attached: Arc<Attached>,
+    /// Keeps others off the pins.
+    _pins: Option<std::fs::File>,
 }
 
 /// What a worker tells.
 #[derive(Debug)]
 struct Told {
-    name: String,
+    /// Empty while it does not run.
+    name: ArcSwap<String>,
     counters: WorkerCounters,
-    /// When it came round last, CLOCK_MONOTONIC in nanoseconds.
+    /// When it came round last, CLOCK_MONOTONIC in nanoseconds; later than any time while it does not run.
     seen: AtomicU64,
     /// Its busy time when it was measured last, and how much of the time before that was.
     busy: AtomicU64,
@@ -84,14 +90,32 @@ struct Told {
 }
 
 impl Told {
-    fn new(name: String) -> Self {
+    fn new() -> Self {
         Self {
-            name,
+            name: ArcSwap::default(),
             counters: WorkerCounters::default(),
-            seen: now().into(),
+            seen: u64::MAX.into(),
             busy: AtomicU64::new(0),
             permille: AtomicU16::new(0),
         }
+    }
+
+    /// It runs from now on, on these queues.
+    fn begin(&self, interface: &str, lanes: &[Lane<'_>]) {
+        let queues: Vec<String> = lanes.iter().map(|lane| lane.queue.id().to_string()).collect();
+        let name = format!("{interface} queue {}", queues.join(","));
+        self.name.store(Arc::new(name));
+        self.seen.store(now(), Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.name.store(Arc::default());
+        self.seen.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    fn is_stuck(&self) -> bool {
+        let since = now().saturating_sub(self.seen.load(Ordering::Relaxed));
+        u128::from(since) >= STUCK.as_nanos()
     }
 
     fn measure(&self, since: Duration) {
@@ -112,19 +136,18 @@ impl XdpPath {
         let begun = Instant::now();
         let interface = Interface::by_name(&options.interface)?;
         let (port, addresses) = own_port(&interface)?;
-        if port.v4.is_none() && port.v6.is_none() {
-            bail!(
-                "{}: it has no address that hosts could send to; give it one: ip address add ADDRESS/LENGTH dev {0}",
-                interface.name()
-            );
+        if !has_address(&port) {
+            bail!(no_address(interface.name()));
         }
         let sizes = Sizes {
             neighbors: options.cached_neighbors,
             connections: options.cached_connections,
-            queues: interface.rx_queues()?,
+            // As many as it may have some day.
+            queues: interface.rx_queues()?.max(interface.state()?.num_rx_queues),
             sample_bytes: 1 << 20,
         };
         let pins = options.pins.as_deref();
+        let lock = pins.map(attach::lock).transpose()?;
         let (program, adopted) = attach::obtain(pins, sizes)?;
         let program = Arc::new(program);
         // Later than that of any process before, which had the same clock.
@@ -142,8 +165,15 @@ impl XdpPath {
             cache.configure()?;
         }
         renew(&program, options.unowned)?;
-        let (link, mode) = attach::attach(&program, adopted, &interface, options.mode, pins)?;
-        let port = open(options, &interface, mode, &program)?;
+        let goes_on = pins.is_some_and(|pins| attach::goes_on(pins, &interface));
+        let opened = attach::attach(&program, adopted, &interface, options.mode, pins)
+            .and_then(|(link, mode)| Ok((open(options, &interface, mode, &program)?, link, mode)));
+        let (port, link, mode) = opened.inspect_err(|_| {
+            // What did not go on before shall not do so because a start failed. That is what there is to say, not this.
+            if let Some(pins) = pins.filter(|_| !goes_on) {
+                _ = attach::remove(pins);
+            }
+        })?;
         if adopted {
             // Connections have to be judged again from now on, and now there is who does it.
             cache.configure()?;
@@ -157,12 +187,6 @@ impl XdpPath {
             milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             "packets are forwarded"
         );
-        let workers = options.workers.clamp(1, port.queues().len().max(1));
-        let names = (0..workers).map(|worker| {
-            let queues = port.queues().iter().skip(worker).step_by(workers);
-            let queues: Vec<String> = queues.map(|queue| queue.id().to_string()).collect();
-            Told::new(format!("{} queue {}", interface.name(), queues.join(",")))
-        });
         let mut path = Self {
             tables: Arc::clone(tables),
             shared: Arc::new(Shared {
@@ -171,29 +195,25 @@ impl XdpPath {
                 settings: ArcSwap::from_pointee(settings),
                 epoch: epoch.into(),
                 trace: ArcSwapOption::empty(),
+                interface: ArcSwap::from_pointee(interface.clone()),
+                notices: Notices::default(),
             }),
             interface: interface.name().into(),
             cache: Arc::new(Mutex::new(cache)),
-            workers: names.collect(),
+            workers: (0..options.workers.max(1)).map(|_| Told::new()).collect(),
             threads: Vec::new(),
-            link: Some(link),
+            attached: Arc::new(Mutex::new(Some((link, mode)))),
+            _pins: lock,
         };
-        path.start_threads(options, interface, port, resolved)?;
+        path.start_threads(options, port, resolved)?;
         Ok(path)
     }
 
-    fn start_threads(
-        &mut self,
-        options: &PathOptions,
-        interface: Interface,
-        port: Port,
-        resolved: Vec<HostId>,
-    ) -> Result<()> {
+    fn start_threads(&mut self, options: &PathOptions, port: Port, resolved: Vec<HostId>) -> Result<()> {
         let (unresolved, wanted) = crossbeam_channel::bounded(1024);
         let (cacheable, to_cache) = crossbeam_channel::bounded(4096);
         let (found, hosts) = crossbeam_channel::unbounded();
         let resolver = Resolver {
-            interface: interface.clone(),
             tables: Arc::clone(&self.tables),
             shared: Arc::clone(&self.shared),
             resolved,
@@ -201,7 +221,6 @@ impl XdpPath {
             found,
         };
         let keeper = Keeper {
-            interface,
             tables: Arc::clone(&self.tables),
             shared: Arc::clone(&self.shared),
             cache: Arc::clone(&self.cache),
@@ -217,13 +236,16 @@ impl XdpPath {
             cacheable,
             fast: options.fast,
         };
-        let (tables, shared, told) = (
-            Arc::clone(&self.tables),
-            Arc::clone(&self.shared),
-            Arc::clone(&self.workers),
-        );
-        let options = options.clone();
-        self.thread("workers", move || work(port, &options, &tables, &shared, &told, &tell))
+        let supervisor = Supervisor {
+            options: options.clone(),
+            tables: Arc::clone(&self.tables),
+            shared: Arc::clone(&self.shared),
+            cache: Arc::clone(&self.cache),
+            workers: Arc::clone(&self.workers),
+            tell,
+            attached: Arc::clone(&self.attached),
+        };
+        self.thread("workers", move || supervisor.run(port))
     }
 
     fn thread(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -291,92 +313,10 @@ fn gateway_port(ifindex: u32, port: &PortSettings) -> GatewayPort {
     }
 }
 
-/// A socket for each queue of an interface that has the program.
-fn open(options: &PathOptions, interface: &Interface, attached: XdpMode, program: &GatewayProgram) -> Result<Port> {
-    let mode = match attached {
-        XdpMode::Generic => Mode::Require(Way::Generic),
-        XdpMode::Native => options.mode,
-    };
-    let open = |queue_options: QueueOptions| {
-        Port::builder(interface.clone())
-            .mode(mode)
-            .options(queue_options.batch(BURST))
-            .program(Program::Attached {
-                xsks_map: program.workers().try_clone_to_owned()?,
-            })
-            .open()
-            .map_err(anyhow::Error::from)
-    };
-    // The smallest frames that packets fit, for they have to fit the CPU's cache.
-    let sizes = [
-        QueueOptions::default(),
-        QueueOptions::default().frame_size(4096),
-        QueueOptions::default().multi_buffer(true),
-    ];
-    let too_large = |opened: &Result<Port>| match opened {
-        Err(error) => matches!(error.downcast_ref(), Some(ringside_xsk::Error::MtuTooLarge { .. })),
-        Ok(_) => false,
-    };
-    let mut opened = sizes.into_iter().map(open).skip_while(too_large);
-    let opened = opened.next().expect("packets in several frames may be of any length");
-    opened.with_context(|| format!("opening {}", interface.name()))
-}
-
-/// The workers' threads, until they are told to stop. The port ends with them.
-fn work(mut port: Port, options: &PathOptions, tables: &Tables, shared: &Shared, told: &[Told], tell: &Tell) {
-    let mut lanes: Vec<Vec<Lane<'_>>> = told.iter().map(|_| Vec::new()).collect();
-    for (number, queue) in port.queues_mut().enumerate() {
-        lanes[number % told.len()].push(Lane::new(queue, options.patience));
-    }
-    std::thread::scope(|scope| {
-        for ((number, told), lanes) in told.iter().enumerate().zip(lanes) {
-            let run = move || {
-                if let Some(cpu) = options.cpus.get(number % options.cpus.len().max(1))
-                    && let Err(error) = pin(*cpu)
-                {
-                    tracing::warn!(worker = told.name, cpu, %error, "cannot be pinned");
-                }
-                let firewall = Firewall::new(&tables.policy, Arc::clone(&tables.conntrack));
-                let worker = Worker {
-                    port: 0,
-                    decider: Decider::new(
-                        shared.settings.load_full(),
-                        tables.neighbors.reader(),
-                        tables.hosts.reader(),
-                        firewall,
-                        BURST as usize,
-                    ),
-                    hosts: tables.hosts.reader(),
-                    shared,
-                    tell: tell.clone(),
-                    counters: &told.counters,
-                    seen: &told.seen,
-                    spin: options.spin,
-                };
-                if let Err(error) = worker.run(lanes) {
-                    tracing::error!(worker = told.name, %error, "a worker has ended");
-                }
-            };
-            let started = std::thread::Builder::new()
-                .name(format!("worker {number}"))
-                .spawn_scoped(scope, run);
-            if let Err(error) = started {
-                tracing::error!(worker = told.name, %error, "a worker cannot be started");
-            }
-        }
-    });
-}
-
-fn pin(cpu: usize) -> std::io::Result<()> {
-    use nix::sched::{CpuSet, sched_setaffinity};
-    let mut set = CpuSet::new();
-    set.set(cpu)?;
-    Ok(sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?)
-}
-
 impl Drop for XdpPath {
     fn drop(&mut self) {
-        self.link = None;
+        // First, so that nothing is handed up any more.
+        *self.attached.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             _ = thread.join();
@@ -385,10 +325,8 @@ impl Drop for XdpPath {
 }
 
 impl DataPath for XdpPath {
-    fn changed(&self, neighbors: &[(TenantAddress, Option<Neighbor>)]) {
-        // As they are now: an address may have changed twice.
-        let addresses: Vec<TenantAddress> = neighbors.iter().map(|(address, _)| *address).collect();
-        if let Err(error) = self.cache().refresh(&addresses) {
+    fn changed(&self, addresses: &[TenantAddress]) {
+        if let Err(error) = self.cache().refresh(addresses) {
             tracing::error!(%error, "the fast path's cache cannot be changed");
         }
     }
@@ -408,9 +346,20 @@ impl DataPath for XdpPath {
     }
 
     fn is_alive(&self) -> bool {
-        let stuck = u64::try_from(STUCK.as_nanos()).unwrap_or(u64::MAX);
-        let since = |worker: &Told| now().saturating_sub(worker.seen.load(Ordering::Relaxed));
-        self.workers.iter().all(|worker| since(worker) < stuck)
+        !self.workers.iter().any(Told::is_stuck)
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems = self.shared.notices.problems();
+        let stuck = self.workers.iter().filter(|worker| worker.is_stuck());
+        problems.extend(stuck.map(|worker| {
+            format!(
+                "the worker of {} has not come round for {} seconds or more: only a restart helps",
+                worker.name.load(),
+                STUCK.as_secs()
+            )
+        }));
+        problems
     }
 
     fn trace(&self, filter: TraceFilter, to: mpsc::Sender<Traced>) -> Result<(), CannotTrace> {
@@ -432,10 +381,11 @@ impl DataPath for XdpPath {
             }
         }
         let workers = self.workers.iter().map(|worker| WorkerLoad {
-            name: worker.name.clone(),
+            name: worker.name.load().to_string(),
             permille: worker.permille.load(Ordering::Relaxed),
         });
-        let cache = self.cache();
+        let mut cache = self.cache();
+        cache.count_if_cheap();
         let (fast, handed_up) = fast(&cache.program);
         Counters {
             fast,
@@ -445,7 +395,8 @@ impl DataPath for XdpPath {
             cache_capacity: cache.program.sizes().neighbors.into(),
             cache_evicted: cache.evicted,
             cache_refused: cache.refused,
-            workers: workers.collect(),
+            workers: workers.filter(|worker| !worker.name.is_empty()).collect(),
+            interface_events: self.shared.notices.events(),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! `[path]`: the data path.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use nix::unistd::Pid;
 use serde::Deserialize;
 
@@ -84,6 +85,12 @@ impl PathPart {
             check.that(pins.is_absolute(), || {
                 format!("path.pins: {} does not begin with /", pins.display())
             });
+            check.that(is_in_bpffs(pins), || {
+                format!(
+                    "path.pins: {} is not in a BPF file system; mount one: mount -t bpf none /sys/fs/bpf",
+                    pins.display()
+                )
+            });
         }
         let known_options = self.geneve_options.iter().map(|text| {
             check.keep(
@@ -129,6 +136,14 @@ impl PathPart {
 fn option(text: &str) -> Option<(u16, u8)> {
     let (class, kind) = text.split_once(':')?;
     Some((u16::from_str_radix(class, 16).ok()?, u8::from_str_radix(kind, 16).ok()?))
+}
+
+/// So is a folder that is still to be made there.
+fn is_in_bpffs(pins: &Path) -> bool {
+    let there = pins.ancestors().find(|path| path.exists());
+    there
+        .and_then(|path| statfs(path).ok())
+        .is_some_and(|found| found.filesystem_type() == BPF_FS_MAGIC)
 }
 
 fn allowed_cpus() -> Vec<usize> {

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use ringside_gateway_core::table::{HostId, HostReader};
-use ringside_nic::{Interface, Route};
+use ringside_nic::Route;
 use ringside_wire::MacAddr;
 
+use super::notices::About;
 use super::worker::Shared;
 use crate::model::Tables;
 
@@ -24,7 +25,6 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const CONFIRM: Duration = Duration::from_secs(30);
 
 pub(super) struct Resolver {
-    pub(super) interface: Interface,
     pub(super) tables: Arc<Tables>,
     pub(super) shared: Arc<Shared>,
     /// Hosts whose MAC addresses are known from the process before.
@@ -69,6 +69,7 @@ impl Resolver {
         let mut hosts = self.tables.hosts.reader();
         let mut hops = HashMap::new();
         let mut looked = Instant::now();
+        let mut index = self.shared.interface.load().index();
         for id in &self.resolved {
             if let Some((hop, mac)) = hosts.find(*id).and_then(|host| Some((hop_to(host.ip)?, host.mac?))) {
                 let hop: &mut Hop = hops.entry(hop).or_default();
@@ -88,6 +89,12 @@ impl Resolver {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let latest = self.shared.interface.load().index();
+            if latest != index {
+                index = latest;
+                // Whoever is on its link, nobody there has been asked.
+                hops.values_mut().for_each(|hop| hop.asked = None);
             }
             if waits || looked.elapsed() >= LOOK {
                 looked = Instant::now();
@@ -109,7 +116,7 @@ impl Resolver {
             Some(mac) => self.tell(id, mac),
             None if known.is_to_be_asked(ASK_AGAIN) => {
                 known.asked = Some(Instant::now());
-                self.interface.ask_for(hop);
+                self.shared.interface.load().ask_for(hop);
             }
             None => {}
         }
@@ -117,14 +124,16 @@ impl Resolver {
 
     /// What the kernel has found out since.
     fn look(&self, hops: &mut HashMap<IpAddr, Hop>) {
+        let interface = self.shared.interface.load();
+        let mut failed = None;
         for family in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
             if !hops.keys().any(|ip| ip.is_ipv4() == family.is_ipv4()) {
                 continue;
             }
-            let known = match self.interface.neighbours(family) {
+            let known = match interface.neighbours(family) {
                 Ok(known) => known,
                 Err(error) => {
-                    tracing::warn!(%error, "MAC addresses of hosts cannot be found out");
+                    failed = Some(format!("MAC addresses of hosts cannot be found out: {error}"));
                     continue;
                 }
             };
@@ -135,10 +144,11 @@ impl Resolver {
                 }
             }
         }
+        self.shared.notices.tell(About::Hosts, failed);
         for (ip, hop) in hops.iter_mut().filter(|(_, hop)| hop.mac.is_some()) {
             if hop.is_to_be_asked(CONFIRM) {
                 hop.asked = Some(Instant::now());
-                self.interface.ask_for(*ip);
+                interface.ask_for(*ip);
             }
         }
     }

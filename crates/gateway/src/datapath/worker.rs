@@ -11,11 +11,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ringside_gateway_core::decide::{Cacheable, Decider, Decision, Settings};
 use ringside_gateway_core::table::{HostId, HostReader};
 use ringside_gateway_core::{Buffer, DropReason};
+use ringside_nic::Interface;
 use ringside_nic::clock::{Monotonic, Timestamp};
 use ringside_xsk::{Error, Frame, Queue, Wait};
 
 use super::counters::{Tally, WorkerCounters};
 use super::edit::{Desk, Edit, EditKept, InFrames as _};
+use super::notices::Notices;
 use super::trace::Wanted;
 use super::waiting::Waiting;
 
@@ -37,6 +39,9 @@ pub(super) struct Shared {
     pub(super) epoch: AtomicU64,
     /// Whoever wants to see packets.
     pub(super) trace: arc_swap::ArcSwapOption<Wanted>,
+    /// As it was found last: one that is made anew is another.
+    pub(super) interface: arc_swap::ArcSwap<Interface>,
+    pub(super) notices: Notices,
 }
 
 /// Where a worker tells others what is to be done. Full: it is told again with the next packet.
@@ -89,6 +94,8 @@ pub(super) struct Worker<'a> {
     pub(super) decider: Decider,
     pub(super) hosts: HostReader,
     pub(super) shared: &'a Shared,
+    /// It is to end, and the gateway goes on.
+    pub(super) halt: &'a AtomicBool,
     pub(super) tell: Tell,
     pub(super) counters: &'a WorkerCounters,
     /// When it came round last, CLOCK_MONOTONIC in nanoseconds.
@@ -99,6 +106,17 @@ pub(super) struct Worker<'a> {
 impl Worker<'_> {
     /// Until it is told to stop.
     pub(super) fn run(mut self, mut lanes: Vec<Lane<'_>>) -> Result<(), Error> {
+        let done = self.turns(&mut lanes);
+        // Nobody sends these any more.
+        for lane in &mut lanes {
+            while lane.waiting.next(u64::MAX, |_| false).is_some() {
+                self.counters.dropped(DropReason::HostUnresolved);
+            }
+        }
+        done
+    }
+
+    fn turns(&mut self, lanes: &mut [Lane<'_>]) -> Result<(), Error> {
         let shared = self.shared;
         let mut settings = arc_swap::Cache::new(&shared.settings);
         let mut trace = arc_swap::Cache::new(&shared.trace);
@@ -106,7 +124,7 @@ impl Worker<'_> {
         let mut current = Arc::clone(settings.load());
         // Who has but one queue sleeps there.
         let alone = lanes.len() == 1;
-        while !shared.stop.load(Ordering::Relaxed) {
+        while !shared.stop.load(Ordering::Relaxed) && !self.halt.load(Ordering::Relaxed) {
             self.seen.store(about_now(), Ordering::Relaxed);
             let latest = settings.load();
             if !Arc::ptr_eq(latest, &current) {
@@ -125,7 +143,7 @@ impl Worker<'_> {
             };
             let mut idle = true;
             let trace = trace.load().as_deref();
-            for lane in &mut lanes {
+            for lane in &mut *lanes {
                 turns += 1;
                 idle &= !self.turn(lane, wait, trace, turns.is_multiple_of(MEASURED))?;
                 if !lane.waiting.is_empty() {
@@ -154,10 +172,8 @@ impl Worker<'_> {
     ) -> Result<bool, Error> {
         let Lane { queue, waiting } = lane;
         let queue_id = queue.id();
+        // What happens to the link is the supervisor's to tell.
         let mut burst = queue.recv(wait)?;
-        if let Some(event) = burst.event() {
-            tracing::warn!(?event, "the link");
-        }
         if burst.is_empty() {
             return Ok(false);
         }

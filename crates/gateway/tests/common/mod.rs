@@ -1,12 +1,14 @@
 //! A gateway in this process, and objects for it.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod bulk;
 pub(crate) mod daemon;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ringside_gateway::api::{Api, Listeners, TcpListener, UnixSocket};
 use ringside_gateway::model::{DataPath, Model, ModelOptions, NoDataPath};
@@ -93,6 +95,8 @@ impl Gateway {
             writer.join().unwrap();
         });
         let tcp = is_ready.recv().expect("the gateway starts");
+        let socket = folder.join("api.sock");
+        assert!(ringside_netlab::wait_until(Duration::from_secs(60), || socket.exists()));
         Self {
             stop,
             thread: Some(thread),

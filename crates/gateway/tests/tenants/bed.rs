@@ -104,7 +104,8 @@ pub(crate) struct Bed {
     pub(crate) hosts: Vec<Host>,
     pub(crate) uplink: Lab,
     switch: Device,
-    _wake: Option<Link>,
+    queues: u32,
+    wake: Option<Link>,
 }
 
 enum Middle {
@@ -153,16 +154,18 @@ impl Bed {
     pub(crate) fn without_gateway(tag: &str, kind: Kind, places: &[Place]) -> Self {
         let switch = Namespace::create(&format!("{tag}-switch")).expect("namespace");
         let switch = Device::bridge(&switch, "bridge").expect("bridge");
-        let uplink = join(tag, &switch, ("gateway", GATEWAY), (false, kind.queues()));
+        let queues = kind.queues();
+        let uplink = join(tag, &switch, ("gateway", GATEWAY), (false, queues));
         let sends_back = kind != Kind::Kernel;
-        let wake = sends_back.then(|| wake_for_what_is_sent_back(&uplink.b, kind.queues()));
+        let wake = sends_back.then(|| wake_for_what_is_sent_back(&uplink.b, queues));
         let mut bed = Self {
             gateway: Middle::None,
             tenants: Vec::new(),
             hosts: Vec::new(),
             uplink,
             switch,
-            _wake: wake,
+            queues,
+            wake,
         };
         for (number, place) in (1..).zip(places) {
             let wire = join(
@@ -227,6 +230,19 @@ impl Bed {
         tenant.plug(wire, remote, place.mtu());
     }
 
+    /// Takes the gateway's interface away.
+    pub(crate) fn unplug(&mut self) {
+        self.wake = None;
+        self.uplink.delete_link().expect("deleted");
+    }
+
+    /// And makes it anew.
+    pub(crate) fn plug(&mut self) {
+        let ns = Arc::clone(&self.uplink.a.ns);
+        self.uplink = wire(&ns, &self.switch, ("gateway", GATEWAY), (false, self.queues));
+        self.wake = Some(wake_for_what_is_sent_back(&self.uplink.b, self.queues));
+    }
+
     /// The daemon, in a test that is for it only.
     pub(crate) fn ringside(&mut self) -> &mut crate::ringside::Gateway {
         match &mut self.gateway {
@@ -246,8 +262,12 @@ impl Bed {
 }
 
 /// A host with an interface at the switch.
-fn join(tag: &str, switch: &Device, (what, number): (&str, u8), (summed, queues): (bool, u32)) -> Lab {
+fn join(tag: &str, switch: &Device, (what, number): (&str, u8), more: (bool, u32)) -> Lab {
     let ns = Namespace::create(&format!("{tag}-{what}")).expect("namespace");
+    wire(&ns, switch, (what, number), more)
+}
+
+fn wire(ns: &Arc<Namespace>, switch: &Device, (what, number): (&str, u8), (summed, queues): (bool, u32)) -> Lab {
     let config = VethConfig {
         hosts: [number, 0],
         tx_checksum: !summed,
@@ -255,7 +275,7 @@ fn join(tag: &str, switch: &Device, (what, number): (&str, u8), (summed, queues)
         static_neighbours: false,
         ..VethConfig::named("eth0", what)
     };
-    let wire = Lab::join(&ns, &switch.ns, config).expect("veth");
+    let wire = Lab::join(ns, &switch.ns, config).expect("veth");
     switch.attach(&wire.b.interface).expect("a port of the switch");
     wire
 }

@@ -15,11 +15,14 @@ mod vtep;
 mod answers;
 mod crafted;
 mod groups;
+mod interface;
+mod kills;
 mod moves;
 mod mtu;
 mod paths;
 mod reach;
 mod restart;
+mod stale;
 mod streams;
 mod weather;
 

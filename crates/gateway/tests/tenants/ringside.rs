@@ -64,6 +64,12 @@ impl Gateway {
         gateway
     }
 
+    /// Starts it on the files of one before it, run in another way.
+    pub(crate) fn start_as(&mut self, how: Ringside, folder: Folder) {
+        self.how = how;
+        self.start_in(folder);
+    }
+
     /// Starts it on the files of one before it.
     pub(crate) fn start_in(&mut self, folder: Folder) {
         let config = configure(&folder, "store.db", &self.configuration());
@@ -128,6 +134,30 @@ impl Gateway {
 
     pub(crate) fn statistics(&self) -> Value {
         serde_json::from_str(&self.daemon().ok(&["stats", "--json"])).expect("JSON")
+    }
+
+    /// What health says needs attention.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let answer = self.daemon().ctl(&["health", "--json"]).stdout;
+        let health: Value = serde_json::from_slice(&answer).expect("JSON");
+        let problems = health["problems"].as_array().expect("problems").iter();
+        problems
+            .map(|problem| problem.as_str().expect("text").to_owned())
+            .collect()
+    }
+
+    /// How often something happened to the interface.
+    pub(crate) fn events(&self, name: &str) -> u64 {
+        self.statistics()["interface-events"][name].as_u64().expect("a number")
+    }
+
+    /// The names of workers that run.
+    pub(crate) fn workers(&self) -> Vec<String> {
+        let statistics = self.statistics();
+        let workers = statistics["workers"].as_array().expect("workers").iter();
+        workers
+            .map(|worker| worker["name"].as_str().expect("text").to_owned())
+            .collect()
     }
 
     /// Waits until the gateway has counted what it has to: workers do it after they have sent.
