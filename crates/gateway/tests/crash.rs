@@ -5,7 +5,7 @@ mod common;
 use std::process::Command;
 
 use common::bulk::{BATCH, Bulk, kills, list};
-use common::daemon::{Daemon, configure};
+use common::daemon::{Daemon, configure, on_small_disk};
 use common::{Folder, connect, neighbor};
 use ringside_gateway::proto::PutNeighborsRequest;
 use ringside_gateway::proto::neighbor_service_client::NeighborServiceClient;
@@ -28,19 +28,10 @@ async fn what_was_acknowledged_survives_kill_9() {
     daemon.stop();
 }
 
-/// A file system of four megabytes of its own.
 fn start_on_small_disk(folder: Folder) -> Daemon {
-    std::fs::create_dir(folder.join("disk")).unwrap();
-    let disk = folder.join("disk");
     let config = configure(&folder, "disk/store.db", "");
-    let mut command = Command::new("unshare");
-    // Its mount is gone with it.
-    let script = "mount -t tmpfs -o size=4m none \"$0\" && exec \"$@\"";
-    command.args(["--mount", "sh", "-c", script]).arg(disk);
-    command
-        .arg(env!("CARGO_BIN_EXE_ringside-gateway"))
-        .arg("--config")
-        .arg(config);
+    let mut command = on_small_disk(Command::new("unshare"), &folder.join("disk"));
+    command.arg("--config").arg(config);
     Daemon::spawn(folder, command)
 }
 
@@ -56,14 +47,7 @@ async fn a_full_disk_makes_it_read_only_until_there_is_room() {
         neighbors: (from..from + BATCH).map(|number| neighbor(number, version)).collect(),
     };
     client.put_neighbors(put(0, 1)).await.unwrap();
-    // Somebody else's file takes the room, as seen from inside.
-    let filler = format!(
-        "/proc/{}/root{}",
-        daemon.child.id(),
-        daemon.folder.join("disk/filler").display()
-    );
-    let filled = std::fs::write(&filler, vec![0; 8 << 20]).unwrap_err();
-    assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
+    let filler = daemon.fill_disk();
     let mut acknowledged = BATCH;
     let refused = loop {
         match client.put_neighbors(put(acknowledged, 1)).await {

@@ -85,6 +85,12 @@ impl PathPart {
             check.that(pins.is_absolute(), || {
                 format!("path.pins: {} does not begin with /", pins.display())
             });
+            check.that(!is_dotted(pins), || {
+                format!(
+                    "path.pins: {}: a BPF file system takes no names with dots",
+                    pins.display()
+                )
+            });
             check.that(is_in_bpffs(pins), || {
                 format!(
                     "path.pins: {} is not in a BPF file system; mount one: mount -t bpf none /sys/fs/bpf",
@@ -136,6 +142,15 @@ impl PathPart {
 fn option(text: &str) -> Option<(u16, u8)> {
     let (class, kind) = text.split_once(':')?;
     Some((u16::from_str_radix(class, 16).ok()?, u8::from_str_radix(kind, 16).ok()?))
+}
+
+/// What is still to be made of it has a dot in its name.
+fn is_dotted(pins: &Path) -> bool {
+    let mut made = pins.ancestors().take_while(|path| !path.exists());
+    made.any(|path| {
+        path.file_name()
+            .is_some_and(|name| name.as_encoded_bytes().contains(&b'.'))
+    })
 }
 
 /// So is a folder that is still to be made there.

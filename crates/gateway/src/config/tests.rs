@@ -67,6 +67,10 @@ fn what_is_wrong_is_told_with_what_to_do() {
         ("[path]\nworkers = 0", "path.workers: 0 workers are none"),
         ("[path]\npins = \"pins\"", "path.pins: pins does not begin with /"),
         (
+            "[path]\npins = \"/sys/fs/bpf/a.b/c\"",
+            "path.pins: /sys/fs/bpf/a.b/c: a BPF file system takes no names with dots",
+        ),
+        (
             "[path]\npins = \"/tmp/pins\"",
             "path.pins: /tmp/pins is not in a BPF file system; mount one",
         ),

@@ -18,7 +18,8 @@ fn maps(pins: &Path) -> PathBuf {
 const LINK: &str = "link-";
 
 fn link(pins: &Path, interface: &Interface) -> PathBuf {
-    pins.join(format!("{LINK}{}", interface.name()))
+    // A BPF file system takes no dots.
+    pins.join(format!("{LINK}{}", interface.name().replace('.', "-")))
 }
 
 /// True if the process before has left something on the interface.

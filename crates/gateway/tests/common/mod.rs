@@ -163,3 +163,19 @@ pub(crate) fn neighbor(number: u32, version: u64) -> Neighbor {
         version,
     }
 }
+
+/// An authority, and a certificate of it with its key, all in PEM.
+pub(crate) fn certificate(name: &str) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, format!("authority of {name}"));
+    let ca = params.self_signed(&key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(params, key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let signed = params.signed_by(&key, &issuer).unwrap().pem();
+    (ca.into_bytes(), signed.into_bytes(), key.serialize_pem().into_bytes())
+}

@@ -14,11 +14,13 @@ mod vtep;
 
 mod answers;
 mod crafted;
+mod disk;
 mod groups;
 mod interface;
 mod kills;
 mod moves;
 mod mtu;
+mod odd;
 mod paths;
 mod reach;
 mod restart;

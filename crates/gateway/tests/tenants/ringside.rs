@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::bed::{Card, Tunnel};
 use crate::common::Folder;
-use crate::common::daemon::{Daemon, binary, configure};
+use crate::common::daemon::{Daemon, binary, configure, on_small_disk};
 use crate::process::PATIENCE;
 
 /// How the daemon is run.
@@ -27,6 +27,8 @@ pub(crate) struct Ringside {
     pub(crate) pinned: bool,
     /// How long packets wait for the MAC address of their host, in milliseconds.
     pub(crate) patience: u32,
+    /// The store has four megabytes.
+    pub(crate) small_disk: bool,
     /// More lines about the data path.
     pub(crate) more: &'static str,
 }
@@ -41,6 +43,7 @@ impl Ringside {
         pinned: false,
         // The kernel asks again after a second, if a question got lost.
         patience: 10_000,
+        small_disk: false,
         more: "",
     };
 }
@@ -72,8 +75,13 @@ impl Gateway {
 
     /// Starts it on the files of one before it.
     pub(crate) fn start_in(&mut self, folder: Folder) {
-        let config = configure(&folder, "store.db", &self.configuration());
-        let mut command = self.end.ns.command(binary().get_program());
+        let (store, mut command) = if self.how.small_disk {
+            let unshare = self.end.ns.command("unshare");
+            ("disk/store.db", on_small_disk(unshare, &folder.join("disk")))
+        } else {
+            ("store.db", self.end.ns.command(binary().get_program()))
+        };
+        let config = configure(&folder, store, &self.configuration());
         command.arg("--config").arg(config);
         self.daemon = Some(Daemon::spawn(folder, command));
     }
