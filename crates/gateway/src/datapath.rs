@@ -187,6 +187,7 @@ impl XdpPath {
             milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             "packets are forwarded"
         );
+        let workers = options.workers.clamp(1, sizes.queues.max(1) as usize);
         let mut path = Self {
             tables: Arc::clone(tables),
             shared: Arc::new(Shared {
@@ -200,7 +201,7 @@ impl XdpPath {
             }),
             interface: interface.name().into(),
             cache: Arc::new(Mutex::new(cache)),
-            workers: (0..options.workers.max(1)).map(|_| Told::new()).collect(),
+            workers: (0..workers).map(|_| Told::new()).collect(),
             threads: Vec::new(),
             attached: Arc::new(Mutex::new(Some((link, mode)))),
             _pins: lock,

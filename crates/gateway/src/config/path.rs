@@ -1,5 +1,6 @@
 //! `[path]`: the data path.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ const NEIGHBOR_BYTES: u64 = 100;
 const CONNECTION_BYTES: u64 = 140;
 /// Of the host's memory, for each of the two caches, if nothing is said.
 const PART_OF_MEMORY: u64 = 64;
+/// No more than this part for one of them: the kernel takes all of it at once.
+const MOST_OF_MEMORY: u64 = 2;
 /// Smaller ones save nothing.
 const LEAST_CACHE: u64 = 4096;
 
@@ -81,6 +84,9 @@ impl PathPart {
         check.that(self.vxlan_port != self.geneve_port, || {
             format!("path.geneve-port: {} is that of VXLAN", self.geneve_port)
         });
+        for (name, port) in [("vxlan-port", self.vxlan_port), ("geneve-port", self.geneve_port)] {
+            check.that(port != 0, || format!("path.{name}: 0 is no port"));
+        }
         if let Some(pins) = &self.pins {
             check.that(pins.is_absolute(), || {
                 format!("path.pins: {} does not begin with /", pins.display())
@@ -88,6 +94,12 @@ impl PathPart {
             check.that(!is_dotted(pins), || {
                 format!(
                     "path.pins: {}: a BPF file system takes no names with dots",
+                    pins.display()
+                )
+            });
+            check.that(!is_mounted(pins), || {
+                format!(
+                    "path.pins: {} is a whole file system; name a folder of its own there",
                     pins.display()
                 )
             });
@@ -106,11 +118,16 @@ impl PathPart {
             )
         });
         let known_options: Vec<_> = known_options.collect();
-        for (name, value) in [
-            ("cached-neighbors", self.cached_neighbors),
-            ("cached-connections", self.cached_connections),
+        for (name, value, bytes) in [
+            ("cached-neighbors", self.cached_neighbors, NEIGHBOR_BYTES),
+            ("cached-connections", self.cached_connections, CONNECTION_BYTES),
         ] {
             check.that(value != Some(0), || format!("path.{name}: there has to be room for 1"));
+            let most = memory() / MOST_OF_MEMORY / bytes;
+            check.that(
+                value.is_none_or(|value| u64::from(value) <= most.max(LEAST_CACHE)),
+                || format!("path.{name}: half of this host's memory holds {most}, {bytes} bytes each"),
+            );
         }
         let mode = check.keep("path.mode", self.mode.parse())?;
         Some(PathOptions {
@@ -153,6 +170,13 @@ fn is_dotted(pins: &Path) -> bool {
     })
 }
 
+/// A file system begins there: what is in it may be anybody's.
+fn is_mounted(pins: &Path) -> bool {
+    let device = |path: &Path| path.metadata().map(|found| found.dev()).ok();
+    let above = pins.parent().and_then(device);
+    device(pins).is_some_and(|device| above.is_some_and(|above| above != device))
+}
+
 /// So is a folder that is still to be made there.
 fn is_in_bpffs(pins: &Path) -> bool {
     let there = pins.ancestors().find(|path| path.exists());
@@ -176,7 +200,11 @@ fn default_cpus(allowed: &[usize]) -> Vec<usize> {
 
 /// As many entries as a part of the host's memory holds, and no more than there can be.
 fn cache_for(bytes: u64, most: u32) -> u32 {
-    let memory = nix::sys::sysinfo::sysinfo().map_or(0, |info| info.ram_total());
-    let entries = (memory / PART_OF_MEMORY / bytes).max(LEAST_CACHE);
+    let entries = (memory() / PART_OF_MEMORY / bytes).max(LEAST_CACHE);
     u32::try_from(entries).unwrap_or(u32::MAX).min(most.max(1))
+}
+
+/// Of the host, in bytes.
+fn memory() -> u64 {
+    nix::sys::sysinfo::sysinfo().map_or(0, |info| info.ram_total())
 }

@@ -64,6 +64,15 @@ fn what_is_wrong_is_told_with_what_to_do() {
             "[path]\ncpus = [4711]",
             "path.cpus: 4711 is none that this process may use; those are [0",
         ),
+        (
+            "[path]\ncached-neighbors = 4294967295",
+            "path.cached-neighbors: half of this host's memory holds",
+        ),
+        ("[path]\nvxlan-port = 0", "path.vxlan-port: 0 is no port"),
+        (
+            "[path]\npins = \"/proc\"",
+            "path.pins: /proc is a whole file system; name a folder of its own",
+        ),
         ("[path]\nworkers = 0", "path.workers: 0 workers are none"),
         ("[path]\npins = \"pins\"", "path.pins: pins does not begin with /"),
         (

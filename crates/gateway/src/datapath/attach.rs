@@ -153,6 +153,7 @@ pub(super) fn remove(pins: &Path) -> Result<()> {
     }
     GatewayProgram::unpin(&maps(pins))?;
     match fs::remove_dir(pins) {
+        // Others are there.
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
         removed => removed.with_context(action),
     }

@@ -224,13 +224,23 @@ impl Supervisor {
         // Whatever it says, there is a look.
         _ = poll(&mut [PollFd::new(watch.as_fd(), PollFlags::POLLIN)], timeout);
         let mut happened = false;
-        while let Ok(Some(event)) = watch.next() {
-            happened = true;
-            if let Some(event) = Event::of(&event) {
-                self.shared.notices.count(event);
+        loop {
+            match watch.next() {
+                Ok(Some(event)) => {
+                    happened = true;
+                    if let Some(event) = Event::of(&event) {
+                        self.shared.notices.count(event);
+                    }
+                }
+                Ok(None) => return happened,
+                Err(error) => {
+                    tracing::debug!(%error, "the link cannot be watched");
+                    // What could not be read may still be there, and would end every wait at once.
+                    std::thread::sleep(patience);
+                    return happened;
+                }
             }
         }
-        happened
     }
 
     /// Addresses, MTU and MAC address may change. Something if it has to be opened anew.
