@@ -7,8 +7,8 @@
 //!                                     │   └─ cacheable ──▶ keeper ── caches of neighbours and connections
 //!                                     └─ unresolved ──▶ resolver ── the kernel's neighbour table
 //! ```
-//! A socket for each queue, shared out among the workers; a thread for the caches, one for MAC addresses of hosts, one that looks
-//! after the interface and the workers on it.
+//! A socket for each queue of each interface, shared out among the workers; a thread for the caches, one for ways to hosts, one
+//! that looks after the interfaces and the workers on them.
 //!
 //! # What the fast path has of connections
 //! It is true in one epoch, which ends with each change of rules or of what is bound to an address. A worker says with what it
@@ -22,7 +22,9 @@ mod edit;
 mod keeper;
 mod notices;
 mod options;
+mod ports;
 mod resolver;
+mod sockets;
 mod supervisor;
 mod trace;
 mod waiting;
@@ -33,14 +35,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use arc_swap::{ArcSwap, ArcSwapOption};
-use ringside_bpf::gateway::{GatewayConfig, GatewayPort, GatewayProgram, Outcome, Sizes};
-use ringside_gateway_core::decide::{PortSettings, Settings};
+use ringside_bpf::gateway::{GatewayConfig, GatewayProgram, Outcome, Sizes};
+use ringside_gateway_core::decide::Settings;
 use ringside_gateway_core::table::HostId;
 use ringside_gateway_core::{DropReason, TenantAddress, Underlay};
-use ringside_nic::Interface;
-use ringside_xsk::Port;
 use tokio::sync::mpsc;
 
 pub use self::attach::unpin;
@@ -49,10 +49,12 @@ use self::counters::WorkerCounters;
 use self::keeper::Keeper;
 use self::notices::Notices;
 pub use self::options::PathOptions;
+use self::ports::{Ports, State, has_address, no_address};
 use self::resolver::Resolver;
-use self::supervisor::{Attached, Supervisor, has_address, no_address, open, own_port};
+use self::sockets::Share;
+use self::supervisor::{Attached, Supervisor};
 pub(crate) use self::worker::now;
-use self::worker::{Lane, Shared, Tell};
+use self::worker::{Shared, Tell};
 use crate::model::{CannotTrace, Counters, DataPath, PathCounters, Tables, TraceFilter, Traced, WorkerLoad};
 
 /// Packets of a burst.
@@ -69,7 +71,6 @@ pub struct XdpPath {
     shared: Arc<Shared>,
     cache: Arc<Mutex<Cache>>,
     workers: Arc<[Told]>,
-    interface: Arc<str>,
     threads: Vec<JoinHandle<()>>,
     attached: Arc<Attached>,
     /// Keeps others off the pins.
@@ -100,10 +101,13 @@ impl Told {
         }
     }
 
-    /// It runs from now on, on these queues.
-    fn begin(&self, interface: &str, lanes: &[Lane<'_>]) {
-        let queues: Vec<String> = lanes.iter().map(|lane| lane.queue.id().to_string()).collect();
-        let name = format!("{interface} queue {}", queues.join(","));
+    /// It runs from now on. It is called by its queues.
+    fn begin(&self, share: &Share) {
+        let of_port = |(_, port): &(u8, ringside_xsk::Port)| {
+            let queues: Vec<String> = port.queues().iter().map(|queue| queue.id().to_string()).collect();
+            format!("{} queue {}", port.interface().name(), queues.join(","))
+        };
+        let name = share.iter().map(of_port).collect::<Vec<_>>().join(", ");
         self.name.store(Arc::new(name));
         self.seen.store(now(), Ordering::Relaxed);
     }
@@ -134,25 +138,29 @@ impl XdpPath {
     /// What cannot be had, and of which interface.
     pub fn start(options: &PathOptions, tables: &Arc<Tables>) -> Result<Self> {
         let begun = Instant::now();
-        let interface = Interface::by_name(&options.interface)?;
-        let (port, addresses) = own_port(&interface)?;
-        if !has_address(&port) {
-            bail!(no_address(interface.name()));
+        let ports = Ports::by_name(&options.interfaces)?;
+        let state = ports.look()?;
+        for ((_, interface), port) in ports.iter().zip(&state.ports) {
+            ensure!(has_address(port), no_address(interface.name()));
         }
+        // As many as they may have some day.
+        let queues = ports
+            .iter()
+            .map(|(_, interface)| Ok(interface.rx_queues()?.max(interface.state()?.num_rx_queues)));
+        let queues: Vec<u32> = queues.collect::<Result<_>>()?;
         let sizes = Sizes {
             neighbors: options.cached_neighbors,
             connections: options.cached_connections,
-            // As many as it may have some day.
-            queues: interface.rx_queues()?.max(interface.state()?.num_rx_queues),
+            queues: queues.into_iter().max().unwrap_or(1),
             sample_bytes: 1 << 20,
         };
         let pins = options.pins.as_deref();
         let lock = pins.map(attach::lock).transpose()?;
-        let (program, adopted) = attach::obtain(pins, sizes)?;
+        let (program, adopted) = attach::obtain(pins, sizes, &ports)?;
         let program = Arc::new(program);
         // Later than that of any process before, which had the same clock.
         let epoch = now();
-        let (config, settings) = configure(options, &interface, port, addresses, (epoch, tables.has_policy()));
+        let (config, settings) = configure(options, &ports, state, (epoch, tables.has_policy()));
         let mut cache = Cache::new(Arc::clone(&program), config, tables, options.fast);
         let (mut restored, mut resolved) = (0, Vec::new());
         if adopted {
@@ -165,10 +173,12 @@ impl XdpPath {
             cache.configure()?;
         }
         renew(&program, options.unowned)?;
-        let goes_on = pins.is_some_and(|pins| attach::goes_on(pins, &interface));
-        let opened = attach::attach(&program, adopted, &interface, options.mode, pins)
-            .and_then(|(link, mode)| Ok((open(options, &interface, mode, &program)?, link, mode)));
-        let (port, link, mode) = opened.inspect_err(|_| {
+        let goes_on = pins.is_some_and(|pins| attach::goes_on(pins, &ports));
+        let opened = attach::attach_all(&program, adopted, &ports, options.mode, pins).and_then(|attached| {
+            let modes: Vec<_> = attached.iter().flatten().map(|(_, mode)| *mode).collect();
+            Ok((sockets::open(options, &ports, &modes, &program)?, attached))
+        });
+        let (shares, attached) = opened.inspect_err(|_| {
             // What did not go on before shall not do so because a start failed. That is what there is to say, not this.
             if let Some(pins) = pins.filter(|_| !goes_on) {
                 _ = attach::remove(pins);
@@ -178,9 +188,11 @@ impl XdpPath {
             // Connections have to be judged again from now on, and now there is who does it.
             cache.configure()?;
         }
+        for (_, port) in shares.iter().flatten() {
+            tracing::info!(interface = port.interface().name(), report = %port.report(), "opened");
+        }
         tracing::info!(
-            interface = interface.name(),
-            report = %port.report(),
+            interfaces = ports.names(),
             neighbors = cache.entries,
             adopted,
             restored,
@@ -196,21 +208,20 @@ impl XdpPath {
                 settings: ArcSwap::from_pointee(settings),
                 epoch: epoch.into(),
                 trace: ArcSwapOption::empty(),
-                interface: ArcSwap::from_pointee(interface.clone()),
+                ports: ArcSwap::from_pointee(ports),
                 notices: Notices::default(),
             }),
-            interface: interface.name().into(),
             cache: Arc::new(Mutex::new(cache)),
             workers: (0..workers).map(|_| Told::new()).collect(),
             threads: Vec::new(),
-            attached: Arc::new(Mutex::new(Some((link, mode)))),
+            attached: Arc::new(Mutex::new(attached)),
             _pins: lock,
         };
-        path.start_threads(options, port, resolved)?;
+        path.start_threads(options, shares, resolved)?;
         Ok(path)
     }
 
-    fn start_threads(&mut self, options: &PathOptions, port: Port, resolved: Vec<HostId>) -> Result<()> {
+    fn start_threads(&mut self, options: &PathOptions, shares: Vec<Share>, resolved: Vec<HostId>) -> Result<()> {
         let (unresolved, wanted) = crossbeam_channel::bounded(1024);
         let (cacheable, to_cache) = crossbeam_channel::bounded(4096);
         let (found, hosts) = crossbeam_channel::unbounded();
@@ -246,7 +257,7 @@ impl XdpPath {
             tell,
             attached: Arc::clone(&self.attached),
         };
-        self.thread("workers", move || supervisor.run(port))
+        self.thread("workers", move || supervisor.run(shares))
     }
 
     fn thread(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -264,9 +275,8 @@ impl XdpPath {
 /// What the program and the workers go by.
 fn configure(
     options: &PathOptions,
-    interface: &Interface,
-    port: PortSettings,
-    addresses: Vec<std::net::IpAddr>,
+    ports: &Ports,
+    state: State,
     (generation, has_policy): (u64, bool),
 ) -> (GatewayConfig, Settings) {
     let config = GatewayConfig {
@@ -276,20 +286,20 @@ fn configure(
         derive_source_port: options.derive_source_port,
         vxlan_port: options.vxlan_port,
         geneve_port: options.geneve_port,
-        addresses: addresses.clone(),
+        addresses: state.addresses.clone(),
         known_options: options.known_options.clone(),
         ttl: TTL,
-        ports: vec![Some(gateway_port(interface.index(), &port))],
+        ports: ports.for_program(&state.ports),
         sampling: None,
     };
     let settings = Settings {
         underlay: Underlay {
-            addresses,
+            addresses: state.addresses,
             vxlan_port: options.vxlan_port,
             geneve_port: options.geneve_port,
             known_options: options.known_options.clone(),
         },
-        ports: vec![port],
+        ports: state.ports,
         source_check: options.source_check,
         derive_source_port: options.derive_source_port,
         ttl: TTL,
@@ -304,20 +314,10 @@ fn renew(program: &GatewayProgram, unowned: Duration) -> Result<()> {
     Ok(program.lease(now().saturating_add(unowned))?)
 }
 
-fn gateway_port(ifindex: u32, port: &PortSettings) -> GatewayPort {
-    GatewayPort {
-        ifindex,
-        mac: port.mac.0,
-        v4: port.v4,
-        v6: port.v6,
-        mtu: port.mtu,
-    }
-}
-
 impl Drop for XdpPath {
     fn drop(&mut self) {
         // First, so that nothing is handed up any more.
-        *self.attached.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             _ = thread.join();
@@ -364,7 +364,7 @@ impl DataPath for XdpPath {
     }
 
     fn trace(&self, filter: TraceFilter, to: mpsc::Sender<Traced>) -> Result<(), CannotTrace> {
-        trace::start(&self.shared, &self.cache, &self.interface, filter, to)
+        trace::start(&self.shared, &self.cache, &self.shared.ports.load(), filter, to)
     }
 
     fn counters(&self) -> Counters {

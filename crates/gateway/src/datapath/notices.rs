@@ -1,4 +1,4 @@
-//! What is wrong with the data path, for health, and what happened to its interface, for statistics. Logged when it is news.
+//! What is wrong with the data path, for health, and what happened to its interfaces, for statistics. Logged when it is news.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,18 +63,22 @@ impl Event {
     }
 }
 
-/// What may be wrong. One thing of each kind at a time.
+/// What may be wrong, of an interface by its number. One thing of each kind at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum About {
-    /// There is no way for packets at all.
-    Interface,
+    /// There are no sockets, and so no workers.
+    Sockets,
+    /// It cannot be had.
+    Interface(u8),
     /// It is there, and brings nothing.
-    Link,
+    Link(u8),
     /// It has another name.
-    Name,
-    /// No addresses, or too many.
+    Name(u8),
+    /// It has none.
+    Address(u8),
+    Queues(u8),
+    /// What they have cannot be made known.
     Settings,
-    Queues,
     /// MAC addresses of hosts cannot be found out.
     Hosts,
 }
@@ -98,10 +102,6 @@ impl Notices {
             (Some(before), None) => tracing::info!("no longer so: {before}"),
             _ => {}
         }
-    }
-
-    pub(super) fn is_told(&self, about: About) -> bool {
-        self.lock().contains_key(&about)
     }
 
     pub(super) fn problems(&self) -> Vec<String> {
@@ -130,13 +130,12 @@ mod tests {
     #[test]
     fn what_is_wrong_is_known_until_it_is_not() {
         let notices = Notices::default();
-        notices.tell(About::Link, Some("eth1 is down".to_owned()));
-        notices.tell(About::Interface, Some("eth1 is gone".to_owned()));
-        notices.tell(About::Link, Some("eth1 has no carrier".to_owned()));
+        notices.tell(About::Link(0), Some("eth1 is down".to_owned()));
+        notices.tell(About::Interface(0), Some("eth1 is gone".to_owned()));
+        notices.tell(About::Link(0), Some("eth1 has no carrier".to_owned()));
         assert_eq!(notices.problems(), ["eth1 is gone", "eth1 has no carrier"]);
-        notices.tell(About::Interface, None);
-        notices.tell(About::Interface, None);
-        assert!(!notices.is_told(About::Interface) && notices.is_told(About::Link));
+        notices.tell(About::Interface(0), None);
+        notices.tell(About::Interface(0), None);
         assert_eq!(notices.problems(), ["eth1 has no carrier"]);
     }
 

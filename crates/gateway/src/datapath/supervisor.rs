@@ -1,44 +1,43 @@
-//! The interface and the workers on it: what happens to it is seen, told, and answered.
+//! The interfaces and the workers on them: what happens to them is seen, told, and answered.
 //!
 //! ```text
-//!  gone, moved away ──▶ workers end ──▶ there is one of its name again ──▶ program and sockets on that ──▶ workers
-//!  other queues, longer packets, a worker that fails ──▶ workers end ──▶ sockets anew ──▶ workers
-//!  other addresses, MAC address, MTU ──▶ other settings                 down, no carrier ──▶ told
+//!  gone, moved away, back; other queues; longer packets; a worker that fails
+//!        ──▶ workers end ──▶ program and sockets on what is there ──▶ workers
+//!  other addresses, MAC address, MTU ──▶ other settings          down, no carrier ──▶ told
 //! ```
-//! The caches stay all the while, and what they know is sent on as long as the interface has the program.
+//! The caches stay all the while, and what they know is sent on as long as an interface has the program.
 
-use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ringside_bpf::gateway::GatewayProgram;
 use ringside_bpf::{Link, XdpMode};
 use ringside_gateway_core::Firewall;
-use ringside_gateway_core::decide::{Decider, PortSettings, Settings};
+use ringside_gateway_core::decide::{Decider, Settings};
 use ringside_nic::{Interface, LinkWatch};
-use ringside_wire::MacAddr;
-use ringside_xsk::{Mode, Path as Way, Port, Program, QueueOptions};
 
 use super::cache::Cache;
 use super::notices::{About, Event};
+use super::ports::{Ports, has_address, no_address};
+use super::sockets::{self, Share};
 use super::worker::{Lane, Shared, Tell, Worker};
-use super::{BURST, PathOptions, Told, attach, gateway_port};
+use super::{BURST, PathOptions, Told, attach};
 use crate::model::Tables;
 
 /// The end of the gateway is noticed this soon.
 const LISTEN: Duration = Duration::from_millis(100);
-/// The interface is looked at so often although nobody told anything: addresses come without a word.
+/// Interfaces are looked at so often although nobody told anything: addresses come without a word.
 const LOOK: Duration = Duration::from_secs(1);
-/// Between two tries to have it again: soon at first, then rarely.
+/// Between two tries to have the sockets again: soon at first, then rarely.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The program on its interface. Dropped first, so that nothing is handed up any more.
-pub(super) type Attached = Mutex<Option<(Link, XdpMode)>>;
+/// The program on the interfaces, by their numbers; None where it is not. Dropped first, so that nothing is handed up any more.
+pub(super) type Attached = Mutex<Vec<Option<(Link, XdpMode)>>>;
 
 pub(super) struct Supervisor {
     pub(super) options: PathOptions,
@@ -54,6 +53,7 @@ pub(super) struct Supervisor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     Gone,
+    Back,
     OtherQueues,
     LongerPackets,
     Failed,
@@ -62,82 +62,79 @@ enum Why {
 impl Why {
     const fn text(self) -> &'static str {
         match self {
-            Self::Gone => "the interface is gone",
-            Self::OtherQueues => "the interface has other queues",
-            Self::LongerPackets => "the interface brings longer packets",
+            Self::Gone => "an interface is gone",
+            Self::Back => "an interface is back",
+            Self::OtherQueues => "an interface has other queues",
+            Self::LongerPackets => "an interface brings longer packets",
             Self::Failed => "one of them failed",
         }
     }
 }
 
-/// What the sockets were opened for.
+/// What the sockets of an interface were opened for.
+#[derive(Debug, Clone, Copy)]
 struct Opened {
-    queues: usize,
+    queues: u32,
     mtu: u16,
 }
 
 impl Supervisor {
-    /// Until the gateway ends, and the port with it.
-    pub(super) fn run(self, mut port: Port) {
-        let mut watch = self.watch();
+    /// Until the gateway ends, and the sockets with it.
+    pub(super) fn run(self, mut shares: Vec<Share>) {
+        let mut watches = self.watch();
         while !self.shared.stop.load(Ordering::Relaxed) {
             let begun = Instant::now();
-            let Some(why) = self.work(&mut port, watch.as_mut()) else {
+            let Some(why) = self.work(&mut shares, &mut watches) else {
                 return;
             };
-            tracing::warn!(
-                interface = self.options.interface,
-                why = why.text(),
-                "the workers have ended"
-            );
-            drop(port);
-            if why == Why::OtherQueues {
-                self.detach_from_veth();
+            if !shares.is_empty() {
+                tracing::warn!(why = why.text(), "the workers have ended");
             }
+            drop(shares);
             // Who fails at once is not tried again at once.
-            let soon = begun.elapsed() > LONGEST_PAUSE;
-            let Some(again) = self.have_again(watch.as_mut(), if soon { FIRST_PAUSE } else { LONGEST_PAUSE }) else {
-                return;
+            let pause = match why == Why::Failed && begun.elapsed() < LONGEST_PAUSE {
+                true => LONGEST_PAUSE,
+                false => FIRST_PAUSE,
             };
-            port = again;
-            // What the watch follows may be another interface by now.
-            watch = self.watch();
+            match self.have_again(&mut watches, pause) {
+                Some(again) => shares = again,
+                None => return,
+            }
+            // What a watch follows may be another interface by now.
+            watches = self.watch();
         }
     }
 
     /// Without one everything is noticed, only later.
-    fn watch(&self) -> Option<LinkWatch> {
-        LinkWatch::by_name(&self.options.interface)
-            .inspect_err(|error| tracing::warn!(%error, "its events are only seen once a second"))
-            .ok()
+    fn watch(&self) -> Vec<LinkWatch> {
+        let ports = self.shared.ports.load();
+        let watched = ports.all().map(|(_, name, _)| LinkWatch::by_name(name));
+        let said = |error: &_| tracing::warn!(%error, "its events are only seen once a second");
+        watched.filter_map(|watch| watch.inspect_err(said).ok()).collect()
     }
 
     /// The workers' threads, until the gateway ends (None), or something asks for other sockets: what.
-    fn work(&self, port: &mut Port, watch: Option<&mut LinkWatch>) -> Option<Why> {
-        let opened = Opened {
-            queues: port.queues().len(),
-            mtu: self.shared.settings.load().ports.first().map_or(0, |port| port.mtu),
-        };
-        let count = self.workers.len().min(opened.queues.max(1));
-        let mut lanes: Vec<Vec<Lane<'_>>> = (0..count).map(|_| Vec::new()).collect();
-        for (number, queue) in port.queues_mut().enumerate() {
-            lanes[number % count].push(Lane::new(queue, self.options.patience));
-        }
+    fn work(&self, shares: &mut [Share], watches: &mut [LinkWatch]) -> Option<Why> {
+        let opened = self.opened(shares);
         let halt = AtomicBool::new(false);
         let why = std::thread::scope(|scope| {
             // Also if this thread panics.
             let _at_end = AtEnd(&halt);
             let mut threads = Vec::new();
-            for ((number, told), lanes) in self.workers.iter().enumerate().zip(lanes) {
-                told.begin(&self.options.interface, &lanes);
+            for ((number, told), share) in self.workers.iter().enumerate().zip(shares) {
+                told.begin(share);
                 let halt = &halt;
-                let started = std::thread::Builder::new()
-                    .name(format!("worker {number}"))
-                    .spawn_scoped(scope, move || {
-                        let _at_end = AtEnd(halt);
-                        self.worker(number, told, halt).run(lanes)
+                let run = move || {
+                    let _at_end = AtEnd(halt);
+                    let lanes = share.iter_mut().flat_map(|(number, port)| {
+                        let number = *number;
+                        port.queues_mut()
+                            .map(move |queue| Lane::new(number, queue, self.options.patience))
                     });
-                match started {
+                    self.worker(number, told, halt).run(lanes.collect())
+                };
+                let name = format!("worker {number}");
+                match std::thread::Builder::new().name(name).spawn_scoped(scope, run) {
                     Ok(thread) => threads.push(thread),
                     Err(error) => {
                         tracing::error!(%error, "a worker cannot be started");
@@ -145,7 +142,7 @@ impl Supervisor {
                     }
                 }
             }
-            let why = self.look_after(&halt, &opened, watch);
+            let why = self.look_after(&halt, &opened, watches);
             halt.store(true, Ordering::Relaxed);
             for (thread, told) in threads.into_iter().zip(&*self.workers) {
                 let failed = match thread.join() {
@@ -163,6 +160,20 @@ impl Supervisor {
         why
     }
 
+    /// By the interfaces' numbers.
+    fn opened(&self, shares: &[Share]) -> Vec<Opened> {
+        let settings = self.shared.settings.load();
+        let opened = |(number, port): (u8, &ringside_gateway_core::decide::PortSettings)| {
+            let of_port = shares.iter().flatten().filter(|(of, _)| *of == number);
+            let queues: usize = of_port.map(|(_, port)| port.queues().len()).sum();
+            Opened {
+                queues: u32::try_from(queues).unwrap_or(u32::MAX),
+                mtu: port.mtu,
+            }
+        };
+        (0..).zip(&settings.ports).map(opened).collect()
+    }
+
     fn worker<'a>(&'a self, number: usize, told: &'a Told, halt: &'a AtomicBool) -> Worker<'a> {
         let options = &self.options;
         if let Some(cpu) = options.cpus.get(number % options.cpus.len().max(1))
@@ -172,7 +183,6 @@ impl Supervisor {
         }
         let firewall = Firewall::new(&self.tables.policy, Arc::clone(&self.tables.conntrack));
         Worker {
-            port: 0,
             decider: Decider::new(
                 self.shared.settings.load_full(),
                 self.tables.neighbors.reader(),
@@ -187,17 +197,18 @@ impl Supervisor {
             counters: &told.counters,
             seen: &told.seen,
             spin: options.spin,
+            leaving: Vec::with_capacity(BURST as usize),
         }
     }
 
-    /// Looks at the interface until the gateway ends (None), or it has to be opened anew: why.
-    fn look_after(&self, halt: &AtomicBool, opened: &Opened, mut watch: Option<&mut LinkWatch>) -> Option<Why> {
+    /// Looks at the interfaces until the gateway ends (None), or sockets have to be opened anew: why.
+    fn look_after(&self, halt: &AtomicBool, opened: &[Opened], watches: &mut [LinkWatch]) -> Option<Why> {
         let mut looked: Option<Instant> = None;
         loop {
             if self.shared.stop.load(Ordering::Relaxed) {
                 return None;
             }
-            let happened = self.listen(watch.as_deref_mut(), LISTEN);
+            let happened = self.listen(watches, LISTEN);
             let halted = halt.load(Ordering::Relaxed);
             if happened || halted || looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
                 looked = Some(Instant::now());
@@ -205,7 +216,7 @@ impl Supervisor {
                     Ok(None) => {}
                     Ok(Some(why)) => return Some(why),
                     // A kernel that does not answer for once: the next look is soon.
-                    Err(error) => tracing::debug!(%error, "the interface cannot be looked at"),
+                    Err(error) => tracing::debug!(%error, "the interfaces cannot be looked at"),
                 }
             }
             if halted {
@@ -214,45 +225,70 @@ impl Supervisor {
         }
     }
 
-    /// Waits until something happens to a link, and counts what happened to this one. True if something did.
-    fn listen(&self, watch: Option<&mut LinkWatch>, patience: Duration) -> bool {
-        let Some(watch) = watch else {
-            std::thread::sleep(patience);
-            return false;
-        };
+    /// Waits until something happens to a link, and counts what happened to these. True if something did.
+    fn listen(&self, watches: &mut [LinkWatch], patience: Duration) -> bool {
         let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO);
+        let fds = watches
+            .iter()
+            .map(|watch| PollFd::new(watch.as_fd(), PollFlags::POLLIN));
         // Whatever it says, there is a look.
-        _ = poll(&mut [PollFd::new(watch.as_fd(), PollFlags::POLLIN)], timeout);
+        _ = poll(&mut fds.collect::<Vec<_>>(), timeout);
         let mut happened = false;
-        loop {
-            match watch.next() {
-                Ok(Some(event)) => {
-                    happened = true;
-                    if let Some(event) = Event::of(&event) {
-                        self.shared.notices.count(event);
+        for watch in watches {
+            loop {
+                match watch.next() {
+                    Ok(Some(event)) => {
+                        happened = true;
+                        if let Some(event) = Event::of(&event) {
+                            self.shared.notices.count(event);
+                        }
                     }
-                }
-                Ok(None) => return happened,
-                Err(error) => {
-                    tracing::debug!(%error, "the link cannot be watched");
-                    // What could not be read may still be there, and would end every wait at once.
-                    std::thread::sleep(patience);
-                    return happened;
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::debug!(%error, "a link cannot be watched");
+                        // What could not be read may still be there, and would end every wait at once.
+                        std::thread::sleep(patience);
+                        break;
+                    }
                 }
             }
         }
+        happened
     }
 
-    /// Addresses, MTU and MAC address may change. Something if it has to be opened anew.
-    fn look(&self, opened: &Opened) -> Result<Option<Why>> {
-        let name = &self.options.interface;
+    /// What has changed. Something if sockets have to be opened anew.
+    fn look(&self, opened: &[Opened]) -> Result<Option<Why>> {
+        let ports = self.shared.ports.load_full();
+        for ((number, name, interface), opened) in ports.all().zip(opened) {
+            let why = match interface {
+                Some(interface) => self.look_at((number, name), interface, opened)?,
+                None => self.attach((number, name)).then_some(Why::Back),
+            };
+            if why.is_some() {
+                return Ok(why);
+            }
+        }
+        self.adapt(&ports);
+        let longer = self.shared.settings.load();
+        let is_longer = longer
+            .ports
+            .iter()
+            .zip(opened)
+            .any(|(port, opened)| port.mtu > opened.mtu);
+        Ok(is_longer.then_some(Why::LongerPackets))
+    }
+
+    fn look_at(&self, (number, name): (u8, &str), interface: &Interface, opened: &Opened) -> Result<Option<Why>> {
         let notices = &self.shared.notices;
-        let interface = self.shared.interface.load();
         let found = match Interface::by_index(interface.index()) {
             Ok(found) => found,
             Err(ringside_nic::Error::UnknownIndex { .. }) => {
                 notices.count(Event::Gone);
-                notices.tell(About::Interface, Some(gone(name)));
+                notices.tell(About::Interface(number), Some(gone(name)));
+                notices.tell(About::Link(number), None);
+                if let Some(attached) = self.attached().get_mut(usize::from(number)) {
+                    *attached = None;
+                }
                 return Ok(Some(Why::Gone));
             }
             Err(error) => return Err(error.into()),
@@ -263,18 +299,16 @@ impl Supervisor {
                 found.name()
             )
         });
-        notices.tell(About::Name, renamed);
+        notices.tell(About::Name(number), renamed);
         let state = interface.state()?;
         let link = match (state.admin_up, state.carrier) {
             (false, _) => Some(format!(
-                "the interface {name} is down: nothing is forwarded; ip link set dev {name} up"
+                "the interface {name} is down: it forwards nothing; ip link set dev {name} up"
             )),
-            (true, false) => Some(format!("the interface {name} has no carrier: nothing is forwarded")),
+            (true, false) => Some(format!("the interface {name} has no carrier: it forwards nothing")),
             (true, true) => None,
         };
-        notices.tell(About::Link, link);
-        let (port, addresses) = own_port(&interface)?;
-        self.adapt(&interface, port, addresses);
+        notices.tell(About::Link(number), link);
         let (queues, room) = (interface.rx_queues()?, self.program().sizes().queues);
         let more = (queues > room).then(|| {
             format!(
@@ -282,40 +316,49 @@ impl Supervisor {
                  others and takes a worker is dropped; start the gateway anew"
             )
         });
-        notices.tell(About::Queues, more);
-        if queues.min(room) as usize != opened.queues {
+        notices.tell(About::Queues(number), more);
+        if queues.min(room) != opened.queues {
+            self.detach_from_veth(number, interface);
             return Ok(Some(Why::OtherQueues));
         }
-        Ok((port.mtu > opened.mtu).then_some(Why::LongerPackets))
+        Ok(None)
     }
 
-    /// Makes known what the interface has now.
-    fn adapt(&self, interface: &Interface, port: PortSettings, addresses: Vec<IpAddr>) {
-        let (name, notices) = (&self.options.interface, &self.shared.notices);
+    /// Makes known what the interfaces have now.
+    fn adapt(&self, ports: &Arc<Ports>) {
+        let notices = &self.shared.notices;
+        let now = match ports.look() {
+            Ok(now) => now,
+            // One has just gone: the next look sees it.
+            Err(error) => return tracing::debug!(%error, "the interfaces cannot be looked at"),
+        };
         let before = self.shared.settings.load_full();
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let ports = vec![Some(gateway_port(interface.index(), &port))];
-        let is_same = before.ports.first() == Some(&port) && before.underlay.addresses == addresses;
-        if !is_same || cache.config.ports != ports {
+        let for_program = ports.for_program(&now.ports);
+        let is_same = before.ports == now.ports && before.underlay.addresses == now.addresses;
+        if !is_same || cache.config.ports != for_program {
             let old = (
-                std::mem::replace(&mut cache.config.ports, ports),
-                std::mem::replace(&mut cache.config.addresses, addresses.clone()),
+                std::mem::replace(&mut cache.config.ports, for_program),
+                std::mem::replace(&mut cache.config.addresses, now.addresses.clone()),
             );
             if let Err(error) = cache.configure() {
                 (cache.config.ports, cache.config.addresses) = old;
-                let problem = format!("the interface {name} has changed, and what was so before goes on: {error}");
-                notices.tell(About::Settings, Some(problem));
-                return;
+                let problem = format!("an interface has changed, and what was so before goes on: {error}");
+                return notices.tell(About::Settings, Some(problem));
             }
-            tracing::info!(?port, ?addresses, "the interface has changed");
+            tracing::info!(?now, "an interface has changed");
             notices.count(Event::Changed);
             let mut settings = Settings::clone(&before);
-            settings.ports = vec![port];
-            settings.underlay.addresses = addresses;
+            settings.ports.clone_from(&now.ports);
+            settings.underlay.addresses = now.addresses;
             self.shared.settings.store(Arc::new(settings));
         }
         drop(cache);
-        notices.tell(About::Settings, (!has_address(&port)).then(|| no_address(name)));
+        notices.tell(About::Settings, None);
+        for ((number, name, interface), port) in ports.all().zip(&now.ports) {
+            let lacks = interface.is_some() && !has_address(port);
+            notices.tell(About::Address(number), lacks.then(|| no_address(name)));
+        }
     }
 
     fn program(&self) -> Arc<GatewayProgram> {
@@ -323,8 +366,62 @@ impl Supervisor {
         Arc::clone(&cache.program)
     }
 
-    /// The interface's sockets once more, as soon as they can be had. None if the gateway ends before.
-    fn have_again(&self, mut watch: Option<&mut LinkWatch>, mut pause: Duration) -> Option<Port> {
+    fn attached(&self) -> MutexGuard<'_, Vec<Option<(Link, XdpMode)>>> {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A veth has no program on queues that it gets later, until it is attached anew; other drivers take it there.
+    /// <https://elixir.bootlin.com/linux/v6.18/C/ident/veth_set_channels>
+    fn detach_from_veth(&self, number: u8, interface: &Interface) {
+        if !interface
+            .state()
+            .is_ok_and(|state| state.kind.as_deref() == Some("veth"))
+        {
+            return;
+        }
+        if let Some(pins) = &self.options.pins {
+            attach::unlink(pins, interface);
+        }
+        if let Some(attached) = self.attached().get_mut(usize::from(number)) {
+            *attached = None;
+        }
+    }
+
+    /// Puts the program on an interface that is there and does not have it yet. True if it has it now.
+    fn attach(&self, (number, name): (u8, &str)) -> bool {
+        let tried = Interface::by_name(name)
+            .map_err(anyhow::Error::from)
+            .and_then(|interface| {
+                anyhow::ensure!(interface.state()?.admin_up, "it is down; ip link set dev {name} up");
+                let pins = self.options.pins.as_deref();
+                attach::attach(&self.program(), &interface, self.options.mode, pins)
+            });
+        let notices = &self.shared.notices;
+        match tried {
+            Ok(link) => {
+                let mut attached = self.attached();
+                // Nobody is there any more: then the gateway ends.
+                let Some(place) = attached.get_mut(usize::from(number)) else {
+                    return false;
+                };
+                *place = Some(link);
+                notices.tell(About::Interface(number), None);
+                true
+            }
+            Err(error) => {
+                let is_gone = matches!(error.downcast_ref(), Some(ringside_nic::Error::UnknownInterface { .. }));
+                let problem = match is_gone {
+                    true => gone(name),
+                    false => format!("the interface {name} cannot be had, which is tried every second: {error:#}"),
+                };
+                notices.tell(About::Interface(number), Some(problem));
+                false
+            }
+        }
+    }
+
+    /// The sockets once more, as soon as they can be had. None if the gateway ends before.
+    fn have_again(&self, watches: &mut [LinkWatch], mut pause: Duration) -> Option<Vec<Share>> {
         let notices = &self.shared.notices;
         loop {
             let until = Instant::now() + pause;
@@ -335,89 +432,64 @@ impl Supervisor {
                 if self.shared.stop.load(Ordering::Relaxed) {
                     return None;
                 }
-                // One that has just come is not kept waiting.
-                if self.listen(watch.as_deref_mut(), left.min(LISTEN)) && notices.is_told(About::Interface) {
-                    break;
-                }
+                self.listen(watches, left.min(LISTEN));
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
             match self.reopen() {
-                Ok(port) => {
+                Ok(shares) if shares.is_empty() => {
+                    notices.tell(About::Sockets, None);
+                    return Some(shares);
+                }
+                Ok(shares) => {
                     notices.count(Event::Reopened);
-                    notices.tell(About::Interface, None);
-                    tracing::info!(report = %port.report(), "packets are forwarded again");
-                    return Some(port);
+                    notices.tell(About::Sockets, None);
+                    let opened: Vec<String> = shares
+                        .iter()
+                        .flatten()
+                        .map(|(_, port)| port.report().to_string())
+                        .collect();
+                    tracing::info!(report = opened.join("; "), "packets are forwarded again");
+                    return Some(shares);
                 }
                 Err(error) => {
-                    let name = &self.options.interface;
-                    let is_gone = matches!(error.downcast_ref(), Some(ringside_nic::Error::UnknownInterface { .. }));
-                    let problem = match is_gone {
-                        true => gone(name),
-                        false => {
-                            format!("the interface {name} cannot be had again, which is tried every second: {error:#}")
-                        }
-                    };
-                    notices.tell(About::Interface, Some(problem));
+                    let problem = format!("no sockets can be had, which is tried every second: {error:#}");
+                    notices.tell(About::Sockets, Some(problem));
                 }
             }
         }
     }
 
-    /// A veth has no program on queues that it gets later, until it is attached anew; other drivers take it there.
-    /// <https://elixir.bootlin.com/linux/v6.18/C/ident/veth_set_channels>
-    fn detach_from_veth(&self) {
-        let interface = self.shared.interface.load();
-        if !interface
-            .state()
-            .is_ok_and(|state| state.kind.as_deref() == Some("veth"))
-        {
-            return;
-        }
-        if let Some(pins) = &self.options.pins {
-            attach::unlink(pins, &interface);
-        }
-        *self.attached.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    fn reopen(&self) -> Result<Port> {
-        let interface = Interface::by_name(&self.options.interface)?;
-        let before = self.shared.interface.load();
-        let program = self.program();
-        let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
-        if interface != **before {
-            // What was on the one that is gone has gone with it.
-            *attached = None;
-            self.shared.interface.store(Arc::new(interface.clone()));
-            self.shared.notices.count(Event::Back);
-        }
-        let (port, addresses) = own_port(&interface)?;
-        self.adapt(&interface, port, addresses);
-        let mode = match &*attached {
-            Some((_, mode)) => *mode,
-            None => {
-                let pins = self.options.pins.as_deref();
-                let (link, mode) = attach::attach(&program, true, &interface, self.options.mode, pins)?;
-                *attached = Some((link, mode));
-                mode
+    fn reopen(&self) -> Result<Vec<Share>> {
+        let before = self.shared.ports.load_full();
+        let mut there = Vec::new();
+        for (number, name, known) in before.all() {
+            let has_it = self.attached().get(usize::from(number)).is_some_and(Option::is_some);
+            let interface = match has_it || self.attach((number, name)) {
+                // It may have another name by now.
+                true => {
+                    let same = known.filter(|known| Interface::by_index(known.index()).is_ok());
+                    same.cloned().or_else(|| Interface::by_name(name).ok())
+                }
+                false => None,
+            };
+            if interface.is_some() && interface.as_ref() != known {
+                self.shared.notices.count(Event::Back);
             }
-        };
-        open(&self.options, &interface, mode, &program)
+            there.push(interface);
+        }
+        let ports = Arc::new(before.with(there));
+        self.shared.ports.store(Arc::clone(&ports));
+        self.adapt(&ports);
+        let attached = self.attached();
+        let modes = ports
+            .iter()
+            .filter_map(|(number, _)| Some(attached.get(usize::from(number))?.as_ref()?.1));
+        sockets::open(&self.options, &ports, &modes.collect::<Vec<_>>(), &self.program())
     }
 }
 
 fn gone(name: &str) -> String {
-    format!("the interface {name} is gone: nothing is forwarded until there is one of that name again")
-}
-
-/// Hosts can reach the gateway.
-pub(super) fn has_address(port: &PortSettings) -> bool {
-    port.v4.is_some() || port.v6.is_some()
-}
-
-pub(super) fn no_address(name: &str) -> String {
-    format!(
-        "the interface {name} has no address that hosts could send to; give it one: ip address add ADDRESS/LENGTH dev {name}"
-    )
+    format!("the interface {name} is gone: it forwards nothing until there is one of that name again")
 }
 
 /// Ends the workers when it is dropped.
@@ -434,64 +506,4 @@ fn pin(cpu: usize) -> std::io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
     Ok(sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?)
-}
-
-/// What an interface has, as the gateway's port, and all addresses that hosts may send to.
-pub(super) fn own_port(interface: &Interface) -> Result<(PortSettings, Vec<IpAddr>)> {
-    let state = interface.state()?;
-    let addresses: Vec<IpAddr> = interface.addresses()?.iter().map(|own| own.address).collect();
-    let v4 = addresses.iter().find_map(|ip| match ip {
-        IpAddr::V4(ip) => Some(*ip),
-        IpAddr::V6(_) => None,
-    });
-    // Hosts that are not on this link do not know addresses that are this link's alone.
-    let v6 = addresses.iter().find_map(|ip| match ip {
-        IpAddr::V6(ip) if !ip.is_unicast_link_local() => Some(*ip),
-        _ => None,
-    });
-    let port = PortSettings {
-        mac: MacAddr(state.mac),
-        v4,
-        v6,
-        mtu: u16::try_from(state.mtu).unwrap_or(u16::MAX),
-    };
-    Ok((port, addresses))
-}
-
-/// A socket for each queue of an interface that has the program, as far as the program has room.
-pub(super) fn open(
-    options: &PathOptions,
-    interface: &Interface,
-    attached: XdpMode,
-    program: &GatewayProgram,
-) -> Result<Port> {
-    let mode = match attached {
-        XdpMode::Generic => Mode::Require(Way::Generic),
-        XdpMode::Native => options.mode,
-    };
-    let queues = interface.rx_queues()?.min(program.sizes().queues);
-    let open = |queue_options: QueueOptions| {
-        Port::builder(interface.clone())
-            .queues(0..queues)
-            .mode(mode)
-            .options(queue_options.batch(BURST))
-            .program(Program::Attached {
-                xsks_map: program.workers().try_clone_to_owned()?,
-            })
-            .open()
-            .map_err(anyhow::Error::from)
-    };
-    // The smallest frames that packets fit, for they have to fit the CPU's cache.
-    let sizes = [
-        QueueOptions::default(),
-        QueueOptions::default().frame_size(4096),
-        QueueOptions::default().multi_buffer(true),
-    ];
-    let too_large = |opened: &Result<Port>| match opened {
-        Err(error) => matches!(error.downcast_ref(), Some(ringside_xsk::Error::MtuTooLarge { .. })),
-        Ok(_) => false,
-    };
-    let mut opened = sizes.into_iter().map(open).skip_while(too_large);
-    let opened = opened.next().expect("packets in several frames may be of any length");
-    opened.with_context(|| format!("opening {}", interface.name()))
 }

@@ -14,6 +14,7 @@ use crate::ringside::Ringside;
 on! {
     fast = crate::FAST => it_goes_and_another_of_its_name_comes, its_addresses_change, its_peer_goes;
     slow = crate::SLOW => longer_packets_come;
+    two_ports = crate::TWO_PORTS => one_of_two_goes;
     two_queues = crate::TWO_QUEUES => it_goes_and_another_of_its_name_comes, it_gets_another_queue;
 }
 
@@ -51,8 +52,8 @@ fn it_goes_and_another_of_its_name_comes(kind: Kind) {
         chat(&streams).expect("goes");
     }
     for time in 1..=2 {
-        bed.unplug();
-        wait_for_problem(&mut bed, "the interface eth0 is gone: nothing is forwarded until");
+        bed.unplug(0);
+        wait_for_problem(&mut bed, "the interface eth0 is gone: it forwards nothing until");
         // What it is told meanwhile holds afterwards.
         let cards: Vec<_> = bed.tenants().map(|tenant| tenant.card).collect();
         bed.ringside().learn(&cards);
@@ -60,11 +61,12 @@ fn it_goes_and_another_of_its_name_comes(kind: Kind) {
         bed.ringside().wait_until(|gateway| {
             let log = gateway.daemon().log();
             log.matches("the workers have ended").count() == time
+                && log.matches("an interface has changed").count() % 2 == 1
         });
         let before = bed.ringside().daemon().log();
         std::thread::sleep(Duration::from_millis(1500));
         assert_eq!(bed.ringside().daemon().log(), before, "told once");
-        bed.plug();
+        bed.plug(0);
         wait_for_health(&mut bed);
         chat(&streams).expect("goes on");
         // New ones are decided about by workers.
@@ -82,7 +84,7 @@ fn its_addresses_change(kind: Kind) {
     let mut bed = Bed::new("changes", kind, &[Place::vxlan(Family::V4); 2]);
     let to = bed.at(2).address(Family::V4);
     answered(bed.at(1), to);
-    let gateway = bed.uplink.a.clone();
+    let gateway = bed.uplinks[0].a.clone();
     let ip = |words: &str| {
         let mut command = gateway.ns.command("ip");
         let output = command.args(words.split(' ')).output().expect("ip");
@@ -135,10 +137,10 @@ fn its_addresses_change(kind: Kind) {
 fn its_peer_goes(kind: Kind) {
     let mut bed = Bed::new("peer", kind, &[Place::vxlan(Family::V4); 2]);
     answered(bed.at(1), bed.at(2).address(Family::V4));
-    let peer = bed.uplink.b.clone();
+    let peer = bed.uplinks[0].b.clone();
     peer.run(|| peer.interface.delete()).expect("deleted");
     wait_for_problem(&mut bed, "is gone");
-    bed.plug();
+    bed.plug(0);
     wait_for_health(&mut bed);
     answered(bed.at(1), bed.at(2).address(Family::V4));
 }
@@ -147,7 +149,7 @@ fn its_peer_goes(kind: Kind) {
 fn longer_packets_come(kind: Kind) {
     let mut bed = Bed::new("longer", kind, &[Place::vxlan(Family::V4); 2]);
     answered_with(bed.at(1), bed.at(2).address(Family::V4), "-M do -s 1400");
-    let wires = bed.hosts.iter().map(|host| &host.wire).chain([&bed.uplink]);
+    let wires = bed.hosts.iter().map(|host| &host.wire).chain(&bed.uplinks);
     for end in wires.flat_map(|wire| wire.ends()) {
         end.run(|| end.interface.set_mtu(3000)).expect("MTU");
     }
@@ -164,7 +166,7 @@ fn longer_packets_come(kind: Kind) {
 fn it_gets_another_queue(kind: Kind) {
     let places = [Place::vxlan(Family::V4); 2];
     let bed = Bed::without_gateway("queue", kind, &places);
-    let [gateway, switch] = bed.uplink.ends().map(Clone::clone);
+    let [gateway, switch] = bed.uplinks[0].ends().map(Clone::clone);
     // What one end sends by, the other has to receive by.
     let set = |end: &End, set: fn(&mut Channels, u32), count| {
         end.run(|| {
@@ -194,4 +196,27 @@ fn it_gets_another_queue(kind: Kind) {
         chat(&streams).expect("goes");
     }
     wait_for_health(&mut bed);
+}
+
+/// What needs only the other one goes on.
+fn one_of_two_goes(kind: Kind) {
+    // The first and the third host are at the first interface.
+    let mut bed = Bed::new("one-of-two", kind, &[Place::vxlan(Family::V4); 3]);
+    let across = connect(bed.at(1), (bed.at(2), bed.at(2).address(Family::V4)), 7000);
+    let beside = connect(bed.at(1), (bed.at(3), bed.at(3).address(Family::V4)), 7001);
+    for both in [&across, &beside] {
+        chat(both).expect("goes");
+    }
+    bed.unplug(1);
+    wait_for_problem(&mut bed, "the interface eth1 is gone");
+    chat(&beside).expect("goes on");
+    let new = connect(bed.at(3), (bed.at(1), bed.at(1).address(Family::V6)), 7002);
+    chat(&new).expect("goes");
+    let done = ping(bed.at(1), bed.at(2).address(Family::V4), "-c 1 -W 0.5");
+    assert!(done.out.contains(" 0 received"), "{done:#?}");
+    bed.plug(1);
+    wait_for_health(&mut bed);
+    for both in [&across, &beside] {
+        chat(both).expect("goes on");
+    }
 }

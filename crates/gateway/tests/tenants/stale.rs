@@ -141,7 +141,7 @@ fn who_went_meanwhile(kind: Kind) {
 fn what_is_quarantined(kind: Kind) {
     let came = meanwhile("damaged", kind, |folder, bed| {
         let file = rusqlite::Connection::open(folder.join("store.db")).expect("the store");
-        let damage = "UPDATE neighbors SET port = port + 1 WHERE vni = 42 AND ip = ?1";
+        let damage = "UPDATE neighbors SET mac = x'020000000099' WHERE vni = 42 AND ip = ?1";
         let damaged = file.execute(damage, [bed.at(2).card.v4.octets()]).expect("written");
         assert_eq!(damaged, 1);
     });
