@@ -21,9 +21,11 @@ mod config;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod cost;
+mod flows;
 mod layout;
 mod outcome;
 mod pins;
+mod ring;
 mod samples;
 
 use std::mem::MaybeUninit;
@@ -34,6 +36,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 pub use self::cache::Cache;
 pub use self::config::{GatewayConfig, GatewayPort, Sampling};
+pub use self::flows::{FlowSample, Flows};
 use self::layout::{CONFIG_SLOTS, LAYOUT};
 pub use self::layout::{CachedConnection, CachedNeighbor, ConnectionKey, NeighborKey, Tunnel};
 pub use self::outcome::{Outcome, SlowCause};
@@ -87,6 +90,7 @@ struct Maps {
     ports: MapHandle,
     counters: MapHandle,
     samples: MapHandle,
+    flows: MapHandle,
 }
 
 impl Maps {
@@ -102,10 +106,11 @@ impl Maps {
             ports: map("ports")?,
             counters: map("counters")?,
             samples: map("samples")?,
+            flows: map("flows")?,
         })
     }
 
-    fn all(&self) -> [(&'static str, &MapHandle); 9] {
+    fn all(&self) -> [(&'static str, &MapHandle); 10] {
         [
             ("neighbors", self.neighbors.map()),
             ("connections", self.connections.map()),
@@ -115,6 +120,7 @@ impl Maps {
             ("ports", &self.ports),
             ("counters", &self.counters),
             ("samples", &self.samples),
+            ("flows", &self.flows),
             // Last: what finds it finds all.
             ("state", &self.state),
         ]
@@ -340,6 +346,15 @@ impl GatewayProgram {
     fn counter(&self, place: u32) -> Result<Counter> {
         let [packets, bytes] = load::sum_per_cpu(NAME, "counters", &self.maps.counters, place)?;
         Ok(Counter { packets, bytes })
+    }
+
+    /// A reader of who sends to whom.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses it.
+    pub fn flows(&self) -> Result<Flows> {
+        Flows::of(&self.maps.flows)
     }
 
     /// A reader of samples.

@@ -20,7 +20,7 @@ use crate::packet::OUTER;
 use crate::policy::{Denied, ProfileId};
 use crate::rewrite::{Route, complete_outer, forward};
 use crate::table::{Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader};
-use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Underlay, Vni};
+use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Underlay};
 
 /// What holds for all packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -497,11 +497,11 @@ impl Burst<'_> {
         }
     }
 
-    /// The network and content of the next packet, if it is a tenant's: for whoever traces.
+    /// The next packet, if it is a tenant's: for whoever watches.
     #[must_use]
-    pub fn peek(&self) -> Option<(Vni, Content)> {
+    pub fn peek(&self) -> Option<&Packet> {
         match self.decider.classes.get(self.packet)? {
-            Class::Tenant(packet) => Some((packet.vni, packet.content)),
+            Class::Tenant(packet) => Some(packet),
             _ => None,
         }
     }

@@ -18,6 +18,7 @@ mod attach;
 mod cache;
 mod connections;
 mod counters;
+mod direct;
 mod edit;
 mod keeper;
 mod notices;
@@ -46,9 +47,10 @@ use tokio::sync::mpsc;
 pub use self::attach::unpin;
 use self::cache::Cache;
 use self::counters::WorkerCounters;
+use self::direct::Telling;
 use self::keeper::Keeper;
 use self::notices::Notices;
-pub use self::options::PathOptions;
+pub use self::options::{DirectOptions, PathOptions};
 use self::ports::{Ports, State, has_address, no_address};
 use self::resolver::Resolver;
 use self::sockets::Share;
@@ -71,6 +73,8 @@ pub struct XdpPath {
     shared: Arc<Shared>,
     cache: Arc<Mutex<Cache>>,
     workers: Arc<[Told]>,
+    /// Who tells hosts of direct paths.
+    telling: Option<Arc<Telling>>,
     threads: Vec<JoinHandle<()>>,
     attached: Arc<Attached>,
     /// Keeps others off the pins.
@@ -213,6 +217,9 @@ impl XdpPath {
             }),
             cache: Arc::new(Mutex::new(cache)),
             workers: (0..workers).map(|_| Told::new()).collect(),
+            telling: (options.direct.as_ref())
+                .map(|direct| Telling::new(options, direct, tables).map(Arc::new))
+                .transpose()?,
             threads: Vec::new(),
             attached: Arc::new(Mutex::new(attached)),
             _pins: lock,
@@ -243,10 +250,22 @@ impl XdpPath {
         };
         self.thread("resolver", move || resolver.run())?;
         self.thread("caches", move || keeper.run())?;
+        let (flows, seen) = crossbeam_channel::bounded(1024);
+        if let Some(telling) = &self.telling {
+            let (telling, shared) = (Arc::clone(telling), Arc::clone(&self.shared));
+            let program = Arc::clone(&self.cache().program);
+            self.thread("direct paths", move || {
+                if let Err(error) = telling.run(&program, &seen, &shared) {
+                    tracing::error!(%error, "hosts are told of no direct paths any more");
+                }
+            })?;
+        }
         let tell = Tell {
             unresolved,
             cacheable,
             fast: options.fast,
+            one_in: options.direct.as_ref().map_or(0, direct::one_in),
+            flows,
         };
         let supervisor = Supervisor {
             options: options.clone(),
@@ -289,6 +308,7 @@ fn configure(
         addresses: state.addresses.clone(),
         known_options: options.known_options.clone(),
         ttl: TTL,
+        one_in: options.direct.as_ref().map_or(0, direct::one_in),
         ports: ports.for_program(&state.ports),
         sampling: None,
     };
@@ -330,6 +350,9 @@ impl DataPath for XdpPath {
         if let Err(error) = self.cache().refresh(addresses) {
             tracing::error!(%error, "the fast path's cache cannot be changed");
         }
+        if let Some(telling) = &self.telling {
+            telling.changed(addresses.iter().copied());
+        }
     }
 
     fn policy_changed(&self, _: u64) {
@@ -339,6 +362,10 @@ impl DataPath for XdpPath {
         let epoch = self.shared.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         if let Err(error) = cache.outdate(epoch, has_policy) {
             tracing::error!(%error, "the fast path cannot be told about new rules");
+        }
+        drop(cache);
+        if let Some(telling) = &self.telling {
+            telling.policy_changed();
         }
     }
 
@@ -398,6 +425,7 @@ impl DataPath for XdpPath {
             cache_refused: cache.refused,
             workers: workers.filter(|worker| !worker.name.is_empty()).collect(),
             interface_events: self.shared.notices.events(),
+            direct: self.telling.as_ref().map(|telling| telling.counters()),
         }
     }
 }

@@ -24,8 +24,8 @@ use super::cache::Cache;
 use super::notices::{About, Event};
 use super::ports::{Ports, has_address, no_address};
 use super::sockets::{self, Share};
-use super::worker::{Lane, Shared, Tell, Worker};
-use super::{BURST, PathOptions, Told, attach};
+use super::worker::{Lane, Shared, Skip, Tell, Worker};
+use super::{BURST, PathOptions, Told, attach, now};
 use crate::model::Tables;
 
 /// The end of the gateway is noticed this soon.
@@ -197,6 +197,7 @@ impl Supervisor {
             counters: &told.counters,
             seen: &told.seen,
             spin: options.spin,
+            skip: Skip::new(now()),
             leaving: Vec::with_capacity(BURST as usize),
         }
     }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use crossbeam_channel::{Receiver, Sender};
 use ringside_bpf::gateway::{Outcome, Sample, Sampling};
 use ringside_gateway_core::decide::{Cacheable, Decision};
-use ringside_gateway_core::{Content, DropReason, Vni};
+use ringside_gateway_core::{Content, DropReason, Packet, Vni};
 use tokio::sync::mpsc;
 
 use super::cache::Cache;
@@ -42,14 +42,14 @@ pub(super) struct Shown {
 
 impl Wanted {
     /// The packet as it is now, if it is wanted.
-    pub(super) fn take(&self, tenant: Option<(Vni, Content)>, bytes: &[u8], length: usize) -> Option<Shown> {
+    pub(super) fn take(&self, tenant: Option<&Packet>, bytes: &[u8], length: usize) -> Option<Shown> {
         let TraceFilter { vni, ip } = self.filter;
-        let concerns = |ip: IpAddr| match tenant {
-            Some((_, Content::Ip { src, dst })) => src == ip || dst == ip,
-            Some((_, Content::WhoHas { asker, target })) => asker == ip || target == ip,
+        let concerns = |ip: IpAddr| match tenant.map(|packet| packet.content) {
+            Some(Content::Ip { src, dst }) => src == ip || dst == ip,
+            Some(Content::WhoHas { asker, target }) => asker == ip || target == ip,
             None => false,
         };
-        let its = tenant.map(|(vni, _)| vni);
+        let its = tenant.map(|packet| packet.vni);
         let wanted = vni.is_none_or(|vni| its == Some(vni)) && ip.is_none_or(concerns);
         wanted.then(|| Shown {
             vni: its,

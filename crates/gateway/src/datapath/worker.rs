@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use ringside_bpf::gateway::FlowSample;
 use ringside_gateway_core::decide::{Cacheable, Decider, Decision, Settings};
 use ringside_gateway_core::table::{HostId, HostReader};
-use ringside_gateway_core::{Buffer, DropReason};
+use ringside_gateway_core::{Buffer, Content, DropReason, Packet};
 use ringside_nic::clock::{Monotonic, Timestamp};
 use ringside_xsk::{Error, Frame, Queue, Wait};
 
@@ -53,6 +54,10 @@ pub(super) struct Tell {
     pub(super) cacheable: Sender<(Cacheable, u64)>,
     /// False: it takes over nothing.
     pub(super) fast: bool,
+    /// Of so many packets that are sent on, by chance, one is told; 0: none. A power of two.
+    pub(super) one_in: u32,
+    /// There.
+    pub(super) flows: Sender<FlowSample>,
 }
 
 /// CLOCK_MONOTONIC in nanoseconds, which the fast path and connections go by.
@@ -65,6 +70,19 @@ fn about_now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     let part = |part: i64| u64::try_from(part).unwrap_or(0);
     part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+}
+
+/// Who sends to whom.
+fn flow_of(packet: &Packet) -> Option<FlowSample> {
+    match packet.content {
+        Content::Ip { src, dst } => Some(FlowSample {
+            host: packet.from,
+            vni: packet.vni.number(),
+            source: src,
+            destination: dst,
+        }),
+        Content::WhoHas { .. } => None,
+    }
 }
 
 /// How long a burst takes is measured of one in so many.
@@ -90,6 +108,33 @@ impl<'a> Lane<'a> {
     }
 }
 
+/// How many packets are left out until one is chosen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Skip {
+    left: u32,
+    random: u64,
+}
+
+impl Skip {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { left: 0, random: seed }
+    }
+
+    /// True for one of so many on average: as `is_chosen` of gateway.h does it.
+    fn is_over(&mut self, one_in: u32) -> bool {
+        if self.left != 0 {
+            self.left -= 1;
+            return false;
+        }
+        // Knuth's generator; its high bits are good enough.
+        let next = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.random = next;
+        let [a, b, c, d, ..] = next.to_be_bytes();
+        self.left = u32::from_be_bytes([a, b, c, d]) & (2 * one_in - 1);
+        true
+    }
+}
+
 /// What one thread needs.
 pub(super) struct Worker<'a> {
     pub(super) decider: Decider,
@@ -102,6 +147,8 @@ pub(super) struct Worker<'a> {
     /// When it came round last, CLOCK_MONOTONIC in nanoseconds.
     pub(super) seen: &'a AtomicU64,
     pub(super) spin: bool,
+    /// Packets until one is told of who sends to whom.
+    pub(super) skip: Skip,
     /// Packets of a burst that leave by other interfaces.
     pub(super) leaving: Vec<(u8, Frame)>,
 }
@@ -211,9 +258,16 @@ impl Worker<'_> {
                 true => None,
                 false => pieces.pop_front(),
             };
+            let flow = match self.tell.one_in {
+                0 => None,
+                one_in => self.skip.is_over(one_in).then(|| flow_of(decisions.peek()?)).flatten(),
+            };
             let decision = desk.decide(&mut decisions, &mut Edit(&mut packet), whole);
             match decision {
                 Decision::Send { port: by, cache } => {
+                    if let (Some(flow), Cacheable::Neighbor(_)) = (flow, cache) {
+                        _ = self.tell.flows.try_send(flow);
+                    }
                     tally.sent += 1;
                     tally.sent_bytes += packet.len() as u64;
                     if by == port {

@@ -92,7 +92,7 @@ pub fn one_mac(mac: MacAddr) -> Result<MacAddr, String> {
     Ok(mac)
 }
 
-fn mac(bytes: &[u8]) -> Result<MacAddr, String> {
+pub(crate) fn mac(bytes: &[u8]) -> Result<MacAddr, String> {
     let bytes = <[u8; 6]>::try_from(bytes).map_err(|_| format!("{} bytes are no MAC address, 6 are", bytes.len()))?;
     one_mac(MacAddr(bytes))
 }
@@ -170,7 +170,7 @@ pub(super) fn interface(number: u32) -> Result<u8, String> {
     number.ok_or_else(|| "254 is the highest number of an interface".to_owned())
 }
 
-fn host(message: Option<&proto::Host>) -> Result<Host, String> {
+pub(crate) fn host(message: Option<&proto::Host>) -> Result<Host, String> {
     let message = message.ok_or("host: is missing")?;
     let encapsulation = match message.encapsulation() {
         proto::Encapsulation::Vxlan => Some(Encapsulation::Vxlan),
@@ -191,6 +191,20 @@ fn host(message: Option<&proto::Host>) -> Result<Host, String> {
     })
 }
 
+pub(crate) fn host_message(host: &Host) -> proto::Host {
+    let encapsulation = match host.encapsulation {
+        None => proto::Encapsulation::Unspecified,
+        Some(Encapsulation::Vxlan) => proto::Encapsulation::Vxlan,
+        Some(Encapsulation::Geneve) => proto::Encapsulation::Geneve,
+    };
+    proto::Host {
+        ip: ip_bytes(host.ip),
+        mac: host.mac.map(|mac| mac.0.to_vec()).unwrap_or_default(),
+        port: host.port.map(u32::from),
+        encapsulation: encapsulation.into(),
+    }
+}
+
 impl Wire for Neighbor {
     type Message = proto::Neighbor;
 
@@ -206,20 +220,10 @@ impl Wire for Neighbor {
     }
 
     fn to_wire(&self) -> proto::Neighbor {
-        let encapsulation = match self.host.encapsulation {
-            None => proto::Encapsulation::Unspecified,
-            Some(Encapsulation::Vxlan) => proto::Encapsulation::Vxlan,
-            Some(Encapsulation::Geneve) => proto::Encapsulation::Geneve,
-        };
         proto::Neighbor {
             address: Some(address_message(self.address)),
             mac: self.mac.0.to_vec(),
-            host: Some(proto::Host {
-                ip: ip_bytes(self.host.ip),
-                mac: self.host.mac.map(|mac| mac.0.to_vec()).unwrap_or_default(),
-                port: self.host.port.map(u32::from),
-                encapsulation: encapsulation.into(),
-            }),
+            host: Some(host_message(&self.host)),
             version: self.version,
         }
     }

@@ -14,6 +14,7 @@ mod vtep;
 
 mod answers;
 mod crafted;
+mod direct;
 mod disk;
 mod groups;
 mod interface;

@@ -17,7 +17,7 @@ use crate::ringside::Ringside;
 
 on! {
     fast = crate::FAST => who_moved_meanwhile, who_went_meanwhile, what_is_quarantined;
-    small = crate::SLOW => who_moved_meanwhile, who_went_meanwhile;
+    small = crate::SLOW => who_moved_meanwhile;
     without = super::WITHOUT => who_moved_meanwhile;
 }
 
