@@ -9,8 +9,10 @@ mod kind;
 mod load;
 mod operation;
 mod serve;
+mod tls;
 
-pub use serve::{Listeners, ServeError, TcpListener, Tls, UnixSocket};
+pub use serve::{Listeners, ServeError, TcpListener, UnixSocket};
+pub use tls::{Keys, Tls};
 
 use crate::model::Model;
 use crate::object::{Group, Neighbor, Port, Statement, wire};

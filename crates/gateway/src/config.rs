@@ -352,13 +352,15 @@ impl Check<'_> {
             self.keep(&format!("api.tcp.{name}"), file)
         };
         let [certificate, key, client_ca] = files.map(|(name, path)| read(name, path));
+        let tls = Tls {
+            certificate: certificate?,
+            key: key?,
+            client_ca: client_ca?,
+        };
+        self.keep("api.tcp", tls.check())?;
         Some(TcpListener {
             address: part.listen,
-            tls: Tls {
-                certificate: certificate?,
-                key: key?,
-                client_ca: client_ca?,
-            },
+            tls,
         })
     }
 

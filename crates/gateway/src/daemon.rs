@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use sd_notify::NotifyState;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::filter::LevelFilter;
@@ -14,7 +15,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-use crate::api::{Api, Listeners};
+use crate::api::{Api, Keys, Listeners};
 use crate::config::{Config, Format, Level};
 use crate::metrics::{self, Metrics};
 use crate::model::{DataPath, Model, Tables};
@@ -37,9 +38,6 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     make_parent(&config.store, 0o700, "store.path")?;
     make_parent(&config.socket.path, 0o755, "api.socket")?;
     let store = Store::open(&config.store)?;
-    let (model, writer) = Model::start(store, config.limits.clone(), config.model_options(), |tables| {
-        start_path(&config, tables)
-    })?;
     // Two: one for a bulk load and one for everybody else. Packets do not come here.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -48,7 +46,12 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
         .enable_all()
         .build()
         .context("starting the threads of the control plane")?;
-    let served = runtime.block_on(serve(file, config, model, &log));
+    // What somebody else may have is had before anything is done with packets.
+    let doors = runtime.block_on(Doors::open(&config))?;
+    let (model, writer) = Model::start(store, config.limits.clone(), config.model_options(), |tables| {
+        start_path(&config, tables)
+    })?;
+    let served = runtime.block_on(serve(file, config, model, &log, doors));
     // What still runs is let go, so that the writer can end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     if writer.join().is_err() {
@@ -58,15 +61,33 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     served
 }
 
-async fn serve(file: &Path, mut config: Config, model: Model, log: &Log) -> Result<()> {
+/// Where the gateway is asked. Nobody is let in yet.
+struct Doors {
+    listeners: Listeners,
+    metrics: Option<TcpListener>,
+}
+
+impl Doors {
+    async fn open(config: &Config) -> Result<Self> {
+        Ok(Self {
+            listeners: Listeners::open(Some(&config.socket), config.tcp.as_ref()).await?,
+            metrics: match config.metrics {
+                Some(address) => Some(metrics::listen(address).await?),
+                None => None,
+            },
+        })
+    }
+}
+
+async fn serve(file: &Path, mut config: Config, model: Model, log: &Log, doors: Doors) -> Result<()> {
     let mut reload = signal(SignalKind::hangup()).context("waiting for SIGHUP")?;
     let mut terminate = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("waiting for SIGINT")?;
-    let listeners = Listeners::open(Some(&config.socket), config.tcp.as_ref()).await?;
-    if let Some(address) = config.metrics {
-        let listener = metrics::listen(address).await?;
+    let Doors { listeners, metrics } = doors;
+    if let Some(listener) = metrics {
         tokio::spawn(Metrics::new(model.clone()).serve(listener));
     }
+    let keys = listeners.keys();
     let tcp = listeners.tcp_address().map(tracing::field::display);
     tracing::info!(socket = %config.socket.path.display(), tcp, "the API is offered");
     let (stop, stopped) = watch::channel(false);
@@ -84,7 +105,7 @@ async fn serve(file: &Path, mut config: Config, model: Model, log: &Log) -> Resu
                     tell(&[NotifyState::Watchdog]);
                 }
             }
-            _ = reload.recv() => config = reread(file, config, &model, log).await,
+            _ = reload.recv() => config = reread(file, config, &model, log, keys.as_ref()).await,
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             served = &mut api => {
@@ -122,11 +143,12 @@ impl Pulse {
 }
 
 /// Reads the configuration again: all of what can be changed now is, or nothing.
-async fn reread(file: &Path, before: Config, model: &Model, log: &Log) -> Config {
+async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, keys: Option<&Keys>) -> Config {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         tell(&[NotifyState::Reloading, now]);
     }
-    let config = match Config::read(file) {
+    let read = Config::read(file).map_err(anyhow::Error::from);
+    let config = match read.and_then(|after| renew(&mut before, after, keys)) {
         Ok(after) => {
             let restart = before.takes_restart(&after);
             if !restart.is_empty() {
@@ -143,12 +165,24 @@ async fn reread(file: &Path, before: Config, model: &Model, log: &Log) -> Config
             }
         }
         Err(error) => {
-            tracing::error!("nothing was changed: {error}");
+            tracing::error!("nothing was changed: {error:#}");
             before
         }
     };
     tell(&[NotifyState::Ready]);
     config
+}
+
+/// Whoever connects over TCP is greeted with the certificates that the files hold now.
+fn renew(before: &mut Config, after: Config, keys: Option<&Keys>) -> Result<Config> {
+    if let (Some(keys), Some(known), Some(now)) = (keys, &mut before.tcp, &after.tcp)
+        && known.tls != now.tls
+    {
+        keys.replace(&now.tls)?;
+        known.tls = now.tls.clone();
+        tracing::info!("the certificates of api.tcp were read again");
+    }
+    Ok(after)
 }
 
 /// Tells the service manager, if there is one.

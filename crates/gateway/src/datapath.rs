@@ -7,7 +7,8 @@
 //!                                     │   └─ cacheable ──▶ keeper ── caches of neighbours and connections
 //!                                     └─ unresolved ──▶ resolver ── the kernel's neighbour table
 //! ```
-//! A socket for each queue of each interface, shared out among the workers; a thread for the caches, one for ways to hosts.
+//! A socket for each queue of each interface, shared out among the workers; a thread for the caches, one for ways to hosts, one
+//! that looks after the interfaces and the workers on them.
 //!
 //! # What the fast path has of connections
 //! It is true in one epoch, which ends with each change of rules or of what is bound to an address. A worker says with what it
@@ -20,10 +21,12 @@ mod counters;
 mod direct;
 mod edit;
 mod keeper;
+mod notices;
 mod options;
 mod ports;
 mod resolver;
 mod sockets;
+mod supervisor;
 mod trace;
 mod waiting;
 mod worker;
@@ -35,12 +38,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use arc_swap::{ArcSwap, ArcSwapOption};
-use ringside_bpf::Link;
 use ringside_bpf::gateway::{GatewayConfig, GatewayProgram, Outcome, Sizes};
-use ringside_gateway_core::decide::{Decider, Settings};
-use ringside_gateway_core::table::{HostId, Neighbor};
-use ringside_gateway_core::{DropReason, Firewall, TenantAddress, Underlay};
-use ringside_xsk::Port;
+use ringside_gateway_core::decide::Settings;
+use ringside_gateway_core::table::HostId;
+use ringside_gateway_core::{DropReason, TenantAddress, Underlay};
 use tokio::sync::mpsc;
 
 pub use self::attach::unpin;
@@ -48,12 +49,14 @@ use self::cache::Cache;
 use self::counters::WorkerCounters;
 use self::direct::Telling;
 use self::keeper::Keeper;
+use self::notices::Notices;
 pub use self::options::{DirectOptions, PathOptions};
-use self::ports::{Ports, State};
+use self::ports::{Ports, State, has_address, no_address};
 use self::resolver::Resolver;
 use self::sockets::Share;
+use self::supervisor::{Attached, Supervisor};
 pub(crate) use self::worker::now;
-use self::worker::{Lane, Shared, Skip, Tell, Worker};
+use self::worker::{Shared, Tell};
 use crate::model::{CannotTrace, Counters, DataPath, PathCounters, Tables, TraceFilter, Traced, WorkerLoad};
 
 /// Packets of a burst.
@@ -70,20 +73,21 @@ pub struct XdpPath {
     shared: Arc<Shared>,
     cache: Arc<Mutex<Cache>>,
     workers: Arc<[Told]>,
-    ports: Ports,
     /// Who tells hosts of direct paths.
     telling: Option<Arc<Telling>>,
     threads: Vec<JoinHandle<()>>,
-    /// Ends first, so that nothing is handed up any more.
-    links: Vec<Link>,
+    attached: Arc<Attached>,
+    /// Keeps others off the pins.
+    _pins: Option<std::fs::File>,
 }
 
 /// What a worker tells.
 #[derive(Debug)]
 struct Told {
-    name: String,
+    /// Empty while it does not run.
+    name: ArcSwap<String>,
     counters: WorkerCounters,
-    /// When it came round last, CLOCK_MONOTONIC in nanoseconds.
+    /// When it came round last, CLOCK_MONOTONIC in nanoseconds; later than any time while it does not run.
     seen: AtomicU64,
     /// Its busy time when it was measured last, and how much of the time before that was.
     busy: AtomicU64,
@@ -91,14 +95,35 @@ struct Told {
 }
 
 impl Told {
-    fn new(name: String) -> Self {
+    fn new() -> Self {
         Self {
-            name,
+            name: ArcSwap::default(),
             counters: WorkerCounters::default(),
-            seen: now().into(),
+            seen: u64::MAX.into(),
             busy: AtomicU64::new(0),
             permille: AtomicU16::new(0),
         }
+    }
+
+    /// It runs from now on. It is called by its queues.
+    fn begin(&self, share: &Share) {
+        let of_port = |(_, port): &(u8, ringside_xsk::Port)| {
+            let queues: Vec<String> = port.queues().iter().map(|queue| queue.id().to_string()).collect();
+            format!("{} queue {}", port.interface().name(), queues.join(","))
+        };
+        let name = share.iter().map(of_port).collect::<Vec<_>>().join(", ");
+        self.name.store(Arc::new(name));
+        self.seen.store(now(), Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.name.store(Arc::default());
+        self.seen.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    fn is_stuck(&self) -> bool {
+        let since = now().saturating_sub(self.seen.load(Ordering::Relaxed));
+        u128::from(since) >= STUCK.as_nanos()
     }
 
     fn measure(&self, since: Duration) {
@@ -120,14 +145,13 @@ impl XdpPath {
         let ports = Ports::by_name(&options.interfaces)?;
         let state = ports.look()?;
         for ((_, interface), port) in ports.iter().zip(&state.ports) {
-            ensure!(
-                port.v4.is_some() || port.v6.is_some(),
-                "{}: it has no address that hosts could send to; give it one: ip address add ADDRESS/LENGTH dev {0}",
-                interface.name()
-            );
+            ensure!(has_address(port), no_address(interface.name()));
         }
-        let queues = ports.iter().map(|(_, interface)| interface.rx_queues());
-        let queues: Vec<u32> = queues.collect::<Result<_, _>>()?;
+        // As many as they may have some day.
+        let queues = ports
+            .iter()
+            .map(|(_, interface)| Ok(interface.rx_queues()?.max(interface.state()?.num_rx_queues)));
+        let queues: Vec<u32> = queues.collect::<Result<_>>()?;
         let sizes = Sizes {
             neighbors: options.cached_neighbors,
             connections: options.cached_connections,
@@ -135,6 +159,7 @@ impl XdpPath {
             sample_bytes: 1 << 20,
         };
         let pins = options.pins.as_deref();
+        let lock = pins.map(attach::lock).transpose()?;
         let (program, adopted) = attach::obtain(pins, sizes, &ports)?;
         let program = Arc::new(program);
         // Later than that of any process before, which had the same clock.
@@ -152,8 +177,17 @@ impl XdpPath {
             cache.configure()?;
         }
         renew(&program, options.unowned)?;
-        let (links, modes) = attach::attach_all(&program, adopted, &ports, options.mode, pins)?;
-        let shares = sockets::open(options, &ports, &modes, &program)?;
+        let goes_on = pins.is_some_and(|pins| attach::goes_on(pins, &ports));
+        let opened = attach::attach_all(&program, adopted, &ports, options.mode, pins).and_then(|attached| {
+            let modes: Vec<_> = attached.iter().flatten().map(|(_, mode)| *mode).collect();
+            Ok((sockets::open(options, &ports, &modes, &program)?, attached))
+        });
+        let (shares, attached) = opened.inspect_err(|_| {
+            // What did not go on before shall not do so because a start failed. That is what there is to say, not this.
+            if let Some(pins) = pins.filter(|_| !goes_on) {
+                _ = attach::remove(pins);
+            }
+        })?;
         if adopted {
             // Connections have to be judged again from now on, and now there is who does it.
             cache.configure()?;
@@ -169,7 +203,7 @@ impl XdpPath {
             milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             "packets are forwarded"
         );
-        let workers = shares.iter().map(|share| Told::new(named(share))).collect();
+        let workers = options.workers.clamp(1, sizes.queues.max(1) as usize);
         let mut path = Self {
             tables: Arc::clone(tables),
             shared: Arc::new(Shared {
@@ -178,15 +212,17 @@ impl XdpPath {
                 settings: ArcSwap::from_pointee(settings),
                 epoch: epoch.into(),
                 trace: ArcSwapOption::empty(),
+                ports: ArcSwap::from_pointee(ports),
+                notices: Notices::default(),
             }),
-            ports,
             cache: Arc::new(Mutex::new(cache)),
-            workers,
+            workers: (0..workers).map(|_| Told::new()).collect(),
             telling: (options.direct.as_ref())
                 .map(|direct| Telling::new(options, direct, tables).map(Arc::new))
                 .transpose()?,
             threads: Vec::new(),
-            links,
+            attached: Arc::new(Mutex::new(attached)),
+            _pins: lock,
         };
         path.start_threads(options, shares, resolved)?;
         Ok(path)
@@ -197,7 +233,6 @@ impl XdpPath {
         let (cacheable, to_cache) = crossbeam_channel::bounded(4096);
         let (found, hosts) = crossbeam_channel::unbounded();
         let resolver = Resolver {
-            ports: self.ports.clone(),
             tables: Arc::clone(&self.tables),
             shared: Arc::clone(&self.shared),
             resolved,
@@ -205,7 +240,6 @@ impl XdpPath {
             found,
         };
         let keeper = Keeper {
-            ports: self.ports.clone(),
             tables: Arc::clone(&self.tables),
             shared: Arc::clone(&self.shared),
             cache: Arc::clone(&self.cache),
@@ -233,15 +267,16 @@ impl XdpPath {
             one_in: options.direct.as_ref().map_or(0, direct::one_in),
             flows,
         };
-        let (tables, shared, told) = (
-            Arc::clone(&self.tables),
-            Arc::clone(&self.shared),
-            Arc::clone(&self.workers),
-        );
-        let options = options.clone();
-        self.thread("workers", move || {
-            work(shares, &options, &tables, &shared, &told, &tell)
-        })
+        let supervisor = Supervisor {
+            options: options.clone(),
+            tables: Arc::clone(&self.tables),
+            shared: Arc::clone(&self.shared),
+            cache: Arc::clone(&self.cache),
+            workers: Arc::clone(&self.workers),
+            tell,
+            attached: Arc::clone(&self.attached),
+        };
+        self.thread("workers", move || supervisor.run(shares))
     }
 
     fn thread(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -254,15 +289,6 @@ impl XdpPath {
     fn cache(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What a worker is called: by its queues.
-fn named(share: &Share) -> String {
-    let of_port = |(_, port): &(u8, Port)| {
-        let queues: Vec<String> = port.queues().iter().map(|queue| queue.id().to_string()).collect();
-        format!("{} queue {}", port.interface().name(), queues.join(","))
-    };
-    share.iter().map(of_port).collect::<Vec<_>>().join(", ")
 }
 
 /// What the program and the workers go by.
@@ -308,63 +334,10 @@ fn renew(program: &GatewayProgram, unowned: Duration) -> Result<()> {
     Ok(program.lease(now().saturating_add(unowned))?)
 }
 
-/// The workers' threads, until they are told to stop. Their ports end with them.
-fn work(mut shares: Vec<Share>, options: &PathOptions, tables: &Tables, shared: &Shared, told: &[Told], tell: &Tell) {
-    std::thread::scope(|scope| {
-        for ((number, told), share) in told.iter().enumerate().zip(&mut shares) {
-            let run = move || {
-                if let Some(cpu) = options.cpus.get(number % options.cpus.len().max(1))
-                    && let Err(error) = pin(*cpu)
-                {
-                    tracing::warn!(worker = told.name, cpu, %error, "cannot be pinned");
-                }
-                let lanes = share.iter_mut().flat_map(|(number, port)| {
-                    let number = *number;
-                    port.queues_mut()
-                        .map(move |queue| Lane::new(number, queue, options.patience))
-                });
-                let firewall = Firewall::new(&tables.policy, Arc::clone(&tables.conntrack));
-                let worker = Worker {
-                    decider: Decider::new(
-                        shared.settings.load_full(),
-                        tables.neighbors.reader(),
-                        tables.hosts.reader(),
-                        firewall,
-                        BURST as usize,
-                    ),
-                    hosts: tables.hosts.reader(),
-                    shared,
-                    tell: tell.clone(),
-                    counters: &told.counters,
-                    seen: &told.seen,
-                    spin: options.spin,
-                    skip: Skip::new(now()),
-                    leaving: Vec::with_capacity(BURST as usize),
-                };
-                if let Err(error) = worker.run(lanes.collect()) {
-                    tracing::error!(worker = told.name, %error, "a worker has ended");
-                }
-            };
-            let started = std::thread::Builder::new()
-                .name(format!("worker {number}"))
-                .spawn_scoped(scope, run);
-            if let Err(error) = started {
-                tracing::error!(worker = told.name, %error, "a worker cannot be started");
-            }
-        }
-    });
-}
-
-fn pin(cpu: usize) -> std::io::Result<()> {
-    use nix::sched::{CpuSet, sched_setaffinity};
-    let mut set = CpuSet::new();
-    set.set(cpu)?;
-    Ok(sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?)
-}
-
 impl Drop for XdpPath {
     fn drop(&mut self) {
-        self.links.clear();
+        // First, so that nothing is handed up any more.
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             _ = thread.join();
@@ -373,14 +346,12 @@ impl Drop for XdpPath {
 }
 
 impl DataPath for XdpPath {
-    fn changed(&self, neighbors: &[(TenantAddress, Option<Neighbor>)]) {
-        // As they are now: an address may have changed twice.
-        let addresses: Vec<TenantAddress> = neighbors.iter().map(|(address, _)| *address).collect();
-        if let Err(error) = self.cache().refresh(&addresses) {
+    fn changed(&self, addresses: &[TenantAddress]) {
+        if let Err(error) = self.cache().refresh(addresses) {
             tracing::error!(%error, "the fast path's cache cannot be changed");
         }
         if let Some(telling) = &self.telling {
-            telling.changed(addresses);
+            telling.changed(addresses.iter().copied());
         }
     }
 
@@ -403,13 +374,24 @@ impl DataPath for XdpPath {
     }
 
     fn is_alive(&self) -> bool {
-        let stuck = u64::try_from(STUCK.as_nanos()).unwrap_or(u64::MAX);
-        let since = |worker: &Told| now().saturating_sub(worker.seen.load(Ordering::Relaxed));
-        self.workers.iter().all(|worker| since(worker) < stuck)
+        !self.workers.iter().any(Told::is_stuck)
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems = self.shared.notices.problems();
+        let stuck = self.workers.iter().filter(|worker| worker.is_stuck());
+        problems.extend(stuck.map(|worker| {
+            format!(
+                "the worker of {} has not come round for {} seconds or more: only a restart helps",
+                worker.name.load(),
+                STUCK.as_secs()
+            )
+        }));
+        problems
     }
 
     fn trace(&self, filter: TraceFilter, to: mpsc::Sender<Traced>) -> Result<(), CannotTrace> {
-        trace::start(&self.shared, &self.cache, &self.ports, filter, to)
+        trace::start(&self.shared, &self.cache, &self.shared.ports.load(), filter, to)
     }
 
     fn counters(&self) -> Counters {
@@ -427,10 +409,11 @@ impl DataPath for XdpPath {
             }
         }
         let workers = self.workers.iter().map(|worker| WorkerLoad {
-            name: worker.name.clone(),
+            name: worker.name.load().to_string(),
             permille: worker.permille.load(Ordering::Relaxed),
         });
-        let cache = self.cache();
+        let mut cache = self.cache();
+        cache.count_if_cheap();
         let (fast, handed_up) = fast(&cache.program);
         Counters {
             fast,
@@ -440,7 +423,8 @@ impl DataPath for XdpPath {
             cache_capacity: cache.program.sizes().neighbors.into(),
             cache_evicted: cache.evicted,
             cache_refused: cache.refused,
-            workers: workers.collect(),
+            workers: workers.filter(|worker| !worker.name.is_empty()).collect(),
+            interface_events: self.shared.notices.events(),
             direct: self.telling.as_ref().map(|telling| telling.counters()),
         }
     }

@@ -225,7 +225,7 @@ impl OfModel {
             "problems",
             "What needs attention: see `ringside gateway health`",
             None,
-            health.problems().len(),
+            self.0.problems().len(),
         )?;
         out.gauge(
             "draining",
@@ -332,6 +332,13 @@ fn packets(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
         "Entries of the fast path's caches that made room for others, or that there was no room for",
         None,
         gone.map(|(what, count)| (label("what", what), count)),
+    )?;
+    let events = counters.interface_events.iter();
+    out.counters(
+        "interface_events",
+        "What happened to the interface",
+        None,
+        events.map(|(event, count)| (label("event", *event), *count)),
     )?;
     let cache = [
         ("entries", counters.cache_entries),

@@ -375,6 +375,14 @@ impl Model {
         self.path.is_alive()
     }
 
+    /// Everything that needs attention, for people.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.health.problems();
+        problems.extend(self.path.problems());
+        problems
+    }
+
     /// What the data path has counted.
     #[must_use]
     pub fn counters(&self) -> Counters {

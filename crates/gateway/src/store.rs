@@ -174,12 +174,15 @@ impl Store {
                 &mut each,
             )?);
             damage::quarantine(&mut self.connection, &bad)?;
+            let instead: Vec<Change> = bad.iter().filter_map(|bad| bad.instead.clone()).collect();
+            each(&instead, &vec![0; instead.len()]);
             Ok(bad.len() as u64)
         })();
         loaded.quarantined = found.map_err(|source| self.failed("reading all rows", source))?;
         if loaded.quarantined > 0 {
             self.problems.push(format!(
-                "the store {}: {} damaged rows are in its table `quarantine`, and are not in use; put these objects anew",
+                "the store {}: {} damaged rows are in its table `quarantine`, and are not in use; put these objects anew: until then \
+                 addresses whose ports are damaged may neither send nor get anything",
                 self.path.display(),
                 loaded.quarantined
             ));

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Gateway, list_all, neighbor};
+use common::{Gateway, certificate, list_all, neighbor};
 use ringside_gateway::proto::neighbor_event::Event;
 use ringside_gateway::proto::neighbor_service_client::NeighborServiceClient;
 use ringside_gateway::proto::operation_service_client::OperationServiceClient;
@@ -383,22 +383,6 @@ async fn the_socket_is_its_owners_only() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert!(!beside.iter().any(|name| name.starts_with('.')), "{beside:?}");
-}
-
-/// An authority, and a certificate of it with its key, all in PEM.
-fn certificate(name: &str) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    params
-        .distinguished_name
-        .push(rcgen::DnType::CommonName, format!("authority of {name}"));
-    let ca = params.self_signed(&key).unwrap().pem();
-    let issuer = rcgen::Issuer::new(params, key);
-    let key = rcgen::KeyPair::generate().unwrap();
-    let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
-    let signed = params.signed_by(&key, &issuer).unwrap().pem();
-    (ca.into_bytes(), signed.into_bytes(), key.serialize_pem().into_bytes())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

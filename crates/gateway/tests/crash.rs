@@ -4,97 +4,34 @@ mod common;
 
 use std::process::Command;
 
-use common::daemon::{Daemon, configure};
-use common::{Folder, connect, list_all, neighbor};
+use common::bulk::{BATCH, Bulk, kills, list};
+use common::daemon::{Daemon, configure, on_small_disk};
+use common::{Folder, connect, neighbor};
+use ringside_gateway::proto::PutNeighborsRequest;
 use ringside_gateway::proto::neighbor_service_client::NeighborServiceClient;
-use ringside_gateway::proto::{LoadNeighborsRequest, Neighbor, PutNeighborsRequest};
-use tokio_stream::StreamExt as _;
-use tonic::transport::Channel;
 
-const BATCH: u32 = 500;
-
-fn batches(version: u64) -> impl Iterator<Item = LoadNeighborsRequest> {
-    (0..).map(move |batch: u32| LoadNeighborsRequest {
-        neighbors: (batch * BATCH..(batch + 1) * BATCH)
-            .map(|number| neighbor(number, version))
-            .collect(),
-    })
-}
-
-/// All there are, by number.
-async fn list(channel: Channel) -> Vec<Neighbor> {
-    let mut all = list_all(&mut NeighborServiceClient::new(channel), 10_000).await;
-    all.sort_by_key(|neighbor| neighbor.mac.clone());
-    all
-}
-
-/// Ten times; `RINGSIDE_KILLS=50` for the release.
+/// Ten times; see [`kills`].
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_survives_kill_9() {
-    let kills: u64 = std::env::var("RINGSIDE_KILLS").map_or(10, |kills| kills.parse().unwrap());
     let mut daemon = Daemon::start("");
     let mut total = 0;
-    for version in 1..=kills {
-        let channel = connect(&daemon.folder.join("api.sock")).await;
-        let mut client = NeighborServiceClient::new(channel);
-        let mut answers = client
-            .load_neighbors(tokio_stream::iter(batches(version)))
-            .await
-            .unwrap()
-            .into_inner();
-        // Not always after the same number of batches; the next ones are at any point of their way.
-        let mut acknowledged = 0;
-        while acknowledged < 1 + version % 4 {
-            acknowledged = answers.next().await.unwrap().unwrap().batches;
-        }
+    for version in 1..=kills(10) {
+        let bulk = Bulk::begin(connect(&daemon.folder.join("api.sock")).await, version).await;
         let folder = daemon.kill();
-        // What has come meanwhile counts, too.
-        while let Some(Ok(answer)) = answers.next().await {
-            acknowledged = answer.batches;
-        }
+        let acknowledged = bulk.end().await;
         daemon = Daemon::start_in(folder);
         let there = list(connect(&daemon.folder.join("api.sock")).await).await;
-        let acknowledged = usize::try_from(acknowledged * u64::from(BATCH)).unwrap();
-        assert!(
-            there.len() >= acknowledged.max(total),
-            "{} of {acknowledged} and {total}: {}",
-            there.len(),
-            daemon.log()
-        );
-        assert!(
-            there.len().is_multiple_of(BATCH as usize),
-            "a part of a batch: {}",
-            there.len()
-        );
-        for (number, found) in (0..).zip(&there) {
-            let least = if (number as usize) < acknowledged { version } else { 1 };
-            let known = found.version;
-            assert_eq!(*found, neighbor(number, known));
-            assert!(
-                (least..=version).contains(&known),
-                "{number}: version {known}, not {least} to {version}"
-            );
-        }
-        total = there.len();
+        total = acknowledged.check(&there, total);
         let health = daemon.ok(&["health", "--json"]);
         assert!(health.contains("\"status\": \"ok\""), "{health}");
     }
     daemon.stop();
 }
 
-/// A file system of four megabytes of its own.
 fn start_on_small_disk(folder: Folder) -> Daemon {
-    std::fs::create_dir(folder.join("disk")).unwrap();
-    let disk = folder.join("disk");
     let config = configure(&folder, "disk/store.db", "");
-    let mut command = Command::new("unshare");
-    // Its mount is gone with it.
-    let script = "mount -t tmpfs -o size=4m none \"$0\" && exec \"$@\"";
-    command.args(["--mount", "sh", "-c", script]).arg(disk);
-    command
-        .arg(env!("CARGO_BIN_EXE_ringside-gateway"))
-        .arg("--config")
-        .arg(config);
+    let mut command = on_small_disk(Command::new("unshare"), &folder.join("disk"));
+    command.arg("--config").arg(config);
     Daemon::spawn(folder, command)
 }
 
@@ -110,14 +47,7 @@ async fn a_full_disk_makes_it_read_only_until_there_is_room() {
         neighbors: (from..from + BATCH).map(|number| neighbor(number, version)).collect(),
     };
     client.put_neighbors(put(0, 1)).await.unwrap();
-    // Somebody else's file takes the room, as seen from inside.
-    let filler = format!(
-        "/proc/{}/root{}",
-        daemon.child.id(),
-        daemon.folder.join("disk/filler").display()
-    );
-    let filled = std::fs::write(&filler, vec![0; 8 << 20]).unwrap_err();
-    assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
+    let filler = daemon.fill_disk();
     let mut acknowledged = BATCH;
     let refused = loop {
         match client.put_neighbors(put(acknowledged, 1)).await {

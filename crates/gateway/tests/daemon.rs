@@ -6,8 +6,11 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use common::Folder;
 use common::daemon::{Daemon, binary, configure, refusal};
+use common::{Folder, certificate};
+use ringside_gateway::proto::GetHealthRequest;
+use ringside_gateway::proto::operation_service_client::OperationServiceClient;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 #[test]
 fn a_configuration_is_checked_whole() {
@@ -66,6 +69,90 @@ fn sighup_reads_the_configuration_again_or_changes_nothing() {
         daemon.log()
     );
     daemon.ok(&["health"]);
+    daemon.stop();
+}
+
+/// A client, for whom the files of a gateway are made anew.
+struct Client {
+    server_ca: Vec<u8>,
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Client {
+    fn new(folder: &Folder) -> Self {
+        let (server_ca, server, server_key) = certificate("localhost");
+        let (client_ca, certificate, key) = certificate("operator");
+        for (name, text) in [
+            ("server.pem", &server),
+            ("server.key", &server_key),
+            ("clients.pem", &client_ca),
+        ] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        Self {
+            server_ca,
+            certificate,
+            key,
+        }
+    }
+
+    async fn connect(&self, port: u16) -> Option<OperationServiceClient<Channel>> {
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(&self.server_ca))
+            .identity(Identity::from_pem(&self.certificate, &self.key));
+        let endpoint = Endpoint::from_shared(format!("https://localhost:{port}")).unwrap();
+        let channel = endpoint.tls_config(tls).unwrap().connect().await.ok()?;
+        let mut client = OperationServiceClient::new(channel);
+        // Who is refused learns it with the first request.
+        client.get_health(GetHealthRequest {}).await.ok()?;
+        Some(client)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn sighup_reads_certificates_again_and_connections_stay() {
+    let folder = Folder::new();
+    let before = Client::new(&folder);
+    let files = [
+        ("certificate", "server.pem"),
+        ("key", "server.key"),
+        ("client-ca", "clients.pem"),
+    ];
+    let files = files.map(|(key, name)| format!("{key} = \"{}\"\n", folder.join(name).display()));
+    let tcp = format!("[api.tcp]\nlisten = \"127.0.0.1:0\"\n{}", files.concat());
+    configure(&folder, "store.db", &tcp);
+    let mut daemon = Daemon::start_in(folder);
+    let mut port = None;
+    daemon.wait("its port", |daemon| {
+        let log = daemon.log();
+        let told = log
+            .split_once("tcp=127.0.0.1:")
+            .and_then(|(_, rest)| rest.split_once('\n'));
+        port = told.and_then(|(told, _)| told.parse().ok());
+        port.is_some()
+    });
+    let port = port.unwrap();
+    let mut client = before.connect(port).await.expect("let in");
+    // A key that is not the certificate's.
+    let key = std::fs::read(daemon.folder.join("server.key")).unwrap();
+    std::fs::write(daemon.folder.join("server.key"), certificate("localhost").2).unwrap();
+    daemon.signal("HUP");
+    daemon.wait("a refusal", |daemon| {
+        daemon.log().contains("nothing was changed: the configuration")
+    });
+    std::fs::write(daemon.folder.join("server.key"), key).unwrap();
+    assert!(before.connect(port).await.is_some());
+    let after = Client::new(&daemon.folder);
+    daemon.signal("HUP");
+    daemon.wait("a reload", |daemon| {
+        daemon.log().contains("the certificates of api.tcp were read again")
+    });
+    assert!(after.connect(port).await.is_some());
+    assert!(before.connect(port).await.is_none());
+    client.get_health(GetHealthRequest {}).await.expect("it stays");
+    assert!(!daemon.log().contains("take a restart"), "{}", daemon.log());
+    drop(client);
     daemon.stop();
 }
 

@@ -24,6 +24,8 @@ use crate::attach::Link;
 use crate::error::{Error, Result};
 use crate::{load, sys};
 
+/// Pinned last.
+const STATE: &str = "state";
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/errno.h#L49>
 const ENOLINK: i32 = 67;
 
@@ -57,7 +59,7 @@ impl GatewayProgram {
     /// [`Error::Layout`] if they are another version's, [`Error::Pin`] if some are missing or cannot be opened,
     /// [`Error::Load`] if the kernel refuses the program.
     pub fn adopt(folder: &Path) -> Result<Option<Self>> {
-        if !folder.join("state").exists() {
+        if !folder.join(STATE).exists() {
             return Ok(None);
         }
         let open = |name: &'static str| {
@@ -69,7 +71,7 @@ impl GatewayProgram {
             })
         };
         // First, because a map of another layout may be another kind of map.
-        let found = super::layout_of(&open("state")?)?;
+        let found = super::layout_of(&open(STATE)?)?;
         if found != LAYOUT {
             return Err(Error::Layout {
                 path: folder.to_owned(),
@@ -140,8 +142,13 @@ impl GatewayProgram {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(pin_error("reading the folder", folder)(error)),
         };
-        for file in files {
-            let path = file.map_err(pin_error("reading the folder", folder))?.path();
+        let paths = files.map(|file| file.map(|file| file.path()));
+        let mut paths: Vec<_> = paths
+            .collect::<io::Result<_>>()
+            .map_err(pin_error("reading the folder", folder))?;
+        // First what says that all are there: who is killed before the last is gone leaves nothing that could be taken over.
+        paths.sort_by_key(|path| !path.ends_with(STATE));
+        for path in paths {
             fs::remove_file(&path).map_err(pin_error("removing", &path))?;
         }
         fs::remove_dir(folder).map_err(pin_error("removing the folder", folder))

@@ -60,7 +60,7 @@ impl OperationService for Api {
         _: Request<proto::GetHealthRequest>,
     ) -> Result<Response<proto::GetHealthResponse>, Status> {
         let health = self.model.health();
-        let problems = health.problems();
+        let problems = self.model.problems();
         let status = match (self.model.tables().is_draining(), problems.is_empty()) {
             (true, _) => proto::Status::Draining,
             (false, true) => proto::Status::Ok,
@@ -108,6 +108,9 @@ impl OperationService for Api {
             cache_refused: counters.cache_refused,
             handed_up: (counters.handed_up.iter())
                 .map(|(cause, packets)| count(cause, *packets))
+                .collect(),
+            interface_events: (counters.interface_events.iter())
+                .map(|(event, times)| count(event, *times))
                 .collect(),
             workers: counters.workers.into_iter().map(worker).collect(),
             direct: counters.direct.map(direct),

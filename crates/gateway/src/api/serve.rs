@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::{Gid, Uid};
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tokio_stream::wrappers::UnixListenerStream;
 use tonic::service::Routes;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::transport::Server;
 
 use super::Api;
+use super::tls::{self, Keys, Tls};
 use crate::proto::neighbor_service_server::NeighborServiceServer;
 use crate::proto::operation_service_server::OperationServiceServer;
 use crate::proto::port_service_server::PortServiceServer;
@@ -38,6 +39,12 @@ pub enum ServeError {
         action: &'static str,
         /// What came of it.
         source: io::Error,
+    },
+    /// Somebody else answers there.
+    #[error("api.socket {path} is in use by another process: stop that one, or give this one another `api.socket`")]
+    InUse {
+        /// Its path.
+        path: PathBuf,
     },
     /// The TCP port.
     #[error("api.tcp.listen {address}: {source}")]
@@ -77,30 +84,29 @@ pub struct TcpListener {
     pub tls: Tls,
 }
 
-/// Keys and certificates, in PEM.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Tls {
-    /// The gateway's certificate, with those up to its authority.
-    pub certificate: Vec<u8>,
-    /// Its key.
-    pub key: Vec<u8>,
-    /// The authority of clients: who has a certificate of it may do anything.
-    pub client_ca: Vec<u8>,
-}
-
-impl std::fmt::Debug for Tls {
-    /// Without the key.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tls").finish_non_exhaustive()
-    }
-}
-
 /// Open sockets.
 #[derive(Debug)]
 pub struct Listeners {
-    unix: Option<tokio::net::UnixListener>,
-    file: Option<SocketFile>,
-    tcp: Option<(tokio::net::TcpListener, Box<ServerTlsConfig>)>,
+    unix: Option<Hidden>,
+    tcp: Option<(tokio::net::TcpListener, Keys)>,
+}
+
+/// A unix socket that nobody can reach yet.
+#[derive(Debug)]
+struct Hidden {
+    listener: tokio::net::UnixListener,
+    folder: Folder,
+    path: PathBuf,
+}
+
+/// A folder that goes, with what is in it.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// The unix socket's file, which goes with it: the store's lock is held longer, so that it is nobody else's.
@@ -115,29 +121,29 @@ impl Drop for SocketFile {
 }
 
 impl Listeners {
-    /// Opens them. A file that is in the place of the unix socket is replaced: the store's lock says that there is no
-    /// other gateway.
+    /// Opens them; nobody is let in before [`Listeners::serve`]. A unix socket that nobody listens on any more is replaced.
     ///
     /// # Errors
     /// Those of [`ServeError`].
     pub async fn open(unix: Option<&UnixSocket>, tcp: Option<&TcpListener>) -> Result<Self, ServeError> {
-        let socket = unix.map(open_unix).transpose()?;
-        let file = unix.map(|unix| SocketFile(unix.path.clone()));
+        let unix = unix.map(hide).transpose()?;
         let tcp = match tcp {
             None => None,
             Some(tcp) => {
                 let address = tcp.address;
-                let tls = tls(&tcp.tls)?;
+                let keys = Keys::new(&tcp.tls)?;
                 let listener = tokio::net::TcpListener::bind(address).await;
                 let listener = listener.map_err(|source| ServeError::Tcp { address, source })?;
-                Some((listener, Box::new(tls)))
+                Some((listener, keys))
             }
         };
-        Ok(Self {
-            unix: socket,
-            file,
-            tcp,
-        })
+        Ok(Self { unix, tcp })
+    }
+
+    /// By which those are greeted who connect to the TCP port, if there is one.
+    #[must_use]
+    pub fn keys(&self) -> Option<Keys> {
+        self.tcp.as_ref().map(|(_, keys)| keys.clone())
     }
 
     /// The address of the TCP port, if there is one.
@@ -153,24 +159,27 @@ impl Listeners {
     /// Those of [`ServeError`].
     pub async fn serve(self, api: Api, stop: tokio::sync::watch::Receiver<bool>) -> Result<(), ServeError> {
         let routes = routes(api);
-        let _file = self.file;
+        let shown = self.unix.map(Hidden::show).transpose()?;
+        // Its name goes last.
+        let (listener, _file) = shown.unzip();
         let stopped = |mut stop: tokio::sync::watch::Receiver<bool>| async move {
             // An end of those who could say so is an end, too.
             _ = stop.wait_for(|stop| *stop).await;
         };
         let unix = async {
-            let Some(listener) = self.unix else { return Ok(()) };
+            let Some(listener) = listener else { return Ok(()) };
             server()
                 .add_routes(routes.clone())
                 .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stopped(stop.clone()))
                 .await
         };
         let tcp = async {
-            let Some((listener, tls)) = self.tcp else { return Ok(()) };
+            let Some((listener, keys)) = self.tcp else {
+                return Ok(());
+            };
             server()
-                .tls_config(*tls)?
                 .add_routes(routes.clone())
-                .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped(stop.clone()))
+                .serve_with_incoming_shutdown(tls::accept(listener, keys), stopped(stop.clone()))
                 .await
         };
         let too_late = async {
@@ -200,18 +209,6 @@ fn routes(api: Api) -> Routes {
         .add_service(OperationServiceServer::new(api))
 }
 
-fn tls(tls: &Tls) -> Result<ServerTlsConfig, ServeError> {
-    let config = ServerTlsConfig::new()
-        .identity(Identity::from_pem(&tls.certificate, &tls.key))
-        .client_ca_root(Certificate::from_pem(&tls.client_ca))
-        .client_auth_optional(false);
-    // To be told now, and not when the first client comes.
-    match Server::builder().tls_config(config.clone()) {
-        Ok(_) => Ok(config),
-        Err(error) => Err(ServeError::Tls(with_sources(&error))),
-    }
-}
-
 /// An error with all that led to it: what a library calls "transport error" says nothing.
 pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -224,34 +221,50 @@ pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn open_unix(socket: &UnixSocket) -> Result<tokio::net::UnixListener, ServeError> {
+/// Made where nobody else can reach it; moved when it is served, and only those can use it who may.
+fn hide(socket: &UnixSocket) -> Result<Hidden, ServeError> {
     let path = &socket.path;
-    let failed = |action| {
-        move |source| ServeError::Unix {
-            path: path.clone(),
-            action,
-            source,
-        }
-    };
-    // Made where nobody else can reach it, and moved when only those can use it who may.
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    let hidden = parent.join(format!(".ringside-gateway-{}", std::process::id()));
-    _ = std::fs::remove_dir_all(&hidden);
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(ServeError::InUse { path: path.clone() });
+    }
+    let failed = |action| move |source| unix_error(path, action, source);
+    // The name that one that was killed has left behind, too.
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    let folder = Folder(path.with_file_name(name));
+    _ = std::fs::remove_dir_all(&folder.0);
     std::fs::DirBuilder::new()
         .mode(0o700)
-        .create(&hidden)
+        .create(&folder.0)
         .map_err(failed("making a folder beside it"))?;
-    let made = hidden.join("socket");
-    let listener = (|| {
-        let listener = tokio::net::UnixListener::bind(&made).map_err(failed("listening"))?;
-        std::fs::set_permissions(&made, std::fs::Permissions::from_mode(socket.mode))
-            .map_err(failed("setting its permissions"))?;
-        nix::unistd::chown(&made, socket.owner, socket.group)
-            .map_err(io::Error::from)
-            .map_err(failed("giving it to api.owner"))?;
-        std::fs::rename(&made, path).map_err(failed("moving it into place"))?;
-        Ok(listener)
-    })();
-    _ = std::fs::remove_dir_all(&hidden);
-    listener
+    let made = folder.0.join("socket");
+    let listener = tokio::net::UnixListener::bind(&made).map_err(failed("listening"))?;
+    let hidden = Hidden {
+        listener,
+        folder,
+        path: path.clone(),
+    };
+    std::fs::set_permissions(&made, std::fs::Permissions::from_mode(socket.mode))
+        .map_err(failed("setting its permissions"))?;
+    nix::unistd::chown(&made, socket.owner, socket.group)
+        .map_err(io::Error::from)
+        .map_err(failed("giving it to api.owner"))?;
+    Ok(hidden)
+}
+
+fn unix_error(path: &Path, action: &'static str, source: io::Error) -> ServeError {
+    ServeError::Unix {
+        path: path.to_owned(),
+        action,
+        source,
+    }
+}
+
+impl Hidden {
+    /// Under its name from now on.
+    fn show(self) -> Result<(tokio::net::UnixListener, SocketFile), ServeError> {
+        let moved = std::fs::rename(self.folder.0.join("socket"), &self.path);
+        moved.map_err(|source| unix_error(&self.path, "moving it into place", source))?;
+        Ok((self.listener, SocketFile(self.path)))
+    }
 }

@@ -111,6 +111,7 @@ pub(super) async fn stats(channel: Channel, json: bool) -> Result<()> {
         "cache-evicted": all.cache_evicted,
         "cache-refused": all.cache_refused,
         "handed-up-packets": counts(&all.handed_up),
+        "interface-events": counts(&all.interface_events),
         "workers": all.workers.iter().map(worker).collect::<Vec<_>>(),
         "direct": all.direct.map(|direct| json!({
             "pairs": direct.pairs,

@@ -1,9 +1,11 @@
 //! `[path]`: the data path.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use nix::unistd::Pid;
 use serde::Deserialize;
 
@@ -16,6 +18,8 @@ const NEIGHBOR_BYTES: u64 = 100;
 const CONNECTION_BYTES: u64 = 140;
 /// Of the host's memory, for each of the two caches, if nothing is said.
 const PART_OF_MEMORY: u64 = 64;
+/// No more than this part for one of them: the kernel takes all of it at once.
+const MOST_OF_MEMORY: u64 = 2;
 /// Smaller ones save nothing.
 const LEAST_CACHE: u64 = 4096;
 
@@ -160,9 +164,30 @@ impl PathPart {
         check.that(self.vxlan_port != self.geneve_port, || {
             format!("path.geneve-port: {} is that of VXLAN", self.geneve_port)
         });
+        for (name, port) in [("vxlan-port", self.vxlan_port), ("geneve-port", self.geneve_port)] {
+            check.that(port != 0, || format!("path.{name}: 0 is no port"));
+        }
         if let Some(pins) = &self.pins {
             check.that(pins.is_absolute(), || {
                 format!("path.pins: {} does not begin with /", pins.display())
+            });
+            check.that(!is_dotted(pins), || {
+                format!(
+                    "path.pins: {}: a BPF file system takes no names with dots",
+                    pins.display()
+                )
+            });
+            check.that(!is_mounted(pins), || {
+                format!(
+                    "path.pins: {} is a whole file system; name a folder of its own there",
+                    pins.display()
+                )
+            });
+            check.that(is_in_bpffs(pins), || {
+                format!(
+                    "path.pins: {} is not in a BPF file system; mount one: mount -t bpf none /sys/fs/bpf",
+                    pins.display()
+                )
             });
         }
         let known_options = self.geneve_options.iter().map(|text| {
@@ -173,11 +198,16 @@ impl PathPart {
             )
         });
         let known_options: Vec<_> = known_options.collect();
-        for (name, value) in [
-            ("cached-neighbors", self.cached_neighbors),
-            ("cached-connections", self.cached_connections),
+        for (name, value, bytes) in [
+            ("cached-neighbors", self.cached_neighbors, NEIGHBOR_BYTES),
+            ("cached-connections", self.cached_connections, CONNECTION_BYTES),
         ] {
             check.that(value != Some(0), || format!("path.{name}: there has to be room for 1"));
+            let most = memory() / MOST_OF_MEMORY / bytes;
+            check.that(
+                value.is_none_or(|value| u64::from(value) <= most.max(LEAST_CACHE)),
+                || format!("path.{name}: half of this host's memory holds {most}, {bytes} bytes each"),
+            );
         }
         let mode = check.keep("path.mode", self.mode.parse())?;
         Some(PathOptions {
@@ -212,6 +242,30 @@ fn option(text: &str) -> Option<(u16, u8)> {
     Some((u16::from_str_radix(class, 16).ok()?, u8::from_str_radix(kind, 16).ok()?))
 }
 
+/// What is still to be made of it has a dot in its name.
+fn is_dotted(pins: &Path) -> bool {
+    let mut made = pins.ancestors().take_while(|path| !path.exists());
+    made.any(|path| {
+        path.file_name()
+            .is_some_and(|name| name.as_encoded_bytes().contains(&b'.'))
+    })
+}
+
+/// A file system begins there: what is in it may be anybody's.
+fn is_mounted(pins: &Path) -> bool {
+    let device = |path: &Path| path.metadata().map(|found| found.dev()).ok();
+    let above = pins.parent().and_then(device);
+    device(pins).is_some_and(|device| above.is_some_and(|above| above != device))
+}
+
+/// So is a folder that is still to be made there.
+fn is_in_bpffs(pins: &Path) -> bool {
+    let there = pins.ancestors().find(|path| path.exists());
+    there
+        .and_then(|path| statfs(path).ok())
+        .is_some_and(|found| found.filesystem_type() == BPF_FS_MAGIC)
+}
+
 fn allowed_cpus() -> Vec<usize> {
     let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
     (0..CpuSet::count())
@@ -227,7 +281,11 @@ fn default_cpus(allowed: &[usize]) -> Vec<usize> {
 
 /// As many entries as a part of the host's memory holds, and no more than there can be.
 fn cache_for(bytes: u64, most: u32) -> u32 {
-    let memory = nix::sys::sysinfo::sysinfo().map_or(0, |info| info.ram_total());
-    let entries = (memory / PART_OF_MEMORY / bytes).max(LEAST_CACHE);
+    let entries = (memory() / PART_OF_MEMORY / bytes).max(LEAST_CACHE);
     u32::try_from(entries).unwrap_or(u32::MAX).min(most.max(1))
+}
+
+/// Of the host, in bytes.
+fn memory() -> u64 {
+    nix::sys::sysinfo::sysinfo().map_or(0, |info| info.ram_total())
 }

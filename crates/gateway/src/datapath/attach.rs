@@ -1,9 +1,10 @@
 //! The XDP program on its interface: new, or taken over from the process before.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use ringside_bpf::gateway::{GatewayProgram, Sizes};
 use ringside_bpf::{Error, Link, XdpMode};
 use ringside_nic::Interface;
@@ -20,7 +21,43 @@ fn maps(pins: &Path) -> PathBuf {
 }
 
 fn link(pins: &Path, interface: &Interface) -> PathBuf {
-    pins.join(format!("{LINK}{}", interface.name()))
+    // A BPF file system takes no dots.
+    pins.join(format!("{LINK}{}", interface.name().replace('.', "-")))
+}
+
+/// True if the process before has left something on an interface.
+pub(super) fn goes_on(pins: &Path, ports: &Ports) -> bool {
+    ports.iter().any(|(_, interface)| link(pins, interface).exists())
+}
+
+/// Takes its name away: it ends with who has it.
+pub(super) fn unlink(pins: &Path, interface: &Interface) {
+    // It may have none.
+    _ = fs::remove_file(link(pins, interface));
+}
+
+/// Keeps others off a folder of pins, which is made if need be: two gateways would each change what the other one goes by.
+pub(super) fn lock(pins: &Path) -> Result<File> {
+    let action = || format!("path.pins {}", pins.display());
+    fs::create_dir_all(pins).with_context(action)?;
+    locked(pins)?.with_context(|| format!("{}: it is gone again", action()))
+}
+
+/// None if it is not there.
+fn locked(pins: &Path) -> Result<Option<File>> {
+    let action = || format!("path.pins {}: locking it", pins.display());
+    let folder = match File::open(pins) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.with_context(action)?,
+    };
+    match folder.try_lock() {
+        Ok(()) => Ok(Some(folder)),
+        Err(TryLockError::WouldBlock) => bail!(
+            "path.pins {} is in use by another gateway: stop that one, or give this one another `path.pins`",
+            pins.display()
+        ),
+        Err(TryLockError::Error(error)) => Err(error).with_context(action),
+    }
 }
 
 /// The program with its maps. True if they are those of the process before.
@@ -44,8 +81,12 @@ pub(super) fn obtain(pins: Option<&Path>, sizes: Sizes, ports: &Ports) -> Result
             tracing::info!(?before, "other interfaces: the maps are made anew");
         }
         Err(error @ Error::Layout { .. }) => tracing::info!(%error, "the maps are made anew"),
+        // Who was killed while it made or removed them has left a part of them.
+        Err(error @ (Error::Pin { .. } | Error::Map { .. })) => {
+            tracing::warn!(%error, "what is pinned cannot be taken over, and is made anew");
+        }
         Ok(None) => {}
-        Err(error) => return Err(error).context("taking over what is pinned; ringside-gateway --unpin removes it"),
+        Err(error) => return Err(error).context("taking over what is pinned"),
     }
     Ok((GatewayProgram::load(sizes)?, false))
 }
@@ -62,7 +103,7 @@ pub(super) fn attach_all(
     ports: &Ports,
     mode: Mode,
     pins: Option<&Path>,
-) -> Result<(Vec<Link>, Vec<XdpMode>)> {
+) -> Result<Vec<Option<(Link, XdpMode)>>> {
     if let Some(pins) = pins {
         if !adopted {
             GatewayProgram::unpin(&maps(pins))?;
@@ -72,8 +113,8 @@ pub(super) fn attach_all(
     }
     let attached = ports
         .iter()
-        .map(|(_, interface)| attach(program, interface, mode, pins));
-    Ok(attached.collect::<Result<Vec<_>>>()?.into_iter().unzip())
+        .map(|(_, interface)| attach(program, interface, mode, pins).map(Some));
+    attached.collect()
 }
 
 /// Takes the program of the process before from interfaces that are no longer the gateway's.
@@ -93,7 +134,13 @@ fn leave_others(pins: &Path, ports: &Ports) -> Result<()> {
     Ok(())
 }
 
-fn attach(program: &GatewayProgram, interface: &Interface, mode: Mode, pins: Option<&Path>) -> Result<(Link, XdpMode)> {
+/// The same for one, by a program whose maps have names already if they are to have some.
+pub(super) fn attach(
+    program: &GatewayProgram,
+    interface: &Interface,
+    mode: Mode,
+    pins: Option<&Path>,
+) -> Result<(Link, XdpMode)> {
     if let Some(pins) = pins
         && let Some(link) = program.take_over(interface.index(), &link(pins, interface))?
     {
@@ -129,11 +176,31 @@ fn attach(program: &GatewayProgram, interface: &Interface, mode: Mode, pins: Opt
     Err(error).with_context(|| format!("putting the fast path on {}", interface.name()))
 }
 
-/// Takes down what goes on without its process.
+/// Takes down what goes on without its process. What else is in the folder stays, and so does the folder then.
 ///
 /// # Errors
-/// What cannot be removed.
+/// What cannot be removed; or a gateway runs that has it.
 pub fn unpin(pins: &Path) -> Result<()> {
+    match locked(pins)? {
+        Some(_lock) => remove(pins),
+        None => Ok(()),
+    }
+}
+
+/// The same for who has it locked.
+pub(super) fn remove(pins: &Path) -> Result<()> {
+    let action = || format!("path.pins {}: removing what is there", pins.display());
+    // First: then no packet meets the program any more.
+    for file in fs::read_dir(pins).with_context(action)? {
+        let file = file.with_context(action)?;
+        if file.file_name().as_encoded_bytes().starts_with(LINK.as_bytes()) {
+            fs::remove_file(file.path()).with_context(action)?;
+        }
+    }
     GatewayProgram::unpin(&maps(pins))?;
-    Ok(GatewayProgram::unpin(pins)?)
+    match fs::remove_dir(pins) {
+        // Others are there.
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        removed => removed.with_context(action),
+    }
 }

@@ -17,6 +17,8 @@ pub(super) const BATCH: usize = 4096;
 const EVICT_EVERY: Duration = Duration::from_secs(1);
 /// And this part of it goes, if nothing in it was used since the last time.
 const EVICTED: u32 = 16;
+/// So many entries are counted within ten milliseconds.
+const FEW: u64 = 1 << 16;
 
 /// The program, what it goes by, and how full its cache of neighbours is.
 #[derive(Debug)]
@@ -30,6 +32,7 @@ pub(super) struct Cache {
     hosts: HostReader,
     neighbors: NeighborReader,
     evicted_at: Option<Instant>,
+    /// May be too many or too few after changes, which do not say whether entries are new: see [`Self::count`].
     pub(super) entries: u64,
     /// Entries that made room for others.
     pub(super) evicted: u64,
@@ -199,6 +202,14 @@ impl Cache {
         self.program.neighbors().for_each(|_, _| entries += 1)?;
         self.entries = entries;
         Ok(())
+    }
+
+    /// The same, when somebody asks who is to wait for it.
+    pub(super) fn count_if_cheap(&mut self) {
+        // A map that cannot be read is told of elsewhere.
+        if self.entries <= FEW {
+            _ = self.count();
+        }
     }
 
     /// What the program has to know; None as long as nobody knows how its host is reached.

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use ringside_gateway_core::decide::{Cacheable, Settings};
+use ringside_gateway_core::decide::Cacheable;
 use ringside_gateway_core::table::HostId;
 
 use super::cache::{BATCH, Cache};
-use super::ports::Ports;
 use super::worker::{Shared, now};
 use super::{Told, connections, renew};
 use crate::model::Tables;
@@ -23,7 +22,6 @@ const SYNCHRONISE: Duration = Duration::from_secs(10);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 pub(super) struct Keeper {
-    pub(super) ports: Ports,
     pub(super) tables: Arc<Tables>,
     pub(super) shared: Arc<Shared>,
     pub(super) cache: Arc<Mutex<Cache>>,
@@ -130,27 +128,7 @@ impl Keeper {
         for worker in &*self.workers {
             worker.measure(since);
         }
-        renew(&self.cache().program, self.unowned)?;
-        self.look_at_interfaces()
-    }
-
-    /// Addresses, MTU and MAC address may change.
-    fn look_at_interfaces(&self) -> Result<()> {
-        let before = self.shared.settings.load_full();
-        let now = self.ports.look()?;
-        if before.ports == now.ports && before.underlay.addresses == now.addresses {
-            return Ok(());
-        }
-        tracing::info!(?now, "an interface has changed");
-        let mut settings = Settings::clone(&before);
-        settings.ports.clone_from(&now.ports);
-        settings.underlay.addresses.clone_from(&now.addresses);
-        let mut cache = self.cache();
-        cache.config.addresses = now.addresses;
-        cache.config.ports = self.ports.for_program(&now.ports);
-        cache.configure()?;
-        self.shared.settings.store(Arc::new(settings));
-        Ok(())
+        renew(&self.cache().program, self.unowned)
     }
 }
 

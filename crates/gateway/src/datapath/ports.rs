@@ -14,7 +14,7 @@ const MOST: usize = 16;
 
 /// The interfaces that packets come by and leave by, in the order of the configuration: that is their number.
 #[derive(Debug, Clone)]
-pub(super) struct Ports(Arc<[(Interface, Arc<str>)]>);
+pub(super) struct Ports(Arc<[(Option<Interface>, Arc<str>)]>);
 
 /// What they have at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,22 +24,59 @@ pub(super) struct State {
     pub(super) addresses: Vec<IpAddr>,
 }
 
+/// What an interface has that is not there: no host is reached by it.
+const AWAY: PortSettings = PortSettings {
+    mac: MacAddr([0; 6]),
+    v4: None,
+    v6: None,
+    mtu: 0,
+};
+
+/// Hosts can reach the gateway.
+pub(super) fn has_address(port: &PortSettings) -> bool {
+    port.v4.is_some() || port.v6.is_some()
+}
+
+pub(super) fn no_address(name: &str) -> String {
+    format!(
+        "the interface {name} has no address that hosts could send to; give it one: ip address add ADDRESS/LENGTH dev {name}"
+    )
+}
+
 impl Ports {
     pub(super) fn by_name(names: &[String]) -> Result<Self> {
         if names.len() > MOST {
             bail!("{} interfaces: {MOST} are the most", names.len());
         }
-        let named = |name: &String| Ok((Interface::by_name(name)?, Arc::from(name.as_str())));
+        let named = |name: &String| Ok((Some(Interface::by_name(name)?), Arc::from(name.as_str())));
         Ok(Self(names.iter().map(named).collect::<Result<_>>()?))
+    }
+
+    /// Those that are there now, None for the others.
+    pub(super) fn with(&self, interfaces: Vec<Option<Interface>>) -> Self {
+        let named = interfaces.into_iter().zip(self.0.iter());
+        Self(
+            named
+                .map(|(interface, (_, name))| (interface, Arc::clone(name)))
+                .collect(),
+        )
+    }
+
+    /// The numbers and names of all, whether they are there or not.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u8, &str, Option<&Interface>)> {
+        (0..)
+            .zip(self.0.iter())
+            .map(|(number, (interface, name))| (number, &**name, interface.as_ref()))
     }
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// By their numbers.
+    /// Those that are there, by their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u8, &Interface)> {
-        (0..).zip(self.0.iter().map(|(interface, _)| interface))
+        self.all()
+            .filter_map(|(number, _, interface)| Some((number, interface?)))
     }
 
     /// The number of an interface.
@@ -49,7 +86,7 @@ impl Ports {
     }
 
     pub(super) fn get(&self, number: u8) -> Option<&Interface> {
-        self.0.get(usize::from(number)).map(|(interface, _)| interface)
+        self.0.get(usize::from(number))?.0.as_ref()
     }
 
     /// The name of an interface, for others to keep. Empty if there is none of this number.
@@ -69,8 +106,8 @@ impl Ports {
             ports: Vec::new(),
             addresses: Vec::new(),
         };
-        for (_, interface) in self.iter() {
-            let (port, addresses) = look(interface)?;
+        for (_, _, interface) in self.all() {
+            let (port, addresses) = interface.map_or_else(|| Ok((AWAY, Vec::new())), look)?;
             state.ports.push(port);
             state.addresses.extend(addresses);
         }
@@ -79,15 +116,16 @@ impl Ports {
 
     /// The same, as the XDP program has to know it.
     pub(super) fn for_program(&self, ports: &[PortSettings]) -> Vec<Option<GatewayPort>> {
-        let both = self.iter().zip(ports);
-        let port = |((_, interface), port): ((u8, &Interface), &PortSettings)| GatewayPort {
-            ifindex: interface.index(),
-            mac: port.mac.0,
-            v4: port.v4,
-            v6: port.v6,
-            mtu: port.mtu,
+        let port = |((_, _, interface), port): ((u8, &str, Option<&Interface>), &PortSettings)| {
+            Some(GatewayPort {
+                ifindex: interface?.index(),
+                mac: port.mac.0,
+                v4: port.v4,
+                v6: port.v6,
+                mtu: port.mtu,
+            })
         };
-        both.map(port).map(Some).collect()
+        self.all().zip(ports).map(port).collect()
     }
 }
 

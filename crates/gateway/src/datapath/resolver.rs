@@ -12,7 +12,7 @@ use ringside_gateway_core::table::{Host, HostId, HostReader};
 use ringside_nic::Route;
 use ringside_wire::MacAddr;
 
-use super::ports::Ports;
+use super::notices::About;
 use super::worker::Shared;
 use crate::model::Tables;
 
@@ -28,7 +28,6 @@ const CONFIRM: Duration = Duration::from_secs(30);
 const ROUTES: usize = 1000;
 
 pub(super) struct Resolver {
-    pub(super) ports: Ports,
     pub(super) tables: Arc<Tables>,
     pub(super) shared: Arc<Shared>,
     /// Hosts to which the way is known from the process before.
@@ -80,6 +79,7 @@ impl Resolver {
             next: 0,
         };
         let mut looked = Instant::now();
+        let mut ports = self.shared.ports.load_full();
         for id in &self.resolved {
             let Some(host) = ways.hosts.find(*id) else { continue };
             let given = ways.hosts.given(*id).unwrap_or(host);
@@ -99,6 +99,12 @@ impl Resolver {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let latest = self.shared.ports.load_full();
+            if !Arc::ptr_eq(&latest, &ports) {
+                // Whoever is on the links, nobody there has been asked.
+                ways.hops.values_mut().for_each(|hop| hop.asked = None);
+                ports = latest;
             }
             let all = looked.elapsed() >= LOOK;
             if all {
@@ -120,8 +126,9 @@ impl Resolver {
                 return None;
             }
         };
-        let routed = self.ports.number(route.interface.index());
-        let only = (self.ports.len() == 1).then_some(0);
+        let ports = self.shared.ports.load();
+        let routed = ports.number(route.interface.index());
+        let only = (ports.len() == 1).then_some(0);
         let Some(port) = given.port.or(only).or(routed) else {
             tracing::debug!(host = %given.ip, by = route.interface.name(), "the way to a host is by no interface of the gateway");
             return None;
@@ -152,7 +159,7 @@ impl Resolver {
 
     fn ask_kernel(&self, hop: &mut Hop, (port, ip): Place) {
         hop.asked = Some(Instant::now());
-        if let Some(interface) = self.ports.get(port) {
+        if let Some(interface) = self.shared.ports.load().get(port) {
             interface.ask_for(ip);
         }
     }
@@ -176,7 +183,9 @@ impl Resolver {
 
     /// What the kernel has found out since.
     fn look(&self, ways: &mut Ways) {
-        for (port, interface) in self.ports.iter() {
+        let ports = self.shared.ports.load();
+        let mut failed = None;
+        for (port, interface) in ports.iter() {
             for family in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
                 let is_there = |(of, ip): &Place| *of == port && ip.is_ipv4() == family.is_ipv4();
                 if !ways.hops.keys().any(is_there) {
@@ -185,7 +194,7 @@ impl Resolver {
                 let known = match interface.neighbours(family) {
                     Ok(known) => known,
                     Err(error) => {
-                        tracing::warn!(%error, "MAC addresses of hosts cannot be found out");
+                        failed = Some(format!("MAC addresses of hosts cannot be found out: {error}"));
                         continue;
                     }
                 };
@@ -197,6 +206,7 @@ impl Resolver {
                 }
             }
         }
+        self.shared.notices.tell(About::Hosts, failed);
         for (place, hop) in &mut ways.hops {
             if hop.mac.is_some() && hop.is_to_be_asked(CONFIRM) {
                 self.ask_kernel(hop, *place);

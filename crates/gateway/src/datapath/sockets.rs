@@ -45,10 +45,14 @@ pub(super) fn open(
     attached: &[XdpMode],
     program: &GatewayProgram,
 ) -> Result<Vec<Share>> {
-    let queues = ports.iter().map(|(_, interface)| interface.rx_queues());
-    let queues: Vec<u32> = queues.collect::<Result<_, _>>()?;
+    let room = program.sizes().queues;
+    let queues = ports.all().map(|(_, _, interface)| match interface {
+        Some(interface) => Ok(interface.rx_queues()?.min(room)),
+        None => Ok(0),
+    });
+    let queues: Vec<u32> = queues.collect::<Result<_>>()?;
     // Each worker has to be able to send by each interface.
-    let most = queues.iter().min().map_or(1, |&queues| queues.max(1));
+    let most = queues.iter().copied().filter(|queues| *queues != 0).min().unwrap_or(0);
     let wanted = u32::try_from(options.workers).unwrap_or(u32::MAX);
     if wanted > most && ports.len() > 1 {
         tracing::warn!(wanted, workers = most, "each worker needs a queue of each interface");
@@ -58,7 +62,7 @@ pub(super) fn open(
         attached,
         program,
         queues,
-        workers: wanted.clamp(1, most),
+        workers: wanted.min(most),
     };
     let modes: &[Mode] = match options.mode {
         // What shares a UMEM is zero-copy or copies, all of it.

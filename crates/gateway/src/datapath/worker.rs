@@ -17,6 +17,8 @@ use ringside_xsk::{Error, Frame, Queue, Wait};
 
 use super::counters::{Tally, WorkerCounters};
 use super::edit::{Desk, Edit, EditKept, InFrames as _};
+use super::notices::Notices;
+use super::ports::Ports;
 use super::trace::Wanted;
 use super::waiting::Waiting;
 
@@ -38,6 +40,9 @@ pub(super) struct Shared {
     pub(super) epoch: AtomicU64,
     /// Whoever wants to see packets.
     pub(super) trace: arc_swap::ArcSwapOption<Wanted>,
+    /// As they were found last: one that is made anew is another.
+    pub(super) ports: arc_swap::ArcSwap<Ports>,
+    pub(super) notices: Notices,
 }
 
 /// Where a worker tells others what is to be done. Full: it is told again with the next packet.
@@ -135,6 +140,8 @@ pub(super) struct Worker<'a> {
     pub(super) decider: Decider,
     pub(super) hosts: HostReader,
     pub(super) shared: &'a Shared,
+    /// It is to end, and the gateway goes on.
+    pub(super) halt: &'a AtomicBool,
     pub(super) tell: Tell,
     pub(super) counters: &'a WorkerCounters,
     /// When it came round last, CLOCK_MONOTONIC in nanoseconds.
@@ -149,6 +156,20 @@ pub(super) struct Worker<'a> {
 impl Worker<'_> {
     /// Until it is told to stop.
     pub(super) fn run(mut self, mut lanes: Vec<Lane<'_>>) -> Result<(), Error> {
+        let done = self.turns(&mut lanes);
+        // Nobody sends these any more.
+        for lane in &mut lanes {
+            while lane.waiting.next(u64::MAX, |_| false).is_some() {
+                self.counters.dropped(DropReason::HostUnresolved);
+            }
+        }
+        for _ in self.leaving.drain(..) {
+            self.counters.dropped(DropReason::TransmitFailed);
+        }
+        done
+    }
+
+    fn turns(&mut self, lanes: &mut [Lane<'_>]) -> Result<(), Error> {
         let shared = self.shared;
         let mut settings = arc_swap::Cache::new(&shared.settings);
         let mut trace = arc_swap::Cache::new(&shared.trace);
@@ -156,7 +177,7 @@ impl Worker<'_> {
         let mut current = Arc::clone(settings.load());
         // Who has but one queue sleeps there.
         let alone = lanes.len() == 1;
-        while !shared.stop.load(Ordering::Relaxed) {
+        while !shared.stop.load(Ordering::Relaxed) && !self.halt.load(Ordering::Relaxed) {
             self.seen.store(about_now(), Ordering::Relaxed);
             let latest = settings.load();
             if !Arc::ptr_eq(latest, &current) {
@@ -182,7 +203,7 @@ impl Worker<'_> {
                     self.look_after(&mut lanes[number], trace);
                 }
                 if !self.leaving.is_empty() {
-                    self.leave(&mut lanes, number)?;
+                    self.leave(lanes, number)?;
                 }
             }
             if idle && !alone && !self.spin {
@@ -207,10 +228,8 @@ impl Worker<'_> {
     ) -> Result<bool, Error> {
         let Lane { port, queue, waiting } = lane;
         let (port, queue_id) = (*port, queue.id());
+        // What happens to the link is the supervisor's to tell.
         let mut burst = queue.recv(wait)?;
-        if let Some(event) = burst.event() {
-            tracing::warn!(?event, "the link");
-        }
         if burst.is_empty() {
             return Ok(false);
         }

@@ -71,8 +71,8 @@ impl Applier {
         if let Some(generation) = applied.generation {
             self.path.policy_changed(generation);
         }
-        if !applied.neighbors.is_empty() {
-            self.path.changed(&applied.neighbors);
+        if !applied.changed.is_empty() {
+            self.path.changed(&applied.changed);
         }
     }
 }

@@ -47,8 +47,8 @@ struct Gone {
 pub(super) struct Applied {
     /// For each change.
     pub(super) outcomes: Vec<Outcome>,
-    /// For the data path.
-    pub(super) neighbors: Vec<(TenantAddress, Option<table::Neighbor>)>,
+    /// Of which something else is known now, or nothing: for the data path.
+    pub(super) changed: Vec<TenantAddress>,
     /// The generation of the policy, if what was decided before may no longer hold.
     pub(super) generation: Option<u64>,
 }
@@ -115,11 +115,10 @@ impl Book {
         // What is bound to an address decides as much as the rules do, and changes no rule.
         applied.generation = (generation != before || !bound.is_empty()).then_some(generation);
         let mut writer = tables.neighbors.write();
-        let mut reader = tables.neighbors.reader();
         for address in bound {
             let policy = self.policy_of(address);
             if writer.set_policy(address, policy) {
-                applied.neighbors.push((address, reader.find(address)));
+                applied.changed.push(address);
             }
         }
     }
@@ -213,7 +212,7 @@ impl Book {
                     let put = writer.put(address, neighbor);
                     if matches!(put, Put::New | Put::Replaced(_)) {
                         self.gone.neighbors.remove(&address);
-                        applied.neighbors.push((address, Some(neighbor)));
+                        applied.changed.push(address);
                     }
                     match put {
                         Put::New => Outcome::Created,
@@ -232,7 +231,7 @@ impl Book {
                     let removed = writer.remove(address, version);
                     let (outcome, is_newest) = match removed {
                         Removed::Gone(_) => {
-                            applied.neighbors.push((address, None));
+                            applied.changed.push(address);
                             (Outcome::Deleted, true)
                         }
                         Removed::Older(_) => (Outcome::Older, false),

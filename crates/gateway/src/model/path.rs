@@ -4,7 +4,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ringside_gateway_core::table::Neighbor;
 use ringside_gateway_core::{DropReason, TenantAddress, Vni};
 use tokio::sync::mpsc;
 
@@ -14,8 +13,8 @@ use tokio::sync::mpsc;
 /// order of the changes, after the tables have changed, and before anybody has an answer: the time that they take is a
 /// caller's. A cache that is filled from the tables after a call is as new as the call.
 pub trait DataPath: fmt::Debug + Send + Sync {
-    /// These neighbours are so now, or gone (None). An address may come more than once; the last one holds.
-    fn changed(&self, neighbors: &[(TenantAddress, Option<Neighbor>)]);
+    /// What is known of these addresses is something else now, or nothing. One may come more than once.
+    fn changed(&self, addresses: &[TenantAddress]);
 
     /// What was decided by rules before may no longer hold: they are of this generation now, or others are bound to an address,
     /// which leaves the generation what it was.
@@ -27,6 +26,9 @@ pub trait DataPath: fmt::Debug + Send + Sync {
     /// False if a worker has not come round for so long that only a restart helps: then the watchdog is not told any more
     /// that all is well.
     fn is_alive(&self) -> bool;
+
+    /// What is wrong with it now, and what to do, for people.
+    fn problems(&self) -> Vec<String>;
 
     /// What it has counted since its start.
     fn counters(&self) -> Counters;
@@ -102,8 +104,10 @@ pub struct Counters {
     pub cache_evicted: u64,
     /// Entries, of neighbours or connections, that there was no room for.
     pub cache_refused: u64,
-    /// The workers.
+    /// The workers that run.
     pub workers: Vec<WorkerLoad>,
+    /// What happened to the interface: what, and how often.
+    pub interface_events: Vec<(&'static str, u64)>,
     /// Direct paths, if hosts are told of them.
     pub direct: Option<DirectCounters>,
 }
@@ -150,7 +154,7 @@ pub struct WorkerLoad {
 pub struct NoDataPath;
 
 impl DataPath for NoDataPath {
-    fn changed(&self, _: &[(TenantAddress, Option<Neighbor>)]) {}
+    fn changed(&self, _: &[TenantAddress]) {}
 
     fn policy_changed(&self, _: u64) {}
 
@@ -158,6 +162,10 @@ impl DataPath for NoDataPath {
 
     fn is_alive(&self) -> bool {
         true
+    }
+
+    fn problems(&self) -> Vec<String> {
+        Vec::new()
     }
 
     fn counters(&self) -> Counters {

@@ -41,17 +41,19 @@ impl Drop for File {
 /// Keeps what a cache of the data path would hold.
 #[derive(Debug, Default)]
 struct Cache {
+    tables: std::sync::OnceLock<Arc<Tables>>,
     neighbors: Mutex<BTreeMap<TenantAddress, table::Neighbor>>,
     generation: std::sync::atomic::AtomicU64,
     policy_changes: std::sync::atomic::AtomicUsize,
 }
 
 impl DataPath for Cache {
-    fn changed(&self, neighbors: &[(TenantAddress, Option<table::Neighbor>)]) {
+    fn changed(&self, addresses: &[TenantAddress]) {
         let mut known = self.neighbors.lock().unwrap();
-        for (address, neighbor) in neighbors {
-            match neighbor {
-                Some(neighbor) => _ = known.insert(*address, *neighbor),
+        let mut reader = self.tables.get().unwrap().neighbors.reader();
+        for address in addresses {
+            match reader.find(*address) {
+                Some(neighbor) => _ = known.insert(*address, neighbor),
                 None => _ = known.remove(address),
             }
         }
@@ -66,6 +68,10 @@ impl DataPath for Cache {
 
     fn is_alive(&self) -> bool {
         true
+    }
+
+    fn problems(&self) -> Vec<String> {
+        Vec::new()
     }
 
     fn trace(&self, _: TraceFilter, _: mpsc::Sender<Traced>) -> Result<(), CannotTrace> {
@@ -86,7 +92,10 @@ fn limits() -> Limits {
 
 fn start(store: Store, cache: &Arc<Cache>) -> (Model, std::thread::JoinHandle<()>) {
     let cache = Arc::clone(cache);
-    let path = |_: &Arc<Tables>| Ok::<_, StoreError>(cache as Arc<dyn DataPath>);
+    let path = |tables: &Arc<Tables>| {
+        cache.tables.set(Arc::clone(tables)).unwrap();
+        Ok::<_, StoreError>(cache as Arc<dyn DataPath>)
+    };
     Model::start(store, limits(), ModelOptions::default(), path).unwrap()
 }
 

@@ -7,7 +7,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 
 use super::{Loaded, Row, StoreError, connect, row, with_suffix};
-use crate::object::{Change, Group, Neighbor, Port, Statement};
+use crate::object::{Change, Group, Neighbor, Object as _, Port, Statement};
 
 /// Objects that are handed on at once.
 const BATCH: usize = 65_536;
@@ -22,6 +22,8 @@ pub(super) struct Bad {
     reason: String,
     /// All its values, for people.
     shown: String,
+    /// What holds in its place.
+    pub(super) instead: Option<Change>,
 }
 
 /// From which end rows are read.
@@ -100,11 +102,14 @@ impl Bad {
             keys: (0..O::KEYS.len()).map(|at| row.get(at)).collect::<Result<_, _>>()?,
             reason,
             shown: shown.join(", "),
+            instead: (O::read_key(row).ok())
+                .and_then(O::instead)
+                .map(|object| O::into_change(Statement::Put(object))),
         })
     }
 }
 
-/// Moves rows out of the way.
+/// Moves rows out of the way, and puts there what holds in their place.
 pub(super) fn quarantine(connection: &mut Connection, bad: &[Bad]) -> rusqlite::Result<()> {
     if bad.is_empty() {
         return Ok(());
@@ -120,6 +125,8 @@ pub(super) fn quarantine(connection: &mut Connection, bad: &[Bad]) -> rusqlite::
             rusqlite::params_from_iter(&bad.keys),
         )?;
     }
+    let instead = bad.iter().filter_map(|bad| bad.instead.as_ref());
+    super::write::<Port>(&transaction, instead.filter_map(Port::of), 0)?;
     transaction.commit()
 }
 
@@ -183,7 +190,10 @@ fn copy<O: Row>(old: &Connection, to: &mut Connection, loaded: &mut Loaded) -> r
         });
         written?;
         match read {
-            Ok(_) => return Ok(()),
+            Ok(bad) => {
+                let instead = bad.iter().filter_map(|bad| bad.instead.as_ref());
+                return super::write::<Port>(to, instead.filter_map(Port::of), 0);
+            }
             Err(error) if error.sqlite_error().is_some() => {}
             Err(error) => return Err(error),
         }

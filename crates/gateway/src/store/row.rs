@@ -30,6 +30,11 @@ pub trait Row: Object {
     /// Calls for each value that is known of it.
     fn values(&self, each: &mut dyn FnMut(ValueRef<'_>));
 
+    /// What holds in the place of one that is damaged, until it is put anew; it is older than any.
+    fn instead(_: Self::Key) -> Option<Self> {
+        None
+    }
+
     /// True if a filter means it.
     fn is_meant(filter: &Filter, key: Self::Key) -> bool;
 
@@ -263,6 +268,15 @@ impl Row for Port {
     fn values(&self, each: &mut dyn FnMut(ValueRef<'_>)) {
         let groups: Vec<String> = self.groups.iter().map(|group| group.0.to_string()).collect();
         each(ValueRef::Text(groups.join(",").as_bytes()));
+    }
+
+    /// An address without a port may do anything, so that one whose rules are lost has one that allows nothing.
+    fn instead(address: TenantAddress) -> Option<Self> {
+        Some(Self {
+            address,
+            groups: Vec::new(),
+            version: 0,
+        })
     }
 
     fn is_meant(filter: &Filter, key: TenantAddress) -> bool {

@@ -254,6 +254,43 @@ fn a_damaged_row_is_put_into_quarantine_and_told() {
     assert_eq!((loaded.objects, loaded.quarantined, problems.len()), (9, 0, 0));
 }
 
+/// An address without a port may do anything: one whose port is lost may do nothing.
+#[test]
+fn a_damaged_port_closes_its_address_until_it_is_put_anew() {
+    let folder = Folder::new();
+    let mut store = Store::open(&folder.store()).unwrap();
+    let port = |version| {
+        Change::Port(Statement::Put(Port {
+            address: address(4),
+            groups: vec![GroupId(1)],
+            version,
+        }))
+    };
+    store.commit([port(7)].iter(), 1).unwrap();
+    drop(store);
+    let other = Connection::open(folder.store()).unwrap();
+    other.execute("UPDATE ports SET security_groups = '2'", []).unwrap();
+    drop(other);
+    let closed = Change::Port(Statement::Put(Port {
+        address: address(4),
+        groups: Vec::new(),
+        version: 0,
+    }));
+    // The second time it is nothing new.
+    for quarantined in [1, 0] {
+        let (all, loaded, problems) = load(&folder.store());
+        assert_eq!((all, loaded.quarantined), (vec![closed.clone()], quarantined));
+        assert_eq!(
+            problems.concat().contains("may neither send nor get anything"),
+            quarantined == 1
+        );
+    }
+    let mut store = Store::open(&folder.store()).unwrap();
+    store.commit([port(7)].iter(), 2).unwrap();
+    drop(store);
+    assert_eq!(load(&folder.store()).0, [port(7)]);
+}
+
 /// Writes so many neighbours that the file has hundreds of pages, and closes it.
 fn large(folder: &Folder) -> usize {
     let mut store = Store::open(&folder.store()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,15 @@ pub(crate) struct Daemon {
 
 pub(crate) fn binary() -> Command {
     Command::new(env!("CARGO_BIN_EXE_ringside-gateway"))
+}
+
+/// The program with a file system of four megabytes of its own at `disk`, by the command `unshare`. Its mount is gone with it.
+pub(crate) fn on_small_disk(mut unshare: Command, disk: &Path) -> Command {
+    std::fs::create_dir_all(disk).unwrap();
+    let script = "mount -t tmpfs -o size=4m none \"$0\" && exec \"$@\"";
+    unshare.args(["--mount", "sh", "-c", script]).arg(disk);
+    unshare.arg(env!("CARGO_BIN_EXE_ringside-gateway"));
+    unshare
 }
 
 /// Metrics off, files in a folder, and some more lines.
@@ -77,6 +86,15 @@ impl Daemon {
 
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// Somebody else's file takes the room of [`on_small_disk`], as seen from inside: this one.
+    pub(crate) fn fill_disk(&self) -> PathBuf {
+        let inside = self.folder.join("disk/filler");
+        let filler = PathBuf::from(format!("/proc/{}/root{}", self.child.id(), inside.display()));
+        let filled = std::fs::write(&filler, vec![0; 8 << 20]).unwrap_err();
+        assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
+        filler
     }
 
     pub(crate) fn signal(&self, name: &str) {

@@ -1,12 +1,14 @@
 //! A gateway in this process, and objects for it.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub(crate) mod bulk;
 pub(crate) mod daemon;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ringside_gateway::api::{Api, Listeners, TcpListener, UnixSocket};
 use ringside_gateway::model::{DataPath, Model, ModelOptions, NoDataPath};
@@ -93,6 +95,8 @@ impl Gateway {
             writer.join().unwrap();
         });
         let tcp = is_ready.recv().expect("the gateway starts");
+        let socket = folder.join("api.sock");
+        assert!(ringside_netlab::wait_until(Duration::from_secs(60), || socket.exists()));
         Self {
             stop,
             thread: Some(thread),
@@ -158,4 +162,20 @@ pub(crate) fn neighbor(number: u32, version: u64) -> Neighbor {
         }),
         version,
     }
+}
+
+/// An authority, and a certificate of it with its key, all in PEM.
+pub(crate) fn certificate(name: &str) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, format!("authority of {name}"));
+    let ca = params.self_signed(&key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(params, key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+    let signed = params.signed_by(&key, &issuer).unwrap().pem();
+    (ca.into_bytes(), signed.into_bytes(), key.serialize_pem().into_bytes())
 }

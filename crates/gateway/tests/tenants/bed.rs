@@ -113,7 +113,8 @@ pub(crate) struct Bed {
     /// Of each of the gateway's interfaces.
     pub(crate) uplinks: Vec<Lab>,
     switches: Vec<Device>,
-    _wakes: Vec<Link>,
+    queues: u32,
+    wakes: Vec<Link>,
 }
 
 enum Middle {
@@ -178,7 +179,8 @@ impl Bed {
             hosts: Vec::new(),
             uplinks,
             switches,
-            _wakes: wakes,
+            queues: kind.queues(),
+            wakes,
         };
         for (number, place) in (1..).zip(places) {
             let subnet = (number - 1) % kind.interfaces();
@@ -245,6 +247,25 @@ impl Bed {
     /// That of the gateway's interfaces which the host of this number, counted from 1, is at.
     pub(crate) fn uplink(&self, host: u8) -> &Lab {
         &self.uplinks[usize::from(host - 1) % self.uplinks.len()]
+    }
+
+    /// Takes one of the gateway's interfaces away.
+    pub(crate) fn unplug(&mut self, number: u8) {
+        self.uplinks[usize::from(number)].delete_link().expect("deleted");
+    }
+
+    /// And makes it anew.
+    pub(crate) fn plug(&mut self, number: u8) {
+        let place = usize::from(number);
+        let ns = Arc::clone(&self.uplinks[place].a.ns);
+        let uplink = join(
+            &self.switches[place],
+            &ns,
+            ("gateway", GATEWAY, number),
+            (false, self.queues),
+        );
+        self.wakes[place] = wake_for_what_is_sent_back(&uplink.b, self.queues);
+        self.uplinks[place] = uplink;
     }
 
     /// The daemon, in a test that is for it only.

@@ -15,12 +15,17 @@ mod vtep;
 mod answers;
 mod crafted;
 mod direct;
+mod disk;
 mod groups;
+mod interface;
+mod kills;
 mod moves;
 mod mtu;
+mod odd;
 mod paths;
 mod reach;
 mod restart;
+mod stale;
 mod streams;
 mod weather;
 

@@ -97,7 +97,15 @@ pub(crate) fn connect(from: &Tenant, (to, address): (&Tenant, IpAddr), port: u16
         .ns
         .run(|| TcpStream::connect_timeout(&(address, port).into(), PATIENCE))
         .expect("connects");
-    let (server, _) = listener.accept().expect("accepts");
+    // The last packet of the handshake may be lost, and its repetitions.
+    listener.set_nonblocking(true).expect("set");
+    let mut accepted = None;
+    let accepts = || {
+        accepted = listener.accept().ok();
+        accepted.is_some()
+    };
+    assert!(wait_until(PATIENCE, accepts), "connected with nobody");
+    let (server, _) = accepted.expect("accepted");
     for stream in [&client, &server] {
         stream.set_read_timeout(Some(PATIENCE)).expect("time-out");
         stream.set_write_timeout(Some(PATIENCE)).expect("time-out");
@@ -207,6 +215,19 @@ pub(crate) fn chat(streams: &[TcpStream; 2]) -> std::io::Result<()> {
         assert_eq!(&word, b"word");
     }
     Ok(())
+}
+
+/// A counter of IPv4 of the namespace that this runs in, by its line and its name in `/proc/net/snmp`.
+pub(crate) fn snmp(protocol: &str, name: &str) -> u64 {
+    let counters = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
+    let mut lines = counters
+        .lines()
+        .filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let mut both = names.split_whitespace().zip(values.split_whitespace());
+    let found = both.find(|(found, _)| *found == name);
+    let (_, value) = found.expect("the kernel has it");
+    value.parse().expect("a number")
 }
 
 /// How long is waited for something that must not come.

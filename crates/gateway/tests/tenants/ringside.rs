@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::bed::{Card, Tunnel};
 use crate::common::Folder;
-use crate::common::daemon::{Daemon, binary, configure};
+use crate::common::daemon::{Daemon, binary, configure, on_small_disk};
 use crate::process::PATIENCE;
 
 /// How the daemon is run.
@@ -29,6 +29,8 @@ pub(crate) struct Ringside {
     pub(crate) pinned: bool,
     /// How long packets wait for the MAC address of their host, in milliseconds.
     pub(crate) patience: u32,
+    /// The store has four megabytes.
+    pub(crate) small_disk: bool,
     /// More lines about the data path.
     pub(crate) more: &'static str,
 }
@@ -44,6 +46,7 @@ impl Ringside {
         pinned: false,
         // The kernel asks again after a second, if a question got lost.
         patience: 10_000,
+        small_disk: false,
         more: "",
     };
 }
@@ -67,10 +70,21 @@ impl Gateway {
         gateway
     }
 
+    /// Starts it on the files of one before it, run in another way.
+    pub(crate) fn start_as(&mut self, how: Ringside, folder: Folder) {
+        self.how = how;
+        self.start_in(folder);
+    }
+
     /// Starts it on the files of one before it.
     pub(crate) fn start_in(&mut self, folder: Folder) {
-        let config = configure(&folder, "store.db", &self.configuration());
-        let mut command = self.end.ns.command(binary().get_program());
+        let (store, mut command) = if self.how.small_disk {
+            let unshare = self.end.ns.command("unshare");
+            ("disk/store.db", on_small_disk(unshare, &folder.join("disk")))
+        } else {
+            ("store.db", self.end.ns.command(binary().get_program()))
+        };
+        let config = configure(&folder, store, &self.configuration());
         command.arg("--config").arg(config);
         self.daemon = Some(Daemon::spawn(folder, command));
     }
@@ -137,6 +151,30 @@ impl Gateway {
 
     pub(crate) fn statistics(&self) -> Value {
         serde_json::from_str(&self.daemon().ok(&["stats", "--json"])).expect("JSON")
+    }
+
+    /// What health says needs attention.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let answer = self.daemon().ctl(&["health", "--json"]).stdout;
+        let health: Value = serde_json::from_slice(&answer).expect("JSON");
+        let problems = health["problems"].as_array().expect("problems").iter();
+        problems
+            .map(|problem| problem.as_str().expect("text").to_owned())
+            .collect()
+    }
+
+    /// How often something happened to the interface.
+    pub(crate) fn events(&self, name: &str) -> u64 {
+        self.statistics()["interface-events"][name].as_u64().expect("a number")
+    }
+
+    /// The names of workers that run.
+    pub(crate) fn workers(&self) -> Vec<String> {
+        let statistics = self.statistics();
+        let workers = statistics["workers"].as_array().expect("workers").iter();
+        workers
+            .map(|worker| worker["name"].as_str().expect("text").to_owned())
+            .collect()
     }
 
     /// Waits until the gateway has counted what it has to: workers do it after they have sent.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tunnel};
 use crate::on;
-use crate::peers::{connect, exchange, iperf};
+use crate::peers::{connect, exchange, iperf, snmp};
 
 on! {
     kernel = crate::KERNEL => iperf_tcp_gets_through, iperf_udp_loses_nothing_uncounted, both_directions_at_once;
@@ -64,17 +64,10 @@ fn counted_losses(bed: &Bed) -> u64 {
 /// Datagrams that found no room in the buffer of their socket, in this namespace.
 fn socket_losses() -> u64 {
     let of_v6 = std::fs::read_to_string("/proc/thread-self/net/snmp6").expect("counters");
-    let of_v4 = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
     let v6 = of_v6
         .lines()
         .filter_map(|line| line.strip_prefix("Udp6RcvbufErrors")?.trim().parse::<u64>().ok());
-    let mut udp = of_v4.lines().filter_map(|line| line.strip_prefix("Udp:"));
-    let (names, values) = (udp.next().expect("names"), udp.next().expect("values"));
-    let v4 = names.split_whitespace().zip(values.split_whitespace());
-    let v4 = v4
-        .filter(|(name, _)| *name == "RcvbufErrors")
-        .map(|(_, value)| value.parse::<u64>().expect("a number"));
-    v6.chain(v4).sum()
+    v6.sum::<u64>() + snmp("Udp", "RcvbufErrors")
 }
 
 /// What the links of this namespace have dropped.

@@ -1,0 +1,136 @@
+//! TLS in both directions, with keys and certificates that can be replaced while there are connections.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::serve::{ServeError, with_sources};
+
+/// Who has not said who he is by then is gone.
+const GREETING: Duration = Duration::from_secs(10);
+/// So many may be about to say it: more wait.
+const GREETINGS: usize = 64;
+
+/// Keys and certificates, in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Tls {
+    /// The gateway's certificate, with those up to its authority.
+    pub certificate: Vec<u8>,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// The authority of clients: who has a certificate of it may do anything.
+    pub client_ca: Vec<u8>,
+}
+
+impl fmt::Debug for Tls {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Whether they can be used, and belong together; otherwise what is wrong.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.config().map(drop)
+    }
+
+    fn config(&self) -> Result<ServerConfig, String> {
+        let failed = |what: &str, error: &dyn std::error::Error| format!("{what}: {}", with_sources(error));
+        let certificates = |what: &'static str, pem: &[u8]| {
+            let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+            match read {
+                Ok(read) if read.is_empty() => Err(format!("{what}: there is no certificate in it")),
+                Ok(read) => Ok(read),
+                Err(error) => Err(failed(what, &error)),
+            }
+        };
+        let own = certificates("certificate", &self.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| failed("key", &error))?;
+        let mut authorities = RootCertStore::empty();
+        for authority in certificates("client-ca", &self.client_ca)? {
+            authorities
+                .add(authority)
+                .map_err(|error| failed("client-ca", &error))?;
+        }
+        let provider: Arc<CryptoProvider> = ring::default_provider().into();
+        let clients = WebPkiClientVerifier::builder_with_provider(authorities.into(), Arc::clone(&provider)).build();
+        let clients = clients.map_err(|error| failed("client-ca", &error))?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| failed("protocols", &error))?
+            .with_client_cert_verifier(clients)
+            .with_single_cert(own, key)
+            .map_err(|error| failed("certificate and key", &error))?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(config)
+    }
+}
+
+/// What those who connect are greeted with. Cheap to clone; all clones are the same.
+#[derive(Debug, Clone)]
+pub struct Keys(Arc<ArcSwap<ServerConfig>>);
+
+impl Keys {
+    pub(super) fn new(tls: &Tls) -> Result<Self, ServeError> {
+        let config = tls.config().map_err(ServeError::Tls)?;
+        Ok(Self(Arc::new(ArcSwap::from_pointee(config))))
+    }
+
+    /// Others for whoever connects from now on; connections that are there stay.
+    ///
+    /// # Errors
+    /// [`ServeError::Tls`]; then nothing has changed.
+    pub fn replace(&self, tls: &Tls) -> Result<(), ServeError> {
+        self.0.store(Arc::new(tls.config().map_err(ServeError::Tls)?));
+        Ok(())
+    }
+}
+
+/// Connections of those who have said who they are, until nobody takes them any more.
+pub(super) fn accept(
+    listener: tokio::net::TcpListener,
+    keys: Keys,
+) -> ReceiverStream<io::Result<TlsStream<TcpStream>>> {
+    let (to, accepted) = mpsc::channel(GREETINGS);
+    tokio::spawn(async move {
+        let greetings = Arc::new(Semaphore::new(GREETINGS));
+        loop {
+            let permit = Arc::clone(&greetings).acquire_owned().await.expect("never closed");
+            let stream = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = to.closed() => return,
+            };
+            let Ok((stream, peer)) = stream else {
+                // Out of files: those who are there go some time.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            _ = stream.set_nodelay(true);
+            let greeting = TlsAcceptor::from(keys.0.load_full()).accept(stream);
+            let to = to.clone();
+            tokio::spawn(async move {
+                match tokio::time::timeout(GREETING, greeting).await {
+                    Ok(Ok(stream)) => _ = to.send(Ok(stream)).await,
+                    Ok(Err(error)) => tracing::info!(%peer, %error, "a client was refused"),
+                    Err(_) => tracing::info!(%peer, "a client did not say who it is"),
+                }
+                drop(permit);
+            });
+        }
+    });
+    ReceiverStream::new(accepted)
+}

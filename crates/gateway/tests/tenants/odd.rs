@@ -1,0 +1,185 @@
+//! Starts that cannot be, or that come upon what others have left: refused or mended, and nothing is left behind.
+
+use std::path::{Path, PathBuf};
+
+use ringside_bpf::XdpMode;
+use ringside_bpf::gateway::{GatewayProgram, Sizes};
+use ringside_netlab::testing::is_root;
+use ringside_netlab::{End, Lab, VethConfig};
+
+use crate::common::Folder;
+use crate::common::daemon::{Daemon, binary, configure, refusal};
+
+/// A gateway's interface, and what belongs to it.
+struct Odd {
+    lab: Lab,
+    pins: PathBuf,
+}
+
+impl Odd {
+    fn new(tag: &str) -> Self {
+        // A name as VLANs have.
+        let config = VethConfig {
+            tag: tag.to_owned(),
+            ..VethConfig::named("eth0.7", "peer")
+        };
+        let lab = Lab::veth(config).expect("veth");
+        let pins = Path::new("/sys/fs/bpf").join(format!("ringside-{}", lab.a.ns.name()));
+        Self { lab, pins }
+    }
+
+    fn end(&self) -> &End {
+        &self.lab.a
+    }
+
+    /// A configuration in a new folder, with pins or without, and its command.
+    fn command(&self, folder: &Folder, pins: Option<&Path>, more: &str) -> std::process::Command {
+        let mut text = format!(
+            "[path]\ninterface = \"{}\"\nmode = \"native\"\ncached-neighbors = 1000\ncached-connections = 1000\n",
+            self.end().interface.name()
+        );
+        if let Some(pins) = pins {
+            text.push_str(&format!("pins = \"{}\"\n", pins.display()));
+        }
+        let config = configure(folder, "store.db", &format!("{text}{more}"));
+        let mut command = self.end().ns.command(binary().get_program());
+        command.arg("--config").arg(config);
+        command
+    }
+
+    fn start(&self, folder: Folder, pins: Option<&Path>) -> Daemon {
+        let command = self.command(&folder, pins, "");
+        Daemon::spawn(folder, command)
+    }
+
+    fn refused(&self, pins: Option<&Path>, more: &str) -> String {
+        refusal(self.command(&Folder::new(), pins, more))
+    }
+
+    /// No program on the interface, and no pins.
+    fn is_untouched(&self) -> bool {
+        self.end().state().expect("its state").xdp.is_none() && !self.pins.exists()
+    }
+}
+
+impl Drop for Odd {
+    fn drop(&mut self) {
+        _ = std::fs::remove_dir_all(&self.pins);
+    }
+}
+
+#[test]
+fn two_gateways_do_not_share_an_interface() {
+    if !is_root() {
+        return;
+    }
+    let odd = Odd::new("two");
+    let first = odd.start(Folder::new(), Some(&odd.pins));
+    let said = odd.refused(Some(&odd.pins), "");
+    assert!(
+        said.contains("is in use by another gateway: stop that one, or give"),
+        "{said}"
+    );
+    let other = PathBuf::from(format!("{}-other", odd.pins.display()));
+    for pins in [None, Some(&*other)] {
+        let said = odd.refused(pins, "");
+        assert!(
+            said.contains("putting the fast path on") && said.contains("another program is attached"),
+            "{said}"
+        );
+        assert!(!other.exists(), "it leaves its pins behind");
+    }
+    let mut unpin = odd.command(&first.folder, Some(&odd.pins), "");
+    unpin.arg("--unpin");
+    assert!(refusal(unpin).contains("is in use by another gateway"));
+    first.ok(&["health"]);
+    // Nor do they share a socket, although each has its store.
+    let config = first.folder.join("second.toml");
+    let text = std::fs::read_to_string(first.folder.join("gateway.toml")).expect("a file");
+    std::fs::write(&config, text.replace("store.db", "other.db")).expect("a file");
+    let mut second = binary();
+    second.arg("--config").arg(config);
+    let said = refusal(second);
+    assert!(
+        said.contains("api.socket") && said.contains("is in use by another process"),
+        "{said}"
+    );
+    first.ok(&["health"]);
+    first.stop();
+}
+
+#[test]
+fn what_somebody_else_has_is_told_before_anything_is_touched() {
+    if !is_root() {
+        return;
+    }
+    let odd = Odd::new("taken");
+    let taken = odd
+        .end()
+        .run(|| std::net::TcpListener::bind("127.0.0.1:0"))
+        .expect("listens");
+    let address = taken.local_addr().expect("an address");
+    let said = odd.refused(Some(&odd.pins), &format!("[metrics]\nlisten = \"{address}\""));
+    assert!(
+        said.contains(&format!("metrics.listen {address}: Address already in use")),
+        "{said}"
+    );
+    assert!(odd.is_untouched());
+    // The program of somebody else stays, and so does the folder as it was.
+    let sizes = Sizes {
+        neighbors: 1,
+        connections: 1,
+        queues: 1,
+        sample_bytes: 4096,
+    };
+    let program = GatewayProgram::load(sizes).expect("loaded");
+    let index = odd.end().interface.index();
+    let link = odd
+        .end()
+        .run(|| program.attach(index, XdpMode::Native))
+        .expect("attached");
+    let before = odd.end().state().expect("its state").xdp;
+    let said = odd.refused(Some(&odd.pins), "");
+    assert!(said.contains("another program is attached"), "{said}");
+    assert_eq!(odd.end().state().expect("its state").xdp, before);
+    drop(link);
+    assert!(odd.is_untouched());
+}
+
+#[test]
+fn pins_that_are_damaged_are_made_anew() {
+    if !is_root() {
+        return;
+    }
+    let odd = Odd::new("damaged");
+    let maps = odd.pins.join("maps");
+    let mut folder = odd.start(Folder::new(), Some(&odd.pins)).kill();
+    let damages: [&dyn Fn(); 3] = [
+        // Who was killed while it made or removed them has left a part.
+        &|| std::fs::remove_file(maps.join("neighbors")).expect("removed"),
+        &|| std::fs::remove_file(maps.join("state")).expect("removed"),
+        // Another map in a place.
+        &|| std::fs::rename(maps.join("connections"), maps.join("state")).expect("moved"),
+    ];
+    for damage in damages {
+        damage();
+        let daemon = odd.start(folder, Some(&odd.pins));
+        daemon.ok(&["health"]);
+        assert!(daemon.log().contains("adopted=false"), "{}", daemon.log());
+        folder = daemon.kill();
+    }
+    let daemon = odd.start(folder, Some(&odd.pins));
+    assert!(daemon.log().contains("adopted=true"), "{}", daemon.log());
+    let folder = daemon.stop();
+    // What is not the gateway's stays.
+    let strange = odd.pins.join("strange");
+    std::fs::create_dir(&strange).expect("made");
+    let mut unpin = odd.command(&folder, Some(&odd.pins), "");
+    assert!(unpin.arg("--unpin").status().expect("runs").success());
+    let left: Vec<_> = std::fs::read_dir(&odd.pins)
+        .expect("read")
+        .map(|file| file.expect("a file").path())
+        .collect();
+    assert_eq!(left, [strange]);
+    assert_eq!(odd.end().state().expect("its state").xdp, None);
+}
