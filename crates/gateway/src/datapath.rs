@@ -42,7 +42,7 @@ use ringside_xsk::{Mode, Path as Way, Port, Program, QueueOptions};
 use tokio::sync::mpsc;
 
 pub use self::attach::unpin;
-use self::cache::Cache;
+use self::cache::{Cache, Room};
 use self::counters::WorkerCounters;
 use self::keeper::{Keeper, own_port};
 pub use self::options::PathOptions;
@@ -388,7 +388,7 @@ impl DataPath for XdpPath {
     fn changed(&self, neighbors: &[(TenantAddress, Option<Neighbor>)]) {
         // As they are now: an address may have changed twice.
         let addresses: Vec<TenantAddress> = neighbors.iter().map(|(address, _)| *address).collect();
-        if let Err(error) = self.cache().refresh(&addresses) {
+        if let Err(error) = self.cache().refresh(&addresses, Room::Kept) {
             tracing::error!(%error, "the fast path's cache cannot be changed");
         }
     }

@@ -26,6 +26,7 @@ mod timings;
 mod watch;
 mod writer;
 
+pub use applier::Unstored;
 pub use health::Health;
 pub use path::{CannotTrace, Counters, DataPath, NoDataPath, PathCounters, TraceFilter, Traced, WorkerLoad};
 pub use read::Readers;

@@ -33,7 +33,11 @@ const GATEWAY: u8 = 254;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The kernel's own bridge and VXLAN.
-    Kernel,
+    Kernel {
+        /// No packet on a wire is longer than a wire's, and none is without its checksums, as behind NICs; else a veth carries
+        /// what the kernel has not split.
+        summed: bool,
+    },
     /// The daemon.
     Ringside(Ringside),
 }
@@ -41,13 +45,16 @@ pub(crate) enum Kind {
 impl Kind {
     fn queues(self) -> u32 {
         match self {
-            Self::Kernel => 1,
+            Self::Kernel { .. } => 1,
             Self::Ringside(how) => how.queues,
         }
     }
 
     fn is_summed(self) -> bool {
-        matches!(self, Self::Ringside(Ringside { summed: true, .. }))
+        match self {
+            Self::Kernel { summed } => summed,
+            Self::Ringside(how) => how.summed,
+        }
     }
 }
 
@@ -153,8 +160,10 @@ impl Bed {
     pub(crate) fn without_gateway(tag: &str, kind: Kind, places: &[Place]) -> Self {
         let switch = Namespace::create(&format!("{tag}-switch")).expect("namespace");
         let switch = Device::bridge(&switch, "bridge").expect("bridge");
-        let uplink = join(tag, &switch, ("gateway", GATEWAY), (false, kind.queues()));
-        let sends_back = kind != Kind::Kernel;
+        let sends_back = matches!(kind, Kind::Ringside(_));
+        // XDP sends packets as they are.
+        let summed = kind.is_summed() && !sends_back;
+        let uplink = join(tag, &switch, ("gateway", GATEWAY), (summed, kind.queues()));
         let wake = sends_back.then(|| wake_for_what_is_sent_back(&uplink.b, kind.queues()));
         let mut bed = Self {
             gateway: Middle::None,
@@ -203,7 +212,7 @@ impl Bed {
     /// A gateway that knows these.
     pub(crate) fn with(mut self, kind: Kind, cards: &[Card]) -> Self {
         self.gateway = match kind {
-            Kind::Kernel => Middle::Kernel {
+            Kind::Kernel { .. } => Middle::Kernel {
                 _gateway: KernelGateway::start(&self.uplink.a, self.hosts[0].place, cards),
             },
             Kind::Ringside(how) => {
