@@ -33,6 +33,8 @@ use ringside_measure::compare::{Round, figure, ratio};
 use ringside_nic::host::CpuTimes;
 use serde_json::Value;
 
+/// Bytes that a TCP segment carries, time stamps taken off.
+const SEGMENT: f64 = 1398.0;
 /// Echoes of a round, a millisecond apart.
 const ECHOES: usize = 1000;
 
@@ -80,9 +82,11 @@ const CONTENDERS: [Contender; 5] = [
 const PAIRS: [(usize, usize); 6] = [(1, 0), (2, 0), (2, 1), (3, 1), (4, 2), (4, 3)];
 
 /// What is measured, and its unit.
-const FIGURES: [&str; 7] = [
+const FIGURES: [&str; 9] = [
     "TCP, 1 stream, Gbit/s",
+    "  segments that are sent again, of 10,000",
     "TCP, 4 streams, Gbit/s",
+    "  segments that are sent again, of 10,000",
     "UDP of 64 bytes, thousands that arrive a second",
     "  of which so many of 100 are lost",
     "ping, least, us",
@@ -158,11 +162,16 @@ fn measure(bed: &Bed, seconds: u32) -> [Round; FIGURES.len()] {
     let tcp = |streams: u32| {
         quietly(|| {
             let [client, _] = iperf(from, peer, &format!("--time {seconds} --parallel {streams}"));
-            [number(&client["end"]["sum_received"]["bits_per_second"]) / 1e9]
+            let (sent, received) = (&client["end"]["sum_sent"], &client["end"]["sum_received"]);
+            let segments = number(&sent["bytes"]) / SEGMENT;
+            [
+                number(&received["bits_per_second"]) / 1e9,
+                number(&sent["retransmits"]) * 1e4 / segments,
+            ]
         })
     };
-    let [one] = tcp(1);
-    let [four] = tcp(4);
+    let [one, one_again] = tcp(1);
+    let [four, four_again] = tcp(4);
     let [datagrams, lost] = quietly(|| {
         let [_, server] = iperf(from, peer, &format!("--time {seconds} --udp --bitrate 0 --length 64"));
         let sum = &server["end"]["sum"];
@@ -181,7 +190,7 @@ fn measure(bed: &Bed, seconds: u32) -> [Round; FIGURES.len()] {
         times.sort_by(f64::total_cmp);
         [0, times.len() / 2, times.len() * 99 / 100].map(|at| times[at])
     });
-    [one, four, datagrams, lost, least, median, most]
+    [one, one_again, four, four_again, datagrams, lost, least, median, most]
 }
 
 /// With what the hypervisor took meanwhile.
