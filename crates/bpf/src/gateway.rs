@@ -21,9 +21,11 @@ mod config;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod cost;
+mod flows;
 mod layout;
 mod outcome;
 mod pins;
+mod ring;
 mod samples;
 
 use std::mem::MaybeUninit;
@@ -34,6 +36,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 pub use self::cache::{Cache, Hand};
 pub use self::config::{GatewayConfig, GatewayPort, Sampling};
+pub use self::flows::{FlowSample, Flows};
 use self::layout::{CONFIG_SLOTS, LAYOUT};
 pub use self::layout::{CachedConnection, CachedNeighbor, ConnectionKey, NeighborKey, Tunnel};
 pub use self::outcome::{Outcome, SlowCause};
@@ -87,6 +90,7 @@ struct Maps {
     ports: MapHandle,
     counters: MapHandle,
     samples: MapHandle,
+    flows: MapHandle,
 }
 
 impl Maps {
@@ -102,10 +106,11 @@ impl Maps {
             ports: map("ports")?,
             counters: map("counters")?,
             samples: map("samples")?,
+            flows: map("flows")?,
         })
     }
 
-    fn all(&self) -> [(&'static str, &MapHandle); 9] {
+    fn all(&self) -> [(&'static str, &MapHandle); 10] {
         [
             ("neighbors", self.neighbors.map()),
             ("connections", self.connections.map()),
@@ -115,6 +120,7 @@ impl Maps {
             ("ports", &self.ports),
             ("counters", &self.counters),
             ("samples", &self.samples),
+            ("flows", &self.flows),
             // Last: what finds it finds all.
             ("state", &self.state),
         ]
@@ -240,6 +246,25 @@ impl GatewayProgram {
         Ok(())
     }
 
+    /// The interfaces that packets can leave by at the moment, by their places in [`GatewayConfig::ports`]. One that is gone is
+    /// not among them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses the reading.
+    pub fn ports(&self) -> Result<Vec<(u8, u32)>> {
+        let mut ports = Vec::new();
+        for place in 0..MOST_PORTS {
+            let found = self.maps.ports.lookup(&place.to_ne_bytes(), MapFlags::ANY);
+            let found = found.map_err(|error| Error::map(NAME, "ports", "reading", load::os_error(&error)))?;
+            let index = found.as_deref().and_then(|value| layout::word(value, 0));
+            if let (Ok(place), Some(index @ 1..)) = (u8::try_from(place), index) {
+                ports.push((place, index));
+            }
+        }
+        Ok(ports)
+    }
+
     fn active(&self) -> Result<u32> {
         let state = read_state(&self.maps.state)?;
         Ok(layout::word(&state, 4).unwrap_or(0))
@@ -321,6 +346,15 @@ impl GatewayProgram {
     fn counter(&self, place: u32) -> Result<Counter> {
         let [packets, bytes] = load::sum_per_cpu(NAME, "counters", &self.maps.counters, place)?;
         Ok(Counter { packets, bytes })
+    }
+
+    /// A reader of who sends to whom.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses it.
+    pub fn flows(&self) -> Result<Flows> {
+        Flows::of(&self.maps.flows)
     }
 
     /// A reader of samples.

@@ -15,6 +15,7 @@
 //! | [`answer`], [`rewrite`] | edits in place: answers, ICMP errors, and the packet that goes on |
 //! | [`buffer`] | [`Buffer`]: a packet's memory |
 //! | [`packet`] | what a received frame is, and where everything is in it |
+//! | [`direct`] | [`Directs`]: which hosts are told where a receiver lives, because they send much to it |
 //! | [`mod@drop`] | [`DropReason`]: why packets are dropped |
 //! | [`table`] | [`Neighbors`], by which workers find tens of millions of tenants while they change; [`Hosts`] |
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod answer;
 pub mod buffer;
 pub mod conntrack;
 pub mod decide;
+pub mod direct;
 pub mod drop;
 pub mod firewall;
 pub mod flow;
@@ -38,6 +40,7 @@ mod words;
 pub use address::{TenantAddress, Vni};
 pub use buffer::{Buffer, Roomy};
 pub use decide::{Decider, Decision};
+pub use direct::{DirectLimits, DirectPair, Directs};
 pub use drop::DropReason;
 pub use firewall::Firewall;
 pub use flow::Flow;

@@ -34,7 +34,7 @@ fn apply(lab: &Lab, size: u32) -> Duration {
     };
     let tables = Arc::new(Tables::new(limits));
     let options = PathOptions {
-        interface: lab.b.interface.name().to_owned(),
+        interfaces: vec![lab.b.interface.name().to_owned()],
         cached_neighbors: ROOM,
         ..PathOptions::default()
     };

@@ -185,7 +185,7 @@ fn gateway(bed: &Wire, fast: bool, queues: u32, neighbors: u32) -> Result<XdpPat
     let host = tables.hosts.intern(Host {
         ip: IpAddr::V4(bed.lab.a.ipv4),
         mac: Some(MacAddr(bed.lab.a.mac)),
-        port: 0,
+        port: None,
         encapsulation: None,
     });
     let vni = Vni::new(VNI).ok_or("a number of a network")?;
@@ -204,7 +204,7 @@ fn gateway(bed: &Wire, fast: bool, queues: u32, neighbors: u32) -> Result<XdpPat
     }
     drop(writer);
     let options = PathOptions {
-        interface: bed.lab.b.interface.name().to_owned(),
+        interfaces: vec![bed.lab.b.interface.name().to_owned()],
         mode: Mode::Require(Path::NativeCopy),
         fast,
         workers: queues as usize,

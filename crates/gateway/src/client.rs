@@ -13,6 +13,7 @@ use crate::object::{Group, GroupKey, Neighbor, Object, Port, text};
 
 mod apply;
 mod connect;
+mod direct;
 mod load;
 mod operate;
 mod remote;
@@ -122,6 +123,15 @@ Examples:
   ringside gateway trace --vni 42 --ip 10.0.0.7
   ringside gateway trace --vni 42 --count 1000 --pcapng packets.pcapng   for Wireshark")]
     Trace(trace::TraceArgs),
+    /// On a compute host: send straight to other hosts what the gateway says, until Ctrl-C
+    #[command(after_help = "\
+Examples:
+  ringside gateway direct --key-file /etc/ringside-gateway/direct.key
+  ringside gateway direct --from 192.0.2.1 --device vxlan42
+
+The gateway says so of flows that are worth it, if path.direct is configured. The kernel's VXLAN endpoints have to be made with
+nolearning. What was said is over after its time, when the gateway takes it back, and when this ends.")]
+    Direct(direct::DirectArgs),
     /// Take the gateway out of service, or back into it
     #[command(after_help = "\
 Examples:
@@ -210,8 +220,13 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 async fn command(args: &ClientArgs) -> Result<ExitCode> {
-    let channel = connect::connect(&args.at).await?;
     let json = args.json;
+    // It asks the gateway nothing.
+    if let Command::Direct(direct) = &args.command {
+        direct::run(direct, json).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let channel = connect::connect(&args.at).await?;
     match &args.command {
         Command::Get(get) => match get.kind {
             Kind::Neighbor => simple::get::<Neighbor>(channel, address(&get.key)?, json).await?,
@@ -236,6 +251,7 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
         Command::Health => return operate::health(channel, json).await,
         Command::Trace(trace) => trace::run(channel, trace, json).await?,
         Command::Drain(drain) => operate::drain(channel, drain).await?,
+        Command::Direct(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

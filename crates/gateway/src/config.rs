@@ -31,7 +31,7 @@
 //! timeout-seconds = { established = 432000 }
 //!
 //! [path]
-//! interface = "eth1"           # that hosts are reached by; without it nothing is forwarded
+//! interface = "eth1"           # that hosts are reached by, or several: ["eth1", "eth2"]; without it nothing is forwarded
 //! mode = "auto"                # zero-copy, native, generic
 //! fast = true                  # false: workers decide about every packet
 //! workers = 2                  # threads; the queues are shared out among them
@@ -48,6 +48,13 @@
 //! cached-neighbors = 1000000   # in the fast path; by default what 1/64 of the memory holds
 //! cached-connections = 2000000 # one direction each
 //! patience-ms = 2500           # how long packets wait for their host's MAC address
+//!
+//! [path.direct]                # hosts that send much are told where it goes; off if there is none
+//! port = 4797                  # UDP port that they listen at
+//! packets-per-second = 10000   # to one receiver, from which on a host is told
+//! notices-per-second = 100     # all in all
+//! lifetime-seconds = 60        # how long what they are told holds
+//! key-file = "/etc/ringside-gateway/direct.key"  # what notices are sealed with; unsealed if there is none
 //! ```
 //! Everything has a default but `[api.tcp]`, which is off without it, and `path.interface`.
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`proto`] | the API, made from `proto/ringside/gateway/v1` |
 //! | [`object`] | what the API is about: neighbours, ports, security groups; as messages and as text |
+//! | [`notice`] | what hosts are told of direct paths |
 //! | [`client`] | the commands of `ringside-gateway ctl` and `ringside gateway` |
 //! | `store` | what was acknowledged, on the disk |
 //! | `model` | store, tables in memory and watchers, one after the other in one thread |
@@ -11,10 +12,11 @@
 //! | `datapath` | the XDP program's caches, and workers for what it hands up |
 //! | `config`, `daemon`, `metrics` | the program |
 //!
-//! All but the first three take the feature `daemon`.
+//! All but the first four take the feature `daemon`.
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod notice;
 pub mod object;
 
 #[cfg(feature = "daemon")]

@@ -313,6 +313,19 @@ fn packets(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
         None,
         causes.map(|(cause, packets)| (label("cause", *cause), *packets)),
     )?;
+    if let Some(direct) = counters.direct {
+        let notices = [
+            ("sent", direct.sent),
+            ("failed", direct.failed),
+            ("held-back", direct.held_back),
+        ];
+        out.counters(
+            "direct_path_notices",
+            "Notices to hosts that send much, by what became of them",
+            None,
+            notices.map(|(what, count)| (label("what", what), count)),
+        )?;
+    }
     let gone = [("evicted", counters.cache_evicted), ("refused", counters.cache_refused)];
     out.counters(
         "fast_path_cache_pressure",

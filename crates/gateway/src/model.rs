@@ -8,10 +8,12 @@
 //! tables, and only what is in the tables is answered: who has an answer sees packets go by it, and so does a restart.
 //! Store and tables take a change by the same rule (a higher version), one after the other, so they cannot differ.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use ringside_gateway_core::Vni;
 use ringside_gateway_core::conntrack::{Conntrack, Limits};
 use ringside_gateway_core::policy::Policy;
 use ringside_gateway_core::table::{Hosts, Neighbors};
@@ -28,7 +30,9 @@ mod writer;
 
 pub use applier::Unstored;
 pub use health::Health;
-pub use path::{CannotTrace, Counters, DataPath, NoDataPath, PathCounters, TraceFilter, Traced, WorkerLoad};
+pub use path::{
+    CannotTrace, Counters, DataPath, DirectCounters, NoDataPath, PathCounters, TraceFilter, Traced, WorkerLoad,
+};
 pub use read::Readers;
 pub use timings::Timings;
 pub use watch::{TooSlow, Watcher};
@@ -52,6 +56,8 @@ pub struct Tables {
     ports: AtomicUsize,
     groups: AtomicUsize,
     tombstones: AtomicUsize,
+    /// Ports of each network that has some.
+    policed: Mutex<HashMap<Vni, usize>>,
     draining: AtomicBool,
     connection_limit: u32,
 }
@@ -69,6 +75,7 @@ impl Tables {
             ports: AtomicUsize::new(0),
             groups: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
+            policed: Mutex::default(),
             draining: AtomicBool::new(false),
         }
     }
@@ -77,6 +84,23 @@ impl Tables {
     #[must_use]
     pub fn has_policy(&self) -> bool {
         self.ports() > 0
+    }
+
+    /// True if groups are bound to some address of this network.
+    #[must_use]
+    pub fn is_policed(&self, vni: Vni) -> bool {
+        let policed = self.policed.lock().unwrap_or_else(PoisonError::into_inner);
+        policed.contains_key(&vni)
+    }
+
+    /// A port more, or less, in this network.
+    fn count_port(&self, vni: Vni, more: bool) {
+        let mut policed = self.policed.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = policed.entry(vni).or_default();
+        *count = if more { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            policed.remove(&vni);
+        }
     }
 
     /// How many ports are known.

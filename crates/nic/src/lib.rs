@@ -66,6 +66,7 @@ pub mod state_dir;
 mod sys;
 mod sysfs;
 mod threads;
+mod vxlan;
 mod watch;
 
 pub use deferral::{Applied, Deferral};
@@ -86,6 +87,7 @@ pub use queue_counters::QueueCounter;
 pub use route::Route;
 pub use rss::{Flow, FlowKind, HashFunction, HashedFields, Rss, Symmetry, toeplitz};
 pub use threads::NapiThread;
+pub use vxlan::Vxlan;
 pub use watch::{LinkEvent, LinkStatus, LinkWatch};
 
 /// What the functions of this crate return.

@@ -150,6 +150,7 @@ int ringside_gateway(struct xdp_md *ctx)
 					/* As long as what it claims, which is what will be sent. */
 					tell(ctx, config, &told, outcome,
 					     sizeof(struct ethhdr) + packet.length);
+					choose(config, &packet, &route, outcome);
 					send_on(&packet, &route);
 					return action;
 				}

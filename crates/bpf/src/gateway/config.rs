@@ -30,6 +30,9 @@ pub struct GatewayConfig {
     pub ttl: u8,
     /// Where packets come from and leave by; 16 at the most. None keeps a place free.
     pub ports: Vec<Option<GatewayPort>>,
+    /// Of so many packets to receivers without rules, by chance, one is told to [`Flows`](super::Flows). 0: none. A power of
+    /// two, or it is made one.
+    pub one_in: u32,
     /// Which packets are shown to [`Samples`](super::Samples). None, usually: that costs one branch.
     pub sampling: Option<Sampling>,
 }
@@ -94,6 +97,9 @@ impl GatewayConfig {
         bytes.extend(count(addresses(true).count()));
         bytes.extend(count(self.known_options.len()));
         bytes.extend(u32::from(self.ttl).to_ne_bytes());
+        let one_in = self.one_in.checked_next_power_of_two().unwrap_or(1 << 31);
+        bytes.extend(if self.one_in == 0 { 0 } else { one_in }.to_ne_bytes());
+        bytes.extend([0; 4]);
         fill(&mut bytes, 4 * MOST_ADDRESSES, |bytes| {
             bytes.extend(addresses(false).flat_map(|&ip| address(ip)[..4].to_vec()));
         });
@@ -117,7 +123,7 @@ impl GatewayConfig {
         bytes
     }
 
-    pub(super) const LEN: usize = 32 + 20 * MOST_ADDRESSES + 4 * MOST_OPTIONS + 24 + GatewayPort::LEN * MOST_PORTS;
+    pub(super) const LEN: usize = 40 + 20 * MOST_ADDRESSES + 4 * MOST_OPTIONS + 24 + GatewayPort::LEN * MOST_PORTS;
 
     fn write_sampling(&self, bytes: &mut Vec<u8>) {
         let Sampling { vni, ip } = self.sampling.unwrap_or_default();

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Counted up with each change of what is here: `GATEWAY_LAYOUT`.
-pub(super) const LAYOUT: u32 = 2;
+pub(super) const LAYOUT: u32 = 3;
 
 /// What there can be of each in the settings.
 pub(super) const MOST_PORTS: usize = 16;
@@ -108,7 +108,7 @@ pub(super) fn address(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-fn read_address(v6: bool, bytes: &[u8]) -> Option<IpAddr> {
+pub(super) fn read_address(v6: bool, bytes: &[u8]) -> Option<IpAddr> {
     Some(if v6 {
         Ipv6Addr::from(*bytes.first_chunk::<16>()?).into()
     } else {
@@ -116,7 +116,7 @@ fn read_address(v6: bool, bytes: &[u8]) -> Option<IpAddr> {
     })
 }
 
-fn read_network(bytes: &[u8]) -> Option<(u32, bool)> {
+pub(super) fn read_network(bytes: &[u8]) -> Option<(u32, bool)> {
     let network = word(bytes, 0)?;
     match network >> 24 {
         4 => Some((network & 0x00ff_ffff, false)),

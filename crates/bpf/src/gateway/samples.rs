@@ -1,16 +1,14 @@
 //! Packets that the program shows.
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+use libbpf_rs::MapHandle;
 
+use super::Outcome;
 use super::layout::{SAMPLE_LEN, long, word};
-use super::{NAME, Outcome};
-use crate::error::{Error, Result};
-use crate::load;
+use super::ring::Ring;
+use crate::error::Result;
 
 /// A packet as it came, and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,58 +50,27 @@ impl Sample {
 
 /// Reads samples, for whoever asked for them in [`GatewayConfig`](crate::gateway::GatewayConfig). One reader at a
 /// time: two would each get some.
-pub struct Samples {
-    ring: RingBuffer<'static>,
-    read: Receiver<Sample>,
-    map: MapHandle,
-}
-
-impl fmt::Debug for Samples {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Samples")
-            .field("map", &self.map)
-            .finish_non_exhaustive()
-    }
-}
+#[derive(Debug)]
+pub struct Samples(Ring<Sample>);
 
 /// The ring's descriptor is readable when there are samples.
 impl AsFd for Samples {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.map.as_fd()
+        self.0.as_fd()
     }
 }
 
 impl Samples {
     pub(super) fn of(map: &MapHandle) -> Result<Self> {
-        let failed = |error: libbpf_rs::Error| Error::map(NAME, "samples", "reading", load::os_error(&error));
-        let map = MapHandle::try_from(map).map_err(failed)?;
-        let (tell, read) = channel();
-        let mut builder = RingBufferBuilder::new();
-        let each = move |bytes: &[u8]| {
-            // What cannot be read is of a program that knows more than this one: not shown, and no error.
-            if let Some(sample) = Sample::read(bytes) {
-                _ = tell.send(sample);
-            }
-            0
-        };
-        builder.add(&map, each).map_err(failed)?;
-        let ring = builder.build().map_err(failed)?;
-        Ok(Self { ring, read, map })
+        Ring::of(map, "samples", Sample::read).map(Self)
     }
 
     /// Those that are there, or that come within this time.
     ///
     /// # Errors
     ///
-    /// [`Error::Map`] if the kernel refuses the reading. A signal ends the waiting, without an error.
+    /// [`Error::Map`](crate::Error::Map) if the kernel refuses the reading. A signal ends the waiting, without an error.
     pub fn read(&self, patience: Duration) -> Result<Vec<Sample>> {
-        match self.ring.poll_raw(patience) {
-            // EINTR
-            count if count >= 0 || count == -4 => Ok(self.read.try_iter().collect()),
-            errno => {
-                let source = std::io::Error::from_raw_os_error(-errno);
-                Err(Error::map(NAME, "samples", "reading", source))
-            }
-        }
+        self.0.read(patience)
     }
 }

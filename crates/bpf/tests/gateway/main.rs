@@ -12,5 +12,6 @@ mod captures;
 mod connections;
 mod corpus;
 mod fixtures;
+mod flows;
 mod pinned;
 mod tables;

@@ -48,7 +48,7 @@ pub(crate) fn neighbor(number: u32, order: Order, version: u64) -> Neighbor {
         host: Some(Host {
             ip: vec![192, 0, 2, 1 + d % 250],
             mac: vec![2, 1, 0, 0, 0, d % 250],
-            port: 0,
+            port: None,
             encapsulation: 0,
         }),
         version,

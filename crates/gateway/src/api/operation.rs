@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Answers, Api, invalid};
 use crate::datapath::now;
-use crate::model::{CannotTrace, PathCounters, TraceFilter};
+use crate::model::{CannotTrace, DirectCounters, PathCounters, TraceFilter};
 use crate::object::wire;
 use crate::proto;
 use crate::proto::operation_service_server::OperationService;
@@ -17,6 +17,15 @@ fn count(name: &str, value: impl Into<u64>) -> proto::Count {
     proto::Count {
         name: name.to_owned(),
         value: value.into(),
+    }
+}
+
+fn direct(counters: DirectCounters) -> proto::DirectPathStatistics {
+    proto::DirectPathStatistics {
+        pairs: counters.pairs,
+        sent_notices: counters.sent,
+        failed_notices: counters.failed,
+        held_back_notices: counters.held_back,
     }
 }
 
@@ -101,6 +110,7 @@ impl OperationService for Api {
                 .map(|(cause, packets)| count(cause, *packets))
                 .collect(),
             workers: counters.workers.into_iter().map(worker).collect(),
+            direct: counters.direct.map(direct),
             connections: Some(proto::ConnectionStatistics {
                 connections: connections.total(),
                 limit: tables.connection_limit().into(),

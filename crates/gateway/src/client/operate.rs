@@ -112,6 +112,12 @@ pub(super) async fn stats(channel: Channel, json: bool) -> Result<()> {
         "cache-refused": all.cache_refused,
         "handed-up-packets": counts(&all.handed_up),
         "workers": all.workers.iter().map(worker).collect::<Vec<_>>(),
+        "direct": all.direct.map(|direct| json!({
+            "pairs": direct.pairs,
+            "sent-notices": direct.sent_notices,
+            "failed-notices": direct.failed_notices,
+            "held-back-notices": direct.held_back_notices,
+        })),
         "connections": {
             "connections": connections.connections,
             "limit": connections.limit,

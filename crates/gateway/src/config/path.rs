@@ -8,7 +8,8 @@ use nix::unistd::Pid;
 use serde::Deserialize;
 
 use super::Check;
-use crate::datapath::PathOptions;
+use crate::datapath::{DirectOptions, PathOptions};
+use crate::notice::Key;
 
 /// Bytes that the fast path's caches take for a neighbour and for one direction of a connection.
 const NEIGHBOR_BYTES: u64 = 100;
@@ -21,7 +22,7 @@ const LEAST_CACHE: u64 = 4096;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(super) struct PathPart {
-    interface: Option<String>,
+    interface: Option<Names>,
     mode: String,
     fast: bool,
     workers: Option<usize>,
@@ -38,6 +39,84 @@ pub(super) struct PathPart {
     cached_neighbors: Option<u32>,
     cached_connections: Option<u32>,
     patience_ms: u64,
+    direct: Option<DirectPart>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct DirectPart {
+    port: u16,
+    packets_per_second: u32,
+    notices_per_second: u32,
+    lifetime_seconds: u32,
+    key_file: Option<PathBuf>,
+}
+
+impl Default for DirectPart {
+    fn default() -> Self {
+        let options = DirectOptions::default();
+        Self {
+            port: options.port,
+            packets_per_second: options.packets_per_second,
+            notices_per_second: options.notices_per_second,
+            lifetime_seconds: u32::try_from(options.lifetime.as_secs()).unwrap_or(u32::MAX),
+            key_file: None,
+        }
+    }
+}
+
+impl DirectPart {
+    fn checked(self, check: &mut Check<'_>, source_check: bool) -> DirectOptions {
+        for (name, value) in [
+            ("port", u32::from(self.port)),
+            ("packets-per-second", self.packets_per_second),
+            ("notices-per-second", self.notices_per_second),
+            ("lifetime-seconds", self.lifetime_seconds),
+        ] {
+            check.that(value > 0, || {
+                format!("path.direct.{name}: 0 is none; leave path.direct out for none")
+            });
+        }
+        check.that(!source_check, || {
+            "path.direct: what goes from host to host is not checked as path.source-check asks; leave out one of them".to_owned()
+        });
+        let key = self
+            .key_file
+            .map(|file| check.keep("path.direct.key-file", Key::read(&file)));
+        DirectOptions {
+            port: self.port,
+            packets_per_second: self.packets_per_second,
+            notices_per_second: self.notices_per_second,
+            lifetime: Duration::from_secs(self.lifetime_seconds.into()),
+            key: key.flatten(),
+        }
+    }
+}
+
+/// One, or several.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "the name of an interface, or a list of names")]
+enum Names {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Names {
+    fn checked(self, check: &mut Check<'_>) -> Vec<String> {
+        let names = match self {
+            Self::One(name) => vec![name],
+            Self::Several(names) => names,
+        };
+        check.that(!names.is_empty(), || {
+            "path.interface: an empty list; leave it out to forward nothing".to_owned()
+        });
+        for (place, name) in names.iter().enumerate() {
+            check.that(!names[..place].contains(name), || {
+                format!("path.interface: {name} is there twice")
+            });
+        }
+        names
+    }
 }
 
 impl Default for PathPart {
@@ -61,6 +140,7 @@ impl Default for PathPart {
             cached_neighbors: None,
             cached_connections: None,
             patience_ms: u64::try_from(options.patience.as_millis()).unwrap_or(u64::MAX),
+            direct: None,
         }
     }
 }
@@ -101,7 +181,7 @@ impl PathPart {
         }
         let mode = check.keep("path.mode", self.mode.parse())?;
         Some(PathOptions {
-            interface: self.interface?,
+            interfaces: self.interface?.checked(check),
             mode,
             fast: self.fast,
             workers,
@@ -121,6 +201,7 @@ impl PathPart {
             cached_connections: (self.cached_connections)
                 .unwrap_or_else(|| cache_for(CONNECTION_BYTES, connections.saturating_mul(2))),
             patience: Duration::from_millis(self.patience_ms),
+            direct: self.direct.map(|direct| direct.checked(check, self.source_check)),
         })
     }
 }

@@ -26,10 +26,16 @@ fn nothing_at_all_is_a_configuration() {
 fn the_documented_example_is_one_but_for_its_files() {
     // Of this host, which may have but one CPU.
     let problems = Config::parse(&example().replace("cpus = [2, 3]", "")).unwrap_err();
-    assert_eq!(problems.len(), 3, "{problems:?}");
-    for (problem, name) in problems.iter().zip(["certificate", "key", "client-ca"]) {
+    let names = [
+        "api.tcp.certificate",
+        "api.tcp.key",
+        "api.tcp.client-ca",
+        "path.direct.key-file",
+    ];
+    assert_eq!(problems.len(), names.len(), "{problems:?}");
+    for (problem, name) in problems.iter().zip(names) {
         assert!(
-            problem.starts_with(&format!("api.tcp.{name}: /etc/ringside-gateway/")),
+            problem.starts_with(&format!("{name}: /etc/ringside-gateway/")),
             "{problem}"
         );
     }
@@ -62,6 +68,20 @@ fn what_is_wrong_is_told_with_what_to_do() {
         (
             "[path]\ncpus = [4711]",
             "path.cpus: 4711 is none that this process may use; those are [0",
+        ),
+        ("[path]\ninterface = []", "path.interface: an empty list"),
+        ("[path]\ninterface = 7", "the name of an interface, or a list of names"),
+        (
+            "[path]\ninterface = [\"eth1\", \"eth1\"]",
+            "path.interface: eth1 is there twice",
+        ),
+        (
+            "[path]\ninterface = \"eth1\"\n[path.direct]\nport = 0",
+            "path.direct.port: 0 is none",
+        ),
+        (
+            "[path]\ninterface = \"eth1\"\nsource-check = true\n[path.direct]",
+            "path.direct: what goes from host to host is not checked as path.source-check asks",
         ),
         ("[path]\nworkers = 0", "path.workers: 0 workers are none"),
         ("[path]\npins = \"pins\"", "path.pins: pins does not begin with /"),

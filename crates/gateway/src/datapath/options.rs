@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use ringside_xsk::Mode;
 
+use crate::notice::{self, Key};
+
 /// What the data path is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathOptions {
-    /// The interface that hosts are reached by.
-    pub interface: String,
+    /// The interfaces that hosts are reached by, at least one.
+    pub interfaces: Vec<String>,
     /// How its packets are had.
     pub mode: Mode,
     /// What is known goes to the fast path; otherwise workers decide about every packet.
@@ -43,13 +45,42 @@ pub struct PathOptions {
     pub cached_connections: u32,
     /// How long a packet waits for its host's MAC address.
     pub patience: Duration,
+    /// Hosts that send much are told where it goes.
+    pub direct: Option<DirectOptions>,
+}
+
+/// Which hosts are told, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectOptions {
+    /// UDP port that they listen at.
+    pub port: u16,
+    /// Packets a second to one receiver, from which on a host is told.
+    pub packets_per_second: u32,
+    /// Hosts that are told a second, all in all.
+    pub notices_per_second: u32,
+    /// How long what they are told holds.
+    pub lifetime: Duration,
+    /// What notices are sealed with.
+    pub key: Option<Key>,
+}
+
+impl Default for DirectOptions {
+    fn default() -> Self {
+        Self {
+            port: notice::PORT,
+            packets_per_second: 10_000,
+            notices_per_second: 100,
+            lifetime: Duration::from_secs(60),
+            key: None,
+        }
+    }
 }
 
 impl Default for PathOptions {
     /// One worker, no interface, caches for a few thousand.
     fn default() -> Self {
         Self {
-            interface: String::new(),
+            interfaces: Vec::new(),
             mode: Mode::Auto,
             fast: true,
             workers: 1,
@@ -67,6 +98,7 @@ impl Default for PathOptions {
             cached_connections: 4096,
             // Longer than the kernel waits before it asks for a MAC address once more.
             patience: Duration::from_millis(2500),
+            direct: None,
         }
     }
 }

@@ -167,11 +167,15 @@ impl Book {
                 let version = port.version;
                 *self.users.entry(profile).or_default() += 1;
                 self.unused.retain(|(unused, _)| *unused != profile);
-                self.ports.insert(address, Bound { profile, version });
+                if self.ports.insert(address, Bound { profile, version }).is_none() {
+                    self.tables.count_port(address.vni, true);
+                }
                 self.gone.ports.remove(&address);
             }
             Statement::Delete(_, version) if forgotten => {
-                self.ports.remove(&address);
+                if self.ports.remove(&address).is_some() {
+                    self.tables.count_port(address.vni, false);
+                }
                 self.gone.ports.insert(address, (*version, self.gone.now));
             }
             _ => return decided,

@@ -104,6 +104,21 @@ pub struct Counters {
     pub cache_refused: u64,
     /// The workers.
     pub workers: Vec<WorkerLoad>,
+    /// Direct paths, if hosts are told of them.
+    pub direct: Option<DirectCounters>,
+}
+
+/// Hosts that were told where what they send goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DirectCounters {
+    /// Hosts with receivers that they were told of, for which that holds.
+    pub pairs: u64,
+    /// Notices that were sent.
+    pub sent: u64,
+    /// Those that could not be.
+    pub failed: u64,
+    /// Those that there would have been too many of.
+    pub held_back: u64,
 }
 
 /// What one of the two ways of packets has counted.

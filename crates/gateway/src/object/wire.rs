@@ -92,7 +92,7 @@ pub fn one_mac(mac: MacAddr) -> Result<MacAddr, String> {
     Ok(mac)
 }
 
-fn mac(bytes: &[u8]) -> Result<MacAddr, String> {
+pub(crate) fn mac(bytes: &[u8]) -> Result<MacAddr, String> {
     let bytes = <[u8; 6]>::try_from(bytes).map_err(|_| format!("{} bytes are no MAC address, 6 are", bytes.len()))?;
     one_mac(MacAddr(bytes))
 }
@@ -164,7 +164,13 @@ fn token_address(token: &[u8]) -> Option<TenantAddress> {
     Some(TenantAddress::new(Vni::from_bytes(*vni), ip(bytes).ok()?))
 }
 
-fn host(message: Option<&proto::Host>) -> Result<Host, String> {
+/// Of an interface of the gateway.
+pub(super) fn interface(number: u32) -> Result<u8, String> {
+    let number = u8::try_from(number).ok().filter(|&known| known != u8::MAX);
+    number.ok_or_else(|| "254 is the highest number of an interface".to_owned())
+}
+
+pub(crate) fn host(message: Option<&proto::Host>) -> Result<Host, String> {
     let message = message.ok_or("host: is missing")?;
     let encapsulation = match message.encapsulation() {
         proto::Encapsulation::Vxlan => Some(Encapsulation::Vxlan),
@@ -180,9 +186,23 @@ fn host(message: Option<&proto::Host>) -> Result<Host, String> {
             [] => None,
             bytes => Some(at("host.mac", mac(bytes))?),
         },
-        port: u8::try_from(message.port).map_err(|_| format!("host.port: {} is above 255", message.port))?,
+        port: message.port.map(|port| at("host.port", interface(port))).transpose()?,
         encapsulation,
     })
+}
+
+pub(crate) fn host_message(host: &Host) -> proto::Host {
+    let encapsulation = match host.encapsulation {
+        None => proto::Encapsulation::Unspecified,
+        Some(Encapsulation::Vxlan) => proto::Encapsulation::Vxlan,
+        Some(Encapsulation::Geneve) => proto::Encapsulation::Geneve,
+    };
+    proto::Host {
+        ip: ip_bytes(host.ip),
+        mac: host.mac.map(|mac| mac.0.to_vec()).unwrap_or_default(),
+        port: host.port.map(u32::from),
+        encapsulation: encapsulation.into(),
+    }
 }
 
 impl Wire for Neighbor {
@@ -200,20 +220,10 @@ impl Wire for Neighbor {
     }
 
     fn to_wire(&self) -> proto::Neighbor {
-        let encapsulation = match self.host.encapsulation {
-            None => proto::Encapsulation::Unspecified,
-            Some(Encapsulation::Vxlan) => proto::Encapsulation::Vxlan,
-            Some(Encapsulation::Geneve) => proto::Encapsulation::Geneve,
-        };
         proto::Neighbor {
             address: Some(address_message(self.address)),
             mac: self.mac.0.to_vec(),
-            host: Some(proto::Host {
-                ip: ip_bytes(self.host.ip),
-                mac: self.host.mac.map(|mac| mac.0.to_vec()).unwrap_or_default(),
-                port: u32::from(self.host.port),
-                encapsulation: encapsulation.into(),
-            }),
+            host: Some(host_message(&self.host)),
             version: self.version,
         }
     }

@@ -14,6 +14,7 @@ mod vtep;
 
 mod answers;
 mod crafted;
+mod direct;
 mod groups;
 mod moves;
 mod mtu;
@@ -38,6 +39,22 @@ const SLOW: Kind = Kind::Ringside(Ringside {
 const TWO_QUEUES: Kind = Kind::Ringside(Ringside {
     cache: Some(1),
     queues: 2,
+    ..Ringside::FAST
+});
+/// Between two interfaces: every host is at another one than the host before.
+const TWO_PORTS: Kind = Kind::Ringside(Ringside {
+    interfaces: 2,
+    ..Ringside::FAST
+});
+const TWO_PORTS_SLOW: Kind = Kind::Ringside(Ringside {
+    interfaces: 2,
+    cache: Some(1),
+    queues: 2,
+    ..Ringside::FAST
+});
+const TWO_PORTS_GENERIC: Kind = Kind::Ringside(Ringside {
+    interfaces: 2,
+    mode: "generic",
     ..Ringside::FAST
 });
 /// Checksums are left to the gateway.

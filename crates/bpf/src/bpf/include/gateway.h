@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 2
+#define GATEWAY_LAYOUT 3
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
@@ -74,6 +74,7 @@ enum outcome {
 struct counter {
 	__u64 packets;
 	__u64 bytes;
+	__u64 skip; /* of those that are sent on: so many more until one is shown */
 };
 
 /* A tenant's address: family (4, 6) in the upper 8 bits, VNI in the lower 24. IPv4 in the first word. */
@@ -163,6 +164,8 @@ struct config {
 	__u32 v6_count;
 	__u32 option_count;
 	__u32 ttl; /* of what is answered */
+	__u32 one_in; /* of so many packets to receivers without rules who sends to whom is told; 0: none */
+	__u32 pad;
 	__be32 v4[MOST_ADDRESSES];
 	__be32 v6[MOST_ADDRESSES][4];
 	struct known_option options[MOST_OPTIONS];
@@ -189,6 +192,15 @@ struct sample {
 	__u32 length;
 	__u32 captured;
 	__u8 bytes[SAMPLE_BYTES];
+};
+
+/* A packet that was sent on: who sends to whom, from which host. */
+struct flow {
+	__u32 network; /* of both addresses */
+	__u32 outer_v6;
+	__be32 host[4];
+	__be32 source[4];
+	__be32 destination[4];
 };
 
 /*
@@ -267,6 +279,11 @@ struct {
 	__uint(max_entries, 4096); /* set before loading */
 } samples SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 65536);
+} flows SEC(".maps");
+
 static __always_inline const struct config *current_config(void)
 {
 	__u32 key = 0;
@@ -286,6 +303,25 @@ static __always_inline void count(__u32 outcome, __u64 bytes)
 		counter->packets++;
 		counter->bytes += bytes;
 	}
+}
+
+/*
+ * True for one of so many packets as are sent on, by chance: of two flows that take
+ * turns neither is always the one.
+ */
+static __always_inline int is_chosen(__u32 outcome, __u32 one_in)
+{
+	struct counter *counter = bpf_map_lookup_elem(&counters, &outcome);
+
+	if (!counter)
+		return 0;
+	if (counter->skip) {
+		counter->skip--;
+		return 0;
+	}
+	/* From 0 to twice as many: one_in - 1 on average. one_in is a power of two. */
+	counter->skip = bpf_get_prandom_u32() & (2 * one_in - 1);
+	return 1;
 }
 
 #endif

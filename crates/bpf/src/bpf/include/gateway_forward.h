@@ -217,6 +217,7 @@ struct route {
 	const struct port *by;
 	__u32 place; /* of the port */
 	int routed;  /* it was sent to a router: its own TTL goes down */
+	int policed; /* rules are bound to an end */
 	__be16 source_port;
 };
 
@@ -331,9 +332,50 @@ static __always_inline __u32 find_route(const struct config *config, const struc
 	/* Last, for it says of a connection that it is alive. */
 	if (policed && !is_established(config, packet, &upper))
 		return SLOW_POLICED;
+	route->policed = policed;
 	route->source_port = config->flags & DERIVE_PORT ? derived_port(packet) : packet->udp->source;
 	route->to = receiver;
 	return TENANT;
+}
+
+/* Tells who sends to whom. Before the packet is edited. */
+static __noinline int tell_flow(struct flow *from)
+{
+	struct flow *flow = bpf_ringbuf_reserve(&flows, sizeof(*flow), 0);
+
+	/* Nobody reads, or not fast enough: another one will be told. */
+	if (!flow)
+		return 0;
+	*flow = *from;
+	bpf_ringbuf_submit(flow, 0);
+	return 0;
+}
+
+static __always_inline void choose(const struct config *config, const struct packet *packet,
+				   const struct route *route, __u32 outcome)
+{
+	struct flow flow = {};
+	struct neighbor_key key;
+
+	/* Rules are for the gateway to keep. */
+	if (!config->one_in || route->policed || !is_chosen(outcome, config->one_in))
+		return;
+	key_of(&key, packet, 1);
+	__builtin_memcpy(flow.source, key.address, sizeof(flow.source));
+	key_of(&key, packet, 0);
+	__builtin_memcpy(flow.destination, key.address, sizeof(flow.destination));
+	flow.network = key.network;
+	flow.outer_v6 = packet->v6;
+	if (packet->v6) {
+		struct ipv6hdr *ip6 = packet->ip;
+
+		__builtin_memcpy(flow.host, &ip6->saddr, sizeof(flow.host));
+	} else {
+		struct iphdr *ip = packet->ip;
+
+		flow.host[0] = ip->saddr;
+	}
+	tell_flow(&flow);
 }
 
 /* The checksum after words that sum up to `old` were replaced: RFC 1624, equation 3. */

@@ -94,6 +94,16 @@ static __always_inline int straight_on(struct xdp_md *ctx, const struct config *
 	if (!receiver->used)
 		receiver->used = 1;
 	count(FORWARDED, sizeof(*eth) + total);
+	if (config->one_in && is_chosen(FORWARDED, config->one_in)) {
+		struct flow flow = {
+			.network = key.network,
+			.host = { ip->saddr },
+			.source = { inner_ip->saddr },
+			.destination = { inner_ip->daddr },
+		};
+
+		tell_flow(&flow);
+	}
 	old = (__u64)ip->saddr + ip->daddr;
 	new = (__u64)by->v4 + receiver->host[0];
 	before = word_at(&ip->ttl);

@@ -1,0 +1,130 @@
+//! Heavy flows go from host to host, past the gateway, if hosts listen to what it tells them.
+
+use std::time::Duration;
+
+use ringside_netlab::wait_until;
+
+use crate::bed::{Bed, Family, Kind, Place, Tenant};
+use crate::common::daemon::binary;
+use crate::on;
+use crate::peers::{answered, connect, exchange, exchange_during};
+use crate::process::{PATIENCE, Running};
+use crate::ringside::Ringside;
+
+on! {
+    fast = crate::FAST => heavy_flows_pass_by, rules_bring_them_back, only_who_has_the_key_is_believed;
+    slow = crate::SLOW => heavy_flows_pass_by;
+}
+
+const DIRECT: &str = "[path.direct]\npackets-per-second = 200\nlifetime-seconds = 20";
+
+/// Two hosts over IPv4, and a gateway that tells them.
+fn bed(tag: &str, kind: Kind, direct: &'static str) -> Bed {
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let kind = Kind::Ringside(Ringside { more: direct, ..how });
+    Bed::new(tag, kind, &[Place::vxlan(Family::V4); 2])
+}
+
+/// Listens on a host, for the tenant of network 42 there.
+fn listen(bed: &Bed, host: usize, words: &str) -> Running {
+    let mut command = bed.hosts[host - 1].wire.a.ns.command(binary().get_program());
+    let netns = bed.at(host).ns.name();
+    command.args(["ctl", "direct", "--netns", netns]).args(words.split(' '));
+    let agent = Running::new(command);
+    agent.wait_for("listening");
+    agent
+}
+
+/// Whose packets a tenant's endpoint sends straight to another host.
+fn straight(tenant: &Tenant) -> Vec<[u8; 6]> {
+    let found = tenant.ns.run(|| tenant.interface().forwarded());
+    found.expect("the forwarding database")
+}
+
+/// Both ways.
+fn all_pass_by(bed: &Bed) -> bool {
+    straight(bed.at(1)) == [bed.at(2).card.mac] && straight(bed.at(2)) == [bed.at(1).card.mac]
+}
+
+fn nobody_passes_by(bed: &Bed) -> bool {
+    [1, 2].iter().all(|host| straight(bed.at(*host)).is_empty())
+}
+
+const FROM: &str = "--from 10.77.0.254";
+
+fn heavy_flows_pass_by(kind: Kind) {
+    let mut bed = bed("direct", kind, DIRECT);
+    let (to, back) = (bed.at(2).address(Family::V4), bed.at(1).address(Family::V4));
+    let agents = [1, 2].map(|host| listen(&bed, host, FROM));
+    answered(bed.at(1), to);
+    assert!(nobody_passes_by(&bed), "a few packets are not many");
+    let busy = connect(bed.at(1), (bed.at(2), to), 7000);
+    exchange_during(&busy, || {
+        assert!(wait_until(PATIENCE, || all_pass_by(&bed)));
+        // Megabytes go on, and next to nothing of them by the gateway.
+        let is_quiet = || {
+            let before = bed.ringside().sent_on();
+            std::thread::sleep(Duration::from_millis(100));
+            bed.ringside().sent_on() - before < 20
+        };
+        assert!(wait_until(PATIENCE, is_quiet));
+    });
+    let direct = &bed.ringside().statistics()["direct"];
+    assert!(
+        direct["pairs"].as_u64() >= Some(2) && direct["sent-notices"].as_u64() >= Some(2),
+        "{direct}"
+    );
+    // Who is gone is not sent to any more, and who listens no longer leaves nothing behind.
+    let daemon = bed.ringside().daemon();
+    daemon.ok(&["delete", "neighbor", "42", &to.to_string()]);
+    assert!(wait_until(PATIENCE, || straight(bed.at(1)).is_empty()));
+    assert_eq!(straight(bed.at(2)), [bed.at(1).card.mac], "{back} is not gone");
+    for agent in agents {
+        assert!(agent.interrupt().status.success());
+    }
+    assert!(nobody_passes_by(&bed));
+}
+
+fn rules_bring_them_back(kind: Kind) {
+    let mut bed = bed("direct-rules", kind, DIRECT);
+    let to = bed.at(2).address(Family::V4);
+    let _agents = [1, 2].map(|host| listen(&bed, host, FROM));
+    let heavy = |bed: &Bed, port| {
+        let streams = connect(bed.at(1), (bed.at(2), to), port);
+        exchange(&streams, 4 << 20);
+    };
+    heavy(&bed, 7000);
+    assert!(wait_until(PATIENCE, || all_pass_by(&bed)));
+    // Somebody in the network has rules: it is the gateway who keeps them.
+    bed.ringside().apply(
+        "groups:\n  - {id: 1, rules: [{id: 1, direction: ingress, protocol: icmp}]}\n\
+         ports:\n  - {vni: 42, ip: 10.0.0.77, groups: [1]}\n",
+    );
+    assert!(wait_until(PATIENCE, || nobody_passes_by(&bed)));
+    heavy(&bed, 7001);
+    assert!(nobody_passes_by(&bed));
+}
+
+const KEYED: &str =
+    "[path.direct]\npackets-per-second = 200\nlifetime-seconds = 2\nkey-file = \"/run/ringside-test-direct.key\"";
+
+fn only_who_has_the_key_is_believed(kind: Kind) {
+    let [right, wrong] = ["/run/ringside-test-direct.key", "/run/ringside-test-direct-wrong.key"];
+    std::fs::write(right, "the one of the gateway\n").expect("a file");
+    std::fs::write(wrong, "the one of somebody else\n").expect("a file");
+    let bed = bed("direct-key", kind, KEYED);
+    let agents = [(1, right), (2, wrong)].map(|(host, key)| listen(&bed, host, &format!("--key-file {key}")));
+    for file in [right, wrong] {
+        std::fs::remove_file(file).expect("read by now");
+    }
+    let to = bed.at(2).address(Family::V4);
+    exchange(&connect(bed.at(1), (bed.at(2), to), 7000), 4 << 20);
+    assert!(wait_until(PATIENCE, || !straight(bed.at(1)).is_empty()));
+    assert_eq!(straight(bed.at(2)), [[0; 6]; 0]);
+    // Its time is over, and nothing goes on there.
+    assert!(wait_until(PATIENCE, || straight(bed.at(1)).is_empty()));
+    let [_, other] = agents.map(Running::interrupt);
+    assert!(other.out.contains("is that of another key"), "{other:#?}");
+}
