@@ -34,7 +34,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-pub use self::cache::Cache;
+pub use self::cache::{Cache, Hand};
 pub use self::config::{GatewayConfig, GatewayPort, Sampling};
 pub use self::flows::{FlowSample, Flows};
 use self::layout::{CONFIG_SLOTS, LAYOUT};

@@ -53,7 +53,7 @@ pub(crate) fn pin(object: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
 
 /// How far a hash has been read: the next bucket, which is what the kernel's "opaque" batches are.
 /// <https://elixir.bootlin.com/linux/v6.18/source/kernel/bpf/hashtab.c#L1697>
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Cursor {
     next: Option<u32>,
     end: bool,

@@ -45,7 +45,7 @@ use ringside_gateway_core::{DropReason, TenantAddress, Underlay};
 use tokio::sync::mpsc;
 
 pub use self::attach::unpin;
-use self::cache::Cache;
+use self::cache::{Cache, Room};
 use self::counters::WorkerCounters;
 use self::direct::Telling;
 use self::keeper::Keeper;
@@ -347,7 +347,7 @@ impl Drop for XdpPath {
 
 impl DataPath for XdpPath {
     fn changed(&self, addresses: &[TenantAddress]) {
-        if let Err(error) = self.cache().refresh(addresses) {
+        if let Err(error) = self.cache().refresh(addresses, Room::Kept) {
             tracing::error!(%error, "the fast path's cache cannot be changed");
         }
         if let Some(telling) = &self.telling {

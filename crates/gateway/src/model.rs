@@ -28,6 +28,7 @@ mod timings;
 mod watch;
 mod writer;
 
+pub use applier::Unstored;
 pub use health::Health;
 pub use path::{
     CannotTrace, Counters, DataPath, DirectCounters, NoDataPath, PathCounters, TraceFilter, Traced, WorkerLoad,
@@ -194,6 +195,9 @@ type Answer = oneshot::Sender<Result<Vec<Outcome>, WriteError>>;
 /// Transactions that may be on the disk and not in the tables: the writer is the slower one, but for its waits.
 const AHEAD: usize = 2;
 
+/// Batches of a store that were read and are not in the tables yet.
+const READ_AHEAD: usize = 8;
+
 /// Requests that may wait for the writer; more wait with their callers.
 const QUEUE: usize = 64;
 
@@ -255,7 +259,7 @@ impl Model {
         let tables = Arc::new(Tables::new(limits));
         let mut book = Book::new(Arc::clone(&tables));
         let began = Instant::now();
-        let loaded = store.load(|changes, deleted| book.load(changes, deleted))?;
+        let loaded = fill(&mut book, &mut store)?;
         report(&loaded, began.elapsed());
         let health = Arc::new(Health::new(store.problems().to_vec(), store.revision()?, store.bytes()));
         let readers = Arc::new(Readers::new(&store)?);
@@ -404,6 +408,22 @@ impl Model {
         self.tables.draining.store(drain, Ordering::Relaxed);
         self.path.drain(drain);
     }
+}
+
+/// Reads and checks rows while those before them come into the tables.
+fn fill(book: &mut Book, store: &mut Store) -> Result<Loaded, StoreError> {
+    let (read, to_apply) = std::sync::mpsc::sync_channel::<(Vec<Change>, Vec<i64>)>(READ_AHEAD);
+    std::thread::scope(|scope| {
+        let applied = scope.spawn(move || {
+            let batches = to_apply.iter();
+            batches.for_each(|(changes, deleted)| book.load(&changes, &deleted));
+        });
+        // If the other has panicked, it is told below.
+        let loaded = store.load(|changes, deleted| _ = read.send((changes.to_vec(), deleted.to_vec())));
+        drop(read);
+        applied.join().expect("what is in the store can be applied");
+        loaded
+    })
 }
 
 fn report(loaded: &Loaded, took: Duration) {

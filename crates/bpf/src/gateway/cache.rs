@@ -121,22 +121,40 @@ impl<K: Entry, V: Entry> Cache<K, V> {
     /// # Errors
     ///
     /// [`Error::Map`] if the kernel refuses the reading.
-    pub fn for_each(&self, mut each: impl FnMut(K, V)) -> Result<()> {
+    pub fn for_each(&self, each: impl FnMut(K, V)) -> Result<()> {
+        self.read_on(&mut Hand::default(), usize::MAX, each)
+    }
+
+    /// Reads so many entries, or some more, from where it ended the last time; fewer when it comes to the end, and then
+    /// begins anew the next time. Entries may be changed and removed between two calls; none that stays is left out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses the reading.
+    pub fn read_on(&self, hand: &mut Hand, count: usize, mut each: impl FnMut(K, V)) -> Result<()> {
         let failed = self.failed("reading");
         let mut keys = vec![0; BATCH * K::LEN];
         let mut values = vec![0; BATCH * V::LEN];
-        let mut cursor = sys::Cursor::default();
-        while !cursor.is_at_end() {
-            let count = sys::lookup_batch(&self.map, &mut cursor, &mut keys, &mut values).map_err(&failed)?;
-            for (key, value) in keys.chunks(K::LEN).zip(values.chunks(V::LEN)).take(count) {
+        let mut read = 0;
+        while read < count && !hand.0.is_at_end() {
+            let found = sys::lookup_batch(&self.map, &mut hand.0, &mut keys, &mut values).map_err(&failed)?;
+            for (key, value) in keys.chunks(K::LEN).zip(values.chunks(V::LEN)).take(found) {
                 if let (Some(key), Some(value)) = (K::read(key), V::read(value)) {
                     each(key, value);
                 }
             }
+            read += found;
+        }
+        if hand.0.is_at_end() {
+            *hand = Hand::default();
         }
         Ok(())
     }
 }
+
+/// How far a cache has been read, for [`Cache::read_on`]. One that is new begins with the first entry.
+#[derive(Debug, Default)]
+pub struct Hand(sys::Cursor);
 
 fn is_full(error: &io::Error) -> bool {
     error.raw_os_error() == Some(E2BIG)

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use ringside_bpf::Error;
 use ringside_bpf::gateway::{
-    CachedNeighbor, GatewayConfig, GatewayPort, GatewayProgram, NeighborKey, Outcome, Sizes, SlowCause,
+    CachedNeighbor, GatewayConfig, GatewayPort, GatewayProgram, Hand, NeighborKey, Outcome, Sizes, SlowCause,
 };
 
 use crate::bed::{Bed, SIZES, Wanted, in_namespace, key, neighbor};
@@ -70,6 +70,42 @@ fn what_is_put_is_there_until_it_is_removed() {
         .collect();
     assert_eq!(program.neighbors().put(&moved[..3000]).unwrap(), 3000);
     assert_eq!(of(&program), moved[..3000].iter().copied().collect());
+}
+
+#[test]
+fn what_is_read_in_parts_is_all_there_is() {
+    if !privileged() {
+        return;
+    }
+    let sizes = Sizes {
+        neighbors: 10_000,
+        ..SIZES
+    };
+    let program = GatewayProgram::load(sizes).unwrap();
+    let entries = many(5000);
+    assert_eq!(program.neighbors().put(&entries).unwrap(), 5000);
+    let mut hand = Hand::default();
+    let mut found = HashMap::new();
+    while found.len() < entries.len() {
+        let mut part = Vec::new();
+        let read = program.neighbors().read_on(&mut hand, 500, |key, value| {
+            assert_eq!(found.insert(key, value), None, "once");
+            part.push((key, value));
+        });
+        read.unwrap();
+        assert!(part.len() < 2000, "a part");
+        // What was read goes and comes back, as it does when others need its room.
+        let keys: Vec<_> = part.iter().map(|(key, _)| *key).collect();
+        program.neighbors().remove(&keys).unwrap();
+        assert_eq!(program.neighbors().put(&part).unwrap(), part.len());
+    }
+    assert_eq!(found, entries.iter().copied().collect());
+    // The end is seen at once or the next time, and behind it everything comes again.
+    let mut again = 0;
+    for _ in 0..2 {
+        program.neighbors().read_on(&mut hand, 500, |_, _| again += 1).unwrap();
+    }
+    assert!(again >= 500);
 }
 
 #[test]

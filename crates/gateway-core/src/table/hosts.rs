@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
+use foldhash::quality::RandomState;
 use ringside_wire::MacAddr;
 
 /// Hosts of a chunk. Chunks are added, never moved.
@@ -69,7 +70,7 @@ type Chunks = Vec<Arc<[Slot]>>;
 #[derive(Debug)]
 pub struct Hosts {
     chunks: Arc<ArcSwap<Chunks>>,
-    known: Mutex<HashMap<Host, HostId>>,
+    known: Mutex<HashMap<Host, HostId, RandomState>>,
 }
 
 impl Default for Hosts {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ringside_bpf::gateway::{CachedNeighbor, GatewayConfig, GatewayProgram, NeighborKey, Sampling, Tunnel};
+use ringside_bpf::gateway::{CachedNeighbor, GatewayConfig, GatewayProgram, Hand, NeighborKey, Sampling, Tunnel};
 use ringside_gateway_core::table::{Encapsulation, HostId, HostReader, Neighbor, NeighborReader};
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::MacAddr;
@@ -15,10 +15,21 @@ use crate::model::Tables;
 pub(super) const BATCH: usize = 4096;
 /// A full cache is looked through for what can go once in so long.
 const EVICT_EVERY: Duration = Duration::from_secs(1);
-/// And this part of it goes, if nothing in it was used since the last time.
-const EVICTED: u32 = 16;
+/// This part of it at a time.
+const EVICTED: usize = 16;
+/// But not more entries, for a tenth of a second or so: changes wait meanwhile.
+const MOST_EVICTED: usize = 1 << 17;
 /// So many entries are counted within ten milliseconds.
 const FEW: u64 = 1 << 16;
+
+/// What becomes of addresses for which a full cache has no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Others make room that were not used: packets come for these.
+    Made,
+    /// They stay outside: nobody has asked for them yet.
+    Kept,
+}
 
 /// The program, what it goes by, and how full its cache of neighbours is.
 #[derive(Debug)]
@@ -32,6 +43,8 @@ pub(super) struct Cache {
     hosts: HostReader,
     neighbors: NeighborReader,
     evicted_at: Option<Instant>,
+    /// Where to look next for what can go.
+    hand: Hand,
     /// May be too many or too few after changes, which do not say whether entries are new: see [`Self::count`].
     pub(super) entries: u64,
     /// Entries that made room for others.
@@ -50,6 +63,7 @@ impl Cache {
             hosts: tables.hosts.reader(),
             neighbors: tables.neighbors.reader(),
             evicted_at: None,
+            hand: Hand::default(),
             entries: 0,
             evicted: 0,
             refused: 0,
@@ -118,7 +132,7 @@ impl Cache {
     }
 
     /// Makes known what has changed. What there is no room for is not in the cache: workers know it.
-    fn apply(&mut self, changes: &[(TenantAddress, Option<Neighbor>)]) -> Result<()> {
+    fn apply(&mut self, changes: &[(TenantAddress, Option<Neighbor>)], room: Room) -> Result<()> {
         let (mut put, mut gone) = (Vec::with_capacity(changes.len()), Vec::new());
         for (address, neighbor) in changes {
             match neighbor.and_then(|neighbor| self.cached(&neighbor)) {
@@ -130,32 +144,27 @@ impl Cache {
         // First what is no longer so: it makes room. An address may come twice, the last time as it is now.
         self.program.neighbors().remove(&gone)?;
         self.entries = self.entries.saturating_sub(gone.len() as u64);
+        // What is in it is replaced, however full it is; only others are refused.
         let mut done = self.program.neighbors().put(&put)?;
-        if done < put.len() && self.evict()? {
+        if done < put.len() && room == Room::Made && self.evict()? {
             done = self.program.neighbors().put(&put)?;
         }
-        if done < put.len() {
-            // Which ones were left out nobody says: none of them may be there as it was.
-            let keys: Vec<NeighborKey> = put.iter().map(|(key, _)| *key).collect();
-            self.program.neighbors().remove(&keys)?;
-            done = self.program.neighbors().put(&put)?;
-            self.refused += (put.len() - done) as u64;
-        }
+        self.refused += (put.len() - done) as u64;
         let capacity = u64::from(self.program.sizes().neighbors);
         self.entries = (self.entries + done as u64).min(capacity);
         Ok(())
     }
 
-    /// Removes some of what was not used since the last time. False if it is not time yet.
+    /// Looks on through a part of it, and removes what was not used since the last time round. False if it is not time yet.
     fn evict(&mut self) -> Result<bool> {
         if self.evicted_at.is_some_and(|last| last.elapsed() < EVICT_EVERY) {
             return Ok(false);
         }
-        self.evicted_at = Some(Instant::now());
-        let most = (self.program.sizes().neighbors / EVICTED).max(1) as usize;
-        let (mut unused, mut used, mut entries) = (Vec::new(), Vec::new(), 0);
-        self.program.neighbors().for_each(|key, value| {
-            entries += 1;
+        let all = self.program.sizes().neighbors as usize;
+        let most = (all / EVICTED).max(1);
+        let part = most.clamp(BATCH, MOST_EVICTED);
+        let (mut unused, mut used) = (Vec::new(), Vec::new());
+        self.program.neighbors().read_on(&mut self.hand, part, |key, value| {
             if value.used {
                 used.push((key, CachedNeighbor { used: false, ..value }));
             } else if unused.len() < most {
@@ -164,8 +173,9 @@ impl Cache {
         })?;
         self.program.neighbors().remove(&unused)?;
         self.program.neighbors().put(&used)?;
+        self.evicted_at = Some(Instant::now());
         self.evicted += unused.len() as u64;
-        self.entries = entries - unused.len() as u64;
+        self.entries = self.entries.saturating_sub(unused.len() as u64);
         Ok(true)
     }
 
@@ -186,14 +196,14 @@ impl Cache {
     }
 
     /// Puts addresses there as they are now.
-    pub(super) fn refresh(&mut self, addresses: &[TenantAddress]) -> Result<()> {
+    pub(super) fn refresh(&mut self, addresses: &[TenantAddress], room: Room) -> Result<()> {
         if !self.is_used {
             return Ok(());
         }
         let mut found = vec![None; addresses.len()];
         self.neighbors.look_up(addresses, &mut found);
         let now: Vec<_> = addresses.iter().copied().zip(found).collect();
-        self.apply(&now)
+        self.apply(&now, room)
     }
 
     /// Counts what is there: changes do not say whether they are new.

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use ringside_gateway_core::decide::Cacheable;
 use ringside_gateway_core::table::HostId;
 
-use super::cache::{BATCH, Cache};
+use super::cache::{BATCH, Cache, Room};
 use super::worker::{Shared, now};
 use super::{Told, connections, renew};
 use crate::model::Tables;
@@ -96,7 +96,7 @@ impl Keeper {
         }
         addresses.sort_unstable();
         addresses.dedup();
-        cache.refresh(&addresses)?;
+        cache.refresh(&addresses, Room::Made)?;
         let open = open.into_iter().map(|(connection, _)| connection);
         let refused = connections::hand_over(&cache.program, &self.tables.conntrack, open, epoch)?;
         cache.refused += refused as u64;
@@ -115,12 +115,12 @@ impl Keeper {
                 addresses.push(address);
             }
             if addresses.len() == BATCH && done.is_ok() {
-                done = self.cache().refresh(&addresses);
+                done = self.cache().refresh(&addresses, Room::Kept);
                 addresses.clear();
             }
         });
         done?;
-        self.cache().refresh(&addresses)
+        self.cache().refresh(&addresses, Room::Kept)
     }
 
     fn tick(&self, since: Duration) -> Result<()> {

@@ -8,7 +8,7 @@ use tokio::sync::{broadcast, oneshot};
 
 use super::book::{Applied, Book};
 use super::watch::{self, Published};
-use super::{Answer, DataPath, Timings};
+use super::{Answer, DataPath, Outcome, Tables, Timings};
 use crate::object::Change;
 
 /// What the writer has done with the store, in the same order.
@@ -60,19 +60,47 @@ impl Applier {
     fn apply(&mut self, revision: u64, changes: Vec<Change>, answer: Answer) {
         let began = Instant::now();
         let applied = self.book.apply(&changes);
-        self.tell_path(&applied);
+        tell(&*self.path, &applied);
         self.timings.program.observe(began.elapsed().as_secs_f64());
         watch::publish(&self.watchers, revision, changes, &applied.outcomes);
         // Who asked and went away does not need to know.
         _ = answer.send(Ok(applied.outcomes));
     }
+}
 
-    fn tell_path(&self, applied: &Applied) {
-        if let Some(generation) = applied.generation {
-            self.path.policy_changed(generation);
+/// Tells the data path what has changed.
+fn tell(path: &dyn DataPath, applied: &Applied) {
+    if let Some(generation) = applied.generation {
+        path.policy_changed(generation);
+    }
+    if !applied.changed.is_empty() {
+        path.changed(&applied.changed);
+    }
+}
+
+/// Tables and a data path that are told what changes, without a store: nothing of it outlives the process.
+///
+/// It does what the program does with a change that is on the disk, on the caller's thread, and shows what that costs.
+#[derive(Debug)]
+pub struct Unstored {
+    book: Book,
+    path: Arc<dyn DataPath>,
+}
+
+impl Unstored {
+    /// With tables that nobody else changes.
+    #[must_use]
+    pub fn new(tables: Arc<Tables>, path: Arc<dyn DataPath>) -> Self {
+        Self {
+            book: Book::new(tables),
+            path,
         }
-        if !applied.changed.is_empty() {
-            self.path.changed(&applied.changed);
-        }
+    }
+
+    /// Applies changes, in order, and says what became of each once they are in tables and data path.
+    pub fn apply(&mut self, changes: &[Change]) -> Vec<Outcome> {
+        let applied = self.book.apply(changes);
+        tell(&*self.path, &applied);
+        applied.outcomes
     }
 }

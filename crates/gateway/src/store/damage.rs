@@ -9,8 +9,8 @@ use rusqlite::{Connection, OpenFlags};
 use super::{Loaded, Row, StoreError, connect, row, with_suffix};
 use crate::object::{Change, Group, Neighbor, Object as _, Port, Statement};
 
-/// Objects that are handed on at once.
-const BATCH: usize = 65_536;
+/// Objects that are handed on at once: as many as fit the CPU's cache.
+const BATCH: usize = 4096;
 
 /// A row that is damaged.
 #[derive(Debug)]

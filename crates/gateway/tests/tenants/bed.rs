@@ -34,7 +34,11 @@ const GATEWAY: u8 = 254;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The kernel's own bridge and VXLAN.
-    Kernel,
+    Kernel {
+        /// No packet on a wire is longer than a wire's, and none is without its checksums, as behind NICs; else a veth carries
+        /// what the kernel has not split.
+        summed: bool,
+    },
     /// The daemon.
     Ringside(Ringside),
 }
@@ -42,20 +46,23 @@ pub(crate) enum Kind {
 impl Kind {
     fn queues(self) -> u32 {
         match self {
-            Self::Kernel => 1,
+            Self::Kernel { .. } => 1,
             Self::Ringside(how) => how.queues,
         }
     }
 
     fn interfaces(self) -> u8 {
         match self {
-            Self::Kernel => 1,
+            Self::Kernel { .. } => 1,
             Self::Ringside(how) => how.interfaces,
         }
     }
 
     fn is_summed(self) -> bool {
-        matches!(self, Self::Ringside(Ringside { summed: true, .. }))
+        match self {
+            Self::Kernel { summed } => summed,
+            Self::Ringside(how) => how.summed,
+        }
     }
 }
 
@@ -162,12 +169,15 @@ impl Bed {
 
     pub(crate) fn without_gateway(tag: &str, kind: Kind, places: &[Place]) -> Self {
         let middle = Namespace::create(&format!("{tag}-gateway")).expect("namespace");
+        let sends_back = matches!(kind, Kind::Ringside(_));
+        // XDP sends packets as they are.
+        let summed = kind.is_summed() && !sends_back;
         let (mut switches, mut uplinks, mut wakes) = (Vec::new(), Vec::new(), Vec::new());
         for subnet in 0..kind.interfaces() {
             let switch = Namespace::create(&format!("{tag}-switch{subnet}")).expect("namespace");
             let switch = Device::bridge(&switch, "bridge").expect("bridge");
-            let uplink = join(&switch, &middle, ("gateway", GATEWAY, subnet), (false, kind.queues()));
-            if kind != Kind::Kernel {
+            let uplink = join(&switch, &middle, ("gateway", GATEWAY, subnet), (summed, kind.queues()));
+            if sends_back {
                 wakes.push(wake_for_what_is_sent_back(&uplink.b, kind.queues()));
             }
             switches.push(switch);
@@ -220,7 +230,7 @@ impl Bed {
     /// A gateway that knows these.
     pub(crate) fn with(mut self, kind: Kind, cards: &[Card]) -> Self {
         self.gateway = match kind {
-            Kind::Kernel => Middle::Kernel {
+            Kind::Kernel { .. } => Middle::Kernel {
                 _gateway: KernelGateway::start(&self.uplinks[0].a, self.hosts[0].place, cards),
             },
             Kind::Ringside(how) => {

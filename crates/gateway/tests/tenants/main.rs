@@ -32,7 +32,7 @@ mod weather;
 use bed::Kind;
 use ringside::Ringside;
 
-const KERNEL: Kind = Kind::Kernel;
+const KERNEL: Kind = Kind::Kernel { summed: false };
 /// What is known goes through the fast path.
 const FAST: Kind = Kind::Ringside(Ringside::FAST);
 /// A cache that has room for nobody else: nearly all goes through the workers.

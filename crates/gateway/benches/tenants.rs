@@ -1,0 +1,207 @@
+//! What real tenants get through the gateway: iperf3 and ping between namespaces whose interfaces are the kernel's own VXLAN,
+//! over the fast path, over workers alone, and through a gateway that is the kernel's own (a bridge and VXLAN endpoints);
+//! the first two with security groups as well.
+//!
+//! `cargo bench -p ringside-gateway --bench tenants [-- ROUNDS [SECONDS]]`, as root. All beds are there at once, and each
+//! measures in its turn; ratios are of what was measured in the same round. On no wire is a packet longer than the wire's or
+//! without its checksums, as between hosts with NICs.
+
+#[path = "../tests/tenants/bed.rs"]
+#[allow(dead_code, reason = "shared with the tests")]
+mod bed;
+#[path = "../tests/common/mod.rs"]
+mod common;
+#[path = "../tests/tenants/kernel.rs"]
+mod kernel;
+#[path = "../tests/tenants/peers.rs"]
+#[allow(dead_code, reason = "shared with the tests")]
+mod peers;
+#[path = "../../cli/tests/common/process.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the tests")]
+mod process;
+#[path = "../tests/tenants/ringside.rs"]
+#[allow(dead_code, reason = "shared with the tests")]
+mod ringside;
+#[path = "../tests/tenants/vtep.rs"]
+#[allow(dead_code, reason = "shared with the tests")]
+mod vtep;
+
+use bed::{Bed, Family, Kind, Place};
+use peers::{answered, iperf, ping};
+use ringside::Ringside;
+use ringside_measure::compare::{Round, figure, ratio};
+use ringside_nic::host::CpuTimes;
+use serde_json::Value;
+
+/// Bytes that a TCP segment carries, time stamps taken off.
+const SEGMENT: f64 = 1398.0;
+/// Echoes of a round, a millisecond apart.
+const ECHOES: usize = 1000;
+
+struct Contender {
+    name: &'static str,
+    kind: Kind,
+    /// Rules are bound to the tenants, so that connections are tracked.
+    policed: bool,
+}
+
+const SLOW: Kind = Kind::Ringside(Ringside {
+    more: "fast = false",
+    ..Ringside::FAST
+});
+
+const CONTENDERS: [Contender; 5] = [
+    Contender {
+        name: "kernel",
+        kind: Kind::Kernel { summed: true },
+        policed: false,
+    },
+    Contender {
+        name: "fast",
+        kind: Kind::Ringside(Ringside::FAST),
+        policed: false,
+    },
+    Contender {
+        name: "slow",
+        kind: SLOW,
+        policed: false,
+    },
+    Contender {
+        name: "fast+groups",
+        kind: Kind::Ringside(Ringside::FAST),
+        policed: true,
+    },
+    Contender {
+        name: "slow+groups",
+        kind: SLOW,
+        policed: true,
+    },
+];
+
+/// Which are told in proportion to which.
+const PAIRS: [(usize, usize); 6] = [(1, 0), (2, 0), (2, 1), (3, 1), (4, 2), (4, 3)];
+
+/// What is measured, and its unit.
+const FIGURES: [&str; 9] = [
+    "TCP, 1 stream, Gbit/s",
+    "  segments that are sent again, of 10,000",
+    "TCP, 4 streams, Gbit/s",
+    "  segments that are sent again, of 10,000",
+    "UDP of 64 bytes, thousands that arrive a second",
+    "  of which so many of 100 are lost",
+    "ping, least, us",
+    "ping, median, us",
+    "ping, 99 of 100, us",
+];
+
+fn main() {
+    let mut words = std::env::args().skip(1).filter_map(|word| word.parse::<u32>().ok());
+    let rounds = words.next().unwrap_or(7) as usize;
+    let seconds = words.next().unwrap_or(1);
+    let beds: Vec<Bed> = (1..)
+        .zip(&CONTENDERS)
+        .map(|(number, contender)| contender.bed(number))
+        .collect();
+    let mut all: Vec<[Vec<Round>; FIGURES.len()]> = CONTENDERS.iter().map(|_| Default::default()).collect();
+    for round in 0..rounds {
+        for turn in 0..beds.len() {
+            // Each is first as often as the others.
+            let which = (round + turn) % beds.len();
+            for (rounds, round) in all[which].iter_mut().zip(measure(&beds[which], seconds)) {
+                rounds.push(round);
+            }
+        }
+    }
+    println!("{rounds} rounds of {seconds} s and of {ECHOES} echoes: median (least to most)");
+    for (at, what) in FIGURES.into_iter().enumerate() {
+        println!("\n{what}");
+        for (contender, rounds) in CONTENDERS.iter().zip(&all) {
+            match figure(&rounds[at]) {
+                Ok(figure) => println!(
+                    "  {:<12} {:>9.3} ({:.3} to {:.3}), {} rounds",
+                    contender.name, figure.median, figure.min, figure.max, figure.rounds_used
+                ),
+                Err(error) => println!("  {:<12} {error}", contender.name),
+            }
+        }
+        for (one, base) in PAIRS {
+            let Ok(ratio) = ratio(&all[base][at], &all[one][at]) else {
+                continue;
+            };
+            let names = format!("{} / {}", CONTENDERS[one].name, CONTENDERS[base].name);
+            let [low, high] = [ratio.low, ratio.high].map(|end| end.unwrap_or(f64::NAN));
+            println!("    {names:<26} {:.2} [{low:.2}-{high:.2}]", ratio.median);
+        }
+    }
+}
+
+impl Contender {
+    fn bed(&self, number: usize) -> Bed {
+        let mut bed = Bed::new(&format!("gwt{number}"), self.kind, &[Place::vxlan(Family::V4); 2]);
+        if self.policed {
+            let mut text =
+                "groups:\n  - {id: 1, rules: [{id: 1, direction: egress}, {id: 2, direction: ingress}]}\nports:\n"
+                    .to_owned();
+            for tenant in [1, 2].map(|host| bed.at(host).card) {
+                text.push_str(&format!(
+                    "  - {{vni: {}, ip: \"{}\", groups: [1]}}\n",
+                    tenant.vni, tenant.v4
+                ));
+            }
+            bed.ringside().apply(&text);
+        }
+        // Also the first echoes find all that they need.
+        answered(bed.at(1), bed.at(2).address(Family::V4));
+        bed
+    }
+}
+
+fn measure(bed: &Bed, seconds: u32) -> [Round; FIGURES.len()] {
+    let (from, to) = (bed.at(1), bed.at(2));
+    let peer = (to, to.address(Family::V4));
+    let tcp = |streams: u32| {
+        quietly(|| {
+            let [client, _] = iperf(from, peer, &format!("--time {seconds} --parallel {streams}"));
+            let (sent, received) = (&client["end"]["sum_sent"], &client["end"]["sum_received"]);
+            let segments = number(&sent["bytes"]) / SEGMENT;
+            [
+                number(&received["bits_per_second"]) / 1e9,
+                number(&sent["retransmits"]) * 1e4 / segments,
+            ]
+        })
+    };
+    let [one, one_again] = tcp(1);
+    let [four, four_again] = tcp(4);
+    let [datagrams, lost] = quietly(|| {
+        let [_, server] = iperf(from, peer, &format!("--time {seconds} --udp --bitrate 0 --length 64"));
+        let sum = &server["end"]["sum"];
+        let (sent, lost) = (number(&sum["packets"]), number(&sum["lost_packets"]));
+        [(sent - lost) / number(&sum["seconds"]) / 1e3, lost * 100.0 / sent]
+    });
+    let [least, median, most] = quietly(|| {
+        let done = ping(from, peer.1, &format!("-c {ECHOES} -i 0.001"));
+        let times = done.out.lines().filter_map(|line| {
+            let (_, time) = line.split_once("time=")?;
+            time.split_whitespace().next()?.parse::<f64>().ok()
+        });
+        let mut times: Vec<f64> = times.map(|milliseconds| milliseconds * 1e3).collect();
+        // Some may be late, none is lost.
+        assert!(times.len() > ECHOES * 9 / 10, "{done:#?}");
+        times.sort_by(f64::total_cmp);
+        [0, times.len() / 2, times.len() * 99 / 100].map(|at| times[at])
+    });
+    [one, one_again, four, four_again, datagrams, lost, least, median, most]
+}
+
+/// With what the hypervisor took meanwhile.
+fn quietly<const N: usize>(work: impl FnOnce() -> [f64; N]) -> [Round; N] {
+    let times = CpuTimes::read().expect("/proc/stat");
+    let values = work();
+    let sum = CpuTimes::read().expect("/proc/stat").since(&times).sum();
+    let steal = sum.steal as f64 / sum.total().max(1) as f64;
+    values.map(|value| Round { value, steal })
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
