@@ -5,19 +5,11 @@
 //! virtio-serial port. So a test that this machine's kernel or hardware cannot run is run there, by the very same binary:
 //!
 //! ```no_run
-//! use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, Model, Nic, Wire};
+//! use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, Model};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let ringside = "/usr/local/bin/ringside";
-//! let mut config = GuestConfig::new("zero-copy", Kernel::usual()?, Agent::program(ringside));
-//! config.nics = (1..=2)
-//!     .map(|number| Nic {
-//!         name: format!("eth{number}"),
-//!         mac: [2, 0, 0, 0, 0, number],
-//!         model: Model::VirtioNet,
-//!         wire: Wire::Hub(0), // back to back
-//!     })
-//!     .collect();
+//! let config = GuestConfig::new("zero-copy", Kernel::usual()?, Agent::program(ringside)).back_to_back(Model::VirtioNet);
 //! let guest = Guest::start(&config)?;
 //! let doctor = guest.command(ringside).args(["doctor", "eth1"]).output()?;
 //! println!("on {}: {}", guest.accelerator().name(), String::from_utf8_lossy(&doctor.stdout));

@@ -59,6 +59,19 @@ impl GuestConfig {
             kernel_arguments: Vec::new(),
         }
     }
+
+    /// With two more NICs, eth0 and eth1 unless there are others, wired to each other.
+    #[must_use]
+    pub fn back_to_back(mut self, model: Model) -> Self {
+        let first = self.nics.len();
+        self.nics.extend([first, first + 1].map(|number| Nic {
+            name: format!("eth{number}"),
+            mac: [2, b'r', b's', b'g', 0, u8::try_from(number + 1).unwrap_or(u8::MAX)],
+            model,
+            wire: Wire::Hub(u32::try_from(first).unwrap_or(u32::MAX)),
+        }));
+        self
+    }
 }
 
 /// A guest's first process: a program of this machine that calls [`agent::main`](super::agent::main) when it is started so.

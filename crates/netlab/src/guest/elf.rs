@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use object::read::elf::{ElfFile64, ProgramHeader as _};
+use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Object as _, ObjectSection as _};
 
 use super::prepare;
@@ -57,6 +57,26 @@ fn listed_libraries(text: &str) -> Result<Vec<PathBuf>, String> {
         libraries.push(path.into());
     }
     Ok(libraries)
+}
+
+/// A program without what only debuggers read, which lies behind everything else. It is several times as long as the rest.
+///
+/// What is no program of that kind, or has something else at its end, stays whole.
+pub(crate) fn without_debug(program: &[u8]) -> &[u8] {
+    let needed = || -> Option<usize> {
+        let file = ElfFile64::<object::Endianness>::parse(program).ok()?;
+        let (endian, header) = (file.endian(), file.elf_header());
+        let table = usize::try_from(header.e_shoff(endian)).ok()?;
+        let sections = usize::from(header.e_shnum(endian)) * usize::from(header.e_shentsize(endian));
+        let mut end = 0;
+        for segment in file.elf_program_headers() {
+            let (offset, length) = segment.file_range(endian);
+            end = end.max(usize::try_from(offset.checked_add(length)?).ok()?);
+        }
+        // The table of sections is the last thing that a linker writes.
+        (table >= end && table + sections == program.len()).then_some(end)
+    };
+    needed().and_then(|end| program.get(..end)).unwrap_or(program)
 }
 
 /// A kernel module's own words about itself: `depends=udp_tunnel`, `softdep=pre: libcrc32c`, …

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::agent::{PLAN, Plan};
 use super::config::GuestConfig;
 use super::cpio::Archive;
-use super::elf::libraries;
+use super::elf::{libraries, without_debug};
 use super::modules::Modules;
 use super::prepare;
 use crate::Result;
@@ -94,5 +94,5 @@ fn copy(archive: &mut Archive<impl Write>, path: &Path) -> Result<()> {
     let failed = |error| prepare("copy into the guest", path.display(), error);
     let mode = fs::metadata(path).map_err(failed)?.permissions().mode() & 0o777;
     let content = fs::read(path).map_err(failed)?;
-    archive.file(path, mode, &content).map_err(failed)
+    archive.file(path, mode, without_debug(&content)).map_err(failed)
 }
