@@ -240,6 +240,25 @@ impl GatewayProgram {
         Ok(())
     }
 
+    /// The interfaces that packets can leave by at the moment, by their places in [`GatewayConfig::ports`]. One that is gone is
+    /// not among them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses the reading.
+    pub fn ports(&self) -> Result<Vec<(u8, u32)>> {
+        let mut ports = Vec::new();
+        for place in 0..MOST_PORTS {
+            let found = self.maps.ports.lookup(&place.to_ne_bytes(), MapFlags::ANY);
+            let found = found.map_err(|error| Error::map(NAME, "ports", "reading", load::os_error(&error)))?;
+            let index = found.as_deref().and_then(|value| layout::word(value, 0));
+            if let (Ok(place), Some(index @ 1..)) = (u8::try_from(place), index) {
+                ports.push((place, index));
+            }
+        }
+        Ok(ports)
+    }
+
     fn active(&self) -> Result<u32> {
         let state = read_state(&self.maps.state)?;
         Ok(layout::word(&state, 4).unwrap_or(0))

@@ -52,6 +52,14 @@ pub struct PortSettings {
     pub mtu: u16,
 }
 
+impl Settings {
+    /// The number of the port on the way to a host: there may be but one.
+    #[must_use]
+    pub fn port_to(&self, host: &Host) -> Option<u8> {
+        host.port.or((self.ports.len() == 1).then_some(0))
+    }
+}
+
 impl PortSettings {
     fn address_for(&self, host: IpAddr) -> Option<IpAddr> {
         match host {
@@ -330,13 +338,13 @@ impl Decider {
         let cache = self
             .judge(now, frame.bytes(), packet, flow, (receiver, sender))
             .map_err(drop)?;
-        let Some(host_mac) = host.mac else {
+        let (Some(host_mac), Some(port)) = (host.mac, self.settings.port_to(&host)) else {
             return Ok(Decision::Wait(receiver.host));
         };
         let route = self
-            .route(packet, frame.bytes(), &host, host_mac)
+            .route(packet, frame.bytes(), &host, (port, host_mac))
             .ok_or(drop(DropReason::HostUnresolved))?;
-        if let Some(most) = self.exceeds(packet, &route, host.port) {
+        if let Some(most) = self.exceeds(packet, &route, port) {
             return Err((DropReason::TooBig, Some(Trouble::TooBig(most))));
         }
         let end = usize::from(packet.end);
@@ -350,7 +358,7 @@ impl Decider {
             let trouble = (reason == DropReason::InnerTtl).then_some(Trouble::TimeExceeded);
             (reason, trouble)
         })?;
-        Ok(Decision::Send { port: host.port, cache })
+        Ok(Decision::Send { port, cache })
     }
 
     fn is_from_its_host(&mut self, frame: &[u8], packet: &Packet, sender: Option<Neighbor>) -> bool {
@@ -390,8 +398,8 @@ impl Decider {
         })
     }
 
-    fn route(&self, packet: &Packet, frame: &[u8], host: &Host, mac: MacAddr) -> Option<Route> {
-        let port = self.settings.ports.get(usize::from(host.port))?;
+    fn route(&self, packet: &Packet, frame: &[u8], host: &Host, (port, mac): (u8, MacAddr)) -> Option<Route> {
+        let port = self.settings.ports.get(usize::from(port))?;
         let encapsulation = host.encapsulation.unwrap_or(packet.encapsulation);
         Some(Route {
             from: (port.mac, port.address_for(host.ip)?),

@@ -35,7 +35,7 @@ fn neighbor(number: u32, version: u64) -> Neighbor {
         host: Some(Host {
             ip: vec![192, 0, 2, 1 + d % 250],
             mac: vec![2, 1, 0, 0, 0, d % 250],
-            port: 0,
+            port: None,
             encapsulation: 0,
         }),
         version,

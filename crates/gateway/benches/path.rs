@@ -247,7 +247,7 @@ fn gateway(bed: &Bed, fast: bool, queues: u32, neighbors: u32) -> Result<XdpPath
     let host = tables.hosts.intern(Host {
         ip: IpAddr::V4(bed.lab.a.ipv4),
         mac: Some(MacAddr(bed.lab.a.mac)),
-        port: 0,
+        port: None,
         encapsulation: None,
     });
     let vni = Vni::new(VNI).ok_or("a number of a network")?;
@@ -266,7 +266,7 @@ fn gateway(bed: &Bed, fast: bool, queues: u32, neighbors: u32) -> Result<XdpPath
     }
     drop(writer);
     let options = PathOptions {
-        interface: bed.lab.b.interface.name().to_owned(),
+        interfaces: vec![bed.lab.b.interface.name().to_owned()],
         mode: Mode::Require(Path::NativeCopy),
         fast,
         workers: queues as usize,

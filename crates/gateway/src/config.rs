@@ -31,7 +31,7 @@
 //! timeout-seconds = { established = 432000 }
 //!
 //! [path]
-//! interface = "eth1"           # that hosts are reached by; without it nothing is forwarded
+//! interface = "eth1"           # that hosts are reached by, or several: ["eth1", "eth2"]; without it nothing is forwarded
 //! mode = "auto"                # zero-copy, native, generic
 //! fast = true                  # false: workers decide about every packet
 //! workers = 2                  # threads; the queues are shared out among them

@@ -7,7 +7,7 @@
 //!                                     │   └─ cacheable ──▶ keeper ── caches of neighbours and connections
 //!                                     └─ unresolved ──▶ resolver ── the kernel's neighbour table
 //! ```
-//! A socket for each queue, shared out among the workers; a thread for the caches, one for MAC addresses of hosts.
+//! A socket for each queue of each interface, shared out among the workers; a thread for the caches, one for ways to hosts.
 //!
 //! # What the fast path has of connections
 //! It is true in one epoch, which ends with each change of rules or of what is bound to an address. A worker says with what it
@@ -20,7 +20,9 @@ mod counters;
 mod edit;
 mod keeper;
 mod options;
+mod ports;
 mod resolver;
+mod sockets;
 mod trace;
 mod waiting;
 mod worker;
@@ -30,23 +32,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use arc_swap::{ArcSwap, ArcSwapOption};
-use ringside_bpf::gateway::{GatewayConfig, GatewayPort, GatewayProgram, Outcome, Sizes};
-use ringside_bpf::{Link, XdpMode};
-use ringside_gateway_core::decide::{Decider, PortSettings, Settings};
+use ringside_bpf::Link;
+use ringside_bpf::gateway::{GatewayConfig, GatewayProgram, Outcome, Sizes};
+use ringside_gateway_core::decide::{Decider, Settings};
 use ringside_gateway_core::table::{HostId, Neighbor};
 use ringside_gateway_core::{DropReason, Firewall, TenantAddress, Underlay};
-use ringside_nic::Interface;
-use ringside_xsk::{Mode, Path as Way, Port, Program, QueueOptions};
+use ringside_xsk::Port;
 use tokio::sync::mpsc;
 
 pub use self::attach::unpin;
 use self::cache::Cache;
 use self::counters::WorkerCounters;
-use self::keeper::{Keeper, own_port};
+use self::keeper::Keeper;
 pub use self::options::PathOptions;
+use self::ports::{Ports, State};
 use self::resolver::Resolver;
+use self::sockets::Share;
 pub(crate) use self::worker::now;
 use self::worker::{Lane, Shared, Tell, Worker};
 use crate::model::{CannotTrace, Counters, DataPath, PathCounters, Tables, TraceFilter, Traced, WorkerLoad};
@@ -65,10 +68,10 @@ pub struct XdpPath {
     shared: Arc<Shared>,
     cache: Arc<Mutex<Cache>>,
     workers: Arc<[Told]>,
-    interface: Arc<str>,
+    ports: Ports,
     threads: Vec<JoinHandle<()>>,
     /// Ends first, so that nothing is handed up any more.
-    link: Option<Link>,
+    links: Vec<Link>,
 }
 
 /// What a worker tells.
@@ -110,26 +113,29 @@ impl XdpPath {
     /// What cannot be had, and of which interface.
     pub fn start(options: &PathOptions, tables: &Arc<Tables>) -> Result<Self> {
         let begun = Instant::now();
-        let interface = Interface::by_name(&options.interface)?;
-        let (port, addresses) = own_port(&interface)?;
-        if port.v4.is_none() && port.v6.is_none() {
-            bail!(
+        let ports = Ports::by_name(&options.interfaces)?;
+        let state = ports.look()?;
+        for ((_, interface), port) in ports.iter().zip(&state.ports) {
+            ensure!(
+                port.v4.is_some() || port.v6.is_some(),
                 "{}: it has no address that hosts could send to; give it one: ip address add ADDRESS/LENGTH dev {0}",
                 interface.name()
             );
         }
+        let queues = ports.iter().map(|(_, interface)| interface.rx_queues());
+        let queues: Vec<u32> = queues.collect::<Result<_, _>>()?;
         let sizes = Sizes {
             neighbors: options.cached_neighbors,
             connections: options.cached_connections,
-            queues: interface.rx_queues()?,
+            queues: queues.into_iter().max().unwrap_or(1),
             sample_bytes: 1 << 20,
         };
         let pins = options.pins.as_deref();
-        let (program, adopted) = attach::obtain(pins, sizes)?;
+        let (program, adopted) = attach::obtain(pins, sizes, &ports)?;
         let program = Arc::new(program);
         // Later than that of any process before, which had the same clock.
         let epoch = now();
-        let (config, settings) = configure(options, &interface, port, addresses, (epoch, tables.has_policy()));
+        let (config, settings) = configure(options, &ports, state, (epoch, tables.has_policy()));
         let mut cache = Cache::new(Arc::clone(&program), config, tables, options.fast);
         let (mut restored, mut resolved) = (0, Vec::new());
         if adopted {
@@ -142,27 +148,24 @@ impl XdpPath {
             cache.configure()?;
         }
         renew(&program, options.unowned)?;
-        let (link, mode) = attach::attach(&program, adopted, &interface, options.mode, pins)?;
-        let port = open(options, &interface, mode, &program)?;
+        let (links, modes) = attach::attach_all(&program, adopted, &ports, options.mode, pins)?;
+        let shares = sockets::open(options, &ports, &modes, &program)?;
         if adopted {
             // Connections have to be judged again from now on, and now there is who does it.
             cache.configure()?;
         }
+        for (_, port) in shares.iter().flatten() {
+            tracing::info!(interface = port.interface().name(), report = %port.report(), "opened");
+        }
         tracing::info!(
-            interface = interface.name(),
-            report = %port.report(),
+            interfaces = ports.names(),
             neighbors = cache.entries,
             adopted,
             restored,
             milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             "packets are forwarded"
         );
-        let workers = options.workers.clamp(1, port.queues().len().max(1));
-        let names = (0..workers).map(|worker| {
-            let queues = port.queues().iter().skip(worker).step_by(workers);
-            let queues: Vec<String> = queues.map(|queue| queue.id().to_string()).collect();
-            Told::new(format!("{} queue {}", interface.name(), queues.join(",")))
-        });
+        let workers = shares.iter().map(|share| Told::new(named(share))).collect();
         let mut path = Self {
             tables: Arc::clone(tables),
             shared: Arc::new(Shared {
@@ -172,28 +175,22 @@ impl XdpPath {
                 epoch: epoch.into(),
                 trace: ArcSwapOption::empty(),
             }),
-            interface: interface.name().into(),
+            ports,
             cache: Arc::new(Mutex::new(cache)),
-            workers: names.collect(),
+            workers,
             threads: Vec::new(),
-            link: Some(link),
+            links,
         };
-        path.start_threads(options, interface, port, resolved)?;
+        path.start_threads(options, shares, resolved)?;
         Ok(path)
     }
 
-    fn start_threads(
-        &mut self,
-        options: &PathOptions,
-        interface: Interface,
-        port: Port,
-        resolved: Vec<HostId>,
-    ) -> Result<()> {
+    fn start_threads(&mut self, options: &PathOptions, shares: Vec<Share>, resolved: Vec<HostId>) -> Result<()> {
         let (unresolved, wanted) = crossbeam_channel::bounded(1024);
         let (cacheable, to_cache) = crossbeam_channel::bounded(4096);
         let (found, hosts) = crossbeam_channel::unbounded();
         let resolver = Resolver {
-            interface: interface.clone(),
+            ports: self.ports.clone(),
             tables: Arc::clone(&self.tables),
             shared: Arc::clone(&self.shared),
             resolved,
@@ -201,7 +198,7 @@ impl XdpPath {
             found,
         };
         let keeper = Keeper {
-            interface,
+            ports: self.ports.clone(),
             tables: Arc::clone(&self.tables),
             shared: Arc::clone(&self.shared),
             cache: Arc::clone(&self.cache),
@@ -223,7 +220,9 @@ impl XdpPath {
             Arc::clone(&self.workers),
         );
         let options = options.clone();
-        self.thread("workers", move || work(port, &options, &tables, &shared, &told, &tell))
+        self.thread("workers", move || {
+            work(shares, &options, &tables, &shared, &told, &tell)
+        })
     }
 
     fn thread(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -238,12 +237,20 @@ impl XdpPath {
     }
 }
 
+/// What a worker is called: by its queues.
+fn named(share: &Share) -> String {
+    let of_port = |(_, port): &(u8, Port)| {
+        let queues: Vec<String> = port.queues().iter().map(|queue| queue.id().to_string()).collect();
+        format!("{} queue {}", port.interface().name(), queues.join(","))
+    };
+    share.iter().map(of_port).collect::<Vec<_>>().join(", ")
+}
+
 /// What the program and the workers go by.
 fn configure(
     options: &PathOptions,
-    interface: &Interface,
-    port: PortSettings,
-    addresses: Vec<std::net::IpAddr>,
+    ports: &Ports,
+    state: State,
     (generation, has_policy): (u64, bool),
 ) -> (GatewayConfig, Settings) {
     let config = GatewayConfig {
@@ -253,20 +260,20 @@ fn configure(
         derive_source_port: options.derive_source_port,
         vxlan_port: options.vxlan_port,
         geneve_port: options.geneve_port,
-        addresses: addresses.clone(),
+        addresses: state.addresses.clone(),
         known_options: options.known_options.clone(),
         ttl: TTL,
-        ports: vec![Some(gateway_port(interface.index(), &port))],
+        ports: ports.for_program(&state.ports),
         sampling: None,
     };
     let settings = Settings {
         underlay: Underlay {
-            addresses,
+            addresses: state.addresses,
             vxlan_port: options.vxlan_port,
             geneve_port: options.geneve_port,
             known_options: options.known_options.clone(),
         },
-        ports: vec![port],
+        ports: state.ports,
         source_check: options.source_check,
         derive_source_port: options.derive_source_port,
         ttl: TTL,
@@ -281,64 +288,23 @@ fn renew(program: &GatewayProgram, unowned: Duration) -> Result<()> {
     Ok(program.lease(now().saturating_add(unowned))?)
 }
 
-fn gateway_port(ifindex: u32, port: &PortSettings) -> GatewayPort {
-    GatewayPort {
-        ifindex,
-        mac: port.mac.0,
-        v4: port.v4,
-        v6: port.v6,
-        mtu: port.mtu,
-    }
-}
-
-/// A socket for each queue of an interface that has the program.
-fn open(options: &PathOptions, interface: &Interface, attached: XdpMode, program: &GatewayProgram) -> Result<Port> {
-    let mode = match attached {
-        XdpMode::Generic => Mode::Require(Way::Generic),
-        XdpMode::Native => options.mode,
-    };
-    let open = |queue_options: QueueOptions| {
-        Port::builder(interface.clone())
-            .mode(mode)
-            .options(queue_options.batch(BURST))
-            .program(Program::Attached {
-                xsks_map: program.workers().try_clone_to_owned()?,
-            })
-            .open()
-            .map_err(anyhow::Error::from)
-    };
-    // The smallest frames that packets fit, for they have to fit the CPU's cache.
-    let sizes = [
-        QueueOptions::default(),
-        QueueOptions::default().frame_size(4096),
-        QueueOptions::default().multi_buffer(true),
-    ];
-    let too_large = |opened: &Result<Port>| match opened {
-        Err(error) => matches!(error.downcast_ref(), Some(ringside_xsk::Error::MtuTooLarge { .. })),
-        Ok(_) => false,
-    };
-    let mut opened = sizes.into_iter().map(open).skip_while(too_large);
-    let opened = opened.next().expect("packets in several frames may be of any length");
-    opened.with_context(|| format!("opening {}", interface.name()))
-}
-
-/// The workers' threads, until they are told to stop. The port ends with them.
-fn work(mut port: Port, options: &PathOptions, tables: &Tables, shared: &Shared, told: &[Told], tell: &Tell) {
-    let mut lanes: Vec<Vec<Lane<'_>>> = told.iter().map(|_| Vec::new()).collect();
-    for (number, queue) in port.queues_mut().enumerate() {
-        lanes[number % told.len()].push(Lane::new(queue, options.patience));
-    }
+/// The workers' threads, until they are told to stop. Their ports end with them.
+fn work(mut shares: Vec<Share>, options: &PathOptions, tables: &Tables, shared: &Shared, told: &[Told], tell: &Tell) {
     std::thread::scope(|scope| {
-        for ((number, told), lanes) in told.iter().enumerate().zip(lanes) {
+        for ((number, told), share) in told.iter().enumerate().zip(&mut shares) {
             let run = move || {
                 if let Some(cpu) = options.cpus.get(number % options.cpus.len().max(1))
                     && let Err(error) = pin(*cpu)
                 {
                     tracing::warn!(worker = told.name, cpu, %error, "cannot be pinned");
                 }
+                let lanes = share.iter_mut().flat_map(|(number, port)| {
+                    let number = *number;
+                    port.queues_mut()
+                        .map(move |queue| Lane::new(number, queue, options.patience))
+                });
                 let firewall = Firewall::new(&tables.policy, Arc::clone(&tables.conntrack));
                 let worker = Worker {
-                    port: 0,
                     decider: Decider::new(
                         shared.settings.load_full(),
                         tables.neighbors.reader(),
@@ -352,8 +318,9 @@ fn work(mut port: Port, options: &PathOptions, tables: &Tables, shared: &Shared,
                     counters: &told.counters,
                     seen: &told.seen,
                     spin: options.spin,
+                    leaving: Vec::with_capacity(BURST as usize),
                 };
-                if let Err(error) = worker.run(lanes) {
+                if let Err(error) = worker.run(lanes.collect()) {
                     tracing::error!(worker = told.name, %error, "a worker has ended");
                 }
             };
@@ -376,7 +343,7 @@ fn pin(cpu: usize) -> std::io::Result<()> {
 
 impl Drop for XdpPath {
     fn drop(&mut self) {
-        self.link = None;
+        self.links.clear();
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             _ = thread.join();
@@ -414,7 +381,7 @@ impl DataPath for XdpPath {
     }
 
     fn trace(&self, filter: TraceFilter, to: mpsc::Sender<Traced>) -> Result<(), CannotTrace> {
-        trace::start(&self.shared, &self.cache, &self.interface, filter, to)
+        trace::start(&self.shared, &self.cache, &self.ports, filter, to)
     }
 
     fn counters(&self) -> Counters {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringside_nic::{Interface, XdpFeatures};
 use serde::Serialize;
 
 use crate::error::Error;
 use crate::hints::Layouts;
-use crate::mode::Path;
+use crate::mode::{Mode, Path};
 use crate::tx_metadata::{Features, TxMetadata};
 use crate::umem::{Geometry, SharedUmem};
 
@@ -152,6 +153,29 @@ impl QueueOptions {
     pub fn frames(mut self, frames: u32) -> Self {
         self.frames = Some(frames);
         self
+    }
+
+    /// Frames that a queue of this interface takes at the most: for the size of a UMEM that several share. More than
+    /// [`frames`](Self::frames) or the default only where the NIC itself may write to them (zero-copy).
+    pub fn frames_on(&self, interface: &Interface, mode: Mode) -> u32 {
+        let may_be_zero_copy = || {
+            let features = (interface.device_capabilities().ok()).and_then(|device| device.xdp_features);
+            matches!(mode, Mode::Auto | Mode::Require(Path::ZeroCopy))
+                && features.is_none_or(|features| features.contains(XdpFeatures::XSK_ZEROCOPY))
+        };
+        match (self.frames, self.direction) {
+            (Some(frames), _) => frames,
+            (None, Direction::Transmit) => Self::DEFAULT_TRANSMIT_FRAMES,
+            (None, _) if may_be_zero_copy() => Self::receiving(interface.rings().map_or(0, |rings| rings.rx)),
+            (None, _) => Self::DEFAULT_FRAMES,
+        }
+    }
+
+    /// By default, where the NIC's own ring has so many slots that it fills from ours.
+    const fn receiving(nic_ring: u32) -> u32 {
+        let most = MAX_RING / 4;
+        let held = if nic_ring < most { nic_ring } else { most };
+        Self::DEFAULT_FRAMES + 2 * held
     }
 
     /// Bytes to leave free in front of a packet, in addition to the kernel's 256. Default 0.
@@ -362,14 +386,10 @@ impl Sizes {
                 reason: format!("a burst has 1 to {MAX_RING} packets"),
             });
         }
-        let held_by_nic = if path == Path::ZeroCopy {
-            nic_ring.min(MAX_RING / 4)
-        } else {
-            0
-        };
+        let nic_ring = if path == Path::ZeroCopy { nic_ring } else { 0 };
         let default_frames = match options.direction {
             Direction::Transmit => QueueOptions::DEFAULT_TRANSMIT_FRAMES,
-            Direction::Receive | Direction::Both => QueueOptions::DEFAULT_FRAMES + 2 * held_by_nic,
+            Direction::Receive | Direction::Both => QueueOptions::receiving(nic_ring),
         };
         let frames = options.frames.unwrap_or(default_frames);
         let geometry = match shared {

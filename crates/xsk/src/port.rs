@@ -79,6 +79,7 @@ impl Port {
             program: None,
             options: QueueOptions::default(),
             umem: None,
+            first_place: 0,
             settings: Settings::default(),
             mark: 0,
         }
@@ -167,7 +168,7 @@ impl Drop for Port {
 fn leave_map(map: Option<&XskMap>, queues: &[Queue]) {
     if let Some(map) = map {
         for queue in queues {
-            map.remove(queue.id());
+            map.remove(map.place_of(queue));
         }
     }
 }
@@ -190,6 +191,8 @@ pub struct PortBuilder {
     program: Option<Program>,
     options: QueueOptions,
     umem: Option<SharedUmem>,
+    /// Where queue 0 is in the caller's XSKMAP.
+    first_place: u32,
     settings: Settings,
     /// For the hints of our program.
     mark: u32,
@@ -222,6 +225,14 @@ impl PortBuilder {
     #[must_use]
     pub fn program(mut self, program: Program) -> Self {
         self.program = Some(program);
+        self
+    }
+
+    /// Where queue 0 is in the XSKMAP of the caller's program ([`Program::Custom`], [`Program::Attached`]); the others follow:
+    /// for a program that serves several interfaces with one map. Default 0.
+    #[must_use]
+    pub fn first_place(mut self, place: u32) -> Self {
+        self.first_place = place;
         self
     }
 
@@ -281,6 +292,7 @@ impl PortBuilder {
             })?,
             options: self.options.clone(),
             umem: self.umem.clone(),
+            first_place: self.first_place,
             settings: self.settings.clone(),
             mark: self.mark,
         })

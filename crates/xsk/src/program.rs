@@ -251,6 +251,8 @@ fn attach_error(interface: &Interface, mode: AttachMode, errno: Errno) -> Error 
 #[doc(alias = "xsk_socket__update_xskmap")]
 pub struct XskMap {
     fd: OwnedFd,
+    /// Where queue 0 is.
+    first: u32,
 }
 
 impl XskMap {
@@ -264,16 +266,28 @@ impl XskMap {
         // Not only for a good message: the kernel reads as many bytes of key and value as the map's type has, and
         // ours have 4 each.
         match sys::map_type(fd.as_fd()) {
-            Ok(sys::XSKMAP) => Ok(Self { fd }),
+            Ok(sys::XSKMAP) => Ok(Self { fd, first: 0 }),
             Ok(kind) => Err(refused(format!("a map of type {kind}"))),
             Err(errno) => Err(refused(format!("descriptor {} ({errno})", fd.as_raw_fd()))),
         }
     }
 
+    /// For a program that serves several interfaces: queue 0 is at this place, the others follow. 0 unless it is said.
+    #[must_use]
+    pub fn starting_at(mut self, first: u32) -> Self {
+        self.first = first;
+        self
+    }
+
     /// Lets the program redirect to this queue, which must have an RX ring, at the place of the queue's number. Replaces
     /// what was there.
     pub fn insert(&self, queue: &Queue) -> Result<(), Error> {
-        self.insert_at(queue.id(), queue)
+        self.insert_at(self.place_of(queue), queue)
+    }
+
+    /// Where [`insert`](Self::insert) puts a queue.
+    pub fn place_of(&self, queue: &Queue) -> u32 {
+        self.first.saturating_add(queue.id())
     }
 
     /// As [`insert`](Self::insert), at any place: for programs that choose the socket by something else than the queue. A

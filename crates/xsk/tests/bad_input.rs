@@ -235,6 +235,11 @@ fn a_mode_that_cannot_be_had_is_refused_with_the_reason() {
         |port| port.program(Program::None),
         &["program = none", "Program::Attached"],
     );
+    refused(
+        &lab,
+        |port| port.first_place(1),
+        &["first_place = 1", "Program::Attached"],
+    );
     let error = lab
         .b
         .run(|| Queue::builder(&lab.b.interface, 1).mode(zero_copy).open())

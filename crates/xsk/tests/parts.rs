@@ -94,6 +94,42 @@ fn a_program_that_is_attached_already() {
     }
 }
 
+/// In a map that several interfaces have, queues begin at a place of their own.
+#[test]
+fn queues_begin_where_they_are_told() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab("place", 2);
+    let program = XskProgram::load(2, Filter::All).unwrap();
+    let link = lab
+        .b
+        .run(|| XdpLink::attach(program.program(), &lab.b.interface, AttachMode::Native))
+        .unwrap();
+    let from = |place, queue| {
+        let attached = Program::Attached {
+            xsks_map: own(program.xsks_map()),
+        };
+        try_open(&lab.b, Path::NativeCopy, |port| {
+            port.program(attached).queues([queue]).first_place(place)
+        })
+    };
+    let error = from(1, 1).expect_err("places 0 and 1").to_string();
+    assert!(error.contains("the map must have an entry"), "{error}");
+    let mut ours = from(0, 1).expect("place 1");
+    let mut sender = sender(&lab.a);
+    let tx = sender.queues_mut().nth(leading_to(1, Path::NativeCopy)).unwrap();
+    send_numbers(tx, 0..10, &lab.a, &lab.b);
+    assert_eq!(collect(ours.queues_mut().next().unwrap(), 10, PATIENCE).len(), 10);
+    // Queue 0 takes that place and leaves it: there is nobody for queue 1 any more.
+    drop(from(1, 0).expect("place 1"));
+    let socket = kernel_socket(&lab.b, 5005);
+    send_one(tx, &udp(&lab.a, &lab.b, 5005, &[3; 30]));
+    assert_eq!(socket.recv(&mut [0; 64]).unwrap(), 30);
+    drop((ours, link));
+    assert_clean(&lab.b);
+}
+
 /// Only XSKMAPs are taken for XSKMAPs: with another map the kernel would read past our key and value.
 #[test]
 fn only_an_xskmap_is_taken() {

@@ -240,7 +240,7 @@ fn decider(config: &GatewayConfig, v6: bool) -> (Decider, Neighbors) {
         let host = hosts.intern(Host {
             ip: cached.host,
             mac: Some(MacAddr(cached.host_mac)),
-            port: cached.port,
+            port: Some(cached.port),
             encapsulation: cached.tunnel.map(|tunnel| match tunnel {
                 Tunnel::Vxlan => Encapsulation::Vxlan,
                 Tunnel::Geneve => Encapsulation::Geneve,

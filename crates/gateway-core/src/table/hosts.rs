@@ -31,25 +31,26 @@ pub struct Host {
     pub ip: IpAddr,
     /// Its MAC address, or that of the router on the way to it. None while that is not known.
     pub mac: Option<MacAddr>,
-    /// The gateway's port on the way to it.
-    pub port: u8,
+    /// The number of the gateway's port on the way to it, at most 254. None while that is not known.
+    pub port: Option<u8>,
     /// What it speaks. None: what the packet came in, so that VXLAN leaves as VXLAN.
     pub encapsulation: Option<Encapsulation>,
 }
 
-/// Address, then one word with all that may change: no reader sees half a change.
+/// Address, then one word with all that may change, so that no reader sees half a change, and what that was at first.
 #[derive(Debug, Default)]
 #[repr(align(32))]
 struct Slot {
     ip: [AtomicU64; 2],
     /// Port 8 bits, flags 8, MAC address 48.
     rest: AtomicU64,
+    given: AtomicU64,
 }
 
 const HAS_MAC: u64 = 1 << 48;
 const VXLAN: u64 = 1 << 49;
 const GENEVE: u64 = 1 << 50;
-const PORT: u64 = 0xff << 56;
+const NO_PORT: u8 = u8::MAX;
 
 type Chunks = Vec<Arc<[Slot]>>;
 
@@ -79,8 +80,7 @@ impl Hosts {
 
     /// The number of a host, a new one if it is not known yet.
     ///
-    /// Two that differ in anything are two. A MAC address that was found out later by [`Hosts::resolve`] does not count
-    /// as a difference.
+    /// Two that differ in anything are two. What was found out later by [`Hosts::resolve`] does not count as a difference.
     ///
     /// # Panics
     /// After 4,294,967,295 hosts.
@@ -101,12 +101,22 @@ impl Hosts {
         })
     }
 
-    /// Makes known which MAC address a host has, or that it is not known any more. False for a host that is not there.
-    pub fn resolve(&self, id: HostId, mac: Option<MacAddr>) -> bool {
+    /// Makes known which MAC address a host has and by which port it is reached, or that nobody knows any more. What was
+    /// given with it stays. False for a host that is not there.
+    pub fn resolve(&self, id: HostId, found: Option<(MacAddr, u8)>) -> bool {
         let chunks = self.chunks.load();
         let Some(slot) = slot(&chunks, id) else { return false };
-        let kept = slot.rest.load(Ordering::Relaxed) & (VXLAN | GENEVE | PORT);
-        slot.rest.store(kept | mac_bits(mac), Ordering::Release);
+        let Some(given) = slot.read(&slot.given) else {
+            return false;
+        };
+        slot.rest.store(
+            word(&Host {
+                mac: given.mac.or(found.map(|(mac, _)| mac)),
+                port: given.port.or(found.map(|(_, port)| port)),
+                ..given
+            }),
+            Ordering::Release,
+        );
         true
     }
 
@@ -136,7 +146,12 @@ pub struct HostReader(Cache<Arc<ArcSwap<Chunks>>, Arc<Chunks>>);
 impl HostReader {
     /// The host of a number; None if nobody gave that number.
     pub fn find(&mut self, id: HostId) -> Option<Host> {
-        slot(self.0.load(), id).and_then(Slot::read)
+        slot(self.0.load(), id).and_then(|slot| slot.read(&slot.rest))
+    }
+
+    /// The same without what was found out since.
+    pub fn given(&mut self, id: HostId) -> Option<Host> {
+        slot(self.0.load(), id).and_then(|slot| slot.read(&slot.given))
     }
 }
 
@@ -151,6 +166,16 @@ fn mac_bits(mac: Option<MacAddr>) -> u64 {
     })
 }
 
+/// All but the address.
+fn word(host: &Host) -> u64 {
+    let speaks = match host.encapsulation {
+        None => 0,
+        Some(Encapsulation::Vxlan) => VXLAN,
+        Some(Encapsulation::Geneve) => GENEVE,
+    };
+    u64::from(host.port.unwrap_or(NO_PORT)) << 56 | speaks | mac_bits(host.mac)
+}
+
 impl Slot {
     fn write(&self, host: &Host) {
         let ip = match host.ip {
@@ -160,27 +185,20 @@ impl Slot {
         let [a, b, c, d, e, f, g, h, low @ ..] = ip.octets();
         self.ip[0].store(u64::from_be_bytes([a, b, c, d, e, f, g, h]), Ordering::Relaxed);
         self.ip[1].store(u64::from_be_bytes(low), Ordering::Relaxed);
-        let speaks = match host.encapsulation {
-            None => 0,
-            Some(Encapsulation::Vxlan) => VXLAN,
-            Some(Encapsulation::Geneve) => GENEVE,
-        };
+        self.given.store(word(host), Ordering::Relaxed);
         // Whoever learns the number from another thread learns it after this.
-        self.rest.store(
-            u64::from(host.port) << 56 | speaks | mac_bits(host.mac),
-            Ordering::Release,
-        );
+        self.rest.store(word(host), Ordering::Release);
     }
 
-    fn read(&self) -> Option<Host> {
-        let rest = self.rest.load(Ordering::Acquire);
+    fn read(&self, rest: &AtomicU64) -> Option<Host> {
+        let rest = rest.load(Ordering::Acquire);
         let [high, low] = [0, 1].map(|at| u128::from(self.ip[at].load(Ordering::Relaxed)));
         let ip = Ipv6Addr::from(high << 64 | low);
         let [port, _, mac @ ..] = rest.to_be_bytes();
         (!ip.is_unspecified()).then(|| Host {
             ip: ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4),
             mac: (rest & HAS_MAC != 0).then_some(MacAddr(mac)),
-            port,
+            port: (port != NO_PORT).then_some(port),
             encapsulation: match (rest & VXLAN, rest & GENEVE) {
                 (0, 0) => None,
                 (_, 0) => Some(Encapsulation::Vxlan),

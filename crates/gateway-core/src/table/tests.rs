@@ -188,7 +188,7 @@ fn hosts_are_numbered_once() {
             IpAddr::V6(Ipv6Addr::from(u128::from(n) << 90))
         },
         mac: (!n.is_multiple_of(3)).then_some(MacAddr([2, 0, 0, 0, n.to_be_bytes()[2], n.to_be_bytes()[3]])),
-        port: n.to_be_bytes()[3] & 3,
+        port: Some(n.to_be_bytes()[3] & 3).filter(|&port| port != 3),
         encapsulation: [None, Some(Encapsulation::Vxlan), Some(Encapsulation::Geneve)][n as usize % 3],
     };
     let ids: Vec<_> = (0..3000).map(|n| hosts.intern(host(n))).collect();
@@ -198,10 +198,19 @@ fn hosts_are_numbered_once() {
     }
     assert_eq!(reader.find(HostId(3000)), None);
 
-    let found = Some(MacAddr([2, 9, 9, 9, 9, 9]));
-    assert!(hosts.resolve(ids[3], found) && !hosts.resolve(HostId(40_000), found));
-    assert_eq!(reader.find(ids[3]), Some(Host { mac: found, ..host(3) }));
-    assert_eq!(hosts.intern(host(3)), ids[3], "still itself");
-    assert!(hosts.resolve(ids[3], None));
-    assert_eq!(reader.find(ids[3]), Some(host(3)));
+    let found = (MacAddr([2, 9, 9, 9, 9, 9]), 9);
+    assert!(!hosts.resolve(HostId(40_000), Some(found)));
+    // Neither port nor MAC address were given, both, only the port, only the MAC address.
+    for (n, id) in [(3, ids[3]), (4, ids[4]), (6, ids[6]), (7, ids[7])] {
+        assert!(hosts.resolve(id, Some(found)));
+        let now = Host {
+            mac: host(n).mac.or(Some(found.0)),
+            port: host(n).port.or(Some(found.1)),
+            ..host(n)
+        };
+        assert_eq!((reader.find(id), reader.given(id)), (Some(now), Some(host(n))));
+        assert_eq!(hosts.intern(host(n)), id, "still itself");
+        assert!(hosts.resolve(id, None));
+        assert_eq!(reader.find(id), Some(host(n)), "{n}: what was given stays");
+    }
 }

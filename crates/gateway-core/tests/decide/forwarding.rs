@@ -82,7 +82,7 @@ fn a_host_without_a_mac_address_is_waited_for() {
     let bytes = sent(packet(false, B, 64)).bytes();
     let (decision, after) = bed.decide(&bytes);
     assert_eq!((decision, &after), (Decision::Wait(bed.host_b), &bytes));
-    assert!(bed.hosts.resolve(bed.host_b, Some(HOST_B_MAC)));
+    assert!(bed.hosts.resolve(bed.host_b, Some((HOST_B_MAC, 0))));
     let (decision, after) = bed.decide(&bytes);
     assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
     assert_eq!(read(&after).macs[1], HOST_B_MAC);

@@ -94,13 +94,13 @@ fn bed(way: Way, settings: Settings) -> Bed {
     let a = |v6| Host {
         ip: host(1, v6),
         mac: Some(HOST_A_MAC),
-        port: 0,
+        port: None,
         encapsulation: None,
     };
     let b = Host {
         ip: host(2, way.v6),
         mac: way.mac,
-        port: 0,
+        port: None,
         encapsulation: way.encapsulation,
     };
     let host_a = hosts.intern(a(false));

@@ -63,7 +63,7 @@ impl Line {
             host: HostForm {
                 ip: self.host_ip,
                 mac: self.host_mac,
-                port: self.port.unwrap_or(0),
+                port: self.port,
                 encapsulation: self.encapsulation,
             },
             version: Some(version),

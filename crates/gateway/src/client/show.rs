@@ -43,7 +43,7 @@ impl Shown for Neighbor {
             self.mac.to_string(),
             self.host.ip.to_string(),
             or_dash(self.host.mac),
-            self.host.port.to_string(),
+            or_dash(self.host.port),
             or_dash(encapsulation),
             self.version.to_string(),
         ]

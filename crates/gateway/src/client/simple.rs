@@ -60,9 +60,9 @@ struct PutNeighborArgs {
     /// That host's MAC address, or that of the router on the way to it [default: the gateway finds it out]
     #[arg(long, value_name = "MAC")]
     host_mac: Option<MacAddr>,
-    /// The number of the gateway's interface on the way to it
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    port: u8,
+    /// The number of the gateway's interface on the way to it, from 0 [default: as the kernel routes]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..255))]
+    port: Option<u8>,
     /// What the host speaks [default: what packets come in]
     #[arg(long)]
     encapsulation: Option<EncapsulationArg>,

@@ -21,7 +21,7 @@ const LEAST_CACHE: u64 = 4096;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(super) struct PathPart {
-    interface: Option<String>,
+    interface: Option<Names>,
     mode: String,
     fast: bool,
     workers: Option<usize>,
@@ -38,6 +38,32 @@ pub(super) struct PathPart {
     cached_neighbors: Option<u32>,
     cached_connections: Option<u32>,
     patience_ms: u64,
+}
+
+/// One, or several.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "the name of an interface, or a list of names")]
+enum Names {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Names {
+    fn checked(self, check: &mut Check<'_>) -> Vec<String> {
+        let names = match self {
+            Self::One(name) => vec![name],
+            Self::Several(names) => names,
+        };
+        check.that(!names.is_empty(), || {
+            "path.interface: an empty list; leave it out to forward nothing".to_owned()
+        });
+        for (place, name) in names.iter().enumerate() {
+            check.that(!names[..place].contains(name), || {
+                format!("path.interface: {name} is there twice")
+            });
+        }
+        names
+    }
 }
 
 impl Default for PathPart {
@@ -101,7 +127,7 @@ impl PathPart {
         }
         let mode = check.keep("path.mode", self.mode.parse())?;
         Some(PathOptions {
-            interface: self.interface?,
+            interfaces: self.interface?.checked(check),
             mode,
             fast: self.fast,
             workers,

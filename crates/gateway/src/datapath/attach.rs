@@ -1,5 +1,6 @@
 //! The XDP program on its interface: new, or taken over from the process before.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -8,24 +9,39 @@ use ringside_bpf::{Error, Link, XdpMode};
 use ringside_nic::Interface;
 use ringside_xsk::{Mode, Path as Way};
 
+use super::ports::Ports;
+
+/// What the names of pinned links begin with.
+const LINK: &str = "link-";
+
 /// The folder of the maps, below that of all.
 fn maps(pins: &Path) -> PathBuf {
     pins.join("maps")
 }
 
 fn link(pins: &Path, interface: &Interface) -> PathBuf {
-    pins.join(format!("link-{}", interface.name()))
+    pins.join(format!("{LINK}{}", interface.name()))
 }
 
 /// The program with its maps. True if they are those of the process before.
-pub(super) fn obtain(pins: Option<&Path>, sizes: Sizes) -> Result<(GatewayProgram, bool)> {
+pub(super) fn obtain(pins: Option<&Path>, sizes: Sizes, ports: &Ports) -> Result<(GatewayProgram, bool)> {
     let Some(pins) = pins else {
         return Ok((GatewayProgram::load(sizes)?, false));
     };
     match GatewayProgram::adopt(&maps(pins)) {
-        Ok(Some(program)) if same(program.sizes(), sizes) => return Ok((program, true)),
-        Ok(Some(program)) => {
+        Ok(Some(program)) if !same(program.sizes(), sizes) => {
             tracing::info!(before = ?program.sizes(), now = ?sizes, "other sizes: the maps are made anew")
+        }
+        Ok(Some(program)) => {
+            // What is cached names them by their numbers.
+            let before = program.ports()?;
+            if before
+                .iter()
+                .all(|(number, index)| ports.number(*index) == Some(*number))
+            {
+                return Ok((program, true));
+            }
+            tracing::info!(?before, "other interfaces: the maps are made anew");
         }
         Err(error @ Error::Layout { .. }) => tracing::info!(%error, "the maps are made anew"),
         Ok(None) => {}
@@ -39,27 +55,54 @@ fn same(one: Sizes, other: Sizes) -> bool {
     (one.neighbors, one.connections, one.queues) == (other.neighbors, other.connections, other.queues)
 }
 
-/// Puts the program on its interface, in place of that of the process before.
-pub(super) fn attach(
+/// Puts the program on the interfaces, in place of that of the process before.
+pub(super) fn attach_all(
     program: &GatewayProgram,
     adopted: bool,
-    interface: &Interface,
+    ports: &Ports,
     mode: Mode,
     pins: Option<&Path>,
-) -> Result<(Link, XdpMode)> {
+) -> Result<(Vec<Link>, Vec<XdpMode>)> {
     if let Some(pins) = pins {
         if !adopted {
             GatewayProgram::unpin(&maps(pins))?;
             program.pin(&maps(pins))?;
         }
-        if let Some(link) = program.take_over(interface.index(), &link(pins, interface))? {
-            let attached = interface.state()?.xdp.map(|xdp| xdp.mode);
-            let mode = match attached {
-                Some(ringside_nic::XdpMode::Generic) => XdpMode::Generic,
-                _ => XdpMode::Native,
-            };
-            return Ok((link, mode));
+        leave_others(pins, ports)?;
+    }
+    let attached = ports
+        .iter()
+        .map(|(_, interface)| attach(program, interface, mode, pins));
+    Ok(attached.collect::<Result<Vec<_>>>()?.into_iter().unzip())
+}
+
+/// Takes the program of the process before from interfaces that are no longer the gateway's.
+fn leave_others(pins: &Path, ports: &Ports) -> Result<()> {
+    let kept: Vec<PathBuf> = ports.iter().map(|(_, interface)| link(pins, interface)).collect();
+    let reading = || format!("reading {}", pins.display());
+    for entry in fs::read_dir(pins).with_context(reading)? {
+        let path = entry.with_context(reading)?.path();
+        let is_link = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(LINK.as_bytes()));
+        if is_link && !kept.contains(&path) {
+            tracing::info!(link = %path.display(), "an interface that is not the gateway's any more");
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
         }
+    }
+    Ok(())
+}
+
+fn attach(program: &GatewayProgram, interface: &Interface, mode: Mode, pins: Option<&Path>) -> Result<(Link, XdpMode)> {
+    if let Some(pins) = pins
+        && let Some(link) = program.take_over(interface.index(), &link(pins, interface))?
+    {
+        let attached = interface.state()?.xdp.map(|xdp| xdp.mode);
+        let mode = match attached {
+            Some(ringside_nic::XdpMode::Generic) => XdpMode::Generic,
+            _ => XdpMode::Native,
+        };
+        return Ok((link, mode));
     }
     let modes = match mode {
         Mode::Auto => &[XdpMode::Native, XdpMode::Generic][..],

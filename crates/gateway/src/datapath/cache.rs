@@ -25,6 +25,8 @@ pub(super) struct Cache {
     pub(super) config: GatewayConfig,
     /// False: it stays empty.
     is_used: bool,
+    /// There is no other than the first.
+    one_port: bool,
     hosts: HostReader,
     neighbors: NeighborReader,
     evicted_at: Option<Instant>,
@@ -39,6 +41,7 @@ impl Cache {
     pub(super) fn new(program: Arc<GatewayProgram>, config: GatewayConfig, tables: &Tables, is_used: bool) -> Self {
         Self {
             program,
+            one_port: config.ports.len() == 1,
             config,
             is_used,
             hosts: tables.hosts.reader(),
@@ -60,11 +63,14 @@ impl Cache {
             let known = address.and_then(|address| self.neighbors.find(address));
             let now = known.and_then(|known| {
                 let host = self.hosts.find(known.host)?;
-                if host.mac.is_none() && host.ip == value.host && host.port == value.port {
-                    tables.hosts.resolve(known.host, Some(MacAddr(value.host_mac)));
+                let is_its = host.ip == value.host && host.port.is_none_or(|port| port == value.port);
+                let is_open = host.mac.is_none() || (host.port.is_none() && !self.one_port);
+                if is_its && is_open {
+                    let found = (MacAddr(value.host_mac), value.port);
+                    tables.hosts.resolve(known.host, Some(found));
                     resolved.push(known.host);
                 }
-                cached(&mut self.hosts, &known)
+                self.cached(&known)
             });
             // A change may have come to the disk and not to the map.
             if !self.is_used || now != Some(CachedNeighbor { used: true, ..value }) {
@@ -89,7 +95,7 @@ impl Cache {
             if put + batch.len() == room || failed.is_some() {
                 return;
             }
-            if let Some(value) = cached(&mut self.hosts, &neighbor) {
+            if let Some(value) = self.cached(&neighbor) {
                 batch.push((key_of(address), value));
             }
             if batch.len() == BATCH {
@@ -112,7 +118,7 @@ impl Cache {
     fn apply(&mut self, changes: &[(TenantAddress, Option<Neighbor>)]) -> Result<()> {
         let (mut put, mut gone) = (Vec::with_capacity(changes.len()), Vec::new());
         for (address, neighbor) in changes {
-            match neighbor.and_then(|neighbor| cached(&mut self.hosts, &neighbor)) {
+            match neighbor.and_then(|neighbor| self.cached(&neighbor)) {
                 Some(value) => put.push((key_of(*address), value)),
                 // Gone, or nobody knows yet how its host is reached.
                 None => gone.push(key_of(*address)),
@@ -195,6 +201,24 @@ impl Cache {
         Ok(())
     }
 
+    /// What the program has to know; None as long as nobody knows how its host is reached.
+    fn cached(&mut self, neighbor: &Neighbor) -> Option<CachedNeighbor> {
+        let host = self.hosts.find(neighbor.host)?;
+        Some(CachedNeighbor {
+            host: host.ip,
+            host_mac: host.mac?.0,
+            mac: neighbor.mac.0,
+            port: host.port.or(self.one_port.then_some(0))?,
+            tunnel: host.encapsulation.map(|speaks| match speaks {
+                Encapsulation::Vxlan => Tunnel::Vxlan,
+                Encapsulation::Geneve => Tunnel::Geneve,
+            }),
+            policed: neighbor.policy != 0,
+            // What has just come is not the first to go, and its first packets need not write that it is used.
+            used: true,
+        })
+    }
+
     /// True if not all that is known is in it.
     pub(super) fn is_full(&self) -> bool {
         self.entries >= self.program.sizes().neighbors.into()
@@ -206,22 +230,4 @@ fn key_of(address: TenantAddress) -> NeighborKey {
         vni: address.vni.number(),
         ip: address.ip,
     }
-}
-
-/// What the program has to know; None as long as the host's MAC address is not known.
-fn cached(hosts: &mut HostReader, neighbor: &Neighbor) -> Option<CachedNeighbor> {
-    let host = hosts.find(neighbor.host)?;
-    Some(CachedNeighbor {
-        host: host.ip,
-        host_mac: host.mac?.0,
-        mac: neighbor.mac.0,
-        port: host.port,
-        tunnel: host.encapsulation.map(|speaks| match speaks {
-            Encapsulation::Vxlan => Tunnel::Vxlan,
-            Encapsulation::Geneve => Tunnel::Geneve,
-        }),
-        policed: neighbor.policy != 0,
-        // What has just come is not the first to go, and its first packets need not write that it is used.
-        used: true,
-    })
 }

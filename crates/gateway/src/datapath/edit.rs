@@ -74,6 +74,7 @@ edit!(EditKept<'a>);
 /// Where and when packets are decided about, and who wants to see them.
 pub(super) struct Desk<'a> {
     pub(super) now: u64,
+    /// The number of the interface, and its queue.
     pub(super) port: u8,
     pub(super) queue: u32,
     pub(super) trace: Option<&'a Wanted>,
@@ -99,7 +100,7 @@ impl Desk<'_> {
         };
         if let (Some(trace), Some(shown)) = (self.trace, shown) {
             // More exactly, to be in order with what the fast path shows.
-            trace.tell(shown, super::now(), self.queue, decision, packet.bytes());
+            trace.tell(shown, super::now(), (self.port, self.queue), decision, packet.bytes());
         }
         decision
     }

@@ -1,20 +1,18 @@
 //! The thread that keeps the fast path's caches, and does what is to be done now and then.
 
-use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use ringside_gateway_core::decide::{Cacheable, PortSettings, Settings};
+use ringside_gateway_core::decide::{Cacheable, Settings};
 use ringside_gateway_core::table::HostId;
-use ringside_nic::Interface;
-use ringside_wire::MacAddr;
 
 use super::cache::{BATCH, Cache};
+use super::ports::Ports;
 use super::worker::{Shared, now};
-use super::{Told, connections, gateway_port, renew};
+use super::{Told, connections, renew};
 use crate::model::Tables;
 
 /// What is to be done now and then is done so often.
@@ -25,7 +23,7 @@ const SYNCHRONISE: Duration = Duration::from_secs(10);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 pub(super) struct Keeper {
-    pub(super) interface: Interface,
+    pub(super) ports: Ports,
     pub(super) tables: Arc<Tables>,
     pub(super) shared: Arc<Shared>,
     pub(super) cache: Arc<Mutex<Cache>>,
@@ -133,49 +131,27 @@ impl Keeper {
             worker.measure(since);
         }
         renew(&self.cache().program, self.unowned)?;
-        self.look_at_interface()
+        self.look_at_interfaces()
     }
 
     /// Addresses, MTU and MAC address may change.
-    fn look_at_interface(&self) -> Result<()> {
+    fn look_at_interfaces(&self) -> Result<()> {
         let before = self.shared.settings.load_full();
-        let (port, addresses) = own_port(&self.interface)?;
-        if before.ports.first() == Some(&port) && before.underlay.addresses == addresses {
+        let now = self.ports.look()?;
+        if before.ports == now.ports && before.underlay.addresses == now.addresses {
             return Ok(());
         }
-        tracing::info!(?port, ?addresses, "the interface has changed");
+        tracing::info!(?now, "an interface has changed");
         let mut settings = Settings::clone(&before);
-        settings.ports = vec![port];
-        settings.underlay.addresses.clone_from(&addresses);
+        settings.ports.clone_from(&now.ports);
+        settings.underlay.addresses.clone_from(&now.addresses);
         let mut cache = self.cache();
-        cache.config.addresses = addresses;
-        cache.config.ports = vec![Some(gateway_port(self.interface.index(), &port))];
+        cache.config.addresses = now.addresses;
+        cache.config.ports = self.ports.for_program(&now.ports);
         cache.configure()?;
         self.shared.settings.store(Arc::new(settings));
         Ok(())
     }
-}
-
-/// What an interface has, as the gateway's port, and all addresses that hosts may send to.
-pub(super) fn own_port(interface: &Interface) -> Result<(PortSettings, Vec<IpAddr>)> {
-    let state = interface.state()?;
-    let addresses: Vec<IpAddr> = interface.addresses()?.iter().map(|own| own.address).collect();
-    let v4 = addresses.iter().find_map(|ip| match ip {
-        IpAddr::V4(ip) => Some(*ip),
-        IpAddr::V6(_) => None,
-    });
-    // Hosts that are not on this link do not know addresses that are this link's alone.
-    let v6 = addresses.iter().find_map(|ip| match ip {
-        IpAddr::V6(ip) if !ip.is_unicast_link_local() => Some(*ip),
-        _ => None,
-    });
-    let port = PortSettings {
-        mac: MacAddr(state.mac),
-        v4,
-        v6,
-        mtu: u16::try_from(state.mtu).unwrap_or(u16::MAX),
-    };
-    Ok((port, addresses))
 }
 
 fn warn(what: &str, done: Result<()>) {

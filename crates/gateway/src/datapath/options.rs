@@ -8,8 +8,8 @@ use ringside_xsk::Mode;
 /// What the data path is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathOptions {
-    /// The interface that hosts are reached by.
-    pub interface: String,
+    /// The interfaces that hosts are reached by, at least one.
+    pub interfaces: Vec<String>,
     /// How its packets are had.
     pub mode: Mode,
     /// What is known goes to the fast path; otherwise workers decide about every packet.
@@ -49,7 +49,7 @@ impl Default for PathOptions {
     /// One worker, no interface, caches for a few thousand.
     fn default() -> Self {
         Self {
-            interface: String::new(),
+            interfaces: Vec::new(),
             mode: Mode::Auto,
             fast: true,
             workers: 1,

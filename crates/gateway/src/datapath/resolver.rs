@@ -1,16 +1,18 @@
-//! Who is asked for the MAC addresses of hosts: the kernel, whose neighbour table is kept true by ARP and neighbour discovery.
+//! Who finds out by which port a host is reached and which MAC address its packets get: by the kernel's routes, and by its
+//! neighbour table, which is kept true by ARP and neighbour discovery.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use ringside_gateway_core::table::{HostId, HostReader};
-use ringside_nic::{Interface, Route};
+use ringside_gateway_core::table::{Host, HostId, HostReader};
+use ringside_nic::Route;
 use ringside_wire::MacAddr;
 
+use super::ports::Ports;
 use super::worker::Shared;
 use crate::model::Tables;
 
@@ -22,23 +24,28 @@ const LOOK: Duration = Duration::from_secs(1);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// One that did is asked whether it is still there.
 const CONFIRM: Duration = Duration::from_secs(30);
+/// Hosts whose routes are asked for with each look: another way is found soon, and the kernel is not kept busy.
+const ROUTES: usize = 1000;
 
 pub(super) struct Resolver {
-    pub(super) interface: Interface,
+    pub(super) ports: Ports,
     pub(super) tables: Arc<Tables>,
     pub(super) shared: Arc<Shared>,
-    /// Hosts whose MAC addresses are known from the process before.
+    /// Hosts to which the way is known from the process before.
     pub(super) resolved: Vec<HostId>,
-    /// Hosts whose MAC addresses are wanted.
+    /// Hosts to which the way is wanted.
     pub(super) wanted: Receiver<HostId>,
-    /// Hosts whose MAC addresses are others than they were.
+    /// Hosts to which it is another than it was.
     pub(super) found: Sender<HostId>,
 }
 
-/// Somebody on the link: a host, or the router to some.
+/// Somebody on a link, by the port's number.
+type Place = (u8, IpAddr);
+
+/// A host, or the router to some.
 #[derive(Default)]
 struct Hop {
-    hosts: Vec<HostId>,
+    hosts: HashSet<HostId>,
     mac: Option<[u8; 6]>,
     asked: Option<Instant>,
 }
@@ -53,99 +60,181 @@ impl Hop {
     }
 }
 
-/// Whose MAC address packets to a host get.
-fn hop_to(host: IpAddr) -> Option<IpAddr> {
-    match Route::to(host) {
-        Ok(route) => Some(route.gateway.unwrap_or(host)),
-        Err(error) => {
-            tracing::debug!(%host, %error, "no way to a host");
-            None
-        }
-    }
+/// What is known.
+struct Ways {
+    hosts: HostReader,
+    hops: HashMap<Place, Hop>,
+    /// Of each host, in the order in which their routes are looked at.
+    places: Vec<(HostId, Place)>,
+    numbers: HashMap<HostId, usize>,
+    next: usize,
 }
 
 impl Resolver {
     pub(super) fn run(self) {
-        let mut hosts = self.tables.hosts.reader();
-        let mut hops = HashMap::new();
+        let mut ways = Ways {
+            hosts: self.tables.hosts.reader(),
+            hops: HashMap::new(),
+            places: Vec::new(),
+            numbers: HashMap::new(),
+            next: 0,
+        };
         let mut looked = Instant::now();
         for id in &self.resolved {
-            if let Some((hop, mac)) = hosts.find(*id).and_then(|host| Some((hop_to(host.ip)?, host.mac?))) {
-                let hop: &mut Hop = hops.entry(hop).or_default();
-                hop.hosts.push(*id);
-                hop.mac = Some(mac.0);
+            let Some(host) = ways.hosts.find(*id) else { continue };
+            let given = ways.hosts.given(*id).unwrap_or(host);
+            let Some(place) = self.place_of(&given) else { continue };
+            let hop = ways.enrol(*id, place);
+            if host.port == Some(place.0) {
+                hop.mac = host.mac.map(|mac| mac.0);
             }
         }
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let waits = hops.values().any(Hop::is_waited_for);
+            let waits = ways.hops.values().any(Hop::is_waited_for);
             let pause = if waits { WHILE_WAITING } else { LOOK / 10 };
             match self.wanted.recv_timeout(pause) {
                 Ok(id) => {
-                    self.ask(id, &mut hosts, &mut hops);
-                    self.wanted
-                        .try_iter()
-                        .for_each(|id| self.ask(id, &mut hosts, &mut hops));
+                    self.ask(id, &mut ways);
+                    self.wanted.try_iter().for_each(|id| self.ask(id, &mut ways));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            if waits || looked.elapsed() >= LOOK {
+            let all = looked.elapsed() >= LOOK;
+            if all {
                 looked = Instant::now();
-                self.look(&mut hops);
+                self.look_at_routes(&mut ways);
+            }
+            if all || waits {
+                self.look(&mut ways);
             }
         }
     }
 
-    fn ask(&self, id: HostId, hosts: &mut HostReader, hops: &mut HashMap<IpAddr, Hop>) {
-        let Some(host) = hosts.find(id).filter(|host| host.mac.is_none()) else {
-            return;
-        };
-        let Some(hop) = hop_to(host.ip) else { return };
-        let known = hops.entry(hop).or_default();
-        if !known.hosts.contains(&id) {
-            known.hosts.push(id);
-        }
-        match known.mac {
-            Some(mac) => self.tell(id, mac),
-            None if known.is_to_be_asked(ASK_AGAIN) => {
-                known.asked = Some(Instant::now());
-                self.interface.ask_for(hop);
+    /// By which port a host is reached, and whose MAC address packets to it get.
+    fn place_of(&self, given: &Host) -> Option<Place> {
+        let route = match Route::to(given.ip) {
+            Ok(route) => route,
+            Err(error) => {
+                tracing::debug!(host = %given.ip, %error, "no way to a host");
+                return None;
             }
+        };
+        let routed = self.ports.number(route.interface.index());
+        let only = (self.ports.len() == 1).then_some(0);
+        let Some(port) = given.port.or(only).or(routed) else {
+            tracing::debug!(host = %given.ip, by = route.interface.name(), "the way to a host is by no interface of the gateway");
+            return None;
+        };
+        let router = route.gateway.filter(|_| routed.is_none_or(|routed| routed == port));
+        Some((port, router.unwrap_or(given.ip)))
+    }
+
+    fn ask(&self, id: HostId, ways: &mut Ways) {
+        let is_open = |host: &Host| host.mac.is_none() || host.port.is_none();
+        if !ways.hosts.find(id).is_some_and(|host| is_open(&host)) {
+            return;
+        }
+        let Some(given) = ways.hosts.given(id) else { return };
+        let Some(place) = self.place_of(&given) else { return };
+        self.go(id, &given, place, ways);
+    }
+
+    /// From now on a host is reached there.
+    fn go(&self, id: HostId, given: &Host, place: Place, ways: &mut Ways) {
+        let hop = ways.enrol(id, place);
+        match given.mac.map(|mac| mac.0).or(hop.mac) {
+            Some(mac) => self.tell(id, mac, place.0),
+            None if hop.is_to_be_asked(ASK_AGAIN) => self.ask_kernel(hop, place),
             None => {}
         }
     }
 
-    /// What the kernel has found out since.
-    fn look(&self, hops: &mut HashMap<IpAddr, Hop>) {
-        for family in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
-            if !hops.keys().any(|ip| ip.is_ipv4() == family.is_ipv4()) {
-                continue;
+    fn ask_kernel(&self, hop: &mut Hop, (port, ip): Place) {
+        hop.asked = Some(Instant::now());
+        if let Some(interface) = self.ports.get(port) {
+            interface.ask_for(ip);
+        }
+    }
+
+    /// Some hosts may be reached by another way than before.
+    fn look_at_routes(&self, ways: &mut Ways) {
+        let mut others = 0;
+        for _ in 0..ways.places.len().min(ROUTES) {
+            let (id, before) = ways.places[ways.next % ways.places.len()];
+            ways.next = (ways.next + 1) % ways.places.len();
+            let Some(given) = ways.hosts.given(id) else { continue };
+            if let Some(place) = self.place_of(&given).filter(|place| *place != before) {
+                self.go(id, &given, place, ways);
+                others += 1;
             }
-            let known = match self.interface.neighbours(family) {
-                Ok(known) => known,
-                Err(error) => {
-                    tracing::warn!(%error, "MAC addresses of hosts cannot be found out");
+        }
+        if others != 0 {
+            tracing::info!(hosts = others, "the kernel routes to hosts by another way than before");
+        }
+    }
+
+    /// What the kernel has found out since.
+    fn look(&self, ways: &mut Ways) {
+        for (port, interface) in self.ports.iter() {
+            for family in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
+                let is_there = |(of, ip): &Place| *of == port && ip.is_ipv4() == family.is_ipv4();
+                if !ways.hops.keys().any(is_there) {
                     continue;
                 }
-            };
-            for (ip, mac) in known {
-                if let Some(hop) = hops.get_mut(&ip).filter(|hop| hop.mac != Some(mac)) {
-                    hop.mac = Some(mac);
-                    hop.hosts.iter().for_each(|id| self.tell(*id, mac));
+                let known = match interface.neighbours(family) {
+                    Ok(known) => known,
+                    Err(error) => {
+                        tracing::warn!(%error, "MAC addresses of hosts cannot be found out");
+                        continue;
+                    }
+                };
+                for (ip, mac) in known {
+                    if let Some(hop) = ways.hops.get_mut(&(port, ip)).filter(|hop| hop.mac != Some(mac)) {
+                        hop.mac = Some(mac);
+                        hop.hosts.iter().for_each(|id| self.tell(*id, mac, port));
+                    }
                 }
             }
         }
-        for (ip, hop) in hops.iter_mut().filter(|(_, hop)| hop.mac.is_some()) {
-            if hop.is_to_be_asked(CONFIRM) {
-                hop.asked = Some(Instant::now());
-                self.interface.ask_for(*ip);
+        for (place, hop) in &mut ways.hops {
+            if hop.mac.is_some() && hop.is_to_be_asked(CONFIRM) {
+                self.ask_kernel(hop, *place);
             }
         }
     }
 
-    fn tell(&self, id: HostId, mac: [u8; 6]) {
-        self.tables.hosts.resolve(id, Some(MacAddr(mac)));
+    fn tell(&self, id: HostId, mac: [u8; 6], port: u8) {
+        self.tables.hosts.resolve(id, Some((MacAddr(mac), port)));
         // Nobody is there any more: then the data path ends.
         _ = self.found.send(id);
+    }
+}
+
+impl Ways {
+    /// A host is at this hop, and no longer where it was.
+    fn enrol(&mut self, id: HostId, place: Place) -> &mut Hop {
+        match self.numbers.get(&id) {
+            Some(&number) => {
+                let before = std::mem::replace(&mut self.places[number].1, place);
+                if before != place {
+                    let left = self.hops.get_mut(&before);
+                    let is_empty = left.is_some_and(|hop| {
+                        hop.hosts.remove(&id);
+                        hop.hosts.is_empty()
+                    });
+                    if is_empty {
+                        self.hops.remove(&before);
+                    }
+                }
+            }
+            None => {
+                self.numbers.insert(id, self.places.len());
+                self.places.push((id, place));
+            }
+        }
+        let hop = self.hops.entry(place).or_default();
+        hop.hosts.insert(id);
+        hop
     }
 }

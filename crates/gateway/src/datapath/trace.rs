@@ -13,6 +13,7 @@ use ringside_gateway_core::{Content, DropReason, Vni};
 use tokio::sync::mpsc;
 
 use super::cache::Cache;
+use super::ports::Ports;
 use super::worker::Shared;
 use crate::model::{CannotTrace, TraceFilter, Traced};
 
@@ -28,7 +29,7 @@ const ROUND: Duration = Duration::from_millis(50);
 pub(super) struct Wanted {
     filter: TraceFilter,
     tell: Sender<Traced>,
-    interface: Arc<str>,
+    ports: Ports,
     lost: AtomicU64,
 }
 
@@ -58,11 +59,11 @@ impl Wanted {
     }
 
     /// Tells what became of it. `after`: as it is sent, if it is.
-    pub(super) fn tell(&self, shown: Shown, time: u64, queue: u32, decision: Decision, after: &[u8]) {
+    pub(super) fn tell(&self, shown: Shown, time: u64, (port, queue): (u8, u32), decision: Decision, after: &[u8]) {
         let traced = Traced {
             time,
             is_fast: false,
-            interface: Arc::clone(&self.interface),
+            interface: self.ports.name(port),
             queue,
             vni: shown.vni.map(Vni::number),
             decision: by_worker(decision, after),
@@ -125,7 +126,7 @@ fn by_program(outcome: Outcome) -> String {
 pub(super) fn start(
     shared: &Arc<Shared>,
     cache: &Arc<Mutex<Cache>>,
-    interface: &Arc<str>,
+    ports: &Ports,
     filter: TraceFilter,
     to: mpsc::Sender<Traced>,
 ) -> Result<(), CannotTrace> {
@@ -138,7 +139,7 @@ pub(super) fn start(
     let wanted = Arc::new(Wanted {
         filter,
         tell,
-        interface: Arc::clone(interface),
+        ports: ports.clone(),
         lost: AtomicU64::new(0),
     });
     locked
@@ -181,7 +182,7 @@ fn show(
     let mut lost_before = program.samples_lost()?;
     while !shared.stop.load(Ordering::Relaxed) && !to.is_closed() {
         let mut round: Vec<Traced> = (samples.read(ROUND)?.into_iter())
-            .map(|sample| of_program(sample, &wanted.interface))
+            .map(|sample| of_program(sample, &wanted.ports))
             .collect();
         round.extend(told.try_iter());
         round.sort_by_key(|traced| traced.time);
@@ -200,11 +201,11 @@ fn show(
     Ok(())
 }
 
-fn of_program(sample: Sample, interface: &Arc<str>) -> Traced {
+fn of_program(sample: Sample, ports: &Ports) -> Traced {
     Traced {
         time: sample.time,
         is_fast: true,
-        interface: Arc::clone(interface),
+        interface: (ports.number(sample.ifindex)).map_or_else(Arc::default, |port| ports.name(port)),
         queue: sample.queue,
         vni: sample.vni,
         decision: by_program(sample.outcome),

@@ -67,15 +67,18 @@ const MEASURED: u64 = 64;
 
 /// One of its queues.
 pub(super) struct Lane<'a> {
+    /// The number of its interface.
+    port: u8,
     pub(super) queue: &'a mut Queue,
     /// Packets that came there and wait for their host's MAC address.
     pub(super) waiting: Waiting<Frame>,
 }
 
 impl<'a> Lane<'a> {
-    pub(super) fn new(queue: &'a mut Queue, patience: Duration) -> Self {
+    pub(super) fn new(port: u8, queue: &'a mut Queue, patience: Duration) -> Self {
         let patience = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
         Self {
+            port,
             queue,
             waiting: Waiting::new(MOST_WAITING, patience),
         }
@@ -84,8 +87,6 @@ impl<'a> Lane<'a> {
 
 /// What one thread needs.
 pub(super) struct Worker<'a> {
-    /// The number of the interface among the gateway's ports.
-    pub(super) port: u8,
     pub(super) decider: Decider,
     pub(super) hosts: HostReader,
     pub(super) shared: &'a Shared,
@@ -94,6 +95,8 @@ pub(super) struct Worker<'a> {
     /// When it came round last, CLOCK_MONOTONIC in nanoseconds.
     pub(super) seen: &'a AtomicU64,
     pub(super) spin: bool,
+    /// Packets of a burst that leave by other interfaces.
+    pub(super) leaving: Vec<(u8, Frame)>,
 }
 
 impl Worker<'_> {
@@ -125,11 +128,14 @@ impl Worker<'_> {
             };
             let mut idle = true;
             let trace = trace.load().as_deref();
-            for lane in &mut lanes {
+            for number in 0..lanes.len() {
                 turns += 1;
-                idle &= !self.turn(lane, wait, trace, turns.is_multiple_of(MEASURED))?;
-                if !lane.waiting.is_empty() {
-                    self.look_after(lane, trace)?;
+                idle &= !self.turn(&mut lanes[number], wait, trace, turns.is_multiple_of(MEASURED))?;
+                if !lanes[number].waiting.is_empty() {
+                    self.look_after(&mut lanes[number], trace);
+                }
+                if !self.leaving.is_empty() {
+                    self.leave(&mut lanes, number)?;
                 }
             }
             if idle && !alone && !self.spin {
@@ -152,8 +158,8 @@ impl Worker<'_> {
         trace: Option<&Wanted>,
         is_measured: bool,
     ) -> Result<bool, Error> {
-        let Lane { queue, waiting } = lane;
-        let queue_id = queue.id();
+        let Lane { port, queue, waiting } = lane;
+        let (port, queue_id) = (*port, queue.id());
         let mut burst = queue.recv(wait)?;
         if let Some(event) = burst.event() {
             tracing::warn!(?event, "the link");
@@ -175,7 +181,7 @@ impl Worker<'_> {
         let mut tally = Tally::ZERO;
         let desk = Desk {
             now: begun,
-            port: self.port,
+            port,
             queue: queue_id,
             trace,
         };
@@ -188,10 +194,14 @@ impl Worker<'_> {
             };
             let decision = desk.decide(&mut decisions, &mut Edit(&mut packet), whole);
             match decision {
-                Decision::Send { cache, .. } => {
-                    packet.send();
+                Decision::Send { port: by, cache } => {
                     tally.sent += 1;
                     tally.sent_bytes += packet.len() as u64;
+                    if by == port {
+                        packet.send();
+                    } else {
+                        self.leaving.push((by, packet.keep()));
+                    }
                     if self.tell.fast && cache != Cacheable::Nothing {
                         _ = self.tell.cacheable.try_send((cache, epoch));
                     }
@@ -233,19 +243,20 @@ impl Worker<'_> {
     }
 
     /// Sends packets whose host is known by now, and lets go of those that have waited for too long.
-    fn look_after(&mut self, lane: &mut Lane<'_>, trace: Option<&Wanted>) -> Result<(), Error> {
-        let Lane { queue, waiting } = lane;
+    fn look_after(&mut self, lane: &mut Lane<'_>, trace: Option<&Wanted>) {
         let now = about_now();
-        let hosts = &mut self.hosts;
+        let (hosts, settings) = (&mut self.hosts, self.shared.settings.load());
         let desk = Desk {
             now,
-            port: self.port,
-            queue: queue.id(),
+            port: lane.port,
+            queue: lane.queue.id(),
             trace,
         };
-        while let Some((mut frame, too_late)) =
-            waiting.next(now, |host| hosts.find(host).is_some_and(|host| host.mac.is_some()))
-        {
+        let mut is_known = |host| {
+            let host = hosts.find(host);
+            host.is_some_and(|host| host.mac.is_some() && settings.port_to(&host).is_some())
+        };
+        while let Some((mut frame, too_late)) = lane.waiting.next(now, &mut is_known) {
             if too_late {
                 self.counters.dropped(DropReason::HostUnresolved);
                 continue;
@@ -256,23 +267,19 @@ impl Worker<'_> {
             let mut decisions = self.decider.look_up();
             let decision = desk.decide(&mut decisions, &mut EditKept(&mut frame), whole);
             let mut tally = Tally::ZERO;
-            let bytes = frame.len() as u64;
             match decision {
-                Decision::Send { .. } => {
-                    if queue.send(frame).is_ok() {
-                        (tally.sent, tally.sent_bytes) = (1, bytes);
-                    } else {
-                        self.counters.dropped(DropReason::TransmitFailed);
-                    }
+                Decision::Send { port, .. } => {
+                    (tally.sent, tally.sent_bytes) = (1, frame.len() as u64);
+                    self.leaving.push((port, frame));
                 }
                 Decision::Answer => {
                     tally.answered = 1;
-                    _ = queue.send(frame);
+                    self.leaving.push((lane.port, frame));
                 }
                 Decision::Complain(reason) => {
                     tally.complained = 1;
                     self.counters.dropped(reason);
-                    _ = queue.send(frame);
+                    self.leaving.push((lane.port, frame));
                 }
                 // Somebody took the address back in this very moment.
                 Decision::Wait(_) => self.counters.dropped(DropReason::HostUnresolved),
@@ -281,6 +288,22 @@ impl Worker<'_> {
             }
             self.counters.add(&tally);
         }
-        queue.flush()
+    }
+
+    /// Sends what leaves by another interface than it came by, or later: by the queues there that this worker has, in turn.
+    /// None of them is waited for, because it would be waited for by all.
+    fn leave(&mut self, lanes: &mut [Lane<'_>], from: usize) -> Result<(), Error> {
+        for (port, frame) in self.leaving.drain(..) {
+            let there = lanes.iter().filter(|lane| lane.port == port).count();
+            let mut way = lanes.iter_mut().filter(|lane| lane.port == port);
+            let sent = match way.nth(from % there.max(1)) {
+                Some(Lane { queue, .. }) if queue.in_flight() < queue.report().tx_ring => queue.send(frame).is_ok(),
+                Some(_) | None => false,
+            };
+            if !sent {
+                self.counters.dropped(DropReason::TransmitFailed);
+            }
+        }
+        lanes.iter_mut().try_for_each(|lane| lane.queue.flush())
     }
 }

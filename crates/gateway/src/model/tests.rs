@@ -108,7 +108,7 @@ fn neighbor(number: u8, version: u64, what: u8) -> Neighbor {
         host: Host {
             ip: Ipv4Addr::new(192, 0, 2, 1 + what).into(),
             mac: None,
-            port: 0,
+            port: None,
             encapsulation: None,
         },
         version,

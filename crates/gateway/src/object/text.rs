@@ -41,10 +41,6 @@ pub trait Text: Object {
     fn from_text(form: &Self::Form, version: u64) -> Result<Self, String>;
 }
 
-fn is_zero(number: &u8) -> bool {
-    *number == 0
-}
-
 /// A [`Neighbor`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -71,9 +67,9 @@ pub struct HostForm {
     /// Its MAC address, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// The gateway's interface on the way to it.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub port: u8,
+    /// The number of the gateway's interface on the way to it; without it as the kernel routes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u8>,
     /// `vxlan` or `geneve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encapsulation: Option<EncapsulationForm>,
@@ -145,7 +141,7 @@ impl Text for Neighbor {
             host: Host {
                 ip: wire::unicast(form.host.ip)?,
                 mac: form.host.mac.as_deref().map(mac).transpose()?,
-                port: form.host.port,
+                port: form.host.port.map(|port| wire::interface(port.into())).transpose()?,
                 encapsulation: form.host.encapsulation.map(Into::into),
             },
             version: wire::version(form.version.unwrap_or(version))?,

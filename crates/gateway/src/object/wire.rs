@@ -164,6 +164,12 @@ fn token_address(token: &[u8]) -> Option<TenantAddress> {
     Some(TenantAddress::new(Vni::from_bytes(*vni), ip(bytes).ok()?))
 }
 
+/// Of an interface of the gateway.
+pub(super) fn interface(number: u32) -> Result<u8, String> {
+    let number = u8::try_from(number).ok().filter(|&known| known != u8::MAX);
+    number.ok_or_else(|| "254 is the highest number of an interface".to_owned())
+}
+
 fn host(message: Option<&proto::Host>) -> Result<Host, String> {
     let message = message.ok_or("host: is missing")?;
     let encapsulation = match message.encapsulation() {
@@ -180,7 +186,7 @@ fn host(message: Option<&proto::Host>) -> Result<Host, String> {
             [] => None,
             bytes => Some(at("host.mac", mac(bytes))?),
         },
-        port: u8::try_from(message.port).map_err(|_| format!("host.port: {} is above 255", message.port))?,
+        port: message.port.map(|port| at("host.port", interface(port))).transpose()?,
         encapsulation,
     })
 }
@@ -211,7 +217,7 @@ impl Wire for Neighbor {
             host: Some(proto::Host {
                 ip: ip_bytes(self.host.ip),
                 mac: self.host.mac.map(|mac| mac.0.to_vec()).unwrap_or_default(),
-                port: u32::from(self.host.port),
+                port: self.host.port.map(u32::from),
                 encapsulation: encapsulation.into(),
             }),
             version: self.version,

@@ -209,7 +209,11 @@ impl Row for Neighbor {
             Some(mac) => each(ValueRef::Blob(&mac.0)),
             None => each(ValueRef::Null),
         }
-        each(ValueRef::Integer(self.host.port.into()));
+        each(
+            self.host
+                .port
+                .map_or(ValueRef::Null, |port| ValueRef::Integer(port.into())),
+        );
         each(match self.host.encapsulation {
             None => ValueRef::Null,
             Some(Encapsulation::Vxlan) => ValueRef::Text(b"vxlan"),

@@ -46,7 +46,7 @@ fn neighbor(number: u32, version: u64) -> Neighbor {
         host: Host {
             ip: [192, 0, 2, d].into(),
             mac: number.is_multiple_of(2).then_some(MacAddr([2, 1, 0, 0, 0, d])),
-            port: d,
+            port: (d != u8::MAX).then_some(d),
             encapsulation: None,
         },
         version,

@@ -153,7 +153,7 @@ pub(crate) fn neighbor(number: u32, version: u64) -> Neighbor {
         host: Some(Host {
             ip: vec![192, 0, 2, d.max(1)],
             mac: vec![2, 1, 0, 0, 0, d.max(1)],
-            port: 0,
+            port: None,
             encapsulation: 0,
         }),
         version,

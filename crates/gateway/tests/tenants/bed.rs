@@ -9,6 +9,7 @@
 //!                              │ eth0
 //!                           gateway                                  10.77.0.254, fd77::fe
 //! ```
+//! A gateway of two interfaces has a switch at each, and every second host is at the second: 10.77.1.N, fd77:0:0:1::N.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
@@ -43,6 +44,13 @@ impl Kind {
         match self {
             Self::Kernel => 1,
             Self::Ringside(how) => how.queues,
+        }
+    }
+
+    fn interfaces(self) -> u8 {
+        match self {
+            Self::Kernel => 1,
+            Self::Ringside(how) => how.interfaces,
         }
     }
 
@@ -102,9 +110,10 @@ pub(crate) struct Bed {
     gateway: Middle,
     pub(crate) tenants: Vec<[Tenant; 2]>,
     pub(crate) hosts: Vec<Host>,
-    pub(crate) uplink: Lab,
-    switch: Device,
-    _wake: Option<Link>,
+    /// Of each of the gateway's interfaces.
+    pub(crate) uplinks: Vec<Lab>,
+    switches: Vec<Device>,
+    _wakes: Vec<Link>,
 }
 
 enum Middle {
@@ -151,27 +160,33 @@ impl Bed {
     }
 
     pub(crate) fn without_gateway(tag: &str, kind: Kind, places: &[Place]) -> Self {
-        let switch = Namespace::create(&format!("{tag}-switch")).expect("namespace");
-        let switch = Device::bridge(&switch, "bridge").expect("bridge");
-        let uplink = join(tag, &switch, ("gateway", GATEWAY), (false, kind.queues()));
-        let sends_back = kind != Kind::Kernel;
-        let wake = sends_back.then(|| wake_for_what_is_sent_back(&uplink.b, kind.queues()));
+        let middle = Namespace::create(&format!("{tag}-gateway")).expect("namespace");
+        let (mut switches, mut uplinks, mut wakes) = (Vec::new(), Vec::new(), Vec::new());
+        for subnet in 0..kind.interfaces() {
+            let switch = Namespace::create(&format!("{tag}-switch{subnet}")).expect("namespace");
+            let switch = Device::bridge(&switch, "bridge").expect("bridge");
+            let uplink = join(&switch, &middle, ("gateway", GATEWAY, subnet), (false, kind.queues()));
+            if kind != Kind::Kernel {
+                wakes.push(wake_for_what_is_sent_back(&uplink.b, kind.queues()));
+            }
+            switches.push(switch);
+            uplinks.push(uplink);
+        }
         let mut bed = Self {
             gateway: Middle::None,
             tenants: Vec::new(),
             hosts: Vec::new(),
-            uplink,
-            switch,
-            _wake: wake,
+            uplinks,
+            switches,
+            _wakes: wakes,
         };
         for (number, place) in (1..).zip(places) {
-            let wire = join(
-                tag,
-                &bed.switch,
-                (&format!("host{number}"), number),
-                (kind.is_summed(), 1),
-            );
-            let (local, remote) = (outer(&wire.a, *place), outer(&bed.uplink.a, *place));
+            let subnet = (number - 1) % kind.interfaces();
+            let what = format!("host{number}");
+            let ns = Namespace::create(&format!("{tag}-{what}")).expect("namespace");
+            let switch = &bed.switches[usize::from(subnet)];
+            let wire = join(switch, &ns, (&what, number, subnet), (kind.is_summed(), 1));
+            let (local, remote) = (outer(&wire.a, *place), outer(&bed.uplink(number).a, *place));
             let tenants = NETWORKS.map(|vni| {
                 let ns = Namespace::create(&format!("{tag}-{vni}-{number}")).expect("namespace");
                 let card = Card {
@@ -204,10 +219,10 @@ impl Bed {
     pub(crate) fn with(mut self, kind: Kind, cards: &[Card]) -> Self {
         self.gateway = match kind {
             Kind::Kernel => Middle::Kernel {
-                _gateway: KernelGateway::start(&self.uplink.a, self.hosts[0].place, cards),
+                _gateway: KernelGateway::start(&self.uplinks[0].a, self.hosts[0].place, cards),
             },
             Kind::Ringside(how) => {
-                let mut gateway = crate::ringside::Gateway::start(&self.uplink.a, how);
+                let mut gateway = crate::ringside::Gateway::start(&self.uplinks, how);
                 gateway.learn(cards);
                 Middle::Ringside(Box::new(gateway))
             }
@@ -218,13 +233,18 @@ impl Bed {
     /// Takes a tenant of network 42 to another host, whose own one there goes. Its connections stay.
     pub(crate) fn move_tenant(&mut self, from: usize, to: usize) {
         let (place, wire) = (self.hosts[to - 1].place, &self.hosts[to - 1].wire);
-        let remote = outer(&self.uplink.a, place);
+        let remote = outer(&self.uplink(u8::try_from(to).expect("few hosts")).a, place);
         self.tenants[to - 1][0].unplug();
         let tenant = &mut self.tenants[from - 1][0];
         tenant.unplug();
         tenant.card.host = outer(&wire.a, place);
         tenant.card.tunnel = place.tunnel;
         tenant.plug(wire, remote, place.mtu());
+    }
+
+    /// That of the gateway's interfaces which the host of this number, counted from 1, is at.
+    pub(crate) fn uplink(&self, host: u8) -> &Lab {
+        &self.uplinks[usize::from(host - 1) % self.uplinks.len()]
     }
 
     /// The daemon, in a test that is for it only.
@@ -246,16 +266,26 @@ impl Bed {
 }
 
 /// A host with an interface at the switch.
-fn join(tag: &str, switch: &Device, (what, number): (&str, u8), (summed, queues): (bool, u32)) -> Lab {
-    let ns = Namespace::create(&format!("{tag}-{what}")).expect("namespace");
+fn join(
+    switch: &Device,
+    ns: &Arc<Namespace>,
+    (what, number, subnet): (&str, u8, u8),
+    (summed, queues): (bool, u32),
+) -> Lab {
+    let name = if what == "gateway" {
+        format!("eth{subnet}")
+    } else {
+        "eth0".to_owned()
+    };
     let config = VethConfig {
         hosts: [number, 0],
+        subnet,
         tx_checksum: !summed,
         queues,
         static_neighbours: false,
-        ..VethConfig::named("eth0", what)
+        ..VethConfig::named(&name, what)
     };
-    let wire = Lab::join(&ns, &switch.ns, config).expect("veth");
+    let wire = Lab::join(ns, &switch.ns, config).expect("veth");
     switch.attach(&wire.b.interface).expect("a port of the switch");
     wire
 }

@@ -13,6 +13,7 @@ use crate::process::PATIENCE;
 on! {
     fast = crate::FAST => only_what_is_allowed_goes, what_is_allowed_goes_the_fast_way, errors_about_what_is_allowed_come_back,
         a_rule_that_goes_ends_what_it_allowed, members_come_and_go, a_drained_gateway_begins_nothing;
+    two_ports_slow = crate::TWO_PORTS_SLOW => only_what_is_allowed_goes;
     slow = crate::SLOW => only_what_is_allowed_goes, a_rule_that_goes_ends_what_it_allowed;
 }
 

@@ -40,6 +40,22 @@ const TWO_QUEUES: Kind = Kind::Ringside(Ringside {
     queues: 2,
     ..Ringside::FAST
 });
+/// Between two interfaces: every host is at another one than the host before.
+const TWO_PORTS: Kind = Kind::Ringside(Ringside {
+    interfaces: 2,
+    ..Ringside::FAST
+});
+const TWO_PORTS_SLOW: Kind = Kind::Ringside(Ringside {
+    interfaces: 2,
+    cache: Some(1),
+    queues: 2,
+    ..Ringside::FAST
+});
+const TWO_PORTS_GENERIC: Kind = Kind::Ringside(Ringside {
+    interfaces: 2,
+    mode: "generic",
+    ..Ringside::FAST
+});
 /// Checksums are left to the gateway.
 const UNSUMMED: Kind = Kind::Ringside(Ringside {
     summed: false,

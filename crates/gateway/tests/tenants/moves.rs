@@ -9,6 +9,7 @@ use crate::peers::{AtEnd, MOMENT, answered, chat, connect, exchange_during, ping
 
 on! {
     fast = crate::FAST => a_connection_follows_a_tenant, who_is_deleted_gets_nothing;
+    two_ports = crate::TWO_PORTS => a_connection_follows_a_tenant;
     slow = crate::SLOW => a_connection_follows_a_tenant, who_is_deleted_gets_nothing;
 }
 

@@ -16,6 +16,9 @@ on! {
     slow = crate::SLOW => tenants_answer_each_other, networks_are_apart;
     unsummed = crate::UNSUMMED => tenants_answer_each_other;
     generic = crate::GENERIC => tenants_answer_each_other;
+    two_ports = crate::TWO_PORTS => tenants_answer_each_other, networks_are_apart;
+    two_ports_slow = crate::TWO_PORTS_SLOW => tenants_answer_each_other;
+    two_ports_generic = crate::TWO_PORTS_GENERIC => tenants_answer_each_other;
     two_queues = crate::TWO_QUEUES => tenants_answer_each_other;
 }
 

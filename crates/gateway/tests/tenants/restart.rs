@@ -10,6 +10,7 @@ use crate::ringside::Ringside;
 on! {
     fast = crate::FAST => a_daemon_that_ends_is_not_missed, a_daemon_that_is_killed_is_not_missed,
         connections_under_rules_are_kept;
+    two_ports = crate::TWO_PORTS => a_daemon_that_is_killed_is_not_missed;
     slow = crate::SLOW => a_daemon_that_is_killed_is_not_missed;
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use ringside_netlab::{End, wait_until};
+use ringside_netlab::{End, Lab, wait_until};
 use serde_json::Value;
 
 use crate::bed::{Card, Tunnel};
@@ -18,7 +18,9 @@ pub(crate) struct Ringside {
     pub(crate) mode: &'static str,
     /// Entries of the fast path's cache of neighbours; None for more than there are.
     pub(crate) cache: Option<u32>,
-    /// Of the gateway's interface.
+    /// The gateway's, each with a switch of its own.
+    pub(crate) interfaces: u8,
+    /// Of each of its interfaces.
     pub(crate) queues: u32,
     /// Hosts have made all checksums of what they send, as behind a NIC. Else they leave them to one, which a veth is not; then
     /// workers do it, and the fast path takes no part.
@@ -36,6 +38,7 @@ impl Ringside {
     pub(crate) const FAST: Self = Self {
         mode: "native",
         cache: None,
+        interfaces: 1,
         queues: 1,
         summed: true,
         pinned: false,
@@ -53,10 +56,10 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    pub(crate) fn start(end: &End, how: Ringside) -> Self {
+    pub(crate) fn start(uplinks: &[Lab], how: Ringside) -> Self {
         let mut gateway = Self {
             daemon: None,
-            end: end.clone(),
+            end: uplinks[0].a.clone(),
             how,
             files: 0,
         };
@@ -73,7 +76,13 @@ impl Gateway {
     }
 
     fn configuration(&self) -> String {
-        let mut text = format!("[path]\ninterface = \"eth0\"\nmode = \"{}\"\n", self.how.mode);
+        let mut text = format!("[path]\nmode = \"{}\"\n", self.how.mode);
+        let names: Vec<String> = (0..self.how.interfaces).map(|number| format!("eth{number}")).collect();
+        match &*names {
+            [one] => writeln!(text, "interface = {one:?}"),
+            several => writeln!(text, "interface = {several:?}"),
+        }
+        .expect("text");
         if self.how.pinned {
             writeln!(text, "pins = \"{}\"", self.pins().display()).expect("text");
         }

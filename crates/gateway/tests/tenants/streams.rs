@@ -56,7 +56,7 @@ fn iperf_udp_loses_nothing_uncounted(kind: Kind) {
 /// What sockets of the tenants and links of the bed have dropped since the beginning.
 fn counted_losses(bed: &Bed) -> u64 {
     let sockets = bed.tenants().map(|tenant| tenant.ns.run(socket_losses));
-    let wires = bed.hosts.iter().map(|host| &host.wire).chain([&bed.uplink]);
+    let wires = bed.hosts.iter().map(|host| &host.wire).chain(&bed.uplinks);
     let links = wires.flat_map(|wire| wire.ends().map(|end| end.run(link_losses)));
     sockets.chain(links).sum()
 }

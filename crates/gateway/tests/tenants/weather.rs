@@ -17,7 +17,7 @@ fn a_link_goes_and_comes_back(kind: Kind) {
     let mut bed = Bed::new("link", kind, &[Place::vxlan(Family::V4); 2]);
     let streams = connect(bed.at(1), (bed.at(2), bed.at(2).address(Family::V4)), 7000);
     chat(&streams).expect("goes");
-    for end in [bed.uplink.a.clone(), bed.uplink.b.clone()] {
+    for end in [bed.uplinks[0].a.clone(), bed.uplinks[0].b.clone()] {
         end.set_up(false).expect("down");
         let done = ping(bed.at(1), bed.at(2).address(Family::V4), "-c 1 -W 0.5");
         assert!(done.out.contains(" 0 received"), "{done:#?}");
@@ -35,7 +35,7 @@ fn a_host_gets_another_card(kind: Kind) {
     let to = bed.at(2).address(Family::V4);
     answered(bed.at(1), to);
     let host = bed.hosts[1].wire.a.clone();
-    let gateway = bed.uplink.a.ipv4;
+    let gateway = bed.uplinks[0].a.ipv4;
     host.run(|| host.interface.set_mac([2, 0, 0, 7, 7, 7]))
         .expect("MAC address");
     // It forgets what it knows, and asks for the gateway's address: that tells its own.

@@ -34,6 +34,7 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         program,
         options,
         umem,
+        first_place,
         settings,
         mark,
     } = builder;
@@ -82,6 +83,13 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
             reason: "a port that only transmits has no sockets to redirect to: leave the program away, or use Direction::Both".into(),
         });
     }
+    if first_place != 0 && !matches!(program, Program::Custom { .. } | Program::Attached { .. }) {
+        return Err(Error::Setting {
+            setting: "first_place",
+            value: first_place.to_string(),
+            reason: "it is for the XSKMAP of a program of the caller's: Program::Custom or Program::Attached".into(),
+        });
+    }
     #[cfg(feature = "attach")]
     let wanted = Wanted {
         queues: available,
@@ -92,12 +100,13 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
     };
     #[cfg(not(feature = "attach"))]
     let _ = mark;
-    let loaded = load(
+    let mut loaded = load(
         &interface,
         program,
         #[cfg(feature = "attach")]
         &wanted,
     )?;
+    loaded.map = loaded.map.map(|map| map.starting_at(first_place));
     if loaded.attaches()
         && let Some(error) = conflict::foreign_program(&interface)
     {

@@ -150,7 +150,8 @@ impl SharedUmemBuilder {
         self
     }
 
-    /// Frames of all queues together. Default 1024.
+    /// Frames of all queues together ([`QueueOptions::frames_on`](crate::QueueOptions::frames_on) says how many each takes).
+    /// Default 1024.
     #[must_use]
     pub fn frames(mut self, frames: u32) -> Self {
         self.frames = frames;

@@ -3,8 +3,8 @@
 use std::result::Result as StdResult;
 
 use anyhow::{Context, Result, bail};
-use ringside_nic::{Interface, XdpFeatures};
-use ringside_xsk::{Direction, Error, Mode, Path, Port, QueueOptions, SharedUmem};
+use ringside_nic::Interface;
+use ringside_xsk::{Direction, Error, Port, SharedUmem};
 
 use crate::args::FwdArgs;
 use crate::session;
@@ -91,20 +91,9 @@ fn shared_umem(args: &FwdArgs, from: &Interface) -> Result<StdResult<SharedUmem,
         Some(queues) => u32::try_from(queues.0.len()).unwrap_or(u32::MAX),
         None => from.rx_queues()?,
     };
-    let default = QueueOptions::DEFAULT_FRAMES.saturating_add(held_by_nic(args.port.mode, from));
-    let frames = args.port.frames.unwrap_or(default).saturating_mul(incoming);
+    let each = args.port.options(Direction::Both).frames_on(from, args.port.mode);
+    let frames = each.saturating_mul(incoming);
     Ok((args.port.shared_umem(frames)).map_err(|error| format!("one cannot be shared: {error}")))
-}
-
-/// Frames that a queue needs in addition where the NIC itself writes to them.
-pub(in crate::run) fn held_by_nic(mode: Mode, interface: &Interface) -> u32 {
-    let asked = matches!(mode, Mode::Auto | Mode::Require(Path::ZeroCopy));
-    let features = (interface.device_capabilities().ok()).and_then(|device| device.xdp_features);
-    if asked && features.is_none_or(|features| features.contains(XdpFeatures::XSK_ZEROCOPY)) {
-        interface.rings().map_or(0, |rings| rings.rx.saturating_mul(2))
-    } else {
-        0
-    }
 }
 
 /// The second interface only transmits: no XDP program is attached to it, and the first one's choice of queues does not

@@ -12,14 +12,13 @@ use ringside_measure::counters::Ledger;
 use ringside_measure::impair::Impairment;
 use ringside_measure::schema::{self, ImpairResult, ImpairedDirection, Operation, QueueCounters};
 use ringside_nic::{Interface, LinkState};
-use ringside_xsk::{Direction, Filter, Port, Queue, QueueOptions, SharedUmem};
+use ringside_xsk::{Direction, Filter, Port, Queue, SharedUmem};
 
 pub(crate) use args::ImpairArgs;
 use relay::{Ends, Relay, Way};
 use text::InWords;
 pub(crate) use text::text;
 
-use super::fwd::ports::held_by_nic;
 use super::{account, conclude, leave, missed, rates, receive_ledger};
 use crate::args::PortArgs;
 use crate::live::{self, Offer};
@@ -199,8 +198,7 @@ impl Books {
 fn umem(args: &PortArgs, interfaces: &[Interface], hold: u32) -> Result<SharedUmem> {
     let mut frames = hold.saturating_mul(2);
     for interface in interfaces {
-        let default = QueueOptions::DEFAULT_FRAMES.saturating_add(held_by_nic(args.mode, interface));
-        let each = args.frames.unwrap_or(default);
+        let each = args.options(Direction::Both).frames_on(interface, args.mode);
         frames = frames.saturating_add(each.saturating_mul(interface.rx_queues()?));
     }
     args.shared_umem(frames)

@@ -1,0 +1,113 @@
+//! The gateway's interfaces, and the numbers that they go by.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use ringside_bpf::gateway::GatewayPort;
+use ringside_gateway_core::decide::PortSettings;
+use ringside_nic::Interface;
+use ringside_wire::MacAddr;
+
+/// As many as the XDP program knows.
+const MOST: usize = 16;
+
+/// The interfaces that packets come by and leave by, in the order of the configuration: that is their number.
+#[derive(Debug, Clone)]
+pub(super) struct Ports(Arc<[(Interface, Arc<str>)]>);
+
+/// What they have at the moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) ports: Vec<PortSettings>,
+    /// All addresses that hosts may send to.
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+impl Ports {
+    pub(super) fn by_name(names: &[String]) -> Result<Self> {
+        if names.len() > MOST {
+            bail!("{} interfaces: {MOST} are the most", names.len());
+        }
+        let named = |name: &String| Ok((Interface::by_name(name)?, Arc::from(name.as_str())));
+        Ok(Self(names.iter().map(named).collect::<Result<_>>()?))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// By their numbers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u8, &Interface)> {
+        (0..).zip(self.0.iter().map(|(interface, _)| interface))
+    }
+
+    /// The number of an interface.
+    pub(super) fn number(&self, index: u32) -> Option<u8> {
+        let found = self.iter().find(|(_, interface)| interface.index() == index);
+        found.map(|(number, _)| number)
+    }
+
+    pub(super) fn get(&self, number: u8) -> Option<&Interface> {
+        self.0.get(usize::from(number)).map(|(interface, _)| interface)
+    }
+
+    /// The name of an interface, for others to keep. Empty if there is none of this number.
+    pub(super) fn name(&self, number: u8) -> Arc<str> {
+        (self.0.get(usize::from(number))).map_or_else(Arc::default, |(_, name)| Arc::clone(name))
+    }
+
+    /// All their names, for people.
+    pub(super) fn names(&self) -> String {
+        let names: Vec<&str> = self.0.iter().map(|(_, name)| &**name).collect();
+        names.join(", ")
+    }
+
+    /// What they have now.
+    pub(super) fn look(&self) -> Result<State> {
+        let mut state = State {
+            ports: Vec::new(),
+            addresses: Vec::new(),
+        };
+        for (_, interface) in self.iter() {
+            let (port, addresses) = look(interface)?;
+            state.ports.push(port);
+            state.addresses.extend(addresses);
+        }
+        Ok(state)
+    }
+
+    /// The same, as the XDP program has to know it.
+    pub(super) fn for_program(&self, ports: &[PortSettings]) -> Vec<Option<GatewayPort>> {
+        let both = self.iter().zip(ports);
+        let port = |((_, interface), port): ((u8, &Interface), &PortSettings)| GatewayPort {
+            ifindex: interface.index(),
+            mac: port.mac.0,
+            v4: port.v4,
+            v6: port.v6,
+            mtu: port.mtu,
+        };
+        both.map(port).map(Some).collect()
+    }
+}
+
+fn look(interface: &Interface) -> Result<(PortSettings, Vec<IpAddr>)> {
+    let state = interface.state()?;
+    let addresses: Vec<IpAddr> = interface.addresses()?.iter().map(|own| own.address).collect();
+    let v4 = addresses.iter().find_map(|ip| match ip {
+        IpAddr::V4(ip) => Some(*ip),
+        IpAddr::V6(_) => None,
+    });
+    // Hosts that are not on this link do not know addresses that are this link's alone.
+    let v6 = addresses.iter().find_map(|ip| match ip {
+        IpAddr::V6(ip) if !ip.is_unicast_link_local() => Some(*ip),
+        _ => None,
+    });
+    let port = PortSettings {
+        mac: MacAddr(state.mac),
+        v4,
+        v6,
+        mtu: u16::try_from(state.mtu).unwrap_or(u16::MAX),
+    };
+    Ok((port, addresses))
+}
