@@ -130,7 +130,7 @@ fn link_advice(source: &NetlinkError) -> &'static str {
     match source {
         NetlinkError::Io(source) | NetlinkError::Refused { source, .. } => match source.raw_os_error() {
             Some(libc::EOPNOTSUPP) => {
-                "; the kernel has no devices of that kind (CONFIG_VETH, CONFIG_BRIDGE, CONFIG_VXLAN)"
+                "; the kernel has no devices of that kind (CONFIG_VETH, CONFIG_BRIDGE, CONFIG_VXLAN, CONFIG_GENEVE)"
             }
             Some(libc::EEXIST) => "; the name is taken in that namespace: give the link another one",
             _ => advice(source),

@@ -14,6 +14,7 @@ mod vtep;
 
 mod answers;
 mod crafted;
+mod geneve;
 mod groups;
 mod moves;
 mod mtu;
