@@ -6,11 +6,11 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test fuzz bench cost install uninstall lint fmt docs clean root
+.PHONY: help setup build demo test test-guests fuzz bench cost install uninstall lint fmt docs clean root
 
 help: ## list the targets
 	@echo "Ringside: make TARGET, as root where it says so"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the packages that are missing (root only if there are any)
 	@scripts/setup
@@ -26,6 +26,9 @@ demo: root setup ## compare UDP, AF_PACKET and AF_XDP on a test bed of its own, 
 
 test: setup ## run every check and test; without root those on the real kernel are left out
 	@scripts/test
+
+test-guests: root setup ## run what takes long in guests: other NICs, all of the conformance list with zero-copy (root)
+	@scripts/test-guests
 
 fuzz: setup ## fuzz the library under AddressSanitizer, for FUZZ_SECONDS (60)
 	@scripts/fuzz

@@ -36,8 +36,13 @@ mod validity;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
+use ringside_netlab::guest::agent;
 
 fn main() -> ExitCode {
+    // Not a command for users: the first process of a guest, before there is even a /proc.
+    if agent::is_asked_for() {
+        return agent::main();
+    }
     let cli = Cli::read();
     napi::recover();
     validity::begin();

@@ -68,6 +68,14 @@ pub(crate) fn set_controller(index: u32, bridge: u32) -> Result<(), NetlinkError
     send(RouteNetlinkMessage::SetLink(link), 0)
 }
 
+/// Gives an interface of the calling thread's namespace another name. It has to be down.
+pub(crate) fn rename(index: u32, name: &str) -> Result<(), NetlinkError> {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    send(RouteNetlinkMessage::SetLink(link), 0)
+}
+
 /// Adds an address to an interface of the calling thread's namespace, without duplicate address detection: nobody else
 /// can have it, and the interface is usable at once.
 pub(crate) fn add_address(index: u32, address: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use netlink_packet_route::link::{InfoData, InfoKind, InfoVxlan, LinkInfo};
+use netlink_packet_route::link::{InfoData, InfoGeneve, InfoKind, InfoVxlan, LinkInfo};
 use ringside_nic::Interface;
 use ringside_nic::netlink::NetlinkError;
 
@@ -28,6 +28,25 @@ pub struct VxlanConfig {
     /// Where frames go, of the same family; None sends only where the forwarding database says.
     pub remote: Option<IpAddr>,
     /// Whether outer UDP checksums are made over IPv4, the kernel's default. Over IPv6 they always are.
+    pub checksum: bool,
+}
+
+/// What a Geneve endpoint is made like: one for each network and peer.
+#[derive(Debug, Clone)]
+pub struct GeneveConfig {
+    /// The interface's name.
+    pub name: String,
+    /// Its hardware address.
+    pub mac: [u8; 6],
+    /// Largest packet in bytes, without the Ethernet header.
+    pub mtu: u32,
+    /// The network's number, 24 bits.
+    pub vni: u32,
+    /// UDP port, here and there.
+    pub port: u16,
+    /// Where frames go, and the only address that they are taken from.
+    pub remote: IpAddr,
+    /// Whether outer UDP checksums are made over IPv4. Over IPv6 they always are.
     pub checksum: bool,
 }
 
@@ -82,6 +101,35 @@ impl Device {
         ];
         let planned = (
             "create a VXLAN endpoint",
+            config.name.as_str(),
+            Some(config.mac),
+            Some(config.mtu),
+        );
+        configure::create_device(host, home, planned, info)?;
+        Self::finish(home, &config.name, true)
+    }
+
+    /// Makes a Geneve endpoint whose outer packets are those of `host`, and which is an interface of `home`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::vxlan`]; many kernels have no Geneve (`EOPNOTSUPP`).
+    pub fn geneve(host: &Arc<Namespace>, home: &Arc<Namespace>, config: &GeneveConfig) -> Result<Self> {
+        let settings = vec![
+            InfoGeneve::Id(config.vni),
+            InfoGeneve::Port(config.port),
+            InfoGeneve::UdpCsum(config.checksum),
+            match config.remote {
+                IpAddr::V4(remote) => InfoGeneve::Remote(remote),
+                IpAddr::V6(remote) => InfoGeneve::Remote6(remote),
+            },
+        ];
+        let info = vec![
+            LinkInfo::Kind(InfoKind::Geneve),
+            LinkInfo::Data(InfoData::Geneve(settings)),
+        ];
+        let planned = (
+            "create a Geneve endpoint",
             config.name.as_str(),
             Some(config.mac),
             Some(config.mtu),

@@ -66,6 +66,28 @@ pub enum Error {
         /// How long it was waited for.
         seconds: u64,
     },
+    /// Something that a guest is made of could not be had: its kernel, a module, a program.
+    #[error("cannot {operation} {what}: {reason}")]
+    Prepare {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        what: String,
+        /// Why it failed, and what to do.
+        reason: String,
+    },
+    /// A guest did not start, ended, or did not do what it was told.
+    #[error("the guest '{guest}': cannot {operation}: {source}{}", console_tail(console))]
+    Guest {
+        /// Which guest.
+        guest: String,
+        /// What was tried.
+        operation: String,
+        /// Why it failed.
+        source: io::Error,
+        /// The last lines of its console.
+        console: String,
+    },
 }
 
 impl Error {
@@ -97,11 +119,18 @@ fn advice(source: &io::Error) -> &'static str {
     }
 }
 
+fn console_tail(console: &str) -> String {
+    match console {
+        "" => String::new(),
+        lines => format!("; its console ends with:\n{lines}"),
+    }
+}
+
 fn link_advice(source: &NetlinkError) -> &'static str {
     match source {
         NetlinkError::Io(source) | NetlinkError::Refused { source, .. } => match source.raw_os_error() {
             Some(libc::EOPNOTSUPP) => {
-                "; the kernel has no devices of that kind (CONFIG_VETH, CONFIG_BRIDGE, CONFIG_VXLAN)"
+                "; the kernel has no devices of that kind (CONFIG_VETH, CONFIG_BRIDGE, CONFIG_VXLAN, CONFIG_GENEVE)"
             }
             Some(libc::EEXIST) => "; the name is taken in that namespace: give the link another one",
             _ => advice(source),

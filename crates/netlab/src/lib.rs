@@ -44,7 +44,8 @@
 //! ```
 //!
 //! More than two hosts in one network are veth pairs of which one end is a port of a bridge ([`Device::bridge`]).
-//! [`Device::vxlan`] is a tunnel of the kernel's, [`Tap`] an interface whose cable ends in the test.
+//! [`Device::vxlan`] and [`Device::geneve`] are tunnels of the kernel's, [`Tap`] an interface whose cable ends in the test. With another kernel, or with NICs
+//! that have zero-copy, programs run in a [`guest`].
 //!
 //! # Privileges
 //!
@@ -63,6 +64,7 @@ mod configure;
 mod device;
 mod enter;
 mod error;
+pub mod guest;
 mod lab;
 mod name;
 mod namespace;
@@ -70,7 +72,7 @@ mod sys;
 mod tap;
 pub mod testing;
 
-pub use device::{Device, VxlanConfig};
+pub use device::{Device, GeneveConfig, VxlanConfig};
 pub use error::Error;
 pub use lab::{End, Lab, VethConfig};
 pub use namespace::{Namespace, reap_stale};

@@ -6,7 +6,7 @@
 )]
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -29,6 +29,15 @@ pub(crate) fn new_mount_namespace() -> io::Result<()> {
 
 /// Makes a command enter a namespace before its program starts, and die with the thread that started it.
 pub(crate) fn enter_before_exec(command: &mut Command, mut entrance: Entrance) {
+    die_with_thread(command);
+    // SAFETY: the closure runs after fork in a process with one thread, where only async-signal-safe work is allowed.
+    // It makes system calls through rustix's raw backend and allocates nothing, takes no lock and drops no heap memory:
+    // `Entrance::enter` keeps to that (see there), and an `io::Error` of an error number holds no allocation.
+    unsafe { command.pre_exec(move || entrance.enter()) };
+}
+
+/// Makes a command's program die with the thread that starts it.
+pub(crate) fn die_with_thread(command: &mut Command) {
     let parent = rustix::process::getpid();
     let prepare = move || {
         use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -37,12 +46,22 @@ pub(crate) fn enter_before_exec(command: &mut Command, mut entrance: Entrance) {
         if getppid() != Some(parent) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        entrance.enter()
+        Ok(())
     };
-    // SAFETY: the closure runs after fork in a process with one thread, where only async-signal-safe work is allowed.
-    // It makes system calls through rustix's raw backend and allocates nothing, takes no lock and drops no heap memory:
-    // `Entrance::enter` keeps to that (see there), and an `io::Error` of an error number holds no allocation.
+    // SAFETY: as above: two system calls, and an error of an error number.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// Makes a command's program inherit descriptors, under the numbers that they have here. The command keeps them open.
+pub(crate) fn inherit(command: &mut Command, descriptors: Vec<OwnedFd>) {
+    let keep_open = move || {
+        for descriptor in &descriptors {
+            rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty())?;
+        }
+        Ok(())
+    };
+    // SAFETY: as above: a system call for each, and an error of an error number. In the child the flag is the child's own.
+    unsafe { command.pre_exec(keep_open) };
 }
 
 /// Makes a TAP device of this name in the calling thread's namespace, which ends with the descriptor. Frames without a header

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::xdp_statistics;
 
 pub use builder::QueueBuilder;
-pub(crate) use builder::finish;
+pub(crate) use builder::{LACKS_PROGRAM, finish};
 pub use transmit::SendError;
 
 use crate::burst::{Burst, PacketsMut};

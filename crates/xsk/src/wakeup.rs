@@ -49,6 +49,20 @@ pub(crate) fn wake_tx(fd: BorrowedFd<'_>) -> Result<Answer, Errno> {
     }
 }
 
+/// As [`wake_tx`], by `poll()`, which wakes the driver whatever else is set.
+///
+/// With zero-copy and preferred busy-polling `sendto()` runs one NAPI instance, that of the receive queue, and does not wake the driver
+/// (<https://elixir.bootlin.com/linux/v6.18/C/ident/xsk_no_wakeup>). Where sending is the work of another instance, as with virtio-net or
+/// with NICs that have an interrupt for each direction, nothing would ever be sent.
+#[cold]
+pub(crate) fn wake_tx_by_poll(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    match poll(&mut fds, Some(&Timespec::default())) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// Asks the kernel to look at the fill ring, and with busy-polling to run the NAPI poll here.
 #[inline]
 pub(crate) fn wake_rx(fd: BorrowedFd<'_>) -> Result<(), Errno> {

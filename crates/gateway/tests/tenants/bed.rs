@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use ringside_bpf::gateway::{GatewayProgram, Sizes};
 use ringside_bpf::{Link, XdpMode};
-use ringside_netlab::{Device, End, Lab, Namespace, Tap, VethConfig, VxlanConfig};
+use ringside_netlab::{Device, End, GeneveConfig, Lab, Namespace, Tap, VethConfig, VxlanConfig};
 use ringside_nic::Interface;
 
 use crate::kernel::KernelGateway;
@@ -84,6 +84,8 @@ pub(crate) enum Tunnel {
     UserVxlan,
     /// By a program and a TAP device: Geneve.
     Geneve,
+    /// By the kernel's device: Geneve.
+    KernelGeneve,
 }
 
 /// What a host's packets to the gateway look like.
@@ -374,6 +376,18 @@ impl Tenant {
                     checksum: card.tunnel == Tunnel::Vxlan,
                 };
                 Plug::Kernel(Device::vxlan(&host.a.ns, &self.ns, &config).expect("VXLAN"))
+            }
+            Tunnel::KernelGeneve => {
+                let config = GeneveConfig {
+                    name: name.to_owned(),
+                    mac: card.mac,
+                    mtu,
+                    vni: card.vni,
+                    port: 6081,
+                    remote,
+                    checksum: true,
+                };
+                Plug::Kernel(Device::geneve(&host.a.ns, &self.ns, &config).expect("Geneve"))
             }
             Tunnel::UserVxlan | Tunnel::Geneve => {
                 Plug::User(Arc::new(Tap::create(&self.ns, name, card.mac, mtu).expect("TAP")))

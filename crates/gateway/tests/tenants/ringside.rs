@@ -130,7 +130,7 @@ impl Gateway {
             for ip in [std::net::IpAddr::from(card.v4), card.v6.into()] {
                 let mac = ringside_wire::MacAddr(card.mac);
                 let encapsulation = match card.tunnel {
-                    Tunnel::Geneve => "geneve",
+                    Tunnel::Geneve | Tunnel::KernelGeneve => "geneve",
                     Tunnel::Vxlan | Tunnel::VxlanUnsummed | Tunnel::UserVxlan => "vxlan",
                 };
                 let host = format!("{{ip: \"{}\", encapsulation: {encapsulation}}}", card.host);

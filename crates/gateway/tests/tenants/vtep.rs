@@ -1,5 +1,5 @@
-//! A host that encapsulates by itself: frames of TAP devices in UDP datagrams. The kernel here has no Geneve device, and a
-//! program can also tell what came.
+//! A host that encapsulates by itself: frames of TAP devices in UDP datagrams. Many kernels have no Geneve device (those that have
+//! meet the gateway in `geneve.rs`), and a program can also tell what came.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};

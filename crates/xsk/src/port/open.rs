@@ -1,5 +1,6 @@
 //! Opening a port: checks, program, ladder of modes.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::link::Link;
 use crate::mode::{Mode, Path};
 use crate::options::{Direction, QueueOptions, Sizes};
 use crate::program::{AttachMode, Program, XdpLink, XskMap};
-use crate::queue::{Queue, finish};
+use crate::queue::{LACKS_PROGRAM, Queue, finish};
 use crate::report::{PortReport, ProgramReport};
 use crate::socket::{ETHERNET_AND_TWO_TAGS, Failure, Request, since};
 use crate::sys;
@@ -118,12 +119,23 @@ pub(super) fn open(builder: PortBuilder) -> Result<Port, Error> {
         queues: &chosen,
         options: &options,
         nic_ring: interface.rings().map_or(0, |rings| rings.rx),
-        loaded: &loaded,
         shared: umem.as_ref(),
         mtu: state.mtu,
         watch: &link_watch,
+        lacks_program: Cell::new(false),
     };
-    let (queues, link) = ladder.climb_down(mode)?;
+    let climbed = ladder.climb_down(&loaded, mode);
+    #[cfg(feature = "attach")]
+    let climbed = if ladder.lacks_program.get() {
+        // Its sockets are closed. One that passes all packets on, and has no sockets to redirect to.
+        drop(climbed);
+        loaded = load(&interface, Program::Ringside(crate::program::Filter::None), &wanted)?;
+        loaded.map = None;
+        ladder.climb_down(&loaded, mode)
+    } else {
+        climbed
+    };
+    let (queues, link) = climbed?;
     let (queues, link, changed) = {
         // An error undoes what was opened, in the right order.
         let mut opened = Opened {
@@ -340,15 +352,16 @@ struct Ladder<'a> {
     queues: &'a BTreeSet<u32>,
     options: &'a QueueOptions,
     nic_ring: u32,
-    loaded: &'a Loaded,
     shared: Option<&'a SharedUmem>,
     mtu: u32,
     watch: &'a Arc<Link>,
+    /// Zero-copy was to be had but for an XDP program, which a port that only sends does not have by itself.
+    lacks_program: Cell<bool>,
 }
 
 impl Ladder<'_> {
-    fn climb_down(&self, mode: Mode) -> Result<(Vec<Queue>, Option<XdpLink>), Error> {
-        let receives = self.loaded.map.is_some();
+    fn climb_down(&self, loaded: &Loaded, mode: Mode) -> Result<(Vec<Queue>, Option<XdpLink>), Error> {
+        let receives = loaded.map.is_some();
         if receives && mode == Mode::Require(Path::Copy) {
             return Err(Error::Setting {
                 setting: "mode",
@@ -363,14 +376,14 @@ impl Ladder<'_> {
             (Mode::Require(path), _) => vec![path],
         };
         // On every way out of here sockets leave the XSKMAP first and are closed last.
-        let mut opened = Opened::new(self.loaded.map.as_ref());
+        let mut opened = Opened::new(loaded.map.as_ref());
         let mut tried = Vec::new();
         let mut no_native = false;
         for &path in &steps {
             if no_native && path == Path::NativeCopy {
                 continue;
             }
-            if let Err(error) = self.attach(path, &mut opened.link) {
+            if let Err(error) = self.attach(loaded, path, &mut opened.link) {
                 match error {
                     Error::Attach { .. } if mode == Mode::Auto => {
                         no_native = true;
@@ -380,11 +393,14 @@ impl Ladder<'_> {
                 }
                 continue;
             }
-            match self.open_all(path, &tried, &mut opened.queues) {
+            match self.open_all(loaded, (path, &tried), &mut opened.queues) {
                 Ok(()) => return Ok(opened.take()),
                 Err(Refused::Step(why)) => {
                     opened.close_queues();
                     tried.push(format!("{path} refused: {why}"));
+                    if cfg!(feature = "attach") && self.lacks_program.get() {
+                        break;
+                    }
                 }
                 Err(Refused::Fatal(error)) => return Err(error),
             }
@@ -398,8 +414,8 @@ impl Ladder<'_> {
 
     /// Attaches our program as `path` needs it; a link that already is like that stays, since on real NICs attaching
     /// can reset the link.
-    fn attach(&self, path: Path, link: &mut Option<XdpLink>) -> Result<(), Error> {
-        let Some(program) = self.loaded.program_for(path, self.interface)? else {
+    fn attach(&self, loaded: &Loaded, path: Path, link: &mut Option<XdpLink>) -> Result<(), Error> {
+        let Some(program) = loaded.program_for(path, self.interface)? else {
             return Ok(());
         };
         let mode = if path == Path::Generic {
@@ -414,7 +430,12 @@ impl Ladder<'_> {
         Ok(())
     }
 
-    fn open_all(&self, path: Path, why: &[String], opened: &mut Vec<Queue>) -> Result<(), Refused> {
+    fn open_all(
+        &self,
+        loaded: &Loaded,
+        (path, why): (Path, &[String]),
+        opened: &mut Vec<Queue>,
+    ) -> Result<(), Refused> {
         for &queue in self.queues {
             let request = Request {
                 interface: self.interface,
@@ -427,7 +448,7 @@ impl Ladder<'_> {
                 link: self.watch,
             };
             let bound = request.open_patiently().map_err(|failure| match failure {
-                Failure::Busy => Refused::Fatal(request.busy(self.loaded.attaches())),
+                Failure::Busy => Refused::Fatal(request.busy(loaded.attaches())),
                 Failure::Refused(errno) => {
                     let hint = since(request.sizes.geometry.multi_buffer(), Some(errno));
                     Refused::Step(format!("bind() of queue {queue} answered {errno}{hint}"))
@@ -436,7 +457,11 @@ impl Ladder<'_> {
                 Failure::Fatal(error) => Refused::Fatal(error),
             })?;
             let queue = finish(&request, bound, path, why.to_vec());
-            let inserted = self.loaded.map.as_ref().map_or(Ok(()), |map| map.insert(&queue));
+            if queue.lacks_program() {
+                self.lacks_program.set(!loaded.attaches());
+                return Err(Refused::Step(LACKS_PROGRAM.to_owned()));
+            }
+            let inserted = loaded.map.as_ref().map_or(Ok(()), |map| map.insert(&queue));
             opened.push(queue);
             inserted.map_err(Refused::Fatal)?;
         }

@@ -148,7 +148,11 @@ impl QueueBuilder {
             match result {
                 Ok(bound) => {
                     let path = self.copy_path(path)?;
-                    return Ok(finish(&request, bound, path, why));
+                    let queue = finish(&request, bound, path, std::mem::take(&mut why));
+                    if !queue.lacks_program() {
+                        return Ok(queue);
+                    }
+                    why.push(format!("{path} refused: {LACKS_PROGRAM}"));
                 }
                 Err(Failure::Busy) => return Err(request.busy(false)),
                 Err(Failure::Fatal(error)) => return Err(error),
@@ -260,6 +264,9 @@ impl Queue {
         }
     }
 }
+
+/// Why a driver has no zero-copy for a socket that only sends.
+pub(crate) const LACKS_PROGRAM: &str = "its driver sends with zero-copy only while an XDP program is attached: attach one, or open the port with Direction::Both";
 
 /// Makes the queue of a bound socket, with its report.
 pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<String>) -> Queue {

@@ -14,9 +14,12 @@ use super::Queue;
 use super::lanes::{Pushed, Refusal, SHORTEST};
 use crate::burst::Packet;
 use crate::error::Error;
+use crate::mode::Path;
+use crate::options::Direction;
+use crate::sys;
 use crate::tx_metadata::{Ask, NotAsked};
 use crate::umem::{Entry, Fate, Frame, Umem};
-use crate::wakeup::{Answer, wake_tx};
+use crate::wakeup::{Answer, wake_tx, wake_tx_by_poll};
 
 /// A frame that could not be sent, with the reason.
 #[derive(Debug, thiserror::Error)]
@@ -346,7 +349,8 @@ impl Queue {
             }
             let Some(tx) = &self.bound.tx else { return Ok(()) };
             let mut answer = Answer::Done;
-            if tx.needs_wakeup() || !self.report.need_wakeup {
+            let asks = tx.needs_wakeup() || !self.report.need_wakeup;
+            if asks {
                 self.counters.tx_kicks += 1;
                 answer = wake_tx(self.bound.fd.as_fd()).map_err(|errno| self.failed("sendto()", errno))?;
                 if answer != Answer::Done {
@@ -355,11 +359,32 @@ impl Queue {
             }
             if self.tx_pending()? == pending {
                 // Nothing more to be had now. A driver that is awake takes the rest by itself.
+                if asks && self.report.busy_poll.is_some() && self.report.path == Path::ZeroCopy {
+                    wake_tx_by_poll(self.bound.fd.as_fd()).map_err(|errno| self.failed("poll()", errno))?;
+                }
                 return if progress { Ok(()) } else { self.no_progress(answer) };
             }
             progress = true;
             self.stalled = None;
         }
+    }
+
+    /// Whether this is a socket that only sends, bound with zero-copy, whose driver sends nothing as long as no XDP program is
+    /// attached. Those of Intel's NICs are like that, and bind all the same:
+    /// <https://elixir.bootlin.com/linux/v6.18/C/ident/igb_xsk_wakeup>, <https://elixir.bootlin.com/linux/v6.18/C/ident/igc_xsk_wakeup>
+    pub(crate) fn lacks_program(&self) -> bool {
+        if self.report.path != Path::ZeroCopy || self.report.direction != Direction::Transmit {
+            return false;
+        }
+        let fd = self.bound.fd.as_fd();
+        // With it `sendto()` would not come to the driver.
+        let busy_poll = self.report.busy_poll;
+        let without = busy_poll.map_or(Ok(()), |_| sys::end_busy_poll(fd));
+        // There is nothing to send yet: this only asks.
+        let refused = without.is_ok() && matches!(wake_tx(fd), Err(Errno::INVAL | Errno::NXIO));
+        // It was set like that a moment ago.
+        _ = busy_poll.map(|busy_poll| sys::set_busy_poll(fd, busy_poll.micros, busy_poll.budget));
+        refused
     }
 
     /// As [`Queue::kick`]; what a link that is down, or gone, does not take stays where it is, and is no error of receiving.

@@ -1,0 +1,181 @@
+//! In a guest whose NICs have zero-copy: what a veth pair cannot show. One boot.
+//!
+//! ```text
+//!  guest:  eth0 10.9.0.1 ────────── virtio-net, back to back ────────── eth1 10.9.0.2, in the namespace "far"
+//!            └ eth0.5 10.9.5.1                                            └ eth1.5 10.9.5.2        VLAN 5
+//! ```
+#![cfg(target_arch = "x86_64")]
+
+mod common;
+
+use std::process::Output;
+use std::time::Duration;
+
+use common::Done;
+use ringside_measure::schema::Mode;
+use ringside_netlab::guest::{Agent, Guest, GuestChild, GuestConfig, Kernel, Model};
+use ringside_netlab::testing::is_root;
+use serde_json::Value;
+
+/// An emulated CPU, on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_mins(3);
+
+const RINGSIDE: &str = env!("CARGO_BIN_EXE_ringside");
+
+struct Hosts {
+    guest: Guest,
+}
+
+impl Hosts {
+    fn boot(model: Model) -> Self {
+        let kernel = Kernel::usual().expect("a kernel for guests");
+        let mut config = GuestConfig::new("cli", kernel, Agent::program(RINGSIDE)).back_to_back(model);
+        config.programs = [RINGSIDE, "ip", "ping", "sh"].map(Into::into).to_vec();
+        config.modules = ["8021q", "veth"].map(str::to_owned).to_vec();
+        let guest = Guest::start(&config).expect("a guest");
+        eprintln!(
+            "Linux {} on {}, ready after {:?}",
+            guest.release(),
+            guest.accelerator().name(),
+            guest.boot_time()
+        );
+        let hosts = Self { guest };
+        hosts.run(
+            "sh -c set -e
+            ip netns add far; ip link set eth1 netns far
+            ip link set eth0 up; ip -n far link set eth1 up
+            ip link add link eth0 name eth0.5 type vlan id 5; ip -n far link add link eth1 name eth1.5 type vlan id 5
+            ip link set eth0.5 up; ip -n far link set eth1.5 up
+            ip addr add 10.9.0.1/24 dev eth0; ip -n far addr add 10.9.0.2/24 dev eth1
+            ip addr add 10.9.5.1/24 dev eth0.5; ip -n far addr add 10.9.5.2/24 dev eth1.5",
+        );
+        hosts
+    }
+
+    /// A line of words; after `-c` all the rest is one.
+    fn start(&self, line: &str) -> GuestChild<'_> {
+        let (words, script) = match line.split_once(" -c ") {
+            Some((words, script)) => (words, Some(script)),
+            None => (line, None),
+        };
+        let mut words: Vec<&str> = words.split_whitespace().collect();
+        words.extend(script.into_iter().flat_map(|script| ["-c", script]));
+        let command = self.guest.command(words[0]).args(words[1..].iter().copied());
+        command.spawn().expect("starts")
+    }
+
+    fn run(&self, line: &str) -> Done {
+        end(line, self.start(line)).good()
+    }
+
+    /// The tool here or in the namespace "far".
+    fn ringside(&self, line: &str) -> Done {
+        let line = format!("{RINGSIDE} {line}");
+        end(&line, self.start(&line))
+    }
+
+    fn far(&self, line: &str) -> GuestChild<'_> {
+        let mut child = self.start(&format!("ip netns exec far {RINGSIDE} {line}"));
+        child
+            .wait_for("XDP program ringside_xsk", PATIENCE)
+            .expect("it receives");
+        child
+    }
+}
+
+fn end(what: &str, child: GuestChild<'_>) -> Done {
+    let Output { status, stdout, stderr } = child.wait(PATIENCE).expect("ends");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    Done {
+        what: what.to_owned(),
+        status,
+        took: Duration::ZERO,
+        out: text(stdout),
+        err: text(stderr),
+    }
+}
+
+#[test]
+fn zero_copy_on_virtio_net() {
+    if !is_root() {
+        return;
+    }
+    let hosts = Hosts::boot(Model::VirtioNet);
+    doctor_finds_it(&hosts);
+    packets_come_over(&hosts, "zero-copy", ["eth0", "eth1"]);
+    // Sending and receiving are different NAPI instances here.
+    packets_come_over(&hosts, "zero-copy --wait busy-poll", ["eth0", "eth1"]);
+    round_trips(&hosts);
+    a_vlan_is_a_network_of_its_own(&hosts);
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn zero_copy_on_igb() {
+    if !is_root() {
+        return;
+    }
+    let hosts = Hosts::boot(Model::Igb);
+    for mode in ["zero-copy", "zero-copy --wait busy-poll", "native", "generic"] {
+        packets_come_over(&hosts, mode, ["eth0", "eth1"]);
+    }
+    a_vlan_is_a_network_of_its_own(&hosts);
+}
+
+fn doctor_finds_it(hosts: &Hosts) {
+    let done = hosts.ringside("doctor eth0 --no-veth --live --probes 20 --peer 10.9.0.2 --json");
+    let json: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"));
+    assert_eq!(json["severity"], "note", "{json:#}");
+    let live = &json["facts"]["live"];
+    let tries = live["tries"].as_array().expect("tries").iter();
+    let outcomes: Vec<_> = tries
+        .map(|tried| [&tried["mode"], &tried["outcome"]].map(|value| value.as_str()))
+        .collect();
+    let expected = ["zero_copy", "native_copy", "generic"].map(|mode| [Some(mode), Some("asked")]);
+    assert_eq!(outcomes, expected, "{live:#}");
+    assert_eq!([&live["failure"], &live["left_behind"]], [&Value::Null; 2], "{live:#}");
+}
+
+fn packets_come_over(hosts: &Hosts, mode: &str, [from, to]: [&str; 2]) {
+    const COUNT: u64 = 1000;
+    let common = format!("--count {COUNT} --json --mode");
+    let only = mode.split(' ').next().unwrap_or(mode);
+    let receiver = hosts.far(&format!("rx {to} --wait poll --filter udp:29620 {common} {only}"));
+    let address = if from == "eth0" { "10.9.0.2" } else { "10.9.5.2" };
+    let sent = hosts
+        .ringside(&format!("tx {from} --to {address} --rate 1000 {common} {mode}"))
+        .good();
+    let received = end("rx", receiver).good();
+    assert_eq!(sent.result().packets.sent, COUNT);
+    assert_eq!(received.result().packets.received, COUNT);
+    for (done, name) in [(&sent, from), (&received, to)] {
+        let document = done.document();
+        assert_eq!(document.interfaces[0].name, name);
+        let queues = &document.interfaces[0].queues;
+        let expected = match (only, name == from) {
+            ("zero-copy", _) => Mode::ZeroCopy,
+            (_, true) => Mode::Copy,
+            ("native", false) => Mode::NativeCopy,
+            (_, false) => Mode::Generic,
+        };
+        assert!(
+            !queues.is_empty() && queues.iter().all(|queue| queue.mode == expected),
+            "{queues:#?}"
+        );
+    }
+}
+
+fn round_trips(hosts: &Hosts) {
+    let echo = hosts.far("echo eth1 --mode zero-copy");
+    let ping = hosts
+        .ringside("ping eth0 --mode zero-copy --to 10.9.0.2 --count 50 --json")
+        .good();
+    let result = ping.result();
+    assert_eq!(result.packets.received, 50, "{result:#?}");
+    drop(echo);
+}
+
+fn a_vlan_is_a_network_of_its_own(hosts: &Hosts) {
+    hosts.run("ping -c2 -W 5 10.9.5.2");
+    packets_come_over(hosts, "generic", ["eth0.5", "eth1.5"]);
+}

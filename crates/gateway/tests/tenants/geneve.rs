@@ -1,0 +1,95 @@
+//! Tenants whose hosts have the kernel's own Geneve device. Few kernels have it, so this binary runs its tests in a guest with one
+//! that has.
+#![cfg(target_arch = "x86_64")]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, agent};
+use ringside_netlab::testing::is_root;
+
+use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tunnel};
+use crate::common::daemon::binary;
+use crate::peers::{answered, connect, exchange};
+
+/// For a test in there: emulated CPUs, on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_mins(6);
+
+#[test]
+fn kernels_with_geneve_understand_the_fast_path() {
+    in_a_guest("fast");
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn kernels_with_geneve_understand_the_workers() {
+    in_a_guest("slow");
+}
+
+/// Runs a test of `inside`.
+fn in_a_guest(test: &str) {
+    if !is_root() {
+        return;
+    }
+    let agent = Agent {
+        // In this binary it is not at the root.
+        arguments: ["geneve::guest_agent", "--exact", "--ignored"]
+            .map(str::to_owned)
+            .to_vec(),
+        ..Agent::test_binary().expect("this binary")
+    };
+    let own = agent.program.clone();
+    let mut config = GuestConfig::new("geneve", Kernel::usual().expect("a kernel for guests"), agent);
+    config.modules = ["veth", "bridge", "vxlan", "geneve"].map(str::to_owned).to_vec();
+    config.programs = [own.clone(), binary().get_program().into()].to_vec();
+    config.programs.extend(["kill", "ping"].map(PathBuf::from));
+    let guest = Guest::start(&config).expect("a guest");
+    let (kernel, accelerator) = (guest.release(), guest.accelerator().name());
+    eprintln!("Linux {kernel} on {accelerator}, ready after {:?}", guest.boot_time());
+    let test = format!("geneve::inside::{test}");
+    let run = guest
+        .command(&own)
+        .args([test.as_str(), "--exact", "--ignored", "--nocapture"]);
+    let done = run.env("RINGSIDE_STRICT", "1").limit(PATIENCE).output().expect("ends");
+    let [out, err] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
+    let passed = done.status.success() && out.contains("1 passed");
+    assert!(passed, "{out}\n{err}\n{}", guest.console().expect("its console"));
+}
+
+#[test]
+#[ignore = "the first process of a guest"]
+fn guest_agent() {
+    assert_eq!(agent::main(), ExitCode::SUCCESS);
+}
+
+mod inside {
+    use super::{Family, Place, Tunnel};
+
+    const V4: Place = Place::new(Family::V4, Tunnel::KernelGeneve);
+    const V6: Place = Place::new(Family::V6, Tunnel::KernelGeneve);
+
+    /// To each other.
+    #[test]
+    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_the_fast_path runs it in a guest"]
+    fn fast() {
+        super::tenants_understand_each_other(crate::FAST, &[V4, V6]);
+    }
+
+    /// To and from VXLAN.
+    #[test]
+    #[ignore = "needs the kernel's Geneve device: kernels_with_geneve_understand_the_workers runs it in a guest"]
+    fn slow() {
+        super::tenants_understand_each_other(crate::SLOW, &[V4, Place::vxlan(Family::V6)]);
+    }
+}
+
+fn tenants_understand_each_other(kind: Kind, places: &[Place; 2]) {
+    let bed = Bed::new("geneve", kind, places);
+    let (from, to) = (bed.at(1), bed.at(2));
+    for inner in FAMILIES {
+        answered(from, to.address(inner));
+        assert_eq!(to.neighbour(from.address(inner)), Some(from.card.mac));
+        exchange(&connect(from, (to, to.address(inner)), 7000), 1 << 18);
+    }
+}

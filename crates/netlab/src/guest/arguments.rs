@@ -1,0 +1,101 @@
+//! QEMU's command line.
+
+use std::os::fd::RawFd;
+use std::path::Path;
+
+use super::config::{Accelerator, GuestConfig, Model, Nic, Wire};
+use super::message;
+
+/// The files of a guest that is started.
+pub(crate) struct Files<'a> {
+    pub(crate) initramfs: &'a Path,
+    pub(crate) console: &'a Path,
+    /// The agent's connection, a socket that QEMU inherits.
+    pub(crate) agent: RawFd,
+}
+
+pub(crate) fn arguments(config: &GuestConfig, accelerator: Accelerator, files: &Files<'_>) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
+    let (acceleration, cpu) = match accelerator {
+        Accelerator::Kvm => ("kvm", "host"),
+        Accelerator::Tcg => ("tcg,thread=multi", "max"),
+    };
+    add("-machine", "q35,usb=off,vmport=off,hpet=off".to_owned());
+    add("-accel", acceleration.to_owned());
+    add("-cpu", cpu.to_owned());
+    add("-smp", config.cpus.to_string());
+    add("-m", config.memory_mib.to_string());
+    add("-kernel", comma(&config.kernel.image));
+    add("-initrd", comma(files.initramfs));
+    add("-append", kernel_arguments(config, accelerator).join(" "));
+    add("-chardev", format!("file,id=console,path={}", comma(files.console)));
+    add("-serial", "chardev:console".to_owned());
+    add("-device", "virtio-serial-pci,disable-legacy=on".to_owned());
+    add("-chardev", format!("socket,id=agent,fd={}", files.agent));
+    add(
+        "-device",
+        format!("virtserialport,chardev=agent,name={}", message::PORT),
+    );
+    for (number, nic) in config.nics.iter().enumerate() {
+        add("-netdev", wire(number, nic));
+        for device in devices(number, nic) {
+            add("-device", device);
+        }
+    }
+    // Nothing that was not asked for; and what resets a guest ends it.
+    let plain = ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"];
+    words.extend(plain.map(str::to_owned));
+    words
+}
+
+fn kernel_arguments(config: &GuestConfig, accelerator: Accelerator) -> Vec<String> {
+    let mut words: Vec<String> = ["console=ttyS0", "panic=-1", "oops=panic", "audit=0"]
+        .map(str::to_owned)
+        .to_vec();
+    let more: &[&str] = match accelerator {
+        // A sign of life as soon as may be: see `kvm.rs`.
+        Accelerator::Kvm => &["earlyprintk=ttyS0"],
+        // An emulated CPU takes long for each of these, and has no use for it.
+        Accelerator::Tcg => &["quiet", "nokaslr", "mitigations=off", "no_timer_check", "tsc=reliable"],
+    };
+    words.extend(more.iter().map(|word| (*word).to_owned()));
+    words.push(format!("rdinit={}", config.agent.program.display()));
+    words.extend(config.kernel_arguments.iter().cloned());
+    // The rest are arguments of the first process.
+    words.push("--".to_owned());
+    words.extend(config.agent.arguments.iter().cloned());
+    words
+}
+
+fn wire(number: usize, nic: &Nic) -> String {
+    match nic.wire {
+        Wire::Hub(hub) => format!("hubport,id=net{number},hubid={hub}"),
+    }
+}
+
+fn devices(number: usize, nic: &Nic) -> Vec<String> {
+    let mac = nic.mac.map(|byte| format!("{byte:02x}")).join(":");
+    let common = format!("netdev=net{number},mac={mac}");
+    match nic.model {
+        // Zero-copy takes the DMA interface, which the driver uses only where the device says so.
+        // https://elixir.bootlin.com/linux/v6.18/C/ident/virtnet_xsk_pool_enable
+        Model::VirtioNet => vec![format!(
+            "virtio-net-pci,{common},iommu_platform=on,disable-legacy=on,romfile="
+        )],
+        // Its virtual functions need the numbers of a whole slot.
+        Model::Igb => vec![
+            format!("pcie-root-port,id=port{number},chassis={number},slot={number}"),
+            format!("igb,{common},bus=port{number},romfile="),
+        ],
+    }
+}
+
+/// A path inside an option: a comma separates there unless it is doubled.
+fn comma(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+#[cfg(test)]
+#[path = "arguments_tests.rs"]
+mod tests;

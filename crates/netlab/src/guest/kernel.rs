@@ -1,0 +1,130 @@
+//! Kernels that guests can run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::cache::Cache;
+use super::package::{Package, field};
+use super::prepare;
+use crate::Result;
+
+/// Environment variable that chooses [`Kernel::usual`].
+const CHOICE: &str = "RINGSIDE_GUEST_KERNEL";
+
+/// A kernel and its modules, as files on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Kernel {
+    /// As `uname -r` tells it.
+    pub release: String,
+    /// The image, as a boot loader takes it (bzImage).
+    pub image: PathBuf,
+    /// The folder of its modules: that which has `kernel/` in it.
+    pub modules: PathBuf,
+}
+
+impl Kernel {
+    /// The kernel that `RINGSIDE_GUEST_KERNEL` names, as [`Kernel::named`] takes it; else the newest that Debian has built
+    /// for the release after this machine's, as of the day when it was fetched first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Kernel::named`].
+    pub fn usual() -> Result<Self> {
+        match std::env::var(CHOICE) {
+            Ok(choice) if !choice.is_empty() => Self::named(&choice),
+            _ => Self::package(&usual_package().parse()?, &Cache::usual()?),
+        }
+    }
+
+    /// `host` for this machine's own, or a package as apt writes it: `linux-image-amd64/trixie-backports`,
+    /// `linux-image-rt-amd64/trixie-backports`, …
+    ///
+    /// # Errors
+    ///
+    /// As [`Kernel::host`] and [`Kernel::package`].
+    pub fn named(choice: &str) -> Result<Self> {
+        match choice {
+            "host" => Self::host(),
+            package => Self::package(&package.parse()?, &Cache::usual()?),
+        }
+    }
+
+    /// This machine's own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Prepare`](crate::Error::Prepare) if its image or its modules are not here, as in a container.
+    pub fn host() -> Result<Self> {
+        let release = rustix::system::uname();
+        let release = release.release().to_string_lossy();
+        Self::of_release(Path::new("/"), &release).ok_or_else(|| {
+            let reason = format!("neither /boot nor /lib/modules/{release} has it; set {CHOICE} to a package");
+            prepare("find", format_args!("this machine's own kernel ({release})"), reason)
+        })
+    }
+
+    /// That of a package, which is fetched unless the cache has it: some 120 MB with its modules, unpacked as much.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Prepare`](crate::Error::Prepare) without apt, without a network, without such a package, or if it has no kernel.
+    pub fn package(package: &Package, cache: &Cache) -> Result<Self> {
+        // Of a kernel's packages these have files of it; the others are for systems that boot it.
+        let parts = ["linux-image-", "linux-binary-", "linux-modules-"];
+        let also = |name: &str| parts.iter().any(|part| name.starts_with(part));
+        let folder = cache.entry(&package.file_name(), |folder| {
+            package.unpack(folder, also)?;
+            Self::inside(folder).map(drop)
+        })?;
+        Self::inside(&folder)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests(image: &str) -> Self {
+        Self {
+            release: "0".into(),
+            image: image.into(),
+            modules: "/nowhere".into(),
+        }
+    }
+
+    /// The one kernel below a folder.
+    fn inside(folder: &Path) -> Result<Self> {
+        let releases = ["usr/lib/modules", "lib/modules"].into_iter().flat_map(|modules| {
+            let entries = fs::read_dir(folder.join(modules)).into_iter().flatten().flatten();
+            entries.filter_map(|entry| entry.file_name().into_string().ok())
+        });
+        let found = releases.filter_map(|release| Self::of_release(folder, &release)).next();
+        found.ok_or_else(|| {
+            prepare(
+                "find",
+                "a kernel with its modules",
+                format_args!("none in {}", folder.display()),
+            )
+        })
+    }
+
+    fn of_release(root: &Path, release: &str) -> Option<Self> {
+        let folders = ["usr/lib/modules", "lib/modules"].map(|folder| root.join(folder).join(release));
+        let modules = folders.into_iter().find(|folder| folder.join("kernel").is_dir())?;
+        let images = [modules.join("vmlinuz"), root.join(format!("boot/vmlinuz-{release}"))];
+        Some(Self {
+            release: release.to_owned(),
+            image: images.into_iter().find(|image| image.is_file())?,
+            modules,
+        })
+    }
+}
+
+fn usual_package() -> &'static str {
+    let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    match field(&system, "ID") {
+        Some("ubuntu") => "linux-image-generic",
+        _ => "linux-image-amd64/trixie-backports",
+    }
+}
+
+#[cfg(test)]
+#[path = "kernel_tests.rs"]
+mod tests;

@@ -1,0 +1,39 @@
+use super::*;
+
+fn folder(files: &[&str]) -> PathBuf {
+    let root = std::env::temp_dir().join(crate::name::unique("kernel").unwrap());
+    for file in files {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+    root
+}
+
+#[test]
+fn kernels_of_both_layouts_are_found() {
+    let new = [
+        "usr/lib/modules/7.3.4-amd64/vmlinuz",
+        "usr/lib/modules/7.3.4-amd64/kernel/net/a.ko.xz",
+    ];
+    let old = [
+        "boot/vmlinuz-6.1.0-9-amd64",
+        "lib/modules/6.1.0-9-amd64/kernel/net/a.ko",
+    ];
+    for (files, release) in [(new, "7.3.4-amd64"), (old, "6.1.0-9-amd64")] {
+        let root = folder(&files);
+        let kernel = Kernel::inside(&root).unwrap();
+        assert_eq!(kernel.release, release);
+        assert_eq!(kernel.image, root.join(files[0]));
+        assert!(kernel.modules.join("kernel/net").is_dir());
+        fs::remove_dir_all(root).unwrap();
+    }
+}
+
+#[test]
+fn modules_without_a_kernel_are_none() {
+    let root = folder(&["usr/lib/modules/7.3.4-amd64/kernel/net/a.ko.xz"]);
+    let error = Kernel::inside(&root).unwrap_err().to_string();
+    assert!(error.contains(root.to_str().unwrap()), "{error}");
+    fs::remove_dir_all(root).unwrap();
+}

@@ -1,0 +1,38 @@
+//! Whether a guest comes up on the CPU's virtualisation. That `/dev/kvm` is there does not say so: on a virtual machine it may be a
+//! device on which guests hang, and only a try tells.
+
+use std::fs::{self, OpenOptions};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::cache::Cache;
+use crate::Error;
+
+/// How long a guest may take on it until its kernel says something. A working one takes a fraction of a second.
+pub(crate) const FIRST_WORD: Duration = Duration::from_secs(5);
+
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn is_worth_a_try() -> bool {
+    let usable = || OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
+    let failed = || note().is_some_and(|note| note.exists());
+    !FAILED.load(Ordering::Relaxed) && usable() && !failed()
+}
+
+/// Remembers it until this machine is started anew, for other processes as well: each try takes its time.
+pub(crate) fn failed(error: &Error) {
+    FAILED.store(true, Ordering::Relaxed);
+    // Without a note the next process tries it once more.
+    if let Some(note) = note() {
+        _ = note.parent().map(fs::create_dir_all);
+        _ = fs::write(note, error.to_string());
+    }
+}
+
+fn note() -> Option<PathBuf> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Cache::usual()
+        .ok()
+        .map(|cache| cache.path(&format!("no-kvm-{}", boot.trim())))
+}

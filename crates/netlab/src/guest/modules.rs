@@ -1,0 +1,143 @@
+//! Kernel modules: found by name, uncompressed, and put in an order in which they can be loaded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use super::elf::module_information;
+use super::kernel::Kernel;
+use super::prepare;
+use crate::Result;
+
+/// A module that is to be loaded.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) name: String,
+    /// The file, as the kernel takes it.
+    pub(crate) content: Vec<u8>,
+}
+
+/// The modules of a kernel, by name.
+pub(crate) struct Modules<'a> {
+    kernel: &'a Kernel,
+    files: BTreeMap<String, PathBuf>,
+    built_in: BTreeSet<String>,
+}
+
+impl<'a> Modules<'a> {
+    pub(crate) fn of(kernel: &'a Kernel) -> Result<Self> {
+        let mut files = BTreeMap::new();
+        let mut folders = vec![kernel.modules.join("kernel")];
+        while let Some(folder) = folders.pop() {
+            let failed = |error| prepare("read the folder", folder.display(), error);
+            for entry in fs::read_dir(&folder).map_err(failed)? {
+                let path = entry.map_err(failed)?.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if let Some(name) = path.file_name().and_then(OsStr::to_str).and_then(module_name) {
+                    files.insert(name, path);
+                }
+            }
+        }
+        let built_in = fs::read_to_string(kernel.modules.join("modules.builtin")).unwrap_or_default();
+        let built_in = built_in
+            .lines()
+            .filter_map(|line| module_name(line.rsplit('/').next()?))
+            .collect();
+        Ok(Self {
+            kernel,
+            files,
+            built_in,
+        })
+    }
+
+    /// These and what they depend on, which stands before them. What the kernel has built in is left out.
+    ///
+    /// Of the `optional` ones those that are no modules are taken for built in.
+    pub(crate) fn in_order<'n>(
+        &self,
+        wanted: impl IntoIterator<Item = &'n str>,
+        optional: &[&str],
+    ) -> Result<Vec<Module>> {
+        let mut order = Vec::new();
+        let mut seen = BTreeSet::new();
+        for name in optional {
+            self.add(name, true, &mut seen, &mut order)?;
+        }
+        for name in wanted {
+            self.add(name, false, &mut seen, &mut order)?;
+        }
+        Ok(order)
+    }
+
+    fn add(&self, name: &str, optional: bool, seen: &mut BTreeSet<String>, order: &mut Vec<Module>) -> Result<()> {
+        let name = canonical(name);
+        if self.built_in.contains(&name) || !seen.insert(name.clone()) {
+            return Ok(());
+        }
+        let Some(path) = self.files.get(&name) else {
+            if optional {
+                return Ok(());
+            }
+            let reason = format!(
+                "Linux {} has none in {}",
+                self.kernel.release,
+                self.kernel.modules.display()
+            );
+            return Err(prepare("find the kernel module", name, reason));
+        };
+        let content = uncompressed(path).map_err(|reason| prepare("read", path.display(), reason))?;
+        let told = module_information(&content).map_err(|reason| prepare("read", path.display(), reason))?;
+        let of = |key: &'static str| {
+            told.iter()
+                .filter(move |(name, _)| name == key)
+                .map(|(_, value)| value.as_str())
+        };
+        for dependency in of("depends")
+            .flat_map(|list| list.split(','))
+            .filter(|name| !name.is_empty())
+        {
+            self.add(dependency, false, seen, order)?;
+        }
+        for wish in of("softdep").filter_map(|list| list.strip_prefix("pre:")) {
+            let before = wish.split("post:").next().unwrap_or(wish);
+            for dependency in before.split_whitespace() {
+                self.add(dependency, true, seen, order)?;
+            }
+        }
+        order.push(Module { name, content });
+        Ok(())
+    }
+}
+
+/// `i2c-algo-bit.ko.xz` is the module i2c_algo_bit.
+fn module_name(file: &str) -> Option<String> {
+    let (name, kind) = file.split_once(".ko")?;
+    ["", ".xz", ".zst", ".gz"].contains(&kind).then(|| canonical(name))
+}
+
+/// In names of modules both signs mean the same.
+fn canonical(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+fn uncompressed(path: &Path) -> Result<Vec<u8>, String> {
+    let content = fs::read(path).map_err(|error| error.to_string())?;
+    let mut module = Vec::new();
+    let read = match path.extension().and_then(OsStr::to_str) {
+        Some("xz") => lzma_rust2::XzReader::new(&content[..], true).read_to_end(&mut module),
+        Some("zst") => ruzstd::decoding::StreamingDecoder::new(&content[..])
+            .map_err(|error| error.to_string())?
+            .read_to_end(&mut module),
+        Some("gz") => return Err("gzip is not read; Debian and Ubuntu have xz and zstd".into()),
+        _ => return Ok(content),
+    };
+    read.map_err(|error| error.to_string())?;
+    Ok(module)
+}
+
+#[cfg(test)]
+#[path = "modules_tests.rs"]
+mod tests;
