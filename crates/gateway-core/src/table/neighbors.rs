@@ -186,29 +186,19 @@ impl NeighborReader {
     pub fn look_up(&mut self, addresses: &[TenantAddress], found: &mut [Option<Neighbor>]) {
         assert!(found.len() >= addresses.len(), "a place for each answer");
         let (v4, v6) = (self.v4.load(), self.v6.load());
-        let (mut hashes, mut tags, mut guesses) = ([0; BURST], [0; BURST], [Guess::NOWHERE; BURST]);
         for (addresses, found) in addresses.chunks(BURST).zip(found.chunks_mut(BURST)) {
-            // In none of these three loops does a round wait for what another loads: all loads are under way together.
-            for (address, (hash, tags)) in addresses.iter().zip(hashes.iter_mut().zip(&mut tags)) {
-                *hash = self::hash(&self.hashes, address);
-                *tags = match address.ip {
-                    IpAddr::V4(_) => v4.of(*hash).tags_at_home(*hash),
-                    IpAddr::V6(_) => v6.of(*hash).tags_at_home(*hash),
-                };
+            let mut keys = [0; BURST];
+            let mut narrow = 0;
+            for (address, key) in addresses.iter().zip(&mut keys) {
+                if let IpAddr::V4(ip) = address.ip {
+                    *key = joined([address.vni.number(), u32::from(ip)]);
+                    narrow += 1;
+                }
             }
-            let known = hashes.iter().zip(&tags);
-            for ((address, (hash, tags)), guess) in addresses.iter().zip(known).zip(&mut guesses) {
-                *guess = match address.ip {
-                    IpAddr::V4(_) => v4.of(*hash).guess(*hash, *tags),
-                    IpAddr::V6(_) => v6.of(*hash).guess(*hash, *tags),
-                };
-            }
-            let known = hashes.iter().zip(&guesses);
-            for ((address, (hash, guess)), found) in addresses.iter().zip(known).zip(found) {
-                *found = match address.ip {
-                    IpAddr::V4(_) => v4.of(*hash).find(address, *hash, *guess).map(Slot::neighbor),
-                    IpAddr::V6(_) => v6.of(*hash).find(address, *hash, *guess).map(Slot::neighbor),
-                };
+            if narrow == addresses.len() {
+                v4.look_up_keys(&self.hashes, &keys[..narrow], found);
+            } else {
+                look_up_both((v4, v6), &self.hashes, addresses, found);
             }
         }
     }
@@ -220,18 +210,8 @@ impl NeighborReader {
     pub(crate) fn look_up_v4(&mut self, keys: &[u64], found: &mut [Option<Neighbor>]) {
         assert!(found.len() >= keys.len(), "a place for each answer");
         let v4 = self.v4.load();
-        let (mut hashes, mut tags, mut guesses) = ([0; BURST], [0; BURST], [Guess::NOWHERE; BURST]);
         for (keys, found) in keys.chunks(BURST).zip(found.chunks_mut(BURST)) {
-            for (key, (hash, tags)) in keys.iter().zip(hashes.iter_mut().zip(&mut tags)) {
-                *hash = hash_v4(&self.hashes, *key);
-                *tags = v4.of(*hash).tags_at_home(*hash);
-            }
-            for ((hash, tags), guess) in hashes.iter().zip(&tags).zip(&mut guesses).take(keys.len()) {
-                *guess = v4.of(*hash).guess(*hash, *tags);
-            }
-            for ((key, (hash, guess)), found) in keys.iter().zip(hashes.iter().zip(&guesses)).zip(found) {
-                *found = v4.of(*hash).find_by(*key, *hash, *guess).map(Slot::neighbor);
-            }
+            v4.look_up_keys(&self.hashes, keys, found);
         }
     }
 
@@ -309,6 +289,56 @@ impl<S: Slot> Directory<S> {
     #[inline]
     fn of(&self, hash: u64) -> &Shard<S> {
         &self.shards[shard_of(hash)]
+    }
+}
+
+// In none of the three loops of these two does a round wait for what another loads: all loads are under way together.
+
+impl Directory<Narrow> {
+    /// Finds as many as a burst has, or fewer.
+    fn look_up_keys(&self, random: &RandomState, keys: &[u64], found: &mut [Option<Neighbor>]) {
+        let (mut hashes, mut tags, mut guesses) = ([0; BURST], [0; BURST], [Guess::NOWHERE; BURST]);
+        for (key, (hash, tags)) in keys.iter().zip(hashes.iter_mut().zip(&mut tags)) {
+            *hash = hash_v4(random, *key);
+            *tags = self.of(*hash).tags_at_home(*hash);
+        }
+        for ((hash, tags), guess) in hashes.iter().zip(&tags).zip(&mut guesses).take(keys.len()) {
+            *guess = self.of(*hash).guess(*hash, *tags);
+        }
+        for ((key, (hash, guess)), found) in keys.iter().zip(hashes.iter().zip(&guesses)).zip(found) {
+            *found = self.of(*hash).find_by(*key, *hash, *guess).map(Slot::neighbor);
+        }
+    }
+}
+
+/// The same of both families.
+fn look_up_both(
+    (v4, v6): (&Directory<Narrow>, &Directory<Wide>),
+    random: &RandomState,
+    addresses: &[TenantAddress],
+    found: &mut [Option<Neighbor>],
+) {
+    let (mut hashes, mut tags, mut guesses) = ([0; BURST], [0; BURST], [Guess::NOWHERE; BURST]);
+    for (address, (hash, tags)) in addresses.iter().zip(hashes.iter_mut().zip(&mut tags)) {
+        *hash = self::hash(random, address);
+        *tags = match address.ip {
+            IpAddr::V4(_) => v4.of(*hash).tags_at_home(*hash),
+            IpAddr::V6(_) => v6.of(*hash).tags_at_home(*hash),
+        };
+    }
+    let known = hashes.iter().zip(&tags);
+    for ((address, (hash, tags)), guess) in addresses.iter().zip(known).zip(&mut guesses) {
+        *guess = match address.ip {
+            IpAddr::V4(_) => v4.of(*hash).guess(*hash, *tags),
+            IpAddr::V6(_) => v6.of(*hash).guess(*hash, *tags),
+        };
+    }
+    let known = hashes.iter().zip(&guesses);
+    for ((address, (hash, guess)), found) in addresses.iter().zip(known).zip(found) {
+        *found = match address.ip {
+            IpAddr::V4(_) => v4.of(*hash).find(address, *hash, *guess).map(Slot::neighbor),
+            IpAddr::V6(_) => v6.of(*hash).find(address, *hash, *guess).map(Slot::neighbor),
+        };
     }
 }
 

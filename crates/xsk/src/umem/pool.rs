@@ -313,7 +313,7 @@ impl Pool {
     }
 
     /// As [`lend_to_fill`](Self::lend_to_fill), one frame without a ring; tells its address.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn lend_one(&mut self) -> u64 {
         let frame = self.take().expect("a free frame");
         if self.umem.geometry().hints() {
@@ -325,7 +325,7 @@ impl Pool {
     }
 
     /// As [`receive`](Self::receive), one descriptor without a ring.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn receive_one(&mut self, addr: u64, len: u32) -> Result<Buf, Violation> {
         let (geometry, book) = (self.umem.geometry(), self.umem.book().entries());
         let (desc, owner) = (Desc { addr, len, options: 0 }.into(), Owner::Fill(self.pair));
