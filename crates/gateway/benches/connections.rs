@@ -107,7 +107,7 @@ fn round(wire: &Wire, protocol: Protocol) -> Result<Seen> {
         return Err(format!("{} packets were too many", sent.offered).into());
     }
     let new = per_second(new.begun, &sent);
-    for _ in 0..20 {
+    for _ in 0..60 {
         // Some are always among those that are too many.
         if Counts::of(&daemon).known >= LIMIT / 100 * 99 {
             break;
@@ -148,12 +148,13 @@ fn per_second(count: u64, sent: &Sent) -> Round {
     }
 }
 
-/// With two tenants on the host at the other end, whom rules allow to speak with each other.
+/// With two tenants on the host at the other end, whom rules allow to speak with each other. No connection times out meanwhile.
 fn start(wire: &Wire) -> Daemon {
     let folder = Folder::new();
     let (host, interface) = (&wire.lab.a, wire.lab.b.interface.name());
     let more = format!(
-        "[connections]\nlimit = {LIMIT}\nper-tenant = {LIMIT}\n[path]\ninterface = \"{interface}\"\nmode = \"native\"\n\
+        "[connections]\nlimit = {LIMIT}\nper-tenant = {LIMIT}\n\
+         timeout-seconds = {{ udp-unreplied = 3600, syn-sent = 3600 }}\n[path]\ninterface = \"{interface}\"\nmode = \"native\"\n\
          workers = 1\ncpus = [1]\nspin = true\ncached-neighbors = 4096\ncached-connections = 4096\n"
     );
     let config = configure(&folder, "store.db", &more);

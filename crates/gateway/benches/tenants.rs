@@ -124,7 +124,9 @@ fn main() {
                 Err(error) => println!("  {:<12} {error}", contender.name),
             }
         }
-        for (one, base) in PAIRS {
+        // Losses of a few are no ratio.
+        let pairs = if what.starts_with(' ') { &[][..] } else { &PAIRS };
+        for &(one, base) in pairs {
             let Ok(ratio) = ratio(&all[base][at], &all[one][at]) else {
                 continue;
             };
