@@ -311,19 +311,30 @@ fn start(
         // Whatever another attempt has left there is not what this one's errors are to show.
         File::create(&console)?;
         let (ours, theirs) = UnixStream::pair()?;
-        let theirs = OwnedFd::from(theirs);
-        let files = Files {
+        let mut descriptors = vec![OwnedFd::from(theirs)];
+        let mut files = Files {
             initramfs,
             console: &console,
-            agent: theirs.as_raw_fd(),
+            agent: descriptors[0].as_raw_fd(),
+            taps: Vec::new(),
         };
+        for nic in &config.nics {
+            let queues: &[OwnedFd] = match &nic.wire {
+                Wire::Hub(_) => &[],
+                Wire::Tap(tap) => tap.queues(),
+            };
+            // Copies, which are QEMU's: the devices stay the caller's.
+            let copies = queues.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>()?;
+            files.taps.push(copies.iter().map(|copy| copy.as_raw_fd()).collect());
+            descriptors.extend(copies);
+        }
         let mut command = Command::new(QEMU);
         command
             .args(arguments(config, accelerator, &files))
             .stdin(Stdio::null());
         let output = File::create(&log)?;
         command.stdout(output.try_clone()?).stderr(output);
-        let machine = Machine::start(command, vec![theirs])?;
+        let machine = Machine::start(command, descriptors)?;
         let (link, ready) = Link::new(ours)?;
         Ok((machine, link, ready))
     };
