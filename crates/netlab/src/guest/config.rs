@@ -55,7 +55,7 @@ impl GuestConfig {
             programs: Vec::new(),
             files: Vec::new(),
             acceleration: Acceleration::Any,
-            boot_limit: Duration::from_mins(3),
+            boot_limit: Duration::from_mins(5),
             console: None,
             kernel_arguments: Vec::new(),
         }
