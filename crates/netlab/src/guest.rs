@@ -115,7 +115,11 @@ impl Guest {
         let started = match config.acceleration {
             Acceleration::Require(accelerator) => start(accelerator, config.boot_limit),
             Acceleration::Any if kvm::is_worth_a_try() => start(Accelerator::Kvm, kvm::FIRST_WORD).or_else(|error| {
-                kvm::failed(&error);
+                // Not what is missing for another reason, nor what was not waited for.
+                let late = matches!(&error, Error::Guest { source, .. } if source.kind() == io::ErrorKind::TimedOut);
+                if late && config.boot_limit >= kvm::FIRST_WORD {
+                    kvm::failed(&error);
+                }
                 start(Accelerator::Tcg, config.boot_limit)
             }),
             Acceleration::Any => start(Accelerator::Tcg, config.boot_limit),
@@ -311,19 +315,30 @@ fn start(
         // Whatever another attempt has left there is not what this one's errors are to show.
         File::create(&console)?;
         let (ours, theirs) = UnixStream::pair()?;
-        let theirs = OwnedFd::from(theirs);
-        let files = Files {
+        let mut descriptors = vec![OwnedFd::from(theirs)];
+        let mut files = Files {
             initramfs,
             console: &console,
-            agent: theirs.as_raw_fd(),
+            agent: descriptors[0].as_raw_fd(),
+            taps: Vec::new(),
         };
+        for nic in &config.nics {
+            let queues: &[OwnedFd] = match &nic.wire {
+                Wire::Hub(_) => &[],
+                Wire::Tap(tap) => tap.queues(),
+            };
+            // Copies, which are QEMU's: the devices stay the caller's.
+            let copies = queues.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>()?;
+            files.taps.push(copies.iter().map(|copy| copy.as_raw_fd()).collect());
+            descriptors.extend(copies);
+        }
         let mut command = Command::new(QEMU);
         command
             .args(arguments(config, accelerator, &files))
             .stdin(Stdio::null());
         let output = File::create(&log)?;
         command.stdout(output.try_clone()?).stderr(output);
-        let machine = Machine::start(command, vec![theirs])?;
+        let machine = Machine::start(command, descriptors)?;
         let (link, ready) = Link::new(ours)?;
         Ok((machine, link, ready))
     };
@@ -345,26 +360,31 @@ fn start(
     if matches!(answer, Err(RecvTimeoutError::Timeout)) && !silent() {
         answer = ready.recv_timeout(config.boot_limit.saturating_sub(first_word));
     }
-    let reason = match answer {
+    let source = match answer {
         Ok((Answer::Ready { version, release }, _)) if version == message::VERSION => {
             return Ok((machine, link, release, accelerator));
         }
-        Ok(_) => format!(
+        Ok(_) => io::Error::other(format!(
             "its agent ({}) is of another version of Ringside",
             config.agent.program.display()
-        ),
+        )),
         Err(RecvTimeoutError::Timeout) => {
-            let limit = if silent() { first_word } else { config.boot_limit };
-            format!("it is not ready after {} s", limit.as_secs())
+            let limit = if silent() {
+                first_word.min(config.boot_limit)
+            } else {
+                config.boot_limit
+            };
+            let text = format!("it is not ready after {:.1} s", limit.as_secs_f64());
+            io::Error::new(io::ErrorKind::TimedOut, text)
         }
         Err(RecvTimeoutError::Disconnected) => {
             // It has closed the connection, and so is about to end.
             let status = machine.wait(Duration::from_secs(1));
             let status = status.map_or("is about to end".to_owned(), |status| format!("ended with {status}"));
-            format!("{QEMU} {status} {}", last_lines(&log))
+            io::Error::other(format!("{QEMU} {status} {}", last_lines(&log)))
         }
     };
-    Err(failed(io::Error::other(reason)))
+    Err(failed(source))
 }
 
 fn console(config: &GuestConfig, folder: &Folder) -> PathBuf {

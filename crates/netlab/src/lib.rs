@@ -76,7 +76,7 @@ pub use device::{Device, GeneveConfig, VxlanConfig};
 pub use error::Error;
 pub use lab::{End, Lab, VethConfig};
 pub use namespace::{Namespace, reap_stale};
-pub use tap::Tap;
+pub use tap::{GuestTap, Tap};
 pub use testing::wait_until;
 
 /// What the functions of this crate return.

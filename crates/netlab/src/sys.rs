@@ -67,6 +67,16 @@ pub(crate) fn inherit(command: &mut Command, descriptors: Vec<OwnedFd>) {
 /// Makes a TAP device of this name in the calling thread's namespace, which ends with the descriptor. Frames without a header
 /// of the driver's.
 pub(crate) fn make_tap(tun: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    attach_tap(tun, name, 0)
+}
+
+/// Makes a queue of a TAP device of this name, which ends with the descriptor of its last one. Frames have the header that says what
+/// is left to do about checksums and segments.
+pub(crate) fn make_tap_queue(tun: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    attach_tap(tun, name, libc::IFF_MULTI_QUEUE | libc::IFF_VNET_HDR)
+}
+
+fn attach_tap(tun: BorrowedFd<'_>, name: &str, more: libc::c_int) -> io::Result<()> {
     // Short enough to end with a zero: <https://elixir.bootlin.com/linux/v6.18/C/ident/IFNAMSIZ>
     if name.len() >= libc::IFNAMSIZ {
         return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
@@ -78,9 +88,9 @@ pub(crate) fn make_tap(tun: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     }
     #[allow(
         clippy::cast_possible_truncation,
-        reason = "0x1002: the field is as long as the flags are"
+        reason = "0x5102 at the most: the field is as long as the flags are"
     )]
-    let flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+    let flags = (libc::IFF_TAP | libc::IFF_NO_PI | more) as libc::c_short;
     request.ifr_ifru.ifru_flags = flags;
     // SAFETY: TUNSETIFF reads and writes one `ifreq`, which lives for the call.
     // https://elixir.bootlin.com/linux/v6.18/C/ident/__tun_chr_ioctl

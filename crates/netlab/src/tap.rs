@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,17 +29,7 @@ impl Tap {
     ///
     /// [`Error::Namespace`] without a `/dev/net/tun` that may be used, or if the name is taken; [`Error::Interface`].
     pub fn create(ns: &Arc<Namespace>, name: &str, mac: [u8; 6], mtu: u32) -> Result<Self> {
-        let failed = |source: io::Error| Error::Namespace {
-            operation: "make a TAP device (/dev/net/tun) in",
-            namespace: ns.name().to_owned(),
-            source,
-        };
-        let make = || {
-            let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let tun = openat(CWD, "/dev/net/tun", flags, Mode::empty())?;
-            sys::make_tap(tun.as_fd(), name).map(|()| File::from(tun))
-        };
-        let file = ns.try_run(make)?.map_err(failed)?;
+        let file = File::from(open(ns, |tun| sys::make_tap(tun, name))?);
         let device = Device::finish(ns, name, true)?;
         crate::lab::inside(ns, || {
             device.interface.set_mac(mac)?;
@@ -75,4 +65,47 @@ impl Tap {
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         (&self.file).write(frame).map(drop)
     }
+}
+
+/// A TAP device for a guest's NIC ([`Wire::Tap`](crate::guest::Wire::Tap)): what the guest sends its namespace receives, and the other way
+/// round. It is up, and can be a port of a bridge or have addresses.
+#[derive(Debug)]
+pub struct GuestTap {
+    /// The interface. First, for it is dropped first.
+    pub device: Device,
+    queues: Vec<OwnedFd>,
+}
+
+impl GuestTap {
+    /// Makes one with so many queues, each a descriptor. Checksums and segmentation may be left to it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tap::create`].
+    pub fn create(ns: &Arc<Namespace>, name: &str, queues: u32) -> Result<Self> {
+        let one = |_| open(ns, |tun| sys::make_tap_queue(tun, name));
+        let queues = (0..queues.max(1)).map(one).collect::<Result<_>>()?;
+        Ok(Self {
+            device: Device::finish(ns, name, true)?,
+            queues,
+        })
+    }
+
+    pub(crate) fn queues(&self) -> &[OwnedFd] {
+        &self.queues
+    }
+}
+
+/// A descriptor of a device that `make` makes.
+fn open(ns: &Namespace, make: impl FnOnce(BorrowedFd<'_>) -> io::Result<()> + Send) -> Result<OwnedFd> {
+    let work = || {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let tun = openat(CWD, "/dev/net/tun", flags, Mode::empty())?;
+        make(tun.as_fd()).map(|()| tun)
+    };
+    ns.try_run(work)?.map_err(|source| Error::Namespace {
+        operation: "make a TAP device (/dev/net/tun) in",
+        namespace: ns.name().to_owned(),
+        source,
+    })
 }

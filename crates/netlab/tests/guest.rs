@@ -5,10 +5,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, agent};
-use ringside_netlab::{Error, wait_until};
+use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, Model, Nic, Wire, agent};
+use ringside_netlab::testing::is_root;
+use ringside_netlab::{Error, GuestTap, Namespace, wait_until};
 use ringside_nic::clock::Timestamp;
 use ringside_nic::process::start_time;
 
@@ -42,6 +44,7 @@ fn a_guest_does_what_it_is_told_and_its_crash_is_an_error() {
     let folder = tempfile();
     let console = folder.join("console");
     config.console = Some(console.clone());
+    let host = is_root().then(|| wire(&mut config));
     let guest = Guest::start(&config).expect("a guest");
     assert_eq!(guest.release(), config.kernel.release);
     eprintln!("{} after {:?}", guest.accelerator().name(), guest.boot_time());
@@ -51,6 +54,9 @@ fn a_guest_does_what_it_is_told_and_its_crash_is_an_error() {
     copies_files(&guest);
     has_what_programs_expect(&guest);
     has_a_clock_of_a_known_offset(&guest);
+    if let Some(host) = &host {
+        is_reached_from_here(&guest, host);
+    }
     crashes(&guest);
     drop(guest);
 
@@ -202,6 +208,33 @@ fn has_a_clock_of_a_known_offset(guest: &Guest) {
         later >= uptime - 1.0 && later < uptime + PATIENCE.as_secs_f64(),
         "{uptime} {later} {offset:?}"
     );
+}
+
+/// A host here, and a NIC with two queues that leads to it.
+fn wire(config: &mut GuestConfig) -> Arc<GuestTap> {
+    let host = Namespace::create("guest-host").expect("namespace");
+    let tap = Arc::new(GuestTap::create(&host, "tap0", 2).expect("TAP"));
+    tap.device
+        .add_address("10.9.0.1".parse().expect("an address"), 24)
+        .expect("address");
+    config.programs.extend(["ip", "ethtool"].map(PathBuf::from));
+    config.nics.push(Nic {
+        name: "wire0".into(),
+        mac: [2, 0, 0, 0, 0, 7],
+        model: Model::VirtioNet,
+        wire: Wire::Tap(Arc::clone(&tap)),
+    });
+    tap
+}
+
+fn is_reached_from_here(guest: &Guest, host: &GuestTap) {
+    let set_up = "ip link set wire0 up && ip addr add 10.9.0.2/24 dev wire0 && ethtool -l wire0";
+    let done = guest.command("sh").args(["-c", set_up]).output().expect("runs");
+    let channels = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && channels.contains("Combined:\t2"), "{done:?}");
+    let mut ping = host.device.ns.command("ping");
+    let ping = ping.args(["-c1", "-w60", "10.9.0.2"]).output().expect("ping");
+    assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stdout));
 }
 
 fn crashes(guest: &Guest) {

@@ -21,7 +21,8 @@ pub enum Direction {
     Both,
     /// Receive only: no TX ring, all frames serve the fill ring.
     Receive,
-    /// Transmit only: no RX ring, no XDP program needed, all frames serve the TX ring.
+    /// Transmit only: no RX ring, all frames serve the TX ring. No XDP program is needed, except with zero-copy on drivers that send
+    /// so only under one (Intel's): a [`Port`](crate::Port) attaches one that passes all packets on, and its report says so.
     Transmit,
 }
 

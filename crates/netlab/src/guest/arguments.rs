@@ -12,6 +12,8 @@ pub(crate) struct Files<'a> {
     pub(crate) console: &'a Path,
     /// The agent's connection, a socket that QEMU inherits.
     pub(crate) agent: RawFd,
+    /// The queues of each NIC's TAP device, which it inherits as well.
+    pub(crate) taps: Vec<Vec<RawFd>>,
 }
 
 pub(crate) fn arguments(config: &GuestConfig, accelerator: Accelerator, files: &Files<'_>) -> Vec<String> {
@@ -38,8 +40,9 @@ pub(crate) fn arguments(config: &GuestConfig, accelerator: Accelerator, files: &
         format!("virtserialport,chardev=agent,name={}", message::PORT),
     );
     for (number, nic) in config.nics.iter().enumerate() {
-        add("-netdev", wire(number, nic));
-        for device in devices(number, nic) {
+        let taps = files.taps.get(number).map_or(&[][..], Vec::as_slice);
+        add("-netdev", wire(number, nic, taps));
+        for device in devices(number, nic, taps.len()) {
             add("-device", device);
         }
     }
@@ -68,21 +71,33 @@ fn kernel_arguments(config: &GuestConfig, accelerator: Accelerator) -> Vec<Strin
     words
 }
 
-fn wire(number: usize, nic: &Nic) -> String {
-    match nic.wire {
+fn wire(number: usize, nic: &Nic, taps: &[RawFd]) -> String {
+    match &nic.wire {
         Wire::Hub(hub) => format!("hubport,id=net{number},hubid={hub}"),
+        Wire::Tap(_) => {
+            let numbers: Vec<String> = taps.iter().map(RawFd::to_string).collect();
+            let name = if numbers.len() == 1 { "fd" } else { "fds" };
+            format!("tap,id=net{number},{name}={},vhost=off", numbers.join(":"))
+        }
     }
 }
 
-fn devices(number: usize, nic: &Nic) -> Vec<String> {
+fn devices(number: usize, nic: &Nic, queues: usize) -> Vec<String> {
     let mac = nic.mac.map(|byte| format!("{byte:02x}")).join(":");
     let common = format!("netdev=net{number},mac={mac}");
     match nic.model {
         // Zero-copy takes the DMA interface, which the driver uses only where the device says so.
         // https://elixir.bootlin.com/linux/v6.18/C/ident/virtnet_xsk_pool_enable
-        Model::VirtioNet => vec![format!(
-            "virtio-net-pci,{common},iommu_platform=on,disable-legacy=on,romfile="
-        )],
+        Model::VirtioNet => {
+            // An interrupt for each direction of each queue, one for the configuration and one for the control queue.
+            let several = match queues {
+                0 | 1 => String::new(),
+                _ => format!(",mq=on,vectors={}", 2 * queues + 2),
+            };
+            vec![format!(
+                "virtio-net-pci,{common},iommu_platform=on,disable-legacy=on,romfile={several}"
+            )]
+        }
         // Its virtual functions need the numbers of a whole slot.
         Model::Igb => vec![
             format!("pcie-root-port,id=port{number},chassis={number},slot={number}"),

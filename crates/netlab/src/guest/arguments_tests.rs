@@ -10,6 +10,7 @@ fn of(config: &GuestConfig, accelerator: Accelerator) -> Vec<String> {
         initramfs: Path::new("/tmp/x/initramfs"),
         console: Path::new("/tmp/x/console"),
         agent: 17,
+        taps: Vec::new(),
     };
     arguments(config, accelerator, &files)
 }

@@ -1,11 +1,12 @@
 //! What a guest is made like.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::kernel::Kernel;
 use super::prepare;
-use crate::Result;
+use crate::{GuestTap, Result};
 
 /// What a guest is made like.
 #[derive(Debug, Clone)]
@@ -54,7 +55,7 @@ impl GuestConfig {
             programs: Vec::new(),
             files: Vec::new(),
             acceleration: Acceleration::Any,
-            boot_limit: Duration::from_mins(3),
+            boot_limit: Duration::from_mins(5),
             console: None,
             kernel_arguments: Vec::new(),
         }
@@ -148,7 +149,7 @@ impl Accelerator {
 }
 
 /// A guest's network interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Nic {
     /// Its name in the guest.
     pub name: String,
@@ -182,8 +183,10 @@ impl Model {
 }
 
 /// What a network interface is joined to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Wire {
     /// All interfaces of the guest with the same number: two of them are back to back. One queue.
     Hub(u32),
+    /// A TAP device of this machine, with its queues: for one NIC of one guest, whose end it outlives.
+    Tap(Arc<GuestTap>),
 }

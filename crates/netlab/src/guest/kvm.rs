@@ -12,6 +12,9 @@ use crate::Error;
 /// How long a guest may take on it until its kernel says something. A working one takes a fraction of a second.
 pub(crate) const FIRST_WORD: Duration = Duration::from_secs(5);
 
+/// Beginning of the name of the note in the cache that it failed since this machine was started.
+const NOTE: &str = "no-kvm-";
+
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_worth_a_try() -> bool {
@@ -24,15 +27,21 @@ pub(crate) fn is_worth_a_try() -> bool {
 pub(crate) fn failed(error: &Error) {
     FAILED.store(true, Ordering::Relaxed);
     // Without a note the next process tries it once more.
-    if let Some(note) = note() {
-        _ = note.parent().map(fs::create_dir_all);
-        _ = fs::write(note, error.to_string());
+    let Some(note) = note() else { return };
+    let Some(folder) = note.parent() else { return };
+    _ = fs::create_dir_all(folder);
+    // Those of earlier boots.
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(NOTE) {
+            _ = fs::remove_file(entry.path());
+        }
     }
+    _ = fs::write(note, error.to_string());
 }
 
 fn note() -> Option<PathBuf> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Cache::usual()
         .ok()
-        .map(|cache| cache.path(&format!("no-kvm-{}", boot.trim())))
+        .map(|cache| cache.path(&format!("{NOTE}{}", boot.trim())))
 }

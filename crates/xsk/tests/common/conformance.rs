@@ -15,7 +15,7 @@ use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, VethConfig};
 use ringside_xsk::{BusyPoll, Direction, Error, Mode, Pages, Path, Port, PortBuilder, Queue, QueueOptions, Wait};
 
-use super::{MODES, arrives_at, leading_to, open, within};
+use super::{MODES, arrives_at, leading_to, try_open, within};
 
 /// The queue that is not 0.
 pub const OTHER: u32 = 2;
@@ -94,7 +94,19 @@ impl Case {
     /// A port with the queue under test alone, as the receiving end of a row.
     pub fn port(self, end: &End, options: QueueOptions, with: impl FnOnce(PortBuilder) -> PortBuilder + Send) -> Port {
         let options = self.options(options);
-        open(end, self.path, |port| with(port.queues([self.queue]).options(options)))
+        let opened = try_open(end, self.path, |port| with(port.queues([self.queue]).options(options)));
+        opened.unwrap_or_else(|error| self.refused(&error))
+    }
+
+    /// A driver that has zero-copy may have none for what a row asks for beyond that: packets in several frames for instance. It
+    /// says so (EOPNOTSUPP) when the socket is bound.
+    fn refused(self, error: &Error) -> ! {
+        match error {
+            Error::Mode { reason, .. } if self.path == Path::ZeroCopy && reason.contains("os error 95") => {
+                std::panic::panic_any(Lacks(reason.clone()))
+            }
+            error => panic!("opens: {error:?}"),
+        }
     }
 
     /// A queue of the other end that sends to the queue under test.
@@ -111,7 +123,7 @@ impl Case {
         let builder = Queue::builder(&end.interface, queue)
             .mode(Mode::Require(path))
             .options(self.options(options));
-        end.run(|| builder.open()).expect("queue opens")
+        end.run(|| builder.open()).unwrap_or_else(|error| self.refused(&error))
     }
 
     /// Preferred busy-polling works only where the interrupts stay off meanwhile; and without it packets would wait for
@@ -163,6 +175,9 @@ pub fn passed() -> Outcome {
 pub fn lacks(reason: impl Into<String>) -> Outcome {
     Outcome::Skipped { reason: reason.into() }
 }
+
+/// What a variant ends with where the driver cannot: [`lacks`], from deep inside.
+struct Lacks(String);
 
 /// Passed, on the pages that the machine had.
 pub fn passed_on(pages: Pages) -> Outcome {
@@ -280,6 +295,11 @@ impl Row {
             Ok(Outcome::Skipped { reason }) => {
                 eprintln!("{} ({variant}): skipped: {reason}", self.test);
                 self.record(case, "skipped", &reason);
+            }
+            Err(panic) if panic.is::<Lacks>() => {
+                let reason = panic.downcast_ref::<Lacks>().map_or("", |lacks| lacks.0.as_str());
+                eprintln!("{} ({variant}): skipped: {reason}", self.test);
+                self.record(case, "skipped", reason);
             }
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -8,6 +8,8 @@ mod basic;
 mod drivers;
 mod facts;
 mod faults;
+#[cfg(target_arch = "x86_64")]
+mod guest;
 mod libxdp;
 mod metadata;
 mod multi_buffer;
@@ -16,3 +18,10 @@ mod rings;
 mod shared;
 mod stats;
 mod table;
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+#[ignore = "the first process of a guest"]
+fn guest_agent() {
+    assert_eq!(ringside_netlab::guest::agent::main(), std::process::ExitCode::SUCCESS);
+}

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ringside_netlab::{End, VethConfig};
-use ringside_xsk::{Direction, KernelStats, Queue, QueueOptions};
+use ringside_xsk::{Direction, KernelStats, Path, Queue, QueueOptions};
 
-use crate::common::conformance::{row_on, usual};
+use crate::common::conformance::{lacks, passed, row_on, usual};
 use crate::common::traffic::{PATIENCE, expect, expect_nothing, only, packets, send};
 
 /// Bytes that the headroom leaves for a packet, and the MTU that fits them with Ethernet header and two tags. Not below
@@ -22,6 +22,11 @@ fn stat_rx_dropped() {
         ..usual("rxdropped")
     };
     row_on("STAT_RX_DROPPED", small, |lab, case| {
+        if case.path == Path::ZeroCopy {
+            return lacks(
+                "with zero-copy the driver has a least room of a frame's, and counts by itself what is too long",
+            );
+        }
         let set_mtu = |end: &End, mtu| end.run(|| end.interface.set_mtu(mtu)).expect("settable");
         set_mtu(&lab.b, SMALL);
         let options = QueueOptions::new().frame_size(4096).frames(512);
@@ -44,6 +49,7 @@ fn stat_rx_dropped() {
             (1024, 0, 0)
         );
         expect_nothing(rx);
+        passed()
     });
 }
 
