@@ -21,7 +21,9 @@ use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, Namespace, VethConfig, wait_until};
 
 /// After how long an example is interrupted: enough to measure something, and where that was not enough, once more.
-const PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+const PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(18)];
+/// The second time for doctor, which ends by itself, and on a busy machine later.
+const OF_DOCTOR: Duration = Duration::from_secs(60);
 
 /// What an example may say instead of doing it, on a machine that has not what it takes.
 const EXCUSES: &[(&str, &str)] = &[
@@ -138,7 +140,8 @@ impl Hosts {
         };
         let shell = shell.replace("@far", &format!("@{}", self.first.b.ns.name()));
         for patience in PATIENCE {
-            let done = self.run_for(&shell, patience);
+            let longer = patience == PATIENCE[1] && line.starts_with("ringside doctor");
+            let done = self.run_for(&shell, if longer { OF_DOCTOR } else { patience });
             assert!(!done.err.contains("panicked"), "{line}: {done:#?}");
             let excused = EXCUSES
                 .iter()

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use ringside_wire::{MacAddr, flow, geneve, ipv4, ipv6, udp, vxlan};
 
 use crate::answer::{Trouble, complain, i_have};
-use crate::conntrack::{ConnectionId, Place, Refused};
+use crate::conntrack::{ConnectionId, Place};
 use crate::flow::Flow;
 use crate::lane::{self, Lane};
 use crate::packet::OUTER;
-use crate::policy::{Denied, ProfileId};
+use crate::policy::ProfileId;
 use crate::rewrite::{Route, complete_outer, forward};
 use crate::table::{Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader};
 use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Underlay};
@@ -445,7 +445,7 @@ impl Decider {
         let flow = flow
             .or_else(|| flow_of(frame, packet))
             .ok_or(DropReason::InnerMalformed)?;
-        let passed = self.firewall.judge(now, packet.vni, &flow, from, to).map_err(reason)?;
+        let passed = self.firewall.judge(now, packet.vni, &flow, from, to)?;
         Ok(match passed.connection {
             Some(connection) if passed.let_go => Cacheable::Ended(connection),
             Some(connection) if passed.established => Cacheable::Connection {
@@ -581,25 +581,5 @@ impl Burst<'_> {
         let found = self.decider.found[self.found];
         self.found += 1;
         found
-    }
-}
-
-/// The reason that is counted for what the firewall says.
-fn reason(refused: Refused) -> DropReason {
-    match refused {
-        Refused::Denied(Denied::Egress) => DropReason::EgressDenied,
-        Refused::Denied(Denied::Ingress) => DropReason::IngressDenied,
-        Refused::Denied(Denied::UnknownProfile) => DropReason::UnknownProfile,
-        Refused::NoLongerAllowed(_) => DropReason::NoLongerAllowed,
-        Refused::NoConnection => DropReason::NoConnection,
-        Refused::BadFlags => DropReason::BadFlags,
-        Refused::OutOfWindow => DropReason::OutOfWindow,
-        Refused::OutOfState => DropReason::OutOfState,
-        Refused::Unrelated => DropReason::Unrelated,
-        Refused::UnknownFragment => DropReason::UnknownFragment,
-        Refused::SameEnds => DropReason::SameEnds,
-        Refused::TenantFull => DropReason::TenantConnections,
-        Refused::TableFull => DropReason::TotalConnections,
-        Refused::Draining => DropReason::Draining,
     }
 }

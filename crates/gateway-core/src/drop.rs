@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::conntrack::Refused;
+use crate::policy::Denied;
+
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
         /// Why a packet was dropped. A packet has one reason, whoever drops it: workers or the XDP program, which
@@ -105,6 +108,8 @@ reasons! {
     UnknownProfile = 37, "unknown-profile";
     /// A worker would have to decide about it, and none serves the queue that it came on: the XDP program alone.
     NoWorker = 38, "no-worker";
+    /// A worker would have to decide about it, and as many wait for that worker as there is room for.
+    WorkerBusy = 39, "worker-busy";
 }
 
 impl DropReason {
@@ -118,5 +123,27 @@ impl DropReason {
 impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// What is counted for what the firewall says.
+impl From<Refused> for DropReason {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Denied(Denied::Egress) => Self::EgressDenied,
+            Refused::Denied(Denied::Ingress) => Self::IngressDenied,
+            Refused::Denied(Denied::UnknownProfile) => Self::UnknownProfile,
+            Refused::NoLongerAllowed(_) => Self::NoLongerAllowed,
+            Refused::NoConnection => Self::NoConnection,
+            Refused::BadFlags => Self::BadFlags,
+            Refused::OutOfWindow => Self::OutOfWindow,
+            Refused::OutOfState => Self::OutOfState,
+            Refused::Unrelated => Self::Unrelated,
+            Refused::UnknownFragment => Self::UnknownFragment,
+            Refused::SameEnds => Self::SameEnds,
+            Refused::TenantFull => Self::TenantConnections,
+            Refused::TableFull => Self::TotalConnections,
+            Refused::Draining => Self::Draining,
+        }
     }
 }

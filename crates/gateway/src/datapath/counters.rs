@@ -112,7 +112,11 @@ impl WorkerCounters {
     }
 
     pub(super) fn dropped(&self, reason: DropReason) {
-        add(&self.dropped[usize::from(reason.number()) % REASONS], 1);
+        self.dropped_more(reason, 1);
+    }
+
+    pub(super) fn dropped_more(&self, reason: DropReason, packets: u64) {
+        add(&self.dropped[usize::from(reason.number()) % REASONS], packets);
     }
 
     /// What has been counted so far.

@@ -26,6 +26,8 @@ use super::waiting::Waiting;
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// The same while packets wait for MAC addresses.
 const WHILE_WAITING: Duration = Duration::from_millis(1);
+/// What the kernel has dropped for want of room is asked for so often, in nanoseconds.
+const COUNT_LOST: u64 = 1_000_000_000;
 /// Packets that wait for MAC addresses, of one queue.
 const MOST_WAITING: usize = 256;
 
@@ -95,6 +97,8 @@ pub(super) struct Lane<'a> {
     pub(super) queue: &'a mut Queue,
     /// Packets that came there and wait for their host's MAC address.
     pub(super) waiting: Waiting<Frame>,
+    /// Packets that the kernel has dropped there, as they were counted last.
+    lost: u64,
 }
 
 impl<'a> Lane<'a> {
@@ -104,7 +108,16 @@ impl<'a> Lane<'a> {
             port,
             queue,
             waiting: Waiting::new(MOST_WAITING, patience),
+            lost: 0,
         }
+    }
+
+    /// Packets that the kernel has dropped since the last time, because there was no room for them.
+    fn newly_lost(&mut self) -> u64 {
+        // An interface that is gone counts nothing any more.
+        let Ok(stats) = self.queue.stats() else { return 0 };
+        let lost = stats.kernel.rx_dropped + stats.kernel.rx_ring_full;
+        lost.saturating_sub(std::mem::replace(&mut self.lost, lost))
     }
 }
 
@@ -166,7 +179,13 @@ impl Worker<'_> {
         for _ in self.leaving.drain(..) {
             self.counters.dropped(DropReason::TransmitFailed);
         }
+        self.count_lost(&mut lanes);
         done
+    }
+
+    fn count_lost(&self, lanes: &mut [Lane<'_>]) {
+        let lost = lanes.iter_mut().map(Lane::newly_lost).sum();
+        self.counters.dropped_more(DropReason::WorkerBusy, lost);
     }
 
     fn turns(&mut self, lanes: &mut [Lane<'_>]) -> Result<(), Error> {
@@ -177,8 +196,14 @@ impl Worker<'_> {
         let mut current = Arc::clone(settings.load());
         // Who has but one queue sleeps there.
         let alone = lanes.len() == 1;
+        let mut counted = 0;
         while !shared.stop.load(Ordering::Relaxed) && !self.halt.load(Ordering::Relaxed) {
-            self.seen.store(about_now(), Ordering::Relaxed);
+            let now = about_now();
+            self.seen.store(now, Ordering::Relaxed);
+            if now.saturating_sub(counted) >= COUNT_LOST {
+                counted = now;
+                self.count_lost(lanes);
+            }
             let latest = settings.load();
             if !Arc::ptr_eq(latest, &current) {
                 current = Arc::clone(latest);
@@ -226,7 +251,9 @@ impl Worker<'_> {
         trace: Option<&Wanted>,
         is_measured: bool,
     ) -> Result<bool, Error> {
-        let Lane { port, queue, waiting } = lane;
+        let Lane {
+            port, queue, waiting, ..
+        } = lane;
         let (port, queue_id) = (*port, queue.id());
         // What happens to the link is the supervisor's to tell.
         let mut burst = queue.recv(wait)?;

@@ -32,7 +32,7 @@ ports:
 const ALLOWED: u16 = 9000;
 const DENIED: u16 = 9001;
 
-/// Five times; see [`kills`].
+/// Three times; see [`kills`].
 fn kill_9_under_load(kind: Kind) {
     let Kind::Ringside(how) = kind else {
         panic!("for the daemon")
@@ -102,7 +102,7 @@ fn kill(bed: &mut Bed, without: &mut Vec<Duration>) {
     let runtime: Runtime = runtime.expect("a runtime");
     let to = bed.at(2).address(Family::V4);
     let mut total = 0;
-    for version in 1..=kills(5) {
+    for version in 1..=kills(3) {
         let socket = bed.ringside().daemon().folder.join("api.sock");
         let bulk = runtime.block_on(async { Bulk::begin(api(&socket).await, version).await });
         let folder = bed.ringside().end(false);

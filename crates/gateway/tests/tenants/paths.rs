@@ -1,10 +1,11 @@
 //! Which way packets go, and what becomes of those whose host is not known yet.
 
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use ringside_netlab::wait_until;
 
-use crate::bed::{Bed, FAMILIES, Family, Kind, Place};
+use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant};
 use crate::on;
 use crate::peers::{answered, chat, connect, exchange, ping, unanswered};
 use crate::process::{PATIENCE, Running};
@@ -17,7 +18,8 @@ on! {
     two_ports = crate::TWO_PORTS => what_is_known_goes_the_fast_way, another_route_is_taken;
     two_ports_slow = crate::TWO_PORTS_SLOW => workers_carry_what_the_cache_has_no_room_for, packets_wait_for_their_host,
         another_route_is_taken;
-    slow = crate::SLOW => workers_carry_what_the_cache_has_no_room_for, packets_wait_for_their_host;
+    slow = crate::SLOW => workers_carry_what_the_cache_has_no_room_for, packets_wait_for_their_host,
+        what_workers_have_no_room_for_is_counted;
 }
 
 fn what_is_known_goes_the_fast_way(kind: Kind) {
@@ -129,6 +131,38 @@ fn another_route_is_taken(kind: Kind) {
     let back = || ping(bed.at(1), to, "-c 1 -W 0.2").out.contains(" 1 received");
     assert!(wait_until(PATIENCE, back));
     answered(bed.at(1), to);
+}
+
+/// A daemon that stands still: what comes meanwhile waits for it, as much as there is room for, and the rest has a reason.
+fn what_workers_have_no_room_for_is_counted(kind: Kind) {
+    const PACKETS: u64 = 20_000;
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let how = Ringside {
+        more: "fast = false",
+        ..how
+    };
+    let mut bed = Bed::new("no-room", Kind::Ringside(how), &[Place::vxlan(Family::V4); 2]);
+    let to = (bed.at(2).address(Family::V4), 9);
+    answered(bed.at(1), to.0);
+    let bind = |tenant: &Tenant, port| {
+        let bound = tenant.ns.run(|| UdpSocket::bind(("0.0.0.0", port)));
+        bound.expect("UDP socket")
+    };
+    // Nobody is told that nobody listens.
+    let _receiver = bind(bed.at(2), to.1);
+    let sender = bind(bed.at(1), 0);
+    let (sent_on, busy) = (bed.ringside().sent_on(), bed.ringside().dropped("worker-busy"));
+    bed.ringside().daemon().signal("STOP");
+    for _ in 0..PACKETS {
+        sender.send_to(b"?", to).expect("sent");
+    }
+    bed.ringside().daemon().signal("CONT");
+    bed.ringside().wait_until(|gateway| {
+        let busy = gateway.dropped("worker-busy") - busy;
+        busy > 0 && gateway.sent_on() - sent_on + busy >= PACKETS
+    });
 }
 
 const BEHIND: &str = "10.88.0.9";
