@@ -111,18 +111,20 @@ impl Guest {
         let initramfs = folder.path().join("initramfs");
         image::write(config, BufWriter::new(File::create(&initramfs).map_err(failed)?))?;
         let begin = Instant::now();
-        let start = |accelerator, first_word| start(config, (accelerator, first_word), &initramfs, &folder);
+        let start = |accelerator, limits| start(config, accelerator, limits, &initramfs, &folder);
+        let all = (config.boot_limit, config.boot_limit);
+        let tried = (kvm::FIRST_WORD, config.boot_limit.min(kvm::BOOT));
         let started = match config.acceleration {
-            Acceleration::Require(accelerator) => start(accelerator, config.boot_limit),
-            Acceleration::Any if kvm::is_worth_a_try() => start(Accelerator::Kvm, kvm::FIRST_WORD).or_else(|error| {
+            Acceleration::Require(accelerator) => start(accelerator, all),
+            Acceleration::Any if kvm::is_worth_a_try() => start(Accelerator::Kvm, tried).or_else(|error| {
                 // Not what is missing for another reason, nor what was not waited for.
                 let late = matches!(&error, Error::Guest { source, .. } if source.kind() == io::ErrorKind::TimedOut);
                 if late && config.boot_limit >= kvm::FIRST_WORD {
                     kvm::failed(&error);
                 }
-                start(Accelerator::Tcg, config.boot_limit)
+                start(Accelerator::Tcg, all)
             }),
-            Acceleration::Any => start(Accelerator::Tcg, config.boot_limit),
+            Acceleration::Any => start(Accelerator::Tcg, all),
         };
         let (machine, link, release, accelerator) = started?;
         let guest = Self {
@@ -304,9 +306,11 @@ impl Guest {
 
 type Started = (Machine, Link, String, Accelerator);
 
+/// `limits`: until its kernel says something, and until it is ready.
 fn start(
     config: &GuestConfig,
-    (accelerator, first_word): (Accelerator, Duration),
+    accelerator: Accelerator,
+    limits: (Duration, Duration),
     initramfs: &Path,
     folder: &Folder,
 ) -> Result<Started> {
@@ -355,10 +359,12 @@ fn start(
         }
         _ => failed(error),
     })?;
-    let silent = || fs::metadata(&console).is_ok_and(|console| console.len() == 0);
-    let mut answer = ready.recv_timeout(first_word.min(config.boot_limit));
+    // What unpacks a kernel says a word, too, where nothing else will run.
+    let silent = || fs::read(&console).is_ok_and(|said| !String::from_utf8_lossy(&said).contains("Linux version"));
+    let (first_word, limit) = limits;
+    let mut answer = ready.recv_timeout(first_word.min(limit));
     if matches!(answer, Err(RecvTimeoutError::Timeout)) && !silent() {
-        answer = ready.recv_timeout(config.boot_limit.saturating_sub(first_word));
+        answer = ready.recv_timeout(limit.saturating_sub(first_word));
     }
     let source = match answer {
         Ok((Answer::Ready { version, release }, _)) if version == message::VERSION => {
@@ -369,11 +375,7 @@ fn start(
             config.agent.program.display()
         )),
         Err(RecvTimeoutError::Timeout) => {
-            let limit = if silent() {
-                first_word.min(config.boot_limit)
-            } else {
-                config.boot_limit
-            };
+            let limit = if silent() { first_word.min(limit) } else { limit };
             let text = format!("it is not ready after {:.1} s", limit.as_secs_f64());
             io::Error::new(io::ErrorKind::TimedOut, text)
         }

@@ -12,6 +12,9 @@ use crate::Error;
 /// How long a guest may take on it until its kernel says something. A working one takes a fraction of a second.
 pub(crate) const FIRST_WORD: Duration = Duration::from_secs(5);
 
+/// How long one may take until it is ready. A working one takes a few seconds, also where this machine is a guest itself.
+pub(crate) const BOOT: Duration = Duration::from_mins(1);
+
 /// Beginning of the name of the note in the cache that it failed since this machine was started.
 const NOTE: &str = "no-kvm-";
 
