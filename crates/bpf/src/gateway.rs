@@ -40,6 +40,7 @@ pub use self::flows::{FlowSample, Flows};
 use self::layout::{CONFIG_SLOTS, LAYOUT};
 pub use self::layout::{CachedConnection, CachedNeighbor, ConnectionKey, NeighborKey, Tunnel};
 pub use self::outcome::{Outcome, SlowCause};
+pub use self::ring::Ring;
 pub use self::samples::{Sample, Samples};
 use crate::attach::{self, Link, XdpMode};
 use crate::error::{Error, Result};
@@ -354,7 +355,7 @@ impl GatewayProgram {
     ///
     /// [`Error::Map`] if the kernel refuses it.
     pub fn flows(&self) -> Result<Flows> {
-        Flows::of(&self.maps.flows)
+        Ring::of(&self.maps.flows, "flows", FlowSample::read)
     }
 
     /// A reader of samples.
@@ -363,7 +364,7 @@ impl GatewayProgram {
     ///
     /// [`Error::Map`] if the kernel refuses it.
     pub fn samples(&self) -> Result<Samples> {
-        Samples::of(&self.maps.samples)
+        Ring::of(&self.maps.samples, "samples", Sample::read)
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use ringside_wire::{MacAddr, flow, geneve, ipv4, ipv6, udp, vxlan};
 
+use crate::allowance::Allowance;
 use crate::answer::{Trouble, complain, i_have};
 use crate::conntrack::{ConnectionId, Place};
 use crate::flow::Flow;
@@ -125,8 +126,8 @@ pub struct Decider {
     neighbors: NeighborReader,
     hosts: HostReader,
     firewall: Firewall,
-    /// Errors that may be sent, times a second in nanoseconds, and when that was so.
-    errors: (u64, u64),
+    /// Of ICMP errors.
+    errors: Allowance,
     /// The lane, if there may be packets of it.
     lane: Option<Lane>,
     /// Of each packet, in order: whether it is of the lane.
@@ -147,8 +148,6 @@ pub struct Decider {
 /// Receiver, and sender if it was looked up and is known.
 type Ends = (Neighbor, Option<Neighbor>);
 
-const SECOND: u64 = 1_000_000_000;
-
 impl Decider {
     /// Nothing is allocated later, as long as bursts are no longer than `burst`.
     #[must_use]
@@ -160,7 +159,7 @@ impl Decider {
         burst: usize,
     ) -> Self {
         Self {
-            errors: (u64::from(settings.errors_per_second) * SECOND, 0),
+            errors: Allowance::FULL,
             lane: Lane::of(&settings),
             settings,
             neighbors,
@@ -270,13 +269,7 @@ impl Decider {
     }
 
     fn may_complain(&mut self, now: u64) -> bool {
-        let (credit, before) = self.errors;
-        let rate = u64::from(self.settings.errors_per_second);
-        let more = now.saturating_sub(before).saturating_mul(rate);
-        let credit = credit.saturating_add(more).min(rate * SECOND);
-        let may = credit >= SECOND;
-        self.errors = (if may { credit - SECOND } else { credit }, now);
-        may
+        self.errors.take(now, self.settings.errors_per_second)
     }
 
     fn answer(&mut self, frame: &mut impl Buffer, packet: &Packet, in_port: u8, who: Neighbor) -> Decision {

@@ -14,8 +14,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::TenantAddress;
-
-const SECOND: u64 = 1_000_000_000;
+use crate::allowance::{Allowance, SECOND};
 
 /// When hosts are told. Times in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +61,8 @@ pub struct Directs {
     told: HashMap<DirectPair, Told>,
     /// Who was told of a receiver.
     hosts: HashMap<TenantAddress, Vec<IpAddr>>,
-    /// Notices that may be sent, times a second in nanoseconds, and when that was so.
-    credit: (u64, u64),
+    /// Of notices.
+    notices: Allowance,
     /// Notices that the bound has held back.
     held_back: u64,
 }
@@ -77,7 +76,7 @@ impl Directs {
             counted: HashMap::new(),
             told: HashMap::new(),
             hosts: HashMap::new(),
-            credit: (u64::from(limits.notices) * SECOND, 0),
+            notices: Allowance::FULL,
             held_back: 0,
         }
     }
@@ -129,12 +128,7 @@ impl Directs {
     }
 
     fn may_tell(&mut self, now: u64) -> bool {
-        let (credit, before) = self.credit;
-        let rate = u64::from(self.limits.notices);
-        let more = now.saturating_sub(before).saturating_mul(rate);
-        let credit = credit.saturating_add(more).min(rate * SECOND);
-        let may = credit >= SECOND;
-        self.credit = (if may { credit - SECOND } else { credit }, now);
+        let may = self.notices.take(now, self.limits.notices);
         self.held_back += u64::from(!may);
         may
     }

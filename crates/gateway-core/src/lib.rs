@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod allowance;
 pub mod answer;
 pub mod buffer;
 pub mod conntrack;

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::load;
 
 /// Reads what is made of each record. One reader at a time: two would each get some.
-pub(super) struct Ring<T> {
+pub struct Ring<T> {
     name: &'static str,
     ring: RingBuffer<'static>,
     read: Receiver<T>,
@@ -25,7 +25,7 @@ impl<T> fmt::Debug for Ring<T> {
     }
 }
 
-/// Readable when there is something.
+/// The ring's descriptor is readable when there is something.
 impl<T> AsFd for Ring<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
@@ -50,8 +50,12 @@ impl<T: 'static> Ring<T> {
         Ok(Self { name, ring, read, map })
     }
 
-    /// What is there, or comes within this time. A signal ends the waiting, without an error.
-    pub(super) fn read(&self, patience: Duration) -> Result<Vec<T>> {
+    /// What is there, or comes within this time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses the reading. A signal ends the waiting, without an error.
+    pub fn read(&self, patience: Duration) -> Result<Vec<T>> {
         match self.ring.poll_raw(patience) {
             // EINTR
             count if count >= 0 || count == -4 => Ok(self.read.try_iter().collect()),

@@ -1,14 +1,8 @@
 //! Packets that the program shows.
 
-use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
-
-use libbpf_rs::MapHandle;
-
 use super::Outcome;
 use super::layout::{SAMPLE_LEN, long, word};
 use super::ring::Ring;
-use crate::error::Result;
 
 /// A packet as it came, and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +27,7 @@ const HEADER_LEN: usize = 32;
 
 impl Sample {
     /// `struct sample` of gateway.h.
-    fn read(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.first_chunk::<SAMPLE_LEN>()?;
         let captured = usize::try_from(word(bytes, 28)?).ok()?;
         Some(Self {
@@ -48,29 +42,5 @@ impl Sample {
     }
 }
 
-/// Reads samples, for whoever asked for them in [`GatewayConfig`](crate::gateway::GatewayConfig). One reader at a
-/// time: two would each get some.
-#[derive(Debug)]
-pub struct Samples(Ring<Sample>);
-
-/// The ring's descriptor is readable when there are samples.
-impl AsFd for Samples {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl Samples {
-    pub(super) fn of(map: &MapHandle) -> Result<Self> {
-        Ring::of(map, "samples", Sample::read).map(Self)
-    }
-
-    /// Those that are there, or that come within this time.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Map`](crate::Error::Map) if the kernel refuses the reading. A signal ends the waiting, without an error.
-    pub fn read(&self, patience: Duration) -> Result<Vec<Sample>> {
-        self.0.read(patience)
-    }
-}
+/// Reads samples, for whoever asked for them in [`GatewayConfig`](crate::gateway::GatewayConfig).
+pub type Samples = Ring<Sample>;
