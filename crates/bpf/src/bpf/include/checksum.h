@@ -19,11 +19,9 @@ static __always_inline __u32 fold(__u32 sum)
 	return (sum & 0xffff) + (sum >> 16);
 }
 
-/* The same of a sum of words of 32 bits. 0 only if it is 0. */
+/* The same of words of 32 bits whose sum is below 2^41. 0 only if it is 0. */
 static __always_inline __u16 fold_wide(__u64 sum)
 {
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffffffff) + (sum >> 32);
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return (sum & 0xffff) + (sum >> 16);

@@ -378,10 +378,14 @@ static __always_inline void choose(const struct config *config, const struct pac
 	tell_flow(&flow);
 }
 
-/* The checksum after words that sum up to `old` were replaced: RFC 1624, equation 3. */
+/*
+ * The checksum after words that sum up to `old` were replaced: RFC 1624, equation 3.
+ * Both sums are below 2^40. A multiple of 0xffff changes no ones' complement sum: with
+ * one that is larger than `old`, `old` can be taken off without being folded first.
+ */
 static __always_inline __u16 replaced(__u16 check, __u64 old, __u64 new)
 {
-	return ~fold_wide((__u16)~check + (__u64)(__u16)~fold_wide(old) + new);
+	return ~fold_wide((__u16)~check + (0xffffull << 24) - old + new);
 }
 
 static __always_inline __u64 sum_mac(const __u8 *mac)

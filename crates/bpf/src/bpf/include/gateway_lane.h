@@ -12,6 +12,7 @@
 #include "gateway_forward.h"
 
 #define PLAIN_IPV4 0x45 /* version 4, five words */
+#define NOT_FOR_ONE 0xe0000000 /* multicast, broadcast, and what nobody has */
 #define PLAIN_HEADERS                                                                     \
 	(sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct tunnel) +           \
 	 sizeof(struct ethhdr))
@@ -40,6 +41,19 @@ static __always_inline int is_upper_plain(const struct iphdr *ip, __u32 length)
 		return length >= sizeof(*udp) && bpf_ntohs(udp->len) == length &&
 		       !is_left(udp->check, ip, length);
 	return 1;
+}
+
+/* Seldom, and hence not in the lane itself. */
+static __noinline int tell_plain(const struct iphdr *ip, const struct iphdr *inner, __u32 network)
+{
+	struct flow flow = {
+		.network = network,
+		.host = { ip->saddr },
+		.source = { inner->saddr },
+		.destination = { inner->daddr },
+	};
+
+	return tell_flow(&flow);
 }
 
 /* Sent on: true. False: nothing is done, and it goes the long way. */
@@ -75,8 +89,8 @@ static __always_inline int straight_on(struct xdp_md *ctx, const struct config *
 	/* As long as what it is in: what is padded goes the long way. */
 	if (type_of(inner) != bpf_htons(ETH_P_IP) || (inner->h_dest[0] & 1) || !is_plain(inner_ip) ||
 	    inner_total + PLAIN_HEADERS != total || inner_total < sizeof(*inner_ip) ||
-	    (*(__u8 *)&inner_ip->daddr & 0xf0) == IP4_ADDRESS_ANY_OF_MANY ||
-	    inner_ip->daddr == 0xffffffff || !is_upper_plain(inner_ip, inner_total - sizeof(*inner_ip)))
+	    (inner_ip->daddr & bpf_htonl(NOT_FOR_ONE)) == bpf_htonl(NOT_FOR_ONE) ||
+	    !is_upper_plain(inner_ip, inner_total - sizeof(*inner_ip)))
 		return 0;
 
 	key.network = NETWORK_V4 | bpf_ntohl(tunnel->vni) >> 8;
@@ -94,16 +108,8 @@ static __always_inline int straight_on(struct xdp_md *ctx, const struct config *
 	if (!receiver->used)
 		receiver->used = 1;
 	count(FORWARDED, sizeof(*eth) + total);
-	if (config->one_in && is_chosen(FORWARDED, config->one_in)) {
-		struct flow flow = {
-			.network = key.network,
-			.host = { ip->saddr },
-			.source = { inner_ip->saddr },
-			.destination = { inner_ip->daddr },
-		};
-
-		tell_flow(&flow);
-	}
+	if (config->one_in && is_chosen(FORWARDED, config->one_in))
+		tell_plain(ip, inner_ip, key.network);
 	old = (__u64)ip->saddr + ip->daddr;
 	new = (__u64)by->v4 + receiver->host[0];
 	before = word_at(&ip->ttl);
