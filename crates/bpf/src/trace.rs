@@ -118,7 +118,10 @@ impl Tracer {
             cpus: load::own_map(NAME, &skel.maps.cpus)?,
         };
         if tracer.programs.is_empty() {
-            return Err(Error::invalid(NAME, "this kernel has none of the tracepoints that it needs"));
+            return Err(Error::invalid(
+                NAME,
+                "this kernel has none of the tracepoints that it needs",
+            ));
         }
         for hook in hooks::functions() {
             let loaded = match kernel.lacks(hook) {

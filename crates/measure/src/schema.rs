@@ -62,8 +62,8 @@ pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
 pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
 pub use trace::{
-    FlightRecord, MissingHook, RecordedEvent, RecordedPoint, SlowResult, SlowStage, StageResult, TraceCost, TraceResult,
-    TracedPath,
+    FlightRecord, MissingHook, RecordedEvent, RecordedPoint, SlowResult, SlowStage, StageResult, TraceCost,
+    TraceResult, TracedPath,
 };
 pub use under_load::{LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
 pub use until::{SeriesEstimate, UntilCi};

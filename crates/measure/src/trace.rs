@@ -26,7 +26,7 @@
 //!     let at = sequence * 1_000_000;
 //!     let place = Place { cpu: 0, interface: 2, namespace: 1 };
 //!     for (point, ns) in [(Point::Queue, 1_500), (Point::Transmit, 1_700), (Point::Stack, 4_000), (Point::Copy, 6_000)] {
-//!         correlator.passed(&Event { id, point, ns: at + ns, place, before: [None; 2] });
+//!         correlator.passed(&Event { id, point, ns: at + ns, place, before: [None; 2], socket: None });
 //!     }
 //!     let heard = Heard { intended_ns: at, call_ns: at + 1_000, heard_ns: at + 6_500, cpu: 1, xdp: None };
 //!     breakdown.record(&correlator.heard(id, heard));
@@ -78,7 +78,7 @@ pub enum Point {
     Waking,
     /// The reader got a CPU (`sched:sched_switch`).
     Running,
-    /// The packet was copied to the reader (`skb:skb_copy_datagram_iovec`).
+    /// The packet was copied to the reader (`skb:skb_copy_datagram_iovec`, `sock:sock_recv_length`).
     Copy,
     /// The application has it.
     Application,
@@ -173,8 +173,8 @@ impl Stage {
                 Point::Socket => "to the socket",
                 Point::Ready => "in the socket",
                 Point::Waking => "wake-up",
-                Point::Running => "back to the reader",
-                Point::Copy => "copy",
+                Point::Running => "back in the system call",
+                Point::Copy => "return to the application",
                 Point::Application => "application",
             },
             Self::Relay => "relay",
@@ -217,4 +217,6 @@ pub struct Event {
     /// What was known then of before: of a point of sending [`Point::Intended`] and [`Point::Call`], of one of receiving
     /// [`Point::Raised`] and [`Point::SoftIrq`].
     pub before: [Option<u64>; 2],
+    /// Of [`Point::Ready`]: the socket, by a number that is its own.
+    pub socket: Option<u64>,
 }

@@ -19,6 +19,8 @@ struct irqaction {
 #define NET_RX 3
 /* linux/bpf.h: BPF_MAP_TYPE_XSKMAP, as the tracepoint tells it */
 #define XSKMAP 17
+/* linux/socket.h */
+#define MSG_PEEK 2
 /* The state of cpu_idle when the CPU goes on. */
 #define PWR_EVENT_EXIT ((__u32)-1)
 
@@ -47,6 +49,14 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 8 << 20);
 } disturbers SEC(".maps");
+
+/* Sockets that got probes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, struct id);
+} sockets SEC(".maps");
 
 /* Readers that were woken up for a probe, and do not run yet. */
 struct {
@@ -181,14 +191,24 @@ int BPF_PROG(trace_ready, const struct sock *sk)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct here *here = this_cpu();
+	__u64 sock = (__u64)sk;
 	struct event *event;
+	struct id id = {};
 
-	if (!here || !here->is_probe)
+	if (!here)
 		return 0;
-	here->is_waking = 1;
-	event = begin(here, POINT_READY, &here->id, now);
-	if (event)
-		tell(event);
+	if (here->is_probe) {
+		here->is_waking = 1;
+		bpf_map_update_elem(&sockets, &sock, &here->id, BPF_ANY);
+		id = here->id;
+	} else if (!bpf_map_lookup_elem(&sockets, &sock)) {
+		return 0;
+	}
+	event = begin(here, POINT_READY, &id, now);
+	if (!event)
+		return 0;
+	event->extra[0] = sock;
+	tell(event);
 	return 0;
 }
 
@@ -257,6 +277,31 @@ int BPF_PROG(trace_copy, const struct sk_buff *skb)
 	if (!event)
 		return 0;
 	event->extra[0] = pid;
+	tell(event);
+	return 0;
+}
+
+/* UDP copies short packets without telling. Which packet it was follows from the order in which the socket got them. */
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(trace_received, const struct sock *sk, int length, int flags)
+{
+	struct here *here;
+	struct event *event;
+	struct id id = {};
+	__u64 sock = (__u64)sk;
+	__u32 pid;
+
+	if (length < 0 || flags & MSG_PEEK || !bpf_map_lookup_elem(&sockets, &sock))
+		return 0;
+	here = this_cpu();
+	if (!here)
+		return 0;
+	pid = bpf_get_current_pid_tgid();
+	bpf_map_delete_elem(&awaited, &pid);
+	event = begin(here, POINT_COPY, &id, bpf_ktime_get_ns());
+	if (!event)
+		return 0;
+	event->extra[0] = sock;
 	tell(event);
 	return 0;
 }

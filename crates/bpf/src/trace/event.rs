@@ -7,10 +7,11 @@ pub struct TraceEvent {
     /// When, in nanoseconds of CLOCK_MONOTONIC.
     pub ns: u64,
     /// Number of the probe; of a packet that nobody looked into ([`kind`](Self::kind) 0) the time when it was given to an XDP
-    /// socket.
+    /// socket, or 0.
     pub sequence: u64,
     /// Of queue and transmit: when it was to be sent, and when it was. Of driver, stack and socket: when the soft interrupt was
-    /// asked for, and when it began. Of waking, running and copy: the task's number. 0 where it is not known.
+    /// asked for, and when it began. Of waking and running: the task's number. Of ready, and of copy with [`kind`](Self::kind)
+    /// 0: which socket, a number that is its own while it is open. 0 where it is not known.
     pub extra: [u64; 2],
     /// Session of the probe.
     pub session: u32,
@@ -22,7 +23,7 @@ pub struct TraceEvent {
     pub cpu: u16,
     /// Which point: `ringside_measure::trace::Point` counted from 0.
     pub point: u8,
-    /// 1 for a request, 2 for a reply; 0: a packet of which only the time is known.
+    /// 1 for a request, 2 for a reply; 0: a packet that nobody looked into.
     pub kind: u8,
 }
 

@@ -37,6 +37,9 @@ fn a_disturber_has_the_layout_of_the_c_struct() {
     bytes.extend(*b"kworker/0:1\0\0\0\0\0");
     let disturber = TraceDisturber::from_bytes(&bytes).unwrap();
     assert_eq!((disturber.from_ns, disturber.to_ns, disturber.id), (11, 22, 33));
-    assert_eq!((disturber.cpu, disturber.kind, disturber.name.as_str()), (4, 3, "kworker/0:1"));
+    assert_eq!(
+        (disturber.cpu, disturber.kind, disturber.name.as_str()),
+        (4, 3, "kworker/0:1")
+    );
     assert_eq!(TraceDisturber::from_bytes(&bytes[..39]), None);
 }

@@ -33,7 +33,10 @@ pub(super) fn words(trace: &TraceResult) -> Vec<Sentence> {
         }
     }
     for hook in &trace.missing {
-        all.push(warned(format!("Missing: {} ({}): {}.", hook.hook, hook.tells, hook.reason)));
+        all.push(warned(format!(
+            "Missing: {} ({}): {}.",
+            hook.hook, hook.tells, hook.reason
+        )));
     }
     all.extend(trace.warnings.iter().map(|warning| warned(format!("{warning}."))));
     all
@@ -68,7 +71,9 @@ fn row(stage: &StageResult) -> Markup {
 pub(super) fn markdown(out: &mut String, trace: &TraceResult) {
     for path in trace.paths.iter().filter(|path| path.failure.is_none()) {
         _ = writeln!(out, "\n{}, {} packets\n", name(path), path.traced_packets);
-        out.push_str("| stage | min | mean | p50 | p90 | p99 | p99.9 | max | part |\n|---|---|---|---|---|---|---|---|---|\n");
+        out.push_str(
+            "| stage | min | mean | p50 | p90 | p99 | p99.9 | max | part |\n|---|---|---|---|---|---|---|---|---|\n",
+        );
         for stage in &path.stages {
             let times = stage.times.map_or([None; 7], |times| times.figures().map(|(_, ns)| ns));
             let times = times.map(|ns| ns.map_or_else(|| "–".to_owned(), units::time));

@@ -151,7 +151,9 @@ fn session(text: &str) -> Result<Session, String> {
         return Ok(Session::Any);
     }
     text.parse().map(Session::One).map_err(|_| {
-        format!("{text:?} is neither the number of a session (0 to 4294967295; ringside's own is its process id) nor any")
+        format!(
+            "{text:?} is neither the number of a session (0 to 4294967295; ringside's own is its process id) nor any"
+        )
     })
 }
 

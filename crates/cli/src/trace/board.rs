@@ -101,9 +101,21 @@ mod tests {
         };
         assert_eq!(board.read(0), None);
         board.put(0, &heard(100));
-        board.put(7, &Heard { xdp: None, ..heard(200) });
+        board.put(
+            7,
+            &Heard {
+                xdp: None,
+                ..heard(200)
+            },
+        );
         assert_eq!(board.read(0), Some(heard(100)));
-        assert_eq!(board.read(7), Some(Heard { xdp: None, ..heard(200) }));
+        assert_eq!(
+            board.read(7),
+            Some(Heard {
+                xdp: None,
+                ..heard(200)
+            })
+        );
         assert_eq!(board.read(SLOTS as u64), None);
         board.put(SLOTS as u64, &heard(300));
         assert_eq!((board.read(0), board.read(SLOTS as u64)), (None, Some(heard(300))));

@@ -48,10 +48,10 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    pub(super) fn new(reader: TraceReader, bound: Option<Duration>) -> Self {
+    pub(super) fn new(reader: TraceReader, correlator: Correlator, bound: Option<Duration>) -> Self {
         Self {
             reader,
-            correlator: Correlator::new(),
+            correlator,
             timeline: Timeline::new(),
             breakdown: Breakdown::new(),
             slowest: Slowest::new(),
@@ -77,8 +77,10 @@ impl Collector {
                 continue;
             }
             let passed = passed(event, point);
-            match event.kind {
-                0 => self.correlator.unnamed(&passed),
+            match (event.kind, point) {
+                (0, Point::Copy) => self.correlator.taken(event.extra[0], event.ns, passed.place),
+                (0, Point::Ready) if event.sequence == 0 => self.correlator.other(event.extra[0]),
+                (0, _) => self.correlator.unnamed(&passed),
                 _ => self.correlator.passed(&passed),
             }
         }
@@ -154,7 +156,10 @@ impl Collector {
     fn named(&self, disturber: TraceDisturber) -> Disturber {
         let known = |names: &[&str]| names.get(disturber.id as usize).map(|name| (*name).to_owned());
         let (kind, name) = match disturber.kind {
-            0 => (DisturberKind::Interrupt, Some(format!("{} {}", disturber.id, disturber.name))),
+            0 => (
+                DisturberKind::Interrupt,
+                Some(format!("{} {}", disturber.id, disturber.name)),
+            ),
             1 => (DisturberKind::Vector, known(&VECTORS)),
             2 => (DisturberKind::SoftInterrupt, known(&SOFT_INTERRUPTS)),
             3 => (DisturberKind::Task, Some(disturber.name)),
@@ -173,7 +178,7 @@ impl Collector {
 
 fn passed(event: &TraceEvent, point: Point) -> Event {
     let before = match point {
-        Point::Waking | Point::Running | Point::Copy => [0; 2],
+        Point::Ready | Point::Waking | Point::Running | Point::Copy => [0; 2],
         _ => event.extra,
     };
     Event {
@@ -189,6 +194,7 @@ fn passed(event: &TraceEvent, point: Point) -> Event {
             namespace: event.namespace,
         },
         before: before.map(|ns| (ns != 0).then_some(ns)),
+        socket: (point == Point::Ready).then_some(event.extra[0]),
     }
 }
 

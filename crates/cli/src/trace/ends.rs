@@ -6,9 +6,9 @@ use anyhow::{Context as _, Result, bail};
 use ringside_measure::pace::UnevenPace;
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 use ringside_measure::trace::Heard;
+use ringside_wire::flow::parse_udp;
 use ringside_xsk::hints::{Layouts, Reader, RingsideRx};
 use ringside_xsk::{Direction, Filter, Mode, Path, Port, QueueOptions, Wait};
-use ringside_wire::flow::parse_udp;
 
 use super::args::{Args, Receiver};
 use super::board::Board;
@@ -135,7 +135,9 @@ impl Hearer {
         let (layouts, reader) = Layouts::ringside();
         let layouts = std::sync::Arc::new(layouts);
         // A sleeper of several queues would look at one after the other.
-        let filter = side.filter().unwrap_or(Filter::UdpPort(ringside_measure::probe::DEFAULT_PORT));
+        let filter = side
+            .filter()
+            .unwrap_or(Filter::UdpPort(ringside_measure::probe::DEFAULT_PORT));
         let open = || {
             session::patiently(|timeout| {
                 let options = QueueOptions::new()

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use ringside_bpf::{TraceOptions, Tracer};
+use ringside_measure::trace::Correlator;
 
 use super::args::{Args, Session};
 use super::collect::Collector;
@@ -28,12 +29,14 @@ pub(super) fn trace(args: &Args, session: Session, names: &Names, stop: &Stop) -
         one_of: args.one_of,
         disturbers: !args.no_disturbers,
     })?;
-    let mut collector = Collector::new(tracer.reader()?, args.stop_above);
+    let mut collector = Collector::new(tracer.reader()?, Correlator::of_others(), args.stop_above);
     tracer.attach()?;
     eprintln!("tracing for {:.1} s", args.time.as_secs_f64());
     let begun = Instant::now();
     let is_enough = |collector: &Collector| {
-        let traced = args.count.is_some_and(|count| collector.breakdown.whole().samples() >= count);
+        let traced = args
+            .count
+            .is_some_and(|count| collector.breakdown.whole().samples() >= count);
         traced || collector.recorded.is_some()
     };
     while begun.elapsed() < args.time && !stop.is_set() && !is_enough(&collector) {

@@ -143,7 +143,10 @@ fn failed(receiver: &str, error: &anyhow::Error) -> TracedPath {
 fn warnings(paths: &[TracedPath]) -> Vec<String> {
     let mut all = Vec::new();
     for path in paths {
-        let of = path.receiver.as_deref().map_or(String::new(), |name| format!("{name}: "));
+        let of = path
+            .receiver
+            .as_deref()
+            .map_or(String::new(), |name| format!("{name}: "));
         if path.lost_events > 0 {
             all.push(format!(
                 "{of}{} events were lost, for they came faster than they were read: trace fewer packets with --one-of",

@@ -17,7 +17,7 @@ use ringside_bpf::{MissingHook, TraceOptions, Tracer};
 use ringside_measure::compare::{self, Round};
 use ringside_measure::latency::Latency;
 use ringside_measure::schema::{TraceCost, TracedPath};
-use ringside_measure::trace::{Heard, Id};
+use ringside_measure::trace::{Correlator, Heard, Id};
 use ringside_nic::host::CpuTimes;
 
 use super::args::{Args, Receiver};
@@ -57,7 +57,14 @@ struct Turn {
 }
 
 /// Traces what comes to a receiver.
-pub(super) fn trace(args: &Args, bed: &Bed, names: &Names, receiver: Receiver, session: u32, stop: &Stop) -> Result<Traced> {
+pub(super) fn trace(
+    args: &Args,
+    bed: &Bed,
+    names: &Names,
+    receiver: Receiver,
+    session: u32,
+    stop: &Stop,
+) -> Result<Traced> {
     let _cut = (receiver == Receiver::AfPacket)
         .then(|| Bed::cut_stack_off(&bed.b))
         .transpose()?;
@@ -69,7 +76,7 @@ pub(super) fn trace(args: &Args, bed: &Bed, names: &Names, receiver: Receiver, s
         one_of: args.one_of,
         disturbers: !args.no_disturbers,
     })?;
-    let collector = Collector::new(tracer.reader()?, args.stop_above);
+    let collector = Collector::new(tracer.reader()?, Correlator::new(), args.stop_above);
     let board = Board::new();
     let [sender_cpu, receiver_cpu] = args.bench.cpus;
     let mut run = Run {
@@ -187,7 +194,11 @@ impl Run<'_> {
                 times: Latency::new(),
                 steal: 0.0,
             });
-            let end = if self.args.no_cost { over } else { Instant::now() + self.args.bench.slot() };
+            let end = if self.args.no_cost {
+                over
+            } else {
+                Instant::now() + self.args.bench.slot()
+            };
             self.wait(end, &is_done)?;
             let all = CpuTimes::read()?.since(&times).sum();
             if let Some(turn) = self.turns.last_mut() {
@@ -253,7 +264,8 @@ impl Run<'_> {
     /// A packet counts for the turn in which it was sent and came.
     fn heard(&mut self, sequence: u64, heard: Heard) {
         let turn = self.turns.iter_mut().rev();
-        let mut turn = turn.filter(|turn| turn.from_ns <= heard.intended_ns.min(heard.call_ns) && heard.heard_ns <= turn.to_ns);
+        let mut turn =
+            turn.filter(|turn| turn.from_ns <= heard.intended_ns.min(heard.call_ns) && heard.heard_ns <= turn.to_ns);
         let turn = turn.next();
         let is_traced = turn.as_ref().is_some_and(|turn| turn.is_traced) && sequence % u64::from(self.args.one_of) == 0;
         if let Some(turn) = turn {

@@ -20,7 +20,10 @@ impl Names {
     pub(super) fn of(bed: &Bed) -> Self {
         let mut names = HashMap::new();
         for side in [&bed.a, &bed.b] {
-            names.insert((namespace_of(side), side.interface.index()), side.interface.name().to_owned());
+            names.insert(
+                (namespace_of(side), side.interface.index()),
+                side.interface.name().to_owned(),
+            );
         }
         Self(names)
     }
@@ -66,7 +69,9 @@ pub(super) fn path(collector: &Collector, names: &Names, lost_events: u64) -> Tr
     let packets = whole.samples();
     let mean = whole.summary().map_or(0.0, |summary| summary.mean_ns);
     let part = |times: &Latency| {
-        let sum = times.summary().map_or(0.0, |summary| summary.mean_ns * summary.samples as f64);
+        let sum = times
+            .summary()
+            .map_or(0.0, |summary| summary.mean_ns * summary.samples as f64);
         sum / packets.max(1) as f64
     };
     let stage = |stage: &StageTimes| {
@@ -127,7 +132,9 @@ fn slow(collector: &Collector, stages: &[StageTimes], packets: u64) -> Option<Sl
         .stages()
         .iter()
         .map(|stage| {
-            let usual = stages.iter().find(|other| other.hop == stage.hop && other.stage == stage.stage);
+            let usual = stages
+                .iter()
+                .find(|other| other.hop == stage.hop && other.stage == stage.stage);
             SlowStage {
                 hop: stage.hop,
                 name: stage.stage.name().to_owned(),

@@ -73,7 +73,9 @@ fn stages(path: &TracedPath, terminal: bool) -> Grid {
     } else {
         presets::ASCII_FULL_CONDENSED
     });
-    grid.set_header(["stage", "at", "packets", "min", "p50", "p90", "p99", "p99.9", "max", "part", "%"]);
+    grid.set_header([
+        "stage", "at", "packets", "min", "p50", "p90", "p99", "p99.9", "max", "part", "%",
+    ]);
     for stage in &path.stages {
         let mut cells = vec![
             Cell::new(stage_name(stage)),
@@ -86,7 +88,10 @@ fn stages(path: &TracedPath, terminal: bool) -> Grid {
     }
     let mut cells = vec![Cell::new("whole"), Cell::new("")];
     cells.extend(times(path.whole.as_ref()).map(Cell::new));
-    cells.push(Cell::new(format!("{:.2}", path.whole.map_or(0.0, |whole| whole.mean_ns) / 1e3)));
+    cells.push(Cell::new(format!(
+        "{:.2}",
+        path.whole.map_or(0.0, |whole| whole.mean_ns) / 1e3
+    )));
     cells.push(Cell::new("100.0"));
     grid.add_row(cells);
     for column in grid.column_iter_mut().skip(2) {
@@ -153,7 +158,11 @@ fn slowest(text: &mut String, slow: &SlowResult) {
     );
     let stages = slow.stages.iter().take(MOST_TOLD).map(|stage| {
         let name = hop_name(stage.hop, &stage.name);
-        format!("{name} {:.2} us instead of {:.2}", stage.slow_mean_ns / 1e3, stage.mean_ns / 1e3)
+        format!(
+            "{name} {:.2} us instead of {:.2}",
+            stage.slow_mean_ns / 1e3,
+            stage.mean_ns / 1e3
+        )
     });
     let stages: Vec<String> = stages.collect();
     text.push_str(&wrapped(&format!("Longer than usual: {}.", stages.join("; ")), "  "));
@@ -187,7 +196,15 @@ fn recorded(text: &mut String, record: &FlightRecord) {
     let mut lines: Vec<(i64, String)> = Vec::new();
     for point in &record.points {
         let at = point.at_ns.cast_signed();
-        lines.push((at, format!("  {:>10.2}  CPU {}  {}", micros(point.at_ns), point.cpu, point.point.name())));
+        lines.push((
+            at,
+            format!(
+                "  {:>10.2}  CPU {}  {}",
+                micros(point.at_ns),
+                point.cpu,
+                point.point.name()
+            ),
+        ));
     }
     #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
     let signed = |ns: i64| ns as f64 / 1e3;

@@ -20,7 +20,7 @@ pub struct StageTimes {
 }
 
 /// A stage within the way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Step {
     hop: u32,
     stage: Stage,
@@ -93,11 +93,15 @@ impl Breakdown {
         let Some(main) = self.main() else { return Vec::new() };
         let mut all: Vec<(Step, Place, Latency)> = Vec::new();
         let mut remainder = Latency::new();
+        let order = self.order(main);
+        let rank = |step: &Step| order.iter().position(|other| other == step);
         for way in self.ways.iter().filter(|way| way.is_like(main)) {
-            let around = way.around_missing(main);
+            let missing = main.needed().filter(|step| !way.steps.contains(step));
+            let before = |missing: &Step| way.steps.iter().rfind(|step| rank(step) < rank(missing));
+            let around: Vec<&Step> = missing.filter_map(before).collect();
             for (index, step) in way.steps.iter().enumerate() {
                 let times = &way.times[index];
-                if around.contains(step) {
+                if around.contains(&step) {
                     remainder.merge(times);
                 } else if let Some((_, _, sum)) = all.iter_mut().find(|(other, ..)| other == step) {
                     sum.merge(times);
@@ -106,7 +110,7 @@ impl Breakdown {
                 }
             }
         }
-        all.sort_by_key(|(step, ..)| *step);
+        all.sort_by_key(|(step, ..)| rank(step));
         let of = |(step, place, latency): (Step, Place, Latency)| StageTimes {
             hop: step.hop,
             stage: step.stage,
@@ -119,6 +123,24 @@ impl Breakdown {
         };
         let rest = (rest, Place::default(), remainder);
         all.into_iter().chain([rest]).map(of).collect()
+    }
+
+    /// All stages in the order of time: those of the way, and each other one behind what came before it.
+    fn order(&self, main: &Way) -> Vec<Step> {
+        let mut order = main.steps.clone();
+        for way in self.ways.iter().filter(|way| way.is_like(main)) {
+            let mut at = 0;
+            for step in &way.steps {
+                match order.iter().position(|other| other == step) {
+                    Some(index) => at = index + 1,
+                    None => {
+                        order.insert(at, *step);
+                        at += 1;
+                    }
+                }
+            }
+        }
+        order
     }
 
     /// From the first point to the last one.
@@ -174,16 +196,12 @@ impl Way {
         self.end == main.end && self.steps.first() == main.steps.first()
     }
 
-    /// Stages of this way that have points in them which the other way has and this one lacks.
-    fn around_missing(&self, main: &Self) -> Vec<Step> {
-        let needed = main.steps.iter().filter(|step| match step.stage {
+    /// Stages that a packet on this way does not do without.
+    fn needed(&self) -> impl Iterator<Item = &Step> {
+        self.steps.iter().filter(|step| match step.stage {
             Stage::From(point) => !point.is_optional(),
             Stage::Relay | Stage::Remainder => true,
-        });
-        needed
-            .filter(|step| !self.steps.contains(step))
-            .filter_map(|missing| self.steps.iter().rfind(|step| *step < missing).copied())
-            .collect()
+        })
     }
 }
 

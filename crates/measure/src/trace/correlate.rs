@@ -6,6 +6,8 @@ use super::{Event, Id, Place, Point};
 
 /// Packets of unknown identity that are remembered for each CPU: what a busy XDP socket gets in a quarter of a second.
 const REMEMBERED: usize = 1 << 18;
+/// Packets in the queue of a socket: more than its memory holds by default.
+const QUEUED: usize = 1 << 14;
 
 /// A point that a packet has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +69,12 @@ pub struct Correlator {
     unnamed: HashMap<u64, Vec<Stamp>>,
     /// When packets were given to XDP sockets, by CPU, which is what they are called in `unnamed`.
     given: HashMap<u32, VecDeque<u64>>,
+    /// Which socket a packet was told of by.
+    sockets: HashMap<Id, u64>,
+    /// When readers took packets from sockets, and where.
+    taken: HashMap<u64, VecDeque<(u64, Place)>>,
+    /// No application tells anything. What lies in the queues of sockets then: probes, and packets that are none.
+    queues: Option<HashMap<u64, VecDeque<Option<Id>>>>,
 }
 
 impl Correlator {
@@ -76,10 +84,73 @@ impl Correlator {
         Self::default()
     }
 
+    /// One whose packets are those of other programs: [`heard`](Self::heard) is never called, and which packet a reader takes from
+    /// a socket follows from the order in which the socket got them.
+    #[must_use]
+    pub fn of_others() -> Self {
+        Self {
+            queues: Some(HashMap::new()),
+            ..Self::default()
+        }
+    }
+
     /// A packet passed a point.
     pub fn passed(&mut self, event: &Event) {
+        if let Some(socket) = event.socket {
+            self.enqueue(socket, Some(event.id));
+            if self.queues.is_none() {
+                self.sockets.insert(event.id, socket);
+            }
+        }
         let stamps = self.open.entry(event.id).or_default();
         note(stamps, event);
+    }
+
+    /// A socket got a packet that is no probe, or one that is not traced.
+    pub fn other(&mut self, socket: u64) {
+        self.enqueue(socket, None);
+    }
+
+    /// The reader of a socket got its next packet.
+    pub fn taken(&mut self, socket: u64, ns: u64, place: Place) {
+        match &mut self.queues {
+            Some(queues) => {
+                // One that was there before anybody looked is not in the queue: the two agree again when both are empty.
+                let next = queues.get_mut(&socket).and_then(VecDeque::pop_front).flatten();
+                if let Some(stamps) = next.and_then(|id| self.open.get_mut(&id)) {
+                    let point = Point::Copy;
+                    stamps.push(Stamp { ns, point, place });
+                }
+            }
+            None => {
+                let taken = self.taken.entry(socket).or_default();
+                taken.push_back((ns, place));
+                if taken.len() > QUEUED {
+                    taken.pop_front();
+                }
+            }
+        }
+    }
+
+    fn enqueue(&mut self, socket: u64, id: Option<Id>) {
+        if let Some(queues) = &mut self.queues {
+            let queue = queues.entry(socket).or_default();
+            queue.push_back(id);
+            // One whose reader maps a ring never takes any.
+            if queue.len() > QUEUED {
+                queue.pop_front();
+            }
+        }
+    }
+
+    /// What the reader of a packet's socket took last before the application had the packet.
+    fn copy(&mut self, id: Id, heard_ns: u64) -> Option<Stamp> {
+        let socket = self.sockets.remove(&id)?;
+        let taken = self.taken.get_mut(&socket)?;
+        let count = taken.partition_point(|(ns, _)| *ns <= heard_ns);
+        let (ns, place) = taken.drain(..count).next_back()?;
+        let point = Point::Copy;
+        Some(Stamp { ns, point, place })
     }
 
     /// A packet that nobody looked into passed a point; what it is called by is the sequence, the time when it was given to an
@@ -102,15 +173,27 @@ impl Correlator {
     pub fn heard(&mut self, id: Id, heard: Heard) -> Packet {
         let mut stamps = self.open.remove(&id).unwrap_or_default();
         stamps.retain(|stamp| !matches!(stamp.point, Point::Intended | Point::Call));
+        let is_later = |copy: &Stamp| stamps.iter().all(|stamp| stamp.ns <= copy.ns);
+        let copy = self.copy(id, heard.heard_ns).filter(is_later);
+        stamps.extend(copy);
         let place = Place {
             cpu: heard.cpu,
             ..Place::default()
         };
         if let Some((ns, cpu)) = heard.xdp {
-            let place = Place { cpu, ..Place::default() };
+            let place = Place {
+                cpu,
+                ..Place::default()
+            };
             let ring = self.given_after(ns, cpu, heard.heard_ns);
             let place = ring.iter().flatten().next().map_or(place, |stamp| stamp.place);
-            stamps.extend(ring.into_iter().flatten());
+            // Generic XDP tells of it only after the readers were woken up.
+            let is_ready = |ns| stamps.iter().any(|stamp| stamp.point == Point::Ready && stamp.ns <= ns);
+            let ring = ring.into_iter().flatten();
+            let ring: Vec<Stamp> = ring
+                .filter(|stamp| stamp.point != Point::Socket || !is_ready(stamp.ns))
+                .collect();
+            stamps.extend(ring);
             stamps.push(Stamp {
                 ns,
                 point: Point::Xdp,
@@ -154,6 +237,7 @@ impl Correlator {
             .extract_if(|_, stamps| over(stamps))
             .map(|(id, stamps)| finish(id, stamps, 0))
             .collect();
+        self.sockets.retain(|id, _| self.open.contains_key(id));
         packets.sort_unstable_by_key(|packet| packet.stamps.first().map(|stamp| stamp.ns));
         for given in self.given.values_mut() {
             while let Some(name) = given.front().copied().filter(|name| *name < before_ns) {

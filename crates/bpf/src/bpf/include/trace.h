@@ -64,15 +64,15 @@ struct event {
 	__u64 ns;
 	__u64 sequence;
 	/* queue and transmit: when it was to be sent, and when it was. driver, stack, socket: when the soft interrupt was asked for,
-	 * and when it began. waking, running, copy: which task. */
+	 * and when it began. waking, running: which task. ready, and copy of kind 0: which socket. */
 	__u64 extra[2];
 	__u32 session;
 	__u32 namespace;
 	__u32 ifindex;
 	__u16 cpu;
 	__u8 point;
-	/* of the probe: 1 a request, 2 a reply; 0: which packet it is is not known, and the sequence is when it was given to an XDP
-	 * socket */
+	/* of the probe: 1 a request, 2 a reply; 0: nobody looked into the packet. Then the sequence is when it was given to an XDP
+	 * socket, or 0. */
 	__u8 kind;
 };
 
