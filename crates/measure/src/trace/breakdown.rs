@@ -224,7 +224,7 @@ impl Walk {
         let mut hop = 0;
         for pair in packet.stamps.windows(2) {
             let [from, to] = pair else { continue };
-            let is_relayed = !from.point.is_sending() && to.point.is_sending();
+            let is_relayed = is_relayed(from.point, to.point);
             let stage = if is_relayed {
                 Stage::Relay
             } else {
@@ -248,6 +248,13 @@ impl Walk {
             }
         }
     }
+}
+
+/// Whether a packet that had come was sent again in between: its sending is seen, or else that it comes again.
+fn is_relayed(from: Point, to: Point) -> bool {
+    let is_sent = !from.is_sending() && to.is_sending();
+    let comes_again = from >= Point::Socket && matches!(to, Point::Raised | Point::SoftIrq);
+    is_sent || comes_again
 }
 
 #[cfg(test)]

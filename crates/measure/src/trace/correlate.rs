@@ -225,20 +225,19 @@ impl Correlator {
         ] {
             stamps.push(Stamp { ns, point, place });
         }
-        finish(id, stamps, disorder_ns)
+        self.finish(id, stamps, disorder_ns)
     }
 
     /// Packets about which nothing was told since `before_ns`: those that were lost, or whose application tells nothing. They
     /// are handed over in the order of their beginning.
     pub fn settled(&mut self, before_ns: u64) -> Vec<Packet> {
         let over = |stamps: &[Stamp]| stamps.iter().all(|stamp| stamp.ns < before_ns);
-        let mut packets: Vec<Packet> = self
-            .open
-            .extract_if(|_, stamps| over(stamps))
-            .map(|(id, stamps)| finish(id, stamps, 0))
-            .collect();
+        let mut settled: Vec<(Id, Vec<Stamp>)> = self.open.extract_if(|_, stamps| over(stamps)).collect();
+        // In this order each finds its own among the packets without a name.
+        settled.sort_unstable_by_key(|(_, stamps)| stamps.iter().map(|stamp| stamp.ns).min());
+        let packets = settled.into_iter().map(|(id, stamps)| self.finish(id, stamps, 0));
+        let packets: Vec<Packet> = packets.collect();
         self.sockets.retain(|id, _| self.open.contains_key(id));
-        packets.sort_unstable_by_key(|packet| packet.stamps.first().map(|stamp| stamp.ns));
         for given in self.given.values_mut() {
             while let Some(name) = given.front().copied().filter(|name| *name < before_ns) {
                 given.pop_front();
@@ -256,6 +255,61 @@ impl Correlator {
         let name = given.get(at).copied().filter(|name| *name <= until_ns)?;
         given.remove(at);
         self.unnamed.remove(&name)
+    }
+
+    /// Puts stamps in order, with what an XDP socket on the way got, and without soft interrupts that were asked for before the
+    /// packet was there: they were not its.
+    fn finish(&mut self, id: Id, mut stamps: Vec<Stamp>, disorder_ns: u64) -> Packet {
+        stamps.sort_by_key(|stamp| (stamp.ns, stamp.point));
+        while let Some(forwarder) = self.forwarder(&stamps) {
+            stamps.extend(forwarder);
+            stamps.sort_by_key(|stamp| (stamp.ns, stamp.point));
+        }
+        let is_local = stamps.iter().any(|stamp| stamp.point.is_sending());
+        let kept = (0..stamps.len()).filter(|index| {
+            let is_asked = matches!(stamps[*index].point, Point::Raised | Point::SoftIrq);
+            let was_sent = stamps[..*index].iter().any(|stamp| is_sent(stamp.point));
+            let mut later = stamps[*index..].iter().take_while(|stamp| !is_arrival(stamp.point));
+            !is_asked || (was_sent || !is_local) && !later.any(|stamp| is_sent(stamp.point))
+        });
+        let stamps = kept.map(|index| stamps[index]).collect();
+        Packet {
+            id,
+            stamps,
+            disorder_ns,
+        }
+    }
+
+    /// What an XDP socket got between the transmission of a packet and where it was seen next, in another soft interrupt: a
+    /// forwarder's, then. Only where the soft interrupt for receiving is asked for by who transmits, as on a veth, do the two
+    /// have a CPU in common.
+    fn forwarder(&mut self, stamps: &[Stamp]) -> Option<Vec<Stamp>> {
+        let gaps = stamps
+            .iter()
+            .enumerate()
+            .filter(|(_, stamp)| stamp.point == Point::Transmit);
+        for (index, sent) in gaps {
+            let next = stamps[index..].iter().find(|stamp| is_arrival(stamp.point));
+            let Some(next) = next.filter(|next| next.point != Point::Application) else {
+                continue;
+            };
+            let Some(given) = self.given.get(&sent.place.cpu) else {
+                continue;
+            };
+            let at = given.partition_point(|name| *name < sent.ns);
+            let Some(name) = given.get(at).copied().filter(|name| *name < next.ns) else {
+                continue;
+            };
+            let Some(found) = self.unnamed.get(&name) else { continue };
+            let began = |stamps: &[Stamp]| {
+                let began = stamps.iter().filter(|stamp| stamp.point == Point::SoftIrq);
+                began.map(|stamp| stamp.ns).rfind(|ns| *ns <= next.ns)
+            };
+            if began(found).is_some_and(|ns| ns >= sent.ns) && began(found) != began(&stamps[index..]) {
+                return self.given_after(name, sent.place.cpu, next.ns);
+            }
+        }
+        None
     }
 }
 
@@ -282,24 +336,6 @@ fn note(stamps: &mut Vec<Stamp>, event: &Event) {
         point: event.point,
         place: event.place,
     });
-}
-
-/// Puts stamps in order, and leaves out soft interrupts that were asked for before the packet was there: they were not its.
-fn finish(id: Id, mut stamps: Vec<Stamp>, disorder_ns: u64) -> Packet {
-    stamps.sort_by_key(|stamp| (stamp.ns, stamp.point));
-    let is_local = stamps.iter().any(|stamp| stamp.point.is_sending());
-    let kept = (0..stamps.len()).filter(|index| {
-        let is_asked = matches!(stamps[*index].point, Point::Raised | Point::SoftIrq);
-        let was_sent = stamps[..*index].iter().any(|stamp| is_sent(stamp.point));
-        let mut later = stamps[*index..].iter().take_while(|stamp| !is_arrival(stamp.point));
-        !is_asked || (was_sent || !is_local) && !later.any(|stamp| is_sent(stamp.point))
-    });
-    let stamps = kept.map(|index| stamps[index]).collect();
-    Packet {
-        id,
-        stamps,
-        disorder_ns,
-    }
 }
 
 /// It is on its way.
