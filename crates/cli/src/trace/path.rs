@@ -2,9 +2,8 @@
 //!
 //! ```text
 //!  sender, receiver   ├───────────────────────────────────────────────────────────────┤
-//!  tracing                       ├── settle ─┬── slot ──┤              ├── settle ─┬──
-//!  turns              ├─ settle ─┬── slot ──┤                ├─ settle ─┬── slot ──┤
-//!                        without              with              without
+//!  tracing            ├─ settle ─┬── slot ──┤                     ├─ settle ─┬── slot ──┤
+//!  without                                  ├─ settle ─┬── slot ──┤
 //! ```
 
 use std::collections::VecDeque;
@@ -181,7 +180,7 @@ impl Run<'_> {
             enough || run.collector.recorded.is_some() || stop.is_set() || has_ended()
         };
         while Instant::now() < over && !is_done(self) {
-            let is_traced = self.args.no_cost || self.turns.len() % 2 == 1;
+            let is_traced = self.args.no_cost || self.turns.len() % 2 == 0;
             if is_traced {
                 tracer.attach()?;
             }
@@ -280,7 +279,7 @@ impl Run<'_> {
     }
 }
 
-/// What tracing costs: turns with it beside the turns before them without.
+/// What tracing costs: turns with it beside the turns after them without.
 fn cost(turns: &[Turn]) -> Result<Option<TraceCost>> {
     let round = |turn: &Turn| {
         let median = turn.times.summary()?.p50_ns?;
@@ -293,7 +292,7 @@ fn cost(turns: &[Turn]) -> Result<Option<TraceCost>> {
     };
     let (mut off, mut on) = (Vec::new(), Vec::new());
     for pair in turns.chunks_exact(2) {
-        let [without, with] = pair else { continue };
+        let [with, without] = pair else { continue };
         if without.is_traced || !with.is_traced {
             return Ok(None);
         }
