@@ -13,7 +13,7 @@ use common::{Done, Row, Running, assert_clean, lab, start, wire};
 use ringside_measure::latency::Latency;
 use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 use ringside_measure::schema::{Outcome, StageResult, TraceResult, TracedPath};
-use ringside_measure::trace::{DisturberKind, Point, Stage};
+use ringside_measure::trace::{Culprit, DisturberKind, Point, Stage};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -369,14 +369,10 @@ fn a_hog_on_the_receivers_cpu_is_found_in_the_wake_up_and_named() {
     let path = only(&result);
     assert_delay_in(path, 0, Stage::From(Point::Waking), 1.0);
     let slow = path.slow.as_ref().expect("a slowest packet");
-    assert_eq!(slow.stages[0].name, "wake-up", "{slow:#?}");
-    let culprit = &slow.culprits[0];
-    assert_eq!(
-        (culprit.kind, culprit.name.as_str()),
-        (DisturberKind::Task, "trace-hog"),
-        "{slow:#?}"
-    );
-    assert!(culprit.slow_mean_ns > MS, "{slow:#?}");
+    // Whatever else goes on on the machine, it is among those that are named.
+    let is_hog = |culprit: &&Culprit| culprit.kind == DisturberKind::Task && culprit.name == "trace-hog";
+    let hog = slow.culprits.iter().find(is_hog);
+    assert!(hog.is_some_and(|hog| hog.slow_mean_ns > MS), "{slow:#?}");
 }
 
 #[test]

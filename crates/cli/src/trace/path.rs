@@ -87,6 +87,7 @@ pub(super) fn trace(
         received: 0,
         waiting: VecDeque::new(),
         turns: Vec::new(),
+        settled_ns: 0,
     };
     thread::scope(|scope| {
         let hearing = thread::Builder::new().name("rs-receiver".into());
@@ -156,6 +157,8 @@ struct Run<'a> {
     /// Packets of which the kernel may not have told all yet.
     waiting: VecDeque<(u64, Heard)>,
     turns: Vec<Turn>,
+    /// When lost packets were last let go.
+    settled_ns: u64,
 }
 
 impl Run<'_> {
@@ -256,7 +259,10 @@ impl Run<'_> {
             self.waiting.pop_front();
             self.heard(number, heard);
         }
-        self.collector.settle(now.saturating_sub(LOST_NS * 2), false);
+        if now > self.settled_ns + LOST_NS {
+            self.collector.settle(now.saturating_sub(LOST_NS * 2), false);
+            self.settled_ns = now;
+        }
         Ok(())
     }
 
