@@ -55,7 +55,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
 	__type(key, __u64);
-	__type(value, struct id);
+	__type(value, __u8);
 } sockets SEC(".maps");
 
 /* Readers that were woken up for a probe, and do not run yet. */
@@ -194,13 +194,15 @@ int BPF_PROG(trace_ready, const struct sock *sk)
 	__u64 sock = (__u64)sk;
 	struct event *event;
 	struct id id = {};
+	__u8 one = 1;
 
 	if (!here)
 		return 0;
 	if (here->is_probe) {
 		here->is_waking = 1;
-		bpf_map_update_elem(&sockets, &sock, &here->id, BPF_ANY);
 		id = here->id;
+		if (!bpf_map_lookup_elem(&sockets, &sock))
+			bpf_map_update_elem(&sockets, &sock, &one, BPF_ANY);
 	} else if (!bpf_map_lookup_elem(&sockets, &sock)) {
 		return 0;
 	}

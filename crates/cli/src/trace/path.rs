@@ -35,8 +35,8 @@ const READ: Duration = Duration::from_millis(5);
 const TOLD_NS: u64 = 6_000_000;
 /// After this a packet is lost.
 const LOST_NS: u64 = 500_000_000;
-/// How long the first packet may take.
-const FIRST_PACKET: Duration = Duration::from_secs(5);
+/// How long the first packet may take: a NIC that gets an XDP program may take its link down for a while.
+const FIRST_PACKET: Duration = Duration::from_secs(15);
 /// How long the last packets may take.
 const DRAIN: Duration = Duration::from_millis(100);
 

@@ -2,9 +2,11 @@
 
 use super::{
     BestResult, CState, ChecksumBy, ClockRead, ConfigurationResult, CpuUse, CycleResult, DelayCell, DelayResult,
-    DelayTurn, Document, FlightRecord, IdleUse, Interface, Interval, KnobResult, LatencyResult, LaunchBy, LaunchResult, LevelResult,
-    LinkChange, LinkEvent, Mitigation, MissingHook, Mode, Operation, Outcome, QueueCounters, QueueMode, RunResult, SchemaName,
-    RecordedEvent, RecordedPoint, SeriesEstimate, SlowResult, SlowStage, StageResult, SweepResult, System, TraceCost, TraceResult, TracedPath, TxStampsResult, UnavailableLevel, UntilCi, XdpStatistics, XdpVerdicts,
+    DelayTurn, Document, FlightRecord, IdleUse, Interface, Interval, KnobResult, LatencyResult, LaunchBy, LaunchResult,
+    LevelResult, LinkChange, LinkEvent, MissingHook, Mitigation, Mode, Operation, Outcome, QueueCounters, QueueMode,
+    RecordedEvent, RecordedPoint, RunResult, SchemaName, SeriesEstimate, SlowResult, SlowStage, StageResult,
+    SweepResult, System, TraceCost, TraceResult, TracedPath, TxStampsResult, UnavailableLevel, UntilCi, XdpStatistics,
+    XdpVerdicts,
 };
 use crate::compare::STEAL_LIMIT;
 use crate::counters::Ledger;
