@@ -17,6 +17,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("sink", "v3"),
     ("tc_drop", "v3"),
     ("testing", "v3"),
+    ("trace", "v3"),
+    ("trace_fentry", "v3"),
     ("xsk", "v2"),
     ("xsk_nic", "v2"),
 ];

@@ -10,7 +10,8 @@
 //! | [`GatewayProgram`](gateway::GatewayProgram) | `gateway.bpf.c` | sends tenants' packets on to where they live: the [`gateway`]'s fast path |
 //! | [`UserProgram`] | the user's own | what the user wants |
 //!
-//! [`XdpEvents`] (`events.bpf.c`) sees no packets: it counts what goes wrong with them, at the kernel's tracepoints.
+//! [`XdpEvents`] (`events.bpf.c`) sees no packets: it counts what goes wrong with them, at the kernel's tracepoints. [`Tracer`]
+//! (`trace.bpf.c`, `trace_fentry.bpf.c`) tells when probes pass the points of their way through the kernel.
 //!
 //! The programs are written in C and compiled when the crate is built; nothing but the kernel is
 //! needed at run time. Every handle owns the file descriptors of its program and maps, and what it
@@ -35,6 +36,7 @@ mod sys;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
+mod trace;
 mod traffic;
 mod user;
 mod xsk;
@@ -46,6 +48,7 @@ pub use filter::{Filter, ParseFilterError};
 pub use generate::{Generator, GeneratorOptions, Sent};
 pub use reflect::{ProbeMarks, Reflect, Reflector};
 pub use sink::{IngressDrop, Neighbours, Sink};
+pub use trace::{MissingHook, TraceDisturber, TraceEvent, TraceOptions, TraceReader, Tracer};
 pub use traffic::Traffic;
 pub use user::UserProgram;
 pub use xsk::{NicHints, QueueCounters, XSK_NIC_OBJECT, XSK_OBJECT, XskCounters, XskHints, XskProgram};

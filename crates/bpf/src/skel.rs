@@ -26,6 +26,8 @@ skeleton!(generate);
 skeleton!(reflect);
 skeleton!(sink);
 skeleton!(tc_drop);
+skeleton!(trace);
+skeleton!(trace_fentry);
 #[cfg(feature = "testing")]
 skeleton!(gateway_cost);
 #[cfg(feature = "testing")]

@@ -21,7 +21,7 @@ use crate::run::impair::ImpairArgs;
 use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
 use crate::serve::RemoteArgs;
-use crate::{caps, compare, config, delay, doctor, manual, output, report, search, serve, sweep, top, tune};
+use crate::{caps, compare, config, delay, doctor, manual, output, report, search, serve, sweep, top, trace, tune};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -85,6 +85,8 @@ pub(crate) enum Command {
     Compare(compare::Args),
     /// Measure the time from the XDP program to the application: how it waits, on which CPU, with C-states and without
     Delay(delay::Args),
+    /// Trace packets through the kernel: which stage of their way takes how long, and what was in the way of the slowest
+    Trace(Box<trace::Args>),
     /// Search for the rates that a path sustains at given losses, and what packets meet at them
     Search(Box<search::Args>),
     /// Find out which settings matter here, and which are best

@@ -30,6 +30,7 @@ mod sweep;
 mod system;
 mod target;
 mod top;
+mod trace;
 mod tune;
 mod validity;
 
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => done(manual::completions(&args)),
         Command::Man(args) => done(manual::man(&args)),
         Command::Top(args) => done(top::run(&args)),
+        Command::Trace(args) => done(trace::run(&args)),
         Command::Tune(args) => tune::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Gateway(args) => ringside_gateway::client::run(&args),

@@ -41,7 +41,7 @@ const EXCUSES: &[(&str, &str)] = &[
 const COVERED: [&[&str]; 6] = [
     &["rx", "fwd", "echo"],
     &["tx", "ping"],
-    &["search", "impair", "compare", "sweep"],
+    &["search", "impair", "compare", "sweep", "trace"],
     &["delay", "tune", "top", "caps", "doctor"],
     &["report", "completions", "man"],
     &["serve"],
@@ -158,6 +158,8 @@ impl Hosts {
                 "no packet could be sent",
                 "nothing was received",
                 "gave no figure",
+                "no packet was traced",
+                "no probe passed two points",
             ];
             // Doctor is over by itself, and has nothing to tell before.
             let cut_short = done.status.signal() == Some(libc::SIGINT);
@@ -320,6 +322,8 @@ fn those_that_need_two_interfaces() {
                 sender.wait_for("->");
                 Some(sender)
             }
+            // Somebody's probes: those that nobody answers are probes, too.
+            () if line.contains("--session") => Some(start(&hosts.first.b, "ping eth0 --to 192.0.2.1 --rate 1000")),
             () if line.contains("--to ") => Some(common::start_receiver(&hosts.first.b, "echo eth0")),
             () => None,
         };

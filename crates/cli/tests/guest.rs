@@ -12,7 +12,8 @@ use std::process::Output;
 use std::time::Duration;
 
 use common::Done;
-use ringside_measure::schema::Mode;
+use ringside_measure::schema::{Mode, Outcome};
+use ringside_measure::trace::{Point, Stage};
 use ringside_netlab::guest::{Agent, Guest, GuestChild, GuestConfig, Kernel, Model};
 use ringside_netlab::testing::is_root;
 use serde_json::Value;
@@ -120,6 +121,41 @@ fn zero_copy_on_igb() {
         packets_come_over(&hosts, mode, ["eth0", "eth1"]);
     }
     a_vlan_is_a_network_of_its_own(&hosts);
+    stages_are_traced(&hosts);
+}
+
+/// A NIC with a driver and interrupts of its own, and a kernel that has the entries of functions, too.
+fn stages_are_traced(hosts: &Hosts) {
+    let receivers = ["udp-blocking", "af-packet", "af-xdp-native", "af-xdp-generic"];
+    let line = format!(
+        "trace --interface eth0,eth1@far --receivers {} --rate 50 -t 6 --slot-ms 1000 --json",
+        receivers.join(",")
+    );
+    let done = hosts.ringside(&line).good();
+    let Outcome::Trace(result) = done.document().result else {
+        panic!("not a trace: {done:#?}");
+    };
+    assert_eq!(result.missing, [], "{result:#?}");
+    assert_eq!(result.paths.len(), receivers.len());
+    for (path, receiver) in result.paths.iter().zip(receivers) {
+        assert_eq!((path.receiver.as_deref(), &path.failure), (Some(receiver), &None));
+        let stages: Vec<Stage> = path.stages.iter().map(|stage| stage.stage).collect();
+        use Point::{Call, Queue, Raised, Ready, Socket, SoftIrq, Stack, Transmit, Xdp};
+        let here: &[Point] = match receiver {
+            "udp-blocking" | "af-packet" => &[Stack, Socket, Ready],
+            "af-xdp-native" => &[Xdp, Socket],
+            _ => &[Stack, Xdp],
+        };
+        for point in [Call, Queue, Transmit, Raised, SoftIrq].iter().chain(here) {
+            let stage = Stage::From(*point);
+            assert!(stages.contains(&stage), "{receiver}: {point:?} in {path:#?}");
+        }
+        let whole = path.whole.expect("packets");
+        assert!(
+            (path.sum_mean_ns - whole.mean_ns).abs() <= path.clock_error_ns as f64 + 1.0,
+            "{path:#?}"
+        );
+    }
 }
 
 fn doctor_finds_it(hosts: &Hosts) {

@@ -12,6 +12,7 @@
 //! | Which were lost, doubled, out of order? | [`sequence`] |
 //! | How long did they take? | [`latency`] |
 //! | From the XDP program to the application: where, and how did it wait? | [`delay`] |
+//! | Where does a packet's time go, stage by stage, and who took it? | [`trace`] |
 //! | Do the counts add up? | [`counters`] |
 //! | How many bits is that? | [`rate`] |
 //! | Is A faster than B, or is it noise? | [`compare`] |
@@ -70,6 +71,7 @@ pub mod schema;
 pub mod search;
 pub mod sequence;
 pub mod sweep;
+pub mod trace;
 pub mod validity;
 
 pub use error::Error;

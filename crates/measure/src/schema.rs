@@ -38,6 +38,7 @@ mod sound;
 mod stages;
 mod sweep;
 mod system;
+mod trace;
 mod under_load;
 mod until;
 
@@ -60,6 +61,10 @@ pub use sound::check;
 pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
 pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
+pub use trace::{
+    FlightRecord, MissingHook, RecordedEvent, RecordedPoint, SlowResult, SlowStage, StageResult, TraceCost,
+    TraceResult, TracedPath,
+};
 pub use under_load::{LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
 pub use until::{SeriesEstimate, UntilCi};
 
@@ -91,7 +96,8 @@ pub struct Document {
     pub validity: Option<Validity>,
 }
 
-/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}` or `{"sweep": …}`.
+/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}`, `{"sweep": …}` or
+/// `{"trace": …}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -105,6 +111,8 @@ pub enum Outcome {
     Search(SearchResult),
     /// What settings are worth.
     Sweep(Box<SweepResult>),
+    /// Where the time of packets goes.
+    Trace(Box<TraceResult>),
 }
 
 /// Stands for [`SCHEMA`]: no other value of the field can be read.

@@ -96,7 +96,7 @@ impl Rounds {
                     left_out,
                 })
             }
-            Outcome::Run(_) | Outcome::Search(_) => None,
+            Outcome::Run(_) | Outcome::Search(_) | Outcome::Trace(_) => None,
         }
     }
 }

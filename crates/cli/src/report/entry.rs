@@ -89,7 +89,11 @@ impl Entry {
             Content::Foreign(foreign) => foreign.metrics.clone(),
             Content::Ours(document) => match &document.result {
                 Outcome::Run(run) => metrics::of_run(run),
-                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) | Outcome::Sweep(_) => Vec::new(),
+                Outcome::Compare(_)
+                | Outcome::Delay(_)
+                | Outcome::Search(_)
+                | Outcome::Sweep(_)
+                | Outcome::Trace(_) => Vec::new(),
             },
         }
     }
@@ -120,7 +124,11 @@ impl Entry {
                     all.extend(document.far.iter().flat_map(|far| super::far::times(&self.name, far)));
                     all
                 }
-                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) | Outcome::Sweep(_) => Vec::new(),
+                Outcome::Compare(_)
+                | Outcome::Delay(_)
+                | Outcome::Search(_)
+                | Outcome::Sweep(_)
+                | Outcome::Trace(_) => Vec::new(),
             },
         }
     }
@@ -145,7 +153,11 @@ impl Entry {
                     };
                     vec![(self.name.clone(), run.intervals.iter().map(point).collect())]
                 }
-                Outcome::Compare(_) | Outcome::Delay(_) | Outcome::Search(_) | Outcome::Sweep(_) => Vec::new(),
+                Outcome::Compare(_)
+                | Outcome::Delay(_)
+                | Outcome::Search(_)
+                | Outcome::Sweep(_)
+                | Outcome::Trace(_) => Vec::new(),
             },
         }
     }

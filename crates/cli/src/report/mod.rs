@@ -12,6 +12,7 @@ mod plain;
 mod rates;
 mod section;
 mod settings;
+mod stages;
 pub(crate) mod units;
 mod words;
 

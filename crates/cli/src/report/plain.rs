@@ -41,6 +41,7 @@ pub(super) fn markdown(title: &str, entries: &[Entry]) -> String {
                     }
                 }
                 Outcome::Sweep(sweep) => swept(&mut out, sweep),
+                Outcome::Trace(trace) => super::stages::markdown(&mut out, trace),
                 Outcome::Run(_) | Outcome::Search(_) => {}
             }
             _ = writeln!(out, "\n`{}`", document.command_line.join(" "));
@@ -199,6 +200,11 @@ pub(super) fn csv(entries: &[Entry]) -> String {
                         let name = format!("{} {}: {}, ratio", knob.name, level.level, sweep.objective);
                         line(&mut out, &entry.name, &name, ratio.median, "1");
                     }
+                }
+            }
+            Outcome::Trace(trace) => {
+                for (name, figure, value) in super::stages::figures(trace) {
+                    line(&mut out, &entry.name, &format!("{name}: {figure}"), value, "ns");
                 }
             }
             Outcome::Run(_) | Outcome::Search(_) => {}

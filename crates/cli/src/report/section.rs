@@ -8,7 +8,7 @@ use ringside_measure::schema::{
 
 use super::entry::{Content, Entry};
 use super::figure::{self, Bar};
-use super::{charts, loaded, metrics, rates, settings, units, words};
+use super::{charts, loaded, metrics, rates, settings, stages, units, words};
 use crate::output::{count, mode_name};
 
 /// The part of one entry.
@@ -24,6 +24,7 @@ pub(super) fn of(entry: &Entry) -> Markup {
                         Outcome::Delay(delay) => (delay_part(delay)),
                         Outcome::Search(search) => (rates::part(search)),
                         Outcome::Sweep(sweep) => (settings::part(sweep)),
+                        Outcome::Trace(trace) => (stages::part(trace)),
                     }
                     @if let Some(far) = &document.far { (super::far::part(far)) }
                     (repeat(document))
@@ -50,6 +51,7 @@ pub(super) fn kind(entry: &Entry) -> &str {
             Outcome::Compare(_) => "Comparison",
             Outcome::Search(_) => "Search for rates",
             Outcome::Sweep(_) => "Sweep over settings",
+            Outcome::Trace(_) => "Stages of a packet's way",
             Outcome::Delay(_) => "Delay from the XDP program to the application",
         },
     }

@@ -2,15 +2,17 @@
 
 use super::{
     BestResult, CState, ChecksumBy, ClockRead, ConfigurationResult, CpuUse, CycleResult, DelayCell, DelayResult,
-    DelayTurn, Document, IdleUse, Interface, Interval, KnobResult, LatencyResult, LaunchBy, LaunchResult, LevelResult,
-    LinkChange, LinkEvent, Mitigation, Mode, Operation, Outcome, QueueCounters, QueueMode, RunResult, SchemaName,
-    SeriesEstimate, SweepResult, System, TxStampsResult, UnavailableLevel, UntilCi, XdpStatistics, XdpVerdicts,
+    DelayTurn, Document, FlightRecord, IdleUse, Interface, Interval, KnobResult, LatencyResult, LaunchBy, LaunchResult,
+    LevelResult, LinkChange, LinkEvent, MissingHook, Mitigation, Mode, Operation, Outcome, QueueCounters, QueueMode,
+    RecordedEvent, RecordedPoint, RunResult, SchemaName, SeriesEstimate, SlowResult, SlowStage, StageResult,
+    SweepResult, System, TraceCost, TraceResult, TracedPath, TxStampsResult, UnavailableLevel, UntilCi, XdpStatistics,
+    XdpVerdicts,
 };
 use crate::compare::STEAL_LIMIT;
 use crate::counters::Ledger;
 use crate::cycle::{Cycle, Waiting};
 use crate::delay::{CStates, Core, Delays, Stamps, Wait};
-use crate::latency::RttRecorder;
+use crate::latency::{Latency, RttRecorder};
 use crate::probe::Clock;
 use crate::rate::Rates;
 use crate::sequence::Counts;
@@ -347,5 +349,101 @@ pub(crate) fn sweep() -> SweepResult {
         },
         interrupted: false,
         until_ci: None,
+    }
+}
+
+/// A trace of one receiver, with everything in it.
+pub(crate) fn trace() -> TraceResult {
+    use crate::compare::{Round, figure, ratio};
+    use crate::trace::{Culprit, DisturberKind, Point, Stage};
+
+    let mut times = Latency::new();
+    (0..40).for_each(|ns| times.record(1_000 + ns));
+    let (summary, hdr) = (times.summary(), times.to_hdr());
+    let rounds = |value: f64| [value, value + 1.0].map(|value| Round { value, steal: 0.0 });
+    let (off, on) = (rounds(1_000.0), rounds(1_100.0));
+    let cost = || -> Result<TraceCost, crate::Error> {
+        Ok(TraceCost {
+            off_ns: figure(&off)?,
+            on_ns: figure(&on)?,
+            ratio: ratio(&off, &on)?,
+        })
+    };
+    let path = TracedPath {
+        receiver: Some("udp-blocking".into()),
+        failure: Some("it failed".into()),
+        sent_packets: Some(41),
+        received_packets: Some(40),
+        traced_packets: 40,
+        incomplete_packets: 1,
+        lost_events: 2,
+        stages: vec![StageResult {
+            hop: 0,
+            stage: Stage::From(Point::Queue),
+            name: "qdisc".into(),
+            interface: Some("eth0".into()),
+            times: summary,
+            times_hdr: hdr.clone(),
+            part_ns: 1_019.5,
+            part_percent: 100.0,
+        }],
+        whole: summary,
+        whole_hdr: hdr,
+        sum_mean_ns: 1_019.5,
+        end: Some(Point::Application),
+        disordered_packets: 1,
+        clock_error_ns: 30,
+        cost: cost().ok(),
+        slow: Some(SlowResult {
+            packets: 1,
+            from_ns: 1_039,
+            usual_packets: 2,
+            stages: vec![SlowStage {
+                hop: 0,
+                name: "qdisc".into(),
+                slow_mean_ns: 1_039.0,
+                mean_ns: 1_019.5,
+            }],
+            culprits: vec![Culprit {
+                kind: DisturberKind::Task,
+                name: "hog".into(),
+                slow_percent: 100.0,
+                usual_percent: 0.0,
+                slow_mean_ns: 900.0,
+                usual_mean_ns: 0.0,
+            }],
+        }),
+        recorded: Some(FlightRecord {
+            bound_ns: 1_038,
+            whole_ns: 1_039,
+            session: 7,
+            sequence: 39,
+            points: vec![RecordedPoint {
+                at_ns: 0,
+                point: Point::Queue,
+                cpu: 1,
+            }],
+            events: vec![RecordedEvent {
+                from_ns: -100,
+                to_ns: 800,
+                cpu: 1,
+                kind: DisturberKind::Task,
+                name: "hog".into(),
+                id: 4242,
+            }],
+        }),
+    };
+    TraceResult {
+        clock: Clock::Monotonic,
+        one_of: 1,
+        interval_ns: Some(1_000_000),
+        missing: vec![MissingHook {
+            hook: "fentry tpacket_rcv".into(),
+            tells: "when it comes to the ring".into(),
+            reason: "refused".into(),
+        }],
+        steal_percent: Some(0.5),
+        paths: vec![path],
+        warnings: vec!["events were lost".into()],
     }
 }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::example::{delays, example, sweep};
+use super::example::{delays, example, sweep, trace};
 use super::*;
 use crate::compare::{Round, figure, ratio};
 
@@ -99,7 +99,11 @@ fn all_kinds_come_back_as_they_went() {
         result: Outcome::Sweep(Box::new(sweep())),
         ..run.clone()
     };
-    for document in [run, compare, delay, sweep] {
+    let trace = Document {
+        result: Outcome::Trace(Box::new(trace())),
+        ..run.clone()
+    };
+    for document in [run, compare, delay, sweep, trace] {
         let json = serde_json::to_string(&document).unwrap();
         assert_eq!(serde_json::from_str::<Document>(&json).unwrap(), document);
     }
@@ -157,6 +161,17 @@ fn field_names_of_delays_stay() {
     names(&serde_json::to_value(delays()).unwrap(), "delay", &mut found);
     found.sort();
     let golden: Vec<&str> = include_str!("golden-delay-1.txt").lines().collect();
+    assert_eq!(found, golden);
+}
+
+#[test]
+fn field_names_of_a_trace_stay() {
+    let mut found = Vec::new();
+    let value = serde_json::to_value(trace()).unwrap();
+    check(&value).unwrap();
+    names(&value, "trace", &mut found);
+    found.sort();
+    let golden: Vec<&str> = include_str!("golden-trace-1.txt").lines().collect();
     assert_eq!(found, golden);
 }
 

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the tracing programs have in common: the few fields of the kernel's that they read, found in the running kernel's types
+ * by their names, how a probe is recognised, and what is told of it.
+ */
+#ifndef RINGSIDE_TRACE_H
+#define RINGSIDE_TRACE_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+/* Points of a packet's way, as in trace/event.rs. */
+enum point {
+	POINT_QUEUE = 2,
+	POINT_TRANSMIT = 3,
+	POINT_DRIVER = 7,
+	POINT_STACK = 8,
+	POINT_SOCKET = 9,
+	POINT_READY = 10,
+	POINT_WAKING = 11,
+	POINT_RUNNING = 12,
+	POINT_COPY = 13,
+};
+
+struct ns_common {
+	unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct net {
+	struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+typedef struct {
+	struct net *net;
+} __attribute__((preserve_access_index)) possible_net_t;
+
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+} __attribute__((preserve_access_index));
+
+struct sock_common {
+	possible_net_t skc_net;
+} __attribute__((preserve_access_index));
+
+struct sock {
+	struct sock_common __sk_common;
+} __attribute__((preserve_access_index));
+
+struct sk_buff {
+	struct net_device *dev;
+	unsigned char pkt_type : 3;
+	__u16 mac_header;
+	unsigned int tail;
+	unsigned char *head;
+	unsigned char *data;
+} __attribute__((preserve_access_index));
+
+/* A point that a packet has passed; as in trace/event.rs. */
+struct event {
+	__u64 ns;
+	__u64 sequence;
+	/* queue and transmit: when it was to be sent, and when it was. driver, stack, socket: when the soft interrupt was asked for,
+	 * and when it began. waking, running: which task. ready, and copy of kind 0: which socket. */
+	__u64 extra[2];
+	__u32 session;
+	__u32 namespace;
+	__u32 ifindex;
+	__u16 cpu;
+	__u8 point;
+	/* of the probe: 1 a request, 2 a reply; 0: nobody looked into the packet. Then the sequence is when it was given to an XDP
+	 * socket, or 0. */
+	__u8 kind;
+};
+
+/* Whose probes. Not any: those of one session; one of so many. */
+const volatile __u32 wanted_session = 0;
+const volatile __u32 any_session = 1;
+const volatile __u32 one_of = 1;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 << 20);
+} events SEC(".maps");
+
+/* Which packet: a probe, or one that only its time tells apart. */
+struct id {
+	__u64 sequence;
+	__u32 session;
+	__u32 kind;
+};
+
+/* What goes on on this CPU. */
+struct here {
+	/* Events for which a ring had no room. First: it is read by its place. */
+	__u64 lost;
+	/* NET_RX was asked for, and does not run yet; 0: it was not. */
+	__u64 raised_ns;
+	/* It runs since, and was asked for then; 0: it does not. */
+	__u64 softirq_ns;
+	__u64 asked_ns;
+	/* The packet that was last given upwards, if it was a probe. */
+	struct id id;
+	__u8 is_probe;
+	/* The readers of its socket are being woken up. */
+	__u8 is_waking;
+	/* What may be in a packet's way, since when. */
+	__u64 irq_ns;
+	__u64 vector_ns;
+	__u64 soft_ns[16];
+	__u64 switch_ns;
+	__u64 idle_ns;
+	__u32 idle_state;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct here);
+} cpus SEC(".maps");
+
+static __always_inline struct here *this_cpu(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&cpus, &zero);
+}
+
+/* crates/measure/src/probe.rs */
+struct probe {
+	__be32 magic;
+	__u8 version;
+	__u8 kind;
+	__u8 clock;
+	__u8 flags;
+	__be32 session;
+	__be32 reserved;
+	__be64 sequence;
+	__be64 intended;
+	__be64 sent;
+};
+
+#define PROBE_MAGIC bpf_htonl(0x52534450)
+#define CLOCK_MONOTONIC_ON_WIRE 1
+#define UDP 17
+
+/* The probe in an Ethernet frame, if there is a wanted one. What is read may be anything: only the helper follows addresses. */
+static __always_inline int find_probe(__u64 frame, __u64 end, struct probe *probe)
+{
+	__u8 head[22];
+	__u64 at = frame + 12;
+	__u16 type;
+
+	if (bpf_probe_read_kernel(head, sizeof(head), (void *)at))
+		return 0;
+	type = head[0] << 8 | head[1];
+	if (type == 0x8100 || type == 0x88a8) {
+		at += 4;
+		if (bpf_probe_read_kernel(head, sizeof(head), (void *)at))
+			return 0;
+		type = head[0] << 8 | head[1];
+	}
+	if (type == 0x0800) {
+		/* Of a fragment only the first has the header, and then not the whole packet. */
+		if (head[2 + 9] != UDP || (head[2 + 6] & 0x3f) | head[2 + 7])
+			return 0;
+		at += 2 + (head[2] & 15) * 4 + 8;
+	} else if (type == 0x86dd && head[2 + 6] == UDP) {
+		at += 2 + 40 + 8;
+	} else {
+		return 0;
+	}
+	if (at + sizeof(*probe) > end || bpf_probe_read_kernel(probe, sizeof(*probe), (void *)at))
+		return 0;
+	if (probe->magic != PROBE_MAGIC || probe->version != 1 || (probe->kind != 1 && probe->kind != 2))
+		return 0;
+	if (!any_session && bpf_ntohl(probe->session) != wanted_session)
+		return 0;
+	return one_of < 2 || bpf_be64_to_cpu(probe->sequence) % one_of == 0;
+}
+
+static __always_inline struct id id_of(const struct probe *probe)
+{
+	struct id id = {
+		.sequence = bpf_be64_to_cpu(probe->sequence),
+		.session = bpf_ntohl(probe->session),
+		.kind = probe->kind,
+	};
+
+	return id;
+}
+
+static __always_inline struct event *begin(struct here *here, __u8 point, const struct id *id, __u64 now)
+{
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		here->lost++;
+		return 0;
+	}
+	event->ns = now;
+	event->sequence = id->sequence;
+	event->extra[0] = 0;
+	event->extra[1] = 0;
+	event->session = id->session;
+	event->namespace = 0;
+	event->ifindex = 0;
+	event->cpu = bpf_get_smp_processor_id();
+	event->point = point;
+	event->kind = id->kind;
+	return event;
+}
+
+/* Its reader looks for itself, often enough. */
+static __always_inline void tell(struct event *event)
+{
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline void on_device(struct event *event, const struct net_device *dev)
+{
+	event->ifindex = dev->ifindex;
+	event->namespace = dev->nd_net.net->ns.inum;
+}
+
+/* Something that is received was found by the soft interrupt that runs. */
+static __always_inline void received(struct here *here, struct event *event)
+{
+	event->extra[0] = here->asked_ns;
+	event->extra[1] = here->softirq_ns;
+}
+
+static __always_inline int skb_probe(const struct sk_buff *skb, __u64 frame, struct probe *probe)
+{
+	return find_probe(frame, (__u64)skb->head + skb->tail, probe);
+}
+
+/* Sending: the frame begins where the data does. */
+static __always_inline void sending(const struct sk_buff *skb, __u8 point)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = this_cpu();
+	struct event *event;
+	struct probe probe;
+	struct id id;
+
+	if (!here || !skb_probe(skb, (__u64)skb->data, &probe))
+		return;
+	id = id_of(&probe);
+	event = begin(here, point, &id, now);
+	if (!event)
+		return;
+	on_device(event, skb->dev);
+	if (probe.kind == 1 && probe.clock == CLOCK_MONOTONIC_ON_WIRE) {
+		event->extra[0] = bpf_be64_to_cpu(probe.intended);
+		event->extra[1] = bpf_be64_to_cpu(probe.sent);
+	}
+	tell(event);
+}
+
+#endif

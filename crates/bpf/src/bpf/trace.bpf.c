@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * Tells when probes pass the points of their way through the kernel, and what else the CPUs do meanwhile.
+ *
+ * Each program is one hook, and does without the others: a kernel that lacks one has that point less.
+ */
+#include "trace.h"
+
+struct task_struct {
+	int pid;
+	char comm[16];
+} __attribute__((preserve_access_index));
+
+struct irqaction {
+	const char *name;
+} __attribute__((preserve_access_index));
+
+/* linux/interrupt.h: NET_RX_SOFTIRQ, since 2.6.27 */
+#define NET_RX 3
+/* linux/bpf.h: BPF_MAP_TYPE_XSKMAP, as the tracepoint tells it */
+#define XSKMAP 17
+/* linux/socket.h */
+#define MSG_PEEK 2
+/* The state of cpu_idle when the CPU goes on. */
+#define PWR_EVENT_EXIT ((__u32)-1)
+
+/* As in trace/event.rs. */
+enum disturbance {
+	INTERRUPT,
+	VECTOR,
+	SOFT_INTERRUPT,
+	TASK,
+	IDLE,
+};
+
+/* Something that had a CPU for a while. */
+struct disturber {
+	__u64 from_ns;
+	__u64 to_ns;
+	/* the interrupt's number, the vector's kind, the soft interrupt's number, the task's, the idle state */
+	__u32 id;
+	__u16 cpu;
+	__u8 kind;
+	__u8 pad;
+	char name[16];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 << 20);
+} disturbers SEC(".maps");
+
+/* Sockets that got probes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, __u8);
+} sockets SEC(".maps");
+
+/* Readers that were woken up for a probe, and do not run yet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct id);
+} awaited SEC(".maps");
+
+/* --- sending ------------------------------------------------------------------------------------------------------- */
+
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(trace_queue, struct sk_buff *skb)
+{
+	sending(skb, POINT_QUEUE);
+	return 0;
+}
+
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(trace_xmit, const struct sk_buff *skb)
+{
+	sending(skb, POINT_TRANSMIT);
+	return 0;
+}
+
+/* --- receiving ----------------------------------------------------------------------------------------------------- */
+
+/* By the driver's interrupt, or by who sends into a veth. */
+SEC("tp_btf/softirq_raise")
+int BPF_PROG(trace_raise, unsigned int vec)
+{
+	struct here *here = this_cpu();
+
+	if (here && vec == NET_RX && !here->raised_ns)
+		here->raised_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(trace_softirq, unsigned int vec)
+{
+	struct here *here = this_cpu();
+
+	if (here && vec == NET_RX) {
+		here->asked_ns = here->raised_ns;
+		here->raised_ns = 0;
+		here->softirq_ns = bpf_ktime_get_ns();
+	}
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(trace_softirq_end, unsigned int vec)
+{
+	struct here *here = this_cpu();
+
+	if (here && vec == NET_RX) {
+		here->softirq_ns = 0;
+		here->asked_ns = 0;
+		here->is_probe = 0;
+		here->is_waking = 0;
+	}
+	return 0;
+}
+
+static __always_inline void receiving(struct sk_buff *skb, __u8 point)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = this_cpu();
+	struct event *event;
+	struct probe probe;
+
+	if (!here)
+		return;
+	here->is_waking = 0;
+	here->is_probe = skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe);
+	if (!here->is_probe)
+		return;
+	here->id = id_of(&probe);
+	event = begin(here, point, &here->id, now);
+	if (!event)
+		return;
+	on_device(event, skb->dev);
+	received(here, event);
+	tell(event);
+}
+
+/* The driver's poll hands it over. */
+SEC("tp_btf/napi_gro_receive_entry")
+int BPF_PROG(trace_driver, struct sk_buff *skb)
+{
+	receiving(skb, POINT_DRIVER);
+	return 0;
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(trace_stack, struct sk_buff *skb)
+{
+	receiving(skb, POINT_STACK);
+	return 0;
+}
+
+/* Hit after the packet was put on the RX ring. It tells everything but which packet it was: that is known to who has the XDP
+ * program's time of it. */
+SEC("tp_btf/xdp_redirect")
+int BPF_PROG(trace_redirect, const struct net_device *dev, const void *program, const void *target, int err, __u32 map_type)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = this_cpu();
+	struct event *event;
+
+	if (!here || map_type != XSKMAP)
+		return 0;
+	here->is_waking = 0;
+	here->is_probe = 1;
+	here->id.session = 0;
+	here->id.sequence = now;
+	here->id.kind = 0;
+	event = begin(here, POINT_SOCKET, &here->id, now);
+	if (!event)
+		return 0;
+	on_device(event, dev);
+	received(here, event);
+	tell(event);
+	return 0;
+}
+
+/* --- from the socket to its reader --------------------------------------------------------------------------------- */
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(trace_ready, const struct sock *sk)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = this_cpu();
+	__u64 sock = (__u64)sk;
+	struct event *event;
+	struct id id = {};
+	__u8 one = 1;
+
+	if (!here)
+		return 0;
+	if (here->is_probe) {
+		here->is_waking = 1;
+		id = here->id;
+		if (!bpf_map_lookup_elem(&sockets, &sock))
+			bpf_map_update_elem(&sockets, &sock, &one, BPF_ANY);
+	} else if (!bpf_map_lookup_elem(&sockets, &sock)) {
+		return 0;
+	}
+	event = begin(here, POINT_READY, &id, now);
+	if (!event)
+		return 0;
+	event->extra[0] = sock;
+	tell(event);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(trace_waking, struct task_struct *task)
+{
+	struct here *here = this_cpu();
+	struct event *event;
+	__u32 pid;
+	__u64 now;
+
+	if (!here || !here->is_waking)
+		return 0;
+	now = bpf_ktime_get_ns();
+	here->is_waking = 0;
+	pid = task->pid;
+	bpf_map_update_elem(&awaited, &pid, &here->id, BPF_ANY);
+	event = begin(here, POINT_WAKING, &here->id, now);
+	if (!event)
+		return 0;
+	event->extra[0] = pid;
+	tell(event);
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(trace_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = this_cpu();
+	struct event *event;
+	__u32 pid = next->pid;
+	struct id *id;
+
+	if (!here || !pid)
+		return 0;
+	id = bpf_map_lookup_elem(&awaited, &pid);
+	if (!id)
+		return 0;
+	event = begin(here, POINT_RUNNING, id, now);
+	bpf_map_delete_elem(&awaited, &pid);
+	if (!event)
+		return 0;
+	event->extra[0] = pid;
+	tell(event);
+	return 0;
+}
+
+SEC("tp_btf/skb_copy_datagram_iovec")
+int BPF_PROG(trace_copy, const struct sk_buff *skb)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = this_cpu();
+	struct event *event;
+	struct probe probe;
+	struct id id;
+	__u32 pid;
+
+	if (!here || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
+		return 0;
+	/* Who was woken up while it ran is not switched to. */
+	pid = bpf_get_current_pid_tgid();
+	bpf_map_delete_elem(&awaited, &pid);
+	id = id_of(&probe);
+	event = begin(here, POINT_COPY, &id, now);
+	if (!event)
+		return 0;
+	event->extra[0] = pid;
+	tell(event);
+	return 0;
+}
+
+/* UDP copies short packets without telling. Which packet it was follows from the order in which the socket got them. */
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(trace_received, const struct sock *sk, int length, int flags)
+{
+	struct here *here;
+	struct event *event;
+	struct id id = {};
+	__u64 sock = (__u64)sk;
+	__u32 pid;
+
+	if (length < 0 || flags & MSG_PEEK || !bpf_map_lookup_elem(&sockets, &sock))
+		return 0;
+	here = this_cpu();
+	if (!here)
+		return 0;
+	pid = bpf_get_current_pid_tgid();
+	bpf_map_delete_elem(&awaited, &pid);
+	event = begin(here, POINT_COPY, &id, bpf_ktime_get_ns());
+	if (!event)
+		return 0;
+	event->extra[0] = sock;
+	tell(event);
+	return 0;
+}
+
+/* --- what else CPUs do --------------------------------------------------------------------------------------------- */
+
+static __always_inline struct disturber *noted(struct here *here, __u8 kind, __u32 id, __u64 from, __u64 to)
+{
+	struct disturber *disturber;
+
+	if (!from)
+		return 0;
+	disturber = bpf_ringbuf_reserve(&disturbers, sizeof(*disturber), 0);
+	if (!disturber) {
+		here->lost++;
+		return 0;
+	}
+	disturber->from_ns = from;
+	disturber->to_ns = to;
+	disturber->id = id;
+	disturber->cpu = bpf_get_smp_processor_id();
+	disturber->kind = kind;
+	disturber->pad = 0;
+	disturber->name[0] = 0;
+	return disturber;
+}
+
+static __always_inline void note(struct here *here, __u8 kind, __u32 id, __u64 from, __u64 to)
+{
+	struct disturber *disturber = noted(here, kind, id, from, to);
+
+	if (disturber)
+		bpf_ringbuf_submit(disturber, BPF_RB_NO_WAKEUP);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(disturb_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct disturber *disturber;
+	struct here *here = this_cpu();
+
+	if (!here)
+		return 0;
+	if (prev->pid) {
+		disturber = noted(here, TASK, prev->pid, here->switch_ns, now);
+		if (disturber) {
+			bpf_probe_read_kernel_str(disturber->name, sizeof(disturber->name), prev->comm);
+			bpf_ringbuf_submit(disturber, BPF_RB_NO_WAKEUP);
+		}
+	}
+	here->switch_ns = now;
+	return 0;
+}
+
+/* There are ten kinds. */
+static __always_inline __u64 *soft_since(struct here *here, __u32 vec)
+{
+	/* The verifier shall see the bound, and not what the compiler made of it. */
+	barrier_var(vec);
+	vec &= 15;
+	return &here->soft_ns[vec];
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(disturb_softirq, unsigned int vec)
+{
+	struct here *here = this_cpu();
+
+	if (here)
+		*soft_since(here, vec) = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(disturb_softirq_end, unsigned int vec)
+{
+	struct here *here = this_cpu();
+	__u64 *since;
+
+	if (!here)
+		return 0;
+	since = soft_since(here, vec);
+	note(here, SOFT_INTERRUPT, vec, *since, bpf_ktime_get_ns());
+	*since = 0;
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(disturb_irq, int irq, struct irqaction *action)
+{
+	struct here *here = this_cpu();
+
+	if (here)
+		here->irq_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_exit")
+int BPF_PROG(disturb_irq_end, int irq, struct irqaction *action, int ret)
+{
+	struct disturber *disturber;
+	struct here *here = this_cpu();
+
+	if (!here)
+		return 0;
+	disturber = noted(here, INTERRUPT, irq, here->irq_ns, bpf_ktime_get_ns());
+	here->irq_ns = 0;
+	if (!disturber)
+		return 0;
+	bpf_probe_read_kernel_str(disturber->name, sizeof(disturber->name), action->name);
+	bpf_ringbuf_submit(disturber, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* Interrupts that are no device's: x86 has tracepoints of their own for them. */
+static __always_inline int vector(void)
+{
+	struct here *here = this_cpu();
+
+	if (here)
+		here->vector_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+static __always_inline int vector_end(__u32 kind)
+{
+	struct here *here = this_cpu();
+
+	if (here) {
+		note(here, VECTOR, kind, here->vector_ns, bpf_ktime_get_ns());
+		here->vector_ns = 0;
+	}
+	return 0;
+}
+
+#define VECTOR_OF(name, number)                    \
+	SEC("tp_btf/" #name "_entry")              \
+	int BPF_PROG(disturb_##name)               \
+	{                                          \
+		return vector();                   \
+	}                                          \
+	SEC("tp_btf/" #name "_exit")               \
+	int BPF_PROG(disturb_##name##_end)         \
+	{                                          \
+		return vector_end(number);         \
+	}
+
+VECTOR_OF(local_timer, 0)
+VECTOR_OF(reschedule, 1)
+VECTOR_OF(call_function, 2)
+VECTOR_OF(call_function_single, 3)
+VECTOR_OF(irq_work, 4)
+
+SEC("tp_btf/cpu_idle")
+int BPF_PROG(disturb_idle, unsigned int state, unsigned int cpu)
+{
+	struct here *here = this_cpu();
+	__u64 now;
+
+	if (!here)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (state != PWR_EVENT_EXIT) {
+		here->idle_ns = now;
+		here->idle_state = state;
+		return 0;
+	}
+	note(here, IDLE, here->idle_state, here->idle_ns, now);
+	here->idle_ns = 0;
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

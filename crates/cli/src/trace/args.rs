@@ -1,0 +1,166 @@
+//! The command line of `ringside trace`.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use ringside_measure::probe::HEADER_LEN;
+
+use crate::args::{OutputArgs, rate, seconds, time_in};
+use crate::compare::Bench;
+
+const EXAMPLES: &str = "\
+Examples:
+  ringside trace --lab veth                        a UDP socket that sleeps, on a test bed of its own, in five seconds
+  ringside trace --lab veth --receivers udp-blocking,udp-spin,af-packet,af-xdp-native -t 10
+  ringside trace --interface eth1,eth2@far         two ports of this machine, the second in a namespace
+  ringside trace --session any -t 10               what others send and receive here: ringside ping, tx, echo
+  ringside trace --lab veth --stop-above 500us -t 60   until a packet takes longer, and what went on on its CPUs then
+
+Turns with and without tracing alternate, so that what tracing costs is known. Times are of CLOCK_MONOTONIC, in the kernel and
+outside. What a kernel has no hook for is told, and missing.";
+
+/// What to trace, for how long, and what to tell.
+#[derive(Debug, clap::Args)]
+// A negative number is a nonsense value, not an unknown option.
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(super) bench: Bench,
+
+    /// Trace the probes of others that are sent and received on this machine, in all its namespaces: those of a session, by its
+    /// number, or any
+    #[arg(long, group = "path", value_name = "ID|any", value_parser = session)]
+    pub(super) session: Option<Session>,
+
+    /// What receives, one after the other
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "udp-blocking",
+        value_name = "KINDS",
+        conflicts_with = "session"
+    )]
+    pub(super) receivers: Vec<Receiver>,
+
+    /// Packets per second, at uneven times
+    #[arg(long, default_value_t = 1000, value_name = "PPS", value_parser = rate, conflicts_with = "session")]
+    pub(super) rate: u64,
+
+    /// Bytes of a packet from the Ethernet header on, without FCS
+    #[arg(long, default_value_t = 128, value_name = "BYTES", conflicts_with = "session",
+          value_parser = clap::value_parser!(u16).range(82..=1514))]
+    pub(super) size: u16,
+
+    /// Seconds for each receiver
+    #[arg(short, long, default_value = "5", value_name = "SECONDS", value_parser = seconds)]
+    pub(super) time: Duration,
+
+    /// Packets to be traced for each receiver, if there are as many in the time
+    #[arg(short = 'n', long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) count: Option<u64>,
+
+    /// Trace one packet in so many
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) one_of: u32,
+
+    /// Trace all the time: no turns without, and nothing about what tracing costs
+    #[arg(long, conflicts_with = "session")]
+    pub(super) no_cost: bool,
+
+    /// Do not look for what else the CPUs do
+    #[arg(long)]
+    pub(super) no_disturbers: bool,
+
+    /// Stop when a packet takes longer than this, such as 500us, and show what went on on its CPUs
+    #[arg(long, value_name = "TIME", value_parser = bound)]
+    pub(super) stop_above: Option<Duration>,
+
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+}
+
+/// `--session`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Session {
+    Any,
+    One(u32),
+}
+
+/// `--receivers`. The names are a promise: they stand in results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Receiver {
+    /// UDP socket, sleeping in the system call
+    UdpBlocking,
+    /// UDP socket, asked again and again
+    UdpSpin,
+    /// Packet socket, mapped ring, looked at again and again
+    AfPacket,
+    /// AF_XDP, native XDP, looked at again and again
+    AfXdpNative,
+    /// AF_XDP, native XDP, sleeping in poll()
+    AfXdpPoll,
+    /// AF_XDP, generic XDP, looked at again and again
+    AfXdpGeneric,
+}
+
+impl Receiver {
+    /// The name on the command line and in results.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::UdpBlocking => "udp-blocking",
+            Self::UdpSpin => "udp-spin",
+            Self::AfPacket => "af-packet",
+            Self::AfXdpNative => "af-xdp-native",
+            Self::AfXdpPoll => "af-xdp-poll",
+            Self::AfXdpGeneric => "af-xdp-generic",
+        }
+    }
+
+    pub(super) fn is_udp(self) -> bool {
+        matches!(self, Self::UdpBlocking | Self::UdpSpin)
+    }
+}
+
+impl Args {
+    /// Said before anything is built.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.no_disturbers && self.stop_above.is_some() {
+            bail!("--stop-above shows what the CPUs did, which --no-disturbers leaves out: take one of the two");
+        }
+        if self.session.is_none() && !self.no_cost && self.time < self.bench.turn() * 2 {
+            bail!(
+                "-t {:.1}: there is no time for a turn with and one without tracing, {:.0} ms each: a longer time, a shorter \
+                 --slot-ms, or --no-cost",
+                self.time.as_secs_f64(),
+                self.bench.turn().as_secs_f64() * 1e3
+            );
+        }
+        Ok(())
+    }
+
+    /// Mean time between two packets.
+    pub(super) fn interval(&self) -> Duration {
+        Duration::from_secs(1) / u32::try_from(self.rate).unwrap_or(u32::MAX)
+    }
+}
+
+fn session(text: &str) -> Result<Session, String> {
+    if text == "any" {
+        return Ok(Session::Any);
+    }
+    text.parse().map(Session::One).map_err(|_| {
+        format!(
+            "{text:?} is neither the number of a session (0 to 4294967295; ringside's own is its process id) nor any"
+        )
+    })
+}
+
+fn bound(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_micros(1)..=Duration::from_secs(60);
+    time_in(&range, text)?.ok_or_else(|| format!("{text:?} is no bound; it takes 1us to 60s"))
+}
+
+/// So that a payload always has room for a probe.
+const _: () = assert!(82 - 14 - 20 - 8 >= HEADER_LEN);

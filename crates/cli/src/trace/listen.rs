@@ -1,0 +1,66 @@
+//! Others send and receive: what the kernel tells of their probes.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use ringside_bpf::{TraceOptions, Tracer};
+use ringside_measure::trace::Correlator;
+
+use super::args::{Args, Session};
+use super::collect::Collector;
+use super::path::Traced;
+use super::result::{self, Names};
+use crate::clock::now_ns;
+use crate::stop::Stop;
+
+/// How often the rings are read.
+const READ: Duration = Duration::from_millis(20);
+/// A packet of which nothing was heard for so long is over.
+const OVER_NS: u64 = 300_000_000;
+
+/// Traces until the time is over, there are packets enough, or a signal.
+pub(super) fn trace(args: &Args, session: Session, names: &Names, stop: &Stop) -> Result<Traced> {
+    let mut tracer = Tracer::load(TraceOptions {
+        session: match session {
+            Session::Any => None,
+            Session::One(session) => Some(session),
+        },
+        one_of: args.one_of,
+        disturbers: !args.no_disturbers,
+    })?;
+    let mut collector = Collector::new(tracer.reader()?, Correlator::of_others(), args.stop_above);
+    tracer.attach()?;
+    eprintln!("tracing for {:.1} s", args.time.as_secs_f64());
+    let begun = Instant::now();
+    let is_enough = |collector: &Collector| {
+        let traced = args
+            .count
+            .is_some_and(|count| collector.breakdown.whole().samples() >= count);
+        traced || collector.recorded.is_some()
+    };
+    while begun.elapsed() < args.time && !stop.is_set() && !is_enough(&collector) {
+        thread::sleep(READ);
+        collector.read()?;
+        collector.settle(now_ns().saturating_sub(OVER_NS), true);
+    }
+    tracer.detach();
+    collector.read()?;
+    collector.settle(u64::MAX, true);
+    if collector.breakdown.whole().samples() == 0 {
+        let which = match session {
+            Session::Any => "no probe".to_owned(),
+            Session::One(session) => format!("no probe of session {session}"),
+        };
+        bail!(
+            "{which} passed two points of its way within {:.1} s: does somebody send, such as ringside ping, on this machine? Packets \
+             of XDP sockets are seen only where they pass the kernel's stack",
+            begun.elapsed().as_secs_f64()
+        );
+    }
+    let lost = tracer.lost()?;
+    Ok(Traced {
+        path: result::path(&collector, names, lost),
+        missing: tracer.missing().to_vec(),
+    })
+}

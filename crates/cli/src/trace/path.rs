@@ -1,0 +1,318 @@
+//! A path of our own: a sender, a receiver, and turns with and without tracing.
+//!
+//! ```text
+//!  sender, receiver   ├───────────────────────────────────────────────────────────────┤
+//!  tracing            ├─ settle ─┬── slot ──┤                     ├─ settle ─┬── slot ──┤
+//!  without                                  ├─ settle ─┬── slot ──┤
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use ringside_bpf::{MissingHook, TraceOptions, Tracer};
+use ringside_measure::compare::{self, Round};
+use ringside_measure::latency::Latency;
+use ringside_measure::schema::{TraceCost, TracedPath};
+use ringside_measure::trace::{Correlator, Heard, Id};
+use ringside_nic::host::CpuTimes;
+
+use super::args::{Args, Receiver};
+use super::board::Board;
+use super::collect::Collector;
+use super::ends::{Hearer, Sender};
+use super::result::{self, Names};
+use crate::clock::now_ns;
+use crate::compare::Bed;
+use crate::pin;
+use crate::stop::Stop;
+
+/// How often the rings are read.
+const READ: Duration = Duration::from_millis(5);
+/// What a packet's application knows is looked at only when the kernel has told all about it: what had a CPU is told when it is over.
+const TOLD_NS: u64 = 6_000_000;
+/// After this a packet is lost.
+const LOST_NS: u64 = 500_000_000;
+/// How long the first packet may take: a NIC that gets an XDP program may take its link down for a while.
+const FIRST_PACKET: Duration = Duration::from_secs(15);
+/// How long the last packets may take.
+const DRAIN: Duration = Duration::from_millis(100);
+
+/// What was traced of one receiver.
+pub(super) struct Traced {
+    pub(super) path: TracedPath,
+    pub(super) missing: Vec<MissingHook>,
+}
+
+/// A turn with or without tracing.
+struct Turn {
+    is_traced: bool,
+    from_ns: u64,
+    to_ns: u64,
+    times: Latency,
+    steal: f64,
+}
+
+/// Traces what comes to a receiver.
+pub(super) fn trace(
+    args: &Args,
+    bed: &Bed,
+    names: &Names,
+    receiver: Receiver,
+    session: u32,
+    stop: &Stop,
+) -> Result<Traced> {
+    let _cut = (receiver == Receiver::AfPacket)
+        .then(|| Bed::cut_stack_off(&bed.b))
+        .transpose()?;
+    let hearer = Hearer::open(receiver, args, bed)?;
+    let sender = Sender::open(args, bed, session)?;
+    eprintln!("{}: from a {}", receiver.name(), sender.kind);
+    let mut tracer = Tracer::load(TraceOptions {
+        session: Some(session),
+        one_of: args.one_of,
+        disturbers: !args.no_disturbers,
+    })?;
+    let collector = Collector::new(tracer.reader()?, Correlator::new(), args.stop_above);
+    let board = Board::new();
+    let [sender_cpu, receiver_cpu] = args.bench.cpus;
+    let mut run = Run {
+        args,
+        board: &board,
+        session,
+        collector,
+        next: 0,
+        received: 0,
+        waiting: VecDeque::new(),
+        turns: Vec::new(),
+        settled_ns: 0,
+    };
+    thread::scope(|scope| {
+        let hearing = thread::Builder::new().name("rs-receiver".into());
+        let hearing = hearing.spawn_scoped(scope, || {
+            enter(&board, 1, receiver_cpu)?;
+            hearer.run(session, receiver_cpu, &board)
+        });
+        let hearing = hearing.context("starting a thread")?;
+        let sending = thread::Builder::new().name("rs-sender".into());
+        let sending = sending.spawn_scoped(scope, || {
+            enter(&board, 0, sender_cpu)?;
+            while !board.ready.load(Ordering::Acquire) && !board.end.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            sender.run(&board)
+        });
+        let outcome = match &sending {
+            Ok(sending) => run.through(&mut tracer, stop, || hearing.is_finished() || sending.is_finished()),
+            Err(error) => Err(anyhow!("starting a thread: {error}")),
+        };
+        board.end.store(true, Ordering::Release);
+        tracer.detach();
+        // Their own words say more than that nothing came.
+        join(hearing).context("the receiver")?;
+        sending.map(join)?.context("the sender")?;
+        outcome
+    })?;
+    let lost = tracer.lost()?;
+    ensure!(
+        run.collector.breakdown.whole().samples() > 0,
+        "no packet was traced: {} were sent, {} came",
+        board.sent.load(Ordering::Acquire),
+        run.received
+    );
+    let mut path = result::path(&run.collector, names, lost);
+    path.receiver = Some(receiver.name().to_owned());
+    path.sent_packets = Some(board.sent.load(Ordering::Acquire));
+    path.received_packets = Some(run.received);
+    path.cost = cost(&run.turns)?;
+    Ok(Traced {
+        path,
+        missing: tracer.missing().to_vec(),
+    })
+}
+
+/// The calling thread is one of the path.
+fn enter(board: &Board, which: usize, cpu: u32) -> Result<()> {
+    let id = rustix::thread::gettid().as_raw_nonzero().get();
+    board.threads[which].store(u32::try_from(id).unwrap_or(0), Ordering::Release);
+    pin::to_cpu(cpu)
+}
+
+fn join(thread: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
+    thread.join().map_err(|_| anyhow!("a thread panicked")).flatten()
+}
+
+/// What goes on in the thread that reads.
+struct Run<'a> {
+    args: &'a Args,
+    board: &'a Board,
+    session: u32,
+    collector: Collector,
+    /// The next packet to be read from the board.
+    next: u64,
+    /// Packets that came.
+    received: u64,
+    /// Packets of which the kernel may not have told all yet.
+    waiting: VecDeque<(u64, Heard)>,
+    turns: Vec<Turn>,
+    /// When lost packets were last let go.
+    settled_ns: u64,
+}
+
+impl Run<'_> {
+    /// All turns, until the time is over or something ends it.
+    fn through(&mut self, tracer: &mut Tracer, stop: &Stop, has_ended: impl Fn() -> bool) -> Result<()> {
+        let begun = Instant::now();
+        while self.received == 0 {
+            self.take()?;
+            if stop.is_set() || has_ended() {
+                return Ok(());
+            }
+            if begun.elapsed() > FIRST_PACKET {
+                bail!("no packet came within {FIRST_PACKET:?}");
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.collector.own = self.board.threads.iter().map(|id| id.load(Ordering::Acquire)).collect();
+        self.collector.receiver = self.collector.own.get(1).copied();
+        let over = Instant::now() + self.args.time;
+        let is_done = |run: &Self| {
+            let enough = run.args.count.is_some_and(|count| run.traced() >= count);
+            enough || run.collector.recorded.is_some() || stop.is_set() || has_ended()
+        };
+        while Instant::now() < over && !is_done(self) {
+            let is_traced = self.args.no_cost || self.turns.len() % 2 == 0;
+            if is_traced {
+                tracer.attach()?;
+            }
+            self.wait(Instant::now() + self.args.bench.settle(), &is_done)?;
+            let (times, from_ns) = (CpuTimes::read()?, now_ns());
+            self.turns.push(Turn {
+                is_traced,
+                from_ns,
+                to_ns: u64::MAX,
+                times: Latency::new(),
+                steal: 0.0,
+            });
+            let end = if self.args.no_cost {
+                over
+            } else {
+                Instant::now() + self.args.bench.slot()
+            };
+            self.wait(end, &is_done)?;
+            let all = CpuTimes::read()?.since(&times).sum();
+            if let Some(turn) = self.turns.last_mut() {
+                // What is on its way meanwhile is not traced to its end.
+                turn.to_ns = now_ns() - 1_000_000;
+                turn.steal = all.fraction(all.steal).unwrap_or(0.0);
+            }
+            tracer.detach();
+        }
+        let drained = Instant::now() + DRAIN;
+        self.board.end.store(true, Ordering::Release);
+        while Instant::now() < drained {
+            thread::sleep(READ);
+            self.take()?;
+        }
+        Ok(())
+    }
+
+    fn traced(&self) -> u64 {
+        let traced = self.turns.iter().filter(|turn| turn.is_traced);
+        traced.map(|turn| turn.times.samples()).sum()
+    }
+
+    fn wait(&mut self, until: Instant, is_done: &impl Fn(&Self) -> bool) -> Result<()> {
+        while Instant::now() < until && !is_done(self) {
+            thread::sleep(READ);
+            self.take()?;
+        }
+        Ok(())
+    }
+
+    /// Takes what was told: first what the kernel did, then what the application did before.
+    fn take(&mut self) -> Result<()> {
+        let now = now_ns();
+        self.collector.read()?;
+        let sent = self.board.sent.load(Ordering::Acquire);
+        while self.next < sent {
+            let Some(ahead) = (self.next..sent.min(self.next + 1000)).find_map(|number| {
+                let heard = self.board.read(number)?;
+                Some((number, heard))
+            }) else {
+                break;
+            };
+            let (number, heard) = ahead;
+            if number != self.next && heard.heard_ns + LOST_NS > now {
+                break;
+            }
+            self.waiting.push_back((number, heard));
+            self.received += 1;
+            self.next = number + 1;
+        }
+        while let Some((number, heard)) = self.waiting.front().copied() {
+            if heard.heard_ns + TOLD_NS > now {
+                break;
+            }
+            self.waiting.pop_front();
+            self.heard(number, heard);
+        }
+        if now > self.settled_ns + LOST_NS {
+            self.collector.settle(now.saturating_sub(LOST_NS * 2), false);
+            self.settled_ns = now;
+        }
+        Ok(())
+    }
+
+    /// A packet counts for the turn in which it was sent and came.
+    fn heard(&mut self, sequence: u64, heard: Heard) {
+        let turn = self.turns.iter_mut().rev();
+        let mut turn =
+            turn.filter(|turn| turn.from_ns <= heard.intended_ns.min(heard.call_ns) && heard.heard_ns <= turn.to_ns);
+        let turn = turn.next();
+        let is_traced = turn.as_ref().is_some_and(|turn| turn.is_traced) && sequence % u64::from(self.args.one_of) == 0;
+        if let Some(turn) = turn {
+            turn.times.record(heard.heard_ns.saturating_sub(heard.call_ns));
+        }
+        let id = Id {
+            session: self.session,
+            sequence,
+        };
+        let is_over = self.collector.recorded.is_some();
+        self.collector.heard(id, heard, is_traced && !is_over);
+    }
+}
+
+/// What tracing costs: turns with it beside the turns after them without.
+fn cost(turns: &[Turn]) -> Result<Option<TraceCost>> {
+    let round = |turn: &Turn| {
+        let median = turn.times.summary()?.p50_ns?;
+        #[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns")]
+        let value = median as f64;
+        Some(Round {
+            value,
+            steal: turn.steal,
+        })
+    };
+    let (mut off, mut on) = (Vec::new(), Vec::new());
+    for pair in turns.chunks_exact(2) {
+        let [with, without] = pair else { continue };
+        if without.is_traced || !with.is_traced {
+            return Ok(None);
+        }
+        if let (Some(without), Some(with)) = (round(without), round(with)) {
+            off.push(without);
+            on.push(with);
+        }
+    }
+    if off.is_empty() || !off.iter().zip(&on).any(|(off, on)| off.is_quiet() && on.is_quiet()) {
+        return Ok(None);
+    }
+    Ok(Some(TraceCost {
+        off_ns: compare::figure(&off)?,
+        on_ns: compare::figure(&on)?,
+        ratio: compare::ratio(&off, &on)?,
+    }))
+}

@@ -1,0 +1,430 @@
+//! `ringside trace` on the real kernel: a delay that a test puts somewhere is found there and nowhere else.
+
+mod common;
+
+use std::net::UdpSocket;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Done, Row, Running, assert_clean, lab, start, wire};
+use ringside_measure::latency::Latency;
+use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
+use ringside_measure::schema::{Outcome, StageResult, TraceResult, TracedPath};
+use ringside_measure::trace::{Culprit, DisturberKind, Point, Stage};
+use ringside_netlab::testing::is_root;
+use ringside_netlab::{End, Lab};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+const MS: f64 = 1e6;
+
+/// Each test wants its CPUs for itself.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The binary in the namespace of the test, with a line as one writes it.
+fn tool(line: &str) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringside"));
+    command.args(line.split_whitespace()).env_remove("SSH_CONNECTION");
+    Running::new(command)
+}
+
+fn result(done: &Done) -> TraceResult {
+    match done.document().result {
+        Outcome::Trace(result) => *result,
+        other => panic!("not a trace: {other:?}"),
+    }
+}
+
+fn pin(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).expect("an online CPU");
+}
+
+fn cpus() -> usize {
+    thread::available_parallelism().expect("told").get()
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
+}
+
+/// What holds of every way.
+fn check(path: &TracedPath) {
+    let what = format!("{path:#?}");
+    assert_eq!(path.failure, None, "{what}");
+    let whole = path.whole.expect("packets");
+    assert_eq!(whole.samples, path.traced_packets, "{what}");
+    assert_eq!(path.lost_events, 0, "{what}");
+    // The sum equals the whole within the clock error that is stated.
+    let apart = (path.sum_mean_ns - whole.mean_ns).abs();
+    assert!(apart <= path.clock_error_ns as f64 + 1.0, "{apart}: {what}");
+    let parts: f64 = path.stages.iter().map(|stage| stage.part_ns).sum();
+    assert!((parts - path.sum_mean_ns).abs() < 1.0, "{what}");
+    let percents: f64 = path.stages.iter().map(|stage| stage.part_percent).sum();
+    assert!((percents - 100.0).abs() < 0.1, "{what}");
+    // One clock, read in the kernel and outside of it.
+    assert!(path.clock_error_ns < 2_000, "{what}");
+    for stage in &path.stages {
+        let histogram = stage
+            .times_hdr
+            .as_deref()
+            .map(|text| Latency::from_hdr(text).expect("readable"));
+        assert_eq!(
+            histogram.map(|all| all.samples()),
+            stage.times.map(|times| times.samples),
+            "{what}"
+        );
+    }
+    let last = path.stages.last().expect("stages");
+    assert_eq!(last.stage, Stage::Remainder, "{what}");
+    assert!(last.part_percent < 5.0, "{what}");
+}
+
+fn stages(path: &TracedPath) -> Vec<Stage> {
+    path.stages.iter().map(|stage| stage.stage).collect()
+}
+
+/// The median of a stage, in milliseconds; 0 where no packet had it.
+fn median_ms(stage: &StageResult) -> f64 {
+    stage
+        .times
+        .and_then(|times| times.p50_ns)
+        .map_or(0.0, |ns| ns as f64 / MS)
+}
+
+/// Asserts that packets spend at least so many milliseconds in this stage, and next to nothing in any other.
+fn assert_delay_in(path: &TracedPath, hop: u32, stage: Stage, at_least_ms: f64) {
+    let is_it = |other: &&StageResult| (other.hop, other.stage) == (hop, stage);
+    let found = path.stages.iter().find(is_it);
+    let found = found.unwrap_or_else(|| panic!("no such stage in {path:#?}"));
+    assert!(median_ms(found) >= at_least_ms, "{at_least_ms} ms: {path:#?}");
+    for other in path.stages.iter().filter(|other| !is_it(other)) {
+        assert!(median_ms(other) < at_least_ms / 4.0, "{}: {path:#?}", other.name);
+    }
+}
+
+/// Namespaces of a process are named by its id; their interfaces and all programs on those go with them.
+fn assert_nothing_is_left_of(pid: u32) {
+    let names = std::fs::read_dir("/run/netns").expect("a directory of namespaces");
+    let left: Vec<String> = names
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with(&format!("rs-{pid}-")))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn every_receiver_is_traced_on_a_test_bed() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let receivers = ["udp-blocking", "af-packet", "af-xdp-native", "af-xdp-generic"];
+    let line = format!(
+        "trace --lab veth --receivers {} -t 0.9 --slot-ms 100 --json",
+        receivers.join(",")
+    );
+    let running = tool(&line);
+    let pid = running.pid();
+    let done = running.end().good();
+    assert_nothing_is_left_of(pid);
+    let result = result(&done);
+    assert_eq!(result.paths.len(), receivers.len());
+    for (path, receiver) in result.paths.iter().zip(receivers) {
+        check(path);
+        assert_eq!(path.receiver.as_deref(), Some(receiver));
+        assert_eq!(path.end, Some(Point::Application));
+        assert!(path.traced_packets >= 20, "{path:#?}");
+        assert!(path.received_packets <= path.sent_packets, "{path:#?}");
+        let stages = stages(path);
+        use Point::{Call, Driver, Intended, Queue, Ready, Socket, SoftIrq, Stack, Transmit, Xdp};
+        let here: &[Point] = match receiver {
+            "udp-blocking" | "af-packet" => &[Driver, Stack, Ready],
+            "af-xdp-native" => &[Xdp, Socket, Ready],
+            _ => &[Driver, Stack, Xdp, Ready],
+        };
+        for point in [Intended, Call, Queue, Transmit, SoftIrq].iter().chain(here) {
+            let hook = format!("{receiver}: {point:?} in {path:#?}");
+            assert!(stages.contains(&Stage::From(*point)), "{hook}");
+        }
+        let slow = path.slow.as_ref().expect("a slowest packet");
+        assert!(
+            slow.packets >= 1 && slow.from_ns <= path.whole.expect("packets").max_ns,
+            "{slow:#?}"
+        );
+    }
+    let blocking = stages(&result.paths[0]);
+    for point in [Point::Waking, Point::Running, Point::Copy] {
+        assert!(blocking.contains(&Stage::From(point)), "{point:?} of a sleeper");
+    }
+    // A machine whose time is given away may have no quiet pair of turns.
+    let costs: Vec<_> = result.paths.iter().filter_map(|path| path.cost.as_ref()).collect();
+    assert!(!costs.is_empty() || result.steal_percent > Some(2.0), "{result:#?}");
+    for cost in costs {
+        assert!(cost.ratio.median > 0.0 && cost.on_ns.median > 0.0, "{cost:#?}");
+    }
+    // What is missing here is named, with a reason, also to people.
+    for hook in &result.missing {
+        assert!(!hook.reason.is_empty() && !hook.tells.is_empty(), "{hook:?}");
+        assert!(done.err.contains(&format!("Missing: {}", hook.hook)), "{done:#?}");
+    }
+    for words in ["Sum of the stages", "udp-blocking:", "| qdisc", "remainder", "whole"] {
+        assert!(done.err.contains(words), "{words}: {done:#?}");
+    }
+}
+
+/// Sends probes from a socket of one end to the other, one after the other, until it is dropped.
+struct Flow<'a>(&'a AtomicBool);
+
+impl Drop for Flow<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `body` while probes of a session go from `from` to an address, and `receive` takes them at the other end.
+fn while_probes_flow<T>(
+    session: u32,
+    from: &UdpSocket,
+    every: Duration,
+    receive: impl Fn() + Sync,
+    body: impl FnOnce() -> T,
+) -> T {
+    let end = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _flow = Flow(&end);
+        scope.spawn(|| {
+            pin(0);
+            for sequence in 0.. {
+                if end.load(Ordering::Relaxed) {
+                    return;
+                }
+                let now = now_ns();
+                let probe = Probe {
+                    kind: Kind::Request,
+                    clock: Clock::Monotonic,
+                    session,
+                    sequence,
+                    intended_ns: now,
+                    sent_ns: now,
+                };
+                let mut payload = [0; HEADER_LEN + 8];
+                probe.encode(&mut payload).expect("room");
+                _ = from.send(&payload);
+                thread::sleep(every);
+            }
+        });
+        scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                receive();
+            }
+        });
+        body()
+    })
+}
+
+fn socket(end: &End, port: u16) -> UdpSocket {
+    let socket = end.run(|| UdpSocket::bind((end.ipv4, port)).expect("a socket"));
+    socket.set_read_timeout(Some(Duration::from_millis(20))).expect("set");
+    socket
+}
+
+fn listen(session: u32, seconds: f64) -> TraceResult {
+    let done = tool(&format!("trace --session {session} -t {seconds} --json"))
+        .end()
+        .good();
+    result(&done)
+}
+
+fn only(result: &TraceResult) -> &TracedPath {
+    let [path] = &result.paths[..] else {
+        panic!("{result:#?}")
+    };
+    check(path);
+    path
+}
+
+/// Packets wait in the socket of a receiver that does something else; of one that waits for them they do not.
+#[test]
+fn a_sleeping_receiver_is_found_in_the_socket() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let Lab { a, b, .. } = &lab("tracesleep", 1);
+    let (sender, receiver) = (socket(a, 0), socket(b, 7000));
+    sender.connect((b.ipv4, 7000)).expect("connected");
+    let take = || {
+        let mut bytes = [0; 128];
+        receiver.recv(&mut bytes)
+    };
+    let every = Duration::from_millis(2);
+    let prompt = while_probes_flow(41, &sender, every, || drop(take()), || listen(41, 0.8));
+    let path = only(&prompt);
+    assert_eq!(path.end, Some(Point::Copy), "the kernel's last point: {path:#?}");
+    assert!(path.stages.iter().all(|stage| median_ms(stage) < 1.0), "{path:#?}");
+    assert_eq!(
+        (path.sent_packets, path.received_packets, path.cost.is_none()),
+        (None, None, true)
+    );
+
+    receiver.set_nonblocking(true).expect("set");
+    let lazy = || {
+        thread::sleep(Duration::from_millis(12));
+        while take().is_ok() {}
+    };
+    let slept = while_probes_flow(42, &sender, every, lazy, || listen(42, 0.8));
+    assert_delay_in(only(&slept), 0, Stage::From(Point::Ready), 4.0);
+}
+
+/// Two hops: what the one in the middle does is a stage, whether a program of its own or `ringside impair`.
+#[test]
+fn a_slow_forwarder_is_found_between_the_hops() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let Row { left, right } = &common::row("tracerelay");
+    let (sender, relay) = (socket(&left.a, 0), socket(&left.b, 7000));
+    sender.connect((left.b.ipv4, 7000)).expect("connected");
+    let (onward, receiver) = (socket(&right.a, 0), socket(&right.b, 7001));
+    onward.connect((right.b.ipv4, 7001)).expect("connected");
+    let forward = || {
+        let mut bytes = [0; 128];
+        if let Ok(count) = relay.recv(&mut bytes) {
+            thread::sleep(Duration::from_millis(3));
+            onward.send(&bytes[..count]).expect("sent");
+            _ = receiver.recv(&mut bytes);
+        }
+    };
+    let traced = while_probes_flow(43, &sender, Duration::from_millis(6), forward, || listen(43, 1.0));
+    let path = only(&traced);
+    assert_delay_in(path, 0, Stage::Relay, 3.0);
+    assert!(path.stages.iter().any(|stage| stage.hop == 1), "{path:#?}");
+}
+
+#[test]
+fn a_slow_forwarder_with_xdp_sockets_is_found_between_the_hops() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let row = wire("tracebox");
+    let forwarder = start(&row.left.b, "impair in,out --wait poll --delay 4ms --json");
+    forwarder.wait_for("this host itself is not reached");
+    let (sender, receiver) = (socket(&row.left.a, 0), socket(&row.right.b, 7000));
+    sender.connect((row.right.b.ipv4, 7000)).expect("connected");
+    let take = || {
+        let mut bytes = [0; 128];
+        _ = receiver.recv(&mut bytes);
+    };
+    let traced = while_probes_flow(44, &sender, Duration::from_millis(6), take, || listen(44, 1.0));
+    forwarder.interrupt().good();
+    assert_delay_in(only(&traced), 0, Stage::Relay, 3.5);
+    assert_clean(&row.left.b);
+}
+
+/// Takes its CPU from everybody who has no real-time priority, most of the time.
+fn hog(cpu: usize, end: &AtomicBool) {
+    pin(cpu);
+    let param = libc::sched_param { sched_priority: 10 };
+    // SAFETY: 0 is the calling thread, and `param` is alive for the call, which only reads it.
+    let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
+    assert_eq!(answer, 0, "SCHED_FIFO");
+    while !end.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(6) {
+            std::hint::spin_loop();
+        }
+        thread::sleep(Duration::from_micros(1500));
+    }
+}
+
+#[test]
+fn a_hog_on_the_receivers_cpu_is_found_in_the_wake_up_and_named() {
+    if !is_root() || cpus() < 2 {
+        return;
+    }
+    let _alone = alone();
+    let end = AtomicBool::new(false);
+    let done = thread::scope(|scope| {
+        let _flow = Flow(&end);
+        let thread = thread::Builder::new().name("trace-hog".into());
+        thread.spawn_scoped(scope, || hog(1, &end)).expect("a thread");
+        // Seldom enough that no packet waits for another one.
+        tool("trace --lab veth --rate 60 --cpus 0,1 -t 1.6 --no-cost --json")
+            .end()
+            .good()
+    });
+    let result = result(&done);
+    let path = only(&result);
+    assert_delay_in(path, 0, Stage::From(Point::Waking), 1.0);
+    let slow = path.slow.as_ref().expect("a slowest packet");
+    // Whatever else goes on on the machine, it is among those that are named.
+    let is_hog = |culprit: &&Culprit| culprit.kind == DisturberKind::Task && culprit.name == "trace-hog";
+    let hog = slow.culprits.iter().find(is_hog);
+    assert!(hog.is_some_and(|hog| hog.slow_mean_ns > MS), "{slow:#?}");
+}
+
+#[test]
+fn the_flight_recorder_stops_and_shows_what_went_on() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let running = tool("trace --lab veth --stop-above 1us -t 20 --no-cost --json");
+    let done = running.end().good();
+    assert!(done.took < Duration::from_secs(10), "{done:#?}");
+    let result = result(&done);
+    let path = only(&result);
+    assert_eq!(path.traced_packets, 1, "{path:#?}");
+    let record = path.recorded.as_ref().expect("a record");
+    let whole = path.whole.expect("a packet");
+    assert_eq!((record.bound_ns, record.whole_ns), (1_000, whole.max_ns));
+    assert_eq!(record.points.first().map(|point| point.at_ns), Some(0));
+    assert_eq!(
+        record.points.last().map(|point| (point.at_ns, point.point)),
+        Some((whole.max_ns, Point::Application))
+    );
+    // The soft interrupt that received it, at least.
+    let received = |event: &&ringside_measure::schema::RecordedEvent| event.name == "NET_RX";
+    assert!(record.events.iter().any(|event| received(&event)), "{record:#?}");
+    assert!(done.err.contains("Stopped: packet"), "{done:#?}");
+}
+
+#[test]
+fn bad_input_is_refused_with_a_reason() {
+    let refused = |line: &str| tool(line).end().refused();
+    for (line, words) in [
+        ("trace", "--session <ID|any>"),
+        ("trace --session nonsense", "neither the number of a session"),
+        ("trace --session any --receivers udp-spin", "cannot be used with"),
+        ("trace --session any --lab veth", "cannot be used with"),
+        ("trace --lab veth --receivers carrier-pigeon", "udp-blocking"),
+        ("trace --lab veth -t 0.1", "there is no time for a turn"),
+        ("trace --lab veth --stop-above 5", "no time with a unit"),
+        (
+            "trace --lab veth --stop-above 1ms --no-disturbers",
+            "take one of the two",
+        ),
+        ("trace --lab veth --size 60", "82..=1514"),
+        ("trace --lab veth --cpus 0,4095", "is not online"),
+        ("trace --interface nosuch0,nosuch1", "nosuch0"),
+    ] {
+        let message = refused(line);
+        assert!(message.contains(words), "{line}: {message}");
+    }
+    if is_root() {
+        let message = tool("trace --session 4711 -t 0.3").end().bad();
+        assert!(message.contains("no probe of session 4711"), "{message}");
+    }
+}

@@ -1,0 +1,258 @@
+use super::*;
+
+const PLACE: Place = Place {
+    cpu: 0,
+    interface: 2,
+    namespace: 9,
+};
+
+fn event(sequence: u64, point: Point, ns: u64) -> Event {
+    Event {
+        id: Id { session: 1, sequence },
+        point,
+        ns,
+        place: PLACE,
+        before: [None; 2],
+        socket: None,
+    }
+}
+
+fn unnamed(name: u64, point: Point, ns: u64) -> Event {
+    Event {
+        id: Id {
+            session: 0,
+            sequence: name,
+        },
+        ..event(0, point, ns)
+    }
+}
+
+fn heard(call_ns: u64, heard_ns: u64) -> Heard {
+    Heard {
+        intended_ns: call_ns - 10,
+        call_ns,
+        heard_ns,
+        cpu: 1,
+        xdp: None,
+    }
+}
+
+fn points(packet: &Packet) -> Vec<(Point, u64)> {
+    packet.stamps.iter().map(|stamp| (stamp.point, stamp.ns)).collect()
+}
+
+fn id(sequence: u64) -> Id {
+    Id { session: 1, sequence }
+}
+
+#[test]
+fn what_belongs_to_a_packet_comes_together_in_any_order() {
+    let mut correlator = Correlator::new();
+    correlator.passed(&event(2, Point::Stack, 1_400));
+    correlator.passed(&event(1, Point::Transmit, 1_100));
+    correlator.passed(&Event {
+        before: [Some(1_150), Some(1_160)],
+        ..event(1, Point::Stack, 1_200)
+    });
+    correlator.passed(&event(1, Point::Queue, 1_050));
+    let packet = correlator.heard(id(1), heard(1_000, 1_300));
+    let expected = [
+        (Point::Intended, 990),
+        (Point::Call, 1_000),
+        (Point::Queue, 1_050),
+        (Point::Transmit, 1_100),
+        (Point::Raised, 1_150),
+        (Point::SoftIrq, 1_160),
+        (Point::Stack, 1_200),
+        (Point::Application, 1_300),
+    ];
+    assert_eq!(points(&packet), expected);
+    assert_eq!((packet.whole_ns(), packet.disorder_ns), (310, 0));
+    assert_eq!(packet.stamps[7].place.cpu, 1);
+    // The other one was heard of by nobody.
+    assert_eq!(correlator.settled(1_400), []);
+    let lost = correlator.settled(1_401);
+    assert_eq!(lost.len(), 1);
+    assert_eq!((lost[0].id, points(&lost[0])), (id(2), vec![(Point::Stack, 1_400)]));
+}
+
+#[test]
+fn the_sender_of_others_is_known_from_the_probe() {
+    let mut correlator = Correlator::of_others();
+    for point in [Point::Queue, Point::Transmit] {
+        correlator.passed(&Event {
+            before: [Some(900), Some(1_000)],
+            ..event(1, point, 1_000 + point as u64)
+        });
+    }
+    let packets = correlator.settled(u64::MAX);
+    let expected = [
+        (Point::Intended, 900),
+        (Point::Call, 1_000),
+        (Point::Queue, 1_002),
+        (Point::Transmit, 1_003),
+    ];
+    assert_eq!(points(&packets[0]), expected);
+}
+
+#[test]
+fn a_soft_interrupt_that_was_asked_for_before_is_not_the_packets() {
+    let mut correlator = Correlator::new();
+    correlator.passed(&event(1, Point::Transmit, 1_100));
+    correlator.passed(&Event {
+        before: [Some(1_020), Some(1_150)],
+        ..event(1, Point::Stack, 1_200)
+    });
+    let packet = correlator.heard(id(1), heard(1_000, 1_300));
+    assert!(!points(&packet).contains(&(Point::Raised, 1_020)), "{packet:?}");
+    assert!(points(&packet).contains(&(Point::SoftIrq, 1_150)), "{packet:?}");
+}
+
+#[test]
+fn clocks_that_contradict_each_other_are_told() {
+    let mut correlator = Correlator::new();
+    correlator.passed(&event(1, Point::Queue, 940));
+    correlator.passed(&event(1, Point::Copy, 1_330));
+    let packet = correlator.heard(id(1), heard(1_000, 1_300));
+    let expected = [
+        (Point::Intended, 940),
+        (Point::Call, 940),
+        (Point::Queue, 940),
+        (Point::Copy, 1_330),
+        (Point::Application, 1_330),
+    ];
+    assert_eq!((points(&packet), packet.disorder_ns), (expected.to_vec(), 60));
+}
+
+#[test]
+fn who_looks_for_itself_may_have_a_packet_before_the_socket_tells() {
+    let mut correlator = Correlator::new();
+    correlator.passed(&event(1, Point::Stack, 1_100));
+    correlator.passed(&event(1, Point::Ready, 1_310));
+    let packet = correlator.heard(id(1), heard(1_000, 1_300));
+    assert_eq!(packet.disorder_ns, 0);
+    assert_eq!(points(&packet).last(), Some(&(Point::Application, 1_300)));
+    assert_eq!(packet.stamps.len(), 4);
+}
+
+/// Packets for XDP sockets have no name in the kernel: each is the first one after its program ran on that CPU.
+#[test]
+fn a_packet_of_an_xdp_socket_is_found_by_its_programs_time() {
+    let mut correlator = Correlator::new();
+    for (name, cpu) in [(1_200, 0), (1_260, 0), (1_230, 1)] {
+        let place = Place { cpu, ..PLACE };
+        correlator.unnamed(&Event {
+            place,
+            before: [Some(name - 100), Some(name - 90)],
+            ..unnamed(name, Point::Socket, name)
+        });
+        correlator.unnamed(&Event {
+            place,
+            ..unnamed(name, Point::Ready, name + 5)
+        });
+    }
+    let at = |ns, cpu| Heard {
+        xdp: Some((ns, cpu)),
+        ..heard(1_000, 1_300)
+    };
+    let packet = correlator.heard(id(2), at(1_250, 0));
+    let socket = |packet: &Packet| {
+        points(packet)
+            .iter()
+            .find(|(point, _)| *point == Point::Socket)
+            .copied()
+    };
+    assert_eq!(socket(&packet), Some((Point::Socket, 1_260)), "{packet:?}");
+    assert!(points(&packet).contains(&(Point::Ready, 1_265)), "{packet:?}");
+    assert_eq!(
+        socket(&correlator.heard(id(1), at(1_190, 0))),
+        Some((Point::Socket, 1_200))
+    );
+    assert_eq!(
+        socket(&correlator.heard(id(3), at(1_229, 1))),
+        Some((Point::Socket, 1_230))
+    );
+    // Each is one packet's only.
+    assert_eq!(socket(&correlator.heard(id(4), at(1_190, 0))), None);
+}
+
+#[test]
+fn a_reader_took_what_the_application_has_next() {
+    let mut correlator = Correlator::new();
+    for sequence in [1, 2] {
+        correlator.passed(&Event {
+            socket: Some(77),
+            ..event(sequence, Point::Ready, 1_100 + sequence)
+        });
+        correlator.taken(77, 1_200 * sequence, PLACE);
+    }
+    let first = correlator.heard(id(1), heard(1_000, 1_300));
+    assert!(points(&first).contains(&(Point::Copy, 1_200)), "{first:?}");
+    let second = correlator.heard(id(2), heard(1_000, 2_500));
+    assert!(points(&second).contains(&(Point::Copy, 2_400)), "{second:?}");
+}
+
+#[test]
+fn of_others_the_order_of_the_sockets_queue_tells() {
+    let mut correlator = Correlator::of_others();
+    let ready = |sequence| Event {
+        socket: Some(77),
+        ..event(sequence, Point::Ready, 1_100 + sequence)
+    };
+    // One that came before anybody looked.
+    correlator.taken(77, 1_050, PLACE);
+    correlator.passed(&ready(1));
+    correlator.other(77);
+    correlator.passed(&ready(2));
+    for ns in [1_200, 1_300, 1_400] {
+        correlator.taken(77, ns, PLACE);
+    }
+    let packets = correlator.settled(u64::MAX);
+    assert_eq!(points(&packets[0]), [(Point::Ready, 1_101), (Point::Copy, 1_200)]);
+    assert_eq!(points(&packets[1]), [(Point::Ready, 1_102), (Point::Copy, 1_400)]);
+}
+
+/// A forwarder that uses XDP sockets shows between the transmission of a packet and its next arrival.
+#[test]
+fn a_forwarders_socket_is_found_between_two_hops() {
+    let mut correlator = Correlator::new();
+    let sent = event(1, Point::Transmit, 1_100);
+    correlator.passed(&sent);
+    correlator.unnamed(&Event {
+        before: [Some(1_110), Some(1_120)],
+        ..unnamed(1_150, Point::Socket, 1_150)
+    });
+    correlator.passed(&Event {
+        before: [Some(5_010), Some(5_020)],
+        ..event(1, Point::Stack, 5_100)
+    });
+    let packet = correlator.heard(id(1), heard(1_000, 5_300));
+    let found: Vec<Point> = packet.stamps.iter().map(|stamp| stamp.point).collect();
+    use Point::{Application, Call, Intended, Raised, Socket, SoftIrq, Stack, Transmit};
+    let expected = [
+        Intended,
+        Call,
+        Transmit,
+        Raised,
+        SoftIrq,
+        Socket,
+        Raised,
+        SoftIrq,
+        Stack,
+        Application,
+    ];
+    assert_eq!(found, expected);
+
+    // In the same soft interrupt it was another packet.
+    correlator.passed(&event(2, Point::Transmit, 6_100));
+    correlator.unnamed(&Event {
+        before: [Some(6_110), Some(6_120)],
+        ..unnamed(6_150, Point::Socket, 6_150)
+    });
+    correlator.passed(&Event {
+        before: [Some(6_110), Some(6_120)],
+        ..event(2, Point::Stack, 6_200)
+    });
+    let packet = correlator.heard(id(2), heard(6_000, 6_300));
+    assert!(packet.stamps.iter().all(|stamp| stamp.point != Socket), "{packet:?}");
+}
