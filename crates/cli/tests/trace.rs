@@ -146,11 +146,11 @@ fn every_receiver_is_traced_on_a_test_bed() {
         assert!(path.traced_packets >= 20, "{path:#?}");
         assert!(path.received_packets <= path.sent_packets, "{path:#?}");
         let stages = stages(path);
-        use Point::{Call, Driver, Intended, Queue, Ready, Socket, SoftIrq, Stack, Transmit, Xdp};
+        use Point::{Call, Intended, Queue, Ready, Socket, SoftIrq, Stack, Transmit, Xdp};
         let here: &[Point] = match receiver {
-            "udp-blocking" | "af-packet" => &[Driver, Stack, Ready],
+            "udp-blocking" | "af-packet" => &[Stack, Ready],
             "af-xdp-native" => &[Xdp, Socket, Ready],
-            _ => &[Driver, Stack, Xdp, Ready],
+            _ => &[Stack, Xdp, Ready],
         };
         for point in [Intended, Call, Queue, Transmit, SoftIrq].iter().chain(here) {
             let hook = format!("{receiver}: {point:?} in {path:#?}");
