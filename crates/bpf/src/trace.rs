@@ -123,6 +123,7 @@ impl Tracer {
                 "this kernel has none of the tracepoints that it needs",
             ));
         }
+        tracer.programs.sort_by_key(|loaded| loaded.hook.rank());
         for hook in hooks::functions() {
             let loaded = match kernel.lacks(hook) {
                 Some(reason) => Err(reason.to_owned()),
@@ -167,7 +168,9 @@ impl Tracer {
     /// [`Error::Load`] if not one program can be attached; of those that cannot, [`missing`](Self::missing) tells.
     pub fn attach(&mut self) -> Result<()> {
         let mut refused = None;
-        for Loaded { hook, program } in &self.programs {
+        // Against the packets' way: nobody shall be seen to get a packet whose end is missed, for then the order in the queue of
+        // its socket would be wrong for ever.
+        for Loaded { hook, program } in self.programs.iter().rev() {
             let kind: bpf_attach_type = match hook.is_function() {
                 true => BPF_TRACE_FENTRY,
                 false => BPF_TRACE_RAW_TP,
@@ -195,7 +198,10 @@ impl Tracer {
 
     /// Stops tracing: nothing costs anything any more. What was told before can still be read.
     pub fn detach(&mut self) {
-        self.links.clear();
+        // In the order of the packets' way.
+        while let Some(link) = self.links.pop() {
+            drop(link);
+        }
     }
 
     /// Hooks that are not there, and what is not known without them.

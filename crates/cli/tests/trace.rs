@@ -146,11 +146,11 @@ fn every_receiver_is_traced_on_a_test_bed() {
         assert!(path.traced_packets >= 20, "{path:#?}");
         assert!(path.received_packets <= path.sent_packets, "{path:#?}");
         let stages = stages(path);
-        use Point::{Call, Driver, Intended, Queue, Ready, Socket, SoftIrq, Stack, Transmit, Xdp};
+        use Point::{Call, Intended, Queue, Ready, Socket, SoftIrq, Stack, Transmit, Xdp};
         let here: &[Point] = match receiver {
-            "udp-blocking" | "af-packet" => &[Driver, Stack, Ready],
+            "udp-blocking" | "af-packet" => &[Stack, Ready],
             "af-xdp-native" => &[Xdp, Socket, Ready],
-            _ => &[Driver, Stack, Xdp, Ready],
+            _ => &[Stack, Xdp, Ready],
         };
         for point in [Intended, Call, Queue, Transmit, SoftIrq].iter().chain(here) {
             let hook = format!("{receiver}: {point:?} in {path:#?}");
@@ -177,6 +177,19 @@ fn every_receiver_is_traced_on_a_test_bed() {
         assert!(!hook.reason.is_empty() && !hook.tells.is_empty(), "{hook:?}");
         assert!(done.err.contains(&format!("Missing: {}", hook.hook)), "{done:#?}");
     }
+    // And a report is made of it.
+    let file = std::env::temp_dir().join(format!("ringside-trace-{}.json", std::process::id()));
+    std::fs::write(&file, &done.out).expect("a file");
+    for (format, words) in [
+        ("markdown", "| in the socket |"),
+        ("csv", "udp-blocking: qdisc: p50,"),
+        ("html", "<th>wake-up</th>"),
+    ] {
+        let report = tool(&format!("report {} --format {format} -o -", file.display()));
+        let report = report.end().good();
+        assert!(report.out.contains(words), "{words}: {report:#?}");
+    }
+    std::fs::remove_file(&file).expect("removed");
     for words in ["Sum of the stages", "udp-blocking:", "| qdisc", "remainder", "whole"] {
         assert!(done.err.contains(words), "{words}: {done:#?}");
     }

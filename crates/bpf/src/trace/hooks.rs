@@ -197,6 +197,11 @@ impl Hook {
         HOOKS.iter().find(|hook| hook.program == name)
     }
 
+    /// Its place on a packet's way.
+    pub(super) fn rank(&self) -> usize {
+        HOOKS.iter().position(|hook| hook == self).unwrap_or(HOOKS.len())
+    }
+
     pub(super) fn program(&self) -> &'static str {
         self.program
     }

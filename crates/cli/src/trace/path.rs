@@ -183,7 +183,7 @@ impl Run<'_> {
             enough || run.collector.recorded.is_some() || stop.is_set() || has_ended()
         };
         while Instant::now() < over && !is_done(self) {
-            let is_traced = self.args.no_cost || self.turns.len() % 2 == 0;
+            let is_traced = self.args.no_cost || self.turns.len().is_multiple_of(2);
             if is_traced {
                 tracer.attach()?;
             }
@@ -272,7 +272,8 @@ impl Run<'_> {
         let mut turn =
             turn.filter(|turn| turn.from_ns <= heard.intended_ns.min(heard.call_ns) && heard.heard_ns <= turn.to_ns);
         let turn = turn.next();
-        let is_traced = turn.as_ref().is_some_and(|turn| turn.is_traced) && sequence % u64::from(self.args.one_of) == 0;
+        let is_traced =
+            turn.as_ref().is_some_and(|turn| turn.is_traced) && sequence.is_multiple_of(self.args.one_of.into());
         if let Some(turn) = turn {
             turn.times.record(heard.heard_ns.saturating_sub(heard.call_ns));
         }
