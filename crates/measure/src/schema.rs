@@ -32,6 +32,7 @@ pub(crate) mod example;
 mod far;
 mod hints;
 mod impair;
+mod lab;
 mod run;
 mod search;
 mod sound;
@@ -49,6 +50,7 @@ pub use hints::{
     FieldHints, HashHints, HashTypeCount, HintsResult, LayoutHints, NicHints, Number, StampCount, VlanCount, VlanHints,
 };
 pub use impair::{ImpairResult, ImpairedDirection};
+pub use lab::{LabCell, LabLoad, LabMachine, LabResult};
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpFault, XdpStatistics, XdpVerdicts,
@@ -91,7 +93,7 @@ pub struct Document {
     pub validity: Option<Validity>,
 }
 
-/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}` or `{"sweep": …}`.
+/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}`, `{"sweep": …}` or `{"lab": …}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -105,6 +107,8 @@ pub enum Outcome {
     Search(SearchResult),
     /// What settings are worth.
     Sweep(Box<SweepResult>),
+    /// Paths of a lab, idle and loaded.
+    Lab(Box<LabResult>),
 }
 
 /// Stands for [`SCHEMA`]: no other value of the field can be read.

@@ -41,7 +41,7 @@ pub(super) fn markdown(title: &str, entries: &[Entry]) -> String {
                     }
                 }
                 Outcome::Sweep(sweep) => swept(&mut out, sweep),
-                Outcome::Run(_) | Outcome::Search(_) => {}
+                Outcome::Run(_) | Outcome::Search(_) | Outcome::Lab(_) => {}
             }
             _ = writeln!(out, "\n`{}`", document.command_line.join(" "));
         }
@@ -201,7 +201,7 @@ pub(super) fn csv(entries: &[Entry]) -> String {
                     }
                 }
             }
-            Outcome::Run(_) | Outcome::Search(_) => {}
+            Outcome::Run(_) | Outcome::Search(_) | Outcome::Lab(_) => {}
         }
     }
     out

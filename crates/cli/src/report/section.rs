@@ -24,6 +24,7 @@ pub(super) fn of(entry: &Entry) -> Markup {
                         Outcome::Delay(delay) => (delay_part(delay)),
                         Outcome::Search(search) => (rates::part(search)),
                         Outcome::Sweep(sweep) => (settings::part(sweep)),
+                        Outcome::Lab(lab) => (super::lab::part(lab)),
                     }
                     @if let Some(far) = &document.far { (super::far::part(far)) }
                     (repeat(document))
@@ -50,6 +51,7 @@ pub(super) fn kind(entry: &Entry) -> &str {
             Outcome::Compare(_) => "Comparison",
             Outcome::Search(_) => "Search for rates",
             Outcome::Sweep(_) => "Sweep over settings",
+            Outcome::Lab(_) => "Lab",
             Outcome::Delay(_) => "Delay from the XDP program to the application",
         },
     }

@@ -36,6 +36,7 @@ fn what_came_out(entry: &Entry) -> Vec<Sentence> {
                 Outcome::Delay(delay) => of_delay(delay),
                 Outcome::Search(search) => super::rates::words(search),
                 Outcome::Sweep(sweep) => super::settings::words(sweep),
+                Outcome::Lab(lab) => super::lab::words(lab),
             };
             all.extend(document.far.iter().flat_map(|far| super::far::words(far)));
             all
