@@ -15,7 +15,7 @@
 //! | `no-gro` | the other end of the veth does not poll: what XDP sends there is lost |
 //!
 //! `--rounds N` (5), `--probes N` (500 in each round), `--interval US` (2000), `--load N` (0) TCP streams to the guest by the way that is
-//! probed, `--ringside PATH` (the forwarder), `--cpus N` (2, the guest's). As root.
+//! probed, `--pace MBIT` so fast altogether, `--ringside PATH` (the forwarder), `--cpus N` (2, the guest's). As root.
 //!
 //! A probe is a UDP datagram of a kernel's socket that a kernel's socket in the guest sends back; its time is the round trip. What
 //! that takes in a guest that is emulated says nothing about hardware; compare within one run.
@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ringside_bpf::{XdpEventKind, XdpEvents};
-use ringside_netlab::attach::{Attachment, Uplink};
+use ringside_netlab::attach::{Attachment, Uplink, Way};
 use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, agent};
 use ringside_netlab::{Lab, VethConfig};
 
@@ -141,7 +141,7 @@ fn measure(paths: &mut [Line], options: &Options) -> Outcome<()> {
         for path in &mut *paths {
             path.attachment.check()?;
             let before = Counters::read(path)?;
-            let load = Load::start(&path.lab.a, options.load)?;
+            let load = Load::start(&path.lab.a, options)?;
             let mut measured = probe::round(&path.lab.a, options)?;
             measured.load_mbit = load.stop();
             let after = Counters::read(path)?;
@@ -176,15 +176,20 @@ impl Counters {
             });
         };
         let name = tap.device.interface.name().to_owned();
+        // What a macvtap device passes to the guest it has received from the uplink.
+        let side = if path.candidate.way == Way::Macvtap { "rx" } else { "tx" };
         let read = |what: &str| -> Outcome<u64> {
-            let file = Path::new("/sys/class/net").join(&name).join("statistics").join(what);
+            let file = Path::new("/sys/class/net")
+                .join(&name)
+                .join("statistics")
+                .join(format!("{side}_{what}"));
             let text = tap.device.ns.run(|| std::fs::read_to_string(file))?;
             Ok(text.trim().parse()?)
         };
         Ok(Self {
-            dropped: read("tx_dropped")?,
-            packets: read("tx_packets")?,
-            bytes: read("tx_bytes")?,
+            dropped: read("dropped")?,
+            packets: read("packets")?,
+            bytes: read("bytes")?,
         })
     }
 }

@@ -14,6 +14,7 @@ pub(crate) struct Options {
     pub(crate) probes: u32,
     pub(crate) interval_us: u64,
     pub(crate) load: u32,
+    pub(crate) pace_mbit: Option<u64>,
     pub(crate) cpus: u32,
     pub(crate) ringside: PathBuf,
 }
@@ -36,6 +37,7 @@ impl Options {
             probes: 500,
             interval_us: 2000,
             load: 0,
+            pace_mbit: None,
             cpus: 2,
             ringside: "ringside".into(),
         };
@@ -46,6 +48,7 @@ impl Options {
                 "--rounds" => options.rounds = value()?.parse()?,
                 "--probes" => options.probes = value()?.parse()?,
                 "--interval" => options.interval_us = value()?.parse()?,
+                "--pace" => options.pace_mbit = Some(value()?.parse()?),
                 "--load" => options.load = value()?.parse()?,
                 "--cpus" => options.cpus = value()?.parse()?,
                 "--ringside" => options.ringside = std::path::absolute(value()?)?,

@@ -16,6 +16,9 @@ use crate::options::Options;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// What a stream writes at once.
+const PIECE: usize = 64 << 10;
+
 #[derive(Default)]
 pub(crate) struct Round {
     /// Round trips, in microseconds, sorted.
@@ -88,7 +91,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(crate) fn start(end: &End, streams: u32) -> Outcome<Self> {
+    pub(crate) fn start(end: &End, options: &Options) -> Outcome<Self> {
+        let streams = options.load;
         let mut load = Self {
             stop: Arc::default(),
             bytes: Arc::default(),
@@ -98,10 +102,20 @@ impl Load {
         for _ in 0..streams {
             let mut stream = end.run(|| TcpStream::connect((guest(end), SINK_PORT)))?;
             stream.set_write_timeout(Some(PATIENCE))?;
+            let pause = options.pace_mbit.map(|mbit| {
+                let per_second = mbit as f64 * 125_000.0 / f64::from(streams);
+                Duration::from_secs_f64(PIECE as f64 / per_second)
+            });
             let (stop, bytes) = (Arc::clone(&load.stop), Arc::clone(&load.bytes));
             load.streams.push(thread::spawn(move || {
-                let data = vec![7; 128 << 10];
+                let data = vec![7; PIECE];
+                let mut due = Instant::now();
                 while !stop.load(Ordering::Relaxed) {
+                    if let Some(pause) = pause {
+                        thread::sleep(due.saturating_duration_since(Instant::now()));
+                        // What could not be sent in time is not made up for.
+                        due = (due + pause).max(Instant::now());
+                    }
                     // A time-out is looked at as an end of a piece: it goes on.
                     let written = stream.write(&data).unwrap_or(0);
                     bytes.fetch_add(written as u64, Ordering::Relaxed);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ringside_bpf::{Link, Redirected, Redirector, Traffic};
 
 use super::{AttachConfig, Offload, Uplink, bpf};
+use crate::lab::inside;
 use crate::{Device, GuestTap, Result};
 
 /// An XDP program on the uplink that sends packets into the ring of the guest's TAP device, and one on the TAP device that sends what the guest
@@ -50,6 +51,9 @@ impl XdpRedirect {
     pub fn express(uplink: &Uplink<'_>, config: &AttachConfig) -> Result<Self> {
         let tap = config.tap(uplink, true)?;
         let bridge = config.bridge(uplink, &tap)?;
+        // Behind a veth with a program of any kind the other end sends no long packets any more. What it sends is put together here.
+        // https://elixir.bootlin.com/linux/v6.18/C/ident/veth_xdp_set
+        inside(uplink.ns, || uplink.interface.set_feature("rx-gro", true))?;
         Self::of(config.express, tap, Some(bridge), uplink, config)
     }
 
