@@ -7,11 +7,12 @@ use crate::args::OutputArgs;
 const EXAMPLES: &str = "\
 Examples:
   ringside lab list                            the studies that come with ringside, and the runs in ringside-lab
-  ringside lab check my.toml                   whether a lab file is right, and what it would do
-  ringside lab run host-to-host                a study by its name, into a new folder in ringside-lab
-  ringside lab run my.toml --into run1         a lab file, into a folder of your choice
-  ringside lab run my.toml --into run1 --resume   go on after a kill or an error
-  ringside lab report run1 -o run1.html        the result of a run, or what is there of it
+  ringside lab check host-to-host              what a study would do
+  ringside lab run smoke                       a study by its name, into a new folder in ringside-lab
+  ringside lab check my.toml                   a lab file of your own: whether it is right
+  ringside lab run my.toml --into run1         into a folder of your choice
+  ringside lab run my.toml --into run1 --resume   go on after a kill, an error or Ctrl-C
+  ringside lab report run1 -o run1.md          the result of a run, or what is there of it
   ringside lab clean                           remove what killed runs have left";
 
 /// A lab: hosts, links, loads and probes from one file

@@ -1,7 +1,7 @@
 //! The lab as it stands: namespaces, links, and the way to other machines. All of it goes with this value, and after a kill with the
 //! next run or `ringside lab clean`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -9,6 +9,7 @@ use ringside_measure::schema;
 use ringside_netlab::{End, Lab, Namespace, VethConfig};
 use ringside_wire::MacAddr;
 
+use super::guests::{self, Guests};
 use super::plan::{self, Place, Plan, Way};
 use crate::compare::{self, Side};
 use crate::serve::RemoteArgs;
@@ -22,6 +23,7 @@ const MOST_LINKS: usize = 250;
 pub(super) struct Bed {
     /// Paths to other machines, by the numbers of their hosts; closed before links and namespaces go.
     far: Vec<(usize, compare::Bed)>,
+    guests: Guests,
     links: Vec<Lab>,
     /// The namespace that this process is in.
     pub(super) here: Arc<Namespace>,
@@ -56,11 +58,12 @@ impl Bed {
             let [Some(a), Some(b)] = link.ends.map(|host| namespaces[host].as_ref()) else {
                 bail!("a link ends at namespaces");
             };
-            let made = Lab::join(a, b, config(link, number, names));
+            let made = Lab::join(a, b, config(link, number, names, hosts(plan, number)));
             links.push(made.with_context(|| format!("building the link {}", ends_of(plan, link)))?);
         }
         let mut bed = Self {
             far: Vec::new(),
+            guests: Guests::build(plan, &links, stop)?,
             links,
             here: Namespace::current()?,
         };
@@ -99,6 +102,31 @@ impl Bed {
         Ok(&found.context("a host that was reached")?.1)
     }
 
+    /// Whether a way is there at all: an attachment may be nothing that this machine has.
+    pub(super) fn has(&self, way: Way) -> Result<()> {
+        match way {
+            Way::Guest(number) => self.guests.path(number).map(drop),
+            Way::Link { .. } | Way::Serve(_) => Ok(()),
+        }
+    }
+
+    /// The path to a guest.
+    pub(super) fn guest(&self, number: usize) -> Result<&compare::Bed> {
+        self.guests.path(number)
+    }
+
+    /// From whom packets to a guest come, and where they go.
+    pub(super) fn to_guest(&self, plan: &Plan, number: usize) -> Result<(&End, Ipv4Addr)> {
+        // That there is one.
+        self.guests.path(number)?;
+        guests::near(&plan.guests[number], &self.links)
+    }
+
+    /// The guests, for the result.
+    pub(super) fn machines(&self, plan: &Plan) -> Vec<schema::LabMachine> {
+        self.guests.machines(plan)
+    }
+
     /// Whether everything is still there and up.
     ///
     /// # Errors
@@ -116,6 +144,7 @@ impl Bed {
                 );
             }
         }
+        self.guests.check(plan)?;
         for (number, path) in &self.far {
             let lost = path.turns.as_ref().and_then(|turns| turns.finish()?.lost);
             if let Some(why) = lost {
@@ -158,9 +187,10 @@ impl Bed {
     }
 }
 
-fn config(link: &plan::Link, number: usize, names: [String; 2]) -> VethConfig {
+fn config(link: &plan::Link, number: usize, names: [String; 2], hosts: [u8; 2]) -> VethConfig {
     VethConfig {
         names,
+        hosts,
         queues: link.queues,
         mtu: link.mtu,
         subnet: u8::try_from(number + 1).unwrap_or(u8::MAX),
@@ -168,6 +198,16 @@ fn config(link: &plan::Link, number: usize, names: [String; 2]) -> VethConfig {
         ipv6: false,
         gro: link.gro,
         ..VethConfig::tagged("lab")
+    }
+}
+
+/// The end behind which a guest is has no address: that is the guest's.
+fn hosts(plan: &Plan, link: usize) -> [u8; 2] {
+    let [a, b] = plan.links[link].ends;
+    match plan.guests.iter().find(|guest| guest.uplink == Some(link)) {
+        Some(guest) if guest.host == a => [0, 1],
+        Some(guest) if guest.host == b => [1, 0],
+        _ => [1, 2],
     }
 }
 

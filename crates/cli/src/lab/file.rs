@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub(super) use fault::{Fault, Faults, Text};
-pub(super) use values::{Bitrate, Name, Time, Whole};
+pub(super) use values::{Attachment, Bitrate, Name, Time, Whole};
 
 /// A name that stands for something else of the file.
 pub(super) type Named = Spanned<Name>;
@@ -58,7 +58,7 @@ pub(super) enum Place {
     Here,
 }
 
-/// A virtual machine of a host.
+/// A virtual machine with a NIC, or one more NIC of a machine.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Guest {
@@ -67,43 +67,32 @@ pub(super) struct Guest {
     pub(super) attachment: Spanned<Attachment>,
     /// The link of the host by which others reach it.
     pub(super) uplink: Option<Named>,
-    /// Package of its kernel.
-    pub(super) kernel: Option<String>,
-    pub(super) cpus: Option<Whole<1, 64>>,
-    pub(super) memory_mib: Option<Whole<256, 65_536>>,
+    /// The guest whose machine this NIC is in.
+    pub(super) machine: Option<Named>,
+    /// Its kernel: `host`, or a package.
+    pub(super) kernel: Maybe<String>,
+    pub(super) cpus: Maybe<Whole<1, 64>>,
+    pub(super) memory_mib: Maybe<Whole<256, 65_536>>,
+    pub(super) acceleration: Maybe<Acceleration>,
     pub(super) queues: Maybe<Whole<1, 16>>,
-    /// Packets go between tap and guest in the kernel.
-    pub(super) vhost: Maybe<bool>,
-    pub(super) acceleration: Option<Acceleration>,
+    /// Packets that may wait for the guest in each queue.
+    pub(super) queue_len: Maybe<Whole<1, 1_000_000>>,
+    pub(super) xdp_mode: Maybe<XdpMode>,
+    /// Socket of the program that shares the guest's memory.
+    pub(super) socket: Maybe<String>,
     /// Address of the device that it gets whole.
     pub(super) pci: Maybe<String>,
 }
 
-/// How a guest's NIC is joined to its host.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+/// Where XDP programs of an attachment run.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Attachment {
-    TapBridge,
-    Macvtap,
-    Ovs,
-    Xdp,
-    Forward,
-    VhostUser,
-    Vfio,
-}
-
-impl Attachment {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::TapBridge => "tap-bridge",
-            Self::Macvtap => "macvtap",
-            Self::Ovs => "ovs",
-            Self::Xdp => "xdp",
-            Self::Forward => "forward",
-            Self::VhostUser => "vhost-user",
-            Self::Vfio => "vfio",
-        }
-    }
+pub(super) enum XdpMode {
+    /// In the driver.
+    #[default]
+    Native,
+    /// In the stack.
+    Generic,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/lab.toml               the file, as it was when the run began: --resume wants the same
 //! DIR/run.json               by what it was begun, and on what
+//! DIR/guests.json            how guests came up, if there are any
 //! DIR/turns/0001-003.json    round 1, cell 3: written whole and to the disk before the next turn begins
 //! DIR/result.json  report.html
 //! ```
@@ -16,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ringside_measure::latency::Summary;
-use ringside_measure::schema::LabLoad;
+use ringside_measure::schema::{LabLoad, LabMachine};
 use ringside_measure::sequence::Counts;
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
@@ -30,6 +31,7 @@ pub(super) const RUNS: &str = "ringside-lab";
 
 const LAB: &str = "lab.toml";
 const RUN: &str = "run.json";
+const GUESTS: &str = "guests.json";
 const TURNS: &str = "turns";
 const LOCK: &str = "lock";
 pub(super) const RESULT: &str = "result.json";
@@ -43,6 +45,8 @@ pub(super) struct Folder {
     path: PathBuf,
     pub(super) about: About,
     pub(super) turns: Vec<Turn>,
+    /// Guests, as they came up.
+    pub(super) guests: Vec<LabMachine>,
     /// Nobody else's for as long as it is held; not needed to look.
     _lock: Option<File>,
 }
@@ -129,6 +133,7 @@ impl Folder {
                 path: path.to_owned(),
                 about,
                 turns: Vec::new(),
+                guests: Vec::new(),
                 _lock: Some(lock),
             })
         };
@@ -186,6 +191,10 @@ impl Folder {
             path: path.to_owned(),
             about: about(path)?,
             turns: turns(path)?,
+            guests: match path.join(GUESTS) {
+                file if file.exists() => parse(&file)?,
+                _ => Vec::new(),
+            },
             _lock: None,
         })
     }
@@ -211,6 +220,19 @@ impl Folder {
         let name = format!("{:04}-{:03}.json", turn.round + 1, turn.cell + 1);
         put(&self.path.join(TURNS).join(name), &json(&turn)?)?;
         self.turns.push(turn);
+        Ok(())
+    }
+
+    /// Keeps what guests there are. They have to be what they were in turns before.
+    pub(super) fn know(&mut self, guests: Vec<LabMachine>) -> Result<()> {
+        ensure!(
+            self.turns.is_empty() || guests == self.guests,
+            "--resume: the guests came up in another way than for the turns that are kept (kernel or accelerator): begin a new run"
+        );
+        if !guests.is_empty() {
+            put(&self.path.join(GUESTS), &json(&guests)?)?;
+        }
+        self.guests = guests;
         Ok(())
     }
 

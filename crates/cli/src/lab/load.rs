@@ -18,7 +18,8 @@ use ringside_netlab::{End, Namespace, wait_until};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::bed::Bed;
-use super::plan::{Load, Plan, Work};
+use super::guests;
+use super::plan::{Load, Plan, Way, Work};
 use crate::peer::Peer as _;
 use crate::peer::udp::{Sending, Udp, Waiting};
 use crate::pin;
@@ -66,12 +67,12 @@ struct Program {
 }
 
 impl Running {
-    /// Starts all loads of a lab.
-    pub(super) fn start(plan: &Plan, bed: &Bed) -> Result<Self> {
+    /// Starts all loads of a lab, beside the probes of a path.
+    pub(super) fn start(plan: &Plan, bed: &Bed, path: Way) -> Result<Self> {
         let mut running = Self::default();
         for (number, load) in plan.loads.iter().enumerate() {
             let number = u16::try_from(number).unwrap_or(u16::MAX);
-            let on = start(load, number, bed).with_context(|| format!("the load {}", load.name))?;
+            let on = start(plan, load, number, (bed, path)).with_context(|| format!("the load {}", load.name))?;
             running.on.push(on);
         }
         running.begun = Some(Instant::now());
@@ -105,7 +106,7 @@ impl Running {
     }
 }
 
-fn start(load: &Load, number: u16, bed: &Bed) -> Result<On> {
+fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Result<On> {
     let mut on = On {
         name: load.name.clone(),
         description: describe(load),
@@ -114,7 +115,7 @@ fn start(load: &Load, number: u16, bed: &Bed) -> Result<On> {
     };
     match &load.what {
         Work::Udp { way, rate, size } => {
-            let (from, to) = bed.ends(*way)?;
+            let (from, to) = bed.ends(way.unwrap_or(path))?;
             on.stream = Some(Stream::start([from, to], UDP_PORT + number, *rate, *size, &load.cpus)?);
         }
         Work::Iperf3 {
@@ -124,19 +125,26 @@ fn start(load: &Load, number: u16, bed: &Bed) -> Result<On> {
             streams,
             size,
         } => {
-            let (from, to) = bed.ends(*way)?;
-            let port = IPERF3_PORT + number;
-            let mut server = to.ns.command("iperf3");
-            server.args(["-s", "-1", "-B", &to.ipv4.to_string(), "-p", &port.to_string()]);
-            on.programs.push(Program::start("the server of iperf3", server, &[])?);
-            let is_there = || listens(&to.ns, port);
-            ensure!(
-                wait_until(START, is_there) || on.check().is_err(),
-                "iperf3 -s does not listen on port {port} after {START:?}"
-            );
-            on.check()?;
+            let (from, to, port) = match way.unwrap_or(path) {
+                Way::Guest(guest) => {
+                    let (from, to) = bed.to_guest(plan, guest)?;
+                    (from, to, guests::IPERF3_PORT)
+                }
+                way => {
+                    let (from, to) = bed.ends(way)?;
+                    let port = IPERF3_PORT + number;
+                    on.programs.push(iperf3_server(to, port)?);
+                    let is_there = || listens(&to.ns, port);
+                    ensure!(
+                        wait_until(START, is_there) || on.check().is_err(),
+                        "iperf3 -s does not listen on port {port} after {START:?}"
+                    );
+                    on.check()?;
+                    (from, to.ipv4, port)
+                }
+            };
             let mut client = from.ns.command("iperf3");
-            client.args(["-c", &to.ipv4.to_string(), "-p", &port.to_string()]);
+            client.args(["-c", &to.to_string(), "-p", &port.to_string()]);
             client.args(["-t", LONGER_THAN_A_TURN, "-P", &streams.to_string()]);
             if *udp {
                 client.arg("-u");
@@ -156,6 +164,12 @@ fn start(load: &Load, number: u16, bed: &Bed) -> Result<On> {
         }
     }
     Ok(on)
+}
+
+fn iperf3_server(at: &End, port: u16) -> Result<Program> {
+    let mut server = at.ns.command("iperf3");
+    server.args(["-s", "-1", "-B", &at.ipv4.to_string(), "-p", &port.to_string()]);
+    Program::start("the server of iperf3", server, &[])
 }
 
 /// In words.

@@ -15,6 +15,7 @@ mod bed;
 mod date;
 mod file;
 mod folder;
+mod guests;
 mod load;
 mod machine;
 mod plan;
@@ -29,7 +30,7 @@ use std::fs;
 use std::io::IsTerminal as _;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use ringside_measure::schema::{self, Document, Outcome};
 use ringside_netlab::reap_stale;
 
@@ -80,21 +81,20 @@ fn measure(args: &RunArgs) -> Result<()> {
     let mut folder = open(args, &text)?;
     let path = folder.path().to_owned();
     output::note(format_args!("{}", table::summary(&plan, &path)));
-    if folder.path().join(folder::RESULT).exists() {
-        bail!(
-            "--resume: the run in {} is finished; `ringside lab report` makes its report again",
-            path.display()
-        );
+    if let Some(document) = finished(&path)? {
+        output::note("it is finished: this is its result");
+        return deliver(args, &path, &document);
     }
     let bed = Bed::build(&plan, &stop)?;
+    folder.know(bed.machines(&plan))?;
     let measured = run::measure(&plan, &bed, &mut folder, &stop);
     let interfaces = bed.interfaces();
     // What was built goes before anything is told.
     drop(bed);
-    measured.with_context(|| {
+    measured.map_err(|error| {
         let (file, path) = (args.file.file.display(), path.display());
         let turns = folder.turns.len();
-        format!("{turns} turns are kept: `ringside lab run {file} --into {path} --resume` goes on")
+        anyhow!("{error:#}; {turns} turns are kept: `ringside lab run {file} --into {path} --resume` goes on")
     })?;
     let document = document(&plan, &text, &folder, interfaces)?;
     let json = serde_json::to_vec_pretty(&document).context("writing the result as JSON")?;
@@ -104,11 +104,16 @@ fn measure(args: &RunArgs) -> Result<()> {
     )?;
     // Last: it says that the run is finished.
     folder.write(folder::RESULT, &json)?;
+    deliver(args, &path, &document)
+}
+
+/// The table for people, on standard output unless the JSON goes there.
+fn deliver(args: &RunArgs, path: &Path, document: &Document) -> Result<()> {
     let terminal = match args.output.json {
         true => std::io::stderr().is_terminal(),
         false => std::io::stdout().is_terminal(),
     };
-    let mut told = table::render(&document, terminal);
+    let mut told = table::render(document, terminal);
     told += &format!(
         "\nResult: {}\nReport: {}\n",
         path.join(folder::RESULT).display(),
@@ -117,7 +122,21 @@ fn measure(args: &RunArgs) -> Result<()> {
     if args.output.json {
         output::note(told.trim_end());
     }
-    output::deliver(&args.output, &document, &told)
+    output::deliver(&args.output, document, &told)
+}
+
+/// The result of a run that is through.
+fn finished(path: &Path) -> Result<Option<Document>> {
+    let file = path.join(folder::RESULT);
+    match fs::read_to_string(&file) {
+        Ok(json) => {
+            let document = serde_json::from_str(&json);
+            document
+                .map(Some)
+                .with_context(|| format!("reading {}", file.display()))
+        }
+        Err(_) => Ok(None),
+    }
 }
 
 /// The folder of a new run, or of one to go on with.
@@ -149,11 +168,10 @@ fn make_report(args: &ReportArgs) -> Result<()> {
     let folder = Folder::look(&args.folder)?;
     let text = folder.text()?;
     let plan = Plan::read(&text)?;
-    let finished = args.folder.join(folder::RESULT);
-    let document = match fs::read_to_string(&finished) {
-        Ok(json) => serde_json::from_str(&json).with_context(|| format!("reading {}", finished.display()))?,
+    let document = match finished(&args.folder)? {
+        Some(document) => document,
         // Interfaces went with the run.
-        Err(_) => document(&plan, &text, &folder, Vec::new())?,
+        None => document(&plan, &text, &folder, Vec::new())?,
     };
     let path = args.output.clone().unwrap_or_else(|| args.folder.join(folder::REPORT));
     let is_json = path.extension().is_some_and(|end| end == "json");

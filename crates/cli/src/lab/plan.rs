@@ -1,6 +1,7 @@
 //! What a lab file means: every name looked up, every key where it may stand. Nothing of it depends on the machine.
 
 mod check;
+mod traffic;
 
 use std::time::Duration;
 
@@ -54,8 +55,8 @@ pub(super) struct Serve {
     pub(super) tls: bool,
 }
 
+/// A NIC of a guest.
 #[derive(Debug)]
-#[allow(dead_code, reason = "what an attachment has no use for")]
 pub(super) struct Guest {
     pub(super) name: String,
     /// Number of its host.
@@ -63,13 +64,17 @@ pub(super) struct Guest {
     pub(super) attachment: Attachment,
     /// Number of the link by which others reach it.
     pub(super) uplink: Option<usize>,
+    /// Number of the guest whose machine this is: its own, or that of one before.
+    pub(super) machine: usize,
+    pub(super) queues: u32,
+    pub(super) queue_len: Option<u32>,
+    pub(super) is_generic: bool,
+    pub(super) socket: Option<String>,
+    /// What the machine is made like.
     pub(super) kernel: Option<String>,
     pub(super) cpus: u32,
     pub(super) memory_mib: u32,
-    pub(super) queues: u32,
-    pub(super) vhost: Option<bool>,
     pub(super) acceleration: Acceleration,
-    pub(super) pci: Option<String>,
 }
 
 #[derive(Debug)]
@@ -105,10 +110,15 @@ pub(super) struct Load {
 #[derive(Debug)]
 pub(super) enum Work {
     /// Our own stream of UDP packets, through sockets of the kernel.
-    Udp { way: Way, rate: u64, size: u16 },
+    Udp {
+        /// `None`: that of the path that is measured.
+        way: Option<Way>,
+        rate: u64,
+        size: u16,
+    },
     /// A stream of iperf3's.
     Iperf3 {
-        way: Way,
+        way: Option<Way>,
         udp: bool,
         bitrate: Option<String>,
         streams: u32,

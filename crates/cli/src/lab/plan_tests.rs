@@ -67,12 +67,15 @@ fn another_machine_is_reached_from_here_and_only_there_and_back() {
 #[test]
 fn guests_of_all_attachments_are_read() {
     for (attachment, more) in [
-        ("tap-bridge", "vhost = true\nqueues = 2"),
-        ("macvtap", "kernel = \"linux-binary-x\""),
-        ("ovs", ""),
-        ("xdp", "cpus = 1"),
-        ("forward", "memory-mib = 512"),
-        ("vhost-user", "acceleration = \"tcg\""),
+        ("tap-bridge", "queues = 2\nqueue-len = 100"),
+        ("vhost-net", ""),
+        ("macvtap", "kernel = \"host\""),
+        ("ovs-userspace", ""),
+        ("ovs-kernel", ""),
+        ("xdp", "cpus = 1\nxdp-mode = \"generic\""),
+        ("xdp-express", ""),
+        ("af-xdp", "memory-mib = 512"),
+        ("vhost-user", "acceleration = \"tcg\"\nsocket = \"/run/x\""),
         ("vfio", "pci = \"0000:01:10.0\""),
     ] {
         let guest =
@@ -144,7 +147,7 @@ fn what_makes_no_sense_is_told_with_its_place() {
         (
             udp("from = \"a\""),
             8,
-            "key load.kind: a load of the kind udp has a from and a to",
+            "key load.kind: a load of the kind udp has a from and a to, or neither",
         ),
         (
             udp("from = \"a\"\nto = \"b\"\nstreams = 2"),
@@ -154,7 +157,27 @@ fn what_makes_no_sense_is_told_with_its_place() {
         (
             udp("from = \"me\"\nto = \"far\""),
             10,
-            "key load.to: packets of a load go from namespace to namespace",
+            "key load.to: packets of a load go from a namespace",
+        ),
+        (
+            guest("attachment = \"tap\""),
+            9,
+            "key guest.attachment: no attachment is called 'tap': tap-bridge, ",
+        ),
+        (
+            guest("attachment = \"tap-bridge\""),
+            9,
+            "key guest.attachment: tap-bridge leads from a link",
+        ),
+        (
+            guest("attachment = \"tap-bridge\"\nuplink = \"up\"\nmachine = \"x\""),
+            11,
+            "key guest.machine: there is no guest x above",
+        ),
+        (
+            guest("attachment = \"macvtap\"\nuplink = \"up\"\nxdp-mode = \"native\""),
+            11,
+            "xdp-mode is nothing that the attachment macvtap has",
         ),
         (
             guest("attachment = \"vfio\""),

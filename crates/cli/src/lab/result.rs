@@ -6,6 +6,8 @@ use ringside_measure::latency::{Latency, Summary};
 use ringside_measure::probe::Clock;
 use ringside_measure::schema::{LabCell, LabLoad, LabMachine, LabResult, LatencyResult, LoadKind};
 
+use ringside_netlab::guest::Accelerator;
+
 use super::file::Text;
 use super::folder::{Folder, Measured, Outcome, Turn};
 use super::plan::{Place, Plan};
@@ -48,8 +50,11 @@ pub(super) fn of(plan: &Plan, text: &Text, folder: &Folder) -> Result<LabResult>
         turn_ns: nanos(plan.turn),
         steal_limit_percent: STEAL_LIMIT * 100.0,
         base: plan.probes.first().map(|probe| probe.name.clone()).unwrap_or_default(),
-        machines: machines(plan),
-        warnings: warnings(&told),
+        machines: machines(plan)
+            .into_iter()
+            .chain(folder.guests.iter().cloned())
+            .collect(),
+        warnings: warnings(&told, folder),
         interrupted: begun < plan.rounds || folder.turns.len() < cells.len(),
         cells: told,
         file: text.text.clone(),
@@ -202,10 +207,23 @@ fn machines(plan: &Plan) -> Vec<LabMachine> {
     hosts.collect()
 }
 
-fn warnings(cells: &[LabCell]) -> Vec<String> {
+fn warnings(cells: &[LabCell], folder: &Folder) -> Vec<String> {
     /// Above this somebody else had the CPUs.
     const DISTURBED: f64 = 5.0;
     let mut all = Vec::new();
+    let is_emulated = |guest: &&LabMachine| guest.accelerator.as_deref() == Some(Accelerator::Tcg.name());
+    let emulated: Vec<&str> = folder
+        .guests
+        .iter()
+        .filter(is_emulated)
+        .map(|guest| guest.name.as_str())
+        .collect();
+    if !emulated.is_empty() {
+        all.push(format!(
+            "the CPUs of {} are emulated (tcg): their times say nothing about hardware, only how these paths compare with each other here",
+            emulated.join(", ")
+        ));
+    }
     let waited = cells
         .iter()
         .filter(|cell| cell.condition == LoadKind::Idle)

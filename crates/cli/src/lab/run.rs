@@ -139,7 +139,10 @@ enum Fault {
 fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<Measured, Fault> {
     let probe = &plan.probes[cell.probe];
     let mut loads = match cell.is_loaded {
-        true => Running::start(plan, bed).map_err(Fault::Lab)?,
+        true => match bed.has(probe.way) {
+            Ok(()) => Running::start(plan, bed, probe.way).map_err(Fault::Lab)?,
+            Err(error) => return Err(Fault::Cell(error)),
+        },
         false => Running::default(),
     };
     let reading = turn(plan, bed, probe, cell.kind, (session, &mut loads, stop));
@@ -182,7 +185,7 @@ fn turn(
         }
         // Where another machine's server runs, its own CPUs count: the first is there.
         Way::Serve(host) => (bed.far(host)?, 0),
-        Way::Guest(_) => bail!("guests are not built yet"),
+        Way::Guest(guest) => (bed.guest(guest)?, 0),
     };
     let bench = Bench {
         lab: None,

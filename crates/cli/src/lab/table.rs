@@ -43,11 +43,11 @@ pub(super) fn plan(plan: &Plan) -> String {
     }
     for guest in &plan.guests {
         let (host, how) = (&plan.hosts[guest.host].name, guest.attachment.name());
-        _ = writeln!(
-            text,
-            "guest  {} of {host}: {how}, {} CPUs, {} MiB",
-            guest.name, guest.cpus, guest.memory_mib
-        );
+        let machine = match plan.guests.get(guest.machine).filter(|other| other.name != guest.name) {
+            Some(other) => format!("one more NIC of {}", other.name),
+            None => format!("{} CPUs, {} MiB", guest.cpus, guest.memory_mib),
+        };
+        _ = writeln!(text, "guest  {} of {host}: {how}, {machine}", guest.name);
     }
     for link in &plan.links {
         let [a, b] = link.ends.map(|host| plan.hosts[host].name.as_str());

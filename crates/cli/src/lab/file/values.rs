@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use ringside_netlab::attach::Way;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
@@ -89,6 +90,36 @@ impl<'de> Deserialize<'de> for Bitrate {
             false => Err(D::Error::custom(format_args!(
                 "{text:?} is no bit rate; write bits a second, such as 800K, 100M or 2G"
             ))),
+        }
+    }
+}
+
+/// How a guest's NIC is joined to its host, by the names that netlab has for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lab) enum Attachment {
+    Way(Way),
+    /// A device of the host's as a whole.
+    Vfio,
+}
+
+impl Attachment {
+    const VFIO: &str = "vfio";
+
+    pub(in crate::lab) fn name(self) -> &'static str {
+        match self {
+            Self::Way(way) => way.name(),
+            Self::Vfio => Self::VFIO,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Attachment {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        match name.parse() {
+            _ if name == Self::VFIO => Ok(Self::Vfio),
+            Ok(way) => Ok(Self::Way(way)),
+            Err(error) => Err(D::Error::custom(format_args!("{error}, {}", Self::VFIO))),
         }
     }
 }

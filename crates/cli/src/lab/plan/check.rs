@@ -4,24 +4,20 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-use ringside_measure::schema::LatencyKind;
 use toml::Spanned;
 
-use super::{Guest, Host, Link, Load, Place, Plan, Probe, SMALLEST, Serve, Way, Work, how};
-use crate::compare::Kind;
-use crate::lab::file::{self, Fault, Faults, File, Measure, Named, Text, Wait, With, XskMode};
+use super::{Guest, Host, Link, Load, Place, Plan, Probe, Serve, Way};
+use crate::lab::file::{self, Attachment, Fault, Faults, File, Named, Text};
+use crate::serve::Pin;
 
 /// From the Ethernet header on.
 const ETHERNET: u32 = 14;
-/// The usual rates, turns and frames.
-const PROBES_PER_SECOND: u64 = 1_000;
-const LOAD_PER_SECOND: u64 = 10_000;
-const LOAD_BYTES: u64 = 1_024;
+/// The usual turns.
 const TURN: Duration = Duration::from_secs(1);
 const SETTLE: Duration = Duration::from_millis(100);
 const ROUNDS: u32 = 5;
 
-struct Checker<'t> {
+pub(super) struct Checker<'t> {
     text: &'t Text,
     faults: Vec<Fault>,
     hosts: Vec<Host>,
@@ -72,8 +68,9 @@ pub(super) fn check(text: &Text, file: File) -> Result<Plan, Faults> {
         checker.guests.extend(guest);
     }
     checker.is_whole = checker.links.len() == file.link.len() && checker.guests.len() == file.guest.len();
-    let loads: Vec<Load> = file.load.iter().filter_map(|load| checker.load(load)).collect();
     let probes: Vec<Probe> = file.probe.iter().filter_map(|probe| checker.probe(probe)).collect();
+    let ways: Vec<Way> = probes.iter().map(|probe| probe.way).collect();
+    let loads: Vec<Load> = file.load.iter().filter_map(|load| checker.load(load, &ways)).collect();
     if file.probe.is_empty() {
         checker.fault(None, "there is no [[probe]]: nothing would be measured");
     }
@@ -94,16 +91,16 @@ pub(super) fn check(text: &Text, file: File) -> Result<Plan, Faults> {
 }
 
 impl Checker<'_> {
-    fn fault(&mut self, span: Option<Range<usize>>, message: impl Into<String>) {
+    pub(super) fn fault(&mut self, span: Option<Range<usize>>, message: impl Into<String>) {
         self.faults.push(self.text.at(span.as_ref(), message));
     }
 
-    fn at<T>(&mut self, value: &Spanned<T>, message: impl Into<String>) {
+    pub(super) fn at<T>(&mut self, value: &Spanned<T>, message: impl Into<String>) {
         self.fault(Some(value.span()), message);
     }
 
     /// A key that this kind of thing has not.
-    fn superfluous<T>(&mut self, value: Option<&Spanned<T>>, why: impl FnOnce() -> String) {
+    pub(super) fn superfluous<T>(&mut self, value: Option<&Spanned<T>>, why: impl FnOnce() -> String) {
         if let Some(value) = value {
             self.at(value, why());
         }
@@ -169,6 +166,11 @@ impl Checker<'_> {
                 self.superfluous(host.cpu.as_ref(), || {
                     "the other machine's server says where it runs".to_owned()
                 });
+                if let Some(pin) = &host.pin
+                    && let Err(why) = pin.get_ref().parse::<Pin>()
+                {
+                    self.at(pin, why);
+                }
                 Place::Serve(Serve {
                     at: at.get_ref().clone(),
                     token_file: host.token_file.as_ref().map(|file| file.get_ref().clone()),
@@ -213,27 +215,61 @@ impl Checker<'_> {
     }
 
     fn guest(&mut self, guest: &file::Guest) -> Option<Guest> {
-        use file::Attachment::{Forward, Vfio, VhostUser, Xdp};
+        use ringside_netlab::attach::Way::{Express, VhostUser, Xdp};
         let host = self.namespace(&guest.host, "a guest's NIC is joined to one")?;
         let attachment = *guest.attachment.get_ref();
         let not_of = |key: &str| format!("{key} is nothing that the attachment {} has", attachment.name());
-        if matches!(attachment, Vfio | VhostUser) {
-            self.superfluous(guest.vhost.as_ref(), || not_of("vhost"));
+        if !matches!(attachment, Attachment::Way(Xdp | Express)) {
+            self.superfluous(guest.xdp_mode.as_ref(), || not_of("xdp-mode"));
+        }
+        match (&guest.socket, attachment) {
+            (None, Attachment::Way(VhostUser)) => self.at(
+                &guest.attachment,
+                "vhost-user takes the other program's socket: socket = \"/run/x\"",
+            ),
+            (_, Attachment::Way(VhostUser)) => {}
+            (socket, _) => self.superfluous(socket.as_ref(), || not_of("socket")),
         }
         match (&guest.pci, attachment) {
-            (None, Vfio) => self.at(
+            (None, Attachment::Vfio) => self.at(
                 &guest.attachment,
                 "vfio takes the device's address: pci = \"0000:01:10.0\"",
             ),
-            (Some(pci), Vfio) if !is_pci(pci.get_ref()) => {
+            (Some(pci), Attachment::Vfio) if !is_pci(pci.get_ref()) => {
                 self.at(
                     pci,
                     format!("{:?} is no PCI address such as 0000:01:10.0", pci.get_ref()),
                 );
             }
-            (_, Vfio) => {}
+            (_, Attachment::Vfio) => {
+                self.superfluous(guest.queues.as_ref(), || not_of("queues"));
+                self.superfluous(guest.queue_len.as_ref(), || not_of("queue-len"));
+            }
             (pci, _) => self.superfluous(pci.as_ref(), || not_of("pci")),
         }
+        let machine = match &guest.machine {
+            None => self.guests.len(),
+            Some(name) => {
+                let only = || "the guest whose machine it is says so".to_owned();
+                self.superfluous(guest.kernel.as_ref(), only);
+                self.superfluous(guest.cpus.as_ref(), only);
+                self.superfluous(guest.memory_mib.as_ref(), only);
+                self.superfluous(guest.acceleration.as_ref(), only);
+                let wanted = &name.get_ref().0;
+                let found = self.guests.iter().position(|guest| guest.name == *wanted);
+                let is_own = |at: &usize| self.guests[*at].machine == *at;
+                match found.filter(is_own) {
+                    Some(at) => at,
+                    None => {
+                        self.at(
+                            name,
+                            format!("there is no guest {wanted} above with a machine of its own"),
+                        );
+                        return None;
+                    }
+                }
+            }
+        };
         let uplink = match &guest.uplink {
             None => None,
             Some(name) => {
@@ -258,32 +294,50 @@ impl Checker<'_> {
                 }
             }
         };
-        if uplink.is_none() && matches!(attachment, Xdp | Forward) {
-            self.at(
-                &guest.attachment,
-                format!(
-                    "{} leads from a link to the guest: name it with uplink",
-                    attachment.name()
-                ),
-            );
+        match uplink {
+            None if attachment != Attachment::Vfio => {
+                self.at(
+                    &guest.attachment,
+                    format!(
+                        "{} leads from a link to the guest: name the link with uplink",
+                        attachment.name()
+                    ),
+                );
+            }
+            Some(link) if self.guests.iter().any(|other| other.uplink == Some(link)) => {
+                self.at(
+                    &guest.attachment,
+                    "its uplink is another guest's already: each NIC has one of its own",
+                );
+            }
+            _ => {}
         }
         Some(Guest {
             name: guest.name.get_ref().0.clone(),
             host,
             attachment,
             uplink,
-            kernel: guest.kernel.clone(),
-            cpus: guest.cpus.map_or(2, file::Whole::small),
-            memory_mib: guest.memory_mib.map_or(768, file::Whole::small),
+            machine,
             queues: guest.queues.as_ref().map_or(1, |queues| queues.get_ref().small()),
-            vhost: guest.vhost.as_ref().map(|vhost| *vhost.get_ref()),
-            acceleration: guest.acceleration.unwrap_or_default(),
-            pci: guest.pci.as_ref().map(|pci| pci.get_ref().clone()),
+            queue_len: guest.queue_len.as_ref().map(|len| len.get_ref().small()),
+            is_generic: guest
+                .xdp_mode
+                .as_ref()
+                .is_some_and(|mode| *mode.get_ref() == file::XdpMode::Generic),
+            socket: guest.socket.as_ref().map(|socket| socket.get_ref().clone()),
+            kernel: guest.kernel.as_ref().map(|kernel| kernel.get_ref().clone()),
+            cpus: guest.cpus.as_ref().map_or(2, |cpus| cpus.get_ref().small()),
+            memory_mib: guest.memory_mib.as_ref().map_or(768, |mib| mib.get_ref().small()),
+            acceleration: guest
+                .acceleration
+                .as_ref()
+                .map(|kind| *kind.get_ref())
+                .unwrap_or_default(),
         })
     }
 
     /// The way from a host to another machine of the lab.
-    fn way(&mut self, from: &Named, to: &Named) -> Option<(usize, Way)> {
+    pub(super) fn way(&mut self, from: &Named, to: &Named) -> Option<(usize, Way)> {
         let (first, second) = (self.node(from)?, self.node(to)?);
         let Node::Host(start) = first else {
             self.at(from, "what a guest asks is not measured: packets start at a host");
@@ -356,7 +410,7 @@ impl Checker<'_> {
     }
 
     /// Largest frame of a way, where it is known.
-    fn longest(&self, way: Way) -> Option<u32> {
+    pub(super) fn longest(&self, way: Way) -> Option<u32> {
         let link = match way {
             Way::Link { link, .. } => Some(link),
             Way::Guest(guest) => self.guests[guest].uplink,
@@ -366,7 +420,7 @@ impl Checker<'_> {
     }
 
     /// Whether frames of a size fit.
-    fn fits<const L: u64, const M: u64>(&mut self, way: Way, size: Option<&Spanned<file::Whole<L, M>>>) {
+    pub(super) fn fits<const L: u64, const M: u64>(&mut self, way: Way, size: Option<&Spanned<file::Whole<L, M>>>) {
         if let (Some(size), Some(longest)) = (size, self.longest(way))
             && size.get_ref().get() > u64::from(longest)
         {
@@ -378,153 +432,6 @@ impl Checker<'_> {
                 ),
             );
         }
-    }
-
-    fn load(&mut self, load: &file::Load) -> Option<Load> {
-        use file::LoadKind::{Iperf3Tcp, Iperf3Udp, StressNg, Udp};
-        let kind = *load.kind.get_ref();
-        let not_of = |key: &str| format!("{key} is nothing that a load of the kind {} has", kind.name());
-        if kind != Udp {
-            self.superfluous(load.rate.as_ref(), || not_of("rate"));
-        }
-        if !matches!(kind, Udp | Iperf3Udp) {
-            self.superfluous(load.size.as_ref(), || not_of("size"));
-        }
-        if !matches!(kind, Iperf3Tcp | Iperf3Udp) {
-            self.superfluous(load.bitrate.as_ref(), || not_of("bitrate"));
-            self.superfluous(load.streams.as_ref(), || not_of("streams"));
-        }
-        if kind != StressNg {
-            self.superfluous(load.stressor.as_ref(), || not_of("stressor"));
-            self.superfluous(load.workers.as_ref(), || not_of("workers"));
-        }
-        if kind == Iperf3Udp && load.bitrate.is_none() {
-            self.at(
-                &load.kind,
-                "iperf3 sends 1 Mbit/s of UDP unless it is told: give a bitrate",
-            );
-        }
-        let cpus: Vec<u32> = load
-            .cpus
-            .iter()
-            .flat_map(|cpus| cpus.get_ref().iter().map(|cpu| cpu.small()))
-            .collect();
-        let what = if kind == StressNg {
-            self.superfluous(load.from.as_ref(), || not_of("from"));
-            self.superfluous(load.to.as_ref(), || not_of("to"));
-            let workers = load.workers.as_ref().map(|workers| workers.get_ref().small());
-            Work::StressNg {
-                stressor: load
-                    .stressor
-                    .as_ref()
-                    .map_or_else(|| "cpu".to_owned(), |name| name.get_ref().0.clone()),
-                workers: workers.unwrap_or_else(|| u32::try_from(cpus.len().max(1)).unwrap_or(1)),
-            }
-        } else {
-            let (Some(from), Some(to)) = (&load.from, &load.to) else {
-                self.at(
-                    &load.kind,
-                    format!("a load of the kind {} has a from and a to", kind.name()),
-                );
-                return None;
-            };
-            let (_, way) = self.way(from, to)?;
-            if !matches!(way, Way::Link { .. }) {
-                self.at(to, "packets of a load go from namespace to namespace over a link");
-                return None;
-            }
-            self.fits(way, load.size.as_ref());
-            let size = load.size.as_ref().map(|size| size.get_ref().get());
-            let small = |size: u64| u16::try_from(size).unwrap_or(u16::MAX);
-            match kind {
-                Udp => Work::Udp {
-                    way,
-                    rate: load.rate.as_ref().map_or(LOAD_PER_SECOND, |rate| rate.get_ref().get()),
-                    size: small(size.unwrap_or(LOAD_BYTES.min(self.longest(way).unwrap_or(u32::MAX).into()))),
-                },
-                _ => Work::Iperf3 {
-                    way,
-                    udp: kind == Iperf3Udp,
-                    bitrate: load.bitrate.as_ref().map(|bitrate| bitrate.get_ref().0.clone()),
-                    streams: load.streams.as_ref().map_or(1, |streams| streams.get_ref().small()),
-                    size: size.map(small),
-                },
-            }
-        };
-        Some(Load {
-            name: load.name.get_ref().0.clone(),
-            what,
-            cpus,
-        })
-    }
-
-    fn probe(&mut self, probe: &file::Probe) -> Option<Probe> {
-        let wait = probe.wait.unwrap_or_default();
-        if probe.by != With::Xsk {
-            self.superfluous(probe.mode.as_ref(), || "only with = \"xsk\" has modes".to_owned());
-        }
-        let (from, way) = self.way(&probe.from, &probe.to)?;
-        self.fits(way, probe.size.as_ref());
-        let kind = match (
-            probe.by,
-            wait,
-            probe.mode.as_ref().map(|mode| *mode.get_ref()).unwrap_or_default(),
-        ) {
-            (With::Udp, Wait::WakeUp, _) => Kind::UdpBlocking,
-            (With::Udp, Wait::Spin, _) => Kind::UdpSpin,
-            (With::Packet, ..) => Kind::AfPacket,
-            (With::Xsk, _, XskMode::Native) => Kind::AfXdpNative,
-            (With::Xsk, _, XskMode::Generic) => Kind::AfXdpGeneric,
-            (With::Xsk, _, XskMode::ZeroCopy) => Kind::AfXdpZeroCopy,
-        };
-        let one_clock = matches!(way, Way::Link { .. });
-        let measures = match &probe.measure {
-            None if one_clock => vec![LatencyKind::RoundTrip, LatencyKind::OneWay],
-            None => vec![LatencyKind::RoundTrip],
-            Some(asked) => {
-                let mut all = Vec::new();
-                for measure in asked.get_ref() {
-                    let kind = match measure {
-                        Measure::Rtt => LatencyKind::RoundTrip,
-                        Measure::OneWay => LatencyKind::OneWay,
-                    };
-                    if kind == LatencyKind::OneWay && !one_clock {
-                        self.at(
-                            asked,
-                            "one way takes one clock at both ends: only between namespaces of this machine",
-                        );
-                    }
-                    if !all.contains(&kind) {
-                        all.push(kind);
-                    }
-                }
-                if all.is_empty() {
-                    self.at(asked, "nothing would be measured: name rtt, one-way, or both");
-                }
-                all
-            }
-        };
-        let (rate, size) = (
-            probe.rate.map_or(PROBES_PER_SECOND, file::Whole::get),
-            probe.size.as_ref().map_or(SMALLEST, |size| size.get_ref().get()),
-        );
-        Some(Probe {
-            name: probe.name.get_ref().0.clone(),
-            from,
-            way,
-            kind,
-            sleeps: wait == Wait::WakeUp,
-            rate,
-            frame_bytes: u16::try_from(size).unwrap_or(u16::MAX),
-            count: probe.count.map(file::Whole::get),
-            measures,
-            description: format!(
-                "{} to {}: {}; {rate} probes/s, frames of {size} bytes",
-                probe.from.get_ref(),
-                probe.to.get_ref(),
-                how(probe.by, wait, kind)
-            ),
-        })
     }
 }
 
