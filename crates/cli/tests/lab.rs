@@ -96,6 +96,11 @@ fn children_of(pid: u32) -> Vec<u32> {
         .collect()
 }
 
+/// Whether a process has ended; whoever has to wait for it may not have done so yet.
+fn has_ended(pid: u32) -> bool {
+    ringside_nic::process::start_time(pid).is_none()
+}
+
 fn assert_nothing_is_left_of(pid: u32) {
     assert_eq!(namespaces_of(pid), Vec::<String>::new());
 }
@@ -402,10 +407,7 @@ fn a_link_that_goes_and_a_load_that_dies_end_a_run_with_one_error() {
         "{told}"
     );
     assert_nothing_is_left_of(pid);
-    assert!(
-        children.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()),
-        "{children:?}"
-    );
+    assert!(children.iter().all(|pid| has_ended(*pid)), "{children:?}");
 
     // A kill takes programs along.
     let mut running = start(&scratch, "run my.toml --into died --resume");
@@ -418,7 +420,7 @@ fn a_link_that_goes_and_a_load_that_dies_end_a_run_with_one_error() {
     let children = children_of(pid);
     running.signal(libc::SIGKILL);
     assert!(wait_until(PATIENCE, || running.is_over()));
-    let gone = || children.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+    let gone = || children.iter().all(|pid| has_ended(*pid));
     assert!(wait_until(Duration::from_secs(5), gone), "{children:?}");
     run(&scratch, "clean died").good();
     assert_nothing_is_left_of(pid);
@@ -503,5 +505,84 @@ fn two_labs_at_once_do_not_disturb_each_other() {
         assert_eq!(result.cells.len(), 2);
         result.cells.iter().for_each(check_cell);
         assert_nothing_is_left_of(pid);
+    }
+}
+
+#[test]
+fn another_machine_answers_by_its_server() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let hosts = common::lab("lab-far", 1);
+    let server = common::start(&hosts.b, "serve {} --insecure");
+    server.wait_for("UDP port");
+    let mut content = format!(
+        "rounds = 2\nturn = \"100ms\"\nsettle = \"10ms\"\n[[host]]\nname = \"me\"\nplace = \"here\"\n\
+         [[host]]\nname = \"far\"\nserve = \"{}\"\n",
+        hosts.b.ipv4
+    );
+    for (name, keys) in [("udp", ""), ("packet", ""), ("xsk", "wait = \"spin\"\n")] {
+        content += &format!("[[probe]]\nname = {name:?}\nfrom = \"me\"\nto = \"far\"\nwith = {name:?}\n{keys}");
+    }
+    scratch.lab(&content);
+    let mut command = common::ringside(&hosts.a, "lab run my.toml --into run --json");
+    command.current_dir(&scratch.0);
+    let result = result(&Running::new(command).end().good().out);
+    let names: Vec<&str> = result.cells.iter().map(|cell| cell.path.as_str()).collect();
+    assert_eq!(names, ["udp", "packet", "xsk"]);
+    assert!(
+        result
+            .cells
+            .iter()
+            .all(|cell| cell.latency.kind == LatencyKind::RoundTrip)
+    );
+    result.cells.iter().for_each(check_cell);
+    drop(server);
+    common::assert_clean(&hosts.a);
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn guests_are_a_part_of_the_matrix() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let mut content = "rounds = 2\nturn = \"1s\"\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n".to_owned();
+    let load = "[[load]]\nname = \"tcp\"\nkind = \"iperf3-tcp\"\nbitrate = \"5M\"\n";
+    for (name, more) in [("tap-bridge", ""), ("xdp", "machine = \"tap-bridge\"\n")] {
+        content += &format!(
+            "[[link]]\nname = {name:?}\nends = [\"a\", \"b\"]\n\
+             [[guest]]\nname = {name:?}\nhost = \"b\"\nattachment = {name:?}\nuplink = {name:?}\n{more}\
+             [[probe]]\nname = {name:?}\nfrom = \"a\"\nto = {name:?}\nwith = \"udp\"\nrate = 200\n"
+        );
+    }
+    scratch.lab(&(content + load));
+    let running = start(&scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let result = result(&running.end_within(Duration::from_secs(300)).good().out);
+    assert_nothing_is_left_of(pid);
+    let [_, _, tap, xdp] = result.machines.as_slice() else {
+        panic!("{result:#?}")
+    };
+    assert_eq!(
+        [&tap.attachment, &xdp.attachment].map(|how| how.as_deref()),
+        [Some("tap-bridge"), Some("xdp")]
+    );
+    let accelerator = tap.accelerator.as_deref();
+    assert_eq!(xdp.accelerator.as_deref(), accelerator, "one machine: {result:#?}");
+    let is_told = result
+        .warnings
+        .iter()
+        .any(|warning| warning.contains("are emulated (tcg)"));
+    assert_eq!(is_told, accelerator == Some("tcg"), "{:?}", result.warnings);
+    assert_eq!(result.cells.len(), 4);
+    for cell in &result.cells {
+        assert_eq!((&cell.unavailable, cell.failed_turns), (&None, 0), "{cell:#?}");
+        assert!(
+            cell.probes.received > 50 && cell.probes.received * 2 > cell.probes.sent,
+            "{cell:#?}"
+        );
     }
 }

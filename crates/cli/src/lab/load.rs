@@ -325,8 +325,9 @@ impl Program {
         let mut said = String::new();
         _ = self.errors.rewind();
         _ = self.errors.read_to_string(&mut said);
-        // The last line that is one: the others lead to it.
-        let last = said.lines().rev().map(str::trim).find(|line| !line.is_empty());
+        // The last lines: what came before leads to them.
+        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let last = lines[lines.len().saturating_sub(3)..].join("; ");
         let how = match (status.code(), status.signal()) {
             (Some(code), _) => format!("exit status {code}"),
             (None, signal) => format!("signal {}", signal.unwrap_or(0)),
@@ -334,7 +335,11 @@ impl Program {
         bail!(
             "{} ended in the middle of a turn ({how}){}",
             self.what,
-            last.map(|line| format!(": {line}")).unwrap_or_default()
+            if last.is_empty() {
+                String::new()
+            } else {
+                format!(": {last}")
+            }
         )
     }
 }

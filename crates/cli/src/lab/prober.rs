@@ -29,6 +29,10 @@ use crate::session::nanos;
 const FIRST_NS: u64 = 5_000_000_000;
 /// For so long an answer is waited for. One that comes later, before the turn is over, is counted all the same.
 const LOST_NS: u64 = 100_000_000;
+/// So much longer a turn takes where nothing at all came through yet: on a machine that is busy with other things.
+const PATIENCE_NS: u64 = 1_000_000_000;
+/// For so long the last answers are waited for.
+const DRAIN_NS: u64 = 300_000_000;
 /// How long before its time a sleeping sender looks at the clock: what waking up takes mostly.
 const EARLY: Duration = Duration::from_micros(100);
 /// A sender that sleeps looks so often whether it is to end.
@@ -102,11 +106,11 @@ impl<'a> Prober<'a> {
         }
         let (mark, begin) = (Mark::now(&self.shared.threads)?, now_ns());
         let mut measured = Exchange::new(self.schedule.rate, session.wrapping_add(1))?;
-        while !self.is_over(&measured) {
+        while !self.is_over(&measured, measured.tracker.counts().received != 0) {
             self.trip(peer, &mut measured)?;
         }
         let (steal, waiting) = self.passed(&mark, begin)?;
-        let limit = now_ns() + LOST_NS;
+        let limit = now_ns() + DRAIN_NS;
         while measured.tracker.counts().lost != 0 && now_ns() < limit && !self.has_to_end() {
             measured.hear(peer)?;
         }
@@ -131,12 +135,12 @@ impl<'a> Prober<'a> {
         }
         let (mark, begin) = (Mark::now(&self.shared.threads)?, now_ns());
         let mut measured = Exchange::new(self.schedule.rate, session.wrapping_add(1))?;
-        while !self.is_over(&measured) {
+        while !self.is_over(&measured, came.load(Ordering::Relaxed) != 0) {
             self.send(peer, &mut measured)?;
         }
         let (steal, waiting) = self.passed(&mark, begin)?;
         peer.finish()?;
-        let (sent, limit) = (measured.tracker.counts().sent, now_ns() + LOST_NS);
+        let (sent, limit) = (measured.tracker.counts().sent, now_ns() + DRAIN_NS);
         while came.load(Ordering::Acquire) < sent && now_ns() < limit && !self.has_to_end() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -167,12 +171,14 @@ impl<'a> Prober<'a> {
         }
     }
 
-    fn is_over(&self, exchange: &Exchange) -> bool {
+    fn is_over(&self, exchange: &Exchange, came: bool) -> bool {
         let has_all = self
             .schedule
             .count
             .is_some_and(|count| exchange.tracker.counts().sent >= count);
-        has_all || self.has_to_end() || now_ns() >= exchange.begun_ns + nanos(self.schedule.turn)
+        let more = if came { 0 } else { PATIENCE_NS };
+        let is_late = now_ns() >= exchange.begun_ns + nanos(self.schedule.turn) + more;
+        has_all || is_late || self.has_to_end()
     }
 
     /// What happened since a mark: steal, and the worst thread's wait.
