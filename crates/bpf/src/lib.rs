@@ -5,6 +5,7 @@
 //! | [`XskProgram`] | `xsk.bpf.c`, `xsk_nic.bpf.c` | steers it into the AF_XDP socket of its queue |
 //! | [`Sink`] | `sink.bpf.c` | counts and drops it before the stack: the limit of receiving |
 //! | [`Reflector`] | `reflect.bpf.c` | sends it back, or answers it: the limit of forwarding |
+//! | [`Redirector`] | `redirect.bpf.c` | sends it on to another interface, from driver to driver |
 //! | [`IngressDrop`] | `tc_drop.bpf.c` | drops it behind the AF_PACKET taps |
 //! | [`Generator`] | `generate.bpf.c` | makes it, without a socket |
 //! | [`GatewayProgram`](gateway::GatewayProgram) | `gateway.bpf.c` | sends tenants' packets on to where they live: the [`gateway`]'s fast path |
@@ -29,6 +30,7 @@ mod filter;
 pub mod gateway;
 mod generate;
 mod load;
+mod redirect;
 mod reflect;
 mod sink;
 mod skel;
@@ -46,6 +48,7 @@ pub use error::{Error, Result};
 pub use events::{XdpEvent, XdpEventKind, XdpEvents};
 pub use filter::{Filter, ParseFilterError};
 pub use generate::{Generator, GeneratorOptions, Sent};
+pub use redirect::{Redirected, Redirector};
 pub use reflect::{ProbeMarks, Reflect, Reflector};
 pub use sink::{IngressDrop, Neighbours, Sink};
 pub use trace::{MissingHook, TraceDisturber, TraceEvent, TraceOptions, TraceReader, Tracer};

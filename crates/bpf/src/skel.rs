@@ -23,6 +23,7 @@ skeleton!(xsk_nic);
 skeleton!(events);
 skeleton!(gateway);
 skeleton!(generate);
+skeleton!(redirect);
 skeleton!(reflect);
 skeleton!(sink);
 skeleton!(tc_drop);

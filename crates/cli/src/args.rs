@@ -21,7 +21,9 @@ use crate::run::impair::ImpairArgs;
 use crate::run::ping::LoadArgs;
 use crate::run::tx::AskArgs;
 use crate::serve::RemoteArgs;
-use crate::{caps, compare, config, delay, doctor, manual, output, report, search, serve, sweep, top, trace, tune};
+use crate::{
+    caps, compare, config, delay, doctor, lab, manual, output, report, search, serve, sweep, top, trace, tune,
+};
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
 #[derive(Debug, Parser)]
@@ -91,6 +93,8 @@ pub(crate) enum Command {
     Search(Box<search::Args>),
     /// Find out which settings matter here, and which are best
     Sweep(sweep::Args),
+    /// Build paths from one file (hosts, links, guests, load), measure each idle and loaded, and report it
+    Lab(lab::Args),
     /// Tell whether and how well AF_XDP works here, by doing it; what is in the way, and the command that mends it
     Doctor(doctor::Args),
     /// Show what an interface and the kernel can do for XDP and AF_XDP

@@ -8,6 +8,7 @@ mod compare;
 mod config;
 mod delay;
 mod doctor;
+mod lab;
 mod live;
 mod manual;
 mod napi;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
             done(serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| search::run(&args)))
         }
         Command::Sweep(args) => done(sweep::run(&args)),
+        Command::Lab(args) => done(lab::run(&args)),
         Command::Completions(args) => done(manual::completions(&args)),
         Command::Man(args) => done(manual::man(&args)),
         Command::Top(args) => done(top::run(&args)),

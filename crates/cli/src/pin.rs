@@ -1,6 +1,7 @@
 //! Where and how urgently a thread runs.
 
 use anyhow::{Context, Result, anyhow};
+use ringside_nic::Knob;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::args::PortArgs;
@@ -28,13 +29,25 @@ pub(crate) fn check(args: &PortArgs) -> Result<()> {
 
 /// Pins the calling thread to one CPU.
 pub(crate) fn to_cpu(cpu: u32) -> Result<()> {
+    to_cpus(&[cpu])
+}
+
+/// Keeps the calling thread on some CPUs; where none are named it stays as free as it is.
+pub(crate) fn to_cpus(cpus: &[u32]) -> Result<()> {
     let mut set = CpuSet::new();
-    if cpu as usize >= CpuSet::MAX_CPU {
-        return Err(anyhow!("CPU {cpu} does not exist"));
+    for &cpu in cpus {
+        if cpu as usize >= CpuSet::MAX_CPU {
+            return Err(anyhow!("CPU {cpu} does not exist"));
+        }
+        set.set(cpu as usize);
     }
-    set.set(cpu as usize);
-    sched_setaffinity(None, &set)
-        .with_context(|| format!("pinning a thread to CPU {cpu}: is it online? See /sys/devices/system/cpu/online"))
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    sched_setaffinity(None, &set).with_context(|| {
+        let cpus = Knob::cpu_list(cpus);
+        format!("pinning a thread to CPU {cpus}: is it online? See /sys/devices/system/cpu/online")
+    })
 }
 
 /// The CPUs that this process may run on.

@@ -32,6 +32,7 @@ pub(crate) mod example;
 mod far;
 mod hints;
 mod impair;
+mod lab;
 mod run;
 mod search;
 mod sound;
@@ -50,6 +51,7 @@ pub use hints::{
     FieldHints, HashHints, HashTypeCount, HintsResult, LayoutHints, NicHints, Number, StampCount, VlanCount, VlanHints,
 };
 pub use impair::{ImpairResult, ImpairedDirection};
+pub use lab::{LabCell, LabLoad, LabMachine, LabResult};
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpFault, XdpStatistics, XdpVerdicts,
@@ -96,8 +98,7 @@ pub struct Document {
     pub validity: Option<Validity>,
 }
 
-/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}`, `{"sweep": …}` or
-/// `{"trace": …}`.
+/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}`, `{"sweep": …}`, `{"trace": …}` or `{"lab": …}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -113,6 +114,8 @@ pub enum Outcome {
     Sweep(Box<SweepResult>),
     /// Where the time of packets goes.
     Trace(Box<TraceResult>),
+    /// Paths of a lab, idle and loaded.
+    Lab(Box<LabResult>),
 }
 
 /// Stands for [`SCHEMA`]: no other value of the field can be read.

@@ -96,6 +96,13 @@ impl Rounds {
                     left_out,
                 })
             }
+            Outcome::Lab(lab) => {
+                let left_out = lab.cells.iter().map(|cell| cell.turns_left_out as usize).sum();
+                Some(Self {
+                    used: lab.cells.iter().map(|cell| cell.rounds.len()).sum::<usize>() - left_out,
+                    left_out,
+                })
+            }
             Outcome::Run(_) | Outcome::Search(_) | Outcome::Trace(_) => None,
         }
     }

@@ -44,8 +44,20 @@ pub(crate) fn create_device(
     planned: (&'static str, &str, Option<[u8; 6]>, Option<u32>),
     info: Vec<LinkInfo>,
 ) -> Result<()> {
+    create_device_on(namespace, home, planned, info, None)
+}
+
+/// As [`create_device`], on top of an interface of `namespace`.
+pub(crate) fn create_device_on(
+    namespace: &Namespace,
+    home: &Namespace,
+    planned: (&'static str, &str, Option<[u8; 6]>, Option<u32>),
+    info: Vec<LinkInfo>,
+    lower: Option<u32>,
+) -> Result<()> {
     let (operation, name, mac, mtu) = planned;
     let mut link = LinkMessage::default();
+    link.attributes.extend(lower.map(LinkAttribute::Link));
     link.attributes.extend([
         LinkAttribute::IfName(name.to_owned()),
         LinkAttribute::NetNsFd(home.fd().as_fd().as_raw_fd()),
@@ -65,6 +77,14 @@ pub(crate) fn set_controller(index: u32, bridge: u32) -> Result<(), NetlinkError
     let mut link = LinkMessage::default();
     link.header.index = index;
     link.attributes.push(LinkAttribute::Controller(bridge));
+    send(RouteNetlinkMessage::SetLink(link), 0)
+}
+
+/// Sets how many packets may wait in an interface of the calling thread's namespace.
+pub(crate) fn set_queue_len(index: u32, packets: u32) -> Result<(), NetlinkError> {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.attributes.push(LinkAttribute::TxQueueLen(packets));
     send(RouteNetlinkMessage::SetLink(link), 0)
 }
 

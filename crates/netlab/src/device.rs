@@ -161,6 +161,17 @@ impl Device {
         })
     }
 
+    /// Sets how many packets may wait in it (`txqueuelen`). Of a TAP device that is the ring of each queue that whoever is behind
+    /// it reads: 500 unless something else is said, 1000 if `ip tuntap` made it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Link`](crate::Error::Link).
+    pub fn set_queue_len(&self, packets: u32) -> Result<()> {
+        let index = self.interface.index();
+        self.change("set the queue's length", || configure::set_queue_len(index, packets))
+    }
+
     /// Gives it an address, without duplicate address detection. It can be used when this returns.
     ///
     /// # Errors

@@ -4,6 +4,8 @@ use std::io;
 
 use ringside_nic::netlink::NetlinkError;
 
+use crate::attach::Way;
+
 /// A test bed that could not be built or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -76,6 +78,38 @@ pub enum Error {
         /// Why it failed, and what to do.
         reason: String,
     },
+    /// This machine lacks what a way to attach a guest takes.
+    #[error("a guest cannot be attached by {way} here: {what}; {advice}")]
+    Missing {
+        /// Which way.
+        way: Way,
+        /// What is missing, and how that was seen.
+        what: String,
+        /// What to do.
+        advice: String,
+    },
+    /// A program that carries a guest's packets did not start, ended, or did not do what it was told.
+    #[error("'{program}': {why}{}", program_tail(said))]
+    Program {
+        /// Which program.
+        program: String,
+        /// What is wrong.
+        why: String,
+        /// The last that it said.
+        said: String,
+    },
+    /// An XDP program that carries a guest's packets could not be loaded, attached or read.
+    #[error("cannot {operation} '{interface}' in the network namespace '{namespace}': {source}")]
+    Bpf {
+        /// What was tried.
+        operation: &'static str,
+        /// For which interface.
+        interface: String,
+        /// In which namespace.
+        namespace: String,
+        /// What failed.
+        source: ringside_bpf::Error,
+    },
     /// A guest did not start, ended, or did not do what it was told.
     #[error("the guest '{guest}': cannot {operation}: {source}{}", console_tail(console))]
     Guest {
@@ -123,6 +157,13 @@ fn console_tail(console: &str) -> String {
     match console {
         "" => String::new(),
         lines => format!("; its console ends with:\n{lines}"),
+    }
+}
+
+fn program_tail(said: &str) -> String {
+    match said {
+        "" => String::new(),
+        lines => format!("; it said:\n{lines}"),
     }
 }
 

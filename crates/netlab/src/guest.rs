@@ -37,7 +37,7 @@ mod image;
 mod kernel;
 mod kvm;
 mod link;
-mod machine;
+pub(crate) mod machine;
 mod message;
 mod modules;
 mod package;
@@ -328,7 +328,7 @@ fn start(
         };
         for nic in &config.nics {
             let queues: &[OwnedFd] = match &nic.wire {
-                Wire::Hub(_) => &[],
+                Wire::Hub(_) | Wire::VhostUser { .. } => &[],
                 Wire::Tap(tap) => tap.queues(),
             };
             // Copies, which are QEMU's: the devices stay the caller's.

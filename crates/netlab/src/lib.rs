@@ -45,7 +45,7 @@
 //!
 //! More than two hosts in one network are veth pairs of which one end is a port of a bridge ([`Device::bridge`]).
 //! [`Device::vxlan`] and [`Device::geneve`] are tunnels of the kernel's, [`Tap`] an interface whose cable ends in the test. With another kernel, or with NICs
-//! that have zero-copy, programs run in a [`guest`].
+//! that have zero-copy, programs run in a [`guest`]; how it is joined to the network is an [attachment](attach).
 //!
 //! # Privileges
 //!
@@ -60,6 +60,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod attach;
 mod configure;
 mod device;
 mod enter;

@@ -70,10 +70,13 @@ pub(crate) fn make_tap(tun: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     attach_tap(tun, name, 0)
 }
 
-/// Makes a queue of a TAP device of this name, which ends with the descriptor of its last one. Frames have the header that says what
-/// is left to do about checksums and segments.
-pub(crate) fn make_tap_queue(tun: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-    attach_tap(tun, name, libc::IFF_MULTI_QUEUE | libc::IFF_VNET_HDR)
+/// Makes a queue of a TAP device of this name, which ends with the descriptor of its last one. With `offloads` frames have the header
+/// that says what is left to do about checksums and segments, else they are whole.
+///
+/// A queue of a macvtap device is there with its descriptor; it only learns what its frames are like.
+pub(crate) fn make_tap_queue(tun: BorrowedFd<'_>, name: &str, offloads: bool) -> io::Result<()> {
+    let header = if offloads { libc::IFF_VNET_HDR } else { 0 };
+    attach_tap(tun, name, libc::IFF_MULTI_QUEUE | header)
 }
 
 fn attach_tap(tun: BorrowedFd<'_>, name: &str, more: libc::c_int) -> io::Result<()> {

@@ -74,6 +74,7 @@ pub struct GuestTap {
     /// The interface. First, for it is dropped first.
     pub device: Device,
     queues: Vec<OwnedFd>,
+    vhost: bool,
 }
 
 impl GuestTap {
@@ -83,12 +84,43 @@ impl GuestTap {
     ///
     /// As [`Tap::create`].
     pub fn create(ns: &Arc<Namespace>, name: &str, queues: u32) -> Result<Self> {
-        let one = |_| open(ns, |tun| sys::make_tap_queue(tun, name));
+        Self::make(ns, name, queues, true, true)
+    }
+
+    /// Makes one for somebody else to send and receive by: no checksum and no segment is left to it or by it, and IPv6 is off, so that
+    /// it sends nothing by itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tap::create`].
+    pub fn whole(ns: &Arc<Namespace>, name: &str, queues: u32) -> Result<Self> {
+        Self::make(ns, name, queues, false, false)
+    }
+
+    pub(crate) fn make(ns: &Arc<Namespace>, name: &str, queues: u32, offloads: bool, ipv6: bool) -> Result<Self> {
+        let one = |_| open(ns, |tun| sys::make_tap_queue(tun, name, offloads));
         let queues = (0..queues.max(1)).map(one).collect::<Result<_>>()?;
         Ok(Self {
-            device: Device::finish(ns, name, true)?,
+            device: Device::finish(ns, name, ipv6)?,
             queues,
+            vhost: false,
         })
+    }
+
+    /// A device that is there, by descriptors that are its queues.
+    pub(crate) fn of(device: Device, queues: Vec<OwnedFd>) -> Self {
+        let vhost = false;
+        Self { device, queues, vhost }
+    }
+
+    /// Has the kernel, and not QEMU, carry packets between it and the guest (vhost-net).
+    pub(crate) fn by_vhost(mut self) -> Self {
+        self.vhost = true;
+        self
+    }
+
+    pub(crate) fn is_by_vhost(&self) -> bool {
+        self.vhost
     }
 
     pub(crate) fn queues(&self) -> &[OwnedFd] {

@@ -79,7 +79,7 @@ impl Bed {
         }
     }
 
-    /// The far end's view of the same.
+    /// Between two sides that reach each other; or the far end's view of the same.
     pub(crate) fn between(a: Side, b: Side) -> Self {
         Self {
             a,
@@ -237,6 +237,14 @@ impl Bed {
 }
 
 impl Side {
+    /// An end of a link on which there are other packets, too, which are not touched.
+    pub(crate) fn beside_others(end: &End) -> Self {
+        Self {
+            is_shared: true,
+            ..Self::of(end)
+        }
+    }
+
     fn of(end: &End) -> Self {
         Self {
             interface: end.interface.clone(),

@@ -26,6 +26,8 @@ pub(crate) struct Contender<'a> {
     tuning: Option<&'a PortArgs>,
     /// What loads the path of round trips meanwhile.
     pub(super) under: Under,
+    /// AF_PACKET and AF_XDP wait for packets asleep.
+    pub(super) sleeps: bool,
 }
 
 impl<'a> Contender<'a> {
@@ -38,12 +40,18 @@ impl<'a> Contender<'a> {
             frame_bytes: frame_bytes.into(),
             tuning: None,
             under: Under::IDLE,
+            sleeps: false,
         }
     }
 
     /// With load beside the round trips.
     pub(crate) fn under(self, under: Under) -> Self {
         Self { under, ..self }
+    }
+
+    /// With receivers that sleep until they are woken, where AF_PACKET and AF_XDP spin otherwise.
+    pub(crate) fn sleeping(self, sleeps: bool) -> Self {
+        Self { sleeps, ..self }
     }
 
     /// AF_XDP set up in this way, at both ends where both use it, and the end that is measured in this place.
@@ -144,7 +152,7 @@ impl<'a> Contender<'a> {
     }
 
     /// The variant on the receiving side.
-    pub(super) fn worker(&self, work: fn(&mut dyn Peer) -> Result<u64>) -> Result<Worker> {
+    pub(crate) fn worker(&self, work: fn(&mut dyn Peer) -> Result<u64>) -> Result<Worker> {
         Ok(Worker {
             peer: self.open(&self.bed.b)?,
             place: self.place(self.bench.receiver_cpu()),
@@ -164,13 +172,14 @@ impl<'a> Contender<'a> {
     }
 
     /// What keeps the IP stack away from packets that a packet socket has seen.
-    pub(super) fn cut(&self, side: &Side) -> Result<Option<ringside_bpf::Link>> {
+    pub(crate) fn cut(&self, side: &Side) -> Result<Option<ringside_bpf::Link>> {
         (self.kind == Kind::AfPacket)
             .then(|| Bed::cut_stack_off(side))
             .transpose()
     }
 
-    pub(super) fn open(&self, side: &Side) -> Result<Box<dyn Peer>> {
+    /// The variant's socket on a side.
+    pub(crate) fn open(&self, side: &Side) -> Result<Box<dyn Peer>> {
         self.open_as(side, self.kind)
     }
 
@@ -198,7 +207,8 @@ impl<'a> Contender<'a> {
                     Operation::Tx => Receive::Nothing,
                 };
                 let index = side.interface.index();
-                Ok(Box::new(side.run(|| Packet::open(index, receive, flow, frame))?))
+                let packet = side.run(|| Packet::open(index, receive, flow, frame))?;
+                Ok(Box::new(packet.sleeping(self.sleeps)))
             }
             Kind::AfXdpGeneric | Kind::AfXdpNative | Kind::AfXdpCopy | Kind::AfXdpZeroCopy => {
                 let direction = match self.operation {
@@ -208,7 +218,7 @@ impl<'a> Contender<'a> {
                 };
                 let set_up = match self.tuning {
                     Some(tuning) => SetUp::tuned(tuning, direction),
-                    None => SetUp::usual(kind.path().context("AF_XDP has a path")?, direction),
+                    None => SetUp::usual(kind.path().context("AF_XDP has a path")?, direction).sleeping(self.sleeps),
                 };
                 // What only sends has no program that could filter.
                 let set_up = match direction {

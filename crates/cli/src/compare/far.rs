@@ -48,7 +48,9 @@ impl FarPart {
         let frame_bytes = u16::try_from(frame_bytes).context("a frame of that size")?;
         let bench = Bench::far(contest.cpu);
         let bed = Bed::between(near, own);
-        Contender::new(&bed, &bench, operation, kind, frame_bytes).far_part()
+        Contender::new(&bed, &bench, operation, kind, frame_bytes)
+            .sleeping(contest.sleeps)
+            .far_part()
     }
 }
 
@@ -110,7 +112,8 @@ impl Contender<'_> {
         Ok(reading)
     }
 
-    fn start(&self) -> Result<Start> {
+    /// What the far end is asked for.
+    pub(crate) fn start(&self) -> Result<Start> {
         let turns = self.bed.turns.as_ref().context("a far end")?;
         let (flow, _) = self.bed.frame(true, self.frame_bytes)?;
         Ok(Start {
@@ -121,6 +124,7 @@ impl Contender<'_> {
                 cpu: self.bench.receiver_cpu(),
                 settle_ns: nanos(self.bench.settle()),
                 slot_ns: nanos(self.bench.slot()),
+                sleeps: self.sleeps,
             }),
             ..turns.remote.far(Work::Contest, &flow, Dialled::session()?)
         })

@@ -40,7 +40,7 @@ pub(crate) use contender::Contender;
 pub(crate) use far::FarPart;
 pub(crate) use options::{Args, Bench, LabKind};
 pub(crate) use report::{cpu_busy, kept_waiting};
-pub(crate) use slot::{Load, Reading, Worker};
+pub(crate) use slot::{Load, Mark, Place, Reading, Threads, Worker};
 pub(crate) use table::nothing;
 pub(crate) use variant::{Kind, Operation};
 

@@ -129,7 +129,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    fn run(self, threads: &Threads, done: &AtomicU64, end: &AtomicBool) -> Result<()> {
+    pub(crate) fn run(self, threads: &Threads, done: &AtomicU64, end: &AtomicBool) -> Result<()> {
         threads.enter(self.place)?;
         self.work(done, end)
     }
@@ -443,11 +443,11 @@ fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
 
 /// The threads that are measured.
 #[derive(Default)]
-struct Threads(Mutex<Vec<i32>>);
+pub(crate) struct Threads(Mutex<Vec<i32>>);
 
 impl Threads {
     /// Puts the calling thread in its place, and has it watched.
-    fn enter(&self, place: Place) -> Result<()> {
+    pub(crate) fn enter(&self, place: Place) -> Result<()> {
         place.take()?;
         let id = rustix::thread::gettid().as_raw_nonzero().get();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
@@ -464,13 +464,13 @@ impl Threads {
 }
 
 /// A moment from which CPU time is counted.
-struct Mark {
+pub(crate) struct Mark {
     times: CpuTimes,
     waited: Vec<(i32, u64)>,
 }
 
 impl Mark {
-    fn now(threads: &Threads) -> Result<Self> {
+    pub(crate) fn now(threads: &Threads) -> Result<Self> {
         Ok(Self {
             times: CpuTimes::read()?,
             waited: threads.waited(),
@@ -478,7 +478,7 @@ impl Mark {
     }
 
     /// What the two CPUs did since, and the share of all CPUs' time that was stolen.
-    fn passed(&self, bench: &Bench) -> Result<([CpuTime; 2], f64)> {
+    pub(crate) fn passed(&self, bench: &Bench) -> Result<([CpuTime; 2], f64)> {
         let passed = CpuTimes::read()?.since(&self.times);
         let all = passed.sum();
         let cpus = bench.cpus.map(|cpu| passed.cpu(cpu).unwrap_or_default());
@@ -486,7 +486,7 @@ impl Mark {
     }
 
     /// For how long, in nanoseconds, the thread that waited most since was kept waiting.
-    fn waited(&self, threads: &Threads) -> u64 {
+    pub(crate) fn waited(&self, threads: &Threads) -> u64 {
         let now = threads.waited();
         let since = self.waited.iter().filter_map(|(id, before)| {
             let (_, after) = now.iter().find(|(other, _)| other == id)?;

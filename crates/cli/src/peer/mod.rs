@@ -18,10 +18,15 @@ mod sys;
 pub(crate) mod udp;
 pub(crate) mod xsk;
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 /// Packets that are received, sent or sent back at a time, where the interface takes a number.
 pub(crate) const BATCH: usize = 64;
+
+/// How long who waits asleep sleeps at the most: the end of its turn is seen then.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 /// One end of a path, opened for one operation, used by one thread.
 ///

@@ -9,11 +9,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use anyhow::{Context as _, Result};
 use ringside_wire::ethernet::swap_macs;
 use ringside_wire::flow::UdpFlow;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::probes::{answer_in_place, payload, write_probe};
 use super::sys::ring::{BlockRing, FrameRing};
 use super::sys::{self, Messages};
-use super::{BATCH, Peer};
+use super::{BATCH, LONGEST_SLEEP, Peer};
 
 /// 16 blocks of 128 KiB: measured better than smaller ones, which the kernel closes and opens more often.
 const BLOCK_BYTES: u32 = 128 << 10;
@@ -45,6 +47,8 @@ pub(crate) enum Receive {
 /// A packet socket on one interface.
 pub(crate) struct Packet {
     ring: Ring,
+    /// Whether it waits for packets asleep.
+    sleeps: bool,
     socket: OwnedFd,
     messages: Messages,
     flow: UdpFlow,
@@ -73,11 +77,29 @@ impl Packet {
         sys::bind_packet(fd, ifindex, receive != Receive::Nothing).context("binding a packet socket")?;
         Ok(Self {
             ring,
+            sleeps: false,
             socket,
             messages: Messages::new(BATCH),
             flow,
             frame,
         })
+    }
+
+    /// Has it sleep in `poll()` until the kernel wakes it, where it would look again and again.
+    pub(crate) fn sleeping(self, sleeps: bool) -> Self {
+        Self { sleeps, ..self }
+    }
+
+    /// Sleeps until there is a packet, if it is to sleep. A packet that is there already ends it at once.
+    fn wait(&self) -> Result<()> {
+        if !self.sleeps {
+            return Ok(());
+        }
+        let timeout = Timespec::try_from(LONGEST_SLEEP)?;
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno).context("poll() on a packet socket"),
+        }
     }
 
     fn send_one(&mut self) -> Result<()> {
@@ -171,6 +193,7 @@ impl Peer for Packet {
     }
 
     fn answer(&mut self) -> Result<()> {
+        self.wait()?;
         let Ring::Frames(ring) = &mut self.ring else {
             return Ok(());
         };
@@ -185,6 +208,7 @@ impl Peer for Packet {
     }
 
     fn hear(&mut self, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.wait()?;
         let Ring::Frames(ring) = &mut self.ring else {
             return Ok(());
         };

@@ -3,16 +3,13 @@
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ringside_measure::probe::make_reply_in_place;
 
 use super::sys::{self, Messages};
-use super::{BATCH, Peer};
+use super::{BATCH, LONGEST_SLEEP, Peer};
 
-/// How long a blocking call sleeps at the most: the end of its turn is seen then.
-const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 /// Room for some milliseconds of packets at full rate, so that a pause of the reader loses none.
 const RECEIVE_BUFFER: i32 = 4 << 20;
 /// UDP_MAX_SEGMENTS, <https://elixir.bootlin.com/linux/v6.18/C/ident/UDP_MAX_SEGMENTS>; it was 64 before.

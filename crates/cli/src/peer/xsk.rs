@@ -12,7 +12,7 @@ use crate::napi::NapiArgs;
 use crate::session;
 
 use super::probes::{answer_in_place, payload, write_probe};
-use super::{BATCH, Peer};
+use super::{BATCH, LONGEST_SLEEP, Peer};
 
 /// Frames forwarded at a time: with a transmit budget as large, which the library sets, one system call sends them all.
 const FORWARD_BATCH: u32 = 256;
@@ -55,6 +55,17 @@ impl SetUp {
             batch: args.batch,
             filter: None,
             napi: Some(args.napi.clone()),
+        }
+    }
+
+    /// Has it sleep in `poll()` until the kernel wakes it, where it would spin.
+    pub(crate) fn sleeping(self, sleeps: bool) -> Self {
+        match sleeps {
+            true => Self {
+                wait: Wait::Poll(LONGEST_SLEEP),
+                ..self
+            },
+            false => self,
         }
     }
 

@@ -41,6 +41,14 @@ impl Entry {
         Ok(entries)
     }
 
+    /// One of this process.
+    pub(super) fn of(name: &str, document: Document) -> Self {
+        Self {
+            name: name.to_owned(),
+            content: Content::Ours(Box::new(document)),
+        }
+    }
+
     fn read(file: &Path) -> Result<Self> {
         let shown = file.display();
         let text = if file == Path::new("-") {
@@ -89,6 +97,7 @@ impl Entry {
             Content::Foreign(foreign) => foreign.metrics.clone(),
             Content::Ours(document) => match &document.result {
                 Outcome::Run(run) => metrics::of_run(run),
+                Outcome::Lab(lab) => super::lab::metrics(lab),
                 Outcome::Compare(_)
                 | Outcome::Delay(_)
                 | Outcome::Search(_)
@@ -124,6 +133,8 @@ impl Entry {
                     all.extend(document.far.iter().flat_map(|far| super::far::times(&self.name, far)));
                     all
                 }
+                // It has plots of its own: one has too many lines for all its cells.
+                Outcome::Lab(_) => Vec::new(),
                 Outcome::Compare(_)
                 | Outcome::Delay(_)
                 | Outcome::Search(_)
@@ -157,6 +168,7 @@ impl Entry {
                 | Outcome::Delay(_)
                 | Outcome::Search(_)
                 | Outcome::Sweep(_)
+                | Outcome::Lab(_)
                 | Outcome::Trace(_) => Vec::new(),
             },
         }

@@ -5,6 +5,7 @@ mod entry;
 mod far;
 mod figure;
 mod foreign;
+mod lab;
 mod loaded;
 mod metrics;
 mod page;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use ringside_measure::schema::Document;
 
 use crate::output;
 
@@ -95,6 +97,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     fs::write(&path, text).with_context(|| format!("writing the report to {}", path.display()))?;
     output::print(&format!("{}{}\n", summary(&entries), path.display()))
+}
+
+/// The page of one result.
+pub(crate) fn html(title: &str, name: &str, document: Document) -> String {
+    page::render(title, &[entry::Entry::of(name, document)])
+}
+
+/// One result in the format that a file's ending says: Markdown for standard output, a page for none.
+pub(crate) fn render(path: &Path, title: &str, name: &str, document: Document) -> String {
+    let is_output = path == Path::new("-");
+    match Format::of(path).unwrap_or(if is_output { Format::Markdown } else { Format::Html }) {
+        Format::Html => html(title, name, document),
+        Format::Markdown => plain::markdown(title, &[entry::Entry::of(name, document)]),
+        Format::Csv => plain::csv(&[entry::Entry::of(name, document)]),
+    }
 }
 
 /// One screen: what came out, and where to read more.

@@ -42,7 +42,7 @@ pub(super) fn markdown(title: &str, entries: &[Entry]) -> String {
                 }
                 Outcome::Sweep(sweep) => swept(&mut out, sweep),
                 Outcome::Trace(trace) => super::stages::markdown(&mut out, trace),
-                Outcome::Run(_) | Outcome::Search(_) => {}
+                Outcome::Run(_) | Outcome::Search(_) | Outcome::Lab(_) => {}
             }
             _ = writeln!(out, "\n`{}`", document.command_line.join(" "));
         }
@@ -207,7 +207,7 @@ pub(super) fn csv(entries: &[Entry]) -> String {
                     line(&mut out, &entry.name, &format!("{name}: {figure}"), value, "ns");
                 }
             }
-            Outcome::Run(_) | Outcome::Search(_) => {}
+            Outcome::Run(_) | Outcome::Search(_) | Outcome::Lab(_) => {}
         }
     }
     out

@@ -25,6 +25,7 @@ pub(super) fn of(entry: &Entry) -> Markup {
                         Outcome::Search(search) => (rates::part(search)),
                         Outcome::Sweep(sweep) => (settings::part(sweep)),
                         Outcome::Trace(trace) => (stages::part(trace)),
+                        Outcome::Lab(lab) => (super::lab::part(lab)),
                     }
                     @if let Some(far) = &document.far { (super::far::part(far)) }
                     (repeat(document))
@@ -52,6 +53,7 @@ pub(super) fn kind(entry: &Entry) -> &str {
             Outcome::Search(_) => "Search for rates",
             Outcome::Sweep(_) => "Sweep over settings",
             Outcome::Trace(_) => "Stages of a packet's way",
+            Outcome::Lab(_) => "Lab",
             Outcome::Delay(_) => "Delay from the XDP program to the application",
         },
     }

@@ -37,6 +37,7 @@ fn what_came_out(entry: &Entry) -> Vec<Sentence> {
                 Outcome::Search(search) => super::rates::words(search),
                 Outcome::Sweep(sweep) => super::settings::words(sweep),
                 Outcome::Trace(trace) => super::stages::words(trace),
+                Outcome::Lab(lab) => super::lab::words(lab),
             };
             all.extend(document.far.iter().flat_map(|far| super::far::words(far)));
             all

@@ -16,6 +16,7 @@ use ringside_xsk::{Direction, Filter, Queue};
 
 pub(crate) use self::args::{LoadArg, LoadArgs};
 use self::load::SelfLoad;
+pub(crate) use self::load::flood;
 use self::pinger::Pinger;
 use self::under_load::UnderLoad;
 use super::{account, conclude, rates};

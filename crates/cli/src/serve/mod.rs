@@ -35,4 +35,5 @@ pub(crate) use near::{finish, lost, tell_apart};
 pub(crate) use place::find;
 pub(crate) use site::run;
 pub(crate) use text::text;
+pub(crate) use tls::Pin;
 pub(crate) use turns::Turns;

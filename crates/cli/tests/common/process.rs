@@ -96,11 +96,16 @@ impl Running {
     }
 
     /// Waits for the end.
-    pub fn end(mut self) -> Done {
+    pub fn end(self) -> Done {
+        self.end_within(PATIENCE)
+    }
+
+    /// Waits for the end of what takes longer than most.
+    pub fn end_within(mut self, patience: Duration) -> Done {
         let begin = Instant::now();
-        let over = wait_until(PATIENCE, || self.is_over());
+        let over = wait_until(patience, || self.is_over());
         if !over {
-            panic!("{}: still running after {PATIENCE:?}: {}", self.what, self.told());
+            panic!("{}: still running after {patience:?}: {}", self.what, self.told());
         }
         let status = self.child.wait().expect("is over");
         for reader in self.readers.drain(..) {

@@ -210,6 +210,9 @@ pub struct ContestStart {
     pub settle_ns: u64,
     /// For how long to count. The far end does that by itself: a path that is full has no room for questions.
     pub slot_ns: u64,
+    /// Whether AF_PACKET and AF_XDP wait for packets asleep; a far end that does not know of it spins.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sleeps: bool,
 }
 
 /// [`Message::Ready`]

@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
 
-use super::{LONGEST_NS, Latency};
+use super::{LONGEST_NS, Latency, Summary};
 use crate::Error;
 
 impl Latency {
@@ -52,6 +52,46 @@ impl Latency {
         for step in histogram.iter_recorded() {
             latency.record_many(step.value_iterated_to().min(histogram.max()), step.count_at_value());
         }
+        Ok(latency)
+    }
+
+    /// The same with minimum, maximum, mean and deviation as exact as the summary tells them that was made of the same samples: to
+    /// go on with what was put away.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Histogram`] if it is no such text, or the two are not of the same samples.
+    ///
+    /// ```
+    /// use ringside_measure::latency::Latency;
+    ///
+    /// let mut here = Latency::new();
+    /// (1..=1_000).for_each(|us| here.record(us * 1_000 + 7));
+    /// let again = Latency::from_hdr_and(&here.to_hdr().unwrap(), &here.summary().unwrap())?;
+    /// assert_eq!(again.summary().unwrap().max_ns, 1_000_007);
+    /// # Ok::<(), ringside_measure::Error>(())
+    /// ```
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "sums of times that are above zero, to 16 digits"
+    )]
+    pub fn from_hdr_and(text: &str, summary: &Summary) -> Result<Self, Error> {
+        let mut latency = Self::from_hdr(text)?;
+        let near = |told: u64, found: u64| told.min(LONGEST_NS).abs_diff(found.min(LONGEST_NS)) <= found / 500 + 1;
+        if latency.samples() != summary.samples
+            || !near(summary.min_ns, latency.min)
+            || !near(summary.max_ns, latency.max)
+        {
+            return Err(Error::Histogram(
+                "its samples are not those of the figures beside it".into(),
+            ));
+        }
+        let samples = summary.samples as f64;
+        (latency.min, latency.max) = (summary.min_ns, summary.max_ns);
+        latency.sum = (summary.mean_ns * samples).round() as u128;
+        latency.sum_of_squares = ((summary.stddev_ns.powi(2) + summary.mean_ns.powi(2)) * samples).round() as u128;
         Ok(latency)
     }
 

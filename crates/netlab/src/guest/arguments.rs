@@ -39,10 +39,23 @@ pub(crate) fn arguments(config: &GuestConfig, accelerator: Accelerator, files: &
         "-device",
         format!("virtserialport,chardev=agent,name={}", message::PORT),
     );
+    if config.nics.iter().any(|nic| matches!(nic.wire, Wire::VhostUser { .. })) {
+        // Who serves a queue has to see what is in it.
+        let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", config.memory_mib);
+        add("-object", memory);
+        add("-machine", "memory-backend=memory".to_owned());
+    }
     for (number, nic) in config.nics.iter().enumerate() {
         let taps = files.taps.get(number).map_or(&[][..], Vec::as_slice);
+        if let Wire::VhostUser { socket, .. } = &nic.wire {
+            add("-chardev", format!("socket,id=user{number},path={}", comma(socket)));
+        }
         add("-netdev", wire(number, nic, taps));
-        for device in devices(number, nic, taps.len()) {
+        let queues = match &nic.wire {
+            Wire::VhostUser { queues, .. } => *queues as usize,
+            _ => taps.len(),
+        };
+        for device in devices(number, nic, queues) {
             add("-device", device);
         }
     }
@@ -74,10 +87,12 @@ fn kernel_arguments(config: &GuestConfig, accelerator: Accelerator) -> Vec<Strin
 fn wire(number: usize, nic: &Nic, taps: &[RawFd]) -> String {
     match &nic.wire {
         Wire::Hub(hub) => format!("hubport,id=net{number},hubid={hub}"),
-        Wire::Tap(_) => {
+        Wire::VhostUser { queues, .. } => format!("vhost-user,id=net{number},chardev=user{number},queues={queues}"),
+        Wire::Tap(tap) => {
+            let vhost = if tap.is_by_vhost() { "on" } else { "off" };
             let numbers: Vec<String> = taps.iter().map(RawFd::to_string).collect();
             let name = if numbers.len() == 1 { "fd" } else { "fds" };
-            format!("tap,id=net{number},{name}={},vhost=off", numbers.join(":"))
+            format!("tap,id=net{number},{name}={},vhost={vhost}", numbers.join(":"))
         }
     }
 }
@@ -94,8 +109,13 @@ fn devices(number: usize, nic: &Nic, queues: usize) -> Vec<String> {
                 0 | 1 => String::new(),
                 _ => format!(",mq=on,vectors={}", 2 * queues + 2),
             };
+            // Programs that serve the guest's queues do without, and QEMU refuses those that do.
+            let platform = match &nic.wire {
+                Wire::VhostUser { .. } => "",
+                _ => ",iommu_platform=on",
+            };
             vec![format!(
-                "virtio-net-pci,{common},iommu_platform=on,disable-legacy=on,romfile={several}"
+                "virtio-net-pci,{common}{platform},disable-legacy=on,romfile={several}"
             )]
         }
         // Its virtual functions need the numbers of a whole slot.

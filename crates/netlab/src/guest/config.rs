@@ -189,4 +189,12 @@ pub enum Wire {
     Hub(u32),
     /// A TAP device of this machine, with its queues: for one NIC of one guest, whose end it outlives.
     Tap(Arc<GuestTap>),
+    /// A program that serves so many queues in the guest's memory (vhost-user), and listens at this socket. virtio-net only, and without
+    /// zero-copy in the guest.
+    VhostUser {
+        /// The socket.
+        socket: PathBuf,
+        /// The queues.
+        queues: u32,
+    },
 }

@@ -109,6 +109,11 @@ impl Machine {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
+    /// Tells it to end, as Ctrl+C does.
+    pub(crate) fn interrupt(&self) {
+        _ = pidfd_send_signal(&self.process, Signal::INT);
+    }
+
     pub(crate) fn kill(&self) {
         // It may have ended by itself.
         _ = pidfd_send_signal(&self.process, Signal::KILL);

@@ -167,7 +167,7 @@ impl Foreign {
                 let (seen, counter) = (Arc::clone(&end), Arc::clone(&sent));
                 let sender = std::thread::Builder::new()
                     .name("foreign load".into())
-                    .spawn(move || flood(socket, rate, &seen, &counter))
+                    .spawn(move || flood(socket, rate, &seen, &counter).context("--under-load=foreign"))
                     .context("starting the thread of the foreign load")?;
                 Ok(Running::Udp {
                     end,
@@ -210,7 +210,8 @@ pub(super) fn pace(rate: Option<u64>) -> String {
     rate.map_or_else(|| "as fast as it can".into(), |rate| format!("{rate} packets/s"))
 }
 
-fn flood(mut socket: Udp, rate: Option<u64>, end: &AtomicBool, sent: &AtomicU64) -> Result<()> {
+/// Sends at a rate, or as fast as it goes, until told to end.
+pub(crate) fn flood(mut socket: Udp, rate: Option<u64>, end: &AtomicBool, sent: &AtomicU64) -> Result<()> {
     let mut pacer = match rate {
         Some(rate) => Pacer::per_second(rate, now_ns())?,
         None => Pacer::unlimited(now_ns()),
@@ -228,7 +229,7 @@ fn flood(mut socket: Udp, rate: Option<u64>, end: &AtomicBool, sent: &AtomicU64)
                 sent.fetch_add(count, Ordering::Relaxed);
                 pacer.take(now, count);
             }
-            Err(error) => return Err(error).context("--under-load=foreign"),
+            Err(error) => return Err(error),
         }
     }
     Ok(())

@@ -1,0 +1,84 @@
+//! The command line of `ringside lab`.
+
+use std::path::PathBuf;
+
+use crate::args::OutputArgs;
+
+const EXAMPLES: &str = "\
+Examples:
+  ringside lab list                            the studies that come with ringside, and the runs in ringside-lab
+  ringside lab check host-to-host              what a study would do
+  ringside lab run smoke                       a study by its name, into a new folder in ringside-lab
+  ringside lab check my.toml                   a lab file of your own: whether it is right
+  ringside lab run my.toml --into run1         into a folder of your choice
+  ringside lab run my.toml --into run1 --resume   go on after a kill, an error or Ctrl-C
+  ringside lab report run1 -o run1.md          the result of a run, or what is there of it
+  ringside lab clean                           remove what killed runs have left";
+
+/// A lab: hosts, links, loads and probes from one file
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Check a lab file as a whole, and tell what it would do
+    Check(FileArgs),
+    /// Build the lab, measure all cells round by round, and write result and report
+    Run(RunArgs),
+    /// Make result and report of a run's folder, finished or not
+    Report(ReportArgs),
+    /// Remove what killed runs have left on this machine, and the folders of runs
+    Clean(CleanArgs),
+    /// List the studies that come with ringside, and runs
+    List(ListArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct FileArgs {
+    /// A lab file, or the name of a study that comes with ringside
+    #[arg(value_name = "FILE")]
+    pub(super) file: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    pub(super) file: FileArgs,
+    /// Folder of the run [default: ringside-lab/NAME-DATE-TIME; with --resume the newest one of that name that is not finished]
+    #[arg(long, value_name = "DIR")]
+    pub(super) into: Option<PathBuf>,
+    /// Go on with a run that was ended: what is measured already is kept. The lab file has to be the same
+    #[arg(long)]
+    pub(super) resume: bool,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ReportArgs {
+    /// Folder of a run
+    #[arg(value_name = "DIR")]
+    pub(super) folder: PathBuf,
+    /// Where to write it, as for `ringside report`: .html, .md, .csv or .json; - for Markdown on standard output
+    /// [default: report.html in the folder]
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct CleanArgs {
+    /// Folders of runs to be removed, too
+    #[arg(value_name = "DIR")]
+    pub(super) folders: Vec<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ListArgs {
+    /// Folder in which runs are
+    #[arg(long, value_name = "DIR", default_value = super::folder::RUNS)]
+    pub(super) runs: PathBuf,
+}

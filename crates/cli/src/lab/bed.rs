@@ -1,0 +1,242 @@
+//! The lab as it stands: namespaces, links, and the way to other machines. All of it goes with this value, and after a kill with the
+//! next run or `ringside lab clean`.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ringside_measure::schema;
+use ringside_netlab::{End, Lab, Namespace, VethConfig};
+use ringside_wire::MacAddr;
+
+use super::guests::{self, Guests};
+use super::plan::{self, Place, Plan, Way};
+use crate::compare::{self, Side};
+use crate::serve::RemoteArgs;
+use crate::stop::Stop;
+use crate::system;
+
+/// Links of a lab: each has a network of its own.
+const MOST_LINKS: usize = 250;
+
+/// What was built.
+pub(super) struct Bed {
+    /// Paths to other machines, by the numbers of their hosts; closed before links and namespaces go.
+    far: Vec<(usize, compare::Bed)>,
+    guests: Guests,
+    links: Vec<Lab>,
+    /// The namespace that this process is in.
+    pub(super) here: Arc<Namespace>,
+}
+
+impl Bed {
+    pub(super) fn build(plan: &Plan, stop: &Stop) -> Result<Self> {
+        ensure!(
+            plan.links.len() <= MOST_LINKS,
+            "{} links: {MOST_LINKS} are the most",
+            plan.links.len()
+        );
+        let mut namespaces: Vec<Option<Arc<Namespace>>> = Vec::new();
+        for host in &plan.hosts {
+            let namespace = match host.place {
+                Place::Namespace => {
+                    let made = Namespace::create(&format!("lab-{}", host.name));
+                    Some(made.with_context(|| format!("building the host {}", host.name))?)
+                }
+                Place::Here | Place::Serve(_) => None,
+            };
+            namespaces.push(namespace);
+        }
+        // Interfaces are numbered in each namespace.
+        let mut interfaces = vec![0; namespaces.len()];
+        let mut links = Vec::new();
+        for (number, link) in plan.links.iter().enumerate() {
+            let names = link.ends.map(|host| {
+                interfaces[host] += 1;
+                format!("eth{}", interfaces[host] - 1)
+            });
+            let [Some(a), Some(b)] = link.ends.map(|host| namespaces[host].as_ref()) else {
+                bail!("a link ends at namespaces");
+            };
+            let made = Lab::join(a, b, config(link, number, names, hosts(plan, number)));
+            links.push(made.with_context(|| format!("building the link {}", ends_of(plan, link)))?);
+        }
+        let mut bed = Self {
+            far: Vec::new(),
+            guests: Guests::build(plan, &links, stop)?,
+            links,
+            here: Namespace::current()?,
+        };
+        for (number, host) in plan.hosts.iter().enumerate() {
+            if let Place::Serve(serve) = &host.place {
+                let path =
+                    dial(serve, stop).with_context(|| format!("reaching the host {} ({})", host.name, serve.at))?;
+                bed.far.push((number, path));
+            }
+        }
+        bed.fits(plan)?;
+        Ok(bed)
+    }
+
+    /// The ends of a way over a link, from its beginning.
+    pub(super) fn ends(&self, way: Way) -> Result<(&End, &End)> {
+        let Way::Link { link, back } = way else {
+            bail!("no link leads there");
+        };
+        let link = self.links.get(link).context("a link that was built")?;
+        Ok(if back { (&link.b, &link.a) } else { (&link.a, &link.b) })
+    }
+
+    /// A path over a link, for one probe after the other.
+    pub(super) fn path(&self, way: Way) -> Result<compare::Bed> {
+        let (near, far) = self.ends(way)?;
+        Ok(compare::Bed::between(
+            Side::beside_others(near),
+            Side::beside_others(far),
+        ))
+    }
+
+    /// The path to another machine.
+    pub(super) fn far(&self, host: usize) -> Result<&compare::Bed> {
+        let found = self.far.iter().find(|(number, _)| *number == host);
+        Ok(&found.context("a host that was reached")?.1)
+    }
+
+    /// Whether a way is there at all: an attachment may be nothing that this machine has.
+    pub(super) fn has(&self, way: Way) -> Result<()> {
+        match way {
+            Way::Guest(number) => self.guests.path(number).map(drop),
+            Way::Link { .. } | Way::Serve(_) => Ok(()),
+        }
+    }
+
+    /// The path to a guest.
+    pub(super) fn guest(&self, number: usize) -> Result<&compare::Bed> {
+        self.guests.path(number)
+    }
+
+    /// From whom packets to a guest come, and where they go.
+    pub(super) fn to_guest(&self, plan: &Plan, number: usize) -> Result<(&End, Ipv4Addr)> {
+        // That there is one.
+        self.guests.path(number)?;
+        guests::near(&plan.guests[number], &self.links)
+    }
+
+    /// The guests, for the result.
+    pub(super) fn machines(&self, plan: &Plan) -> Vec<schema::LabMachine> {
+        self.guests.machines(plan)
+    }
+
+    /// Whether everything is still there and up.
+    ///
+    /// # Errors
+    /// The first thing that is not.
+    pub(super) fn check(&self, plan: &Plan) -> Result<()> {
+        for (link, of) in self.links.iter().zip(&plan.links) {
+            for (end, host) in link.ends().into_iter().zip(of.ends) {
+                let place = || format!("{} of the host {}", end.interface.name(), plan.hosts[host].name);
+                let state = end.state();
+                let state = state.with_context(|| format!("the link at {} is gone: somebody removed it", place()))?;
+                ensure!(
+                    state.admin_up && state.carrier,
+                    "the link at {} is down: somebody switched it off",
+                    place()
+                );
+            }
+        }
+        self.guests.check(plan)?;
+        for (number, path) in &self.far {
+            let lost = path.turns.as_ref().and_then(|turns| turns.finish()?.lost);
+            if let Some(why) = lost {
+                bail!("the host {}: {why}", plan.hosts[*number].name);
+            }
+        }
+        Ok(())
+    }
+
+    /// All interfaces for the result.
+    pub(super) fn interfaces(&self) -> Vec<schema::Interface> {
+        let record = |end: &End| {
+            end.ns
+                .try_run(|| Some(system::interface(&end.interface, &end.interface.state().ok()?, None)))
+                .ok()?
+        };
+        let links = self.links.iter().flat_map(|link| link.ends().map(record));
+        let far = self
+            .far
+            .iter()
+            .flat_map(|(_, path)| path.records().into_iter().map(Some));
+        links.chain(far).flatten().collect()
+    }
+
+    /// Frames of a way that is not over a link are looked at once it is known.
+    fn fits(&self, plan: &Plan) -> Result<()> {
+        for probe in &plan.probes {
+            let Way::Serve(host) = probe.way else { continue };
+            let near = &self.far(host)?.a;
+            let mtu = near.run(|| near.interface.state())?.mtu;
+            ensure!(
+                u32::from(probe.frame_bytes) <= mtu + 14,
+                "the probe {}: frames of {} bytes: the MTU of {} is {mtu}",
+                probe.name,
+                probe.frame_bytes,
+                near.interface
+            );
+        }
+        Ok(())
+    }
+}
+
+fn config(link: &plan::Link, number: usize, names: [String; 2], hosts: [u8; 2]) -> VethConfig {
+    VethConfig {
+        names,
+        hosts,
+        queues: link.queues,
+        mtu: link.mtu,
+        subnet: u8::try_from(number + 1).unwrap_or(u8::MAX),
+        // Nothing but the packets of probes and loads.
+        ipv6: false,
+        gro: link.gro,
+        ..VethConfig::tagged("lab")
+    }
+}
+
+/// The end behind which a guest is has no address: that is the guest's.
+fn hosts(plan: &Plan, link: usize) -> [u8; 2] {
+    let [a, b] = plan.links[link].ends;
+    match plan.guests.iter().find(|guest| guest.uplink == Some(link)) {
+        Some(guest) if guest.host == a => [0, 1],
+        Some(guest) if guest.host == b => [1, 0],
+        _ => [1, 2],
+    }
+}
+
+fn ends_of(plan: &Plan, link: &plan::Link) -> String {
+    let [a, b] = link.ends.map(|host| plan.hosts[host].name.as_str());
+    format!("between {a} and {b}")
+}
+
+/// The path to a machine where `ringside serve` runs.
+fn dial(serve: &plan::Serve, stop: &Stop) -> Result<compare::Bed> {
+    let pin = serve.pin.as_deref().map(str::parse).transpose();
+    let remote = RemoteArgs {
+        server: Some(serve.at.clone()),
+        token_file: serve.token_file.as_ref().map(Into::into),
+        pin: pin.map_err(|error| anyhow::anyhow!("pin: {error}"))?,
+        tls: serve.tls,
+        far_via: None,
+        far_mode: None,
+    };
+    let way = remote.way()?.context("a server has an address")?;
+    let dialled = remote.dial()?.context("a server has an address")?;
+    let (IpAddr::V4(to), Some(IpAddr::V4(from))) = (way.to, way.from) else {
+        bail!("probes of a lab take IPv4: name the server by its IPv4 address");
+    };
+    if let Some(error) = ringside_xsk::foreign_program(&way.interface) {
+        return Err(error.into());
+    }
+    let state = way.interface.state()?;
+    let near = Side::shared(way.interface.clone(), MacAddr(state.mac), from);
+    let far = Side::shared(way.interface, way.mac, to);
+    Ok(compare::Bed::to_server(near, far, dialled.turns(remote, stop)?))
+}

@@ -1,0 +1,217 @@
+//! The lab file: what stands in it, as it is written. What it means is checked in `plan`, whole, before anything is done.
+
+mod fault;
+mod values;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+pub(super) use fault::{Fault, Faults, Text};
+pub(super) use values::{Attachment, Bitrate, Name, Time, Whole};
+
+/// A name that stands for something else of the file.
+pub(super) type Named = Spanned<Name>;
+/// A key that may be in the wrong place.
+pub(super) type Maybe<T> = Option<Spanned<T>>;
+
+/// All of it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct File {
+    pub(super) title: Option<String>,
+    pub(super) rounds: Option<Whole<1, 10_000>>,
+    /// How long a cell is measured in a round.
+    pub(super) turn: Option<Time>,
+    /// How long packets flow before that.
+    pub(super) settle: Option<Time>,
+    #[serde(default)]
+    pub(super) host: Vec<Host>,
+    #[serde(default)]
+    pub(super) guest: Vec<Guest>,
+    #[serde(default)]
+    pub(super) link: Vec<Link>,
+    #[serde(default)]
+    pub(super) load: Vec<Load>,
+    #[serde(default)]
+    pub(super) probe: Vec<Probe>,
+}
+
+/// A network namespace, this machine itself, or another one.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Host {
+    pub(super) name: Named,
+    pub(super) place: Option<Place>,
+    /// Where a `ringside serve` runs on it.
+    pub(super) serve: Maybe<String>,
+    pub(super) token_file: Maybe<String>,
+    pub(super) pin: Maybe<String>,
+    pub(super) tls: Maybe<bool>,
+    /// The CPU that its end of a probe runs on.
+    pub(super) cpu: Option<Spanned<Whole<0, 8191>>>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Place {
+    Namespace,
+    Here,
+}
+
+/// A virtual machine with a NIC, or one more NIC of a machine.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Guest {
+    pub(super) name: Named,
+    pub(super) host: Named,
+    pub(super) attachment: Spanned<Attachment>,
+    /// The link of the host by which others reach it.
+    pub(super) uplink: Option<Named>,
+    /// The guest whose machine this NIC is in.
+    pub(super) machine: Option<Named>,
+    /// Its kernel: `host`, or a package.
+    pub(super) kernel: Maybe<String>,
+    pub(super) cpus: Maybe<Whole<1, 64>>,
+    pub(super) memory_mib: Maybe<Whole<256, 65_536>>,
+    pub(super) acceleration: Maybe<Acceleration>,
+    pub(super) queues: Maybe<Whole<1, 16>>,
+    /// Packets that may wait for the guest in each queue.
+    pub(super) queue_len: Maybe<Whole<1, 1_000_000>>,
+    pub(super) xdp_mode: Maybe<XdpMode>,
+    /// Socket of the program that shares the guest's memory.
+    pub(super) socket: Maybe<String>,
+    /// Address of the device that it gets whole.
+    pub(super) pci: Maybe<String>,
+}
+
+/// Where XDP programs of an attachment run.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum XdpMode {
+    /// In the driver.
+    #[default]
+    Native,
+    /// In the stack.
+    Generic,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Acceleration {
+    #[default]
+    Any,
+    Kvm,
+    Tcg,
+}
+
+/// A veth pair between two namespaces.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Link {
+    pub(super) name: Option<Named>,
+    pub(super) ends: Spanned<[Named; 2]>,
+    pub(super) queues: Option<Whole<1, 64>>,
+    pub(super) mtu: Option<Whole<576, 9000>>,
+    pub(super) gro: Option<bool>,
+}
+
+/// What runs beside the probes in every other turn.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Load {
+    pub(super) name: Named,
+    pub(super) kind: Spanned<LoadKind>,
+    pub(super) from: Option<Named>,
+    pub(super) to: Option<Named>,
+    /// Packets a second of our own stream.
+    pub(super) rate: Maybe<Whole<1, 100_000_000>>,
+    /// Bytes of its frames.
+    pub(super) size: Maybe<Whole<60, 9014>>,
+    /// Bits a second of a stream of iperf3's.
+    pub(super) bitrate: Maybe<Bitrate>,
+    pub(super) streams: Maybe<Whole<1, 128>>,
+    /// The CPUs of the sender, or of stress-ng.
+    pub(super) cpus: Maybe<Vec<Whole<0, 8191>>>,
+    pub(super) stressor: Maybe<Name>,
+    pub(super) workers: Maybe<Whole<1, 1024>>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum LoadKind {
+    Udp,
+    Iperf3Tcp,
+    Iperf3Udp,
+    StressNg,
+}
+
+impl LoadKind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Iperf3Tcp => "iperf3-tcp",
+            Self::Iperf3Udp => "iperf3-udp",
+            Self::StressNg => "stress-ng",
+        }
+    }
+}
+
+/// A path, and how it is measured.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Probe {
+    pub(super) name: Named,
+    pub(super) from: Named,
+    pub(super) to: Named,
+    #[serde(rename = "with")]
+    pub(super) by: With,
+    pub(super) wait: Option<Wait>,
+    pub(super) mode: Maybe<XskMode>,
+    /// Probes a second.
+    pub(super) rate: Option<Whole<1, 1_000_000>>,
+    /// Bytes of a frame.
+    pub(super) size: Maybe<Whole<82, 9014>>,
+    /// Probes of a turn at the most.
+    pub(super) count: Option<Whole<1, 100_000_000>>,
+    pub(super) measure: Maybe<Vec<Measure>>,
+}
+
+/// What sends and receives.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum With {
+    Udp,
+    Packet,
+    Xsk,
+}
+
+/// How a receiver waits.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Wait {
+    /// Asleep, until the kernel wakes it.
+    #[default]
+    WakeUp,
+    /// Looking again and again.
+    Spin,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum XskMode {
+    #[default]
+    Native,
+    Generic,
+    ZeroCopy,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Measure {
+    Rtt,
+    OneWay,
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

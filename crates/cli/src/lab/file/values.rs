@@ -1,0 +1,125 @@
+//! Values that check themselves where they are read.
+
+use std::fmt;
+use std::time::Duration;
+
+use ringside_netlab::attach::Way;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+
+use crate::args::time_in;
+
+/// Longest name: it becomes part of a file's name.
+const LONGEST: usize = 40;
+
+/// Letters, digits, `-`, `_` and `.`: part of file names and of a table's cells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::lab) struct Name(pub(in crate::lab) String);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let is_fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+        match begins && text.len() <= LONGEST && text.chars().all(is_fine) {
+            true => Ok(Self(text)),
+            false => Err(D::Error::custom(format_args!(
+                "{text:?} is no name; a name has 1 to {LONGEST} letters, digits, and behind the first also - _ ."
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A time with its unit, from a microsecond to an hour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lab) struct Time(pub(in crate::lab) Duration);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let range = Duration::from_micros(1)..=Duration::from_secs(3600);
+        let time = time_in(&range, &text).map_err(D::Error::custom)?;
+        time.map(Self)
+            .ok_or_else(|| D::Error::custom(format_args!("{text:?} is out of range: 1us to 60min")))
+    }
+}
+
+/// A whole number of a range, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lab) struct Whole<const LEAST: u64, const MOST: u64>(u64);
+
+impl<const LEAST: u64, const MOST: u64> Whole<LEAST, MOST> {
+    pub(in crate::lab) fn get(self) -> u64 {
+        self.0
+    }
+
+    /// That of a range that fits.
+    pub(in crate::lab) fn small(self) -> u32 {
+        u32::try_from(self.0).unwrap_or(u32::MAX)
+    }
+}
+
+impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Whole<LEAST, MOST> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let number = i64::deserialize(from)?;
+        u64::try_from(number)
+            .ok()
+            .filter(|number| (LEAST..=MOST).contains(number))
+            .map(Self)
+            .ok_or_else(|| D::Error::custom(format_args!("{number} is out of range: {LEAST} to {MOST}")))
+    }
+}
+
+/// Bits a second, as iperf3 takes them: `100M`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::lab) struct Bitrate(pub(in crate::lab) String);
+
+impl<'de> Deserialize<'de> for Bitrate {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let digits = text.trim_end_matches(['K', 'M', 'G']);
+        let is_number = !digits.is_empty() && digits.len() <= 12 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        match is_number && text.len() <= digits.len() + 1 && digits.bytes().any(|byte| byte != b'0') {
+            true => Ok(Self(text)),
+            false => Err(D::Error::custom(format_args!(
+                "{text:?} is no bit rate; write bits a second, such as 800K, 100M or 2G"
+            ))),
+        }
+    }
+}
+
+/// How a guest's NIC is joined to its host, by the names that netlab has for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lab) enum Attachment {
+    Way(Way),
+    /// A device of the host's as a whole.
+    Vfio,
+}
+
+impl Attachment {
+    const VFIO: &str = "vfio";
+
+    pub(in crate::lab) fn name(self) -> &'static str {
+        match self {
+            Self::Way(way) => way.name(),
+            Self::Vfio => Self::VFIO,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Attachment {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        match name.parse() {
+            _ if name == Self::VFIO => Ok(Self::Vfio),
+            Ok(way) => Ok(Self::Way(way)),
+            Err(error) => Err(D::Error::custom(format_args!("{error}, {}", Self::VFIO))),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What is on the disk is whole, and belongs to one run.
+
+use super::*;
+
+/// A folder that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ringside-lab-{}-{name}", std::process::id()));
+        _ = fs::remove_dir_all(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(text: &str) -> Text {
+    Text {
+        name: "my.toml".to_owned(),
+        text: text.to_owned(),
+    }
+}
+
+fn failed(round: u32, cell: usize) -> Turn {
+    Turn {
+        round,
+        cell,
+        outcome: Outcome::Failed("no reason".to_owned()),
+    }
+}
+
+fn error<T>(result: Result<T>) -> String {
+    format!("{:#}", result.err().expect("an error"))
+}
+
+#[test]
+fn turns_come_back_by_the_same_file_only() {
+    let scratch = Scratch::new("resume");
+    let path = scratch.0.join("run");
+    let mut folder = Folder::create(&path, &text("a\nb\nc\n")).unwrap();
+    folder.add(failed(0, 1)).unwrap();
+    folder.add(failed(2, 0)).unwrap();
+    assert!(error(Folder::resume(&path, &text("a\nb\nc\n"))).contains("another process runs the lab"));
+    drop(folder);
+    assert!(error(Folder::create(&path, &text("a\n"))).contains("go on with it by --resume"));
+    assert!(error(Folder::resume(&path, &text("a\nB\nc\n"))).contains("they differ from line 2 on"));
+    let folder = Folder::resume(&path, &text("a\nb\nc\n")).unwrap();
+    assert!(folder.has(0, 1) && folder.has(2, 0) && !folder.has(0, 0));
+    assert_eq!(folder.turns.len(), 2);
+    drop(folder);
+    remove(&path).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_a_kill_left_half_written_is_not_read() {
+    let scratch = Scratch::new("half");
+    let mut folder = Folder::create(&scratch.0, &text("a")).unwrap();
+    folder.add(failed(0, 0)).unwrap();
+    fs::write(scratch.0.join(TURNS).join("0001-002.part"), b"{\"round\":").unwrap();
+    assert_eq!(Folder::look(&scratch.0).unwrap().turns.len(), 1);
+    fs::write(scratch.0.join(TURNS).join("0001-003.json"), b"{\"round\":").unwrap();
+    assert!(error(Folder::look(&scratch.0)).contains("0001-003.json, which ringside wrote"));
+}
+
+#[test]
+fn a_folder_of_something_else_stays_as_it_is() {
+    let scratch = Scratch::new("foreign");
+    fs::create_dir_all(&scratch.0).unwrap();
+    fs::write(scratch.0.join("mine"), "x").unwrap();
+    assert!(error(Folder::create(&scratch.0, &text("a"))).contains("is not empty; name another one with --into"));
+    assert!(error(Folder::look(&scratch.0)).contains("is no folder of a run"));
+    assert!(error(remove(&scratch.0)).contains("is no folder of a run"));
+    assert!(scratch.0.join("mine").exists());
+}

@@ -1,0 +1,267 @@
+//! Guests of a lab: their NICs joined to links, and a `ringside serve` behind each, which answers as another machine's does.
+//!
+//! ```text
+//!  near ──link── host │ attachment │ NIC of the guest ── ringside serve
+//!   .1                                    .2
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use ringside_bpf::XdpMode;
+use ringside_measure::schema::LabMachine;
+use ringside_netlab::attach::{AttachConfig, Attachment, Uplink};
+use ringside_netlab::guest::{Acceleration, Accelerator, Agent, Guest, GuestConfig, Kernel};
+use ringside_netlab::{End, Lab};
+
+use super::file;
+use super::plan::{self, Plan, Work};
+use crate::compare::{self, Side};
+use crate::serve::RemoteArgs;
+use crate::stop::Stop;
+
+/// How long a server may take in a guest whose CPUs are emulated.
+const SERVE: Duration = Duration::from_secs(60);
+/// How often it is looked for.
+const LOOK: Duration = Duration::from_millis(300);
+/// Port of its iperf3.
+pub(super) const IPERF3_PORT: u16 = 5_201;
+
+/// All guests of a lab. What is first goes first: connections, then machines, then what joins them to links.
+#[derive(Default)]
+pub(super) struct Guests {
+    /// The paths to them, by their numbers in the file; or why there is none.
+    paths: Vec<(usize, Result<compare::Bed, String>)>,
+    machines: Vec<(usize, Guest)>,
+    attachments: Vec<Attachment>,
+}
+
+/// A NIC that is joined and not yet in a machine.
+struct Joined<'l> {
+    number: usize,
+    attachment: Attachment,
+    near: &'l End,
+    address: Ipv4Addr,
+}
+
+impl Guests {
+    /// Joins and boots them. An attachment that this machine cannot have is no error: the paths over it say why.
+    pub(super) fn build(plan: &Plan, links: &[Lab], stop: &Stop) -> Result<Self> {
+        let mut all = Self::default();
+        for machine in (0..plan.guests.len()).filter(|number| plan.guests[*number].machine == *number) {
+            let mut joined = Vec::new();
+            for (number, nic) in plan.guests.iter().enumerate().filter(|(_, nic)| nic.machine == machine) {
+                match join(nic, number, links) {
+                    Ok(nic) => joined.push(nic),
+                    Err(error) => all.paths.push((number, Err(format!("{error:#}")))),
+                }
+            }
+            if joined.is_empty() {
+                continue;
+            }
+            let guest = boot(plan, &plan.guests[machine], &joined)
+                .with_context(|| format!("booting the guest {}", plan.guests[machine].name))?;
+            for (at, nic) in joined.into_iter().enumerate() {
+                let name = &plan.guests[nic.number].name;
+                let path = reach(&guest, &nic, at, stop).with_context(|| format!("reaching the guest {name}"))?;
+                all.paths.push((nic.number, Ok(path)));
+                all.attachments.push(nic.attachment);
+            }
+            all.machines.push((machine, guest));
+        }
+        Ok(all)
+    }
+
+    /// The path to one.
+    pub(super) fn path(&self, number: usize) -> Result<&compare::Bed> {
+        let found = self.paths.iter().find(|(of, _)| *of == number);
+        match &found.context("a guest of the lab")?.1 {
+            Ok(path) => Ok(path),
+            Err(why) => bail!("{why}"),
+        }
+    }
+
+    /// Whether the programs run that carry their packets, and the connections are there.
+    pub(super) fn check(&self, plan: &Plan) -> Result<()> {
+        self.attachments.iter().try_for_each(Attachment::check)?;
+        for (number, path) in &self.paths {
+            let turns = path.as_ref().ok().and_then(|path| path.turns.as_ref());
+            if let Some(why) = turns.and_then(|turns| turns.finish()?.lost) {
+                bail!("the guest {}: {why}", plan.guests[*number].name);
+            }
+        }
+        Ok(())
+    }
+
+    /// For the result.
+    pub(super) fn machines(&self, plan: &Plan) -> Vec<LabMachine> {
+        let of = |nic: &plan::Guest| {
+            let machine = self.machines.iter().find(|(number, _)| *number == nic.machine);
+            LabMachine {
+                name: nic.name.clone(),
+                kind: "guest".to_owned(),
+                cpu: None,
+                attachment: Some(nic.attachment.name().to_owned()),
+                accelerator: machine.map(|(_, guest)| guest.accelerator().name().to_owned()),
+                kernel_release: machine.map(|(_, guest)| guest.release().to_owned()),
+            }
+        };
+        plan.guests.iter().map(of).collect()
+    }
+}
+
+/// The namespace's end of the link that leads to a guest, and the guest's address.
+pub(super) fn near<'l>(nic: &plan::Guest, links: &'l [Lab]) -> Result<(&'l End, Ipv4Addr)> {
+    let (near, _) = ends(nic, links)?;
+    Ok((near, far_address(near)))
+}
+
+/// The near end of a guest's uplink, and the host's, which is the one without an address.
+fn ends<'l>(nic: &plan::Guest, links: &'l [Lab]) -> Result<(&'l End, &'l End)> {
+    let link = nic
+        .uplink
+        .and_then(|link| links.get(link))
+        .context("a link that was built")?;
+    Ok(match link.a.ipv4.is_unspecified() {
+        true => (&link.b, &link.a),
+        false => (&link.a, &link.b),
+    })
+}
+
+fn far_address(near: &End) -> Ipv4Addr {
+    let [a, b, c, host] = near.ipv4.octets();
+    Ipv4Addr::new(a, b, c, 3 - host.min(2))
+}
+
+fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined<'l>> {
+    let file::Attachment::Way(way) = nic.attachment else {
+        bail!(
+            "no device is given to a guest by VFIO by this version: unbind and bind it by hand, and run ringside serve in the guest"
+        );
+    };
+    let (near, far) = ends(nic, links)?;
+    let uplink = Uplink {
+        ns: &far.ns,
+        interface: &far.interface,
+        peer: Some(near),
+    };
+    let mut config = AttachConfig::new(format!("g{number}"));
+    config.queues = nic.queues;
+    config.queue_len = nic.queue_len;
+    config.xdp_mode = if nic.is_generic {
+        XdpMode::Generic
+    } else {
+        XdpMode::Native
+    };
+    config.socket = nic.socket.as_ref().map(Into::into);
+    config.ringside = own_program()?;
+    Ok(Joined {
+        number,
+        attachment: Attachment::make(way, &uplink, &config)?,
+        near,
+        address: far_address(near),
+    })
+}
+
+/// This program, which is in the guest, too.
+fn own_program() -> Result<std::path::PathBuf> {
+    std::env::current_exe().context("finding the program of this process")
+}
+
+fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>]) -> Result<Guest> {
+    let own = own_program()?;
+    let kernel = match &machine.kernel {
+        Some(kernel) => Kernel::named(kernel)?,
+        None => Kernel::usual()?,
+    };
+    let mut config = GuestConfig::new(&machine.name, kernel, Agent::program(&own));
+    config.cpus = machine.cpus;
+    config.memory_mib = machine.memory_mib;
+    config.acceleration = match machine.acceleration {
+        file::Acceleration::Any => Acceleration::Any,
+        file::Acceleration::Kvm => Acceleration::Require(Accelerator::Kvm),
+        file::Acceleration::Tcg => Acceleration::Require(Accelerator::Tcg),
+    };
+    config.programs = ["sh", "ip"].map(Into::into).to_vec();
+    let is_iperf3 = |load: &plan::Load| matches!(load.what, Work::Iperf3 { .. });
+    let needs_iperf3 = plan.loads.iter().any(is_iperf3);
+    if needs_iperf3 {
+        config.programs.push("iperf3".into());
+    }
+    config.nics = nics
+        .iter()
+        .enumerate()
+        .map(|(at, nic)| nic.attachment.nic(interface(at)))
+        .collect();
+    let guest = Guest::start(&config)?;
+    let mut script = "set -e\nip link set lo up\n".to_owned();
+    for (at, nic) in nics.iter().enumerate() {
+        let (name, address) = (interface(at), nic.address);
+        script += &format!("ip addr add {address}/24 dev {name}\nip link set {name} up\n");
+        // Its log stays in the guest, for when it does not come up.
+        script += &format!(
+            "{} serve {name} --listen {address} --insecure >{} 2>&1 </dev/null &\n",
+            own.display(),
+            log(at)
+        );
+    }
+    if needs_iperf3 {
+        script += &format!("iperf3 -s -p {IPERF3_PORT} >/iperf3.log 2>&1 </dev/null &\n");
+    }
+    let done = guest.command("sh").args(["-c", &script]).output()?;
+    ensure!(
+        done.status.success(),
+        "setting up its interfaces: {}",
+        String::from_utf8_lossy(&done.stderr).trim()
+    );
+    Ok(guest)
+}
+
+fn interface(at: usize) -> String {
+    format!("eth{at}")
+}
+
+fn log(at: usize) -> String {
+    format!("/serve{at}.log")
+}
+
+/// Waits for the server behind a NIC, and connects to it.
+fn reach(guest: &Guest, nic: &Joined<'_>, at: usize, stop: &Stop) -> Result<compare::Bed> {
+    let over = Instant::now() + SERVE;
+    loop {
+        ensure!(!stop.is_set(), "interrupted");
+        match nic.near.ns.try_run(|| dial(nic, stop))? {
+            Ok(path) => return Ok(path),
+            Err(error) if Instant::now() >= over => {
+                let said = guest.read(Path::new(&log(at))).unwrap_or_default();
+                let said = String::from_utf8_lossy(&said).trim().replace('\n', "; ");
+                bail!("{error:#}; `ringside serve` there said: {said}");
+            }
+            Err(_) => std::thread::sleep(LOOK),
+        }
+    }
+}
+
+fn dial(nic: &Joined<'_>, stop: &Stop) -> Result<compare::Bed> {
+    let remote = RemoteArgs {
+        server: Some(nic.address.to_string()),
+        token_file: None,
+        pin: None,
+        tls: false,
+        far_via: None,
+        far_mode: None,
+    };
+    let way = remote.way()?.context("a server has an address")?;
+    let dialled = remote.dial()?.context("a server has an address")?;
+    let IpAddr::V4(to) = way.to else {
+        return Err(anyhow!("a guest has an IPv4 address"));
+    };
+    let far = Side::shared(way.interface, way.mac, to);
+    Ok(compare::Bed::to_server(
+        Side::beside_others(nic.near),
+        far,
+        dialled.turns(remote, stop)?,
+    ))
+}

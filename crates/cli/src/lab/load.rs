@@ -1,0 +1,384 @@
+//! What runs beside the probes: our own streams of UDP packets, and programs.
+//!
+//! A program is started by the thread that runs the lab and dies with it. One that ends before it is told to ends the run.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ringside_measure::schema::LabLoad;
+use ringside_netlab::{End, Namespace, wait_until};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::bed::Bed;
+use super::guests;
+use super::plan::{Load, Plan, Way, Work};
+use crate::peer::Peer as _;
+use crate::peer::udp::{Sending, Udp, Waiting};
+use crate::pin;
+use crate::run::ping::flood;
+
+/// Ports of the first load's streams; the next one has the next ports.
+const UDP_PORT: u16 = 29_700;
+const IPERF3_PORT: u16 = 5_201;
+/// Ethernet, IPv4 and UDP.
+const HEADERS: u16 = 42;
+/// How long a program may take until it does its work.
+const START: Duration = Duration::from_secs(5);
+/// iperf3 ends by itself after a time: longer than any turn.
+const LONGER_THAN_A_TURN: &str = "86400";
+
+/// The loads that are on; off when it is dropped.
+#[derive(Default)]
+pub(super) struct Running {
+    on: Vec<On>,
+    begun: Option<Instant>,
+    is_broken: bool,
+}
+
+/// A load that is on.
+struct On {
+    name: String,
+    description: String,
+    stream: Option<Stream>,
+    programs: Vec<Program>,
+}
+
+/// Our own packets.
+struct Stream {
+    end: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    received: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<Result<()>>>,
+}
+
+struct Program {
+    what: String,
+    child: Child,
+    /// What it said when it failed.
+    errors: File,
+}
+
+impl Running {
+    /// Starts all loads of a lab, beside the probes of a path.
+    pub(super) fn start(plan: &Plan, bed: &Bed, path: Way) -> Result<Self> {
+        let mut running = Self::default();
+        for (number, load) in plan.loads.iter().enumerate() {
+            let number = u16::try_from(number).unwrap_or(u16::MAX);
+            let on = start(plan, load, number, (bed, path)).with_context(|| format!("the load {}", load.name))?;
+            running.on.push(on);
+        }
+        running.begun = Some(Instant::now());
+        Ok(running)
+    }
+
+    /// Whether they all go on.
+    ///
+    /// # Errors
+    /// Which one does not, and why.
+    pub(super) fn check(&mut self) -> Result<()> {
+        for on in &mut self.on {
+            if let Err(error) = on.check() {
+                self.is_broken = true;
+                return Err(error.context(format!("the load {}", on.name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether one of them did not go on.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Ends them; what they did.
+    pub(super) fn end(mut self) -> Result<Vec<LabLoad>> {
+        self.check()?;
+        let seconds = self.begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
+        self.on.drain(..).map(|on| on.end(seconds)).collect()
+    }
+}
+
+fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Result<On> {
+    let mut on = On {
+        name: load.name.clone(),
+        description: describe(load),
+        stream: None,
+        programs: Vec::new(),
+    };
+    match &load.what {
+        Work::Udp { way, rate, size } => {
+            let (from, to) = bed.ends(way.unwrap_or(path))?;
+            on.stream = Some(Stream::start([from, to], UDP_PORT + number, *rate, *size, &load.cpus)?);
+        }
+        Work::Iperf3 {
+            way,
+            udp,
+            bitrate,
+            streams,
+            size,
+        } => {
+            let (from, to, port) = match way.unwrap_or(path) {
+                Way::Guest(guest) => {
+                    let (from, to) = bed.to_guest(plan, guest)?;
+                    (from, to, guests::IPERF3_PORT)
+                }
+                way => {
+                    let (from, to) = bed.ends(way)?;
+                    let port = IPERF3_PORT + number;
+                    on.programs.push(iperf3_server(to, port)?);
+                    let is_there = || listens(&to.ns, port);
+                    ensure!(
+                        wait_until(START, is_there) || on.check().is_err(),
+                        "iperf3 -s does not listen on port {port} after {START:?}"
+                    );
+                    on.check()?;
+                    (from, to.ipv4, port)
+                }
+            };
+            let mut client = from.ns.command("iperf3");
+            client.args(["-c", &to.to_string(), "-p", &port.to_string()]);
+            client.args(["-t", LONGER_THAN_A_TURN, "-P", &streams.to_string()]);
+            if *udp {
+                client.arg("-u");
+            }
+            if let Some(bitrate) = bitrate {
+                client.args(["-b", bitrate]);
+            }
+            if let Some(size) = size {
+                client.args(["-l", &size.saturating_sub(HEADERS).to_string()]);
+            }
+            on.programs.push(Program::start("iperf3", client, &load.cpus)?);
+        }
+        Work::StressNg { stressor, workers } => {
+            let mut command = bed.here.command("stress-ng");
+            command.args(["--quiet", &format!("--{stressor}"), &workers.to_string()]);
+            on.programs.push(Program::start("stress-ng", command, &load.cpus)?);
+        }
+    }
+    Ok(on)
+}
+
+fn iperf3_server(at: &End, port: u16) -> Result<Program> {
+    let mut server = at.ns.command("iperf3");
+    server.args(["-s", "-1", "-B", &at.ipv4.to_string(), "-p", &port.to_string()]);
+    Program::start("the server of iperf3", server, &[])
+}
+
+/// In words.
+pub(super) fn describe(load: &Load) -> String {
+    let on = match load.cpus.as_slice() {
+        [] => String::new(),
+        cpus => format!(", on CPU {}", ringside_nic::Knob::cpu_list(cpus)),
+    };
+    match &load.what {
+        Work::Udp { rate, size, .. } => format!("UDP, {rate} packets/s, frames of {size} bytes{on}"),
+        Work::Iperf3 {
+            udp, bitrate, streams, ..
+        } => format!(
+            "iperf3, {} in {streams} stream{}, {}{on}",
+            if *udp { "UDP" } else { "TCP" },
+            if *streams == 1 { "" } else { "s" },
+            bitrate
+                .as_ref()
+                .map_or_else(|| "as fast as it goes".to_owned(), |rate| format!("{rate}bit/s each")),
+        ),
+        Work::StressNg { stressor, workers } => format!("stress-ng --{stressor} {workers}{on}"),
+    }
+}
+
+impl On {
+    fn check(&mut self) -> Result<()> {
+        for program in &mut self.programs {
+            program.check()?;
+        }
+        if let Some(stream) = &mut self.stream
+            && let Some(at) = stream.threads.iter().position(JoinHandle::is_finished)
+        {
+            match stream.threads.swap_remove(at).join() {
+                Ok(done) => done?,
+                Err(_) => bail!("its thread panicked"),
+            }
+            bail!("its thread ended in the middle of a turn");
+        }
+        Ok(())
+    }
+
+    fn end(mut self, seconds: f64) -> Result<LabLoad> {
+        #[allow(clippy::cast_precision_loss, reason = "a rate has three digits")]
+        let rate = |packets: &AtomicU64| (seconds > 0.0).then(|| packets.load(Ordering::Relaxed) as f64 / seconds);
+        let [mut sent_pps, mut received_pps] = [None; 2];
+        if let Some(mut stream) = self.stream.take() {
+            [sent_pps, received_pps] = [rate(&stream.sent), rate(&stream.received)];
+            stream.join()?;
+        }
+        Ok(LabLoad {
+            name: std::mem::take(&mut self.name),
+            description: std::mem::take(&mut self.description),
+            sent_pps,
+            received_pps,
+        })
+    }
+}
+
+impl Stream {
+    fn start([from, to]: [&End; 2], port: u16, rate: u64, size: u16, cpus: &[u32]) -> Result<Self> {
+        let [source, target] = [from, to].map(|end| SocketAddr::new(IpAddr::V4(end.ipv4), port));
+        let payload = usize::from(size.saturating_sub(HEADERS).max(1));
+        let open = |end: &End, [own, other]: [SocketAddr; 2], waiting| {
+            end.run(|| Udp::open(own, other, waiting, Sending::Single, payload))
+        };
+        let mut receiver = open(to, [target, source], Waiting::Blocking)?;
+        let sender = open(from, [source, target], Waiting::Spinning)?;
+        let mut stream = Self {
+            end: Arc::default(),
+            sent: Arc::default(),
+            received: Arc::default(),
+            threads: Vec::new(),
+        };
+        let (end, received, cpus_of_both) = (Arc::clone(&stream.end), Arc::clone(&stream.received), cpus.to_vec());
+        let receive = move || {
+            pin::to_cpus(&cpus_of_both)?;
+            while !end.load(Ordering::Relaxed) {
+                received.fetch_add(receiver.receive()?, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        let (end, sent, cpus) = (Arc::clone(&stream.end), Arc::clone(&stream.sent), cpus.to_vec());
+        let send = move || {
+            pin::to_cpus(&cpus)?;
+            flood(sender, Some(rate), &end, &sent)
+        };
+        // The receiver first, and both in `stream` once they run: what follows may fail.
+        stream.threads.push(thread("load received", receive)?);
+        stream.threads.push(thread("load sent", send)?);
+        Ok(stream)
+    }
+
+    fn join(&mut self) -> Result<()> {
+        self.end.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(done) => done?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            _ = thread.join();
+        }
+    }
+}
+
+fn thread(name: &str, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<JoinHandle<Result<()>>> {
+    let builder = std::thread::Builder::new().name(name.to_owned());
+    builder.spawn(work).context("starting a thread")
+}
+
+impl Program {
+    /// On these CPUs, which a program has from the thread that starts it; on any if there are none.
+    fn start(what: &str, mut command: Command, cpus: &[u32]) -> Result<Self> {
+        let errors = tempfile().context("a file for what a program says")?;
+        command
+            .stdin(Stdio::null())
+            .stdout(errors.try_clone().context("a file for what a program says")?)
+            .stderr(errors.try_clone().context("a file for what a program says")?)
+            // Its own children end with it.
+            .process_group(0);
+        let before = pin::allowed()?;
+        pin::to_cpus(cpus)?;
+        let child = command.spawn();
+        pin::to_cpus(&before)?;
+        let name = command.get_program().to_string_lossy().into_owned();
+        let child = child.map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => anyhow::anyhow!("starting {name}: it is not there: {}", how_to_get(&name)),
+            _ => anyhow::anyhow!("starting {name}: {error}"),
+        })?;
+        Ok(Self {
+            what: what.to_owned(),
+            child,
+            errors,
+        })
+    }
+
+    fn check(&mut self) -> Result<()> {
+        let Some(status) = self
+            .child
+            .try_wait()
+            .with_context(|| format!("looking after {}", self.what))?
+        else {
+            return Ok(());
+        };
+        let mut said = String::new();
+        _ = self.errors.rewind();
+        _ = self.errors.read_to_string(&mut said);
+        // The last lines: what came before leads to them.
+        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let last = lines[lines.len().saturating_sub(3)..].join("; ");
+        let how = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exit status {code}"),
+            (None, signal) => format!("signal {}", signal.unwrap_or(0)),
+        };
+        bail!(
+            "{} ended in the middle of a turn ({how}){}",
+            self.what,
+            if last.is_empty() {
+                String::new()
+            } else {
+                format!(": {last}")
+            }
+        )
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Some of its group may run on when the first has ended.
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            _ = kill_process_group(group, Signal::KILL);
+        }
+        _ = self.child.wait();
+    }
+}
+
+/// The package of a program.
+pub(super) fn how_to_get(program: &str) -> String {
+    format!("install it (Debian: apt-get install {program})")
+}
+
+/// A file without a name, in memory: what a program says is short.
+fn tempfile() -> std::io::Result<File> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    Ok(File::from(memfd_create("ringside-lab", MemfdFlags::CLOEXEC)?))
+}
+
+/// Whether somebody listens on a TCP port in a namespace.
+fn listens(namespace: &Namespace, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    let is_it = |line: &str| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let local = fields.next().and_then(|local| local.rsplit_once(':'));
+        let is_port = local.and_then(|(_, hex)| u16::from_str_radix(hex, 16).ok()) == Some(port);
+        is_port && fields.nth(1) == Some(LISTEN)
+    };
+    let look = || {
+        ["tcp", "tcp6"].iter().any(|file| {
+            let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
+            text.lines().any(is_it)
+        })
+    };
+    namespace.try_run(look).unwrap_or(false)
+}

@@ -1,0 +1,40 @@
+//! What a lab takes of this machine, looked at before anything is built.
+
+use std::collections::BTreeSet;
+use std::env;
+
+use super::load::how_to_get;
+use super::plan::{self, Plan, Work};
+
+/// What it lacks.
+pub(super) fn lacks(plan: &Plan) -> Vec<String> {
+    let mut all = Vec::new();
+    let online = plan::online();
+    for (what, cpu) in plan.cpus() {
+        if !online.contains(&cpu) {
+            all.push(format!(
+                "{what} is to be on CPU {cpu}, which is not online (online: {online:?})"
+            ));
+        }
+    }
+    let programs: BTreeSet<&str> = plan
+        .loads
+        .iter()
+        .filter_map(|load| match load.what {
+            Work::Udp { .. } => None,
+            Work::Iperf3 { .. } => Some("iperf3"),
+            Work::StressNg { .. } => Some("stress-ng"),
+        })
+        .collect();
+    for program in programs {
+        if !is_there(program) {
+            all.push(format!("the program {program} is not there: {}", how_to_get(program)));
+        }
+    }
+    all
+}
+
+fn is_there(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}

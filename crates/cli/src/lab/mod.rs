@@ -1,0 +1,209 @@
+//! `ringside lab`: paths from one file, each measured idle and loaded, there and back and one way.
+//!
+//! ```text
+//!  lab file ── file.rs (values, lines and keys) ── plan.rs (what it means) ──▶ Plan
+//!                                                                              │
+//!  bed.rs  namespaces, links, other machines ◀─────────────────────────────────┤
+//!  run.rs  round 1: A idle, A loaded, B idle, B loaded, …   round 2: backwards ┘
+//!     ├─ load.rs    streams and programs beside the probes
+//!     ├─ turn.rs    both ends of a cell ── prober.rs: who sends at their times, and who hears
+//!     └─ folder.rs  each turn on the disk before the next begins ──▶ result.rs ──▶ JSON, table, report
+//! ```
+
+mod args;
+mod bed;
+mod date;
+mod file;
+mod folder;
+mod guests;
+mod load;
+mod machine;
+mod plan;
+mod prober;
+mod result;
+mod run;
+mod study;
+mod table;
+mod turn;
+
+use std::fs;
+use std::io::IsTerminal as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use ringside_measure::schema::{self, Document, Outcome};
+use ringside_netlab::reap_stale;
+
+use crate::stop::Stop;
+use crate::{output, report, system};
+
+pub(crate) use args::Args;
+pub(crate) use run::kind_name;
+
+use args::{CleanArgs, Command, FileArgs, ListArgs, ReportArgs, RunArgs};
+use bed::Bed;
+use file::Text;
+use folder::Folder;
+use plan::Plan;
+
+/// Checks, runs, reports, cleans or lists.
+///
+/// # Errors
+/// What is wrong with the file, all of it; what the machine lacks; and what ends a run in the middle.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    match &args.command {
+        Command::Check(args) => check(args),
+        Command::Run(args) => measure(args),
+        Command::Report(args) => make_report(args),
+        Command::Clean(args) => clean(args),
+        Command::List(args) => list(args),
+    }
+}
+
+fn check(args: &FileArgs) -> Result<()> {
+    let text = study::read(&args.file)?;
+    let plan = Plan::read(&text)?;
+    let mut told = table::plan(&plan);
+    for lack in machine::lacks(&plan) {
+        told += &output::wrapped(&format!("This machine cannot run it: {lack}."), "");
+    }
+    output::print(&told)
+}
+
+fn measure(args: &RunArgs) -> Result<()> {
+    let text = study::read(&args.file.file)?;
+    let plan = Plan::read(&text)?;
+    if let Some(lack) = machine::lacks(&plan).first() {
+        bail!("the lab {}: {lack}", text.name);
+    }
+    output::check(&args.output)?;
+    let stop = Stop::on_signals().context("listening for signals")?;
+    let mut folder = open(args, &text)?;
+    let path = folder.path().to_owned();
+    output::note(format_args!("{}", table::summary(&plan, &path)));
+    if let Some(document) = finished(&path)? {
+        output::note("it is finished: this is its result");
+        return deliver(args, &path, &document);
+    }
+    let bed = Bed::build(&plan, &stop)?;
+    folder.know(bed.machines(&plan))?;
+    let measured = run::measure(&plan, &bed, &mut folder, &stop);
+    let interfaces = bed.interfaces();
+    // What was built goes before anything is told.
+    drop(bed);
+    measured.map_err(|error| {
+        let (file, path) = (args.file.file.display(), path.display());
+        let turns = folder.turns.len();
+        anyhow!("{error:#}; {turns} turns are kept: `ringside lab run {file} --into {path} --resume` goes on")
+    })?;
+    let document = document(&plan, &text, &folder, interfaces)?;
+    let json = serde_json::to_vec_pretty(&document).context("writing the result as JSON")?;
+    folder.write(
+        folder::REPORT,
+        report::html(&plan.title, &text.name, document.clone()).as_bytes(),
+    )?;
+    // Last: it says that the run is finished.
+    folder.write(folder::RESULT, &json)?;
+    deliver(args, &path, &document)
+}
+
+/// The table for people, on standard output unless the JSON goes there.
+fn deliver(args: &RunArgs, path: &Path, document: &Document) -> Result<()> {
+    let terminal = match args.output.json {
+        true => std::io::stderr().is_terminal(),
+        false => std::io::stdout().is_terminal(),
+    };
+    let mut told = table::render(document, terminal);
+    told += &format!(
+        "\nResult: {}\nReport: {}\n",
+        path.join(folder::RESULT).display(),
+        path.join(folder::REPORT).display()
+    );
+    if args.output.json {
+        output::note(told.trim_end());
+    }
+    output::deliver(&args.output, document, &told)
+}
+
+/// The result of a run that is through.
+fn finished(path: &Path) -> Result<Option<Document>> {
+    let file = path.join(folder::RESULT);
+    match fs::read_to_string(&file) {
+        Ok(json) => {
+            let document = serde_json::from_str(&json);
+            document
+                .map(Some)
+                .with_context(|| format!("reading {}", file.display()))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// The folder of a new run, or of one to go on with.
+fn open(args: &RunArgs, text: &Text) -> Result<Folder> {
+    match (args.resume, &args.into) {
+        (true, Some(path)) => Folder::resume(path, text),
+        (true, None) => Folder::resume(&folder::unfinished(&text.name)?, text),
+        (false, Some(path)) => Folder::create(path, text),
+        (false, None) => Folder::create(&folder::fresh(&text.name), text),
+    }
+}
+
+/// The result of what is there, if it can be.
+fn document(plan: &Plan, text: &Text, folder: &Folder, interfaces: Vec<schema::Interface>) -> Result<Document> {
+    let result = result::of(plan, text, folder)?;
+    if result.cells.iter().all(|cell| cell.unavailable.is_some()) {
+        let reason = result.cells.iter().find_map(|cell| cell.unavailable.clone());
+        bail!("nothing was measured: {}", reason.unwrap_or_default());
+    }
+    let document = Document {
+        started_unix_s: folder.about.started_unix_s,
+        ..system::document(interfaces, Outcome::Lab(Box::new(result)))
+    };
+    schema::check(&serde_json::to_value(&document).context("writing the result as JSON")?)?;
+    Ok(document)
+}
+
+fn make_report(args: &ReportArgs) -> Result<()> {
+    let folder = Folder::look(&args.folder)?;
+    let text = folder.text()?;
+    let plan = Plan::read(&text)?;
+    let document = match finished(&args.folder)? {
+        Some(document) => document,
+        // Interfaces went with the run.
+        None => document(&plan, &text, &folder, Vec::new())?,
+    };
+    let path = args.output.clone().unwrap_or_else(|| args.folder.join(folder::REPORT));
+    let is_json = path.extension().is_some_and(|end| end == "json");
+    let content = match is_json {
+        true => serde_json::to_string_pretty(&document).context("writing the result as JSON")? + "\n",
+        false => report::render(&path, &plan.title, &text.name, document.clone()),
+    };
+    if path == Path::new("-") {
+        return output::print(&content);
+    }
+    fs::write(&path, content).with_context(|| format!("writing the report to {}", path.display()))?;
+    let terminal = std::io::stdout().is_terminal();
+    output::print(&format!(
+        "{}\nReport: {}\n",
+        table::render(&document, terminal),
+        path.display()
+    ))
+}
+
+fn clean(args: &CleanArgs) -> Result<()> {
+    let gone = reap_stale();
+    let mut told = match gone.as_slice() {
+        [] => "No namespace of a killed run is left.\n".to_owned(),
+        names => format!("Removed, of killed runs: {}\n", names.join(", ")),
+    };
+    for path in &args.folders {
+        folder::remove(path)?;
+        told += &format!("Removed {}\n", path.display());
+    }
+    output::print(&told)
+}
+
+fn list(args: &ListArgs) -> Result<()> {
+    output::print(&table::list(&args.runs, folder::all(&args.runs)?)?)
+}

@@ -1,0 +1,240 @@
+//! What a lab file means: every name looked up, every key where it may stand. Nothing of it depends on the machine.
+
+mod check;
+mod traffic;
+
+use std::time::Duration;
+
+use ringside_measure::latency;
+use ringside_measure::schema::LatencyKind;
+use ringside_nic::host::CpuTimes;
+
+use super::file::{Acceleration, Attachment, File, Text, Wait, With};
+use crate::compare;
+
+/// The smallest frame with a probe over IPv4.
+pub(super) const SMALLEST: u64 = 82;
+
+/// A lab, ready to be built.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) title: String,
+    pub(super) rounds: u32,
+    pub(super) turn: Duration,
+    pub(super) settle: Duration,
+    pub(super) hosts: Vec<Host>,
+    pub(super) guests: Vec<Guest>,
+    pub(super) links: Vec<Link>,
+    pub(super) loads: Vec<Load>,
+    pub(super) probes: Vec<Probe>,
+}
+
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) name: String,
+    pub(super) place: Place,
+    pub(super) cpu: Option<u32>,
+}
+
+#[derive(Debug)]
+pub(super) enum Place {
+    /// A network namespace of this machine, made for the lab.
+    Namespace,
+    /// The network namespace that the lab is started in.
+    Here,
+    /// Another machine, where `ringside serve` runs.
+    Serve(Serve),
+}
+
+/// How a `ringside serve` is reached.
+#[derive(Debug, Default)]
+pub(super) struct Serve {
+    pub(super) at: String,
+    pub(super) token_file: Option<String>,
+    pub(super) pin: Option<String>,
+    pub(super) tls: bool,
+}
+
+/// A NIC of a guest.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub(super) name: String,
+    /// Number of its host.
+    pub(super) host: usize,
+    pub(super) attachment: Attachment,
+    /// Number of the link by which others reach it.
+    pub(super) uplink: Option<usize>,
+    /// Number of the guest whose machine this is: its own, or that of one before.
+    pub(super) machine: usize,
+    pub(super) queues: u32,
+    pub(super) queue_len: Option<u32>,
+    pub(super) is_generic: bool,
+    pub(super) socket: Option<String>,
+    /// What the machine is made like.
+    pub(super) kernel: Option<String>,
+    pub(super) cpus: u32,
+    pub(super) memory_mib: u32,
+    pub(super) acceleration: Acceleration,
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) name: Option<String>,
+    /// Numbers of the hosts.
+    pub(super) ends: [usize; 2],
+    pub(super) queues: u32,
+    pub(super) mtu: u32,
+    pub(super) gro: bool,
+}
+
+/// How one machine of the lab reaches another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// A link by its number, from its first end to its second, or back.
+    Link { link: usize, back: bool },
+    /// The host with a server, by its number.
+    Serve(usize),
+    /// The guest, by its number.
+    Guest(usize),
+}
+
+#[derive(Debug)]
+pub(super) struct Load {
+    pub(super) name: String,
+    pub(super) what: Work,
+    /// Where it may run; anywhere if empty.
+    pub(super) cpus: Vec<u32>,
+}
+
+/// What a load does.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Our own stream of UDP packets, through sockets of the kernel.
+    Udp {
+        /// `None`: that of the path that is measured.
+        way: Option<Way>,
+        rate: u64,
+        size: u16,
+    },
+    /// A stream of iperf3's.
+    Iperf3 {
+        way: Option<Way>,
+        udp: bool,
+        bitrate: Option<String>,
+        streams: u32,
+        /// Bytes of a frame, for UDP.
+        size: Option<u16>,
+    },
+    /// Work for CPUs, caches or memory.
+    StressNg { stressor: String, workers: u32 },
+}
+
+/// A path, and how it is measured.
+#[derive(Debug)]
+pub(super) struct Probe {
+    pub(super) name: String,
+    /// Numbers of the host that asks, and of the other end.
+    pub(super) from: usize,
+    pub(super) way: Way,
+    pub(super) kind: compare::Kind,
+    /// The receivers sleep.
+    pub(super) sleeps: bool,
+    pub(super) rate: u64,
+    pub(super) frame_bytes: u16,
+    pub(super) count: Option<u64>,
+    pub(super) measures: Vec<LatencyKind>,
+    /// In words.
+    pub(super) description: String,
+}
+
+impl Plan {
+    /// Checks a whole file.
+    ///
+    /// # Errors
+    /// All that is wrong with it, or the first thing that cannot be read.
+    pub(super) fn read(text: &Text) -> Result<Self, super::file::Faults> {
+        let file: File = text.read()?;
+        check::check(text, file)
+    }
+
+    /// Whether cells are measured under load, too.
+    pub(super) fn is_loaded(&self) -> bool {
+        !self.loads.is_empty()
+    }
+
+    /// The CPU that a host's end of a probe runs on: by the file, or in turn.
+    pub(super) fn cpu(&self, host: usize) -> u32 {
+        if let Some(cpu) = self.hosts.get(host).and_then(|host| host.cpu) {
+            return cpu;
+        }
+        let online = online();
+        online.get(host % online.len().max(1)).copied().unwrap_or(0)
+    }
+
+    /// All CPUs that it names.
+    pub(super) fn cpus(&self) -> impl Iterator<Item = (String, u32)> + '_ {
+        let hosts = self
+            .hosts
+            .iter()
+            .filter_map(|host| Some((format!("the host {}", host.name), host.cpu?)));
+        let loads = self.loads.iter().flat_map(|load| {
+            let name = format!("the load {}", load.name);
+            load.cpus.iter().map(move |cpu| (name.clone(), *cpu))
+        });
+        hosts.chain(loads)
+    }
+
+    /// How many probes a cell has in all rounds.
+    pub(super) fn samples(&self, probe: &Probe) -> u64 {
+        let in_turn = u64::try_from(self.turn.as_micros())
+            .unwrap_or(u64::MAX)
+            .saturating_mul(probe.rate)
+            / 1_000_000;
+        probe.count.unwrap_or(u64::MAX).min(in_turn) * u64::from(self.rounds)
+    }
+
+    /// What is worth to be known before it is run.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let few = |probe: &&Probe| self.samples(probe) < 1_000 * latency::SAMPLES_BEYOND;
+        let names: Vec<&str> = self
+            .probes
+            .iter()
+            .filter(few)
+            .map(|probe| probe.name.as_str())
+            .collect();
+        match names.is_empty() {
+            true => Vec::new(),
+            false => vec![format!(
+                "p99.9 takes 10000 probes of a cell, rate x turn x rounds: too few for it in {}",
+                names.join(", ")
+            )],
+        }
+    }
+}
+
+/// CPUs of this machine that are there.
+pub(super) fn online() -> Vec<u32> {
+    CpuTimes::read().map_or_else(|_| Vec::new(), |times| times.cpus.iter().map(|(cpu, _)| *cpu).collect())
+}
+
+/// `UDP sockets, both sides sleep`
+fn how(by: With, wait: Wait, kind: compare::Kind) -> String {
+    let what = match by {
+        With::Udp => "UDP sockets".to_owned(),
+        With::Packet => "AF_PACKET".to_owned(),
+        With::Xsk => match kind {
+            compare::Kind::AfXdpGeneric => "AF_XDP, generic".to_owned(),
+            compare::Kind::AfXdpZeroCopy => "AF_XDP, zero-copy".to_owned(),
+            _ => "AF_XDP, native".to_owned(),
+        },
+    };
+    let waits = match wait {
+        Wait::WakeUp => "receivers sleep until they are woken",
+        Wait::Spin => "receivers spin",
+    };
+    format!("{what}, {waits}")
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

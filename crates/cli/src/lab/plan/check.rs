@@ -1,0 +1,444 @@
+//! The checks: one after the other, all faults told.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::Duration;
+
+use toml::Spanned;
+
+use super::{Guest, Host, Link, Load, Place, Plan, Probe, Serve, Way};
+use crate::lab::file::{self, Attachment, Fault, Faults, File, Named, Text};
+use crate::serve::Pin;
+
+/// From the Ethernet header on.
+const ETHERNET: u32 = 14;
+/// The usual turns.
+const TURN: Duration = Duration::from_secs(1);
+const SETTLE: Duration = Duration::from_millis(100);
+const ROUNDS: u32 = 5;
+
+pub(super) struct Checker<'t> {
+    text: &'t Text,
+    faults: Vec<Fault>,
+    hosts: Vec<Host>,
+    guests: Vec<Guest>,
+    links: Vec<Link>,
+    /// Names of guests, also of those with a fault.
+    guest_names: Vec<String>,
+    /// A link or a guest has a fault: what is missing because of it is not told as another one.
+    is_whole: bool,
+}
+
+/// A machine of the lab.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Node {
+    Host(usize),
+    Guest(usize),
+}
+
+pub(super) fn check(text: &Text, file: File) -> Result<Plan, Faults> {
+    let mut checker = Checker {
+        text,
+        faults: Vec::new(),
+        hosts: Vec::new(),
+        guests: Vec::new(),
+        links: Vec::new(),
+        guest_names: file.guest.iter().map(|guest| guest.name.get_ref().0.clone()).collect(),
+        is_whole: true,
+    };
+    let machines = file
+        .host
+        .iter()
+        .map(|host| &host.name)
+        .chain(file.guest.iter().map(|guest| &guest.name));
+    checker.unique("host or guest", machines);
+    checker.unique("link", file.link.iter().filter_map(|link| link.name.as_ref()));
+    checker.unique("load", file.load.iter().map(|load| &load.name));
+    checker.unique("probe", file.probe.iter().map(|probe| &probe.name));
+    for host in &file.host {
+        let host = checker.host(host);
+        checker.hosts.push(host);
+    }
+    for link in &file.link {
+        let link = checker.link(link);
+        checker.links.extend(link);
+    }
+    for guest in &file.guest {
+        let guest = checker.guest(guest);
+        checker.guests.extend(guest);
+    }
+    checker.is_whole = checker.links.len() == file.link.len() && checker.guests.len() == file.guest.len();
+    let probes: Vec<Probe> = file.probe.iter().filter_map(|probe| checker.probe(probe)).collect();
+    let ways: Vec<Way> = probes.iter().map(|probe| probe.way).collect();
+    let loads: Vec<Load> = file.load.iter().filter_map(|load| checker.load(load, &ways)).collect();
+    if file.probe.is_empty() {
+        checker.fault(None, "there is no [[probe]]: nothing would be measured");
+    }
+    if !checker.faults.is_empty() {
+        return Err(text.faults(checker.faults));
+    }
+    Ok(Plan {
+        title: file.title.unwrap_or_else(|| text.name.clone()),
+        rounds: file.rounds.map_or(ROUNDS, file::Whole::small),
+        turn: file.turn.map_or(TURN, |time| time.0),
+        settle: file.settle.map_or(SETTLE, |time| time.0),
+        hosts: checker.hosts,
+        guests: checker.guests,
+        links: checker.links,
+        loads,
+        probes,
+    })
+}
+
+impl Checker<'_> {
+    pub(super) fn fault(&mut self, span: Option<Range<usize>>, message: impl Into<String>) {
+        self.faults.push(self.text.at(span.as_ref(), message));
+    }
+
+    pub(super) fn at<T>(&mut self, value: &Spanned<T>, message: impl Into<String>) {
+        self.fault(Some(value.span()), message);
+    }
+
+    /// A key that this kind of thing has not.
+    pub(super) fn superfluous<T>(&mut self, value: Option<&Spanned<T>>, why: impl FnOnce() -> String) {
+        if let Some(value) = value {
+            self.at(value, why());
+        }
+    }
+
+    fn unique<'n>(&mut self, what: &str, names: impl Iterator<Item = &'n Named>) {
+        let mut seen = BTreeSet::new();
+        for name in names {
+            if !seen.insert(&name.get_ref().0) {
+                self.at(name, format!("there is a {what} {} already", name.get_ref()));
+            }
+        }
+    }
+
+    fn node(&mut self, name: &Named) -> Option<Node> {
+        let wanted = &name.get_ref().0;
+        let host = self.hosts.iter().position(|host| host.name == *wanted).map(Node::Host);
+        let found = host.or_else(|| {
+            self.guests
+                .iter()
+                .position(|guest| guest.name == *wanted)
+                .map(Node::Guest)
+        });
+        if found.is_none() && !self.guest_names.contains(wanted) {
+            let names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
+            let guests = self.guests.iter().map(|guest| guest.name.as_str());
+            let all: Vec<&str> = names.into_iter().chain(guests).collect();
+            self.at(
+                name,
+                format!("there is no host or guest {wanted}; there are: {}", all.join(", ")),
+            );
+        }
+        found
+    }
+
+    /// A host that is a namespace.
+    fn namespace(&mut self, name: &Named, what: &str) -> Option<usize> {
+        match self.node(name)? {
+            Node::Host(at) if matches!(self.hosts[at].place, Place::Namespace) => Some(at),
+            _ => {
+                self.at(
+                    name,
+                    format!("{} is no network namespace of this machine: {what}", name.get_ref()),
+                );
+                None
+            }
+        }
+    }
+
+    fn host(&mut self, host: &file::Host) -> Host {
+        let name = host.name.get_ref().0.clone();
+        let place = match &host.serve {
+            Some(at) => {
+                if host.place.is_some() {
+                    self.at(at, "a host has either place or serve: this one is another machine");
+                }
+                if at.get_ref().trim().is_empty() {
+                    self.at(
+                        at,
+                        "give the host where `ringside serve` runs, such as 192.0.2.7 or 192.0.2.7:29620",
+                    );
+                }
+                self.superfluous(host.cpu.as_ref(), || {
+                    "the other machine's server says where it runs".to_owned()
+                });
+                if let Some(pin) = &host.pin
+                    && let Err(why) = pin.get_ref().parse::<Pin>()
+                {
+                    self.at(pin, why);
+                }
+                Place::Serve(Serve {
+                    at: at.get_ref().clone(),
+                    token_file: host.token_file.as_ref().map(|file| file.get_ref().clone()),
+                    pin: host.pin.as_ref().map(|pin| pin.get_ref().clone()),
+                    tls: host.tls.as_ref().is_some_and(|tls| *tls.get_ref()),
+                })
+            }
+            None => {
+                let only = || "only a host with serve has it".to_owned();
+                self.superfluous(host.token_file.as_ref(), only);
+                self.superfluous(host.pin.as_ref(), only);
+                self.superfluous(host.tls.as_ref(), only);
+                match host.place.unwrap_or(file::Place::Namespace) {
+                    file::Place::Namespace => Place::Namespace,
+                    file::Place::Here => Place::Here,
+                }
+            }
+        };
+        Host {
+            name,
+            place,
+            cpu: host.cpu.as_ref().map(|cpu| cpu.get_ref().small()),
+        }
+    }
+
+    fn link(&mut self, link: &file::Link) -> Option<Link> {
+        let [a, b] = link.ends.get_ref();
+        let why = "a link is a veth pair between two of them";
+        let ends = [self.namespace(a, why), self.namespace(b, why)];
+        let [Some(first), Some(second)] = ends else { return None };
+        if first == second {
+            self.at(&link.ends, "both ends are the same host");
+            return None;
+        }
+        Some(Link {
+            name: link.name.as_ref().map(|name| name.get_ref().0.clone()),
+            ends: [first, second],
+            queues: link.queues.map_or(1, file::Whole::small),
+            mtu: link.mtu.map_or(1500, file::Whole::small),
+            gro: link.gro.unwrap_or(true),
+        })
+    }
+
+    fn guest(&mut self, guest: &file::Guest) -> Option<Guest> {
+        use ringside_netlab::attach::Way::{Express, VhostUser, Xdp};
+        let host = self.namespace(&guest.host, "a guest's NIC is joined to one")?;
+        let attachment = *guest.attachment.get_ref();
+        let not_of = |key: &str| format!("{key} is nothing that the attachment {} has", attachment.name());
+        if !matches!(attachment, Attachment::Way(Xdp | Express)) {
+            self.superfluous(guest.xdp_mode.as_ref(), || not_of("xdp-mode"));
+        }
+        match (&guest.socket, attachment) {
+            (None, Attachment::Way(VhostUser)) => self.at(
+                &guest.attachment,
+                "vhost-user takes the other program's socket: socket = \"/run/x\"",
+            ),
+            (_, Attachment::Way(VhostUser)) => {}
+            (socket, _) => self.superfluous(socket.as_ref(), || not_of("socket")),
+        }
+        match (&guest.pci, attachment) {
+            (None, Attachment::Vfio) => self.at(
+                &guest.attachment,
+                "vfio takes the device's address: pci = \"0000:01:10.0\"",
+            ),
+            (Some(pci), Attachment::Vfio) if !is_pci(pci.get_ref()) => {
+                self.at(
+                    pci,
+                    format!("{:?} is no PCI address such as 0000:01:10.0", pci.get_ref()),
+                );
+            }
+            (_, Attachment::Vfio) => {
+                self.superfluous(guest.queues.as_ref(), || not_of("queues"));
+                self.superfluous(guest.queue_len.as_ref(), || not_of("queue-len"));
+            }
+            (pci, _) => self.superfluous(pci.as_ref(), || not_of("pci")),
+        }
+        let machine = match &guest.machine {
+            None => self.guests.len(),
+            Some(name) => {
+                let only = || "the guest whose machine it is says so".to_owned();
+                self.superfluous(guest.kernel.as_ref(), only);
+                self.superfluous(guest.cpus.as_ref(), only);
+                self.superfluous(guest.memory_mib.as_ref(), only);
+                self.superfluous(guest.acceleration.as_ref(), only);
+                let wanted = &name.get_ref().0;
+                let found = self.guests.iter().position(|guest| guest.name == *wanted);
+                let is_own = |at: &usize| self.guests[*at].machine == *at;
+                match found.filter(is_own) {
+                    Some(at) => at,
+                    None => {
+                        self.at(
+                            name,
+                            format!("there is no guest {wanted} above with a machine of its own"),
+                        );
+                        return None;
+                    }
+                }
+            }
+        };
+        let uplink = match &guest.uplink {
+            None => None,
+            Some(name) => {
+                let wanted = &name.get_ref().0;
+                let found = self.links.iter().position(|link| link.name.as_ref() == Some(wanted));
+                match found {
+                    None => {
+                        self.at(name, format!("there is no link {wanted}: give the link a name"));
+                        return None;
+                    }
+                    Some(link) if !self.links[link].ends.contains(&host) => {
+                        self.at(
+                            name,
+                            format!(
+                                "the link {wanted} does not end at the guest's host, {}",
+                                guest.host.get_ref()
+                            ),
+                        );
+                        return None;
+                    }
+                    Some(link) => Some(link),
+                }
+            }
+        };
+        match uplink {
+            None if attachment != Attachment::Vfio => {
+                self.at(
+                    &guest.attachment,
+                    format!(
+                        "{} leads from a link to the guest: name the link with uplink",
+                        attachment.name()
+                    ),
+                );
+            }
+            Some(link) if self.guests.iter().any(|other| other.uplink == Some(link)) => {
+                self.at(
+                    &guest.attachment,
+                    "its uplink is another guest's already: each NIC has one of its own",
+                );
+            }
+            _ => {}
+        }
+        Some(Guest {
+            name: guest.name.get_ref().0.clone(),
+            host,
+            attachment,
+            uplink,
+            machine,
+            queues: guest.queues.as_ref().map_or(1, |queues| queues.get_ref().small()),
+            queue_len: guest.queue_len.as_ref().map(|len| len.get_ref().small()),
+            is_generic: guest
+                .xdp_mode
+                .as_ref()
+                .is_some_and(|mode| *mode.get_ref() == file::XdpMode::Generic),
+            socket: guest.socket.as_ref().map(|socket| socket.get_ref().clone()),
+            kernel: guest.kernel.as_ref().map(|kernel| kernel.get_ref().clone()),
+            cpus: guest.cpus.as_ref().map_or(2, |cpus| cpus.get_ref().small()),
+            memory_mib: guest.memory_mib.as_ref().map_or(768, |mib| mib.get_ref().small()),
+            acceleration: guest
+                .acceleration
+                .as_ref()
+                .map(|kind| *kind.get_ref())
+                .unwrap_or_default(),
+        })
+    }
+
+    /// The way from a host to another machine of the lab.
+    pub(super) fn way(&mut self, from: &Named, to: &Named) -> Option<(usize, Way)> {
+        let (first, second) = (self.node(from)?, self.node(to)?);
+        let Node::Host(start) = first else {
+            self.at(from, "what a guest asks is not measured: packets start at a host");
+            return None;
+        };
+        if first == second {
+            self.at(to, "both ends are the same host");
+            return None;
+        }
+        let is_namespace = match self.hosts[start].place {
+            Place::Namespace => true,
+            Place::Here => false,
+            Place::Serve(_) => {
+                self.at(from, "packets start at this machine: turn from and to around");
+                return None;
+            }
+        };
+        match second {
+            Node::Host(end) => match self.hosts[end].place {
+                Place::Serve(_) if !is_namespace => Some((start, Way::Serve(end))),
+                Place::Serve(_) => {
+                    self.at(
+                        from,
+                        "no other machine is reached from a namespace: take a host with place = \"here\"",
+                    );
+                    None
+                }
+                _ => self.linked([start, end], to).map(|way| (start, way)),
+            },
+            Node::Guest(at) => {
+                let guest = &self.guests[at];
+                let across = guest.uplink.map(|link| {
+                    let [a, b] = self.links[link].ends;
+                    if a == guest.host { b } else { a }
+                });
+                if across.unwrap_or(guest.host) == start {
+                    return Some((start, Way::Guest(at)));
+                }
+                let where_from = self.hosts[across.unwrap_or(guest.host)].name.clone();
+                self.at(
+                    from,
+                    format!("packets to the guest {} start at {where_from}", to.get_ref()),
+                );
+                None
+            }
+        }
+    }
+
+    fn linked(&mut self, [start, end]: [usize; 2], to: &Named) -> Option<Way> {
+        let joins = |link: &Link| link.ends == [start, end] || link.ends == [end, start];
+        let Some(link) = self.links.iter().position(joins) else {
+            if !self.is_whole {
+                return None;
+            }
+            let names = [start, end].map(|host| self.hosts[host].name.clone());
+            self.at(to, format!("no [[link]] joins {} and {}", names[0], names[1]));
+            return None;
+        };
+        if self.guests.iter().any(|guest| guest.uplink == Some(link)) {
+            self.at(
+                to,
+                "the link that joins them is a guest's uplink: give the hosts another one",
+            );
+            return None;
+        }
+        Some(Way::Link {
+            link,
+            back: self.links[link].ends != [start, end],
+        })
+    }
+
+    /// Largest frame of a way, where it is known.
+    pub(super) fn longest(&self, way: Way) -> Option<u32> {
+        let link = match way {
+            Way::Link { link, .. } => Some(link),
+            Way::Guest(guest) => self.guests[guest].uplink,
+            Way::Serve(_) => None,
+        };
+        link.map(|link| self.links[link].mtu + ETHERNET)
+    }
+
+    /// Whether frames of a size fit.
+    pub(super) fn fits<const L: u64, const M: u64>(&mut self, way: Way, size: Option<&Spanned<file::Whole<L, M>>>) {
+        if let (Some(size), Some(longest)) = (size, self.longest(way))
+            && size.get_ref().get() > u64::from(longest)
+        {
+            self.at(
+                size,
+                format!(
+                    "frames of {} bytes do not fit the link, whose MTU allows {longest}",
+                    size.get_ref().get()
+                ),
+            );
+        }
+    }
+}
+
+/// `0000:01:10.0`
+fn is_pci(text: &str) -> bool {
+    let hex = |part: &str, digits: usize| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut parts = text.split([':', '.']);
+    let whole = [4, 2, 2, 1].map(|digits| parts.next().is_some_and(|part| hex(part, digits)));
+    whole == [true; 4] && parts.next().is_none()
+}

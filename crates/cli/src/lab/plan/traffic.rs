@@ -1,0 +1,195 @@
+//! The checks of loads and probes.
+
+use std::ops::Range;
+
+use ringside_measure::schema::LatencyKind;
+
+use super::check::Checker;
+use super::{Load, Probe, SMALLEST, Way, Work, how};
+use crate::compare::Kind;
+use crate::lab::file::{self, Measure, Wait, With, XskMode};
+
+/// The usual rates and frames.
+const PROBES_PER_SECOND: u64 = 1_000;
+const LOAD_PER_SECOND: u64 = 10_000;
+const LOAD_BYTES: u64 = 1_024;
+
+impl Checker<'_> {
+    /// A load. Without ends it is on the path that is measured, one of these ways.
+    pub(super) fn load(&mut self, load: &file::Load, ways: &[Way]) -> Option<Load> {
+        use file::LoadKind::{Iperf3Tcp, Iperf3Udp, StressNg, Udp};
+        let kind = *load.kind.get_ref();
+        let not_of = |key: &str| format!("{key} is nothing that a load of the kind {} has", kind.name());
+        if kind != Udp {
+            self.superfluous(load.rate.as_ref(), || not_of("rate"));
+        }
+        if !matches!(kind, Udp | Iperf3Udp) {
+            self.superfluous(load.size.as_ref(), || not_of("size"));
+        }
+        if !matches!(kind, Iperf3Tcp | Iperf3Udp) {
+            self.superfluous(load.bitrate.as_ref(), || not_of("bitrate"));
+            self.superfluous(load.streams.as_ref(), || not_of("streams"));
+        }
+        if kind != StressNg {
+            self.superfluous(load.stressor.as_ref(), || not_of("stressor"));
+            self.superfluous(load.workers.as_ref(), || not_of("workers"));
+        }
+        if kind == Iperf3Udp && load.bitrate.is_none() {
+            self.at(
+                &load.kind,
+                "iperf3 sends 1 Mbit/s of UDP unless it is told: give a bitrate",
+            );
+        }
+        let cpus: Vec<u32> = load
+            .cpus
+            .iter()
+            .flat_map(|cpus| cpus.get_ref().iter().map(|cpu| cpu.small()))
+            .collect();
+        let what = if kind == StressNg {
+            self.superfluous(load.from.as_ref(), || not_of("from"));
+            self.superfluous(load.to.as_ref(), || not_of("to"));
+            let workers = load.workers.as_ref().map(|workers| workers.get_ref().small());
+            Work::StressNg {
+                stressor: load
+                    .stressor
+                    .as_ref()
+                    .map_or_else(|| "cpu".to_owned(), |name| name.get_ref().0.clone()),
+                workers: workers.unwrap_or_else(|| u32::try_from(cpus.len().max(1)).unwrap_or(1)),
+            }
+        } else {
+            let way = match (&load.from, &load.to) {
+                (Some(from), Some(to)) => {
+                    let (_, way) = self.way(from, to)?;
+                    self.carries(way, kind, load, to.span())?;
+                    Some(way)
+                }
+                // On the path that is measured.
+                (None, None) => {
+                    for way in ways {
+                        self.carries(*way, kind, load, load.kind.span())?;
+                    }
+                    None
+                }
+                _ => {
+                    self.at(
+                        &load.kind,
+                        format!(
+                            "a load of the kind {} has a from and a to, or neither: the path that is measured",
+                            kind.name()
+                        ),
+                    );
+                    return None;
+                }
+            };
+            let shortest = way.iter().chain(ways).filter_map(|way| self.longest(*way)).min();
+            let size = load.size.as_ref().map(|size| size.get_ref().get());
+            let small = |size: u64| u16::try_from(size).unwrap_or(u16::MAX);
+            match kind {
+                Udp => Work::Udp {
+                    way,
+                    rate: load.rate.as_ref().map_or(LOAD_PER_SECOND, |rate| rate.get_ref().get()),
+                    size: small(size.unwrap_or(LOAD_BYTES.min(shortest.unwrap_or(u32::MAX).into()))),
+                },
+                _ => Work::Iperf3 {
+                    way,
+                    udp: kind == Iperf3Udp,
+                    bitrate: load.bitrate.as_ref().map(|bitrate| bitrate.get_ref().0.clone()),
+                    streams: load.streams.as_ref().map_or(1, |streams| streams.get_ref().small()),
+                    size: size.map(small),
+                },
+            }
+        };
+        Some(Load {
+            name: load.name.get_ref().0.clone(),
+            what,
+            cpus,
+        })
+    }
+
+    /// Whether a load can take a way.
+    fn carries(&mut self, way: Way, kind: file::LoadKind, load: &file::Load, span: Range<usize>) -> Option<()> {
+        let why = match way {
+            Way::Link { .. } => None,
+            Way::Guest(_) if kind != file::LoadKind::Udp => None,
+            Way::Guest(_) => Some("nobody takes our own stream in a guest: take a load of the kind iperf3-udp"),
+            Way::Serve(_) => Some("packets of a load go from a namespace over a link"),
+        };
+        self.fits(way, load.size.as_ref());
+        match why {
+            None => Some(()),
+            Some(why) => {
+                self.fault(Some(span), why);
+                None
+            }
+        }
+    }
+
+    pub(super) fn probe(&mut self, probe: &file::Probe) -> Option<Probe> {
+        let wait = probe.wait.unwrap_or_default();
+        if probe.by != With::Xsk {
+            self.superfluous(probe.mode.as_ref(), || "only with = \"xsk\" has modes".to_owned());
+        }
+        let (from, way) = self.way(&probe.from, &probe.to)?;
+        self.fits(way, probe.size.as_ref());
+        let kind = match (
+            probe.by,
+            wait,
+            probe.mode.as_ref().map(|mode| *mode.get_ref()).unwrap_or_default(),
+        ) {
+            (With::Udp, Wait::WakeUp, _) => Kind::UdpBlocking,
+            (With::Udp, Wait::Spin, _) => Kind::UdpSpin,
+            (With::Packet, ..) => Kind::AfPacket,
+            (With::Xsk, _, XskMode::Native) => Kind::AfXdpNative,
+            (With::Xsk, _, XskMode::Generic) => Kind::AfXdpGeneric,
+            (With::Xsk, _, XskMode::ZeroCopy) => Kind::AfXdpZeroCopy,
+        };
+        let one_clock = matches!(way, Way::Link { .. });
+        let measures = match &probe.measure {
+            None if one_clock => vec![LatencyKind::RoundTrip, LatencyKind::OneWay],
+            None => vec![LatencyKind::RoundTrip],
+            Some(asked) => {
+                let mut all = Vec::new();
+                for measure in asked.get_ref() {
+                    let kind = match measure {
+                        Measure::Rtt => LatencyKind::RoundTrip,
+                        Measure::OneWay => LatencyKind::OneWay,
+                    };
+                    if kind == LatencyKind::OneWay && !one_clock {
+                        self.at(
+                            asked,
+                            "one way takes one clock at both ends: only between namespaces of this machine",
+                        );
+                    }
+                    if !all.contains(&kind) {
+                        all.push(kind);
+                    }
+                }
+                if all.is_empty() {
+                    self.at(asked, "nothing would be measured: name rtt, one-way, or both");
+                }
+                all
+            }
+        };
+        let (rate, size) = (
+            probe.rate.map_or(PROBES_PER_SECOND, file::Whole::get),
+            probe.size.as_ref().map_or(SMALLEST, |size| size.get_ref().get()),
+        );
+        Some(Probe {
+            name: probe.name.get_ref().0.clone(),
+            from,
+            way,
+            kind,
+            sleeps: wait == Wait::WakeUp,
+            rate,
+            frame_bytes: u16::try_from(size).unwrap_or(u16::MAX),
+            count: probe.count.map(file::Whole::get),
+            measures,
+            description: format!(
+                "{} to {}: {}; {rate} probes/s, frames of {size} bytes",
+                probe.from.get_ref(),
+                probe.to.get_ref(),
+                how(probe.by, wait, kind)
+            ),
+        })
+    }
+}

@@ -1,0 +1,259 @@
+//! Names, and keys that stand where they may not.
+
+use super::*;
+
+const HOSTS: &str = "\
+[[host]]
+name = \"a\"
+[[host]]
+name = \"b\"
+[[host]]
+name = \"c\"
+[[host]]
+name = \"me\"
+place = \"here\"
+[[host]]
+name = \"far\"
+serve = \"192.0.2.7\"
+[[link]]
+name = \"wire\"
+ends = [\"a\", \"b\"]
+[[link]]
+name = \"up\"
+ends = [\"b\", \"c\"]
+mtu = 1500
+";
+
+fn text(more: &str) -> Text {
+    Text {
+        name: "my.toml".to_owned(),
+        text: format!("{HOSTS}{more}"),
+    }
+}
+
+fn plan(more: &str) -> Plan {
+    Plan::read(&text(more)).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn probe(keys: &str) -> String {
+    format!("[[probe]]\nname = \"p\"\nwith = \"udp\"\n{keys}\n")
+}
+
+#[test]
+fn what_is_not_said_has_a_usual_value() {
+    let plan = plan(&probe("from = \"b\"\nto = \"a\""));
+    let [probe] = plan.probes.as_slice() else {
+        panic!("{plan:?}")
+    };
+    assert_eq!((probe.rate, probe.frame_bytes, probe.sleeps), (1_000, 82, true));
+    assert_eq!(probe.kind, compare::Kind::UdpBlocking);
+    assert_eq!(probe.way, Way::Link { link: 0, back: true });
+    assert_eq!(probe.measures, [LatencyKind::RoundTrip, LatencyKind::OneWay]);
+    assert_eq!(
+        (plan.rounds, plan.turn, plan.settle),
+        (5, Duration::from_secs(1), Duration::from_millis(100))
+    );
+    assert_eq!(plan.samples(probe), 5_000);
+    assert!(plan.notes()[0].contains("too few for it in p"), "{:?}", plan.notes());
+}
+
+#[test]
+fn another_machine_is_reached_from_here_and_only_there_and_back() {
+    let read = plan(&probe("from = \"me\"\nto = \"far\""));
+    assert_eq!(read.probes[0].way, Way::Serve(4));
+    assert_eq!(read.probes[0].measures, [LatencyKind::RoundTrip]);
+}
+
+#[test]
+fn guests_of_all_attachments_are_read() {
+    for (attachment, more) in [
+        ("tap-bridge", "queues = 2\nqueue-len = 100"),
+        ("vhost-net", ""),
+        ("macvtap", "kernel = \"host\""),
+        ("ovs-userspace", ""),
+        ("ovs-kernel", ""),
+        ("xdp", "cpus = 1\nxdp-mode = \"generic\""),
+        ("xdp-express", ""),
+        ("af-xdp", "memory-mib = 512"),
+        ("vhost-user", "acceleration = \"tcg\"\nsocket = \"/run/x\""),
+        ("vfio", "pci = \"0000:01:10.0\""),
+    ] {
+        let guest =
+            format!("[[guest]]\nname = \"vm\"\nhost = \"c\"\nattachment = {attachment:?}\nuplink = \"up\"\n{more}\n");
+        let read = plan(&(guest + &probe("from = \"b\"\nto = \"vm\"")));
+        assert_eq!(read.guests[0].attachment.name(), attachment);
+        assert_eq!((read.guests[0].uplink, read.probes[0].way), (Some(1), Way::Guest(0)));
+        assert_eq!(read.probes[0].measures, [LatencyKind::RoundTrip]);
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_told_with_its_place() {
+    let good = probe("from = \"a\"\nto = \"b\"");
+    let stress = |keys: &str| format!("{good}[[load]]\nname = \"l\"\nkind = \"stress-ng\"\n{keys}\n");
+    let udp = |keys: &str| format!("{good}[[load]]\nname = \"l\"\nkind = \"udp\"\n{keys}\n");
+    let guest = |keys: &str| format!("{good}[[guest]]\nname = \"vm\"\nhost = \"c\"\n{keys}\n");
+    let first = HOSTS.lines().count();
+    for (more, line, told) in [
+        (String::new(), 0, "there is no [[probe]]"),
+        (
+            probe("from = \"x\"\nto = \"b\""),
+            4,
+            "key probe.from: there is no host or guest x; there are: a, b, c, me, far",
+        ),
+        (
+            probe("from = \"a\"\nto = \"a\""),
+            5,
+            "key probe.to: both ends are the same host",
+        ),
+        (
+            probe("from = \"a\"\nto = \"c\""),
+            5,
+            "key probe.to: no [[link]] joins a and c",
+        ),
+        (
+            probe("from = \"a\"\nto = \"far\""),
+            4,
+            "key probe.from: no other machine is reached from a namespace",
+        ),
+        (probe("from = \"far\"\nto = \"a\""), 4, "turn from and to around"),
+        (
+            probe("from = \"a\"\nto = \"b\"\nmode = \"native\""),
+            6,
+            "key probe.mode: only with = \"xsk\" has modes",
+        ),
+        (
+            probe("from = \"a\"\nto = \"b\"\nsize = 1515"),
+            6,
+            "key probe.size: frames of 1515 bytes do not fit the link, whose MTU allows 1514",
+        ),
+        (
+            probe("from = \"a\"\nto = \"b\"\nmeasure = []"),
+            6,
+            "key probe.measure: nothing would be measured",
+        ),
+        (
+            probe("from = \"me\"\nto = \"far\"\nmeasure = [\"one-way\"]"),
+            6,
+            "key probe.measure: one way takes one clock",
+        ),
+        (good.clone() + &good, 7, "there is a probe p already"),
+        (
+            stress("from = \"a\""),
+            9,
+            "key load.from: from is nothing that a load of the kind stress-ng has",
+        ),
+        (stress("rate = 5"), 9, "key load.rate: rate is nothing"),
+        (
+            udp("from = \"a\""),
+            8,
+            "key load.kind: a load of the kind udp has a from and a to, or neither",
+        ),
+        (
+            udp("from = \"a\"\nto = \"b\"\nstreams = 2"),
+            11,
+            "key load.streams: streams is nothing",
+        ),
+        (
+            udp("from = \"me\"\nto = \"far\""),
+            10,
+            "key load.to: packets of a load go from a namespace",
+        ),
+        (
+            guest("attachment = \"tap\""),
+            9,
+            "key guest.attachment: no attachment is called 'tap': tap-bridge, ",
+        ),
+        (
+            guest("attachment = \"tap-bridge\""),
+            9,
+            "key guest.attachment: tap-bridge leads from a link",
+        ),
+        (
+            guest("attachment = \"tap-bridge\"\nuplink = \"up\"\nmachine = \"x\""),
+            11,
+            "key guest.machine: there is no guest x above",
+        ),
+        (
+            guest("attachment = \"macvtap\"\nuplink = \"up\"\nxdp-mode = \"native\""),
+            11,
+            "xdp-mode is nothing that the attachment macvtap has",
+        ),
+        (
+            guest("attachment = \"vfio\""),
+            9,
+            "key guest.attachment: vfio takes the device's address",
+        ),
+        (
+            guest("attachment = \"vfio\"\npci = \"eth0\""),
+            10,
+            "key guest.pci: \"eth0\" is no PCI address",
+        ),
+        (
+            guest("attachment = \"tap-bridge\"\nuplink = \"wire\""),
+            10,
+            "does not end at the guest's host, c",
+        ),
+        (
+            guest("attachment = \"tap-bridge\"\nuplink = \"none\""),
+            10,
+            "there is no link none",
+        ),
+        (
+            guest("attachment = \"xdp\"\nuplink = \"up\"\npci = \"0000:01:10.0\""),
+            11,
+            "pci is nothing that the attachment xdp has",
+        ),
+        (
+            format!("{good}[[link]]\nends = [\"a\", \"me\"]\n"),
+            7,
+            "key link.ends: me is no network namespace of this machine",
+        ),
+        (
+            format!("{good}[[link]]\nends = [\"a\", \"a\"]\n"),
+            7,
+            "both ends are the same host",
+        ),
+        (
+            format!("{good}[[host]]\nname = \"z\"\npin = \"x\"\n"),
+            8,
+            "key host.pin: only a host with serve has it",
+        ),
+        (
+            format!("{good}[[host]]\nname = \"z\"\nserve = \"h\"\ncpu = 1\n"),
+            9,
+            "key host.cpu: the other machine's",
+        ),
+    ] {
+        let faults = Plan::read(&text(&more))
+            .map(|plan| format!("{plan:?}"))
+            .expect_err(&more)
+            .to_string();
+        let place = match line {
+            0 => String::new(),
+            line => format!("line {}, ", first + line),
+        };
+        assert!(
+            faults.starts_with(&format!("the lab file my.toml, {place}")),
+            "{more}: {faults}"
+        );
+        assert!(faults.contains(told), "{more}: {faults}");
+    }
+}
+
+#[test]
+fn all_faults_are_told_at_once_and_what_follows_from_one_is_not() {
+    let more = "[[link]]\nends = [\"a\", \"nobody\"]\n[[probe]]\nname = \"p\"\nfrom = \"a\"\nto = \"c\"\nwith = \"udp\"\nmode = \"native\"\n";
+    let faults = Plan::read(&text(more))
+        .map(|plan| format!("{plan:?}"))
+        .expect_err(more)
+        .to_string();
+    assert!(
+        faults.starts_with("the lab file my.toml has 2 faults:\n  line "),
+        "{faults}"
+    );
+    assert!(
+        faults.contains("no host or guest nobody") && faults.contains("key probe.mode"),
+        "{faults}"
+    );
+}

@@ -1,0 +1,271 @@
+//! The matrix, of the turns that are kept.
+
+use anyhow::{Context as _, Result};
+use ringside_measure::compare::{self, Ratio, Round, STEAL_LIMIT};
+use ringside_measure::latency::{Latency, Summary};
+use ringside_measure::probe::Clock;
+use ringside_measure::schema::{LabCell, LabLoad, LabMachine, LabResult, LatencyResult, LoadKind};
+
+use ringside_netlab::guest::Accelerator;
+
+use super::file::Text;
+use super::folder::{Folder, Measured, Outcome, Turn};
+use super::plan::{Place, Plan};
+use super::run::{Cell, kind_name};
+use crate::session::nanos;
+
+/// A round whose median is told, and the number of the round.
+type Medians = Vec<(u32, Round)>;
+
+/// The result of a run, finished or not.
+pub(super) fn of(plan: &Plan, text: &Text, folder: &Folder) -> Result<LabResult> {
+    let cells = Cell::all(plan);
+    let medians: Vec<Medians> = (0..cells.len()).map(|number| medians(turns(folder, number))).collect();
+    let told: Vec<LabCell> = cells
+        .iter()
+        .enumerate()
+        .map(|(number, cell)| {
+            let like = |probe: usize, is_loaded| {
+                let wanted = Cell {
+                    probe,
+                    is_loaded,
+                    ..*cell
+                };
+                cells.iter().position(|cell| *cell == wanted).map(|at| &medians[at])
+            };
+            // Of a path that is measured one way only there may be no base.
+            let idle = like(cell.probe, false).filter(|_| cell.is_loaded);
+            let base = like(0, cell.is_loaded).filter(|_| cell.probe != 0);
+            let ratio = |of: Option<&Medians>| paired(of?, &medians[number]);
+            let mut told = one(plan, *cell, turns(folder, number))
+                .with_context(|| format!("the turns in {}", folder.path().display()))?;
+            (told.ratio_to_idle, told.ratio_to_base) = (ratio(idle), ratio(base));
+            Ok(told)
+        })
+        .collect::<Result<_>>()?;
+    let begun = folder.turns.iter().map(|turn| turn.round + 1).max().unwrap_or(0);
+    Ok(LabResult {
+        title: plan.title.clone(),
+        rounds: begun,
+        turn_ns: nanos(plan.turn),
+        steal_limit_percent: STEAL_LIMIT * 100.0,
+        base: plan.probes.first().map(|probe| probe.name.clone()).unwrap_or_default(),
+        machines: machines(plan)
+            .into_iter()
+            .chain(folder.guests.iter().cloned())
+            .collect(),
+        warnings: warnings(&told, folder),
+        interrupted: begun < plan.rounds || folder.turns.len() < cells.len(),
+        cells: told,
+        file: text.text.clone(),
+    })
+}
+
+/// The turns of a cell, by rounds.
+fn turns(folder: &Folder, cell: usize) -> Vec<&Turn> {
+    let mut turns: Vec<&Turn> = folder.turns.iter().filter(|turn| turn.cell == cell).collect();
+    turns.sort_by_key(|turn| turn.round);
+    turns
+}
+
+fn measured<'t>(turns: &[&'t Turn]) -> Vec<(u32, &'t Measured)> {
+    let measured = turns.iter().filter_map(|turn| match &turn.outcome {
+        Outcome::Measured(measured) => Some((turn.round, &**measured)),
+        Outcome::Failed(_) => None,
+    });
+    measured.collect()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns")]
+fn medians(turns: Vec<&Turn>) -> Medians {
+    let of = |(round, measured): (u32, &Measured)| {
+        let value = measured.corrected.p50_ns? as f64;
+        Some((
+            round,
+            Round {
+                value,
+                steal: measured.steal,
+            },
+        ))
+    };
+    measured(&turns).into_iter().filter_map(of).collect()
+}
+
+/// Rounds in proportion to those of the same number.
+fn paired(base: &Medians, of: &Medians) -> Option<Ratio> {
+    let pairs = base.iter().filter_map(|(round, base)| {
+        let (_, of) = of.iter().find(|(other, _)| other == round)?;
+        Some((*base, *of))
+    });
+    let (base, of): (Vec<Round>, Vec<Round>) = pairs.unzip();
+    compare::ratio(&base, &of).ok()
+}
+
+fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
+    let probe = &plan.probes[cell.probe];
+    let all = measured(&turns);
+    let quiet: Vec<&Measured> = all
+        .iter()
+        .filter(|(_, turn)| turn.steal <= STEAL_LIMIT)
+        .map(|(_, turn)| *turn)
+        .collect();
+    let failures: Vec<&String> = turns
+        .iter()
+        .filter_map(|turn| match &turn.outcome {
+            Outcome::Failed(why) => Some(why),
+            Outcome::Measured(_) => None,
+        })
+        .collect();
+    let left_out = u32::try_from(all.len() - quiet.len()).unwrap_or(u32::MAX);
+    let unavailable = match (quiet.is_empty(), failures.last()) {
+        (false, _) => None,
+        (true, Some(why)) => Some((*why).clone()),
+        (true, None) if left_out > 0 => Some(format!(
+            "all {left_out} turns were left out: the hypervisor took more than {:.0} % of the CPU time",
+            STEAL_LIMIT * 100.0
+        )),
+        (true, None) => Some("it has not had its turn".to_owned()),
+    };
+    let raw = merged(quiet.iter().map(|turn| (&turn.raw_hdr, &turn.raw)))?;
+    let corrected = merged(quiet.iter().map(|turn| (&turn.corrected_hdr, &turn.corrected)))?;
+    Ok(LabCell {
+        path: probe.name.clone(),
+        description: probe.description.clone(),
+        condition: match cell.is_loaded {
+            true => LoadKind::Foreign,
+            false => LoadKind::Idle,
+        },
+        loads: loads(&quiet),
+        unavailable,
+        probes: quiet.iter().map(|turn| turn.probes).sum(),
+        not_sent_probes: quiet.iter().map(|turn| turn.not_sent_probes).sum(),
+        latency: LatencyResult {
+            kind: cell.kind,
+            clock: Clock::Monotonic,
+            raw: raw.summary(),
+            corrected: corrected.summary(),
+            raw_hdr: raw.to_hdr(),
+            corrected_hdr: corrected.to_hdr(),
+            // Of several flows.
+            jitter: None,
+            impossible_packets: quiet.iter().map(|turn| turn.impossible_packets).sum(),
+        },
+        rounds: medians(turns.clone()).into_iter().map(|(_, round)| round).collect(),
+        turns_left_out: left_out,
+        failed_turns: u32::try_from(failures.len()).unwrap_or(u32::MAX),
+        failure: failures.last().map(|why| (*why).clone()),
+        waiting_percent: mean(quiet.iter().map(|turn| turn.waiting * 100.0)),
+        ratio_to_idle: None,
+        ratio_to_base: None,
+    })
+}
+
+fn merged<'t>(all: impl Iterator<Item = (&'t String, &'t Summary)>) -> Result<Latency> {
+    let mut together = Latency::new();
+    for (hdr, summary) in all {
+        together.merge(&Latency::from_hdr_and(hdr, summary)?);
+    }
+    Ok(together)
+}
+
+/// What the loads did in the mean of the turns.
+fn loads(turns: &[&Measured]) -> Vec<LabLoad> {
+    let Some(first) = turns.first() else { return Vec::new() };
+    let of = |(at, load): (usize, &LabLoad)| {
+        let each = || turns.iter().filter_map(move |turn| turn.loads.get(at));
+        LabLoad {
+            sent_pps: mean(each().filter_map(|load| load.sent_pps)),
+            received_pps: mean(each().filter_map(|load| load.received_pps)),
+            ..load.clone()
+        }
+    };
+    first.loads.iter().enumerate().map(of).collect()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "some turns")]
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+fn machines(plan: &Plan) -> Vec<LabMachine> {
+    let hosts = plan.hosts.iter().enumerate().map(|(number, host)| {
+        let (kind, is_here) = match host.place {
+            Place::Namespace => ("namespace", true),
+            Place::Here => ("here", true),
+            Place::Serve(_) => ("serve", false),
+        };
+        LabMachine {
+            name: host.name.clone(),
+            kind: kind.to_owned(),
+            cpu: is_here.then(|| plan.cpu(number)),
+            attachment: None,
+            accelerator: None,
+            kernel_release: None,
+        }
+    });
+    hosts.collect()
+}
+
+fn warnings(cells: &[LabCell], folder: &Folder) -> Vec<String> {
+    /// Above this somebody else had the CPUs.
+    const DISTURBED: f64 = 5.0;
+    let mut all = Vec::new();
+    let is_emulated = |guest: &&LabMachine| guest.accelerator.as_deref() == Some(Accelerator::Tcg.name());
+    let emulated: Vec<&str> = folder
+        .guests
+        .iter()
+        .filter(is_emulated)
+        .map(|guest| guest.name.as_str())
+        .collect();
+    if !emulated.is_empty() {
+        all.push(format!(
+            "the CPUs of {} are emulated (tcg): their times say nothing about hardware, only how these paths compare with each other here",
+            emulated.join(", ")
+        ));
+    }
+    let waited = cells
+        .iter()
+        .filter(|cell| cell.condition == LoadKind::Idle)
+        .filter_map(|cell| Some((cell.waiting_percent.filter(|percent| *percent > DISTURBED)?, cell)))
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((percent, cell)) = waited {
+        all.push(format!(
+            "a thread of a probe was ready and kept off its CPU for {percent:.0} % of the time, worst in {}, {}, idle: something else \
+             ran there",
+            cell.path,
+            kind_name(cell.latency.kind)
+        ));
+    }
+    let impossible: u64 = cells.iter().map(|cell| cell.latency.impossible_packets).sum();
+    if impossible != 0 {
+        all.push(format!(
+            "{impossible} probes were received before they were sent: the clocks of the CPUs do not agree, and no figure is to be \
+             trusted"
+        ));
+    }
+    let not_sent: u64 = cells.iter().map(|cell| cell.not_sent_probes).sum();
+    if not_sent != 0 {
+        all.push(format!(
+            "{not_sent} probes were due while an answer was waited for that never came, and were not sent"
+        ));
+    }
+    let short = |cell: &&LabCell| {
+        let load = cell
+            .loads
+            .iter()
+            .find_map(|load| Some((load.sent_pps?, load.received_pps?)));
+        load.is_some_and(|(sent, received)| received < sent * 0.99)
+    };
+    if let Some(cell) = cells.iter().find(short) {
+        all.push(format!(
+            "less of the load arrived than was sent, as beside {}: the path was full",
+            cell.path
+        ));
+    }
+    all
+}
+
+#[cfg(test)]
+#[path = "result_tests.rs"]
+mod tests;

@@ -1,0 +1,240 @@
+//! Turn by turn, round by round: every cell in each round, every other round backwards, each turn kept before the next begins.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use ringside_measure::schema::LatencyKind;
+
+use super::bed::Bed;
+use super::folder::{Folder, Measured, Outcome, Turn as Kept};
+use super::load::Running;
+use super::plan::{Plan, Probe, Way};
+use super::prober::Schedule;
+use super::turn::{Reading, Turn};
+use crate::clock::now_ns;
+use crate::compare::{self, Bench, Contender, Operation, order};
+use crate::output;
+use crate::stop::Stop;
+
+/// A cell that failed so often and never worked has no further turn.
+const FAILURES: usize = 2;
+
+/// A path under one condition, by one kind of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cell {
+    /// Number of the probe.
+    pub(super) probe: usize,
+    pub(super) kind: LatencyKind,
+    pub(super) is_loaded: bool,
+}
+
+impl Cell {
+    /// All of a lab, in order of the file: idle and loaded next to each other.
+    pub(super) fn all(plan: &Plan) -> Vec<Self> {
+        let conditions: &[bool] = if plan.is_loaded() { &[false, true] } else { &[false] };
+        let mut cells = Vec::new();
+        for (number, probe) in plan.probes.iter().enumerate() {
+            for &kind in &probe.measures {
+                cells.extend(conditions.iter().map(|&is_loaded| Self {
+                    probe: number,
+                    kind,
+                    is_loaded,
+                }));
+            }
+        }
+        cells
+    }
+
+    /// In words.
+    pub(super) fn name(self, plan: &Plan) -> String {
+        let kind = kind_name(self.kind);
+        format!(
+            "{}, {kind}, {}",
+            plan.probes[self.probe].name,
+            condition(self.is_loaded)
+        )
+    }
+}
+
+pub(crate) fn kind_name(kind: LatencyKind) -> &'static str {
+    match kind {
+        LatencyKind::RoundTrip => "round trip",
+        LatencyKind::OneWay => "one way",
+    }
+}
+
+pub(super) fn condition(is_loaded: bool) -> &'static str {
+    if is_loaded { "loaded" } else { "idle" }
+}
+
+/// Measures what is missing of a run.
+///
+/// # Errors
+/// When the lab itself fails: a link that is gone, a load that ends, a disk that is full, an interruption. A cell that cannot be had
+/// is no error: its turns are kept as failed.
+pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) -> Result<()> {
+    let cells = Cell::all(plan);
+    let all = cells.len() * plan.rounds as usize;
+    let bar = progress(all);
+    bar.set_position(folder.turns.len() as u64);
+    #[allow(clippy::cast_possible_truncation, reason = "any number that another run has not")]
+    let mut session = now_ns() as u32;
+    for round in 0..plan.rounds {
+        for number in order(cells.len(), round) {
+            let cell = cells[number];
+            if folder.has(round, number) || is_given_up(folder, number) {
+                continue;
+            }
+            bar.set_message(format!("round {}: {}", round + 1, cell.name(plan)));
+            session = session.wrapping_add(2);
+            let outcome = match one(plan, bed, cell, session, stop) {
+                Ok(measured) => Outcome::Measured(Box::new(measured)),
+                Err(Fault::Cell(error)) => {
+                    // What is broken for all is not this cell's fault.
+                    bed.check(plan)?;
+                    if stop.is_set() {
+                        bail!("interrupted");
+                    }
+                    bar.suspend(|| output::note(format_args!("{}: {error:#}", cell.name(plan))));
+                    Outcome::Failed(format!("{error:#}"))
+                }
+                Err(Fault::Lab(error)) => return Err(error.context(cell.name(plan))),
+            };
+            folder.add(Kept {
+                round,
+                cell: number,
+                outcome,
+            })?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn progress(all: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {pos}/{len} turns, about {eta} left  {msg}");
+    ProgressBar::new(all as u64).with_style(style.expect("a constant template"))
+}
+
+fn is_given_up(folder: &Folder, cell: usize) -> bool {
+    let turns = folder.turns.iter().filter(|turn| turn.cell == cell);
+    let failed = turns
+        .clone()
+        .filter(|turn| matches!(turn.outcome, Outcome::Failed(_)))
+        .count();
+    failed >= FAILURES && failed == turns.count()
+}
+
+/// Whose fault it is.
+enum Fault {
+    /// Only this cell's.
+    Cell(anyhow::Error),
+    /// The lab cannot go on.
+    Lab(anyhow::Error),
+}
+
+/// One turn of one cell.
+fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<Measured, Fault> {
+    let probe = &plan.probes[cell.probe];
+    let mut loads = match cell.is_loaded {
+        true => match bed.has(probe.way) {
+            Ok(()) => Running::start(plan, bed, probe.way).map_err(Fault::Lab)?,
+            Err(error) => return Err(Fault::Cell(error)),
+        },
+        false => Running::default(),
+    };
+    let reading = turn(plan, bed, probe, cell.kind, (session, &mut loads, stop));
+    let reading = match reading {
+        Err(error) if loads.is_broken() => return Err(Fault::Lab(error)),
+        reading => reading.map_err(Fault::Cell)?,
+    };
+    let loads = loads.end().map_err(Fault::Lab)?;
+    let (raw, corrected) = (reading.times.raw(), reading.times.corrected());
+    let told = || -> Option<Measured> {
+        Some(Measured {
+            probes: reading.probes,
+            not_sent_probes: reading.not_sent,
+            impossible_packets: reading.times.impossible(),
+            raw: raw.summary()?,
+            raw_hdr: raw.to_hdr()?,
+            corrected: corrected.summary()?,
+            corrected_hdr: corrected.to_hdr()?,
+            steal: reading.steal,
+            waiting: reading.waiting,
+            loads,
+        })
+    };
+    told().context("no probe came through").map_err(Fault::Cell)
+}
+
+fn turn(
+    plan: &Plan,
+    bed: &Bed,
+    probe: &Probe,
+    kind: LatencyKind,
+    (session, loads, stop): (u32, &mut Running, &Stop),
+) -> Result<Reading> {
+    let made;
+    let (path, far_cpu) = match probe.way {
+        Way::Link { link, back } => {
+            made = bed.path(probe.way)?;
+            let [a, b] = plan.links[link].ends;
+            (&made, plan.cpu(if back { a } else { b }))
+        }
+        // Where another machine's server runs, its own CPUs count: the first is there.
+        Way::Serve(host) => (bed.far(host)?, 0),
+        Way::Guest(guest) => (bed.guest(guest)?, 0),
+    };
+    let bench = Bench {
+        lab: None,
+        interface: None,
+        slot_ms: u32::try_from(plan.turn.as_millis()).unwrap_or(u32::MAX),
+        cpus: [plan.cpu(probe.from), far_cpu],
+    };
+    let contender = Contender::new(path, &bench, Operation::Ping, probe.kind, probe.frame_bytes).sleeping(probe.sleeps);
+    let schedule = schedule(plan, probe, path)?;
+    let turns = path.turns.as_ref();
+    let start = turns.map(|_| contender.start()).transpose()?;
+    let turn = Turn {
+        bed: path,
+        bench: &bench,
+        contender,
+        schedule: &schedule,
+        session,
+        loads,
+        stop,
+    };
+    match turns.zip(start) {
+        None => turn.run(kind),
+        Some((turns, start)) => {
+            turns.begin(start)?;
+            let reading = turn.run_to_far();
+            // Whatever came of it here: the far end's part is closed, and its own words say more.
+            let far = turns.end()?;
+            match far.lost {
+                Some(why) => bail!("at the far end: {why}"),
+                None => reading,
+            }
+        }
+    }
+}
+
+fn schedule(plan: &Plan, probe: &Probe, path: &compare::Bed) -> Result<Schedule> {
+    let (flow, frame) = path.frame(true, probe.frame_bytes.into())?;
+    Ok(Schedule {
+        rate: probe.rate,
+        settle: plan.settle,
+        turn: plan.turn,
+        count: probe.count,
+        sleeps: probe.sleeps,
+        payload_len: frame.len() - flow.header_len(),
+    })
+}
+
+/// How long all turns take at least.
+pub(super) fn time(plan: &Plan) -> Duration {
+    let turns = Cell::all(plan).len();
+    (plan.turn + plan.settle) * u32::try_from(turns).unwrap_or(u32::MAX) * plan.rounds
+}

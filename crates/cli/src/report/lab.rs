@@ -1,0 +1,191 @@
+//! The part of a lab: the matrix of its paths, and their plots.
+
+use maud::{Markup, html};
+use ringside_measure::latency::Latency;
+use ringside_measure::schema::{LabCell, LabLoad, LabResult, LatencyKind, LoadKind};
+
+use super::figure::{self, Bar};
+use super::metrics::{self, Metric};
+use super::settings::interval;
+use super::words::{Sentence, said, warned};
+use super::{charts, units};
+use crate::lab::kind_name;
+use crate::output::count;
+
+/// What came out: the fastest path of each kind, what load does to it, and what is to be known.
+pub(super) fn words(lab: &LabResult) -> Vec<Sentence> {
+    let mut all: Vec<Sentence> = lab
+        .warnings
+        .iter()
+        .map(|text| warned(format!("{}.", capitalised(text))))
+        .collect();
+    for kind in [LatencyKind::RoundTrip, LatencyKind::OneWay] {
+        for condition in [LoadKind::Idle, LoadKind::Foreign] {
+            let median = |cell: &&LabCell| cell.latency.corrected.and_then(|times| times.p50_ns);
+            let cells = || of(lab, kind, condition).filter(|cell| median(cell).is_some());
+            let (Some(least), Some(most)) = (cells().min_by_key(median), cells().max_by_key(median)) else {
+                continue;
+            };
+            let told = |cell: &LabCell| {
+                let times = cell.latency.corrected?;
+                let p99 = times.p99_ns.map(|ns| format!(" (99 %: {})", units::time(ns as f64)));
+                Some(format!(
+                    "{} in {}{}",
+                    cell.path,
+                    units::time(times.p50_ns? as f64),
+                    p99.unwrap_or_default()
+                ))
+            };
+            if let (Some(least), Some(most)) = (told(least), told(most)) {
+                let (kind, condition) = (capitalised(kind_name(kind)), name(condition));
+                all.push(said(match least == most {
+                    true => format!("{kind}, {condition}: half of the probes by {least}."),
+                    false => format!("{kind}, {condition}: half of the probes by {least}, the slowest, {most}."),
+                }));
+            }
+        }
+    }
+    for cell in &lab.cells {
+        if let Some(why) = &cell.unavailable {
+            all.push(warned(format!("{}: not to be had: {why}.", cell_name(cell))));
+        }
+    }
+    if lab.interrupted {
+        all.push(warned("It was ended before all rounds were through.".to_owned()));
+    }
+    all
+}
+
+fn of(lab: &LabResult, kind: LatencyKind, condition: LoadKind) -> impl Iterator<Item = &LabCell> + Clone {
+    lab.cells
+        .iter()
+        .filter(move |cell| cell.latency.kind == kind && cell.condition == condition)
+}
+
+fn name(condition: LoadKind) -> &'static str {
+    match condition {
+        LoadKind::Idle => "idle",
+        LoadKind::SelfInduced | LoadKind::Foreign => "loaded",
+    }
+}
+
+/// `udp, round trip, idle`
+pub(super) fn cell_name(cell: &LabCell) -> String {
+    format!(
+        "{}, {}, {}",
+        cell.path,
+        kind_name(cell.latency.kind),
+        name(cell.condition)
+    )
+}
+
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Those of each cell.
+pub(super) fn metrics(lab: &LabResult) -> Vec<Metric> {
+    let of = |cell: &LabCell| {
+        let times = cell.latency.corrected?;
+        Some(metrics::of_times(&cell_name(cell), &times).collect::<Vec<_>>())
+    };
+    lab.cells.iter().filter_map(of).flatten().collect()
+}
+
+pub(super) fn part(lab: &LabResult) -> Markup {
+    let kinds = [LatencyKind::RoundTrip, LatencyKind::OneWay];
+    html! {
+        p { (lab.rounds) " rounds of " (units::time(lab.turn_ns as f64)) " for each cell, in turn: idle and loaded next to each other, every other round backwards. \
+            Times are from the time at which a probe was to be sent to its reception by a program, by one clock; ratios are of the medians of the rounds, paired, \
+            with a bootstrap 95 % interval. Turns in which the hypervisor took more than " (units::digits(lab.steal_limit_percent)) " % of the CPU time are left out." }
+        @for kind in kinds { @if of(lab, kind, LoadKind::Idle).next().is_some() { (matrix(lab, kind)) } }
+        h3 { "The lab" }
+        div.wide { table {
+            tr { th { "machine" } th { "what" } th { "CPU" } th { "kernel" } }
+            @for machine in &lab.machines { tr {
+                th { (machine.name) }
+                td { (machine.kind) @if let Some(how) = &machine.attachment { ", " (how) } @if let Some(by) = &machine.accelerator { ", " (by) } }
+                td.number { (machine.cpu.map_or_else(|| "–".to_owned(), |cpu| cpu.to_string())) }
+                td { (machine.kernel_release.as_deref().unwrap_or("this machine's")) }
+            } }
+        } }
+        @for load in loads(lab) { p { "Load " (load.name) ": " (load.description) "." } }
+        details { summary { "The paths" } ul {
+            @for cell in lab.cells.iter().filter(|cell| cell.condition == LoadKind::Idle) { li { (cell_name(cell)) ": " (cell.description) } }
+        } }
+        details { summary { "The lab file" } pre { (lab.file) } }
+    }
+}
+
+/// Each load once.
+fn loads(lab: &LabResult) -> Vec<&LabLoad> {
+    let mut loads: Vec<&LabLoad> = Vec::new();
+    for load in lab.cells.iter().flat_map(|cell| &cell.loads) {
+        if loads.iter().all(|other| other.name != load.name) {
+            loads.push(load);
+        }
+    }
+    loads
+}
+
+/// Table and plots of one kind of time.
+fn matrix(lab: &LabResult, kind: LatencyKind) -> Markup {
+    let cells = || lab.cells.iter().filter(move |cell| cell.latency.kind == kind);
+    let bars: Vec<Bar> = cells().filter_map(|cell| bar(lab, cell)).collect();
+    let histogram = |cell: &LabCell| {
+        let times = Latency::from_hdr(cell.latency.corrected_hdr.as_ref()?).ok()?;
+        Some((format!("{}, {}", cell.path, name(cell.condition)), times))
+    };
+    let plot = |condition| of(lab, kind, condition).filter_map(histogram).collect::<Vec<_>>();
+    let title = capitalised(kind_name(kind));
+    html! {
+        h3 { (title) }
+        (figure::bars(&format!("{title}: medians"), "median, whiskers to p99: shorter is better", &bars, figure::time))
+        div.wide { table {
+            tr { th { "path" } th { "load" } @for figure in ["min", "mean", "p50", "p90", "p99", "p99.9", "max", "std. dev."] { th { (figure) } }
+                th { "probes" } th { "lost %" } th { "× idle [95 %]" } th { "× " (lab.base) " [95 %]" } th { "from sending, p50" } th { "p99" } }
+            @for cell in cells() { (row(cell)) }
+        } }
+        div.plots {
+            @for condition in [LoadKind::Idle, LoadKind::Foreign] {
+                @let times = plot(condition);
+                @if !times.is_empty() { (charts::nines(&format!("{title} over nines, {}", name(condition)), &times)) }
+            }
+        }
+    }
+}
+
+fn bar(lab: &LabResult, cell: &LabCell) -> Option<Bar> {
+    let times = cell.latency.corrected?;
+    let p50 = times.p50_ns? as f64;
+    Some(Bar {
+        name: format!("{}, {}", cell.path, name(cell.condition)),
+        value: p50,
+        between: times.p99_ns.map(|p99| (p50, p99 as f64)),
+        note: units::time(p50),
+        is_base: cell.path == lab.base && cell.condition == LoadKind::Idle,
+    })
+}
+
+fn row(cell: &LabCell) -> Markup {
+    let none = || "–".to_owned();
+    let time = |ns: Option<f64>| ns.map_or_else(none, units::time);
+    let percentile = |ns: Option<u64>| time(ns.map(|ns| ns as f64));
+    html! { tr {
+        th { (cell.path) } td { (name(cell.condition)) }
+        @if let Some(why) = &cell.unavailable {
+            td colspan="14" { (why) }
+        } @else if let Some(times) = cell.latency.corrected {
+            @for ns in times.figures().map(|(_, ns)| ns).into_iter().chain([Some(times.stddev_ns)]) { td.number { (time(ns)) } }
+            td.number { (count(times.samples as f64)) }
+            td.number { (cell.probes.loss_ratio().map_or_else(none, |lost| units::digits(lost * 100.0))) }
+            td.number { (cell.ratio_to_idle.as_ref().map_or_else(none, interval)) }
+            td.number { (cell.ratio_to_base.as_ref().map_or_else(none, interval)) }
+            td.number { (percentile(cell.latency.raw.and_then(|raw| raw.p50_ns))) }
+            td.number { (percentile(cell.latency.raw.and_then(|raw| raw.p99_ns))) }
+        }
+    } }
+}

@@ -1,0 +1,102 @@
+//! Paths of a lab: each idle and under load, there and back and one way, in turn.
+
+use serde::{Deserialize, Serialize};
+
+use super::{LatencyResult, LoadKind};
+use crate::compare::{Ratio, Round};
+use crate::sequence::Counts;
+
+/// The matrix of a lab: path × {idle, loaded} × {round trip, one way}.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LabResult {
+    /// What the lab file calls itself.
+    pub title: String,
+    /// How often each cell had its turn.
+    pub rounds: u32,
+    /// How long each time, in nanoseconds.
+    pub turn_ns: u64,
+    /// CPU steal in percent above which a turn was left out.
+    pub steal_limit_percent: f64,
+    /// Name of the path that ratios are relative to.
+    pub base: String,
+    /// The machines, in order of the file.
+    pub machines: Vec<LabMachine>,
+    /// The cells, in order of the file: of each path the round trip idle and loaded, then one way.
+    pub cells: Vec<LabCell>,
+    /// What a reader has to know.
+    pub warnings: Vec<String>,
+    /// It was ended before all rounds were through.
+    pub interrupted: bool,
+    /// The lab file, whole: what repeats the run.
+    pub file: String,
+}
+
+/// A host or a guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabMachine {
+    /// Its name.
+    pub name: String,
+    /// `namespace`, `here`, `serve` or `guest`.
+    pub kind: String,
+    /// CPU of this machine that its end of a path runs on; `None` where that is another machine's.
+    pub cpu: Option<u32>,
+    /// How a guest is attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachment: Option<String>,
+    /// What a guest's CPUs are made of: times of `tcg` say nothing about hardware.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<String>,
+    /// Release of its kernel, where that is not this machine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_release: Option<String>,
+}
+
+/// One path under one condition, by one kind of time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LabCell {
+    /// Name of the path: of the probe in the lab file.
+    pub path: String,
+    /// The path in words.
+    pub description: String,
+    /// Idle, or loaded ([`LoadKind::Foreign`]).
+    pub condition: LoadKind,
+    /// What the loads did, where there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loads: Vec<LabLoad>,
+    /// Why there are no times, if there are none.
+    pub unavailable: Option<String>,
+    /// The probes of the turns that count.
+    pub probes: Counts,
+    /// Probes that the schedule wanted sent while an answer was waited for that never came.
+    pub not_sent_probes: u64,
+    /// Their times, all turns that count together; `raw` is from the real sending, `corrected` from the intended one.
+    pub latency: LatencyResult,
+    /// The median of each turn, from the intended sending, in nanoseconds. A turn with too few samples has none.
+    pub rounds: Vec<Round>,
+    /// Turns left out for CPU steal.
+    pub turns_left_out: u32,
+    /// Turns that failed.
+    pub failed_turns: u32,
+    /// Why the last of them did.
+    pub failure: Option<String>,
+    /// Share of the time, in percent, that a thread of a probe was ready to run and another had its CPU; the worst thread's, over all
+    /// turns that count.
+    pub waiting_percent: Option<f64>,
+    /// The medians in proportion to those of the same path idle, paired by rounds; `None` for that itself.
+    pub ratio_to_idle: Option<Ratio>,
+    /// The medians in proportion to those of the base under the same condition; `None` for that itself.
+    pub ratio_to_base: Option<Ratio>,
+}
+
+/// A load while it was on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LabLoad {
+    /// Its name.
+    pub name: String,
+    /// What it was to do.
+    pub description: String,
+    /// Packets per second that it sent; `None` where nobody counts.
+    pub sent_pps: Option<f64>,
+    /// Those that arrived.
+    pub received_pps: Option<f64>,
+}

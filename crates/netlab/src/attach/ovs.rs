@@ -1,0 +1,224 @@
+//! Open vSwitch between the uplink and a TAP device: a switch of its own, with its own database.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use super::process::{Program, run};
+use super::{AttachConfig, Offload, Uplink, Way};
+use crate::guest::machine::Folder;
+use crate::{Error, GuestTap, Namespace, Result};
+
+/// Where the database's schema is in Debian and where `make install` of Open vSwitch puts it.
+const SCHEMAS: [&str; 2] = [
+    "/usr/share/openvswitch/vswitch.ovsschema",
+    "/usr/local/share/openvswitch/vswitch.ovsschema",
+];
+
+const ADVICE: &str = "install Open vSwitch (Debian's openvswitch-switch; its service is not used)";
+
+/// How long `ovs-vsctl` waits until the switch has done what it is told, in seconds.
+const LIMIT: &str = "--timeout=15";
+
+/// Where Open vSwitch switches packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Datapath {
+    /// In `ovs-vswitchd`, which reads and writes packets by AF_PACKET sockets.
+    Userspace,
+    /// In the kernel's module.
+    Kernel,
+}
+
+impl Datapath {
+    const fn way(self) -> Way {
+        match self {
+            Self::Userspace => Way::OvsUserspace,
+            Self::Kernel => Way::OvsKernel,
+        }
+    }
+
+    /// As the database calls it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Userspace => "netdev",
+            Self::Kernel => "system",
+        }
+    }
+}
+
+/// A switch that learns addresses, with the uplink and the guest's TAP device for ports.
+///
+/// Its two programs, their database and sockets are this attachment's own: another Open vSwitch of the machine is not asked for
+/// anything.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Ovs {
+    datapath: Datapath,
+    // The switch ends before its database does, and both before their files go.
+    switch: Program,
+    database: Program,
+    /// The guest's device.
+    pub tap: Arc<GuestTap>,
+    /// The hardware address of the guest's NIC.
+    pub mac: [u8; 6],
+    _offloads: Vec<Offload>,
+    _folder: Folder,
+}
+
+impl Ovs {
+    /// Makes one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Missing`] without the programs, and for the kernel's datapath without its module; [`Error::Program`] with what they said if
+    /// the switch does not come up.
+    pub fn attach(datapath: Datapath, uplink: &Uplink<'_>, config: &AttachConfig) -> Result<Self> {
+        let way = datapath.way();
+        // The kernel's hands on what a socket buffer says about its checksum; AF_PACKET sockets as the switch has them do not.
+        let (tap, offloads) = match datapath {
+            Datapath::Userspace => (config.tap(uplink, false)?, Offload::whole_packets(uplink)?),
+            Datapath::Kernel => (config.tap(uplink, true)?, Vec::new()),
+        };
+        let folder = Folder::create(&config.tag).map_err(|error| Error::Prepare {
+            operation: "make a folder for",
+            what: "Open vSwitch".to_owned(),
+            reason: error.to_string(),
+        })?;
+        let files = Files {
+            ns: uplink.ns,
+            way,
+            folder: folder.path().to_owned(),
+        };
+        let database = files.database()?;
+        let switch = files.switch()?;
+        let bridge = config.name("br");
+        let [up, down] = [uplink.interface.name(), tap.device.interface.name()];
+        // The switch answers this even if it could make none of it; what came of it is asked for below.
+        let kind = format!("datapath_type={}", datapath.name());
+        files.control(&[
+            "add-br",
+            &bridge,
+            "--",
+            "set",
+            "bridge",
+            &bridge,
+            &kind,
+            "fail-mode=standalone",
+            "--",
+            "add-port",
+            &bridge,
+            up,
+            "--",
+            "add-port",
+            &bridge,
+            down,
+        ])?;
+        for port in [&bridge, up, down] {
+            let told = files.control(&["get", "interface", port, "ofport", "error"])?;
+            if told.lines().next().is_none_or(|number| number.parse::<u32>().is_err()) {
+                return Err(files.refused(datapath, &switch, port, &told));
+            }
+        }
+        Ok(Self {
+            datapath,
+            switch,
+            database,
+            tap: Arc::new(tap),
+            mac: config.mac,
+            _offloads: offloads,
+            _folder: folder,
+        })
+    }
+
+    /// Where its packets are switched.
+    #[must_use]
+    pub fn datapath(&self) -> Datapath {
+        self.datapath
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        self.switch.check()?;
+        self.database.check()
+    }
+}
+
+/// What one switch's programs have in common.
+struct Files<'a> {
+    ns: &'a Namespace,
+    way: Way,
+    folder: PathBuf,
+}
+
+impl Files<'_> {
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    fn socket(&self) -> String {
+        self.path("db.sock")
+    }
+
+    /// A program that looks for everything in the folder, whichever its version's own variables are.
+    fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.ns.command(program);
+        for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
+            command.env(variable, &self.folder);
+        }
+        command
+    }
+
+    fn database(&self) -> Result<Program> {
+        let content = self.path("conf.db");
+        let schema = SCHEMAS.into_iter().find(|path| Path::new(path).exists());
+        let schema = schema.unwrap_or(SCHEMAS[0]);
+        let mut create = Command::new("ovsdb-tool");
+        run(self.way, create.args(["create", &content, schema]), ADVICE)?;
+        let mut command = self.command("ovsdb-server");
+        command.args([
+            &content,
+            &format!("--remote=punix:{}", self.socket()),
+            &format!("--unixctl={}", self.path("db.ctl")),
+            "-vconsole:warn",
+        ]);
+        let program = Program::start(self.way, "ovsdb-server", command, &self.folder, ADVICE)?;
+        let socket = PathBuf::from(self.socket());
+        program.wait_until("opened its socket", |_| socket.exists())?;
+        self.control(&["--no-wait", "init"])?;
+        Ok(program)
+    }
+
+    fn switch(&self) -> Result<Program> {
+        let control = self.path("switch.ctl");
+        let mut command = self.command("ovs-vswitchd");
+        command.args([
+            &format!("unix:{}", self.socket()),
+            &format!("--unixctl={control}"),
+            "-vconsole:info",
+        ]);
+        let program = Program::start(self.way, "ovs-vswitchd", command, &self.folder, ADVICE)?;
+        let control = PathBuf::from(control);
+        program.wait_until("opened its socket", |_| control.exists())?;
+        Ok(program)
+    }
+
+    fn control(&self, words: &[&str]) -> Result<String> {
+        let mut command = Command::new("ovs-vsctl");
+        command
+            .args([&format!("--db=unix:{}", self.socket()), LIMIT])
+            .args(words);
+        run(self.way, &mut command, ADVICE)
+    }
+
+    fn refused(&self, datapath: Datapath, switch: &Program, port: &str, told: &str) -> Error {
+        let told = told.replace('\n', " ");
+        if datapath == Datapath::Kernel && !Path::new("/sys/module/openvswitch").exists() {
+            return Error::Missing {
+                way: self.way,
+                what: format!("the kernel has no openvswitch module; of the port '{port}' the switch says: {told}"),
+                advice: "it needs CONFIG_OPENVSWITCH (modprobe openvswitch); ovs-userspace works without".to_owned(),
+            };
+        }
+        switch.failed(format!("it has not made the port '{port}': {told}"))
+    }
+}
