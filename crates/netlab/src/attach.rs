@@ -96,7 +96,7 @@ pub struct AttachConfig {
     pub mac: [u8; 6],
     /// The queues of the guest's NIC.
     pub queues: u32,
-    /// How many packets may wait for the guest, in each queue; the kernel's default is 500. A macvtap device and vhost-user have
+    /// How many packets may wait for the guest, in each queue; the kernel's default is 1000. A macvtap device and vhost-user have
     /// none of their own.
     pub queue_len: Option<u32>,
     /// Of XDP: in the driver or in the stack.
