@@ -1,11 +1,16 @@
-//! Ways to attach a guest, without one: what is made and removed, what this machine lacks, and what a killed process leaves. With a guest they are
+//! Ways to attach a guest, mostly without one: what is made and removed, what this machine lacks, and what a killed process leaves. With a guest they are
 //! tried by crates/cli/tests/guest.rs.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::net::UdpSocket;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use ringside_netlab::attach::{AttachConfig, Attachment, Uplink, VHOST_NET, Way};
+use ringside_bpf::TapRings;
+use ringside_netlab::attach::{AttachConfig, Attachment, PciAddress, Uplink, VHOST_NET, Vfio, Way};
+use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, Model, agent};
 use ringside_netlab::testing::{is_root, skip};
 use ringside_netlab::{Error, Lab, VethConfig, reap_stale, wait_until};
 
@@ -36,6 +41,12 @@ fn interfaces(lab: &Lab) -> Vec<String> {
 fn offloads(lab: &Lab) -> [bool; 2] {
     let feature = |name| lab.a.run(|| lab.a.interface.feature(name).expect("known")).active;
     ["tx-checksum-ip-generic", "rx-gro"].map(feature)
+}
+
+#[test]
+#[ignore = "the first process of a guest"]
+fn guest_agent() {
+    assert_eq!(agent::main(), ExitCode::SUCCESS);
 }
 
 /// None, with a word on it, where Open vSwitch is not installed.
@@ -122,6 +133,55 @@ fn what_a_machine_lacks_is_named() {
     }
 }
 
+/// Nobody reads what comes for the guest, so it piles up.
+#[test]
+fn what_waits_for_a_guest_is_seen() {
+    const ROOM: u32 = 16;
+    const SENT: u32 = 40;
+    if !is_root() {
+        return;
+    }
+    let taps = TapRings::start().expect("this kernel has BTF, and TUN in it");
+    for way in [Way::TapBridge, Way::Xdp] {
+        let lab = lab("waits");
+        let mut config = AttachConfig::new("t0");
+        config.queue_len = Some(ROOM);
+        let attachment = Attachment::make(way, &Uplink::of(&lab), &config).expect("attached");
+        let tap = attachment.tap().expect("it has one");
+        let namespace = u32::try_from(fs::metadata(lab.b.ns.path()).expect("a file").ino()).expect("small");
+        let seen = || taps.seen(namespace, tap.device.interface.index()).expect("read");
+        assert_eq!(seen(), None, "{way}");
+        let socket = lab.a.run(|| UdpSocket::bind((lab.a.ipv4, 0))).expect("socket");
+        socket.set_broadcast(true).expect("set");
+        for _ in 0..SENT {
+            socket.send_to(b"anybody", ("10.77.0.255", 9)).expect("sent");
+        }
+        assert!(
+            wait_until(PATIENCE, || seen().is_some_and(|seen| seen.packets == u64::from(SENT))),
+            "{way}: {:?}",
+            seen()
+        );
+        let seen = seen().expect("packets");
+        assert_eq!(
+            (seen.size, seen.full),
+            (ROOM.into(), (SENT - ROOM).into()),
+            "{way}: {seen:?}"
+        );
+        // XDP's come in bursts, and one finds what was there before its first.
+        if way == Way::TapBridge {
+            let found: u32 = (0..SENT).map(|number| number.min(ROOM)).sum();
+            assert!(
+                (seen.mean() - f64::from(found) / f64::from(SENT)).abs() < 1e-9,
+                "{seen:?}"
+            );
+            assert_eq!(
+                (seen.most, seen.quantile(0.0), seen.quantile(1.0)),
+                (ROOM.into(), 0, ROOM.into())
+            );
+        }
+    }
+}
+
 #[test]
 fn a_forwarder_that_does_not_begin_is_an_error_with_what_it_said() {
     if !is_root() {
@@ -155,7 +215,7 @@ fn a_killed_process_leaves_nothing() {
     if !is_root() {
         return;
     }
-    let output = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("attach-{}", std::process::id()));
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("attach-{}", std::process::id()));
     let mut victim = Command::new(std::env::current_exe().expect("this binary"))
         .args(["victim", "--exact", "--ignored", "--nocapture"])
         .stdout(fs::File::create(&output).expect("a file"))
@@ -203,4 +263,146 @@ fn a_killed_process_leaves_nothing() {
         drop(next);
         assert_eq!(folders(), [""; 0]);
     }
+}
+
+/// Reads only: what carries this machine's connection is not even tried.
+#[test]
+fn a_device_that_this_machine_needs_is_not_given_away() {
+    if !is_root() {
+        return;
+    }
+    let nobody = "ffff:ff:1f.7".parse().expect("an address");
+    let told = Vfio::check(nobody).expect_err("there is none").to_string();
+    assert!(
+        told.contains("ffff:ff:1f.7") && told.contains("there is none"),
+        "{told}"
+    );
+    let mut seen = 0;
+    for entry in fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten() {
+        let address: PciAddress = entry.file_name().to_string_lossy().parse().expect("the kernel's");
+        let class = fs::read_to_string(entry.path().join("class")).expect("readable");
+        let checked = Vfio::check(address);
+        if !class.starts_with("0x02") {
+            let told = checked.expect_err("no NIC").to_string();
+            assert!(told.contains("no network device"), "{told}");
+            seen += 1;
+        }
+    }
+    // Of the interface that leads out of here, if it is a PCI device's.
+    let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
+    let default = routes.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let out = default
+        .filter(|words| words.get(1) == Some(&"00000000"))
+        .find_map(|words| words.first().copied());
+    if let Some(out) = out
+        && let Ok(device) = fs::canonicalize(format!("/sys/class/net/{out}/device"))
+        && let Some(address) = device
+            .ancestors()
+            .find_map(|path| path.file_name()?.to_str()?.parse().ok())
+    {
+        let told = Vfio::check(address).expect_err("it is in use").to_string();
+        assert!(told.contains(&format!("'{out}' has the address")), "{told}");
+        seen += 1;
+    }
+    eprintln!("{seen} devices are refused");
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn a_nic_changes_hands_and_comes_back() {
+    if !is_root() {
+        return;
+    }
+    let kernel = Kernel::usual().expect("a kernel for guests");
+    let mut config = GuestConfig::new("vfio", kernel, Agent::test_binary().expect("this binary"));
+    config = config.back_to_back(Model::Igb);
+    config.iommu = true;
+    config.modules = ["vfio-pci", "dummy"].map(str::to_owned).to_vec();
+    config.programs = ["ip", "ls"].map(Into::into).to_vec();
+    let guest = Guest::start(&config).expect("a guest");
+    let own = std::env::current_exe().expect("this binary");
+    let inside = guest
+        .command(own)
+        .args(["inside", "--exact", "--ignored", "--nocapture"]);
+    let done = inside.output().expect("runs");
+    assert!(
+        done.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+/// The rest of the test above.
+#[test]
+#[ignore = "runs in a guest"]
+fn inside() {
+    let device = fs::canonicalize("/sys/class/net/eth0/device").expect("a PCI device");
+    let address: PciAddress = device
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("a name")
+        .parse()
+        .expect("it is");
+    let driver = || {
+        fs::read_link(device.join("driver"))
+            .ok()?
+            .file_name()?
+            .to_str()
+            .map(str::to_owned)
+    };
+    let run = |words: &str| {
+        let done = Command::new("ip").args(words.split(' ')).status().expect("ip");
+        assert!(done.success(), "ip {words}");
+    };
+    assert_eq!(driver().as_deref(), Some("igb"));
+
+    run("addr add 10.9.0.1/24 dev eth0");
+    let told = Vfio::bind(address).expect_err("it has an address").to_string();
+    assert!(told.contains("'eth0' has the address 10.9.0.1"), "{told}");
+    run("addr flush dev eth0");
+    run("netns add other");
+    run("link set eth0 netns other");
+    let told = Vfio::bind(address).expect_err("it is elsewhere").to_string();
+    assert!(
+        told.contains("igb has it") && told.contains("another one may use it"),
+        "{told}"
+    );
+    run("-n other link set eth0 netns 1");
+    assert_eq!(driver().as_deref(), Some("igb"));
+
+    let vfio = Vfio::bind(address).expect("nobody uses it");
+    assert_eq!(vfio.mac(), [2, b'r', b's', b'g', 0, 1]);
+    assert_eq!(driver().as_deref(), Some("vfio-pci"));
+    assert!(!fs::exists("/sys/class/net/eth0").expect("looked"));
+    let group = fs::read_link(device.join("iommu_group")).expect("a group");
+    let group = Path::new("/dev/vfio").join(group.file_name().expect("a number"));
+    assert!(group.exists(), "{}", group.display());
+    drop(vfio);
+    assert_eq!(driver().as_deref(), Some("igb"));
+    let is_back = || fs::exists("/sys/class/net/eth0").expect("looked");
+    assert!(wait_until(PATIENCE, is_back));
+
+    let mut victim = Command::new(std::env::current_exe().expect("this binary"))
+        .args(["taker", "--exact", "--ignored", "--nocapture"])
+        .env("DEVICE", address.to_string())
+        .spawn()
+        .expect("starts");
+    assert!(wait_until(PATIENCE, || driver().as_deref() == Some("vfio-pci")));
+    assert_eq!(Vfio::recover(), [], "it lives");
+    victim.kill().expect("killed");
+    victim.wait().expect("gone");
+    assert_eq!(driver().as_deref(), Some("vfio-pci"));
+    assert_eq!(Vfio::recover(), [address]);
+    assert_eq!(driver().as_deref(), Some("igb"));
+    assert_eq!(Vfio::recover(), []);
+}
+
+#[test]
+#[ignore = "killed in a guest"]
+fn taker() {
+    let address = std::env::var("DEVICE").expect("told").parse().expect("an address");
+    let taken = Vfio::bind(address).expect("nobody uses it");
+    std::thread::sleep(PATIENCE);
+    panic!("nobody has killed this: {taken:?}");
 }
