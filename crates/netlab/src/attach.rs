@@ -322,7 +322,7 @@ fn bpf(what: &'static str, uplink: &Uplink<'_>) -> impl FnOnce(ringside_bpf::Err
         operation: what,
         interface,
         namespace,
-        source,
+        source: Box::new(source),
     }
 }
 

@@ -118,7 +118,7 @@ pub enum Error {
         /// In which namespace.
         namespace: String,
         /// What failed.
-        source: ringside_bpf::Error,
+        source: Box<ringside_bpf::Error>,
     },
     /// A guest did not start, ended, or did not do what it was told.
     #[error("the guest '{guest}': cannot {operation}: {source}{}", console_tail(console))]

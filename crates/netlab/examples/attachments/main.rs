@@ -142,8 +142,8 @@ fn measure(paths: &mut [Line], options: &Options) -> Outcome<()> {
     for round in 0..=options.rounds {
         for path in &mut *paths {
             path.attachment.check()?;
-            let before = Counters::read(path)?;
             let load = Load::start(&path.lab.a, options)?;
+            let before = Counters::read(path)?;
             let waited = rings(&taps, path)?;
             let begin = Instant::now();
             let mut measured = probe::round(&path.lab.a, options)?;
@@ -152,8 +152,8 @@ fn measure(paths: &mut [Line], options: &Options) -> Outcome<()> {
                 (Some(after), Some(before)) => Some(after.since(&before)),
                 (after, _) => after,
             };
-            measured.load_mbit = load.stop();
             let after = Counters::read(path)?;
+            measured.load_mbit = load.stop();
             measured.dropped = after.dropped.saturating_sub(before.dropped);
             measured.packets = after.packets.saturating_sub(before.packets);
             measured.bytes = after.bytes.saturating_sub(before.bytes);

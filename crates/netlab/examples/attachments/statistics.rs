@@ -7,10 +7,9 @@ use crate::probe::Round;
 /// The value below which this share of sorted ones lies.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
-    sorted
-        .get((last as f64 * share).round() as usize)
-        .copied()
-        .unwrap_or(f64::NAN)
+    #[allow(clippy::cast_possible_truncation, reason = "a share of a length")]
+    let place = (last as f64 * share).round() as usize;
+    sorted.get(place).copied().unwrap_or(f64::NAN)
 }
 
 pub(crate) fn print(paths: &[Line], options: &Options, accelerator: &str) {
