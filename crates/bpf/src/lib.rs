@@ -12,7 +12,8 @@
 //! | [`UserProgram`] | the user's own | what the user wants |
 //!
 //! [`XdpEvents`] (`events.bpf.c`) sees no packets: it counts what goes wrong with them, at the kernel's tracepoints. [`Tracer`]
-//! (`trace.bpf.c`, `trace_fentry.bpf.c`) tells when probes pass the points of their way through the kernel.
+//! (`trace.bpf.c`, `trace_fentry.bpf.c`) tells when probes pass the points of their way through the kernel. [`TapRings`]
+//! (`rings.bpf.c`) sees what waits for guests in TAP devices.
 //!
 //! The programs are written in C and compiled when the crate is built; nothing but the kernel is
 //! needed at run time. Every handle owns the file descriptors of its program and maps, and what it
@@ -32,6 +33,7 @@ mod generate;
 mod load;
 mod redirect;
 mod reflect;
+mod rings;
 mod sink;
 mod skel;
 mod sys;
@@ -50,6 +52,7 @@ pub use filter::{Filter, ParseFilterError};
 pub use generate::{Generator, GeneratorOptions, Sent};
 pub use redirect::{Redirected, Redirector};
 pub use reflect::{ProbeMarks, Reflect, Reflector};
+pub use rings::{RingSeen, TapRings};
 pub use sink::{IngressDrop, Neighbours, Sink};
 pub use trace::{MissingHook, TraceDisturber, TraceEvent, TraceOptions, TraceReader, Tracer};
 pub use traffic::Traffic;

@@ -104,7 +104,7 @@ impl XdpRedirect {
             operation: "count the packets of",
             interface: self.tap.device.interface.name().to_owned(),
             namespace: self.tap.device.ns.name().to_owned(),
-            source,
+            source: Box::new(source),
         })
     }
 }
