@@ -24,6 +24,7 @@ mod book;
 mod health;
 mod path;
 mod read;
+pub(crate) mod rule;
 mod timings;
 mod watch;
 mod writer;
