@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn parse(text: &str) -> Result<Config, Vec<String>> {
+    Config::parse(text, false)
+}
+
 /// The example at the top of the file, but for the names of this host.
 fn example() -> String {
     let doc = include_str!("../config.rs");
@@ -14,7 +18,7 @@ fn example() -> String {
 
 #[test]
 fn nothing_at_all_is_a_configuration() {
-    let config = Config::parse("").unwrap();
+    let config = parse("").unwrap();
     assert_eq!(
         (config.socket.mode, config.tcp, config.level),
         (0o600, None, Level::Info)
@@ -26,11 +30,15 @@ fn nothing_at_all_is_a_configuration() {
 #[test]
 fn the_documented_example_is_one_but_for_its_files() {
     // Of this host, which may have but one CPU.
-    let problems = Config::parse(&example().replace("cpus = [2, 3]", "")).unwrap_err();
+    let problems = parse(&example().replace("cpus = [2, 3]", "")).unwrap_err();
     let names = [
         "api.tcp.certificate",
         "api.tcp.key",
         "api.tcp.client-ca",
+        "store.etcd.ca",
+        "store.etcd.certificate",
+        "store.etcd.key",
+        "store.etcd.password-file",
         "path.direct.key-file",
     ];
     assert_eq!(problems.len(), names.len(), "{problems:?}");
@@ -128,21 +136,21 @@ fn what_is_wrong_is_told_with_what_to_do() {
         ),
         ("[store", "line 1: "),
     ] {
-        let problems = Config::parse(text).unwrap_err();
+        let problems = parse(text).unwrap_err();
         assert!(
             problems.iter().any(|problem| problem.contains(part)),
             "{text}: {problems:?} lacks {part:?}"
         );
     }
-    let two = Config::parse("[api]\nmode = \"1\"\nowner = \"no-such-user-here\"").unwrap_err();
+    let two = parse("[api]\nmode = \"1\"\nowner = \"no-such-user-here\"").unwrap_err();
     assert_eq!(two.len(), 2, "all that is wrong at once: {two:?}");
 }
 
 #[test]
 fn a_reload_knows_what_takes_a_restart() {
-    let before = Config::parse("").unwrap();
-    let after = Config::parse("[log]\nlevel = \"debug\"\n[store]\ntombstone-seconds = 1").unwrap();
+    let before = parse("").unwrap();
+    let after = parse("[log]\nlevel = \"debug\"\n[store]\ntombstone-seconds = 1").unwrap();
     assert!(before.takes_restart(&after).is_empty());
-    let after = Config::parse("[connections]\nlimit = 5\n[api]\nsocket = \"/run/x\"").unwrap();
+    let after = parse("[connections]\nlimit = 5\n[api]\nsocket = \"/run/x\"").unwrap();
     assert_eq!(before.takes_restart(&after), ["api", "connections"]);
 }

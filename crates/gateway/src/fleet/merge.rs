@@ -4,7 +4,7 @@ use super::key::Key;
 use super::value::{Entry, Packed, pack, unpack};
 use crate::model::Outcome;
 use crate::model::rule::decide;
-use crate::object::{Change, Group, Neighbor, Object as _, Port, Statement};
+use crate::object::{Change, Group, Neighbor, Port, Statement};
 
 /// What becomes of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
