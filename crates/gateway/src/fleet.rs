@@ -8,6 +8,7 @@
 //! | `client`, [`Door`] | what is asked of etcd, and the connections to it |
 //! | `follow` | does what [`sync`] says |
 //! | `write` | changes into transactions |
+//! | [`migrate`] | the truth from a file to etcd, or back |
 //! | [`Status`] | how it fares |
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -18,6 +19,7 @@ pub(crate) mod follow;
 pub mod item;
 pub mod key;
 pub(crate) mod merge;
+pub mod migrate;
 mod status;
 pub mod sync;
 #[cfg(test)]

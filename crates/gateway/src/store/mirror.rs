@@ -95,6 +95,25 @@ impl Store {
         Ok(revision)
     }
 
+    /// Writes this in the place of all that it held.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`]; then it holds what it held.
+    pub(crate) fn replace_all(&mut self, made: &[Made]) -> Result<(), StoreError> {
+        let mut replace = || {
+            let transaction = self.connection.transaction()?;
+            for table in [Group::TABLE, Port::TABLE, Neighbor::TABLE] {
+                transaction.execute(&format!("DELETE FROM {table}"), [])?;
+            }
+            write::<Group>(&transaction, made)?;
+            write::<Port>(&transaction, made)?;
+            write::<Neighbor>(&transaction, made)?;
+            next_revision(&transaction)?;
+            transaction.commit()
+        };
+        replace().map_err(|source| self.failed("writing what etcd holds", source))
+    }
+
     /// Makes it the truth itself, or a fleet's mirror, with all that it holds.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,11 +29,15 @@ fn free_ports() -> [u16; 2] {
 
 impl Etcd {
     pub(crate) fn start() -> Self {
-        Self::with("http", |_| Vec::new(), Command::new("setpriv"))
+        Self::with("http", |_| Vec::new(), || Command::new("setpriv"))
     }
 
-    /// With other options, and a command that runs a command.
-    pub(crate) fn with(scheme: &'static str, more: impl FnOnce(&Folder) -> Vec<String>, run: Command) -> Self {
+    /// With other options, and what `setpriv` is run by.
+    pub(crate) fn with(
+        scheme: &'static str,
+        more: impl FnOnce(&Folder) -> Vec<String>,
+        run: impl Fn() -> Command,
+    ) -> Self {
         let folder = Folder::new();
         let more = more(&folder);
         let mut etcd = Self {
@@ -44,7 +48,7 @@ impl Etcd {
             more,
         };
         for attempt in 0.. {
-            if etcd.try_spawn(run_again(&run)) {
+            if etcd.try_spawn(run()) {
                 break;
             }
             assert!(attempt < 3, "etcd does not start: {}", etcd.log());
@@ -131,6 +135,11 @@ impl Etcd {
         assert!(self.try_spawn(run), "etcd does not start again: {}", self.log());
     }
 
+    /// With other options from the next start on.
+    pub(crate) fn set_options(&mut self, more: Vec<String>) {
+        self.more = more;
+    }
+
     /// `etcdctl …`, which has to succeed.
     pub(crate) fn ctl(&self, words: &[&str]) -> String {
         let output = Command::new("etcdctl")
@@ -153,12 +162,6 @@ impl Etcd {
     }
 }
 
-fn run_again(run: &Command) -> Command {
-    let mut command = Command::new(run.get_program());
-    command.args(run.get_args());
-    command
-}
-
 impl Drop for Etcd {
     fn drop(&mut self) {
         self.kill();
@@ -166,7 +169,7 @@ impl Drop for Etcd {
 }
 
 /// A configuration of a gateway whose truth is in etcd.
-pub(crate) fn configure(folder: &Folder, endpoint: &str, more_of_etcd: &str, more: &str) {
+pub(crate) fn configure(folder: &Folder, endpoint: &str, more_of_etcd: &str, more: &str) -> PathBuf {
     let mut text = String::new();
     let path = |name: &str| folder.join(name).display().to_string();
     writeln!(text, "[store]\nkind = \"etcd\"\npath = \"{}\"", path("store.db")).unwrap();
@@ -176,7 +179,9 @@ pub(crate) fn configure(folder: &Folder, endpoint: &str, more_of_etcd: &str, mor
     if !more.contains("[metrics]") {
         text.push_str("[metrics]\nenabled = false\n");
     }
-    std::fs::write(folder.join("gateway.toml"), text).unwrap();
+    let path = folder.join("gateway.toml");
+    std::fs::write(&path, text).unwrap();
+    path
 }
 
 /// So that a test sees soon that something is wrong.

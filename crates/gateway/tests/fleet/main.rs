@@ -8,5 +8,7 @@ mod common;
 mod basics;
 mod faults;
 mod history;
+mod migrate;
+mod security;
 
 use common::etcd::Etcd;

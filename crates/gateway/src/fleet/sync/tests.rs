@@ -27,8 +27,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// More where there is time: `PROPTEST_CASES`.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").map_or(300, |cases| cases.parse().unwrap())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     /// Whatever fails: at each revision that the tables are told of they hold what etcd held then, in the end all of it, and no
     /// comparison finds anything.
