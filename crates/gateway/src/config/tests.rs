@@ -154,3 +154,93 @@ fn a_reload_knows_what_takes_a_restart() {
     let after = parse("[connections]\nlimit = 5\n[api]\nsocket = \"/run/x\"").unwrap();
     assert_eq!(before.takes_restart(&after), ["api", "connections"]);
 }
+
+#[test]
+fn the_packaged_example_is_one_but_for_its_files() {
+    let text = include_str!("../../../../packaging/ringside-gateway-fleet.toml");
+    let problems = parse(text).unwrap_err();
+    assert!(
+        problems
+            .iter()
+            .all(|problem| problem.contains("/etc/ringside-gateway/etcd-")),
+        "{problems:?}"
+    );
+    assert_eq!(problems.len(), 3, "{problems:?}");
+}
+
+/// With `[store.etcd]` around lines.
+fn of_etcd(lines: &str) -> Result<Config, Vec<String>> {
+    parse(&format!("[store]\nkind = \"etcd\"\n[store.etcd]\n{lines}"))
+}
+
+#[test]
+fn etcd_on_this_host_needs_an_endpoint_alone() {
+    for endpoint in ["http://127.0.0.1:2379", "http://localhost:2379", "http://[::1]:2379"] {
+        let config = of_etcd(&format!("endpoints = [{endpoint:?}]")).unwrap();
+        let etcd = config.etcd.unwrap();
+        assert_eq!((&*etcd.prefix, etcd.tls, etcd.user), ("/ringside/gateway/", None, None));
+    }
+    // Elsewhere it is only looked at.
+    let config = parse("[store.etcd]\nendpoints = [\"http://127.0.0.1:2379\"]").unwrap();
+    assert_eq!(config.etcd, None);
+}
+
+#[test]
+fn what_is_wrong_about_etcd_is_told_with_what_to_do() {
+    let here = "endpoints = [\"http://127.0.0.1:1\"]";
+    for (lines, part) in [
+        ("", "store.etcd.endpoints: give at least one"),
+        (
+            "endpoints = [\"127.0.0.1:2379\"]",
+            "store.etcd.endpoints: \"127.0.0.1:2379\"",
+        ),
+        (
+            "endpoints = [\"http://192.0.2.1:2379\"]",
+            "leaves this host without TLS",
+        ),
+        ("endpoints = [\"https://192.0.2.1\"]", "has no port"),
+        ("endpoints = [\"https://192.0.2.1:1/x\"]", "has more than host and port"),
+        (
+            "endpoints = [\"https://192.0.2.1:1\"]",
+            "store.etcd.ca: the authority of etcd's servers is needed",
+        ),
+        (
+            "endpoints = [\"https://192.0.2.1:1\", \"http://127.0.0.1:1\"]",
+            "all of them with https://, or none",
+        ),
+        (
+            &format!("{here}\nca = \"/x\""),
+            "ca, certificate and key are for endpoints with https://",
+        ),
+        (
+            &format!("{here}\nprefix = \"x\""),
+            "store.etcd.prefix: \"x\" does not begin and end with one /",
+        ),
+        (&format!("{here}\nprefix = \"//\""), "store.etcd.prefix"),
+        (&format!("{here}\nuser = \"x\""), "user and password-file go together"),
+        (
+            &format!("{here}\nsilence-ms = 1"),
+            "store.etcd.silence-ms: 1 is not within 100 to 60000",
+        ),
+        (&format!("{here}\ncompare-seconds = 0"), "store.etcd.compare-seconds: 0"),
+        (&format!("{here}\nendpoint = 1"), "(did you mean `endpoints`?)"),
+    ] {
+        let problems = of_etcd(lines).unwrap_err();
+        assert!(
+            problems.iter().any(|problem| problem.contains(part)),
+            "{lines}: {problems:?} lacks {part:?}"
+        );
+    }
+    let problems = parse("[store]\nkind = \"etcd\"").unwrap_err();
+    assert!(problems[0].contains("store.etcd: endpoints are needed"), "{problems:?}");
+    let problems = parse("[store]\nkind = \"ectd\"").unwrap_err();
+    assert!(problems[0].contains("did you mean `etcd`?"), "{problems:?}");
+}
+
+#[test]
+fn another_etcd_takes_a_restart() {
+    let one = of_etcd("endpoints = [\"http://127.0.0.1:1\"]").unwrap();
+    let other = of_etcd("endpoints = [\"http://127.0.0.1:2\"]").unwrap();
+    assert_eq!(one.takes_restart(&other), ["store.etcd"]);
+    assert_eq!(one.takes_restart(&parse("").unwrap()), ["store.etcd"]);
+}

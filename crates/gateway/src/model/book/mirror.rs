@@ -261,3 +261,7 @@ fn made<O: Object>(key: O::Key, entry: Option<&Entry<O>>, known: Option<u64>, go
         }
     }
 }
+
+#[cfg(test)]
+#[path = "mirror_tests.rs"]
+mod tests;
