@@ -393,6 +393,10 @@ impl Sync {
                 self.events(now, pairs);
             }
             Input::Ended(Failed::Compacted) => {
+                tracing::info!(
+                    told = self.told,
+                    "what had to be watched was compacted; all of it is listed"
+                );
                 self.counts.relisted += 1;
                 self.list();
             }

@@ -18,14 +18,13 @@ use crate::store::{Store, StoreError};
 
 /// What the tables have and the copy has not yet: pages of a list.
 const BEHIND: usize = 32;
-/// How long a gateway that knows an earlier state waits for etcd before it goes on with that.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Model {
     /// As [`Model::start`], with the truth in etcd and a store that mirrors it ([`Store::open_mirror`]).
     ///
     /// What is told first comes into the tables before the data path is started. A gateway that knows nothing waits for etcd, however
-    /// long; one that knows an earlier state waits five seconds, and goes on with that.
+    /// long; one that knows an earlier state waits for as long as an answer may
+    /// take, and goes on with that.
     ///
     /// # Errors
     /// Those of [`StoreError`], and what starting the data path fails with.
@@ -50,6 +49,7 @@ impl Model {
             ..mark
         });
         let knows = mark.as_ref().and_then(|mark| mark.revision);
+        let patience = knows.map(|_| door.options().request);
         let status = Arc::new(Status::new());
         let health = Health::new(store.problems().to_vec(), store.revision()?, store.bytes());
         let health = Arc::new(health.of_fleet(Arc::clone(&status)));
@@ -102,7 +102,7 @@ impl Model {
             }),
         };
         let mut told = told;
-        wait(&mut applier, &mut told, &status, knows.is_some());
+        wait(&mut applier, &mut told, &status, patience);
         let path = start_path(&tables)?;
         applier.path = Arc::clone(&path);
         let thread = spawn("tables", move || {
@@ -124,8 +124,8 @@ impl Model {
     }
 }
 
-/// Takes what is told until everything is known.
-fn wait(applier: &mut Applier, told: &mut mpsc::Receiver<Done>, status: &Status, knows: bool) {
+/// Takes what is told until everything is known, or for so long.
+fn wait(applier: &mut Applier, told: &mut mpsc::Receiver<Done>, status: &Status, patience: Option<Duration>) {
     let began = Instant::now();
     let mut logged = began;
     loop {
@@ -134,8 +134,8 @@ fn wait(applier: &mut Applier, told: &mut mpsc::Receiver<Done>, status: &Status,
             Err(mpsc::error::TryRecvError::Disconnected) => return,
             Err(mpsc::error::TryRecvError::Empty) => {
                 let state = status.state();
-                let is_late = knows && began.elapsed() >= PATIENCE;
-                if state == State::Following || is_late || (knows && matches!(state, State::Rejected(_))) {
+                let is_late = patience.is_some_and(|patience| began.elapsed() >= patience);
+                if state == State::Following || is_late || (patience.is_some() && matches!(state, State::Rejected(_))) {
                     return;
                 }
                 if logged.elapsed() >= Duration::from_secs(10) {

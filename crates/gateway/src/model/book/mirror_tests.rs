@@ -7,6 +7,7 @@ use ringside_gateway_core::table::Host;
 use ringside_wire::MacAddr;
 
 use super::*;
+use crate::model::Tables;
 
 /// Of two blocks.
 fn address(block: u8, low: u8) -> TenantAddress {
