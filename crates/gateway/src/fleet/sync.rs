@@ -16,185 +16,19 @@
 //! A progress notification is taken for a sign of life and never for a place to go on from: etcd before 3.4.25 and 3.5.8 may
 //! send one ahead of events that it has yet to send (<https://github.com/etcd-io/etcd/issues/15220>).
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use super::item::Item;
 use super::key::{FLEET, KINDS, Key};
 
+mod comparison;
 mod listing;
+mod terms;
 
+use comparison::Comparison;
 use listing::Listing;
-
-/// When what is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
-    /// Between two questions whether all is well.
-    pub pulse: Duration,
-    /// Without an answer for so long something is wrong.
-    pub silence: Duration,
-    /// Between two comparisons with all that etcd holds.
-    pub compare: Duration,
-    /// From when etcd has told that nothing is missing until that is believed for a comparison.
-    pub settle: Duration,
-    /// Before the first try after a failure; then up to 32 times as long.
-    pub retry: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            pulse: Duration::from_secs(1),
-            silence: Duration::from_secs(5),
-            compare: Duration::from_secs(600),
-            settle: Duration::from_secs(1),
-            retry: Duration::from_millis(100),
-        }
-    }
-}
-
-/// A key, as etcd tells it: what stands behind the prefix.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
-    /// Behind the prefix.
-    pub key: Vec<u8>,
-    /// None: it was deleted.
-    pub value: Option<Vec<u8>>,
-    /// When it was changed last.
-    pub revision: u64,
-}
-
-/// Some keys of a list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
-    /// For the first page, etcd's revision; what is listed is as of then.
-    pub revision: u64,
-    /// In the order of the keys.
-    pub pairs: Vec<Pair>,
-    /// There are more of the kind.
-    pub more: bool,
-}
-
-/// Why something did not work.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failed {
-    /// What was asked for is no longer kept.
-    Compacted,
-    /// Anything else, for people.
-    Other(String),
-}
-
-/// What has happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Input {
-    /// What came of [`Action::List`].
-    Listed(Result<Page, Failed>),
-    /// The watch has begun.
-    Watching,
-    /// All changes of some revisions, in order.
-    Events(Vec<Pair>),
-    /// Everything up to this revision was told, says etcd.
-    Progress(u64),
-    /// The watch has ended.
-    Ended(Failed),
-    /// What came of [`Action::Pulse`].
-    Pulse(Result<Pulse, String>),
-}
-
-/// What a linearizable read has brought.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pulse {
-    /// etcd's revision.
-    pub revision: u64,
-    /// The number of its cluster.
-    pub cluster: u64,
-    /// What [`FLEET`] holds.
-    pub fleet: Option<Vec<u8>>,
-}
-
-/// What is to be done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    /// List keys, in the place of what was listed before.
-    List {
-        /// That begin with this, behind the prefix.
-        kind: &'static str,
-        /// Behind this one.
-        after: Option<Vec<u8>>,
-        /// As of this revision; None: now, linearizable.
-        revision: Option<u64>,
-    },
-    /// Watch everything from this revision on, in the place of what was watched before.
-    Watch(u64),
-    /// Watch no more.
-    Unwatch,
-    /// Read [`FLEET`], linearizable; what was asked before is given up.
-    Pulse,
-    /// Ask on the watch how far it is.
-    Progress,
-    /// Tell the tables.
-    Tell(Tell),
-}
-
-/// What the tables are told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tell {
-    /// From now until the next [`Tell::Revision`] what is known is of no one revision.
-    Begin,
-    /// This holds. `compare`: it should be known, so count what is not.
-    Items {
-        /// What holds.
-        items: Vec<Item>,
-        /// Whether this is a comparison.
-        compare: bool,
-    },
-    /// Nothing has another key than these.
-    Sweep {
-        /// All keys.
-        keep: HashSet<Key>,
-        /// Whether this is a comparison.
-        compare: bool,
-    },
-    /// What is known is what etcd has at this revision.
-    Revision(u64),
-}
-
-/// How it fares.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
-    /// Not everything has been listed yet.
-    Behind,
-    /// All is well.
-    Following,
-    /// etcd has not answered for too long; why.
-    CutOff(String),
-    /// What etcd says is not believed any more; why.
-    Rejected(String),
-}
-
-/// What was counted since the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// Watches that were begun again where the last one ended.
-    pub resumed: u64,
-    /// Lists because what had to be watched was compacted.
-    pub relisted: u64,
-    /// Comparisons that came to their end.
-    pub compared: u64,
-    /// Values that could not be read.
-    pub damaged: u64,
-}
-
-/// Which fleet of which cluster, and how much of it is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
-    /// The number of etcd's cluster.
-    pub cluster: u64,
-    /// What [`FLEET`] holds.
-    pub fleet: Vec<u8>,
-    /// The revision as of which all is known; None: not all is.
-    pub revision: Option<u64>,
-}
+pub use terms::{Action, Counts, Failed, Input, Mark, Page, Pair, Pulse, State, Tell, Timing};
 
 #[derive(Debug)]
 enum Phase {
@@ -215,18 +49,6 @@ struct Watch {
     begin: Option<Duration>,
     /// How far etcd says that it has told.
     progress: u64,
-}
-
-/// A comparison that is under way.
-#[derive(Debug)]
-struct Comparison {
-    listing: Listing,
-    /// Changed since it began, and when.
-    touched: HashMap<Key, u64>,
-    /// The first page, until the watch is as far.
-    held: Option<Page>,
-    /// Since when it is.
-    reached: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -676,66 +498,6 @@ impl Sync {
             self.actions.push_back(Action::Tell(Tell::Revision(revision)));
             self.told = revision;
             self.watch(now);
-            self.compare_later(now);
-        }
-    }
-
-    fn compare_later(&mut self, now: Duration) {
-        self.comparison = None;
-        self.compare_at = now + self.timing.compare;
-    }
-
-    /// Begins a comparison when it is time, and goes on with one.
-    fn compare(&mut self, now: Duration) {
-        let told = self.told;
-        match &mut self.comparison {
-            None if now >= self.compare_at && self.synced.is_some() => {
-                self.comparison = Some(Comparison {
-                    listing: Listing::new(told),
-                    touched: HashMap::new(),
-                    held: None,
-                    reached: None,
-                });
-                self.compare(now);
-            }
-            None => {}
-            Some(comparison) => {
-                let settled = comparison
-                    .reached
-                    .is_some_and(|since| now >= since + self.timing.settle);
-                if settled && let Some(page) = comparison.held.take() {
-                    comparison.reached = None;
-                    self.compared(now, page);
-                } else if comparison.held.is_none() {
-                    let ask = comparison.listing.ask(now, told);
-                    self.actions.extend(ask);
-                }
-            }
-        }
-    }
-
-    /// A page of a comparison, when the watch has told as much. What has changed since is left out.
-    fn compared(&mut self, now: Duration, page: Page) {
-        let Some(comparison) = &mut self.comparison else { return };
-        let done = comparison.listing.take(&page);
-        let revision = comparison.listing.revision.unwrap_or(page.revision);
-        let touched = &comparison.touched;
-        let told = self.told;
-        let is_newer = |key: &Key| touched.get(key).is_some_and(|changed| *changed > revision);
-        let known: Vec<Pair> = (page.pairs.into_iter())
-            .filter(|pair| pair.revision <= told && !Key::parse(&pair.key).is_some_and(|key| is_newer(&key)))
-            .collect();
-        let sweep = done.map(|(_, mut keep)| {
-            keep.extend(touched.keys().copied());
-            keep
-        });
-        let items = self.read(&known);
-        self.actions
-            .push_back(Action::Tell(Tell::Items { items, compare: true }));
-        if let Some(keep) = sweep {
-            self.actions
-                .push_back(Action::Tell(Tell::Sweep { keep, compare: true }));
-            self.counts.compared += 1;
             self.compare_later(now);
         }
     }
