@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-guests fuzz bench cost install uninstall lint fmt docs clean root
+.PHONY: help setup build demo test test-guests test-fleet fuzz bench cost install uninstall lint fmt docs clean root
 
 help: ## list the targets
 	@echo "Ringside: make TARGET, as root where it says so"
@@ -29,6 +29,9 @@ test: setup ## run every check and test; without root those on the real kernel a
 
 test-guests: root setup ## run what takes long in guests: other NICs, all of the conformance list with zero-copy (root)
 	@scripts/test-guests
+
+test-fleet: root setup ## run what takes long with gateways on etcd: servers that die again and again, minutes without one (root)
+	@scripts/test-fleet
 
 fuzz: setup ## fuzz the library under AddressSanitizer, for FUZZ_SECONDS (60)
 	@scripts/fuzz

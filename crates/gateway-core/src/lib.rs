@@ -17,6 +17,7 @@
 //! | [`packet`] | what a received frame is, and where everything is in it |
 //! | [`direct`] | [`Directs`]: which hosts are told where a receiver lives, because they send much to it |
 //! | [`mod@drop`] | [`DropReason`]: why packets are dropped |
+//! | [`shard`] | which gateway of a fleet serves which network |
 //! | [`table`] | [`Neighbors`], by which workers find tens of millions of tenants while they change; [`Hosts`] |
 #![forbid(unsafe_code)]
 
@@ -34,6 +35,7 @@ mod lane;
 pub mod packet;
 pub mod policy;
 pub mod rewrite;
+pub mod shard;
 pub mod table;
 #[doc(hidden)]
 pub mod testing;

@@ -11,6 +11,7 @@ mod operation;
 mod serve;
 mod tls;
 
+pub(crate) use serve::with_sources;
 pub use serve::{Listeners, ServeError, TcpListener, UnixSocket};
 pub use tls::{Keys, Tls};
 

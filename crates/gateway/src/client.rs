@@ -15,6 +15,7 @@ mod apply;
 mod connect;
 mod direct;
 mod load;
+mod migrate;
 mod operate;
 mod remote;
 mod show;
@@ -138,6 +139,14 @@ Examples:
   ringside gateway drain
   ringside gateway drain --off")]
     Drain(operate::DrainArgs),
+    /// Bring what a stopped gateway of this host knows from its file to etcd, or back
+    #[command(after_help = "\
+Examples:
+  ringside gateway migrate --to etcd
+  ringside gateway migrate --to sqlite --config /etc/ringside-gateway.toml
+
+Stop the gateway before, and change store.kind afterwards. It is compared on both sides. Interrupted, run it again.")]
+    Migrate(migrate::MigrateArgs),
 }
 
 /// What there is.
@@ -226,6 +235,9 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
         direct::run(direct, json).await?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Command::Migrate(args) = &args.command {
+        return migrate::run(args);
+    }
     let channel = connect::connect(&args.at).await?;
     match &args.command {
         Command::Get(get) => match get.kind {
@@ -251,7 +263,7 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
         Command::Health => return operate::health(channel, json).await,
         Command::Trace(trace) => trace::run(channel, trace, json).await?,
         Command::Drain(drain) => operate::drain(channel, drain).await?,
-        Command::Direct(_) => {}
+        Command::Direct(_) | Command::Migrate(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,6 +4,20 @@
 //! [store]
 //! path = "/var/lib/ringside-gateway/store.db"
 //! tombstone-seconds = 604800   # how long versions of deleted objects are remembered
+//! kind = "sqlite"              # or "etcd": then the truth is there, for many gateways, and the file is a copy
+//!
+//! [store.etcd]                 # for kind = "etcd", and for `ringside-gateway migrate`
+//! endpoints = ["https://192.0.2.10:2379", "https://192.0.2.11:2379"]  # http:// only on this host
+//! prefix = "/ringside/gateway/"  # what all keys begin with
+//! ca = "/etc/ringside-gateway/etcd-ca.pem"
+//! certificate = "/etc/ringside-gateway/etcd-client.pem"  # and its key, if etcd asks for one
+//! key = "/etc/ringside-gateway/etcd-client.key"
+//! user = "gateway"             # and its password, if the certificate does not say who asks
+//! password-file = "/etc/ringside-gateway/etcd-password"
+//! connect-ms = 2000            # how long a connection may take
+//! request-ms = 5000            # how long an answer may take
+//! silence-ms = 5000            # without a sign of life for so long etcd is cut off
+//! compare-seconds = 600        # between two comparisons with all that etcd holds
 //!
 //! [api]
 //! socket = "/run/ringside-gateway/api.sock"
@@ -59,6 +73,7 @@
 //! Everything has a default but `[api.tcp]`, which is off without it, and `path.interface`.
 
 mod path;
+mod store;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -72,6 +87,7 @@ use serde::Deserialize;
 
 use crate::api::{TcpListener, Tls, UnixSocket};
 use crate::datapath::PathOptions;
+use crate::fleet::EtcdOptions;
 use crate::model::ModelOptions;
 
 /// What is wrong with a configuration: everything that is, with its place.
@@ -89,6 +105,8 @@ pub struct ConfigError {
 pub struct Config {
     /// The store's file.
     pub store: PathBuf,
+    /// Where the truth is, if not in that file.
+    pub etcd: Option<EtcdOptions>,
     /// How long versions of deleted objects are remembered.
     pub tombstones: Duration,
     /// The API's unix socket.
@@ -134,28 +152,12 @@ pub enum Format {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 struct File {
-    store: StorePart,
+    store: store::StorePart,
     api: ApiPart,
     metrics: MetricsPart,
     log: LogPart,
     connections: ConnectionsPart,
     path: path::PathPart,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
-struct StorePart {
-    path: PathBuf,
-    tombstone_seconds: u64,
-}
-
-impl Default for StorePart {
-    fn default() -> Self {
-        Self {
-            path: "/var/lib/ringside-gateway/store.db".into(),
-            tombstone_seconds: ModelOptions::default().tombstones.as_secs(),
-        }
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -244,10 +246,27 @@ impl Config {
             problems,
         };
         let text = std::fs::read_to_string(path).map_err(|error| failed(vec![error.to_string()]))?;
-        Self::parse(&text).map_err(failed)
+        Self::parse(&text, false).map_err(failed)
     }
 
-    fn parse(text: &str) -> Result<Self, Vec<String>> {
+    /// As [`Config::read`], with etcd whatever `store.kind` says: for who brings the truth there, or back.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with everything that is wrong.
+    pub fn read_to_migrate(path: &Path) -> Result<Self, ConfigError> {
+        let failed = |problems| ConfigError {
+            path: path.to_owned(),
+            problems,
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| failed(vec![error.to_string()]))?;
+        let config = Self::parse(&text, true).map_err(failed)?;
+        match config.etcd {
+            Some(_) => Ok(config),
+            None => Err(failed(vec!["store.etcd: is missing; it says where etcd is".to_owned()])),
+        }
+    }
+
+    fn parse(text: &str, migrates: bool) -> Result<Self, Vec<String>> {
         let file: File = toml::from_str(text).map_err(|error| vec![explain(text, &error)])?;
         let mut problems = Vec::new();
         let mut check = Check(&mut problems);
@@ -265,12 +284,14 @@ impl Config {
         });
         let tcp = file.api.tcp.and_then(|tcp| check.tcp(&tcp));
         let limits = check.limits(&file.connections);
+        let etcd = file.store.etcd(&mut check, migrates);
         let path = file.path.checked(&mut check, limits.connections);
         if !problems.is_empty() {
             return Err(problems);
         }
         Ok(Self {
             store: file.store.path,
+            etcd,
             tombstones: Duration::from_secs(file.store.tombstone_seconds),
             socket: UnixSocket {
                 path: file.api.socket,
@@ -300,6 +321,10 @@ impl Config {
     pub fn takes_restart(&self, other: &Self) -> Vec<&'static str> {
         let differs = [
             ("store.path", self.store != other.store),
+            (
+                "store.etcd",
+                lasting(self.etcd.as_ref()) != lasting(other.etcd.as_ref()),
+            ),
             ("api", self.socket != other.socket),
             ("api.tcp", self.tcp != other.tcp),
             ("metrics", self.metrics != other.metrics),
@@ -312,6 +337,15 @@ impl Config {
             .filter_map(|(name, differs)| differs.then_some(name))
             .collect()
     }
+}
+
+/// Without what can be renewed.
+fn lasting(etcd: Option<&EtcdOptions>) -> Option<EtcdOptions> {
+    etcd.map(|etcd| EtcdOptions {
+        tls: None,
+        user: None,
+        ..etcd.clone()
+    })
 }
 
 /// Collects what is wrong.

@@ -17,6 +17,7 @@ use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 use crate::api::{Api, Keys, Listeners};
 use crate::config::{Config, Format, Level};
+use crate::fleet::Door;
 use crate::metrics::{self, Metrics};
 use crate::model::{DataPath, Model, Tables};
 use crate::store::Store;
@@ -37,7 +38,11 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     let log = log(&config)?;
     make_parent(&config.store, 0o700, "store.path")?;
     make_parent(&config.socket.path, 0o755, "api.socket")?;
-    let store = Store::open(&config.store)?;
+    let door = config.etcd.clone().map(Door::new);
+    let store = match door {
+        Some(_) => Store::open_mirror(&config.store)?,
+        None => Store::open(&config.store)?,
+    };
     // Two: one for a bulk load and one for everybody else. Packets do not come here.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -48,10 +53,17 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
         .context("starting the threads of the control plane")?;
     // What somebody else may have is had before anything is done with packets.
     let doors = runtime.block_on(Doors::open(&config))?;
-    let (model, writer) = Model::start(store, config.limits.clone(), config.model_options(), |tables| {
-        start_path(&config, tables)
-    })?;
-    let served = runtime.block_on(serve(file, config, model, &log, doors));
+    let (limits, options) = (config.limits.clone(), config.model_options());
+    let start = |tables: &Arc<Tables>| start_path(&config, tables);
+    let (model, writer) = match &door {
+        Some(door) => Model::start_fleet(store, door.clone(), limits, options, start)?,
+        None => Model::start(store, limits, options, start)?,
+    };
+    let renewable = Renewable {
+        keys: doors.listeners.keys(),
+        door,
+    };
+    let served = runtime.block_on(serve(file, config, model, &log, doors, &renewable));
     // What still runs is let go, so that the writer can end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     if writer.join().is_err() {
@@ -79,7 +91,20 @@ impl Doors {
     }
 }
 
-async fn serve(file: &Path, mut config: Config, model: Model, log: &Log, doors: Doors) -> Result<()> {
+/// What credentials can be renewed of.
+struct Renewable {
+    keys: Option<Keys>,
+    door: Option<Door>,
+}
+
+async fn serve(
+    file: &Path,
+    mut config: Config,
+    model: Model,
+    log: &Log,
+    doors: Doors,
+    renewable: &Renewable,
+) -> Result<()> {
     let mut reload = signal(SignalKind::hangup()).context("waiting for SIGHUP")?;
     let mut terminate = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("waiting for SIGINT")?;
@@ -87,7 +112,6 @@ async fn serve(file: &Path, mut config: Config, model: Model, log: &Log, doors: 
     if let Some(listener) = metrics {
         tokio::spawn(Metrics::new(model.clone()).serve(listener));
     }
-    let keys = listeners.keys();
     let tcp = listeners.tcp_address().map(tracing::field::display);
     tracing::info!(socket = %config.socket.path.display(), tcp, "the API is offered");
     let (stop, stopped) = watch::channel(false);
@@ -105,7 +129,7 @@ async fn serve(file: &Path, mut config: Config, model: Model, log: &Log, doors: 
                     tell(&[NotifyState::Watchdog]);
                 }
             }
-            _ = reload.recv() => config = reread(file, config, &model, log, keys.as_ref()).await,
+            _ = reload.recv() => config = reread(file, config, &model, log, renewable).await,
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             served = &mut api => {
@@ -143,18 +167,25 @@ impl Pulse {
 }
 
 /// Reads the configuration again: all of what can be changed now is, or nothing.
-async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, keys: Option<&Keys>) -> Config {
+async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, renewable: &Renewable) -> Config {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         tell(&[NotifyState::Reloading, now]);
     }
     let read = Config::read(file).map_err(anyhow::Error::from);
-    let config = match read.and_then(|after| renew(&mut before, after, keys)) {
+    let config = match read.and_then(|after| renew(&mut before, after, renewable.keys.as_ref())) {
         Ok(after) => {
             let restart = before.takes_restart(&after);
             if !restart.is_empty() {
                 tracing::warn!(keys = restart.join(", "), "these changes take a restart");
             }
             log.set(after.level);
+            if let (Some(door), Some(known), Some(now)) = (&renewable.door, &mut before.etcd, &after.etcd)
+                && (&known.tls, &known.user) != (&now.tls, &now.user)
+            {
+                (known.tls, known.user) = (now.tls.clone(), now.user.clone());
+                door.renew(known.clone()).await;
+                tracing::info!("the credentials of store.etcd were read again");
+            }
             model.set_options(after.model_options()).await;
             tracing::info!("the configuration was read again");
             // What takes a restart stays what it was, so that it is told the next time, too.

@@ -8,6 +8,7 @@
 //! | [`client`] | the commands of `ringside-gateway ctl` and `ringside gateway` |
 //! | `store` | what was acknowledged, on the disk |
 //! | `model` | store, tables in memory and watchers, one after the other in one thread |
+//! | `fleet` | the state of many gateways, in etcd |
 //! | `api` | the services |
 //! | `datapath` | the XDP program's caches, and workers for what it hands up |
 //! | `config`, `daemon`, `metrics` | the program |
@@ -27,6 +28,8 @@ pub mod config;
 pub mod daemon;
 #[cfg(feature = "daemon")]
 pub mod datapath;
+#[cfg(feature = "daemon")]
+pub mod fleet;
 #[cfg(feature = "daemon")]
 pub mod metrics;
 #[cfg(feature = "daemon")]

@@ -9,6 +9,7 @@ use ringside_gateway::client::{self, ClientArgs};
 use ringside_gateway::config::Config;
 use ringside_gateway::daemon;
 use ringside_gateway::datapath::{self, XdpPath};
+use ringside_gateway::fleet::migrate::{To, migrate};
 use ringside_gateway::model::{DataPath, NoDataPath};
 
 /// An overlay gateway: it knows where tenants' addresses live, and sends their packets on.
@@ -22,6 +23,7 @@ Examples:
   ringside-gateway --config /etc/ringside-gateway.toml
   ringside-gateway --config /etc/ringside-gateway.toml --check
   ringside-gateway --config /etc/ringside-gateway.toml --unpin
+  ringside-gateway migrate --to etcd --config /etc/ringside-gateway.toml
   ringside-gateway ctl health"
 )]
 struct Cli {
@@ -44,8 +46,20 @@ struct DaemonArgs {
     unpin: bool,
 }
 
+#[derive(Debug, Args)]
+struct MigrateArgs {
+    /// Where it comes to
+    #[arg(long, value_name = "KIND")]
+    to: To,
+    /// The configuration, which names both
+    #[arg(long, value_name = "FILE", default_value = "/etc/ringside-gateway.toml")]
+    config: PathBuf,
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Bring what the gateway knows from its file to etcd, or back, while it is stopped
+    Migrate(MigrateArgs),
     /// Ask a gateway that runs, or change what it knows
     Ctl(Box<ClientArgs>),
 }
@@ -58,10 +72,17 @@ fn unpin(file: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn bring(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
+    let migrated = migrate(&Config::read_to_migrate(&args.config)?, args.to)?;
+    println!("{migrated}");
+    Ok(ExitCode::SUCCESS)
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match (cli.command, cli.daemon) {
         (Some(Command::Ctl(args)), _) => client::run(&args),
+        (Some(Command::Migrate(args)), _) => bring(&args),
         (
             None,
             DaemonArgs {

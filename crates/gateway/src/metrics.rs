@@ -24,6 +24,8 @@ use tokio::net::TcpListener;
 
 use crate::model::{Counters, Model, PathCounters};
 
+mod fleet;
+
 /// Offers the metrics of a model until it is dropped.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Registry>);
@@ -181,6 +183,9 @@ impl Collector for OfModel {
         let mut out = Out(&mut encoder);
         let counters = self.0.counters();
         self.tables(&mut out)?;
+        if let Some(status) = self.0.health().fleet() {
+            fleet::encode(&mut out, status)?;
+        }
         self.connections(&mut out)?;
         packets(&mut out, &counters)?;
         let workers = counters.workers.iter();

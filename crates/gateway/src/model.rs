@@ -3,6 +3,10 @@
 //! ```text
 //!  API ──changes──▶ queue ──▶ writer: store ──committed──▶ applier: tables ─▶ data path ─▶ watchers ─▶ answers
 //!  API ◀──objects── Readers (SQLite, what is committed)    workers ◀── Neighbors, Hosts, Policy (no locks)
+//!
+//! With a fleet the truth is in etcd, and other threads stand at the writer's place ([`crate::fleet`]); the store is a copy:
+//!
+//!  API ──changes──▶ queue ──▶ transactions ──▶ etcd ──watch──▶ applier: tables ─▶ data path ─▶ watchers ─▶ copy ─▶ answers
 //! ```
 //! Everything that waits in the queue goes into one transaction (group commit). Only what is on the disk comes into the
 //! tables, and only what is in the tables is answered: who has an answer sees packets go by it, and so does a restart.
@@ -21,14 +25,19 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 mod applier;
 mod book;
+mod copy;
+mod fleet;
 mod health;
 mod path;
 mod read;
+pub(crate) mod rule;
 mod timings;
 mod watch;
 mod writer;
 
+pub(crate) use applier::Done;
 pub use applier::Unstored;
+pub(crate) use book::Made;
 pub use health::Health;
 pub use path::{
     CannotTrace, Counters, DataPath, DirectCounters, NoDataPath, PathCounters, TraceFilter, Traced, WorkerLoad,
@@ -168,6 +177,9 @@ pub enum WriteError {
     /// The store cannot be written now.
     #[error("nothing can be changed now: {0}")]
     ReadOnly(Arc<str>),
+    /// The answer to it was lost, or a part of it failed.
+    #[error("it is not known whether all of it was changed ({0}): send it again, which does no harm")]
+    Unknown(Arc<str>),
     /// The gateway ends.
     #[error("nothing can be changed any more: the gateway is being stopped")]
     Stopping,
@@ -190,7 +202,7 @@ impl Default for ModelOptions {
 }
 
 /// Where the answer to a change goes.
-type Answer = oneshot::Sender<Result<Vec<Outcome>, WriteError>>;
+pub(crate) type Answer = oneshot::Sender<Result<Vec<Outcome>, WriteError>>;
 
 /// Transactions that may be on the disk and not in the tables: the writer is the slower one, but for its waits.
 const AHEAD: usize = 2;
@@ -206,7 +218,7 @@ const TRACED: usize = 1024;
 
 /// What the writer is asked.
 #[derive(Debug)]
-enum Job {
+pub(crate) enum Job {
     Write {
         changes: Vec<Change>,
         answer: Answer,
@@ -224,7 +236,7 @@ impl Submitted {
     /// Waits until they are on the disk and in the tables.
     ///
     /// # Errors
-    /// [`WriteError`]; nothing has changed then.
+    /// [`WriteError`]; nothing has changed then, but for [`WriteError::Unknown`].
     pub async fn outcomes(self) -> Result<Vec<Outcome>, WriteError> {
         self.0.await.map_err(|_| WriteError::Stopping)?
     }
@@ -267,7 +279,7 @@ impl Model {
         let timings = Timings::new();
         let (jobs, queue) = mpsc::channel(QUEUE);
         let (changes, _) = broadcast::channel(watch::BATCHES);
-        let (done, committed) = std::sync::mpsc::sync_channel(AHEAD);
+        let (done, committed) = mpsc::channel(AHEAD);
         let writer = writer::Writer {
             store,
             options,
@@ -280,19 +292,14 @@ impl Model {
             timings: timings.clone(),
             path: Arc::clone(&path),
             watchers: changes.clone(),
+            fleet: None,
         };
-        let writer = std::thread::Builder::new()
-            .name("store".into())
-            .spawn(move || writer.run(queue))
-            .expect("a thread can be started");
-        let thread = std::thread::Builder::new()
-            .name("tables".into())
-            .spawn(move || {
-                applier.run(&committed);
-                // It has ended, for nobody else ends what is received; unless it panicked.
-                writer.join().expect("the store's thread does not panic");
-            })
-            .expect("a thread can be started");
+        let writer = spawn("store", move || writer.run(queue));
+        let thread = spawn("tables", move || {
+            applier.run(committed);
+            // It has ended, for nobody else ends what is received; unless it panicked.
+            writer.join().expect("the store's thread does not panic");
+        });
         let model = Self {
             tables,
             jobs,
@@ -309,7 +316,7 @@ impl Model {
     /// tables.
     ///
     /// # Errors
-    /// [`WriteError`]; nothing has changed then.
+    /// [`WriteError`]; nothing has changed then, but for [`WriteError::Unknown`].
     pub async fn write(&self, changes: Vec<Change>) -> Result<Vec<Outcome>, WriteError> {
         self.submit(changes).await?.outcomes().await
     }
@@ -410,6 +417,11 @@ impl Model {
     }
 }
 
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.expect("a thread can be started")
+}
+
 /// Reads and checks rows while those before them come into the tables.
 fn fill(book: &mut Book, store: &mut Store) -> Result<Loaded, StoreError> {
     let (read, to_apply) = std::sync::mpsc::sync_channel::<(Vec<Change>, Vec<i64>)>(READ_AHEAD);
@@ -438,7 +450,7 @@ fn report(loaded: &Loaded, took: Duration) {
 }
 
 /// Seconds since 1970.
-fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }

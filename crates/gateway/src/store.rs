@@ -19,6 +19,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use crate::object::{Change, Group, Neighbor, Object, Port, Statement};
 
 mod damage;
+mod mirror;
 mod read;
 mod row;
 mod schema;
@@ -62,6 +63,24 @@ pub enum StoreError {
     /// A database, but not one of this program's.
     #[error("{path} is a database of another program: give another `store.path`. Nothing was changed")]
     Foreign {
+        /// The store's file.
+        path: PathBuf,
+    },
+    /// A fleet's truth is in etcd; this is a copy.
+    #[error(
+        "the store {path} is a copy of a fleet's state in etcd: set `store.kind = \"etcd\"`, or make it the truth with `ringside-gateway \
+         migrate --to sqlite`, or give another `store.path`. Nothing was changed"
+    )]
+    OfFleet {
+        /// The store's file.
+        path: PathBuf,
+    },
+    /// It would be overwritten with what etcd holds.
+    #[error(
+        "the store {path} holds objects that etcd does not know: bring them there with `ringside-gateway migrate --to etcd`, or give \
+         another `store.path`. Nothing was changed"
+    )]
+    NotOfFleet {
         /// The store's file.
         path: PathBuf,
     },
@@ -119,6 +138,15 @@ impl Store {
     /// # Errors
     /// Those of [`StoreError`]. A damaged file is none: see [`Store::problems`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let store = Self::open_any(path)?;
+        match store.mark()? {
+            Some(_) => Err(StoreError::OfFleet { path: path.to_owned() }),
+            None => Ok(store),
+        }
+    }
+
+    /// Whether it is the truth or a copy.
+    pub(crate) fn open_any(path: &Path) -> Result<Self, StoreError> {
         let lock = lock(path)?;
         let mut problems = Vec::new();
         let connection = match connect(path) {

@@ -26,6 +26,8 @@ pub(crate) const ROOM: u32 = 1 << 20;
 pub(crate) enum Order {
     /// In each network one after the other, as who gives out addresses does.
     Rising,
+    /// A thousand in each network, beside each other.
+    Dense,
     /// In none.
     Scattered,
 }
@@ -33,15 +35,16 @@ pub(crate) enum Order {
 /// One of up to 16 million, spread over 1000 networks.
 pub(crate) fn neighbor(number: u32, order: Order, version: u64) -> Neighbor {
     let mixed = number.wrapping_mul(0x9e37_79b1);
-    let address = match order {
-        Order::Rising => number,
+    let (vni, address) = match order {
+        Order::Rising => (mixed % 1000, number),
+        Order::Dense => (number / 1000, number % 1000),
         // An odd factor: each of 24 bits comes once.
-        Order::Scattered => mixed & 0xff_ffff,
+        Order::Scattered => (mixed % 1000, mixed & 0xff_ffff),
     };
     let [_, b, c, d] = address.to_be_bytes();
     Neighbor {
         address: Some(TenantAddress {
-            vni: mixed % 1000,
+            vni,
             ip: vec![10, b, c, d],
         }),
         mac: vec![2, 0, 0, b, c, d],
@@ -77,14 +80,21 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// With the store in a folder, on the second end of a wire.
     pub(crate) async fn start(folder: &Path, lab: &Lab) -> Self {
+        let path = format!(
+            "[path]\ninterface = \"{}\"\ncached-neighbors = {ROOM}\n",
+            lab.b.interface.name()
+        );
+        Self::start_as(folder, lab, "", &path).await
+    }
+
+    /// The same with more about the store, and another data path.
+    pub(crate) async fn start_as(folder: &Path, lab: &Lab, store: &str, path: &str) -> Self {
         let socket = folder.join("api.sock");
         let config = folder.join("gateway.toml");
         let text = format!(
-            "[store]\npath = \"{}\"\n[api]\nsocket = \"{}\"\n[metrics]\nenabled = false\n[connections]\nlimit = 1000\n\
-             [path]\ninterface = \"{}\"\ncached-neighbors = {ROOM}\n",
+            "[store]\npath = \"{}\"\n{store}[api]\nsocket = \"{}\"\n[metrics]\nenabled = false\n[connections]\nlimit = 1000\n{path}",
             folder.join("store.db").display(),
             socket.display(),
-            lab.b.interface.name(),
         );
         std::fs::write(&config, text).expect("a configuration");
         _ = std::fs::remove_file(&socket);

@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn parse(text: &str) -> Result<Config, Vec<String>> {
+    Config::parse(text, false)
+}
+
 /// The example at the top of the file, but for the names of this host.
 fn example() -> String {
     let doc = include_str!("../config.rs");
@@ -14,7 +18,7 @@ fn example() -> String {
 
 #[test]
 fn nothing_at_all_is_a_configuration() {
-    let config = Config::parse("").unwrap();
+    let config = parse("").unwrap();
     assert_eq!(
         (config.socket.mode, config.tcp, config.level),
         (0o600, None, Level::Info)
@@ -26,11 +30,15 @@ fn nothing_at_all_is_a_configuration() {
 #[test]
 fn the_documented_example_is_one_but_for_its_files() {
     // Of this host, which may have but one CPU.
-    let problems = Config::parse(&example().replace("cpus = [2, 3]", "")).unwrap_err();
+    let problems = parse(&example().replace("cpus = [2, 3]", "")).unwrap_err();
     let names = [
         "api.tcp.certificate",
         "api.tcp.key",
         "api.tcp.client-ca",
+        "store.etcd.ca",
+        "store.etcd.certificate",
+        "store.etcd.key",
+        "store.etcd.password-file",
         "path.direct.key-file",
     ];
     assert_eq!(problems.len(), names.len(), "{problems:?}");
@@ -128,21 +136,111 @@ fn what_is_wrong_is_told_with_what_to_do() {
         ),
         ("[store", "line 1: "),
     ] {
-        let problems = Config::parse(text).unwrap_err();
+        let problems = parse(text).unwrap_err();
         assert!(
             problems.iter().any(|problem| problem.contains(part)),
             "{text}: {problems:?} lacks {part:?}"
         );
     }
-    let two = Config::parse("[api]\nmode = \"1\"\nowner = \"no-such-user-here\"").unwrap_err();
+    let two = parse("[api]\nmode = \"1\"\nowner = \"no-such-user-here\"").unwrap_err();
     assert_eq!(two.len(), 2, "all that is wrong at once: {two:?}");
 }
 
 #[test]
 fn a_reload_knows_what_takes_a_restart() {
-    let before = Config::parse("").unwrap();
-    let after = Config::parse("[log]\nlevel = \"debug\"\n[store]\ntombstone-seconds = 1").unwrap();
+    let before = parse("").unwrap();
+    let after = parse("[log]\nlevel = \"debug\"\n[store]\ntombstone-seconds = 1").unwrap();
     assert!(before.takes_restart(&after).is_empty());
-    let after = Config::parse("[connections]\nlimit = 5\n[api]\nsocket = \"/run/x\"").unwrap();
+    let after = parse("[connections]\nlimit = 5\n[api]\nsocket = \"/run/x\"").unwrap();
     assert_eq!(before.takes_restart(&after), ["api", "connections"]);
+}
+
+#[test]
+fn the_packaged_example_is_one_but_for_its_files() {
+    let text = include_str!("../../../../packaging/ringside-gateway-fleet.toml");
+    let problems = parse(text).unwrap_err();
+    assert!(
+        problems
+            .iter()
+            .all(|problem| problem.contains("/etc/ringside-gateway/etcd-")),
+        "{problems:?}"
+    );
+    assert_eq!(problems.len(), 3, "{problems:?}");
+}
+
+/// With `[store.etcd]` around lines.
+fn of_etcd(lines: &str) -> Result<Config, Vec<String>> {
+    parse(&format!("[store]\nkind = \"etcd\"\n[store.etcd]\n{lines}"))
+}
+
+#[test]
+fn etcd_on_this_host_needs_an_endpoint_alone() {
+    for endpoint in ["http://127.0.0.1:2379", "http://localhost:2379", "http://[::1]:2379"] {
+        let config = of_etcd(&format!("endpoints = [{endpoint:?}]")).unwrap();
+        let etcd = config.etcd.unwrap();
+        assert_eq!((&*etcd.prefix, etcd.tls, etcd.user), ("/ringside/gateway/", None, None));
+    }
+    // Elsewhere it is only looked at.
+    let config = parse("[store.etcd]\nendpoints = [\"http://127.0.0.1:2379\"]").unwrap();
+    assert_eq!(config.etcd, None);
+}
+
+#[test]
+fn what_is_wrong_about_etcd_is_told_with_what_to_do() {
+    let here = "endpoints = [\"http://127.0.0.1:1\"]";
+    for (lines, part) in [
+        ("", "store.etcd.endpoints: give at least one"),
+        (
+            "endpoints = [\"127.0.0.1:2379\"]",
+            "store.etcd.endpoints: \"127.0.0.1:2379\"",
+        ),
+        (
+            "endpoints = [\"http://192.0.2.1:2379\"]",
+            "leaves this host without TLS",
+        ),
+        ("endpoints = [\"https://192.0.2.1\"]", "has no port"),
+        ("endpoints = [\"https://192.0.2.1:1/x\"]", "has more than host and port"),
+        (
+            "endpoints = [\"https://192.0.2.1:1\"]",
+            "store.etcd.ca: the authority of etcd's servers is needed",
+        ),
+        (
+            "endpoints = [\"https://192.0.2.1:1\", \"http://127.0.0.1:1\"]",
+            "all of them with https://, or none",
+        ),
+        (
+            &format!("{here}\nca = \"/x\""),
+            "ca, certificate and key are for endpoints with https://",
+        ),
+        (
+            &format!("{here}\nprefix = \"x\""),
+            "store.etcd.prefix: \"x\" does not begin and end with one /",
+        ),
+        (&format!("{here}\nprefix = \"//\""), "store.etcd.prefix"),
+        (&format!("{here}\nuser = \"x\""), "user and password-file go together"),
+        (
+            &format!("{here}\nsilence-ms = 1"),
+            "store.etcd.silence-ms: 1 is not within 100 to 60000",
+        ),
+        (&format!("{here}\ncompare-seconds = 0"), "store.etcd.compare-seconds: 0"),
+        (&format!("{here}\nendpoint = 1"), "(did you mean `endpoints`?)"),
+    ] {
+        let problems = of_etcd(lines).unwrap_err();
+        assert!(
+            problems.iter().any(|problem| problem.contains(part)),
+            "{lines}: {problems:?} lacks {part:?}"
+        );
+    }
+    let problems = parse("[store]\nkind = \"etcd\"").unwrap_err();
+    assert!(problems[0].contains("store.etcd: endpoints are needed"), "{problems:?}");
+    let problems = parse("[store]\nkind = \"ectd\"").unwrap_err();
+    assert!(problems[0].contains("did you mean `etcd`?"), "{problems:?}");
+}
+
+#[test]
+fn another_etcd_takes_a_restart() {
+    let one = of_etcd("endpoints = [\"http://127.0.0.1:1\"]").unwrap();
+    let other = of_etcd("endpoints = [\"http://127.0.0.1:2\"]").unwrap();
+    assert_eq!(one.takes_restart(&other), ["store.etcd"]);
+    assert_eq!(one.takes_restart(&parse("").unwrap()), ["store.etcd"]);
 }

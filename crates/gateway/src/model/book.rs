@@ -9,8 +9,13 @@ use ringside_gateway_core::TenantAddress;
 use ringside_gateway_core::policy::{GroupId, PolicyWriter, ProfileId};
 use ringside_gateway_core::table::{self, Put, Removed};
 
+use super::rule::{decide, unknown};
 use super::{Outcome, Tables};
-use crate::object::{Change, Group, GroupKey, Object, Port, Statement};
+use crate::object::{Change, Group, GroupKey, Port, Statement};
+
+mod mirror;
+
+pub(crate) use mirror::Made;
 
 /// A profile that nothing is bound to stays so long: a worker may just have looked up an address that had it.
 const LINGER: Duration = Duration::from_secs(10);
@@ -82,6 +87,11 @@ impl Book {
             self.apply_policy(changes, &mut applied);
         }
         self.apply_neighbors(changes, &mut applied);
+        self.tell_sizes();
+        applied
+    }
+
+    fn tell_sizes(&self) {
         let sizes = [
             (&self.tables.ports, self.ports.len()),
             (&self.tables.groups, self.groups.len()),
@@ -90,7 +100,6 @@ impl Book {
         for (place, size) in sizes {
             place.store(size, Ordering::Relaxed);
         }
-        applied
     }
 
     fn apply_policy(&mut self, changes: &[Change], applied: &mut Applied) {
@@ -110,6 +119,12 @@ impl Book {
                 }
             }
         }
+        self.bound(policy, before, bound, applied);
+    }
+
+    /// Publishes what was said of groups and ports, and binds the latter. `before`: the generation that there was.
+    fn bound(&mut self, policy: PolicyWriter<'_>, before: u64, bound: Vec<TenantAddress>, applied: &mut Applied) {
+        let tables = Arc::clone(&self.tables);
         // To be known before it is bound.
         let generation = policy.publish();
         // What is bound to an address decides as much as the rules do, and changes no rule.
@@ -131,20 +146,22 @@ impl Book {
     fn group(&mut self, policy: &mut PolicyWriter<'_>, statement: &Statement<Group>) -> Outcome {
         let key = statement.key();
         let known = self.groups.get(&key.0).map(|(version, _)| *version);
-        let (decided, forgotten) = decide(known, self.gone.groups.get(&key), statement, || {
-            let name = self.groups.get(&key.0).map(|(_, name)| name);
-            matches!(statement, Statement::Put(group) if policy.group(key.0) == Some(&*group.rules) && name == Some(&group.name))
-        });
+        let (decided, forgotten) = decide(
+            known,
+            self.gone.groups.get(&key).map(|(version, _)| *version),
+            statement,
+            || {
+                let name = self.groups.get(&key.0).map(|(_, name)| name);
+                matches!(statement, Statement::Put(group) if policy.group(key.0) == Some(&*group.rules) && name == Some(&group.name))
+            },
+        );
         match statement {
             Statement::Put(group) if decided.is_change() => {
-                let put = policy.put_group(group.id, group.rules.clone());
-                debug_assert!(put.is_ok(), "rules are checked when they come in: {put:?}");
-                self.groups.insert(group.id, (group.version, group.name.clone()));
+                self.set_group(policy, key.0, Some(group));
                 self.gone.groups.remove(&key);
             }
             Statement::Delete(_, version) if forgotten => {
-                policy.remove_group(key.0);
-                self.groups.remove(&key.0);
+                self.set_group(policy, key.0, None);
                 self.gone.groups.insert(key, (*version, self.gone.now));
             }
             _ => {}
@@ -152,34 +169,71 @@ impl Book {
         decided
     }
 
+    /// From now on a group is so, or is not there.
+    fn set_group(&mut self, policy: &mut PolicyWriter<'_>, id: GroupId, group: Option<&Group>) {
+        match group {
+            Some(group) => {
+                let put = policy.put_group(id, group.rules.clone());
+                debug_assert!(put.is_ok(), "rules are checked when they come in: {put:?}");
+                self.groups.insert(id, (group.version, group.name.clone()));
+            }
+            None => {
+                policy.remove_group(id);
+                self.groups.remove(&id);
+            }
+        }
+    }
+
     fn port(&mut self, policy: &mut PolicyWriter<'_>, statement: &Statement<Port>) -> Outcome {
         let address = statement.key();
         let bound = self.ports.get(&address).copied();
         let known = bound.map(|bound| bound.version);
-        let (decided, forgotten) = decide(known, self.gone.ports.get(&address), statement, || {
-            let groups = bound.and_then(|bound| policy.groups_of(bound.profile));
-            matches!(statement, Statement::Put(port) if groups == Some(&*port.groups))
-        });
+        let (decided, forgotten) = decide(
+            known,
+            self.gone.ports.get(&address).map(|(version, _)| *version),
+            statement,
+            || {
+                let groups = bound.and_then(|bound| policy.groups_of(bound.profile));
+                matches!(statement, Statement::Put(port) if groups == Some(&*port.groups))
+            },
+        );
         match statement {
             Statement::Put(port) if decided.is_change() => {
+                self.bind(policy, address, Some(port));
+                self.gone.ports.remove(&address);
+            }
+            Statement::Delete(_, version) if forgotten => {
+                self.bind(policy, address, None);
+                self.gone.ports.insert(address, (*version, self.gone.now));
+            }
+            _ => {}
+        }
+        decided
+    }
+
+    /// From now on groups are bound to an address, or none.
+    fn bind(&mut self, policy: &mut PolicyWriter<'_>, address: TenantAddress, port: Option<&Port>) {
+        let before = match port {
+            Some(port) => {
                 let profile = policy.profile(&port.groups);
                 let version = port.version;
                 *self.users.entry(profile).or_default() += 1;
                 self.unused.retain(|(unused, _)| *unused != profile);
-                if self.ports.insert(address, Bound { profile, version }).is_none() {
+                let before = self.ports.insert(address, Bound { profile, version });
+                if before.is_none() {
                     self.tables.count_port(address.vni, true);
                 }
-                self.gone.ports.remove(&address);
+                before
             }
-            Statement::Delete(_, version) if forgotten => {
-                if self.ports.remove(&address).is_some() {
+            None => {
+                let before = self.ports.remove(&address);
+                if before.is_some() {
                     self.tables.count_port(address.vni, false);
                 }
-                self.gone.ports.insert(address, (*version, self.gone.now));
+                before
             }
-            _ => return decided,
-        }
-        if let Some(Bound { profile, .. }) = bound
+        };
+        if let Some(Bound { profile, .. }) = before
             && let Some(users) = self.users.get_mut(&profile)
         {
             *users -= 1;
@@ -188,7 +242,6 @@ impl Book {
                 self.unused.push((profile, Instant::now()));
             }
         }
-        decided
     }
 
     fn apply_neighbors(&mut self, changes: &[Change], applied: &mut Applied) {
@@ -293,43 +346,5 @@ impl Book {
 impl Gone {
     fn len(&self) -> usize {
         self.neighbors.len() + self.ports.len() + self.groups.len()
-    }
-}
-
-/// What becomes of a delete of something that is not there: the outcome, and whether it is the newest that is known.
-fn unknown(gone: Option<u64>, version: u64) -> (Outcome, bool) {
-    match gone {
-        Some(gone) if gone > version => (Outcome::Older, false),
-        Some(gone) if gone == version => (Outcome::Unchanged, false),
-        Some(_) | None => (Outcome::NotFound, true),
-    }
-}
-
-/// The rule by which versions are compared: the outcome, and for a delete whether it is the newest that is known.
-fn decide<O: Object>(
-    known: Option<u64>,
-    gone: Option<&(u64, i64)>,
-    statement: &Statement<O>,
-    is_same: impl FnOnce() -> bool,
-) -> (Outcome, bool) {
-    let version = statement.version();
-    let gone = gone.map(|(version, _)| *version);
-    match statement {
-        Statement::Put(_) => {
-            let outcome = match known {
-                None if gone.is_some_and(|gone| gone >= version) => Outcome::Older,
-                None => Outcome::Created,
-                Some(known) if known > version => Outcome::Older,
-                Some(known) if known < version => Outcome::Replaced,
-                Some(_) if is_same() => Outcome::Unchanged,
-                Some(_) => Outcome::Conflict,
-            };
-            (outcome, false)
-        }
-        Statement::Delete(..) => match known {
-            None => unknown(gone, version),
-            Some(known) if known > version => (Outcome::Older, false),
-            Some(_) => (Outcome::Deleted, true),
-        },
     }
 }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::fleet::Status;
+
 /// What works, and what does not.
 #[derive(Debug)]
 pub struct Health {
@@ -16,6 +18,7 @@ pub struct Health {
     stalled: AtomicBool,
     revision: AtomicU64,
     store_bytes: AtomicU64,
+    fleet: Option<Arc<Status>>,
 }
 
 impl Health {
@@ -28,7 +31,22 @@ impl Health {
             stalled: AtomicBool::new(false),
             revision: AtomicU64::new(revision),
             store_bytes: AtomicU64::new(store_bytes),
+            fleet: None,
         }
+    }
+
+    /// Of a gateway whose truth is in etcd.
+    pub(super) fn of_fleet(self, status: Arc<Status>) -> Self {
+        Self {
+            fleet: Some(status),
+            ..self
+        }
+    }
+
+    /// How it fares with its fleet's state, if it has a fleet.
+    #[must_use]
+    pub fn fleet(&self) -> Option<&Status> {
+        self.fleet.as_deref()
     }
 
     /// Adds something that needs attention until the next start.
@@ -43,6 +61,7 @@ impl Health {
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        problems.extend(self.fleet().into_iter().flat_map(Status::problems));
         problems.extend(
             self.read_only()
                 .map(|reason| format!("nothing can be changed now: {reason}")),
@@ -53,6 +72,9 @@ impl Health {
     /// Why nothing can be changed now; None if it can.
     #[must_use]
     pub fn read_only(&self) -> Option<Arc<str>> {
+        if let Some(fleet) = self.fleet() {
+            return fleet.refusal();
+        }
         self.read_only.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

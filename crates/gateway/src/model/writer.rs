@@ -2,7 +2,6 @@
 
 use std::iter;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use tokio::sync::mpsc;
@@ -23,7 +22,7 @@ pub(super) struct Writer {
     pub(super) options: ModelOptions,
     pub(super) health: Arc<Health>,
     pub(super) timings: Timings,
-    pub(super) done: SyncSender<Done>,
+    pub(super) done: mpsc::Sender<Done>,
 }
 
 impl Writer {
@@ -83,7 +82,7 @@ impl Writer {
     /// Waits for the other thread if that is behind.
     fn tell(&self, done: Done) {
         // If that has panicked nobody is answered any more, ticks neither, and the daemon ends.
-        _ = self.done.send(done);
+        _ = self.done.blocking_send(done);
     }
 
     fn cannot_write(&self, error: &StoreError) -> WriteError {

@@ -41,8 +41,8 @@ pub struct Page<O: Row> {
 /// A connection that only reads. It sees what was committed before each call.
 #[derive(Debug)]
 pub struct Reader {
-    connection: Connection,
-    path: PathBuf,
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
 }
 
 fn ip_value(ip: IpAddr) -> Value {

@@ -76,6 +76,35 @@ pub(super) fn upsert<O: Row>() -> String {
     )
 }
 
+/// Puts a row in the place of the one that is there, whatever its version.
+pub(super) fn replace<O: Row>() -> String {
+    let places = vec!["?"; O::KEYS.len() + O::VALUES.len() + 3].join(", ");
+    format!(
+        "INSERT OR REPLACE INTO {} ({}) VALUES ({places})",
+        O::TABLE,
+        columns::<O>()
+    )
+}
+
+/// Removes a row.
+pub(super) fn remove<O: Row>() -> String {
+    let conditions: Vec<String> = O::KEYS.iter().map(|column| format!("{column} = ?")).collect();
+    format!("DELETE FROM {} WHERE {}", O::TABLE, conditions.join(" AND "))
+}
+
+/// Binds the values that name a row.
+pub(super) fn bind_key<O: Row>(statement: &mut rusqlite::Statement<'_>, key: O::Key) -> rusqlite::Result<()> {
+    let mut at = 0;
+    let mut bound = Ok(());
+    O::key_values(key, &mut |value| {
+        at += 1;
+        if bound.is_ok() {
+            bound = statement.raw_bind_parameter(at, ToSqlOutput::Borrowed(value));
+        }
+    });
+    bound
+}
+
 /// Binds all values of a row.
 pub(super) fn bind<O: Row>(
     upsert: &mut rusqlite::Statement<'_>,

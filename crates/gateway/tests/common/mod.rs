@@ -3,6 +3,7 @@
 
 pub(crate) mod bulk;
 pub(crate) mod daemon;
+pub(crate) mod etcd;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -16,6 +16,7 @@ mod answers;
 mod crafted;
 mod direct;
 mod disk;
+mod fleet;
 mod geneve;
 mod groups;
 mod interface;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::bed::{Card, Tunnel};
 use crate::common::Folder;
 use crate::common::daemon::{Daemon, binary, configure, on_small_disk};
+use crate::common::etcd::{self, Etcd};
 use crate::process::PATIENCE;
 
 /// How the daemon is run.
@@ -31,6 +32,8 @@ pub(crate) struct Ringside {
     pub(crate) patience: u32,
     /// The store has four megabytes.
     pub(crate) small_disk: bool,
+    /// What it knows is in etcd.
+    pub(crate) fleet: bool,
     /// More lines about the data path.
     pub(crate) more: &'static str,
 }
@@ -47,6 +50,7 @@ impl Ringside {
         // The kernel asks again after a second, if a question got lost.
         patience: 10_000,
         small_disk: false,
+        fleet: false,
         more: "",
     };
 }
@@ -56,6 +60,7 @@ pub(crate) struct Gateway {
     end: End,
     how: Ringside,
     files: u32,
+    etcd: Option<Etcd>,
 }
 
 impl Gateway {
@@ -65,7 +70,11 @@ impl Gateway {
             end: uplinks[0].a.clone(),
             how,
             files: 0,
+            etcd: None,
         };
+        if how.fleet {
+            gateway.etcd = Some(Etcd::with("http", |_| Vec::new(), || gateway.end.ns.command("setpriv")));
+        }
         gateway.start_in(Folder::new());
         gateway
     }
@@ -84,7 +93,10 @@ impl Gateway {
         } else {
             ("store.db", self.end.ns.command(binary().get_program()))
         };
-        let config = configure(&folder, store, &self.configuration());
+        let config = match &self.etcd {
+            Some(etcd) => etcd::configure(&folder, &etcd.endpoint(), etcd::IMPATIENT, &self.configuration()),
+            None => configure(&folder, store, &self.configuration()),
+        };
         command.arg("--config").arg(config);
         self.daemon = Some(Daemon::spawn(folder, command));
     }
@@ -115,6 +127,16 @@ impl Gateway {
 
     pub(crate) fn daemon(&self) -> &Daemon {
         self.daemon.as_ref().expect("it runs")
+    }
+
+    /// Kills its etcd, or starts it again.
+    pub(crate) fn set_etcd(&mut self, runs: bool) {
+        let etcd = self.etcd.as_mut().expect("of a fleet");
+        if runs {
+            etcd.start_again(self.end.ns.command("setpriv"));
+        } else {
+            etcd.kill();
+        }
     }
 
     /// Kills it, or asks it to end; its files stay.

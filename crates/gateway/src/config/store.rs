@@ -1,0 +1,256 @@
+//! `[store]`: where the truth is.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use serde::Deserialize;
+use tonic::transport::Uri;
+
+use super::Check;
+use crate::fleet::sync::Timing;
+use crate::fleet::{EtcdOptions, EtcdTls, User};
+use crate::model::ModelOptions;
+
+/// The longest prefix, in bytes: it is in front of every key.
+const LONGEST_PREFIX: usize = 128;
+
+/// What keeps the truth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// The file at `path`.
+    #[default]
+    Sqlite,
+    /// etcd, for many gateways; the file at `path` is a copy.
+    Etcd,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub(super) struct StorePart {
+    pub(super) kind: Kind,
+    pub(super) path: PathBuf,
+    pub(super) tombstone_seconds: u64,
+    etcd: Option<EtcdPart>,
+}
+
+impl Default for StorePart {
+    fn default() -> Self {
+        Self {
+            kind: Kind::Sqlite,
+            path: "/var/lib/ringside-gateway/store.db".into(),
+            tombstone_seconds: ModelOptions::default().tombstones.as_secs(),
+            etcd: None,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+struct EtcdPart {
+    endpoints: Vec<String>,
+    prefix: String,
+    ca: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    connect_ms: u64,
+    request_ms: u64,
+    silence_ms: u64,
+    compare_seconds: u64,
+}
+
+impl Default for EtcdPart {
+    fn default() -> Self {
+        let timing = Timing::default();
+        Self {
+            endpoints: Vec::new(),
+            prefix: "/ringside/gateway/".to_owned(),
+            ca: None,
+            certificate: None,
+            key: None,
+            user: None,
+            password_file: None,
+            connect_ms: 2000,
+            request_ms: 5000,
+            silence_ms: u64::try_from(timing.silence.as_millis()).unwrap_or(u64::MAX),
+            compare_seconds: timing.compare.as_secs(),
+        }
+    }
+}
+
+impl StorePart {
+    /// Where etcd is, if the truth is there. `migrates`: if it may come there.
+    pub(super) fn etcd(&self, check: &mut Check<'_>, migrates: bool) -> Option<EtcdOptions> {
+        let options = self.etcd.as_ref().and_then(|part| part.options(check));
+        check.that(self.kind == Kind::Sqlite || self.etcd.is_some(), || {
+            "store.etcd: endpoints are needed for store.kind = \"etcd\"".to_owned()
+        });
+        options.filter(|_| migrates || self.kind == Kind::Etcd)
+    }
+}
+
+impl EtcdPart {
+    fn options(&self, check: &mut Check<'_>) -> Option<EtcdOptions> {
+        check.that(!self.endpoints.is_empty(), || {
+            "store.etcd.endpoints: give at least one, such as \"https://192.0.2.10:2379\"".to_owned()
+        });
+        let secure: Vec<Option<bool>> = (self.endpoints.iter())
+            .map(|text| check.keep("store.etcd.endpoints", endpoint(text)))
+            .collect();
+        let is_secure = secure.contains(&Some(true));
+        check.that(!is_secure || !secure.contains(&Some(false)), || {
+            "store.etcd.endpoints: all of them with https://, or none".to_owned()
+        });
+        check.keep("store.etcd.prefix", prefix(&self.prefix));
+        let tls = self.tls(check, is_secure);
+        let user = self.user(check);
+        let mut time = |name: &str, milliseconds: u64, most: u64| {
+            check.that((100..=most).contains(&milliseconds), || {
+                format!("store.etcd.{name}: {milliseconds} is not within 100 to {most}")
+            });
+            Duration::from_millis(milliseconds)
+        };
+        let connect = time("connect-ms", self.connect_ms, 60_000);
+        let request = time("request-ms", self.request_ms, 60_000);
+        let silence = time("silence-ms", self.silence_ms, 60_000);
+        check.that((10..=86_400).contains(&self.compare_seconds), || {
+            format!(
+                "store.etcd.compare-seconds: {} is not within 10 to 86400",
+                self.compare_seconds
+            )
+        });
+        Some(EtcdOptions {
+            endpoints: self.endpoints.clone(),
+            prefix: self.prefix.clone(),
+            tls,
+            user,
+            connect,
+            request,
+            timing: Timing {
+                // So that some answers may be late before that is taken for silence.
+                pulse: (silence / 4).min(Timing::default().pulse),
+                silence,
+                compare: Duration::from_secs(self.compare_seconds),
+                ..Timing::default()
+            },
+        })
+    }
+
+    fn tls(&self, check: &mut Check<'_>, is_secure: bool) -> Option<EtcdTls> {
+        let given = self.ca.is_some() || self.certificate.is_some() || self.key.is_some();
+        if !is_secure {
+            check.that(!given, || {
+                "store.etcd: ca, certificate and key are for endpoints with https://".to_owned()
+            });
+            return None;
+        }
+        check.that(self.ca.is_some(), || {
+            "store.etcd.ca: the authority of etcd's servers is needed for https://".to_owned()
+        });
+        check.that(self.certificate.is_some() == self.key.is_some(), || {
+            "store.etcd: certificate and key go together".to_owned()
+        });
+        let mut read = |name: &str, path: &Option<PathBuf>| {
+            let path = path.as_ref()?;
+            check.keep(&format!("store.etcd.{name}"), read(path))
+        };
+        let ca = read("ca", &self.ca);
+        let identity = read("certificate", &self.certificate).zip(read("key", &self.key));
+        let tls = EtcdTls { ca: ca?, identity };
+        check.keep("store.etcd", usable(&tls))?;
+        Some(tls)
+    }
+
+    fn user(&self, check: &mut Check<'_>) -> Option<User> {
+        check.that(self.user.is_some() == self.password_file.is_some(), || {
+            "store.etcd: user and password-file go together".to_owned()
+        });
+        let name = self.user.clone()?;
+        let file = check.keep("store.etcd.password-file", read(self.password_file.as_ref()?))?;
+        let password = String::from_utf8_lossy(&file).trim_end_matches(['\r', '\n']).to_owned();
+        check.that(!password.is_empty() && !name.is_empty(), || {
+            "store.etcd: user or password is empty".to_owned()
+        });
+        Some(User { name, password })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Whether it is with TLS.
+fn endpoint(text: &str) -> Result<bool, String> {
+    let wrong = |why: &str| format!("{text:?} {why}; write it as \"https://192.0.2.10:2379\"");
+    let uri: Uri = text.parse().map_err(|error| wrong(&format!("is none ({error})")))?;
+    let host = uri
+        .host()
+        .filter(|host| !host.is_empty())
+        .ok_or_else(|| wrong("has no host"))?;
+    if uri.port_u16().is_none() {
+        return Err(wrong("has no port"));
+    }
+    if !matches!(uri.path(), "" | "/") || uri.query().is_some() || text.contains('@') {
+        return Err(wrong("has more than host and port"));
+    }
+    match uri.scheme_str() {
+        Some("https") => Ok(true),
+        Some("http") => {
+            let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+            match host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback()) {
+                true => Ok(false),
+                false => Err(format!(
+                    "{text:?} leaves this host without TLS, and whoever is in between could change where packets go; use https://"
+                )),
+            }
+        }
+        _ => Err(wrong("begins neither with https:// nor http://")),
+    }
+}
+
+fn prefix(text: &str) -> Result<(), String> {
+    let is_plain = |byte: u8| byte.is_ascii_graphic();
+    if !text.starts_with('/') || !text.ends_with('/') || text.contains("//") || !text.bytes().all(is_plain) {
+        return Err(format!(
+            "{text:?} does not begin and end with one /, or has other than visible ASCII"
+        ));
+    }
+    if text.len() > LONGEST_PREFIX {
+        return Err(format!("{text:?} is longer than {LONGEST_PREFIX} bytes"));
+    }
+    Ok(())
+}
+
+/// Whether they can be used, and belong together.
+fn usable(tls: &EtcdTls) -> Result<(), String> {
+    let certificates = |what: &str, pem: &[u8]| -> Result<Vec<_>, String> {
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        match read {
+            Ok(read) if !read.is_empty() => Ok(read),
+            Ok(_) => Err(format!("{what}: there is no certificate in it")),
+            Err(error) => Err(format!("{what}: {error}")),
+        }
+    };
+    let mut roots = RootCertStore::empty();
+    for authority in certificates("ca", &tls.ca)? {
+        roots.add(authority).map_err(|error| format!("ca: {error}"))?;
+    }
+    let provider = rustls::crypto::ring::default_provider();
+    let config = ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("protocols: {error}"))?
+        .with_root_certificates(roots);
+    if let Some((certificate, key)) = &tls.identity {
+        let certificates = certificates("certificate", certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("key: {error}"))?;
+        let with = config.with_client_auth_cert(certificates, key);
+        with.map_err(|error| format!("certificate and key: {error}"))?;
+    }
+    Ok(())
+}

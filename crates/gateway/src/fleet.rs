@@ -1,0 +1,42 @@
+//! The state of many gateways in etcd.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`key`], [`value`], [`item`] | schema 1: keys, what they hold, packed |
+//! | `merge` | statements into what a key holds |
+//! | [`sync`] | how a gateway follows etcd without a gap; no sockets, no clock |
+//! | `client`, [`Door`] | what is asked of etcd, and the connections to it |
+//! | `follow` | does what [`sync`] says |
+//! | `write` | changes into transactions |
+//! | [`migrate`] | the truth from a file to etcd, or back |
+//! | [`Status`] | how it fares |
+
+use std::hash::{BuildHasher as _, RandomState};
+
+pub(crate) mod client;
+mod door;
+pub(crate) mod follow;
+pub mod item;
+pub mod key;
+pub(crate) mod merge;
+pub mod migrate;
+mod status;
+pub mod sync;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod value;
+pub(crate) mod write;
+
+pub use client::{EtcdOptions, EtcdTls, User};
+pub use door::Door;
+pub use status::Status;
+
+/// A number that nobody knows before.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+/// What a fleet's state is known by: what the key [`key`] `v1/fleet` holds.
+pub(crate) fn name() -> Vec<u8> {
+    format!("ringside-gateway fleet, schema 1, {:016x}", random()).into_bytes()
+}

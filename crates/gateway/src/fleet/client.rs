@@ -1,0 +1,395 @@
+//! What is asked of etcd, by the crate `etcd-client`.
+
+use std::fmt;
+use std::time::Duration;
+
+use etcd_client::{
+    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KvClient, Txn, TxnOp, TxnOpResponse, WatchClient,
+    WatchOptions, WatchRequestSender, WatchResponseStream,
+};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+use super::key::{FLEET, KINDS, Key, SCHEMA};
+use super::sync::{Failed, Page, Pair, Pulse, Timing};
+
+/// The largest answer: a watch that catches up is told a thousand revisions at once.
+const LONGEST: usize = 1 << 30;
+/// What etcd takes in a transaction unless it is told otherwise (`--max-txn-ops`).
+pub(crate) const MOST_OPERATIONS: usize = 128;
+/// What a request may hold, below the 1.5 MiB that etcd takes unless it is told otherwise (`--max-request-bytes`).
+pub(crate) const MOST_BYTES: usize = 1 << 20;
+
+/// Keys of a page, by kind: a group may have a megabyte, a block of neighbours has a few hundred bytes.
+const PAGES: [i64; 3] = [16, 1024, 8192];
+
+/// Keys and certificates for etcd, in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EtcdTls {
+    /// The authority of etcd's servers.
+    pub ca: Vec<u8>,
+    /// The gateway's certificate and its key.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl fmt::Debug for EtcdTls {
+    /// Without the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdTls").finish_non_exhaustive()
+    }
+}
+
+/// A user of etcd, and the password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for User {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("User").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Where a fleet's state is, and how it is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdOptions {
+    /// `http://HOST:PORT`, or `https://` with [`EtcdOptions::tls`].
+    pub endpoints: Vec<String>,
+    /// What all keys begin with; it ends with `/`.
+    pub prefix: String,
+    /// For `https://`.
+    pub tls: Option<EtcdTls>,
+    /// Who asks, where a certificate does not say it.
+    pub user: Option<User>,
+    /// How long a connection may take.
+    pub connect: Duration,
+    /// How long an answer may take.
+    pub request: Duration,
+    /// When what is done.
+    pub timing: Timing,
+}
+
+/// Connections to etcd. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Etcd {
+    kv: KvClient,
+    watch: WatchClient,
+    prefix: String,
+    request: Duration,
+}
+
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Etcd")
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A key as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// When it was changed last; 0: it is not there.
+    pub(crate) revision: u64,
+    pub(crate) value: Option<Vec<u8>>,
+}
+
+/// A key, how it has to be, and what becomes of it: None, nothing; Some(None), it goes.
+pub(crate) struct Step {
+    pub(crate) key: Key,
+    pub(crate) revision: u64,
+    pub(crate) write: Option<Option<Vec<u8>>>,
+}
+
+/// Why a transaction was not made, or is not known to have been.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// It was not, and will not be if it is tried again.
+    Final(String),
+    /// Nobody knows; it may be tried again.
+    Lost(String),
+}
+
+impl Refused {
+    fn new(error: &Error, lost: impl FnOnce() -> String) -> Self {
+        use tonic::Code::{FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted, Unauthenticated};
+        match error {
+            Error::GRpcStatus(status)
+                if matches!(
+                    status.code(),
+                    FailedPrecondition | InvalidArgument | PermissionDenied | ResourceExhausted | Unauthenticated
+                ) =>
+            {
+                Self::Final(format!("etcd refuses it: {}", status.message()))
+            }
+            _ => Self::Lost(lost()),
+        }
+    }
+
+    pub(crate) fn why(self) -> String {
+        match self {
+            Self::Final(why) | Self::Lost(why) => why,
+        }
+    }
+}
+
+/// What came of a transaction.
+#[derive(Debug)]
+pub(crate) enum Committed {
+    /// It was made, at this revision.
+    Yes(u64),
+    /// Something was other than it had to be: how the keys are, in order.
+    No(Vec<Held>),
+}
+
+fn number(number: i64) -> u64 {
+    number.max(0).cast_unsigned()
+}
+
+fn revision_of(header: Option<&etcd_client::ResponseHeader>) -> u64 {
+    header.map_or(0, |header| number(header.revision()))
+}
+
+/// What etcd, or the way to it, says; with all that led to it.
+fn told(error: &Error) -> String {
+    match error {
+        Error::GRpcStatus(status) => {
+            let mut text = status.message().to_owned();
+            let mut source = std::error::Error::source(status);
+            while let Some(error) = source {
+                text = format!("{text}: {error}");
+                source = error.source();
+            }
+            text
+        }
+        Error::TransportError(error) => crate::api::with_sources(error),
+        other => other.to_string(),
+    }
+}
+
+pub(crate) fn failed(error: &Error) -> Failed {
+    match error {
+        Error::GRpcStatus(status) if status.message().contains("has been compacted") => Failed::Compacted,
+        other => Failed::Other(told(other)),
+    }
+}
+
+impl Etcd {
+    /// Asks for nothing but, where there is a user, who that is; who answers shows later.
+    pub(crate) async fn open(options: &EtcdOptions) -> Result<Self, String> {
+        let mut connect = ConnectOptions::new()
+            .with_connect_timeout(options.connect)
+            .with_keep_alive(options.timing.silence, options.timing.silence)
+            .with_require_leader(true);
+        if let Some(tls) = &options.tls {
+            let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.ca));
+            if let Some((certificate, key)) = &tls.identity {
+                config = config.identity(Identity::from_pem(certificate, key));
+            }
+            connect = connect.with_tls(config);
+        }
+        if let Some(user) = &options.user {
+            connect = connect
+                .with_user(&user.name, &user.password)
+                .with_auto_token_refresh(true);
+        }
+        let connected = tokio::time::timeout(options.request, Client::connect(&options.endpoints, Some(connect))).await;
+        let client = connected
+            .map_err(|_| late(options.request))?
+            .map_err(|error| told(&error))?;
+        Ok(Self {
+            kv: client.kv_client().max_decoding_message_size(LONGEST),
+            watch: client.watch_client().max_decoding_message_size(LONGEST),
+            prefix: options.prefix.clone(),
+            request: options.request,
+        })
+    }
+
+    fn name(&self, key: impl fmt::Display) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    fn pair(&self, pair: &etcd_client::KeyValue, is_put: bool) -> Pair {
+        let key = pair.key();
+        Pair {
+            key: key.strip_prefix(self.prefix.as_bytes()).unwrap_or(key).to_vec(),
+            value: is_put.then(|| pair.value().to_vec()),
+            revision: number(pair.mod_revision()),
+        }
+    }
+
+    async fn within<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {
+        match tokio::time::timeout(self.request, call).await {
+            Ok(answer) => answer.map_err(|error| failed(&error)),
+            Err(_) => Err(Failed::Other(late(self.request))),
+        }
+    }
+
+    /// Some keys that begin with `kind`, behind one; see [`super::sync::Action::List`].
+    pub(crate) async fn list(
+        &self,
+        kind: &'static str,
+        after: Option<Vec<u8>>,
+        revision: Option<u64>,
+    ) -> Result<Page, Failed> {
+        let page = KINDS
+            .iter()
+            .zip(PAGES)
+            .find(|(known, _)| **known == kind)
+            .map_or(1024, |(_, page)| page);
+        let first = match after {
+            // The next one that there can be.
+            Some(after) => [self.prefix.as_bytes(), &after, &[0]].concat(),
+            None => self.name(kind).into_bytes(),
+        };
+        // All names of a kind end before the kind with the byte behind its slash.
+        let end = format!("{}0", self.name(kind).trim_end_matches('/'));
+        let mut options = GetOptions::new().with_range(end).with_limit(page);
+        if let Some(revision) = revision {
+            options = options.with_revision(revision.cast_signed());
+        }
+        let mut kv = self.kv.clone();
+        let answer = self.within(kv.get(first, Some(options))).await?;
+        Ok(Page {
+            revision: revision_of(answer.header()),
+            pairs: answer.kvs().iter().map(|pair| self.pair(pair, true)).collect(),
+            more: answer.more(),
+        })
+    }
+
+    /// Whose state it is, as a quorum knows it.
+    pub(crate) async fn pulse(&self) -> Result<Pulse, String> {
+        let mut kv = self.kv.clone();
+        let answer = self.within(kv.get(self.name(FLEET), None)).await.map_err(why)?;
+        Ok(Pulse {
+            revision: revision_of(answer.header()),
+            cluster: answer.header().map_or(0, etcd_client::ResponseHeader::cluster_id),
+            fleet: answer.kvs().first().map(|pair| pair.value().to_vec()),
+        })
+    }
+
+    /// Says whose state it is, where nobody has yet.
+    pub(crate) async fn begin(&self, fleet: &[u8]) -> Result<(), String> {
+        let name = self.name(FLEET);
+        let begin = Txn::new()
+            .when([Compare::create_revision(&*name, CompareOp::Equal, 0)])
+            .and_then([TxnOp::put(&*name, fleet, None)]);
+        let mut kv = self.kv.clone();
+        self.within(kv.txn(begin)).await.map(drop).map_err(why)
+    }
+
+    async fn transact(&self, transaction: Txn) -> Result<etcd_client::TxnResponse, Refused> {
+        let mut kv = self.kv.clone();
+        match tokio::time::timeout(self.request, kv.txn(transaction)).await {
+            Ok(answer) => answer.map_err(|error| Refused::new(&error, || told(&error))),
+            Err(_) => Err(Refused::Lost(late(self.request))),
+        }
+    }
+
+    /// Keys, by whichever member answers first: perhaps as they were.
+    pub(crate) async fn read(&self, keys: &[Key]) -> Result<Vec<Held>, Refused> {
+        let get = |key: &Key| TxnOp::get(self.name(key), Some(GetOptions::new().with_serializable()));
+        let read = Txn::new().and_then(keys.iter().map(get).collect::<Vec<_>>());
+        Ok(held(&self.transact(read).await?))
+    }
+
+    /// All steps, or none.
+    pub(crate) async fn commit(&self, steps: &[Step]) -> Result<Committed, Refused> {
+        let compare = |step: &Step| {
+            let revision = step.revision.cast_signed();
+            Compare::mod_revision(self.name(step.key), CompareOp::Equal, revision)
+        };
+        let write = |step: &Step| {
+            let write = step.write.as_ref()?;
+            Some(match write {
+                Some(value) => TxnOp::put(self.name(step.key), &**value, None),
+                None => TxnOp::delete(self.name(step.key), None),
+            })
+        };
+        let get = |step: &Step| TxnOp::get(self.name(step.key), None);
+        let transaction = Txn::new()
+            .when(steps.iter().map(compare).collect::<Vec<_>>())
+            .and_then(steps.iter().filter_map(write).collect::<Vec<_>>())
+            .or_else(steps.iter().map(get).collect::<Vec<_>>());
+        let answer = self.transact(transaction).await?;
+        Ok(if answer.succeeded() {
+            Committed::Yes(revision_of(answer.header()))
+        } else {
+            Committed::No(held(&answer))
+        })
+    }
+
+    /// Everything from a revision on.
+    pub(crate) async fn watch(&self, from: u64) -> Result<(WatchRequestSender, WatchResponseStream), Failed> {
+        let options = WatchOptions::new()
+            .with_prefix()
+            .with_start_revision(from.cast_signed())
+            .with_progress_notify();
+        let mut watch = self.watch.clone();
+        let stream = self.within(watch.watch(self.name(SCHEMA), Some(options))).await?;
+        Ok(stream.split())
+    }
+
+    /// What a watch has told.
+    pub(crate) fn heard(&self, answer: &etcd_client::WatchResponse) -> Heard {
+        if answer.canceled() {
+            return Heard::Ended(match answer.compact_revision() {
+                0 => Failed::Other(answer.cancel_reason().to_owned()),
+                _ => Failed::Compacted,
+            });
+        }
+        if answer.created() {
+            return Heard::Began;
+        }
+        if answer.events().is_empty() {
+            return Heard::Progress(revision_of(answer.header()));
+        }
+        let pairs = answer.events().iter().filter_map(|event| {
+            let is_put = event.event_type() == etcd_client::EventType::Put;
+            Some(self.pair(event.kv()?, is_put))
+        });
+        Heard::Events(pairs.collect())
+    }
+}
+
+/// See [`Etcd::heard`].
+pub(crate) enum Heard {
+    Began,
+    Progress(u64),
+    Events(Vec<Pair>),
+    Ended(Failed),
+}
+
+fn held(answer: &etcd_client::TxnResponse) -> Vec<Held> {
+    let of = |answer: &TxnOpResponse| match answer {
+        TxnOpResponse::Get(got) => got.kvs().first().map(|pair| Held {
+            revision: number(pair.mod_revision()),
+            value: Some(pair.value().to_vec()),
+        }),
+        _ => None,
+    };
+    let none = Held {
+        revision: 0,
+        value: None,
+    };
+    answer
+        .op_responses()
+        .iter()
+        .map(|answer| of(answer).unwrap_or_else(|| none.clone()))
+        .collect()
+}
+
+fn late(time: Duration) -> String {
+    format!("no answer within {} ms", time.as_millis())
+}
+
+pub(crate) fn why(failed: Failed) -> String {
+    match failed {
+        Failed::Compacted => "what was asked for has been compacted".to_owned(),
+        Failed::Other(why) => why,
+    }
+}

@@ -1,0 +1,245 @@
+//! Does what [`super::sync`] says.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use etcd_client::WatchRequestSender;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::client::{Heard, why};
+use super::door::Door;
+use super::status::Status;
+use super::sync::{Action, Failed, Input, Mark, Sync, Tell};
+use crate::model::Done;
+
+/// Answers that wait.
+const WAITING: usize = 16;
+
+/// Something under way, given up when another takes its place.
+#[derive(Debug, Default)]
+struct Task(Option<JoinHandle<()>>);
+
+impl Task {
+    fn set(&mut self, task: Option<JoinHandle<()>>) {
+        if let Some(before) = std::mem::replace(&mut self.0, task) {
+            before.abort();
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.set(None);
+    }
+}
+
+/// Of which kind what has come is, and of which of that kind: what is left of one that was given up is not heard.
+type Tagged = (usize, u64, Input);
+
+const LIST: usize = 0;
+const PULSE: usize = 1;
+const WATCH: usize = 2;
+
+#[derive(Debug)]
+pub(crate) struct Follower {
+    door: Door,
+    sync: Sync,
+    status: Arc<Status>,
+    tables: mpsc::Sender<Done>,
+    began: Instant,
+    /// How long the tables were waited for: time in which etcd cannot have been late.
+    waited: Duration,
+    tasks: [Task; 3],
+    tags: [u64; 3],
+    progress: Option<mpsc::Sender<()>>,
+    inputs: mpsc::Sender<Tagged>,
+    heard: mpsc::Receiver<Tagged>,
+}
+
+impl Follower {
+    pub(crate) fn new(door: Door, mark: Option<Mark>, status: Arc<Status>, tables: mpsc::Sender<Done>) -> Self {
+        let timing = door.options().timing;
+        let (inputs, heard) = mpsc::channel(WAITING);
+        Self {
+            sync: Sync::new(timing, super::random(), mark, Duration::ZERO),
+            door,
+            status,
+            tables,
+            began: Instant::now(),
+            waited: Duration::ZERO,
+            tasks: Default::default(),
+            tags: [0; 3],
+            progress: None,
+            inputs,
+            heard,
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed().saturating_sub(self.waited)
+    }
+
+    /// Until the tables are gone.
+    pub(crate) async fn run(mut self) {
+        let door = self.door.clone();
+        loop {
+            while let Some(action) = self.sync.poll(self.now()) {
+                if self.act(action).await.is_err() {
+                    return;
+                }
+            }
+            self.tell_status();
+            let sleep = self
+                .sync
+                .wake()
+                .saturating_sub(self.now())
+                .max(Duration::from_millis(1));
+            tokio::select! {
+                biased;
+                tagged = self.heard.recv() => self.hear(tagged),
+                () = door.renewed() => {
+                    let why = "other credentials are used".to_owned();
+                    self.sync.handle(self.now(), Input::Ended(Failed::Other(why)));
+                }
+                () = self.tables.closed() => return,
+                () = tokio::time::sleep(sleep) => {}
+            }
+        }
+    }
+
+    fn hear(&mut self, tagged: Option<Tagged>) {
+        if let Some((kind, tag, input)) = tagged
+            && self.tags.get(kind) == Some(&tag)
+        {
+            self.sync.handle(self.now(), input);
+        }
+    }
+
+    fn tell_status(&self) {
+        let now = self.now();
+        let sync = &self.sync;
+        let (known, lag, damaged) = (sync.known(), sync.lag(now), sync.damaged().len());
+        self.status.set(sync.state(now), known, lag, sync.counts(), damaged);
+    }
+
+    /// Begins something in the place of the last of its kind.
+    fn start<F: Future<Output = ()> + Send + 'static>(&mut self, kind: usize, task: impl FnOnce(Line) -> F) {
+        self.tags[kind] += 1;
+        let line = Line {
+            kind,
+            tag: self.tags[kind],
+            inputs: self.inputs.clone(),
+        };
+        self.tasks[kind].set(Some(tokio::spawn(task(line))));
+    }
+
+    /// An error if the tables are gone.
+    async fn act(&mut self, action: Action) -> Result<(), ()> {
+        let door = self.door.clone();
+        match action {
+            Action::List { kind, after, revision } => self.start(LIST, |line| async move {
+                let listed = match door.etcd().await {
+                    Ok(etcd) => etcd.list(kind, after, revision).await,
+                    Err(why) => Err(Failed::Other(why)),
+                };
+                line.say(Input::Listed(listed)).await;
+            }),
+            Action::Pulse => {
+                let is_new = self.sync.mark().is_none();
+                self.start(PULSE, |line| async move {
+                    line.say(Input::Pulse(pulse(&door, is_new).await)).await;
+                });
+            }
+            Action::Watch(from) => {
+                let (progress, asked) = mpsc::channel(1);
+                self.progress = Some(progress);
+                self.start(WATCH, |line| async move {
+                    let ended = watch(&door, from, &line, asked).await;
+                    line.say(Input::Ended(ended)).await;
+                });
+            }
+            Action::Unwatch => {
+                self.tags[WATCH] += 1;
+                self.tasks[WATCH].set(None);
+                self.progress = None;
+            }
+            // One question at a time is enough.
+            Action::Progress => self.progress.iter().for_each(|progress| _ = progress.try_send(())),
+            Action::Tell(tell) => {
+                let mark = self.sync.mark().map(|mark| Mark {
+                    revision: match tell {
+                        Tell::Revision(revision) => Some(revision),
+                        _ => None,
+                    },
+                    ..mark.clone()
+                });
+                let began = Instant::now();
+                let told = self.tables.send(Done::Told { tell, mark }).await;
+                self.waited += began.elapsed();
+                return told.map_err(drop);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a task tells what has come.
+struct Line {
+    kind: usize,
+    tag: u64,
+    inputs: mpsc::Sender<Tagged>,
+}
+
+impl Line {
+    async fn say(&self, input: Input) {
+        // If nobody hears it any more, nobody misses it.
+        _ = self.inputs.send((self.kind, self.tag, input)).await;
+    }
+}
+
+async fn pulse(door: &Door, is_new: bool) -> Result<super::sync::Pulse, String> {
+    let etcd = door.etcd().await?;
+    let pulse = etcd.pulse().await?;
+    if pulse.fleet.is_some() || !is_new {
+        return Ok(pulse);
+    }
+    // Nobody has used this prefix yet. Of several that say so at a time one is first.
+    tracing::info!("there is no state in etcd yet; it is begun");
+    etcd.begin(&super::name()).await?;
+    etcd.pulse().await
+}
+
+/// Tells what a watch tells, and why it has ended.
+async fn watch(door: &Door, from: u64, line: &Line, mut progress: mpsc::Receiver<()>) -> Failed {
+    let etcd = match door.etcd().await {
+        Ok(etcd) => etcd,
+        Err(why) => return Failed::Other(why),
+    };
+    let (mut requests, mut answers): (WatchRequestSender, _) = match etcd.watch(from).await {
+        Ok(stream) => stream,
+        Err(failed) => return failed,
+    };
+    loop {
+        let answer = tokio::select! {
+            answer = answers.message() => answer,
+            Some(()) = progress.recv() => {
+                match requests.request_progress().await {
+                    Ok(()) => continue,
+                    Err(error) => return Failed::Other(error.to_string()),
+                }
+            }
+        };
+        let input = match answer {
+            Ok(Some(answer)) => match etcd.heard(&answer) {
+                Heard::Began => Input::Watching,
+                Heard::Progress(revision) => Input::Progress(revision),
+                Heard::Events(pairs) => Input::Events(pairs),
+                Heard::Ended(failed) => return failed,
+            },
+            Ok(None) => return Failed::Other("etcd has ended the watch".to_owned()),
+            Err(error) => return Failed::Other(why(super::client::failed(&error))),
+        };
+        line.say(input).await;
+    }
+}

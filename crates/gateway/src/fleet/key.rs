@@ -1,0 +1,139 @@
+//! The keys of the fleet's state, below a prefix: schema 1.
+//!
+//! ```text
+//! PREFIX v1/fleet                          what this is, and a number that names it
+//!        v1/groups/ID                      a security group
+//!        v1/ports/VNI/BLOCK                ports of 16 addresses
+//!        v1/neighbors/VNI/BLOCK            neighbours at 16 addresses
+//! ```
+//! Numbers are hexadecimal with all their digits, so that keys have the order of what they name. BLOCK is an address without
+//! its last four bits: 7 digits of IPv4, 31 of IPv6.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ringside_gateway_core::policy::GroupId;
+use ringside_gateway_core::{TenantAddress, Vni};
+
+/// Bits of an address that its block leaves open.
+const OPEN: u32 = 4;
+/// Addresses of a block.
+pub const ADDRESSES: u8 = 1 << OPEN;
+
+/// Addresses of a network that lie beside each other, and share a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Block {
+    vni: Vni,
+    /// Its open bits are 0.
+    first: IpAddr,
+}
+
+impl Block {
+    /// The one of an address, and which one of its addresses that is.
+    #[must_use]
+    pub fn of(address: TenantAddress) -> (Self, u8) {
+        let (first, low) = match address.ip {
+            IpAddr::V4(ip) => {
+                let [.., low] = ip.octets();
+                (IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() >> OPEN << OPEN)), low)
+            }
+            IpAddr::V6(ip) => {
+                let [.., low] = ip.octets();
+                (IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> OPEN << OPEN)), low)
+            }
+        };
+        let block = Self {
+            vni: address.vni,
+            first,
+        };
+        (block, low % ADDRESSES)
+    }
+
+    /// One of its addresses.
+    #[must_use]
+    pub fn address(self, low: u8) -> TenantAddress {
+        let ip = match self.first {
+            IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() | u32::from(low % ADDRESSES)).into(),
+            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() | u128::from(low % ADDRESSES)).into(),
+        };
+        TenantAddress::new(self.vni, ip)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (vni, block) = text.split_once('/')?;
+        let vni = Vni::new(hex(vni, 6)?.try_into().ok()?)?;
+        let first = match block.len() {
+            7 => Ipv4Addr::from_bits(u32::try_from(hex(block, 7)?).ok()? << OPEN).into(),
+            _ => Ipv6Addr::from_bits(hex(block, 31)? << OPEN).into(),
+        };
+        Some(Self { vni, first })
+    }
+}
+
+/// A number of so many lower case digits, and no other way to write it.
+fn hex(text: &str, digits: usize) -> Option<u128> {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (text.len() == digits && text.bytes().all(is_digit))
+        .then(|| u128::from_str_radix(text, 16).ok())
+        .flatten()
+}
+
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:06x}/", self.vni.number())?;
+        match self.first {
+            IpAddr::V4(ip) => write!(f, "{:07x}", ip.to_bits() >> OPEN),
+            IpAddr::V6(ip) => write!(f, "{:031x}", ip.to_bits() >> OPEN),
+        }
+    }
+}
+
+/// What a key names. In this order things come into the tables: no neighbour is there without what is bound to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// A security group.
+    Group(GroupId),
+    /// Ports.
+    Ports(Block),
+    /// Neighbours.
+    Neighbors(Block),
+}
+
+/// What keys of a kind begin with, in the order of [`Key`].
+pub(crate) const KINDS: [&str; 3] = ["v1/groups/", "v1/ports/", "v1/neighbors/"];
+/// What all keys begin with.
+pub(crate) const SCHEMA: &str = "v1/";
+/// The one that says what this is.
+pub(crate) const FLEET: &str = "v1/fleet";
+
+impl Key {
+    /// From what stands behind the prefix; None if that is none of these.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let [groups, ports, neighbors] = KINDS;
+        if let Some(id) = text.strip_prefix(groups) {
+            return Some(Self::Group(GroupId(hex(id, 8)?.try_into().ok()?)));
+        }
+        if let Some(block) = text.strip_prefix(ports) {
+            return Block::parse(block).map(Self::Ports);
+        }
+        Block::parse(text.strip_prefix(neighbors)?).map(Self::Neighbors)
+    }
+}
+
+impl fmt::Display for Key {
+    /// As it stands behind the prefix.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [groups, ports, neighbors] = KINDS;
+        match self {
+            Self::Group(id) => write!(f, "{groups}{:08x}", id.0),
+            Self::Ports(block) => write!(f, "{ports}{block}"),
+            Self::Neighbors(block) => write!(f, "{neighbors}{block}"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "key_tests.rs"]
+mod tests;

@@ -1,0 +1,121 @@
+//! Statements into what a key holds, by the rule of the tables (`model/rule.rs`).
+
+use super::key::Key;
+use super::value::{Entry, Packed, pack, unpack};
+use crate::model::Outcome;
+use crate::model::rule::decide;
+use crate::object::{Change, Group, Neighbor, Port, Statement};
+
+/// What becomes of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// It stays as it is.
+    Keep,
+    /// It holds this from now on.
+    Put(Vec<u8>),
+    /// It goes.
+    Delete,
+}
+
+/// What statements about a key's objects bring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Merged {
+    pub(crate) write: Write,
+    /// In the order of the statements.
+    pub(crate) outcomes: Vec<Outcome>,
+}
+
+/// The key of the value that has what a change is about.
+pub(crate) fn key_of(change: &Change) -> Key {
+    match change {
+        Change::Neighbor(statement) => Neighbor::place(statement.key()).0,
+        Change::Port(statement) => Port::place(statement.key()).0,
+        Change::Group(statement) => Group::place(statement.key()).0,
+    }
+}
+
+/// Puts statements about objects of one key into what it holds, in order. `now` in seconds since 1970.
+///
+/// # Errors
+/// What is wrong with what it holds.
+pub(crate) fn merge(key: Key, current: Option<&[u8]>, said: &[&Change], now: i64) -> Result<Merged, String> {
+    match key {
+        Key::Group(_) => merge_kind::<Group>(key, current, said, now),
+        Key::Ports(_) => merge_kind::<Port>(key, current, said, now),
+        Key::Neighbors(_) => merge_kind::<Neighbor>(key, current, said, now),
+    }
+}
+
+/// Forgets what was deleted before a time.
+///
+/// # Errors
+/// What is wrong with what it holds.
+pub(crate) fn forget(key: Key, current: Option<&[u8]>, before: i64) -> Result<Write, String> {
+    match key {
+        Key::Group(_) => forget_kind::<Group>(key, current, before),
+        Key::Ports(_) => forget_kind::<Port>(key, current, before),
+        Key::Neighbors(_) => forget_kind::<Neighbor>(key, current, before),
+    }
+}
+
+fn read<O: Packed>(key: Key, current: Option<&[u8]>) -> Result<Vec<Entry<O>>, String> {
+    current.map_or(Ok(Vec::new()), |value| unpack(key, value))
+}
+
+fn written<O: Packed>(key: Key, current: Option<&[u8]>, entries: &[Entry<O>]) -> Write {
+    match (pack(key, entries), current) {
+        (Some(value), Some(current)) if value == current => Write::Keep,
+        (Some(value), _) => Write::Put(value),
+        (None, Some(_)) => Write::Delete,
+        (None, None) => Write::Keep,
+    }
+}
+
+fn merge_kind<O: Packed>(key: Key, current: Option<&[u8]>, said: &[&Change], now: i64) -> Result<Merged, String> {
+    let mut entries = read::<O>(key, current)?;
+    let mut outcomes = Vec::with_capacity(said.len());
+    for statement in said.iter().filter_map(|change| O::of(change)) {
+        let place = entries.binary_search_by_key(&statement.key(), |entry| entry.statement.key());
+        let entry = place.ok().and_then(|at| entries.get(at));
+        let (known, gone) = match entry.map(|entry| &entry.statement) {
+            Some(Statement::Put(object)) => (Some(object.version()), None),
+            Some(Statement::Delete(_, version)) => (None, Some(*version)),
+            None => (None, None),
+        };
+        let is_same = || entry.is_some_and(|entry| entry.statement == *statement);
+        let (outcome, forgotten) = decide(known, gone, statement, is_same);
+        outcomes.push(outcome);
+        let holds = match statement {
+            Statement::Put(_) => outcome.is_change(),
+            Statement::Delete(..) => forgotten,
+        };
+        if holds {
+            let entry = Entry {
+                statement: statement.clone(),
+                deleted: if matches!(statement, Statement::Delete(..)) {
+                    now
+                } else {
+                    0
+                },
+            };
+            match place {
+                Ok(at) => entries[at] = entry,
+                Err(at) => entries.insert(at, entry),
+            }
+        }
+    }
+    Ok(Merged {
+        write: written(key, current, &entries),
+        outcomes,
+    })
+}
+
+fn forget_kind<O: Packed>(key: Key, current: Option<&[u8]>, before: i64) -> Result<Write, String> {
+    let mut entries = read::<O>(key, current)?;
+    entries.retain(|entry| matches!(entry.statement, Statement::Put(_)) || entry.deleted >= before);
+    Ok(written(key, current, &entries))
+}
+
+#[cfg(test)]
+#[path = "merge_tests.rs"]
+mod tests;

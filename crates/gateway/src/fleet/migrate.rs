@@ -1,0 +1,297 @@
+//! The truth from a file to etcd, or back, while no gateway uses the file; compared at the end by a digest over all of it.
+//!
+//! What was deleted and is remembered goes along, with its time. Who was interrupted runs it again: what is there and the same stays.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use sha2::{Digest as _, Sha256};
+use tokio::task::JoinSet;
+
+use super::client::{Committed, Etcd, MOST_BYTES, MOST_OPERATIONS, Refused, Step, why};
+use super::item::Item;
+use super::key::{KINDS, Key};
+use super::sync::{Mark, Pulse};
+use super::value::{Entry, Packed, pack};
+use crate::config::Config;
+use crate::model::Made;
+use crate::object::{Change, Group, Neighbor, Port, Statement};
+use crate::store::Store;
+
+/// Transactions that are under way at a time.
+const UNDER_WAY: usize = 8;
+
+/// Where the truth comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum To {
+    /// To the etcd of `[store.etcd]`
+    Etcd,
+    /// To the file `store.path`
+    Sqlite,
+}
+
+/// What was brought there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Migrated {
+    to: To,
+    objects: usize,
+    deleted: usize,
+    keys: usize,
+    digest: String,
+    revision: u64,
+}
+
+impl fmt::Display for Migrated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            objects,
+            deleted,
+            keys,
+            digest,
+            revision,
+            ..
+        } = self;
+        writeln!(
+            f,
+            "{objects} objects, and {deleted} that were deleted: {keys} keys, etcd's revision {revision}"
+        )?;
+        writeln!(f, "the same on both sides: sha256 {digest}")?;
+        f.write_str(match self.to {
+            To::Etcd => "say store.kind = \"etcd\" now; the file is a copy from here on",
+            To::Sqlite => {
+                "say store.kind = \"sqlite\" now; etcd keeps what it has, and no gateway should go on with that"
+            }
+        })
+    }
+}
+
+/// All of it: what each key holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct State(BTreeMap<Key, Vec<u8>>);
+
+impl State {
+    fn add<O: Packed>(&mut self, entries: BTreeMap<Key, Vec<Entry<O>>>) {
+        let values = entries.into_iter().filter_map(|(key, mut entries)| {
+            entries.sort_by_key(|entry| entry.statement.key());
+            Some((key, pack(key, &entries)?))
+        });
+        self.0.extend(values);
+    }
+
+    fn digest(&self) -> String {
+        let mut digest = Sha256::new();
+        for (key, value) in &self.0 {
+            digest.update(key.to_string());
+            digest.update((value.len() as u64).to_le_bytes());
+            digest.update(value);
+        }
+        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// As statements, with the times of those that delete.
+    fn statements(&self) -> Result<Vec<(Change, i64)>> {
+        fn of<O: Packed>(entries: Vec<Entry<O>>) -> impl Iterator<Item = (Change, i64)> {
+            entries
+                .into_iter()
+                .map(|entry| (O::into_change(entry.statement), entry.deleted))
+        }
+        let mut all = Vec::new();
+        for (key, value) in &self.0 {
+            let item = Item::read(*key, Some(value));
+            match item.map_err(|reason| anyhow::anyhow!("the key {key} in etcd cannot be read: {reason}"))? {
+                Item::Group(_, entry) => all.extend(of(entry.into_iter().collect())),
+                Item::Ports(_, entries) => all.extend(of(entries)),
+                Item::Neighbors(_, entries) => all.extend(of(entries)),
+                Item::DamagedPorts(_) => {}
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Brings the truth where it is to be. The configuration is read by [`Config::read_to_migrate`].
+///
+/// # Errors
+/// What is in the way; what was there before is there still.
+pub fn migrate(config: &Config, to: To) -> Result<Migrated> {
+    let options = config.etcd.as_ref().context("store.etcd is missing")?;
+    let mut store = Store::open_any(&config.store)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("starting")?.block_on(async {
+        let etcd = Etcd::open(options).await.map_err(anyhow::Error::msg).context("etcd")?;
+        let pulse = etcd.pulse().await.map_err(anyhow::Error::msg).context("etcd")?;
+        match to {
+            To::Etcd => to_etcd(&mut store, &etcd, pulse).await,
+            To::Sqlite => to_sqlite(&mut store, &etcd, pulse).await,
+        }
+    })
+}
+
+async fn to_etcd(store: &mut Store, etcd: &Etcd, pulse: Pulse) -> Result<Migrated> {
+    ensure!(
+        store.mark()?.is_none(),
+        "the store is a copy of a fleet's state already: there is nothing to bring there"
+    );
+    let state = read_store(store)?;
+    let (there, revisions, _) = list(etcd).await?;
+    // Those of an earlier try are the same.
+    if let Some((key, _)) = there.0.iter().find(|(key, value)| state.0.get(key) != Some(value)) {
+        bail!(
+            "etcd holds other objects under this prefix, at {key}: give another store.etcd.prefix, or remove them. Nothing was changed"
+        );
+    }
+    if pulse.fleet.is_none() {
+        etcd.begin(&super::name())
+            .await
+            .map_err(anyhow::Error::msg)
+            .context("etcd")?;
+    }
+    let missing = state.0.iter().filter(|(key, _)| !revisions.contains_key(key));
+    write(etcd, missing).await?;
+    let (written, _, revision) = list(etcd).await?;
+    ensure!(
+        state.digest() == written.digest(),
+        "etcd does not hold what the store holds: somebody else writes there too. The store is as it was"
+    );
+    let pulse = etcd.pulse().await.map_err(anyhow::Error::msg).context("etcd")?;
+    let fleet = pulse.fleet.context("etcd has lost whose state this is")?;
+    store.set_mark(Some(&Mark {
+        cluster: pulse.cluster,
+        fleet,
+        revision: Some(revision),
+    }))?;
+    summary(To::Etcd, &state, revision)
+}
+
+async fn to_sqlite(store: &mut Store, etcd: &Etcd, pulse: Pulse) -> Result<Migrated> {
+    ensure!(pulse.fleet.is_some(), "etcd holds no fleet's state under this prefix");
+    if store.mark()?.is_none() {
+        let own = read_store(store)?;
+        ensure!(
+            own.0.is_empty(),
+            "the store holds objects of its own: give another store.path. Nothing was changed"
+        );
+    }
+    let (state, _, revision) = list(etcd).await?;
+    let made: Vec<Made> = (state.statements()?.into_iter())
+        .map(|(change, deleted)| Made::Said(change, deleted))
+        .collect();
+    store.replace_all(&made)?;
+    let written = read_store(store)?;
+    ensure!(
+        state.digest() == written.digest(),
+        "the store does not hold what etcd holds; it is a copy of etcd's state still"
+    );
+    store.set_mark(None)?;
+    store.rest()?;
+    summary(To::Sqlite, &state, revision)
+}
+
+fn summary(to: To, state: &State, revision: u64) -> Result<Migrated> {
+    let statements = state.statements()?;
+    let is_deleted = |change: &Change| match change {
+        Change::Neighbor(statement) => matches!(statement, Statement::Delete(..)),
+        Change::Port(statement) => matches!(statement, Statement::Delete(..)),
+        Change::Group(statement) => matches!(**statement, Statement::Delete(..)),
+    };
+    let deleted = statements.iter().filter(|(change, _)| is_deleted(change)).count();
+    Ok(Migrated {
+        to,
+        objects: statements.len() - deleted,
+        deleted,
+        keys: state.0.len(),
+        digest: state.digest(),
+        revision,
+    })
+}
+
+fn read_store(store: &mut Store) -> Result<State> {
+    fn add<O: Packed>(entries: &mut BTreeMap<Key, Vec<Entry<O>>>, change: &Change, when: i64) {
+        if let Some(statement) = O::of(change) {
+            let (key, _) = O::place(statement.key());
+            entries.entry(key).or_default().push(Entry {
+                statement: statement.clone(),
+                deleted: when,
+            });
+        }
+    }
+    let (mut groups, mut ports, mut neighbors) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let loaded = store.load(|changes, deleted| {
+        for (change, when) in changes.iter().zip(deleted) {
+            add::<Group>(&mut groups, change, *when);
+            add::<Port>(&mut ports, change, *when);
+            add::<Neighbor>(&mut neighbors, change, *when);
+        }
+    })?;
+    ensure!(
+        loaded.quarantined == 0,
+        "{} rows of the store were damaged, and are in its table `quarantine`; put these objects anew, or run this again to go without them",
+        loaded.quarantined
+    );
+    let mut state = State::default();
+    state.add(groups);
+    state.add(ports);
+    state.add(neighbors);
+    Ok(state)
+}
+
+/// Everything, when each key was changed, and as of which revision.
+async fn list(etcd: &Etcd) -> Result<(State, HashMap<Key, u64>, u64)> {
+    let (mut state, mut revisions, mut revision) = (State::default(), HashMap::new(), None);
+    for kind in KINDS {
+        let mut after = None;
+        loop {
+            let page = etcd.list(kind, after, revision).await;
+            let page = page.map_err(|failed| anyhow::anyhow!("listing what etcd holds: {}", why(failed)))?;
+            revision.get_or_insert(page.revision);
+            after = page.pairs.last().map(|pair| pair.key.clone());
+            for pair in page.pairs {
+                let name = String::from_utf8_lossy(&pair.key).into_owned();
+                let key = Key::parse(&pair.key)
+                    .with_context(|| format!("etcd holds {name}, which is no key of this schema"))?;
+                revisions.insert(key, pair.revision);
+                state.0.insert(key, pair.value.unwrap_or_default());
+            }
+            if !page.more {
+                break;
+            }
+        }
+    }
+    Ok((state, revisions, revision.unwrap_or(0)))
+}
+
+/// Keys that nobody has written yet.
+async fn write(etcd: &Etcd, values: impl Iterator<Item = (&Key, &Vec<u8>)>) -> Result<()> {
+    let mut values = values.peekable();
+    let mut under_way = JoinSet::new();
+    loop {
+        while under_way.len() < UNDER_WAY && values.peek().is_some() {
+            let (mut steps, mut bytes) = (Vec::new(), 0);
+            while let Some((key, value)) = values.next_if(|(_, value)| {
+                steps.is_empty() || (steps.len() < MOST_OPERATIONS && bytes + value.len() <= MOST_BYTES)
+            }) {
+                bytes += value.len();
+                steps.push(Step {
+                    key: *key,
+                    revision: 0,
+                    write: Some(Some(value.clone())),
+                });
+            }
+            let etcd = etcd.clone();
+            under_way.spawn(async move { etcd.commit(&steps).await });
+        }
+        match under_way.join_next().await {
+            None => return Ok(()),
+            Some(Ok(Ok(Committed::Yes(_)))) => {}
+            Some(Ok(Ok(Committed::No(_)))) => {
+                bail!("somebody else writes into etcd under this prefix; run this when nobody does")
+            }
+            Some(Ok(Err(refused))) => bail!(
+                "writing into etcd: {}; run this again, it goes on from there",
+                Refused::why(refused)
+            ),
+            Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+}

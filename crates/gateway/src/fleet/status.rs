@@ -1,0 +1,144 @@
+//! How a gateway fares with its fleet's state: for health, metrics, and who wants to change something.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::sync::{Counts, State};
+
+/// See the module. All counters begin with the start of the program.
+#[derive(Debug)]
+pub struct Status {
+    state: Mutex<State>,
+    /// Why the copy on the disk cannot be written.
+    copy: Mutex<Option<String>>,
+    /// The revision of etcd that tables and data path have.
+    pub applied: AtomicU64,
+    /// The highest that etcd is known to have.
+    pub known: AtomicU64,
+    /// How old the last proof is that nothing is missing.
+    pub lag_milliseconds: AtomicU64,
+    /// Watches that were begun again where the last one ended.
+    pub resumed: AtomicU64,
+    /// Lists because what had to be watched was compacted.
+    pub relisted: AtomicU64,
+    /// Comparisons with all that etcd holds.
+    pub compared: AtomicU64,
+    /// Objects that a comparison found otherwise, and put right.
+    pub diverged: AtomicU64,
+    /// Keys whose values cannot be read.
+    pub damaged: AtomicU64,
+    /// Transactions that were made.
+    pub transactions: AtomicU64,
+    /// Those that met another's, and were made anew.
+    pub conflicts: AtomicU64,
+}
+
+impl Status {
+    pub(crate) fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            state: Mutex::new(State::Behind),
+            copy: Mutex::new(None),
+            applied: zero(),
+            known: zero(),
+            lag_milliseconds: zero(),
+            resumed: zero(),
+            relisted: zero(),
+            compared: zero(),
+            diverged: zero(),
+            damaged: zero(),
+            transactions: zero(),
+            conflicts: zero(),
+        }
+    }
+
+    /// How it fares.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why nothing can be changed now; None if it can.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Arc<str>> {
+        match self.state() {
+            State::Behind | State::Following => None,
+            State::CutOff(why) => {
+                let lag = self.lag_milliseconds.load(Ordering::Relaxed) / 1000;
+                Some(
+                    format!(
+                        "etcd cannot be reached since {lag} s ({why}): packets go on with what was known then, and changes are taken when it \
+                         is back"
+                    )
+                    .into(),
+                )
+            }
+            State::Rejected(why) => Some(
+                format!(
+                    "what etcd says is not believed: {why}. Packets go on with the last good state. If etcd is right, stop this gateway, \
+                     remove the file store.path, and start it"
+                )
+                .into(),
+            ),
+        }
+    }
+
+    /// What needs attention, for people.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        problems.extend(self.copy.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let damaged = self.damaged.load(Ordering::Relaxed);
+        if damaged > 0 {
+            problems.push(format!(
+                "{damaged} values in etcd cannot be read, the log names their keys: delete these, and put the objects anew; until then what \
+                 was known of them holds, and ports of which nothing is known allow nothing"
+            ));
+        }
+        let diverged = self.diverged.load(Ordering::Relaxed);
+        if diverged > 0 {
+            problems.push(format!(
+                "{diverged} objects were other than etcd has them, and were put right: a fault of this program, or of etcd; please tell"
+            ));
+        }
+        problems
+    }
+
+    pub(crate) fn set_copy(&self, problem: Option<String>) {
+        *self.copy.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+    }
+
+    /// Takes notice of how it fares, and logs what is news.
+    pub(crate) fn set(&self, state: State, known: u64, lag: Duration, counts: Counts, damaged: usize) {
+        let stored = [
+            (&self.known, known),
+            (
+                &self.lag_milliseconds,
+                u64::try_from(lag.as_millis()).unwrap_or(u64::MAX),
+            ),
+            (&self.resumed, counts.resumed),
+            (&self.relisted, counts.relisted),
+            (&self.compared, counts.compared),
+            (&self.damaged, damaged as u64),
+        ];
+        for (place, value) in stored {
+            place.store(value, Ordering::Relaxed);
+        }
+        let mut before = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if *before != state {
+            match &state {
+                State::Behind => tracing::info!("all of etcd's state is listed"),
+                State::Following => tracing::info!(revision = known, "etcd's state is known, and followed"),
+                State::CutOff(why) if matches!(*before, State::CutOff(_)) => tracing::debug!(why, "still cut off"),
+                State::CutOff(why) => {
+                    tracing::error!(why, "etcd cannot be reached; packets go on, nothing can be changed")
+                }
+                State::Rejected(why) => {
+                    tracing::error!(why, "what etcd says is not believed; the last good state holds")
+                }
+            }
+            *before = state;
+        }
+    }
+}

@@ -1,0 +1,512 @@
+//! How a gateway follows etcd without a gap: what it asks, when it does not believe the answer, and what it tells the tables.
+//! No sockets and no clock: [`super::follow`] does what this says, and tells it what came of that.
+//!
+//! ```text
+//!            ┌────────────────── compacted ──────────────────┐
+//!            ▼                                               │
+//!   list, page after page at one revision R ──▶ sweep ──▶ watch from R+1 ──▶ each revision, whole
+//!            ▲                                               │  ▲
+//!   started without a mark                                   └──┘ silent, ended: watch from the last one told + 1
+//!
+//!   meanwhile   every second   a linearizable read: is there a quorum, and at which revision is it?
+//!                              then a question on the watch: is it there, too?       both: nothing is missing
+//!               now and then   all of it is listed again, and compared              divergence: counted, put right
+//!   for good    a revision that goes backwards, another fleet's state, or none: nothing is believed any more
+//! ```
+//! A progress notification is taken for a sign of life and never for a place to go on from: etcd before 3.4.25 and 3.5.8 may
+//! send one ahead of events that it has yet to send (<https://github.com/etcd-io/etcd/issues/15220>).
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use super::item::Item;
+use super::key::{FLEET, KINDS, Key};
+
+mod comparison;
+mod listing;
+mod terms;
+
+use comparison::Comparison;
+use listing::Listing;
+pub use terms::{Action, Counts, Failed, Input, Mark, Page, Pair, Pulse, State, Tell, Timing};
+
+#[derive(Debug)]
+enum Phase {
+    /// Nothing can be done before it is known whose state it is.
+    Greeting,
+    Listing(Listing),
+    Watching(Watch),
+    Rejected(String),
+}
+
+#[derive(Debug)]
+struct Watch {
+    /// The last sign of life, or the beginning.
+    alive: Duration,
+    /// Since when etcd has not told that nothing is missing.
+    proven: Duration,
+    /// When it is begun, if it is not.
+    begin: Option<Duration>,
+    /// How far etcd says that it has told.
+    progress: u64,
+}
+
+#[derive(Debug, Default)]
+struct Heart {
+    /// When it was asked last, and what was told at that time.
+    asked: Option<(Duration, u64)>,
+    next: Duration,
+    /// When the last question that was answered had been asked, and the answer.
+    answered: Option<(Duration, u64)>,
+    error: Option<String>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Sync {
+    timing: Timing,
+    random: u64,
+    mark: Option<Mark>,
+    /// Everything up to there was told.
+    told: u64,
+    phase: Phase,
+    comparison: Option<Comparison>,
+    compare_at: Duration,
+    heart: Heart,
+    /// When etcd was last known to have nothing more to tell.
+    synced: Option<Duration>,
+    tries: u32,
+    began: Duration,
+    actions: VecDeque<Action>,
+    counts: Counts,
+    damaged: HashSet<Key>,
+}
+
+impl Sync {
+    /// Begins with what a mark says, or with nothing. `seed` spreads tries over time.
+    #[must_use]
+    pub fn new(timing: Timing, seed: u64, mark: Option<Mark>, now: Duration) -> Self {
+        Self {
+            timing,
+            random: seed,
+            told: mark.as_ref().and_then(|mark| mark.revision).unwrap_or(0),
+            mark,
+            phase: Phase::Greeting,
+            comparison: None,
+            compare_at: now,
+            heart: Heart::default(),
+            synced: None,
+            tries: 0,
+            began: now,
+            actions: VecDeque::new(),
+            counts: Counts::default(),
+            damaged: HashSet::new(),
+        }
+    }
+
+    /// How it fares.
+    #[must_use]
+    pub fn state(&self, now: Duration) -> State {
+        if let Phase::Rejected(why) = &self.phase {
+            return State::Rejected(why.clone());
+        }
+        let answered = self.heart.answered.map_or(self.began, |(asked, _)| asked);
+        if now.saturating_sub(answered) > self.timing.silence {
+            let why = self.heart.error.clone();
+            return State::CutOff(why.unwrap_or_else(|| "it does not answer".to_owned()));
+        }
+        match self.phase {
+            Phase::Watching(_) => State::Following,
+            _ => State::Behind,
+        }
+    }
+
+    /// Everything up to this revision was told; 0: nothing was.
+    #[must_use]
+    pub const fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// The highest revision that etcd is known to have.
+    #[must_use]
+    pub fn known(&self) -> u64 {
+        self.heart.answered.map_or(0, |(_, revision)| revision).max(self.told)
+    }
+
+    /// How old the last proof is that nothing is missing.
+    #[must_use]
+    pub fn lag(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.synced.unwrap_or(self.began))
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Keys whose values cannot be read.
+    pub fn damaged(&self) -> impl ExactSizeIterator<Item = Key> {
+        self.damaged.iter().copied()
+    }
+
+    /// Whose state it is, once that is known.
+    #[must_use]
+    pub const fn mark(&self) -> Option<&Mark> {
+        self.mark.as_ref()
+    }
+
+    /// What is to be done now, if there is something.
+    pub fn poll(&mut self, now: Duration) -> Option<Action> {
+        if self.actions.is_empty() {
+            self.look(now);
+        }
+        self.actions.pop_front()
+    }
+
+    /// When [`Sync::poll`] may have something without anything happening before.
+    #[must_use]
+    pub fn wake(&self) -> Duration {
+        let mut wake = self.heart.next;
+        let mut at = |time: Duration| wake = wake.min(time);
+        match &self.phase {
+            Phase::Greeting | Phase::Rejected(_) => {}
+            Phase::Listing(listing) => listing.due().into_iter().for_each(&mut at),
+            Phase::Watching(watch) => {
+                at(watch.begin.unwrap_or(watch.alive + self.timing.silence));
+                if watch.begin.is_none() && self.heart.error.is_none() {
+                    at(watch.proven + self.timing.silence);
+                }
+                match &self.comparison {
+                    None if self.synced.is_none() => {}
+                    None => at(self.compare_at),
+                    Some(comparison) => {
+                        comparison.listing.due().into_iter().for_each(&mut at);
+                        let settled = comparison.reached.map(|since| since + self.timing.settle);
+                        settled.into_iter().for_each(&mut at);
+                    }
+                }
+            }
+        }
+        wake
+    }
+
+    /// Takes notice of something.
+    pub fn handle(&mut self, now: Duration, input: Input) {
+        if let Phase::Rejected(_) = self.phase {
+            if let Input::Pulse(pulse) = input {
+                self.note(pulse);
+            }
+            return;
+        }
+        match input {
+            Input::Pulse(pulse) => self.pulse(now, pulse),
+            Input::Listed(listed) => self.listed(now, listed),
+            Input::Watching => self.alive(now),
+            Input::Progress(revision) => {
+                self.alive(now);
+                if let Phase::Watching(watch) = &mut self.phase {
+                    watch.progress = watch.progress.max(revision);
+                }
+                self.prove(now, revision);
+            }
+            Input::Events(pairs) => {
+                self.alive(now);
+                self.events(now, pairs);
+            }
+            Input::Ended(Failed::Compacted) => {
+                tracing::info!(
+                    told = self.told,
+                    "what had to be watched was compacted; all of it is listed"
+                );
+                self.counts.relisted += 1;
+                self.list();
+            }
+            Input::Ended(Failed::Other(why)) => self.again(now, why),
+        }
+    }
+
+    fn alive(&mut self, now: Duration) {
+        if let Phase::Watching(watch) = &mut self.phase {
+            watch.alive = now;
+            self.tries = 0;
+        }
+    }
+
+    /// The watch has told everything up to a revision: perhaps all that there was when etcd was asked last.
+    fn prove(&mut self, now: Duration, revision: u64) {
+        let Phase::Watching(watch) = &mut self.phase else {
+            return;
+        };
+        if let Some((asked, known)) = self.heart.answered
+            && revision >= known
+        {
+            watch.proven = now;
+            self.synced = Some(asked);
+        }
+        let reached = watch.progress.max(self.told);
+        if let Some(comparison) = &mut self.comparison
+            && comparison.reached.is_none()
+            && comparison.held.as_ref().is_some_and(|page| page.revision <= reached)
+        {
+            comparison.reached = Some(now);
+        }
+    }
+
+    /// How long to wait before the next try.
+    fn pause(&mut self) -> Duration {
+        // splitmix64
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let most = self.timing.retry * (1 << self.tries.min(5));
+        self.tries += 1;
+        // From a half to the whole of it.
+        most / 2 + most / 2 * u32::from((mixed >> 48) as u16) / u32::from(u16::MAX)
+    }
+
+    /// The watch goes on from where it ended, soon.
+    fn again(&mut self, now: Duration, why: String) {
+        let pause = self.pause();
+        if let Phase::Watching(watch) = &mut self.phase {
+            tracing::debug!(why, "the watch is begun again");
+            self.counts.resumed += 1;
+            watch.begin = Some(now + pause);
+        }
+    }
+
+    /// Nothing is believed any more.
+    fn reject(&mut self, why: String) {
+        self.actions.push_back(Action::Unwatch);
+        self.comparison = None;
+        self.phase = Phase::Rejected(why);
+    }
+
+    /// Everything is listed anew.
+    fn list(&mut self) {
+        self.comparison = None;
+        self.actions.push_back(Action::Unwatch);
+        self.phase = Phase::Listing(Listing::new(self.told));
+    }
+
+    /// What has to be done because time has passed.
+    fn look(&mut self, now: Duration) {
+        let told = self.told;
+        // One at a time, so that an answer belongs to its question; one that has not come back by then is given up.
+        let patience = self.heart.asked.map_or(now, |(asked, _)| asked + self.timing.silence);
+        if now >= self.heart.next && now < patience {
+            self.heart.next = patience;
+        } else if now >= self.heart.next {
+            self.heart.asked = Some((now, told));
+            self.heart.next = now + self.timing.pulse;
+            self.actions.push_back(Action::Pulse);
+        }
+        match &mut self.phase {
+            Phase::Greeting | Phase::Rejected(_) => {}
+            Phase::Listing(listing) => self.actions.extend(listing.ask(now, told)),
+            Phase::Watching(watch) => {
+                if let Some(begin) = watch.begin {
+                    if now >= begin {
+                        (watch.begin, watch.alive, watch.proven) = (None, now, now);
+                        watch.progress = 0;
+                        self.actions.push_back(Action::Watch(told + 1));
+                    }
+                } else if now >= watch.alive + self.timing.silence {
+                    self.again(now, "it was silent for too long".to_owned());
+                } else if now >= watch.proven + self.timing.silence && self.heart.error.is_none() {
+                    self.again(now, "it stays behind what a quorum knows".to_owned());
+                }
+                self.compare(now);
+            }
+        }
+    }
+
+    /// What an answer, or none, says of etcd's health.
+    fn note(&mut self, pulse: Result<Pulse, String>) -> Option<(Pulse, u64)> {
+        // One that is too late for its question.
+        let (asked, told) = self.heart.asked.take()?;
+        self.heart.next = asked + self.timing.pulse;
+        match pulse {
+            Ok(pulse) => {
+                self.heart.answered = Some((asked, pulse.revision));
+                self.heart.error = None;
+                Some((pulse, told))
+            }
+            Err(error) => {
+                self.heart.error = Some(error);
+                None
+            }
+        }
+    }
+
+    fn pulse(&mut self, now: Duration, pulse: Result<Pulse, String>) {
+        let before = self.heart.answered.map_or(0, |(_, revision)| revision);
+        let Some((pulse, told)) = self.note(pulse) else { return };
+        // What was told after the question may well be newer than the answer.
+        let least = told.max(before);
+        if pulse.revision < least {
+            return self.reject(format!(
+                "its revision went back from {least} to {}: it was restored from a backup, or is another one",
+                pulse.revision
+            ));
+        }
+        let Some(fleet) = pulse.fleet else {
+            return self.reject(format!("its key {FLEET}, which says whose state this is, is gone"));
+        };
+        match &self.mark {
+            Some(mark) if mark.cluster != pulse.cluster => {
+                return self.reject("another cluster answers than the one whose state is known".to_owned());
+            }
+            Some(mark) if mark.fleet != fleet => {
+                return self.reject("it holds another fleet's state than the one that is known".to_owned());
+            }
+            Some(_) => {}
+            None => {
+                self.mark = Some(Mark {
+                    cluster: pulse.cluster,
+                    fleet,
+                    revision: None,
+                });
+            }
+        }
+        match &self.phase {
+            Phase::Greeting if self.told > 0 => self.watch(now),
+            Phase::Greeting => self.list(),
+            Phase::Watching(watch) if watch.begin.is_none() => self.actions.push_back(Action::Progress),
+            _ => {}
+        }
+        // Nothing may have changed since it was told.
+        if self.told >= pulse.revision {
+            self.prove(now, self.told);
+        }
+    }
+
+    fn watch(&mut self, now: Duration) {
+        self.phase = Phase::Watching(Watch {
+            alive: now,
+            proven: now,
+            begin: Some(now),
+            progress: 0,
+        });
+    }
+
+    fn events(&mut self, now: Duration, pairs: Vec<Pair>) {
+        let Phase::Watching(_) = self.phase else { return };
+        let Some(last) = pairs.iter().map(|pair| pair.revision).max() else {
+            return;
+        };
+        if let Some(old) = pairs.iter().find(|pair| pair.revision <= self.told) {
+            let (old, told) = (old.revision, self.told);
+            return self.reject(format!("it tells of revision {old} after {told}"));
+        }
+        let is_other = |pair: &Pair| {
+            pair.key == FLEET.as_bytes() && pair.value.as_ref() != self.mark.as_ref().map(|mark| &mark.fleet)
+        };
+        if pairs.iter().any(is_other) {
+            // What else has changed with it is not believed either.
+            return self.reject(format!(
+                "its key {FLEET}, which says whose state this is, was changed or removed"
+            ));
+        }
+        if let Some(comparison) = &mut self.comparison {
+            let keys = pairs
+                .iter()
+                .filter_map(|pair| Some((Key::parse(&pair.key)?, pair.revision)));
+            comparison.touched.extend(keys);
+        }
+        let items = self.read(&pairs);
+        self.told = last;
+        self.actions
+            .push_back(Action::Tell(Tell::Items { items, compare: false }));
+        self.actions.push_back(Action::Tell(Tell::Revision(last)));
+        self.prove(now, last);
+    }
+
+    /// What pairs say. One that cannot be read changes nothing, but for ports that nothing is known of.
+    fn read(&mut self, pairs: &[Pair]) -> Vec<Item> {
+        let mut items = Vec::with_capacity(pairs.len());
+        for pair in pairs {
+            let Some(key) = Key::parse(&pair.key) else { continue };
+            match Item::read(key, pair.value.as_deref()) {
+                Ok(item) => {
+                    self.damaged.remove(&key);
+                    items.push(item);
+                }
+                Err(reason) => {
+                    self.counts.damaged += 1;
+                    if self.damaged.insert(key) {
+                        tracing::error!(%key, reason, "a value in etcd cannot be read; what was known holds");
+                    }
+                    if let Key::Ports(block) = key {
+                        items.push(Item::DamagedPorts(block));
+                    }
+                }
+            }
+        }
+        items
+    }
+
+    fn listed(&mut self, now: Duration, listed: Result<Page, Failed>) {
+        let page = match listed {
+            Ok(page) => page,
+            Err(failed) => {
+                let pause = self.pause();
+                match (&mut self.phase, &mut self.comparison, failed) {
+                    (Phase::Listing(listing), _, Failed::Compacted) => *listing = Listing::new(listing.least),
+                    (Phase::Listing(listing), ..) => listing.retry(now + pause),
+                    (_, Some(comparison), Failed::Other(_)) => comparison.listing.retry(now + pause),
+                    // Another time.
+                    _ => self.compare_later(now),
+                }
+                return;
+            }
+        };
+        self.tries = 0;
+        if matches!(self.phase, Phase::Listing(_)) {
+            self.listed_all(now, page);
+        } else if let Some(comparison) = &mut self.comparison {
+            if comparison.listing.revision.is_some() {
+                return self.compared(now, page);
+            }
+            if page.revision < comparison.listing.least {
+                return self.reject(format!("its revision went back to {}", page.revision));
+            }
+            comparison.held = Some(page);
+            self.prove(now, self.told);
+        }
+    }
+
+    fn listed_all(&mut self, now: Duration, page: Page) {
+        let Phase::Listing(listing) = &mut self.phase else {
+            return;
+        };
+        if listing.revision.is_none() {
+            if page.revision < listing.least {
+                let least = listing.least;
+                return self.reject(format!("its revision went back from {least} to {}", page.revision));
+            }
+            self.actions.push_back(Action::Tell(Tell::Begin));
+        }
+        let done = listing.take(&page);
+        let items = self.read(&page.pairs);
+        self.actions
+            .push_back(Action::Tell(Tell::Items { items, compare: false }));
+        if let Some((revision, keep)) = done {
+            self.actions
+                .push_back(Action::Tell(Tell::Sweep { keep, compare: false }));
+            self.actions.push_back(Action::Tell(Tell::Revision(revision)));
+            self.told = revision;
+            self.watch(now);
+            self.compare_later(now);
+        }
+    }
+}
+
+/// The kinds of keys that are listed, in their order.
+const fn kinds() -> [&'static str; 3] {
+    KINDS
+}
+
+#[cfg(test)]
+mod tests;

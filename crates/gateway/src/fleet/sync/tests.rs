@@ -1,0 +1,193 @@
+//! A gateway that follows an etcd which exists in memory alone, whose answers are late, fail and break off.
+
+mod etcd;
+mod world;
+
+use proptest::prelude::*;
+
+use super::*;
+use world::{Fault, Step, World};
+
+fn milliseconds(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => proptest::collection::vec((0..12_u8, proptest::option::weighted(0.7, 0..200_u64)), 1..4).prop_map(Step::Write),
+        2 => (1..5_u64).prop_map(Step::Foreign),
+        1 => Just(Step::Compact),
+        2 => Just(Step::Break),
+        1 => Just(Step::Stall),
+        1 => Just(Step::StayBehind),
+        1 => Just(Step::FailList),
+        1 => (1..12_000_u64).prop_map(|time| Step::CutOff(milliseconds(time))),
+        6 => (1..3000_u64).prop_map(|time| Step::Wait(milliseconds(time))),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// More where there is time: `PROPTEST_CASES`.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").map_or(300, |cases| cases.parse().unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    /// Whatever fails: at each revision that the tables are told of they hold what etcd held then, in the end all of it, and no
+    /// comparison finds anything.
+    #[test]
+    fn tables_hold_what_etcd_held(steps in proptest::collection::vec(step(), 1..60), seed: u64, ahead: bool) {
+        let mut world = World::new(seed);
+        world.etcd.progress_is_ahead = ahead;
+        for step in steps {
+            world.step(step);
+        }
+        world.calm();
+        world.run(Duration::from_secs(40));
+        prop_assert_eq!(world.sync.state(world.now), State::Following);
+        world.assert_complete();
+        prop_assert_eq!(world.divergence, 0);
+        prop_assert!(world.sync.counts().compared > 0);
+        prop_assert!(world.sync.lag(world.now) < Duration::from_secs(4), "{:?}", world.sync.lag(world.now));
+    }
+}
+
+/// With writes on the way, for as long as it takes.
+fn busy(world: &mut World, times: u8) {
+    for round in 0..times {
+        world.step(Step::Write(vec![(round % 12, Some(u64::from(round)))]));
+        world.step(Step::Wait(milliseconds(100)));
+    }
+}
+
+#[test]
+fn an_event_that_never_comes_is_found_and_put_right() {
+    let mut world = World::new(1);
+    busy(&mut world, 20);
+    world.etcd.fault = Some(Fault::LoseNextEvent);
+    busy(&mut world, 1);
+    assert!(!world.is_complete(), "it is lost");
+    busy(&mut world, 250);
+    assert!(
+        world.divergence > 0 || world.is_complete(),
+        "another write of the key has put it right"
+    );
+    world.step(Step::Write(vec![(3, Some(1))]));
+    world.run(Duration::from_secs(1));
+    world.etcd.fault = Some(Fault::LoseNextEvent);
+    world.step(Step::Write(vec![(3, None)]));
+    let before = world.divergence;
+    world.run(Duration::from_secs(30));
+    assert_eq!(world.divergence, before + 1);
+    assert!(world.is_complete());
+}
+
+#[test]
+fn a_revision_that_goes_back_is_not_believed() {
+    let mut world = World::new(2);
+    busy(&mut world, 20);
+    world.run(Duration::from_secs(2));
+    let tables = world.tables.clone();
+    world.etcd.restore(5);
+    busy(&mut world, 3);
+    world.run(Duration::from_secs(2));
+    let State::Rejected(why) = world.sync.state(world.now) else {
+        panic!("{:?}", world.sync.state(world.now))
+    };
+    assert!(why.contains("went back"), "{why}");
+    // Not when it has as many revisions again either.
+    busy(&mut world, 100);
+    assert!(matches!(world.sync.state(world.now), State::Rejected(_)));
+    assert_eq!(world.tables, tables, "the last good state holds");
+}
+
+#[test]
+fn what_was_restored_while_a_gateway_was_away_is_found_by_the_next_comparison() {
+    let mut world = World::new(3);
+    busy(&mut world, 30);
+    world.run(Duration::from_secs(2));
+    world.etcd.restore(10);
+    for round in 0..60 {
+        world.etcd.write(&[(round % 5, Some(u64::from(round)))]);
+    }
+    world.step(Step::Restart);
+    world.lenient = true;
+    world.run(Duration::from_secs(10));
+    assert!(world.divergence > 0);
+    assert!(world.is_complete());
+}
+
+#[test]
+fn state_that_is_removed_is_not_believed_to_be_gone() {
+    for other in [None, Some(b"another".to_vec())] {
+        let mut world = World::new(4);
+        busy(&mut world, 20);
+        world.run(Duration::from_secs(2));
+        let tables = world.tables.clone();
+        world.etcd.replace_fleet(other);
+        world.run(Duration::from_secs(10));
+        let State::Rejected(why) = world.sync.state(world.now) else {
+            panic!("{:?}", world.sync.state(world.now))
+        };
+        assert!(why.contains("v1/fleet"), "{why}");
+        assert_eq!(world.tables, tables);
+    }
+}
+
+#[test]
+fn another_cluster_is_not_believed() {
+    let mut world = World::new(5);
+    busy(&mut world, 5);
+    world.run(Duration::from_secs(2));
+    world.etcd.cluster += 1;
+    world.run(Duration::from_secs(2));
+    let State::Rejected(why) = world.sync.state(world.now) else {
+        panic!("{:?}", world.sync.state(world.now))
+    };
+    assert!(why.contains("another cluster"), "{why}");
+}
+
+#[test]
+fn a_member_without_quorum_is_noticed_although_its_watch_lives() {
+    let mut world = World::new(6);
+    busy(&mut world, 5);
+    world.run(Duration::from_secs(2));
+    world.step(Step::CutOff(Duration::from_secs(20)));
+    world.run(Duration::from_secs(7));
+    let State::CutOff(why) = world.sync.state(world.now) else {
+        panic!("{:?}", world.sync.state(world.now))
+    };
+    assert!(why.contains("no quorum"), "{why}");
+    assert!(world.sync.lag(world.now) > Duration::from_secs(6));
+    world.run(Duration::from_secs(20));
+    assert_eq!(world.sync.state(world.now), State::Following);
+    world.assert_complete();
+}
+
+#[test]
+fn compaction_behind_its_back_has_everything_listed_anew() {
+    let mut world = World::new(7);
+    busy(&mut world, 20);
+    world.step(Step::Stall);
+    for round in 0..50 {
+        world
+            .etcd
+            .write(&[(round % 12, (round % 3 > 0).then_some(u64::from(round)))]);
+    }
+    world.step(Step::Compact);
+    world.run(Duration::from_secs(20));
+    assert_eq!(world.sync.counts().relisted, 1);
+    world.assert_complete();
+    assert_eq!(world.divergence, 0);
+}
+
+#[test]
+fn it_does_not_ask_without_pause() {
+    let mut world = World::new(8);
+    world.step(Step::CutOff(Duration::from_secs(100)));
+    let before = world.asked;
+    world.run(Duration::from_secs(60));
+    assert!(world.asked - before < 150, "{}", world.asked - before);
+}

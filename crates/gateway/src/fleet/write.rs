@@ -1,0 +1,357 @@
+//! Changes into etcd: what waits is merged key by key into what is there, in transactions that fail where something else is there.
+//!
+//! ```text
+//!   what waits ──▶ groups, then ports, then neighbours ──▶ up to 128 keys each, several under way
+//!                    read (any member) ──▶ merge ──▶ if unchanged since: put ──▶ until the tables have it ──▶ answer
+//!                                            ▲            otherwise: what is there now
+//!                                            └─────────────────┘
+//! ```
+//! A transaction whose answer is lost is made again: if it was made, it changes nothing more.
+
+use std::collections::BTreeMap;
+use std::iter;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::client::{Committed, Etcd, Held, MOST_BYTES, MOST_OPERATIONS, Refused, Step};
+use super::door::Door;
+use super::key::Key;
+use super::merge::{self, Merged, Write, key_of};
+use super::status::Status;
+use crate::model::{Answer, Done, Job, ModelOptions, Outcome, Readers, WriteError, now};
+use crate::object::Change;
+
+/// Changes that are taken together. More make the answer to the first one late and save nothing.
+const AT_ONCE: usize = 65_536;
+/// Transactions that are under way at a time.
+const UNDER_WAY: usize = 8;
+/// Between two looks for what can be forgotten.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
+/// Objects that are forgotten at a time.
+const FORGET_AT_ONCE: usize = 16_384;
+
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) door: Door,
+    pub(crate) status: Arc<Status>,
+    /// The revision that tables and copy have.
+    pub(crate) reached: watch::Receiver<u64>,
+    pub(crate) tables: mpsc::Sender<Done>,
+    pub(crate) readers: Arc<Readers>,
+    pub(crate) options: ModelOptions,
+    pub(crate) commit: prometheus_client::metrics::histogram::Histogram,
+}
+
+/// What is said about a key: which change of which request.
+type Said = (Key, Vec<(usize, usize)>);
+
+/// A part of what waits, that becomes a transaction.
+#[derive(Debug, Clone)]
+struct Part {
+    requests: Arc<Vec<Vec<Change>>>,
+    said: Vec<Said>,
+    now: i64,
+    deadline: Instant,
+}
+
+/// What came of it.
+#[derive(Debug)]
+struct Made {
+    outcomes: Vec<((usize, usize), Outcome)>,
+    /// With which the tables have all of it.
+    revision: u64,
+}
+
+impl Writer {
+    /// Until nobody can ask any more.
+    pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Job>) {
+        let mut forgotten = Instant::now();
+        while let Some(first) = queue.recv().await {
+            let (mut requests, mut answers, mut ticks) = (Vec::new(), Vec::new(), Vec::new());
+            let mut size = 0;
+            let waiting = iter::from_fn(|| queue.try_recv().ok());
+            for job in iter::once(first).chain(waiting) {
+                match job {
+                    Job::Write { changes, answer } => {
+                        size += changes.len();
+                        requests.push(changes);
+                        answers.push(answer);
+                    }
+                    Job::Tick(answer) => ticks.push(answer),
+                    Job::Options(options) => self.options = options,
+                }
+                if size >= AT_ONCE {
+                    break;
+                }
+            }
+            if !requests.is_empty() {
+                self.write(requests, answers).await;
+            }
+            if !ticks.is_empty() {
+                // If the tables are gone nobody is answered, and the daemon ends.
+                _ = self.tables.send(Done::Tick(ticks)).await;
+                if forgotten.elapsed() >= FORGET_EVERY && self.status.refusal().is_none() {
+                    forgotten = Instant::now();
+                    tokio::spawn(forget(
+                        self.door.clone(),
+                        Arc::clone(&self.readers),
+                        self.options.tombstones,
+                    ));
+                }
+            }
+        }
+    }
+
+    async fn write(&self, requests: Vec<Vec<Change>>, answers: Vec<Answer>) {
+        if let Some(reason) = self.status.refusal() {
+            let error = WriteError::ReadOnly(reason);
+            // Who asked and went away does not need to know.
+            answers
+                .into_iter()
+                .for_each(|answer| _ = answer.send(Err(error.clone())));
+            return;
+        }
+        let began = Instant::now();
+        let patience = 2 * self.door.options().request;
+        let mut outcomes: Vec<Vec<Outcome>> = requests
+            .iter()
+            .map(|changes| vec![Outcome::Unchanged; changes.len()])
+            .collect();
+        let mut revisions = vec![0; requests.len()];
+        let mut errors: Vec<Option<WriteError>> = vec![None; requests.len()];
+        let mut said = BTreeMap::<Key, Vec<(usize, usize)>>::new();
+        for (request, changes) in requests.iter().enumerate() {
+            for (at, change) in changes.iter().enumerate() {
+                said.entry(key_of(change)).or_default().push((request, at));
+            }
+        }
+        let requests = Arc::new(requests);
+        let mut said = said.into_iter().peekable();
+        while let Some((first, _)) = said.peek() {
+            let kind = std::mem::discriminant(first);
+            let of_kind: Vec<Said> =
+                iter::from_fn(|| said.next_if(|(key, _)| std::mem::discriminant(key) == kind)).collect();
+            let mut failed = false;
+            for (part, made) in self.write_kind(&requests, of_kind, began + patience).await {
+                match made {
+                    Ok(made) => {
+                        for ((request, at), outcome) in made.outcomes {
+                            outcomes[request][at] = outcome;
+                            revisions[request] = made.revision.max(revisions[request]);
+                        }
+                    }
+                    Err(error) => {
+                        failed = true;
+                        let requests = part.iter().flat_map(|(_, said)| said);
+                        requests.for_each(|(request, _)| errors[*request] = Some(error.clone()));
+                    }
+                }
+            }
+            // What is bound to neighbours comes before them, or they do not come.
+            if failed {
+                let why: Arc<str> = "what it takes could not be written before".into();
+                for (request, _) in said.by_ref().flat_map(|(_, said)| said) {
+                    errors[request].get_or_insert_with(|| WriteError::Unknown(Arc::clone(&why)));
+                }
+            }
+        }
+        self.commit.observe(began.elapsed().as_secs_f64());
+        let mut reached = self.reached.clone();
+        tokio::spawn(async move {
+            let all = answers.into_iter().zip(outcomes).zip(revisions).zip(errors);
+            for (((answer, outcomes), revision), error) in all {
+                let result = match error {
+                    Some(error) => Err(error),
+                    None => {
+                        match tokio::time::timeout(patience, reached.wait_for(|reached| *reached >= revision)).await {
+                            Ok(Ok(_)) => Ok(outcomes),
+                            Ok(Err(_)) => Err(WriteError::Stopping),
+                            Err(_) => Err(WriteError::Unknown(
+                                "etcd has it, and has not told this gateway of it yet".into(),
+                            )),
+                        }
+                    }
+                };
+                // Who asked and went away does not need to know.
+                _ = answer.send(result);
+            }
+        });
+    }
+
+    /// All of a kind, in several transactions.
+    async fn write_kind(
+        &self,
+        requests: &Arc<Vec<Vec<Change>>>,
+        said: Vec<Said>,
+        deadline: Instant,
+    ) -> Vec<(Vec<Said>, Result<Made, WriteError>)> {
+        let now = now();
+        let mut parts = said.chunks(MOST_OPERATIONS).map(|said| Part {
+            requests: Arc::clone(requests),
+            said: said.to_vec(),
+            now,
+            deadline,
+        });
+        let (mut under_way, mut done) = (JoinSet::new(), Vec::new());
+        loop {
+            while under_way.len() < UNDER_WAY
+                && let Some(part) = parts.next()
+            {
+                let (door, status) = (self.door.clone(), Arc::clone(&self.status));
+                under_way.spawn(async move {
+                    let made = part.clone().make(&door, &status).await;
+                    (part.said, made)
+                });
+            }
+            match under_way.join_next().await {
+                Some(Ok(made)) => done.push(made),
+                Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+                None => return done,
+            }
+        }
+    }
+}
+
+impl Part {
+    async fn make(self, door: &Door, status: &Status) -> Result<Made, WriteError> {
+        let mut sent = false;
+        let mut tries = 0;
+        let mut why = String::new();
+        while Instant::now() < self.deadline {
+            if tries > 0 {
+                // Who meets the same others again and again waits a little longer each time, and not as long as they do.
+                let most = 1_u64 << tries.min(7);
+                tokio::time::sleep(Duration::from_millis(1 + super::random() % most)).await;
+            }
+            tries += 1;
+            match self.once(door, status, &mut sent).await {
+                Ok(made) => return Ok(made),
+                Err(Refused::Final(why)) => return Err(WriteError::ReadOnly(why.into())),
+                Err(Refused::Lost(error)) => why = error,
+            }
+        }
+        Err(match sent {
+            true => WriteError::Unknown(why.into()),
+            false => WriteError::ReadOnly(why.into()),
+        })
+    }
+
+    /// Until something fails but a comparison.
+    async fn once(&self, door: &Door, status: &Status, sent: &mut bool) -> Result<Made, Refused> {
+        let etcd = door.etcd().await.map_err(Refused::Lost)?;
+        let keys: Vec<Key> = self.said.iter().map(|(key, _)| *key).collect();
+        let mut held = etcd.read(&keys).await?;
+        let mut made = Made {
+            outcomes: Vec::new(),
+            revision: 0,
+        };
+        // As many keys at a time as their values allow.
+        let mut from = 0;
+        while from < self.said.len() {
+            let (steps, outcomes) = self.merge(from, &held)?;
+            *sent |= steps.iter().any(|step| step.write.is_some());
+            match etcd.commit(&steps).await? {
+                Committed::Yes(revision) => {
+                    status.transactions.fetch_add(1, Ordering::Relaxed);
+                    let is_write = steps.iter().any(|step| step.write.is_some());
+                    let known = steps.iter().map(|step| step.revision).max().unwrap_or(0);
+                    made.revision = made.revision.max(if is_write { revision } else { known });
+                    made.outcomes.extend(outcomes);
+                    from += steps.len();
+                }
+                Committed::No(now) => {
+                    status.conflicts.fetch_add(1, Ordering::Relaxed);
+                    if Instant::now() > self.deadline {
+                        return Err(Refused::Lost("others change the same again and again".to_owned()));
+                    }
+                    held.splice(from..from + steps.len(), now);
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// What becomes of keys from one on, up to as much as a request may hold.
+    #[allow(clippy::type_complexity, reason = "two lists")]
+    fn merge(&self, from: usize, held: &[Held]) -> Result<(Vec<Step>, Vec<((usize, usize), Outcome)>), Refused> {
+        let (mut steps, mut all, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for ((key, said), held) in self.said.iter().zip(held).skip(from) {
+            let changes: Vec<&Change> = said.iter().map(|(request, at)| &self.requests[*request][*at]).collect();
+            let Merged { write, outcomes } =
+                merge::merge(*key, held.value.as_deref(), &changes, self.now).map_err(|reason| {
+                    Refused::Final(format!(
+                        "the key {key} in etcd cannot be read ({reason}): delete it, and put what it held anew"
+                    ))
+                })?;
+            let write = match write {
+                Write::Keep => None,
+                Write::Put(value) => {
+                    bytes += value.len();
+                    Some(Some(value))
+                }
+                Write::Delete => Some(None),
+            };
+            if bytes > MOST_BYTES && !steps.is_empty() {
+                break;
+            }
+            steps.push(Step {
+                key: *key,
+                revision: held.revision,
+                write,
+            });
+            all.extend(said.iter().copied().zip(outcomes));
+        }
+        Ok((steps, all))
+    }
+}
+
+/// Forgets what was deleted long ago. Other gateways do so too: who comes second finds nothing left.
+async fn forget(door: Door, readers: Arc<Readers>, age: Duration) {
+    let age = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+    let before = now().saturating_sub(age);
+    let found = readers
+        .ask(move |reader| reader.deleted_before(before, FORGET_AT_ONCE))
+        .await;
+    let mut keys: Vec<Key> = match found {
+        Ok(found) => found.iter().map(key_of).collect(),
+        Err(error) => return tracing::warn!(%error, "what was deleted long ago is not forgotten yet"),
+    };
+    keys.dedup();
+    let forgotten = async {
+        let etcd = door.etcd().await?;
+        for keys in keys.chunks(MOST_OPERATIONS) {
+            forget_some(&etcd, keys, before).await?;
+        }
+        Ok::<_, String>(())
+    };
+    if let Err(why) = forgotten.await {
+        tracing::debug!(why, "what was deleted long ago is not forgotten yet");
+    }
+}
+
+async fn forget_some(etcd: &Etcd, keys: &[Key], before: i64) -> Result<(), String> {
+    let held = etcd.read(keys).await.map_err(Refused::why)?;
+    let step = |(key, held): (&Key, &Held)| {
+        let write = match merge::forget(*key, held.value.as_deref(), before).ok()? {
+            Write::Keep => return None,
+            Write::Put(value) => Some(value),
+            Write::Delete => None,
+        };
+        Some(Step {
+            key: *key,
+            revision: held.revision,
+            write: Some(write),
+        })
+    };
+    let steps: Vec<Step> = keys.iter().zip(&held).filter_map(step).collect();
+    if !steps.is_empty() {
+        // If somebody was faster, another time.
+        etcd.commit(&steps).await.map_err(Refused::why)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! How a gateway fares with its fleet's state.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use prometheus_client::encoding::EncodeMetric as _;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+
+use super::{Out, label};
+use crate::fleet::Status;
+use crate::fleet::sync::State;
+
+pub(super) fn encode(out: &mut Out<'_, '_>, status: &Status) -> fmt::Result {
+    let state = match status.state() {
+        State::Behind => "behind",
+        State::Following => "following",
+        State::CutOff(_) => "cut-off",
+        State::Rejected(_) => "rejected",
+    };
+    let states = ["behind", "following", "cut-off", "rejected"];
+    let states = states.map(|name| (label("state", name), u64::from(name == state)));
+    out.gauges("fleet_state", "1 for how the gateway fares with etcd", None, states)?;
+    let gauges = [
+        (
+            "fleet_applied_revision",
+            "Revision of etcd that tables and fast path have",
+            &status.applied,
+        ),
+        (
+            "fleet_known_revision",
+            "Highest revision that etcd is known to have, other programs' included",
+            &status.known,
+        ),
+        (
+            "fleet_damaged_values",
+            "Keys of etcd whose values cannot be read",
+            &status.damaged,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        let value = usize::try_from(value.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+        out.gauge(name, help, None, value)?;
+    }
+    let help = "Age of the last proof that nothing of etcd is missing";
+    let lag = status.lag_milliseconds.load(Ordering::Relaxed);
+    let metric = out
+        .0
+        .encode_descriptor("fleet_lag", help, Some(&Unit::Seconds), MetricType::Gauge)?;
+    #[allow(clippy::cast_precision_loss, reason = "milliseconds to 16 digits")]
+    ConstGauge::new(lag as f64 / 1000.0).encode(metric)?;
+    let counters = [
+        (
+            "fleet_watch_resumes",
+            "Watches that were begun again where the last one ended",
+            &status.resumed,
+        ),
+        (
+            "fleet_relists",
+            "Lists of everything, because what had to be watched was compacted",
+            &status.relisted,
+        ),
+        (
+            "fleet_comparisons",
+            "Comparisons with everything that etcd holds",
+            &status.compared,
+        ),
+        (
+            "fleet_divergences",
+            "Objects that a comparison found otherwise: never, unless something is wrong",
+            &status.diverged,
+        ),
+        ("fleet_transactions", "Transactions with etcd", &status.transactions),
+        (
+            "fleet_conflicts",
+            "Transactions that met another's, and were made anew",
+            &status.conflicts,
+        ),
+    ];
+    for (name, help, count) in counters {
+        out.counter(name, help, count.load(Ordering::Relaxed))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,267 @@
+//! Makes the tables hold what the fleet's state says, whatever they held. There are no versions to compare: that was done when it
+//! was written, and in the fleet's state an object may begin anew once it is forgotten.
+
+use std::sync::Arc;
+
+use ringside_gateway_core::TenantAddress;
+use ringside_gateway_core::policy::{GroupId, PolicyWriter};
+use ringside_gateway_core::table::{self, NeighborWriter};
+
+use super::{Applied, Book};
+use crate::fleet::item::Item;
+use crate::fleet::key::{ADDRESSES, Block, Key};
+use crate::fleet::value::Entry;
+use crate::object::{Change, Group, GroupKey, Neighbor, Object, Port, Statement};
+
+/// Something that is other than it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// This holds now; for what is deleted, since when, in seconds since 1970.
+    Said(Change, i64),
+    /// Nothing is known of an object any more. A delete in the version in which it was known; and whether it was there.
+    Forgotten(Change, bool),
+}
+
+impl Made {
+    /// For watchers: what they may not know.
+    pub(crate) fn into_change(self) -> Option<Change> {
+        match self {
+            Self::Said(change, _) | Self::Forgotten(change, true) => Some(change),
+            Self::Forgotten(_, false) => None,
+        }
+    }
+}
+
+impl Book {
+    /// Makes it so, and says what was otherwise.
+    pub(crate) fn mirror(&mut self, items: &[Item]) -> (Applied, Vec<Made>) {
+        let (mut applied, mut made) = (Applied::default(), Vec::new());
+        if items.iter().any(|item| !matches!(item, Item::Neighbors(..))) {
+            self.mirror_policy(items, &mut applied, &mut made);
+        }
+        if items.iter().any(|item| matches!(item, Item::Neighbors(..))) {
+            self.mirror_neighbors(items, &mut applied, &mut made);
+        }
+        self.tell_sizes();
+        (applied, made)
+    }
+
+    /// Of all objects of other keys nothing is known from now on.
+    pub(crate) fn sweep(&mut self, keep: impl Fn(Key) -> bool) -> (Applied, Vec<Made>) {
+        let mut blocks = std::collections::BTreeSet::new();
+        let mut other = |key: Key| {
+            if !keep(key) {
+                blocks.insert(key);
+            }
+        };
+        let gone = &self.gone;
+        (self.groups.keys().copied().chain(gone.groups.keys().map(|key| key.0))).for_each(|id| other(Key::Group(id)));
+        let ports = self.ports.keys().chain(gone.ports.keys());
+        ports.for_each(|address| other(Key::Ports(Block::of(*address).0)));
+        let of_neighbor = |address: TenantAddress| Key::Neighbors(Block::of(address).0);
+        gone.neighbors.keys().for_each(|address| other(of_neighbor(*address)));
+        self.tables.neighbors.for_each(|address, _| other(of_neighbor(address)));
+        let nothing = |key| match key {
+            Key::Group(id) => Item::Group(id, None),
+            Key::Ports(block) => Item::Ports(block, Vec::new()),
+            Key::Neighbors(block) => Item::Neighbors(block, Vec::new()),
+        };
+        let items: Vec<Item> = blocks.into_iter().map(nothing).collect();
+        self.mirror(&items)
+    }
+
+    fn mirror_policy(&mut self, items: &[Item], applied: &mut Applied, made: &mut Vec<Made>) {
+        let tables = Arc::clone(&self.tables);
+        let mut policy = tables.policy.write();
+        let before = tables.policy.generation();
+        let mut bound = Vec::new();
+        for item in items {
+            match item {
+                Item::Group(id, entry) => made.extend(self.mirror_group(&mut policy, *id, entry.as_ref())),
+                Item::Ports(block, entries) => each(*block, entries, |address, entry| {
+                    let changed = self.mirror_port(&mut policy, address, entry);
+                    if changed.is_some() {
+                        bound.push(address);
+                    }
+                    made.extend(changed);
+                }),
+                Item::DamagedPorts(block) => {
+                    for address in (0..ADDRESSES).map(|low| block.address(low)) {
+                        if !self.ports.contains_key(&address) {
+                            let closed = Port {
+                                address,
+                                groups: Vec::new(),
+                                version: 0,
+                            };
+                            self.bind(&mut policy, address, Some(&closed));
+                            made.push(Made::Said(Change::Port(Statement::Put(closed)), 0));
+                            bound.push(address);
+                        }
+                    }
+                }
+                Item::Neighbors(..) => {}
+            }
+        }
+        self.bound(policy, before, bound, applied);
+    }
+
+    fn mirror_group(
+        &mut self,
+        policy: &mut PolicyWriter<'_>,
+        id: GroupId,
+        entry: Option<&Entry<Group>>,
+    ) -> Option<Made> {
+        let known = self.groups.get(&id).map(|(version, _)| *version);
+        let key = GroupKey(id);
+        let gone = self.gone.groups.get(&key).copied();
+        let put = entry.and_then(|entry| match &entry.statement {
+            Statement::Put(group) => Some(group),
+            Statement::Delete(..) => None,
+        });
+        let is_same = match put {
+            Some(group) => {
+                self.groups.get(&id) == Some(&(group.version, group.name.clone()))
+                    && policy.group(id) == Some(&*group.rules)
+            }
+            None => known.is_none() && gone == entry.map(deletion),
+        };
+        if is_same {
+            return None;
+        }
+        self.set_group(policy, id, put);
+        note(&mut self.gone.groups, key, entry);
+        Some(made(key, entry, known, gone))
+    }
+
+    fn mirror_port(
+        &mut self,
+        policy: &mut PolicyWriter<'_>,
+        address: TenantAddress,
+        entry: Option<&Entry<Port>>,
+    ) -> Option<Made> {
+        let bound = self.ports.get(&address).copied();
+        let gone = self.gone.ports.get(&address).copied();
+        let put = entry.and_then(|entry| match &entry.statement {
+            Statement::Put(port) => Some(port),
+            Statement::Delete(..) => None,
+        });
+        let is_same = match (put, bound) {
+            (Some(port), Some(bound)) => {
+                bound.version == port.version && policy.groups_of(bound.profile) == Some(&*port.groups)
+            }
+            (None, None) => gone == entry.map(deletion),
+            _ => false,
+        };
+        if is_same {
+            return None;
+        }
+        self.bind(policy, address, put);
+        note(&mut self.gone.ports, address, entry);
+        Some(made(address, entry, bound.map(|bound| bound.version), gone))
+    }
+
+    fn mirror_neighbors(&mut self, items: &[Item], applied: &mut Applied, made: &mut Vec<Made>) {
+        let tables = Arc::clone(&self.tables);
+        let mut writer = tables.neighbors.write();
+        let mut reader = tables.neighbors.reader();
+        for item in items {
+            let Item::Neighbors(block, entries) = item else {
+                continue;
+            };
+            let addresses: [TenantAddress; ADDRESSES as usize] =
+                std::array::from_fn(|low| block.address(u8::try_from(low).unwrap_or(0)));
+            let mut found = [None; ADDRESSES as usize];
+            reader.look_up(&addresses, &mut found);
+            let mut known = found.iter();
+            each(*block, entries, |address, entry| {
+                let known = known.next().copied().flatten();
+                if let Some(change) = self.mirror_neighbor(&mut writer, address, entry, known) {
+                    if known.is_some() || matches!(change, Made::Said(Change::Neighbor(Statement::Put(_)), _)) {
+                        applied.changed.push(address);
+                    }
+                    made.push(change);
+                }
+            });
+        }
+    }
+
+    fn mirror_neighbor(
+        &mut self,
+        writer: &mut NeighborWriter<'_>,
+        address: TenantAddress,
+        entry: Option<&Entry<Neighbor>>,
+        known: Option<table::Neighbor>,
+    ) -> Option<Made> {
+        let gone = if self.gone.neighbors.is_empty() {
+            None
+        } else {
+            self.gone.neighbors.get(&address).copied()
+        };
+        let put = entry.and_then(|entry| match &entry.statement {
+            Statement::Put(neighbor) => Some(table::Neighbor {
+                mac: neighbor.mac,
+                host: self.tables.hosts.intern(neighbor.host),
+                policy: self.policy_of(address),
+                version: neighbor.version,
+            }),
+            Statement::Delete(..) => None,
+        });
+        if put == known && (put.is_some() || gone == entry.map(deletion)) {
+            return None;
+        }
+        if let Some(known) = known
+            && put.is_none_or(|put| put.version <= known.version)
+        {
+            writer.remove(address, known.version);
+        }
+        if let Some(put) = put {
+            writer.put(address, put);
+        }
+        if gone.is_some() || put.is_none() {
+            note(&mut self.gone.neighbors, address, entry);
+        }
+        Some(made(address, entry, known.map(|known| known.version), gone))
+    }
+}
+
+/// Calls for each address of a block, with what is said of it.
+fn each<O: Object<Key = TenantAddress>>(
+    block: Block,
+    entries: &[Entry<O>],
+    mut each: impl FnMut(TenantAddress, Option<&Entry<O>>),
+) {
+    let mut entries = entries.iter().peekable();
+    for address in (0..ADDRESSES).map(|low| block.address(low)) {
+        each(address, entries.next_if(|entry| entry.statement.key() == address));
+    }
+}
+
+/// Version and time.
+fn deletion<O: Object>(entry: &Entry<O>) -> (u64, i64) {
+    (entry.statement.version(), entry.deleted)
+}
+
+/// Remembers that an object was deleted, or forgets it.
+fn note<O: Object>(gone: &mut std::collections::HashMap<O::Key, (u64, i64)>, key: O::Key, entry: Option<&Entry<O>>)
+where
+    O::Key: std::hash::Hash,
+{
+    match entry {
+        Some(entry) if matches!(entry.statement, Statement::Delete(..)) => _ = gone.insert(key, deletion(entry)),
+        _ => _ = gone.remove(&key),
+    }
+}
+
+fn made<O: Object>(key: O::Key, entry: Option<&Entry<O>>, known: Option<u64>, gone: Option<(u64, i64)>) -> Made {
+    match entry {
+        Some(entry) => Made::Said(O::into_change(entry.statement.clone()), entry.deleted),
+        None => {
+            let version = known.or(gone.map(|(version, _)| version)).unwrap_or(0);
+            Made::Forgotten(O::into_change(Statement::Delete(key, version)), known.is_some())
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "mirror_tests.rs"]
+mod tests;

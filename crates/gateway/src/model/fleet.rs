@@ -1,0 +1,149 @@
+//! A model whose truth is in etcd.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringside_gateway_core::conntrack::Limits;
+use tokio::sync::{broadcast, mpsc, watch};
+
+use super::applier::{Applier, Done, OfFleet};
+use super::book::Book;
+use super::copy::Copier;
+use super::{AHEAD, DataPath, Health, Model, ModelOptions, QUEUE, Readers, Tables, Timings, fill, report, spawn};
+use crate::fleet::follow::Follower;
+use crate::fleet::sync::{Mark, State};
+use crate::fleet::write::Writer;
+use crate::fleet::{Door, Status};
+use crate::store::{Store, StoreError};
+
+/// What the tables have and the copy has not yet: pages of a list.
+const BEHIND: usize = 32;
+
+impl Model {
+    /// As [`Model::start`], with the truth in etcd and a store that mirrors it ([`Store::open_mirror`]).
+    ///
+    /// What is told first comes into the tables before the data path is started. A gateway that knows nothing waits for etcd, however
+    /// long; one that knows an earlier state waits for as long as an answer may
+    /// take, and goes on with that.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`], and what starting the data path fails with.
+    ///
+    /// # Panics
+    /// If there are no threads to be had.
+    pub fn start_fleet<E: From<StoreError>>(
+        mut store: Store,
+        door: Door,
+        limits: Limits,
+        options: ModelOptions,
+        start_path: impl FnOnce(&Arc<Tables>) -> Result<Arc<dyn DataPath>, E>,
+    ) -> Result<(Self, std::thread::JoinHandle<()>), E> {
+        let tables = Arc::new(Tables::new(limits));
+        let mut book = Book::new(Arc::clone(&tables));
+        let began = Instant::now();
+        let loaded = fill(&mut book, &mut store)?;
+        report(&loaded, began.elapsed());
+        // What was damaged is missing: everything is listed.
+        let mark = store.mark()?.map(|mark| Mark {
+            revision: mark.revision.filter(|_| loaded.quarantined == 0),
+            ..mark
+        });
+        let knows = mark.as_ref().and_then(|mark| mark.revision);
+        let patience = knows.map(|_| door.options().request);
+        let status = Arc::new(Status::new());
+        let health = Health::new(store.problems().to_vec(), store.revision()?, store.bytes());
+        let health = Arc::new(health.of_fleet(Arc::clone(&status)));
+        let readers = Arc::new(Readers::new(&store)?);
+        let timings = Timings::new();
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (changes, _) = broadcast::channel(super::watch::BATCHES);
+        let (done, told) = mpsc::channel(AHEAD);
+        let (copy, to_copy) = std::sync::mpsc::sync_channel(BEHIND);
+        let (reached, reached_now) = watch::channel(knows.unwrap_or(0));
+        let copier = Copier {
+            store,
+            health: Arc::clone(&health),
+            status: Arc::clone(&status),
+            reached,
+        };
+        let follower = Follower::new(door.clone(), mark, Arc::clone(&status), done.clone());
+        let writer = Writer {
+            door,
+            status: Arc::clone(&status),
+            reached: reached_now,
+            tables: done,
+            readers: Arc::clone(&readers),
+            options,
+            commit: timings.commit.clone(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime can be had");
+        let followed = spawn("etcd", move || {
+            runtime.block_on(async {
+                let follower = tokio::spawn(follower.run());
+                writer.run(queue).await;
+                follower.abort();
+                _ = follower.await;
+            });
+        });
+        let copied = spawn("store", move || copier.run(&to_copy));
+        let mut applier = Applier {
+            book,
+            timings: timings.clone(),
+            path: Arc::new(super::NoDataPath),
+            watchers: changes.clone(),
+            fleet: Some(OfFleet {
+                status: Arc::clone(&status),
+                copy,
+                revision: knows.unwrap_or(0),
+            }),
+        };
+        let mut told = told;
+        wait(&mut applier, &mut told, &status, patience);
+        let path = start_path(&tables)?;
+        applier.path = Arc::clone(&path);
+        let thread = spawn("tables", move || {
+            applier.run(told);
+            // They have ended, for nobody else ends what is received; unless one panicked.
+            followed.join().expect("etcd's thread does not panic");
+            copied.join().expect("the store's thread does not panic");
+        });
+        let model = Self {
+            tables,
+            jobs,
+            changes,
+            readers,
+            health,
+            timings,
+            path,
+        };
+        Ok((model, thread))
+    }
+}
+
+/// Takes what is told until everything is known, or for so long.
+fn wait(applier: &mut Applier, told: &mut mpsc::Receiver<Done>, status: &Status, patience: Option<Duration>) {
+    let began = Instant::now();
+    let mut logged = began;
+    loop {
+        match told.try_recv() {
+            Ok(done) => applier.take(done),
+            Err(mpsc::error::TryRecvError::Disconnected) => return,
+            Err(mpsc::error::TryRecvError::Empty) => {
+                let state = status.state();
+                let is_late = patience.is_some_and(|patience| began.elapsed() >= patience);
+                if state == State::Following || is_late || (patience.is_some() && matches!(state, State::Rejected(_))) {
+                    return;
+                }
+                if logged.elapsed() >= Duration::from_secs(10) {
+                    logged = Instant::now();
+                    tracing::warn!(?state, "nothing is known yet, and etcd is waited for");
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}

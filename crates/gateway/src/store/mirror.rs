@@ -1,0 +1,208 @@
+//! A store that is not the truth but what was last known of it: a fleet's state is in etcd.
+//!
+//! It holds what the tables hold, and as of which revision. A start without etcd has that; and questions are answered from it, as
+//! from any store. Nothing is lost when its last transactions are, so they are not waited for (`synchronous=NORMAL`): after
+//! a power loss it is older, and whole.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
+
+use super::{Reader, Row, Store, StoreError, failed, next_revision, row};
+use crate::fleet::sync::Mark;
+use crate::model::Made;
+use crate::object::{Change, Group, Neighbor, Port, Statement};
+
+/// In `meta`: whose state it is (bytes), etcd's cluster, and the revision.
+const FLEET: &str = "fleet";
+const CLUSTER: &str = "fleet-cluster";
+const REVISION: &str = "fleet-revision";
+
+impl Store {
+    /// Opens a store that mirrors a fleet's state, makes one where there is none, and brings an old one up to date.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`]; [`StoreError::NotOfFleet`] if it holds what etcd does not know.
+    pub fn open_mirror(path: &Path) -> Result<Self, StoreError> {
+        let store = Self::open_any(path)?;
+        if store.mark()?.is_none() && !store.is_empty()? {
+            return Err(StoreError::NotOfFleet { path: path.to_owned() });
+        }
+        let relaxed = store.connection.pragma_update(None, "synchronous", "NORMAL");
+        relaxed.map_err(|source| store.failed("setting it up", source))?;
+        Ok(store)
+    }
+
+    fn is_empty(&self) -> Result<bool, StoreError> {
+        let query = "SELECT NOT EXISTS (SELECT 1 FROM neighbors) AND NOT EXISTS (SELECT 1 FROM ports) \
+                     AND NOT EXISTS (SELECT 1 FROM security_groups)";
+        let found = self.connection.query_row(query, [], |row| row.get(0));
+        found.map_err(|source| self.failed("looking whether it is empty", source))
+    }
+
+    /// Whose state it mirrors; None: it is the truth itself, or empty.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`].
+    pub fn mark(&self) -> Result<Option<Mark>, StoreError> {
+        let query = "SELECT value FROM meta WHERE name = ?1";
+        let number = |name: &str| {
+            let found = self.connection.query_row(query, [name], |row| row.get::<_, i64>(0));
+            found.optional()
+        };
+        let read = || {
+            let fleet = self
+                .connection
+                .query_row(query, [FLEET], |row| row.get::<_, Vec<u8>>(0));
+            let Some(fleet) = fleet.optional()? else {
+                return Ok(None);
+            };
+            let cluster = number(CLUSTER)?.unwrap_or_default();
+            let revision = number(REVISION)?;
+            Ok(Some(Mark {
+                cluster: cluster.cast_unsigned(),
+                fleet,
+                revision: revision.map(i64::cast_unsigned),
+            }))
+        };
+        read().map_err(|source| self.failed("reading whose state it mirrors", source))
+    }
+
+    /// Writes what is other than it was, whatever it held, and what that is as of. Says how often something was committed.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`]; [`StoreError::Full`] passes by itself.
+    pub(crate) fn mirror(&mut self, made: &[Made], mark: Option<&Mark>) -> Result<u64, StoreError> {
+        let mut write = || {
+            let transaction = self
+                .connection
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            write::<Group>(&transaction, made)?;
+            write::<Port>(&transaction, made)?;
+            write::<Neighbor>(&transaction, made)?;
+            if let Some(mark) = mark {
+                put_mark(&transaction, mark)?;
+            }
+            let revision = next_revision(&transaction)?;
+            transaction.commit()?;
+            Ok(revision)
+        };
+        let revision = write().map_err(|source| self.failed("writing what etcd says", source))?;
+        if self.log_bytes() > super::MOST_LOG_BYTES {
+            // The log stays where that fails, and is tried again.
+            _ = self.write_back();
+        }
+        Ok(revision)
+    }
+
+    /// Writes this in the place of all that it held.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`]; then it holds what it held.
+    pub(crate) fn replace_all(&mut self, made: &[Made]) -> Result<(), StoreError> {
+        let mut replace = || {
+            let transaction = self.connection.transaction()?;
+            for table in [Group::TABLE, Port::TABLE, Neighbor::TABLE] {
+                transaction.execute(&format!("DELETE FROM {table}"), [])?;
+            }
+            write::<Group>(&transaction, made)?;
+            write::<Port>(&transaction, made)?;
+            write::<Neighbor>(&transaction, made)?;
+            next_revision(&transaction)?;
+            transaction.commit()
+        };
+        replace().map_err(|source| self.failed("writing what etcd holds", source))
+    }
+
+    /// Makes it the truth itself, or a fleet's mirror, with all that it holds.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`].
+    pub fn set_mark(&mut self, mark: Option<&Mark>) -> Result<(), StoreError> {
+        let set = || match mark {
+            Some(mark) => put_mark(&self.connection, mark),
+            None => {
+                let names = [FLEET, CLUSTER, REVISION];
+                let delete = "DELETE FROM meta WHERE name IN (?1, ?2, ?3)";
+                self.connection.execute(delete, names).map(drop)
+            }
+        };
+        set().map_err(|source| self.failed("noting whose state it is", source))
+    }
+}
+
+impl Reader {
+    /// Some of what was deleted before a time, in seconds since 1970.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`].
+    pub(crate) fn deleted_before(&self, before: i64, most: usize) -> Result<Vec<Change>, StoreError> {
+        let read = || {
+            let mut found = Vec::new();
+            deleted::<Group>(&self.connection, before, most, &mut found)?;
+            deleted::<Port>(&self.connection, before, most, &mut found)?;
+            deleted::<Neighbor>(&self.connection, before, most, &mut found)?;
+            Ok(found)
+        };
+        read().map_err(|source| failed(&self.path, "looking for what was deleted long ago", source))
+    }
+}
+
+fn put_mark(connection: &Connection, mark: &Mark) -> rusqlite::Result<()> {
+    let put = "INSERT OR REPLACE INTO meta VALUES (?1, ?2)";
+    connection.execute(put, (FLEET, &mark.fleet))?;
+    connection.execute(put, (CLUSTER, mark.cluster.cast_signed()))?;
+    match mark.revision {
+        Some(revision) => connection.execute(put, (REVISION, revision.cast_signed())),
+        None => connection.execute("DELETE FROM meta WHERE name = ?1", [REVISION]),
+    }
+    .map(drop)
+}
+
+fn write<O: Row>(connection: &Connection, made: &[Made]) -> rusqlite::Result<()> {
+    let of = |made: &Made| match made {
+        Made::Said(change, when) => O::of(change).map(|statement| (statement.clone(), Some(*when))),
+        Made::Forgotten(change, _) => O::of(change).map(|statement| (statement.clone(), None)),
+    };
+    let mut said: Vec<(Statement<O>, Option<i64>)> = made.iter().filter_map(of).collect();
+    if said.is_empty() {
+        return Ok(());
+    }
+    // In the order of the file; what is said about one object keeps its order.
+    said.sort_by_key(|(statement, _)| statement.key());
+    let mut put = connection.prepare(&row::replace::<O>())?;
+    let mut remove = connection.prepare(&row::remove::<O>())?;
+    for (statement, when) in &said {
+        match when {
+            Some(when) => {
+                row::bind(&mut put, statement, *when)?;
+                put.raw_execute()?;
+            }
+            None => {
+                row::bind_key::<O>(&mut remove, statement.key())?;
+                remove.raw_execute()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn deleted<O: Row>(connection: &Connection, before: i64, most: usize, found: &mut Vec<Change>) -> rusqlite::Result<()> {
+    let query = format!(
+        "SELECT {} FROM {} WHERE deleted < ?1 LIMIT ?2",
+        row::columns::<O>(),
+        O::TABLE
+    );
+    let mut statement = connection.prepare(&query)?;
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let mut rows = statement.query((before, most))?;
+    while let Some(row) = rows.next()? {
+        // One that is damaged is the next start's.
+        found.extend(row::read::<O>(row).ok().map(|(statement, _)| O::into_change(statement)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "mirror_tests.rs"]
+mod tests;

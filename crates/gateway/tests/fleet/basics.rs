@@ -1,0 +1,133 @@
+//! Gateways on one etcd, with nothing wrong.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::Etcd;
+use super::common::daemon::{Daemon, refusal};
+use super::common::etcd::{configure, gateway, program};
+use super::common::{Folder, daemon};
+
+/// Waits until a gateway knows of something what another was told.
+pub(crate) fn sees(gateway: &mut Daemon, words: &[&str], part: &str) {
+    gateway.wait(part, |gateway| {
+        let output = gateway.ctl(words);
+        String::from_utf8_lossy(&output.stdout).contains(part)
+    });
+}
+
+fn words<'a>(ip: &'a str, host: &'a str, version: &'a str) -> [&'a str; 10] {
+    let mac = "02:00:00:00:00:07";
+    [
+        "put",
+        "neighbor",
+        "42",
+        ip,
+        "--mac",
+        mac,
+        "--host",
+        host,
+        "--version",
+        version,
+    ]
+}
+
+fn put(gateway: &Daemon, ip: &str, host: &str, version: &str) {
+    gateway.ok(&words(ip, host, version));
+}
+
+#[test]
+fn two_gateways_see_each_others_changes() {
+    let etcd = Etcd::start();
+    let (mut a, mut b) = (gateway(&etcd), gateway(&etcd));
+    put(&a, "10.0.0.7", "192.0.2.1", "5");
+    sees(&mut b, &["get", "neighbor", "42", "10.0.0.7"], "192.0.2.1");
+    // Whichever gateway is asked, the higher version holds.
+    let older = b.fails(&words("10.0.0.7", "192.0.2.2", "4"));
+    assert!(older.contains("something newer"), "{older}");
+    let conflict = b.fails(&words("10.0.0.7", "192.0.2.2", "5"));
+    assert!(
+        conflict.contains("something else is known in the same version"),
+        "{conflict}"
+    );
+    put(&b, "10.0.0.7", "192.0.2.3", "6");
+    sees(&mut a, &["get", "neighbor", "42", "10.0.0.7"], "192.0.2.3");
+    // Groups and ports as well.
+    let file = a.folder.join("objects.yaml");
+    let text = "groups:\n  - {id: 1, name: web, rules: [{id: 1, direction: ingress, protocol: tcp, ports: 80}]}\n\
+                ports:\n  - {vni: 42, ip: 10.0.0.7, groups: [1]}\n";
+    std::fs::write(&file, text).unwrap();
+    a.ok(&["apply", "-f", file.to_str().unwrap()]);
+    sees(&mut b, &["get", "group", "1"], "web");
+    sees(&mut b, &["get", "port", "42", "10.0.0.7"], "1");
+    b.ok(&["delete", "neighbor", "42", "10.0.0.7", "--version", "7"]);
+    a.wait("the delete", |a| {
+        !a.ctl(&["get", "neighbor", "42", "10.0.0.7"]).status.success()
+    });
+    let again = a.fails(&words("10.0.0.7", "192.0.2.3", "7"));
+    assert!(
+        again.contains("something newer"),
+        "a tombstone is known everywhere: {again}"
+    );
+    // A third one begins with all of it, and one that starts anew knows it without a list.
+    let mut c = gateway(&etcd);
+    sees(&mut c, &["get", "group", "1"], "web");
+    let mut a = Daemon::start_in(a.stop());
+    put(&b, "10.0.0.8", "192.0.2.3", "1");
+    sees(&mut a, &["get", "neighbor", "42", "10.0.0.8"], "192.0.2.3");
+    assert!(!a.log().contains("what had to be watched was compacted"), "{}", a.log());
+    for gateway in [&a, &b, &c] {
+        let health = gateway.ok(&["health"]);
+        assert!(health.contains("ok"), "{health}");
+    }
+}
+
+#[test]
+fn a_file_is_not_taken_for_what_it_is_not() {
+    let etcd = Etcd::start();
+    let alone = Daemon::start("");
+    put(&alone, "10.0.0.7", "192.0.2.1", "5");
+    let folder = alone.stop();
+    configure(&folder, &etcd.endpoint(), "", "");
+    let said = refusal(program(&folder.join("")));
+    assert!(said.contains("holds objects that etcd does not know"), "{said}");
+    // And a copy is not the truth.
+    let folder = gateway(&etcd).stop();
+    daemon::configure(&folder, "store.db", "");
+    let said = refusal(program(&folder.join("")));
+    assert!(said.contains("is a copy of a fleet's state"), "{said}");
+}
+
+#[test]
+fn without_etcd_a_gateway_that_knows_nothing_waits_and_one_that_knows_something_goes_on() {
+    let mut etcd = Etcd::start();
+    let a = gateway(&etcd);
+    put(&a, "10.0.0.7", "192.0.2.1", "5");
+    let folder = a.stop();
+    etcd.kill();
+    let mut a = Daemon::start_in(folder);
+    assert!(a.ok(&["get", "neighbor", "42", "10.0.0.7"]).contains("192.0.2.1"));
+    let refused = a.fails(&["put", "port", "1", "10.0.0.9", "--groups", "1", "--version", "1"]);
+    assert!(refused.contains("etcd cannot be reached"), "{refused}");
+    let health = a.ctl(&["health"]);
+    let health = String::from_utf8_lossy(&health.stdout).into_owned();
+    assert!(health.contains("etcd cannot be reached"), "{health}");
+    // One that was never told anything.
+    let folder = Folder::new();
+    configure(&folder, &etcd.endpoint(), "", "");
+    let socket = folder.join("api.sock");
+    let mut child = program(&folder.join(""))
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let is_there = socket.exists();
+    etcd.start_again(Command::new("setpriv"));
+    let comes = ringside_netlab::wait_until(Duration::from_secs(30), || socket.exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!is_there && comes, "before etcd: {is_there}, with it: {comes}");
+    // And the other is back by itself.
+    a.wait("etcd", |a| a.ctl(&["health"]).status.success());
+    put(&a, "10.0.0.8", "192.0.2.1", "5");
+}

@@ -1,0 +1,14 @@
+//! Gateways that have their state in etcd: real servers, real processes, and what may happen to them.
+//!
+//! `cargo test -p ringside-gateway --test fleet` runs a bounded part, `make test-fleet` all of it.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod basics;
+mod faults;
+mod history;
+mod migrate;
+mod security;
+
+use common::etcd::Etcd;

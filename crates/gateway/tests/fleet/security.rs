@@ -1,0 +1,130 @@
+//! Who may ask, and how that is changed while a gateway runs.
+
+use std::process::Command;
+use std::time::Duration;
+
+use ringside_netlab::wait_until;
+
+use super::Etcd;
+use super::common::daemon::Daemon;
+use super::common::etcd::{IMPATIENT, configure, program};
+use super::common::{Folder, certificate};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn put(gateway: &Daemon, version: &str) {
+    let mac = "02:00:00:00:00:07";
+    gateway.ok(&[
+        "put",
+        "neighbor",
+        "42",
+        "10.0.0.7",
+        "--mac",
+        mac,
+        "--host",
+        "192.0.2.1",
+        "--version",
+        version,
+    ]);
+}
+
+fn is_well(gateway: &mut Daemon) {
+    gateway.wait("health", |gateway| gateway.ctl(&["health"]).status.success());
+}
+
+#[test]
+fn certificates_are_changed_while_it_runs() {
+    let (server_ca, server, server_key) = certificate("127.0.0.1");
+    let clients = [certificate("first"), certificate("second")];
+    let write = |folder: &Folder, name: &str, text: &[u8]| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let options = |folder: &Folder, authorities: &[u8]| {
+        let option = |name: &str, value: String| [format!("--{name}"), value];
+        let mut options = vec!["--client-cert-auth".to_owned()];
+        options.extend(option("cert-file", write(folder, "server.pem", &server)));
+        options.extend(option("key-file", write(folder, "server.key", &server_key)));
+        options.extend(option("trusted-ca-file", write(folder, "clients.pem", authorities)));
+        options
+    };
+    let both = [clients[0].0.clone(), clients[1].0.clone()].concat();
+    let run = || Command::new("setpriv");
+    let mut etcd = Etcd::with("https", |folder| options(folder, &both), run);
+    let folder = Folder::new();
+    let of_etcd = format!(
+        "{IMPATIENT}\nca = \"{}\"\ncertificate = \"{}\"\nkey = \"{}\"",
+        write(&folder, "etcd-ca.pem", &server_ca),
+        write(&folder, "client.pem", &clients[0].1),
+        write(&folder, "client.key", &clients[0].2),
+    );
+    configure(&folder, &etcd.endpoint(), &of_etcd, "");
+    let mut gateway = Daemon::start_in(folder);
+    put(&gateway, "1");
+    // Those of another authority, and from then on etcd takes no others.
+    write(&gateway.folder, "client.pem", &clients[1].1);
+    write(&gateway.folder, "client.key", &clients[1].2);
+    gateway.signal("HUP");
+    gateway.wait("the new credentials", |gateway| {
+        gateway.log().contains("credentials of store.etcd were read again")
+    });
+    is_well(&mut gateway);
+    put(&gateway, "2");
+    etcd.kill();
+    let folder = Folder::new();
+    etcd.set_options(options(&folder, &clients[1].0));
+    etcd.start_again(run());
+    is_well(&mut gateway);
+    put(&gateway, "3");
+    // With the first ones it is cut off.
+    write(&gateway.folder, "client.pem", &clients[0].1);
+    write(&gateway.folder, "client.key", &clients[0].2);
+    gateway.signal("HUP");
+    gateway.wait("that it is cut off", |gateway| {
+        String::from_utf8_lossy(&gateway.ctl(&["health"]).stdout).contains("etcd cannot be reached")
+    });
+    // No key or name of a certificate is in the log.
+    assert!(!gateway.log().contains("PRIVATE"), "{}", gateway.log());
+}
+
+#[test]
+fn a_user_may_have_no_more_than_the_prefix() {
+    let etcd = Etcd::start();
+    for words in [
+        "role add gateway",
+        "role grant-permission gateway --prefix=true readwrite /ringside/gateway/",
+        "user add gateway:secret-1",
+        "user grant-role gateway gateway",
+        "user add root:root",
+        "user grant-role root root",
+        "auth enable",
+    ] {
+        etcd.ctl(&words.split(' ').collect::<Vec<_>>());
+    }
+    let start = |prefix: &str, password: &str| {
+        let folder = Folder::new();
+        let file = folder.join("password");
+        std::fs::write(&file, password).unwrap();
+        let more = format!(
+            "{IMPATIENT}\nprefix = \"{prefix}\"\nuser = \"gateway\"\npassword-file = \"{}\"",
+            file.display()
+        );
+        configure(&folder, &etcd.endpoint(), &more, "");
+        folder
+    };
+    let mut gateway = Daemon::start_in(start("/ringside/gateway/", "secret-1\n"));
+    put(&gateway, "1");
+    is_well(&mut gateway);
+    // What is not below the prefix it may not have.
+    let folder = start("/another/", "secret-1");
+    let log = folder.join("log");
+    let mut command = program(&folder.join(""));
+    let mut child = command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    let read = || std::fs::read_to_string(&log).unwrap_or_default();
+    let is_said = wait_until(PATIENCE, || read().contains("permission denied"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(is_said, "{}", read());
+    assert!(!gateway.log().contains("secret"), "{}", gateway.log());
+}

@@ -1,0 +1,63 @@
+//! A gateway whose truth is in etcd, while that is away.
+
+use std::time::{Duration, Instant};
+
+use crate::bed::{Bed, Family, Kind, Place};
+use crate::on;
+use crate::peers::{chat, connect, exchange_during};
+use crate::ringside::Ringside;
+
+on! {
+    fast = crate::FAST => without_etcd_packets_go_on;
+}
+
+fn without_etcd_packets_go_on(kind: Kind) {
+    outage(kind, Duration::from_secs(3));
+}
+
+#[test]
+#[ignore = "takes more than a minute: make test-fleet"]
+fn without_etcd_for_a_minute_packets_go_on() {
+    outage(crate::FAST, Duration::from_secs(60));
+}
+
+fn outage(kind: Kind, least: Duration) {
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let kind = Kind::Ringside(Ringside {
+        fleet: true,
+        pinned: true,
+        ..how
+    });
+    let mut bed = Bed::new("fleet", kind, &[Place::vxlan(Family::V4); 2]);
+    let tcp = "{id: 1, direction: ingress, protocol: tcp}, {id: 2, direction: egress}";
+    let ports = [1, 2].map(|host| format!("  - {{vni: 42, ip: 10.0.0.{host}, groups: [1]}}\n"));
+    bed.ringside().apply(&format!(
+        "groups:\n  - {{id: 1, rules: [{tcp}]}}\nports:\n{}",
+        ports.concat()
+    ));
+    let to = bed.at(2).address(Family::V4);
+    let busy = connect(bed.at(1), (bed.at(2), to), 7000);
+    exchange_during(&busy, || {
+        let gone = Instant::now();
+        bed.ringside().set_etcd(false);
+        bed.ringside()
+            .wait_until(|gateway| gateway.problems().concat().contains("etcd cannot be reached"));
+        let put = "put neighbor 7 10.1.0.1 --mac 02:00:00:00:00:01 --host 192.0.2.1 --version 3";
+        let words: Vec<&str> = put.split(' ').collect();
+        let said = bed.ringside().daemon().fails(&words);
+        assert!(said.contains("etcd cannot be reached"), "{said}");
+        // Workers, who decide about new connections, go on as well.
+        chat(&connect(bed.at(1), (bed.at(2), to), 7001)).expect("goes");
+        // And a gateway that is killed knows what it knew.
+        let folder = bed.ringside().end(false);
+        bed.ringside().start_in(folder);
+        chat(&connect(bed.at(2), (bed.at(1), bed.at(1).address(Family::V4)), 7002)).expect("goes");
+        std::thread::sleep(least.saturating_sub(gone.elapsed()));
+        bed.ringside().set_etcd(true);
+        bed.ringside().wait_until(|gateway| gateway.problems().is_empty());
+        bed.ringside().daemon().ok(&words);
+        chat(&connect(bed.at(1), (bed.at(2), to), 7003)).expect("goes");
+    });
+}
