@@ -33,6 +33,7 @@ mod far;
 mod hints;
 mod impair;
 mod run;
+mod schedule;
 mod search;
 mod sound;
 mod stages;
@@ -53,6 +54,7 @@ pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpFault, XdpStatistics, XdpVerdicts,
 };
+pub use schedule::{ArrivalStamps, ClassReceived, ClassResult, ClassSent, ClockState, ScheduleResult};
 pub use search::{
     BurstRecord, CapacityRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord,
 };

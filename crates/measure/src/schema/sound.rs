@@ -18,11 +18,13 @@ const PERCENTILES: [(&str, f64); 6] = [
 ];
 
 /// Histograms, and the distributions that they are of.
-const HISTOGRAMS: [(&str, &str); 4] = [
+const HISTOGRAMS: [(&str, &str); 6] = [
     ("raw_hdr", "raw"),
     ("corrected_hdr", "corrected"),
     ("hand_over_hdr", "hand_over"),
     ("delay_hdr", "delay"),
+    ("latency_hdr", "latency"),
+    ("gap_hdr", "gap"),
 ];
 
 /// Round trips of a variant over its rounds, from short to long.
