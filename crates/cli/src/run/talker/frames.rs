@@ -35,6 +35,8 @@ pub(super) struct Which {
     pub(super) sequence: u64,
     /// When it is due by the schedule, in nanoseconds of CLOCK_TAI.
     pub(super) intended_ns: u64,
+    /// For how long it is worth sending: until its window is over.
+    pub(super) span_ns: u64,
     number: u32,
 }
 
@@ -73,6 +75,7 @@ impl Frames {
             class: slot.class,
             sequence: cycle * per_cycle + u64::from(slot.number),
             intended_ns: begin_ns + slot.offset_ns,
+            span_ns: slot.over_ns - slot.offset_ns,
             number: slot.number,
         })
     }

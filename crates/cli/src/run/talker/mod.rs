@@ -199,7 +199,12 @@ impl<T: Through> Sender for Talker<'_, T> {
             sent.omitted_packets = sent.omitted_packets.map(|omitted| omitted + 1);
             return Ok(Sent::Omitted);
         }
-        let frame = self.frames.write(which, Timestamp::<Tai>::now().as_nanos())?;
+        let now_ns = Timestamp::<Tai>::now().as_nanos();
+        if now_ns >= leaves_ns.saturating_add(which.span_ns) {
+            // Overslept: it would only be in others' way.
+            return Ok(Sent::No);
+        }
+        let frame = self.frames.write(which, now_ns)?;
         let launch_ns = self.lead.map(|_| leaves_ns);
         Ok(match self.through.hand_over(which.class, frame, launch_ns, worker)? {
             true => {
