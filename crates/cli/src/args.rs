@@ -18,7 +18,9 @@ pub(crate) use self::values::{List, list, period, rate, seconds, time_in, width}
 use crate::live::PrometheusArgs;
 use crate::napi::NapiArgs;
 use crate::run::impair::ImpairArgs;
+use crate::run::listener::ListenerArgs;
 use crate::run::ping::LoadArgs;
+use crate::run::talker::TalkerArgs;
 use crate::run::tx::AskArgs;
 use crate::serve::RemoteArgs;
 use crate::{
@@ -83,6 +85,10 @@ pub(crate) enum Command {
     Serve(Box<serve::Args>),
     /// Be a wire between two interfaces that loses, doubles, damages, delays and reorders packets, and count what was done
     Impair(Box<ImpairArgs>),
+    /// Send time-triggered streams: classes of packets with VLAN priorities, each in its window of a cycle
+    Talker(Box<TalkerArgs>),
+    /// Receive them: latency, inter-packet latency, jitter, loss and window violations of each class
+    Listener(Box<ListenerArgs>),
     /// Compare AF_XDP with UDP sockets, AF_PACKET and the kernel's own limit on one path, interleaved
     Compare(compare::Args),
     /// Measure the time from the XDP program to the application: how it waits, on which CPU, with C-states and without

@@ -28,7 +28,7 @@ use toml::{Spanned, Value};
 const OPTION: &str = "config";
 
 /// The commands that take it.
-const COMMANDS: [&str; 6] = ["rx", "tx", "fwd", "echo", "ping", "compare"];
+const COMMANDS: [&str; 8] = ["rx", "tx", "fwd", "echo", "ping", "compare", "talker", "listener"];
 
 /// The arguments of this process, those of the file included.
 static ARGUMENTS: OnceLock<Vec<OsString>> = OnceLock::new();

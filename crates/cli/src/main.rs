@@ -57,6 +57,8 @@ fn main() -> ExitCode {
         Command::Ping(mut args) => {
             done(serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| run::ping::run(&args)))
         }
+        Command::Talker(args) => done(run::talker::run(&args)),
+        Command::Listener(args) => done(run::listener::run(&args)),
         Command::Serve(args) => done(serve::run(&args)),
         Command::Impair(args) => done(run::impair::run(&args)),
         Command::Compare(args) => done(compare::run(&args)),

@@ -292,6 +292,9 @@ fn text(document: &Document) -> String {
     if let Some(cycle) = &result.cycle {
         deadlines(&mut out, cycle);
     }
+    if let Some(schedule) = &result.schedule {
+        out.text.push_str(&crate::run::streams::text(schedule));
+    }
     if let Some(by) = result.checksum_offload {
         out.pair("checksums", checksums(by));
     }
@@ -504,6 +507,8 @@ fn launches(out: &mut Lines, launch: &LaunchResult) {
     let by = match launch.kept_by {
         LaunchBy::Device => "by the device, if tc-etf has switched its offload on",
         LaunchBy::Etf => "by the queueing discipline etf",
+        LaunchBy::Taprio => "by the gates of the queueing discipline taprio: in their windows, not at their times",
+        LaunchBy::Thread => "by the sending thread, which waits for each",
         LaunchBy::Unknown => "by nobody that says so: the driver does not offer it, and most likely sends at once",
         LaunchBy::Nobody => "by nobody: packets leave at once",
     };

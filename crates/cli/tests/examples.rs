@@ -35,12 +35,15 @@ const EXCUSES: &[(&str, &str)] = &[
     ("--irq-cpus 2,3", "online"),
     ("--coalesce", "coalescing cannot be set here"),
     ("--queue 2", "queue 2"),
+    ("--qdisc", "No such file or directory"),
+    ("--max-clock-offset", "--max-clock-offset 1 us: nobody knows"),
+    ("--max-clock-offset", "by the kernel's bound"),
 ];
 
 /// The commands that the tests below run the examples of.
 const COVERED: [&[&str]; 6] = [
-    &["rx", "fwd", "echo"],
-    &["tx", "ping"],
+    &["rx", "fwd", "echo", "listener"],
+    &["tx", "ping", "talker"],
     &["search", "impair", "compare", "sweep", "trace"],
     &["delay", "tune", "top", "caps", "doctor"],
     &["report", "completions", "man"],
@@ -242,13 +245,21 @@ fn those_that_receive() {
                 format!("tx eth0 --to 192.0.2.1 --to-port {port} --rate 20000")
             }
         };
+        let schedule = line.split_once("listener eth0 ").map(|(_, options)| {
+            let words: Vec<&str> = options.split(' ').collect();
+            let pairs = words.windows(2).filter(|pair| matches!(pair[0], "--cycle" | "--class"));
+            let pairs: Vec<String> = pairs.map(|pair| pair.join(" ")).collect();
+            format!("talker eth0 --to-mac ff:ff:ff:ff:ff:ff {}", pairs.join(" "))
+        });
+        let sender = schedule.unwrap_or(sender);
         let several = if line.contains("multi-buffer") {
             " --multi-buffer --frames 4096"
         } else {
             ""
         };
+        let is_talker = sender.starts_with("talker");
         let sender = start(&hosts.first.b, &(sender + several));
-        sender.wait_for("->");
+        sender.wait_for(if is_talker { "a packet socket" } else { "->" });
         hosts.run(&line);
         drop(sender);
     }

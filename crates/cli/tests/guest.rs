@@ -11,6 +11,8 @@
 #[path = "guest/attached.rs"]
 mod attached;
 mod common;
+#[path = "guest/schedules.rs"]
+mod schedules;
 
 use std::process::Output;
 use std::time::Duration;
@@ -36,11 +38,12 @@ impl Hosts {
     fn boot(model: Model, attached: Option<&Attached>) -> Self {
         let kernel = Kernel::usual().expect("a kernel for guests");
         let mut config = GuestConfig::new("cli", kernel, Agent::program(RINGSIDE)).back_to_back(model);
-        config.programs = [RINGSIDE, "ip", "ping", "sh"].map(Into::into).to_vec();
+        config.programs = [RINGSIDE, "ip", "ping", "sh", "tc"].map(Into::into).to_vec();
         if let Some(attached) = attached {
             attached.configure(&mut config);
         }
-        config.modules = ["8021q", "veth"].map(str::to_owned).to_vec();
+        let modules = ["8021q", "veth", "sch_mqprio", "sch_taprio", "sch_etf"];
+        config.modules = modules.map(str::to_owned).to_vec();
         let guest = Guest::start(&config).expect("a guest");
         eprintln!(
             "Linux {} on {}, ready after {:?}",
@@ -120,6 +123,7 @@ fn zero_copy_on_virtio_net_and_ways_to_attach_a_guest() {
     packets_come_over(&hosts, "zero-copy --wait busy-poll", ["eth0", "eth1"]);
     round_trips(&hosts);
     a_vlan_is_a_network_of_its_own(&hosts);
+    schedules::run(&hosts);
     attached.carry_packets(&hosts.guest);
     drop(hosts);
     attached.leave_nothing();

@@ -1,4 +1,4 @@
-//! Cyclic transmission: one packet at each deadline of an exact schedule, and how well that went.
+//! Cyclic transmission: one packet at each deadline of an exact schedule, one or several a cycle, and how well that went.
 //!
 //! ```text
 //!          asleep                 spinning   sending
@@ -47,11 +47,11 @@ pub enum Waiting {
 /// What became of the deadlines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CycleCounts {
-    /// Packets on their way before the next one was due.
+    /// Packets on their way before the next one was due, or their own window was over.
     pub in_time: u64,
     /// Packets on their way after that.
     pub late: u64,
-    /// Deadlines without a packet, because the next one was over too by then, or nothing could be sent.
+    /// Deadlines without a packet, because that had come for them too by then, or nothing could be sent.
     pub skipped: u64,
 }
 
@@ -69,11 +69,27 @@ impl CycleCounts {
     }
 }
 
+/// One of the deadlines that come again in each cycle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadline {
+    /// When, from the begin of the cycle.
+    pub offset_ns: u64,
+    /// For how long a packet is worth sending from then on: it is in time until then, and left out from then on. A cycle at the most.
+    pub span_ns: u64,
+}
+
 /// A cyclic sender's schedule and record. Knows no clock: it is told the times, all of one.
 #[derive(Debug, Clone)]
 pub struct Cycle {
     period_ns: u64,
-    deadline_ns: u64,
+    /// Those of a cycle, in order of time.
+    deadlines: Box<[Deadline]>,
+    /// Begin of the present cycle.
+    begin_ns: u64,
+    /// Number of the present cycle.
+    number: u64,
+    /// The next deadline in it.
+    slot: usize,
     waiting: Waiting,
     early_ns: u64,
     counts: CycleCounts,
@@ -94,12 +110,39 @@ impl Cycle {
     /// # Errors
     /// [`Error::Period`] for zero.
     pub fn new(period_ns: u64, first_ns: u64, waiting: Waiting) -> Result<Self, Error> {
+        // A packet is worth sending until the next one is due.
+        let only = Deadline {
+            offset_ns: 0,
+            span_ns: period_ns,
+        };
+        Self::with_deadlines(period_ns, vec![only], first_ns, waiting)
+    }
+
+    /// Several packets a cycle, at deadlines in order of time that all lie in it; the first cycle begins at `first_ns`.
+    ///
+    /// # Errors
+    /// [`Error::Period`] for a cycle of zero, [`Error::Schedule`] for deadlines that are none, not in order, or outside of the cycle.
+    pub fn with_deadlines(
+        period_ns: u64,
+        deadlines: Vec<Deadline>,
+        first_ns: u64,
+        waiting: Waiting,
+    ) -> Result<Self, Error> {
         if period_ns == 0 {
             return Err(Error::Period);
         }
+        let inside = |one: &Deadline| one.offset_ns < period_ns && (1..=period_ns).contains(&one.span_ns);
+        if deadlines.is_empty() || !deadlines.is_sorted_by_key(|one| one.offset_ns) || !deadlines.iter().all(inside) {
+            return Err(Error::Schedule(format!(
+                "a cycle of {period_ns} ns needs deadlines inside of it, in order of time, each worth keeping for a cycle at the most"
+            )));
+        }
         Ok(Self {
             period_ns,
-            deadline_ns: first_ns,
+            deadlines: deadlines.into_boxed_slice(),
+            begin_ns: first_ns,
+            number: 0,
+            slot: 0,
             waiting,
             early_ns: FIRST_GUESS_NS.min(period_ns),
             counts: CycleCounts::default(),
@@ -113,15 +156,35 @@ impl Cycle {
     /// When the next packet is to be sent.
     #[must_use]
     pub fn deadline_ns(&self) -> u64 {
-        self.deadline_ns
+        self.begin_ns.saturating_add(self.next().offset_ns)
+    }
+
+    /// Which of the cycle's deadlines that is, from 0.
+    #[must_use]
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// Which cycle that is, from 0.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn next(&self) -> Deadline {
+        // There is one at least, and `slot` is always one of them.
+        self.deadlines.get(self.slot).copied().unwrap_or(Deadline {
+            offset_ns: 0,
+            span_ns: self.period_ns,
+        })
     }
 
     /// When to be woken for it; `None` for not to sleep.
     #[must_use]
     pub fn wake_ns(&self) -> Option<u64> {
         match self.waiting {
-            Waiting::Adaptive => Some(self.deadline_ns.saturating_sub(self.early_ns)),
-            Waiting::Sleep => Some(self.deadline_ns),
+            Waiting::Adaptive => Some(self.deadline_ns().saturating_sub(self.early_ns)),
+            Waiting::Sleep => Some(self.deadline_ns()),
             Waiting::Spin => None,
         }
     }
@@ -151,15 +214,15 @@ impl Cycle {
 
     /// The deadline has come, and the packet is about to be sent.
     pub fn ready(&mut self, now_ns: u64) {
-        self.ready.record(now_ns.saturating_sub(self.deadline_ns));
+        self.ready.record(now_ns.saturating_sub(self.deadline_ns()));
     }
 
     /// The packet is on its way. Goes on to the next deadline whose time is not over.
     pub fn sent(&mut self, now_ns: u64) {
-        let after = now_ns.saturating_sub(self.deadline_ns);
+        let after = now_ns.saturating_sub(self.deadline_ns());
         self.transmit.record(after);
         self.jitter.record(after);
-        if after > self.period_ns {
+        if after > self.next().span_ns {
             self.counts.late += 1;
         } else {
             self.counts.in_time += 1;
@@ -174,11 +237,27 @@ impl Cycle {
     }
 
     fn advance(&mut self, now_ns: u64) {
-        self.deadline_ns = self.deadline_ns.saturating_add(self.period_ns);
-        // Those for which the next one is due already: a burst of packets that are all late helps nobody.
-        let over = now_ns.saturating_sub(self.deadline_ns) / self.period_ns;
-        self.counts.skipped += over;
-        self.deadline_ns = self.deadline_ns.saturating_add(over.saturating_mul(self.period_ns));
+        self.step();
+        // Those whose time is over: a burst of packets that are all late helps nobody. After a long break whole cycles at once.
+        let cycles = (now_ns.saturating_sub(self.deadline_ns()) / self.period_ns).saturating_sub(1);
+        if cycles > 0 {
+            self.begin_ns = self.begin_ns.saturating_add(cycles.saturating_mul(self.period_ns));
+            self.number += cycles;
+            self.counts.skipped += cycles.saturating_mul(self.deadlines.len() as u64);
+        }
+        while (self.deadline_ns().checked_add(self.next().span_ns)).is_some_and(|over| now_ns >= over) {
+            self.counts.skipped += 1;
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        self.slot += 1;
+        if self.slot == self.deadlines.len() {
+            self.slot = 0;
+            self.number += 1;
+            self.begin_ns = self.begin_ns.saturating_add(self.period_ns);
+        }
     }
 
     /// How much before the deadline it asks to be woken, as learned.
@@ -217,7 +296,7 @@ impl Cycle {
         self.jitter.jitter()
     }
 
-    /// Time between two deadlines.
+    /// Time between two deadlines, or of a cycle where it has several.
     #[must_use]
     pub fn period_ns(&self) -> u64 {
         self.period_ns

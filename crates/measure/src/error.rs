@@ -49,6 +49,9 @@ pub enum Error {
     /// A histogram that is none.
     #[error("reading a histogram: {0}; it has to be HdrHistogram's V2 format, compressed, in base64 (`HISTF…`)")]
     Histogram(String),
+    /// A schedule that contradicts itself, or that the link cannot carry: says which class, and by how much.
+    #[error("setting up a schedule: {0}")]
+    Schedule(String),
     /// Packets that cannot be treated so: says what contradicts itself.
     #[error("impairing a path: {0}")]
     Impairment(String),

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | When is the next packet due? | [`pace`] |
 //! | Are deadlines kept, and when to wake up for them? | [`cycle`] |
+//! | Which packets are due when in a cycle of several classes, and did they come in their windows? | [`schedule`] |
 //! | What is in a probe? | [`probe`] |
 //! | Which were lost, doubled, out of order? | [`sequence`] |
 //! | How long did they take? | [`latency`] |
@@ -67,6 +68,7 @@ pub mod precision;
 pub mod probe;
 mod random;
 pub mod rate;
+pub mod schedule;
 pub mod schema;
 pub mod search;
 pub mod sequence;

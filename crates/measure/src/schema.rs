@@ -34,6 +34,7 @@ mod hints;
 mod impair;
 mod lab;
 mod run;
+mod schedule;
 mod search;
 mod sound;
 mod stages;
@@ -56,6 +57,7 @@ pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpFault, XdpStatistics, XdpVerdicts,
 };
+pub use schedule::{ArrivalStamps, ClassReceived, ClassResult, ClassSent, ClockState, ScheduleResult};
 pub use search::{
     BurstRecord, CapacityRecord, FoundRate, LatencyAt, SearchResult, SearchTable, StabilityRecord, TrialRecord,
 };

@@ -66,7 +66,9 @@ pub use self::outcome::{Change, Outcome, Recovered, Restored};
 use self::record::{Place, Record};
 pub use self::undo::{Protection, Undo};
 use crate::setting::{Access, Setting};
-use crate::{Applied, Deferral, Error, Interface, Knob, NapiSetting, NapiThread, Result, process, state_dir};
+use crate::{
+    Applied, Deferral, Error, Interface, Knob, NapiSetting, NapiThread, QdiscSetup, Result, process, state_dir,
+};
 
 pub use crate::state_dir::VARIABLE as STATE_DIR;
 
@@ -165,6 +167,27 @@ impl Changes {
             knob.check_effect(interface, value)?;
         }
         Ok(undo)
+    }
+
+    /// Installs queueing disciplines in place of the kernel's own, and returns them as the kernel has them then: see [`QdiscSetup`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::QdiscTaken`] where somebody has put something there; [`Error::Kernel`] with the kernel's answer, `ENOENT` where it
+    /// does not have that discipline. Nothing is left behind then.
+    #[doc(alias = "RTM_NEWQDISC")]
+    pub fn set_qdiscs(&self, interface: &Interface, setup: &QdiscSetup) -> Result<(QdiscSetup, Undo)> {
+        interface.check_root_qdisc()?;
+        let undo = self.make(interface, vec![(Setting::RootQdisc, setup.text())])?;
+        let obtained = interface.qdisc_setup()?;
+        let obtained = obtained.ok_or_else(|| {
+            Error::malformed(
+                "read the queueing disciplines",
+                interface.name(),
+                "they are not there any more",
+            )
+        })?;
+        Ok((obtained, undo))
     }
 
     /// Puts back what was to stay ([`Undo::keep`]), the last one first: of all interfaces, or what was changed for one.

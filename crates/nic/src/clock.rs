@@ -35,6 +35,7 @@ mod follow;
 mod offset;
 mod phc;
 mod ptp;
+mod ptp4l;
 mod sys;
 mod timestamp;
 
@@ -42,6 +43,7 @@ pub use discipline::{Discipline, identity};
 pub use fast::{FastClock, FastSource};
 pub use offset::{Converted, Offset};
 pub use phc::{Method, Phc, PhcCapabilities, PhcClock, PhcDevice};
+pub use ptp4l::Ptp4l;
 pub use timestamp::Timestamp;
 
 /// A clock, as a type: the parameter of [`Timestamp`].

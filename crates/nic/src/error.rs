@@ -56,6 +56,17 @@ pub enum Error {
         /// The kernel's explanation in words (netlink extended acknowledgement), where it gave one.
         message: Option<String>,
     },
+    /// Somebody has put queueing disciplines there.
+    #[error(
+        "cannot install queueing disciplines on '{interface}': its root is {root}, which could not be put back; remove it (tc qdisc del \
+         dev {interface} root), or leave it as it is"
+    )]
+    QdiscTaken {
+        /// On which interface.
+        interface: String,
+        /// What is there.
+        root: String,
+    },
     /// No way leads to an address.
     #[error("no route to {address}: {source}; `ip route get {address}` shows the same")]
     NoRoute {

@@ -62,6 +62,7 @@ mod route;
 mod rss;
 mod setting;
 pub mod sockets;
+mod speed;
 pub mod state_dir;
 mod sys;
 mod sysfs;
@@ -82,7 +83,7 @@ pub use netdev::{
     DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, QueueStatistics, RxMetadata, Threaded, XdpFeatures,
     XskFeatures,
 };
-pub use qdisc::Qdisc;
+pub use qdisc::{Etf, Gate, Gates, Qdisc, QdiscSetup, QueueRange};
 pub use queue_counters::QueueCounter;
 pub use route::Route;
 pub use rss::{Flow, FlowKind, HashFunction, HashedFields, Rss, Symmetry, toeplitz};

@@ -8,6 +8,11 @@ use serde::Serialize;
 use crate::netlink::{NetlinkError, Socket};
 use crate::{Error, Interface, Result};
 
+mod setup;
+mod wire;
+
+pub use setup::{Etf, Gate, Gates, QdiscSetup, QueueRange};
+
 /// One queueing discipline of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Qdisc {
@@ -27,17 +32,21 @@ impl Interface {
     /// [`Error::Kernel`] if they cannot be read.
     #[doc(alias = "RTM_GETQDISC")]
     pub fn qdiscs(&self) -> Result<Vec<Qdisc>> {
-        const OPERATION: &str = "read the queueing disciplines";
-        self.check_namespace(OPERATION)?;
+        let all = self.qdisc_messages("read the queueing disciplines")?;
+        Ok(all.iter().filter_map(told).collect())
+    }
+
+    fn qdisc_messages(&self, operation: &'static str) -> Result<Vec<TcMessage>> {
+        self.check_namespace(operation)?;
         let index = i32::try_from(self.index()).unwrap_or(i32::MAX);
         let answers = Socket::route()
             .map_err(NetlinkError::Io)
             .and_then(|mut socket| socket.dump(RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(index))))
-            .map_err(|error| Error::netlink(OPERATION, self.name(), error))?;
+            .map_err(|error| Error::netlink(operation, self.name(), error))?;
         Ok(answers
-            .iter()
+            .into_iter()
             .filter_map(|answer| match answer {
-                RouteNetlinkMessage::NewQueueDiscipline(qdisc) if qdisc.header.index == index => told(qdisc),
+                RouteNetlinkMessage::NewQueueDiscipline(qdisc) if qdisc.header.index == index => Some(qdisc),
                 _ => None,
             })
             .collect())

@@ -25,12 +25,20 @@ pub(crate) enum Setting {
     Affinity { thread: u32, start: u64 },
     /// One of the things that are set by name.
     Knob { knob: Knob },
+    /// What hangs at the interface's root of queueing disciplines.
+    RootQdisc,
 }
 
 impl Setting {
     /// Whether it is of the interface as a whole.
     pub(crate) fn is_whole(&self) -> bool {
         matches!(self, Self::InterfaceFile { .. })
+    }
+
+    /// Whether a value that is there now is the one that was set: of queueing disciplines also a part of it, as a process leaves it
+    /// that is killed while it installs them.
+    pub(crate) fn is_set(&self, now: &str, after: &str) -> bool {
+        now == after || (matches!(self, Self::RootQdisc) && Interface::is_our_qdisc(now))
     }
 
     /// The knob if it is of the host, whichever interface it was turned for.
@@ -78,6 +86,7 @@ impl fmt::Display for Setting {
             Self::Napi { id, field } => write!(f, "{field} of NAPI {id}"),
             Self::Affinity { thread, .. } => write!(f, "CPUs of thread {thread}"),
             Self::Knob { knob } => knob.fmt(f),
+            Self::RootQdisc => f.write_str("root queueing discipline"),
         }
     }
 }
@@ -125,6 +134,7 @@ impl<'a> Access<'a> {
                     .map_err(|source| self.affinity_error(*thread, "", source))
             }
             Setting::Knob { knob } => knob.read(self).map(Some),
+            Setting::RootQdisc => self.interface.root_qdisc().map(Some),
         }
     }
 
@@ -142,6 +152,7 @@ impl<'a> Access<'a> {
             Setting::Affinity { thread, .. } => cpus::pin_thread(*thread, &cpus::parse(value))
                 .map_err(|source| self.affinity_error(*thread, value, source)),
             Setting::Knob { knob } => knob.write(self, value),
+            Setting::RootQdisc => self.interface.set_root_qdisc(value),
         }
     }
 

@@ -292,6 +292,8 @@ fn name(operation: Operation) -> &'static str {
         Operation::Echo => "Echo",
         Operation::Ping => "Ping",
         Operation::Impair => "Impair",
+        Operation::Talker => "Talker",
+        Operation::Listener => "Listener",
     }
 }
 

@@ -65,7 +65,8 @@ fn ends(operation: Operation) -> (&'static str, &'static str) {
         Operation::Rx | Operation::Echo => ("redirected to the sockets", "received"),
         Operation::Fwd => ("redirected to the sockets", "left by the link"),
         Operation::Impair => ("redirected to the sockets or copied", "left by the links"),
-        Operation::Tx => ("handed over", "left by the link"),
+        Operation::Tx | Operation::Talker => ("handed over", "left by the link"),
+        Operation::Listener => ("sent by their numbers", "received"),
         Operation::Ping => ("sent", "answered"),
     }
 }

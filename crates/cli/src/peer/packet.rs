@@ -117,9 +117,19 @@ pub(crate) struct Timed {
 }
 
 impl Timed {
-    /// Opens it on an interface of the calling thread's namespace, with times or without.
-    pub(crate) fn open(ifindex: u32, with_times: bool) -> Result<Self> {
+    /// Opens it on an interface of the calling thread's namespace, with times or without, and with a priority that queueing
+    /// disciplines go by, if there is one.
+    pub(crate) fn open(ifindex: u32, with_times: bool, priority: Option<u8>) -> Result<Self> {
         let socket = sys::packet_socket().context("opening a packet socket")?;
+        if let Some(priority) = priority {
+            sys::set_option(
+                socket.as_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PRIORITY,
+                libc::c_int::from(priority),
+            )
+            .with_context(|| format!("setting SO_PRIORITY to {priority} (CAP_NET_ADMIN)"))?;
+        }
         if with_times {
             sys::txtime::enable(socket.as_fd())
                 .context("setting SO_TXTIME with CLOCK_TAI (Linux 4.19, CAP_NET_ADMIN)")?;
@@ -136,6 +146,41 @@ impl Timed {
     /// Frames that were thrown away because of their time, since the last call.
     pub(crate) fn missed(&self) -> Result<u64> {
         sys::txtime::missed(self.socket.as_fd()).context("reading the error queue of a packet socket")
+    }
+}
+
+/// A packet socket that takes all packets of an interface, each with the time at which the kernel took it, and its VLAN tag: the kernel
+/// takes that out of the frame before it shows it.
+pub(crate) struct Tap {
+    ring: FrameRing,
+    socket: OwnedFd,
+}
+
+pub(crate) use super::sys::ring::Told;
+
+impl Tap {
+    /// Opens it on an interface of the calling thread's namespace, for frames of so many bytes at the most.
+    pub(crate) fn open(ifindex: u32, longest: u32) -> Result<Self> {
+        let socket = sys::packet_socket().context("opening a packet socket")?;
+        let fd = socket.as_fd();
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)
+            .context("setting PACKET_IGNORE_OUTGOING (Linux 4.20)")?;
+        // The ring's header stands in front of each.
+        let room = (longest + 256).next_power_of_two().max(2048);
+        let ring = FrameRing::new(fd, room, 1024).context("making a PACKET_RX_RING")?;
+        sys::bind_packet(fd, ifindex, true).context("binding a packet socket")?;
+        Ok(Self { ring, socket })
+    }
+
+    /// Hands the next packet to `look`, if there is one.
+    pub(crate) fn next<T>(&mut self, look: impl FnOnce(&[u8], Told) -> T) -> Option<T> {
+        self.ring.next_told(|frame, told| look(frame, told))
+    }
+}
+
+impl std::os::fd::AsFd for Tap {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

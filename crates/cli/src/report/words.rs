@@ -78,8 +78,8 @@ fn of_run(document: &Document, run: &RunResult) -> Vec<Sentence> {
     let how = how(document);
     for (rates, did) in [(&run.received, "received"), (&run.transmitted, "sent")] {
         let of_interest = match run.operation {
-            Operation::Rx => did == "received",
-            Operation::Tx => did == "sent",
+            Operation::Rx | Operation::Listener => did == "received",
+            Operation::Tx | Operation::Talker => did == "sent",
             Operation::Fwd | Operation::Echo | Operation::Impair => true,
             Operation::Ping => false,
         };
@@ -241,6 +241,8 @@ pub(super) fn operation(operation: Operation) -> &'static str {
         Operation::Echo => "Echo",
         Operation::Ping => "Ping",
         Operation::Impair => "Impair",
+        Operation::Talker => "Talker",
+        Operation::Listener => "Listener",
     }
 }
 

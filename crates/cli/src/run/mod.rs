@@ -1,11 +1,15 @@
 //! The commands that drive one port: each opens it, runs a loop per queue, and makes a result of the counters.
 
+pub(crate) mod cyclic;
 pub(crate) mod echo;
 pub(crate) mod fwd;
 pub(crate) mod hints;
 pub(crate) mod impair;
+pub(crate) mod listener;
 pub(crate) mod ping;
 pub(crate) mod rx;
+pub(crate) mod streams;
+pub(crate) mod talker;
 pub(crate) mod tx;
 pub(crate) mod whole;
 

@@ -15,7 +15,7 @@ use ringside_xsk::{Direction, Filter, Queue, Wait};
 pub(crate) use asking::AskArgs;
 use asking::{Asking, Collected, Departures};
 
-use super::{account, conclude, rates, transmit_ledger};
+use super::{account, conclude, cyclic, rates, transmit_ledger};
 use crate::args::{TxArgs, ViaArg};
 use crate::clock::{FastClock, now_ns};
 use crate::live::{self, Offer, Teller};
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &TxArgs) -> Result<()> {
                 departures,
                 teller: offer.teller(),
             };
-            let (mut cycle, ended) = cycle::transmit(&mut sender, &worker, period, args)?;
+            let (mut cycle, ended) = cyclic::transmit(&mut sender, &worker, &cycle::plan(args, period))?;
             cycle.launch = (args.ask.launch_time).map(|lead| asking::launch(lead, LaunchBy::Unknown));
             // There is one queue, so this is the only one.
             _ = kept.set(cycle);

@@ -192,3 +192,60 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn several_deadlines_a_cycle_come_again_in_order() {
+    let deadlines =
+        [(0, 100), (50, 50), (600_000, 200_000)].map(|(offset_ns, span_ns)| Deadline { offset_ns, span_ns });
+    let mut cycle = Cycle::with_deadlines(PERIOD, deadlines.to_vec(), 5 * PERIOD, Waiting::Spin).unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let at = cycle.deadline_ns();
+        seen.push((at, cycle.slot(), cycle.number()));
+        cycle.sent(at + 1);
+    }
+    let first = 5 * PERIOD;
+    assert_eq!(
+        seen,
+        [
+            (first, 0, 0),
+            (first + 50, 1, 0),
+            (first + 600_000, 2, 0),
+            (first + PERIOD, 0, 1)
+        ]
+    );
+    // Late is what is later than the deadline's own span, and what is over is left out.
+    assert_eq!((cycle.slot(), cycle.deadline_ns()), (1, first + PERIOD + 50));
+    cycle.sent(first + PERIOD + 50 + 51);
+    assert_eq!((cycle.counts().late, cycle.counts().skipped, cycle.slot()), (1, 0, 2));
+    cycle.sent(first + 2 * PERIOD + 100);
+    assert_eq!(
+        (
+            cycle.counts().late,
+            cycle.counts().skipped,
+            cycle.slot(),
+            cycle.number()
+        ),
+        (2, 2, 2, 2)
+    );
+    // Long breaks take no longer than short ones.
+    cycle.sent(first + 1_000_000_000 * PERIOD + 599_999);
+    assert_eq!((cycle.slot(), cycle.number()), (2, 1_000_000_000));
+    assert_eq!(cycle.counts().due(), 1_000_000_000 * 3 + 2);
+    for wrong in [
+        vec![],
+        vec![(10, 5), (5, 5)],
+        vec![(PERIOD, 1)],
+        vec![(0, 0)],
+        vec![(0, PERIOD + 1)],
+    ] {
+        let deadlines = wrong
+            .iter()
+            .map(|&(offset_ns, span_ns)| Deadline { offset_ns, span_ns })
+            .collect();
+        assert!(
+            Cycle::with_deadlines(PERIOD, deadlines, 0, Waiting::Spin).is_err(),
+            "{wrong:?}"
+        );
+    }
+}

@@ -90,6 +90,10 @@ pub enum LaunchBy {
     Device,
     /// The queueing discipline etf.
     Etf,
+    /// The queueing discipline taprio, by whose gates a packet leaves in its window, not at its time.
+    Taprio,
+    /// The thread that sends, which waits for each: there is nobody else.
+    Thread,
     /// Nobody that says so: it goes along with the packet to a driver that does not tell whether it looks at it.
     Unknown,
     /// Nobody.

@@ -134,6 +134,7 @@ pub(crate) fn example() -> Document {
         hints: None,
         under_load: None,
         impair: None,
+        schedule: None,
         until_ci: Some(UntilCi {
             estimate: Some(SeriesEstimate {
                 median: 6_000.0,

@@ -10,7 +10,8 @@ use crate::latency::{Jitter, RttRecorder, Summary};
 use crate::probe::Clock;
 use crate::rate::Rates;
 use crate::schema::{
-    ChecksumBy, CpuStages, HintsResult, ImpairResult, LaunchResult, TxStampsResult, UnderLoadResult, UntilCi, Via,
+    ChecksumBy, CpuStages, HintsResult, ImpairResult, LaunchResult, ScheduleResult, TxStampsResult, UnderLoadResult,
+    UntilCi, Via,
 };
 use crate::sequence::Counts;
 
@@ -30,6 +31,10 @@ pub enum Operation {
     Ping,
     /// Hand on what came, worse than it was.
     Impair,
+    /// Send streams by a schedule.
+    Talker,
+    /// Receive them.
+    Listener,
 }
 
 /// Figures of one run.
@@ -95,6 +100,9 @@ pub struct RunResult {
     /// What was done to the packets of a path; left out where nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub impair: Option<ImpairResult>,
+    /// Streams by a schedule; left out where there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<ScheduleResult>,
     /// What became of `--until-ci`; left out where it was not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ci: Option<UntilCi>,
@@ -131,6 +139,7 @@ impl RunResult {
             hints: None,
             under_load: None,
             impair: None,
+            schedule: None,
             until_ci: None,
         }
     }
@@ -235,7 +244,7 @@ impl LatencyResult {
 pub struct CycleResult {
     /// The clock of the deadlines.
     pub clock: Clock,
-    /// Time between two deadlines.
+    /// Time between two deadlines, or of a cycle where it has several.
     pub period_ns: u64,
     /// How the thread waited for them.
     pub waiting: Waiting,

@@ -25,6 +25,8 @@ const HISTOGRAMS: [(&str, &str); 6] = [
     ("delay_hdr", "delay"),
     ("times_hdr", "times"),
     ("whole_hdr", "whole"),
+    ("latency_hdr", "latency"),
+    ("gap_hdr", "gap"),
 ];
 
 /// Round trips of a variant over its rounds, from short to long.

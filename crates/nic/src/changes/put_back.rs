@@ -105,7 +105,7 @@ fn restore(record: &Record, now: Result<Option<String>>, write: impl FnOnce(&str
     };
     if now == record.before {
         Outcome::AsBefore
-    } else if now == record.after {
+    } else if record.setting.is_set(&now, &record.after) {
         Outcome::of(write(&record.before))
     } else {
         Outcome::ChangedSince { now }

@@ -15,6 +15,8 @@ pub struct Discipline {
     pub is_synchronised: bool,
     /// How far it may be from true time (`maxerror`), in nanoseconds. Of no use where nobody disciplines it.
     pub most_error_ns: u64,
+    /// What `CLOCK_TAI` shows more than `CLOCK_REALTIME`, in seconds; 0 where nobody has told the kernel.
+    pub tai_offset_s: i64,
 }
 
 impl Discipline {
@@ -24,10 +26,11 @@ impl Discipline {
     ///
     /// Where a sandbox forbids the system call.
     pub fn read() -> io::Result<Self> {
-        let (status, most_error_us) = sys::discipline()?;
+        let (status, most_error_us, tai_offset_s) = sys::discipline()?;
         Ok(Self {
             is_synchronised: status & libc::STA_UNSYNC == 0,
             most_error_ns: u64::try_from(most_error_us).unwrap_or(0).saturating_mul(1_000),
+            tai_offset_s: tai_offset_s.into(),
         })
     }
 }
@@ -54,6 +57,11 @@ mod tests {
     fn the_kernel_tells_both() {
         let discipline = Discipline::read().unwrap();
         assert!(discipline.most_error_ns <= 17_000_000_000, "{discipline:?}");
+        let shown = super::super::Offset::<super::super::Realtime, super::super::Tai>::measure().delta_ns();
+        assert!(
+            (shown - discipline.tai_offset_s * 1_000_000_000).abs() < 1_000_000,
+            "{shown}: {discipline:?}"
+        );
         let identity = identity().unwrap();
         assert_eq!(identity, super::identity().unwrap());
         assert!(identity.len() >= 36, "{identity}");

@@ -35,14 +35,14 @@ pub(super) fn sleep_until(clock: libc::clockid_t, seconds: i64, nanos: i64) -> i
     }
 }
 
-/// Status bits and largest error in microseconds of the discipline of CLOCK_REALTIME.
-pub(super) fn discipline() -> io::Result<(libc::c_int, libc::c_long)> {
+/// Status bits and largest error in microseconds of the discipline of CLOCK_REALTIME, and CLOCK_TAI's offset from it in seconds.
+pub(super) fn discipline() -> io::Result<(libc::c_int, libc::c_long, libc::c_int)> {
     // SAFETY: a structure of integers, for which zero is a value; modes of 0 say that nothing is to be set.
     let mut state: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: `state` outlives the call, which writes nothing else.
     match unsafe { libc::adjtimex(&raw mut state) } {
         -1 => Err(io::Error::last_os_error()),
-        _ => Ok((state.status, state.maxerror)),
+        _ => Ok((state.status, state.maxerror, state.tai)),
     }
 }
 

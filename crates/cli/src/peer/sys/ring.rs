@@ -190,6 +190,15 @@ impl<'b> Iterator for Packets<'b> {
     }
 }
 
+/// What the kernel tells of a packet.
+#[derive(Debug, Clone, Copy)]
+pub struct Told {
+    /// When it took it, in nanoseconds of CLOCK_REALTIME.
+    pub at_ns: u64,
+    /// The VLAN tag that it has taken out of the frame.
+    pub tag: Option<u16>,
+}
+
 /// A ring of frames, each of which is handed over at once.
 pub(in crate::peer) struct FrameRing(Pieces);
 
@@ -210,6 +219,11 @@ impl FrameRing {
 
     /// The next packet, if there is one, handed to `look`, and then given back.
     pub(in crate::peer) fn next<T>(&mut self, look: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
+        self.next_told(|packet, _| look(packet))
+    }
+
+    /// As [`next`](Self::next), with what the kernel tells beside the packet.
+    pub(in crate::peer) fn next_told<T>(&mut self, look: impl FnOnce(&mut [u8], Told) -> T) -> Option<T> {
         let (frame, status) = self.0.current(0);
         // Acquire: the packet was written before the status.
         if status.load(Ordering::Acquire) & TP_STATUS_USER == 0 {
@@ -219,9 +233,14 @@ impl FrameRing {
         let header = unsafe { frame.cast::<libc::tpacket2_hdr>().read() };
         let (start, length) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
         let fits = start >= size_of::<libc::tpacket2_hdr>() && start + length <= self.0.piece;
+        let told = Told {
+            at_ns: u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec),
+            tag: (header.tp_status & libc::TP_STATUS_VLAN_VALID != 0).then_some(header.tp_vlan_tci),
+        };
         let seen = fits.then(|| {
             // SAFETY: start..start + length lies within the frame, behind its header; it is ours until released below.
-            look(unsafe { std::slice::from_raw_parts_mut(frame.add(start).as_ptr(), length) })
+            let packet = unsafe { std::slice::from_raw_parts_mut(frame.add(start).as_ptr(), length) };
+            look(packet, told)
         });
         self.0.release(0);
         seen

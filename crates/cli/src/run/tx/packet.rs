@@ -8,9 +8,10 @@ use ringside_measure::schema::{LaunchBy, Operation, QueueCounters, Via};
 use ringside_nic::Interface;
 
 use super::asking::launch;
-use super::cycle::{self, Sender};
+use super::cycle;
 use crate::args::TxArgs;
 use crate::peer::packet::Timed;
+use crate::run::cyclic::{self, Due, Sender, Sent};
 use crate::run::{account, conclude, rates, transmit_ledger};
 use crate::session::{self, Worker, nanos};
 use crate::stop::Stop;
@@ -33,7 +34,7 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
     let flow = target::flow(&interface, &args.flow)?;
     let link_before = interface.state()?;
     let frame = target::frame(&flow, args.size, &interface, link_before.mtu)?;
-    let socket = Timed::open(interface.index(), args.ask.launch_time.is_some())?;
+    let socket = Timed::open(interface.index(), args.ask.launch_time.is_some(), None)?;
     let kept_by = keeper(&interface)?;
     output::note(format_args!(
         "{interface}: a packet socket{}",
@@ -64,7 +65,7 @@ pub(super) fn run(args: &TxArgs, period: Duration) -> Result<()> {
                 sent: 0,
                 missed: 0,
             };
-            let (cycle, ended) = cycle::transmit(&mut sender, &worker, period, args)?;
+            let (cycle, ended) = cyclic::transmit(&mut sender, &worker, &cycle::plan(args, period))?;
             // What etf throws away it tells within the lead.
             std::thread::sleep(args.ask.launch_time.unwrap_or_default().min(session::POLL));
             sender.missed += sender.socket.missed()?;
@@ -129,8 +130,8 @@ struct Packets<'a> {
 }
 
 impl Sender for Packets<'_> {
-    fn send(&mut self, deadline_ns: u64, worker: &Worker<'_>) -> Result<bool> {
-        let at = self.lead_ns.map(|lead| deadline_ns.saturating_add(lead));
+    fn send(&mut self, due: Due, worker: &Worker<'_>) -> Result<Sent> {
+        let at = self.lead_ns.map(|lead| due.deadline_ns.saturating_add(lead));
         let sent = match self.socket.send_at(self.frame, at) {
             Ok(sent) => sent,
             Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
@@ -140,7 +141,7 @@ impl Sender for Packets<'_> {
             Err(error) => return Err(error).context("sending through a packet socket"),
         };
         self.sent += u64::from(sent);
-        Ok(sent)
+        Ok(if sent { Sent::Yes } else { Sent::No })
     }
 
     fn between(&mut self) -> Result<()> {

@@ -1,0 +1,73 @@
+use super::*;
+
+fn state(ptp: Option<i64>, phc: Option<(i64, u64)>, kernel: Option<u64>, most: Option<u64>) -> Gate {
+    let mut state = ClockState {
+        kernel_is_synchronised: Some(kernel.is_some()),
+        kernel_most_error_ns: kernel,
+        ptp4l_offset_ns: ptp,
+        phc_offset_ns: phc.map(|(offset, _)| offset),
+        phc_uncertainty_ns: phc.map(|(_, uncertainty)| uncertainty),
+        most_offset_ns: most,
+        ..ClockState::default()
+    };
+    judge(&mut state);
+    Gate {
+        state,
+        silent: Some("there is no ptp4l".into()),
+    }
+}
+
+#[test]
+fn the_best_word_counts() {
+    let of = |gate: Gate| (gate.state.offset_ns, gate.state.by.unwrap_or_default());
+    let (some, none) = (Some((-300, 50)), None);
+    assert_eq!(
+        of(state(Some(-100), some, Some(9_000), None)),
+        (Some(450), "ptp4l and the NIC's clock".into())
+    );
+    assert_eq!(
+        of(state(Some(-100), none, Some(9_000), None)),
+        (Some(100), "ptp4l".into())
+    );
+    assert_eq!(
+        of(state(None, some, Some(9_000), None)),
+        (Some(9_000), "the kernel's bound (maxerror)".into())
+    );
+    assert_eq!(
+        of(state(None, some, None, None)),
+        (None, String::new()),
+        "a NIC's clock that nobody keeps"
+    );
+}
+
+#[test]
+fn worse_than_asked_is_refused() {
+    assert!(state(Some(1_000), None, None, Some(1_000)).check().is_ok());
+    let error = state(Some(-1_001), None, None, Some(1_000))
+        .check()
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("--max-clock-offset 1 us") && error.contains("1.001 us off, by ptp4l"),
+        "{error}"
+    );
+    let error = state(None, None, None, Some(1_000)).check().unwrap_err().to_string();
+    assert!(
+        error.contains("nobody knows") && error.contains("there is no ptp4l"),
+        "{error}"
+    );
+    assert!(state(None, None, None, None).check().is_ok(), "nothing was asked for");
+}
+
+#[test]
+fn a_clock_that_gets_worse_is_told() {
+    let offset = |a, b| {
+        state(a, None, None, None)
+            .and_then(state(b, None, None, None))
+            .state
+            .offset_ns
+    };
+    assert_eq!(offset(Some(5), Some(9)), Some(9));
+    assert_eq!(offset(Some(9), Some(5)), Some(9));
+    assert_eq!(offset(Some(9), None), None, "whoever knew has ended");
+}

@@ -1,0 +1,137 @@
+//! Through packet sockets: one for each class, for its priority is the socket's.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use ringside_measure::schema::{LaunchBy, QueueCounters, Via};
+use ringside_nic::Interface;
+
+use super::args::QdiscArg;
+use super::frames::Frames;
+use super::qdisc::OURS;
+use super::{Talk, Talker, Through, Told};
+use crate::peer::packet::Timed;
+use crate::run::{conclude, cyclic};
+use crate::session::{self, Worker};
+use crate::stop::Stop;
+use crate::{output, system};
+
+pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<()> {
+    let (args, interface) = (talk.args, &talk.interface);
+    let kept_by = keeper(interface)?;
+    let lead = (kept_by != LaunchBy::Thread).then_some(args.lead);
+    let base = if args.qdisc == QdiscArg::AsItIs { 0 } else { OURS };
+    let priorities: Vec<u8> = talk.schedule.classes().iter().map(|class| base + class.pcp).collect();
+    let sockets = priorities
+        .iter()
+        .map(|&priority| Timed::open(interface.index(), lead.is_some(), Some(priority)));
+    let sockets = Sockets {
+        sockets: sockets.collect::<Result<_>>()?,
+        missed: 0,
+    };
+    output::note(format_args!(
+        "{interface}: a packet socket for each class, {}",
+        match kept_by {
+            LaunchBy::Etf => "with SO_TXTIME (CLOCK_TAI), kept by the queueing discipline etf",
+            LaunchBy::Taprio => "with SO_TXTIME (CLOCK_TAI); taprio opens its gates in the windows",
+            _ => "each packet awaited by the thread: there is neither etf nor taprio here to keep times",
+        }
+    ));
+    let before = interface.state()?;
+    let kept = OnceLock::new();
+    let lanes = vec![(frames, sockets)];
+    let ran = session::run(
+        lanes,
+        std::slice::from_ref(interface),
+        &args.port,
+        &args.run,
+        stop,
+        |lane, worker| {
+            let (frames, sockets) = lane;
+            let mut talker = Talker::new(&talk, frames, sockets, lead);
+            let plan = talker.plan();
+            let (cycle, ended) = cyclic::transmit(&mut talker, &worker, &plan)?;
+            // What is kept leaves, or is thrown away, within the lead and a cycle.
+            std::thread::sleep(lead.map_or(Duration::ZERO, |lead| lead + plan.period.min(session::POLL)));
+            cyclic::Sender::between(&mut talker)?;
+            let (sent, sockets) = talker.finish();
+            _ = kept.set((cycle, sent, sockets.missed));
+            ended
+        },
+    )?;
+    let (cycle, mut sent, missed) = kept.into_inner().context("the sending thread left no result")?;
+    for (class, &priority) in sent.iter_mut().zip(&priorities) {
+        class.socket_priority = Some(priority.into());
+    }
+    let all = sent.iter().map(|class| class.sent_packets).sum();
+    let queue = QueueCounters {
+        interface: interface.name().to_owned(),
+        queue: 0,
+        received_packets: 0,
+        sent_packets: all,
+        kicks: all,
+        waits: 0,
+        xdp_statistics: None,
+        xdp_verdicts: None,
+    };
+    let after = interface.state().unwrap_or_else(|_| before.clone());
+    let record = system::interface(interface, &after, None);
+    let (result, ran) = talk.result(Told {
+        ran,
+        cycle,
+        via: Via::AfPacket,
+        kept_by,
+        lead,
+        missed: lead.map(|_| missed),
+        sent,
+        queues: vec![queue],
+        in_flight: 0,
+        before,
+        after,
+    })?;
+    output::finish(&args.run, vec![record], result)?;
+    conclude(
+        ran,
+        all,
+        &format!("talker {interface}"),
+        "no packet could be sent: is the link up, and are the windows long enough?",
+    )
+}
+
+/// Who keeps to the times that packets carry.
+fn keeper(interface: &Interface) -> Result<LaunchBy> {
+    let all = interface.qdiscs()?;
+    let has = |kind: &str| all.iter().any(|one| one.kind == kind);
+    Ok(match (has("etf"), has("taprio")) {
+        (true, _) => LaunchBy::Etf,
+        (false, true) => LaunchBy::Taprio,
+        (false, false) => LaunchBy::Thread,
+    })
+}
+
+struct Sockets {
+    sockets: Vec<Timed>,
+    missed: u64,
+}
+
+impl Through for Sockets {
+    fn hand_over(&mut self, class: usize, frame: &[u8], launch_ns: Option<u64>, worker: &Worker<'_>) -> Result<bool> {
+        let socket = self.sockets.get(class).context("a socket for each class")?;
+        match socket.send_at(frame, launch_ns) {
+            Ok(sent) => Ok(sent),
+            Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
+                worker.pause();
+                Ok(false)
+            }
+            Err(error) => Err(error).context("sending through a packet socket"),
+        }
+    }
+
+    fn between(&mut self) -> Result<()> {
+        for socket in &self.sockets {
+            self.missed += socket.missed()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! Schedules with the queueing disciplines that keep them: installed, read back, and gone afterwards, also after a kill.
+//!
+//! ```text
+//!  guest:  talk ─────────── veth, four queues ─────────── hear, in the namespace "far"
+//! ```
+
+use ringside_measure::schema::{ClassReceived, LaunchBy, RunResult, Via};
+
+use super::{Done, Hosts, PATIENCE, end};
+
+/// Long, for an emulated CPU.
+const CYCLE: &str = "--cycle 200ms --class 5:0ms:50ms:200:2 --class 3:60ms:50ms:1000 --class 1:130ms:50ms";
+const MAC: &str = "02:00:00:00:00:99";
+const TALKER: &str = "talker talk --lead 25ms --delta 10ms --to-mac";
+
+pub(super) fn run(hosts: &Hosts) {
+    hosts.run(&format!(
+        "sh -c set -e
+        ip link add talk numtxqueues 4 numrxqueues 4 type veth peer name hear address {MAC} numtxqueues 4 numrxqueues 4 netns far
+        ip link set talk up; ip -n far link set hear up"
+    ));
+    for (qdisc, kept_by) in [
+        ("taprio", LaunchBy::Taprio),
+        ("etf", LaunchBy::Etf),
+        ("mqprio", LaunchBy::Thread),
+    ] {
+        let (sent, received) = both(hosts, &format!("--qdisc {qdisc} --count 28"));
+        check(&sent, &received, kept_by, qdisc);
+        for pcp in [5, 3, 1] {
+            let class = class(&received, pcp);
+            assert!(class.violations() <= 2, "{qdisc}, class {pcp}: {class:#?}");
+        }
+    }
+    // Sent when its window of 60 to 110 ms is over, and kept until then by etf.
+    let (sent, received) = both(hosts, "--qdisc etf --fault late:3:55ms --count 28");
+    check(&sent, &received, LaunchBy::Etf, "etf");
+    let late = class(&received, 3);
+    assert_eq!(late.late_packets, late.received_packets, "{late:#?}");
+    for pcp in [5, 1] {
+        let other = class(&received, pcp);
+        assert!(other.violations() <= 2, "class {pcp}: {other:#?}");
+    }
+    a_killed_talker_leaves_nothing(hosts);
+}
+
+fn both(hosts: &Hosts, options: &str) -> (RunResult, RunResult) {
+    let line = format!("listener hear {CYCLE} --wait poll --json");
+    let mut listener = hosts.start(&format!("ip netns exec far {} {line}", super::RINGSIDE));
+    listener
+        .wait_for("a packet socket listens", PATIENCE)
+        .expect("it listens");
+    let talker = hosts
+        .ringside(&format!("{TALKER} {MAC} {CYCLE} {options} --json"))
+        .good();
+    assert!(talker.err.contains("put back at the end"), "{}", talker.err);
+    assert!(
+        talker.err.contains("root queueing discipline") && talker.err.contains(": restored"),
+        "{}",
+        talker.err
+    );
+    listener.signal(libc::SIGINT).expect("signalled");
+    let listener: Done = end(&line, listener).good();
+    assert_eq!(root(hosts), "noqueue", "{options}");
+    (talker.result(), listener.result())
+}
+
+/// The kind of what hangs at the talker's root.
+fn root(hosts: &Hosts) -> String {
+    let shown = hosts.run("tc qdisc show dev talk root").out;
+    shown.split_whitespace().nth(1).unwrap_or_default().to_owned()
+}
+
+fn class(received: &RunResult, pcp: u8) -> ClassReceived {
+    let classes = &received.schedule.as_ref().expect("a schedule").classes;
+    let found = classes.iter().find(|class| class.class.pcp == pcp);
+    found.and_then(|class| class.received.clone()).expect("received")
+}
+
+/// Each class came as it was sent: with its priority in the tag, in order, nothing lost.
+fn check(sent: &RunResult, received: &RunResult, kept_by: LaunchBy, qdisc: &str) {
+    let cycle = sent.cycle.as_ref().expect("deadlines");
+    let launch = cycle.launch.as_ref().expect("told");
+    assert_eq!((cycle.via, launch.kept_by), (Via::AfPacket, kept_by));
+    let missed = launch.missed_packets.unwrap_or(0);
+    assert!(missed <= 2, "{launch:?}");
+    let schedule = sent.schedule.as_ref().expect("a schedule");
+    let [told] = &schedule.qdiscs[..] else {
+        panic!("{schedule:#?}")
+    };
+    let kind = if qdisc == "taprio" {
+        "taprio num_tc 4"
+    } else {
+        "mqprio num_tc 4"
+    };
+    assert!(
+        told.contains(kind) && told.contains("map 0 0 0 0 0 0 0 0 0 3 0 2 0 1 0 0"),
+        "{told}"
+    );
+    assert_eq!(told.contains("etf on queue 3"), qdisc == "etf", "{told}");
+    assert_eq!(
+        told.contains("sched-entry S 02 50000000 sched-entry S 01 10000000"),
+        qdisc == "taprio",
+        "{told}"
+    );
+    let mut all = 0;
+    for of in &schedule.classes {
+        let (pcp, sent) = (of.class.pcp, of.sent.clone().expect("sent"));
+        assert_eq!(sent.socket_priority, Some(8 + u32::from(pcp)));
+        let came = class(received, pcp);
+        assert!(
+            came.received_packets + missed >= sent.sent_packets && sent.sent_packets >= 4,
+            "{sent:?} {came:#?}"
+        );
+        assert_eq!((came.changed_pcp_packets, came.untold_pcp_packets), (0, 0), "{came:#?}");
+        assert_eq!((came.reordered_packets, came.duplicated_packets), (0, 0), "{came:#?}");
+        all += came.received_packets;
+    }
+    assert_eq!(all + missed, sent.packets.sent, "{sent:#?}");
+}
+
+fn a_killed_talker_leaves_nothing(hosts: &Hosts) {
+    let line = format!("{} {TALKER} {MAC} {CYCLE} --qdisc taprio", super::RINGSIDE);
+    let mut talker = hosts.start(&line);
+    talker
+        .wait_for("put back at the end", PATIENCE)
+        .expect("it is installed");
+    assert_eq!(root(hosts), "taprio");
+    talker.signal(libc::SIGKILL).expect("killed");
+    _ = talker.wait(PATIENCE);
+    assert_eq!(root(hosts), "taprio", "nobody has looked after it yet");
+    let next = hosts.ringside("caps talk --json").good();
+    assert!(
+        next.err.contains("left changes behind") && next.err.contains("root queueing discipline"),
+        "{}",
+        next.err
+    );
+    assert_eq!(root(hosts), "noqueue");
+}

@@ -1,0 +1,51 @@
+//! What a packet of a stream has behind its probe: which class it is of, and where in the cycle.
+
+use crate::probe::{HEADER_LEN, ProbeError};
+
+/// Bytes of a probe with a stream's part.
+pub const STREAM_LEN: usize = HEADER_LEN + 8;
+
+/// Tells the part from a payload that happens to be as long.
+const MARK: u8 = 0x73;
+
+/// The class, told twice: the VLAN tag's priority may be changed or taken out on the way, this is not.
+///
+/// ```text
+///  40  mark 0x73, PCP, number among the class's packets of the cycle (16 bits), reserved (0, 32 bits)
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamPart {
+    /// Priority code point that it was sent with.
+    pub pcp: u8,
+    /// Its number among the class's packets of the cycle.
+    pub number: u16,
+}
+
+impl StreamPart {
+    /// Writes it behind a probe that is or will be there.
+    ///
+    /// # Errors
+    /// [`ProbeError::TooShort`] below [`STREAM_LEN`].
+    pub fn encode(self, payload: &mut [u8]) -> Result<(), ProbeError> {
+        let have = payload.len();
+        let part = payload
+            .get_mut(HEADER_LEN..STREAM_LEN)
+            .ok_or(ProbeError::TooShort { have, need: STREAM_LEN })?;
+        part.fill(0);
+        part[..2].copy_from_slice(&[MARK, self.pcp]);
+        part[2..4].copy_from_slice(&self.number.to_be_bytes());
+        Ok(())
+    }
+
+    /// Reads it; `None` where a probe has none.
+    #[must_use]
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        match payload.get(HEADER_LEN..STREAM_LEN)? {
+            &[MARK, pcp @ 0..=7, high, low, ..] => Some(Self {
+                pcp,
+                number: u16::from_be_bytes([high, low]),
+            }),
+            _ => None,
+        }
+    }
+}
