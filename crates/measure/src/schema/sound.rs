@@ -18,7 +18,7 @@ const PERCENTILES: [(&str, f64); 6] = [
 ];
 
 /// Histograms, and the distributions that they are of.
-const HISTOGRAMS: [(&str, &str); 6] = [
+const HISTOGRAMS: [(&str, &str); 8] = [
     ("raw_hdr", "raw"),
     ("corrected_hdr", "corrected"),
     ("hand_over_hdr", "hand_over"),
