@@ -20,6 +20,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Break),
         1 => Just(Step::Stall),
         1 => Just(Step::StayBehind),
+        2 => (1..3000_u64).prop_map(|time| Step::Late(milliseconds(time))),
         1 => Just(Step::FailList),
         1 => (1..12_000_u64).prop_map(|time| Step::CutOff(milliseconds(time))),
         6 => (1..3000_u64).prop_map(|time| Step::Wait(milliseconds(time))),

@@ -21,6 +21,8 @@ pub(super) enum Step {
     /// The watch's member hears nothing of the others any more.
     StayBehind,
     FailList,
+    /// Events are late for a time.
+    Late(Duration),
     /// There is no quorum for a time.
     CutOff(Duration),
     Wait(Duration),
@@ -53,6 +55,7 @@ pub(super) struct World {
     list: Option<(Duration, Action)>,
     pulse: Option<(Duration, Pulse)>,
     cut_off: Duration,
+    late: Duration,
     fail_list: bool,
     random: u64,
 }
@@ -81,6 +84,7 @@ impl World {
             list: None,
             pulse: None,
             cut_off: Duration::ZERO,
+            late: Duration::ZERO,
             fail_list: false,
             random: seed,
         }
@@ -111,6 +115,7 @@ impl World {
                 self.stream.iter_mut().for_each(|stream| stream.most = most);
             }
             Step::FailList => self.fail_list = true,
+            Step::Late(time) => self.late = self.now + time,
             Step::CutOff(time) => self.cut_off = self.now + time,
             Step::Wait(time) => self.run(time),
             Step::Restart => {
@@ -216,7 +221,7 @@ impl World {
     fn watch(&mut self) {
         let now = self.now;
         let ahead = self.etcd.progress_is_ahead;
-        let events_come = self.chance(3) > 0;
+        let events_come = self.chance(3) > 0 && now >= self.late;
         let Some(stream) = self.stream.as_mut().filter(|stream| !stream.stalled) else {
             return;
         };
