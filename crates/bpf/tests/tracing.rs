@@ -169,7 +169,6 @@ fn only_what_is_asked_for_is_told_and_only_meanwhile() {
         session: Some(SESSION + 1),
         one_of: 3,
         disturbers: true,
-        ..options()
     })
     .unwrap();
     let reader = tracer.reader().unwrap();
