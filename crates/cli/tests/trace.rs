@@ -130,7 +130,7 @@ fn every_receiver_is_traced_on_a_test_bed() {
     let _alone = alone();
     let receivers = ["udp-blocking", "af-packet", "af-xdp-native", "af-xdp-generic"];
     let line = format!(
-        "trace --lab veth --receivers {} -t 0.9 --slot-ms 100 --json",
+        "trace --lab veth --receivers {} -t 0.65 --slot-ms 100 --json",
         receivers.join(",")
     );
     let running = tool(&line);
@@ -144,7 +144,11 @@ fn every_receiver_is_traced_on_a_test_bed() {
         assert_eq!(path.receiver.as_deref(), Some(receiver));
         assert_eq!(path.end, Some(Point::Application));
         assert!(path.traced_packets >= 20, "{path:#?}");
-        assert!(path.received_packets <= path.sent_packets, "{path:#?}");
+        // What was on its way at the end is waited for. A mapped ring of 64 frames may run over while others have the CPU.
+        match receiver {
+            "udp-blocking" => assert_eq!(path.received_packets, path.sent_packets, "{path:#?}"),
+            _ => assert!(path.received_packets <= path.sent_packets, "{path:#?}"),
+        }
         let stages = stages(path);
         use Point::{Call, Intended, Queue, Ready, Socket, SoftIrq, Stack, Transmit, Xdp};
         let here: &[Point] = match receiver {
@@ -281,7 +285,7 @@ fn a_sleeping_receiver_is_found_in_the_socket() {
         receiver.recv(&mut bytes)
     };
     let every = Duration::from_millis(2);
-    let prompt = while_probes_flow(41, &sender, every, || drop(take()), || listen(41, 0.8));
+    let prompt = while_probes_flow(41, &sender, every, || drop(take()), || listen(41, 0.5));
     let path = only(&prompt);
     assert_eq!(path.end, Some(Point::Copy), "the kernel's last point: {path:#?}");
     assert!(path.stages.iter().all(|stage| median_ms(stage) < 1.0), "{path:#?}");
@@ -295,7 +299,7 @@ fn a_sleeping_receiver_is_found_in_the_socket() {
         thread::sleep(Duration::from_millis(12));
         while take().is_ok() {}
     };
-    let slept = while_probes_flow(42, &sender, every, lazy, || listen(42, 0.8));
+    let slept = while_probes_flow(42, &sender, every, lazy, || listen(42, 0.6));
     assert_delay_in(only(&slept), 0, Stage::From(Point::Ready), 4.0);
 }
 
@@ -319,7 +323,7 @@ fn a_slow_forwarder_is_found_between_the_hops() {
             _ = receiver.recv(&mut bytes);
         }
     };
-    let traced = while_probes_flow(43, &sender, Duration::from_millis(6), forward, || listen(43, 1.0));
+    let traced = while_probes_flow(43, &sender, Duration::from_millis(6), forward, || listen(43, 0.7));
     let path = only(&traced);
     assert_delay_in(path, 0, Stage::Relay, 3.0);
     assert!(path.stages.iter().any(|stage| stage.hop == 1), "{path:#?}");
@@ -340,7 +344,7 @@ fn a_slow_forwarder_with_xdp_sockets_is_found_between_the_hops() {
         let mut bytes = [0; 128];
         _ = receiver.recv(&mut bytes);
     };
-    let traced = while_probes_flow(44, &sender, Duration::from_millis(6), take, || listen(44, 1.0));
+    let traced = while_probes_flow(44, &sender, Duration::from_millis(6), take, || listen(44, 0.7));
     forwarder.interrupt().good();
     assert_delay_in(only(&traced), 0, Stage::Relay, 3.5);
     assert_clean(&row.left.b);
@@ -374,7 +378,7 @@ fn a_hog_on_the_receivers_cpu_is_found_in_the_wake_up_and_named() {
         let thread = thread::Builder::new().name("trace-hog".into());
         thread.spawn_scoped(scope, || hog(1, &end)).expect("a thread");
         // Seldom enough that no packet waits for another one.
-        tool("trace --lab veth --rate 60 --cpus 0,1 -t 1.6 --no-cost --json")
+        tool("trace --lab veth --rate 60 --cpus 0,1 -t 1.1 --no-cost --json")
             .end()
             .good()
     });

@@ -32,6 +32,18 @@ pub(super) fn words(trace: &TraceResult) -> Vec<Sentence> {
             )));
         }
     }
+    for path in &trace.paths {
+        let Some(slow) = &path.slow else { continue };
+        if let Some(culprit) = slow.culprits.first() {
+            all.push(said(format!(
+                "{}: the slowest 0.1 % had {} {} on their CPUs for {} more than others.",
+                name(path),
+                culprit.kind.name(),
+                culprit.name,
+                units::time(culprit.more_ns())
+            )));
+        }
+    }
     for hook in &trace.missing {
         all.push(warned(format!(
             "Missing: {} ({}): {}.",

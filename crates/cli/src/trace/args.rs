@@ -12,8 +12,7 @@ use crate::compare::Bench;
 const EXAMPLES: &str = "\
 Examples:
   ringside trace --lab veth                        a UDP socket that sleeps, on a test bed of its own, in five seconds
-  ringside trace --lab veth --receivers udp-blocking,udp-spin,af-packet,af-xdp-native -t 10
-  ringside trace --interface eth1,eth2@far         two ports of this machine, the second in a namespace
+  ringside trace --interface eth1,eth2@far --receivers udp-spin,af-xdp-native   two ports, the second in a namespace
   ringside trace --session any -t 10               what others send and receive here: ringside ping, tx, echo
   ringside trace --lab veth --stop-above 500us -t 60   until a packet takes longer, and what went on on its CPUs then
 

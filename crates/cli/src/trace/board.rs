@@ -12,7 +12,9 @@ pub(super) struct Board {
     slots: Box<[Slot]>,
     /// Packets that were sent.
     pub(super) sent: AtomicU64,
-    /// The threads shall end.
+    /// The sender shall end; the receiver still takes what is on its way.
+    pub(super) quiet: AtomicBool,
+    /// All threads shall end.
     pub(super) end: AtomicBool,
     /// The receiver looks for packets.
     pub(super) ready: AtomicBool,
@@ -37,10 +39,16 @@ impl Board {
         Self {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
             sent: AtomicU64::new(0),
+            quiet: AtomicBool::new(false),
             end: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             threads: [AtomicU32::new(0), AtomicU32::new(0)],
         }
+    }
+
+    /// Whether nothing is to be sent any more.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::Relaxed) || self.end.load(Ordering::Relaxed)
     }
 
     /// The receiver has a packet.

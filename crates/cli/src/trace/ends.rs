@@ -1,5 +1,6 @@
 //! The two ends of a path of our own: who sends, and who receives.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -63,14 +64,14 @@ impl Sender {
     pub(super) fn run(mut self, board: &Board) -> Result<()> {
         let mut pace = UnevenPace::new(nanos(self.interval).max(1), now_ns(), self.session.into())?;
         let mut sequence = 0;
-        while !board.end.load(std::sync::atomic::Ordering::Relaxed) {
+        while !board.is_quiet() {
             let intended_ns = pace.next(now_ns());
             while let Some(left) = intended_ns.checked_sub(now_ns()).filter(|left| *left > 0) {
                 match Duration::from_nanos(left).checked_sub(AWAKE) {
                     Some(asleep) => std::thread::sleep(asleep.min(LOOK)),
                     None => std::hint::spin_loop(),
                 }
-                if board.end.load(std::sync::atomic::Ordering::Relaxed) {
+                if board.is_quiet() {
                     return self.peer.finish();
                 }
             }
@@ -86,7 +87,7 @@ impl Sender {
             probe.encode(&mut self.payload)?;
             self.peer.ask(&self.payload)?;
             sequence += 1;
-            board.sent.store(sequence, std::sync::atomic::Ordering::Release);
+            board.sent.store(sequence, Ordering::Release);
         }
         self.peer.finish()
     }
@@ -159,8 +160,8 @@ impl Hearer {
 
     /// Receives until it is told to end.
     pub(super) fn run(mut self, session: u32, cpu: u32, board: &Board) -> Result<()> {
-        board.ready.store(true, std::sync::atomic::Ordering::Release);
-        while !board.end.load(std::sync::atomic::Ordering::Relaxed) {
+        board.ready.store(true, Ordering::Release);
+        while !board.end.load(Ordering::Relaxed) {
             match &mut self {
                 Self::Peer(peer) => peer.hear(&mut |payload| {
                     let heard_ns = now_ns();

@@ -38,7 +38,7 @@ const LOST_NS: u64 = 500_000_000;
 /// How long the first packet may take: a NIC that gets an XDP program may take its link down for a while.
 const FIRST_PACKET: Duration = Duration::from_secs(15);
 /// How long the last packets may take.
-const DRAIN: Duration = Duration::from_millis(100);
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// What was traced of one receiver.
 pub(super) struct Traced {
@@ -211,8 +211,9 @@ impl Run<'_> {
             tracer.detach();
         }
         let drained = Instant::now() + DRAIN;
-        self.board.end.store(true, Ordering::Release);
-        while Instant::now() < drained {
+        self.board.quiet.store(true, Ordering::Release);
+        let is_missing = |run: &Self| run.received < run.board.sent.load(Ordering::Acquire);
+        while Instant::now() < drained && (is_missing(self) || !self.waiting.is_empty()) {
             thread::sleep(READ);
             self.take()?;
         }

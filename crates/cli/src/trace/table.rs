@@ -179,6 +179,7 @@ fn slowest(text: &mut String, slow: &SlowResult) {
     });
     let culprits: Vec<String> = culprits.collect();
     let told = match culprits.is_empty() {
+        true if slow.usual_packets == 0 => "On their CPUs: there are too few packets to compare with.".to_owned(),
         true => "On their CPUs: nothing that there is not usually.".to_owned(),
         false => format!("On their CPUs, more than usual: {}.", culprits.join("; ")),
     };
