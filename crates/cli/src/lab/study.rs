@@ -8,9 +8,10 @@ use anyhow::{Context as _, Result, anyhow};
 use super::file::Text;
 
 /// Name and lab file of each.
-pub(super) const ALL: [(&str, &str); 2] = [
+pub(super) const ALL: [(&str, &str); 3] = [
     ("smoke", include_str!("../../../../lab/smoke.toml")),
     ("host-to-host", include_str!("../../../../lab/host-to-host.toml")),
+    ("host-to-guest", include_str!("../../../../lab/host-to-guest.toml")),
 ];
 
 /// A lab file, or a study by its name where there is no such file.

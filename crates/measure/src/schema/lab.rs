@@ -100,3 +100,7 @@ pub struct LabLoad {
     /// Those that arrived.
     pub received_pps: Option<f64>,
 }
+
+#[cfg(test)]
+#[path = "lab_tests.rs"]
+mod tests;

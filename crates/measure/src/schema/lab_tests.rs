@@ -1,0 +1,103 @@
+//! What a lab is written as.
+
+use serde_json::Value;
+
+use super::*;
+use crate::latency::RttRecorder;
+use crate::probe::Clock;
+use crate::schema::{LatencyKind, check};
+use crate::validity::Rounds;
+
+/// One with everything in it.
+fn lab() -> LabResult {
+    let mut times = RttRecorder::new();
+    (0..30_u64).for_each(|n| times.record(n * 1_000, n * 1_000 + 5, n * 1_000 + 400 + n));
+    let ratio = Ratio {
+        median: 1.5,
+        low: Some(1.4),
+        high: Some(1.6),
+        rounds_used: 5,
+        rounds_left_out: 1,
+    };
+    let round = |steal| Round { value: 415.0, steal };
+    LabResult {
+        title: "a study".into(),
+        rounds: 6,
+        turn_ns: 1_000_000_000,
+        steal_limit_percent: 4.0,
+        base: "udp".into(),
+        machines: vec![LabMachine {
+            name: "vm".into(),
+            kind: "guest".into(),
+            cpu: Some(1),
+            attachment: Some("tap-bridge".into()),
+            accelerator: Some("tcg".into()),
+            kernel_release: Some("7.3.4".into()),
+        }],
+        cells: vec![LabCell {
+            path: "udp".into(),
+            description: "a to b".into(),
+            condition: LoadKind::Foreign,
+            loads: vec![LabLoad {
+                name: "stream".into(),
+                description: "UDP".into(),
+                sent_pps: Some(1_000.0),
+                received_pps: Some(999.0),
+            }],
+            unavailable: Some("no".into()),
+            probes: Counts {
+                sent: 30,
+                received: 30,
+                ..Counts::default()
+            },
+            not_sent_probes: 0,
+            latency: LatencyResult {
+                kind: LatencyKind::OneWay,
+                jitter: None,
+                ..LatencyResult::round_trip(&times, Clock::Monotonic)
+            },
+            rounds: vec![round(0.0), round(0.5)],
+            turns_left_out: 1,
+            failed_turns: 1,
+            failure: Some("once".into()),
+            waiting_percent: Some(0.1),
+            ratio_to_idle: Some(ratio),
+            ratio_to_base: Some(ratio),
+        }],
+        warnings: vec!["warned".into()],
+        interrupted: false,
+        file: "title = \"a study\"".into(),
+    }
+}
+
+/// Paths of all leaves.
+fn names(value: &Value, path: &str, out: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .for_each(|(name, value)| names(value, &format!("{path}.{name}"), out)),
+        Value::Array(items) => items
+            .iter()
+            .take(1)
+            .for_each(|item| names(item, &format!("{path}[]"), out)),
+        _ => out.push(path.to_owned()),
+    }
+}
+
+#[test]
+fn field_names_of_a_lab_stay_and_it_comes_back() {
+    let value = serde_json::to_value(lab()).unwrap();
+    let mut found = Vec::new();
+    names(&value, "lab", &mut found);
+    found.sort();
+    let golden: Vec<&str> = include_str!("golden-lab-1.txt").lines().collect();
+    assert_eq!(found, golden);
+    assert_eq!(check(&value), Ok(()));
+    assert_eq!(serde_json::from_value::<LabResult>(value).unwrap(), lab());
+}
+
+#[test]
+fn turns_that_are_left_out_are_counted() {
+    let outcome = crate::schema::Outcome::Lab(Box::new(lab()));
+    assert_eq!(Rounds::of(&outcome), Some(Rounds { used: 1, left_out: 1 }));
+}
