@@ -281,38 +281,47 @@ impl Attachment {
 /// An offload of an interface that was changed, and is put back when this is dropped.
 #[derive(Debug)]
 struct Offload {
-    end: End,
-    name: String,
+    ns: Arc<Namespace>,
+    interface: Interface,
+    name: &'static str,
     before: bool,
 }
 
 impl Offload {
     /// Sets one and returns what puts it back; None if it is so already.
-    fn set(end: &End, name: &str, on: bool) -> Result<Option<Self>> {
-        let before = inside(&end.ns, || end.interface.feature(name))?.active;
+    fn set(ns: &Arc<Namespace>, interface: &Interface, name: &'static str, on: bool) -> Result<Option<Self>> {
+        let before = inside(ns, || interface.feature(name))?.active;
         if before == on {
             return Ok(None);
         }
-        inside(&end.ns, || end.interface.set_feature(name, on))?;
+        inside(ns, || interface.set_feature(name, on))?;
         Ok(Some(Self {
-            end: end.clone(),
-            name: name.to_owned(),
+            ns: Arc::clone(ns),
+            interface: interface.clone(),
+            name,
             before,
         }))
     }
 
+    /// The same of the other end of a veth, if there is one.
+    fn set_at_peer(uplink: &Uplink<'_>, name: &'static str, on: bool) -> Result<Option<Self>> {
+        let set = |end: &End| Self::set(&end.ns, &end.interface, name, on);
+        Ok(uplink.peer.map(set).transpose()?.flatten())
+    }
+
     /// Has the other end of a veth make its checksums and segments itself: for a carrier that takes packets as they are.
     fn whole_packets(uplink: &Uplink<'_>) -> Result<Vec<Self>> {
-        let set = |end| Self::set(end, "tx-checksum-ip-generic", false);
-        Ok(uplink.peer.map(set).transpose()?.flatten().into_iter().collect())
+        Ok(Self::set_at_peer(uplink, "tx-checksum-ip-generic", false)?
+            .into_iter()
+            .collect())
     }
 }
 
 impl Drop for Offload {
     fn drop(&mut self) {
         // The interface may be gone, and all that it was with it.
-        let set = || self.end.interface.set_feature(&self.name, self.before);
-        _ = self.end.ns.try_run(set);
+        let set = || self.interface.set_feature(self.name, self.before);
+        _ = self.ns.try_run(set);
     }
 }
 

@@ -12,7 +12,7 @@ use ringside_bpf::TapRings;
 use ringside_netlab::attach::{AttachConfig, Attachment, PciAddress, Uplink, VHOST_NET, Vfio, Way};
 use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, Model, agent};
 use ringside_netlab::testing::{is_root, skip};
-use ringside_netlab::{Error, Lab, VethConfig, reap_stale, wait_until};
+use ringside_netlab::{End, Error, Lab, VethConfig, reap_stale, wait_until};
 
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,10 +37,14 @@ fn interfaces(lab: &Lab) -> Vec<String> {
     names
 }
 
-/// Offloads that ways change.
-fn offloads(lab: &Lab) -> [bool; 2] {
-    let feature = |name| lab.a.run(|| lab.a.interface.feature(name).expect("known")).active;
-    ["tx-checksum-ip-generic", "rx-gro"].map(feature)
+/// Offloads that ways change: checksums and GRO of the far end, GRO of the uplink.
+fn offloads(lab: &Lab) -> [bool; 3] {
+    let feature = |end: &End, name| end.run(|| end.interface.feature(name).expect("known")).active;
+    [
+        feature(&lab.a, "tx-checksum-ip-generic"),
+        feature(&lab.a, "rx-gro"),
+        feature(&lab.b, "rx-gro"),
+    ]
 }
 
 #[test]
@@ -88,7 +92,7 @@ fn what_is_made_is_removed() {
             assert!(again.to_string().contains("t0"), "{way}: {again}");
             drop(attachment);
             assert_eq!(interfaces(&lab), ["lo", "veth-b"], "{way}");
-            assert_eq!(offloads(&lab), [true, false], "{way}");
+            assert_eq!(offloads(&lab), [true, false, false], "{way}");
         }
     }
 }
@@ -106,7 +110,7 @@ fn what_a_machine_lacks_is_named() {
             "{error:?}"
         );
         assert_eq!(interfaces(&lab), ["lo", "veth-b"], "{way}");
-        assert_eq!(offloads(&lab), [true, false], "{way}");
+        assert_eq!(offloads(&lab), [true, false, false], "{way}");
         error.to_string()
     };
     let mut config = AttachConfig::new("t0");
@@ -195,7 +199,7 @@ fn a_forwarder_that_does_not_begin_is_an_error_with_what_it_said() {
     let told = error.to_string();
     assert!(told.contains("it ended with") && told.contains("--wait"), "{told}");
     assert_eq!(interfaces(&lab), ["lo", "veth-b"]);
-    assert_eq!(offloads(&lab), [true, false]);
+    assert_eq!(offloads(&lab), [true, false, false]);
 }
 
 #[test]
@@ -405,4 +409,120 @@ fn taker() {
     let taken = Vfio::bind(address).expect("nobody uses it");
     std::thread::sleep(PATIENCE);
     panic!("nobody has killed this: {taken:?}");
+}
+
+/// By hand, for it takes Open vSwitch with DPDK (Debian's openvswitch-switch-dpdk), whose `ovs-vswitchd-dpdk` the variable names.
+#[test]
+#[ignore = "needs RINGSIDE_OVS_DPDK=/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"]
+fn a_switch_with_dpdk_serves_a_guest() {
+    if !is_root() {
+        return;
+    }
+    let program = std::env::var("RINGSIDE_OVS_DPDK").expect("RINGSIDE_OVS_DPDK names the program");
+    // "-d …/librte_mempool_ring.so" where the libraries are not in their usual place.
+    let more = std::env::var("RINGSIDE_OVS_DPDK_EXTRA").unwrap_or_default();
+    let lab = lab("dpdk");
+    // It hands on what it gets from an AF_PACKET socket as it is.
+    lab.a.run(|| lab.a.interface.set_tx_checksum(false)).expect("set");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("dpdk-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let path = |name: &str| folder.join(name).display().to_string();
+    let run = |command: &mut Command| {
+        let done = command.output().expect("runs");
+        assert!(done.status.success(), "{command:?}: {done:?}");
+    };
+    let schema = "/usr/share/openvswitch/vswitch.ovsschema";
+    run(Command::new("ovsdb-tool").args(["create", &path("db"), schema]));
+    let start = |program: &str, words: &[String]| {
+        let log = fs::File::create(path("log")).expect("a file");
+        let mut command = lab.b.ns.command(program);
+        command
+            .args(words)
+            .env("OVS_RUNDIR", &folder)
+            .env("OVS_SYSCONFDIR", &folder);
+        command
+            .stdout(log.try_clone().expect("a file"))
+            .stderr(log)
+            .spawn()
+            .expect("starts")
+    };
+    let control = |words: &[&str]| {
+        let mut command = Command::new("ovs-vsctl");
+        run(command
+            .arg(format!("--db=unix:{}", path("sock")))
+            .arg("--timeout=30")
+            .args(words));
+    };
+    let mut database = start(
+        "ovsdb-server",
+        &[
+            path("db"),
+            format!("--remote=punix:{}", path("sock")),
+            format!("--unixctl={}", path("db.ctl")),
+        ],
+    );
+    assert!(wait_until(PATIENCE, || fs::exists(path("sock")).expect("looked")));
+    control(&["--no-wait", "init"]);
+    control(&[
+        "--no-wait",
+        "set",
+        "Open_vSwitch",
+        ".",
+        "other_config:dpdk-init=true",
+        &format!("other_config:dpdk-extra=--no-huge --legacy-mem --no-pci -m 768 {more}"),
+    ]);
+    let mut switch = start(
+        &program,
+        &[format!("unix:{}", path("sock")), format!("--unixctl={}", path("ctl"))],
+    );
+    control(&["add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev"]);
+    control(&[
+        "add-port",
+        "br0",
+        "veth-b",
+        "--",
+        "add-port",
+        "br0",
+        "user0",
+        "--",
+        "set",
+        "interface",
+        "user0",
+        "type=dpdkvhostuser",
+    ]);
+    let said = || fs::read_to_string(path("log")).unwrap_or_default();
+    assert!(
+        wait_until(PATIENCE, || fs::exists(path("user0")).expect("looked")),
+        "{}",
+        said()
+    );
+
+    let mut config = AttachConfig::new("t0");
+    config.socket = Some(path("user0").into());
+    let attachment = Attachment::make(Way::VhostUser, &Uplink::of(&lab), &config).expect("it listens");
+    let kernel = Kernel::usual().expect("a kernel for guests");
+    let mut guest = GuestConfig::new("user", kernel, Agent::test_binary().expect("this binary"));
+    guest.nics.push(attachment.nic("eth0"));
+    guest.programs = ["sh", "ip"].map(Into::into).to_vec();
+    let guest = Guest::start(&guest).expect("a guest");
+    let set_up = guest
+        .command("sh")
+        .args(["-c", "ip addr add 10.77.0.2/24 dev eth0 && ip link set eth0 up"]);
+    assert!(set_up.output().expect("runs").status.success());
+    let ping = lab
+        .a
+        .ns
+        .command("ping")
+        .args(["-c3", "-i0.2", "-w30", "10.77.0.2"])
+        .output()
+        .expect("ping");
+    let text = String::from_utf8_lossy(&ping.stdout).into_owned();
+    drop(guest);
+    for child in [&mut switch, &mut database] {
+        child.kill().expect("killed");
+        child.wait().expect("gone");
+    }
+    assert!(ping.status.success(), "{text}{}", said());
+    eprintln!("{text}");
+    fs::remove_dir_all(&folder).expect("removed");
 }

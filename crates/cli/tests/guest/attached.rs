@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringside_bpf::Redirected;
 use ringside_netlab::attach::{AttachConfig, Attachment, Uplink, Way};
@@ -65,10 +65,12 @@ impl Attached {
 
     pub(super) fn carry_packets(&self, guest: &Guest) {
         for path in &self.paths {
+            let begin = Instant::now();
             path.answers_ping();
             path.carries_bytes(guest);
             path.completes_checksums();
             path.attachment.check().expect("it runs");
+            eprintln!("{}: {:?}", path.attachment.way(), begin.elapsed());
         }
     }
 
