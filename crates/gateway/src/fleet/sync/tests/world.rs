@@ -115,6 +115,8 @@ impl World {
                 self.stream.iter_mut().for_each(|stream| stream.most = most);
             }
             Step::FailList => self.fail_list = true,
+            // What progress runs ahead of is not as late as what is believed of it then.
+            Step::Late(time) if self.etcd.progress_is_ahead => self.late = self.now + time.min(timing().settle / 2),
             Step::Late(time) => self.late = self.now + time,
             Step::CutOff(time) => self.cut_off = self.now + time,
             Step::Wait(time) => self.run(time),
@@ -134,6 +136,7 @@ impl World {
     /// Nothing fails from now on.
     pub(super) fn calm(&mut self) {
         self.cut_off = self.now;
+        self.late = self.now;
         self.fail_list = false;
     }
 
