@@ -19,7 +19,7 @@ use crate::{output, system};
 
 pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<()> {
     let (args, interface) = (talk.args, &talk.interface);
-    let kept_by = keeper(interface)?;
+    let (kept_by, after_ns) = keeper(interface)?;
     let lead = (kept_by != LaunchBy::Thread).then_some(args.lead);
     let base = if args.qdisc == QdiscArg::AsItIs { 0 } else { OURS };
     let priorities: Vec<u8> = talk.schedule.classes().iter().map(|class| base + class.pcp).collect();
@@ -29,6 +29,7 @@ pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<()> {
     let sockets = Sockets {
         sockets: sockets.collect::<Result<_>>()?,
         missed: 0,
+        after_ns,
     };
     output::note(format_args!(
         "{interface}: a packet socket for each class, {}",
@@ -99,26 +100,46 @@ pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<()> {
     )
 }
 
-/// Who keeps to the times that packets carry.
-fn keeper(interface: &Interface) -> Result<LaunchBy> {
+/// Who keeps to the times that packets carry, and what has to be added to these.
+fn keeper(interface: &Interface) -> Result<(LaunchBy, u64)> {
     let all = interface.qdiscs()?;
     let has = |kind: &str| all.iter().any(|one| one.kind == kind);
     Ok(match (has("etf"), has("taprio")) {
-        (true, _) => LaunchBy::Etf,
-        (false, true) => LaunchBy::Taprio,
-        (false, false) => LaunchBy::Thread,
+        // Where the NIC does not keep the time, a packet leaves when etf gives it to the driver: so long before.
+        (true, _) => {
+            let leaves = interface
+                .qdisc_setup()
+                .ok()
+                .flatten()
+                .map(|setup| setup.etf)
+                .unwrap_or_default();
+            let early = leaves
+                .iter()
+                .filter(|leaf| !leaf.offload)
+                .map(|leaf| leaf.delta_ns)
+                .max();
+            (LaunchBy::Etf, early.and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0))
+        }
+        (false, true) => (LaunchBy::Taprio, AFTER_OPENING_NS),
+        (false, false) => (LaunchBy::Thread, 0),
     })
 }
 
 struct Sockets {
     sockets: Vec<Timed>,
     missed: u64,
+    /// Added to the times of packets.
+    after_ns: u64,
 }
+
+/// taprio throws away a packet whose time is the very moment at which its gate opens: it has to be after it.
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/find_entry_to_transmit>
+const AFTER_OPENING_NS: u64 = 1;
 
 impl Through for Sockets {
     fn hand_over(&mut self, class: usize, frame: &[u8], launch_ns: Option<u64>, worker: &Worker<'_>) -> Result<bool> {
         let socket = self.sockets.get(class).context("a socket for each class")?;
-        match socket.send_at(frame, launch_ns) {
+        match socket.send_at(frame, launch_ns.map(|at| at + self.after_ns)) {
             Ok(sent) => Ok(sent),
             Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
                 worker.pause();
