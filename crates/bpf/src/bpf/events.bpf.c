@@ -3,32 +3,11 @@
  * Counts what goes wrong with XDP, of all interfaces of the machine, by the tracepoints that the kernel has for it. They are
  * hit by errors alone: while all goes well this costs nothing.
  */
-#include <linux/bpf.h>
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
+#include "device.h"
 
 /* As in events.rs. */
 #define REDIRECT 0
 #define EXCEPTION 1
-
-/* The few fields that are read, found in the running kernel's types by their names. */
-struct ns_common {
-	unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-	struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-	struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-} __attribute__((preserve_access_index));
 
 /* Indexes of interfaces repeat from one network namespace to the next. */
 struct event {

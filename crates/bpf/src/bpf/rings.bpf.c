@@ -5,38 +5,13 @@
  *
  * By the tracepoints at the two ways there: what the stack sends, and what XDP redirects.
  */
-#include <linux/bpf.h>
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
+#include "device.h"
 
 /* As in rings.rs. */
 #define BUCKETS 65
 #define MOST_QUEUES 256
 
 /* What is read of the kernel's, found by names. */
-struct ns_common {
-	unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-	struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-	struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
-
-struct rtnl_link_ops {
-	const char *kind;
-} __attribute__((preserve_access_index));
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-	const struct rtnl_link_ops *rtnl_link_ops;
-} __attribute__((preserve_access_index));
-
 struct sk_buff {
 	__u16 queue_mapping;
 } __attribute__((preserve_access_index));

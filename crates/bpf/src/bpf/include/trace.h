@@ -6,11 +6,9 @@
 #ifndef RINGSIDE_TRACE_H
 #define RINGSIDE_TRACE_H
 
-#include <linux/bpf.h>
-#include <bpf/bpf_core_read.h>
+#include "device.h"
+
 #include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
 
 /* Points of a packet's way, as in trace/event.rs. */
 enum point {
@@ -24,23 +22,6 @@ enum point {
 	POINT_RUNNING = 12,
 	POINT_COPY = 13,
 };
-
-struct ns_common {
-	unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-	struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-	struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-} __attribute__((preserve_access_index));
 
 struct sock_common {
 	possible_net_t skc_net;
