@@ -15,6 +15,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("generate", "v3"),
     ("redirect", "v3"),
     ("reflect", "v3"),
+    ("rings", "v3"),
     ("sink", "v3"),
     ("tc_drop", "v3"),
     ("testing", "v3"),

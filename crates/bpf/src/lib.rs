@@ -11,7 +11,8 @@
 //! | [`GatewayProgram`](gateway::GatewayProgram) | `gateway.bpf.c` | sends tenants' packets on to where they live: the [`gateway`]'s fast path |
 //! | [`UserProgram`] | the user's own | what the user wants |
 //!
-//! [`XdpEvents`] (`events.bpf.c`) sees no packets: it counts what goes wrong with them, at the kernel's tracepoints.
+//! [`XdpEvents`] (`events.bpf.c`) sees no packets: it counts what goes wrong with them, at the kernel's tracepoints. [`TapRings`]
+//! (`rings.bpf.c`) sees what waits for guests in TAP devices.
 //!
 //! The programs are written in C and compiled when the crate is built; nothing but the kernel is
 //! needed at run time. Every handle owns the file descriptors of its program and maps, and what it
@@ -31,6 +32,7 @@ mod generate;
 mod load;
 mod redirect;
 mod reflect;
+mod rings;
 mod sink;
 mod skel;
 mod sys;
@@ -48,6 +50,7 @@ pub use filter::{Filter, ParseFilterError};
 pub use generate::{Generator, GeneratorOptions, Sent};
 pub use redirect::{Redirected, Redirector};
 pub use reflect::{ProbeMarks, Reflect, Reflector};
+pub use rings::{RingSeen, TapRings};
 pub use sink::{IngressDrop, Neighbours, Sink};
 pub use traffic::Traffic;
 pub use user::UserProgram;

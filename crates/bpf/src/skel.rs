@@ -25,6 +25,7 @@ skeleton!(gateway);
 skeleton!(generate);
 skeleton!(redirect);
 skeleton!(reflect);
+skeleton!(rings);
 skeleton!(sink);
 skeleton!(tc_drop);
 #[cfg(feature = "testing")]

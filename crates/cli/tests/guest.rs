@@ -4,13 +4,18 @@
 //!  guest:  eth0 10.9.0.1 ────────── virtio-net, back to back ────────── eth1 10.9.0.2, in the namespace "far"
 //!            └ eth0.5 10.9.5.1                                            └ eth1.5 10.9.5.2        VLAN 5
 //! ```
+//!
+//! The same guest has NICs that are joined to hosts here: see `guest/attached.rs`.
 #![cfg(target_arch = "x86_64")]
 
+#[path = "guest/attached.rs"]
+mod attached;
 mod common;
 
 use std::process::Output;
 use std::time::Duration;
 
+use attached::Attached;
 use common::Done;
 use ringside_measure::schema::Mode;
 use ringside_netlab::guest::{Agent, Guest, GuestChild, GuestConfig, Kernel, Model};
@@ -27,10 +32,13 @@ struct Hosts {
 }
 
 impl Hosts {
-    fn boot(model: Model) -> Self {
+    fn boot(model: Model, attached: Option<&Attached>) -> Self {
         let kernel = Kernel::usual().expect("a kernel for guests");
         let mut config = GuestConfig::new("cli", kernel, Agent::program(RINGSIDE)).back_to_back(model);
         config.programs = [RINGSIDE, "ip", "ping", "sh"].map(Into::into).to_vec();
+        if let Some(attached) = attached {
+            attached.configure(&mut config);
+        }
         config.modules = ["8021q", "veth"].map(str::to_owned).to_vec();
         let guest = Guest::start(&config).expect("a guest");
         eprintln!(
@@ -49,6 +57,9 @@ impl Hosts {
             ip addr add 10.9.0.1/24 dev eth0; ip -n far addr add 10.9.0.2/24 dev eth1
             ip addr add 10.9.5.1/24 dev eth0.5; ip -n far addr add 10.9.5.2/24 dev eth1.5",
         );
+        if let Some(attached) = attached {
+            hosts.run(&format!("sh -c set -e\n{}", attached.script()));
+        }
         hosts
     }
 
@@ -96,17 +107,21 @@ fn end(what: &str, child: GuestChild<'_>) -> Done {
 }
 
 #[test]
-fn zero_copy_on_virtio_net() {
+fn zero_copy_on_virtio_net_and_ways_to_attach_a_guest() {
     if !is_root() {
         return;
     }
-    let hosts = Hosts::boot(Model::VirtioNet);
+    let attached = Attached::new();
+    let hosts = Hosts::boot(Model::VirtioNet, Some(&attached));
     doctor_finds_it(&hosts);
     packets_come_over(&hosts, "zero-copy", ["eth0", "eth1"]);
     // Sending and receiving are different NAPI instances here.
     packets_come_over(&hosts, "zero-copy --wait busy-poll", ["eth0", "eth1"]);
     round_trips(&hosts);
     a_vlan_is_a_network_of_its_own(&hosts);
+    attached.carry_packets(&hosts.guest);
+    drop(hosts);
+    attached.leave_nothing();
 }
 
 #[test]
@@ -115,7 +130,7 @@ fn zero_copy_on_igb() {
     if !is_root() {
         return;
     }
-    let hosts = Hosts::boot(Model::Igb);
+    let hosts = Hosts::boot(Model::Igb, None);
     for mode in ["zero-copy", "zero-copy --wait busy-poll", "native", "generic"] {
         packets_come_over(&hosts, mode, ["eth0", "eth1"]);
     }

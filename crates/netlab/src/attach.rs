@@ -15,6 +15,7 @@
 //! | [`Way::Express`] | the same for some packets, a bridge for the others |
 //! | [`Way::AfXdp`] | a forwarder on AF_XDP sockets: `ringside impair` that impairs nothing |
 //! | [`Way::VhostUser`] | a program that shares the guest's memory |
+//! | [`Way::Vfio`] | nothing: the guest has a NIC of the machine |
 //!
 //! An attachment is made before the guest that is joined by it, and the guest gets its [`Nic`]. It is removed when it is dropped; its
 //! programs die with this process, and its devices with the namespace that they are in.
@@ -42,6 +43,7 @@ mod macvtap;
 mod ovs;
 mod process;
 mod redirect;
+mod vfio;
 mod vhost;
 mod way;
 
@@ -56,6 +58,7 @@ pub use self::forwarder::Forwarder;
 pub use self::macvtap::Macvtap;
 pub use self::ovs::{Datapath, Ovs};
 pub use self::redirect::XdpRedirect;
+pub use self::vfio::{ParsePciAddressError, PciAddress, Vfio};
 pub use self::vhost::{VHOST_NET, VhostUser};
 pub use self::way::{ParseWayError, Way};
 
@@ -96,7 +99,7 @@ pub struct AttachConfig {
     pub mac: [u8; 6],
     /// The queues of the guest's NIC.
     pub queues: u32,
-    /// How many packets may wait for the guest, in each queue; the kernel's default is 500. A macvtap device and vhost-user have
+    /// How many packets may wait for the guest, in each queue; the kernel's default is 1000. A macvtap device and vhost-user have
     /// none of their own.
     pub queue_len: Option<u32>,
     /// Of XDP: in the driver or in the stack.
@@ -109,6 +112,8 @@ pub struct AttachConfig {
     pub wait: String,
     /// Of [`Way::VhostUser`]: the socket that the other program listens at.
     pub socket: Option<PathBuf>,
+    /// Of [`Way::Vfio`]: the NIC.
+    pub pci: Option<PciAddress>,
 }
 
 impl AttachConfig {
@@ -131,6 +136,7 @@ impl AttachConfig {
             ringside: "ringside".into(),
             wait: "poll".to_owned(),
             socket: None,
+            pci: None,
         }
     }
 
@@ -172,6 +178,8 @@ pub enum Attachment {
     AfXdp(Forwarder),
     /// [`Way::VhostUser`].
     VhostUser(VhostUser),
+    /// [`Way::Vfio`].
+    Vfio(Arc<Vfio>),
 }
 
 impl Attachment {
@@ -192,6 +200,14 @@ impl Attachment {
             Way::Express => XdpRedirect::express(uplink, config).map(Self::Xdp),
             Way::AfXdp => Forwarder::attach(uplink, config).map(Self::AfXdp),
             Way::VhostUser => VhostUser::attach(config).map(Self::VhostUser),
+            Way::Vfio => {
+                let address = config.pci.ok_or_else(|| Error::Missing {
+                    way,
+                    what: "no PCI device is named".to_owned(),
+                    advice: "name one (AttachConfig::pci); lspci -D lists them".to_owned(),
+                })?;
+                Ok(Self::Vfio(Arc::new(Vfio::bind(address)?)))
+            }
         }
     }
 
@@ -210,6 +226,7 @@ impl Attachment {
             Self::Xdp(_) => Way::Xdp,
             Self::AfXdp(_) => Way::AfXdp,
             Self::VhostUser(_) => Way::VhostUser,
+            Self::Vfio(_) => Way::Vfio,
         }
     }
 
@@ -222,7 +239,7 @@ impl Attachment {
             | Self::Ovs(Ovs { tap, .. })
             | Self::Xdp(XdpRedirect { tap, .. })
             | Self::AfXdp(Forwarder { tap, .. }) => Some(tap),
-            Self::VhostUser(_) => None,
+            Self::VhostUser(_) | Self::Vfio(_) => None,
         }
     }
 
@@ -236,6 +253,8 @@ impl Attachment {
             | Self::Xdp(XdpRedirect { tap, mac, .. })
             | Self::AfXdp(Forwarder { tap, mac, .. }) => (*mac, Wire::Tap(Arc::clone(tap))),
             Self::VhostUser(user) => (user.mac, user.wire()),
+            // It keeps its own.
+            Self::Vfio(vfio) => (vfio.mac(), Wire::Vfio(Arc::clone(vfio))),
         };
         Nic {
             name: name.into(),
@@ -262,38 +281,47 @@ impl Attachment {
 /// An offload of an interface that was changed, and is put back when this is dropped.
 #[derive(Debug)]
 struct Offload {
-    end: End,
-    name: String,
+    ns: Arc<Namespace>,
+    interface: Interface,
+    name: &'static str,
     before: bool,
 }
 
 impl Offload {
     /// Sets one and returns what puts it back; None if it is so already.
-    fn set(end: &End, name: &str, on: bool) -> Result<Option<Self>> {
-        let before = inside(&end.ns, || end.interface.feature(name))?.active;
+    fn set(ns: &Arc<Namespace>, interface: &Interface, name: &'static str, on: bool) -> Result<Option<Self>> {
+        let before = inside(ns, || interface.feature(name))?.active;
         if before == on {
             return Ok(None);
         }
-        inside(&end.ns, || end.interface.set_feature(name, on))?;
+        inside(ns, || interface.set_feature(name, on))?;
         Ok(Some(Self {
-            end: end.clone(),
-            name: name.to_owned(),
+            ns: Arc::clone(ns),
+            interface: interface.clone(),
+            name,
             before,
         }))
     }
 
+    /// The same of the other end of a veth, if there is one.
+    fn set_at_peer(uplink: &Uplink<'_>, name: &'static str, on: bool) -> Result<Option<Self>> {
+        let set = |end: &End| Self::set(&end.ns, &end.interface, name, on);
+        Ok(uplink.peer.map(set).transpose()?.flatten())
+    }
+
     /// Has the other end of a veth make its checksums and segments itself: for a carrier that takes packets as they are.
     fn whole_packets(uplink: &Uplink<'_>) -> Result<Vec<Self>> {
-        let set = |end| Self::set(end, "tx-checksum-ip-generic", false);
-        Ok(uplink.peer.map(set).transpose()?.flatten().into_iter().collect())
+        Ok(Self::set_at_peer(uplink, "tx-checksum-ip-generic", false)?
+            .into_iter()
+            .collect())
     }
 }
 
 impl Drop for Offload {
     fn drop(&mut self) {
         // The interface may be gone, and all that it was with it.
-        let set = || self.end.interface.set_feature(&self.name, self.before);
-        _ = self.end.ns.try_run(set);
+        let set = || self.interface.set_feature(self.name, self.before);
+        _ = self.ns.try_run(set);
     }
 }
 
@@ -303,7 +331,7 @@ fn bpf(what: &'static str, uplink: &Uplink<'_>) -> impl FnOnce(ringside_bpf::Err
         operation: what,
         interface,
         namespace,
-        source,
+        source: Box::new(source),
     }
 }
 

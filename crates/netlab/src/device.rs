@@ -162,7 +162,7 @@ impl Device {
     }
 
     /// Sets how many packets may wait in it (`txqueuelen`). Of a TAP device that is the ring of each queue that whoever is behind
-    /// it reads: 500 unless something else is said, 1000 if `ip tuntap` made it.
+    /// it reads: 1000 unless something else is said.
     ///
     /// # Errors
     ///

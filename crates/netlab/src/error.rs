@@ -88,6 +88,16 @@ pub enum Error {
         /// What to do.
         advice: String,
     },
+    /// Something was not done, for it would do harm or cannot be done here.
+    #[error("cannot {operation} {what}: {why}")]
+    Refused {
+        /// What was asked for.
+        operation: &'static str,
+        /// With what.
+        what: String,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// A program that carries a guest's packets did not start, ended, or did not do what it was told.
     #[error("'{program}': {why}{}", program_tail(said))]
     Program {
@@ -108,7 +118,7 @@ pub enum Error {
         /// In which namespace.
         namespace: String,
         /// What failed.
-        source: ringside_bpf::Error,
+        source: Box<ringside_bpf::Error>,
     },
     /// A guest did not start, ended, or did not do what it was told.
     #[error("the guest '{guest}': cannot {operation}: {source}{}", console_tail(console))]

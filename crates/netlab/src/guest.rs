@@ -324,7 +324,7 @@ fn start(
         };
         for nic in &config.nics {
             let queues: &[OwnedFd] = match &nic.wire {
-                Wire::Hub(_) | Wire::VhostUser { .. } => &[],
+                Wire::Hub(_) | Wire::VhostUser { .. } | Wire::Vfio(_) => &[],
                 Wire::Tap(tap) => tap.queues(),
             };
             // Copies, which are QEMU's: the devices stay the caller's.

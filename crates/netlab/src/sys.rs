@@ -70,13 +70,18 @@ pub(crate) fn make_tap(tun: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     attach_tap(tun, name, 0)
 }
 
-/// Makes a queue of a TAP device of this name, which ends with the descriptor of its last one. With `offloads` frames have the header
-/// that says what is left to do about checksums and segments, else they are whole.
-///
-/// A queue of a macvtap device is there with its descriptor; it only learns what its frames are like.
-pub(crate) fn make_tap_queue(tun: BorrowedFd<'_>, name: &str, offloads: bool) -> io::Result<()> {
+/// Makes a queue of a TAP device of this name, which ends with the descriptor of its last one. The `first` makes the device, and fails
+/// if there is one (EBUSY): the kernel would add the queue to somebody else's. With `offloads` frames have the header that says what is left to do
+/// about checksums and segments, else they are whole.
+pub(crate) fn make_tap_queue(tun: BorrowedFd<'_>, name: &str, first: bool, offloads: bool) -> io::Result<()> {
     let header = if offloads { libc::IFF_VNET_HDR } else { 0 };
-    attach_tap(tun, name, libc::IFF_MULTI_QUEUE | header)
+    let exclusive = if first { libc::IFF_TUN_EXCL } else { 0 };
+    attach_tap(tun, name, libc::IFF_MULTI_QUEUE | header | exclusive)
+}
+
+/// Says what frames of a macvtap device's queue are like, which is there with its descriptor: with the header about checksums and segments.
+pub(crate) fn set_macvtap_queue(queue: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    attach_tap(queue, name, libc::IFF_MULTI_QUEUE | libc::IFF_VNET_HDR)
 }
 
 fn attach_tap(tun: BorrowedFd<'_>, name: &str, more: libc::c_int) -> io::Result<()> {
@@ -91,7 +96,7 @@ fn attach_tap(tun: BorrowedFd<'_>, name: &str, more: libc::c_int) -> io::Result<
     }
     #[allow(
         clippy::cast_possible_truncation,
-        reason = "0x5102 at the most: the field is as long as the flags are"
+        reason = "0xd102 at the most: the field is as long as the flags are, and its sign means nothing"
     )]
     let flags = (libc::IFF_TAP | libc::IFF_NO_PI | more) as libc::c_short;
     request.ifr_ifru.ifru_flags = flags;

@@ -98,7 +98,15 @@ impl GuestTap {
     }
 
     pub(crate) fn make(ns: &Arc<Namespace>, name: &str, queues: u32, offloads: bool, ipv6: bool) -> Result<Self> {
-        let one = |_| open(ns, |tun| sys::make_tap_queue(tun, name, offloads));
+        let taken = |error: io::Error| match error.kind() {
+            io::ErrorKind::ResourceBusy => io::Error::new(error.kind(), format!("the name '{name}' is taken")),
+            _ => error,
+        };
+        let one = |number| {
+            open(ns, |tun| {
+                sys::make_tap_queue(tun, name, number == 0, offloads).map_err(taken)
+            })
+        };
         let queues = (0..queues.max(1)).map(one).collect::<Result<_>>()?;
         Ok(Self {
             device: Device::finish(ns, name, ipv6)?,

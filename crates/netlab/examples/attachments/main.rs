@@ -28,9 +28,10 @@ mod statistics;
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use ringside_bpf::{XdpEventKind, XdpEvents};
+use ringside_bpf::{RingSeen, TapRings, XdpEventKind, XdpEvents};
 use ringside_netlab::attach::{Attachment, Uplink, Way};
 use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, agent};
 use ringside_netlab::{Lab, VethConfig};
@@ -137,14 +138,22 @@ fn boot(paths: &[Line], options: &Options) -> Outcome<Guest> {
 
 /// A round of each path in turn, so that what changes on the machine meanwhile meets all of them.
 fn measure(paths: &mut [Line], options: &Options) -> Outcome<()> {
+    let taps = TapRings::start()?;
     for round in 0..=options.rounds {
         for path in &mut *paths {
             path.attachment.check()?;
-            let before = Counters::read(path)?;
             let load = Load::start(&path.lab.a, options)?;
+            let before = Counters::read(path)?;
+            let waited = rings(&taps, path)?;
+            let begin = Instant::now();
             let mut measured = probe::round(&path.lab.a, options)?;
-            measured.load_mbit = load.stop();
+            measured.seconds = begin.elapsed().as_secs_f64();
+            measured.ring = match (rings(&taps, path)?, waited) {
+                (Some(after), Some(before)) => Some(after.since(&before)),
+                (after, _) => after,
+            };
             let after = Counters::read(path)?;
+            measured.load_mbit = load.stop();
             measured.dropped = after.dropped.saturating_sub(before.dropped);
             measured.packets = after.packets.saturating_sub(before.packets);
             measured.bytes = after.bytes.saturating_sub(before.bytes);
@@ -153,10 +162,19 @@ fn measure(paths: &mut [Line], options: &Options) -> Outcome<()> {
                 path.rounds.push(measured);
             }
             // What still waits somewhere is not the next one's.
-            std::thread::sleep(Duration::from_millis(100));
+            thread::sleep(Duration::from_millis(100));
         }
     }
     Ok(())
+}
+
+/// What packets have found waiting for the guest so far.
+fn rings(taps: &TapRings, path: &Line) -> Outcome<Option<RingSeen>> {
+    let Some(tap) = path.attachment.tap() else {
+        return Ok(None);
+    };
+    let namespace = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path.lab.b.ns.path())?);
+    Ok(taps.seen(u32::try_from(namespace)?, tap.device.interface.index())?)
 }
 
 /// What the guest's device has passed to the guest, and had no room for.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use ringside_bpf::RingSeen;
 use ringside_netlab::End;
 
 use crate::Outcome;
@@ -29,6 +30,9 @@ pub(crate) struct Round {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     pub(crate) load_mbit: f64,
+    /// What packets found waiting in the ring of the guest's device, where that can be seen.
+    pub(crate) ring: Option<RingSeen>,
+    pub(crate) seconds: f64,
 }
 
 fn guest(end: &End) -> Ipv4Addr {

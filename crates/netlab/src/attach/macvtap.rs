@@ -107,7 +107,7 @@ fn open_queue(name: &str, index: u32) -> io::Result<OwnedFd> {
     for folder in [Path::new("/dev"), &std::env::temp_dir(), Path::new("/var/tmp")] {
         match open_by_number(folder, device) {
             Ok(queue) => {
-                sys::make_tap_queue(queue.as_fd(), name, true)?;
+                sys::set_macvtap_queue(queue.as_fd(), name)?;
                 return Ok(queue);
             }
             Err(error) => last = error,

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use ringside_nic::Interface;
+
 use super::process::{Program, run};
 use super::{AttachConfig, Offload, Uplink, Way};
 use crate::guest::machine::Folder;
@@ -17,6 +19,12 @@ const SCHEMAS: [&str; 2] = [
 ];
 
 const ADVICE: &str = "install Open vSwitch (Debian's openvswitch-switch; its service is not used)";
+
+/// The interface that every switch in user space makes beside its bridges.
+const OWN_DEVICE: &str = "ovs-netdev";
+
+/// The file of the socket at which the switch takes commands.
+const CONTROL: &str = "switch.ctl";
 
 /// How long `ovs-vsctl` waits until the switch has done what it is told, in seconds.
 const LIMIT: &str = "--timeout=15";
@@ -50,7 +58,7 @@ impl Datapath {
 /// A switch that learns addresses, with the uplink and the guest's TAP device for ports.
 ///
 /// Its two programs, their database and sockets are this attachment's own: another Open vSwitch of the machine is not asked for
-/// anything.
+/// anything. There is one in a namespace at the most.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Ovs {
@@ -58,12 +66,13 @@ pub struct Ovs {
     // The switch ends before its database does, and both before their files go.
     switch: Program,
     database: Program,
+    _left: Left,
     /// The guest's device.
     pub tap: Arc<GuestTap>,
     /// The hardware address of the guest's NIC.
     pub mac: [u8; 6],
     _offloads: Vec<Offload>,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl Ovs {
@@ -90,9 +99,23 @@ impl Ovs {
             way,
             folder: folder.path().to_owned(),
         };
+        let bridge = config.name("br");
+        let left = Left {
+            ns: Arc::clone(uplink.ns),
+            names: [bridge.clone(), OWN_DEVICE.to_owned()],
+        };
+        if let Some(name) = left.there() {
+            return Err(Error::Program {
+                program: "ovs-vswitchd".to_owned(),
+                why: format!(
+                    "it would use the interface '{name}' of the namespace '{}', which another one has: a switch for each namespace",
+                    uplink.ns.name()
+                ),
+                said: String::new(),
+            });
+        }
         let database = files.database()?;
         let switch = files.switch()?;
-        let bridge = config.name("br");
         let [up, down] = [uplink.interface.name(), tap.device.interface.name()];
         // The switch answers this even if it could make none of it; what came of it is asked for below.
         let kind = format!("datapath_type={}", datapath.name());
@@ -124,10 +147,11 @@ impl Ovs {
             datapath,
             switch,
             database,
+            _left: left,
             tap: Arc::new(tap),
             mac: config.mac,
             _offloads: offloads,
-            _folder: folder,
+            folder,
         })
     }
 
@@ -140,6 +164,51 @@ impl Ovs {
     pub(crate) fn check(&self) -> Result<()> {
         self.switch.check()?;
         self.database.check()
+    }
+}
+
+impl Drop for Ovs {
+    fn drop(&mut self) {
+        if self.datapath == Datapath::Kernel {
+            // The kernel goes on switching without its program, unless that takes the datapath down.
+            let control = self.folder.path().join(CONTROL);
+            let mut exit = Command::new("ovs-appctl");
+            exit.arg(format!("--target={}", control.display()));
+            _ = run(
+                self.datapath.way(),
+                exit.args(["--timeout=5", "exit", "--cleanup"]),
+                ADVICE,
+            );
+        }
+    }
+}
+
+/// Interfaces that the switch makes, and leaves behind when it ends.
+#[derive(Debug)]
+struct Left {
+    ns: Arc<Namespace>,
+    names: [String; 2],
+}
+
+impl Left {
+    /// One that is there.
+    fn there(&self) -> Option<&str> {
+        let there = |name: &&String| {
+            self.ns
+                .try_run(|| Interface::by_name(name))
+                .is_ok_and(|found| found.is_ok())
+        };
+        self.names.iter().find(there).map(String::as_str)
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let remove = || Interface::by_name(name).and_then(|interface| interface.delete());
+            // It may never have been there.
+            _ = self.ns.try_run(remove);
+        }
     }
 }
 
@@ -189,7 +258,7 @@ impl Files<'_> {
     }
 
     fn switch(&self) -> Result<Program> {
-        let control = self.path("switch.ctl");
+        let control = self.path(CONTROL);
         let mut command = self.command("ovs-vswitchd");
         command.args([
             &format!("unix:{}", self.socket()),

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use ringside_bpf::{Link, Redirected, Redirector, Traffic};
 
 use super::{AttachConfig, Offload, Uplink, bpf};
-use crate::lab::inside;
 use crate::{Device, GuestTap, Result};
 
 /// An XDP program on the uplink that sends packets into the ring of the guest's TAP device, and one on the TAP device that sends what the guest
@@ -51,9 +50,6 @@ impl XdpRedirect {
     pub fn express(uplink: &Uplink<'_>, config: &AttachConfig) -> Result<Self> {
         let tap = config.tap(uplink, true)?;
         let bridge = config.bridge(uplink, &tap)?;
-        // Behind a veth with a program of any kind the other end sends no long packets any more. What it sends is put together here.
-        // https://elixir.bootlin.com/linux/v6.18/C/ident/veth_xdp_set
-        inside(uplink.ns, || uplink.interface.set_feature("rx-gro", true))?;
         Self::of(config.express, tap, Some(bridge), uplink, config)
     }
 
@@ -66,7 +62,12 @@ impl XdpRedirect {
     ) -> Result<Self> {
         // A veth takes redirected frames only while its other end polls (NAPI), which takes GRO there, or an XDP program.
         // https://elixir.bootlin.com/linux/v6.18/C/ident/veth_xdp_xmit
-        let gro = uplink.peer.map(|peer| Offload::set(peer, "rx-gro", true)).transpose()?;
+        let mut offloads = vec![Offload::set_at_peer(uplink, "rx-gro", true)?];
+        if bridge.is_some() {
+            // Behind a veth with a program of any kind the other end sends no long packets any more. What it sends is put together here.
+            // https://elixir.bootlin.com/linux/v6.18/C/ident/veth_xdp_set
+            offloads.push(Offload::set(uplink.ns, uplink.interface, "rx-gro", true)?);
+        }
         let [up, down] = [uplink.interface.index(), tap.device.interface.index()];
         let load = || Redirector::load(which).map_err(bpf("load an XDP program for", uplink));
         let (in_, out) = (load()?, load()?);
@@ -83,7 +84,7 @@ impl XdpRedirect {
             tap: Arc::new(tap),
             bridge,
             mac: config.mac,
-            _offloads: gro.flatten().into_iter().collect(),
+            _offloads: offloads.into_iter().flatten().collect(),
         })
     }
 
@@ -104,7 +105,7 @@ impl XdpRedirect {
             operation: "count the packets of",
             interface: self.tap.device.interface.name().to_owned(),
             namespace: self.tap.device.ns.name().to_owned(),
-            source,
+            source: Box::new(source),
         })
     }
 }

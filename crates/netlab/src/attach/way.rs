@@ -25,11 +25,13 @@ pub enum Way {
     AfXdp,
     /// A program that shares the guest's memory.
     VhostUser,
+    /// A NIC of the machine.
+    Vfio,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::TapBridge,
         Self::VhostNet,
         Self::Macvtap,
@@ -39,6 +41,7 @@ impl Way {
         Self::Express,
         Self::AfXdp,
         Self::VhostUser,
+        Self::Vfio,
     ];
 
     /// The name, as [`Way::from_str`] takes it.
@@ -54,6 +57,7 @@ impl Way {
             Self::Express => "xdp-express",
             Self::AfXdp => "af-xdp",
             Self::VhostUser => "vhost-user",
+            Self::Vfio => "vfio",
         }
     }
 }

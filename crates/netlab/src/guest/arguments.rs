@@ -23,7 +23,9 @@ pub(crate) fn arguments(config: &GuestConfig, accelerator: Accelerator, files: &
         Accelerator::Kvm => ("kvm", "host"),
         Accelerator::Tcg => ("tcg,thread=multi", "max"),
     };
-    add("-machine", "q35,usb=off,vmport=off,hpet=off".to_owned());
+    // Interrupts that an IOMMU maps take an interrupt controller of QEMU's.
+    let split = if config.iommu { ",kernel-irqchip=split" } else { "" };
+    add("-machine", format!("q35,usb=off,vmport=off,hpet=off{split}"));
     add("-accel", acceleration.to_owned());
     add("-cpu", cpu.to_owned());
     add("-smp", config.cpus.to_string());
@@ -33,6 +35,10 @@ pub(crate) fn arguments(config: &GuestConfig, accelerator: Accelerator, files: &
     add("-append", kernel_arguments(config, accelerator).join(" "));
     add("-chardev", format!("file,id=console,path={}", comma(files.console)));
     add("-serial", "chardev:console".to_owned());
+    if config.iommu {
+        // In front of the devices that are behind it.
+        add("-device", "intel-iommu,intremap=on,caching-mode=on".to_owned());
+    }
     add("-device", "virtio-serial-pci,disable-legacy=on".to_owned());
     add("-chardev", format!("socket,id=agent,fd={}", files.agent));
     add(
@@ -49,6 +55,10 @@ pub(crate) fn arguments(config: &GuestConfig, accelerator: Accelerator, files: &
         let taps = files.taps.get(number).map_or(&[][..], Vec::as_slice);
         if let Wire::VhostUser { socket, .. } = &nic.wire {
             add("-chardev", format!("socket,id=user{number},path={}", comma(socket)));
+        }
+        if let Wire::Vfio(vfio) = &nic.wire {
+            add("-device", format!("vfio-pci,host={}", vfio.address()));
+            continue;
         }
         add("-netdev", wire(number, nic, taps));
         let queues = match &nic.wire {
@@ -76,6 +86,9 @@ fn kernel_arguments(config: &GuestConfig, accelerator: Accelerator) -> Vec<Strin
         Accelerator::Tcg => &["quiet", "nokaslr", "mitigations=off", "no_timer_check", "tsc=reliable"],
     };
     words.extend(more.iter().map(|word| (*word).to_owned()));
+    if config.iommu {
+        words.push("intel_iommu=on".to_owned());
+    }
     words.push(format!("rdinit={}", config.agent.program.display()));
     words.extend(config.kernel_arguments.iter().cloned());
     // The rest are arguments of the first process.
@@ -87,6 +100,8 @@ fn kernel_arguments(config: &GuestConfig, accelerator: Accelerator) -> Vec<Strin
 fn wire(number: usize, nic: &Nic, taps: &[RawFd]) -> String {
     match &nic.wire {
         Wire::Hub(hub) => format!("hubport,id=net{number},hubid={hub}"),
+        // It has no back end.
+        Wire::Vfio(_) => String::new(),
         Wire::VhostUser { queues, .. } => format!("vhost-user,id=net{number},chardev=user{number},queues={queues}"),
         Wire::Tap(tap) => {
             let vhost = if tap.is_by_vhost() { "on" } else { "off" };

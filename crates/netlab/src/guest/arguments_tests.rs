@@ -71,3 +71,47 @@ fn each_nic_has_its_wire_and_igb_a_port_of_its_own() {
         .position(|device| device.starts_with("igb,netdev=net1,") && device.contains("bus=port1"));
     assert!(port < igb && port.is_some(), "{devices:?}");
 }
+
+#[test]
+fn queues_that_another_program_serves_are_in_shared_memory() {
+    let mut config = config();
+    config.nics = vec![Nic {
+        name: "eth0".into(),
+        mac: [2, 0, 0, 0, 0, 1],
+        model: Model::VirtioNet,
+        wire: Wire::VhostUser {
+            socket: "/run/a,b.sock".into(),
+            queues: 2,
+        },
+    }];
+    let words = of(&config, Accelerator::Tcg);
+    assert_eq!(
+        values(&words, "-object"),
+        ["memory-backend-memfd,id=memory,size=768M,share=on"]
+    );
+    assert!(values(&words, "-machine").contains(&"memory-backend=memory"));
+    assert!(values(&words, "-chardev").contains(&"socket,id=user0,path=/run/a,,b.sock"));
+    assert_eq!(values(&words, "-netdev"), ["vhost-user,id=net0,chardev=user0,queues=2"]);
+    let nic = values(&words, "-device")
+        .into_iter()
+        .find(|device| device.contains("netdev=net0"));
+    let nic = nic.expect("its device");
+    assert!(
+        nic.contains(",mq=on,vectors=6") && !nic.contains("iommu_platform"),
+        "{nic}"
+    );
+}
+
+#[test]
+fn an_iommu_stands_in_front_of_what_is_behind_it() {
+    let mut config = config().back_to_back(Model::Igb);
+    assert!(
+        !values(&of(&config, Accelerator::Tcg), "-device")
+            .iter()
+            .any(|device| device.contains("iommu"))
+    );
+    config.iommu = true;
+    let words = of(&config, Accelerator::Tcg);
+    assert!(values(&words, "-device")[0].starts_with("intel-iommu"), "{words:?}");
+    assert!(values(&words, "-append")[0].contains("intel_iommu=on"));
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::kernel::Kernel;
 use super::prepare;
+use crate::attach::Vfio;
 use crate::{GuestTap, Result};
 
 /// What a guest is made like.
@@ -34,6 +35,8 @@ pub struct GuestConfig {
     pub acceleration: Acceleration,
     /// How long it may take until it is ready. An emulated CPU takes ten seconds on an idle machine.
     pub boot_limit: Duration,
+    /// Whether it has an IOMMU, and so groups of devices for VFIO.
+    pub iommu: bool,
     /// Where its console's output is to stay; otherwise it goes with the guest.
     pub console: Option<PathBuf>,
     /// More words for the kernel's command line.
@@ -56,6 +59,7 @@ impl GuestConfig {
             files: Vec::new(),
             acceleration: Acceleration::Any,
             boot_limit: Duration::from_mins(5),
+            iommu: false,
             console: None,
             kernel_arguments: Vec::new(),
         }
@@ -197,4 +201,7 @@ pub enum Wire {
         /// The queues.
         queues: u32,
     },
+    /// A NIC of this machine, which the guest has whole: it keeps its hardware address, and what it looks like is what it is. Its driver's module is to be
+    /// among the guest's.
+    Vfio(Arc<Vfio>),
 }

@@ -68,7 +68,9 @@ pub(crate) fn write(config: &GuestConfig, to: impl Write) -> Result<()> {
         archive.file(Path::new(&path), 0o644, &module.content).map_err(whole)?;
         plan.modules.push(path);
     }
-    plan.interfaces = config.nics.iter().map(|nic| (nic.mac, nic.name.clone())).collect();
+    // One that was taken from this machine without a driver on it has an address that nobody knows.
+    let known = config.nics.iter().filter(|nic| nic.mac != [0; 6]);
+    plan.interfaces = known.map(|nic| (nic.mac, nic.name.clone())).collect();
     let plan = serde_json::to_vec(&plan).map_err(|error| whole(error.into()))?;
     archive.file(Path::new(PLAN), 0o644, &plan).map_err(whole)?;
     archive.finish().map_err(whole)?;
