@@ -217,7 +217,7 @@ fn ends_of(plan: &Plan, link: &plan::Link) -> String {
 }
 
 /// The path to a machine where `ringside serve` runs.
-fn dial(serve: &plan::Serve, stop: &Stop) -> Result<compare::Bed> {
+pub(super) fn dial(serve: &plan::Serve, stop: &Stop) -> Result<compare::Bed> {
     let pin = serve.pin.as_deref().map(str::parse).transpose();
     let remote = RemoteArgs {
         server: Some(serve.at.clone()),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub(super) use fault::{Fault, Faults, Text};
-pub(super) use values::{Attachment, Bitrate, Name, Time, Whole};
+pub(super) use values::{Address, Attachment, Bitrate, Name, Pci, Time, Whole};
 
 /// A name that stands for something else of the file.
 pub(super) type Named = Spanned<Name>;
@@ -81,7 +81,9 @@ pub(super) struct Guest {
     /// Socket of the program that shares the guest's memory.
     pub(super) socket: Maybe<String>,
     /// Address of the device that it gets whole.
-    pub(super) pci: Maybe<String>,
+    pub(super) pci: Maybe<Pci>,
+    /// Its own address then.
+    pub(super) address: Maybe<Address>,
 }
 
 /// Where XDP programs of an attachment run.

@@ -7,17 +7,19 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use ringside_bpf::XdpMode;
 use ringside_measure::schema::LabMachine;
-use ringside_netlab::attach::{AttachConfig, Attachment, Uplink};
+use ringside_netlab::attach::{AttachConfig, Attachment, Uplink, Vfio};
 use ringside_netlab::guest::{Acceleration, Accelerator, Agent, Guest, GuestConfig, Kernel};
 use ringside_netlab::{End, Lab};
 
-use super::file;
-use super::plan::{self, Plan, Work};
+use super::bed;
+use super::file::{self, Address};
+use super::plan::{self, Plan, Serve, Work};
 use crate::compare::{self, Side};
 use crate::serve::RemoteArgs;
 use crate::stop::Stop;
@@ -42,8 +44,9 @@ pub(super) struct Guests {
 struct Joined<'l> {
     number: usize,
     attachment: Attachment,
-    near: &'l End,
-    address: Ipv4Addr,
+    /// Where packets to it start, if that is a namespace.
+    near: Option<&'l End>,
+    address: Address,
 }
 
 impl Guests {
@@ -136,11 +139,14 @@ fn far_address(near: &End) -> Ipv4Addr {
 }
 
 fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined<'l>> {
-    let file::Attachment::Way(way) = nic.attachment else {
-        bail!(
-            "no device is given to a guest by VFIO by this version: unbind and bind it by hand, and run ringside serve in the guest"
-        );
-    };
+    if let Some((pci, address)) = nic.nic {
+        return Ok(Joined {
+            number,
+            attachment: Attachment::Vfio(Arc::new(Vfio::bind(pci)?)),
+            near: None,
+            address,
+        });
+    }
     let (near, far) = ends(nic, links)?;
     let uplink = Uplink {
         ns: &far.ns,
@@ -159,9 +165,9 @@ fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined
     config.ringside = own_program()?;
     Ok(Joined {
         number,
-        attachment: Attachment::make(way, &uplink, &config)?,
-        near,
-        address: far_address(near),
+        attachment: Attachment::make(nic.attachment, &uplink, &config)?,
+        near: Some(near),
+        address: Address(far_address(near), 24),
     })
 }
 
@@ -198,8 +204,8 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>]) -> Result<Guest
     let guest = Guest::start(&config)?;
     let mut script = "set -e\nip link set lo up\n".to_owned();
     for (at, nic) in nics.iter().enumerate() {
-        let (name, address) = (interface(at), nic.address);
-        script += &format!("ip addr add {address}/24 dev {name}\nip link set {name} up\n");
+        let (name, Address(address, prefix)) = (interface(at), nic.address);
+        script += &format!("ip addr add {address}/{prefix} dev {name}\nip link set {name} up\n");
         // Its log stays in the guest, for when it does not come up.
         script += &format!(
             "{} serve {name} --listen {address} --insecure >{} 2>&1 </dev/null &\n",
@@ -232,7 +238,17 @@ fn reach(guest: &Guest, nic: &Joined<'_>, at: usize, stop: &Stop) -> Result<comp
     let over = Instant::now() + SERVE;
     loop {
         ensure!(!stop.is_set(), "interrupted");
-        match nic.near.ns.try_run(|| dial(nic, stop))? {
+        let dialled = match nic.near {
+            Some(near) => near.ns.try_run(|| dial(near, nic.address.0, stop))?,
+            None => bed::dial(
+                &Serve {
+                    at: nic.address.0.to_string(),
+                    ..Serve::default()
+                },
+                stop,
+            ),
+        };
+        match dialled {
             Ok(path) => return Ok(path),
             Err(error) if Instant::now() >= over => {
                 let said = guest.read(Path::new(&log(at))).unwrap_or_default();
@@ -244,9 +260,9 @@ fn reach(guest: &Guest, nic: &Joined<'_>, at: usize, stop: &Stop) -> Result<comp
     }
 }
 
-fn dial(nic: &Joined<'_>, stop: &Stop) -> Result<compare::Bed> {
+fn dial(near: &End, address: Ipv4Addr, stop: &Stop) -> Result<compare::Bed> {
     let remote = RemoteArgs {
-        server: Some(nic.address.to_string()),
+        server: Some(address.to_string()),
         token_file: None,
         pin: None,
         tls: false,
@@ -260,7 +276,7 @@ fn dial(nic: &Joined<'_>, stop: &Stop) -> Result<compare::Bed> {
     };
     let far = Side::shared(way.interface, way.mac, to);
     Ok(compare::Bed::to_server(
-        Side::beside_others(nic.near),
+        Side::beside_others(near),
         far,
         dialled.turns(remote, stop)?,
     ))

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use ringside_measure::latency;
 use ringside_measure::schema::LatencyKind;
+use ringside_netlab::attach::{PciAddress, Way as Join};
 use ringside_nic::host::CpuTimes;
 
-use super::file::{Acceleration, Attachment, File, Text, Wait, With};
+use super::file::{Acceleration, Address, File, Text, Wait, With};
 use crate::compare;
 
 /// The smallest frame with a probe over IPv4.
@@ -61,7 +62,7 @@ pub(super) struct Guest {
     pub(super) name: String,
     /// Number of its host.
     pub(super) host: usize,
-    pub(super) attachment: Attachment,
+    pub(super) attachment: Join,
     /// Number of the link by which others reach it.
     pub(super) uplink: Option<usize>,
     /// Number of the guest whose machine this is: its own, or that of one before.
@@ -70,6 +71,8 @@ pub(super) struct Guest {
     pub(super) queue_len: Option<u32>,
     pub(super) is_generic: bool,
     pub(super) socket: Option<String>,
+    /// The NIC that it gets whole, and its address there.
+    pub(super) nic: Option<(PciAddress, Address)>,
     /// What the machine is made like.
     pub(super) kernel: Option<String>,
     pub(super) cpus: u32,

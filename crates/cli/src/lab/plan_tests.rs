@@ -76,7 +76,6 @@ fn guests_of_all_attachments_are_read() {
         ("xdp-express", ""),
         ("af-xdp", "memory-mib = 512"),
         ("vhost-user", "acceleration = \"tcg\"\nsocket = \"/run/x\""),
-        ("vfio", "pci = \"0000:01:10.0\""),
     ] {
         let guest =
             format!("[[guest]]\nname = \"vm\"\nhost = \"c\"\nattachment = {attachment:?}\nuplink = \"up\"\n{more}\n");
@@ -88,11 +87,22 @@ fn guests_of_all_attachments_are_read() {
 }
 
 #[test]
+fn a_guest_with_a_nic_of_its_own_is_reached_from_here() {
+    let guest = "[[guest]]\nname = \"vm\"\nhost = \"me\"\nattachment = \"vfio\"\npci = \"0000:01:10.0\"\naddress = \"192.0.2.9/24\"\n";
+    let read = plan(&(guest.to_owned() + &probe("from = \"me\"\nto = \"vm\"")));
+    assert_eq!((read.guests[0].uplink, read.probes[0].way), (None, Way::Guest(0)));
+    let (pci, address) = read.guests[0].nic.expect("a NIC");
+    assert_eq!((pci.to_string().as_str(), address.1), ("0000:01:10.0", 24));
+}
+
+#[test]
 fn what_makes_no_sense_is_told_with_its_place() {
     let good = probe("from = \"a\"\nto = \"b\"");
     let stress = |keys: &str| format!("{good}[[load]]\nname = \"l\"\nkind = \"stress-ng\"\n{keys}\n");
     let udp = |keys: &str| format!("{good}[[load]]\nname = \"l\"\nkind = \"udp\"\n{keys}\n");
     let guest = |keys: &str| format!("{good}[[guest]]\nname = \"vm\"\nhost = \"c\"\n{keys}\n");
+    let own_nic =
+        |keys: &str| format!("{good}[[guest]]\nname = \"vm\"\nhost = \"me\"\nattachment = \"vfio\"\n{keys}\n");
     let first = HOSTS.lines().count();
     for (more, line, told) in [
         (String::new(), 0, "there is no [[probe]]"),
@@ -181,13 +191,24 @@ fn what_makes_no_sense_is_told_with_its_place() {
         ),
         (
             guest("attachment = \"vfio\""),
-            9,
-            "key guest.attachment: vfio takes the device's address",
+            8,
+            "key guest.host: a NIC is this machine's: its host has place",
         ),
         (
-            guest("attachment = \"vfio\"\npci = \"eth0\""),
-            10,
-            "key guest.pci: \"eth0\" is no PCI address",
+            own_nic(""),
+            9,
+            "key guest.attachment: vfio takes the NIC and its address",
+        ),
+        (own_nic("pci = \"eth0\""), 10, "key guest.pci: "),
+        (
+            own_nic("pci = \"0000:01:10.0\"\naddress = \"192.0.2.7\""),
+            11,
+            "key guest.address: \"192.0.2.7\" is no address with a prefix",
+        ),
+        (
+            own_nic("pci = \"0000:01:10.0\"\naddress = \"192.0.2.7/24\"\nuplink = \"up\""),
+            12,
+            "key guest.uplink: uplink is nothing",
         ),
         (
             guest("attachment = \"tap-bridge\"\nuplink = \"wire\""),

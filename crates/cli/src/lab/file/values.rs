@@ -1,9 +1,10 @@
 //! Values that check themselves where they are read.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use ringside_netlab::attach::Way;
+use ringside_netlab::attach::{PciAddress, Way};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
@@ -96,30 +97,42 @@ impl<'de> Deserialize<'de> for Bitrate {
 
 /// How a guest's NIC is joined to its host, by the names that netlab has for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lab) enum Attachment {
-    Way(Way),
-    /// A device of the host's as a whole.
-    Vfio,
-}
-
-impl Attachment {
-    const VFIO: &str = "vfio";
-
-    pub(in crate::lab) fn name(self) -> &'static str {
-        match self {
-            Self::Way(way) => way.name(),
-            Self::Vfio => Self::VFIO,
-        }
-    }
-}
+pub(in crate::lab) struct Attachment(pub(in crate::lab) Way);
 
 impl<'de> Deserialize<'de> for Attachment {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(from)?;
-        match name.parse() {
-            _ if name == Self::VFIO => Ok(Self::Vfio),
-            Ok(way) => Ok(Self::Way(way)),
-            Err(error) => Err(D::Error::custom(format_args!("{error}, {}", Self::VFIO))),
-        }
+        String::deserialize(from)?.parse().map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// A NIC of the machine that a guest gets whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lab) struct Pci(pub(in crate::lab) PciAddress);
+
+impl<'de> Deserialize<'de> for Pci {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// An IPv4 address and the length of its network's prefix: `192.0.2.7/24`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lab) struct Address(pub(in crate::lab) Ipv4Addr, pub(in crate::lab) u8);
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let parse = || {
+            let (ip, prefix) = text.split_once('/')?;
+            Some(Self(
+                ip.parse().ok()?,
+                prefix.parse().ok().filter(|prefix| *prefix <= 32)?,
+            ))
+        };
+        parse().ok_or_else(|| {
+            D::Error::custom(format_args!(
+                "{text:?} is no address with a prefix such as 192.0.2.7/24"
+            ))
+        })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::{Guest, Host, Link, Load, Place, Plan, Probe, Serve, Way};
-use crate::lab::file::{self, Attachment, Fault, Faults, File, Named, Text};
+use crate::lab::file::{self, Fault, Faults, File, Named, Text};
 use crate::serve::Pin;
 
 /// From the Ethernet header on.
@@ -215,37 +215,49 @@ impl Checker<'_> {
     }
 
     fn guest(&mut self, guest: &file::Guest) -> Option<Guest> {
-        use ringside_netlab::attach::Way::{Express, VhostUser, Xdp};
-        let host = self.namespace(&guest.host, "a guest's NIC is joined to one")?;
-        let attachment = *guest.attachment.get_ref();
+        use ringside_netlab::attach::Way::{Express, Vfio, VhostUser, Xdp};
+        let host = match guest.attachment.get_ref().0 {
+            Vfio => match self.node(&guest.host)? {
+                Node::Host(at) if matches!(self.hosts[at].place, Place::Here) => at,
+                _ => {
+                    self.at(&guest.host, "a NIC is this machine's: its host has place = \"here\"");
+                    return None;
+                }
+            },
+            _ => self.namespace(&guest.host, "a guest's NIC is joined to one")?,
+        };
+        let attachment = guest.attachment.get_ref().0;
         let not_of = |key: &str| format!("{key} is nothing that the attachment {} has", attachment.name());
-        if !matches!(attachment, Attachment::Way(Xdp | Express)) {
+        if !matches!(attachment, Xdp | Express) {
             self.superfluous(guest.xdp_mode.as_ref(), || not_of("xdp-mode"));
         }
         match (&guest.socket, attachment) {
-            (None, Attachment::Way(VhostUser)) => self.at(
+            (None, VhostUser) => self.at(
                 &guest.attachment,
                 "vhost-user takes the other program's socket: socket = \"/run/x\"",
             ),
-            (_, Attachment::Way(VhostUser)) => {}
+            (_, VhostUser) => {}
             (socket, _) => self.superfluous(socket.as_ref(), || not_of("socket")),
         }
-        match (&guest.pci, attachment) {
-            (None, Attachment::Vfio) => self.at(
-                &guest.attachment,
-                "vfio takes the device's address: pci = \"0000:01:10.0\"",
-            ),
-            (Some(pci), Attachment::Vfio) if !is_pci(pci.get_ref()) => {
+        let nic = match (&guest.pci, &guest.address, attachment) {
+            (Some(pci), Some(address), Vfio) => Some((pci.get_ref().0, *address.get_ref())),
+            (_, _, Vfio) => {
                 self.at(
-                    pci,
-                    format!("{:?} is no PCI address such as 0000:01:10.0", pci.get_ref()),
+                    &guest.attachment,
+                    "vfio takes the NIC and its address in the guest: pci = \"0000:01:10.0\", address = \"192.0.2.7/24\"",
                 );
+                None
             }
-            (_, Attachment::Vfio) => {
-                self.superfluous(guest.queues.as_ref(), || not_of("queues"));
-                self.superfluous(guest.queue_len.as_ref(), || not_of("queue-len"));
+            (pci, address, _) => {
+                self.superfluous(pci.as_ref(), || not_of("pci"));
+                self.superfluous(address.as_ref(), || not_of("address"));
+                None
             }
-            (pci, _) => self.superfluous(pci.as_ref(), || not_of("pci")),
+        };
+        if attachment == Vfio {
+            self.superfluous(guest.queues.as_ref(), || not_of("queues"));
+            self.superfluous(guest.queue_len.as_ref(), || not_of("queue-len"));
+            self.superfluous(guest.uplink.as_ref(), || not_of("uplink"));
         }
         let machine = match &guest.machine {
             None => self.guests.len(),
@@ -295,7 +307,7 @@ impl Checker<'_> {
             }
         };
         match uplink {
-            None if attachment != Attachment::Vfio => {
+            None if attachment != Vfio => {
                 self.at(
                     &guest.attachment,
                     format!(
@@ -318,6 +330,7 @@ impl Checker<'_> {
             attachment,
             uplink,
             machine,
+            nic,
             queues: guest.queues.as_ref().map_or(1, |queues| queues.get_ref().small()),
             queue_len: guest.queue_len.as_ref().map(|len| len.get_ref().small()),
             is_generic: guest
@@ -373,15 +386,23 @@ impl Checker<'_> {
                     let [a, b] = self.links[link].ends;
                     if a == guest.host { b } else { a }
                 });
-                if across.unwrap_or(guest.host) == start {
-                    return Some((start, Way::Guest(at)));
+                match across {
+                    Some(across) if across == start => Some((start, Way::Guest(at))),
+                    // Over whatever its NIC is joined to.
+                    None if !is_namespace => Some((start, Way::Guest(at))),
+                    Some(across) => {
+                        let across = self.hosts[across].name.clone();
+                        self.at(from, format!("packets to the guest {} start at {across}", to.get_ref()));
+                        None
+                    }
+                    None => {
+                        self.at(
+                            from,
+                            "a guest with a NIC of its own is reached from a host with place = \"here\"",
+                        );
+                        None
+                    }
                 }
-                let where_from = self.hosts[across.unwrap_or(guest.host)].name.clone();
-                self.at(
-                    from,
-                    format!("packets to the guest {} start at {where_from}", to.get_ref()),
-                );
-                None
             }
         }
     }
@@ -433,12 +454,4 @@ impl Checker<'_> {
             );
         }
     }
-}
-
-/// `0000:01:10.0`
-fn is_pci(text: &str) -> bool {
-    let hex = |part: &str, digits: usize| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let mut parts = text.split([':', '.']);
-    let whole = [4, 2, 2, 1].map(|digits| parts.next().is_some_and(|part| hex(part, digits)));
-    whole == [true; 4] && parts.next().is_none()
 }
