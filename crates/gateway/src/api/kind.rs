@@ -29,7 +29,10 @@ pub(super) struct Found<M> {
 }
 
 pub(super) fn refused(error: &WriteError) -> Status {
-    Status::unavailable(error.to_string())
+    match error {
+        WriteError::Refused(_) => Status::failed_precondition(error.to_string()),
+        _ => Status::unavailable(error.to_string()),
+    }
 }
 
 fn unreadable(error: &StoreError) -> Status {
