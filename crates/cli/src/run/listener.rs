@@ -31,9 +31,9 @@ use crate::{output, system};
 const EXAMPLES: &str = "\
 Examples:
   ringside listener eth0 --class 5:0us:300us
-  ringside listener eth0 --cycle 1ms --class 5:0us:100us:200:2 --class 3:200us:300us:1000 --class 1:600us:400us -t 10
+  ringside listener eth0 --class 5:0us:100us:200:2,3:200us:300us:1000 -t 10
   ringside listener eth0 --class 5:0us:300us --via af-xdp --cpus 1
-  ringside listener eth0 --class 5:0us:300us --path 20us --json   windows 20 us later than the talker's
+  ringside listener eth0 --class 5:0us:300us --path 20us --json
   ringside listener eth0 --class 5:0us:300us --max-clock-offset 1us";
 
 #[derive(Debug, Args)]

@@ -12,13 +12,13 @@ use crate::run::streams::{ClockArgs, ScheduleArgs};
 const EXAMPLES: &str = "\
 Examples:
   ringside talker eth0 --to 192.0.2.7 --class 5:0us:300us
-  ringside talker eth0 --to 192.0.2.7 --cycle 1ms --class 5:0us:100us:200:2 --class 3:200us:300us:1000 --class 1:600us:400us
+  ringside talker eth0 --to 192.0.2.7 --class 5:0us:100us:200:2,3:200us:300us:1000
   ringside talker eth0 --to 192.0.2.7 --class 5:0us:300us --via af-xdp --cpus 1 --priority 80
   ringside talker eth0 --to-mac 02:00:00:00:00:01 --class 5:0us:300us --vlan 10 -t 10 --json
-  ringside talker eth0 --to 192.0.2.7 --class 5:0us:300us --qdisc taprio   gates open in the classes' windows only
+  ringside talker eth0 --to 192.0.2.7 --class 5:0us:300us --qdisc taprio
   ringside talker eth0 --to 192.0.2.7 --class 5:0us:300us --qdisc etf --lead 500us --delta 200us
   ringside talker eth0 --to 192.0.2.7 --class 5:0us:300us --max-clock-offset 1us
-  ringside talker eth0 --to 192.0.2.7 --class 5:0us:300us --class 3:300us:300us --fault late:5:350us";
+  ringside talker eth0 --to 192.0.2.7 --class 5:0us:300us,3:300us:300us --fault late:5:350us";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
