@@ -177,9 +177,6 @@ pub enum WriteError {
     /// The store cannot be written now.
     #[error("nothing can be changed now: {0}")]
     ReadOnly(Arc<str>),
-    /// It cannot be made, whenever it is sent.
-    #[error("nothing was changed: {0}")]
-    Refused(Arc<str>),
     /// The answer to it was lost, or a part of it failed.
     #[error("it is not known whether all of it was changed ({0}): send it again, which does no harm")]
     Unknown(Arc<str>),

@@ -29,10 +29,7 @@ pub(super) struct Found<M> {
 }
 
 pub(super) fn refused(error: &WriteError) -> Status {
-    match error {
-        WriteError::Refused(_) => Status::failed_precondition(error.to_string()),
-        _ => Status::unavailable(error.to_string()),
-    }
+    Status::unavailable(error.to_string())
 }
 
 fn unreadable(error: &StoreError) -> Status {

@@ -110,8 +110,6 @@ pub(crate) struct Step {
 pub(crate) enum Refused {
     /// It was not, and will not be if it is tried again.
     Final(String),
-    /// The same, because of one of its keys: the others may be tried without it.
-    OfOne(String),
     /// Nobody knows; it may be tried again.
     Lost(String),
 }
@@ -120,9 +118,6 @@ impl Refused {
     fn new(error: &Error, lost: impl FnOnce() -> String) -> Self {
         use tonic::Code::{FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted, Unauthenticated};
         match error {
-            Error::GRpcStatus(status) if status.message().contains("request is too large") => {
-                Self::OfOne(format!("etcd refuses it: {}", status.message()))
-            }
             Error::GRpcStatus(status)
                 if matches!(
                     status.code(),
@@ -137,7 +132,7 @@ impl Refused {
 
     pub(crate) fn why(self) -> String {
         match self {
-            Self::Final(why) | Self::OfOne(why) | Self::Lost(why) => why,
+            Self::Final(why) | Self::Lost(why) => why,
         }
     }
 }

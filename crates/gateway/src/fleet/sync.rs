@@ -1,5 +1,5 @@
 //! How a gateway follows etcd without a gap: what it asks, when it does not believe the answer, and what it tells the tables.
-//! No sockets and no clock: `follow.rs` does what this says, and tells it what came of that.
+//! No sockets and no clock: `follow` does what this says, and tells it what came of that.
 //!
 //! ```text
 //!            ┌────────────────── compacted ──────────────────┐

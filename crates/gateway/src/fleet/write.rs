@@ -8,7 +8,7 @@
 //! ```
 //! A transaction whose answer is lost is made again: if it was made, it changes nothing more.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -191,17 +191,16 @@ impl Writer {
         deadline: Instant,
     ) -> Vec<(Vec<Said>, Result<Made, WriteError>)> {
         let now = now();
-        let part = |said: &[Said]| Part {
+        let mut parts = said.chunks(MOST_OPERATIONS).map(|said| Part {
             requests: Arc::clone(requests),
             said: said.to_vec(),
             now,
             deadline,
-        };
-        let mut parts: VecDeque<Part> = said.chunks(MOST_OPERATIONS).map(part).collect();
+        });
         let (mut under_way, mut done) = (JoinSet::new(), Vec::new());
         loop {
             while under_way.len() < UNDER_WAY
-                && let Some(part) = parts.pop_front()
+                && let Some(part) = parts.next()
             {
                 let (door, status) = (self.door.clone(), Arc::clone(&self.status));
                 under_way.spawn(async move {
@@ -210,12 +209,7 @@ impl Writer {
                 });
             }
             match under_way.join_next().await {
-                // One of its keys is to blame: the others go without it.
-                Some(Ok((said, Err(Refused::OfOne(_))))) if said.len() > 1 => {
-                    let (first, second) = said.split_at(said.len() / 2);
-                    parts.extend([part(first), part(second)]);
-                }
-                Some(Ok((said, made))) => done.push((said, made.map_err(refused))),
+                Some(Ok(made)) => done.push(made),
                 Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
                 None => return done,
             }
@@ -223,17 +217,8 @@ impl Writer {
     }
 }
 
-/// What a caller is told.
-fn refused(refused: Refused) -> WriteError {
-    match refused {
-        Refused::Final(why) => WriteError::ReadOnly(why.into()),
-        Refused::OfOne(why) => WriteError::Refused(why.into()),
-        Refused::Lost(why) => WriteError::Unknown(why.into()),
-    }
-}
-
 impl Part {
-    async fn make(self, door: &Door, status: &Status) -> Result<Made, Refused> {
+    async fn make(self, door: &Door, status: &Status) -> Result<Made, WriteError> {
         let mut sent = false;
         let mut tries = 0;
         let mut why = String::new();
@@ -246,13 +231,13 @@ impl Part {
             tries += 1;
             match self.once(door, status, &mut sent).await {
                 Ok(made) => return Ok(made),
+                Err(Refused::Final(why)) => return Err(WriteError::ReadOnly(why.into())),
                 Err(Refused::Lost(error)) => why = error,
-                Err(refused) => return Err(refused),
             }
         }
         Err(match sent {
-            true => Refused::Lost(why),
-            false => Refused::Final(why),
+            true => WriteError::Unknown(why.into()),
+            false => WriteError::ReadOnly(why.into()),
         })
     }
 
@@ -299,7 +284,7 @@ impl Part {
             let changes: Vec<&Change> = said.iter().map(|(request, at)| &self.requests[*request][*at]).collect();
             let Merged { write, outcomes } =
                 merge::merge(*key, held.value.as_deref(), &changes, self.now).map_err(|reason| {
-                    Refused::OfOne(format!(
+                    Refused::Final(format!(
                         "the key {key} in etcd cannot be read ({reason}): delete it, and put what it held anew"
                     ))
                 })?;

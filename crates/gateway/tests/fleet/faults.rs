@@ -254,36 +254,3 @@ fn what_goes_wrong_in_etcd_is_not_believed() {
     let refused = a.fails(&["put", "port", "1", "10.0.0.9", "--groups", "1", "--version", "1"]);
     assert!(refused.contains("is not believed"), "{refused}");
 }
-
-#[test]
-fn a_value_that_cannot_be_read_is_told_and_the_others_go_on() {
-    let etcd = Etcd::start();
-    let mut a = gateway(&etcd);
-    let port = |ip: &str| -> Vec<String> {
-        let words = ["put", "port", "42", ip, "--groups", "1", "--version", "5"];
-        words.map(str::to_owned).to_vec()
-    };
-    fn of(words: &[String]) -> Vec<&str> {
-        words.iter().map(String::as_str).collect()
-    }
-    a.ok(&of(&port("10.0.0.7")));
-    let key = "/ringside/gateway/v1/ports/00002a/0a00000";
-    assert!(etcd.ctl(&["get", "--keys-only", key]).contains(key));
-    etcd.ctl(&["put", key, "nonsense"]);
-    sees(&mut a, &["health"], "1 values in etcd cannot be read");
-    assert!(a.log().contains("v1/ports/00002a/0a00000"), "{}", a.log());
-    assert!(
-        a.ok(&["get", "port", "42", "10.0.0.7"]).contains('1'),
-        "what was known holds"
-    );
-    let refused = a.fails(&of(&port("10.0.0.8")));
-    assert!(
-        refused.contains("cannot be read") && refused.contains("delete it"),
-        "{refused}"
-    );
-    // A request with good ones besides is not wholly made, and says so; others are.
-    a.ok(&of(&port("10.0.1.8")));
-    etcd.ctl(&["del", key]);
-    a.wait("health", |a| a.ctl(&["health"]).status.success());
-    a.ok(&of(&port("10.0.0.8")));
-}

@@ -4,8 +4,6 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::fleet::item::Item;
-#[cfg(doc)]
-use crate::fleet::key::FLEET;
 use crate::fleet::key::Key;
 
 /// When what is done.
@@ -90,7 +88,7 @@ pub struct Pulse {
     pub revision: u64,
     /// The number of its cluster.
     pub cluster: u64,
-    /// What `FLEET` holds.
+    /// What `v1/fleet` holds.
     pub fleet: Option<Vec<u8>>,
 }
 
@@ -110,7 +108,7 @@ pub enum Action {
     Watch(u64),
     /// Watch no more.
     Unwatch,
-    /// Read `FLEET`, linearizable; what was asked before is given up.
+    /// Read `v1/fleet`, linearizable; what was asked before is given up.
     Pulse,
     /// Ask on the watch how far it is.
     Progress,
@@ -172,7 +170,7 @@ pub struct Counts {
 pub struct Mark {
     /// The number of etcd's cluster.
     pub cluster: u64,
-    /// What `FLEET` holds.
+    /// What `v1/fleet` holds.
     pub fleet: Vec<u8>,
     /// The revision as of which all is known; None: not all is.
     pub revision: Option<u64>,
