@@ -16,7 +16,7 @@ pub enum Error {
         /// The program's name in the kernel.
         program: &'static str,
         /// What libbpf reported.
-        source: io::Error,
+        r#source: io::Error,
         /// What libbpf and the verifier printed, each line on its own; may be empty.
         log: String,
     },
@@ -33,7 +33,7 @@ pub enum Error {
         /// The interface's index.
         ifindex: u32,
         /// What the kernel reported.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The kernel refused to run a program on a packet.
     #[error("running a BPF program on {what}: {source}{}", advice(source))]
@@ -41,7 +41,7 @@ pub enum Error {
         /// What it was to be run on.
         what: String,
         /// What the kernel reported.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The interface took none of the frames that the generator handed to it.
     #[error(
@@ -67,7 +67,7 @@ pub enum Error {
         /// "reading" or "writing".
         operation: &'static str,
         /// What libbpf reported.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// What a program left in a bpffs, or is to leave there, cannot be used.
     #[error("{operation} {}: {source}{}", path.display(), pin_advice(source))]
@@ -77,7 +77,7 @@ pub enum Error {
         /// The file in the bpffs.
         path: PathBuf,
         /// What the kernel reported.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The maps pinned in a folder are another version's.
     #[error(

@@ -21,8 +21,12 @@ use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, Namespace, VethConfig, wait_until};
 
 /// After how long an example is interrupted: enough to measure something, and where that was not enough, once more.
-const PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(18)];
-/// The second time for doctor, which ends by itself, and on a busy machine later.
+const PATIENCE: [Duration; 3] = [
+    Duration::from_millis(500),
+    Duration::from_secs(2),
+    Duration::from_secs(18),
+];
+/// The last time for doctor, which ends by itself, and on a busy machine later.
 const OF_DOCTOR: Duration = Duration::from_secs(60);
 
 /// What an example may say instead of doing it, on a machine that has not what it takes.
@@ -143,7 +147,8 @@ impl Hosts {
         };
         let shell = shell.replace("@far", &format!("@{}", self.first.b.ns.name()));
         for patience in PATIENCE {
-            let longer = patience == PATIENCE[1] && line.starts_with("ringside doctor");
+            let is_last = patience == PATIENCE[2];
+            let longer = is_last && line.starts_with("ringside doctor");
             let done = self.run_for(&shell, if longer { OF_DOCTOR } else { patience });
             assert!(!done.err.contains("panicked"), "{line}: {done:#?}");
             let excused = EXCUSES
@@ -158,6 +163,7 @@ impl Hosts {
             }
             let too_short = [
                 "nothing was sampled",
+                "before anything was sampled",
                 "no packet could be sent",
                 "nothing was received",
                 "gave no figure",
@@ -166,7 +172,7 @@ impl Hosts {
             ];
             // Doctor is over by itself, and has nothing to tell before.
             let cut_short = done.status.signal() == Some(libc::SIGINT);
-            let again = patience == PATIENCE[0] && (cut_short || too_short.iter().any(|why| done.err.contains(why)));
+            let again = !is_last && (cut_short || too_short.iter().any(|why| done.err.contains(why)));
             assert!(again, "{line}: {done:#?}");
         }
     }

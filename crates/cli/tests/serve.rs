@@ -330,7 +330,8 @@ fn tls_by_pin_by_token_and_by_the_clients_key() {
     )
     .good();
     assert_eq!(done.document().far.expect("far").authenticated_by, "token and tls");
-    let wrong = pin.replace(&pin[7..9], if &pin[7..9] == "00" { "11" } else { "00" });
+    let mut wrong = pin.clone();
+    wrong.replace_range(7..9, if &pin[7..9] == "00" { "11" } else { "00" });
     let message = client(&lab, &format!("ping {host} {} --pin {wrong} --count 5", token.option())).bad();
     assert!(message.contains("is not the pinned one"), "{message}");
     let own = pin_in(&message[message.find("own key").expect("its own")..]);

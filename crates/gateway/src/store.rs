@@ -40,7 +40,7 @@ pub enum StoreError {
         /// What was tried.
         action: &'static str,
         /// What came of it.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
     /// Somebody else has it.
     #[error("the store {path} is in use by another process: stop that one, or give this one another `store.path`")]
@@ -98,7 +98,7 @@ pub enum StoreError {
         /// What was tried.
         action: &'static str,
         /// What came of it.
-        source: rusqlite::Error,
+        r#source: rusqlite::Error,
     },
 }
 

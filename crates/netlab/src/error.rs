@@ -18,7 +18,7 @@ pub enum Error {
         /// On which namespace.
         namespace: String,
         /// Why it failed.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The kernel refused a link, an address or a neighbour.
     #[error(
@@ -33,7 +33,7 @@ pub enum Error {
         /// In which namespace.
         namespace: String,
         /// Why it failed.
-        source: NetlinkError,
+        r#source: NetlinkError,
     },
     /// A setting inside a namespace could not be written.
     #[error(
@@ -46,7 +46,7 @@ pub enum Error {
         /// In which namespace.
         namespace: String,
         /// Why it failed.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// An operation on one of the interfaces failed.
     #[error("in the network namespace '{namespace}': {source}")]
@@ -54,7 +54,7 @@ pub enum Error {
         /// In which namespace.
         namespace: String,
         /// What failed.
-        source: ringside_nic::Error,
+        r#source: ringside_nic::Error,
     },
     /// A link did not let packets pass in time.
     #[error(
@@ -118,7 +118,7 @@ pub enum Error {
         /// In which namespace.
         namespace: String,
         /// What failed.
-        source: Box<ringside_bpf::Error>,
+        r#source: Box<ringside_bpf::Error>,
     },
     /// A guest did not start, ended, or did not do what it was told.
     #[error("the guest '{guest}': cannot {operation}: {source}{}", console_tail(console))]
@@ -128,7 +128,7 @@ pub enum Error {
         /// What was tried.
         operation: String,
         /// Why it failed.
-        source: io::Error,
+        r#source: io::Error,
         /// The last lines of its console.
         console: String,
     },

@@ -52,7 +52,7 @@ pub enum Error {
         /// On which interface.
         interface: String,
         /// The kernel's answer.
-        source: io::Error,
+        r#source: io::Error,
         /// The kernel's explanation in words (netlink extended acknowledgement), where it gave one.
         message: Option<String>,
     },
@@ -73,7 +73,7 @@ pub enum Error {
         /// The address.
         address: std::net::IpAddr,
         /// The kernel's answer.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The kernel's answer could not be understood.
     #[error("cannot {operation} on '{interface}': the kernel's answer is not understood ({what}); please report this")]
@@ -168,7 +168,7 @@ pub enum Error {
         /// The CPUs asked for, as a list; empty for reading.
         cpus: String,
         /// The kernel's answer.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// A file of sysfs or procfs could not be read, written or understood.
     #[error("cannot {operation} {}: {source}{}", path.display(), file_advice(source))]
@@ -178,7 +178,7 @@ pub enum Error {
         /// Which file.
         path: PathBuf,
         /// Why it failed.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

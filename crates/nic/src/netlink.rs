@@ -33,7 +33,7 @@ pub enum NetlinkError {
     #[error("{source}{}", message.as_ref().map(|text| format!(" ({text})")).unwrap_or_default())]
     Refused {
         /// The error number as an I/O error.
-        source: io::Error,
+        r#source: io::Error,
         /// The explanation of the extended acknowledgement, if the kernel gave one.
         message: Option<String>,
     },

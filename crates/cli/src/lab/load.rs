@@ -196,8 +196,11 @@ pub(super) fn describe(load: &Load) -> String {
 
 impl On {
     fn check(&mut self) -> Result<()> {
-        for program in &mut self.programs {
-            program.check()?;
+        // A server ends with its client, which was started last and has the reason.
+        if self.programs.iter_mut().any(|program| program.check().is_err()) {
+            for program in self.programs.iter_mut().rev() {
+                program.check()?;
+            }
         }
         if let Some(stream) = &mut self.stream
             && let Some(at) = stream.threads.iter().position(JoinHandle::is_finished)

@@ -38,7 +38,7 @@ pub enum ServeError {
         /// What was tried.
         action: &'static str,
         /// What came of it.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// Somebody else answers there.
     #[error("api.socket {path} is in use by another process: stop that one, or give this one another `api.socket`")]
@@ -52,7 +52,7 @@ pub enum ServeError {
         /// The address.
         address: SocketAddr,
         /// What came of it.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// Keys and certificates.
     #[error("api.tcp: the key, the certificate or the authority of clients cannot be used: {0}")]

@@ -283,8 +283,8 @@ impl Checker<'_> {
             }
         };
         let uplink = match &guest.uplink {
-            None => None,
-            Some(name) => {
+            // What it has no use for was told already.
+            Some(name) if attachment != Vfio => {
                 let wanted = &name.get_ref().0;
                 let found = self.links.iter().position(|link| link.name.as_ref() == Some(wanted));
                 match found {
@@ -305,6 +305,7 @@ impl Checker<'_> {
                     Some(link) => Some(link),
                 }
             }
+            _ => None,
         };
         match uplink {
             None if attachment != Vfio => {
