@@ -10,6 +10,8 @@ use crate::stop::Stop;
 
 /// How long closing the sockets may take.
 const CLOSING: Duration = Duration::from_secs(10);
+/// How long the next comparison waits for them to be open again.
+const OPENING: Duration = Duration::from_secs(5);
 /// How often the server looks for its end meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -51,6 +53,14 @@ impl Lending {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for a change, or for so long.
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, most: Duration) -> MutexGuard<'a, State> {
+        match self.changed.wait_timeout(state, most) {
+            Ok((state, _)) => state,
+            Err(poisoned) => poisoned.into_inner().0,
+        }
+    }
+
     /// What ends the server's own use of it.
     pub(super) fn part(&self) -> Stop {
         self.part.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -58,6 +68,11 @@ impl Lending {
 
     pub(super) fn borrow(&self, board: &Board) -> Result<Loan<'_>> {
         let mut state = self.state();
+        // The one before is over, and who comes next need not know that the sockets are just being opened again.
+        let open = Instant::now() + OPENING;
+        while *state == State::Back && Instant::now() < open {
+            state = self.wait(state, LOOK);
+        }
         if *state != State::Own {
             bail!("a comparison has the interface, or has just had it: try again later");
         }
@@ -74,10 +89,7 @@ impl Lending {
                 *state = State::Back;
                 bail!("the server's sockets were not closed in time");
             }
-            state = match self.changed.wait_timeout(state, left) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            state = self.wait(state, left);
         }
         Ok(Loan(self))
     }
@@ -95,10 +107,7 @@ impl Lending {
             if over() {
                 return false;
             }
-            state = match self.changed.wait_timeout(state, LOOK) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            state = self.wait(state, LOOK);
         }
         *self.part.lock().unwrap_or_else(PoisonError::into_inner) = self.whole.part();
         true
@@ -107,6 +116,7 @@ impl Lending {
     /// The sockets are open again.
     pub(super) fn is_back(&self) {
         *self.state() = State::Own;
+        self.changed.notify_all();
     }
 
     /// Whether the server's own sockets are closed.
