@@ -99,9 +99,26 @@ impl Case {
     pub fn port(self, end: &End, options: QueueOptions, with: impl FnOnce(PortBuilder) -> PortBuilder + Send) -> Port {
         let options = self.options(options);
         let opened = try_open(end, self.path, |port| with(port.queues([self.queue]).options(options)));
-        let port = opened.unwrap_or_else(|error| self.refused(&error));
+        let port = opened.unwrap_or_else(|error| self.refused(end, &error));
+        self.renew_buffers(end);
         self.settle(end);
         port
+    }
+
+    /// virtio-net drops packets in several buffers as long as these are from before the program came, too long for what goes in front
+    /// then; with rings of another size come others. <https://elixir.bootlin.com/linux/v6.18/C/ident/mergeable_xdp_get_buf>
+    fn renew_buffers(self, end: &End) {
+        if !self.wired || self.path != Path::NativeCopy || !is_jumbo(end) {
+            return;
+        }
+        end.run(|| {
+            let Ok(before) = end.interface.rings() else { return };
+            let mut less = before;
+            less.rx /= 2;
+            for rings in [less, before] {
+                _ = end.interface.set_rings(rings);
+            }
+        });
     }
 
     /// A NIC may lose its carrier for a moment when a program is attached, and lose what is sent meanwhile.
@@ -111,14 +128,27 @@ impl Case {
         }
     }
 
-    /// A driver that has zero-copy may have none for what a row asks for beyond that: packets in several frames for instance. It
-    /// says so (EOPNOTSUPP) when the socket is bound. And where a row asks for huge pages and none are reserved, zero-copy is
-    /// refused for frames across pages.
-    fn refused(self, error: &Error) -> ! {
-        let lacks = |reason: &str| reason.contains("os error 95") || reason.contains("vm.nr_hugepages");
+    /// A driver may have zero-copy, or native XDP, and none for what a row asks for beyond that: packets in several frames for instance.
+    /// It says so when the program is attached (EINVAL, EOPNOTSUPP) or the socket bound (EOPNOTSUPP). And where a row asks for huge
+    /// pages and none are reserved, zero-copy is refused for frames across pages.
+    fn refused(self, end: &End, error: &Error) -> ! {
+        let lacks = |reason: &str| match self.path {
+            Path::ZeroCopy
+                if ["os error 95", "vm.nr_hugepages"]
+                    .iter()
+                    .any(|why| reason.contains(why)) =>
+            {
+                true
+            }
+            Path::ZeroCopy | Path::NativeCopy if self.wired && is_jumbo(end) => {
+                ["os error 22", "os error 95"].iter().any(|why| reason.contains(why))
+            }
+            _ => false,
+        };
         match error {
-            Error::Mode { reason, .. } if self.path == Path::ZeroCopy && lacks(reason) => {
-                std::panic::panic_any(Lacks(reason.clone()))
+            Error::Mode { reason, .. } if lacks(reason) => std::panic::panic_any(Lacks(reason.clone())),
+            error @ Error::Attach { .. } if lacks(&error.to_string()) => {
+                std::panic::panic_any(Lacks(error.to_string()))
             }
             error => panic!("opens: {error:?}"),
         }
@@ -132,7 +162,7 @@ impl Case {
     /// A queue without a program of its own.
     pub fn queue_of(self, end: &End, queue: u32, options: QueueOptions) -> Queue {
         let opened = self.try_queue_of(end, queue, options);
-        opened.unwrap_or_else(|error| self.refused(&error))
+        opened.unwrap_or_else(|error| self.refused(end, &error))
     }
 
     /// As [`Case::queue_of`], where it may well be refused.
@@ -451,6 +481,11 @@ fn device() -> Option<(&'static str, &'static str)> {
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     device().map(|_| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Whether its packets may be longer than a frame.
+fn is_jumbo(end: &End) -> bool {
+    end.state().is_ok_and(|state| state.mtu > 4096)
 }
 
 /// The programs that pass all packets on, at ends that only send: until the variant has ended.

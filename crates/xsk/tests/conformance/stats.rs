@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringside_netlab::{End, VethConfig};
+use ringside_netlab::{End, VethConfig, wait_until};
 use ringside_xsk::{Direction, KernelStats, Path, Queue, QueueOptions};
 
 use crate::common::conformance::{lacks, passed, row_on, usual};
@@ -92,6 +92,11 @@ fn stat_fill_empty() {
         send(&mut tx, &all);
         if case.path == Path::ZeroCopy {
             // There is a count each time that the driver looks for a frame in vain.
+            assert!(
+                wait_until(PATIENCE, || rx.ledger().expect("sound").rx == 64),
+                "{:?}",
+                rx.ledger()
+            );
             let counted = settled(rx, |stats| stats.rx_fill_ring_empty > 0);
             assert!(
                 counted.rx_fill_ring_empty > 0 && counted.rx_ring_full == 0,
