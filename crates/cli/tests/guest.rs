@@ -11,6 +11,8 @@
 #[path = "guest/attached.rs"]
 mod attached;
 mod common;
+#[path = "guest/igb.rs"]
+mod igb;
 #[path = "guest/schedules.rs"]
 mod schedules;
 
@@ -36,9 +38,15 @@ struct Hosts {
 
 impl Hosts {
     fn boot(model: Model, attached: Option<&Attached>) -> Self {
-        let kernel = Kernel::usual().expect("a kernel for guests");
+        Self::boot_on(Kernel::usual().expect("a kernel for guests"), model, attached)
+    }
+
+    fn boot_on(kernel: Kernel, model: Model, attached: Option<&Attached>) -> Self {
         let mut config = GuestConfig::new("cli", kernel, Agent::program(RINGSIDE)).back_to_back(model);
-        config.programs = [RINGSIDE, "ip", "ping", "sh", "tc"].map(Into::into).to_vec();
+        config.programs = [RINGSIDE, "cat", "ip", "ping", "sh", "tc"].map(Into::into).to_vec();
+        if model == Model::Igb {
+            config.programs.extend(["ethtool", "perl"].map(Into::into));
+        }
         if let Some(attached) = attached {
             attached.configure(&mut config);
         }
@@ -136,11 +144,36 @@ fn zero_copy_on_igb() {
         return;
     }
     let hosts = Hosts::boot(Model::Igb, None);
+    igb::one_queue_for_all(&hosts);
+    doctor_finds_it(&hosts);
     for mode in ["zero-copy", "zero-copy --wait busy-poll", "native", "generic"] {
         packets_come_over(&hosts, mode, ["eth0", "eth1"]);
     }
+    round_trips(&hosts);
     a_vlan_is_a_network_of_its_own(&hosts);
+    igb::what_the_nic_knows(&hosts);
+    igb::delays_are_measured(&hosts);
+    schedules::each_keeps_it(&hosts, &schedules::IGB);
     stages_are_traced(&hosts);
+}
+
+/// A kernel whose interrupts are threads and whose locks sleep.
+#[test]
+#[ignore = "make test-guests runs it"]
+fn preempt_rt() {
+    if !is_root() {
+        return;
+    }
+    let kernel = Kernel::named("linux-image-rt-amd64/trixie-backports").expect("a kernel for guests");
+    let hosts = Hosts::boot_on(kernel, Model::VirtioNet, None);
+    assert_eq!(hosts.run("sh -c cat /sys/kernel/realtime").out.trim(), "1");
+    doctor_finds_it(&hosts);
+    for mode in ["zero-copy", "zero-copy --wait busy-poll", "native", "generic"] {
+        packets_come_over(&hosts, mode, ["eth0", "eth1"]);
+    }
+    round_trips(&hosts);
+    igb::delays_are_measured(&hosts);
+    schedules::run(&hosts);
 }
 
 /// A NIC with a driver and interrupts of its own, and a kernel that has the entries of functions, too.

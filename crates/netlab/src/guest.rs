@@ -117,12 +117,18 @@ impl Guest {
         let started = match config.acceleration {
             Acceleration::Require(accelerator) => start(accelerator, all),
             Acceleration::Any if kvm::is_worth_a_try() => start(Accelerator::Kvm, tried).or_else(|error| {
+                let dear = begin.elapsed() >= kvm::DEAR;
                 // Not what is missing for another reason, nor what was not waited for.
                 let late = matches!(&error, Error::Guest { source, .. } if source.kind() == io::ErrorKind::TimedOut);
                 if late && config.boot_limit >= kvm::FIRST_WORD {
                     kvm::failed(&error);
                 }
-                start(Accelerator::Tcg, all)
+                let emulated = start(Accelerator::Tcg, all);
+                // It has died there after a while, and by no fault of its own.
+                if dear && !late && emulated.is_ok() {
+                    kvm::failed(&error);
+                }
+                emulated
             }),
             Acceleration::Any => start(Accelerator::Tcg, all),
         };

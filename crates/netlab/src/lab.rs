@@ -10,8 +10,8 @@ use ringside_nic::{Interface, LinkState, OperState};
 use crate::configure::{self, Planned};
 use crate::{Error, Namespace, Result, wait_until};
 
-/// How long a new link may take until packets pass. It takes microseconds; the rest is for a loaded machine.
-const READY_SECONDS: u64 = 5;
+/// How long a new link may take until packets pass. A veth takes microseconds, a NIC seconds; the rest is for a loaded machine.
+const READY_SECONDS: u64 = 20;
 
 /// What a veth pair is made like. All of it applies to both ends.
 #[derive(Debug, Clone)]

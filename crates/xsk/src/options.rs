@@ -126,8 +126,8 @@ impl QueueOptions {
     }
 
     /// Unaligned chunks (`XDP_UMEM_UNALIGNED_CHUNK_FLAG`, Linux 5.4): frames of any size, across the borders of pages; the
-    /// packet may start anywhere in its frame. A zero-copy driver needs huge pages for it. Default: where the frame size
-    /// is no power of two.
+    /// packet may start anywhere in its frame. Zero-copy is refused where frames lie across the borders of pages that are not
+    /// huge: see [`huge_pages`](Self::huge_pages). Default: where the frame size is no power of two.
     #[must_use]
     pub fn unaligned_chunks(mut self, yes: bool) -> Self {
         self.unaligned = yes;

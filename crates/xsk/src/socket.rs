@@ -26,7 +26,7 @@ use crate::pair::{Pair, PairRef};
 use crate::ring::{Addr, CompletionRing, ConsumerRing, Desc, FillRing, ProducerRing, RingMap, RxRing, Slot, TxRing};
 use crate::sys;
 use crate::umem::pool::Pool;
-use crate::umem::{FrameMemory, Geometry, Region, SharedUmem, Sockets, Umem, check_budget};
+use crate::umem::{Across, FrameMemory, Geometry, Region, SharedUmem, Sockets, Umem, check_budget};
 
 /// What one attempt to open a socket needs to know.
 pub(crate) struct Request<'a> {
@@ -120,6 +120,11 @@ impl Request<'_> {
             Some(shared) => Arc::clone(shared.umem()),
             None => self.own_umem(parts.memory)?,
         };
+        if self.path == Path::ZeroCopy
+            && let Across::Refused(reason) = Across::of(umem.geometry(), umem.region())
+        {
+            return Err(Failure::Lacks(reason));
+        }
         self.check_tx_ring()?;
         self.check_frames()?;
         let Some(mut pool) = Pool::new(Arc::clone(&umem), self.sizes.frames) else {
@@ -521,6 +526,18 @@ impl Request<'_> {
             return Err(Failure::Refused(Errno::OPNOTSUPP));
         }
         Ok(())
+    }
+
+    /// What may be the reason for which `bind()` answered this.
+    pub(crate) fn hint(&self, errno: Errno) -> &'static str {
+        let geometry = &self.sizes.geometry;
+        match errno {
+            // https://elixir.bootlin.com/linux/v6.18/C/ident/xp_assign_dev
+            Errno::OPNOTSUPP if geometry.tx_features().software_checksum() => {
+                " (for a driver that leaves packets where they are, IFF_TX_SKB_NO_LINEAR, the kernel fills in no checksums: ask for TxMetadata::checksum, which it or the device does)"
+            }
+            _ => since(geometry.multi_buffer(), Some(errno)),
+        }
     }
 
     pub(crate) fn failed(&self, call: &'static str, errno: Errno, advice: &'static str) -> Error {

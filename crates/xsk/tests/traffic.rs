@@ -18,9 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[test]
 fn packets_arrive_whole_and_in_order_on_every_queue() {
     row_on("QUEUE_OTHER_THAN_0", usual("order"), |lab, case| {
-        let mut receiver = case.port(&lab.b, roomy(), |port| port.queues(0..4));
+        // A veth has four, a NIC in a guest one or two.
+        let queues = lab.b.run(|| lab.b.interface.rx_queues()).expect("readable").min(4);
+        let mut receiver = case.port(&lab.b, roomy(), |port| port.queues(0..queues));
         let mut sender = case.sender(&lab.a, QueueOptions::new());
-        assert_eq!(receiver.queues().len(), 4);
+        assert_eq!(receiver.queues().len(), queues as usize);
         let mut numbers = Vec::new();
         for first in (0..4096).step_by(32) {
             send_numbers(&mut sender, first..first + 32, &lab.a, &lab.b);
@@ -40,7 +42,9 @@ fn packets_arrive_whole_and_in_order_on_every_queue() {
             .iter()
             .map(|c| c.redirected)
             .collect();
-        let expected = std::array::from_fn::<u64, 4, _>(|queue| if queue == case.index() { 4096 } else { 0 });
+        let expected: Vec<u64> = (0..queues)
+            .map(|queue| if queue == case.queue { 4096 } else { 0 })
+            .collect();
         assert_eq!(counted, expected, "the XDP program's count");
     });
 }

@@ -4,10 +4,10 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::conformance::{row, row_on, usual};
+use common::conformance::{lacks, passed, row, row_on, usual};
 use common::traffic::{only, queue};
 use common::{collect, open, packet, roomy, send_numbers, within};
-use ringside_xsk::{Error, LinkEvent, Queue, QueueOptions, Wait};
+use ringside_xsk::{Error, LinkEvent, Path, Queue, QueueOptions, Wait};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -15,6 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[test]
 fn a_used_up_budget_is_no_failure() {
     row_on("K3", usual("k3"), |lab, case| {
+        if case.path == Path::ZeroCopy {
+            return lacks("with zero-copy the driver decides how many it takes");
+        }
         let mut receiver = case.port(&lab.b, roomy(), |port| port);
         let mut tx = case.sender(&lab.a, QueueOptions::new().tx_budget(32));
         assert_eq!(tx.report().tx_budget, Some(32));
@@ -28,6 +31,7 @@ fn a_used_up_budget_is_no_failure() {
         assert!(tx.counters().tx_kicks_partly >= 1, "{:?}", tx.counters());
         assert!(tx.counters().tx_kicks >= 2, "{:?}", tx.counters());
         assert!(collect(only(&mut receiver), 48, PATIENCE).into_iter().eq(0..48));
+        passed()
     });
 }
 

@@ -51,7 +51,7 @@ impl Attached {
     pub(super) fn configure(&self, config: &mut GuestConfig) {
         let nics = self.paths.iter().map(|path| path.attachment.nic(path.interface()));
         config.nics.extend(nics);
-        config.programs.extend(["bash", "cat"].map(Into::into));
+        config.programs.push("bash".into());
     }
 
     /// For a shell in the guest.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  guest:  talk ─────────── veth, four queues ─────────── hear, in the namespace "far"
+//!          eth0 ────── NICs, two queues or one ─────────── eth1
 //! ```
 
 use ringside_measure::schema::{ClassReceived, LaunchBy, RunResult, Via};
@@ -13,7 +14,38 @@ const CYCLE: &str = "--cycle 400ms --class 5:0ms:100ms:200:2 --class 3:120ms:100
 /// Of 8 to 16 packets: an emulated CPU of a busy machine does not always wake up within 40 ms.
 const FEW: u64 = 4;
 const MAC: &str = "02:00:00:00:00:99";
-const TALKER: &str = "talker talk --lead 60ms --delta 40ms --to-mac";
+
+/// From here to there.
+pub(super) struct Way {
+    talk: &'static str,
+    hear: &'static str,
+    /// The listener's.
+    mac: &'static str,
+    queues: u32,
+    /// Traffic classes by socket priority.
+    map: &'static str,
+    /// The kind of what hangs at the talker's root when nobody else has put something there.
+    root: &'static str,
+}
+
+const VETH: Way = Way {
+    talk: "talk",
+    hear: "hear",
+    mac: MAC,
+    queues: 4,
+    map: "0 0 0 0 0 0 0 0 0 3 0 2 0 1 0 0",
+    root: "noqueue",
+};
+
+/// Two queues: one for the three classes, and one for all the rest.
+pub(super) const IGB: Way = Way {
+    talk: "eth0",
+    hear: "eth1",
+    mac: "02:72:73:67:00:02",
+    queues: 2,
+    map: "0 0 0 0 0 0 0 0 0 1 0 1 0 1 0 0",
+    root: "mq",
+};
 
 pub(super) fn run(hosts: &Hosts) {
     hosts.run(&format!(
@@ -21,17 +53,23 @@ pub(super) fn run(hosts: &Hosts) {
         ip link add talk numtxqueues 4 numrxqueues 4 type veth peer name hear address {MAC} numtxqueues 4 numrxqueues 4 netns far
         ip link set talk up; ip -n far link set hear up"
     ));
+    each_keeps_it(hosts, &VETH);
+    a_killed_talker_leaves_nothing(hosts);
+}
+
+/// By taprio, by a thread with mqprio, and by etf.
+pub(super) fn each_keeps_it(hosts: &Hosts, way: &Way) {
     for (qdisc, kept_by, count) in [("taprio", LaunchBy::Taprio, 12), ("mqprio", LaunchBy::Thread, 8)] {
-        let (sent, received) = both(hosts, &format!("--qdisc {qdisc} --count {count}"));
-        check(&sent, &received, kept_by, qdisc);
+        let (sent, received) = both(hosts, way, &format!("--qdisc {qdisc} --count {count}"));
+        check(way, &sent, &received, kept_by, qdisc);
         for pcp in [5, 3, 1] {
             let class = class(&received, pcp);
             assert!(class.violations() <= FEW, "{qdisc}, class {pcp}: {class:#?}");
         }
     }
     // Sent when its window of 120 to 220 ms is over, and kept until then by etf.
-    let (sent, received) = both(hosts, "--qdisc etf --fault late:3:110ms --count 16");
-    check(&sent, &received, LaunchBy::Etf, "etf");
+    let (sent, received) = both(hosts, way, "--qdisc etf --fault late:3:110ms --count 16");
+    check(way, &sent, &received, LaunchBy::Etf, "etf");
     let late = class(&received, 3);
     assert!(late.received_packets > 0, "{late:#?}");
     assert_eq!(late.late_packets, late.received_packets, "{late:#?}");
@@ -39,18 +77,20 @@ pub(super) fn run(hosts: &Hosts) {
         let other = class(&received, pcp);
         assert!(other.violations() <= FEW, "class {pcp}: {other:#?}");
     }
-    a_killed_talker_leaves_nothing(hosts);
 }
 
-fn both(hosts: &Hosts, options: &str) -> (RunResult, RunResult) {
-    let line = format!("listener hear {CYCLE} --wait poll --json");
+fn talker(way: &Way) -> String {
+    let Way { talk, mac, .. } = way;
+    format!("talker {talk} --lead 60ms --delta 40ms --to-mac {mac} {CYCLE}")
+}
+
+fn both(hosts: &Hosts, way: &Way, options: &str) -> (RunResult, RunResult) {
+    let line = format!("listener {} {CYCLE} --wait poll --json", way.hear);
     let mut listener = hosts.start(&format!("ip netns exec far {} {line}", super::RINGSIDE));
     listener
         .wait_for("a packet socket listens", PATIENCE)
         .expect("it listens");
-    let talker = hosts
-        .ringside(&format!("{TALKER} {MAC} {CYCLE} {options} --json"))
-        .good();
+    let talker = hosts.ringside(&format!("{} {options} --json", talker(way))).good();
     assert!(talker.err.contains("put back at the end"), "{}", talker.err);
     assert!(
         talker.err.contains("root queueing discipline") && talker.err.contains(": restored"),
@@ -59,13 +99,13 @@ fn both(hosts: &Hosts, options: &str) -> (RunResult, RunResult) {
     );
     listener.signal(libc::SIGINT).expect("signalled");
     let listener: Done = end(&line, listener).good();
-    assert_eq!(root(hosts), "noqueue", "{options}");
+    assert_eq!(root(hosts, way), way.root, "{options}");
     (talker.result(), listener.result())
 }
 
 /// The kind of what hangs at the talker's root.
-fn root(hosts: &Hosts) -> String {
-    let shown = hosts.run("tc qdisc show dev talk root").out;
+fn root(hosts: &Hosts, way: &Way) -> String {
+    let shown = hosts.run(&format!("tc qdisc show dev {} root", way.talk)).out;
     shown.split_whitespace().nth(1).unwrap_or_default().to_owned()
 }
 
@@ -76,7 +116,7 @@ fn class(received: &RunResult, pcp: u8) -> ClassReceived {
 }
 
 /// Each class came as it was sent: with its priority in the tag, in order, nothing lost.
-fn check(sent: &RunResult, received: &RunResult, kept_by: LaunchBy, qdisc: &str) {
+fn check(way: &Way, sent: &RunResult, received: &RunResult, kept_by: LaunchBy, qdisc: &str) {
     let cycle = sent.cycle.as_ref().expect("deadlines");
     let launch = cycle.launch.as_ref().expect("told");
     assert_eq!((cycle.via, launch.kept_by), (Via::AfPacket, kept_by));
@@ -86,16 +126,13 @@ fn check(sent: &RunResult, received: &RunResult, kept_by: LaunchBy, qdisc: &str)
     let [told] = &schedule.qdiscs[..] else {
         panic!("{schedule:#?}")
     };
-    let kind = if qdisc == "taprio" {
-        "taprio num_tc 4"
-    } else {
-        "mqprio num_tc 4"
-    };
+    let kind = if qdisc == "taprio" { "taprio" } else { "mqprio" };
     assert!(
-        told.contains(kind) && told.contains("map 0 0 0 0 0 0 0 0 0 3 0 2 0 1 0 0"),
+        told.contains(&format!("{kind} num_tc {}", way.queues)) && told.contains(&format!("map {}", way.map)),
         "{told}"
     );
-    assert_eq!(told.contains("etf on queue 3"), qdisc == "etf", "{told}");
+    let etf = format!("etf on queue {}", way.queues - 1);
+    assert_eq!(told.contains(&etf), qdisc == "etf", "{told}");
     assert_eq!(
         told.contains("sched-entry S 02 100000000 sched-entry S 01 20000000"),
         qdisc == "taprio",
@@ -118,20 +155,20 @@ fn check(sent: &RunResult, received: &RunResult, kept_by: LaunchBy, qdisc: &str)
 }
 
 fn a_killed_talker_leaves_nothing(hosts: &Hosts) {
-    let line = format!("{} {TALKER} {MAC} {CYCLE} --qdisc taprio", super::RINGSIDE);
+    let line = format!("{} {} --qdisc taprio", super::RINGSIDE, talker(&VETH));
     let mut talker = hosts.start(&line);
     talker
         .wait_for("put back at the end", PATIENCE)
         .expect("it is installed");
-    assert_eq!(root(hosts), "taprio");
+    assert_eq!(root(hosts, &VETH), "taprio");
     talker.signal(libc::SIGKILL).expect("killed");
     _ = talker.wait(PATIENCE);
-    assert_eq!(root(hosts), "taprio", "nobody has looked after it yet");
+    assert_eq!(root(hosts, &VETH), "taprio", "nobody has looked after it yet");
     let next = hosts.ringside("caps talk --json").good();
     assert!(
         next.err.contains("left changes behind") && next.err.contains("root queueing discipline"),
         "{}",
         next.err
     );
-    assert_eq!(root(hosts), "noqueue");
+    assert_eq!(root(hosts, &VETH), "noqueue");
 }

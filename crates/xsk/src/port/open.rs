@@ -450,7 +450,7 @@ impl Ladder<'_> {
             let bound = request.open_patiently().map_err(|failure| match failure {
                 Failure::Busy => Refused::Fatal(request.busy(loaded.attaches())),
                 Failure::Refused(errno) => {
-                    let hint = since(request.sizes.geometry.multi_buffer(), Some(errno));
+                    let hint = request.hint(errno);
                     Refused::Step(format!("bind() of queue {queue} answered {errno}{hint}"))
                 }
                 Failure::Lacks(reason) => Refused::Step(reason),

@@ -14,8 +14,8 @@ use crate::mode::{Mode, Path};
 use crate::options::{Direction, QueueOptions, Sizes};
 use crate::port::check_mtu;
 use crate::report::QueueReport;
-use crate::socket::{Bound, Failure, Parts, Request, since};
-use crate::umem::{FrameMemory, SharedUmem};
+use crate::socket::{Bound, Failure, Parts, Request};
+use crate::umem::{Across, FrameMemory, SharedUmem};
 
 /// Opens one queue of an interface without touching its XDP program.
 ///
@@ -157,7 +157,7 @@ impl QueueBuilder {
                 Err(Failure::Busy) => return Err(request.busy(false)),
                 Err(Failure::Fatal(error)) => return Err(error),
                 Err(Failure::Refused(errno)) => {
-                    let hint = since(request.sizes.geometry.multi_buffer(), Some(errno));
+                    let hint = request.hint(errno);
                     why.push(format!("{path} refused by bind(): {errno}{hint}"));
                 }
                 Err(Failure::Lacks(reason)) => why.push(format!("{path} was not tried: {reason}")),
@@ -280,6 +280,11 @@ pub(crate) fn finish(request: &Request<'_>, bound: Bound, path: Path, why: Vec<S
     let region = bound.umem.region();
     let mut notes = why;
     notes.extend(region.note().map(str::to_owned));
+    if path == Path::ZeroCopy
+        && let Across::Told(told) = Across::of(&sizes.geometry, region)
+    {
+        notes.push(told);
+    }
     let report = QueueReport {
         interface: interface.name().to_owned(),
         queue: *queue,

@@ -1,14 +1,18 @@
 //! The rows of the conformance list about descriptors on the TX ring that a user of the library cannot put there: the kernel
 //! refuses each invalid one, and goes on with what is behind it.
 
+use std::collections::BTreeSet;
+use std::time::Instant;
+
 use ringside_netlab::{Lab, VethConfig};
 
+use super::Queue;
 use super::raw_tests::Raw;
 use crate::common::conformance::{Case, lacks, passed, passed_on, row_on, usual};
 use crate::common::packet_of;
-use crate::common::traffic::{PATIENCE, expect, expect_but, expect_nothing, only, packets};
+use crate::common::traffic::{PATIENCE, expect, expect_but, expect_nothing, only, packets, through};
 use crate::mmap::Pages;
-use crate::mode::Path;
+use crate::mode::{Mode, Path};
 use crate::options::QueueOptions;
 use crate::ring::Desc;
 
@@ -293,6 +297,60 @@ fn send_receive_unaligned() {
         }
         assert_eq!(sender.invalid(), 0);
         passed_on(sender.queue.report().pages)
+    });
+}
+
+/// Frames across the borders of pages that may lie anywhere in the NIC's memory: copied all the same, and refused for zero-copy. Past the
+/// library the kernel looks at each packet: it sends one across two pages that follow each other there, and no half of one
+/// that does not.
+#[test]
+fn unaligned_on_normal_pages() {
+    row_on("UNALIGNED_ON_NORMAL_PAGES", usual("normalpages"), |lab, case| {
+        let odd = QueueOptions::new().frame_size(3000).frames(1024);
+        if case.path == Path::ZeroCopy {
+            let wanted = Queue::builder(&lab.a.interface, case.from()).mode(Mode::Require(Path::ZeroCopy));
+            let error = lab.a.run(|| wanted.options(odd.clone()).open()).expect_err("refused");
+            assert!(error.to_string().contains("across the borders of pages"), "{error}");
+            let next_best = Queue::builder(&lab.a.interface, case.from()).options(odd);
+            let queue = lab.a.run(|| next_best.open()).expect("copies");
+            assert_ne!(queue.report().path, Path::ZeroCopy);
+            let notes = &queue.report().notes;
+            assert!(
+                notes.iter().any(|note| note.contains("across the borders of pages")),
+                "{notes:?}"
+            );
+        } else {
+            through(lab, case, odd, (1024, 64));
+        }
+        let options = options(4096).unaligned_chunks(true);
+        let mut port = case.port(&lab.b, options.clone().frames(1024), |port| port);
+        let mut script = Script::new(lab, Raw::open(lab, case, options));
+        for n in 0..31 {
+            script.packet(&[(2 * n * PAGE, SHORT)]);
+            script.packet(&[((2 * n + 1) * PAGE - 32, SHORT)]);
+        }
+        script.sender.send(&script.descriptors);
+        let (mut came, start) = (BTreeSet::new(), Instant::now());
+        while came.len() as u64 + script.sender.invalid() < 62 {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{came:?}, and {} invalid",
+                script.sender.invalid()
+            );
+            let mut burst = only(&mut port).recv(case.wait()).expect("recv");
+            for packet in &mut burst {
+                let n = script.packets.iter().position(|sent| sent == packet.data());
+                let n = n.unwrap_or_else(|| panic!("nobody has sent {:x?}", packet.data()));
+                assert!(came.insert(n), "packet {n} came twice");
+            }
+        }
+        expect_nothing(only(&mut port));
+        let whole = (0..62).step_by(2).all(|n| came.contains(&n));
+        assert!(whole, "in one page each: {came:?}");
+        assert!(case.path == Path::ZeroCopy || came.len() == 62, "{came:?}");
+        script
+            .sender
+            .expect_completed(&came.iter().map(|&n| script.valid[n]).collect::<Vec<_>>());
     });
 }
 

@@ -11,6 +11,7 @@ use super::Queue;
 use crate::common::conformance::{row_on, usual};
 use crate::common::traffic::{PATIENCE, only, packets, send};
 use crate::error::{Error, Violation};
+use crate::mode::Path;
 use crate::options::{Direction, QueueOptions};
 use crate::port::Port;
 use crate::ring::Desc;
@@ -28,9 +29,11 @@ fn a_kick_goes_on_behind_an_invalid_descriptor() {
         let (first, mut too_long, last) = (frame(&mut queue, 1), frame(&mut queue, 2), frame(&mut queue, 3));
         too_long.len = 4096;
         put(&mut queue, &[first, too_long, last]);
-        queue
-            .kick()
-            .expect("a frame of ours that came back, whatever the kernel thinks of it");
+        // A frame of ours that comes back, whatever the kernel thinks of it. With zero-copy the driver takes the last one in its own time.
+        match case.path {
+            Path::ZeroCopy => queue.flush().expect("all are taken"),
+            _ => queue.kick().expect("all are taken"),
+        }
         assert_eq!(queue.bound.pending(), Ok(0), "nothing is left behind");
         assert!(!queue.unsent);
         assert_eq!(receive(&mut receiver, 2), [1, 3]);
@@ -78,7 +81,13 @@ fn a_garbage_completion_poisons_the_queue() {
                     }
                 );
                 assert!(error.to_string().contains("0x10000000000"), "{error}");
-                assert_eq!(receive(&mut receiver, 1), [1], "what left before the discovery arrives");
+                // With zero-copy the driver may have gone on by then.
+                let came = receive(&mut receiver, 1);
+                let may_go_on = case.path == Path::ZeroCopy && came == [1, 2];
+                assert!(
+                    may_go_on || came == [1],
+                    "what left before the discovery arrives: {came:?}"
+                );
                 refuses_everything(&mut queue, held);
             }
         }
@@ -145,7 +154,12 @@ fn a_livelock_is_an_error_within_the_stall_time() {
             let mut fds = [PollFd::new(&queue.bound.fd, PollFlags::OUT)];
             assert_eq!(poll(&mut fds, Some(&Timespec::default())), Ok(1));
             assert_eq!(fds[0].revents(), PollFlags::OUT);
-            assert_eq!(wake_tx(queue.bound.fd.as_fd()), Ok(Answer::Partly(Errno::AGAIN)));
+            // A driver is woken, and nobody has looked at the ring by then.
+            let answer = match case.path {
+                Path::ZeroCopy => Answer::Done,
+                _ => Answer::Partly(Errno::AGAIN),
+            };
+            assert_eq!(wake_tx(queue.bound.fd.as_fd()), Ok(answer));
             assert_eq!(queue.bound.pending(), Ok(56));
         }
         // Told once; the next call tries anew, and what was in the way can be removed.
@@ -197,7 +211,8 @@ fn a_frame_delivered_twice_poisons_the_queue() {
     });
 }
 
-/// K9: an empty fill ring counts in two counters, and its flag does not ask for anything: copy paths never do.
+/// K9: an empty fill ring counts in two counters, and its flag does not ask for anything: copy paths never do. With zero-copy a driver
+/// asks to be woken, and it is counted how often it looked in vain; the packets are its own matter.
 #[test]
 fn an_empty_fill_ring_is_counted_twice_and_asks_for_nothing() {
     row_on("K9", usual("k9"), |lab, case| {
@@ -205,21 +220,31 @@ fn an_empty_fill_ring_is_counted_twice_and_asks_for_nothing() {
         let mut receiver = case.port(&lab.b, options, |port| port);
         let mut sender = case.sender(&lab.a, QueueOptions::new());
         send(&mut sender, &packets(0..20, 64, &lab.a, &lab.b));
+        let zero_copy = case.path == Path::ZeroCopy;
         let queue = only(&mut receiver);
         let start = Instant::now();
-        let counted = loop {
+        let (counted, asks) = loop {
             let counted = queue.stats().expect("readable").kernel;
-            if counted.rx_fill_ring_empty == 12 || start.elapsed() > PATIENCE {
-                break counted;
+            let asks = queue.bound.pair.lock().fill.needs_wakeup();
+            let enough = match zero_copy {
+                true => counted.rx_fill_ring_empty > 0 && asks,
+                false => counted.rx_fill_ring_empty == 12,
+            };
+            if enough || start.elapsed() > PATIENCE {
+                break (counted, asks);
             }
             std::thread::yield_now();
         };
-        assert_eq!(
-            (counted.rx_fill_ring_empty, counted.rx_dropped),
-            (12, 12),
-            "{counted:?}"
-        );
-        assert!(!queue.bound.pair.lock().fill.needs_wakeup());
+        if zero_copy {
+            assert!(counted.rx_fill_ring_empty > 0 && counted.rx_dropped == 0, "{counted:?}");
+        } else {
+            assert_eq!(
+                (counted.rx_fill_ring_empty, counted.rx_dropped),
+                (12, 12),
+                "{counted:?}"
+            );
+        }
+        assert_eq!(asks, zero_copy, "{counted:?}");
     });
 }
 

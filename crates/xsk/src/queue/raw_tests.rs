@@ -7,10 +7,11 @@ use std::time::Instant;
 use super::Queue;
 use crate::common::conformance::Case;
 use crate::common::traffic::PATIENCE;
+use crate::mode::Path;
 use crate::options::QueueOptions;
 use crate::ring::Desc;
 use crate::umem::Buf;
-use crate::wakeup::wake_tx;
+use crate::wakeup::{wake_tx, wake_tx_by_poll};
 
 pub(super) struct Raw {
     pub(super) queue: Queue,
@@ -79,7 +80,13 @@ impl Raw {
     /// One call that wakes the kernel; tells how many descriptors it took.
     pub(super) fn wake(&mut self) -> u32 {
         let before = self.queue.bound.pending().expect("sound");
-        wake_tx(self.queue.bound.fd.as_fd()).expect("no error");
+        let fd = self.queue.bound.fd.as_fd();
+        wake_tx(fd).expect("no error");
+        let report = self.queue.report();
+        if report.path == Path::ZeroCopy && report.busy_poll.is_some() {
+            // Not by `sendto()` then: see there.
+            wake_tx_by_poll(fd).expect("no error");
+        }
         before - self.queue.bound.pending().expect("sound")
     }
 

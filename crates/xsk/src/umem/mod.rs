@@ -11,6 +11,7 @@
 //! [`Packet`](crate::Packet) of a burst), or the kernel (fill ring, TX ring). Each frame that comes back from the kernel
 //! is checked against the [`Book`].
 
+mod across;
 mod asked;
 mod audit;
 mod book;
@@ -37,6 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
 
+pub(crate) use across::Across;
 pub(crate) use audit::at_most;
 pub(crate) use budget::{check as check_budget, memlock_text};
 pub(crate) use buf::{Buf, buffer_methods};

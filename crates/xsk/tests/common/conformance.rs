@@ -7,13 +7,17 @@
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use ringside_bpf::testing::pass;
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, VethConfig};
-use ringside_xsk::{BusyPoll, Direction, Error, Mode, Pages, Path, Port, PortBuilder, Queue, QueueOptions, Wait};
+use ringside_xsk::{
+    AttachMode, BusyPoll, Direction, Error, Mode, Pages, Path, Port, PortBuilder, Queue, QueueOptions, Wait, XdpLink,
+};
 
 use super::{MODES, arrives_at, leading_to, try_open, within};
 
@@ -95,15 +99,56 @@ impl Case {
     pub fn port(self, end: &End, options: QueueOptions, with: impl FnOnce(PortBuilder) -> PortBuilder + Send) -> Port {
         let options = self.options(options);
         let opened = try_open(end, self.path, |port| with(port.queues([self.queue]).options(options)));
-        opened.unwrap_or_else(|error| self.refused(&error))
+        let port = opened.unwrap_or_else(|error| self.refused(end, &error));
+        self.renew_buffers(end);
+        self.settle(end);
+        port
     }
 
-    /// A driver that has zero-copy may have none for what a row asks for beyond that: packets in several frames for instance. It
-    /// says so (EOPNOTSUPP) when the socket is bound.
-    fn refused(self, error: &Error) -> ! {
+    /// virtio-net drops packets in several buffers as long as these are from before the program came, too long for what goes in front
+    /// then; with rings of another size come others. <https://elixir.bootlin.com/linux/v6.18/C/ident/mergeable_xdp_get_buf>
+    fn renew_buffers(self, end: &End) {
+        if !self.wired || self.path != Path::NativeCopy || !is_jumbo(end) {
+            return;
+        }
+        end.run(|| {
+            let Ok(before) = end.interface.rings() else { return };
+            let mut less = before;
+            less.rx /= 2;
+            for rings in [less, before] {
+                _ = end.interface.set_rings(rings);
+            }
+        });
+    }
+
+    /// A NIC may lose its carrier for a moment when a program is attached, and lose what is sent meanwhile.
+    fn settle(self, end: &End) {
+        if self.wired {
+            end.wait_ready().expect("the link comes back");
+        }
+    }
+
+    /// A driver may have zero-copy, or native XDP, and none for what a row asks for beyond that: packets in several frames for instance.
+    /// It says so when the program is attached (EINVAL, EOPNOTSUPP) or the socket bound (EOPNOTSUPP). And where a row asks for huge
+    /// pages and none are reserved, zero-copy is refused for frames across pages.
+    fn refused(self, end: &End, error: &Error) -> ! {
+        let lacks = |reason: &str| match self.path {
+            Path::ZeroCopy
+                if ["os error 95", "vm.nr_hugepages"]
+                    .iter()
+                    .any(|why| reason.contains(why)) =>
+            {
+                true
+            }
+            Path::ZeroCopy | Path::NativeCopy if self.wired && is_jumbo(end) => {
+                ["os error 22", "os error 95"].iter().any(|why| reason.contains(why))
+            }
+            _ => false,
+        };
         match error {
-            Error::Mode { reason, .. } if self.path == Path::ZeroCopy && reason.contains("os error 95") => {
-                std::panic::panic_any(Lacks(reason.clone()))
+            Error::Mode { reason, .. } if lacks(reason) => std::panic::panic_any(Lacks(reason.clone())),
+            error @ Error::Attach { .. } if lacks(&error.to_string()) => {
+                std::panic::panic_any(Lacks(error.to_string()))
             }
             error => panic!("opens: {error:?}"),
         }
@@ -114,16 +159,35 @@ impl Case {
         self.queue_of(end, self.from(), options.direction(Direction::Transmit))
     }
 
-    /// A queue without a program.
+    /// A queue without a program of its own.
     pub fn queue_of(self, end: &End, queue: u32, options: QueueOptions) -> Queue {
+        let opened = self.try_queue_of(end, queue, options);
+        opened.unwrap_or_else(|error| self.refused(end, &error))
+    }
+
+    /// As [`Case::queue_of`], where it may well be refused.
+    pub fn try_queue_of(self, end: &End, queue: u32, options: QueueOptions) -> Result<Queue, Error> {
         let path = match self.path {
             Path::ZeroCopy => Path::ZeroCopy,
             _ => Path::Copy,
         };
-        let builder = Queue::builder(&end.interface, queue)
-            .mode(Mode::Require(path))
-            .options(self.options(options));
-        end.run(|| builder.open()).unwrap_or_else(|error| self.refused(&error))
+        let open = || {
+            let builder = Queue::builder(&end.interface, queue).mode(Mode::Require(path));
+            let options = self.options(options.clone());
+            end.run(|| builder.options(options).open())
+        };
+        let mut opened = open();
+        if let Err(Error::Mode { reason, .. }) = &opened
+            && reason.contains("only while an XDP program is attached")
+        {
+            // Some drivers have zero-copy for a socket that only sends no sooner.
+            let program = pass(None, false).expect("loads");
+            let link = end.run(|| XdpLink::attach(program.as_fd(), &end.interface, AttachMode::Native));
+            senders().push(link.expect("attached"));
+            opened = open();
+        }
+        self.settle(end);
+        opened
     }
 
     /// Preferred busy-polling works only where the interrupts stay off meanwhile; and without it packets would wait for
@@ -229,6 +293,7 @@ pub fn row_on<O: Into<Outcome>>(name: &str, config: VethConfig, run: impl Fn(&La
         case.set_napi(&bed.lab);
         let (run, bed) = (Arc::clone(&run), Arc::clone(&bed));
         failed.extend(row.attempt(Some(case), move || run(&bed.lab, case).into()));
+        senders().clear();
     }
     if let Err(answer) = zero_copy {
         row.write(["zero-copy", "", ""], "skipped", answer);
@@ -416,6 +481,17 @@ fn device() -> Option<(&'static str, &'static str)> {
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     device().map(|_| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Whether its packets may be longer than a frame.
+fn is_jumbo(end: &End) -> bool {
+    end.state().is_ok_and(|state| state.mtu > 4096)
+}
+
+/// The programs that pass all packets on, at ends that only send: until the variant has ended.
+fn senders() -> MutexGuard<'static, Vec<XdpLink>> {
+    static SENDERS: Mutex<Vec<XdpLink>> = Mutex::new(Vec::new());
+    SENDERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the receiving end's driver has zero-copy: asked once, by trying it.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use ringside_bpf::testing::{Task, TestProgram};
 use ringside_netlab::{End, wait_until};
 use ringside_nic::QueueDetail;
-use ringside_xsk::{AttachMode, Direction, Path, QueueOptions, XdpLink, XskMap};
+use ringside_xsk::{AttachMode, Direction, Path, Queue, QueueOptions, XdpLink, XskMap};
 
-use crate::common::conformance::{lacks, passed, row_on, usual};
-use crate::common::traffic::{PATIENCE, expect, expect_nothing, packets, send};
+use crate::common::conformance::{Case, lacks, passed, row_on, usual};
+use crate::common::traffic::{PATIENCE, expect, expect_nothing, expect_some, packets, send};
 
 /// Over netlink the queue that is bound says so, and no other does.
 #[test]
@@ -28,6 +28,23 @@ fn xsk_queue_attribute() {
         assert!(wait_until(PATIENCE, free), "{:?}", bound(&lab.b));
         passed()
     });
+}
+
+/// Whether 32 packets have found 16 frames. With zero-copy it is counted how often the driver looked for one in vain, packets or not.
+fn is_full(case: Case, rx: &mut Queue) -> bool {
+    let empty = rx.stats().expect("readable").kernel.rx_fill_ring_empty;
+    match case.path {
+        Path::ZeroCopy => empty > 0 && rx.ledger().expect("sound").rx == 16,
+        _ => empty == 16,
+    }
+}
+
+/// What these frames had. With zero-copy the others may wait in the NIC, and come then.
+fn took_16(case: Case, rx: &mut Queue, sent: &[Vec<u8>]) {
+    match case.path {
+        Path::ZeroCopy => assert!(expect_some(rx, sent) >= 16),
+        _ => expect(rx, case.wait(), &sent[..16]),
+    }
 }
 
 /// Attached and detached ten times while a socket is bound whose fill ring is empty: the socket goes on when there are frames
@@ -57,13 +74,12 @@ fn xdp_on_off_while_bound() {
         let all = packets(0..64, 64, &lab.a, &lab.b);
         // Sixteen frames, all of which wait on the RX ring now.
         send(&mut tx, &all[..32]);
-        let empty = || rx.stats().expect("readable").kernel.rx_fill_ring_empty == 16;
-        assert!(wait_until(PATIENCE, empty), "{:?}", rx.stats());
+        assert!(wait_until(PATIENCE, || is_full(case, &mut rx)), "{:?}", rx.stats());
         drop(link);
         for _ in 0..10 {
             drop(attach());
         }
-        expect(&mut rx, case.wait(), &all[..16]);
+        took_16(case, &mut rx, &all[..32]);
         // Without a program nothing comes any more; with it, and frames, everything does.
         send(&mut tx, &all[32..48]);
         expect_nothing(&mut rx);
@@ -82,8 +98,7 @@ fn ring_resize_while_bound() {
         let all = packets(0..64, 64, &lab.a, &lab.b);
         send(&mut tx, &all[..32]);
         let rx = port.queues_mut().next().expect("one queue");
-        let empty = || rx.stats().expect("readable").kernel.rx_fill_ring_empty == 16;
-        assert!(wait_until(PATIENCE, empty), "{:?}", rx.stats());
+        assert!(wait_until(PATIENCE, || is_full(case, rx)), "{:?}", rx.stats());
         let before = lab.b.run(|| lab.b.interface.rings());
         let changed = before.and_then(|before| {
             for half in [2, 1] {
@@ -95,7 +110,7 @@ fn ring_resize_while_bound() {
             lab.b.wait_ready().expect("the link comes back");
             Ok(())
         });
-        expect(rx, case.wait(), &all[..16]);
+        took_16(case, rx, &all[..32]);
         expect_nothing(rx);
         send(&mut tx, &all[32..48]);
         expect(rx, case.wait(), &all[32..48]);

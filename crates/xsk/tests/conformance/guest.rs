@@ -1,85 +1,178 @@
 //! The list in a guest, on two NICs of its own that are wired to each other: zero-copy, and the NIC's driver with native and generic XDP.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Output;
+use std::time::{Duration, Instant};
 
 use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, Model};
 use ringside_netlab::testing::is_root;
 
-/// For all rows on emulated CPUs, on a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_mins(60);
+/// For one module's rows on emulated CPUs, on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_mins(40);
 
-/// What came of the rows goes to `RINGSIDE_CONFORMANCE`, from which `table::write_guest` makes a document.
+/// The modules of this binary whose tests are rows.
+const MODULES: [&str; 11] = [
+    "basic",
+    "drivers",
+    "facts",
+    "faults",
+    "libxdp",
+    "metadata",
+    "multi_buffer",
+    "programs",
+    "rings",
+    "shared",
+    "stats",
+];
+
+/// The kernel whose interrupts are threads and whose locks sleep.
+const PREEMPT_RT: &str = "linux-image-rt-amd64/trixie-backports";
+
+/// What came of the rows goes to `RINGSIDE_CONFORMANCE`, from which `table::guests::write_guests` makes a document.
 #[test]
 #[ignore = "make test-guests runs it"]
 fn virtio_net() {
-    run("virtio-net", Model::VirtioNet);
+    run("virtio-net", Model::VirtioNet, &all());
 }
 
-fn run(nic: &str, model: Model) {
+#[test]
+#[ignore = "make test-guests runs it"]
+fn igb() {
+    run("igb", Model::Igb, &all());
+}
+
+/// A part of it, which passes there as on any other kernel.
+#[test]
+#[ignore = "make test-guests runs it"]
+fn preempt_rt() {
     if !is_root() {
         return;
     }
+    let kernel = Kernel::named(PREEMPT_RT).expect("a kernel for guests");
+    let own = Agent::test_binary().expect("this binary").program;
+    let guest = boot("preempt-rt", kernel, Model::VirtioNet, Vec::new());
+    let real_time = guest.read("/sys/kernel/realtime").expect("a kernel with PREEMPT_RT");
+    assert_eq!(String::from_utf8_lossy(&real_time).trim(), "1");
+    for module in [
+        "basic::",
+        "stats::stat_rx_full",
+        "programs::xdp_drop_half",
+        "shared::xdp_shared_umem",
+    ] {
+        let done = rows(&guest, &own, module);
+        assert!(done.status.success(), "{module}");
+    }
+    let records = told(&guest);
+    for mode in ["native", "generic", "zero-copy"] {
+        let of = |outcome: &str| {
+            let is = |line: &&str| {
+                let fields: Vec<&str> = line.split('\t').collect();
+                fields[1] == mode && fields[2] == "0" && fields[4] == outcome
+            };
+            records.lines().filter(is).count()
+        };
+        eprintln!("{mode}: {} passed, {} skipped", of("passed"), of("skipped"));
+        assert!(of("passed") >= 20 && of("failed") == 0, "{records}");
+    }
+}
+
+/// What is to be run: binaries, each with the words that choose its tests, with a `+` between them. Those of `RINGSIDE_TEST_BINARIES`
+/// (`PATH=WORDS:PATH=WORDS…`) are rows that are not in this binary.
+fn all() -> Vec<(PathBuf, String)> {
+    let own = Agent::test_binary().expect("this binary").program;
+    let mut all: Vec<_> = MODULES.map(|module| (own.clone(), format!("{module}::"))).to_vec();
+    let others = std::env::var("RINGSIDE_TEST_BINARIES").unwrap_or_default();
+    all.extend(others.split(':').filter_map(|other| {
+        let (path, words) = other.split_once('=')?;
+        Some((path.into(), words.to_owned()))
+    }));
+    // To look into some: RINGSIDE_ROWS=basic::poll_tx+k4
+    if let Ok(wanted) = std::env::var("RINGSIDE_ROWS") {
+        let binaries: std::collections::BTreeSet<PathBuf> = all.iter().map(|(path, _)| path.clone()).collect();
+        all = binaries.into_iter().map(|path| (path, wanted.clone())).collect();
+    }
+    all
+}
+
+fn boot(name: &str, kernel: Kernel, model: Model, others: Vec<PathBuf>) -> Guest {
     let agent = Agent::test_binary().expect("this binary");
     let own = agent.program.clone();
-    let mut config = GuestConfig::new(nic, Kernel::usual().expect("a kernel for guests"), agent).back_to_back(model);
-    config.modules = ["veth".to_owned()].to_vec();
-    // Zero-copy drivers take unaligned frames on huge pages.
+    let mut config = GuestConfig::new(name, kernel, agent).back_to_back(model);
+    // Network namespaces and what these rows need in them.
+    config.modules = ["veth", "xsk_diag"].map(str::to_owned).to_vec();
+    // Zero-copy drivers take frames across pages only on huge ones.
     config.memory_mib = 1024;
     config.kernel_arguments = ["hugepages=96".to_owned()].to_vec();
-    config.programs = [own.clone(), "cat".into(), "ip".into(), "mkdir".into(), "sh".into()].to_vec();
-    // The rows that are beside the rings: see `main.rs`.
-    let others = std::env::var_os("RINGSIDE_TEST_BINARIES").unwrap_or_default();
-    let others: Vec<PathBuf> = std::env::split_paths(&others)
-        .filter(|path| path.is_absolute())
-        .collect();
-    config.programs.extend(others.iter().cloned());
+    config.programs = ["cat", "ethtool", "ip", "mkdir", "sh"].map(PathBuf::from).to_vec();
+    config.programs.push(own);
+    config.programs.extend(others);
     let guest = Guest::start(&config).expect("a guest");
-    let (kernel, accelerator) = (guest.release(), guest.accelerator().name());
     eprintln!(
-        "{nic}, Linux {kernel} on {accelerator}, ready after {:?}",
+        "{name}, Linux {} on {}, ready after {:?}",
+        guest.release(),
+        guest.accelerator().name(),
         guest.boot_time()
     );
-    let up = "ip link set eth0 up && ip link set eth1 up && mkdir /tmp/records";
+    // No packets of the kernel's own; and all that a NIC hashes come on queue 0.
+    let script = "set -e; mkdir /tmp/records
+        for end in eth0 eth1; do
+            echo 1 > /proc/sys/net/ipv6/conf/$end/disable_ipv6
+            ip link set $end up
+            ethtool -X $end equal 1 || echo $end has one queue
+        done
+        cat /proc/meminfo";
+    let done = guest.command("sh").args(["-c", script]).output().expect("runs");
+    let said = String::from_utf8_lossy(&done.stdout);
     assert!(
-        guest
-            .command("sh")
-            .args(["-c", up])
-            .output()
-            .expect("runs")
-            .status
-            .success()
+        done.status.success() && said.contains("HugePages_Free:       96"),
+        "{done:?}"
     );
-    for (binary, filter) in [(&own, "")]
-        .into_iter()
-        .chain(others.iter().map(|other| (other, "queue::")))
-    {
-        let tests = guest.command(binary).args(["--test-threads=1", "--nocapture", filter]);
-        let tests = tests
-            .env("RINGSIDE_CONFORMANCE", "/tmp/records")
-            .env("RINGSIDE_STRICT", "1");
-        let tests = tests
-            .env("RINGSIDE_TEST_IFACE", "eth1")
-            .env("RINGSIDE_TEST_PEER", "eth0");
-        let done = tests.limit(PATIENCE).output().expect("ends");
-        // What failed is in the records, too: `table::write_guest` compares it with what is known.
-        eprintln!("{}", String::from_utf8_lossy(&done.stdout));
+    guest
+}
+
+fn run(nic: &str, model: Model, what: &[(PathBuf, String)]) {
+    if !is_root() {
+        return;
     }
-    let records = guest
-        .command("sh")
-        .args(["-c", "cat /tmp/records/*"])
-        .output()
-        .expect("runs")
-        .stdout;
+    let kernel = Kernel::usual().expect("a kernel for guests");
+    let others = what.iter().map(|(path, _)| path.clone()).collect();
+    let guest = boot(nic, kernel, model, others);
     let folder = std::env::var_os("RINGSIDE_CONFORMANCE").expect("RINGSIDE_CONFORMANCE names the directory of records");
-    fs::write(Path::new(&folder).join(format!("{nic}.tsv")), &records).expect("written");
-    fs::write(Path::new(&folder).join("kernel"), guest.release()).expect("written");
-    let records = String::from_utf8(records).expect("text");
-    let zero_copy: BTreeSet<&str> = records
-        .lines()
-        .filter(|line| line.contains("\tzero-copy\t0\t"))
-        .collect();
-    assert!(zero_copy.iter().any(|line| line.contains("\tpassed\t")), "{records}");
+    let folder = Path::new(&folder).join(nic);
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::write(folder.join("kernel"), guest.release()).expect("written");
+    let mut records = String::new();
+    for (binary, words) in what {
+        // What failed is in the records, too: `table::guests::write_guests` compares it with what is known.
+        rows(&guest, binary, words);
+        records = told(&guest);
+        fs::write(folder.join("rows.tsv"), &records).expect("written");
+    }
+    let zero_copy = |line: &str| line.contains("\tzero-copy\t0\t") && line.contains("\tpassed\t");
+    assert!(records.lines().any(zero_copy), "{records}");
+}
+
+/// Runs the rows of a binary whose names contain one of some words, and shows what they said.
+fn rows(guest: &Guest, binary: &Path, words: &str) -> Output {
+    let begin = Instant::now();
+    let tests = guest.command(binary).args(["--test-threads=1", "--nocapture"]);
+    let tests = tests.args(words.split('+').filter(|word| !word.is_empty()));
+    let tests = tests
+        .env("RINGSIDE_CONFORMANCE", "/tmp/records")
+        .env("RINGSIDE_STRICT", "1")
+        .env("RINGSIDE_TEST_IFACE", "eth1")
+        .env("RINGSIDE_TEST_PEER", "eth0");
+    let done = tests.limit(PATIENCE).output().expect("ends");
+    for said in [&done.stdout, &done.stderr] {
+        eprintln!("{}", String::from_utf8_lossy(said));
+    }
+    eprintln!("{words}: {:?}", begin.elapsed());
+    done
+}
+
+/// The records of all rows that have run.
+fn told(guest: &Guest) -> String {
+    let all = guest.command("sh").args(["-c", "cat /tmp/records/* || true"]).output();
+    String::from_utf8(all.expect("runs").stdout).expect("text")
 }

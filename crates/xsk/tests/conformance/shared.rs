@@ -4,7 +4,7 @@ use ringside_bpf::testing::{Task, TestProgram};
 use ringside_netlab::Lab;
 use ringside_xsk::{Port, Program, Queue, QueueOptions, XskMap};
 
-use crate::common::conformance::{Case, row_on, usual};
+use crate::common::conformance::{Case, passed_on, row_on, usual};
 use crate::common::packet_of;
 use crate::common::traffic::{PATIENCE, expect, expect_nothing, only, packets, send};
 
@@ -108,9 +108,11 @@ fn shared_umem_uneven_dist() {
 #[test]
 fn shared_umem_unaligned() {
     row_on("SHARED_UMEM_UNALIGNED", usual("sharedunal"), |lab, case| {
-        let options = options().frame_size(3000);
+        let options = options().frame_size(3000).huge_pages(true);
         let mut sockets = Sockets::open(lab, case, options.clone(), Task::Steer(2), 2);
+        let pages = only(&mut sockets.port).report().pages;
         steered(lab, case, &mut sockets, options, |n, _| (n % 256 % 2) as usize);
+        passed_on(pages)
     });
 }
 

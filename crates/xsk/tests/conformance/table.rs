@@ -4,10 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+#[path = "table/guests.rs"]
+mod guests;
+
 /// The list: sections, and rows with what they are about.
 const ROWS: &str = include_str!("rows.txt");
 const MODES: [&str; 3] = ["native", "generic", "zero-copy"];
 const BEGIN: &str = "Made by `scripts/conformance` on Linux ";
+const WHERE: &str = "\n## Where the tests are\n";
 
 /// A line that a variant left, in the order of its fields.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -166,7 +170,8 @@ fn render(records: &[Record], kernel: &str, date: &str) -> (String, Cells) {
     );
     text.push_str(ABOUT);
     text.push_str(&table);
-    text.push_str("\n## Where the tests are\n\nA row that is not in this list is the test of its name, in `crates/xsk/tests/conformance` or\n`crates/xsk/src/queue`.\n\n| row | test |\n|---|---|\n");
+    text.push_str(WHERE);
+    text.push_str("\nA row that is not in this list is the test of its name, in `crates/xsk/tests/conformance` or\n`crates/xsk/src/queue`.\n\n| row | test |\n|---|---|\n");
     for (row, _) in rows() {
         let tests: BTreeSet<&str> = records
             .iter()
@@ -200,11 +205,6 @@ these variants show that its options, and interrupts that are deferred for it, d
 To run it: `make test` does, as root, and fails where this table is no longer true; `scripts/conformance` makes it
 anew. On a NIC: `RINGSIDE_TEST_IFACE=eth1 RINGSIDE_TEST_PEER=eth2 scripts/conformance`, where the two interfaces are
 wired to each other, have no other use, and are in this network namespace; with a driver that offers it, zero-copy runs too.
-";
-
-const ABOUT_GUEST: &str = "The list of [conformance.md](conformance.md) on two virtio-net interfaces back to back in a guest ([guests.md](guests.md)): rows that can
-have the NIC's driver, with zero-copy too, the others on veth pairs of that kernel. Each runs with and without preferred busy-polling.
-virtio-net has one queue here.
 ";
 
 /// A cell without the numbers of its notes.
@@ -266,15 +266,18 @@ fn complaints(records: &[Record], kernel: &str, document: &str) -> Vec<String> {
     complaints
 }
 
-/// That of the guest in which the rows ran, or this machine's.
+/// This machine's.
 fn kernel() -> String {
-    if let Ok(kernel) = std::fs::read_to_string(directory().join("kernel")) {
-        return kernel;
-    }
     std::fs::read_to_string("/proc/sys/kernel/osrelease")
         .expect("a Linux")
         .trim()
         .to_owned()
+}
+
+fn today() -> String {
+    let date = std::process::Command::new("date").arg("-I").output();
+    let date = String::from_utf8(date.expect("date runs").stdout).expect("text");
+    date.trim().to_owned()
 }
 
 fn document() -> PathBuf {
@@ -291,44 +294,11 @@ fn directory() -> PathBuf {
 #[ignore = "scripts/conformance runs it, after all tests"]
 fn write() {
     let records = records(&directory());
-    let date = std::process::Command::new("date")
-        .arg("-I")
-        .output()
-        .expect("date runs");
-    let date = String::from_utf8(date.stdout).expect("text");
-    let (text, _) = render(&records, &kernel(), date.trim());
+    let (text, _) = render(&records, &kernel(), &today());
+    let text = guests::with_summary(&text);
     std::fs::write(document(), &text).expect("written");
     let complaints = complaints(&records, &kernel(), &text);
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
-}
-
-/// The document of a guest's NIC. A row that no test has run there has a dash.
-#[test]
-#[ignore = "scripts/test-guests runs it, after all tests"]
-fn write_guest() {
-    let records = records(&directory());
-    let date = std::process::Command::new("date")
-        .arg("-I")
-        .output()
-        .expect("date runs");
-    let date = String::from_utf8(date.stdout).expect("text");
-    let (text, cells) = render(&records, &kernel(), date.trim());
-    let (_, table) = text.split_once(ABOUT).expect("what it is about, then the table");
-    let head = format!(
-        "# Conformance: virtio-net\n\nMade by `make test-guests` on Linux {}, {}. Do not edit.\n\n{ABOUT_GUEST}",
-        kernel(),
-        date.trim()
-    );
-    let document = document().with_file_name("conformance-virtio-net.md");
-    let (_, before) = read(&std::fs::read_to_string(&document).unwrap_or_default());
-    std::fs::write(&document, head + table).expect("written");
-    // Some rows fail there, by the kernel, the driver or the emulated wire: the document says which. No other one may.
-    let passed_before = |cell: &(String, String)| before.get(cell).is_some_and(|text| !text.contains("failed"));
-    let worse: Vec<_> = cells
-        .iter()
-        .filter(|(cell, text)| text.contains("failed") && passed_before(cell))
-        .collect();
-    assert!(worse.is_empty(), "{worse:#?}");
 }
 
 #[test]

@@ -52,7 +52,7 @@ pub(super) fn judge(host: &Host, interface: Option<&str>, findings: &mut Finding
                 "host.huge-pages",
                 "no huge pages are free",
                 "they are only needed for --huge-pages: frames in them cost fewer look-ups of addresses, and zero-copy \
-                 drivers want them for unaligned chunks",
+                 takes them for frames that lie across the borders of pages",
             )
             .mend("sysctl -w vm.nr_hugepages=64"),
         0 => {}
