@@ -13,6 +13,8 @@ mod attached;
 mod common;
 #[path = "guest/schedules.rs"]
 mod schedules;
+#[path = "guest/steering.rs"]
+mod steering;
 
 use std::process::Output;
 use std::time::Duration;
@@ -124,6 +126,7 @@ fn zero_copy_on_virtio_net_and_ways_to_attach_a_guest() {
     round_trips(&hosts);
     a_vlan_is_a_network_of_its_own(&hosts);
     schedules::run(&hosts);
+    steering::run(&hosts);
     attached.carry_packets(&hosts.guest);
     drop(hosts);
     attached.leave_nothing();
@@ -141,6 +144,7 @@ fn zero_copy_on_igb() {
     }
     a_vlan_is_a_network_of_its_own(&hosts);
     stages_are_traced(&hosts);
+    steering::run_on_igb(&hosts);
 }
 
 /// A NIC with a driver and interrupts of its own, and a kernel that has the entries of functions, too.

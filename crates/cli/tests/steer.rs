@@ -1,4 +1,4 @@
-//! `ringside steer` over a veth pair of two queues: set, verified by sending and counting, wrong steering told, and put back, also after
+//! `ringside steer` over a veth pair of three queues: set, verified by sending and counting, wrong steering told, and put back, also after
 //! a kill. What takes rules and interrupts is in `guest.rs`.
 
 mod common;
@@ -24,7 +24,7 @@ impl Bed {
         let folder = std::env::temp_dir().join(format!("ringside-{tag}-{}", std::process::id()));
         _ = fs::remove_dir_all(&folder);
         Self {
-            lab: lab(tag, 2),
+            lab: lab(tag, 3),
             folder,
         }
     }
@@ -50,7 +50,7 @@ impl Bed {
         let [a, b] = [&self.lab.a, &self.lab.b];
         let knob = |interface: &Interface, knob| interface.knob(&knob).unwrap();
         let rps = [0, 1].map(|queue| b.run(|| knob(&b.interface, Knob::RpsCpus { queue })));
-        let xps = [0, 1].map(|queue| a.run(|| knob(&a.interface, Knob::XpsCpus { queue })));
+        let xps = [0, 2].map(|queue| a.run(|| knob(&a.interface, Knob::XpsCpus { queue })));
         let [first, second] = rps;
         let [third, fourth] = xps;
         [first, second, third, fourth]
@@ -90,9 +90,10 @@ fn packets_land_where_they_are_steered() {
         return;
     }
     let bed = Bed::new("steer");
-    // What CPU 0 sends leaves by transmit queue 1, which is receive queue 1 at the other end of a veth; RPS has CPU 1 work on it.
+    // What CPU 0 sends leaves by transmit queue 2, which the stack at the other end of a veth takes for receive queue 1: see
+    // docs/steering.md. RPS has CPU 1 work on it.
     let done = bed
-        .steer("--xps 1=0 --rps 1=1 --class pcp:5=1@1 --class udp:7000=1@1")
+        .steer("--xps 2=0 --rps 1=1 --class pcp:5=1@1 --class udp:7000=1@1")
         .good();
     let right = result(&done);
     for class in &right.classes {
@@ -113,7 +114,7 @@ fn packets_land_where_they_are_steered() {
         done.err
     );
     assert!(
-        done.err.contains("XPS CPUs of transmit queue 1 (none → 0): restored"),
+        done.err.contains("XPS CPUs of transmit queue 2 (none → 0): restored"),
         "{}",
         done.err
     );
@@ -189,7 +190,7 @@ fn what_cannot_be_had_is_an_error_and_leaves_nothing() {
         ("--rps 0=1 --rss 0", "cannot read the table of receive queues"),
         ("--rps 0=1 --irq 0=1", "cannot find the interrupt of receive queue 0"),
         ("--rps 0=1 --egress 3=5", "cannot read the priorities of tags"),
-        ("--rps 2=1", "has no receive queue 2"),
+        ("--rps 3=1", "has no receive queue 3"),
         ("--rps 0=1 --pin 1:no-such-thread=0", "no thread whose name begins with"),
         ("--class udp:9", "is there twice"),
     ] {

@@ -18,7 +18,7 @@ Examples:
   ringside steer run eth0 --class pcp:5=1@1 --class udp:7000=0@0   what others send: does it land there?
   ringside steer run eth0 --rule pcp:5=1 --irq 1=1 --rss 0 --class pcp:5=1@1
   ringside steer run eth0 --from eth1@far --rps 0=1 --class udp:7000=0@1   sent from a port of this machine
-  ringside steer run --lab --xps 1=0 --send-cpu 0 --class pcp:5=1   on a veth pair of its own
+  ringside steer run --lab --xps 2=0 --send-cpu 0 --class pcp:5=1   on a veth pair of its own
   ringside steer run eth0 --file steering.toml --json";
 
 /// Which queue and CPU packets come to
@@ -55,7 +55,7 @@ pub(super) struct RunArgs {
     /// Network interface that receives, or NAME@NAMESPACE
     #[arg(required_unless_present = "lab", conflicts_with = "lab")]
     pub(super) interface: Option<String>,
-    /// Between two namespaces made for it, joined by a veth pair of two queues
+    /// Between two namespaces made for it, joined by a veth pair of four queues
     #[arg(long)]
     pub(super) lab: bool,
     /// Send each class from this interface, NAME or NAME@NAMESPACE, which reaches the other one by a cable or a bridge

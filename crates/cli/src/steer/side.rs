@@ -42,10 +42,10 @@ impl Side {
         }
     }
 
-    /// A veth pair of two queues: who receives, who sends.
+    /// A veth pair of four queues: who receives, who sends.
     pub(super) fn lab() -> Result<(Lab, Self, Self)> {
         let lab = Lab::veth(VethConfig {
-            queues: 2,
+            queues: 4,
             ipv6: false,
             gro: true,
             ..VethConfig::tagged("steer")
