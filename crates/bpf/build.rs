@@ -13,6 +13,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("gateway", "v3"),
     ("gateway_cost", "v3"),
     ("generate", "v3"),
+    ("landing", "v3"),
     ("redirect", "v3"),
     ("reflect", "v3"),
     ("rings", "v3"),

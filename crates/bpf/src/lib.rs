@@ -7,6 +7,7 @@
 //! | [`Reflector`] | `reflect.bpf.c` | sends it back, or answers it: the limit of forwarding |
 //! | [`Redirector`] | `redirect.bpf.c` | sends it on to another interface, from driver to driver |
 //! | [`IngressDrop`] | `tc_drop.bpf.c` | drops it behind the AF_PACKET taps |
+//! | [`Landings`] | `landing.bpf.c` | counts it by class, receive queue and CPU, and lets it pass |
 //! | [`Generator`] | `generate.bpf.c` | makes it, without a socket |
 //! | [`GatewayProgram`](gateway::GatewayProgram) | `gateway.bpf.c` | sends tenants' packets on to where they live: the [`gateway`]'s fast path |
 //! | [`UserProgram`] | the user's own | what the user wants |
@@ -30,6 +31,7 @@ mod events;
 mod filter;
 pub mod gateway;
 mod generate;
+mod landing;
 mod load;
 mod redirect;
 mod reflect;
@@ -50,6 +52,7 @@ pub use error::{Error, Result};
 pub use events::{XdpEvent, XdpEventKind, XdpEvents};
 pub use filter::{Filter, ParseFilterError};
 pub use generate::{Generator, GeneratorOptions, Sent};
+pub use landing::{Landing, LandingClass, Landings};
 pub use redirect::{Redirected, Redirector};
 pub use reflect::{ProbeMarks, Reflect, Reflector};
 pub use rings::{RingSeen, TapRings};

@@ -23,6 +23,7 @@ skeleton!(xsk_nic);
 skeleton!(events);
 skeleton!(gateway);
 skeleton!(generate);
+skeleton!(landing);
 skeleton!(redirect);
 skeleton!(reflect);
 skeleton!(rings);

@@ -24,7 +24,7 @@ use crate::run::talker::TalkerArgs;
 use crate::run::tx::AskArgs;
 use crate::serve::RemoteArgs;
 use crate::{
-    caps, compare, config, delay, doctor, lab, manual, output, report, search, serve, sweep, top, trace, tune,
+    caps, compare, config, delay, doctor, lab, manual, output, report, search, serve, steer, sweep, top, trace, tune,
 };
 
 /// Measures what a host, a NIC or a path can do, with AF_XDP and with what people use today.
@@ -99,6 +99,8 @@ pub(crate) enum Command {
     Search(Box<search::Args>),
     /// Find out which settings matter here, and which are best
     Sweep(sweep::Args),
+    /// Steer packets to queues and CPUs, and count where they land: rules, IRQs, RPS, XPS, priorities of tags, pinned threads
+    Steer(Box<steer::Args>),
     /// Build paths from one file (hosts, links, guests, load), measure each idle and loaded, and report it
     Lab(lab::Args),
     /// Tell whether and how well AF_XDP works here, by doing it; what is in the way, and the command that mends it

@@ -26,6 +26,7 @@ mod run;
 mod search;
 mod serve;
 mod session;
+mod steer;
 mod stop;
 mod sweep;
 mod system;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
             done(serve::find(&mut args.port, &mut args.flow, &mut args.remote).and_then(|()| search::run(&args)))
         }
         Command::Sweep(args) => done(sweep::run(&args)),
+        Command::Steer(args) => done(steer::run(&args)),
         Command::Lab(args) => done(lab::run(&args)),
         Command::Completions(args) => done(manual::completions(&args)),
         Command::Man(args) => done(manual::man(&args)),

@@ -15,6 +15,8 @@ mod common;
 mod igb;
 #[path = "guest/schedules.rs"]
 mod schedules;
+#[path = "guest/steering.rs"]
+mod steering;
 
 use std::process::Output;
 use std::time::Duration;
@@ -132,6 +134,7 @@ fn zero_copy_on_virtio_net_and_ways_to_attach_a_guest() {
     round_trips(&hosts);
     a_vlan_is_a_network_of_its_own(&hosts);
     schedules::run(&hosts);
+    steering::run(&hosts);
     attached.carry_packets(&hosts.guest);
     drop(hosts);
     attached.leave_nothing();
@@ -155,6 +158,7 @@ fn zero_copy_on_igb() {
     igb::delays_are_measured(&hosts);
     schedules::each_keeps_it(&hosts, &schedules::IGB);
     stages_are_traced(&hosts);
+    steering::run_on_igb(&hosts);
 }
 
 /// A kernel whose interrupts are threads and whose locks sleep.

@@ -2,6 +2,8 @@
 //! nothing left behind.
 
 mod common;
+#[path = "lab/steered.rs"]
+mod steered;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -257,7 +259,7 @@ fn a_bad_file_is_refused_as_a_whole_before_anything_is_done() {
     let unknown = run(&scratch, "run nothing.toml").refused();
     assert!(
         unknown.contains(
-            "reading the lab file nothing.toml, which is no study either (smoke, host-to-host, host-to-guest)"
+            "reading the lab file nothing.toml, which is no study either (smoke, host-to-host, host-to-guest, schedule, steering)"
         ),
         "{unknown}"
     );

@@ -22,6 +22,7 @@
 //! | Which rate does it sustain? | [`search`] |
 //! | What if the path were worse? | [`impair`] |
 //! | What do two hosts say to each other? | [`control`] |
+//! | Do packets land where they were to land? | [`steer`] |
 //! | Can a result be believed? | [`validity`] |
 //! | What does a result file hold? | [`schema`] |
 //! | What does a running command tell of itself? | [`live`] |
@@ -72,6 +73,7 @@ pub mod schedule;
 pub mod schema;
 pub mod search;
 pub mod sequence;
+pub mod steer;
 pub mod sweep;
 pub mod trace;
 pub mod validity;

@@ -38,6 +38,7 @@ mod schedule;
 mod search;
 mod sound;
 mod stages;
+mod steer;
 mod sweep;
 mod system;
 mod trace;
@@ -52,7 +53,7 @@ pub use hints::{
     FieldHints, HashHints, HashTypeCount, HintsResult, LayoutHints, NicHints, Number, StampCount, VlanCount, VlanHints,
 };
 pub use impair::{ImpairResult, ImpairedDirection};
-pub use lab::{LabCell, LabLoad, LabMachine, LabResult};
+pub use lab::{LabCell, LabLoad, LabMachine, LabResult, LabSchedule, LabSteering};
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpFault, XdpStatistics, XdpVerdicts,
@@ -63,6 +64,10 @@ pub use search::{
 };
 pub use sound::check;
 pub use stages::{CpuStages, PerfCounts, StagesPerPacket, ThreadUse};
+pub use steer::{
+    SteerClass, SteerCount, SteerCpu, SteerFlow, SteerLanding, SteerQueue, SteerResult, SteerRule, SteerSentence,
+    SteerSetting,
+};
 pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
 pub use trace::{
@@ -100,7 +105,8 @@ pub struct Document {
     pub validity: Option<Validity>,
 }
 
-/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}`, `{"sweep": …}`, `{"trace": …}` or `{"lab": …}`.
+/// What came out: `{"run": …}`, `{"compare": …}`, `{"delay": …}`, `{"search": …}`, `{"sweep": …}`, `{"trace": …}`, `{"lab": …}`
+/// or `{"steer": …}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -118,6 +124,8 @@ pub enum Outcome {
     Trace(Box<TraceResult>),
     /// Paths of a lab, idle and loaded.
     Lab(Box<LabResult>),
+    /// Where packets landed that were to land somewhere.
+    Steer(Box<SteerResult>),
 }
 
 /// Stands for [`SCHEMA`]: no other value of the field can be read.

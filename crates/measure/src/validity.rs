@@ -103,7 +103,7 @@ impl Rounds {
                     left_out,
                 })
             }
-            Outcome::Run(_) | Outcome::Search(_) | Outcome::Trace(_) => None,
+            Outcome::Run(_) | Outcome::Search(_) | Outcome::Trace(_) | Outcome::Steer(_) => None,
         }
     }
 }

@@ -171,6 +171,15 @@ impl Guest {
         self.boot
     }
 
+    /// Number of the process that it is: its virtual CPUs are threads of that, named `CPU 0/TCG`, `CPU 0/KVM`, ….
+    ///
+    /// # Errors
+    ///
+    /// Without a mounted procfs, and once it has ended.
+    pub fn pid(&self) -> io::Result<u32> {
+        self.machine.pid()
+    }
+
     /// What its console has said so far.
     ///
     /// # Errors

@@ -67,7 +67,8 @@ use self::record::{Place, Record};
 pub use self::undo::{Protection, Undo};
 use crate::setting::{Access, Setting};
 use crate::{
-    Applied, Deferral, Error, Interface, Knob, NapiSetting, NapiThread, QdiscSetup, Result, process, state_dir,
+    Applied, Deferral, Error, Interface, Knob, NapiSetting, NapiThread, QdiscSetup, Result, Steered, Steering, process,
+    state_dir,
 };
 
 pub use crate::state_dir::VARIABLE as STATE_DIR;
@@ -188,6 +189,20 @@ impl Changes {
             )
         })?;
         Ok((obtained, undo))
+    }
+
+    /// Steers packets: see [`Steering`]. Returns what was set, as the kernel has it then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownQueue`], [`Error::NoIrq`], [`Error::Affinity`]; [`Error::Kernel`] with `EOPNOTSUPP` where the driver has no
+    /// rules or no table, and with what else it answers to a rule. What was changed until then is put back.
+    #[doc(alias = "ntuple")]
+    #[doc(alias = "ETHTOOL_SRXCLSRLINS")]
+    pub fn steer(&self, interface: &Interface, steering: &Steering) -> Result<(Vec<Steered>, Undo)> {
+        let plan = interface.plan_steering(steering)?;
+        let undo = self.make(interface, plan.clone())?;
+        Ok((interface.steered(plan)?, undo))
     }
 
     /// Puts back what was to stay ([`Undo::keep`]), the last one first: of all interfaces, or what was changed for one.

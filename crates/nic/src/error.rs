@@ -155,9 +155,20 @@ pub enum Error {
         /// How many are active.
         active: u32,
     },
-    /// The CPUs of a kernel thread could not be read or changed.
+    /// The receive queue has no interrupt of its own, or nobody tells which one.
     #[error(
-        "cannot pin the NAPI thread {thread} of '{interface}' to CPUs '{cpus}': {source}; \
+        "cannot find the interrupt of receive queue {queue} of '{interface}': a virtual link has none, and some drivers do not tell; \
+         /proc/interrupts lists those that there are"
+    )]
+    NoIrq {
+        /// On which interface.
+        interface: String,
+        /// Of which queue.
+        queue: u32,
+    },
+    /// The CPUs of a thread could not be read or changed.
+    #[error(
+        "cannot pin the thread {thread} (for '{interface}') to CPUs '{cpus}': {source}; \
          /sys/devices/system/cpu/online lists those that are online, and CAP_SYS_NICE (root) is needed"
     )]
     Affinity {

@@ -39,6 +39,7 @@ pub mod changes;
 pub mod clock;
 mod cpus;
 mod deferral;
+mod egress;
 mod error;
 mod ethtool;
 mod features;
@@ -54,6 +55,7 @@ mod napi;
 mod neighbour;
 mod netdev;
 pub mod netlink;
+mod ntuple;
 pub mod owners;
 pub mod process;
 mod qdisc;
@@ -64,6 +66,7 @@ mod setting;
 pub mod sockets;
 mod speed;
 pub mod state_dir;
+mod steering;
 mod sys;
 mod sysfs;
 mod threads;
@@ -83,10 +86,12 @@ pub use netdev::{
     DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, QueueStatistics, RxMetadata, Threaded, XdpFeatures,
     XskFeatures,
 };
+pub use ntuple::{NtupleFlow, NtupleRule};
 pub use qdisc::{Etf, Gate, Gates, Qdisc, QdiscSetup, QueueRange};
 pub use queue_counters::QueueCounter;
 pub use route::Route;
 pub use rss::{Flow, FlowKind, HashFunction, HashedFields, Rss, Symmetry, toeplitz};
+pub use steering::{QueueIrq, Steered, Steering};
 pub use threads::NapiThread;
 pub use vxlan::Vxlan;
 pub use watch::{LinkEvent, LinkStatus, LinkWatch};

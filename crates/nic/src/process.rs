@@ -9,6 +9,42 @@ pub fn start_time(pid: u32) -> Option<u64> {
     parse_start_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// A thread of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Thread {
+    /// Its number, which no other process or thread has while it lives.
+    pub id: u32,
+    /// Its name: `CPU 0/KVM` for a virtual CPU of QEMU's (with `-name NAME,debug-threads=on`), `vhost-PID` for who carries its packets.
+    pub name: String,
+}
+
+/// The threads of a process, and the kernel's that carry packets for it (vhost), by their numbers; empty if it does not live.
+///
+/// From Linux 6.4 on vhost's are threads of the process itself; before, they are the kernel's, and found by their names.
+pub fn threads(pid: u32) -> Vec<Thread> {
+    let all = |folder: &str| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+    };
+    let own = all(&format!("/proc/{pid}/task")).filter_map(|id| command_of_thread(pid, id));
+    let vhost = format!("vhost-{pid}");
+    let kernel = all("/proc").filter_map(|id| Some((id, command(id)?)));
+    let kernel = kernel.filter(|(_, name)| *name == vhost);
+    let mut threads: Vec<Thread> = own.chain(kernel.map(|(id, name)| Thread { id, name })).collect();
+    threads.sort_by_key(|thread| thread.id);
+    threads.dedup_by_key(|thread| thread.id);
+    threads
+}
+
+fn command_of_thread(pid: u32, id: u32) -> Option<Thread> {
+    let name = fs::read_to_string(format!("/proc/{pid}/task/{id}/comm")).ok()?;
+    Some(Thread {
+        id,
+        name: name.trim_end().to_owned(),
+    })
+}
+
 /// The name that `ps` shows; kernel threads have theirs in full since Linux 5.17, else 15 bytes of it.
 pub(crate) fn command(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;

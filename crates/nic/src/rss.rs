@@ -14,12 +14,13 @@ use std::net::SocketAddr;
 
 use serde::{Serialize, Serializer};
 
-use crate::{Interface, Result};
+use crate::{Error, Interface, Result};
 pub use toeplitz::toeplitz;
 
 // Commands: https://elixir.bootlin.com/linux/v6.18/C/ident/ETHTOOL_GRSSH
 const ETHTOOL_GRXFH: u32 = 0x29;
 const ETHTOOL_GRSSH: u32 = 0x46;
+const ETHTOOL_SRSSH: u32 = 0x47;
 
 /// Where the table begins in `struct ethtool_rxfh`: <https://elixir.bootlin.com/linux/v6.18/C/ident/ethtool_rxfh>
 const CONFIG: usize = 24;
@@ -229,6 +230,64 @@ impl Interface {
         }
         Ok(Some(rss))
     }
+
+    /// The table as a setting's value: `0*64 1*64`.
+    pub(crate) fn rss_table(&self) -> Result<String> {
+        let rss = self.rss()?.ok_or_else(|| self.no_table())?;
+        Ok(table_text(&rss.table))
+    }
+
+    /// A table of the same length that has these queues in turn, as a setting's value.
+    pub(crate) fn rss_table_of(&self, queues: &[u32]) -> Result<String> {
+        let rss = self.rss()?.ok_or_else(|| self.no_table())?;
+        let table: Vec<u32> = queues.iter().copied().cycle().take(rss.table.len()).collect();
+        Ok(table_text(&table))
+    }
+
+    /// Puts a setting's value there. Hash function, key and symmetry stay what they are.
+    pub(crate) fn set_rss_table(&self, value: &str) -> Result<()> {
+        const OPERATION: &str = "set the table of receive queues";
+        let table = parse_table(value).ok_or_else(|| Error::malformed(OPERATION, self.name(), value))?;
+        let now = self.ethtool(OPERATION, ETHTOOL_GRSSH, CONFIG, |_| {})?;
+        let symmetry = now.bytes().get(17).copied().unwrap_or(0);
+        let length = CONFIG + table.len() * 4;
+        self.ethtool(OPERATION, ETHTOOL_SRSSH, length, |buffer| {
+            buffer.set_u32(8, u32::try_from(table.len()).unwrap_or(0));
+            // Function 0 and no key: as they are.
+            buffer.set_u32(16, u32::from_ne_bytes([0, symmetry, 0, 0]));
+            for (at, queue) in table.iter().enumerate() {
+                buffer.set_u32(CONFIG + at * 4, *queue);
+            }
+        })
+        .map(drop)
+    }
+
+    fn no_table(&self) -> Error {
+        let source = std::io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+        Error::kernel("read the table of receive queues", self.name(), source)
+    }
+}
+
+/// Queue and how often it stands there in a row.
+fn table_text(table: &[u32]) -> String {
+    let runs = table.chunk_by(|a, b| a == b);
+    let runs: Vec<String> = runs
+        .filter_map(|run| Some(format!("{}*{}", run.first()?, run.len())))
+        .collect();
+    runs.join(" ")
+}
+
+/// The opposite.
+fn parse_table(text: &str) -> Option<Vec<u32>> {
+    /// More than any NIC has.
+    const MOST: usize = 1 << 16;
+    let mut table = Vec::new();
+    for run in text.split_ascii_whitespace() {
+        let (queue, count) = run.split_once('*')?;
+        let count = count.parse::<usize>().ok().filter(|count| *count <= MOST)?;
+        table.extend(std::iter::repeat_n(queue.parse::<u32>().ok()?, count));
+    }
+    (!table.is_empty()).then_some(table)
 }
 
 /// An answer to `ETHTOOL_GRSSH` with so many entries and bytes of a key.

@@ -161,3 +161,15 @@ fn veth_has_none() {
     let lab = ringside_netlab::Lab::veth(ringside_netlab::VethConfig::tagged("rss")).unwrap();
     assert_eq!(lab.a.run(|| lab.a.interface.rss()).unwrap(), None);
 }
+
+#[test]
+fn a_table_as_text_is_the_table_again() {
+    let halves: Vec<u32> = (0..128).map(|entry| entry / 64).collect();
+    assert_eq!(table_text(&halves), "0*64 1*64");
+    for table in [halves, vec![3], vec![0, 1, 0, 1]] {
+        assert_eq!(parse_table(&table_text(&table)), Some(table));
+    }
+    for wrong in ["", "1", "1*", "a*2", "1*70000"] {
+        assert_eq!(parse_table(wrong), None, "{wrong}");
+    }
+}

@@ -27,6 +27,12 @@ pub(crate) enum Setting {
     Knob { knob: Knob },
     /// What hangs at the interface's root of queueing disciplines.
     RootQdisc,
+    /// The NIC's rule at a location.
+    Ntuple { location: u32 },
+    /// The table of receive queues that hashes choose from.
+    RssTable,
+    /// The priority that a VLAN device's tags have for a priority of packets.
+    EgressQos { priority: u32 },
 }
 
 impl Setting {
@@ -87,6 +93,9 @@ impl fmt::Display for Setting {
             Self::Affinity { thread, .. } => write!(f, "CPUs of thread {thread}"),
             Self::Knob { knob } => knob.fmt(f),
             Self::RootQdisc => f.write_str("root queueing discipline"),
+            Self::Ntuple { location } => write!(f, "rule {location} for receive queues"),
+            Self::RssTable => f.write_str("RSS table"),
+            Self::EgressQos { priority } => write!(f, "PCP for priority {priority}"),
         }
     }
 }
@@ -135,6 +144,9 @@ impl<'a> Access<'a> {
             }
             Setting::Knob { knob } => knob.read(self).map(Some),
             Setting::RootQdisc => self.interface.root_qdisc().map(Some),
+            Setting::Ntuple { location } => self.interface.ntuple_at(*location).map(Some),
+            Setting::RssTable => self.interface.rss_table().map(Some),
+            Setting::EgressQos { priority } => self.interface.egress_of(*priority).map(Some),
         }
     }
 
@@ -153,6 +165,9 @@ impl<'a> Access<'a> {
                 .map_err(|source| self.affinity_error(*thread, value, source)),
             Setting::Knob { knob } => knob.write(self, value),
             Setting::RootQdisc => self.interface.set_root_qdisc(value),
+            Setting::Ntuple { location } => self.interface.set_ntuple(*location, value),
+            Setting::RssTable => self.interface.set_rss_table(value),
+            Setting::EgressQos { priority } => self.interface.set_egress(*priority, value),
         }
     }
 

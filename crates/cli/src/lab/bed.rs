@@ -87,6 +87,17 @@ impl Bed {
         Ok(if back { (&link.b, &link.a) } else { (&link.a, &link.b) })
     }
 
+    /// The end of a link at one of its hosts: the first, or the second.
+    pub(super) fn end(&self, link: usize, second: bool) -> Result<&End> {
+        let link = self.links.get(link).context("a link that was built")?;
+        Ok(if second { &link.b } else { &link.a })
+    }
+
+    /// Process number of a guest's machine.
+    pub(super) fn process(&self, plan: &Plan, guest: usize) -> Result<u32> {
+        self.guests.process(plan, guest)
+    }
+
     /// A path over a link, for one probe after the other.
     pub(super) fn path(&self, way: Way) -> Result<compare::Bed> {
         let (near, far) = self.ends(way)?;

@@ -9,6 +9,8 @@ use toml::Spanned;
 pub(super) use fault::{Fault, Faults, Text};
 pub(super) use values::{Address, Attachment, Bitrate, Name, Pci, Time, Whole};
 
+use crate::steer::{CpusArg, RuleArg};
+
 /// A name that stands for something else of the file.
 pub(super) type Named = Spanned<Name>;
 /// A key that may be in the wrong place.
@@ -34,6 +36,10 @@ pub(super) struct File {
     pub(super) load: Vec<Load>,
     #[serde(default)]
     pub(super) probe: Vec<Probe>,
+    #[serde(default)]
+    pub(super) steering: Vec<Steering>,
+    #[serde(default)]
+    pub(super) schedule: Vec<Schedule>,
 }
 
 /// A network namespace, this machine itself, or another one.
@@ -176,6 +182,89 @@ pub(super) struct Probe {
     /// Probes of a turn at the most.
     pub(super) count: Option<Whole<1, 100_000_000>>,
     pub(super) measure: Maybe<Vec<Measure>>,
+    /// What is set for the time of its turns.
+    pub(super) steering: Option<Vec<Named>>,
+}
+
+/// Which queues and CPUs packets come to, while a probe that names it has its turn.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Steering {
+    pub(super) name: Named,
+    pub(super) host: Option<Named>,
+    /// Of a namespace: the link, if it has several.
+    pub(super) link: Option<Named>,
+    /// Of this machine.
+    pub(super) interface: Maybe<String>,
+    pub(super) guest: Option<Named>,
+    pub(super) rules: Maybe<Vec<RuleArg>>,
+    pub(super) rss: Maybe<Vec<Whole<0, 63>>>,
+    pub(super) irq: Maybe<Vec<CpusArg>>,
+    pub(super) rps: Maybe<Vec<CpusArg>>,
+    pub(super) xps: Maybe<Vec<CpusArg>>,
+    /// Where the packets of the probe are to land at that end.
+    pub(super) queue: Maybe<Whole<0, 63>>,
+    pub(super) cpu: Maybe<Whole<0, 8191>>,
+    /// CPUs for the threads of a guest's machine.
+    pub(super) vcpus: Maybe<Vec<Whole<0, 8191>>>,
+    pub(super) vhost: Maybe<Vec<Whole<0, 8191>>>,
+}
+
+/// Time-triggered streams, each class a cell of its own.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Schedule {
+    pub(super) name: Named,
+    pub(super) from: Named,
+    pub(super) to: Named,
+    /// A time with its unit.
+    pub(super) cycle: Maybe<String>,
+    /// As on the command line of `ringside talker`.
+    pub(super) class: Spanned<Vec<String>>,
+    pub(super) via: Option<ScheduleVia>,
+    pub(super) qdisc: Maybe<Qdisc>,
+    pub(super) wait: Option<Wait>,
+    pub(super) steering: Option<Vec<Named>>,
+}
+
+/// What a schedule's packets are sent and received through.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ScheduleVia {
+    #[default]
+    AfPacket,
+    AfXdp,
+}
+
+impl ScheduleVia {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::AfPacket => "af-packet",
+            Self::AfXdp => "af-xdp",
+        }
+    }
+}
+
+/// Queueing disciplines at the sender.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Qdisc {
+    #[default]
+    AsItIs,
+    Mqprio,
+    Etf,
+    Taprio,
+}
+
+impl Qdisc {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::AsItIs => "as-it-is",
+            Self::Mqprio => "mqprio",
+            Self::Etf => "etf",
+            Self::Taprio => "taprio",
+        }
+    }
 }
 
 /// What sends and receives.

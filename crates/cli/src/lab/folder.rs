@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ringside_measure::latency::Summary;
-use ringside_measure::schema::{LabLoad, LabMachine};
+use ringside_measure::schema::{LabLoad, LabMachine, LabSchedule, LabSteering};
 use ringside_measure::sequence::Counts;
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
@@ -94,6 +94,12 @@ pub(super) struct Measured {
     pub(super) steal: f64,
     pub(super) waiting: f64,
     pub(super) loads: Vec<LabLoad>,
+    /// Of a class of a schedule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) schedule: Option<LabSchedule>,
+    /// Where packets landed, for each end that was steered. Of a schedule at its first class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) steering: Vec<LabSteering>,
 }
 
 /// How far a run is.

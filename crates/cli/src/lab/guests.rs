@@ -98,6 +98,18 @@ impl Guests {
         Ok(())
     }
 
+    /// Process number of one's machine.
+    pub(super) fn process(&self, plan: &Plan, number: usize) -> Result<u32> {
+        // That there is one.
+        self.path(number)?;
+        let machine = self.machines.iter().find(|(of, _)| *of == plan.guests[number].machine);
+        machine
+            .context("a guest's machine")?
+            .1
+            .pid()
+            .context("asking for the process of a guest's machine")
+    }
+
     /// For the result.
     pub(super) fn machines(&self, plan: &Plan) -> Vec<LabMachine> {
         let of = |nic: &plan::Guest| {

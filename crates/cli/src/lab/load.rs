@@ -363,7 +363,7 @@ pub(super) fn how_to_get(program: &str) -> String {
 }
 
 /// A file without a name, in memory: what a program says is short.
-fn tempfile() -> std::io::Result<File> {
+pub(super) fn tempfile() -> std::io::Result<File> {
     use rustix::fs::{MemfdFlags, memfd_create};
     Ok(File::from(memfd_create("ringside-lab", MemfdFlags::CLOEXEC)?))
 }

@@ -5,8 +5,9 @@
 //!                                                                              │
 //!  bed.rs  namespaces, links, other machines ◀─────────────────────────────────┤
 //!  run.rs  round 1: A idle, A loaded, B idle, B loaded, …   round 2: backwards ┘
-//!     ├─ load.rs    streams and programs beside the probes
+//!     ├─ steered.rs what is steered for its time    load.rs  streams and programs beside the probes
 //!     ├─ turn.rs    both ends of a cell ── prober.rs: who sends at their times, and who hears
+//!     ├─ schedule.rs  all classes of a schedule: a talker and a listener
 //!     └─ folder.rs  each turn on the disk before the next begins ──▶ result.rs ──▶ JSON, table, report
 //! ```
 
@@ -22,6 +23,8 @@ mod plan;
 mod prober;
 mod result;
 mod run;
+mod schedule;
+mod steered;
 mod study;
 mod table;
 mod turn;

@@ -1,6 +1,7 @@
 //! What a lab file means: every name looked up, every key where it may stand. Nothing of it depends on the machine.
 
 mod check;
+mod steer;
 mod traffic;
 
 use std::time::Duration;
@@ -10,8 +11,9 @@ use ringside_measure::schema::LatencyKind;
 use ringside_netlab::attach::{PciAddress, Way as Join};
 use ringside_nic::host::CpuTimes;
 
-use super::file::{Acceleration, Address, File, Text, Wait, With};
+use super::file::{Acceleration, Address, File, Qdisc, ScheduleVia, Text, Wait, With};
 use crate::compare;
+use crate::steer::Settings;
 
 /// The smallest frame with a probe over IPv4.
 pub(super) const SMALLEST: u64 = 82;
@@ -27,7 +29,10 @@ pub(super) struct Plan {
     pub(super) guests: Vec<Guest>,
     pub(super) links: Vec<Link>,
     pub(super) loads: Vec<Load>,
+    /// Those of the file, and behind them one for each class of the schedules.
     pub(super) probes: Vec<Probe>,
+    pub(super) steerings: Vec<Steering>,
+    pub(super) schedules: Vec<Schedule>,
 }
 
 #[derive(Debug)]
@@ -148,6 +153,58 @@ pub(super) struct Probe {
     pub(super) measures: Vec<LatencyKind>,
     /// In words.
     pub(super) description: String,
+    /// Numbers of what is set for the time of its turns.
+    pub(super) steering: Vec<usize>,
+    /// It is a class of a schedule.
+    pub(super) scheduled: Option<Scheduled>,
+}
+
+/// A class of a schedule, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Scheduled {
+    pub(super) schedule: usize,
+    pub(super) class: usize,
+}
+
+/// What is set for the time of some turns, and where packets are to land by it.
+#[derive(Debug)]
+pub(super) struct Steering {
+    pub(super) name: String,
+    /// Number of the host.
+    pub(super) host: usize,
+    pub(super) at: At,
+    pub(super) settings: Settings,
+    pub(super) queue: Option<u32>,
+    pub(super) cpu: Option<u32>,
+    /// CPUs for virtual CPUs, one for each in turn, and for those who carry packets.
+    pub(super) vcpus: Vec<u32>,
+    pub(super) vhost: Vec<u32>,
+}
+
+/// Where a steering is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// The host's end of a link, by its number.
+    Link(usize),
+    /// An interface of this machine.
+    Interface(String),
+    /// The threads of a guest's machine.
+    Guest { guest: usize, uplink: usize },
+}
+
+/// Time-triggered streams.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    pub(super) name: String,
+    pub(super) from: usize,
+    pub(super) way: Way,
+    /// As the command line has them.
+    pub(super) classes: Vec<String>,
+    pub(super) schedule: ringside_measure::schedule::Schedule,
+    pub(super) via: ScheduleVia,
+    pub(super) qdisc: Qdisc,
+    pub(super) spins: bool,
+    pub(super) steering: Vec<usize>,
 }
 
 impl Plan {
@@ -184,7 +241,14 @@ impl Plan {
             let name = format!("the load {}", load.name);
             load.cpus.iter().map(move |cpu| (name.clone(), *cpu))
         });
-        hosts.chain(loads)
+        let steerings = self.steerings.iter().flat_map(|steering| {
+            let settings = &steering.settings;
+            let lists = settings.irqs.iter().chain(&settings.rps).chain(&settings.xps);
+            let named = lists.flat_map(|list| &list.1).chain(&steering.cpu);
+            let all = named.chain(&steering.vcpus).chain(&steering.vhost);
+            all.map(|cpu| (format!("the steering {}", steering.name), *cpu))
+        });
+        hosts.chain(loads).chain(steerings)
     }
 
     /// How many probes a cell has in all rounds.

@@ -4,7 +4,10 @@ use anyhow::{Context as _, Result};
 use ringside_measure::compare::{self, Ratio, Round, STEAL_LIMIT};
 use ringside_measure::latency::{Latency, Summary};
 use ringside_measure::probe::Clock;
-use ringside_measure::schema::{LabCell, LabLoad, LabMachine, LabResult, LatencyResult, LoadKind};
+use ringside_measure::schema::{
+    LabCell, LabLoad, LabMachine, LabResult, LabSchedule, LabSteering, LatencyResult, LoadKind,
+};
+use ringside_measure::steer;
 
 use ringside_netlab::guest::Accelerator;
 
@@ -141,7 +144,10 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
         not_sent_probes: quiet.iter().map(|turn| turn.not_sent_probes).sum(),
         latency: LatencyResult {
             kind: cell.kind,
-            clock: Clock::Monotonic,
+            clock: match probe.scheduled {
+                Some(_) => Clock::Tai,
+                None => Clock::Monotonic,
+            },
             raw: raw.summary(),
             corrected: corrected.summary(),
             raw_hdr: raw.to_hdr(),
@@ -154,10 +160,43 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
         turns_left_out: left_out,
         failed_turns: u32::try_from(failures.len()).unwrap_or(u32::MAX),
         failure: failures.last().map(|why| (*why).clone()),
-        waiting_percent: mean(quiet.iter().map(|turn| turn.waiting * 100.0)),
+        waiting_percent: match probe.scheduled {
+            Some(_) => None,
+            None => mean(quiet.iter().map(|turn| turn.waiting * 100.0)),
+        },
         ratio_to_idle: None,
         ratio_to_base: None,
+        schedule: windows(&quiet),
+        steering: steering(&quiet),
     })
+}
+
+/// Of a class of a schedule: the windows of all turns.
+fn windows(turns: &[&Measured]) -> Option<LabSchedule> {
+    let all = || turns.iter().filter_map(|turn| turn.schedule.as_ref());
+    let first = all().next()?;
+    Some(LabSchedule {
+        skipped_packets: all().map(|one| one.skipped_packets).sum(),
+        early_packets: all().map(|one| one.early_packets).sum(),
+        late_packets: all().map(|one| one.late_packets).sum(),
+        late_most_ns: all().filter_map(|one| one.late_most_ns).max(),
+        ..first.clone()
+    })
+}
+
+/// What landed where in all turns, for each end that was steered.
+fn steering(turns: &[&Measured]) -> Vec<LabSteering> {
+    let Some(first) = turns.first() else { return Vec::new() };
+    let of = |(at, one): (usize, &LabSteering)| {
+        let seen = turns
+            .iter()
+            .filter_map(|turn| turn.steering.get(at).map(|one| &one.seen));
+        Some(LabSteering {
+            seen: steer::together(seen)?,
+            ..one.clone()
+        })
+    };
+    first.steering.iter().enumerate().filter_map(of).collect()
 }
 
 fn merged<'t>(all: impl Iterator<Item = (&'t String, &'t Summary)>) -> Result<Latency> {
@@ -244,11 +283,20 @@ fn warnings(cells: &[LabCell], folder: &Folder) -> Vec<String> {
              trusted"
         ));
     }
-    let not_sent: u64 = cells.iter().map(|cell| cell.not_sent_probes).sum();
+    let not_sent = cells.iter().filter(|cell| cell.schedule.is_none());
+    let not_sent: u64 = not_sent.map(|cell| cell.not_sent_probes).sum();
     if not_sent != 0 {
         all.push(format!(
             "{not_sent} probes were due while an answer was waited for that never came, and were not sent"
         ));
+    }
+    for cell in cells {
+        for one in &cell.steering {
+            let wrong = one.seen.sentences.iter().find(|sentence| !sentence.right);
+            if let Some(sentence) = wrong {
+                all.push(format!("{}, {}: {}", cell.path, one.host, sentence.text));
+            }
+        }
     }
     let short = |cell: &&LabCell| {
         let load = cell

@@ -60,6 +60,8 @@ fn measured(ns: u64, steal: f64, is_loaded: bool) -> Outcome {
         steal,
         waiting: 0.2,
         loads: is_loaded.then_some(load).into_iter().collect(),
+        schedule: None,
+        steering: Vec::new(),
     }))
 }
 

@@ -11,6 +11,8 @@ use super::folder::{Folder, Measured, Outcome, Turn as Kept};
 use super::load::Running;
 use super::plan::{Plan, Probe, Way};
 use super::prober::Schedule;
+use super::schedule;
+use super::steered::Steered;
 use super::turn::{Reading, Turn};
 use crate::clock::now_ns;
 use crate::compare::{self, Bench, Contender, Operation, order};
@@ -88,8 +90,12 @@ pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) 
             }
             bar.set_message(format!("round {}: {}", round + 1, cell.name(plan)));
             session = session.wrapping_add(2);
-            let outcome = match one(plan, bed, cell, session, stop) {
-                Ok(measured) => Outcome::Measured(Box::new(measured)),
+            let together = together(plan, &cells, number);
+            let outcomes = match one(plan, bed, cell, session, stop) {
+                Ok(measured) => measured
+                    .into_iter()
+                    .map(|measured| Outcome::Measured(Box::new(measured)))
+                    .collect(),
                 Err(Fault::Cell(error)) => {
                     // What is broken for all is not this cell's fault.
                     bed.check(plan)?;
@@ -97,20 +103,34 @@ pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) 
                         bail!("interrupted");
                     }
                     bar.suspend(|| output::note(format_args!("{}: {error:#}", cell.name(plan))));
-                    Outcome::Failed(format!("{error:#}"))
+                    vec![Outcome::Failed(format!("{error:#}")); together.len()]
                 }
                 Err(Fault::Lab(error)) => return Err(error.context(cell.name(plan))),
             };
-            folder.add(Kept {
-                round,
-                cell: number,
-                outcome,
-            })?;
-            bar.inc(1);
+            for (cell, outcome) in together.into_iter().zip(outcomes) {
+                // Some of them may be there already, of a run that was killed between two.
+                if !folder.has(round, cell) {
+                    folder.add(Kept { round, cell, outcome })?;
+                    bar.inc(1);
+                }
+            }
         }
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+/// Numbers of the cells that have their turn with one: the classes of its schedule, in their order; else itself.
+fn together(plan: &Plan, cells: &[Cell], number: usize) -> Vec<usize> {
+    let schedule = |cell: &Cell| plan.probes[cell.probe].scheduled.map(|of| of.schedule);
+    let cell = cells[number];
+    match schedule(&cell) {
+        None => vec![number],
+        of => {
+            let is_it = |other: &Cell| schedule(other) == of && other.is_loaded == cell.is_loaded;
+            (0..cells.len()).filter(|other| is_it(&cells[*other])).collect()
+        }
+    }
 }
 
 fn progress(all: usize) -> ProgressBar {
@@ -135,9 +155,11 @@ enum Fault {
     Lab(anyhow::Error),
 }
 
-/// One turn of one cell.
-fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<Measured, Fault> {
+/// One turn of one cell, or of all classes of a schedule.
+fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<Vec<Measured>, Fault> {
     let probe = &plan.probes[cell.probe];
+    // In front of all sockets: they remember which queue they have sent by.
+    let steered = Steered::begin(plan, bed, probe).map_err(Fault::Cell)?;
     let mut loads = match cell.is_loaded {
         true => match bed.has(probe.way) {
             Ok(()) => Running::start(plan, bed, probe.way).map_err(Fault::Lab)?,
@@ -145,28 +167,42 @@ fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<
         },
         false => Running::default(),
     };
-    let reading = turn(plan, bed, probe, cell.kind, (session, &mut loads, stop));
-    let reading = match reading {
+    let readings = match probe.scheduled {
+        Some(of) => schedule::turn(plan, bed, &plan.schedules[of.schedule], (&mut loads, stop)),
+        None => turn(plan, bed, probe, cell.kind, (session, &mut loads, stop))
+            .and_then(|reading| Ok(vec![measured(&reading).context("no probe came through")?])),
+    };
+    let mut readings = match readings {
         Err(error) if loads.is_broken() => return Err(Fault::Lab(error)),
-        reading => reading.map_err(Fault::Cell)?,
+        readings => readings.map_err(Fault::Cell)?,
     };
+    let steering = steered.end().map_err(Fault::Cell)?;
     let loads = loads.end().map_err(Fault::Lab)?;
+    for reading in &mut readings {
+        reading.loads.clone_from(&loads);
+    }
+    if let Some(first) = readings.first_mut() {
+        first.steering = steering;
+    }
+    Ok(readings)
+}
+
+fn measured(reading: &Reading) -> Option<Measured> {
     let (raw, corrected) = (reading.times.raw(), reading.times.corrected());
-    let told = || -> Option<Measured> {
-        Some(Measured {
-            probes: reading.probes,
-            not_sent_probes: reading.not_sent,
-            impossible_packets: reading.times.impossible(),
-            raw: raw.summary()?,
-            raw_hdr: raw.to_hdr()?,
-            corrected: corrected.summary()?,
-            corrected_hdr: corrected.to_hdr()?,
-            steal: reading.steal,
-            waiting: reading.waiting,
-            loads,
-        })
-    };
-    told().context("no probe came through").map_err(Fault::Cell)
+    Some(Measured {
+        probes: reading.probes,
+        not_sent_probes: reading.not_sent,
+        impossible_packets: reading.times.impossible(),
+        raw: raw.summary()?,
+        raw_hdr: raw.to_hdr()?,
+        corrected: corrected.summary()?,
+        corrected_hdr: corrected.to_hdr()?,
+        steal: reading.steal,
+        waiting: reading.waiting,
+        loads: Vec::new(),
+        schedule: None,
+        steering: Vec::new(),
+    })
 }
 
 fn turn(
@@ -194,7 +230,7 @@ fn turn(
         cpus: [plan.cpu(probe.from), far_cpu],
     };
     let contender = Contender::new(path, &bench, Operation::Ping, probe.kind, probe.frame_bytes).sleeping(probe.sleeps);
-    let schedule = schedule(plan, probe, path)?;
+    let schedule = pace(plan, probe, path)?;
     let turns = path.turns.as_ref();
     let start = turns.map(|_| contender.start()).transpose()?;
     let turn = Turn {
@@ -221,7 +257,7 @@ fn turn(
     }
 }
 
-fn schedule(plan: &Plan, probe: &Probe, path: &compare::Bed) -> Result<Schedule> {
+fn pace(plan: &Plan, probe: &Probe, path: &compare::Bed) -> Result<Schedule> {
     let (flow, frame) = path.frame(true, probe.frame_bytes.into())?;
     Ok(Schedule {
         rate: probe.rate,
@@ -235,6 +271,8 @@ fn schedule(plan: &Plan, probe: &Probe, path: &compare::Bed) -> Result<Schedule>
 
 /// How long all turns take at least.
 pub(super) fn time(plan: &Plan) -> Duration {
-    let turns = Cell::all(plan).len();
+    let cells = Cell::all(plan);
+    let first = |number: &usize| together(plan, &cells, *number).first() == Some(number);
+    let turns = (0..cells.len()).filter(first).count();
     (plan.turn + plan.settle) * u32::try_from(turns).unwrap_or(u32::MAX) * plan.rounds
 }

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table as Grid, presets};
 use ringside_measure::schema::{Document, LabCell, LabResult, LoadKind, Outcome};
+use ringside_nic::Knob;
 
 use super::file::Text;
 use super::folder::State;
 use super::load::describe;
-use super::plan::{Place, Plan};
+use super::plan::{Place, Plan, Steering};
 use super::run::{Cell, condition, kind_name, time};
 use super::study;
 use crate::output::wrapped;
@@ -62,6 +63,9 @@ pub(super) fn plan(plan: &Plan) -> String {
     for load in &plan.loads {
         _ = writeln!(text, "load   {}: {}", load.name, describe(load));
     }
+    for steering in &plan.steerings {
+        _ = writeln!(text, "steer  {}", describe_steering(plan, steering));
+    }
     for probe in &plan.probes {
         let kinds: Vec<&str> = probe.measures.iter().map(|kind| kind_name(*kind)).collect();
         text += &wrapped(
@@ -83,6 +87,49 @@ pub(super) fn plan(plan: &Plan) -> String {
     text
 }
 
+/// `right at b: RPS 0=1; its packets to CPU 1`
+fn describe_steering(plan: &Plan, steering: &Steering) -> String {
+    let settings = &steering.settings;
+    let mut parts: Vec<String> = Vec::new();
+    parts.extend(
+        settings
+            .rules
+            .iter()
+            .map(|rule| format!("{} to queue {}", rule.0, rule.1)),
+    );
+    if !settings.rss.is_empty() {
+        parts.push(format!("RSS over queues {}", Knob::cpu_list(&settings.rss)));
+    }
+    for (name, all) in [("IRQ", &settings.irqs), ("RPS", &settings.rps), ("XPS", &settings.xps)] {
+        parts.extend(
+            all.iter()
+                .map(|one| format!("{name} of queue {} on CPU {}", one.0, Knob::cpu_list(&one.1))),
+        );
+    }
+    for (name, cpus) in [("virtual CPUs", &steering.vcpus), ("vhost", &steering.vhost)] {
+        if !cpus.is_empty() {
+            parts.push(format!("{name} on CPU {}", Knob::cpu_list(cpus)));
+        }
+    }
+    if parts.is_empty() {
+        parts.push("as it is".to_owned());
+    }
+    let asked = [("queue", steering.queue), ("CPU", steering.cpu)];
+    let asked: Vec<String> = asked
+        .iter()
+        .filter_map(|(name, number)| Some(format!("{name} {}", (*number)?)))
+        .collect();
+    if !asked.is_empty() {
+        parts.push(format!("packets are to land on {}", asked.join(", ")));
+    }
+    format!(
+        "{} at {}: {}",
+        steering.name,
+        plan.hosts[steering.host].name,
+        parts.join("; ")
+    )
+}
+
 /// The matrix.
 pub(super) fn render(document: &Document, terminal: bool) -> String {
     let Outcome::Lab(result) = &document.result else {
@@ -101,6 +148,9 @@ pub(super) fn render(document: &Document, terminal: bool) -> String {
             );
         }
     }
+    for cell in &result.cells {
+        text += &told(cell);
+    }
     text += "\n";
     text += &wrapped(
         &format!(
@@ -113,6 +163,43 @@ pub(super) fn render(document: &Document, terminal: bool) -> String {
     );
     for warning in &result.warnings {
         text += &wrapped(&format!("Warning: {warning}."), "");
+    }
+    text
+}
+
+/// Windows of a class, and where packets landed.
+fn told(cell: &LabCell) -> String {
+    let mut text = String::new();
+    if let Some(windows) = &cell.schedule {
+        let late = windows
+            .late_most_ns
+            .map(|ns| format!(", by {} at the most", units::time(ns as f64)));
+        text += &wrapped(
+            &format!(
+                "{}: {} packets before and {} behind their window{}; {} left out, for it was over",
+                name(cell),
+                windows.early_packets,
+                windows.late_packets,
+                late.unwrap_or_default(),
+                windows.skipped_packets
+            ),
+            "  ",
+        );
+    }
+    for one in &cell.steering {
+        for sentence in &one.seen.sentences {
+            let mark = if sentence.right { "ok" } else { "WRONG" };
+            text += &wrapped(
+                &format!(
+                    "{}, {} at {}: {mark}: {}",
+                    name(cell),
+                    one.name,
+                    one.host,
+                    sentence.text
+                ),
+                "  ",
+            );
+        }
     }
     text
 }

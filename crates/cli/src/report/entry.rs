@@ -102,7 +102,8 @@ impl Entry {
                 | Outcome::Delay(_)
                 | Outcome::Search(_)
                 | Outcome::Sweep(_)
-                | Outcome::Trace(_) => Vec::new(),
+                | Outcome::Trace(_)
+                | Outcome::Steer(_) => Vec::new(),
             },
         }
     }
@@ -139,7 +140,8 @@ impl Entry {
                 | Outcome::Delay(_)
                 | Outcome::Search(_)
                 | Outcome::Sweep(_)
-                | Outcome::Trace(_) => Vec::new(),
+                | Outcome::Trace(_)
+                | Outcome::Steer(_) => Vec::new(),
             },
         }
     }
@@ -169,7 +171,8 @@ impl Entry {
                 | Outcome::Search(_)
                 | Outcome::Sweep(_)
                 | Outcome::Lab(_)
-                | Outcome::Trace(_) => Vec::new(),
+                | Outcome::Trace(_)
+                | Outcome::Steer(_) => Vec::new(),
             },
         }
     }

@@ -102,6 +102,8 @@ pub(super) fn part(lab: &LabResult) -> Markup {
             Times are from the time at which a probe was to be sent to its reception by a program, by one clock; ratios are of the medians of the rounds, paired, \
             with a bootstrap 95 % interval. Turns in which the hypervisor took more than " (units::digits(lab.steal_limit_percent)) " % of the CPU time are left out." }
         @for kind in kinds { @if of(lab, kind, LoadKind::Idle).next().is_some() { (matrix(lab, kind)) } }
+        (windows(lab))
+        (steering(lab))
         h3 { "The lab" }
         div.wide { table {
             tr { th { "machine" } th { "what" } th { "CPU" } th { "kernel" } }
@@ -118,6 +120,46 @@ pub(super) fn part(lab: &LabResult) -> Markup {
         } }
         details { summary { "The lab file" } pre { (lab.file) } }
     }
+}
+
+/// Classes of schedules.
+fn windows(lab: &LabResult) -> Markup {
+    let all = || {
+        lab.cells
+            .iter()
+            .filter_map(|cell| Some((cell, cell.schedule.as_ref()?)))
+    };
+    html! { @if all().next().is_some() {
+        h3 { "Windows" }
+        div.wide { table {
+            tr { @for head in ["class", "load", "window", "kept by", "left out", "before", "behind", "by at most"] { th { (head) } } }
+            @for (cell, of) in all() { tr {
+                th { (cell.path) } td { (name(cell.condition)) }
+                td { (units::time(of.class.window_ns as f64)) " from " (units::time(of.class.offset_ns as f64)) " on" }
+                td { (format!("{:?}", of.kept_by).to_lowercase()) }
+                @for packets in [of.skipped_packets, of.early_packets, of.late_packets] { td.number { (packets) } }
+                td.number { (of.late_most_ns.map_or_else(|| "–".to_owned(), |ns| units::time(ns as f64))) }
+            } }
+        } }
+        p { "Packets that were left out, because their window was over before they could be sent, and those that arrived before and behind it." }
+    } }
+}
+
+/// Where packets landed.
+fn steering(lab: &LabResult) -> Markup {
+    let all = || {
+        lab.cells
+            .iter()
+            .flat_map(|cell| cell.steering.iter().map(move |one| (cell, one)))
+    };
+    html! { @if all().next().is_some() {
+        h3 { "Steering" }
+        @for (cell, one) in all() {
+            h4 { (cell_name(cell)) ": " (one.name) " at " (one.host) }
+            @for sentence in &one.seen.sentences { p { @if !sentence.right { strong { "Wrong: " } } (sentence.text) "." } }
+            (super::steer::part(&one.seen))
+        }
+    } }
 }
 
 /// Each load once.

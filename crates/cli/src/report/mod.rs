@@ -14,6 +14,7 @@ mod rates;
 mod section;
 mod settings;
 mod stages;
+mod steer;
 pub(crate) mod units;
 mod words;
 

@@ -42,6 +42,7 @@ pub(super) fn markdown(title: &str, entries: &[Entry]) -> String {
                 }
                 Outcome::Sweep(sweep) => swept(&mut out, sweep),
                 Outcome::Trace(trace) => super::stages::markdown(&mut out, trace),
+                Outcome::Steer(steer) => super::steer::markdown(&mut out, steer),
                 Outcome::Run(_) | Outcome::Search(_) | Outcome::Lab(_) => {}
             }
             _ = writeln!(out, "\n`{}`", document.command_line.join(" "));
@@ -205,6 +206,11 @@ pub(super) fn csv(entries: &[Entry]) -> String {
             Outcome::Trace(trace) => {
                 for (name, figure, value) in super::stages::figures(trace) {
                     line(&mut out, &entry.name, &format!("{name}: {figure}"), value, "ns");
+                }
+            }
+            Outcome::Steer(steer) => {
+                for (name, packets) in super::steer::figures(steer) {
+                    line(&mut out, &entry.name, &name, packets, "packets");
                 }
             }
             Outcome::Run(_) | Outcome::Search(_) | Outcome::Lab(_) => {}

@@ -26,6 +26,7 @@ pub(super) fn of(entry: &Entry) -> Markup {
                         Outcome::Sweep(sweep) => (settings::part(sweep)),
                         Outcome::Trace(trace) => (stages::part(trace)),
                         Outcome::Lab(lab) => (super::lab::part(lab)),
+                        Outcome::Steer(steer) => (super::steer::part(steer)),
                     }
                     @if let Some(far) = &document.far { (super::far::part(far)) }
                     (repeat(document))
@@ -54,6 +55,7 @@ pub(super) fn kind(entry: &Entry) -> &str {
             Outcome::Sweep(_) => "Sweep over settings",
             Outcome::Trace(_) => "Stages of a packet's way",
             Outcome::Lab(_) => "Lab",
+            Outcome::Steer(_) => "Steering",
             Outcome::Delay(_) => "Delay from the XDP program to the application",
         },
     }

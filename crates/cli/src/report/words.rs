@@ -38,6 +38,7 @@ fn what_came_out(entry: &Entry) -> Vec<Sentence> {
                 Outcome::Sweep(sweep) => super::settings::words(sweep),
                 Outcome::Trace(trace) => super::stages::words(trace),
                 Outcome::Lab(lab) => super::lab::words(lab),
+                Outcome::Steer(steer) => super::steer::words(steer),
             };
             all.extend(document.far.iter().flat_map(|far| super::far::words(far)));
             all

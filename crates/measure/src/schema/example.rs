@@ -5,6 +5,7 @@ use super::{
     DelayTurn, Document, FlightRecord, IdleUse, Interface, Interval, KnobResult, LatencyResult, LaunchBy, LaunchResult,
     LevelResult, LinkChange, LinkEvent, MissingHook, Mitigation, Mode, Operation, Outcome, QueueCounters, QueueMode,
     RecordedEvent, RecordedPoint, RunResult, SchemaName, SeriesEstimate, SlowResult, SlowStage, StageResult,
+    SteerClass, SteerCount, SteerCpu, SteerFlow, SteerLanding, SteerQueue, SteerResult, SteerRule, SteerSetting,
     SweepResult, System, TraceCost, TraceResult, TracedPath, TxStampsResult, UnavailableLevel, UntilCi, XdpStatistics,
     XdpVerdicts,
 };
@@ -447,4 +448,52 @@ pub(crate) fn trace() -> TraceResult {
         paths: vec![path],
         warnings: vec!["events were lost".into()],
     }
+}
+
+/// Steering with everything in it.
+pub(crate) fn steer() -> SteerResult {
+    let landing = |queue, cpu, packets| SteerLanding { queue, cpu, packets };
+    let mut steer = SteerResult {
+        interface: "eth0".into(),
+        driver: Some("igb".into()),
+        sender: Some("eth1".into()),
+        elapsed_ns: 1_000_000_000,
+        settings: vec![SteerSetting {
+            interface: "eth0".into(),
+            what: "rule 15 for receive queues".into(),
+            wanted: "pcp:5 1".into(),
+            obtained: "pcp:5 1".into(),
+        }],
+        rules: Some(vec![SteerRule {
+            location: 15,
+            flow: SteerFlow::VlanPriority(5),
+            queue: Some(1),
+        }]),
+        rss_queues: vec![0, 1],
+        classes: vec![SteerClass {
+            flow: SteerFlow::VlanPriority(5),
+            wanted_queue: Some(1),
+            wanted_cpu: Some(1),
+            sent_packets: Some(1_000),
+            landings: vec![landing(0, 0, 1_000)],
+        }],
+        others: vec![landing(0, 0, 3)],
+        queues: vec![SteerQueue {
+            queue: 0,
+            irq: Some(41),
+            irq_name: Some("eth0-TxRx-0".into()),
+            irq_cpus: vec![0],
+            interrupts: vec![SteerCount { cpu: 0, count: 900 }],
+            driver_packets: Some(1_003),
+            rps_cpus: vec![0],
+        }],
+        cpus: vec![SteerCpu {
+            cpu: 0,
+            net_rx: 950,
+            received_rps: 0,
+        }],
+        sentences: Vec::new(),
+    };
+    steer.sentences = crate::steer::judge(&steer);
+    steer
 }

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{LatencyResult, LoadKind};
+use super::{LatencyResult, LaunchBy, LoadKind, SteerResult};
 use crate::compare::{Ratio, Round};
+use crate::schedule::Class;
 use crate::sequence::Counts;
 
 /// The matrix of a lab: path × {idle, loaded} × {round trip, one way}.
@@ -86,6 +87,42 @@ pub struct LabCell {
     pub ratio_to_idle: Option<Ratio>,
     /// The medians in proportion to those of the base under the same condition; `None` for that itself.
     pub ratio_to_base: Option<Ratio>,
+    /// Of a class of a schedule: its windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<LabSchedule>,
+    /// Where its packets landed, at each end that was steered for the time of its turns; of a schedule at its first class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steering: Vec<LabSteering>,
+}
+
+/// A class of a schedule under one condition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabSchedule {
+    /// The class.
+    #[serde(flatten)]
+    pub class: Class,
+    /// Who kept its times.
+    pub kept_by: LaunchBy,
+    /// Packets that were left out: their window was over before they could be sent.
+    pub skipped_packets: u64,
+    /// Packets that came before their window.
+    pub early_packets: u64,
+    /// Packets that came after their window.
+    pub late_packets: u64,
+    /// By how much at the most.
+    pub late_most_ns: Option<u64>,
+}
+
+/// An end that was steered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabSteering {
+    /// Name of the steering in the lab file.
+    pub name: String,
+    /// The host where it is.
+    pub host: String,
+    /// What was set, what landed where, and what is to be said of it, of all turns that count together. Without counts where only threads
+    /// were pinned.
+    pub seen: SteerResult,
 }
 
 /// A load while it was on.

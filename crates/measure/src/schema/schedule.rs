@@ -147,6 +147,9 @@ pub struct ClassReceived {
     pub latency_hdr: Option<String>,
     /// From the hand-over to the kernel to the arrival.
     pub path: Option<Summary>,
+    /// All of these as a histogram.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_hdr: Option<String>,
     /// From one arrival to the next: inter-packet latency.
     pub gap: Option<Summary>,
     /// All of these as a histogram.
@@ -184,6 +187,7 @@ impl ClassReceived {
             latency: stream.latency.summary(),
             latency_hdr: hdr(&stream.latency),
             path: stream.path.summary(),
+            path_hdr: hdr(&stream.path),
             gap: stream.gap.summary(),
             gap_hdr: hdr(&stream.gap),
             jitter: stream.jitter(),

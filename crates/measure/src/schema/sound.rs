@@ -18,7 +18,7 @@ const PERCENTILES: [(&str, f64); 6] = [
 ];
 
 /// Histograms, and the distributions that they are of.
-const HISTOGRAMS: [(&str, &str); 8] = [
+const HISTOGRAMS: [(&str, &str); 9] = [
     ("raw_hdr", "raw"),
     ("corrected_hdr", "corrected"),
     ("hand_over_hdr", "hand_over"),
@@ -27,6 +27,7 @@ const HISTOGRAMS: [(&str, &str); 8] = [
     ("whole_hdr", "whole"),
     ("latency_hdr", "latency"),
     ("gap_hdr", "gap"),
+    ("path_hdr", "path"),
 ];
 
 /// Round trips of a variant over its rounds, from short to long.

@@ -176,6 +176,19 @@ fn field_names_of_a_trace_stay() {
 }
 
 #[test]
+fn field_names_of_steering_stay_and_it_comes_back() {
+    let steer = super::example::steer();
+    let mut found = Vec::new();
+    names(&serde_json::to_value(&steer).unwrap(), "steer", &mut found);
+    found.sort();
+    let golden: Vec<&str> = include_str!("golden-steer-1.txt").lines().collect();
+    assert_eq!(found, golden);
+    let outcome = Outcome::Steer(Box::new(steer));
+    let json = serde_json::to_string(&outcome).unwrap();
+    assert_eq!(serde_json::from_str::<Outcome>(&json).unwrap(), outcome);
+}
+
+#[test]
 fn field_names_of_a_sweep_stay() {
     let mut found = Vec::new();
     names(&serde_json::to_value(sweep()).unwrap(), "sweep", &mut found);

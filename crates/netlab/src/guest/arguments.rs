@@ -27,6 +27,8 @@ pub(crate) fn arguments(config: &GuestConfig, accelerator: Accelerator, files: &
     let split = if config.iommu { ",kernel-irqchip=split" } else { "" };
     add("-machine", format!("q35,usb=off,vmport=off,hpet=off{split}"));
     add("-accel", acceleration.to_owned());
+    // Threads have names of their own, by which they are found to be pinned.
+    add("-name", "guest,debug-threads=on".to_owned());
     add("-cpu", cpu.to_owned());
     add("-smp", config.cpus.to_string());
     add("-m", config.memory_mib.to_string());

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -99,6 +99,14 @@ impl Machine {
             ended,
             keeper: Some(keeper),
         })
+    }
+
+    /// Its number, by what the kernel tells of the descriptor: -1 once it has been waited for.
+    pub(crate) fn pid(&self) -> io::Result<u32> {
+        let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", self.process.as_raw_fd()))?;
+        let pid = told.lines().find_map(|line| line.strip_prefix("Pid:"));
+        pid.and_then(|pid| pid.trim().parse().ok())
+            .ok_or_else(|| io::Error::other("the machine has ended"))
     }
 
     /// How it ended, if it does within this time.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::{Guest, Host, Link, Load, Place, Plan, Probe, Serve, Way};
+use super::steer::probes;
+use super::{Guest, Host, Link, Load, Place, Plan, Probe, Schedule, Serve, Steering, Way};
 use crate::lab::file::{self, Fault, Faults, File, Named, Text};
 use crate::serve::Pin;
 
@@ -20,13 +21,13 @@ const ROUNDS: u32 = 5;
 pub(super) struct Checker<'t> {
     text: &'t Text,
     faults: Vec<Fault>,
-    hosts: Vec<Host>,
-    guests: Vec<Guest>,
-    links: Vec<Link>,
+    pub(super) hosts: Vec<Host>,
+    pub(super) guests: Vec<Guest>,
+    pub(super) links: Vec<Link>,
     /// Names of guests, also of those with a fault.
     guest_names: Vec<String>,
     /// A link or a guest has a fault: what is missing because of it is not told as another one.
-    is_whole: bool,
+    pub(super) is_whole: bool,
 }
 
 /// A machine of the lab.
@@ -54,7 +55,9 @@ pub(super) fn check(text: &Text, file: File) -> Result<Plan, Faults> {
     checker.unique("host or guest", machines);
     checker.unique("link", file.link.iter().filter_map(|link| link.name.as_ref()));
     checker.unique("load", file.load.iter().map(|load| &load.name));
-    checker.unique("probe", file.probe.iter().map(|probe| &probe.name));
+    let cells = (file.probe.iter().map(|probe| &probe.name)).chain(file.schedule.iter().map(|schedule| &schedule.name));
+    checker.unique("probe or schedule", cells);
+    checker.unique("steering", file.steering.iter().map(|steering| &steering.name));
     for host in &file.host {
         let host = checker.host(host);
         checker.hosts.push(host);
@@ -68,11 +71,33 @@ pub(super) fn check(text: &Text, file: File) -> Result<Plan, Faults> {
         checker.guests.extend(guest);
     }
     checker.is_whole = checker.links.len() == file.link.len() && checker.guests.len() == file.guest.len();
-    let probes: Vec<Probe> = file.probe.iter().filter_map(|probe| checker.probe(probe)).collect();
+    let steerings: Vec<Steering> = file
+        .steering
+        .iter()
+        .filter_map(|steering| checker.steering(steering))
+        .collect();
+    let mut all: Vec<Probe> = Vec::new();
+    for probe in &file.probe {
+        let steering = checker.steered(probe.steering.as_ref(), &steerings, &file.steering);
+        all.extend(checker.probe(probe, steering));
+    }
+    let mut schedules: Vec<Schedule> = Vec::new();
+    for schedule in &file.schedule {
+        let steering = checker.steered(schedule.steering.as_ref(), &steerings, &file.steering);
+        if let Some(checked) = checker.schedule(schedule, steering) {
+            let [from, to] = [&schedule.from, &schedule.to].map(|name| name.get_ref().to_string());
+            all.extend(probes(schedules.len(), &checked, &to, &from));
+            schedules.push(checked);
+        }
+    }
+    let probes = all;
     let ways: Vec<Way> = probes.iter().map(|probe| probe.way).collect();
     let loads: Vec<Load> = file.load.iter().filter_map(|load| checker.load(load, &ways)).collect();
-    if file.probe.is_empty() {
-        checker.fault(None, "there is no [[probe]]: nothing would be measured");
+    if file.probe.is_empty() && file.schedule.is_empty() {
+        checker.fault(
+            None,
+            "there is no [[probe]] and no [[schedule]]: nothing would be measured",
+        );
     }
     if !checker.faults.is_empty() {
         return Err(text.faults(checker.faults));
@@ -87,6 +112,8 @@ pub(super) fn check(text: &Text, file: File) -> Result<Plan, Faults> {
         links: checker.links,
         loads,
         probes,
+        steerings,
+        schedules,
     })
 }
 
@@ -134,6 +161,27 @@ impl Checker<'_> {
             );
         }
         found
+    }
+
+    /// A host, whatever it is.
+    pub(super) fn host_number(&mut self, name: &Named) -> Option<usize> {
+        match self.node(name)? {
+            Node::Host(at) => Some(at),
+            Node::Guest(_) => {
+                self.at(name, format!("{} is a guest: name it with guest", name.get_ref()));
+                None
+            }
+        }
+    }
+
+    pub(super) fn guest_number(&mut self, name: &Named) -> Option<usize> {
+        match self.node(name)? {
+            Node::Guest(at) => Some(at),
+            Node::Host(_) => {
+                self.at(name, format!("{} is a host: name it with host", name.get_ref()));
+                None
+            }
+        }
     }
 
     /// A host that is a namespace.

@@ -124,7 +124,7 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn probe(&mut self, probe: &file::Probe) -> Option<Probe> {
+    pub(super) fn probe(&mut self, probe: &file::Probe, steering: Vec<usize>) -> Option<Probe> {
         let wait = probe.wait.unwrap_or_default();
         if probe.by != With::Xsk {
             self.superfluous(probe.mode.as_ref(), || "only with = \"xsk\" has modes".to_owned());
@@ -190,6 +190,8 @@ impl Checker<'_> {
                 probe.to.get_ref(),
                 how(probe.by, wait, kind)
             ),
+            steering,
+            scheduled: None,
         })
     }
 }

@@ -1,0 +1,165 @@
+//! Lab files with steering and schedules: what they mean, and all that can be wrong with them.
+
+use super::*;
+use crate::lab::file::Text;
+use crate::lab::plan::{At, Plan};
+
+const HOSTS: &str = "\
+[[host]]
+name = \"a\"
+[[host]]
+name = \"b\"
+[[host]]
+name = \"me\"
+place = \"here\"
+[[link]]
+name = \"wire\"
+ends = [\"a\", \"b\"]
+queues = 2
+";
+
+fn read(more: &str) -> Result<Plan, String> {
+    let text = Text {
+        name: "t".into(),
+        text: format!("{HOSTS}{more}"),
+    };
+    Plan::read(&text).map_err(|error| error.to_string())
+}
+
+fn probe(keys: &str) -> String {
+    format!("[[probe]]\nname = \"p\"\nfrom = \"a\"\nto = \"b\"\nwith = \"udp\"\n{keys}\n")
+}
+
+fn steering(keys: &str) -> String {
+    format!("[[steering]]\nname = \"s\"\n{keys}\n")
+}
+
+fn schedule(keys: &str) -> String {
+    format!("[[schedule]]\nname = \"tt\"\nfrom = \"a\"\nto = \"b\"\n{keys}\n")
+}
+
+#[test]
+fn a_steering_is_of_a_link_s_end() {
+    let text = steering("host = \"b\"\nrps = [\"0=1\", \"1=none\"]\nqueue = 0\ncpu = 1") + &probe("steering = [\"s\"]");
+    let plan = read(&text).unwrap();
+    let [one] = &plan.steerings[..] else {
+        panic!("{plan:#?}")
+    };
+    assert_eq!((one.host, &one.at), (1, &At::Link(0)));
+    assert_eq!(one.settings.rps, [CpusArg(0, vec![1]), CpusArg(1, Vec::new())]);
+    assert_eq!((one.queue, one.cpu), (Some(0), Some(1)));
+    assert_eq!(plan.probes[0].steering, [0]);
+    assert!(
+        plan.cpus()
+            .any(|(what, cpu)| (what.as_str(), cpu) == ("the steering s", 1))
+    );
+}
+
+#[test]
+fn rules_are_of_an_interface_that_is_here() {
+    let text =
+        steering("host = \"me\"\ninterface = \"eth1\"\nrules = [\"pcp:5=1\"]\nrss = [0]\nirq = [\"1=1\"]") + &probe("");
+    let plan = read(&text).unwrap();
+    assert_eq!(plan.steerings[0].at, At::Interface("eth1".into()));
+    assert_eq!(plan.steerings[0].settings.rules.len(), 1);
+}
+
+#[test]
+fn each_class_of_a_schedule_is_a_cell() {
+    let text = schedule("cycle = \"10ms\"\nclass = [\"3:5ms:2ms:200:4\", \"5:0ms:2ms\"]");
+    let plan = read(&text).unwrap();
+    let names: Vec<&str> = plan.probes.iter().map(|probe| probe.name.as_str()).collect();
+    // In the order of their windows.
+    assert_eq!(names, ["tt PCP 5", "tt PCP 3"]);
+    let second = &plan.probes[1];
+    assert_eq!(
+        (second.rate, second.frame_bytes, second.measures.as_slice()),
+        (400, 200, &[LatencyKind::OneWay][..])
+    );
+    assert_eq!(second.scheduled, Some(Scheduled { schedule: 0, class: 1 }));
+    assert_eq!(plan.schedules[0].schedule.cycle_ns(), 10_000_000);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_line_and_key() {
+    let with = |text: String| text + &probe("");
+    let cases = [
+        (
+            with(steering("rps = [\"0=1\"]")),
+            "key steering.name: a steering is a host's or a guest's",
+        ),
+        (
+            with(steering("host = \"b\"")),
+            "key steering.name: nothing is set and nothing asked for",
+        ),
+        (with(steering("host = \"b\"\nrps = [\"0=x\"]")), "\"x\" is no number"),
+        (
+            with(steering("host = \"b\"\nrps = [\"2=1\"]")),
+            "key steering.rps: there is no receive queue 2",
+        ),
+        (
+            with(steering("host = \"b\"\ncpu = 0\nqueue = 2")),
+            "key steering.queue: there is no queue 2",
+        ),
+        (
+            with(steering("host = \"b\"\nrules = [\"pcp:5=1\"]")),
+            "key steering.rules: a link is a veth pair, which has no rules",
+        ),
+        (
+            with(steering("host = \"b\"\nirq = [\"0=1\"]")),
+            "key steering.irq: a link is a veth pair",
+        ),
+        (
+            with(steering("host = \"b\"\ncpu = 0\nlink = \"other\"")),
+            "key steering.link: no link other ends at b",
+        ),
+        (
+            with(steering("host = \"b\"\ncpu = 0\nvhost = [1]")),
+            "key steering.vhost: vhost is a guest's",
+        ),
+        (
+            with(steering("host = \"me\"\ncpu = 0")),
+            "key steering.host: this machine's interface is to be named",
+        ),
+        (
+            with(steering("host = \"me\"\ninterface = \"x\"\nlink = \"wire\"\ncpu = 0")),
+            "key steering.link: a host that is here",
+        ),
+        (
+            with(steering("guest = \"b\"\nvcpus = [0]")),
+            "key steering.guest: b is a host",
+        ),
+        (
+            with(steering("host = \"nobody\"\ncpu = 0")),
+            "there is no host or guest nobody",
+        ),
+        (
+            probe("steering = [\"left\"]"),
+            "key probe.steering: there is no [[steering]] left",
+        ),
+        (
+            schedule("class = [\"9:0us:1us\"]"),
+            "key schedule.class: \"9\" is no priority code point",
+        ),
+        (schedule("class = [\"5:0us:2ms\"]"), "does not lie in the cycle"),
+        (schedule("class = [\"5:0us:20us\", \"3:10us:20us\"]"), "overlap"),
+        (
+            schedule("class = [\"5:0us:200us:1600\"]"),
+            "key schedule.class: class 5: frames of 1600 bytes do not fit",
+        ),
+        (
+            schedule("class = [\"5:0us:200us\"]\nvia = \"af-xdp\"\nqdisc = \"etf\""),
+            "key schedule.qdisc: XDP sockets pass",
+        ),
+        (schedule("class = [\"5:0us:200us\"]\nfaults = 1"), "unknown field"),
+        (
+            schedule("class = [\"5:0us:200us\"]") + &schedule("class = [\"5:0us:200us\"]"),
+            "there is a probe or schedule tt already",
+        ),
+        (String::new(), "there is no [[probe]] and no [[schedule]]"),
+    ];
+    for (text, why) in cases {
+        let error = read(&text).expect_err(&text);
+        assert!(error.contains(why), "{text}\n{error}");
+    }
+}

@@ -1,0 +1,122 @@
+//! What is to be set, at the end that receives and at the one that sends; set, told, and put back.
+
+use anyhow::{Context as _, Result, bail};
+use ringside_measure::schema::SteerSetting;
+use ringside_nic::changes::{Changes, Protection, Undo};
+use ringside_nic::{Interface, Steering, process};
+
+use super::values::{CpusArg, EgressArg, PinArg, RuleArg};
+use crate::output;
+
+/// Settings for one interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) rules: Vec<RuleArg>,
+    pub(crate) rss: Vec<u32>,
+    pub(crate) irqs: Vec<CpusArg>,
+    pub(crate) rps: Vec<CpusArg>,
+    pub(crate) xps: Vec<CpusArg>,
+    pub(crate) egress: Vec<EgressArg>,
+    pub(crate) pins: Vec<PinArg>,
+}
+
+/// Settings that are there, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    pub(crate) told: Vec<SteerSetting>,
+    undo: Undo,
+}
+
+impl Settings {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn steering(&self) -> Result<Steering> {
+        let cpus = |all: &[CpusArg]| all.iter().map(|CpusArg(queue, cpus)| (*queue, cpus.clone())).collect();
+        let mut threads = Vec::new();
+        for pin in &self.pins {
+            let all = process::threads(pin.pid);
+            let found: Vec<u32> = all
+                .iter()
+                .filter(|thread| thread.name.starts_with(&pin.name))
+                .map(|thread| thread.id)
+                .collect();
+            if found.is_empty() {
+                let names: Vec<&str> = all.iter().map(|thread| thread.name.as_str()).collect();
+                bail!(
+                    "process {} has no thread whose name begins with {:?}; it has: {}",
+                    pin.pid,
+                    pin.name,
+                    if names.is_empty() {
+                        "none, it does not live".to_owned()
+                    } else {
+                        names.join(", ")
+                    }
+                );
+            }
+            threads.extend(found.into_iter().map(|thread| (thread, pin.cpus.clone())));
+        }
+        Ok(Steering {
+            rules: self.rules.iter().map(|RuleArg(flow, queue)| (*flow, *queue)).collect(),
+            rss: self.rss.clone(),
+            irqs: cpus(&self.irqs),
+            rps: cpus(&self.rps),
+            xps: cpus(&self.xps),
+            egress: self
+                .egress
+                .iter()
+                .map(|EgressArg(priority, pcp)| (*priority, *pcp))
+                .collect(),
+            threads,
+        })
+    }
+
+    /// Sets all of it, or nothing. To be called in the interface's namespace.
+    pub(crate) fn install(&self, interface: &Interface) -> Result<Option<Installed>> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let steering = self.steering()?;
+        let steered = Changes::new().steer(interface, &steering);
+        let (steered, undo) = steered.with_context(|| {
+            let rules: Vec<String> = (self.rules.iter())
+                .map(|RuleArg(flow, queue)| format!("ethtool -N {interface} {} action {queue}", flow.ethtool()))
+                .collect();
+            match rules.is_empty() {
+                true => format!("steering on {interface}"),
+                false => format!("steering on {interface} (rules: {})", rules.join("; ")),
+            }
+        })?;
+        let told = steered.into_iter().map(|one| SteerSetting {
+            interface: interface.name().to_owned(),
+            what: one.what,
+            wanted: one.wanted,
+            obtained: one.obtained,
+        });
+        Ok(Some(Installed {
+            told: told.collect(),
+            undo,
+        }))
+    }
+}
+
+impl Installed {
+    /// Says what is there.
+    pub(crate) fn note(&self) {
+        for one in &self.told {
+            output::note(format_args!(
+                "{}: {}: {}, put back at the end",
+                one.interface, one.what, one.obtained
+            ));
+        }
+        if let Protection::None { reason } = self.undo.protection() {
+            output::note(format_args!("  if this process is killed it stays: {reason}"));
+        }
+    }
+
+    /// Puts it back, and says what became of it.
+    pub(crate) fn put_back(self) {
+        self.undo.restore().iter().for_each(output::note);
+    }
+}

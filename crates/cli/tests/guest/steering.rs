@@ -1,0 +1,126 @@
+//! Steering that takes a NIC with interrupts, or VLAN devices: set, verified by sending and counting, and put back.
+
+use ringside_measure::schema::{Outcome, SteerClass, SteerFlow, SteerResult};
+
+use super::{Done, Hosts};
+
+/// Packets of each class: 20 a second, for an emulated CPU, and so many seconds.
+const SENT: &str = "--rate 20 -t 2 --json";
+
+/// On virtio-net back to back, whose only queue has an interrupt of its own, and on the VLAN device of a veth pair.
+pub(super) fn run(hosts: &Hosts) {
+    for cpu in [1, 0] {
+        let line = format!("steer run eth1@far --from eth0 --irq 0={cpu} --class udp:7000=0@{cpu} {SENT}");
+        let (done, result) = steer(hosts, &line);
+        assert_put_back(
+            &done,
+            &format!("CPUs of IRQ {}", result.queues[0].irq.expect("an interrupt")),
+        );
+        assert_mostly_on(&result.classes[0], 0, cpu);
+        let queue = &result.queues[0];
+        assert_eq!(queue.irq_cpus, [cpu], "{queue:#?}");
+        assert!(
+            queue.interrupts.iter().any(|count| count.cpu == cpu && count.count > 0),
+            "{queue:#?}"
+        );
+    }
+    // A socket's priority is a tag's: by the device's map, which has no entry before and none behind.
+    hosts.run("sh -c ip link add link talk name talk.7 type vlan id 7; ip link set talk.7 up");
+    let line = format!("steer run hear@far --from talk.7 --egress 3=5 --class pcp:5 --class pcp:3 {SENT}");
+    let (done, result) = steer(hosts, &line);
+    assert_put_back(&done, "PCP for priority 3");
+    let [five, three] = &result.classes[..] else {
+        panic!("{result:#?}")
+    };
+    let sent = |class: &SteerClass| class.sent_packets.expect("sent by us");
+    // What is to have PCP 3 has priority 3, for which the map says 5; nothing says 3.
+    assert_eq!(
+        (five.flow, three.flow),
+        (SteerFlow::VlanPriority(5), SteerFlow::VlanPriority(3))
+    );
+    assert_eq!(
+        (five.arrived(), three.arrived()),
+        (sent(five) + sent(three), 0),
+        "{result:#?}"
+    );
+    assert!(
+        result
+            .sentences
+            .iter()
+            .any(|one| !one.right && one.text.starts_with("PCP 3: ")),
+        "{result:#?}"
+    );
+    let shown = hosts.run("ip -d link show talk.7").out;
+    assert!(!shown.contains("egress-qos-map"), "{shown}");
+}
+
+/// An emulated 82576: two queues with an interrupt each, a table of queues for its hash, and rules for VLAN priorities, which the driver takes.
+pub(super) fn run_on_igb(hosts: &Hosts) {
+    for (queue, cpu) in [(1, 0), (0, 1)] {
+        let line = format!(
+            "steer run eth1@far --from eth0 --rss {queue} --irq {queue}={cpu} --class udp:7000={queue}@{cpu} {SENT}"
+        );
+        let (done, result) = steer(hosts, &line);
+        assert_put_back(&done, "RSS table");
+        assert_eq!(result.rss_queues, [queue]);
+        assert_mostly_on(&result.classes[0], queue, cpu);
+    }
+    let line =
+        format!("steer run eth1@far --from eth0 --rule pcp:5=1 --rss 0 --class pcp:5=1 --class udp:7000=0 {SENT}");
+    let (done, result) = steer(hosts, &line);
+    assert_put_back(&done, "rule ");
+    let rules = result.rules.as_ref().expect("igb has rules");
+    assert_eq!(
+        (rules.len(), rules[0].flow, rules[0].queue),
+        (1, SteerFlow::VlanPriority(5), Some(1))
+    );
+    assert!(
+        result.settings.iter().all(|one| one.wanted == one.obtained),
+        "{result:#?}"
+    );
+    let sentence = &result.sentences[0];
+    eprintln!("{}", sentence.text);
+    // Not every emulation follows what its driver writes; whether it does is seen by counting, and told.
+    let place = result.classes[0]
+        .landings
+        .iter()
+        .map(|landing| landing.queue)
+        .collect::<Vec<_>>();
+    assert_eq!(sentence.right, place.iter().all(|queue| *queue == 1), "{result:#?}");
+    assert!(
+        sentence.right
+            || sentence
+                .text
+                .contains("was accepted and reads back, but the NIC does not follow it"),
+        "{result:#?}"
+    );
+    let (_, after) = steer(
+        hosts,
+        "steer run eth1@far --from eth0 --class pcp:5 --rate 20 -t 1 --json",
+    );
+    assert_eq!(after.rules, Some(Vec::new()));
+    assert_eq!(after.rss_queues, [0, 1]);
+}
+
+fn steer(hosts: &Hosts, line: &str) -> (Done, SteerResult) {
+    let done = hosts.ringside(line).good();
+    match done.document().result {
+        Outcome::Steer(result) => (done, *result),
+        other => panic!("no steering: {other:?}"),
+    }
+}
+
+fn assert_put_back(done: &Done, what: &str) {
+    let restored = |line: &str| line.contains(what) && line.ends_with(": restored");
+    assert!(done.err.lines().any(restored), "{what}: {}", done.err);
+}
+
+/// An interrupt that has been moved may come to the old CPU once more.
+fn assert_mostly_on(class: &SteerClass, queue: u32, cpu: u32) {
+    let there = class
+        .landings
+        .iter()
+        .filter(|landing| (landing.queue, landing.cpu) == (queue, cpu));
+    let there: u64 = there.map(|landing| landing.packets).sum();
+    assert!(class.arrived() > 0 && there * 10 >= class.arrived() * 8, "{class:#?}");
+}

@@ -1,0 +1,127 @@
+//! Steering and schedules as parts of a lab.
+
+use ringside_measure::schema::{LabSteering, SteerLanding};
+
+use super::*;
+
+const LAB: &str = "\
+rounds = 2
+turn = \"100ms\"
+settle = \"10ms\"
+[[host]]
+name = \"left\"
+cpu = 0
+[[host]]
+name = \"right\"
+cpu = 1
+[[link]]
+ends = [\"left\", \"right\"]
+queues = 3
+[[steering]]
+name = \"sent\"
+host = \"left\"
+xps = [\"2=0\"]
+[[steering]]
+name = \"right-cpu\"
+host = \"right\"
+rps = [\"1=1\"]
+queue = 1
+cpu = 1
+[[steering]]
+name = \"wrong-cpu\"
+host = \"right\"
+rps = [\"1=0\"]
+queue = 1
+cpu = 1
+[[schedule]]
+name = \"tt\"
+from = \"left\"
+to = \"right\"
+cycle = \"10ms\"
+class = [\"5:0ms:3ms:200:2\", \"3:5ms:3ms\"]
+steering = [\"sent\", \"right-cpu\"]
+";
+
+fn landings(one: &LabSteering) -> Vec<&SteerLanding> {
+    one.seen.classes.iter().flat_map(|class| &class.landings).collect()
+}
+
+#[test]
+fn probes_are_steered_and_classes_sent_by_schedule() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let one_way = |name: &str, steering: &str| {
+        let keys = format!("with = \"udp\"\nmeasure = [\"one-way\"]\nsteering = [{steering}]");
+        probe(name, &keys)
+    };
+    let content = [
+        LAB,
+        &one_way("right", "\"sent\", \"right-cpu\""),
+        &one_way("wrong", "\"sent\", \"wrong-cpu\""),
+    ];
+    scratch.lab(&content.concat());
+    let checked = run(&scratch, "check my.toml").good().out;
+    assert!(
+        checked.contains("steer  wrong-cpu at right: RPS of queue 1 on CPU 0; packets are to land on queue 1, CPU 1"),
+        "{checked}"
+    );
+    let running = start(&scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let done = running.end().good();
+    assert_nothing_is_left_of(pid);
+    let result = result(&done.out);
+    let names: Vec<&str> = result.cells.iter().map(|cell| cell.path.as_str()).collect();
+    assert_eq!(names, ["right", "wrong", "tt PCP 5", "tt PCP 3"]);
+    for cell in &result.cells {
+        if cell.turns_left_out == 0 {
+            check_cell(cell);
+        }
+    }
+    let [right, wrong, five, three] = &result.cells[..] else {
+        panic!("{names:?}")
+    };
+    if right.unavailable.is_none() && wrong.unavailable.is_none() {
+        for (cell, cpu) in [(right, 1), (wrong, 0)] {
+            let [sent, received] = &cell.steering[..] else {
+                panic!("{cell:#?}")
+            };
+            assert_eq!((sent.host.as_str(), received.host.as_str()), ("left", "right"));
+            assert_eq!(sent.seen.settings[0].obtained, "0", "{sent:#?}");
+            let all = landings(received);
+            assert!(
+                all.iter().all(|landing| (landing.queue, landing.cpu) == (1, cpu)) && !all.is_empty(),
+                "{received:#?}"
+            );
+            assert_eq!(received.seen.is_right(), cpu == 1, "{received:#?}");
+        }
+        let sentence = "asked for queue 1, CPU 1: RPS spreads queue 1 over CPUs 0";
+        assert!(
+            result
+                .warnings
+                .iter()
+                .any(|warning| warning.starts_with("wrong, right: UDP port") && warning.ends_with(sentence))
+        );
+        let report = fs::read_to_string(scratch.path("run/report.html")).unwrap();
+        assert!(report.contains(sentence) && report.contains("Windows"), "{report}");
+    }
+    for (cell, each_cycle) in [(five, 2), (three, 1)] {
+        let of = cell.schedule.as_ref().filter(|_| cell.unavailable.is_none());
+        let Some(of) = of else { continue };
+        assert_eq!(of.class.packets_per_cycle, each_cycle);
+        // Two turns of ten cycles; a busy machine may leave some out.
+        assert!(cell.probes.received >= 8 * u64::from(each_cycle), "{cell:#?}");
+        assert_eq!(cell.probes.lost, 0, "{cell:#?}");
+    }
+    // All classes of a schedule are counted at once, by their tags.
+    if let Some(received) = five.steering.get(1) {
+        assert_eq!(received.seen.classes.len(), 2, "{received:#?}");
+        let all = landings(received);
+        assert!(
+            all.iter().all(|landing| (landing.queue, landing.cpu) == (1, 1)) && !all.is_empty(),
+            "{received:#?}"
+        );
+    }
+    assert!(three.steering.is_empty());
+}

@@ -1,0 +1,254 @@
+//! Whether packets landed where they were to land, and if not, why: a function of what was counted and of what was set.
+
+use crate::schema::{SteerClass, SteerFlow, SteerLanding, SteerQueue, SteerResult, SteerSentence};
+
+/// What is to be said of a result: of each class that something was asked for, and of what landed on queues that were to be others'.
+#[must_use]
+pub fn judge(result: &SteerResult) -> Vec<SteerSentence> {
+    let mut all: Vec<SteerSentence> = Vec::new();
+    for setting in result
+        .settings
+        .iter()
+        .filter(|setting| setting.wanted != setting.obtained)
+    {
+        all.push(wrong(format!(
+            "{} of {} was set to {} and is {}",
+            setting.what, setting.interface, setting.wanted, setting.obtained
+        )));
+    }
+    for class in &result.classes {
+        all.extend(of_class(result, class));
+    }
+    for class in &result.classes {
+        all.extend(intruders(result, class));
+    }
+    all
+}
+
+/// Several looks at the same steering as one: counts together, judged anew; `None` if there are none.
+#[must_use]
+pub fn together<'r>(all: impl Iterator<Item = &'r SteerResult>) -> Option<SteerResult> {
+    let mut all = all.cloned();
+    let mut sum = all.next()?;
+    for one in all {
+        sum.elapsed_ns += one.elapsed_ns;
+        for (class, more) in sum.classes.iter_mut().zip(&one.classes) {
+            class.sent_packets = class.sent_packets.zip(more.sent_packets).map(|(a, b)| a + b);
+            add(&mut class.landings, &more.landings);
+        }
+        add(&mut sum.others, &one.others);
+        for (queue, more) in sum.queues.iter_mut().zip(&one.queues) {
+            queue.driver_packets = queue.driver_packets.zip(more.driver_packets).map(|(a, b)| a + b);
+            for count in &more.interrupts {
+                match queue.interrupts.iter_mut().find(|known| known.cpu == count.cpu) {
+                    Some(known) => known.count += count.count,
+                    None => queue.interrupts.push(count.clone()),
+                }
+            }
+        }
+        for (cpu, more) in sum.cpus.iter_mut().zip(&one.cpus) {
+            cpu.net_rx += more.net_rx;
+            cpu.received_rps += more.received_rps;
+        }
+    }
+    sum.sentences = judge(&sum);
+    Some(sum)
+}
+
+fn add(sum: &mut Vec<SteerLanding>, more: &[SteerLanding]) {
+    for landing in more {
+        match sum
+            .iter_mut()
+            .find(|known| (known.queue, known.cpu) == (landing.queue, landing.cpu))
+        {
+            Some(known) => known.packets += landing.packets,
+            None => sum.push(landing.clone()),
+        }
+    }
+    sum.sort_by_key(|landing| (landing.queue, landing.cpu));
+}
+
+fn right(text: String) -> SteerSentence {
+    SteerSentence { right: true, text }
+}
+
+fn wrong(text: String) -> SteerSentence {
+    SteerSentence { right: false, text }
+}
+
+/// `queue 1, CPU 0`
+fn place(queue: Option<u32>, cpu: Option<u32>) -> String {
+    let parts = [
+        queue.map(|queue| format!("queue {queue}")),
+        cpu.map(|cpu| format!("CPU {cpu}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn of_class(result: &SteerResult, class: &SteerClass) -> Vec<SteerSentence> {
+    let (name, arrived) = (class.flow, class.arrived());
+    let asked = place(class.wanted_queue, class.wanted_cpu);
+    let mut all = Vec::new();
+    if arrived == 0 {
+        let text = match class.sent_packets {
+            Some(sent) => format!(
+                "{name}: {sent} packets were sent and none arrived in the stack: the NIC or an XDP program took them, or they went \
+                 elsewhere"
+            ),
+            None => format!("{name}: no packet arrived: does somebody send such packets here?"),
+        };
+        return vec![wrong(text)];
+    }
+    if let Some(sent) = class.sent_packets.filter(|sent| arrived < *sent) {
+        all.push(wrong(format!(
+            "{name}: {} of {sent} packets did not arrive",
+            sent - arrived
+        )));
+    }
+    if asked.is_empty() {
+        return all;
+    }
+    let is_queue = |landing: &SteerLanding| class.wanted_queue.is_none_or(|queue| queue == landing.queue);
+    let is_cpu = |landing: &SteerLanding| class.wanted_cpu.is_none_or(|cpu| cpu == landing.cpu);
+    let mut elsewhere: Vec<&SteerLanding> = class
+        .landings
+        .iter()
+        .filter(|landing| !is_queue(landing) || !is_cpu(landing))
+        .collect();
+    if elsewhere.is_empty() {
+        all.push(right(format!(
+            "{name}: all {arrived} packets arrived on {asked}, as asked for"
+        )));
+        return all;
+    }
+    elsewhere.sort_by_key(|landing| std::cmp::Reverse(landing.packets));
+    for landing in elsewhere {
+        let mut why = Vec::new();
+        if !is_queue(landing) {
+            why.push(why_queue(result, class, landing));
+        }
+        if !is_cpu(landing) {
+            why.push(why_cpu(result, landing));
+        }
+        all.push(wrong(format!(
+            "{name}: {} of {arrived} packets arrived on queue {}, CPU {}, asked for {asked}: {}",
+            landing.packets,
+            landing.queue,
+            landing.cpu,
+            why.join("; ")
+        )));
+    }
+    all
+}
+
+fn why_queue(result: &SteerResult, class: &SteerClass, landing: &SteerLanding) -> String {
+    let wanted = class.wanted_queue.unwrap_or(landing.queue);
+    if result.queues.iter().all(|queue| queue.queue != wanted) {
+        return format!("there is no queue {wanted}");
+    }
+    let Some(rules) = &result.rules else {
+        return match result.driver.as_deref() {
+            Some("veth") => {
+                "veth has no rules for queues: the sender's transmit queue decides, which its CPU chooses by XPS"
+                    .to_owned()
+            }
+            Some(driver) => format!("the driver {driver} has no rules for queues, so the NIC's hash decides"),
+            None => "the interface has no rules for queues".to_owned(),
+        };
+    };
+    let of_class = rules.iter().find(|rule| rule.flow == class.flow);
+    match of_class.map(|rule| (rule.location, rule.queue)) {
+        None => {
+            let hash = match result.rss_queues.as_slice() {
+                [] => "the NIC's hash decides".to_owned(),
+                queues => format!("the NIC's hash decides, over queues {}", list(queues)),
+            };
+            let tag = match class.flow {
+                SteerFlow::VlanPriority(_) => ", which does not look at the priority",
+                _ => "",
+            };
+            format!("there is no rule for {}: {hash}{tag}", class.flow)
+        }
+        Some((location, Some(queue))) if queue == landing.queue => format!("rule {location} says so"),
+        Some((location, Some(queue))) if queue == wanted => format!(
+            "rule {location} ({} to queue {queue}) was accepted and reads back, but the NIC does not follow it",
+            class.flow
+        ),
+        Some((location, _)) => format!("rule {location} says something else"),
+    }
+}
+
+fn why_cpu(result: &SteerResult, landing: &SteerLanding) -> String {
+    let of = |queue: &&SteerQueue| queue.queue == landing.queue;
+    let Some(queue) = result.queues.iter().find(of) else {
+        return "nothing is known of that queue".to_owned();
+    };
+    if !queue.rps_cpus.is_empty() {
+        return format!("RPS spreads queue {} over CPUs {}", queue.queue, list(&queue.rps_cpus));
+    }
+    match queue.irq {
+        Some(irq) => {
+            let handled: Vec<u32> = queue.interrupts.iter().map(|count| count.cpu).collect();
+            let by = if handled.is_empty() { &queue.irq_cpus } else { &handled };
+            format!(
+                "the interrupt of queue {} (IRQ {irq}) is handled on CPU {}, and RPS is off",
+                queue.queue,
+                list(by)
+            )
+        }
+        None if result.driver.as_deref() == Some("veth") => format!(
+            "RPS of queue {} is off, and a veth receives on the CPU that sends",
+            queue.queue
+        ),
+        None => format!(
+            "RPS of queue {} is off, and it has no interrupt of its own",
+            queue.queue
+        ),
+    }
+}
+
+/// Others on the queue that a class asked for.
+fn intruders(result: &SteerResult, class: &SteerClass) -> Option<SteerSentence> {
+    let wanted = class.wanted_queue?;
+    let on = |landings: &[SteerLanding]| -> u64 {
+        let there = landings.iter().filter(|landing| landing.queue == wanted);
+        there.map(|landing| landing.packets).sum()
+    };
+    let mut who: Vec<String> = Vec::new();
+    for other in result.classes.iter().filter(|other| other.flow != class.flow) {
+        let packets = on(&other.landings);
+        // Of one that asked for another queue it is told already, and one that asked for this is at home.
+        if packets > 0 && other.wanted_queue.is_none() {
+            who.push(format!("{packets} packets of {}", other.flow));
+        }
+    }
+    let others = on(&result.others);
+    if others > 0 {
+        who.push(format!("{others} packets of no class"));
+    }
+    // A single queue is everybody's.
+    if who.is_empty() || result.queues.len() < 2 {
+        return None;
+    }
+    let why = match result.rss_queues.contains(&wanted) {
+        true => format!(": the NIC's hash chooses from queues {}", list(&result.rss_queues)),
+        false => String::new(),
+    };
+    Some(wrong(format!(
+        "{} landed on queue {wanted}, which {} asked for{why}",
+        who.join(" and "),
+        class.flow
+    )))
+}
+
+/// `0, 1`
+fn list(numbers: &[u32]) -> String {
+    let mut numbers = numbers.to_vec();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+#[path = "steer_tests.rs"]
+mod tests;

@@ -1,0 +1,186 @@
+use super::*;
+use crate::schema::{SteerCount, SteerRule};
+
+const PCP: SteerFlow = SteerFlow::VlanPriority(5);
+
+fn queue(queue: u32, irq: Option<u32>, cpu: u32) -> SteerQueue {
+    SteerQueue {
+        queue,
+        irq,
+        irq_name: None,
+        irq_cpus: vec![cpu],
+        interrupts: irq.map(|_| SteerCount { cpu, count: 10 }).into_iter().collect(),
+        driver_packets: None,
+        rps_cpus: Vec::new(),
+    }
+}
+
+fn landing(queue: u32, cpu: u32, packets: u64) -> SteerLanding {
+    SteerLanding { queue, cpu, packets }
+}
+
+/// A NIC of two queues whose interrupts are on CPUs 0 and 1, and 100 packets of a class that asks for the second.
+fn result(landings: Vec<SteerLanding>) -> SteerResult {
+    SteerResult {
+        interface: "eth0".into(),
+        driver: Some("igb".into()),
+        sender: Some("eth1".into()),
+        elapsed_ns: 1,
+        settings: Vec::new(),
+        rules: Some(Vec::new()),
+        rss_queues: vec![0, 1],
+        classes: vec![SteerClass {
+            flow: PCP,
+            wanted_queue: Some(1),
+            wanted_cpu: Some(1),
+            sent_packets: Some(100),
+            landings,
+        }],
+        others: Vec::new(),
+        queues: vec![queue(0, Some(40), 0), queue(1, Some(41), 1)],
+        cpus: Vec::new(),
+        sentences: Vec::new(),
+    }
+}
+
+fn rule(queue: u32) -> Option<Vec<SteerRule>> {
+    Some(vec![SteerRule {
+        location: 15,
+        flow: PCP,
+        queue: Some(queue),
+    }])
+}
+
+fn said(result: &SteerResult) -> Vec<(bool, String)> {
+    judge(result).into_iter().map(|one| (one.right, one.text)).collect()
+}
+
+#[test]
+fn what_lands_where_it_was_asked_for_is_right() {
+    let result = result(vec![landing(1, 1, 100)]);
+    let text = "PCP 5: all 100 packets arrived on queue 1, CPU 1, as asked for".to_owned();
+    assert_eq!(said(&result), [(true, text)]);
+}
+
+#[test]
+fn a_wrong_queue_is_told_with_its_cause() {
+    let landings = || vec![landing(0, 0, 100)];
+    let begin = "PCP 5: 100 of 100 packets arrived on queue 0, CPU 0, asked for queue 1, CPU 1: ";
+    let cpu = "; the interrupt of queue 0 (IRQ 40) is handled on CPU 0, and RPS is off";
+    let cases = [
+        (
+            Some(Vec::new()),
+            "there is no rule for PCP 5: the NIC's hash decides, over queues 0, 1, which does not look at the priority",
+        ),
+        (
+            rule(1),
+            "rule 15 (PCP 5 to queue 1) was accepted and reads back, but the NIC does not follow it",
+        ),
+        (rule(0), "rule 15 says so"),
+        (
+            None,
+            "the driver igb has no rules for queues, so the NIC's hash decides",
+        ),
+    ];
+    for (rules, why) in cases {
+        let result = SteerResult {
+            rules,
+            ..result(landings())
+        };
+        assert_eq!(said(&result), [(false, format!("{begin}{why}{cpu}"))]);
+    }
+    let mut missing = result(landings());
+    missing.classes[0].wanted_queue = Some(7);
+    assert!(
+        said(&missing)[0].1.contains("there is no queue 7"),
+        "{:?}",
+        said(&missing)
+    );
+}
+
+#[test]
+fn a_wrong_cpu_is_told_with_its_cause() {
+    let mut by_rps = result(vec![landing(1, 0, 60), landing(1, 1, 40)]);
+    by_rps.queues[1].rps_cpus = vec![1, 0];
+    let text = "PCP 5: 60 of 100 packets arrived on queue 1, CPU 0, asked for queue 1, CPU 1: RPS spreads queue 1 over CPUs 0, 1";
+    assert_eq!(said(&by_rps), [(false, text.to_owned())]);
+    let mut of_veth = result(vec![landing(1, 0, 100)]);
+    (of_veth.driver, of_veth.queues[1].irq) = (Some("veth".into()), None);
+    assert!(
+        said(&of_veth)[0]
+            .1
+            .ends_with("RPS of queue 1 is off, and a veth receives on the CPU that sends")
+    );
+}
+
+#[test]
+fn what_is_missing_is_told() {
+    let [(right, text)] = &said(&result(Vec::new()))[..] else {
+        panic!()
+    };
+    assert!(
+        !right && text.starts_with("PCP 5: 100 packets were sent and none arrived"),
+        "{text}"
+    );
+    let some = said(&result(vec![landing(1, 1, 90)]));
+    assert_eq!(some[0], (false, "PCP 5: 10 of 100 packets did not arrive".to_owned()));
+    assert!(some[1].0);
+}
+
+/// Load in the queue that was to be kept free.
+#[test]
+fn others_on_a_class_s_queue_are_told() {
+    let mut result = result(vec![landing(1, 1, 100)]);
+    result.others = vec![landing(0, 0, 5), landing(1, 1, 7)];
+    result.classes.push(SteerClass {
+        flow: SteerFlow::UdpPort(7000),
+        wanted_queue: None,
+        wanted_cpu: None,
+        sent_packets: None,
+        landings: vec![landing(1, 1, 3)],
+    });
+    let text = "3 packets of UDP port 7000 and 7 packets of no class landed on queue 1, which PCP 5 asked for: the NIC's hash chooses \
+                from queues 0, 1";
+    assert_eq!(said(&result)[1], (false, text.to_owned()));
+    result.queues.pop();
+    assert!(
+        said(&result).iter().all(|(_, text)| !text.contains("no class")),
+        "one queue is everybody's"
+    );
+}
+
+#[test]
+fn several_looks_are_one() {
+    let (mut first, second) = (
+        result(vec![landing(1, 1, 60)]),
+        result(vec![landing(0, 0, 3), landing(1, 1, 97)]),
+    );
+    first.classes[0].sent_packets = Some(60);
+    let sum = together([&first, &second].into_iter()).unwrap();
+    assert_eq!(sum.classes[0].sent_packets, Some(160));
+    assert_eq!(sum.classes[0].landings, [landing(0, 0, 3), landing(1, 1, 157)]);
+    assert_eq!(sum.queues[1].interrupts, [SteerCount { cpu: 1, count: 20 }]);
+    assert!(
+        sum.sentences[0]
+            .text
+            .starts_with("PCP 5: 3 of 160 packets arrived on queue 0"),
+        "{:?}",
+        sum.sentences
+    );
+    assert_eq!(together(std::iter::empty()), None);
+}
+
+#[test]
+fn a_setting_that_reads_back_otherwise_is_told() {
+    let mut result = result(vec![landing(1, 1, 100)]);
+    result.settings.push(crate::schema::SteerSetting {
+        interface: "eth0".into(),
+        what: "CPUs of IRQ 41".into(),
+        wanted: "1".into(),
+        obtained: "0".into(),
+    });
+    assert_eq!(
+        said(&result)[0],
+        (false, "CPUs of IRQ 41 of eth0 was set to 1 and is 0".to_owned())
+    );
+}
