@@ -26,6 +26,8 @@ pub(super) struct File {
     pub(super) turn: Option<Time>,
     /// How long packets flow before that.
     pub(super) settle: Option<Time>,
+    /// Whether paths get their stages, unless they say themselves.
+    pub(super) trace: Option<bool>,
     #[serde(default)]
     pub(super) host: Vec<Host>,
     #[serde(default)]
@@ -184,6 +186,10 @@ pub(super) struct Probe {
     pub(super) measure: Maybe<Vec<Measure>>,
     /// What is set for the time of its turns.
     pub(super) steering: Option<Vec<Named>>,
+    /// Whether it gets its stages.
+    pub(super) trace: Maybe<bool>,
+    /// How far a guest's clock may be wrong for one way.
+    pub(super) uncertainty: Maybe<Time>,
 }
 
 /// Which queues and CPUs packets come to, while a probe that names it has its turn.

@@ -8,6 +8,7 @@
 //!     ├─ steered.rs what is steered for its time    load.rs  streams and programs beside the probes
 //!     ├─ turn.rs    both ends of a cell ── prober.rs: who sends at their times, and who hears
 //!     ├─ schedule.rs  all classes of a schedule: a talker and a listener
+//!     ├─ stages.rs  a traced turn for each path, when all others are through
 //!     └─ folder.rs  each turn on the disk before the next begins ──▶ result.rs ──▶ JSON, table, report
 //! ```
 
@@ -19,11 +20,13 @@ mod folder;
 mod guests;
 mod load;
 mod machine;
+mod one_way;
 mod plan;
 mod prober;
 mod result;
 mod run;
 mod schedule;
+mod stages;
 mod steered;
 mod study;
 mod table;

@@ -194,6 +194,7 @@ fn reading(
         steal,
         // Of another process, whose threads nobody has looked after.
         waiting: 0.0,
+        clock: None,
         loads: Vec::new(),
         schedule: Some(windows(sent, received)),
         steering: Vec::new(),

@@ -71,6 +71,7 @@ pub(super) fn check(text: &Text, file: File) -> Result<Plan, Faults> {
         checker.guests.extend(guest);
     }
     checker.is_whole = checker.links.len() == file.link.len() && checker.guests.len() == file.guest.len();
+    let trace = file.trace.unwrap_or(false);
     let steerings: Vec<Steering> = file
         .steering
         .iter()
@@ -79,7 +80,7 @@ pub(super) fn check(text: &Text, file: File) -> Result<Plan, Faults> {
     let mut all: Vec<Probe> = Vec::new();
     for probe in &file.probe {
         let steering = checker.steered(probe.steering.as_ref(), &steerings, &file.steering);
-        all.extend(checker.probe(probe, steering));
+        all.extend(checker.probe(probe, trace, steering));
     }
     let mut schedules: Vec<Schedule> = Vec::new();
     for schedule in &file.schedule {

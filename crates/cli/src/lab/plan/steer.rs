@@ -1,5 +1,7 @@
 //! The checks of steering and schedules. A schedule's classes become probes, each a cell of its own that has its turn with the others.
 
+use std::time::Duration;
+
 use ringside_measure::schedule::{self, Class};
 use ringside_measure::schema::LatencyKind;
 
@@ -322,6 +324,9 @@ pub(super) fn probes(number: usize, schedule: &Schedule, to: &str, from: &str) -
             frame_bytes: u16::try_from(class.frame_bytes).unwrap_or(u16::MAX),
             count: None,
             measures: vec![LatencyKind::OneWay],
+            // Its talker and listener are programs of their own.
+            is_traced: false,
+            uncertainty: Duration::ZERO,
             description: format!(
                 "{from} to {to}, by schedule: PCP {}, {} packet(s) of {} bytes in a window of {} us from {} us on, cycle {} us; {}{}",
                 class.pcp,
