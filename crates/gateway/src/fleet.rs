@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`key`], [`value`], [`item`] | schema 1: keys, what they hold, packed |
 //! | `merge` | statements into what a key holds |
+//! | `clock` | the fleet's time, by which what was deleted grows old |
 //! | [`sync`] | how a gateway follows etcd without a gap; no sockets, no clock |
 //! | `client`, [`Door`] | what is asked of etcd, and the connections to it |
 //! | `follow` | does what [`sync`] says |
@@ -14,6 +15,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 
 pub(crate) mod client;
+pub(crate) mod clock;
 mod door;
 pub(crate) mod follow;
 pub mod item;

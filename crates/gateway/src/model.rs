@@ -31,6 +31,7 @@ mod health;
 mod path;
 mod read;
 pub(crate) mod rule;
+mod steady;
 mod timings;
 mod watch;
 mod writer;
@@ -43,6 +44,7 @@ pub use path::{
     CannotTrace, Counters, DataPath, DirectCounters, NoDataPath, PathCounters, TraceFilter, Traced, WorkerLoad,
 };
 pub use read::Readers;
+pub(crate) use steady::{Steady, forget_every};
 pub use timings::Timings;
 pub use watch::{TooSlow, Watcher};
 
@@ -238,7 +240,8 @@ impl Submitted {
     /// # Errors
     /// [`WriteError`]; nothing has changed then, but for [`WriteError::Unknown`].
     pub async fn outcomes(self) -> Result<Vec<Outcome>, WriteError> {
-        self.0.await.map_err(|_| WriteError::Stopping)?
+        let ended = |_| WriteError::Unknown("the gateway has ended meanwhile".into());
+        self.0.await.map_err(ended)?
     }
 }
 
@@ -281,6 +284,7 @@ impl Model {
         let (changes, _) = broadcast::channel(watch::BATCHES);
         let (done, committed) = mpsc::channel(AHEAD);
         let writer = writer::Writer {
+            clock: Steady::at(store.clock()?.unwrap_or_else(now)),
             store,
             options,
             health: Arc::clone(&health),

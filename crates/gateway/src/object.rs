@@ -117,6 +117,18 @@ pub enum Change {
     Group(Box<Statement<Group>>),
 }
 
+impl Change {
+    /// True if it says that something is gone.
+    #[must_use]
+    pub fn is_delete(&self) -> bool {
+        match self {
+            Self::Neighbor(statement) => matches!(statement, Statement::Delete(..)),
+            Self::Port(statement) => matches!(statement, Statement::Delete(..)),
+            Self::Group(statement) => matches!(**statement, Statement::Delete(..)),
+        }
+    }
+}
+
 impl Object for Neighbor {
     type Key = TenantAddress;
 

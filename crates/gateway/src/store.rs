@@ -18,6 +18,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use crate::object::{Change, Group, Neighbor, Object, Port, Statement};
 
+mod clock;
 mod damage;
 mod mirror;
 mod read;

@@ -9,7 +9,7 @@ use etcd_client::{
 };
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-use super::key::{FLEET, KINDS, Key, SCHEMA};
+use super::key::{CLOCK, FLEET, KINDS, Key, SCHEMA};
 use super::sync::{Failed, Page, Pair, Pulse, Timing};
 
 /// The largest answer: a watch that catches up is told a thousand revisions at once.
@@ -80,6 +80,7 @@ pub(crate) struct Etcd {
     watch: WatchClient,
     prefix: String,
     request: Duration,
+    turn: u64,
 }
 
 impl fmt::Debug for Etcd {
@@ -206,7 +207,18 @@ impl Etcd {
             watch: client.watch_client().max_decoding_message_size(LONGEST),
             prefix: options.prefix.clone(),
             request: options.request,
+            turn: 0,
         })
+    }
+
+    /// The one of this turn: see [`super::Door`].
+    pub(crate) fn of_turn(self, turn: u64) -> Self {
+        Self { turn, ..self }
+    }
+
+    /// See [`Etcd::of_turn`].
+    pub(crate) const fn turn(&self) -> u64 {
+        self.turn
     }
 
     fn name(&self, key: impl fmt::Display) -> String {
@@ -282,6 +294,32 @@ impl Etcd {
         self.within(kv.txn(begin)).await.map(drop).map_err(why)
     }
 
+    /// The fleet's time, in seconds, and in which revision it was written; None and 0: there is none.
+    pub(crate) async fn clock(&self) -> Result<(Option<i64>, u64), Refused> {
+        let read = Txn::new().and_then([TxnOp::get(self.name(CLOCK), None)]);
+        let Some(held) = held(&self.transact(read).await?).pop() else {
+            return Ok((None, 0));
+        };
+        let parse = |value: Vec<u8>| std::str::from_utf8(&value).ok()?.parse().ok();
+        let time = match held.value {
+            Some(value) => Some(
+                parse(value)
+                    .ok_or_else(|| Refused::Final(format!("the key {CLOCK} in etcd is no number: delete it")))?,
+            ),
+            None => None,
+        };
+        Ok((time, held.revision))
+    }
+
+    /// False if it was written since this revision.
+    pub(crate) async fn set_clock(&self, time: i64, revision: u64) -> Result<bool, Refused> {
+        let name = self.name(CLOCK);
+        let set = Txn::new()
+            .when([Compare::mod_revision(&*name, CompareOp::Equal, revision.cast_signed())])
+            .and_then([TxnOp::put(&*name, time.to_string(), None)]);
+        Ok(self.transact(set).await?.succeeded())
+    }
+
     async fn transact(&self, transaction: Txn) -> Result<etcd_client::TxnResponse, Refused> {
         let mut kv = self.kv.clone();
         match tokio::time::timeout(self.request, kv.txn(transaction)).await {
@@ -290,7 +328,7 @@ impl Etcd {
         }
     }
 
-    /// Keys, by whichever member answers first: perhaps as they were.
+    /// Keys, as the member that is asked knows them: perhaps as they were.
     pub(crate) async fn read(&self, keys: &[Key]) -> Result<Vec<Held>, Refused> {
         let get = |key: &Key| TxnOp::get(self.name(key), Some(GetOptions::new().with_serializable()));
         let read = Txn::new().and_then(keys.iter().map(get).collect::<Vec<_>>());
@@ -383,7 +421,7 @@ fn held(answer: &etcd_client::TxnResponse) -> Vec<Held> {
         .collect()
 }
 
-fn late(time: Duration) -> String {
+pub(crate) fn late(time: Duration) -> String {
     format!("no answer within {} ms", time.as_millis())
 }
 

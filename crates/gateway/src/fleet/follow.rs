@@ -7,7 +7,7 @@ use etcd_client::WatchRequestSender;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::client::{Heard, why};
+use super::client::{Etcd, Heard, late, why};
 use super::door::Door;
 use super::status::Status;
 use super::sync::{Action, Failed, Input, Mark, Sync, Tell};
@@ -25,6 +25,12 @@ impl Task {
         if let Some(before) = std::mem::replace(&mut self.0, task) {
             before.abort();
         }
+    }
+}
+
+impl Task {
+    fn is_under_way(&self) -> bool {
+        self.0.as_ref().is_some_and(|task| !task.is_finished())
     }
 }
 
@@ -140,7 +146,13 @@ impl Follower {
         match action {
             Action::List { kind, after, revision } => self.start(LIST, |line| async move {
                 let listed = match door.etcd().await {
-                    Ok(etcd) => etcd.list(kind, after, revision).await,
+                    Ok(etcd) => {
+                        let listed = etcd.list(kind, after, revision).await;
+                        if let Err(Failed::Other(_)) = listed {
+                            door.turn_from(etcd.turn()).await;
+                        }
+                        listed
+                    }
                     Err(why) => Err(Failed::Other(why)),
                 };
                 line.say(Input::Listed(listed)).await;
@@ -154,6 +166,10 @@ impl Follower {
             Action::Watch(from) => {
                 let (progress, asked) = mpsc::channel(1);
                 self.progress = Some(progress);
+                // One that goes on and tells nothing: perhaps another member does.
+                if self.tasks[WATCH].is_under_way() {
+                    door.turn().await;
+                }
                 self.start(WATCH, |line| async move {
                     let ended = watch(&door, from, &line, asked).await;
                     line.say(Input::Ended(ended)).await;
@@ -198,9 +214,22 @@ impl Line {
     }
 }
 
+/// Where there are several members, one that does not answer is given up before all of etcd counts as silent.
 async fn pulse(door: &Door, is_new: bool) -> Result<super::sync::Pulse, String> {
     let etcd = door.etcd().await?;
-    let pulse = etcd.pulse().await?;
+    let options = door.options();
+    let patience = match options.endpoints.len() {
+        1 => options.request,
+        _ => options.request.min(options.timing.silence / 2),
+    };
+    let pulse = match tokio::time::timeout(patience, etcd.pulse()).await {
+        Ok(pulse) => pulse,
+        Err(_) => Err(late(patience)),
+    };
+    if pulse.is_err() {
+        door.turn_from(etcd.turn()).await;
+    }
+    let pulse = pulse?;
     if pulse.fleet.is_some() || !is_new {
         return Ok(pulse);
     }
@@ -211,11 +240,19 @@ async fn pulse(door: &Door, is_new: bool) -> Result<super::sync::Pulse, String> 
 }
 
 /// Tells what a watch tells, and why it has ended.
-async fn watch(door: &Door, from: u64, line: &Line, mut progress: mpsc::Receiver<()>) -> Failed {
+async fn watch(door: &Door, from: u64, line: &Line, progress: mpsc::Receiver<()>) -> Failed {
     let etcd = match door.etcd().await {
         Ok(etcd) => etcd,
         Err(why) => return Failed::Other(why),
     };
+    let failed = watch_at(&etcd, from, line, progress).await;
+    if let Failed::Other(_) = failed {
+        door.turn_from(etcd.turn()).await;
+    }
+    failed
+}
+
+async fn watch_at(etcd: &Etcd, from: u64, line: &Line, mut progress: mpsc::Receiver<()>) -> Failed {
     let (mut requests, mut answers): (WatchRequestSender, _) = match etcd.watch(from).await {
         Ok(stream) => stream,
         Err(failed) => return failed,

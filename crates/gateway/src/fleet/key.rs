@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! PREFIX v1/fleet                          what this is, and a number that names it
+//!        v1/clock                          the fleet's time, in seconds; digits
 //!        v1/groups/ID                      a security group
 //!        v1/ports/VNI/BLOCK                ports of 16 addresses
 //!        v1/neighbors/VNI/BLOCK            neighbours at 16 addresses
@@ -105,6 +106,8 @@ pub(crate) const KINDS: [&str; 3] = ["v1/groups/", "v1/ports/", "v1/neighbors/"]
 pub(crate) const SCHEMA: &str = "v1/";
 /// The one that says what this is.
 pub(crate) const FLEET: &str = "v1/fleet";
+/// What time it is.
+pub(crate) const CLOCK: &str = "v1/clock";
 
 impl Key {
     /// From what stands behind the prefix; None if that is none of these.

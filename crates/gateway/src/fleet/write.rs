@@ -19,19 +19,18 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::client::{Committed, Etcd, Held, MOST_BYTES, MOST_OPERATIONS, Refused, Step};
+use super::clock::Clock;
 use super::door::Door;
 use super::key::Key;
 use super::merge::{self, Merged, Write, key_of};
 use super::status::Status;
-use crate::model::{Answer, Done, Job, ModelOptions, Outcome, Readers, WriteError, now};
+use crate::model::{Answer, Done, Job, ModelOptions, Outcome, Readers, WriteError, forget_every};
 use crate::object::Change;
 
 /// Changes that are taken together. More make the answer to the first one late and save nothing.
 const AT_ONCE: usize = 65_536;
 /// Transactions that are under way at a time.
 const UNDER_WAY: usize = 8;
-/// Between two looks for what can be forgotten.
-const FORGET_EVERY: Duration = Duration::from_secs(60);
 /// Objects that are forgotten at a time.
 const FORGET_AT_ONCE: usize = 16_384;
 
@@ -43,6 +42,7 @@ pub(crate) struct Writer {
     pub(crate) reached: watch::Receiver<u64>,
     pub(crate) tables: mpsc::Sender<Done>,
     pub(crate) readers: Arc<Readers>,
+    pub(crate) clock: Arc<Clock>,
     pub(crate) options: ModelOptions,
     pub(crate) commit: prometheus_client::metrics::histogram::Histogram,
 }
@@ -55,7 +55,7 @@ type Said = (Key, Vec<(usize, usize)>);
 struct Part {
     requests: Arc<Vec<Vec<Change>>>,
     said: Vec<Said>,
-    now: i64,
+    clock: Arc<Clock>,
     deadline: Instant,
 }
 
@@ -95,11 +95,12 @@ impl Writer {
             if !ticks.is_empty() {
                 // If the tables are gone nobody is answered, and the daemon ends.
                 _ = self.tables.send(Done::Tick(ticks)).await;
-                if forgotten.elapsed() >= FORGET_EVERY && self.status.refusal().is_none() {
+                if forgotten.elapsed() >= forget_every(self.options.tombstones) && self.status.refusal().is_none() {
                     forgotten = Instant::now();
                     tokio::spawn(forget(
                         self.door.clone(),
                         Arc::clone(&self.readers),
+                        Arc::clone(&self.clock),
                         self.options.tombstones,
                     ));
                 }
@@ -124,6 +125,7 @@ impl Writer {
             .collect();
         let mut revisions = vec![0; requests.len()];
         let mut errors: Vec<Option<WriteError>> = vec![None; requests.len()];
+        let mut is_begun = vec![false; requests.len()];
         let mut said = BTreeMap::<Key, Vec<(usize, usize)>>::new();
         for (request, changes) in requests.iter().enumerate() {
             for (at, change) in changes.iter().enumerate() {
@@ -142,6 +144,7 @@ impl Writer {
                     Ok(made) => {
                         for ((request, at), outcome) in made.outcomes {
                             outcomes[request][at] = outcome;
+                            is_begun[request] |= outcome.is_change();
                             revisions[request] = made.revision.max(revisions[request]);
                         }
                     }
@@ -160,6 +163,12 @@ impl Writer {
                 }
             }
         }
+        // A part was refused, and another one made.
+        for (error, _) in errors.iter_mut().zip(is_begun).filter(|(_, is_begun)| *is_begun) {
+            if let Some(WriteError::ReadOnly(why)) = error {
+                *error = Some(WriteError::Unknown(Arc::clone(why)));
+            }
+        }
         self.commit.observe(began.elapsed().as_secs_f64());
         let mut reached = self.reached.clone();
         tokio::spawn(async move {
@@ -170,7 +179,7 @@ impl Writer {
                     None => {
                         match tokio::time::timeout(patience, reached.wait_for(|reached| *reached >= revision)).await {
                             Ok(Ok(_)) => Ok(outcomes),
-                            Ok(Err(_)) => Err(WriteError::Stopping),
+                            Ok(Err(_)) => Err(WriteError::Unknown("etcd has it, and this gateway ends".into())),
                             Err(_) => Err(WriteError::Unknown(
                                 "etcd has it, and has not told this gateway of it yet".into(),
                             )),
@@ -190,11 +199,10 @@ impl Writer {
         said: Vec<Said>,
         deadline: Instant,
     ) -> Vec<(Vec<Said>, Result<Made, WriteError>)> {
-        let now = now();
         let mut parts = said.chunks(MOST_OPERATIONS).map(|said| Part {
             requests: Arc::clone(requests),
             said: said.to_vec(),
-            now,
+            clock: Arc::clone(&self.clock),
             deadline,
         });
         let (mut under_way, mut done) = (JoinSet::new(), Vec::new());
@@ -219,7 +227,8 @@ impl Writer {
 
 impl Part {
     async fn make(self, door: &Door, status: &Status) -> Result<Made, WriteError> {
-        let mut sent = false;
+        // Something of it may have been made.
+        let mut perhaps = false;
         let mut tries = 0;
         let mut why = String::new();
         while Instant::now() < self.deadline {
@@ -229,21 +238,36 @@ impl Part {
                 tokio::time::sleep(Duration::from_millis(1 + super::random() % most)).await;
             }
             tries += 1;
-            match self.once(door, status, &mut sent).await {
+            let etcd = match door.etcd().await {
+                Ok(etcd) => etcd,
+                Err(error) => {
+                    why = error;
+                    continue;
+                }
+            };
+            match self.once(&etcd, status, &mut perhaps).await {
                 Ok(made) => return Ok(made),
-                Err(Refused::Final(why)) => return Err(WriteError::ReadOnly(why.into())),
-                Err(Refused::Lost(error)) => why = error,
+                Err(Refused::Final(error)) => {
+                    why = error;
+                    break;
+                }
+                Err(Refused::Lost(error)) => {
+                    why = error;
+                    door.turn_from(etcd.turn()).await;
+                }
             }
         }
-        Err(match sent {
+        Err(match perhaps {
             true => WriteError::Unknown(why.into()),
             false => WriteError::ReadOnly(why.into()),
         })
     }
 
     /// Until something fails but a comparison.
-    async fn once(&self, door: &Door, status: &Status, sent: &mut bool) -> Result<Made, Refused> {
-        let etcd = door.etcd().await.map_err(Refused::Lost)?;
+    async fn once(&self, etcd: &Etcd, status: &Status, perhaps: &mut bool) -> Result<Made, Refused> {
+        let is_delete = |(request, at): &(usize, usize)| self.requests[*request][*at].is_delete();
+        let deletes = self.said.iter().flat_map(|(_, said)| said).any(is_delete);
+        let now = if deletes { self.clock.now(etcd).await? } else { 0 };
         let keys: Vec<Key> = self.said.iter().map(|(key, _)| *key).collect();
         let mut held = etcd.read(&keys).await?;
         let mut made = Made {
@@ -253,12 +277,14 @@ impl Part {
         // As many keys at a time as their values allow.
         let mut from = 0;
         while from < self.said.len() {
-            let (steps, outcomes) = self.merge(from, &held)?;
-            *sent |= steps.iter().any(|step| step.write.is_some());
-            match etcd.commit(&steps).await? {
+            let (steps, outcomes) = self.merge(from, &held, now)?;
+            let is_write = steps.iter().any(|step| step.write.is_some());
+            let committed = etcd.commit(&steps).await;
+            // One that is refused, or met another's, was not made.
+            *perhaps |= is_write && matches!(committed, Ok(Committed::Yes(_)) | Err(Refused::Lost(_)));
+            match committed? {
                 Committed::Yes(revision) => {
                     status.transactions.fetch_add(1, Ordering::Relaxed);
-                    let is_write = steps.iter().any(|step| step.write.is_some());
                     let known = steps.iter().map(|step| step.revision).max().unwrap_or(0);
                     made.revision = made.revision.max(if is_write { revision } else { known });
                     made.outcomes.extend(outcomes);
@@ -278,12 +304,17 @@ impl Part {
 
     /// What becomes of keys from one on, up to as much as a request may hold.
     #[allow(clippy::type_complexity, reason = "two lists")]
-    fn merge(&self, from: usize, held: &[Held]) -> Result<(Vec<Step>, Vec<((usize, usize), Outcome)>), Refused> {
+    fn merge(
+        &self,
+        from: usize,
+        held: &[Held],
+        now: i64,
+    ) -> Result<(Vec<Step>, Vec<((usize, usize), Outcome)>), Refused> {
         let (mut steps, mut all, mut bytes) = (Vec::new(), Vec::new(), 0);
         for ((key, said), held) in self.said.iter().zip(held).skip(from) {
             let changes: Vec<&Change> = said.iter().map(|(request, at)| &self.requests[*request][*at]).collect();
             let Merged { write, outcomes } =
-                merge::merge(*key, held.value.as_deref(), &changes, self.now).map_err(|reason| {
+                merge::merge(*key, held.value.as_deref(), &changes, now).map_err(|reason| {
                     Refused::Final(format!(
                         "the key {key} in etcd cannot be read ({reason}): delete it, and put what it held anew"
                     ))
@@ -311,9 +342,20 @@ impl Part {
 }
 
 /// Forgets what was deleted long ago. Other gateways do so too: who comes second finds nothing left.
-async fn forget(door: Door, readers: Arc<Readers>, age: Duration) {
-    let age = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
-    let before = now().saturating_sub(age);
+async fn forget(door: Door, readers: Arc<Readers>, clock: Arc<Clock>, age: Duration) {
+    // Where nothing was deleted no time is kept.
+    if let Ok(None) = readers.ask(|reader| reader.newest_deletion()).await {
+        return;
+    }
+    let agreed = async {
+        let etcd = door.etcd().await?;
+        clock.agree(&etcd).await.map_err(Refused::why)
+    };
+    let now = match agreed.await {
+        Ok(now) => now,
+        Err(why) => return tracing::debug!(why, "the fleet's time is not known"),
+    };
+    let before = now.saturating_sub(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
     let found = readers
         .ask(move |reader| reader.deleted_before(before, FORGET_AT_ONCE))
         .await;

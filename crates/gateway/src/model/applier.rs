@@ -9,7 +9,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use super::book::{Applied, Book, Made};
 use super::copy::Copy;
 use super::watch::{self, Published};
-use super::{Answer, DataPath, Outcome, Tables, Timings, now};
+use super::{Answer, DataPath, Outcome, Tables, Timings};
 use crate::fleet::Status;
 use crate::fleet::sync::{Mark, Tell};
 use crate::object::Change;
@@ -79,7 +79,6 @@ impl Applier {
 
     fn told(&mut self, tell: Tell, mark: Option<Mark>) {
         let Some(fleet) = &mut self.fleet else { return };
-        self.book.set_now(now());
         let began = Instant::now();
         let (mut made, mut mark_of_copy) = (Vec::new(), None);
         let mut mirrored = None;

@@ -10,6 +10,7 @@ use super::applier::{Applier, Done, OfFleet};
 use super::book::Book;
 use super::copy::Copier;
 use super::{AHEAD, DataPath, Health, Model, ModelOptions, QUEUE, Readers, Tables, Timings, fill, report, spawn};
+use crate::fleet::clock::Clock;
 use crate::fleet::follow::Follower;
 use crate::fleet::sync::{Mark, State};
 use crate::fleet::write::Writer;
@@ -72,6 +73,7 @@ impl Model {
             status: Arc::clone(&status),
             reached: reached_now,
             tables: done,
+            clock: Arc::new(Clock::new(Arc::clone(&readers))),
             readers: Arc::clone(&readers),
             options,
             commit: timings.commit.clone(),

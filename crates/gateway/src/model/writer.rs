@@ -2,23 +2,23 @@
 
 use std::iter;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
 use super::applier::Done;
-use super::{Answer, Health, Job, ModelOptions, Timings, WriteError, now};
+use super::{Answer, Health, Job, ModelOptions, Steady, Timings, WriteError, forget_every};
 use crate::object::Change;
 use crate::store::{Store, StoreError};
 
 /// Changes that go into one transaction. More make the answer to the first one late and save nothing.
 const AT_ONCE: usize = 65_536;
-/// Seconds between two looks for tombstones that can go.
-const FORGET_EVERY: i64 = 60;
 
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) store: Store,
+    /// The time by which what was deleted grows old.
+    pub(super) clock: Steady,
     pub(super) options: ModelOptions,
     pub(super) health: Arc<Health>,
     pub(super) timings: Timings,
@@ -28,7 +28,7 @@ pub(super) struct Writer {
 impl Writer {
     /// Until nobody can ask any more.
     pub(super) fn run(mut self, mut queue: mpsc::Receiver<Job>) {
-        let mut forgotten = now();
+        let mut forgotten = Instant::now();
         while let Some(first) = queue.blocking_recv() {
             let mut jobs: Vec<(Vec<Change>, Answer)> = Vec::new();
             let mut ticks = Vec::new();
@@ -62,7 +62,7 @@ impl Writer {
     }
 
     fn write(&mut self, jobs: Vec<(Vec<Change>, Answer)>) {
-        let (now, began) = (now(), Instant::now());
+        let (now, began) = (self.clock.now(), Instant::now());
         let all = jobs.iter().flat_map(|(changes, _)| changes);
         match self.store.commit(all, now) {
             Ok(revision) => {
@@ -94,7 +94,7 @@ impl Writer {
     }
 
     /// What is to be done now and then, when nobody waits.
-    fn tidy(&mut self, forgotten: &mut i64) {
+    fn tidy(&mut self, forgotten: &mut Instant) {
         if self.health.read_only().is_some() {
             match self.store.probe() {
                 Ok(revision) => {
@@ -107,21 +107,29 @@ impl Writer {
                 }
             }
         }
-        let now = now();
-        if now - *forgotten >= FORGET_EVERY {
-            *forgotten = now;
-            let age = i64::try_from(self.options.tombstones.as_secs()).unwrap_or(i64::MAX);
-            let before = now.saturating_sub(age);
-            // Both, or neither: what only one of them knew would be taken by the other.
-            match self.store.forget(before) {
-                Ok(_) => self.tell(Done::Forgotten(before)),
-                Err(error) => _ = self.cannot_write(&error),
-            }
+        let age = self.options.tombstones;
+        if forgotten.elapsed() >= forget_every(age) {
+            *forgotten = Instant::now();
+            self.forget(age);
         }
         if let Err(error) = self.store.rest() {
             // It only takes room; whether changes can be written shows when there are some.
             tracing::warn!(%error, "the store's log could not be written back");
         }
         self.health.set_bytes(self.store.bytes());
+    }
+
+    /// Forgets what was deleted so long ago.
+    fn forget(&mut self, age: Duration) {
+        let now = self.clock.now();
+        let before = now.saturating_sub(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
+        // Both, or neither: what only one of them knew would be taken by the other.
+        match self.store.forget(before) {
+            Ok(_) => self.tell(Done::Forgotten(before)),
+            Err(error) => _ = self.cannot_write(&error),
+        }
+        if let Err(error) = self.store.set_clock(now) {
+            self.cannot_write(&error);
+        }
     }
 }

@@ -447,3 +447,24 @@ fn one_process_has_it_at_a_time() {
         "{error}"
     );
 }
+
+#[test]
+fn time_goes_on_where_it_was_noted() {
+    let folder = Folder::new();
+    let mut store = Store::open(&folder.store()).unwrap();
+    assert_eq!(store.clock().unwrap(), None);
+    store.set_clock(50).unwrap();
+    assert_eq!(store.clock().unwrap(), None, "nothing grows old");
+    let said = [put(neighbor(1, 1)), delete(1, 2)];
+    store.commit(said.iter(), 100).unwrap();
+    assert_eq!(store.clock().unwrap(), Some(100));
+    store.set_clock(150).unwrap();
+    drop(store);
+    let mut store = Store::open(&folder.store()).unwrap();
+    assert_eq!(store.clock().unwrap(), Some(150));
+    store.commit([delete(2, 1)].iter(), 170).unwrap();
+    assert_eq!(store.clock().unwrap(), Some(170));
+    store.forget(171).unwrap();
+    store.set_clock(180).unwrap();
+    assert_eq!(store.clock().unwrap(), Some(150), "nothing grows old any more");
+}

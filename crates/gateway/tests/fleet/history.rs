@@ -26,7 +26,7 @@ pub(crate) struct History {
     /// Key, version, answer.
     pub(crate) writes: Vec<(Key, u64, Answer)>,
     /// What each gateway's watch told, in order.
-    pub(crate) watched: HashMap<&'static str, Vec<(Key, u64)>>,
+    pub(crate) watched: HashMap<String, Vec<(Key, u64)>>,
     /// What each gateway holds in the end, and etcd.
     pub(crate) held: HashMap<&'static str, BTreeMap<Key, u64>>,
 }
@@ -42,14 +42,9 @@ pub(crate) enum Violation {
         held: Option<u64>,
     },
     /// A version that nobody wrote, or that was refused.
-    Invented { at: &'static str, key: Key, version: u64 },
+    Invented { at: String, key: Key, version: u64 },
     /// A watch told of an older version after a newer one.
-    Backwards {
-        at: &'static str,
-        key: Key,
-        from: u64,
-        to: u64,
-    },
+    Backwards { at: String, key: Key, from: u64, to: u64 },
     /// Two do not hold the same.
     Differs { one: &'static str, other: &'static str },
     /// A write was called older than what is there, and nothing as new is.
@@ -88,7 +83,7 @@ impl History {
             for (key, version) in held {
                 if !possible(*key, *version) {
                     found.push(Violation::Invented {
-                        at,
+                        at: at.to_string(),
                         key: *key,
                         version: *version,
                     });
@@ -102,7 +97,7 @@ impl History {
                     && before > *version
                 {
                     found.push(Violation::Backwards {
-                        at,
+                        at: at.clone(),
                         key: *key,
                         from: before,
                         to: *version,
@@ -110,7 +105,7 @@ impl History {
                 }
                 if !possible(*key, *version) {
                     found.push(Violation::Invented {
-                        at,
+                        at: at.to_string(),
                         key: *key,
                         version: *version,
                     });
@@ -150,7 +145,10 @@ fn good() -> History {
             (1, 3, Answer::Older),
             (2, 5, Answer::Refused),
         ],
-        watched: HashMap::from([("a", vec![(1, 1), (2, 2), (1, 4)]), ("b", vec![(1, 4)])]),
+        watched: HashMap::from([
+            ("a".to_owned(), vec![(1, 1), (2, 2), (1, 4)]),
+            ("b".to_owned(), vec![(1, 4)]),
+        ]),
         held: HashMap::from([("a", held.clone()), ("b", held.clone()), ("etcd", held)]),
     }
 }
@@ -189,7 +187,7 @@ fn the_checker_finds_each_fault() {
     let invented = with(|history| history.held.values_mut().for_each(|held| _ = held.insert(2, 5)));
     assert!(
         invented.contains(&Violation::Invented {
-            at: "a",
+            at: "a".to_owned(),
             key: 2,
             version: 5
         }),
@@ -199,7 +197,7 @@ fn the_checker_finds_each_fault() {
     assert_eq!(
         back,
         [Violation::Backwards {
-            at: "a",
+            at: "a".to_owned(),
             key: 1,
             from: 4,
             to: 1

@@ -5,10 +5,15 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod authority;
 mod basics;
+mod clocks;
+mod cluster;
 mod faults;
 mod history;
 mod migrate;
 mod security;
+mod table;
+mod trial;
 
 use common::etcd::Etcd;

@@ -1,10 +1,13 @@
 //! A gateway whose truth is in etcd, while that is away.
 
+use std::io::Write as _;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crate::bed::{Bed, Family, Kind, Place};
+use crate::kills::{Flow, Talk};
 use crate::on;
-use crate::peers::{chat, connect, exchange_during};
+use crate::peers::{AtEnd, chat, connect, exchange_during};
 use crate::ringside::Ringside;
 
 on! {
@@ -31,33 +34,60 @@ fn outage(kind: Kind, least: Duration) {
         ..how
     });
     let mut bed = Bed::new("fleet", kind, &[Place::vxlan(Family::V4); 2]);
-    let tcp = "{id: 1, direction: ingress, protocol: tcp}, {id: 2, direction: egress}";
+    let rules = "{id: 1, direction: ingress, protocol: tcp}, {id: 2, direction: ingress, protocol: udp}, {id: 3, direction: egress}";
     let ports = [1, 2].map(|host| format!("  - {{vni: 42, ip: 10.0.0.{host}, groups: [1]}}\n"));
     bed.ringside().apply(&format!(
-        "groups:\n  - {{id: 1, rules: [{tcp}]}}\nports:\n{}",
+        "groups:\n  - {{id: 1, rules: [{rules}]}}\nports:\n{}",
         ports.concat()
     ));
     let to = bed.at(2).address(Family::V4);
     let busy = connect(bed.at(1), (bed.at(2), to), 7000);
+    let flow = Flow::new(bed.at(1), bed.at(2), 9000);
+    let put = "put neighbor 7 10.1.0.1 --mac 02:00:00:00:00:01 --host 192.0.2.1 --version 3";
+    let put: Vec<&str> = put.split(' ').collect();
     exchange_during(&busy, || {
-        let gone = Instant::now();
-        bed.ringside().set_etcd(false);
-        bed.ringside()
-            .wait_until(|gateway| gateway.problems().concat().contains("etcd cannot be reached"));
-        let put = "put neighbor 7 10.1.0.1 --mac 02:00:00:00:00:01 --host 192.0.2.1 --version 3";
-        let words: Vec<&str> = put.split(' ').collect();
-        let said = bed.ringside().daemon().fails(&words);
-        assert!(said.contains("etcd cannot be reached"), "{said}");
-        // Workers, who decide about new connections, go on as well.
-        chat(&connect(bed.at(1), (bed.at(2), to), 7001)).expect("goes");
+        let over = AtomicBool::new(false);
+        let talk = std::thread::scope(|scope| {
+            let at_end = AtEnd(&over);
+            let talk = scope.spawn(|| flow.run(&over));
+            let gone = Instant::now();
+            bed.ringside().set_etcd(false);
+            bed.ringside()
+                .wait_until(|gateway| gateway.problems().concat().contains("etcd cannot be reached"));
+            let said = bed.ringside().daemon().fails(&put);
+            assert!(said.contains("etcd cannot be reached"), "{said}");
+            // Workers, who decide about new connections, go on as well.
+            chat(&connect(bed.at(1), (bed.at(2), to), 7001)).expect("goes");
+            std::thread::sleep(least.saturating_sub(gone.elapsed()));
+            drop(at_end);
+            talk.join().expect("no panic")
+        });
+        note(least, &talk);
         // And a gateway that is killed knows what it knew.
         let folder = bed.ringside().end(false);
         bed.ringside().start_in(folder);
         chat(&connect(bed.at(2), (bed.at(1), bed.at(1).address(Family::V4)), 7002)).expect("goes");
-        std::thread::sleep(least.saturating_sub(gone.elapsed()));
         bed.ringside().set_etcd(true);
         bed.ringside().wait_until(|gateway| gateway.problems().is_empty());
-        bed.ringside().daemon().ok(&words);
+        bed.ringside().daemon().ok(&put);
         chat(&connect(bed.at(1), (bed.at(2), to), 7003)).expect("goes");
     });
+}
+
+/// Tells what tenants had while all of etcd was gone: all of it. The file that `RINGSIDE_FAULTS` names gets a line.
+fn note(gone: Duration, talk: &Talk) {
+    let lost = talk.sent - talk.answered;
+    let line = format!(
+        "tenants_without_etcd: all of etcd is gone for {} s, between tenants: {lost} of {} datagrams lost, the longest wait for an \
+         answer {} ms\n",
+        gone.as_secs(),
+        talk.sent,
+        talk.longest.as_millis()
+    );
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("RINGSIDE_FAULTS") {
+        let file = std::fs::File::options().append(true).create(true).open(path);
+        file.expect("a file").write_all(line.as_bytes()).expect("a line");
+    }
+    assert!(talk.sent > 100 && lost == 0, "{talk:?}");
 }

@@ -139,21 +139,22 @@ fn word(network: u32, port: u16) -> String {
 }
 
 /// Datagrams from a tenant to another, which sends each of them back.
-struct Flow {
+pub(crate) struct Flow {
     word: String,
     asks: UdpSocket,
     echoes: UdpSocket,
 }
 
 #[derive(Debug)]
-struct Talk {
-    sent: u64,
-    answered: u64,
-    longest: Duration,
+pub(crate) struct Talk {
+    pub(crate) sent: u64,
+    pub(crate) answered: u64,
+    /// Without an answer.
+    pub(crate) longest: Duration,
 }
 
 impl Flow {
-    fn new(from: &Tenant, to: &Tenant, port: u16) -> Self {
+    pub(crate) fn new(from: &Tenant, to: &Tenant, port: u16) -> Self {
         let address = SocketAddr::from((to.address(Family::V4), port));
         let asks = from.ns.run(|| UdpSocket::bind("0.0.0.0:0")).expect("UDP socket");
         asks.connect(address).expect("connects");
@@ -169,10 +170,15 @@ impl Flow {
         }
     }
 
-    fn run(&self, over: &AtomicBool) -> Talk {
+    /// About a thousand a second, until it is over and the last answers are there.
+    pub(crate) fn run(&self, over: &AtomicBool) -> Talk {
+        let is_answered = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| self.echo(over));
-            self.talk(over)
+            let at_end = AtEnd(&is_answered);
+            scope.spawn(|| self.echo(&is_answered));
+            let talk = self.talk(over);
+            drop(at_end);
+            talk
         })
     }
 
@@ -215,6 +221,11 @@ impl Flow {
                 }
             }
             std::thread::sleep(Duration::from_millis(1));
+        }
+        let patience = Some(Duration::from_millis(200));
+        self.asks.set_read_timeout(patience).expect("time-out");
+        while talk.answered < talk.sent && self.asks.recv(&mut heard).is_ok() {
+            talk.answered += 1;
         }
         talk
     }

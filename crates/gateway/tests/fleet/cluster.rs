@@ -1,0 +1,526 @@
+//! Three members of etcd and three gateways, each a host of its own at a switch, so that any wire can be cut, in one direction as well.
+//!
+//! ```text
+//!   etcd 10.77.0.1   etcd 10.77.0.2   etcd 10.77.0.3        gateways 10.77.0.11 to .13
+//!        └────────────────┴──────── switch ──────────────────────┘
+//! ```
+//! etcd is asked over TLS with certificates on both sides, as on any wire that leaves a host. A direction is cut by a MAC address
+//! that nobody has: what is sent goes, and arrives nowhere, with no answer to the sender.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringside_netlab::{Device, Lab, Namespace, VethConfig, wait_until};
+use serde_json::Value;
+
+use super::authority::Authority;
+use super::common::Folder;
+use super::common::daemon::{Daemon, binary};
+use super::common::etcd::configure;
+
+/// How long anything may take on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What is said after an etcd that is silent for so long; faults that are to be noticed have to take longer.
+pub(crate) const SILENCE: Duration = Duration::from_millis(1500);
+/// A follower of etcd that hears nothing for so long wants to lead.
+pub(crate) const ELECTION: Duration = Duration::from_millis(500);
+/// Nobody has it.
+const NOWHERE: &str = "02:00:00:00:fe:fe";
+/// Names of gateways.
+pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// A host at the switch.
+pub(crate) struct Host {
+    ns: Arc<Namespace>,
+    wire: Lab,
+    number: u8,
+}
+
+impl Host {
+    fn new(tag: &str, switch: &Device, number: u8) -> Self {
+        let ns = Namespace::create(&format!("{tag}-{number}")).unwrap();
+        let config = VethConfig {
+            hosts: [number, 0],
+            ipv6: false,
+            static_neighbours: false,
+            ..VethConfig::named("eth0", format!("host{number}"))
+        };
+        let wire = Lab::join(&ns, &switch.ns, config).unwrap();
+        switch.attach(&wire.b.interface).unwrap();
+        Self { ns, wire, number }
+    }
+
+    fn ip(&self) -> Ipv4Addr {
+        self.wire.a.ipv4
+    }
+
+    /// What it sends to another arrives no more, or does again.
+    pub(crate) fn cut(&self, to: &Self, is_cut: bool) {
+        let to = to.ip().to_string();
+        let words: &[&str] = if is_cut {
+            &[
+                "neigh",
+                "replace",
+                &to,
+                "lladdr",
+                NOWHERE,
+                "nud",
+                "permanent",
+                "dev",
+                "eth0",
+            ]
+        } else {
+            &["neigh", "del", &to, "dev", "eth0"]
+        };
+        let output = self.ns.command("ip").args(words).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Nothing arrives in either direction, or does again.
+    pub(crate) fn part(&self, other: &Self, is_cut: bool) {
+        self.cut(other, is_cut);
+        other.cut(self, is_cut);
+    }
+
+    /// Pulls its cable, or puts it back.
+    pub(crate) fn unplug(&self, is_out: bool) {
+        self.wire.b.set_up(!is_out).unwrap();
+    }
+}
+
+/// A server of etcd.
+pub(crate) struct Member {
+    pub(crate) host: Host,
+    folder: Folder,
+    child: Option<Child>,
+    /// How often it said that it is ready, before it was started last.
+    ready: usize,
+    peers: String,
+    /// What makes its disk slow.
+    slow: Option<PathBuf>,
+}
+
+impl Member {
+    fn url(&self) -> String {
+        format!("https://{}:2379", self.host.ip())
+    }
+
+    fn readies(&self) -> usize {
+        self.log().matches("serving client traffic").count()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// Starts it; it is ready when there is a quorum.
+    pub(crate) fn start(&mut self) {
+        assert!(self.child.is_none(), "it runs");
+        self.ready = self.readies();
+        let log = File::options().append(true).create(true).open(self.folder.join("log"));
+        let path = |name: &str| self.folder.join(name).display().to_string();
+        let (client, peer) = (self.url(), format!("http://{}:2380", self.host.ip()));
+        let mut command = match &self.slow {
+            Some(slow) => {
+                let mut command = self.host.ns.command(slow);
+                command.arg(self.folder.join("delay")).arg("setpriv");
+                command
+            }
+            None => self.host.ns.command("setpriv"),
+        };
+        command
+            .args(["--pdeathsig", "KILL", "etcd", "--logger", "zap"])
+            .args(["--name", &format!("m{}", self.host.number), "--data-dir", &path("data")])
+            .args(["--heartbeat-interval", "50"])
+            .args(["--election-timeout", &ELECTION.as_millis().to_string()])
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &self.peers])
+            .args(["--cert-file", &path("server.pem"), "--key-file", &path("server.key")])
+            .args(["--client-cert-auth", "--trusted-ca-file", &path("ca.pem")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.unwrap());
+        let child = command.spawn();
+        self.child = Some(child.expect("etcd and setpriv are installed: scripts/setup does that"));
+    }
+
+    pub(crate) fn wait(&mut self) {
+        let begin = Instant::now();
+        while self.readies() <= self.ready {
+            let ended = self.child.as_mut().unwrap().try_wait().unwrap();
+            assert_eq!(ended, None, "etcd has ended: {}", self.log());
+            assert!(begin.elapsed() < PATIENCE, "etcd is not ready: {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Asks it to end, and waits for that.
+    pub(crate) fn stop(&mut self) {
+        self.signal("TERM");
+        let mut child = self.child.take().unwrap();
+        let has_ended = wait_until(PATIENCE, || child.try_wait().unwrap().is_some());
+        if !has_ended {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(has_ended, "etcd does not end: {}", self.log());
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        signal(self.child.as_ref().expect("it runs"), name);
+    }
+
+    /// From now on its disk takes so much longer, if it was started on one that can be slow.
+    pub(crate) fn set_delay(&self, delay: Duration) {
+        assert!(self.slow.is_some(), "its disk is as fast as it is");
+        write_at_once(&self.folder.join("delay"), &(delay.as_millis() as u32).to_le_bytes());
+    }
+
+    /// `etcdctl …` on its host, asking it alone. None if it fails.
+    fn ctl(&self, words: &[&str]) -> Option<String> {
+        let output = self.command(words).output().unwrap();
+        let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+        output.status.success().then_some(answer)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.host.ns.command("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url()]);
+        for (option, name) in [
+            ("--cacert", "ca.pem"),
+            ("--cert", "server.pem"),
+            ("--key", "server.key"),
+        ] {
+            command.arg(option).arg(self.folder.join(name));
+        }
+        command.args(words);
+        command
+    }
+
+    fn status(&self) -> Option<Value> {
+        let words = ["--command-timeout", "1s", "endpoint", "status", "--write-out", "json"];
+        let all: Value = serde_json::from_str(&self.ctl(&words)?).ok()?;
+        Some(all.get(0)?.get("Status")?.clone())
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A gateway that may be killed and started anew.
+pub(crate) struct Gateway {
+    pub(crate) name: &'static str,
+    pub(crate) host: Host,
+    daemon: Option<Daemon>,
+    /// Where its API is, whether it runs or not.
+    pub(crate) socket: PathBuf,
+    clock: Option<WrongClock>,
+}
+
+impl Gateway {
+    pub(crate) fn daemon(&mut self) -> &mut Daemon {
+        self.daemon.as_mut().expect("it runs")
+    }
+
+    fn start(&mut self, folder: Folder) {
+        let mut command = self.host.ns.command(binary().get_program());
+        command.arg("--config").arg(folder.join("gateway.toml"));
+        if let Some(clock) = &self.clock {
+            clock.give(&mut command);
+        }
+        self.daemon = Some(Daemon::spawn(folder, command));
+    }
+
+    /// Kills it and starts it anew.
+    pub(crate) fn kill(&mut self) {
+        let folder = self.daemon.take().expect("it runs").kill();
+        self.start(folder);
+    }
+
+    /// Asks it to end, and starts it anew.
+    pub(crate) fn restart(&mut self) {
+        let folder = self.daemon.take().expect("it runs").stop();
+        self.start(folder);
+    }
+
+    /// From now on its wall clock is wrong by so many seconds.
+    pub(crate) fn set_clock(&self, seconds: i64) {
+        self.clock
+            .as_ref()
+            .expect("with a clock that can be wrong")
+            .set(seconds);
+    }
+}
+
+/// A wall clock that is wrong. Of etcd there is none: it is written in Go, which asks the kernel past the C library.
+pub(crate) struct WrongClock {
+    folder: Folder,
+    library: PathBuf,
+}
+
+impl WrongClock {
+    pub(crate) fn new() -> Self {
+        let folder = Folder::new();
+        let library = compile("clock.c", folder.join("clock.so"), &["-shared", "-fPIC"]);
+        let clock = Self { folder, library };
+        clock.set(0);
+        clock
+    }
+
+    /// From now on by so many seconds.
+    pub(crate) fn set(&self, seconds: i64) {
+        write_at_once(&self.folder.join("wrong"), &seconds.to_le_bytes());
+    }
+
+    fn give(&self, command: &mut Command) {
+        command
+            .env("LD_PRELOAD", &self.library)
+            .env("RINGSIDE_CLOCK", self.folder.join("wrong"));
+    }
+}
+
+/// A gateway with such a clock.
+pub(crate) fn run_with(clock: &WrongClock, folder: Folder) -> Daemon {
+    let mut command = super::common::etcd::program(&folder.join(""));
+    clock.give(&mut command);
+    Daemon::spawn(folder, command)
+}
+
+/// In place, and not by a new file: who reads it has it open.
+fn write_at_once(path: &std::path::Path, bytes: &[u8]) {
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .unwrap();
+    file.write_all_at(bytes, 0).unwrap();
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill")
+        .args(["-s", name, &child.id().to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// What is built when a test needs it, by the C compiler that Rust's linker is.
+fn compile(source: &str, into: PathBuf, more: &[&str]) -> PathBuf {
+    let source = format!("{}/tests/fleet/{source}", env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new("cc")
+        .args(["-O1", "-o"])
+        .arg(&into)
+        .arg(source)
+        .args(more)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    into
+}
+
+/// How a cluster is made.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct How {
+    /// Members' disks can be made slow.
+    pub(crate) slow_disks: bool,
+    /// Gateways' wall clocks can be made wrong.
+    pub(crate) wrong_clocks: bool,
+    /// More of `[store]`, or of its `etcd`.
+    pub(crate) more: &'static str,
+}
+
+/// See the module.
+pub(crate) struct Cluster {
+    // In the order in which it is taken down.
+    pub(crate) gateways: Vec<Gateway>,
+    pub(crate) members: Vec<Member>,
+    pub(crate) authority: Authority,
+    _switch: Device,
+    _folder: Folder,
+}
+
+impl Cluster {
+    pub(crate) fn start(tag: &str, how: How) -> Self {
+        let folder = Folder::new();
+        let switch = Namespace::create(&format!("{tag}-sw")).unwrap();
+        let switch = Device::bridge(&switch, "bridge").unwrap();
+        let authority = Authority::new("one");
+        let slow = how.slow_disks.then(|| compile("slow.c", folder.join("slow"), &[]));
+        let hosts: Vec<Host> = (1..=3).map(|number| Host::new(tag, &switch, number)).collect();
+        let peer = |host: &Host| format!("m{}=http://{}:2380", host.number, host.ip());
+        let peers = hosts.iter().map(peer).collect::<Vec<_>>().join(",");
+        let mut members: Vec<Member> = hosts
+            .into_iter()
+            .map(|host| Member {
+                host,
+                folder: Folder::new(),
+                child: None,
+                ready: 0,
+                peers: peers.clone(),
+                slow: slow.clone(),
+            })
+            .collect();
+        for member in &mut members {
+            write_at_once(&member.folder.join("delay"), &[0; 4]);
+            let names = [member.host.ip().to_string()];
+            authority.write(&names, &member.folder, "server");
+            Authority::write_trusted(&[&authority], &member.folder);
+            member.start();
+        }
+        members.iter_mut().for_each(Member::wait);
+        let mut cluster = Self {
+            gateways: Vec::new(),
+            members,
+            authority,
+            _switch: switch,
+            _folder: folder,
+        };
+        for (number, name) in (11..).zip(NAMES) {
+            let folder = Folder::new();
+            cluster.configure(&folder, how.more);
+            let mut gateway = Gateway {
+                name,
+                host: Host::new(tag, &cluster._switch, number),
+                daemon: None,
+                socket: folder.join("api.sock"),
+                clock: how.wrong_clocks.then(WrongClock::new),
+            };
+            gateway.start(folder);
+            cluster.gateways.push(gateway);
+        }
+        cluster
+    }
+
+    fn configure(&self, folder: &Folder, more: &str) {
+        self.authority.write(&["gateway".to_owned()], folder, "client");
+        Authority::write_trusted(&[&self.authority], folder);
+        let urls: Vec<String> = self.members.iter().map(Member::url).collect();
+        let path = |name: &str| folder.join(name).display().to_string();
+        let milliseconds = SILENCE.as_millis();
+        let of_etcd = format!(
+            "request-ms = {milliseconds}\nsilence-ms = {milliseconds}\ncompare-seconds = 10\n\
+             ca = \"{}\"\ncertificate = \"{}\"\nkey = \"{}\"",
+            path("ca.pem"),
+            path("client.pem"),
+            path("client.key")
+        );
+        configure(folder, &urls.join("\", \""), &of_etcd, more);
+    }
+
+    /// Which member leads, as soon as one does and most of those that run say so.
+    pub(crate) fn leader(&self) -> usize {
+        let begin = Instant::now();
+        loop {
+            for (at, member) in self.members.iter().enumerate() {
+                let status = member.child.as_ref().and_then(|_| member.status());
+                if let Some(status) = status
+                    && status["leader"].as_u64().is_some_and(|leader| leader != 0)
+                    && status["leader"] == status["header"]["member_id"]
+                {
+                    return at;
+                }
+            }
+            assert!(begin.elapsed() < PATIENCE, "nobody leads: {}", self.members[0].log());
+        }
+    }
+
+    /// Forgets all revisions but the last.
+    pub(crate) fn compact(&self) {
+        let begin = Instant::now();
+        // A newer one may be there when it is asked for; a member may have no leader for a moment.
+        while begin.elapsed() < PATIENCE {
+            let revision = self.members[0]
+                .status()
+                .and_then(|status| status["header"]["revision"].as_i64());
+            let words = ["compact", &revision.unwrap_or(0).to_string()];
+            if revision.is_some() && self.members[0].ctl(&words).is_some() {
+                return;
+            }
+        }
+        panic!("it is not compacted: {}", self.members[0].log());
+    }
+
+    /// Gives all members certificates of an authority, and has them trust these; who connects from then on is greeted with that.
+    pub(crate) fn trust(&self, authority: &Authority, trusted: &[&Authority]) {
+        for member in &self.members {
+            authority.write(&[member.host.ip().to_string()], &member.folder, "server");
+            Authority::write_trusted(trusted, &member.folder);
+        }
+    }
+
+    /// Gives all gateways certificates of an authority, has them trust these, and tells them so.
+    pub(crate) fn renew_gateways(gateways: &mut [Gateway], authority: &Authority, trusted: &[&Authority]) {
+        for gateway in gateways {
+            let said = "credentials of store.etcd were read again";
+            let daemon = gateway.daemon();
+            let before = daemon.log().matches(said).count();
+            authority.write(&["gateway".to_owned()], &daemon.folder, "client");
+            Authority::write_trusted(trusted, &daemon.folder);
+            daemon.signal("HUP");
+            daemon.wait(said, |daemon| daemon.log().matches(said).count() > before);
+        }
+    }
+
+    /// Puts what a key of neighbours held a while ago in the place of what it holds now. Which key that was.
+    pub(crate) fn put_back(&self) -> String {
+        let member = &self.members[0];
+        let prefix = [
+            "get",
+            "--prefix",
+            "/ringside/gateway/v1/neighbors/",
+            "--keys-only",
+            "--limit",
+            "1",
+        ];
+        let key = member.ctl(&prefix).expect("it answers").trim().to_owned();
+        let copy = member.folder.join("copy");
+        let mut get = member.command(&["get", &key, "--print-value-only"]);
+        let mut value = get.output().unwrap().stdout;
+        assert_eq!(value.pop(), Some(b'\n'), "a line, says etcdctl");
+        std::fs::write(&copy, value).unwrap();
+        std::thread::sleep(Duration::from_secs(2));
+        let mut put = member.command(&["put", &key]);
+        let done = put.stdin(File::open(&copy).unwrap()).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        key
+    }
+
+    /// Waits until all gateways are well, and have found nothing in etcd that they did not know.
+    pub(crate) fn wait_well(&mut self) {
+        for gateway in &mut self.gateways {
+            gateway.daemon().wait("health", |daemon| {
+                let output = daemon.ctl(&["health"]);
+                let said = String::from_utf8_lossy(&output.stdout).into_owned();
+                assert!(!said.contains("were other than etcd has them"), "{said}");
+                output.status.success()
+            });
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for gateway in &mut self.gateways {
+                let log = gateway.daemon.as_ref().map(Daemon::log).unwrap_or_default();
+                eprintln!("gateway {}:\n{log}", gateway.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! What may happen to three members of etcd and three gateways, one function each; around each the same trial: writers and watchers
+//! at all gateways, and everything that was answered and seen is checked.
+//!
+//! `make test` has a few of them, `make test-fleet` all, and it prints what each one has shown: the file that `RINGSIDE_FAULTS`
+//! names gets a line of each.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::authority::Authority;
+use super::cluster::{Cluster, ELECTION, How, NAMES, SILENCE};
+use super::trial::{Shown, Trial};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Longer than a gateway waits for etcd.
+const LONG: Duration = Duration::from_millis(4000);
+const _: () = assert!(LONG.as_millis() > 2 * SILENCE.as_millis() && LONG.as_millis() > 4 * ELECTION.as_millis());
+
+/// How often a gateway is killed: `RINGSIDE_KILLS`.
+fn kills(usually: u64) -> u64 {
+    super::common::bulk::kills(usually)
+}
+
+/// With as many faults as are said, or else with what they are to be tried with.
+const PLAIN: How = How {
+    slow_disks: false,
+    wrong_clocks: false,
+    more: "",
+};
+const SLOW: How = How {
+    slow_disks: true,
+    ..PLAIN
+};
+const WRONG: How = How {
+    wrong_clocks: true,
+    ..PLAIN
+};
+
+/// What each fault is, in words, how the cluster is made, what happens, and whether it takes too long for `make test`.
+macro_rules! faults {
+    ($($(#[$long:meta])* $name:ident: $words:literal, $how:expr;)+) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        $(#[$long])*
+        async fn $name() {
+            if ringside_netlab::testing::is_root() {
+                trial(stringify!($name), $words, $how, happens::$name).await;
+            }
+        })+
+    };
+}
+
+faults! {
+    leader_killed: "the leader is killed, and started again after 2 s", PLAIN;
+    gateway_not_heard: "what a gateway sends gets nowhere for 4 s, what it is told arrives", PLAIN;
+    leader_alone: "the leader is cut off from the other members for 4 s, gateways reach all of them", PLAIN;
+    #[ignore = "make test-fleet"]
+    leader_paused: "the leader stands still for 3 s", PLAIN;
+    #[ignore = "make test-fleet"]
+    quorum_lost: "two members are killed, and started again after 4 s", PLAIN;
+    #[ignore = "make test-fleet"]
+    all_killed: "all members are killed, and started again after 4 s", PLAIN;
+    #[ignore = "make test-fleet"]
+    compacted_meanwhile: "a gateway stands still while all members restart and history is compacted", PLAIN;
+    #[ignore = "make test-fleet"]
+    member_unreachable: "one member after the other is out of a gateway's reach for 4 s", PLAIN;
+    #[ignore = "make test-fleet"]
+    gateway_cut_off: "a gateway's cable is out for 4 s", PLAIN;
+    #[ignore = "make test-fleet"]
+    gateway_deaf: "what a gateway sends arrives, answers do not, for 4 s", PLAIN;
+    #[ignore = "make test-fleet"]
+    follower_alone: "a follower is cut off from the other members for 4 s, gateways reach all of them", PLAIN;
+    #[ignore = "make test-fleet"]
+    leader_not_heard: "what the leader sends to the other members gets nowhere for 4 s, it hears them", PLAIN;
+    #[ignore = "make test-fleet"]
+    leader_deaf: "the leader hears the other members no more for 4 s, they hear it", PLAIN;
+    #[ignore = "make test-fleet"]
+    wires_flap: "each wire of a gateway and of the leader is cut ten times for 0.2 s", PLAIN;
+    #[ignore = "make test-fleet"]
+    leaders_disk_slow: "each flush of the leader's disk takes 0.4 s longer, for 6 s", SLOW;
+    #[ignore = "make test-fleet"]
+    all_disks_slow: "each flush of each member's disk takes 0.1 s longer, for 6 s", SLOW;
+    #[ignore = "make test-fleet"]
+    clocks_jump: "gateways' wall clocks jump by ten years, forwards and backwards", WRONG;
+    #[ignore = "make test-fleet"]
+    gateway_killed: "a gateway is killed and started again, 50 times", PLAIN;
+    #[ignore = "make test-fleet"]
+    gateways_restarted: "all gateways are stopped and started, one after the other, three times", PLAIN;
+    #[ignore = "make test-fleet"]
+    members_restarted: "all members are stopped and started, one after the other", PLAIN;
+    #[ignore = "make test-fleet"]
+    certificates_rotated: "another authority and certificates of it for all members and gateways", PLAIN;
+}
+
+/// Two writers and a watcher at each gateway, and something that happens meanwhile.
+async fn trial(name: &str, words: &str, how: How, happens: fn(&mut Cluster)) {
+    let mut cluster = Cluster::start(&tag(name), how);
+    let sockets: Vec<(&'static str, PathBuf)> = (cluster
+        .gateways
+        .iter()
+        .map(|gateway| (gateway.name, gateway.socket.clone())))
+    .collect();
+    let mut trial = Trial::new();
+    for (seed, (name, socket)) in (0..).zip(sockets.iter().chain(&sockets)) {
+        trial.write(name, socket.clone(), seed);
+    }
+    for (name, socket) in &sockets {
+        trial.watch(name, socket.clone()).await;
+    }
+    sleep(SECOND / 2);
+    happens(&mut cluster);
+    trial.converge(&sockets).await;
+    cluster.wait_well();
+    let shown = trial.end(&sockets, 50).await;
+    note(name, words, &shown);
+}
+
+/// What namespaces can be told apart by.
+fn tag(name: &str) -> String {
+    let letters = name.split('_').filter_map(|word| word.get(..2));
+    format!("ft-{}", letters.collect::<String>())
+}
+
+fn note(name: &str, words: &str, shown: &Shown) {
+    let line = format!("{name}: {words}: {shown}\n");
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("RINGSIDE_FAULTS") {
+        let file = std::fs::File::options().append(true).create(true).open(path);
+        file.unwrap().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+/// Each returns when it is over.
+mod happens {
+    use super::*;
+
+    pub(super) fn leader_killed(cluster: &mut Cluster) {
+        let leader = cluster.leader();
+        cluster.members[leader].kill();
+        sleep(2 * SECOND);
+        cluster.members[leader].start();
+        cluster.members[leader].wait();
+    }
+
+    pub(super) fn leader_paused(cluster: &mut Cluster) {
+        let leader = cluster.leader();
+        cluster.members[leader].signal("STOP");
+        sleep(6 * ELECTION);
+        cluster.members[leader].signal("CONT");
+    }
+
+    fn some_killed(cluster: &mut Cluster, count: usize) {
+        let killed = &mut cluster.members[..count];
+        killed.iter_mut().for_each(|member| member.kill());
+        sleep(LONG);
+        killed.iter_mut().for_each(|member| member.start());
+        killed.iter_mut().for_each(|member| member.wait());
+    }
+
+    pub(super) fn quorum_lost(cluster: &mut Cluster) {
+        some_killed(cluster, 2);
+    }
+
+    pub(super) fn all_killed(cluster: &mut Cluster) {
+        some_killed(cluster, 3);
+    }
+
+    pub(super) fn compacted_meanwhile(cluster: &mut Cluster) {
+        cluster.gateways[2].daemon().signal("STOP");
+        sleep(SECOND / 2);
+        // What waits in its connections is lost with these.
+        members_restarted(cluster);
+        sleep(SECOND);
+        cluster.compact();
+        cluster.gateways[2].daemon().signal("CONT");
+        let compacted = "what had to be watched was compacted";
+        cluster.gateways[2]
+            .daemon()
+            .wait(compacted, |daemon| daemon.log().contains(compacted));
+    }
+
+    pub(super) fn member_unreachable(cluster: &mut Cluster) {
+        for member in &cluster.members {
+            cluster.gateways[0].host.part(&member.host, true);
+            sleep(LONG);
+            cluster.gateways[0].host.part(&member.host, false);
+        }
+    }
+
+    pub(super) fn gateway_cut_off(cluster: &mut Cluster) {
+        cluster.gateways[0].host.unplug(true);
+        sleep(LONG);
+        cluster.gateways[0].host.unplug(false);
+    }
+
+    pub(super) fn gateway_not_heard(cluster: &mut Cluster) {
+        for is_cut in [true, false] {
+            for member in &cluster.members {
+                cluster.gateways[0].host.cut(&member.host, is_cut);
+            }
+            if is_cut {
+                sleep(LONG);
+            }
+        }
+    }
+
+    pub(super) fn gateway_deaf(cluster: &mut Cluster) {
+        for is_cut in [true, false] {
+            for member in &cluster.members {
+                member.host.cut(&cluster.gateways[0].host, is_cut);
+            }
+            if is_cut {
+                sleep(LONG);
+            }
+        }
+    }
+
+    /// Cuts a member off from the others, in these directions.
+    fn alone(cluster: &Cluster, alone: usize, [sends, hears]: [bool; 2]) {
+        let each = |is_cut: bool| {
+            for (at, other) in cluster.members.iter().enumerate() {
+                let member = &cluster.members[alone];
+                if at != alone && !sends {
+                    member.host.cut(&other.host, is_cut);
+                }
+                if at != alone && !hears {
+                    other.host.cut(&member.host, is_cut);
+                }
+            }
+        };
+        each(true);
+        sleep(LONG);
+        each(false);
+    }
+
+    pub(super) fn leader_alone(cluster: &mut Cluster) {
+        alone(cluster, cluster.leader(), [false, false]);
+    }
+
+    pub(super) fn follower_alone(cluster: &mut Cluster) {
+        let follower = (cluster.leader() + 1) % cluster.members.len();
+        alone(cluster, follower, [false, false]);
+    }
+
+    pub(super) fn leader_not_heard(cluster: &mut Cluster) {
+        alone(cluster, cluster.leader(), [false, true]);
+    }
+
+    pub(super) fn leader_deaf(cluster: &mut Cluster) {
+        alone(cluster, cluster.leader(), [true, false]);
+    }
+
+    pub(super) fn wires_flap(cluster: &mut Cluster) {
+        let leader = cluster.leader();
+        let hosts = [&cluster.gateways[0].host, &cluster.members[leader].host];
+        for round in 0..20 {
+            hosts[round % 2].unplug(true);
+            sleep(SECOND / 5);
+            hosts[round % 2].unplug(false);
+            sleep(SECOND / 10);
+        }
+    }
+
+    fn slow(cluster: &Cluster, which: &[usize], delay: Duration) {
+        which.iter().for_each(|at| cluster.members[*at].set_delay(delay));
+        sleep(6 * SECOND);
+        which
+            .iter()
+            .for_each(|at| cluster.members[*at].set_delay(Duration::ZERO));
+    }
+
+    pub(super) fn leaders_disk_slow(cluster: &mut Cluster) {
+        slow(cluster, &[cluster.leader()], 2 * SECOND / 5);
+    }
+
+    pub(super) fn all_disks_slow(cluster: &mut Cluster) {
+        slow(cluster, &[0, 1, 2], SECOND / 10);
+    }
+
+    pub(super) fn clocks_jump(cluster: &mut Cluster) {
+        let years = 10 * 365 * 24 * 3600;
+        for jumps in [[years, 0, -years], [-years, years, 0], [0, 0, 0]] {
+            for (gateway, jump) in cluster.gateways.iter().zip(jumps) {
+                gateway.set_clock(jump);
+            }
+            sleep(SECOND);
+        }
+    }
+
+    pub(super) fn gateway_killed(cluster: &mut Cluster) {
+        for _ in 0..kills(50) {
+            cluster.gateways[0].kill();
+            sleep(SECOND / 10);
+        }
+    }
+
+    pub(super) fn gateways_restarted(cluster: &mut Cluster) {
+        for _ in 0..3 {
+            for gateway in &mut cluster.gateways {
+                gateway.restart();
+            }
+        }
+    }
+
+    /// One leaves when the one before is back.
+    pub(super) fn members_restarted(cluster: &mut Cluster) {
+        for member in &mut cluster.members {
+            member.stop();
+            member.start();
+            member.wait();
+            sleep(ELECTION);
+        }
+    }
+
+    /// As an operator would: both are trusted for a time.
+    pub(super) fn certificates_rotated(cluster: &mut Cluster) {
+        let other = Authority::new("two");
+        // Members take both, and gateways do.
+        cluster.trust(&cluster.authority, &[&cluster.authority, &other]);
+        members_restarted(cluster);
+        Cluster::renew_gateways(&mut cluster.gateways, &cluster.authority, &[&cluster.authority, &other]);
+        // Gateways show the new ones, and members do.
+        Cluster::renew_gateways(&mut cluster.gateways, &other, &[&cluster.authority, &other]);
+        cluster.trust(&other, &[&other]);
+        members_restarted(cluster);
+        Cluster::renew_gateways(&mut cluster.gateways, &other, &[&other]);
+    }
+}
+
+/// The checker finds what was done to a history that it has found nothing in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-fleet"]
+async fn an_older_version_put_by_hand_is_found() {
+    let began = Instant::now();
+    let mut cluster = Cluster::start("ft-hand", PLAIN);
+    let sockets: Vec<(&'static str, PathBuf)> = (cluster
+        .gateways
+        .iter()
+        .map(|gateway| (gateway.name, gateway.socket.clone())))
+    .collect();
+    let mut trial = Trial::new();
+    trial.write(NAMES[0], sockets[0].1.clone(), 1);
+    for (name, socket) in &sockets {
+        trial.watch(name, socket.clone()).await;
+    }
+    sleep(2 * SECOND);
+    // Somebody puts back what a key held before, past all rules.
+    let done = cluster.put_back();
+    sleep(SECOND);
+    cluster.wait_well();
+    let ended = tokio::spawn(async move { trial.end(&sockets, 10).await.history });
+    let found = ended.await.expect_err("what was put back is found").into_panic();
+    let found = found.downcast_ref::<String>().expect("words");
+    assert!(found.contains("Backwards"), "{done}: {found}");
+    eprintln!("{done}: found after {:?}", began.elapsed());
+}
