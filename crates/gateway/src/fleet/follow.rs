@@ -138,9 +138,15 @@ impl Follower {
     async fn act(&mut self, action: Action) -> Result<(), ()> {
         let door = self.door.clone();
         match action {
-            Action::List { kind, after, revision } => self.start(LIST, |line| async move {
+            Action::List {
+                kind,
+                after,
+                before,
+                smaller,
+                revision,
+            } => self.start(LIST, |line| async move {
                 let listed = match door.etcd().await {
-                    Ok(etcd) => etcd.list(kind, after, revision).await,
+                    Ok(etcd) => etcd.list(kind, after, before, smaller, revision).await,
                     Err(why) => Err(Failed::Other(why)),
                 };
                 line.say(Input::Listed(listed)).await;
