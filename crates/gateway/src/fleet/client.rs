@@ -241,11 +241,13 @@ impl Etcd {
         }
     }
 
-    /// Some keys that begin with `kind`, behind one; see [`super::sync::Action::List`].
+    /// Some keys that begin with `kind`, behind one and before another; see [`super::sync::Action::List`].
     pub(crate) async fn list(
         &self,
         kind: &'static str,
         after: Option<Vec<u8>>,
+        before: Option<Vec<u8>>,
+        smaller: u32,
         revision: Option<u64>,
     ) -> Result<Page, Failed> {
         let page = KINDS
@@ -258,9 +260,13 @@ impl Etcd {
             Some(after) => [self.prefix.as_bytes(), &after, &[0]].concat(),
             None => self.name(kind).into_bytes(),
         };
-        // All names of a kind end before the kind with the byte behind its slash.
-        let end = format!("{}0", self.name(kind).trim_end_matches('/'));
-        let mut options = GetOptions::new().with_range(end).with_limit(page);
+        let end = match before {
+            Some(before) => [self.prefix.as_bytes(), &before].concat(),
+            // All names of a kind end before the kind with the byte behind its slash.
+            None => format!("{}0", self.name(kind).trim_end_matches('/')).into_bytes(),
+        };
+        let limit = (page >> smaller.min(62)).max(1);
+        let mut options = GetOptions::new().with_range(end).with_limit(limit);
         if let Some(revision) = revision {
             options = options.with_revision(revision.cast_signed());
         }

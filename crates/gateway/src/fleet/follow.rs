@@ -144,10 +144,16 @@ impl Follower {
     async fn act(&mut self, action: Action) -> Result<(), ()> {
         let door = self.door.clone();
         match action {
-            Action::List { kind, after, revision } => self.start(LIST, |line| async move {
+            Action::List {
+                kind,
+                after,
+                before,
+                smaller,
+                revision,
+            } => self.start(LIST, |line| async move {
                 let listed = match door.etcd().await {
                     Ok(etcd) => {
-                        let listed = etcd.list(kind, after, revision).await;
+                        let listed = etcd.list(kind, after, before, smaller, revision).await;
                         if let Err(Failed::Other(_)) = listed {
                             door.turn_from(etcd.turn()).await;
                         }

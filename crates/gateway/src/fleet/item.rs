@@ -3,7 +3,7 @@
 use ringside_gateway_core::policy::GroupId;
 
 use super::key::{Block, Key};
-use super::value::{Entry, Packed, unpack};
+use super::value::{Entry, Packed, pack, unpack};
 use crate::object::{Group, Neighbor, Port};
 
 /// What holds of all objects of a key: what is not named is not there, and never was.
@@ -34,6 +34,18 @@ impl Item {
             Key::Ports(block) => Self::Ports(block, entries(key, value)?),
             Key::Neighbors(block) => Self::Neighbors(block, entries(key, value)?),
         })
+    }
+
+    /// What its key holds, as [`Item::read`] reads it; None: there is no such key, or nothing is known of it.
+    #[must_use]
+    pub fn write(&self) -> Option<Vec<u8>> {
+        let key = self.key();
+        match self {
+            Self::Group(_, entry) => pack(key, entry.as_slice()),
+            Self::Ports(_, entries) => pack(key, entries),
+            Self::Neighbors(_, entries) => pack(key, entries),
+            Self::DamagedPorts(_) => None,
+        }
     }
 
     /// The key that it is about.

@@ -125,6 +125,17 @@ impl Key {
     }
 }
 
+impl Key {
+    /// The number of the network that it is of. None: of no one.
+    #[must_use]
+    pub const fn network(self) -> Option<u32> {
+        match self {
+            Self::Group(_) => None,
+            Self::Ports(block) | Self::Neighbors(block) => Some(block.vni.number()),
+        }
+    }
+}
+
 impl fmt::Display for Key {
     /// As it stands behind the prefix.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -242,7 +242,7 @@ async fn list(etcd: &Etcd) -> Result<(State, HashMap<Key, u64>, u64)> {
     for kind in KINDS {
         let mut after = None;
         loop {
-            let page = etcd.list(kind, after, revision).await;
+            let page = etcd.list(kind, after, None, 0, revision).await;
             let page = page.map_err(|failed| anyhow::anyhow!("listing what etcd holds: {}", why(failed)))?;
             revision.get_or_insert(page.revision);
             after = page.pairs.last().map(|pair| pair.key.clone());

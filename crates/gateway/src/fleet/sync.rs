@@ -28,7 +28,7 @@ mod terms;
 
 use comparison::Comparison;
 use listing::Listing;
-pub use terms::{Action, Counts, Failed, Input, Mark, Page, Pair, Pulse, State, Tell, Timing};
+pub use terms::{Action, Counts, Failed, Input, Mark, PAGES, Page, Pair, Pulse, State, Tell, Timing};
 
 #[derive(Debug)]
 enum Phase {
@@ -86,7 +86,7 @@ impl Sync {
     /// Begins with what a mark says, or with nothing. `seed` spreads tries over time.
     #[must_use]
     pub fn new(timing: Timing, seed: u64, mark: Option<Mark>, now: Duration) -> Self {
-        Self {
+        let mut sync = Self {
             timing,
             random: seed,
             told: mark.as_ref().and_then(|mark| mark.revision).unwrap_or(0),
@@ -101,7 +101,10 @@ impl Sync {
             actions: VecDeque::new(),
             counts: Counts::default(),
             damaged: HashSet::new(),
-        }
+        };
+        // Of many that start at the same time not all at once.
+        sync.compare_at = now + sync.part_of(timing.compare);
+        sync
     }
 
     /// How it fares.
@@ -253,17 +256,22 @@ impl Sync {
         }
     }
 
-    /// How long to wait before the next try.
-    fn pause(&mut self) -> Duration {
+    /// A part of a time, by chance.
+    fn part_of(&mut self, time: Duration) -> Duration {
         // splitmix64
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        time.mul_f64(f64::from((mixed >> 32) as u32) / f64::from(u32::MAX))
+    }
+
+    /// How long to wait before the next try.
+    fn pause(&mut self) -> Duration {
         let most = self.timing.retry * (1 << self.tries.min(5));
         self.tries += 1;
         // From a half to the whole of it.
-        most / 2 + most / 2 * u32::from((mixed >> 48) as u16) / u32::from(u16::MAX)
+        most / 2 + self.part_of(most / 2)
     }
 
     /// The watch goes on from where it ended, soon.
@@ -293,8 +301,12 @@ impl Sync {
     /// What has to be done because time has passed.
     fn look(&mut self, now: Duration) {
         let told = self.told;
-        // One at a time, so that an answer belongs to its question; one that has not come back by then is given up.
-        let patience = self.heart.asked.map_or(now, |(asked, _)| asked + self.timing.silence);
+        // One at a time, so that an answer belongs to its question; one that has not come back by then is given up, so early that the next
+        // one may be in time: it may be asked elsewhere.
+        let patience = self
+            .heart
+            .asked
+            .map_or(now, |(asked, _)| asked + self.timing.silence / 2);
         if now >= self.heart.next && now < patience {
             self.heart.next = patience;
         } else if now >= self.heart.next {
@@ -457,7 +469,7 @@ impl Sync {
                     (Phase::Listing(listing), ..) => listing.retry(now + pause),
                     (_, Some(comparison), Failed::Other(_)) => comparison.listing.retry(now + pause),
                     // Another time.
-                    _ => self.compare_later(now),
+                    _ => self.compare_later(now, 0),
                 }
                 return;
             }
@@ -489,6 +501,7 @@ impl Sync {
             self.actions.push_back(Action::Tell(Tell::Begin));
         }
         let done = listing.take(&page);
+        let pages = listing.pages;
         let items = self.read(&page.pairs);
         self.actions
             .push_back(Action::Tell(Tell::Items { items, compare: false }));
@@ -498,7 +511,7 @@ impl Sync {
             self.actions.push_back(Action::Tell(Tell::Revision(revision)));
             self.told = revision;
             self.watch(now);
-            self.compare_later(now);
+            self.compare_later(now, pages);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::listing::Listing;
-use super::{Action, Page, Pair, Sync, Tell};
+use super::{Action, PAGES, Page, Pair, Sync, Tell};
 use crate::fleet::key::Key;
 
 /// A comparison that is under way.
@@ -20,10 +20,13 @@ pub(super) struct Comparison {
 }
 
 impl Sync {
-    /// Not before its time.
-    pub(super) fn compare_later(&mut self, now: Duration) {
+    /// Not before its time: not when others do it, for they may have started at the same time; and so that all that there is costs no more
+    /// than some pages would.
+    pub(super) fn compare_later(&mut self, now: Duration, pages: u32) {
         self.comparison = None;
-        self.compare_at = now + self.timing.compare;
+        let time = self.timing.compare * (pages / PAGES).max(1);
+        let quarter = time / 4;
+        self.compare_at = now + time - quarter + self.part_of(2 * quarter);
     }
 
     /// Begins a comparison when it is time, and goes on with one.
@@ -59,6 +62,7 @@ impl Sync {
     pub(super) fn compared(&mut self, now: Duration, page: Page) {
         let Some(comparison) = &mut self.comparison else { return };
         let done = comparison.listing.take(&page);
+        let pages = comparison.listing.pages;
         let revision = comparison.listing.revision.unwrap_or(page.revision);
         let touched = &comparison.touched;
         let told = self.told;
@@ -77,7 +81,7 @@ impl Sync {
             self.actions
                 .push_back(Action::Tell(Tell::Sweep { keep, compare: true }));
             self.counts.compared += 1;
-            self.compare_later(now);
+            self.compare_later(now, pages);
         }
     }
 }

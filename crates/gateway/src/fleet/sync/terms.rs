@@ -13,13 +13,17 @@ pub struct Timing {
     pub pulse: Duration,
     /// Without an answer for so long something is wrong.
     pub silence: Duration,
-    /// Between two comparisons with all that etcd holds.
+    /// Between two comparisons with all that etcd holds, give or take a quarter; of more than [`PAGES`] pages as much longer as there
+    /// are more.
     pub compare: Duration,
     /// From when etcd has told that nothing is missing until that is believed for a comparison.
     pub settle: Duration,
     /// Before the first try after a failure; then up to 32 times as long.
     pub retry: Duration,
 }
+
+/// Pages of a comparison up to which [`Timing::compare`] holds: two million neighbours.
+pub const PAGES: u32 = 16;
 
 impl Default for Timing {
     fn default() -> Self {
@@ -51,7 +55,7 @@ pub struct Page {
     pub revision: u64,
     /// In the order of the keys.
     pub pairs: Vec<Pair>,
-    /// There are more of the kind.
+    /// There are more in the range that was asked for.
     pub more: bool,
 }
 
@@ -101,6 +105,10 @@ pub enum Action {
         kind: &'static str,
         /// Behind this one.
         after: Option<Vec<u8>>,
+        /// And before this one; None: all that there are of the kind.
+        before: Option<Vec<u8>>,
+        /// How often the size of a page is to be halved.
+        smaller: u32,
         /// As of this revision; None: now, linearizable.
         revision: Option<u64>,
     },

@@ -115,7 +115,7 @@ fn what_was_restored_while_a_gateway_was_away_is_found_by_the_next_comparison() 
     }
     world.step(Step::Restart);
     world.lenient = true;
-    world.run(Duration::from_secs(10));
+    world.run(Duration::from_secs(25));
     assert!(world.divergence > 0);
     assert!(world.is_complete());
 }

@@ -134,6 +134,7 @@ impl Etcd {
         &self,
         kind: &str,
         after: Option<&[u8]>,
+        before: Option<&[u8]>,
         revision: Option<u64>,
         size: usize,
     ) -> Result<Page, Failed> {
@@ -143,6 +144,7 @@ impl Etcd {
         let pairs = self.pairs_at(revision.unwrap_or(self.revision));
         let mut pairs: Vec<Pair> = (pairs.into_values())
             .filter(|pair| pair.key.starts_with(kind.as_bytes()) && after.is_none_or(|after| &*pair.key > after))
+            .filter(|pair| before.is_none_or(|before| &*pair.key < before))
             .cloned()
             .collect();
         let more = pairs.len() > size;

@@ -210,11 +210,22 @@ impl World {
             };
             self.sync.handle(now, Input::Pulse(pulse));
         }
-        if let Some((_, Action::List { kind, after, revision })) = self.list.take_if(|(at, _)| *at <= now) {
+        let list = self.list.take_if(|(at, _)| *at <= now);
+        if let Some((
+            _,
+            Action::List {
+                kind,
+                after,
+                before,
+                revision,
+                ..
+            },
+        )) = list
+        {
             let listed = if now < self.cut_off || std::mem::take(&mut self.fail_list) {
                 Err(Failed::Other("no list".to_owned()))
             } else {
-                self.etcd.list(kind, after.as_deref(), revision, 2)
+                self.etcd.list(kind, after.as_deref(), before.as_deref(), revision, 2)
             };
             self.sync.handle(now, Input::Listed(listed));
         }
