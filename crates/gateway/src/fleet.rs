@@ -5,6 +5,7 @@
 //! | [`key`], [`value`], [`item`] | schema 1: keys, what they hold, packed |
 //! | `merge` | statements into what a key holds |
 //! | [`sync`] | how a gateway follows etcd without a gap; no sockets, no clock |
+//! | [`shards`] | which gateway owns which networks; no sockets, no clock |
 //! | `client`, [`Door`] | what is asked of etcd, and the connections to it |
 //! | `follow` | does what [`sync`] says |
 //! | `write` | changes into transactions |
@@ -20,6 +21,7 @@ pub mod item;
 pub mod key;
 pub(crate) mod merge;
 pub mod migrate;
+pub mod shards;
 mod status;
 pub mod sync;
 #[cfg(test)]
