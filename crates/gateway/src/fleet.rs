@@ -6,6 +6,8 @@
 //! | `merge` | statements into what a key holds |
 //! | [`sync`] | how a gateway follows etcd without a gap; no sockets, no clock |
 //! | [`shards`] | which gateway owns which networks; no sockets, no clock |
+//! | [`Member`] | does what [`shards`] says |
+//! | [`Baggage`] | connections, to the gateway that gets their networks |
 //! | `client`, [`Door`] | what is asked of etcd, and the connections to it |
 //! | `follow` | does what [`sync`] says |
 //! | `write` | changes into transactions |
@@ -14,11 +16,13 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 
+pub(crate) mod baggage;
 pub(crate) mod client;
 mod door;
 pub(crate) mod follow;
 pub mod item;
 pub mod key;
+mod member;
 pub(crate) mod merge;
 pub mod migrate;
 pub mod shards;
@@ -29,8 +33,10 @@ pub(crate) mod testing;
 pub mod value;
 pub(crate) mod write;
 
+pub use baggage::Baggage;
 pub use client::{EtcdOptions, EtcdTls, User};
 pub use door::Door;
+pub use member::{Known, Member, MemberOptions};
 pub use status::Status;
 
 /// A number that nobody knows before.
