@@ -8,14 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ringside_bpf::Link;
+use ringside_gateway::fleet::shards::record;
+use ringside_gateway_core::shard::{Member, Shard, preferred};
 use ringside_netlab::{End, Lab, wait_until};
 use serde_json::Value;
 
 use crate::bed::{Bed, Family, Kind, Place, Tenant};
-use crate::common::Folder;
 use crate::common::bulk::kills;
 use crate::common::daemon::{Daemon, binary};
 use crate::common::etcd::{self, Etcd};
+use crate::common::{Folder, certificate};
 use crate::peers::{AtEnd, answered, chat, connect};
 use crate::process::{PATIENCE, Running};
 use crate::ringside::neighbors;
@@ -35,11 +37,20 @@ ports:
 /// Last bytes of the gateways' addresses.
 const PLACES: [u8; 3] = [254, 253, 252];
 
+/// How the gateways are run.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    /// Seconds.
+    lease: u64,
+    /// Connections go along with networks.
+    hands_over: bool,
+}
+
 struct One {
     daemon: Option<Daemon>,
     way: Way,
     end: End,
-    lease: u64,
+    how: How,
     _place: Option<(Lab, Link)>,
 }
 
@@ -61,17 +72,38 @@ impl One {
         format!("gateway-{}", self.end.ipv4.octets()[3])
     }
 
+    /// As the planner sees it, when it serves.
+    fn member(&self) -> Member {
+        Member {
+            id: record::id(&self.name()),
+            weight: 100,
+            is_synced: true,
+            is_draining: false,
+        }
+    }
+
     fn start(&mut self, folder: Folder) {
         let Kind::Ringside(how) = crate::FAST else {
             unreachable!("it is the daemon")
         };
-        let more = format!(
-            "[fleet]\nname = {:?}\naddresses = [\"{}\"]\nlease-seconds = {}\n{}",
+        let address = self.address();
+        let mut more = format!(
+            "[fleet]\nname = {:?}\naddresses = [\"{address}\"]\nlease-seconds = {}\n",
             self.name(),
-            self.address(),
-            self.lease,
-            how.configuration(std::path::Path::new("/none"))
+            self.how.lease,
         );
+        if self.how.hands_over {
+            // Nothing is learned anew: what goes on was handed over.
+            let tls = ["certificate", "key", "client-ca"].map(|name| format!("{name} = {:?}", folder.join(name)));
+            more += &format!(
+                "api = \"https://{address}:7443\"\n[api.tcp]\nlisten = \"{address}:7443\"\n{}\n",
+                tls.join("\n")
+            );
+            more += &how.configuration(std::path::Path::new("/none"));
+            more += "pick-up = false\n";
+        } else {
+            more += &how.configuration(std::path::Path::new("/none"));
+        }
         let config = etcd::configure(&folder, &self.way.endpoint(), etcd::IMPATIENT, &more);
         let mut command = self.end.ns.command(binary().get_program());
         command.arg("--config").arg(config);
@@ -95,7 +127,7 @@ impl One {
 
 impl Fleet {
     /// All three with their shares, and hosts that follow them.
-    fn new(tag: &str, lease: u64) -> Self {
+    fn new(tag: &str, how: How) -> Self {
         let bed = Bed::without_gateway(tag, crate::FAST, &[Place::vxlan(Family::V4); 2]);
         let etcd = Etcd::start();
         let mut gateways = Vec::new();
@@ -106,7 +138,7 @@ impl Fleet {
                 daemon: None,
                 way: Way::start(&end.ns, &etcd.endpoint()),
                 end,
-                lease,
+                how,
                 _place: place,
             });
         }
@@ -118,14 +150,24 @@ impl Fleet {
             bed,
             objects: format!("{}{RULES}", neighbors(&cards)),
         };
-        for one in &mut fleet.gateways {
-            one.start(Folder::new());
+        let keys: Vec<_> = fleet
+            .gateways
+            .iter()
+            .map(|one| certificate(&one.address().to_string()))
+            .collect();
+        let authorities: Vec<u8> = keys.iter().flat_map(|(authority, ..)| authority.clone()).collect();
+        for (one, (_, signed, key)) in fleet.gateways.iter_mut().zip(&keys) {
+            let folder = Folder::new();
+            for (name, text) in [("certificate", signed), ("key", key), ("client-ca", &authorities)] {
+                std::fs::write(folder.join(name), text).expect("a file");
+            }
+            one.start(folder);
         }
         let first = fleet.gateways[0].daemon();
         let file = first.folder.join("objects.yaml");
         std::fs::write(&file, &fleet.objects).expect("a file");
         first.ok(&["apply", "-f", file.to_str().expect("UTF-8")]);
-        fleet.settles(3);
+        fleet.settles();
         fleet.agents = [1, 2].map(|host| fleet.agent(host)).into();
         fleet
     }
@@ -158,12 +200,21 @@ impl Fleet {
             .filter(|one| one.daemon.is_some() && !one.way.is_cut())
     }
 
-    /// Waits until so many have their shares, and all of these know it.
-    fn settles(&self, members: usize) {
+    /// Waits until those that live have their shares, and all of them know it.
+    fn settles(&self) {
+        let living: Vec<Member> = self.living().map(One::member).collect();
+        let share = |id| {
+            let owners = Shard::all().filter_map(|shard| preferred(shard, &living));
+            owners.filter(|member| member.id == id).count() as u64
+        };
+        let shares: Vec<(String, u64)> = self.living().map(|one| (one.name(), share(one.member().id))).collect();
         let is_good = |fleet: &Value| {
             let all = fleet["members"].as_array().map_or(&[][..], |members| members);
-            let has_share = |member: &Value| member["state"] == "synced" && member["shards"].as_u64() > Some(200);
-            fleet["membership"] == "member" && all.len() == members && all.iter().all(has_share)
+            let has_share = |member: &Value| {
+                let of = |(name, shards): &(String, u64)| member["name"] == **name && member["shards"] == *shards;
+                member["state"] == "synced" && shares.iter().any(of)
+            };
+            fleet["membership"] == "member" && all.len() == shares.len() && all.iter().all(has_share)
         };
         let settled = wait_until(PATIENCE, || self.living().all(|one| is_good(&one.json(&["fleet"]))));
         assert!(
@@ -317,7 +368,7 @@ fn kill_owners(fleet: &mut Fleet, times: usize) -> Vec<Duration> {
             let other = fleet.owner();
             assert_ne!(other, owner, "it is dead");
             fleet.gateways[owner].start(folder);
-            fleet.settles(3);
+            fleet.settles();
         }
     });
     without
@@ -328,7 +379,13 @@ fn who_dies_is_replaced() {
     if !ringside_netlab::testing::is_root() {
         return;
     }
-    let mut fleet = Fleet::new("shards", 1);
+    let mut fleet = Fleet::new(
+        "shards",
+        How {
+            lease: 1,
+            hands_over: false,
+        },
+    );
     let without = kill_owners(&mut fleet, kills(3) as usize);
     eprintln!("without answers for {without:?}");
     // The lease, until etcd looks, the map, the agents; and a machine that has other things to do.
@@ -343,7 +400,13 @@ fn who_dies_is_replaced() {
 #[ignore = "takes minutes: make test-fleet"]
 fn fifty_are_replaced() {
     for lease in [2, 5] {
-        let mut fleet = Fleet::new("shards50", lease);
+        let mut fleet = Fleet::new(
+            "shards50",
+            How {
+                lease,
+                hands_over: false,
+            },
+        );
         let times = if lease == 2 { 50 } else { 10 };
         let mut without = kill_owners(&mut fleet, times);
         without.sort_unstable();
@@ -362,13 +425,20 @@ fn who_drains_loses_nothing() {
     if !ringside_netlab::testing::is_root() {
         return;
     }
-    let fleet = Fleet::new("shards-drain", 2);
+    let fleet = Fleet::new(
+        "shards-drain",
+        How {
+            lease: 2,
+            hands_over: true,
+        },
+    );
     let questions = Questions::new(&fleet.bed);
     let stream = connect(
         fleet.bed.at(1),
         (fleet.bed.at(2), fleet.bed.at(2).address(Family::V4)),
         7000,
     );
+    chat(&stream).expect("goes");
     questions.during(|questions| {
         let owner = fleet.owner();
         fleet.hosts_send_to(owner);
@@ -377,13 +447,15 @@ fn who_drains_loses_nothing() {
         let other = fleet.owner();
         assert_ne!(other, owner);
         fleet.hosts_send_to(other);
-        chat(&stream).expect("goes");
+        chat(&stream).expect("goes on");
         questions.goes();
+        let log = fleet.gateways[owner].daemon().log();
+        assert!(log.contains("connections were handed over"), "{log}");
         let health = fleet.gateways[owner].json(&["health"]);
         assert_eq!(health["status"], "draining");
         fleet.gateways[owner].daemon().ok(&["drain", "--off"]);
         fleet.hosts_send_to(owner);
-        chat(&stream).expect("goes");
+        chat(&stream).expect("comes back");
         questions.goes();
     });
     assert_eq!(questions.lost(), 0);
@@ -394,7 +466,13 @@ fn who_is_cut_off_from_etcd_sends_on_and_says_so() {
     if !ringside_netlab::testing::is_root() {
         return;
     }
-    let mut fleet = Fleet::new("shards-cut", 1);
+    let mut fleet = Fleet::new(
+        "shards-cut",
+        How {
+            lease: 1,
+            hands_over: false,
+        },
+    );
     let questions = Questions::new(&fleet.bed);
     let mut cut = 0;
     questions.during(|questions| {
@@ -413,7 +491,7 @@ fn who_is_cut_off_from_etcd_sends_on_and_says_so() {
         assert!(refused.contains("etcd cannot be reached"), "{refused}");
         assert_eq!(one.json(&["fleet"])["membership"], "lapsed");
         // Hosts go to others, whatever it still says.
-        fleet.settles(2);
+        fleet.settles();
         let other = fleet.owner();
         assert_ne!(other, cut);
         fleet.hosts_send_to(other);
@@ -440,7 +518,7 @@ fn who_is_cut_off_from_etcd_sends_on_and_says_so() {
     // Network 43 has no rules.
     answered(&fleet.bed.tenants[0][1], fleet.bed.tenants[1][1].address(Family::V4));
     fleet.gateways[cut].way.set_cut(false);
-    fleet.settles(3);
+    fleet.settles();
     let one = &fleet.gateways[cut];
     assert!(
         wait_until(PATIENCE, || one.daemon().ctl(&["health"]).status.success()),
