@@ -294,10 +294,10 @@ impl Questions {
                 }
             });
             scope.spawn(|| {
-                let mut packet = [0; 16];
+                let mut packet = [0; 8];
                 while goes_on() {
-                    if let Ok(16) = self.asks.recv(&mut packet) {
-                        let asked = Duration::from_nanos(u128::from_le_bytes(packet) as u64);
+                    if let Ok(8) = self.asks.recv(&mut packet) {
+                        let asked = Duration::from_nanos(u64::from_le_bytes(packet));
                         self.answers
                             .lock()
                             .expect("no panic")
@@ -307,7 +307,9 @@ impl Questions {
             });
             scope.spawn(|| {
                 while goes_on() {
-                    let now = self.began.elapsed().as_nanos().to_le_bytes();
+                    let now = u64::try_from(self.began.elapsed().as_nanos())
+                        .expect("a test")
+                        .to_le_bytes();
                     // While its host knows no gateway's MAC address it may be refused.
                     if self.asks.send_to(&now, self.to).is_ok() {
                         self.asked.fetch_add(1, Ordering::Relaxed);
@@ -344,7 +346,7 @@ impl Questions {
 }
 
 /// Kills the owner of a network under traffic, so often, and returns how long its tenants were without answers each time.
-fn kill_owners(fleet: &mut Fleet, times: usize) -> Vec<Duration> {
+fn kill_owners(fleet: &mut Fleet, times: u64) -> Vec<Duration> {
     let questions = Questions::new(&fleet.bed);
     let stream = connect(
         fleet.bed.at(1),
@@ -386,7 +388,7 @@ fn who_dies_is_replaced() {
             hands_over: false,
         },
     );
-    let without = kill_owners(&mut fleet, kills(3) as usize);
+    let without = kill_owners(&mut fleet, kills(3));
     eprintln!("without answers for {without:?}");
     // The lease, until etcd looks, the map, the agents; and a machine that has other things to do.
     assert!(without.iter().all(|time| *time < Duration::from_secs(8)), "{without:?}");

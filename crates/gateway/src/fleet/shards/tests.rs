@@ -191,10 +191,7 @@ fn who_drains_ends_up_with_nothing_and_gets_it_back() {
     world.run_until(LONG, |world| world.nodes[1].shards.as_ref().unwrap().is_drained());
     assert_eq!(world.etcd.map().count(world.id(1)), 0);
     let counts = world.nodes[1].shards.as_ref().unwrap().counts();
-    assert_eq!(
-        (counts.given as usize, counts.given_bare),
-        (before.count(world.id(1)), 0)
-    );
+    assert_eq!((counts.given, counts.given_bare), (before.count(world.id(1)) as u64, 0));
     world.drain(1, false);
     world.run_until(LONG, is_settled);
     assert!(world.etcd.map().iter().eq(before.iter()));
