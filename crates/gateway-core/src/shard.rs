@@ -12,6 +12,10 @@ use std::collections::BTreeMap;
 
 use crate::Vni;
 
+mod planner;
+
+pub use planner::Planner;
+
 /// Shards of a fleet. Changing it moves nearly everything: it belongs to the schema.
 pub const SHARDS: u32 = 1024;
 
@@ -94,15 +98,24 @@ const fn minus_log2(random: u64) -> u64 {
     ((whole + 1) << 32) - log
 }
 
-/// Whether a member is preferred to another one for a shard: weight over -log of a random number, which is uniform.
+/// What a member costs for a shard: -log of a random number, which is uniform.
+const fn cost(shard: Shard, id: MemberId) -> u64 {
+    minus_log2(mixed(id.0, (shard.0 as u64) << 32 | 0x6f77_6e65))
+}
+
+/// Whether a member of this weight and cost is preferred to another one: weight over cost, and the name if that is the same.
+fn beats((id, weight, cost): (MemberId, u32, u64), other: (MemberId, u32, u64)) -> bool {
+    let (other_id, other_weight, other_cost) = other;
+    // weight / cost > other_weight / other_cost
+    let left = u128::from(weight) * u128::from(other_cost);
+    let right = u128::from(other_weight) * u128::from(cost);
+    (left, id) > (right, other_id)
+}
+
+/// Whether a member is preferred to another one for a shard.
 fn is_preferred(shard: Shard, one: &Member, other: &Member) -> bool {
-    let cost = |member: &Member| u128::from(minus_log2(mixed(member.id.0, u64::from(shard.0) << 32 | 0x6f77_6e65)));
-    // one.weight / cost(one) > other.weight / cost(other)
-    let (left, right) = (
-        u128::from(one.weight) * cost(other),
-        u128::from(other.weight) * cost(one),
-    );
-    (left, one.id) > (right, other.id)
+    let of = |member: &Member| (member.id, member.weight, cost(shard, member.id));
+    beats(of(one), of(other))
 }
 
 /// The member that is preferred for a shard, of those that are in question.

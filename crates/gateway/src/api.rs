@@ -5,6 +5,7 @@ use std::pin::Pin;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
+mod fleet;
 mod kind;
 mod load;
 mod operation;
@@ -15,6 +16,7 @@ pub(crate) use serve::with_sources;
 pub use serve::{Listeners, ServeError, TcpListener, UnixSocket};
 pub use tls::{Keys, Tls};
 
+use crate::fleet::Member;
 use crate::model::Model;
 use crate::object::{Group, Neighbor, Port, Statement, wire};
 use crate::proto;
@@ -33,13 +35,20 @@ const MOST_GROUPS: usize = 1024;
 #[derive(Debug, Clone)]
 pub struct Api {
     model: Model,
+    member: Option<Member>,
 }
 
 impl Api {
     /// On this model.
     #[must_use]
     pub const fn new(model: Model) -> Self {
-        Self { model }
+        Self { model, member: None }
+    }
+
+    /// Of a gateway that takes part in a fleet.
+    #[must_use]
+    pub fn of(self, member: Option<Member>) -> Self {
+        Self { member, ..self }
     }
 }
 

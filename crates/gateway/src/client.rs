@@ -11,9 +11,11 @@ use ringside_gateway_core::TenantAddress;
 use crate::object::wire::group_key;
 use crate::object::{Group, GroupKey, Neighbor, Object, Port, text};
 
+mod agent;
 mod apply;
 mod connect;
 mod direct;
+mod fleet;
 mod load;
 mod migrate;
 mod operate;
@@ -133,7 +135,22 @@ Examples:
 The gateway says so of flows that are worth it, if path.direct is configured. The kernel's VXLAN endpoints have to be made with
 nolearning. What was said is over after its time, when the gateway takes it back, and when this ends.")]
     Direct(direct::DirectArgs),
-    /// Take the gateway out of service, or back into it
+    /// On a compute host: send to the gateway that owns the network, by what gateways of a fleet say, until Ctrl-C
+    #[command(after_help = "\
+Examples:
+  ringside gateway agent --endpoint https://192.0.2.1:7443,https://192.0.2.2:7443 --ca ca.pem --certificate host.pem --key host.key
+  ringside gateway agent --endpoint unix:/run/ringside-gateway/api.sock --device vxlan42 --netns tenant42
+
+It asks the next gateway when one is gone or may not know the newest. When it ends, VXLAN endpoints stay as they are.")]
+    Agent(agent::AgentArgs),
+    /// Show which gateways share networks out among them, and how this one fares
+    #[command(after_help = "\
+Examples:
+  ringside gateway fleet
+  ringside gateway fleet --vni 42     which of them network 42 is to be sent to
+  ringside gateway fleet --json")]
+    Fleet(fleet::FleetArgs),
+    /// Take the gateway out of service, or back into it; in a fleet others take its networks first
     #[command(after_help = "\
 Examples:
   ringside gateway drain
@@ -238,6 +255,10 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
     if let Command::Migrate(args) = &args.command {
         return migrate::run(args);
     }
+    if let Command::Agent(agent) = &args.command {
+        agent::run(&args.at, agent, json).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let channel = connect::connect(&args.at).await?;
     match &args.command {
         Command::Get(get) => match get.kind {
@@ -263,7 +284,8 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
         Command::Health => return operate::health(channel, json).await,
         Command::Trace(trace) => trace::run(channel, trace, json).await?,
         Command::Drain(drain) => operate::drain(channel, drain).await?,
-        Command::Direct(_) | Command::Migrate(_) => {}
+        Command::Fleet(fleet) => return fleet::run(channel, fleet, json).await,
+        Command::Agent(_) | Command::Direct(_) | Command::Migrate(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

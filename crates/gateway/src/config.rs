@@ -19,6 +19,13 @@
 //! silence-ms = 5000            # without a sign of life for so long etcd is cut off
 //! compare-seconds = 600        # between two comparisons with all that etcd holds
 //!
+//! [fleet]                      # for kind = "etcd": takes part in sharing out networks; off if there is none
+//! name = "gateway-1"           # by default the host's
+//! weight = 100                 # its share, beside the others'
+//! addresses = ["192.0.2.1"]    # where hosts send to, one of each family at the most
+//! api = "https://192.0.2.1:7443"  # where the others reach api.tcp
+//! lease-seconds = 5            # silent for so long it loses its networks to the others
+//!
 //! [api]
 //! socket = "/run/ringside-gateway/api.sock"
 //! owner = "root:netops"        # who may use the socket; "USER", "USER:GROUP" or ":GROUP"
@@ -72,6 +79,7 @@
 //! ```
 //! Everything has a default but `[api.tcp]`, which is off without it, and `path.interface`.
 
+mod fleet;
 mod path;
 mod store;
 
@@ -87,7 +95,7 @@ use serde::Deserialize;
 
 use crate::api::{TcpListener, Tls, UnixSocket};
 use crate::datapath::PathOptions;
-use crate::fleet::EtcdOptions;
+use crate::fleet::{EtcdOptions, MemberOptions};
 use crate::model::ModelOptions;
 
 /// What is wrong with a configuration: everything that is, with its place.
@@ -107,6 +115,8 @@ pub struct Config {
     pub store: PathBuf,
     /// Where the truth is, if not in that file.
     pub etcd: Option<EtcdOptions>,
+    /// The part that it takes in its fleet.
+    pub fleet: Option<MemberOptions>,
     /// How long versions of deleted objects are remembered.
     pub tombstones: Duration,
     /// The API's unix socket.
@@ -153,6 +163,7 @@ pub enum Format {
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 struct File {
     store: store::StorePart,
+    fleet: Option<fleet::FleetPart>,
     api: ApiPart,
     metrics: MetricsPart,
     log: LogPart,
@@ -286,12 +297,16 @@ impl Config {
         let limits = check.limits(&file.connections);
         let etcd = file.store.etcd(&mut check, migrates);
         let path = file.path.checked(&mut check, limits.connections);
+        let is_shared = migrates || file.store.kind == store::Kind::Etcd;
+        let stays = path.as_ref().is_some_and(|path| path.pins.is_some());
+        let fleet = (file.fleet).and_then(|part| part.checked(&mut check, is_shared, stays));
         if !problems.is_empty() {
             return Err(problems);
         }
         Ok(Self {
             store: file.store.path,
             etcd,
+            fleet,
             tombstones: Duration::from_secs(file.store.tombstone_seconds),
             socket: UnixSocket {
                 path: file.api.socket,
@@ -325,6 +340,7 @@ impl Config {
                 "store.etcd",
                 lasting(self.etcd.as_ref()) != lasting(other.etcd.as_ref()),
             ),
+            ("fleet", self.fleet != other.fleet),
             ("api", self.socket != other.socket),
             ("api.tcp", self.tcp != other.tcp),
             ("metrics", self.metrics != other.metrics),

@@ -17,7 +17,7 @@ use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 use crate::api::{Api, Keys, Listeners};
 use crate::config::{Config, Format, Level};
-use crate::fleet::Door;
+use crate::fleet::{Baggage, Door, Member};
 use crate::metrics::{self, Metrics};
 use crate::model::{DataPath, Model, Tables};
 use crate::store::Store;
@@ -59,11 +59,20 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
         Some(door) => Model::start_fleet(store, door.clone(), limits, options, start)?,
         None => Model::start(store, limits, options, start)?,
     };
+    let member = match (&config.fleet, &door, model.health().fleet_status()) {
+        (Some(options), Some(door), Some(status)) => {
+            let tls = config.tcp.as_ref().map(|tcp| tcp.tls.clone());
+            let baggage = Baggage::new(Arc::clone(&model.tables().conntrack), tls);
+            Some(Member::start(options, door.clone(), status, baggage).context("taking part in the fleet")?)
+        }
+        _ => None,
+    };
     let renewable = Renewable {
         keys: doors.listeners.keys(),
         door,
+        member: member.clone(),
     };
-    let served = runtime.block_on(serve(file, config, model, &log, doors, &renewable));
+    let served = runtime.block_on(serve(file, config, model, &log, doors, &renewable, member));
     // What still runs is let go, so that the writer can end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     if writer.join().is_err() {
@@ -95,6 +104,7 @@ impl Doors {
 struct Renewable {
     keys: Option<Keys>,
     door: Option<Door>,
+    member: Option<Member>,
 }
 
 async fn serve(
@@ -104,18 +114,19 @@ async fn serve(
     log: &Log,
     doors: Doors,
     renewable: &Renewable,
+    member: Option<Member>,
 ) -> Result<()> {
     let mut reload = signal(SignalKind::hangup()).context("waiting for SIGHUP")?;
     let mut terminate = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("waiting for SIGINT")?;
     let Doors { listeners, metrics } = doors;
     if let Some(listener) = metrics {
-        tokio::spawn(Metrics::new(model.clone()).serve(listener));
+        tokio::spawn(Metrics::new(model.clone(), member.clone()).serve(listener));
     }
     let tcp = listeners.tcp_address().map(tracing::field::display);
     tracing::info!(socket = %config.socket.path.display(), tcp, "the API is offered");
     let (stop, stopped) = watch::channel(false);
-    let mut api = tokio::spawn(listeners.serve(Api::new(model.clone()), stopped));
+    let mut api = tokio::spawn(listeners.serve(Api::new(model.clone()).of(member.clone()), stopped));
     tell(&[NotifyState::Ready]);
     let mut tick = tokio::time::interval(TICK);
     let mut pulse = Pulse::default();
@@ -139,6 +150,10 @@ async fn serve(
     }
     tracing::info!("asked to end");
     tell(&[NotifyState::Stopping]);
+    // Before the last packets are sent on: hosts are told whom to send to.
+    if let Some(member) = member {
+        member.end().await;
+    }
     // It is read by the task as long as that runs.
     _ = stop.send(true);
     api.await.context("the API's task")??;
@@ -172,7 +187,7 @@ async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, renew
         tell(&[NotifyState::Reloading, now]);
     }
     let read = Config::read(file).map_err(anyhow::Error::from);
-    let config = match read.and_then(|after| renew(&mut before, after, renewable.keys.as_ref())) {
+    let config = match read.and_then(|after| renew(&mut before, after, renewable)) {
         Ok(after) => {
             let restart = before.takes_restart(&after);
             if !restart.is_empty() {
@@ -205,12 +220,15 @@ async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, renew
 }
 
 /// Whoever connects over TCP is greeted with the certificates that the files hold now.
-fn renew(before: &mut Config, after: Config, keys: Option<&Keys>) -> Result<Config> {
-    if let (Some(keys), Some(known), Some(now)) = (keys, &mut before.tcp, &after.tcp)
+fn renew(before: &mut Config, after: Config, renewable: &Renewable) -> Result<Config> {
+    if let (Some(keys), Some(known), Some(now)) = (&renewable.keys, &mut before.tcp, &after.tcp)
         && known.tls != now.tls
     {
         keys.replace(&now.tls)?;
         known.tls = now.tls.clone();
+        if let Some(member) = &renewable.member {
+            member.set_tls(now.tls.clone());
+        }
         tracing::info!("the certificates of api.tcp were read again");
     }
     Ok(after)

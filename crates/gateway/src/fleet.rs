@@ -6,6 +6,9 @@
 //! | `merge` | statements into what a key holds |
 //! | `clock` | the fleet's time, by which what was deleted grows old |
 //! | [`sync`] | how a gateway follows etcd without a gap; no sockets, no clock |
+//! | [`shards`] | which gateway owns which networks; no sockets, no clock |
+//! | [`Member`] | does what [`shards`] says |
+//! | [`Baggage`] | connections, to the gateway that gets their networks |
 //! | `client`, [`Door`] | what is asked of etcd, and the connections to it |
 //! | `follow` | does what [`sync`] says |
 //! | `write` | changes into transactions |
@@ -14,14 +17,17 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 
+pub(crate) mod baggage;
 pub(crate) mod client;
 pub(crate) mod clock;
 mod door;
 pub(crate) mod follow;
 pub mod item;
 pub mod key;
+mod member;
 pub(crate) mod merge;
 pub mod migrate;
+pub mod shards;
 mod status;
 pub mod sync;
 #[cfg(test)]
@@ -29,8 +35,10 @@ pub(crate) mod testing;
 pub mod value;
 pub(crate) mod write;
 
+pub use baggage::Baggage;
 pub use client::{EtcdOptions, EtcdTls, User};
 pub use door::Door;
+pub use member::{Known, Member, MemberOptions};
 pub use status::Status;
 
 /// A number that nobody knows before.

@@ -22,6 +22,7 @@ use prometheus_client::registry::{Registry, Unit};
 use ringside_gateway_core::conntrack::State;
 use tokio::net::TcpListener;
 
+use crate::fleet::Member;
 use crate::model::{Counters, Model, PathCounters};
 
 mod fleet;
@@ -31,9 +32,9 @@ mod fleet;
 pub struct Metrics(Arc<Registry>);
 
 impl Metrics {
-    /// All there are.
+    /// All there are; of its fleet, too, if it takes part in one.
     #[must_use]
-    pub fn new(model: Model) -> Self {
+    pub fn new(model: Model, member: Option<Member>) -> Self {
         let mut registry = Registry::with_prefix("ringside_gateway");
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "Version of the gateway", version);
@@ -50,7 +51,7 @@ impl Metrics {
             Unit::Seconds,
             timings.program.clone(),
         );
-        registry.register_collector(Box::new(OfModel(model)));
+        registry.register_collector(Box::new(OfModel(model, member)));
         Self(Arc::new(registry))
     }
 
@@ -119,7 +120,7 @@ pub async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     listener.map_err(|error| anyhow::anyhow!("metrics.listen {address}: {error}"))
 }
 
-struct OfModel(Model);
+struct OfModel(Model, Option<Member>);
 
 impl fmt::Debug for OfModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -185,6 +186,9 @@ impl Collector for OfModel {
         self.tables(&mut out)?;
         if let Some(status) = self.0.health().fleet() {
             fleet::encode(&mut out, status)?;
+        }
+        if let Some(member) = &self.1 {
+            fleet::encode_member(&mut out, member)?;
         }
         self.connections(&mut out)?;
         packets(&mut out, &counters)?;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
-use netlink_packet_route::link::{InfoData, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -22,6 +22,10 @@ pub struct Vxlan {
     pub port: u16,
     /// Whether it learns from what it receives which host a MAC address is behind.
     pub learns: bool,
+    /// The host that everything goes to that has no entry of its own, if there is one.
+    pub remote: Option<IpAddr>,
+    /// The host's own address that it sends from, if it was given one.
+    pub local: Option<IpAddr>,
 }
 
 impl Interface {
@@ -63,7 +67,32 @@ impl Interface {
             .map(drop)
     }
 
-    /// Takes that back. It is no error if there is no such entry.
+    /// What has no entry of its own goes to this host from now on. No packet is lost meanwhile; one or the other may go to both.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`], with `EOPNOTSUPP` if this is no VXLAN endpoint, `EPERM` without `CAP_NET_ADMIN`, `EINVAL` if the endpoint was
+    /// made for addresses of the other family.
+    // The kernel adds the new entry before it deletes the old one:
+    // <https://elixir.bootlin.com/linux/v6.18/C/ident/vxlan_changelink>
+    #[doc(alias = "IFLA_VXLAN_GROUP")]
+    pub fn set_vxlan_remote(&self, host: IpAddr) -> Result<()> {
+        let remote = match host {
+            IpAddr::V4(ip) => InfoVxlan::Group(ip),
+            IpAddr::V6(ip) => InfoVxlan::Group6(ip),
+        };
+        let mut message = LinkMessage::default();
+        message.header.index = self.index();
+        let infos = vec![
+            LinkInfo::Kind(InfoKind::Vxlan),
+            LinkInfo::Data(InfoData::Vxlan(vec![remote])),
+        ];
+        message.attributes.push(LinkAttribute::LinkInfo(infos));
+        let request = RouteNetlinkMessage::NewLink(message);
+        self.request("send to another host", request, 0).map(drop)
+    }
+
+    /// Takes [`forward`](Self::forward) back. It is no error if there is no such entry.
     ///
     /// # Errors
     ///
@@ -130,7 +159,21 @@ fn made(attributes: &[LinkAttribute]) -> Option<Vxlan> {
         _ => None,
     })?;
     let find = |wanted: fn(&InfoVxlan) -> Option<u32>| settings.iter().find_map(wanted);
+    let ip = |wanted: fn(&InfoVxlan) -> Option<IpAddr>| {
+        let found = settings.iter().find_map(wanted);
+        found.filter(|ip| !ip.is_unspecified())
+    };
     Some(Vxlan {
+        remote: ip(|setting| match setting {
+            InfoVxlan::Group(ip) => Some((*ip).into()),
+            InfoVxlan::Group6(ip) => Some((*ip).into()),
+            _ => None,
+        }),
+        local: ip(|setting| match setting {
+            InfoVxlan::Local(ip) => Some((*ip).into()),
+            InfoVxlan::Local6(ip) => Some((*ip).into()),
+            _ => None,
+        }),
         vni: find(|setting| match setting {
             InfoVxlan::Id(vni) => Some(*vni),
             _ => None,

@@ -245,8 +245,8 @@ impl Conntrack {
     }
 
     /// Puts in a connection that another gateway had, or this one before it was started anew. Its next packet is judged by
-    /// the rules as its first was, and numbers of TCP are not checked. False if its ends have one already, or there is no
-    /// room.
+    /// the rules as its first was, and numbers of TCP are not checked. False if there is no room, or its ends have one already:
+    /// of that numbers count no more, for its packets may have gone elsewhere.
     pub fn restore(&self, now: u64, connection: &Connection) -> bool {
         let &Connection {
             vni,
@@ -283,7 +283,10 @@ impl Conntrack {
             tcp: Tcp::restored(),
         };
         let inserted = self.with_room(self.stripe_of(hash), now, |part, room| {
-            if part.find(&key, hash).is_some() {
+            if let Some(slot) = part.find(&key, hash) {
+                let mut known = part.entry(slot);
+                known.tcp.stop_checking();
+                part.put(slot, &known);
                 return Some(Err(Refused::SameEnds));
             }
             self.insert(part, &entry, hash, now, room)

@@ -61,7 +61,11 @@ impl OperationService for Api {
     ) -> Result<Response<proto::GetHealthResponse>, Status> {
         let health = self.model.health();
         let problems = self.model.problems();
-        let status = match (self.model.tables().is_draining(), problems.is_empty()) {
+        let leaves = self
+            .member
+            .as_ref()
+            .is_some_and(|member| member.known().record.draining);
+        let status = match (leaves || self.model.tables().is_draining(), problems.is_empty()) {
             (true, _) => proto::Status::Draining,
             (false, true) => proto::Status::Ok,
             (false, false) => proto::Status::Degraded,
@@ -170,7 +174,11 @@ impl OperationService for Api {
     ) -> Result<Response<proto::SetDrainResponse>, Status> {
         let drain = request.into_inner().drain;
         tracing::info!(drain, "asked to drain, or not any more");
-        self.model.drain(drain);
+        match &self.member {
+            // Its shards go to others; meanwhile it does what it always did.
+            Some(member) => member.drain(drain),
+            None => self.model.drain(drain),
+        }
         Ok(Response::new(proto::SetDrainResponse {}))
     }
 }

@@ -13,6 +13,7 @@ use tonic::transport::Server;
 
 use super::Api;
 use super::tls::{self, Keys, Tls};
+use crate::proto::fleet_service_server::FleetServiceServer;
 use crate::proto::neighbor_service_server::NeighborServiceServer;
 use crate::proto::operation_service_server::OperationServiceServer;
 use crate::proto::port_service_server::PortServiceServer;
@@ -206,6 +207,7 @@ fn routes(api: Api) -> Routes {
     Routes::new(NeighborServiceServer::new(api.clone()).max_decoding_message_size(LONGEST))
         .add_service(PortServiceServer::new(api.clone()).max_decoding_message_size(LONGEST))
         .add_service(SecurityGroupServiceServer::new(api.clone()).max_decoding_message_size(LONGEST))
+        .add_service(FleetServiceServer::new(api.clone()))
         .add_service(OperationServiceServer::new(api))
 }
 

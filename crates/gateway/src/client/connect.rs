@@ -15,12 +15,7 @@ const WINDOW: u32 = 4 << 20;
 
 pub(super) async fn connect(at: &At) -> Result<Channel> {
     let (endpoint, name) = match &at.address {
-        None => {
-            let path = at.socket.display();
-            let endpoint = Endpoint::from_shared(format!("unix:{path}"))
-                .with_context(|| format!("--socket {path} is no path of a socket"))?;
-            (endpoint, path.to_string())
-        }
+        None => (over_unix(&at.socket)?, at.socket.display().to_string()),
         Some(address) => (over_tls(at, address)?, address.clone()),
     };
     let endpoint = endpoint
@@ -52,6 +47,19 @@ fn causes(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+/// `https://HOST:PORT` or `unix:/PATH`.
+pub(super) fn endpoint(at: &At, text: &str) -> Result<Endpoint> {
+    match text.strip_prefix("unix:") {
+        Some(path) => over_unix(Path::new(path)),
+        None => over_tls(at, text),
+    }
+}
+
+fn over_unix(path: &Path) -> Result<Endpoint> {
+    let path = path.display();
+    Endpoint::from_shared(format!("unix:{path}")).with_context(|| format!("--socket {path} is no path of a socket"))
 }
 
 fn over_tls(at: &At, address: &str) -> Result<Endpoint> {

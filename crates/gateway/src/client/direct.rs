@@ -112,7 +112,7 @@ pub(super) async fn run(args: &DirectArgs, json: bool) -> Result<()> {
 }
 
 /// Everything that is asked of the kernel from now on is asked there.
-fn enter(namespace: &Path) -> Result<()> {
+pub(super) fn enter(namespace: &Path) -> Result<()> {
     let path = match namespace.is_absolute() {
         true => namespace.to_owned(),
         false => Path::new("/run/netns").join(namespace),

@@ -18,12 +18,19 @@ pub(super) struct DrainArgs {
     /// Back into service
     #[arg(long)]
     off: bool,
+    /// In a fleet: how long to wait until other gateways have its networks
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, conflicts_with = "off")]
+    wait: u64,
 }
 
 pub(super) async fn drain(channel: Channel, args: &DrainArgs) -> Result<()> {
     let request = proto::SetDrainRequest { drain: !args.off };
-    let answer = OperationServiceClient::new(channel).set_drain(request).await;
+    let answer = OperationServiceClient::new(channel.clone()).set_drain(request).await;
     answer.map_err(|status| refused(&status))?;
+    let wait = std::time::Duration::from_secs(args.wait);
+    if !args.off && super::fleet::wait_until_drained(&channel, wait).await? {
+        return show::print("drained: other gateways have its networks; what still comes is sent on");
+    }
     show::print(match args.off {
         true => "in service again",
         false => "draining, until `drain --off` or a restart",

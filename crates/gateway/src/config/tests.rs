@@ -244,3 +244,56 @@ fn another_etcd_takes_a_restart() {
     assert_eq!(one.takes_restart(&other), ["store.etcd"]);
     assert_eq!(one.takes_restart(&parse("").unwrap()), ["store.etcd"]);
 }
+
+/// With `[fleet]` around lines.
+fn of_fleet(lines: &str) -> Result<Config, Vec<String>> {
+    of_etcd(&format!("endpoints = [\"http://127.0.0.1:1\"]\n[fleet]\n{lines}"))
+}
+
+#[test]
+fn a_member_of_a_fleet_says_where_hosts_send_to() {
+    let config = of_fleet("name = \"one\"\naddresses = [\"192.0.2.1\", \"2001:db8::1\"]").unwrap();
+    let fleet = config.fleet.unwrap();
+    assert_eq!((&*fleet.name, fleet.weight, fleet.lease.as_secs()), ("one", 100, 5));
+    assert!(!fleet.stays && fleet.api.is_none());
+    assert_eq!(fleet.addresses.len(), 2);
+    let refused = [
+        ("name = \"one\"", "fleet.addresses: give the address"),
+        (
+            "addresses = [\"192.0.2.1\", \"192.0.2.2\"]",
+            "fleet.addresses: give the address that hosts send to, one of each family",
+        ),
+        (
+            "addresses = [\"127.0.0.1\"]",
+            "127.0.0.1 is no address that hosts can send to",
+        ),
+        (
+            "name = \"a b\"\naddresses = [\"192.0.2.1\"]",
+            "fleet.name: \"a b\" is longer",
+        ),
+        (
+            "addresses = [\"192.0.2.1\"]\nlease-seconds = 0",
+            "fleet.lease-seconds: 0 is not within 1 to 300",
+        ),
+        (
+            "addresses = [\"192.0.2.1\"]\nweight = 10001",
+            "fleet.weight: 10001 is more than",
+        ),
+        (
+            "addresses = [\"192.0.2.1\"]\napi = \"http://192.0.2.1:1\"",
+            "fleet.api: \"http://192.0.2.1:1\" is none; write it as",
+        ),
+    ];
+    for (lines, expected) in refused {
+        let problems = of_fleet(lines).unwrap_err();
+        assert!(
+            problems.iter().any(|problem| problem.contains(expected)),
+            "{lines}: {problems:?}"
+        );
+    }
+    let problems = parse("[fleet]\nname = \"one\"\naddresses = [\"192.0.2.1\"]").unwrap_err();
+    assert!(
+        problems.concat().contains("fleet: needs store.kind = \"etcd\""),
+        "{problems:?}"
+    );
+}

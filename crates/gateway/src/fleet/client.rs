@@ -4,13 +4,15 @@ use std::fmt;
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KvClient, Txn, TxnOp, TxnOpResponse, WatchClient,
-    WatchOptions, WatchRequestSender, WatchResponseStream,
+    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KvClient, LeaseClient, Txn, TxnOp, TxnOpResponse,
+    WatchClient, WatchOptions, WatchRequestSender, WatchResponseStream,
 };
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::key::{CLOCK, FLEET, KINDS, Key, SCHEMA};
 use super::sync::{Failed, Page, Pair, Pulse, Timing};
+
+mod members;
 
 /// The largest answer: a watch that catches up is told a thousand revisions at once.
 const LONGEST: usize = 1 << 30;
@@ -78,6 +80,7 @@ pub struct EtcdOptions {
 pub(crate) struct Etcd {
     kv: KvClient,
     watch: WatchClient,
+    lease: LeaseClient,
     prefix: String,
     request: Duration,
     turn: u64,
@@ -205,6 +208,7 @@ impl Etcd {
         Ok(Self {
             kv: client.kv_client().max_decoding_message_size(LONGEST),
             watch: client.watch_client().max_decoding_message_size(LONGEST),
+            lease: client.lease_client(),
             prefix: options.prefix.clone(),
             request: options.request,
             turn: 0,

@@ -125,6 +125,9 @@ impl Follower {
     fn tell_status(&self) {
         let now = self.now();
         let sync = &self.sync;
+        self.status
+            .told
+            .store(sync.told(), std::sync::atomic::Ordering::Relaxed);
         let (known, lag, damaged) = (sync.known(), sync.lag(now), sync.damaged().len());
         self.status.set(sync.state(now), known, lag, sync.counts(), damaged);
     }

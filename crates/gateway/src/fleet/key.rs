@@ -6,6 +6,8 @@
 //!        v1/groups/ID                      a security group
 //!        v1/ports/VNI/BLOCK                ports of 16 addresses
 //!        v1/neighbors/VNI/BLOCK            neighbours at 16 addresses
+//!        v1/gateways/ID                    a gateway that takes part, under its lease
+//!        v1/shards/map                     which of them owns which shard
 //! ```
 //! Numbers are hexadecimal with all their digits, so that keys have the order of what they name. BLOCK is an address without
 //! its last four bits: 7 digits of IPv4, 31 of IPv6.
@@ -108,6 +110,10 @@ pub(crate) const SCHEMA: &str = "v1/";
 pub(crate) const FLEET: &str = "v1/fleet";
 /// What time it is.
 pub(crate) const CLOCK: &str = "v1/clock";
+/// What keys of gateways begin with; a number of 16 digits follows.
+pub(crate) const GATEWAYS: &str = "v1/gateways/";
+/// Who owns which shard.
+pub(crate) const SHARD_MAP: &str = "v1/shards/map";
 
 impl Key {
     /// From what stands behind the prefix; None if that is none of these.

@@ -28,6 +28,12 @@ pub struct Status {
     pub diverged: AtomicU64,
     /// Keys whose values cannot be read.
     pub damaged: AtomicU64,
+    /// Everything up to this revision was told to the tables.
+    pub(crate) told: AtomicU64,
+    /// What needs attention of the part that this gateway takes in its fleet.
+    member: Mutex<Option<String>>,
+    /// A word when the state has changed.
+    pub(crate) news: tokio::sync::Notify,
     /// Transactions that were made.
     pub transactions: AtomicU64,
     /// Those that met another's, and were made anew.
@@ -48,6 +54,9 @@ impl Status {
             compared: zero(),
             diverged: zero(),
             damaged: zero(),
+            told: zero(),
+            member: Mutex::new(None),
+            news: tokio::sync::Notify::new(),
             transactions: zero(),
             conflicts: zero(),
         }
@@ -89,6 +98,7 @@ impl Status {
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         problems.extend(self.copy.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        problems.extend(self.member.lock().unwrap_or_else(PoisonError::into_inner).clone());
         let damaged = self.damaged.load(Ordering::Relaxed);
         if damaged > 0 {
             problems.push(format!(
@@ -107,6 +117,10 @@ impl Status {
 
     pub(crate) fn set_copy(&self, problem: Option<String>) {
         *self.copy.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+    }
+
+    pub(crate) fn set_member(&self, problem: Option<String>) {
+        *self.member.lock().unwrap_or_else(PoisonError::into_inner) = problem;
     }
 
     /// Takes notice of how it fares, and logs what is news.
@@ -139,6 +153,7 @@ impl Status {
                 }
             }
             *before = state;
+            self.news.notify_one();
         }
     }
 }

@@ -9,8 +9,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 use super::{Out, label};
-use crate::fleet::Status;
+use crate::fleet::shards::Membership;
 use crate::fleet::sync::State;
+use crate::fleet::{Member, Status};
 
 pub(super) fn encode(out: &mut Out<'_, '_>, status: &Status) -> fmt::Result {
     let state = match status.state() {
@@ -82,4 +83,56 @@ pub(super) fn encode(out: &mut Out<'_, '_>, status: &Status) -> fmt::Result {
         out.counter(name, help, count.load(Ordering::Relaxed))?;
     }
     Ok(())
+}
+
+/// What a gateway is in its fleet.
+pub(super) fn encode_member(out: &mut Out<'_, '_>, member: &Member) -> fmt::Result {
+    let known = member.known();
+    let is = match known.membership {
+        Membership::Joining(_) => "joining",
+        Membership::Member => "member",
+        Membership::Lapsed(_) => "lapsed",
+        Membership::Replaced(_) => "replaced",
+    };
+    let all = ["joining", "member", "lapsed", "replaced"];
+    let all = all.map(|name| (label("state", name), u64::from(name == is)));
+    out.gauges("fleet_membership", "1 for whether the gateway takes part", None, all)?;
+    let gauges = [
+        (
+            "fleet_members",
+            "Gateways that take part, as far as is known",
+            known.peers.len(),
+        ),
+        (
+            "fleet_shards_owned",
+            "Shards that are this gateway's",
+            known.shards_of(known.me),
+        ),
+        (
+            "fleet_shard_generation",
+            "How often the map of shards has changed",
+            usize::try_from(known.map.generation).unwrap_or(usize::MAX),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        out.gauge(name, help, None, value)?;
+    }
+    let left = member.lease_left().unwrap_or_default();
+    let help = "For how long etcd keeps the gateway for sure";
+    let metric = (out.0).encode_descriptor("fleet_lease_left", help, Some(&Unit::Seconds), MetricType::Gauge)?;
+    ConstGauge::new(left.as_secs_f64()).encode(metric)?;
+    let counts = known.counts;
+    let moves = [
+        ("taken", counts.taken),
+        ("given", counts.given),
+        ("given-bare", counts.given_bare),
+    ];
+    out.counters(
+        "fleet_shard_moves",
+        "Shards that this gateway moved: from members that are gone, to others, and of these without their connections",
+        None,
+        moves.map(|(what, count)| (label("what", what), count)),
+    )?;
+    out.counter("fleet_map_conflicts", "Maps that met another's", counts.conflicts)?;
+    out.counter("fleet_lease_lapses", "Leases that ran out", counts.lapses)
 }

@@ -1,6 +1,7 @@
 //! A model whose truth is in etcd.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ringside_gateway_core::conntrack::Limits;
@@ -52,6 +53,7 @@ impl Model {
         let knows = mark.as_ref().and_then(|mark| mark.revision);
         let patience = knows.map(|_| door.options().request);
         let status = Arc::new(Status::new());
+        status.applied.store(knows.unwrap_or(0), Ordering::Relaxed);
         let health = Health::new(store.problems().to_vec(), store.revision()?, store.bytes());
         let health = Arc::new(health.of_fleet(Arc::clone(&status)));
         let readers = Arc::new(Readers::new(&store)?);

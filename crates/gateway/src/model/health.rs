@@ -49,6 +49,11 @@ impl Health {
         self.fleet.as_deref()
     }
 
+    /// The same, for who lives longer.
+    pub(crate) fn fleet_status(&self) -> Option<Arc<Status>> {
+        self.fleet.clone()
+    }
+
     /// Adds something that needs attention until the next start.
     pub fn add_problem(&self, problem: String) {
         self.problems

@@ -256,6 +256,15 @@ impl Bed {
         tenant.plug(wire, remote, place.mtu());
     }
 
+    /// Another gateway's place at the first switch, with this last byte of its addresses.
+    pub(crate) fn another_uplink(&self, tag: &str, number: u8) -> (Lab, Link) {
+        let ns = Namespace::create(tag).expect("namespace");
+        let what = format!("gateway{number}");
+        let uplink = join(&self.switches[0], &ns, (&what, number, 0), (false, 1));
+        let wake = wake_for_what_is_sent_back(&uplink.b, 1);
+        (uplink, wake)
+    }
+
     /// That of the gateway's interfaces which the host of this number, counted from 1, is at.
     pub(crate) fn uplink(&self, host: u8) -> &Lab {
         &self.uplinks[usize::from(host - 1) % self.uplinks.len()]

@@ -11,6 +11,7 @@ mod peers;
 mod process;
 mod ringside;
 mod vtep;
+mod way;
 
 mod answers;
 mod crafted;
@@ -27,6 +28,7 @@ mod odd;
 mod paths;
 mod reach;
 mod restart;
+mod shards;
 mod stale;
 mod streams;
 mod weather;

@@ -53,6 +53,26 @@ impl Ringside {
         fleet: false,
         more: "",
     };
+
+    /// `[path]` and `[connections]`.
+    pub(crate) fn configuration(&self, pins: &Path) -> String {
+        let mut text = format!("[path]\nmode = \"{}\"\n", self.mode);
+        let names: Vec<String> = (0..self.interfaces).map(|number| format!("eth{number}")).collect();
+        match &*names {
+            [one] => writeln!(text, "interface = {one:?}"),
+            several => writeln!(text, "interface = {several:?}"),
+        }
+        .expect("text");
+        if self.pinned {
+            writeln!(text, "pins = \"{}\"", pins.display()).expect("text");
+        }
+        // The defaults are a part of the memory and a million connections, which take their time to be made.
+        let entries = self.cache.unwrap_or(4096);
+        writeln!(text, "cached-neighbors = {entries}\ncached-connections = 4096").expect("text");
+        writeln!(text, "patience-ms = {}\n{}", self.patience, self.more).expect("text");
+        text.push_str("[connections]\nlimit = 10000\nper-tenant = 5000\n");
+        text
+    }
 }
 
 pub(crate) struct Gateway {
@@ -102,22 +122,7 @@ impl Gateway {
     }
 
     fn configuration(&self) -> String {
-        let mut text = format!("[path]\nmode = \"{}\"\n", self.how.mode);
-        let names: Vec<String> = (0..self.how.interfaces).map(|number| format!("eth{number}")).collect();
-        match &*names {
-            [one] => writeln!(text, "interface = {one:?}"),
-            several => writeln!(text, "interface = {several:?}"),
-        }
-        .expect("text");
-        if self.how.pinned {
-            writeln!(text, "pins = \"{}\"", self.pins().display()).expect("text");
-        }
-        // The defaults are a part of the memory and a million connections, which take their time to be made.
-        let entries = self.how.cache.unwrap_or(4096);
-        writeln!(text, "cached-neighbors = {entries}\ncached-connections = 4096").expect("text");
-        writeln!(text, "patience-ms = {}\n{}", self.how.patience, self.how.more).expect("text");
-        text.push_str("[connections]\nlimit = 10000\nper-tenant = 5000\n");
-        text
+        self.how.configuration(&self.pins())
     }
 
     /// A folder of the BPF file system for this gateway alone.
@@ -147,20 +152,7 @@ impl Gateway {
 
     /// Tells it where tenants live.
     pub(crate) fn learn(&mut self, cards: &[Card]) {
-        let mut text = "neighbors:\n".to_owned();
-        for card in cards {
-            for ip in [std::net::IpAddr::from(card.v4), card.v6.into()] {
-                let mac = ringside_wire::MacAddr(card.mac);
-                let encapsulation = match card.tunnel {
-                    Tunnel::Geneve | Tunnel::KernelGeneve => "geneve",
-                    Tunnel::Vxlan | Tunnel::VxlanUnsummed | Tunnel::UserVxlan => "vxlan",
-                };
-                let host = format!("{{ip: \"{}\", encapsulation: {encapsulation}}}", card.host);
-                let vni = card.vni;
-                writeln!(text, "  - {{vni: {vni}, ip: \"{ip}\", mac: \"{mac}\", host: {host}}}").expect("text");
-            }
-        }
-        self.apply(&text);
+        self.apply(&neighbors(cards));
     }
 
     /// Makes it so, and waits until it is.
@@ -232,6 +224,24 @@ impl Gateway {
         let found = paths.iter().find(|one| one["path"] == path);
         found.unwrap_or_else(|| panic!("no {path} in {all}")).clone()
     }
+}
+
+/// Where tenants live, as `apply` reads it.
+pub(crate) fn neighbors(cards: &[Card]) -> String {
+    let mut text = "neighbors:\n".to_owned();
+    for card in cards {
+        for ip in [std::net::IpAddr::from(card.v4), card.v6.into()] {
+            let mac = ringside_wire::MacAddr(card.mac);
+            let encapsulation = match card.tunnel {
+                Tunnel::Geneve | Tunnel::KernelGeneve => "geneve",
+                Tunnel::Vxlan | Tunnel::VxlanUnsummed | Tunnel::UserVxlan => "vxlan",
+            };
+            let host = format!("{{ip: \"{}\", encapsulation: {encapsulation}}}", card.host);
+            let vni = card.vni;
+            writeln!(text, "  - {{vni: {vni}, ip: \"{ip}\", mac: \"{mac}\", host: {host}}}").expect("text");
+        }
+    }
+    text
 }
 
 impl Drop for Gateway {

@@ -313,3 +313,36 @@ fn what_is_told_of_a_connection_is_enough_to_restore_it() {
     assert!(denying.firewall.conntrack().restore(denying.now, &connection));
     denying.refuse(&turned(udp(5000, 53)), NO_LONGER);
 }
+
+/// Another gateway had it meanwhile, and gives it back.
+#[test]
+fn one_that_was_elsewhere_meanwhile_counts_no_numbers() {
+    let segment = |flags: Flags, sequence, acknowledgment, len| {
+        let ports = [4000, 80];
+        let (window, scale) = (1000, None);
+        packet(
+            Protocol::TCP,
+            Upper::Tcp(Segment {
+                ports,
+                sequence,
+                len,
+                acknowledgment,
+                flags,
+                window,
+                scale,
+            }),
+        )
+    };
+    let syn_ack = Flags(Flags::SYN.0 | Flags::ACK.0);
+    let mut bench = Bench::open(few());
+    bench.pass(&segment(Flags::SYN, 0, 0, 1));
+    bench.pass(&turned(segment(syn_ack, 0, 1, 1)));
+    assert!(bench.pass(&segment(Flags::ACK, 1, 1, 0)));
+    let much_later = segment(Flags::ACK, 1_000_000, 2_000_000, 10);
+    bench.refuse(&much_later, Refused::OutOfWindow);
+    let mut told = Vec::new();
+    bench.firewall.conntrack().for_each(|connection| told.push(*connection));
+    assert!(!bench.firewall.conntrack().restore(bench.now, &told[0]), "it is there");
+    assert!(bench.pass(&much_later));
+    assert_eq!((bench.len(), bench.state()), (1, State::Established));
+}

@@ -1,0 +1,99 @@
+//! `[fleet]`: the part that a gateway takes in its fleet.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tonic::transport::Uri;
+
+use super::Check;
+use crate::fleet::MemberOptions;
+
+/// The longest name.
+const LONGEST: usize = 63;
+/// The largest share.
+const HEAVIEST: u32 = 10_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub(super) struct FleetPart {
+    name: String,
+    weight: u32,
+    addresses: Vec<IpAddr>,
+    api: Option<String>,
+    lease_seconds: u64,
+}
+
+impl Default for FleetPart {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            weight: 100,
+            addresses: Vec::new(),
+            api: None,
+            lease_seconds: 5,
+        }
+    }
+}
+
+impl FleetPart {
+    /// `is_etcd`: the truth is there. `stays`: the fast path goes on without the daemon.
+    pub(super) fn checked(self, check: &mut Check<'_>, is_etcd: bool, stays: bool) -> Option<MemberOptions> {
+        check.that(is_etcd, || {
+            "fleet: needs store.kind = \"etcd\", where a fleet's members find each other".to_owned()
+        });
+        let name = match &*self.name {
+            "" => check.keep("fleet.name", host_name())?,
+            _ => self.name,
+        };
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+        check.that(name.len() <= LONGEST && name.bytes().all(is_plain), || {
+            format!(
+                "fleet.name: {name:?} is longer than {LONGEST} bytes, or has other than letters, digits, dots, dashes"
+            )
+        });
+        check.that(self.weight <= HEAVIEST, || {
+            format!("fleet.weight: {} is more than {HEAVIEST}", self.weight)
+        });
+        let families = [IpAddr::is_ipv4, IpAddr::is_ipv6];
+        let of = |is: fn(&IpAddr) -> bool| self.addresses.iter().filter(|ip| is(ip)).count();
+        check.that(
+            !self.addresses.is_empty() && families.iter().all(|is| of(*is) <= 1),
+            || "fleet.addresses: give the address that hosts send to, one of each family at the most".to_owned(),
+        );
+        for ip in &self.addresses {
+            check.that(!ip.is_unspecified() && !ip.is_multicast() && !ip.is_loopback(), || {
+                format!("fleet.addresses: {ip} is no address that hosts can send to")
+            });
+        }
+        check.that((1..=300).contains(&self.lease_seconds), || {
+            format!("fleet.lease-seconds: {} is not within 1 to 300", self.lease_seconds)
+        });
+        if let Some(api) = &self.api {
+            let is_good = api.parse::<Uri>().is_ok_and(|uri| {
+                uri.scheme_str() == Some("https") && uri.port_u16().is_some() && matches!(uri.path(), "" | "/")
+            });
+            check.that(is_good, || {
+                format!("fleet.api: {api:?} is none; write it as \"https://192.0.2.1:7443\"")
+            });
+        }
+        Some(MemberOptions {
+            name,
+            weight: self.weight,
+            addresses: self.addresses,
+            api: self.api,
+            lease: Duration::from_secs(self.lease_seconds),
+            stays,
+        })
+    }
+}
+
+/// What the host is called.
+fn host_name() -> Result<String, String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").map_err(|error| error.to_string())?;
+    let name = name.trim().to_owned();
+    match &*name {
+        "" | "localhost" | "(none)" => Err("give one: the host has no name of its own".to_owned()),
+        _ => Ok(name),
+    }
+}
