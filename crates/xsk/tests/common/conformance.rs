@@ -24,6 +24,9 @@ use super::{MODES, arrives_at, leading_to, try_open, within};
 /// The queue that is not 0.
 pub const OTHER: u32 = 2;
 
+/// Of a panic's message or an answer, what a table tells.
+const NOTE: usize = 240;
+
 /// A hang is a failure. No variant takes a tenth of it on an idle machine.
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -393,7 +396,15 @@ impl Row {
             .append(true)
             .open(path)
             .expect("a record");
-        let note = note.lines().next().unwrap_or("").replace('\t', " ");
+        // What a packet was is of no use in a table.
+        let note: String = note
+            .lines()
+            .next()
+            .unwrap_or("")
+            .replace('\t', " ")
+            .chars()
+            .take(NOTE)
+            .collect();
         for name in &self.names {
             let line = [name, mode, queue, polling, outcome, &note, &self.test].join("\t");
             file.write_all(format!("{line}\n").as_bytes()).expect("recorded");
