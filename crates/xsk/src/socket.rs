@@ -576,9 +576,10 @@ pub(crate) fn since(multi_buffer: bool, errno: Option<Errno>) -> &'static str {
     }
 }
 
-/// Frames that the kernel makes a packet of when it copies: the head and `max_skb_frags` fragments.
-/// <https://elixir.bootlin.com/linux/v6.18/source/net/xdp/xsk.c#L760>
+/// Frames that the kernel makes a packet of, whatever the driver is: `max_skb_frags`. Where it copies them it makes one of the first as
+/// well, but it leaves them where they are for a driver that takes packets so (IFF_TX_SKB_NO_LINEAR, virtio-net for instance), and
+/// nobody tells which drivers these are. <https://elixir.bootlin.com/linux/v6.18/C/ident/xsk_build_skb_zerocopy>
 fn most_fragments() -> usize {
     let told = std::fs::read_to_string("/proc/sys/net/core/max_skb_frags").ok();
-    told.and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(17) + 1
+    told.and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(17)
 }

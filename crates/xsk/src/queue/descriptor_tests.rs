@@ -236,7 +236,7 @@ fn invalid_fragments(lab: &Lab, case: Case, unaligned: bool) -> Pages {
     script.play(case, options)
 }
 
-/// As many parts as a packet may have arrive; as many and no end are dropped, and the next packet is not.
+/// As many parts as a packet may have with any driver arrive; twice as many and no end are dropped, and the next packet is not.
 #[test]
 fn too_many_frags() {
     row_on("TOO_MANY_FRAGS", jumbo("toomany"), |lab, case| {
@@ -247,11 +247,11 @@ fn too_many_frags() {
         script.packet(&[(0, SHORT)]);
         let parts: Vec<(u64, u32)> = (1..=most).map(|n| (n * 4096, SHORT)).collect();
         script.packet(&parts);
-        for n in most + 1..=2 * most {
+        for n in most + 1..=3 * most {
             script.raw(n * 4096, SHORT, Desc::CONTINUED);
         }
-        script.end((2 * most + 1) * 4096);
-        script.packet(&[((2 * most + 2) * 4096, SHORT)]);
+        script.end((3 * most + 1) * 4096);
+        script.packet(&[((3 * most + 2) * 4096, SHORT)]);
         script.play(case, options);
     });
 }

@@ -24,8 +24,14 @@ use super::{MODES, arrives_at, leading_to, try_open, within};
 /// The queue that is not 0.
 pub const OTHER: u32 = 2;
 
+/// Of a panic's message or an answer, what a table tells.
+const NOTE: usize = 240;
+
 /// A hang is a failure. No variant takes a tenth of it on an idle machine.
 const LIMIT: Duration = Duration::from_secs(90);
+
+/// The same on a device under test, which may be an emulated one on a machine that has other things to do.
+const WIRED_LIMIT: Duration = Duration::from_mins(6);
 
 /// How a variant of a row runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,7 +361,11 @@ impl Row {
     /// Runs one variant, or all there is; tells what failed.
     fn attempt(&self, case: Option<Case>, run: impl FnOnce() -> Outcome + Send + 'static) -> Option<String> {
         let variant = case.map_or("any".into(), |case| case.to_string());
-        match catch_unwind(AssertUnwindSafe(|| within(LIMIT, run))) {
+        let limit = match case {
+            Some(Case { wired: true, .. }) => WIRED_LIMIT,
+            _ => LIMIT,
+        };
+        match catch_unwind(AssertUnwindSafe(|| within(limit, run))) {
             Ok(Outcome::Passed { remark }) => self.record(case, "passed", &remark),
             Ok(Outcome::Skipped { reason }) => {
                 eprintln!("{} ({variant}): skipped: {reason}", self.test);
@@ -393,7 +403,15 @@ impl Row {
             .append(true)
             .open(path)
             .expect("a record");
-        let note = note.lines().next().unwrap_or("").replace('\t', " ");
+        // What a packet was is of no use in a table.
+        let note: String = note
+            .lines()
+            .next()
+            .unwrap_or("")
+            .replace('\t', " ")
+            .chars()
+            .take(NOTE)
+            .collect();
         for name in &self.names {
             let line = [name, mode, queue, polling, outcome, &note, &self.test].join("\t");
             file.write_all(format!("{line}\n").as_bytes()).expect("recorded");

@@ -104,7 +104,9 @@ fn boot(name: &str, kernel: Kernel, model: Model, others: Vec<PathBuf>) -> Guest
     // Zero-copy drivers take frames across pages only on huge ones.
     config.memory_mib = 1024;
     config.kernel_arguments = ["hugepages=96".to_owned()].to_vec();
-    config.programs = ["cat", "ethtool", "ip", "mkdir", "sh"].map(PathBuf::from).to_vec();
+    config.programs = ["cat", "ethtool", "ip", "mkdir", "prlimit", "setpriv", "sh"]
+        .map(PathBuf::from)
+        .to_vec();
     config.programs.push(own);
     config.programs.extend(others);
     let guest = Guest::start(&config).expect("a guest");
