@@ -125,8 +125,8 @@ fn zero_copy_on_virtio_net_and_ways_to_attach_a_guest() {
     packets_come_over(&hosts, "zero-copy --wait busy-poll", ["eth0", "eth1"]);
     round_trips(&hosts);
     a_vlan_is_a_network_of_its_own(&hosts);
-    schedules::run(&hosts);
     steering::run(&hosts);
+    schedules::run(&hosts);
     attached.carry_packets(&hosts.guest);
     drop(hosts);
     attached.leave_nothing();

@@ -25,8 +25,12 @@ pub(super) fn run(hosts: &Hosts) {
         );
     }
     // A socket's priority is a tag's: by the device's map, which has no entry before and none behind.
-    hosts.run("sh -c ip link add link talk name talk.7 type vlan id 7; ip link set talk.7 up");
-    let line = format!("steer run hear@far --from talk.7 --egress 3=5 --class pcp:5 --class pcp:3 {SENT}");
+    hosts.run(
+        "sh -c set -e
+        ip link add mark type veth peer name seen netns far; ip link set mark up; ip -n far link set seen up
+        ip link add link mark name mark.7 type vlan id 7; ip link set mark.7 up",
+    );
+    let line = format!("steer run seen@far --from mark.7 --egress 3=5 --class pcp:5 --class pcp:3 {SENT}");
     let (done, result) = steer(hosts, &line);
     assert_put_back(&done, "PCP for priority 3");
     let [five, three] = &result.classes[..] else {
@@ -50,7 +54,7 @@ pub(super) fn run(hosts: &Hosts) {
             .any(|one| !one.right && one.text.starts_with("PCP 3: ")),
         "{result:#?}"
     );
-    let shown = hosts.run("ip -d link show talk.7").out;
+    let shown = hosts.run("ip -d link show mark.7").out;
     assert!(!shown.contains("egress-qos-map"), "{shown}");
 }
 
