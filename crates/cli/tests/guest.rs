@@ -144,7 +144,15 @@ fn zero_copy_on_igb() {
     }
     a_vlan_is_a_network_of_its_own(&hosts);
     stages_are_traced(&hosts);
-    steering::run_on_igb(&hosts);
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn steering_on_igb() {
+    if !is_root() {
+        return;
+    }
+    steering::run_on_igb(&Hosts::boot(Model::Igb, None));
 }
 
 /// A NIC with a driver and interrupts of its own, and a kernel that has the entries of functions, too.
