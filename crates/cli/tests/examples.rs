@@ -40,13 +40,14 @@ const EXCUSES: &[(&str, &str)] = &[
     ("--coalesce", "coalescing cannot be set here"),
     ("--queue 2", "queue 2"),
     ("--qdisc", "No such file or directory"),
+    ("--rule ", "the driver does not offer this"),
     ("--max-clock-offset", "--max-clock-offset 1 us: nobody knows"),
     ("--max-clock-offset", "by the kernel's bound"),
 ];
 
 /// The commands that the tests below run the examples of.
 const COVERED: [&[&str]; 6] = [
-    &["rx", "fwd", "echo", "listener"],
+    &["rx", "fwd", "echo", "listener", "steer"],
     &["tx", "ping", "talker"],
     &["search", "impair", "compare", "sweep", "trace"],
     &["delay", "tune", "top", "caps", "doctor"],
@@ -209,8 +210,9 @@ impl Drop for Hosts {
 
 /// The port of a filter such as `udp:9`.
 fn filtered_port(line: &str) -> &str {
-    line.split_once("udp:")
-        .map_or("29620", |(_, rest)| rest.split(' ').next().unwrap_or(rest))
+    line.split_once("udp:").map_or("29620", |(_, rest)| {
+        rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or(rest)
+    })
 }
 
 #[test]
@@ -236,6 +238,7 @@ fn those_that_receive() {
     }
     let (usual, jumbo) = (Hosts::new("ex-rx"), Hosts::with_mtu("ex-rxj", 9000));
     fs::copy(ringside_bpf::testing::EXAMPLE_FILE, usual.folder.join("my.bpf.o")).unwrap();
+    fs::write(usual.folder.join("steering.toml"), "class = [\"udp:29620\"]\n").unwrap();
     for line in COVERED[0].iter().flat_map(|command| for_one_host(command)) {
         let hosts = if line.contains("multi-buffer") { &jumbo } else { &usual };
         let sender = match line.starts_with("ringside echo") {

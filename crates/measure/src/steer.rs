@@ -95,7 +95,9 @@ fn of_class(result: &SteerResult, class: &SteerClass) -> Vec<SteerSentence> {
                 "{name}: {sent} packets were sent and none arrived in the stack: the NIC or an XDP program took them, or they went \
                  elsewhere"
             ),
-            None => format!("{name}: no packet arrived: does somebody send such packets here?"),
+            // Nobody has asked for any.
+            None if asked.is_empty() => return all,
+            None => format!("{name}: no packet arrived: somebody has to send such packets here"),
         };
         return vec![wrong(text)];
     }

@@ -122,6 +122,17 @@ fn what_is_missing_is_told() {
         !right && text.starts_with("PCP 5: 100 packets were sent and none arrived"),
         "{text}"
     );
+    let mut of_nobody = result(Vec::new());
+    of_nobody.classes[0].sent_packets = None;
+    assert_eq!(
+        said(&of_nobody),
+        [(
+            false,
+            "PCP 5: no packet arrived: somebody has to send such packets here".to_owned()
+        )]
+    );
+    (of_nobody.classes[0].wanted_queue, of_nobody.classes[0].wanted_cpu) = (None, None);
+    assert_eq!(said(&of_nobody), []);
     let some = said(&result(vec![landing(1, 1, 90)]));
     assert_eq!(some[0], (false, "PCP 5: 10 of 100 packets did not arrive".to_owned()));
     assert!(some[1].0);

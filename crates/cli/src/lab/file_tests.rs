@@ -51,8 +51,8 @@ fn a_fault_has_its_line_and_its_key() {
         ),
         ("[[host]]\nname = \"a\n", "line 2, invalid basic string"),
         (
-            "[[steering]]\nvlan = 1\n",
-            "line 1, key steering: unknown field `steering`",
+            "[[steering]]\nname = \"s\"\nvlan = 1\n",
+            "line 3, key steering.vlan: unknown field `vlan`",
         ),
     ] {
         let fault = fault(content);

@@ -147,7 +147,7 @@ fn what_makes_no_sense_is_told_with_its_place() {
             6,
             "key probe.measure: one way takes one clock",
         ),
-        (good.clone() + &good, 7, "there is a probe p already"),
+        (good.clone() + &good, 7, "there is a probe or schedule p already"),
         (
             stress("from = \"a\""),
             9,

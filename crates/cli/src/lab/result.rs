@@ -304,14 +304,6 @@ fn warnings(cells: &[LabCell], stages: &[LabStages], folder: &Folder) -> Vec<Str
             "{not_sent} probes were due while an answer was waited for that never came, and were not sent"
         ));
     }
-    for cell in cells {
-        for one in &cell.steering {
-            let wrong = one.seen.sentences.iter().find(|sentence| !sentence.right);
-            if let Some(sentence) = wrong {
-                all.push(format!("{}, {}: {}", cell.path, one.host, sentence.text));
-            }
-        }
-    }
     let short = |cell: &&LabCell| {
         let load = cell
             .loads

@@ -46,6 +46,12 @@ pub(super) fn words(lab: &LabResult) -> Vec<Sentence> {
         }
     }
     for cell in &lab.cells {
+        let steered = cell.steering.iter().flat_map(|one| &one.seen.sentences);
+        all.extend(
+            steered
+                .filter(|sentence| !sentence.right)
+                .map(|sentence| warned(format!("{}: {}.", cell_name(cell), sentence.text))),
+        );
         if let Some(why) = &cell.unavailable {
             all.push(warned(format!("{}: not to be had: {why}.", cell_name(cell))));
         }

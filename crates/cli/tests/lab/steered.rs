@@ -95,13 +95,14 @@ fn probes_are_steered_and_classes_sent_by_schedule() {
                 "{received:#?}"
             );
             assert_eq!(received.seen.is_right(), cpu == 1, "{received:#?}");
+            // One way nothing comes back to the sender, and nobody asked for it.
+            assert_eq!(sent.seen.sentences, [], "{sent:#?}");
         }
         let sentence = "asked for queue 1, CPU 1: RPS spreads queue 1 over CPUs 0";
+        let said = &wrong.steering[1].seen.sentences;
         assert!(
-            result
-                .warnings
-                .iter()
-                .any(|warning| warning.starts_with("wrong, right: UDP port") && warning.ends_with(sentence))
+            said[0].text.starts_with("UDP port ") && said[0].text.ends_with(sentence),
+            "{said:#?}"
         );
         let report = fs::read_to_string(scratch.path("run/report.html")).unwrap();
         assert!(report.contains(sentence) && report.contains("Windows"), "{report}");
