@@ -107,7 +107,11 @@ pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) 
                     bar.suspend(|| output::note(format_args!("{}: {error:#}", cell.name(plan))));
                     vec![Outcome::Failed(format!("{error:#}")); together.len()]
                 }
-                Err(Fault::Lab(error)) => return Err(error.context(cell.name(plan))),
+                Err(Fault::Lab(error)) => {
+                    // A load ends with the guest that it is for.
+                    bed.check(plan)?;
+                    return Err(error.context(cell.name(plan)));
+                }
             };
             for (cell, outcome) in together.into_iter().zip(outcomes) {
                 // Some of them may be there already, of a run that was killed between two.
