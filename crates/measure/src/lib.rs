@@ -14,6 +14,7 @@
 //! | How long did they take? | [`latency`] |
 //! | From the XDP program to the application: where, and how did it wait? | [`delay`] |
 //! | Where does a packet's time go, stage by stage, and who took it? | [`trace`] |
+//! | What does another machine's clock show now? | [`mapping`] |
 //! | Do the counts add up? | [`counters`] |
 //! | How many bits is that? | [`rate`] |
 //! | Is A faster than B, or is it noise? | [`compare`] |
@@ -63,6 +64,7 @@ mod error;
 pub mod impair;
 pub mod latency;
 pub mod live;
+pub mod mapping;
 pub mod pace;
 pub mod precision;
 pub mod probe;

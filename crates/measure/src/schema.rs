@@ -52,7 +52,7 @@ pub use hints::{
     FieldHints, HashHints, HashTypeCount, HintsResult, LayoutHints, NicHints, Number, StampCount, VlanCount, VlanHints,
 };
 pub use impair::{ImpairResult, ImpairedDirection};
-pub use lab::{LabCell, LabLoad, LabMachine, LabResult};
+pub use lab::{LabCell, LabClock, LabLoad, LabMachine, LabResult, LabStages};
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpFault, XdpStatistics, XdpVerdicts,

@@ -17,6 +17,9 @@
 //! is a stage of its own, [`Stage::Relay`]. The stages of a packet add up to its whole time. Where a point is missing that
 //! nearly all packets have, the time around it is in no stage that one could name: [`Stage::Remainder`].
 //!
+//! A packet on its way through a guest is watched by two kernels, whose clocks are brought together by what must have been before what:
+//! [`Across`], [`crate::mapping`].
+//!
 //! ```
 //! use ringside_measure::trace::{Breakdown, Correlator, Event, Heard, Id, Place, Point};
 //!
@@ -24,7 +27,7 @@
 //! for sequence in 0..100 {
 //!     let id = Id { session: 7, sequence };
 //!     let at = sequence * 1_000_000;
-//!     let place = Place { cpu: 0, interface: 2, namespace: 1 };
+//!     let place = Place { cpu: 0, interface: 2, namespace: 1, is_guest: false };
 //!     for (point, ns) in [(Point::Queue, 1_500), (Point::Transmit, 1_700), (Point::Stack, 4_000), (Point::Copy, 6_000)] {
 //!         correlator.passed(&Event { id, point, ns: at + ns, place, before: [None; 2], socket: None });
 //!     }
@@ -40,10 +43,12 @@
 
 use serde::{Deserialize, Serialize};
 
+mod across;
 mod breakdown;
 mod correlate;
 mod disturb;
 
+pub use across::Across;
 pub use breakdown::{Breakdown, StageTimes};
 pub use correlate::{Correlator, Heard, Packet, Stamp};
 pub use disturb::{Culprit, Disturber, DisturberKind, SlowPacket, Slowest, Timeline};
@@ -151,6 +156,10 @@ pub enum Stage {
     From(Point),
     /// From the last point of receiving to the first of sending again: who forwards or answers has it.
     Relay,
+    /// From the host's last point before a guest to the guest's first: QEMU or vhost, and the virtual CPU that is to be interrupted.
+    IntoGuest,
+    /// From a guest's last point to the host's first one after it.
+    OutOfGuest,
     /// Around points that nearly all packets have and this one has not.
     Remainder,
 }
@@ -178,6 +187,8 @@ impl Stage {
                 Point::Application => "application",
             },
             Self::Relay => "relay",
+            Self::IntoGuest => "QEMU and vCPU kick",
+            Self::OutOfGuest => "out of the guest",
             Self::Remainder => "remainder",
         }
     }
@@ -201,6 +212,8 @@ pub struct Place {
     pub interface: u32,
     /// The inode of the interface's network namespace; 0 where it is not known.
     pub namespace: u32,
+    /// In a guest, whose CPUs, interfaces and namespaces these are.
+    pub is_guest: bool,
 }
 
 /// A packet passed a point.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ringside_measure::schema;
+use ringside_netlab::guest::Guest;
 use ringside_netlab::{End, Lab, Namespace, VethConfig};
 use ringside_wire::MacAddr;
 
@@ -15,6 +16,7 @@ use crate::compare::{self, Side};
 use crate::serve::RemoteArgs;
 use crate::stop::Stop;
 use crate::system;
+use crate::trace::Names;
 
 /// Links of a lab: each has a network of its own.
 const MOST_LINKS: usize = 250;
@@ -113,6 +115,18 @@ impl Bed {
     /// The path to a guest.
     pub(super) fn guest(&self, number: usize) -> Result<&compare::Bed> {
         self.guests.path(number)
+    }
+
+    /// The machine of a guest.
+    pub(super) fn machine(&self, plan: &Plan, number: usize) -> Result<&Guest> {
+        self.guests.machine(plan, number)
+    }
+
+    /// What interfaces of this machine's hosts are called.
+    pub(super) fn names(&self) -> Names {
+        let ends = self.links.iter().flat_map(Lab::ends);
+        let of = |end: &End| end.ns.try_run(Names::here).unwrap_or_default();
+        ends.map(of).fold(Names::here(), Names::and)
     }
 
     /// From whom packets to a guest come, and where they go.

@@ -24,6 +24,8 @@ pub(super) struct File {
     pub(super) turn: Option<Time>,
     /// How long packets flow before that.
     pub(super) settle: Option<Time>,
+    /// Whether paths get their stages, unless they say themselves.
+    pub(super) trace: Option<bool>,
     #[serde(default)]
     pub(super) host: Vec<Host>,
     #[serde(default)]
@@ -176,6 +178,10 @@ pub(super) struct Probe {
     /// Probes of a turn at the most.
     pub(super) count: Option<Whole<1, 100_000_000>>,
     pub(super) measure: Maybe<Vec<Measure>>,
+    /// Whether it gets its stages.
+    pub(super) trace: Maybe<bool>,
+    /// How far a guest's clock may be wrong for one way.
+    pub(super) uncertainty: Maybe<Time>,
 }
 
 /// What sends and receives.

@@ -5,6 +5,7 @@
 //! DIR/run.json               by what it was begun, and on what
 //! DIR/guests.json            how guests came up, if there are any
 //! DIR/turns/0001-003.json    round 1, cell 3: written whole and to the disk before the next turn begins
+//! DIR/stages/001-idle.json   where packets' time went on the path of the first probe
 //! DIR/result.json  report.html
 //! ```
 //!
@@ -17,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ringside_measure::latency::Summary;
-use ringside_measure::schema::{LabLoad, LabMachine};
+use ringside_measure::schema::{LabClock, LabLoad, LabMachine, LabStages, LoadKind};
 use ringside_measure::sequence::Counts;
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
@@ -33,6 +34,7 @@ const LAB: &str = "lab.toml";
 const RUN: &str = "run.json";
 const GUESTS: &str = "guests.json";
 const TURNS: &str = "turns";
+const STAGES: &str = "stages";
 const LOCK: &str = "lock";
 pub(super) const RESULT: &str = "result.json";
 pub(super) const REPORT: &str = "report.html";
@@ -45,6 +47,7 @@ pub(super) struct Folder {
     path: PathBuf,
     pub(super) about: About,
     pub(super) turns: Vec<Turn>,
+    pub(super) stages: Vec<LabStages>,
     /// Guests, as they came up.
     pub(super) guests: Vec<LabMachine>,
     /// Nobody else's for as long as it is held; not needed to look.
@@ -93,6 +96,9 @@ pub(super) struct Measured {
     /// Shares from 0 to 1.
     pub(super) steal: f64,
     pub(super) waiting: f64,
+    /// The guest's, where times are by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) clock: Option<LabClock>,
     pub(super) loads: Vec<LabLoad>,
 }
 
@@ -133,6 +139,7 @@ impl Folder {
                 path: path.to_owned(),
                 about,
                 turns: Vec::new(),
+                stages: Vec::new(),
                 guests: Vec::new(),
                 _lock: Some(lock),
             })
@@ -190,7 +197,11 @@ impl Folder {
         Ok(Self {
             path: path.to_owned(),
             about: about(path)?,
-            turns: turns(path)?,
+            turns: parts(&path.join(TURNS))?,
+            stages: match path.join(STAGES) {
+                folder if folder.exists() => parts(&folder)?,
+                _ => Vec::new(),
+            },
             guests: match path.join(GUESTS) {
                 file if file.exists() => parse(&file)?,
                 _ => Vec::new(),
@@ -220,6 +231,19 @@ impl Folder {
         let name = format!("{:04}-{:03}.json", turn.round + 1, turn.cell + 1);
         put(&self.path.join(TURNS).join(name), &json(&turn)?)?;
         self.turns.push(turn);
+        Ok(())
+    }
+
+    /// Keeps where packets' time went on a path, by the number of its probe.
+    pub(super) fn add_stages(&mut self, probe: usize, stages: LabStages) -> Result<()> {
+        let folder = self.path.join(STAGES);
+        fs::create_dir_all(&folder).with_context(|| format!("making the folder {}", folder.display()))?;
+        let condition = super::run::condition(stages.condition != LoadKind::Idle);
+        put(
+            &folder.join(format!("{:03}-{condition}.json", probe + 1)),
+            &json(&stages)?,
+        )?;
+        self.stages.push(stages);
         Ok(())
     }
 
@@ -324,7 +348,7 @@ pub(super) fn state(path: &Path) -> Result<State> {
         File::open(path.join(LOCK)).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err());
     Ok(State {
         title: plan.title.clone(),
-        turns: turns(path)?.len(),
+        turns: parts::<Turn>(&path.join(TURNS))?.len(),
         of: super::run::Cell::all(&plan).len() * plan.rounds as usize,
         is_finished: path.join(RESULT).exists(),
         is_running,
@@ -356,9 +380,9 @@ fn about(path: &Path) -> Result<About> {
     Ok(about)
 }
 
-fn turns(path: &Path) -> Result<Vec<Turn>> {
-    let folder = path.join(TURNS);
-    let entries = fs::read_dir(&folder).with_context(|| format!("reading the turns in {}", folder.display()))?;
+/// What files of a folder hold, in the order of their names.
+fn parts<T: DeserializeOwned>(folder: &Path) -> Result<Vec<T>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("reading the turns in {}", folder.display()))?;
     let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     files.retain(|file| file.extension().is_some_and(|end| end == "json"));
     files.sort();

@@ -86,6 +86,13 @@ impl Guests {
         }
     }
 
+    /// The machine of one.
+    pub(super) fn machine(&self, plan: &Plan, number: usize) -> Result<&Guest> {
+        let wanted = plan.guests.get(number).map(|guest| guest.machine);
+        let found = self.machines.iter().find(|(number, _)| Some(*number) == wanted);
+        Ok(&found.context("a guest that was booted")?.1)
+    }
+
     /// Whether the programs run that carry their packets, and the connections are there.
     pub(super) fn check(&self, plan: &Plan) -> Result<()> {
         self.attachments.iter().try_for_each(Attachment::check)?;
@@ -172,7 +179,7 @@ fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined
 }
 
 /// This program, which is in the guest, too.
-fn own_program() -> Result<std::path::PathBuf> {
+pub(super) fn own_program() -> Result<std::path::PathBuf> {
     std::env::current_exe().context("finding the program of this process")
 }
 

@@ -7,6 +7,7 @@
 //!  run.rs  round 1: A idle, A loaded, B idle, B loaded, …   round 2: backwards ┘
 //!     ├─ load.rs    streams and programs beside the probes
 //!     ├─ turn.rs    both ends of a cell ── prober.rs: who sends at their times, and who hears
+//!     ├─ stages.rs  a traced turn for each path, when all others are through
 //!     └─ folder.rs  each turn on the disk before the next begins ──▶ result.rs ──▶ JSON, table, report
 //! ```
 
@@ -18,10 +19,12 @@ mod folder;
 mod guests;
 mod load;
 mod machine;
+mod one_way;
 mod plan;
 mod prober;
 mod result;
 mod run;
+mod stages;
 mod study;
 mod table;
 mod turn;

@@ -15,6 +15,8 @@ use crate::compare;
 
 /// The smallest frame with a probe over IPv4.
 pub(super) const SMALLEST: u64 = 82;
+/// The same with room for the far end's times.
+pub(super) const SMALLEST_STAMPED: u64 = SMALLEST + 16;
 
 /// A lab, ready to be built.
 #[derive(Debug)]
@@ -146,6 +148,10 @@ pub(super) struct Probe {
     pub(super) frame_bytes: u16,
     pub(super) count: Option<u64>,
     pub(super) measures: Vec<LatencyKind>,
+    /// It gets its stages.
+    pub(super) is_traced: bool,
+    /// How far another clock may be wrong for one way.
+    pub(super) uncertainty: Duration,
     /// In words.
     pub(super) description: String,
 }

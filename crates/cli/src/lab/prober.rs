@@ -16,9 +16,10 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use ringside_measure::latency::RttRecorder;
 use ringside_measure::pace::Pacer;
-use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
+use ringside_measure::probe::{Clock, FarStamps, HEADER_LEN, Kind, Probe};
 use ringside_measure::sequence::{Arrival, Arrivals, Counts, Tracker};
 
+use super::one_way::Trip;
 use super::turn::Reading;
 use crate::clock::now_ns;
 use crate::compare::{Bench, Mark, Threads};
@@ -51,6 +52,8 @@ pub(super) struct Schedule {
     pub(super) sleeps: bool,
     /// Bytes of UDP payload.
     pub(super) payload_len: usize,
+    /// Answers are to have the far end's times.
+    pub(super) wants_stamps: bool,
 }
 
 /// What the threads of a turn share.
@@ -84,6 +87,8 @@ struct Exchange {
     begun_ns: u64,
     tracker: Tracker,
     times: RttRecorder,
+    /// Those whose answers have the far end's times.
+    trips: Vec<Trip>,
     not_sent: u64,
 }
 
@@ -119,6 +124,7 @@ impl<'a> Prober<'a> {
         Ok(Reading {
             probes: measured.tracker.counts(),
             times: measured.times,
+            trips: measured.trips,
             not_sent: measured.not_sent,
             steal,
             waiting,
@@ -223,6 +229,9 @@ impl<'a> Prober<'a> {
             sent_ns,
         };
         probe.encode(&mut self.payload)?;
+        if self.schedule.wants_stamps {
+            FarStamps::ask(&mut self.payload)?;
+        }
         peer.ask(&self.payload)?;
         Ok(sequence)
     }
@@ -251,6 +260,7 @@ impl Exchange {
             begun_ns,
             tracker: Tracker::new(WINDOW),
             times: RttRecorder::new(),
+            trips: Vec::new(),
             not_sent: 0,
         })
     }
@@ -258,6 +268,7 @@ impl Exchange {
     /// Takes the answers that are there; the highest number that came.
     fn hear(&mut self, peer: &mut dyn Peer) -> Result<Option<u64>> {
         let (session, tracker, times) = (self.session, &mut self.tracker, &mut self.times);
+        let trips = &mut self.trips;
         let mut highest = None;
         peer.hear(&mut |payload| {
             let now = now_ns();
@@ -266,6 +277,12 @@ impl Exchange {
             };
             if tracker.on_received(probe.sequence).is_first() {
                 times.record(probe.intended_ns, probe.sent_ns, now);
+                trips.extend(FarStamps::read(payload).map(|stamps| Trip {
+                    intended_ns: probe.intended_ns,
+                    sent_ns: probe.sent_ns,
+                    stamps,
+                    heard_ns: now,
+                }));
                 highest = highest.max(Some(probe.sequence));
             }
         })?;

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use ringside_measure::compare::{self, Ratio, Round, STEAL_LIMIT};
 use ringside_measure::latency::{Latency, Summary};
 use ringside_measure::probe::Clock;
-use ringside_measure::schema::{LabCell, LabLoad, LabMachine, LabResult, LatencyResult, LoadKind};
+use ringside_measure::schema::{LabCell, LabLoad, LabMachine, LabResult, LabStages, LatencyResult, LoadKind};
 
 use ringside_netlab::guest::Accelerator;
 
@@ -12,6 +12,7 @@ use super::file::Text;
 use super::folder::{Folder, Measured, Outcome, Turn};
 use super::plan::{Place, Plan};
 use super::run::{Cell, kind_name};
+use super::stages;
 use crate::session::nanos;
 
 /// A round whose median is told, and the number of the round.
@@ -43,6 +44,14 @@ pub(super) fn of(plan: &Plan, text: &Text, folder: &Folder) -> Result<LabResult>
             Ok(told)
         })
         .collect::<Result<_>>()?;
+    let stages: Vec<LabStages> = stages::all(plan)
+        .into_iter()
+        .filter_map(|part| {
+            let name = &plan.probes[part.probe].name;
+            let is_it = |stages: &&LabStages| stages.path == *name && stages.condition == part.condition();
+            folder.stages.iter().find(is_it).cloned()
+        })
+        .collect();
     let begun = folder.turns.iter().map(|turn| turn.round + 1).max().unwrap_or(0);
     Ok(LabResult {
         title: plan.title.clone(),
@@ -54,8 +63,11 @@ pub(super) fn of(plan: &Plan, text: &Text, folder: &Folder) -> Result<LabResult>
             .into_iter()
             .chain(folder.guests.iter().cloned())
             .collect(),
-        warnings: warnings(&told, folder),
-        interrupted: begun < plan.rounds || folder.turns.len() < cells.len(),
+        warnings: warnings(&told, &stages, folder),
+        interrupted: begun < plan.rounds
+            || folder.turns.len() < cells.len()
+            || stages.len() < stages::all(plan).len(),
+        stages,
         cells: told,
         file: text.text.clone(),
     })
@@ -155,6 +167,10 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
         failed_turns: u32::try_from(failures.len()).unwrap_or(u32::MAX),
         failure: failures.last().map(|why| (*why).clone()),
         waiting_percent: mean(quiet.iter().map(|turn| turn.waiting * 100.0)),
+        clock: quiet
+            .iter()
+            .filter_map(|turn| turn.clock)
+            .max_by_key(|clock| clock.uncertainty_ns),
         ratio_to_idle: None,
         ratio_to_base: None,
     })
@@ -207,7 +223,7 @@ fn machines(plan: &Plan) -> Vec<LabMachine> {
     hosts.collect()
 }
 
-fn warnings(cells: &[LabCell], folder: &Folder) -> Vec<String> {
+fn warnings(cells: &[LabCell], stages: &[LabStages], folder: &Folder) -> Vec<String> {
     /// Above this somebody else had the CPUs.
     const DISTURBED: f64 = 5.0;
     let mut all = Vec::new();
@@ -257,6 +273,24 @@ fn warnings(cells: &[LabCell], folder: &Folder) -> Vec<String> {
             .find_map(|load| Some((load.sent_pps?, load.received_pps?)));
         load.is_some_and(|(sent, received)| received < sent * 0.99)
     };
+    let stolen = stages.iter().filter(|of| of.steal_percent > STEAL_LIMIT * 100.0);
+    let stolen: Vec<&str> = stolen.map(|of| of.path.as_str()).collect();
+    if !stolen.is_empty() {
+        all.push(format!(
+            "the hypervisor took more than {:.0} % of the CPU time from the traced turns of {}: it is in whatever stage it struck",
+            STEAL_LIMIT * 100.0,
+            stolen.join(", ")
+        ));
+    }
+    if let Some(of) = stages
+        .iter()
+        .find(|of| of.clock.is_some_and(|clock| clock.contradiction_ns > 0))
+    {
+        all.push(format!(
+            "the clock of the guest of {} does not run evenly: how its stages lie beside the host's is not known as well as is told",
+            of.path
+        ));
+    }
     if let Some(cell) = cells.iter().find(short) {
         all.push(format!(
             "less of the load arrived than was sent, as beside {}: the path was full",

@@ -59,6 +59,7 @@ fn measured(ns: u64, steal: f64, is_loaded: bool) -> Outcome {
         corrected_hdr: hdr,
         steal,
         waiting: 0.2,
+        clock: None,
         loads: is_loaded.then_some(load).into_iter().collect(),
     }))
 }

@@ -9,8 +9,10 @@ use ringside_measure::schema::LatencyKind;
 use super::bed::Bed;
 use super::folder::{Folder, Measured, Outcome, Turn as Kept};
 use super::load::Running;
+use super::one_way;
 use super::plan::{Plan, Probe, Way};
 use super::prober::Schedule;
+use super::stages;
 use super::turn::{Reading, Turn};
 use crate::clock::now_ns;
 use crate::compare::{self, Bench, Contender, Operation, order};
@@ -76,8 +78,8 @@ pub(super) fn condition(is_loaded: bool) -> &'static str {
 pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) -> Result<()> {
     let cells = Cell::all(plan);
     let all = cells.len() * plan.rounds as usize;
-    let bar = progress(all);
-    bar.set_position(folder.turns.len() as u64);
+    let bar = progress(all + stages::all(plan).len());
+    bar.set_position((folder.turns.len() + folder.stages.len()) as u64);
     #[allow(clippy::cast_possible_truncation, reason = "any number that another run has not")]
     let mut session = now_ns() as u32;
     for round in 0..plan.rounds {
@@ -109,6 +111,7 @@ pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) 
             bar.inc(1);
         }
     }
+    stages::measure(plan, bed, folder, session.wrapping_add(2), (&bar, stop))?;
     bar.finish_and_clear();
     Ok(())
 }
@@ -128,7 +131,7 @@ fn is_given_up(folder: &Folder, cell: usize) -> bool {
 }
 
 /// Whose fault it is.
-enum Fault {
+pub(super) enum Fault {
     /// Only this cell's.
     Cell(anyhow::Error),
     /// The lab cannot go on.
@@ -146,10 +149,16 @@ fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<
         false => Running::default(),
     };
     let reading = turn(plan, bed, probe, cell.kind, (session, &mut loads, stop));
-    let reading = match reading {
+    let mut reading = match reading {
         Err(error) if loads.is_broken() => return Err(Fault::Lab(error)),
         reading => reading.map_err(Fault::Cell)?,
     };
+    let mut clock = None;
+    if let (LatencyKind::OneWay, Way::Guest(guest)) = (cell.kind, probe.way) {
+        let (times, mapping) = one_way::times(&reading.trips, probe.uncertainty).map_err(Fault::Cell)?;
+        reading.times = times;
+        clock = Some(one_way::clock(&mapping, plan, bed, guest));
+    }
     let loads = loads.end().map_err(Fault::Lab)?;
     let (raw, corrected) = (reading.times.raw(), reading.times.corrected());
     let told = || -> Option<Measured> {
@@ -163,6 +172,7 @@ fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<
             corrected_hdr: corrected.to_hdr()?,
             steal: reading.steal,
             waiting: reading.waiting,
+            clock,
             loads,
         })
     };
@@ -177,24 +187,21 @@ fn turn(
     (session, loads, stop): (u32, &mut Running, &Stop),
 ) -> Result<Reading> {
     let made;
-    let (path, far_cpu) = match probe.way {
-        Way::Link { link, back } => {
+    let path = match probe.way {
+        Way::Link { .. } => {
             made = bed.path(probe.way)?;
-            let [a, b] = plan.links[link].ends;
-            (&made, plan.cpu(if back { a } else { b }))
+            &made
         }
-        // Where another machine's server runs, its own CPUs count: the first is there.
-        Way::Serve(host) => (bed.far(host)?, 0),
-        Way::Guest(guest) => (bed.guest(guest)?, 0),
+        Way::Serve(host) => bed.far(host)?,
+        Way::Guest(guest) => bed.guest(guest)?,
     };
-    let bench = Bench {
-        lab: None,
-        interface: None,
-        slot_ms: u32::try_from(plan.turn.as_millis()).unwrap_or(u32::MAX),
-        cpus: [plan.cpu(probe.from), far_cpu],
+    let bench = bench(plan, probe);
+    let contender = contender(path, &bench, probe);
+    let schedule = Schedule {
+        // One way to a guest is a part of a round trip.
+        wants_stamps: kind == LatencyKind::OneWay && path.turns.is_some(),
+        ..schedule(plan, probe, path)?
     };
-    let contender = Contender::new(path, &bench, Operation::Ping, probe.kind, probe.frame_bytes).sleeping(probe.sleeps);
-    let schedule = schedule(plan, probe, path)?;
     let turns = path.turns.as_ref();
     let start = turns.map(|_| contender.start()).transpose()?;
     let turn = Turn {
@@ -221,7 +228,7 @@ fn turn(
     }
 }
 
-fn schedule(plan: &Plan, probe: &Probe, path: &compare::Bed) -> Result<Schedule> {
+pub(super) fn schedule(plan: &Plan, probe: &Probe, path: &compare::Bed) -> Result<Schedule> {
     let (flow, frame) = path.frame(true, probe.frame_bytes.into())?;
     Ok(Schedule {
         rate: probe.rate,
@@ -230,11 +237,36 @@ fn schedule(plan: &Plan, probe: &Probe, path: &compare::Bed) -> Result<Schedule>
         count: probe.count,
         sleeps: probe.sleeps,
         payload_len: frame.len() - flow.header_len(),
+        wants_stamps: false,
     })
+}
+
+/// Where both ends of a path run, and for how long.
+pub(super) fn bench(plan: &Plan, probe: &Probe) -> Bench {
+    let far_cpu = match probe.way {
+        Way::Link { link, back } => {
+            let [a, b] = plan.links[link].ends;
+            plan.cpu(if back { a } else { b })
+        }
+        // Where another machine's server runs, its own CPUs count: the first is there.
+        Way::Serve(_) | Way::Guest(_) => 0,
+    };
+    Bench {
+        lab: None,
+        interface: None,
+        slot_ms: u32::try_from(plan.turn.as_millis()).unwrap_or(u32::MAX),
+        cpus: [plan.cpu(probe.from), far_cpu],
+    }
+}
+
+/// What has its turn on a path.
+pub(super) fn contender<'a>(path: &'a compare::Bed, bench: &'a Bench, probe: &Probe) -> Contender<'a> {
+    Contender::new(path, bench, Operation::Ping, probe.kind, probe.frame_bytes).sleeping(probe.sleeps)
 }
 
 /// How long all turns take at least.
 pub(super) fn time(plan: &Plan) -> Duration {
-    let turns = Cell::all(plan).len();
-    (plan.turn + plan.settle) * u32::try_from(turns).unwrap_or(u32::MAX) * plan.rounds
+    let count = |turns: usize| u32::try_from(turns).unwrap_or(u32::MAX);
+    let turns = count(Cell::all(plan).len()).saturating_mul(plan.rounds);
+    (plan.turn + plan.settle) * turns.saturating_add(count(stages::all(plan).len()))
 }

@@ -14,7 +14,7 @@ use super::plan::{Place, Plan};
 use super::run::{Cell, condition, kind_name, time};
 use super::study;
 use crate::output::wrapped;
-use crate::report::units;
+use crate::report::{lab_stages, units};
 use crate::system;
 
 /// One line before a run.
@@ -65,7 +65,13 @@ pub(super) fn plan(plan: &Plan) -> String {
     for probe in &plan.probes {
         let kinds: Vec<&str> = probe.measures.iter().map(|kind| kind_name(*kind)).collect();
         text += &wrapped(
-            &format!("probe  {}: {}; {}", probe.name, probe.description, kinds.join(" and ")),
+            &format!(
+                "probe  {}: {}; {}{}",
+                probe.name,
+                probe.description,
+                kinds.join(" and "),
+                if probe.is_traced { "; stages" } else { "" }
+            ),
             "",
         );
     }
@@ -99,6 +105,19 @@ pub(super) fn render(document: &Document, terminal: bool) -> String {
                 &format!("{name}: {} turns failed, the last one: {why}", cell.failed_turns),
                 "  ",
             );
+        }
+    }
+    if !result.stages.is_empty() {
+        text += "\nWhere the time goes, traced in turns of their own; all stages are in the report:\n";
+        for stages in &result.stages {
+            text += &wrapped(&lab_stages::line(stages), "  ");
+        }
+    }
+    for cell in &result.cells {
+        if let Some(clock) = &cell.clock {
+            let uncertainty = units::time(clock.uncertainty_ns as f64);
+            let told = format!("{}: by the guest's clock, known to ± {uncertainty}", name(cell));
+            text += &wrapped(&told, "  ");
         }
     }
     text += "\n";

@@ -13,6 +13,7 @@ use ringside_measure::schema::LatencyKind;
 use ringside_measure::sequence::Counts;
 
 use super::load::Running;
+use super::one_way::Trip;
 use super::prober::{Listener, Prober, Schedule, Shared};
 use crate::compare::{Bed, Bench, Contender, Place, Worker};
 
@@ -25,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(super) struct Reading {
     pub(super) times: RttRecorder,
     pub(super) probes: Counts,
+    /// Round trips with the far end's times.
+    pub(super) trips: Vec<Trip>,
     /// Probes that were due while an answer was waited for that never came.
     pub(super) not_sent: u64,
     /// Share of all CPUs' time that the hypervisor took, from 0 to 1.
@@ -111,6 +114,7 @@ impl Turn<'_> {
             ensure!(heard.times.raw().samples() != 0, "no probe arrived");
             Ok(Reading {
                 times: heard.times,
+                trips: Vec::new(),
                 probes: Counts {
                     sent: sent.probes,
                     lost: sent.probes.saturating_sub(heard.counts.received),

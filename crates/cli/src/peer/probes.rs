@@ -1,8 +1,10 @@
 //! Probes in frames, as those have them who see Ethernet.
 
 use anyhow::Result;
-use ringside_measure::probe::make_reply_in_place;
+use ringside_measure::probe::{FarStamps, make_reply_in_place};
 use ringside_wire::flow::{UdpFlow, parse_udp};
+
+use crate::clock::now_ns;
 
 /// Writes `probe` behind the headers of `flow`, around what stands there already, and all headers with it.
 pub(super) fn write_probe(flow: &UdpFlow, frame: &mut [u8], probe: &[u8]) -> Result<()> {
@@ -25,7 +27,24 @@ pub(super) fn answer_in_place(frame: &mut [u8]) -> bool {
     let Ok(change) = make_reply_in_place(&mut frame[packet.payload.clone()]) else {
         return false;
     };
-    packet.patch_checksum(frame, change.old, change.new).is_ok() && packet.reflect(frame).is_ok()
+    let now = now_ns_if_wanted(&frame[packet.payload.clone()]);
+    let checksum = match now {
+        None => packet.patch_checksum(frame, change.old, change.new),
+        Some(now) => {
+            let stamps = FarStamps {
+                came_ns: now,
+                left_ns: now,
+            };
+            stamps.give(&mut frame[packet.payload.clone()]);
+            packet.fill_checksum(frame)
+        }
+    };
+    checksum.is_ok() && packet.reflect(frame).is_ok()
+}
+
+/// The clock is read for those who want to know only.
+pub(super) fn now_ns_if_wanted(payload: &[u8]) -> Option<u64> {
+    FarStamps::are_wanted(payload).then(now_ns)
 }
 
 /// The UDP payload of a frame, if it has one.

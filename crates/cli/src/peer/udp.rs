@@ -5,8 +5,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 
 use anyhow::{Context as _, Result};
-use ringside_measure::probe::make_reply_in_place;
+use ringside_measure::probe::{FarStamps, make_reply_in_place};
 
+use super::probes::now_ns_if_wanted;
 use super::sys::{self, Messages};
 use super::{BATCH, LONGEST_SLEEP, Peer};
 
@@ -165,6 +166,13 @@ impl Peer for Udp {
         let Some(bytes) = self.take_one()? else { return Ok(()) };
         let payload = &mut self.buffer[..bytes];
         if make_reply_in_place(payload).is_ok() {
+            if let Some(now) = now_ns_if_wanted(payload) {
+                let stamps = FarStamps {
+                    came_ns: now,
+                    left_ns: now,
+                };
+                stamps.give(payload);
+            }
             or_nothing(self.socket.send(payload)).context("sending on a UDP socket")?;
         }
         Ok(())

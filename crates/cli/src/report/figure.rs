@@ -73,7 +73,7 @@ impl Scale {
     }
 
     /// Where a value is, 0 to 1.
-    fn at(self, value: f64) -> f64 {
+    pub(super) fn at(self, value: f64) -> f64 {
         let share = match self {
             Self::Linear { low, high } => (value - low) / (high - low),
             Self::Log { low, high } => (value.max(low) / low).log10() / (high / low).log10(),
@@ -82,7 +82,7 @@ impl Scale {
         share.clamp(0.0, 1.0)
     }
 
-    fn ticks(self) -> Vec<f64> {
+    pub(super) fn ticks(self) -> Vec<f64> {
         match self {
             Self::Linear { low, high } => {
                 let step = step_of(high - low);
@@ -181,7 +181,7 @@ fn points(points: &[(f64, f64)], across: impl Fn(f64) -> f64, down: impl Fn(f64)
 }
 
 /// A tenth of a unit is finer than any screen.
-fn px(value: f64) -> String {
+pub(super) fn px(value: f64) -> String {
     format!("{value:.1}")
 }
 

@@ -8,7 +8,7 @@ use super::figure::{self, Bar};
 use super::metrics::{self, Metric};
 use super::settings::interval;
 use super::words::{Sentence, said, warned};
-use super::{charts, units};
+use super::{charts, lab_stages, units};
 use crate::lab::kind_name;
 use crate::output::count;
 
@@ -50,6 +50,7 @@ pub(super) fn words(lab: &LabResult) -> Vec<Sentence> {
             all.push(warned(format!("{}: not to be had: {why}.", cell_name(cell))));
         }
     }
+    all.extend(lab_stages::words(lab));
     if lab.interrupted {
         all.push(warned("It was ended before all rounds were through.".to_owned()));
     }
@@ -102,6 +103,7 @@ pub(super) fn part(lab: &LabResult) -> Markup {
             Times are from the time at which a probe was to be sent to its reception by a program, by one clock; ratios are of the medians of the rounds, paired, \
             with a bootstrap 95 % interval. Turns in which the hypervisor took more than " (units::digits(lab.steal_limit_percent)) " % of the CPU time are left out." }
         @for kind in kinds { @if of(lab, kind, LoadKind::Idle).next().is_some() { (matrix(lab, kind)) } }
+        (lab_stages::part(lab))
         h3 { "The lab" }
         div.wide { table {
             tr { th { "machine" } th { "what" } th { "CPU" } th { "kernel" } }
@@ -113,6 +115,7 @@ pub(super) fn part(lab: &LabResult) -> Markup {
             } }
         } }
         @for load in loads(lab) { p { "Load " (load.name) ": " (load.description) "." } }
+        @for cell in &lab.cells { @if let Some(clock) = &cell.clock { p { (cell_name(cell)) ": " (lab_stages::clock_words(clock)) } } }
         details { summary { "The paths" } ul {
             @for cell in lab.cells.iter().filter(|cell| cell.condition == LoadKind::Idle) { li { (cell_name(cell)) ": " (cell.description) } }
         } }

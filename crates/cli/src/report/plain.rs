@@ -42,7 +42,8 @@ pub(super) fn markdown(title: &str, entries: &[Entry]) -> String {
                 }
                 Outcome::Sweep(sweep) => swept(&mut out, sweep),
                 Outcome::Trace(trace) => super::stages::markdown(&mut out, trace),
-                Outcome::Run(_) | Outcome::Search(_) | Outcome::Lab(_) => {}
+                Outcome::Lab(lab) => super::lab_stages::markdown(&mut out, lab),
+                Outcome::Run(_) | Outcome::Search(_) => {}
             }
             _ = writeln!(out, "\n`{}`", document.command_line.join(" "));
         }
@@ -207,7 +208,12 @@ pub(super) fn csv(entries: &[Entry]) -> String {
                     line(&mut out, &entry.name, &format!("{name}: {figure}"), value, "ns");
                 }
             }
-            Outcome::Run(_) | Outcome::Search(_) | Outcome::Lab(_) => {}
+            Outcome::Lab(lab) => {
+                for (name, figure, value) in super::lab_stages::figures(lab) {
+                    line(&mut out, &entry.name, &format!("{name}: {figure}"), value, "ns");
+                }
+            }
+            Outcome::Run(_) | Outcome::Search(_) => {}
         }
     }
     out

@@ -1,5 +1,6 @@
 //! The command line of `ringside trace`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -75,6 +76,10 @@ pub(crate) struct Args {
     /// Stop when a packet takes longer than this, such as 500us, and show what went on on its CPUs
     #[arg(long, value_name = "TIME", value_parser = bound)]
     pub(super) stop_above: Option<Duration>,
+
+    /// Write what is seen into a file until told to end, for `ringside lab`, which runs this in guests
+    #[arg(long, value_name = "FILE", requires = "session", hide = true)]
+    pub(super) events: Option<PathBuf>,
 
     #[command(flatten)]
     pub(super) output: OutputArgs,

@@ -30,6 +30,12 @@ const VECTORS: [&str; 5] = [
     "irq work",
 ];
 
+/// A request and its answer, as this host saw them.
+pub(super) struct Asked {
+    pub(super) there: Packet,
+    pub(super) back: Packet,
+}
+
 /// Packets, put together.
 pub(super) struct Collector {
     reader: TraceReader,
@@ -41,6 +47,8 @@ pub(super) struct Collector {
     pub(super) own: Vec<u32>,
     /// Of them the one that receives, if it is ours.
     pub(super) receiver: Option<u32>,
+    /// Requests and answers are told apart, and kept: others know more of them.
+    kept: Option<Vec<Asked>>,
     bound: Option<u64>,
     /// A packet that exceeded the bound.
     pub(super) recorded: Option<FlightRecord>,
@@ -57,32 +65,37 @@ impl Collector {
             slowest: Slowest::new(),
             own: Vec::new(),
             receiver: None,
+            kept: None,
             bound: bound.map(nanos),
             recorded: None,
             idle_states: idle_states(),
         }
     }
 
+    /// One that keeps requests and answers.
+    pub(super) fn keeping(reader: TraceReader) -> Self {
+        Self {
+            kept: Some(Vec::new()),
+            ..Self::new(reader, Correlator::new(), None)
+        }
+    }
+
+    /// What was kept.
+    pub(super) fn take_kept(&mut self) -> Vec<Asked> {
+        self.kept.replace(Vec::new()).unwrap_or_default()
+    }
+
     /// Takes what the kernel has told so far.
     pub(super) fn read(&mut self) -> Result<()> {
         let (events, disturbers) = self.reader.read()?;
-        for event in &events {
-            let Some(point) = Point::ALL.get(usize::from(event.point)).copied() else {
-                continue;
-            };
-            let is_of_reader = matches!(point, Point::Waking | Point::Running);
+        for event in events.iter().map(Seen::from) {
+            let is_of_reader = matches!(event.point(), Some(Point::Waking | Point::Running));
             if let Some(receiver) = self.receiver.filter(|_| is_of_reader)
                 && event.extra[0] != u64::from(receiver)
             {
                 continue;
             }
-            let passed = passed(event, point);
-            match (event.kind, point) {
-                (0, Point::Copy) => self.correlator.taken(event.extra[0], event.ns, passed.place),
-                (0, Point::Ready) if event.sequence == 0 => self.correlator.other(event.extra[0]),
-                (0, _) => self.correlator.unnamed(&passed),
-                _ => self.correlator.passed(&passed),
-            }
+            event.tell(&mut self.correlator, self.kept.is_some());
         }
         for disturber in disturbers {
             let disturber = self.named(disturber);
@@ -93,6 +106,14 @@ impl Collector {
 
     /// The application has a packet of which the kernel has told all. Not `counts`: it is forgotten.
     pub(super) fn heard(&mut self, id: Id, heard: Heard, counts: bool) {
+        if let Some(kept) = &mut self.kept {
+            let back = self.correlator.heard(answer_of(id), heard);
+            let there = self.correlator.over(id);
+            if counts {
+                kept.push(Asked { there, back });
+            }
+            return;
+        }
         let packet = self.correlator.heard(id, heard);
         if counts {
             self.record(&packet);
@@ -176,25 +197,120 @@ impl Collector {
     }
 }
 
-fn passed(event: &TraceEvent, point: Point) -> Event {
-    let before = match point {
-        Point::Ready | Point::Waking | Point::Running | Point::Copy => [0; 2],
-        _ => event.extra,
-    };
-    Event {
-        id: Id {
-            session: event.session,
+/// What is told of a point, here or in a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    ns: u64,
+    sequence: u64,
+    extra: [u64; 2],
+    session: u32,
+    namespace: u32,
+    interface: u32,
+    cpu: u32,
+    point: u8,
+    kind: u8,
+}
+
+impl From<&TraceEvent> for Seen {
+    fn from(event: &TraceEvent) -> Self {
+        Self {
+            ns: event.ns,
             sequence: event.sequence,
-        },
-        point,
-        ns: event.ns,
-        place: Place {
-            cpu: event.cpu.into(),
-            interface: event.interface,
+            extra: event.extra,
+            session: event.session,
             namespace: event.namespace,
-        },
-        before: before.map(|ns| (ns != 0).then_some(ns)),
-        socket: (point == Point::Ready).then_some(event.extra[0]),
+            interface: event.interface,
+            cpu: event.cpu.into(),
+            point: event.point,
+            kind: event.kind,
+        }
+    }
+}
+
+impl Seen {
+    /// As it is written into a file.
+    pub(super) fn row(&self) -> [u64; 10] {
+        let [first, second] = self.extra;
+        [
+            self.ns,
+            self.sequence,
+            first,
+            second,
+            self.session.into(),
+            self.namespace.into(),
+            self.interface.into(),
+            self.cpu.into(),
+            self.point.into(),
+            self.kind.into(),
+        ]
+    }
+
+    /// From a file; `None` where a number is none that stands there.
+    pub(super) fn of_row(row: &[u64; 10]) -> Option<Self> {
+        let [ns, sequence, first, second, session, namespace, interface, cpu, point, kind] = *row;
+        let word = |value: u64| u32::try_from(value).ok();
+        Some(Self {
+            ns,
+            sequence,
+            extra: [first, second],
+            session: word(session)?,
+            namespace: word(namespace)?,
+            interface: word(interface)?,
+            cpu: word(cpu)?,
+            point: u8::try_from(point).ok()?,
+            kind: u8::try_from(kind).ok()?,
+        })
+    }
+
+    fn point(&self) -> Option<Point> {
+        Point::ALL.get(usize::from(self.point)).copied()
+    }
+
+    /// Hands it on. `apart`: an answer is another packet than its request.
+    pub(super) fn tell(&self, correlator: &mut Correlator, apart: bool) {
+        let Some(point) = self.point() else { return };
+        let passed = self.passed(point, apart);
+        match (self.kind, point) {
+            (0, Point::Copy) => correlator.taken(self.extra[0], self.ns, passed.place),
+            (0, Point::Ready) if self.sequence == 0 => correlator.other(self.extra[0]),
+            (0, _) => correlator.unnamed(&passed),
+            _ => correlator.passed(&passed),
+        }
+    }
+
+    fn passed(&self, point: Point, apart: bool) -> Event {
+        let before = match point {
+            Point::Ready | Point::Waking | Point::Running | Point::Copy => [0; 2],
+            _ => self.extra,
+        };
+        let id = Id {
+            session: self.session,
+            sequence: self.sequence,
+        };
+        Event {
+            id: if apart && self.kind == REPLY { answer_of(id) } else { id },
+            point,
+            ns: self.ns,
+            place: Place {
+                cpu: self.cpu,
+                interface: self.interface,
+                namespace: self.namespace,
+                is_guest: false,
+            },
+            before: before.map(|ns| (ns != 0).then_some(ns)),
+            socket: (point == Point::Ready).then_some(self.extra[0]),
+        }
+    }
+}
+
+/// The kind of an event that is about an answer.
+const REPLY: u8 = 2;
+
+/// What the answer to a packet is called where it is told apart.
+pub(super) fn answer_of(id: Id) -> Id {
+    Id {
+        session: id.session ^ (1 << 31),
+        ..id
     }
 }
 

@@ -1,14 +1,17 @@
 //! Others send and receive: what the kernel tells of their probes.
 
+use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use ringside_bpf::{TraceOptions, Tracer};
 use ringside_measure::trace::Correlator;
 
+use super::across::{Inside, RECORDING};
 use super::args::{Args, Session};
-use super::collect::Collector;
+use super::collect::{Collector, Seen};
 use super::path::Traced;
 use super::result::{self, Names};
 use crate::clock::now_ns;
@@ -21,14 +24,7 @@ const OVER_NS: u64 = 300_000_000;
 
 /// Traces until the time is over, there are packets enough, or a signal.
 pub(super) fn trace(args: &Args, session: Session, names: &Names, stop: &Stop) -> Result<Traced> {
-    let mut tracer = Tracer::load(TraceOptions {
-        session: match session {
-            Session::Any => None,
-            Session::One(session) => Some(session),
-        },
-        one_of: args.one_of,
-        disturbers: !args.no_disturbers,
-    })?;
+    let mut tracer = load(args, session, !args.no_disturbers)?;
     let mut collector = Collector::new(tracer.reader()?, Correlator::of_others(), args.stop_above);
     tracer.attach()?;
     eprintln!("tracing for {:.1} s", args.time.as_secs_f64());
@@ -63,4 +59,43 @@ pub(super) fn trace(args: &Args, session: Session, names: &Names, stop: &Stop) -
         path: result::path(&collector, names, lost),
         missing: tracer.missing().to_vec(),
     })
+}
+
+/// Writes all that is seen into a file when the time is over, or when it is told to end.
+pub(super) fn record(args: &Args, session: Session, path: &Path, stop: &Stop) -> Result<()> {
+    let mut tracer = load(args, session, false)?;
+    let reader = tracer.reader()?;
+    tracer.attach()?;
+    eprintln!("{RECORDING}");
+    let begun = Instant::now();
+    let mut events = Vec::new();
+    let mut is_over = false;
+    while !is_over {
+        thread::sleep(READ);
+        is_over = begun.elapsed() >= args.time || stop.is_set();
+        if is_over {
+            tracer.detach();
+        }
+        let (read, _) = reader.read()?;
+        events.extend(read.iter().map(|event| Seen::from(event).row()));
+    }
+    let inside = Inside {
+        interfaces: Names::here().rows(),
+        missing: tracer.missing().iter().cloned().map(super::told_missing).collect(),
+        lost_events: tracer.lost()?,
+        events,
+    };
+    let json = serde_json::to_vec(&inside).context("writing what was seen as JSON")?;
+    fs::write(path, json).with_context(|| format!("writing {}", path.display()))
+}
+
+fn load(args: &Args, session: Session, disturbers: bool) -> Result<Tracer> {
+    Ok(Tracer::load(TraceOptions {
+        session: match session {
+            Session::Any => None,
+            Session::One(session) => Some(session),
+        },
+        one_of: args.one_of,
+        disturbers,
+    })?)
 }

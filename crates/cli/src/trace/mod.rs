@@ -5,8 +5,11 @@
 //!                                                  │ hooks (ringside_bpf::Tracer)                        │
 //!  collect.rs                                      └─────────▶ events ──▶ Correlator ◀───────────────────┘
 //!                                                                            └─▶ Breakdown, Slowest ──▶ result.rs
+//!
+//!  across.rs  asker ──▶ kernel ──▶ guest's kernel (recorded there: listen.rs) ──▶ … back: both on one axis of time
 //! ```
 
+mod across;
 mod args;
 mod board;
 mod collect;
@@ -24,8 +27,14 @@ use ringside_measure::probe::Clock;
 use ringside_measure::schema::{self, Document, Outcome, TraceResult, TracedPath};
 use ringside_nic::host::CpuTimes;
 
+pub(crate) use across::{Guest, RECORDING, across, record_line};
 pub(crate) use args::Args;
+pub(crate) use ends::{Asker, Ends, Hearer, Sender};
+pub(crate) use path::{Setup, Traced, trace};
+pub(crate) use result::Names;
 pub(crate) use table::stage_name;
+
+use args::Receiver;
 
 use crate::compare::Bed;
 use crate::session::nanos;
@@ -41,6 +50,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     args.check()?;
     output::check(&args.output)?;
     let stop = Stop::on_signals().context("listening for signals")?;
+    if let Some((path, session)) = args.events.as_ref().zip(args.session) {
+        return listen::record(args, session, path, &stop);
+    }
     let times = CpuTimes::read()?;
     let (mut all, description, interfaces) = match args.session {
         Some(session) => {
@@ -62,20 +74,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         clock: Clock::Monotonic,
         one_of: args.one_of,
         interval_ns: args.session.is_none().then(|| nanos(args.interval())),
-        missing: missing
-            .into_iter()
-            .map(|hook| schema::MissingHook {
-                hook: hook.hook,
-                tells: hook.tells.to_owned(),
-                reason: hook.reason,
-            })
-            .collect(),
+        missing: missing.into_iter().map(told_missing).collect(),
         steal_percent: passed.fraction(passed.steal).map(|part| part * 100.0),
         warnings: warnings(&paths),
         paths,
     };
     let document = system::document(interfaces, Outcome::Trace(Box::new(result)));
     tell(args, &document, &description)
+}
+
+/// For the result.
+pub(crate) fn told_missing(hook: MissingHook) -> schema::MissingHook {
+    schema::MissingHook {
+        hook: hook.hook,
+        tells: hook.tells.to_owned(),
+        reason: hook.reason,
+    }
 }
 
 type Own = (Vec<(TracedPath, Vec<MissingHook>)>, String, Vec<schema::Interface>);
@@ -99,7 +113,7 @@ fn own(args: &Args, stop: &Stop) -> Result<Own> {
         }
         // Packets of one receiver that are late are not the next one's.
         let session = std::process::id().wrapping_add(u32::try_from(number).unwrap_or(0) << 22);
-        match path::trace(args, &bed, &names, *receiver, session, stop) {
+        match one(args, &bed, &names, *receiver, session, stop) {
             Ok(traced) => all.push((traced.path, traced.missing)),
             Err(error) => {
                 all.push((failed(receiver.name(), &error), Vec::new()));
@@ -116,6 +130,36 @@ fn own(args: &Args, stop: &Stop) -> Result<Own> {
     let notes = bed.description();
     let interfaces = bed.records();
     Ok((all, notes, interfaces))
+}
+
+/// One receiver.
+fn one(
+    args: &Args,
+    bed: &Bed,
+    names: &Names,
+    receiver: Receiver,
+    session: u32,
+    stop: &Stop,
+) -> Result<Traced> {
+    let _cut = (receiver == Receiver::AfPacket)
+        .then(|| Bed::cut_stack_off(&bed.b))
+        .transpose()?;
+    let hearer = Hearer::open(receiver, bed, args.size)?;
+    let (sender, kind) = Sender::open(bed, args.size, session, args.interval())?;
+    eprintln!("{}: from a {kind}", receiver.name());
+    let setup = Setup {
+        name: receiver.name(),
+        session,
+        one_of: args.one_of,
+        disturbers: !args.no_disturbers,
+        stop_above: args.stop_above,
+        time: args.time,
+        count: args.count,
+        settle: args.bench.settle(),
+        slot: (!args.no_cost).then(|| args.bench.slot()),
+        cpus: args.bench.cpus,
+    };
+    trace(&setup, Ends::Two(sender, hearer), names, &mut || Ok(()), stop)
 }
 
 fn failed(receiver: &str, error: &anyhow::Error) -> TracedPath {

@@ -19,13 +19,11 @@ use ringside_measure::schema::{TraceCost, TracedPath};
 use ringside_measure::trace::{Correlator, Heard, Id};
 use ringside_nic::host::CpuTimes;
 
-use super::args::{Args, Receiver};
 use super::board::Board;
 use super::collect::Collector;
-use super::ends::{Hearer, Sender};
+use super::ends::Ends;
 use super::result::{self, Names};
 use crate::clock::now_ns;
-use crate::compare::Bed;
 use crate::pin;
 use crate::stop::Stop;
 
@@ -40,10 +38,33 @@ const FIRST_PACKET: Duration = Duration::from_secs(15);
 /// How long the last packets may take.
 const DRAIN: Duration = Duration::from_secs(1);
 
+/// How a path is traced.
+pub(crate) struct Setup<'a> {
+    /// What the result calls it.
+    pub(crate) name: &'a str,
+    /// Number of its probes.
+    pub(crate) session: u32,
+    /// One packet in so many.
+    pub(crate) one_of: u32,
+    /// Also what else the CPUs do.
+    pub(crate) disturbers: bool,
+    /// It stops at a packet that takes longer.
+    pub(crate) stop_above: Option<Duration>,
+    /// It stops after so much time, or so many packets.
+    pub(crate) time: Duration,
+    pub(crate) count: Option<u64>,
+    /// For so long packets flow before they count.
+    pub(crate) settle: Duration,
+    /// Turns with and without tracing of this length; `None`: it is traced all the time.
+    pub(crate) slot: Option<Duration>,
+    /// CPUs of sender and receiver.
+    pub(crate) cpus: [u32; 2],
+}
+
 /// What was traced of one receiver.
-pub(super) struct Traced {
-    pub(super) path: TracedPath,
-    pub(super) missing: Vec<MissingHook>,
+pub(crate) struct Traced {
+    pub(crate) path: TracedPath,
+    pub(crate) missing: Vec<MissingHook>,
 }
 
 /// A turn with or without tracing.
@@ -55,81 +76,125 @@ struct Turn {
     steal: f64,
 }
 
-/// Traces what comes to a receiver.
-pub(super) fn trace(
-    args: &Args,
-    bed: &Bed,
+/// What was seen of a path.
+pub(super) struct Observed {
+    pub(super) collector: Collector,
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) lost_events: u64,
+    pub(super) missing: Vec<MissingHook>,
+    turns: Vec<Turn>,
+}
+
+/// Traces what comes to a receiver. `watch` is asked again and again whether everything is as it should be.
+///
+/// # Errors
+/// When the kernel refuses the programs, an end fails, no packet was traced, or `watch` has one.
+pub(crate) fn trace(
+    setup: &Setup<'_>,
+    ends: Ends,
     names: &Names,
-    receiver: Receiver,
-    session: u32,
+    watch: &mut dyn FnMut() -> Result<()>,
     stop: &Stop,
 ) -> Result<Traced> {
-    let _cut = (receiver == Receiver::AfPacket)
-        .then(|| Bed::cut_stack_off(&bed.b))
-        .transpose()?;
-    let hearer = Hearer::open(receiver, args, bed)?;
-    let sender = Sender::open(args, bed, session)?;
-    eprintln!("{}: from a {}", receiver.name(), sender.kind);
+    let make = |tracer: &Tracer| -> Result<Collector> {
+        Ok(Collector::new(tracer.reader()?, Correlator::new(), setup.stop_above))
+    };
+    let observed = observe(setup, ends, make, watch, stop)?;
+    ensure!(
+        observed.collector.breakdown.whole().samples() > 0,
+        "no packet was traced: {} were sent, {} came",
+        observed.sent,
+        observed.received
+    );
+    let mut path = result::path(&observed.collector, names, observed.lost_events);
+    path.receiver = Some(setup.name.to_owned());
+    path.sent_packets = Some(observed.sent);
+    path.received_packets = Some(observed.received);
+    path.cost = cost(&observed.turns)?;
+    Ok(Traced {
+        path,
+        missing: observed.missing,
+    })
+}
+
+/// Has packets flow, traced in their turns.
+pub(super) fn observe(
+    setup: &Setup<'_>,
+    ends: Ends,
+    collector: impl FnOnce(&Tracer) -> Result<Collector>,
+    watch: &mut dyn FnMut() -> Result<()>,
+    stop: &Stop,
+) -> Result<Observed> {
+    let session = setup.session;
     let mut tracer = Tracer::load(TraceOptions {
         session: Some(session),
-        one_of: args.one_of,
-        disturbers: !args.no_disturbers,
+        one_of: setup.one_of,
+        disturbers: setup.disturbers,
     })?;
-    let collector = Collector::new(tracer.reader()?, Correlator::new(), args.stop_above);
+    let collector = collector(&tracer)?;
     let board = Board::new();
-    let [sender_cpu, receiver_cpu] = args.bench.cpus;
+    let [sender_cpu, receiver_cpu] = setup.cpus;
     let mut run = Run {
-        args,
+        setup,
         board: &board,
-        session,
         collector,
+        watch,
         next: 0,
         received: 0,
         waiting: VecDeque::new(),
         turns: Vec::new(),
         settled_ns: 0,
     };
+    let (sender, hearer, asker) = match ends {
+        Ends::Two(sender, hearer) => (Some(sender), Some(hearer), None),
+        Ends::One(asker) => (None, None, Some(asker)),
+    };
     thread::scope(|scope| {
-        let hearing = thread::Builder::new().name("rs-receiver".into());
-        let hearing = hearing.spawn_scoped(scope, || {
-            enter(&board, 1, receiver_cpu)?;
-            hearer.run(session, receiver_cpu, &board)
-        });
-        let hearing = hearing.context("starting a thread")?;
+        let board = &board;
+        let hearing = hearer
+            .map(|hearer| {
+                let hearing = thread::Builder::new().name("rs-receiver".into());
+                let hearing = hearing.spawn_scoped(scope, move || {
+                    enter(board, 1, receiver_cpu)?;
+                    hearer.run(session, receiver_cpu, board)
+                });
+                hearing.context("starting a thread")
+            })
+            .transpose()?;
+        if hearing.is_none() {
+            board.ready.store(true, Ordering::Release);
+        }
         let sending = thread::Builder::new().name("rs-sender".into());
-        let sending = sending.spawn_scoped(scope, || {
-            enter(&board, 0, sender_cpu)?;
+        let sending = sending.spawn_scoped(scope, move || {
+            enter(board, 0, sender_cpu)?;
             while !board.ready.load(Ordering::Acquire) && !board.end.load(Ordering::Relaxed) {
                 thread::sleep(Duration::from_millis(1));
             }
-            sender.run(&board)
+            sender.map_or(Ok(()), |sender| sender.run(board))?;
+            asker.map_or(Ok(()), |asker| asker.run(sender_cpu, board))
         });
+        let has_ended = |sending: &ScopedJoinHandle<'_, Result<()>>| {
+            sending.is_finished() || hearing.as_ref().is_some_and(ScopedJoinHandle::is_finished)
+        };
         let outcome = match &sending {
-            Ok(sending) => run.through(&mut tracer, stop, || hearing.is_finished() || sending.is_finished()),
+            Ok(sending) => run.through(&mut tracer, stop, || has_ended(sending)),
             Err(error) => Err(anyhow!("starting a thread: {error}")),
         };
         board.end.store(true, Ordering::Release);
         tracer.detach();
         // Their own words say more than that nothing came.
-        join(hearing).context("the receiver")?;
+        hearing.map(join).transpose().context("the receiver")?;
         sending.map(join)?.context("the sender")?;
         outcome
     })?;
-    let lost = tracer.lost()?;
-    ensure!(
-        run.collector.breakdown.whole().samples() > 0,
-        "no packet was traced: {} were sent, {} came",
-        board.sent.load(Ordering::Acquire),
-        run.received
-    );
-    let mut path = result::path(&run.collector, names, lost);
-    path.receiver = Some(receiver.name().to_owned());
-    path.sent_packets = Some(board.sent.load(Ordering::Acquire));
-    path.received_packets = Some(run.received);
-    path.cost = cost(&run.turns)?;
-    Ok(Traced {
-        path,
+    Ok(Observed {
+        sent: board.sent.load(Ordering::Acquire),
+        received: run.received,
+        lost_events: tracer.lost()?,
         missing: tracer.missing().to_vec(),
+        turns: run.turns,
+        collector: run.collector,
     })
 }
 
@@ -146,10 +211,10 @@ fn join(thread: ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
 
 /// What goes on in the thread that reads.
 struct Run<'a> {
-    args: &'a Args,
+    setup: &'a Setup<'a>,
     board: &'a Board,
-    session: u32,
     collector: Collector,
+    watch: &'a mut dyn FnMut() -> Result<()>,
     /// The next packet to be read from the board.
     next: u64,
     /// Packets that came.
@@ -175,19 +240,20 @@ impl Run<'_> {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        self.collector.own = self.board.threads.iter().map(|id| id.load(Ordering::Acquire)).collect();
+        let threads = self.board.threads.iter().map(|id| id.load(Ordering::Acquire));
+        self.collector.own = threads.filter(|id| *id != 0).collect();
         self.collector.receiver = self.collector.own.get(1).copied();
-        let over = Instant::now() + self.args.time;
+        let over = Instant::now() + self.setup.time;
         let is_done = |run: &Self| {
-            let enough = run.args.count.is_some_and(|count| run.traced() >= count);
+            let enough = run.setup.count.is_some_and(|count| run.traced() >= count);
             enough || run.collector.recorded.is_some() || stop.is_set() || has_ended()
         };
         while Instant::now() < over && !is_done(self) {
-            let is_traced = self.args.no_cost || self.turns.len().is_multiple_of(2);
+            let is_traced = self.setup.slot.is_none() || self.turns.len().is_multiple_of(2);
             if is_traced {
                 tracer.attach()?;
             }
-            self.wait(Instant::now() + self.args.bench.settle(), &is_done)?;
+            self.wait(Instant::now() + self.setup.settle, &is_done)?;
             let (times, from_ns) = (CpuTimes::read()?, now_ns());
             self.turns.push(Turn {
                 is_traced,
@@ -196,11 +262,7 @@ impl Run<'_> {
                 times: Latency::new(),
                 steal: 0.0,
             });
-            let end = if self.args.no_cost {
-                over
-            } else {
-                Instant::now() + self.args.bench.slot()
-            };
+            let end = self.setup.slot.map_or(over, |slot| Instant::now() + slot);
             self.wait(end, &is_done)?;
             let all = CpuTimes::read()?.since(&times).sum();
             if let Some(turn) = self.turns.last_mut() {
@@ -236,6 +298,7 @@ impl Run<'_> {
     /// Takes what was told: first what the kernel did, then what the application did before.
     fn take(&mut self) -> Result<()> {
         let now = now_ns();
+        (self.watch)()?;
         self.collector.read()?;
         let sent = self.board.sent.load(Ordering::Acquire);
         while self.next < sent {
@@ -274,12 +337,12 @@ impl Run<'_> {
             turn.filter(|turn| turn.from_ns <= heard.intended_ns.min(heard.call_ns) && heard.heard_ns <= turn.to_ns);
         let turn = turn.next();
         let is_traced =
-            turn.as_ref().is_some_and(|turn| turn.is_traced) && sequence.is_multiple_of(self.args.one_of.into());
+            turn.as_ref().is_some_and(|turn| turn.is_traced) && sequence.is_multiple_of(self.setup.one_of.into());
         if let Some(turn) = turn {
             turn.times.record(heard.heard_ns.saturating_sub(heard.call_ns));
         }
         let id = Id {
-            session: self.session,
+            session: self.setup.session,
             sequence,
         };
         let is_over = self.collector.recorded.is_some();

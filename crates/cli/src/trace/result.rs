@@ -11,9 +11,9 @@ use ringside_measure::trace::{Breakdown, Place, Stage, StageTimes};
 use super::collect::Collector;
 use crate::compare::{Bed, Side};
 
-/// What interfaces are called, by namespace and index.
-#[derive(Default)]
-pub(super) struct Names(HashMap<(u32, u32), String>);
+/// What interfaces are called, by namespace and index, in a guest or here.
+#[derive(Clone, Default)]
+pub(crate) struct Names(HashMap<(bool, u32, u32), String>);
 
 impl Names {
     /// Those of a path of our own.
@@ -21,7 +21,7 @@ impl Names {
         let mut names = HashMap::new();
         for side in [&bed.a, &bed.b] {
             names.insert(
-                (namespace_of(side), side.interface.index()),
+                (false, namespace_of(side), side.interface.index()),
                 side.interface.name().to_owned(),
             );
         }
@@ -29,24 +29,42 @@ impl Names {
     }
 
     /// Those of this namespace.
-    pub(super) fn here() -> Self {
+    pub(crate) fn here() -> Self {
         let own = namespace();
         let mut names = HashMap::new();
         for entry in fs::read_dir("/sys/class/net").into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let index = fs::read_to_string(entry.path().join("ifindex")).ok();
             if let Some(index) = index.and_then(|text| text.trim().parse().ok()) {
-                names.insert((own, index), name);
+                names.insert((false, own, index), name);
             }
         }
         Self(names)
+    }
+
+    /// With those of another namespace.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// Namespace, index and name of each.
+    pub(super) fn rows(&self) -> Vec<(u32, u32, String)> {
+        let of = |(place, name): (&(bool, u32, u32), &String)| (place.1, place.2, name.clone());
+        self.0.iter().map(of).collect()
+    }
+
+    /// Those of a guest, of such rows.
+    pub(super) fn of_guest(rows: Vec<(u32, u32, String)>) -> Self {
+        let of = |(namespace, index, name)| ((true, namespace, index), format!("{name} in the guest"));
+        Self(rows.into_iter().map(of).collect())
     }
 
     fn name(&self, place: Place) -> Option<String> {
         if place.interface == 0 {
             return None;
         }
-        let known = self.0.get(&(place.namespace, place.interface)).cloned();
+        let known = self.0.get(&(place.is_guest, place.namespace, place.interface)).cloned();
         Some(known.unwrap_or_else(|| format!("if{} in net:[{}]", place.interface, place.namespace)))
     }
 }
@@ -62,9 +80,24 @@ fn namespace() -> u32 {
 }
 
 /// The figures of what was collected.
-#[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns, three months")]
 pub(super) fn path(collector: &Collector, names: &Names, lost_events: u64) -> TracedPath {
-    let breakdown = &collector.breakdown;
+    let path = of(&collector.breakdown, names, lost_events, None);
+    let slow = slow(collector, &collector.breakdown.stages(), path.traced_packets);
+    TracedPath {
+        slow,
+        recorded: collector.recorded.clone(),
+        ..path
+    }
+}
+
+/// The figures of stages. What leads from one clock to another is as uncertain as is told.
+#[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns, three months")]
+pub(super) fn of(
+    breakdown: &Breakdown,
+    names: &Names,
+    lost_events: u64,
+    clock_uncertainty_ns: Option<u64>,
+) -> TracedPath {
     let (whole, stages) = (breakdown.whole(), breakdown.stages());
     let packets = whole.samples();
     let mean = whole.summary().map_or(0.0, |summary| summary.mean_ns);
@@ -85,6 +118,8 @@ pub(super) fn path(collector: &Collector, names: &Names, lost_events: u64) -> Tr
             times_hdr: stage.latency.to_hdr(),
             part_ns,
             part_percent: if mean > 0.0 { part_ns * 100.0 / mean } else { 0.0 },
+            uncertainty_ns: clock_uncertainty_ns
+                .filter(|_| matches!(stage.stage, Stage::IntoGuest | Stage::OutOfGuest)),
         }
     };
     let (disordered_packets, clock_error_ns) = breakdown.disorder();
@@ -104,8 +139,8 @@ pub(super) fn path(collector: &Collector, names: &Names, lost_events: u64) -> Tr
         disordered_packets,
         clock_error_ns,
         cost: None,
-        slow: slow(collector, &stages, packets),
-        recorded: collector.recorded.clone(),
+        slow: None,
+        recorded: None,
     }
 }
 
@@ -114,7 +149,7 @@ fn at_interface(stage: Stage) -> bool {
     use ringside_measure::trace::Point;
     match stage {
         Stage::From(point) => (Point::Queue..=Point::Ready).contains(&point),
-        Stage::Relay | Stage::Remainder => false,
+        Stage::Relay | Stage::IntoGuest | Stage::OutOfGuest | Stage::Remainder => false,
     }
 }
 

@@ -387,6 +387,7 @@ pub(crate) fn trace() -> TraceResult {
             times_hdr: hdr.clone(),
             part_ns: 1_019.5,
             part_percent: 100.0,
+            uncertainty_ns: None,
         }],
         whole: summary,
         whole_hdr: hdr,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{LatencyResult, LoadKind};
+use super::{LatencyResult, LoadKind, MissingHook, TracedPath};
 use crate::compare::{Ratio, Round};
 use crate::sequence::Counts;
 
@@ -23,6 +23,10 @@ pub struct LabResult {
     pub machines: Vec<LabMachine>,
     /// The cells, in order of the file: of each path the round trip idle and loaded, then one way.
     pub cells: Vec<LabCell>,
+    /// Where the time of packets went, of the paths that were to be traced: idle and loaded, each in a turn of its own, after those that are
+    /// measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<LabStages>,
     /// What a reader has to know.
     pub warnings: Vec<String>,
     /// It was ended before all rounds were through.
@@ -82,10 +86,58 @@ pub struct LabCell {
     /// Share of the time, in percent, that a thread of a probe was ready to run and another had its CPU; the worst thread's, over all
     /// turns that count.
     pub waiting_percent: Option<f64>,
+    /// The far clock, where the times take two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<LabClock>,
     /// The medians in proportion to those of the same path idle, paired by rounds; `None` for that itself.
     pub ratio_to_idle: Option<Ratio>,
     /// The medians in proportion to those of the base under the same condition; `None` for that itself.
     pub ratio_to_base: Option<Ratio>,
+}
+
+/// Where the time of packets went on a path under one condition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LabStages {
+    /// Name of the path: of the probe in the lab file.
+    pub path: String,
+    /// Idle, or loaded.
+    pub condition: LoadKind,
+    /// Whether packets were traced there and back: to a guest. One way otherwise.
+    pub is_round_trip: bool,
+    /// What the loads did, where there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loads: Vec<LabLoad>,
+    /// Why there are no stages, if there are none.
+    pub unavailable: Option<String>,
+    /// The stages; `receiver` is the path's name.
+    pub traced: Option<TracedPath>,
+    /// Hooks that were missing, in a guest with the guest's name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingHook>,
+    /// The guest's clock, by which its stages were brought on the host's axis of time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<LabClock>,
+    /// CPU time that the hypervisor took meanwhile, in percent of all CPUs' time.
+    pub steal_percent: f64,
+}
+
+/// How far another machine's CLOCK_MONOTONIC is ahead of this one's, by what must have been before what.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LabClock {
+    /// At the end of the turn, in nanoseconds.
+    pub offset_ns: i64,
+    /// By how much it runs faster, in millionths.
+    pub rate_ppm: f64,
+    /// How far the offset may be wrong in either direction at any moment of the turn, in nanoseconds: what the bounds leave.
+    pub uncertainty_ns: u64,
+    /// By how much bounds contradict each other; above 0 a clock does not run evenly, and the uncertainty does not hold.
+    pub contradiction_ns: u64,
+    /// Bounds that it is known by: two for each packet.
+    pub bounds: u64,
+    /// The uncertainty of the best of some questions over the control channel, for comparison.
+    pub asked_uncertainty_ns: Option<u64>,
+    /// How far its offset is from this one.
+    pub asked_apart_ns: Option<u64>,
 }
 
 /// A load while it was on.

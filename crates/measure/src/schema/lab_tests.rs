@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::*;
 use crate::latency::RttRecorder;
 use crate::probe::Clock;
-use crate::schema::{LatencyKind, check};
+use crate::schema::{LatencyKind, MissingHook, check};
 use crate::validity::Rounds;
 
 /// One with everything in it.
@@ -20,6 +20,21 @@ fn lab() -> LabResult {
         rounds_left_out: 1,
     };
     let round = |steal| Round { value: 415.0, steal };
+    let clock = LabClock {
+        offset_ns: -7_000,
+        rate_ppm: 12.5,
+        uncertainty_ns: 900,
+        contradiction_ns: 0,
+        bounds: 60,
+        asked_uncertainty_ns: Some(150_000),
+        asked_apart_ns: Some(20_000),
+    };
+    let load = LabLoad {
+        name: "stream".into(),
+        description: "UDP".into(),
+        sent_pps: Some(1_000.0),
+        received_pps: Some(999.0),
+    };
     LabResult {
         title: "a study".into(),
         rounds: 6,
@@ -38,12 +53,7 @@ fn lab() -> LabResult {
             path: "udp".into(),
             description: "a to b".into(),
             condition: LoadKind::Foreign,
-            loads: vec![LabLoad {
-                name: "stream".into(),
-                description: "UDP".into(),
-                sent_pps: Some(1_000.0),
-                received_pps: Some(999.0),
-            }],
+            loads: vec![load.clone()],
             unavailable: Some("no".into()),
             probes: Counts {
                 sent: 30,
@@ -61,8 +71,25 @@ fn lab() -> LabResult {
             failed_turns: 1,
             failure: Some("once".into()),
             waiting_percent: Some(0.1),
+            clock: Some(clock),
             ratio_to_idle: Some(ratio),
             ratio_to_base: Some(ratio),
+        }],
+        stages: vec![LabStages {
+            path: "udp".into(),
+            condition: LoadKind::Foreign,
+            is_round_trip: true,
+            loads: vec![load],
+            unavailable: Some("no".into()),
+            // Its fields are those of a trace.
+            traced: None,
+            missing: vec![MissingHook {
+                hook: "fentry tpacket_rcv".into(),
+                tells: "when it comes to the ring".into(),
+                reason: "refused".into(),
+            }],
+            clock: Some(clock),
+            steal_percent: 0.5,
         }],
         warnings: vec!["warned".into()],
         interrupted: false,

@@ -97,6 +97,10 @@ pub struct StageResult {
     pub part_ns: f64,
     /// The same in percent.
     pub part_percent: f64,
+    /// It goes from one machine's clock to another's: by how much each of its times may be wrong, in nanoseconds. What one direction has too
+    /// much the other has too little. `None` where one clock was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncertainty_ns: Option<u64>,
 }
 
 /// What tracing costs: the time from sending to the application without it and with it, in turn.

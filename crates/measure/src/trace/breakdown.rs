@@ -5,6 +5,8 @@ use crate::latency::Latency;
 
 /// Different ways that are told apart: each has a histogram for each of its stages.
 const MOST_WAYS: usize = 24;
+/// Beyond that packets are told apart only by the points that they cannot do without: there are some such ways more.
+const MORE_WAYS: usize = 8;
 
 /// How long a stage took.
 #[derive(Debug, Clone)]
@@ -62,15 +64,17 @@ impl Breakdown {
             self.disordered += 1;
             self.disorder_ns = self.disorder_ns.max(packet.disorder_ns);
         }
-        let walk = Walk::of(packet);
+        let mut walk = Walk::of(packet);
+        if self.ways.len() >= MOST_WAYS && self.way_of(&walk).is_none() {
+            walk = Walk::of(&without_optional(packet));
+        }
         let Some(end) = walk.end.filter(|_| !walk.steps.is_empty()) else {
             self.unsorted += 1;
             return;
         };
-        let same = |way: &Way| way.end == end && way.steps == walk.steps;
-        let way = match self.ways.iter().position(same) {
+        let way = match self.way_of(&walk) {
             Some(index) => &mut self.ways[index],
-            None if self.ways.len() == MOST_WAYS => {
+            None if self.ways.len() == MOST_WAYS + MORE_WAYS => {
                 self.unsorted += 1;
                 return;
             }
@@ -85,6 +89,11 @@ impl Breakdown {
         }
         way.places = walk.places;
         way.whole.record(packet.whole_ns());
+    }
+
+    fn way_of(&self, walk: &Walk) -> Option<usize> {
+        let same = |way: &Way| Some(way.end) == walk.end && way.steps == walk.steps;
+        self.ways.iter().position(same)
     }
 
     /// The stages of the way, in its order, the remainder last; it is there even if no packet has one.
@@ -200,8 +209,17 @@ impl Way {
     fn needed(&self) -> impl Iterator<Item = &Step> {
         self.steps.iter().filter(|step| match step.stage {
             Stage::From(point) => !point.is_optional(),
-            Stage::Relay | Stage::Remainder => true,
+            Stage::Relay | Stage::IntoGuest | Stage::OutOfGuest | Stage::Remainder => true,
         })
+    }
+}
+
+/// Their time is in the stages before, as it is of packets that do without.
+fn without_optional(packet: &Packet) -> Packet {
+    let stamps = packet.stamps.iter().copied();
+    Packet {
+        stamps: stamps.filter(|stamp| !stamp.point.is_optional()).collect(),
+        ..packet.clone()
     }
 }
 
@@ -224,14 +242,14 @@ impl Walk {
         let mut hop = 0;
         for pair in packet.stamps.windows(2) {
             let [from, to] = pair else { continue };
-            let is_relayed = is_relayed(from.point, to.point);
-            let stage = if is_relayed {
-                Stage::Relay
-            } else {
-                Stage::From(from.point)
+            let stage = match (from.place.is_guest, to.place.is_guest) {
+                (false, true) => Stage::IntoGuest,
+                (true, false) => Stage::OutOfGuest,
+                _ if is_relayed(from.point, to.point) => Stage::Relay,
+                _ => Stage::From(from.point),
             };
             walk.add(Step { hop, stage }, from.place, to.ns - from.ns);
-            hop += u32::from(is_relayed);
+            hop += u32::from(!matches!(stage, Stage::From(_)));
         }
         walk.end = packet.stamps.last().map(|last| (hop, last.point));
         walk

@@ -228,6 +228,13 @@ impl Correlator {
         self.finish(id, stamps, disorder_ns)
     }
 
+    /// What was told of a packet whose application tells nothing, and of which no more will be told.
+    pub fn over(&mut self, id: Id) -> Packet {
+        let stamps = self.open.remove(&id).unwrap_or_default();
+        self.sockets.remove(&id);
+        self.finish(id, stamps, 0)
+    }
+
     /// Packets about which nothing was told since `before_ns`: those that were lost, or whose application tells nothing. They
     /// are handed over in the order of their beginning.
     pub fn settled(&mut self, before_ns: u64) -> Vec<Packet> {

@@ -4,6 +4,7 @@ const PLACE: Place = Place {
     cpu: 0,
     interface: 2,
     namespace: 9,
+    is_guest: false,
 };
 
 fn event(sequence: u64, point: Point, ns: u64) -> Event {

@@ -68,7 +68,12 @@ pub(super) fn check(text: &Text, file: File) -> Result<Plan, Faults> {
         checker.guests.extend(guest);
     }
     checker.is_whole = checker.links.len() == file.link.len() && checker.guests.len() == file.guest.len();
-    let probes: Vec<Probe> = file.probe.iter().filter_map(|probe| checker.probe(probe)).collect();
+    let trace = file.trace.unwrap_or(false);
+    let probes: Vec<Probe> = file
+        .probe
+        .iter()
+        .filter_map(|probe| checker.probe(probe, trace))
+        .collect();
     let ways: Vec<Way> = probes.iter().map(|probe| probe.way).collect();
     let loads: Vec<Load> = file.load.iter().filter_map(|load| checker.load(load, &ways)).collect();
     if file.probe.is_empty() {

@@ -1,11 +1,12 @@
 //! The checks of loads and probes.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use ringside_measure::schema::LatencyKind;
 
 use super::check::Checker;
-use super::{Load, Probe, SMALLEST, Way, Work, how};
+use super::{Load, Probe, SMALLEST, SMALLEST_STAMPED, Way, Work, how};
 use crate::compare::Kind;
 use crate::lab::file::{self, Measure, Wait, With, XskMode};
 
@@ -13,6 +14,8 @@ use crate::lab::file::{self, Measure, Wait, With, XskMode};
 const PROBES_PER_SECOND: u64 = 1_000;
 const LOAD_PER_SECOND: u64 = 10_000;
 const LOAD_BYTES: u64 = 1_024;
+/// How far a guest's clock may be wrong, unless it is said.
+const UNCERTAINTY: Duration = Duration::from_micros(100);
 
 impl Checker<'_> {
     /// A load. Without ends it is on the path that is measured, one of these ways.
@@ -124,7 +127,8 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn probe(&mut self, probe: &file::Probe) -> Option<Probe> {
+    /// `trace` is whether paths get their stages that do not say it themselves.
+    pub(super) fn probe(&mut self, probe: &file::Probe, trace: bool) -> Option<Probe> {
         let wait = probe.wait.unwrap_or_default();
         if probe.by != With::Xsk {
             self.superfluous(probe.mode.as_ref(), || "only with = \"xsk\" has modes".to_owned());
@@ -154,10 +158,10 @@ impl Checker<'_> {
                         Measure::Rtt => LatencyKind::RoundTrip,
                         Measure::OneWay => LatencyKind::OneWay,
                     };
-                    if kind == LatencyKind::OneWay && !one_clock {
+                    if kind == LatencyKind::OneWay && matches!(way, Way::Serve(_)) {
                         self.at(
                             asked,
-                            "one way takes one clock at both ends: only between namespaces of this machine",
+                            "one way takes one clock at both ends, or a guest's: not to another machine",
                         );
                     }
                     if !all.contains(&kind) {
@@ -170,10 +174,27 @@ impl Checker<'_> {
                 all
             }
         };
+        let is_stamped = !one_clock && measures.contains(&LatencyKind::OneWay);
+        let smallest = if is_stamped { SMALLEST_STAMPED } else { SMALLEST };
         let (rate, size) = (
             probe.rate.map_or(PROBES_PER_SECOND, file::Whole::get),
-            probe.size.as_ref().map_or(SMALLEST, |size| size.get_ref().get()),
+            probe.size.as_ref().map_or(smallest, |size| size.get_ref().get()),
         );
+        if let Some(short) = probe.size.as_ref().filter(|_| size < smallest) {
+            self.at(
+                short,
+                format!("one way to a guest takes its times in the answer: frames of {smallest} bytes at least"),
+            );
+        }
+        if !is_stamped {
+            self.superfluous(probe.uncertainty.as_ref(), || {
+                "only one way to a guest is by another clock".to_owned()
+            });
+        }
+        let can_be_traced = !matches!(way, Way::Serve(_));
+        if let Some(wanted) = probe.trace.as_ref().filter(|wanted| *wanted.get_ref() && !can_be_traced) {
+            self.at(wanted, "what goes to another machine is not traced: only paths of this one and its guests");
+        }
         Some(Probe {
             name: probe.name.get_ref().0.clone(),
             from,
@@ -184,6 +205,8 @@ impl Checker<'_> {
             frame_bytes: u16::try_from(size).unwrap_or(u16::MAX),
             count: probe.count.map(file::Whole::get),
             measures,
+            is_traced: probe.trace.as_ref().map_or(trace, |wanted| *wanted.get_ref()) && can_be_traced,
+            uncertainty: probe.uncertainty.as_ref().map_or(UNCERTAINTY, |time| time.get_ref().0),
             description: format!(
                 "{} to {}: {}; {rate} probes/s, frames of {size} bytes",
                 probe.from.get_ref(),

@@ -1,0 +1,298 @@
+//! Where packets' time goes on the paths of a lab: each that is to be traced has a turn of its own, idle and loaded, once all that are measured
+//! are through. So no figure of the matrix has the tracing in it.
+//!
+//! ```text
+//!  link    sender ── kernel ── receiver        both ends here, one way, one clock                    trace::trace
+//!  guest   asker ── kernel ── guest ── kernel ── asker    there and back; the guest records its part  trace::across
+//! ```
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use indicatif::ProgressBar;
+use ringside_measure::compare::STEAL_LIMIT;
+use ringside_measure::schema::{LabClock, LabLoad, LabStages, LoadKind, MissingHook, TracedPath};
+use ringside_netlab::guest::{Guest, GuestChild};
+use ringside_nic::host::CpuTimes;
+
+use super::bed::Bed;
+use super::folder::Folder;
+use super::load::Running;
+use super::plan::{Plan, Probe, Way};
+use super::run::{Fault, bench, condition, contender, schedule};
+use super::{guests, one_way};
+use crate::output;
+use crate::stop::Stop;
+use crate::trace::{self, Asker, Ends, Hearer, Sender, Setup, told_missing};
+
+/// How often a turn is tried where the hypervisor takes too much of it.
+const TRIES: u32 = 3;
+/// How long the tracing programs may take to be loaded in a guest whose CPUs are emulated, and what they saw to be written.
+const LOAD: Duration = Duration::from_secs(90);
+/// Where a guest writes it.
+const EVENTS: &str = "/stages.json";
+
+/// A path under one condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Number of the probe.
+    pub(super) probe: usize,
+    pub(super) is_loaded: bool,
+}
+
+/// All of a lab, in order of the file.
+pub(super) fn all(plan: &Plan) -> Vec<Part> {
+    let conditions: &[bool] = if plan.is_loaded() { &[false, true] } else { &[false] };
+    let traced = plan.probes.iter().enumerate().filter(|(_, probe)| probe.is_traced);
+    traced
+        .flat_map(|(probe, _)| conditions.iter().map(move |&is_loaded| Part { probe, is_loaded }))
+        .collect()
+}
+
+impl Part {
+    fn name(self, plan: &Plan) -> String {
+        format!("{}, stages, {}", plan.probes[self.probe].name, condition(self.is_loaded))
+    }
+
+    pub(super) fn condition(self) -> LoadKind {
+        match self.is_loaded {
+            true => LoadKind::Foreign,
+            false => LoadKind::Idle,
+        }
+    }
+}
+
+/// Traces what is missing of a run.
+///
+/// # Errors
+/// When the lab itself fails. Stages that cannot be had are no error: the result says why.
+pub(super) fn measure(
+    plan: &Plan,
+    bed: &Bed,
+    folder: &mut Folder,
+    first_session: u32,
+    (bar, stop): (&ProgressBar, &Stop),
+) -> Result<()> {
+    let mut session = first_session;
+    for part in all(plan) {
+        let probe = &plan.probes[part.probe];
+        let is_it = |stages: &LabStages| stages.path == probe.name && stages.condition == part.condition();
+        if folder.stages.iter().any(is_it) {
+            continue;
+        }
+        bar.set_message(part.name(plan));
+        let mut best: Option<LabStages> = None;
+        for _ in 0..TRIES {
+            session = session.wrapping_add(2);
+            let traced = match one(plan, bed, part, session, stop) {
+                Ok(traced) => traced,
+                Err(Fault::Cell(error)) => {
+                    // What is broken for all is not this path's fault.
+                    bed.check(plan)?;
+                    ensure!(!stop.is_set(), "interrupted");
+                    bar.suspend(|| output::note(format_args!("{}: {error:#}", part.name(plan))));
+                    best = best.or_else(|| Some(none(probe, part, format!("{error:#}"))));
+                    break;
+                }
+                Err(Fault::Lab(error)) => return Err(error.context(part.name(plan))),
+            };
+            let is_quiet = traced.steal_percent <= STEAL_LIMIT * 100.0;
+            best = match best {
+                Some(best) if best.steal_percent <= traced.steal_percent => Some(best),
+                _ => Some(traced),
+            };
+            if is_quiet {
+                break;
+            }
+        }
+        let best = best.context("a try at least")?;
+        folder.add_stages(part.probe, best)?;
+        bar.inc(1);
+    }
+    Ok(())
+}
+
+fn none(probe: &Probe, part: Part, why: String) -> LabStages {
+    LabStages {
+        path: probe.name.clone(),
+        condition: part.condition(),
+        is_round_trip: matches!(probe.way, Way::Guest(_)),
+        loads: Vec::new(),
+        unavailable: Some(why),
+        traced: None,
+        missing: Vec::new(),
+        clock: None,
+        steal_percent: 0.0,
+    }
+}
+
+/// What a turn gave.
+struct Stages {
+    traced: TracedPath,
+    missing: Vec<MissingHook>,
+    clock: Option<LabClock>,
+}
+
+/// One turn.
+fn one(plan: &Plan, bed: &Bed, part: Part, session: u32, stop: &Stop) -> Result<LabStages, Fault> {
+    let probe = &plan.probes[part.probe];
+    bed.has(probe.way).map_err(Fault::Cell)?;
+    let mut loads = match part.is_loaded {
+        true => Running::start(plan, bed, probe.way).map_err(Fault::Lab)?,
+        false => Running::default(),
+    };
+    let before = CpuTimes::read().map_err(|error| Fault::Lab(error.into()))?;
+    let stages = match probe.way {
+        Way::Guest(guest) => into_guest(plan, bed, (probe, guest), session, (&mut loads, stop)),
+        _ => over_link(plan, bed, probe, session, (&mut loads, stop)),
+    };
+    let stages = match stages {
+        Err(error) if loads.is_broken() => return Err(Fault::Lab(error)),
+        stages => stages.map_err(Fault::Cell)?,
+    };
+    let after = CpuTimes::read().map_err(|error| Fault::Lab(error.into()))?;
+    let passed = after.since(&before).sum();
+    let loads: Vec<LabLoad> = loads.end().map_err(Fault::Lab)?;
+    Ok(LabStages {
+        loads,
+        unavailable: None,
+        traced: Some(stages.traced),
+        missing: stages.missing,
+        clock: stages.clock,
+        steal_percent: passed.fraction(passed.steal).unwrap_or(0.0) * 100.0,
+        ..none(probe, part, String::new())
+    })
+}
+
+fn setup<'a>(plan: &Plan, probe: &'a Probe, session: u32) -> Setup<'a> {
+    Setup {
+        name: &probe.name,
+        session,
+        one_of: 1,
+        disturbers: matches!(probe.way, Way::Link { .. }),
+        stop_above: None,
+        time: plan.settle + plan.turn,
+        count: probe.count,
+        settle: plan.settle,
+        slot: None,
+        cpus: bench(plan, probe).cpus,
+    }
+}
+
+fn interval(probe: &Probe) -> Duration {
+    Duration::from_secs(1) / u32::try_from(probe.rate).unwrap_or(u32::MAX).max(1)
+}
+
+/// Whether everything is as it should be.
+fn look(loads: &mut Running, stop: &Stop) -> Result<()> {
+    ensure!(!stop.is_set(), "interrupted");
+    loads.check()
+}
+
+/// One way between two namespaces, by the sockets that are measured.
+fn over_link(
+    plan: &Plan,
+    bed: &Bed,
+    probe: &Probe,
+    session: u32,
+    (loads, stop): (&mut Running, &Stop),
+) -> Result<Stages> {
+    let path = bed.path(probe.way)?;
+    let bench = bench(plan, probe);
+    let contender = contender(&path, &bench, probe);
+    let _cut = contender.cut(&path.b)?;
+    let hearer = match probe.kind.path() {
+        Some(xdp) => Hearer::xsk(&path.b, xdp, probe.sleeps)?,
+        None => Hearer::Peer(contender.open(&path.b)?),
+    };
+    let payload_len = schedule(plan, probe, &path)?.payload_len;
+    let sender = Sender::new(contender.open(&path.a)?, payload_len, session, interval(probe));
+    let setup = setup(plan, probe, session);
+    let names = bed.names();
+    let traced = trace::trace(&setup, Ends::Two(sender, hearer), &names, &mut || look(loads, stop), stop)?;
+    ensure!(!stop.is_set(), "interrupted");
+    Ok(Stages {
+        traced: traced.path,
+        missing: traced.missing.into_iter().map(told_missing).collect(),
+        clock: None,
+    })
+}
+
+/// To a guest and back.
+fn into_guest(
+    plan: &Plan,
+    bed: &Bed,
+    (probe, number): (&Probe, usize),
+    session: u32,
+    (loads, stop): (&mut Running, &Stop),
+) -> Result<Stages> {
+    let path = bed.guest(number)?;
+    let bench = bench(plan, probe);
+    let contender = contender(path, &bench, probe);
+    let _cut = contender.cut(&path.a)?;
+    let payload_len = schedule(plan, probe, path)?.payload_len;
+    let turns = path.turns.as_ref().context("a guest has a server")?;
+    let mut recorder = Recorder::start(bed.machine(plan, number)?, session)?;
+    turns.begin(contender.start()?)?;
+    let traced = (|| {
+        let sender = Sender::new(contender.open(&path.a)?, payload_len, session, interval(probe));
+        let setup = setup(plan, probe, session);
+        let names = bed.names();
+        let watch = &mut || look(loads, stop);
+        trace::across(&setup, Asker::new(sender), &names, &mut recorder, watch, stop)
+    })();
+    let far = turns.end()?;
+    if let Some(why) = far.lost {
+        bail!("at the far end: {why}");
+    }
+    let crossed = traced?;
+    ensure!(!stop.is_set(), "interrupted");
+    let mut missing: Vec<MissingHook> = crossed.traced.missing.into_iter().map(told_missing).collect();
+    missing.extend(crossed.missing_inside.into_iter().map(|hook| MissingHook {
+        hook: format!("{} in the guest", hook.hook),
+        ..hook
+    }));
+    Ok(Stages {
+        traced: crossed.traced.path,
+        missing,
+        clock: Some(one_way::clock(&crossed.mapping, plan, bed, number)),
+    })
+}
+
+/// `ringside trace` in a guest, which writes down what its kernel sees.
+struct Recorder<'g> {
+    guest: &'g Guest,
+    child: Option<GuestChild<'g>>,
+}
+
+impl<'g> Recorder<'g> {
+    fn start(guest: &'g Guest, session: u32) -> Result<Self> {
+        let own = guests::own_program()?;
+        let mut child = guest.command(&own).args(trace::record_line(session, EVENTS)).spawn()?;
+        child
+            .wait_for(trace::RECORDING, LOAD)
+            .context("tracing in the guest")?;
+        Ok(Self {
+            guest,
+            child: Some(child),
+        })
+    }
+}
+
+impl trace::Guest for Recorder<'_> {
+    fn recorded(&mut self) -> Result<Vec<u8>> {
+        let child = self.child.take().context("it records once")?;
+        child.signal(libc::SIGINT)?;
+        let done = child.wait(LOAD)?;
+        ensure!(
+            done.status.success(),
+            "tracing in the guest: {}",
+            String::from_utf8_lossy(&done.stderr).trim()
+        );
+        Ok(self.guest.read(EVENTS)?)
+    }
+}
+
+#[cfg(test)]
+#[path = "stages_tests.rs"]
+mod tests;

@@ -1,0 +1,68 @@
+use super::super::file::Text;
+use super::*;
+
+const LAB: &str = "\
+[[host]]
+name = \"a\"
+[[host]]
+name = \"b\"
+[[host]]
+name = \"me\"
+place = \"here\"
+[[host]]
+name = \"far\"
+serve = \"192.0.2.7\"
+[[link]]
+ends = [\"a\", \"b\"]
+";
+
+fn plan(top: &str, more: &str) -> Result<Plan, String> {
+    let text = Text {
+        name: "t".into(),
+        text: format!("{top}{LAB}{more}"),
+    };
+    Plan::read(&text).map_err(|faults| faults.to_string())
+}
+
+fn probe(name: &str, to: [&str; 2], keys: &str) -> String {
+    let [from, to] = to;
+    format!("[[probe]]\nname = {name:?}\nfrom = {from:?}\nto = {to:?}\nwith = \"udp\"\n{keys}\n")
+}
+
+fn parts(plan: &Plan) -> Vec<(&str, bool)> {
+    let of = |part: Part| (plan.probes[part.probe].name.as_str(), part.is_loaded);
+    all(plan).into_iter().map(of).collect()
+}
+
+#[test]
+fn a_path_is_traced_if_it_says_so_or_all_are() {
+    let (link, far) = (["a", "b"], ["me", "far"]);
+    let paths = |keys: &str| probe("one", link, keys) + &probe("two", link, "") + &probe("far", far, "");
+    assert_eq!(parts(&plan("", &paths("")).unwrap()), []);
+    assert_eq!(parts(&plan("", &paths("trace = true")).unwrap()), [("one", false)]);
+    assert_eq!(parts(&plan("trace = true\n", &paths("trace = false")).unwrap()), [("two", false)]);
+    let load = "[[load]]\nname = \"l\"\nkind = \"stress-ng\"\n";
+    let loaded = plan("trace = true\n", &(paths("") + load)).unwrap();
+    assert_eq!(
+        parts(&loaded),
+        [("one", false), ("one", true), ("two", false), ("two", true)]
+    );
+    let refused = plan("", &probe("far", far, "trace = true")).unwrap_err();
+    assert!(refused.contains("key probe.trace: what goes to another machine is not traced"), "{refused}");
+}
+
+#[test]
+fn an_uncertainty_is_for_one_way_to_guests_alone() {
+    let refused = plan("", &probe("one", ["a", "b"], "uncertainty = \"10us\"")).unwrap_err();
+    assert!(refused.contains("only one way to a guest is by another clock"), "{refused}");
+    let guest = "[[link]]\nname = \"up\"\nends = [\"a\", \"b\"]\n\
+                 [[guest]]\nname = \"vm\"\nhost = \"b\"\nattachment = \"tap-bridge\"\nuplink = \"up\"\n";
+    let to_guest = |keys: &str| plan("", &(guest.to_owned() + &probe("g", ["a", "vm"], keys)));
+    let usual = to_guest("").unwrap();
+    assert_eq!((usual.probes[0].frame_bytes, usual.probes[0].measures.len()), (82, 1));
+    let both = to_guest("measure = [\"rtt\", \"one-way\"]\nuncertainty = \"250us\"").unwrap();
+    assert_eq!(both.probes[0].frame_bytes, 98);
+    assert_eq!(both.probes[0].uncertainty, Duration::from_micros(250));
+    let short = to_guest("measure = [\"one-way\"]\nsize = 90").unwrap_err();
+    assert!(short.contains("frames of 98 bytes at least"), "{short}");
+}

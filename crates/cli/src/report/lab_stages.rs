@@ -1,0 +1,202 @@
+//! Where packets' time goes on the paths of a lab.
+
+use maud::{Markup, html};
+use ringside_measure::schema::{LabClock, LabResult, LabStages, LatencyKind, LoadKind, StageResult, TracedPath};
+use ringside_measure::trace::{Point, Stage};
+
+use super::stacked::{self, Part, Stack};
+use super::words::{Sentence, said, warned};
+use super::{stages, units};
+use crate::trace::stage_name;
+
+/// Stages told in a line of text.
+const MOST_TOLD: usize = 4;
+
+/// What the colours stand for.
+const GROUPS: [(&str, &str); 9] = [
+    ("c0", "sender"),
+    ("c1", "qdisc, driver and wire"),
+    ("c2", "interrupt, NAPI, XDP"),
+    ("c3", "stack, to the socket"),
+    ("c4", "in the socket"),
+    ("c5", "wake-up"),
+    ("c6", "application, forwarder"),
+    ("c7", "QEMU and vCPU kick, out of the guest"),
+    ("base", "remainder"),
+];
+
+fn class(stage: Stage) -> &'static str {
+    match stage {
+        Stage::From(point) => match point {
+            Point::Intended | Point::Call => "c0",
+            Point::Queue | Point::Transmit => "c1",
+            Point::Raised | Point::SoftIrq | Point::Xdp | Point::Driver => "c2",
+            Point::Stack | Point::Socket => "c3",
+            Point::Ready => "c4",
+            Point::Waking | Point::Running => "c5",
+            Point::Copy | Point::Application => "c6",
+        },
+        Stage::Relay => "c6",
+        Stage::IntoGuest | Stage::OutOfGuest => "c7",
+        Stage::Remainder => "base",
+    }
+}
+
+/// `udp, idle`
+fn name(of: &LabStages) -> String {
+    let condition = if of.condition == LoadKind::Idle { "idle" } else { "loaded" };
+    format!("{}, {condition}", of.path)
+}
+
+fn direction(of: &LabStages) -> &'static str {
+    if of.is_round_trip { "there and back" } else { "one way" }
+}
+
+/// The median of the same path without tracing, by the same kind of time.
+fn untraced(lab: &LabResult, of: &LabStages) -> Option<u64> {
+    let kind = if of.is_round_trip { LatencyKind::RoundTrip } else { LatencyKind::OneWay };
+    let mut cells = lab.cells.iter();
+    let cell = cells
+        .find(|cell| cell.path == of.path && cell.condition == of.condition && cell.latency.kind == kind)?;
+    cell.latency.corrected?.p50_ns
+}
+
+/// One line about a path: what took most.
+pub(crate) fn line(of: &LabStages) -> String {
+    let Some(traced) = &of.traced else {
+        let why = of.unavailable.as_deref().unwrap_or("nothing was traced");
+        return format!("{}: no stages: {why}", name(of));
+    };
+    let mut longest: Vec<&StageResult> = traced.stages.iter().filter(|stage| stage.part_ns > 0.0).collect();
+    longest.sort_by(|a, b| b.part_ns.total_cmp(&a.part_ns));
+    let told = longest.iter().take(MOST_TOLD).map(|stage| {
+        let uncertain = stage.uncertainty_ns.map(|ns| format!(" ± {}", units::time(ns as f64)));
+        format!(
+            "{} {}{} ({:.0} %)",
+            stage_name(stage),
+            units::time(stage.part_ns),
+            uncertain.unwrap_or_default(),
+            stage.part_percent
+        )
+    });
+    let told: Vec<String> = told.collect();
+    format!(
+        "{}, {}: {} on average of {} packets; most in {}",
+        name(of),
+        direction(of),
+        units::time(traced.whole.map_or(0.0, |whole| whole.mean_ns)),
+        traced.traced_packets,
+        told.join(", ")
+    )
+}
+
+/// In words, path by path.
+pub(super) fn words(lab: &LabResult) -> Vec<Sentence> {
+    let of = |of: &LabStages| match of.traced {
+        Some(_) => said(format!("{}.", line(of))),
+        None => warned(format!("{}.", line(of))),
+    };
+    lab.stages.iter().map(of).collect()
+}
+
+pub(super) fn part(lab: &LabResult) -> Markup {
+    let stacks = |is_round_trip: bool| -> Vec<Stack> {
+        let of = |of: &LabStages| Some(stack(of, of.traced.as_ref()?));
+        let wanted = lab.stages.iter().filter(|of| of.is_round_trip == is_round_trip);
+        wanted.filter_map(of).collect()
+    };
+    html! { @if !lab.stages.is_empty() {
+        h3 { "Where the time goes" }
+        p { "Each path has a turn of its own that is traced, after those that are measured: tracing takes time itself, which is in these figures and             in no others. A stage is from its point to the next one that a packet passed; parts are of the mean over all packets, and add up to it." }
+        @for (is_round_trip, title) in [(false, "Stages, one way"), (true, "Stages, there and back")] {
+            @let stacks = stacks(is_round_trip);
+            @if !stacks.is_empty() { (stacked::bars(title, "mean, by stages: shorter is better", &stacks, &legend(&stacks))) }
+        }
+        @for of in &lab.stages { (one(lab, of)) }
+    } }
+}
+
+fn legend(stacks: &[Stack]) -> Vec<(&'static str, &'static str)> {
+    let is_there = |class: &str| {
+        let mut parts = stacks.iter().flat_map(|stack| &stack.parts);
+        parts.any(|part| part.class == class && part.ns > 0.0)
+    };
+    GROUPS.into_iter().filter(|(class, _)| is_there(class)).collect()
+}
+
+fn stack(of: &LabStages, traced: &TracedPath) -> Stack {
+    let part = |stage: &StageResult| Part {
+        name: stage_name(stage),
+        ns: stage.part_ns,
+        class: class(stage.stage),
+    };
+    Stack {
+        name: name(of),
+        parts: traced.stages.iter().map(part).collect(),
+    }
+}
+
+fn one(lab: &LabResult, of: &LabStages) -> Markup {
+    html! {
+        details {
+            summary { (name(of)) ", " (direction(of)) }
+            @match &of.traced {
+                None => { p { (of.unavailable.as_deref().unwrap_or("nothing was traced")) } }
+                Some(traced) => {
+                    (stages::table(traced))
+                    p { (compared(lab, of, traced)) }
+                    @if let Some(clock) = &of.clock { p { (clock_words(clock)) } }
+                    @for hook in &of.missing { p { small { "Missing: " (hook.hook) " (" (hook.tells) "): " (hook.reason) "." } } }
+                }
+            }
+        }
+    }
+}
+
+/// What tracing makes of the median.
+fn compared(lab: &LabResult, of: &LabStages, traced: &TracedPath) -> String {
+    let p50 = traced.whole.and_then(|whole| whole.p50_ns);
+    match p50.zip(untraced(lab, of)) {
+        Some((traced, without)) => format!(
+            "Median {} traced, {} in the turns without tracing.",
+            units::time(traced as f64),
+            units::time(without as f64)
+        ),
+        None => "Of the same without tracing there is no median.".to_owned(),
+    }
+}
+
+/// How well a guest's clock is known.
+pub(super) fn clock_words(clock: &LabClock) -> String {
+    let asked = clock.asked_uncertainty_ns.map_or_else(String::new, |ns| {
+        format!("; by questions over the control channel to ± {}", units::time(ns as f64))
+    });
+    let jumps = match clock.contradiction_ns {
+        0 => String::new(),
+        ns => format!("; it does not run evenly: bounds contradict each other by {}", units::time(ns as f64)),
+    };
+    format!(
+        "The guest's clock, by {} bounds of packets there and back: known to ± {}, {:+.1} ppm{asked}{jumps}. What one direction has too much of it,          the other has too little.",
+        clock.bounds,
+        units::time(clock.uncertainty_ns as f64),
+        clock.rate_ppm
+    )
+}
+
+pub(super) fn markdown(out: &mut String, lab: &LabResult) {
+    for of in &lab.stages {
+        if let Some(traced) = &of.traced {
+            stages::markdown_of(out, traced, &format!("{}, {}", name(of), direction(of)));
+        }
+    }
+}
+
+/// Path and stage, figure, nanoseconds.
+pub(super) fn figures(lab: &LabResult) -> Vec<(String, &'static str, f64)> {
+    let of = |of: &LabStages| Some(stages::figures_of(of.traced.as_ref()?, &name(of)));
+    lab.stages.iter().filter_map(of).flatten().collect()
+}
+
+#[cfg(test)]
+#[path = "lab_stages_tests.rs"]
+mod tests;

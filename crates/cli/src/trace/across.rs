@@ -1,0 +1,146 @@
+//! A path into a guest and back: this host's part and the guest's, which the guest records itself, on one axis of time.
+//!
+//! The guest's clock is brought to this host's by the packets themselves ([`ringside_measure::mapping`]): none was in the guest before it was
+//! given to its device, and none came out before the guest had sent it.
+
+use std::collections::HashMap;
+
+use anyhow::{Result, ensure};
+use ringside_measure::mapping::{Bounds, Mapping};
+use ringside_measure::schema;
+use ringside_measure::trace::{Across, Breakdown, Correlator, Id, Packet};
+use serde::{Deserialize, Serialize};
+
+use super::collect::{Collector, Seen, answer_of};
+use super::ends::{Asker, Ends};
+use super::path::{Setup, Traced, observe};
+use super::result::{self, Names};
+use crate::stop::Stop;
+
+/// What a guest's recorder says when it records.
+pub(crate) const RECORDING: &str = "recording";
+
+/// What a guest's recorder writes.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Inside {
+    /// Namespace, index and name.
+    pub(super) interfaces: Vec<(u32, u32, String)>,
+    pub(super) missing: Vec<schema::MissingHook>,
+    pub(super) lost_events: u64,
+    /// See [`Seen::row`].
+    pub(super) events: Vec<[u64; 10]>,
+}
+
+/// Whoever runs the recorder in the guest.
+pub(crate) trait Guest {
+    /// Ends it; what it wrote.
+    fn recorded(&mut self) -> Result<Vec<u8>>;
+}
+
+/// The recorder's arguments behind the program's name: it is ended by SIGINT.
+pub(crate) fn record_line(session: u32, path: &str) -> Vec<String> {
+    let session = session.to_string();
+    let line = ["trace", "--session", &session, "--events", path, "-t", "600"];
+    line.map(str::to_owned).to_vec()
+}
+
+/// What was traced of a way into a guest and back.
+pub(crate) struct Crossed {
+    pub(crate) traced: Traced,
+    /// Hooks that the guest's kernel lacks.
+    pub(crate) missing_inside: Vec<schema::MissingHook>,
+    pub(crate) mapping: Mapping,
+}
+
+/// Has packets flow to a guest, which records what it sees of them, and answers.
+///
+/// # Errors
+/// As `trace`; and when nothing was seen in the guest.
+pub(crate) fn across(
+    setup: &Setup<'_>,
+    asker: Asker,
+    names: &Names,
+    guest: &mut dyn Guest,
+    watch: &mut dyn FnMut() -> Result<()>,
+    stop: &Stop,
+) -> Result<Crossed> {
+    let make = |tracer: &ringside_bpf::Tracer| -> Result<Collector> { Ok(Collector::keeping(tracer.reader()?)) };
+    let mut observed = observe(setup, Ends::One(asker), make, watch, stop)?;
+    let inside: Inside = serde_json::from_slice(&guest.recorded()?)?;
+    let mut seen = packets(&inside);
+    let mut part = |id: Id| {
+        let none = || Packet {
+            id,
+            stamps: Vec::new(),
+            disorder_ns: 0,
+        };
+        seen.remove(&id).unwrap_or_else(none)
+    };
+    let kept = observed.collector.take_kept();
+    let all: Vec<Across> = kept
+        .into_iter()
+        .map(|asked| {
+            // Of the answer `heard` has the number, too.
+            let id = answer_of(asked.back.id);
+            Across {
+                came: part(id),
+                left: part(answer_of(id)),
+                there: asked.there,
+                back: asked.back,
+            }
+        })
+        .collect();
+    let count = |of: fn(&Across) -> &Packet| all.iter().filter(|packet| !of(packet).stamps.is_empty()).count();
+    let mut bounds = Bounds::new();
+    all.iter().for_each(|packet| packet.bound(&mut bounds));
+    let mapping = bounds.fit().filter(|_| bounds.len() > 2);
+    let Some(mapping) = mapping else {
+        anyhow::bail!(
+            "of {} packets that were answered the host's kernel saw {} on their way there, and the guest's {}: packets of XDP sockets pass no hook              that knows them",
+            all.len(),
+            count(|packet| &packet.there),
+            count(|packet| &packet.came)
+        );
+    };
+    let mut breakdown = Breakdown::new();
+    let mut incomplete = 0;
+    for packet in &all {
+        match packet.join(&mapping) {
+            Some(joined) => breakdown.record(&joined),
+            None => incomplete += 1,
+        }
+    }
+    ensure!(
+        breakdown.whole().samples() > 0,
+        "no packet was seen on all parts of its way"
+    );
+    let names = names.clone().and(Names::of_guest(inside.interfaces));
+    let lost_events = observed.lost_events + inside.lost_events;
+    let mut path = result::of(&breakdown, &names, lost_events, Some(mapping.uncertainty_ns()));
+    path.receiver = Some(setup.name.to_owned());
+    path.sent_packets = Some(observed.sent);
+    path.received_packets = Some(observed.received);
+    path.incomplete_packets += incomplete;
+    Ok(Crossed {
+        traced: Traced {
+            path,
+            missing: observed.missing,
+        },
+        missing_inside: inside.missing,
+        mapping,
+    })
+}
+
+/// What the guest's kernel saw, by requests and answers.
+fn packets(inside: &Inside) -> HashMap<Id, Packet> {
+    let mut correlator = Correlator::of_others();
+    for seen in inside.events.iter().filter_map(Seen::of_row) {
+        seen.tell(&mut correlator, true);
+    }
+    let all = correlator.settled(u64::MAX).into_iter();
+    all.map(|packet| (packet.id, packet)).collect()
+}
+
+#[cfg(test)]
+#[path = "across_tests.rs"]
+mod tests;

@@ -1,0 +1,101 @@
+//! A packet that goes through a guest: what the host's kernel and the guest's saw of it, on one axis of time.
+
+use super::{Packet, Point, Stamp};
+use crate::mapping::{Bounds, Mapping};
+
+/// A request and its answer, as two kernels saw them, each by its own clock.
+///
+/// ```text
+///  host   intended ─ call ─ … ─ transmit into the device, copied by QEMU ╮          ╭ received from the device ─ … ─ application
+///  guest                                                                 ╰ NAPI … ─ transmit ╯
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Across {
+    /// What the host saw of the request; of its application's own points nothing is taken.
+    pub there: Packet,
+    /// What the guest saw of the request, by its own clock.
+    pub came: Packet,
+    /// What the guest saw of the answer, by its own clock.
+    pub left: Packet,
+    /// What the host saw of the answer, and what its application knows of both.
+    pub back: Packet,
+}
+
+impl Across {
+    /// What this packet says about the guest's clock.
+    pub fn bound(&self, bounds: &mut Bounds) {
+        // That a soft interrupt was asked for may have another reason than this packet.
+        let came = self.came.stamps.iter().find(|stamp| !is_asked(stamp));
+        if let (Some(last), Some(first)) = (self.outgoing().last(), came) {
+            bounds.there(last.ns, first.ns);
+        }
+        let incoming = self.incoming().find(|stamp| !is_asked(stamp));
+        if let (Some(last), Some(first)) = (self.left.stamps.last(), incoming) {
+            bounds.back(last.ns, first.ns);
+        }
+    }
+
+    /// Puts all stamps on the host's clock; `None` if one of the four parts saw nothing.
+    ///
+    /// Where a stamp of the guest is before its cause on the host, or behind its effect, it is moved, and the disorder has by how much.
+    #[must_use]
+    pub fn join(&self, mapping: &Mapping) -> Option<Packet> {
+        let mut stamps: Vec<Stamp> = self.begun().chain(self.outgoing()).collect();
+        let begin = stamps.last()?.ns;
+        let end = self.incoming().find(|stamp| !is_asked(stamp))?.ns.max(begin);
+        if self.came.stamps.is_empty() || self.left.stamps.is_empty() {
+            return None;
+        }
+        let mut disorder_ns = self.there.disorder_ns.max(self.back.disorder_ns);
+        for stamp in self.came.stamps.iter().chain(&self.left.stamps) {
+            let here = mapping.here(stamp.ns);
+            // Asked for before this packet was there, it was for another one.
+            if is_asked(stamp) && here < begin {
+                continue;
+            }
+            let ns = here.clamp(begin, end);
+            disorder_ns = disorder_ns.max(here.abs_diff(ns));
+            let mut place = stamp.place;
+            place.is_guest = true;
+            stamps.push(Stamp { ns, place, ..*stamp });
+        }
+        let left = stamps.last()?.ns;
+        stamps.extend(self.incoming().filter(|stamp| !is_asked(stamp) || stamp.ns >= left));
+        // Each part is in order; the guest's are by the clamp.
+        stamps.is_sorted_by_key(|stamp| stamp.ns).then_some(Packet {
+            id: self.back.id,
+            stamps,
+            disorder_ns,
+        })
+    }
+
+    /// What the application did before the host's kernel saw the request.
+    fn begun(&self) -> impl Iterator<Item = Stamp> + '_ {
+        let first = self.outgoing().next().map_or(u64::MAX, |stamp| stamp.ns);
+        let known = self.back.stamps.iter().copied().filter(is_begun);
+        known.map(move |stamp| Stamp {
+            ns: stamp.ns.min(first),
+            ..stamp
+        })
+    }
+
+    fn outgoing(&self) -> impl Iterator<Item = Stamp> + '_ {
+        self.there.stamps.iter().copied().filter(|stamp| !is_begun(stamp))
+    }
+
+    fn incoming(&self) -> impl Iterator<Item = Stamp> + '_ {
+        self.back.stamps.iter().copied().filter(|stamp| !is_begun(stamp))
+    }
+}
+
+fn is_begun(stamp: &Stamp) -> bool {
+    matches!(stamp.point, Point::Intended | Point::Call)
+}
+
+fn is_asked(stamp: &Stamp) -> bool {
+    matches!(stamp.point, Point::Raised | Point::SoftIrq)
+}
+
+#[cfg(test)]
+#[path = "across_tests.rs"]
+mod tests;

@@ -1,0 +1,138 @@
+use super::super::{Breakdown, Id, Place, Stage};
+use super::*;
+use Point::{Application, Call, Copy, Driver, Intended, Queue, Raised, Ready, Running, SoftIrq, Stack, Transmit, Waking};
+
+fn packet(stamps: &[(Point, u64)]) -> Packet {
+    let stamp = |(point, ns): &(Point, u64)| Stamp {
+        ns: *ns,
+        point: *point,
+        place: Place::default(),
+    };
+    Packet {
+        id: Id {
+            session: 3,
+            sequence: 1,
+        },
+        stamps: stamps.iter().map(stamp).collect(),
+        disorder_ns: 0,
+    }
+}
+
+/// The guest's clock is 50 000 ahead.
+fn across(at: u64, into: u64, out: u64) -> Across {
+    let guest = at + 50_000;
+    let came = 2_000 + into;
+    Across {
+        there: packet(&[
+            (Intended, at),
+            (Call, at + 100),
+            (Queue, at + 300),
+            (Transmit, at + 400),
+            (Stack, at + 700),
+            (Queue, at + 900),
+            (Transmit, at + 1_000),
+            (Copy, at + 2_000),
+        ]),
+        came: packet(&[
+            (Raised, guest + came),
+            (SoftIrq, guest + came + 100),
+            (Driver, guest + came + 300),
+            (Stack, guest + came + 400),
+            (Ready, guest + came + 600),
+            (Waking, guest + came + 650),
+            (Running, guest + came + 900),
+            (Copy, guest + came + 1_000),
+        ]),
+        left: packet(&[(Queue, guest + came + 1_300), (Transmit, guest + came + 1_500)]),
+        back: packet(&[
+            (Intended, at),
+            (Call, at + 100),
+            (Stack, at + came + 1_500 + out),
+            (Queue, at + came + 1_600 + out),
+            (Transmit, at + came + 1_700 + out),
+            (Stack, at + came + 1_900 + out),
+            (Application, at + came + 2_500 + out),
+        ]),
+    }
+}
+
+#[test]
+fn both_kernels_stages_are_on_one_axis_and_the_boundaries_have_names() {
+    let mut bounds = Bounds::new();
+    let all: Vec<Across> = (0..100).map(|n| across(n * 100_000, 500 + n * 7 % 90, 800 + n * 13 % 70)).collect();
+    all.iter().for_each(|packet| packet.bound(&mut bounds));
+    let mapping = bounds.fit().expect("bounds of both kinds");
+    assert_eq!(bounds.len(), 200);
+    assert!(mapping.uncertainty_ns() < 1_100, "{mapping:?}");
+    let mut breakdown = Breakdown::new();
+    for packet in &all {
+        let joined = packet.join(&mapping).expect("all parts");
+        assert_eq!((joined.stamps.first().unwrap().point, joined.disorder_ns), (Intended, 0));
+        breakdown.record(&joined);
+    }
+    assert_eq!((breakdown.whole().samples(), breakdown.incomplete()), (100, 0));
+    let stages = breakdown.stages();
+    let told: Vec<(u32, Stage)> = stages
+        .iter()
+        .filter(|stage| stage.latency.samples() > 0)
+        .map(|stage| (stage.hop, stage.stage))
+        .collect();
+    use Stage::{From, IntoGuest, OutOfGuest, Relay};
+    let expected = [
+        (0, From(Intended)),
+        (0, From(Call)),
+        (0, From(Queue)),
+        (0, From(Transmit)),
+        (0, Relay),
+        (1, From(Queue)),
+        (1, From(Transmit)),
+        (1, IntoGuest),
+        (2, From(Raised)),
+        (2, From(SoftIrq)),
+        (2, From(Driver)),
+        (2, From(Stack)),
+        (2, From(Ready)),
+        (2, From(Waking)),
+        (2, From(Running)),
+        (2, Relay),
+        (3, From(Queue)),
+        (3, OutOfGuest),
+        (4, Relay),
+        (5, From(Queue)),
+        (5, From(Transmit)),
+        (5, From(Stack)),
+    ];
+    assert_eq!(told, expected);
+    let find = |wanted: Stage| stages.iter().find(|stage| stage.stage == wanted).unwrap();
+    let mean = find(IntoGuest).latency.summary().unwrap().mean_ns;
+    // What it really was, within what is told.
+    assert!((mean - 545.0).abs() <= mapping.uncertainty_ns() as f64, "{mean}");
+    assert!(find(IntoGuest).place.namespace == 0 && find(From(Driver)).place.is_guest);
+    let parts: f64 = stages
+        .iter()
+        .filter_map(|stage| stage.latency.summary())
+        .map(|times| times.mean_ns * times.samples as f64)
+        .sum();
+    let whole = breakdown.whole().summary().unwrap().mean_ns * 100.0;
+    assert!((parts - whole).abs() < 1.0, "{parts} {whole}");
+}
+
+/// A soft interrupt that was asked for before the packet was there is not the packet's, and is no bound of the clock.
+#[test]
+fn what_was_asked_for_before_is_left_out() {
+    let mut packet = across(1_000_000, 500, 800);
+    packet.came.stamps[0].ns -= 3_000;
+    let mut bounds = Bounds::new();
+    let (good, mut other) = (across(2_000_000, 510, 790), Bounds::new());
+    packet.bound(&mut bounds);
+    good.bound(&mut bounds);
+    good.bound(&mut other);
+    let mapping = bounds.fit().expect("bounds");
+    assert_eq!(mapping.contradiction_ns(), 0, "{mapping:?}");
+    let joined = packet.join(&mapping).expect("all parts");
+    assert!(joined.stamps.iter().all(|stamp| stamp.point != Raised));
+    assert!(joined.stamps.iter().any(|stamp| stamp.point == SoftIrq));
+    assert!(joined.disorder_ns <= mapping.uncertainty_ns());
+    packet.left.stamps.clear();
+    assert_eq!(packet.join(&mapping), None);
+}
