@@ -2,6 +2,8 @@
 //! nothing left behind.
 
 mod common;
+#[path = "lab/guests.rs"]
+mod guests;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -542,49 +544,4 @@ fn another_machine_answers_by_its_server() {
     result.cells.iter().for_each(check_cell);
     drop(server);
     common::assert_clean(&hosts.a);
-}
-
-#[test]
-#[ignore = "make test-guests runs it"]
-fn guests_are_a_part_of_the_matrix() {
-    if !is_root() {
-        return;
-    }
-    let (_alone, scratch) = (alone(), Scratch::new());
-    let mut content = "rounds = 2\nturn = \"1s\"\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n".to_owned();
-    let load = "[[load]]\nname = \"tcp\"\nkind = \"iperf3-tcp\"\nbitrate = \"5M\"\n";
-    for (name, more) in [("tap-bridge", ""), ("xdp", "machine = \"tap-bridge\"\n")] {
-        content += &format!(
-            "[[link]]\nname = {name:?}\nends = [\"a\", \"b\"]\n\
-             [[guest]]\nname = {name:?}\nhost = \"b\"\nattachment = {name:?}\nuplink = {name:?}\n{more}\
-             [[probe]]\nname = {name:?}\nfrom = \"a\"\nto = {name:?}\nwith = \"udp\"\nrate = 200\n"
-        );
-    }
-    scratch.lab(&(content + load));
-    let running = start(&scratch, "run my.toml --into run --json");
-    let pid = running.pid();
-    let result = result(&running.end_within(Duration::from_secs(300)).good().out);
-    assert_nothing_is_left_of(pid);
-    let [_, _, tap, xdp] = result.machines.as_slice() else {
-        panic!("{result:#?}")
-    };
-    assert_eq!(
-        [&tap.attachment, &xdp.attachment].map(|how| how.as_deref()),
-        [Some("tap-bridge"), Some("xdp")]
-    );
-    let accelerator = tap.accelerator.as_deref();
-    assert_eq!(xdp.accelerator.as_deref(), accelerator, "one machine: {result:#?}");
-    let is_told = result
-        .warnings
-        .iter()
-        .any(|warning| warning.contains("are emulated (tcg)"));
-    assert_eq!(is_told, accelerator == Some("tcg"), "{:?}", result.warnings);
-    assert_eq!(result.cells.len(), 4);
-    for cell in &result.cells {
-        assert_eq!((&cell.unavailable, cell.failed_turns), (&None, 0), "{cell:#?}");
-        assert!(
-            cell.probes.received > 50 && cell.probes.received * 2 > cell.probes.sent,
-            "{cell:#?}"
-        );
-    }
 }

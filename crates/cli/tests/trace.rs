@@ -392,6 +392,66 @@ fn a_hog_on_the_receivers_cpu_is_found_in_the_wake_up_and_named() {
     assert!(hog.is_some_and(|hog| hog.slow_mean_ns > MS), "{slow:#?}");
 }
 
+/// A path of a lab gets its stages in a turn of its own: the same hog is found there, in the same stage and no other.
+#[test]
+fn a_hog_is_found_in_the_stages_of_a_labs_path() {
+    if !is_root() || cpus() < 2 {
+        return;
+    }
+    let _alone = alone();
+    let folder = std::env::temp_dir().join(format!("ringside-trace-lab-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("lab.toml");
+    let lab = "rounds = 1\nturn = \"700ms\"\nsettle = \"1ms\"\ntrace = true\n[[host]]\nname = \"a\"\ncpu = 0\n\
+               [[host]]\nname = \"b\"\ncpu = 1\n[[link]]\nends = [\"a\", \"b\"]\n\
+               [[probe]]\nname = \"p\"\nfrom = \"a\"\nto = \"b\"\nwith = \"udp\"\nrate = 60\nmeasure = [\"one-way\"]\n";
+    std::fs::write(&file, lab).expect("written");
+    let end = AtomicBool::new(false);
+    let done = thread::scope(|scope| {
+        let _flow = Flow(&end);
+        let thread = thread::Builder::new().name("trace-hog".into());
+        thread.spawn_scoped(scope, || hog(1, &end)).expect("a thread");
+        let line = format!(
+            "lab run {} --into {} --json",
+            file.display(),
+            folder.join("run").display()
+        );
+        let running = tool(&line);
+        let pid = running.pid();
+        let done = running.end().good();
+        assert_nothing_is_left_of(pid);
+        done
+    });
+    let Outcome::Lab(lab) = done.document().result else {
+        panic!("no lab: {done:#?}")
+    };
+    let [stages] = lab.stages.as_slice() else {
+        panic!("{lab:#?}")
+    };
+    assert_eq!(
+        (stages.path.as_str(), stages.is_round_trip, &stages.unavailable),
+        ("p", false, &None)
+    );
+    let path = stages.traced.as_ref().expect("traced");
+    check(path);
+    assert_delay_in(path, 0, Stage::From(Point::Waking), 1.0);
+    assert!(
+        path.stages
+            .iter()
+            .any(|stage| stage.interface.as_deref() == Some("eth0")),
+        "{path:#?}"
+    );
+    // The cell that is measured has no tracing in it, and one turn.
+    assert_eq!(
+        (lab.cells.len(), lab.cells[0].rounds.len(), lab.interrupted),
+        (1, 1, false)
+    );
+    assert!(done.err.contains("most in wake-up"), "{}", done.err);
+    let report = std::fs::read_to_string(folder.join("run/report.html")).expect("a report");
+    assert!(report.contains("Stages, one way") && report.contains("<th>wake-up</th>"));
+    _ = std::fs::remove_dir_all(&folder);
+}
+
 #[test]
 fn the_flight_recorder_stops_and_shows_what_went_on() {
     if !is_root() {

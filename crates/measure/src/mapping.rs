@@ -53,7 +53,8 @@ impl Bounds {
 
     /// Something was here at a time of this clock, and came there at a time of the other one.
     pub fn there(&mut self, here_ns: u64, there_ns: u64) {
-        self.most.extend(difference(there_ns, here_ns).map(|most| (here_ns, most)));
+        self.most
+            .extend(difference(there_ns, here_ns).map(|most| (here_ns, most)));
     }
 
     /// Something was there at a time of the other clock, and came here at a time of this one.
@@ -247,7 +248,10 @@ impl Mapping {
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "differences of less than 2^53 ns, three months")]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "differences of less than 2^53 ns, three months"
+)]
 fn float(value: i64) -> f64 {
     value as f64
 }

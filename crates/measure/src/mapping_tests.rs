@@ -47,7 +47,13 @@ fn the_truth_is_within_the_uncertainty_whatever_the_asymmetry() {
 #[test]
 fn more_packets_leave_less_room() {
     let of = |count| bounds(1_000, 50, count, [0, 0]).0.fit().unwrap().uncertainty_ns();
-    assert!(of(2_000) < of(200) && of(200) < of(20), "{} {} {}", of(20), of(200), of(2_000));
+    assert!(
+        of(2_000) < of(200) && of(200) < of(20),
+        "{} {} {}",
+        of(20),
+        of(200),
+        of(2_000)
+    );
 }
 
 #[test]
@@ -62,7 +68,11 @@ fn bounds_of_one_kind_are_none_and_a_clock_that_jumps_contradicts() {
     let mut jumps = Bounds::new();
     for at in (0..2_000_000u64).step_by(10_000) {
         // In its middle it goes 10 us ahead, and back again.
-        let ahead = if (900_000..1_100_000).contains(&at) { 110_000 } else { 100_000 };
+        let ahead = if (900_000..1_100_000).contains(&at) {
+            110_000
+        } else {
+            100_000
+        };
         jumps.there(at, at + ahead + 100);
         jumps.back(at + ahead + 200, at + 300);
     }

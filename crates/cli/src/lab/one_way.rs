@@ -60,7 +60,10 @@ pub(super) fn times(trips: &[Trip], most: Duration) -> Result<(RttRecorder, Mapp
 
 /// For the result, with what the guest itself answers to some questions.
 pub(super) fn clock(mapping: &Mapping, plan: &Plan, bed: &Bed, guest: usize) -> LabClock {
-    let asked = bed.machine(plan, guest).and_then(|guest| Ok(guest.clock_offset()?)).ok();
+    let asked = bed
+        .machine(plan, guest)
+        .and_then(|guest| Ok(guest.clock_offset()?))
+        .ok();
     let now = now_ns();
     LabClock {
         offset_ns: mapping.offset_ns(now),

@@ -33,11 +33,16 @@ fn what_is_not_known_well_enough_is_not_told() {
     let why = |trips: &[Trip]| format!("{:#}", times(trips, Duration::from_micros(20)).err().expect("an error"));
     let refused = why(&trips(30_000, 20_000));
     assert!(
-        refused.contains("the guest's clock is known to 25.") && refused.contains("uncertainty = \"20us\" is asked for"),
+        refused.contains("the guest's clock is known to 25.")
+            && refused.contains("uncertainty = \"20us\" is asked for"),
         "{refused}"
     );
     assert!(why(&[]).contains("no answer"));
     let mut jumps = trips(1_000, 1_000);
-    jumps.iter_mut().skip(50).take(50).for_each(|trip| trip.stamps.came_ns -= 10_000);
+    jumps
+        .iter_mut()
+        .skip(50)
+        .take(50)
+        .for_each(|trip| trip.stamps.came_ns -= 10_000);
     assert!(why(&jumps).contains("does not run evenly"));
 }

@@ -64,9 +64,7 @@ pub(super) fn of(plan: &Plan, text: &Text, folder: &Folder) -> Result<LabResult>
             .chain(folder.guests.iter().cloned())
             .collect(),
         warnings: warnings(&told, &stages, folder),
-        interrupted: begun < plan.rounds
-            || folder.turns.len() < cells.len()
-            || stages.len() < stages::all(plan).len(),
+        interrupted: begun < plan.rounds || folder.turns.len() < cells.len() || stages.len() < stages::all(plan).len(),
         stages,
         cells: told,
         file: text.text.clone(),

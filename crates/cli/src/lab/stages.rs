@@ -51,7 +51,11 @@ pub(super) fn all(plan: &Plan) -> Vec<Part> {
 
 impl Part {
     fn name(self, plan: &Plan) -> String {
-        format!("{}, stages, {}", plan.probes[self.probe].name, condition(self.is_loaded))
+        format!(
+            "{}, stages, {}",
+            plan.probes[self.probe].name,
+            condition(self.is_loaded)
+        )
     }
 
     pub(super) fn condition(self) -> LoadKind {
@@ -209,7 +213,13 @@ fn over_link(
     let sender = Sender::new(contender.open(&path.a)?, payload_len, session, interval(probe));
     let setup = setup(plan, probe, session);
     let names = bed.names();
-    let traced = trace::trace(&setup, Ends::Two(sender, hearer), &names, &mut || look(loads, stop), stop)?;
+    let traced = trace::trace(
+        &setup,
+        Ends::Two(sender, hearer),
+        &names,
+        &mut || look(loads, stop),
+        stop,
+    )?;
     ensure!(!stop.is_set(), "interrupted");
     Ok(Stages {
         traced: traced.path,
@@ -269,9 +279,7 @@ impl<'g> Recorder<'g> {
     fn start(guest: &'g Guest, session: u32) -> Result<Self> {
         let own = guests::own_program()?;
         let mut child = guest.command(&own).args(trace::record_line(session, EVENTS)).spawn()?;
-        child
-            .wait_for(trace::RECORDING, LOAD)
-            .context("tracing in the guest")?;
+        child.wait_for(trace::RECORDING, LOAD).context("tracing in the guest")?;
         Ok(Self {
             guest,
             child: Some(child),

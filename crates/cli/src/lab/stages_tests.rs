@@ -40,7 +40,10 @@ fn a_path_is_traced_if_it_says_so_or_all_are() {
     let paths = |keys: &str| probe("one", link, keys) + &probe("two", link, "") + &probe("far", far, "");
     assert_eq!(parts(&plan("", &paths("")).unwrap()), []);
     assert_eq!(parts(&plan("", &paths("trace = true")).unwrap()), [("one", false)]);
-    assert_eq!(parts(&plan("trace = true\n", &paths("trace = false")).unwrap()), [("two", false)]);
+    assert_eq!(
+        parts(&plan("trace = true\n", &paths("trace = false")).unwrap()),
+        [("two", false)]
+    );
     let load = "[[load]]\nname = \"l\"\nkind = \"stress-ng\"\n";
     let loaded = plan("trace = true\n", &(paths("") + load)).unwrap();
     assert_eq!(
@@ -48,13 +51,19 @@ fn a_path_is_traced_if_it_says_so_or_all_are() {
         [("one", false), ("one", true), ("two", false), ("two", true)]
     );
     let refused = plan("", &probe("far", far, "trace = true")).unwrap_err();
-    assert!(refused.contains("key probe.trace: what goes to another machine is not traced"), "{refused}");
+    assert!(
+        refused.contains("key probe.trace: what goes to another machine is not traced"),
+        "{refused}"
+    );
 }
 
 #[test]
 fn an_uncertainty_is_for_one_way_to_guests_alone() {
     let refused = plan("", &probe("one", ["a", "b"], "uncertainty = \"10us\"")).unwrap_err();
-    assert!(refused.contains("only one way to a guest is by another clock"), "{refused}");
+    assert!(
+        refused.contains("only one way to a guest is by another clock"),
+        "{refused}"
+    );
     let guest = "[[link]]\nname = \"up\"\nends = [\"a\", \"b\"]\n\
                  [[guest]]\nname = \"vm\"\nhost = \"b\"\nattachment = \"tap-bridge\"\nuplink = \"up\"\n";
     let to_guest = |keys: &str| plan("", &(guest.to_owned() + &probe("g", ["a", "vm"], keys)));

@@ -44,7 +44,11 @@ fn class(stage: Stage) -> &'static str {
 
 /// `udp, idle`
 fn name(of: &LabStages) -> String {
-    let condition = if of.condition == LoadKind::Idle { "idle" } else { "loaded" };
+    let condition = if of.condition == LoadKind::Idle {
+        "idle"
+    } else {
+        "loaded"
+    };
     format!("{}, {condition}", of.path)
 }
 
@@ -54,10 +58,14 @@ fn direction(of: &LabStages) -> &'static str {
 
 /// The median of the same path without tracing, by the same kind of time.
 fn untraced(lab: &LabResult, of: &LabStages) -> Option<u64> {
-    let kind = if of.is_round_trip { LatencyKind::RoundTrip } else { LatencyKind::OneWay };
+    let kind = if of.is_round_trip {
+        LatencyKind::RoundTrip
+    } else {
+        LatencyKind::OneWay
+    };
     let mut cells = lab.cells.iter();
-    let cell = cells
-        .find(|cell| cell.path == of.path && cell.condition == of.condition && cell.latency.kind == kind)?;
+    let cell =
+        cells.find(|cell| cell.path == of.path && cell.condition == of.condition && cell.latency.kind == kind)?;
     cell.latency.corrected?.p50_ns
 }
 
@@ -169,11 +177,17 @@ fn compared(lab: &LabResult, of: &LabStages, traced: &TracedPath) -> String {
 /// How well a guest's clock is known.
 pub(super) fn clock_words(clock: &LabClock) -> String {
     let asked = clock.asked_uncertainty_ns.map_or_else(String::new, |ns| {
-        format!("; by questions over the control channel to ± {}", units::time(ns as f64))
+        format!(
+            "; by questions over the control channel to ± {}",
+            units::time(ns as f64)
+        )
     });
     let jumps = match clock.contradiction_ns {
         0 => String::new(),
-        ns => format!("; it does not run evenly: bounds contradict each other by {}", units::time(ns as f64)),
+        ns => format!(
+            "; it does not run evenly: bounds contradict each other by {}",
+            units::time(ns as f64)
+        ),
     };
     format!(
         "The guest's clock, by {} bounds of packets there and back: known to ± {}, {:+.1} ppm{asked}{jumps}. What one direction has too much of it,          the other has too little.",

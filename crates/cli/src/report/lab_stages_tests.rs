@@ -96,7 +96,10 @@ fn the_part_has_a_bar_of_all_stages_and_a_table() {
     ] {
         assert!(page.contains(words), "{words}: {page}");
     }
-    assert!(!page.contains("Stages, one way") && !page.contains("remainder"), "{page}");
+    assert!(
+        !page.contains("Stages, one way") && !page.contains("remainder"),
+        "{page}"
+    );
     assert_eq!(part(&lab(Vec::new())).into_string(), "");
     let mut text = String::new();
     markdown(&mut text, &lab(vec![stages()]));

@@ -92,7 +92,10 @@ mod tests {
         };
         assert_eq!(begins(&stack).map(|(from, _)| from).collect::<Vec<_>>(), [0.0, 300.0]);
         let plot = bars("t", "l", &[stack], &[("c0", "first"), ("c3", "other")]).into_string();
-        assert!(plot.contains("&lt;a&gt;: two, 700 ns") && plot.contains("first"), "{plot}");
+        assert!(
+            plot.contains("&lt;a&gt;: two, 700 ns") && plot.contains("first"),
+            "{plot}"
+        );
         assert!(bars("t", "l", &[], &[]).into_string().contains("<svg"));
     }
 }

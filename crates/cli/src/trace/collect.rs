@@ -247,7 +247,18 @@ impl Seen {
 
     /// From a file; `None` where a number is none that stands there.
     pub(super) fn of_row(row: &[u64; 10]) -> Option<Self> {
-        let [ns, sequence, first, second, session, namespace, interface, cpu, point, kind] = *row;
+        let [
+            ns,
+            sequence,
+            first,
+            second,
+            session,
+            namespace,
+            interface,
+            cpu,
+            point,
+            kind,
+        ] = *row;
         let word = |value: u64| u32::try_from(value).ok();
         Some(Self {
             ns,

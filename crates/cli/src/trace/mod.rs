@@ -133,14 +133,7 @@ fn own(args: &Args, stop: &Stop) -> Result<Own> {
 }
 
 /// One receiver.
-fn one(
-    args: &Args,
-    bed: &Bed,
-    names: &Names,
-    receiver: Receiver,
-    session: u32,
-    stop: &Stop,
-) -> Result<Traced> {
+fn one(args: &Args, bed: &Bed, names: &Names, receiver: Receiver, session: u32, stop: &Stop) -> Result<Traced> {
     let _cut = (receiver == Receiver::AfPacket)
         .then(|| Bed::cut_stack_off(&bed.b))
         .transpose()?;

@@ -262,7 +262,9 @@ impl Run<'_> {
                 times: Latency::new(),
                 steal: 0.0,
             });
-            let end = self.setup.slot.map_or(over, |slot| Instant::now() + slot);
+            // To load and attach the programs takes time of its own.
+            let all = self.setup.time.saturating_sub(self.setup.settle);
+            let end = Instant::now() + self.setup.slot.unwrap_or(all);
             self.wait(end, &is_done)?;
             let all = CpuTimes::read()?.since(&times).sum();
             if let Some(turn) = self.turns.last_mut() {

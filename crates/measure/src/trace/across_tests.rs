@@ -1,6 +1,8 @@
 use super::super::{Breakdown, Id, Place, Stage};
 use super::*;
-use Point::{Application, Call, Copy, Driver, Intended, Queue, Raised, Ready, Running, SoftIrq, Stack, Transmit, Waking};
+use Point::{
+    Application, Call, Copy, Driver, Intended, Queue, Raised, Ready, Running, SoftIrq, Stack, Transmit, Waking,
+};
 
 fn packet(stamps: &[(Point, u64)]) -> Packet {
     let stamp = |(point, ns): &(Point, u64)| Stamp {
@@ -59,7 +61,9 @@ fn across(at: u64, into: u64, out: u64) -> Across {
 #[test]
 fn both_kernels_stages_are_on_one_axis_and_the_boundaries_have_names() {
     let mut bounds = Bounds::new();
-    let all: Vec<Across> = (0..100).map(|n| across(n * 100_000, 500 + n * 7 % 90, 800 + n * 13 % 70)).collect();
+    let all: Vec<Across> = (0..100)
+        .map(|n| across(n * 100_000, 500 + n * 7 % 90, 800 + n * 13 % 70))
+        .collect();
     all.iter().for_each(|packet| packet.bound(&mut bounds));
     let mapping = bounds.fit().expect("bounds of both kinds");
     assert_eq!(bounds.len(), 200);
@@ -67,7 +71,10 @@ fn both_kernels_stages_are_on_one_axis_and_the_boundaries_have_names() {
     let mut breakdown = Breakdown::new();
     for packet in &all {
         let joined = packet.join(&mapping).expect("all parts");
-        assert_eq!((joined.stamps.first().unwrap().point, joined.disorder_ns), (Intended, 0));
+        assert_eq!(
+            (joined.stamps.first().unwrap().point, joined.disorder_ns),
+            (Intended, 0)
+        );
         breakdown.record(&joined);
     }
     assert_eq!((breakdown.whole().samples(), breakdown.incomplete()), (100, 0));

@@ -192,8 +192,15 @@ impl Checker<'_> {
             });
         }
         let can_be_traced = !matches!(way, Way::Serve(_));
-        if let Some(wanted) = probe.trace.as_ref().filter(|wanted| *wanted.get_ref() && !can_be_traced) {
-            self.at(wanted, "what goes to another machine is not traced: only paths of this one and its guests");
+        if let Some(wanted) = probe
+            .trace
+            .as_ref()
+            .filter(|wanted| *wanted.get_ref() && !can_be_traced)
+        {
+            self.at(
+                wanted,
+                "what goes to another machine is not traced: only paths of this one and its guests",
+            );
         }
         Some(Probe {
             name: probe.name.get_ref().0.clone(),

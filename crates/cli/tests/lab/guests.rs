@@ -1,0 +1,163 @@
+//! Guests of a lab: cells, one way by the guest's clock, stages into the guest and back, and a guest that is killed. Two boots.
+
+use std::fs;
+use std::time::Duration;
+
+use ringside_measure::schema::{LabClock, LabStages, LatencyKind};
+use ringside_measure::trace::{Point, Stage};
+use ringside_netlab::testing::is_root;
+use ringside_netlab::wait_until;
+
+use super::{Scratch, alone, assert_nothing_is_left_of, children_of, has_ended, kill, result, start, turns};
+
+/// How long an emulated guest and its turns may take on a machine that does other things.
+const PATIENCE: Duration = Duration::from_secs(400);
+
+/// Two ways into one machine.
+fn content() -> String {
+    let mut content =
+        "rounds = 2\nturn = \"1s\"\ntrace = true\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n".to_owned();
+    let one_way = "measure = [\"rtt\", \"one-way\"]\nuncertainty = \"20ms\"\n";
+    for (name, more, keys) in [("tap-bridge", "", one_way), ("xdp", "machine = \"tap-bridge\"\n", "")] {
+        content += &format!(
+            "[[link]]\nname = {name:?}\nends = [\"a\", \"b\"]\n\
+             [[guest]]\nname = {name:?}\nhost = \"b\"\nattachment = {name:?}\nuplink = {name:?}\n{more}\
+             [[probe]]\nname = {name:?}\nfrom = \"a\"\nto = {name:?}\nwith = \"udp\"\nrate = 200\n{keys}"
+        );
+    }
+    content + "[[load]]\nname = \"tcp\"\nkind = \"iperf3-tcp\"\nbitrate = \"5M\"\n"
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn guests_are_a_part_of_the_matrix() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    scratch.lab(&content());
+    let running = start(&scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let done = running.end_within(PATIENCE).good();
+    let result = result(&done.out);
+    assert_nothing_is_left_of(pid);
+    let [_, _, tap, xdp] = result.machines.as_slice() else {
+        panic!("{result:#?}")
+    };
+    assert_eq!(
+        [&tap.attachment, &xdp.attachment].map(|how| how.as_deref()),
+        [Some("tap-bridge"), Some("xdp")]
+    );
+    let accelerator = tap.accelerator.as_deref();
+    assert_eq!(xdp.accelerator.as_deref(), accelerator, "one machine: {result:#?}");
+    let is_told = result
+        .warnings
+        .iter()
+        .any(|warning| warning.contains("are emulated (tcg)"));
+    assert_eq!(is_told, accelerator == Some("tcg"), "{:?}", result.warnings);
+    assert_eq!(result.cells.len(), 6);
+    for cell in &result.cells {
+        assert_eq!((&cell.unavailable, cell.failed_turns), (&None, 0), "{cell:#?}");
+        assert!(
+            cell.probes.received > 50 && cell.probes.received * 2 > cell.probes.sent,
+            "{cell:#?}"
+        );
+        let is_one_way = cell.latency.kind == LatencyKind::OneWay;
+        assert_eq!(cell.clock.is_some(), is_one_way, "{cell:#?}");
+        if let Some(clock) = &cell.clock {
+            assert!(clock.uncertainty_ns <= 20_000_000, "{clock:#?}");
+            agrees(clock);
+            // No packet is there before it was sent.
+            assert_eq!(cell.latency.impossible_packets, 0, "{cell:#?}");
+        }
+    }
+    assert_eq!(result.stages.len(), 4, "{result:#?}");
+    for stages in &result.stages {
+        check_stages(stages);
+    }
+    assert!(
+        done.err.contains("QEMU and vCPU kick") || done.err.contains("out of the guest"),
+        "{}",
+        done.err
+    );
+    assert!(
+        fs::read_to_string(scratch.path("run/report.html"))
+            .unwrap()
+            .contains("Stages, there and back")
+    );
+}
+
+/// What the guest's agent says of its clock is within what both are uncertain about.
+fn agrees(clock: &LabClock) {
+    let (apart, asked) = (
+        clock.asked_apart_ns.expect("asked"),
+        clock.asked_uncertainty_ns.expect("asked"),
+    );
+    // What clocks drift until it is asked is small beside that.
+    assert!(apart <= asked + clock.uncertainty_ns + 50_000, "{clock:#?}");
+    assert_eq!(clock.contradiction_ns, 0, "{clock:#?}");
+}
+
+/// All the way: through the host, into the guest, to its application, and back.
+fn check_stages(stages: &LabStages) {
+    assert!(stages.is_round_trip && stages.unavailable.is_none(), "{stages:#?}");
+    let traced = stages.traced.as_ref().expect("stages");
+    assert!(traced.traced_packets > 20, "{stages:#?}");
+    let all: Vec<Stage> = traced.stages.iter().map(|stage| stage.stage).collect();
+    use Point::{Call, Driver, Intended, Queue, Ready, SoftIrq, Stack};
+    for point in [Intended, Call, Queue, SoftIrq, Driver, Stack, Ready] {
+        assert!(all.contains(&Stage::From(point)), "{point:?}: {stages:#?}");
+    }
+    for crossing in [Stage::IntoGuest, Stage::OutOfGuest] {
+        let found = traced
+            .stages
+            .iter()
+            .find(|stage| stage.stage == crossing)
+            .expect("a crossing");
+        let clock = stages.clock.as_ref().expect("a clock");
+        assert_eq!(found.uncertainty_ns, Some(clock.uncertainty_ns), "{stages:#?}");
+    }
+    let inside = traced.stages.iter().filter(|stage| {
+        let at = stage.interface.as_deref();
+        at.is_some_and(|name| name.ends_with(" in the guest"))
+    });
+    assert!(inside.count() >= 3, "interrupt, NAPI and stack: {stages:#?}");
+    let whole = traced.whole.expect("packets").mean_ns;
+    assert!((traced.sum_mean_ns - whole).abs() < 1_000.0, "they add up: {stages:#?}");
+    agrees(stages.clock.as_ref().expect("a clock"));
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn a_guest_that_is_killed_ends_the_run_with_one_error() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    scratch.lab(&content());
+    let running = start(&scratch, "run my.toml --into run");
+    let pid = running.pid();
+    assert!(
+        wait_until(PATIENCE, || turns(&scratch.path("run")) >= 1),
+        "{}",
+        running.told()
+    );
+    let children = children_of(pid);
+    let qemu: Vec<u32> = children
+        .iter()
+        .copied()
+        .filter(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("qemu")))
+        .collect();
+    let [machine] = qemu.as_slice() else {
+        panic!("{children:?}")
+    };
+    kill(*machine);
+    let told = running.end_within(Duration::from_secs(60)).bad();
+    assert!(
+        told.contains("ringside: the guest ") && told.contains("--resume` goes on"),
+        "{told}"
+    );
+    assert_eq!(told.matches("ringside: ").count(), 1, "{told}");
+    assert_nothing_is_left_of(pid);
+    assert!(children.iter().all(|pid| has_ended(*pid)), "{children:?}");
+}
