@@ -165,6 +165,12 @@ impl Guest {
         self.boot
     }
 
+    /// Whether it has ended, by itself or by somebody's hand.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.machine.wait(Duration::ZERO).is_some()
+    }
+
     /// What its console has said so far.
     ///
     /// # Errors

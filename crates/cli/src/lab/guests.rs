@@ -95,6 +95,13 @@ impl Guests {
 
     /// Whether the programs run that carry their packets, and the connections are there.
     pub(super) fn check(&self, plan: &Plan) -> Result<()> {
+        for (number, guest) in &self.machines {
+            let name = &plan.guests[*number].name;
+            ensure!(
+                !guest.has_ended(),
+                "the guest {name} has ended, or somebody has ended it"
+            );
+        }
         self.attachments.iter().try_for_each(Attachment::check)?;
         for (number, path) in &self.paths {
             let turns = path.as_ref().ok().and_then(|path| path.turns.as_ref());

@@ -101,7 +101,11 @@ pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) 
                     bar.suspend(|| output::note(format_args!("{}: {error:#}", cell.name(plan))));
                     Outcome::Failed(format!("{error:#}"))
                 }
-                Err(Fault::Lab(error)) => return Err(error.context(cell.name(plan))),
+                Err(Fault::Lab(error)) => {
+                    // A load ends with the guest that it is for.
+                    bed.check(plan)?;
+                    return Err(error.context(cell.name(plan)));
+                }
             };
             folder.add(Kept {
                 round,

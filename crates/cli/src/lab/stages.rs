@@ -98,7 +98,10 @@ pub(super) fn measure(
                     best = best.or_else(|| Some(none(probe, part, format!("{error:#}"))));
                     break;
                 }
-                Err(Fault::Lab(error)) => return Err(error.context(part.name(plan))),
+                Err(Fault::Lab(error)) => {
+                    bed.check(plan)?;
+                    return Err(error.context(part.name(plan)));
+                }
             };
             let is_quiet = traced.steal_percent <= STEAL_LIMIT * 100.0;
             best = match best {

@@ -8,7 +8,7 @@ use ringside_measure::trace::{Point, Stage};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::wait_until;
 
-use super::{Scratch, alone, assert_nothing_is_left_of, children_of, has_ended, kill, result, start, turns};
+use super::{Scratch, alone, assert_nothing_is_left_of, has_ended, kill, result, start, turns};
 
 /// How long an emulated guest and its turns may take on a machine that does other things.
 const PATIENCE: Duration = Duration::from_secs(400);
@@ -142,16 +142,20 @@ fn a_guest_that_is_killed_ends_the_run_with_one_error() {
         "{}",
         running.told()
     );
-    let children = children_of(pid);
-    let qemu: Vec<u32> = children
-        .iter()
-        .copied()
-        .filter(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("qemu")))
+    // A thread of its own has started it.
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("tasks").flatten();
+    let children: Vec<u32> = tasks
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|text| text.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|pid| pid.parse().ok())
         .collect();
-    let [machine] = qemu.as_slice() else {
+    let is_machine =
+        |pid: &&u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("qemu"));
+    let machines: Vec<&u32> = children.iter().filter(is_machine).collect();
+    let [machine] = machines.as_slice() else {
         panic!("{children:?}")
     };
-    kill(*machine);
+    kill(**machine);
     let told = running.end_within(Duration::from_secs(60)).bad();
     assert!(
         told.contains("ringside: the guest ") && told.contains("--resume` goes on"),
