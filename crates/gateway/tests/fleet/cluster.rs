@@ -186,7 +186,10 @@ impl Member {
     /// From now on its disk takes so much longer, if it was started on one that can be slow.
     pub(crate) fn set_delay(&self, delay: Duration) {
         assert!(self.slow.is_some(), "its disk is as fast as it is");
-        write_at_once(&self.folder.join("delay"), &(delay.as_millis() as u32).to_le_bytes());
+        write_at_once(
+            &self.folder.join("delay"),
+            &u32::try_from(delay.as_millis()).unwrap().to_le_bytes(),
+        );
     }
 
     /// `etcdctl …` on its host, asking it alone. None if it fails.
