@@ -12,6 +12,8 @@ use ringside_gateway_core::table::Host;
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::MacAddr;
 
+use super::random::{mixed, place};
+
 /// Pairs of so many last revisions are at hand.
 const RECENT: usize = 8192;
 
@@ -42,7 +44,7 @@ pub(crate) struct Log {
 pub(crate) fn digest_of(cell: u32, version: u64) -> u64 {
     match version {
         0 => 0,
-        _ => super::random::mixed(u64::from(cell) << 40 | version),
+        _ => mixed(u64::from(cell) << 40 | version),
     }
 }
 
@@ -71,7 +73,7 @@ impl Log {
     }
 
     pub(crate) fn change(&self, revision: u64) -> &Change {
-        &self.changes[revision as usize - 1]
+        &self.changes[place(revision) - 1]
     }
 
     pub(crate) fn cells(&self) -> u32 {
@@ -112,7 +114,7 @@ impl Log {
 
     /// The pairs of a revision.
     pub(crate) fn pairs(&self, revision: u64, into: &mut Vec<Pair>) {
-        let recent = (revision.checked_sub(self.recent_from)).and_then(|at| self.recent.get(at as usize));
+        let recent = (revision.checked_sub(self.recent_from)).and_then(|at| self.recent.get(place(at)));
         match recent {
             Some(pairs) => into.extend_from_slice(pairs),
             None => {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::costs::SECOND;
 use super::gateway::LIST;
 use super::log::Log;
+use super::random::place;
 use super::server::{Members, What};
 use super::world::Setup;
 
@@ -174,8 +175,8 @@ impl Measure {
     }
 
     fn of(&mut self, after: u64, upto: u64) -> impl Iterator<Item = &mut Pending> {
-        let from = (after + 1).saturating_sub(self.first) as usize;
-        let to = ((upto + 1).saturating_sub(self.first) as usize).min(self.pending.len());
+        let from = place((after + 1).saturating_sub(self.first));
+        let to = place((upto + 1).saturating_sub(self.first)).min(self.pending.len());
         self.pending.range_mut(from.min(to)..to)
     }
 

@@ -1,5 +1,10 @@
 //! Numbers by chance, the same for the same seed.
 
+/// A place in a list.
+pub(crate) fn place(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
 /// splitmix64's finalizer.
 pub(crate) const fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -20,7 +25,7 @@ impl Random {
     /// Below a number that is not 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         let wide = u128::from(self.next()) * end as u128;
-        (wide >> 64) as usize
+        usize::try_from(wide >> 64).unwrap_or(0)
     }
 
     /// In [0, 1).

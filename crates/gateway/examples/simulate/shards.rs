@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ringside_gateway_core::shard::{Member, MemberId, Shard, plan};
 
 use super::costs::SECOND;
+use super::random::place;
 use super::server::{Ask, What};
 use super::world::{Event, World};
 
@@ -113,7 +114,7 @@ impl Shards {
         for gateway in 0..world.gateways.len() {
             let asks = world.gateways[gateway].up && !world.gateways[gateway].cut && !up.is_empty();
             if asks && (gateway as u64 + second).is_multiple_of(EVERY) {
-                let wait = world.random.below(SECOND as usize) as u64;
+                let wait = world.random.below(place(SECOND)) as u64;
                 Self::keep(world, gateway, wait);
             }
         }
