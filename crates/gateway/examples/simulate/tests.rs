@@ -1,0 +1,120 @@
+//! The simulation itself: small ones, with every fault.
+
+use std::time::Duration;
+
+use ringside_gateway::fleet::sync::Timing;
+
+use super::costs::{Costs, MILLISECOND, SECOND};
+use super::report::Report;
+use super::scenario::{ALL, Director, Fault, Step};
+use super::world::{Setup, World};
+
+fn small(seed: u64) -> Setup {
+    Setup {
+        gateways: 20,
+        neighbors: 200_000,
+        churn: 40,
+        seed,
+        timing: Timing {
+            compare: Duration::from_secs(30),
+            ..Timing::default()
+        },
+        request: 5 * SECOND,
+        compaction: 60 * SECOND,
+        walks_all: false,
+        quota: 2 << 30,
+        grain: 100 * MILLISECOND,
+        patience: 120 * SECOND,
+        costs: Costs::default(),
+    }
+}
+
+/// Each fault for a shorter time.
+fn short() -> Vec<Step> {
+    let shorter = |step: Step| Step {
+        hold: step.hold / 4,
+        fault: match step.fault {
+            Fault::Upgrade(_) => Fault::Upgrade(25),
+            other => other,
+        },
+        ..step
+    };
+    ALL.into_iter().map(shorter).collect()
+}
+
+fn run(setup: Setup, steps: Vec<Step>) -> (World, Report) {
+    let mut world = World::new(setup);
+    world.run(&mut Director::new(steps));
+    let report = Report::new(&mut world);
+    (world, report)
+}
+
+#[test]
+fn a_small_fleet_gets_over_every_fault() {
+    let (world, report) = run(small(1), short());
+    let json = report.json();
+    assert!(report.settled(), "{}", report.text());
+    assert!(report.equal, "{}", report.text());
+    assert_eq!(world.measure.divergences, 0);
+    assert_eq!(world.measure.phases.len(), ALL.len());
+    let phase = |name: &str| {
+        let phases = json["phases"].as_array().expect("a list");
+        let found = phases
+            .iter()
+            .find(|phase| phase["name"].as_str().is_some_and(|known| known.contains(name)));
+        found.expect("it is there").clone()
+    };
+    // The faults happened, and were seen.
+    assert_eq!(phase("compacted")["relists"], 6, "30 % of 20 had to list all");
+    assert!(phase("no etcd")["gateway_seconds_not_following"].as_u64() >= Some(1));
+    let moved = phase("die")["moved_shards"].as_u64();
+    let of_hit = phase("die")["shards_of_those_hit"].as_u64();
+    assert!(
+        moved >= of_hit && moved <= of_hit.map(|count| 2 * count),
+        "there and back: {json:#}"
+    );
+    assert!(phase("die")["longest_unserved_s"].as_f64() >= Some(1.0));
+    assert!(
+        phase("without copies")["pages"].as_u64() >= Some(60),
+        "20 gateways, three kinds"
+    );
+    for phase in &world.measure.phases {
+        assert!(phase.ended > phase.began, "{}", phase.name);
+    }
+    assert!(phase("changes alone")["converged"]["max_s"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn the_same_seed_is_the_same_world() {
+    let steps = || {
+        short()
+            .into_iter()
+            .filter(|step| !step.name.contains("upgrade"))
+            .take(4)
+            .collect()
+    };
+    let (one, report) = run(small(7), steps());
+    let (again, report_again) = run(small(7), steps());
+    assert_eq!(one.digest, again.digest);
+    assert_eq!(report.json(), report_again.json());
+    let (other, _) = run(small(8), steps());
+    assert_ne!(one.digest, other.digest, "another seed is another world");
+}
+
+/// More seeds, `SIMULATE_SEEDS`; each is another order of things.
+#[test]
+#[ignore = "takes long: make test-fleet"]
+fn any_seed_gets_over_every_fault() {
+    let seeds = std::env::var("SIMULATE_SEEDS").map_or(40, |seeds| seeds.parse().expect("a number"));
+    for seed in 100..100 + seeds {
+        let gateways = 2 + usize::try_from(seed % 40).expect("small");
+        let setup = Setup {
+            gateways,
+            churn: 20 + seed * 37 % 300,
+            ..small(seed)
+        };
+        let (world, report) = run(setup, short());
+        assert!(report.settled() && report.equal, "seed {seed}\n{}", report.text());
+        assert_eq!(world.measure.divergences, 0, "seed {seed}");
+    }
+}
