@@ -8,6 +8,7 @@ mod common;
 mod basics;
 mod faults;
 mod history;
+mod members;
 mod migrate;
 mod security;
 
