@@ -138,10 +138,10 @@ nolearning. What was said is over after its time, when the gateway takes it back
     /// On a compute host: send to the gateway that owns the network, by what gateways of a fleet say, until Ctrl-C
     #[command(after_help = "\
 Examples:
-  ringside gateway agent --endpoint https://192.0.2.1:7443,https://192.0.2.2:7443 --ca ca.pem --certificate host.pem --key host.key
-  ringside gateway agent --endpoint unix:/run/ringside-gateway/api.sock --device vxlan42 --netns tenant42
+  ringside gateway agent --endpoint https://gw1:7443 --ca ca.pem --certificate c.pem --key c.key
+  ringside gateway agent --endpoint unix:/run/gw1.sock,unix:/run/gw2.sock --device vxlan42
 
-It asks the next gateway when one is gone or may not know the newest. When it ends, VXLAN endpoints stay as they are.")]
+Of several it asks the next gateway when one is gone or may not know the newest. When it ends, VXLAN endpoints stay as they are.")]
     Agent(agent::AgentArgs),
     /// Show which gateways share networks out among them, and how this one fares
     #[command(after_help = "\

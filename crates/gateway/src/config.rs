@@ -297,9 +297,12 @@ impl Config {
         let limits = check.limits(&file.connections);
         let etcd = file.store.etcd(&mut check, migrates);
         let path = file.path.checked(&mut check, limits.connections);
-        let is_shared = migrates || file.store.kind == store::Kind::Etcd;
+        let is_shared = file.store.kind == store::Kind::Etcd;
         let stays = path.as_ref().is_some_and(|path| path.pins.is_some());
-        let fleet = (file.fleet).and_then(|part| part.checked(&mut check, is_shared, stays));
+        let has_etcd = file.store.has_etcd();
+        // As [store.etcd], it may be there before the truth is.
+        let fleet = (file.fleet).and_then(|part| part.checked(&mut check, has_etcd, stays));
+        let fleet = fleet.filter(|_| is_shared);
         if !problems.is_empty() {
             return Err(problems);
         }

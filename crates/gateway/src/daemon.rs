@@ -62,7 +62,7 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     let member = match (&config.fleet, &door, model.health().fleet_status()) {
         (Some(options), Some(door), Some(status)) => {
             let tls = config.tcp.as_ref().map(|tcp| tcp.tls.clone());
-            let baggage = Baggage::new(Arc::clone(&model.tables().conntrack), tls);
+            let baggage = Baggage::new(model.tables(), tls);
             Some(Member::start(options, door.clone(), status, baggage).context("taking part in the fleet")?)
         }
         _ => None,

@@ -214,6 +214,7 @@ impl XdpPath {
                 trace: ArcSwapOption::empty(),
                 ports: ArcSwap::from_pointee(ports),
                 notices: Notices::default(),
+                foreign: Arc::clone(&tables.foreign),
             }),
             cache: Arc::new(Mutex::new(cache)),
             workers: (0..workers).map(|_| Told::new()).collect(),

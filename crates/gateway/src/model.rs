@@ -27,6 +27,7 @@ mod applier;
 mod book;
 mod copy;
 mod fleet;
+mod foreign;
 mod health;
 mod path;
 mod read;
@@ -39,6 +40,7 @@ mod writer;
 pub(crate) use applier::Done;
 pub use applier::Unstored;
 pub(crate) use book::Made;
+pub use foreign::Foreign;
 pub use health::Health;
 pub use path::{
     CannotTrace, Counters, DataPath, DirectCounters, NoDataPath, PathCounters, TraceFilter, Traced, WorkerLoad,
@@ -64,6 +66,8 @@ pub struct Tables {
     pub policy: Policy,
     /// Connections.
     pub conntrack: Arc<Conntrack>,
+    /// Networks that are other gateways'.
+    pub foreign: Arc<Foreign>,
     ports: AtomicUsize,
     groups: AtomicUsize,
     tombstones: AtomicUsize,
@@ -83,6 +87,7 @@ impl Tables {
             hosts: Hosts::new(),
             policy: Policy::new(),
             conntrack: Arc::new(Conntrack::new(limits)),
+            foreign: Arc::new(Foreign::new()),
             ports: AtomicUsize::new(0),
             groups: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),

@@ -127,6 +127,7 @@ impl FleetService for Api {
             members: known.peers.iter().map(of).collect(),
             orphaned_shards: u32::try_from(orphaned).unwrap_or(u32::MAX),
             drained: known.is_drained,
+            foreign_packets: member.foreign_packets(),
         }))
     }
 

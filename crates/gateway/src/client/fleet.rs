@@ -84,6 +84,7 @@ pub(super) async fn run(channel: Channel, args: &FleetArgs, json: bool) -> Resul
             "generation": fleet.generation,
             "orphaned-shards": fleet.orphaned_shards,
             "drained": fleet.drained,
+            "foreign-packets": fleet.foreign_packets,
             "members": fleet.members.iter().map(member).collect::<Vec<_>>(),
         });
         show::json(&value, false)?;

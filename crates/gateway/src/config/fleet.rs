@@ -37,10 +37,10 @@ impl Default for FleetPart {
 }
 
 impl FleetPart {
-    /// `is_etcd`: the truth is there. `stays`: the fast path goes on without the daemon.
+    /// `is_etcd`: it is said where etcd is. `stays`: the fast path goes on without the daemon.
     pub(super) fn checked(self, check: &mut Check<'_>, is_etcd: bool, stays: bool) -> Option<MemberOptions> {
         check.that(is_etcd, || {
-            "fleet: needs store.kind = \"etcd\", where a fleet's members find each other".to_owned()
+            "fleet: needs store.etcd (and store.kind = \"etcd\"), where a fleet's members find each other".to_owned()
         });
         let name = match &*self.name {
             "" => check.keep("fleet.name", host_name())?,

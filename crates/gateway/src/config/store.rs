@@ -85,6 +85,11 @@ impl Default for EtcdPart {
 }
 
 impl StorePart {
+    /// Whether it is said where etcd is.
+    pub(super) const fn has_etcd(&self) -> bool {
+        self.etcd.is_some()
+    }
+
     /// Where etcd is, if the truth is there. `migrates`: if it may come there.
     pub(super) fn etcd(&self, check: &mut Check<'_>, migrates: bool) -> Option<EtcdOptions> {
         let options = self.etcd.as_ref().and_then(|part| part.options(check));

@@ -21,6 +21,7 @@ use super::notices::Notices;
 use super::ports::Ports;
 use super::trace::Wanted;
 use super::waiting::Waiting;
+use crate::model::Foreign;
 
 /// How long a worker sleeps when nothing comes: it looks for new settings and for its end that often.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
@@ -45,6 +46,8 @@ pub(super) struct Shared {
     /// As they were found last: one that is made anew is another.
     pub(super) ports: arc_swap::ArcSwap<Ports>,
     pub(super) notices: Notices,
+    /// Networks that are other gateways'.
+    pub(super) foreign: Arc<Foreign>,
 }
 
 /// Where a worker tells others what is to be done. Full: it is told again with the next packet.
@@ -272,6 +275,8 @@ impl Worker<'_> {
         }
         let mut decisions = self.decider.look_up();
         let mut tally = Tally::ZERO;
+        let foreign = Some(&self.shared.foreign).filter(|foreign| foreign.is_possible());
+        let mut others = 0;
         let desk = Desk {
             now: begun,
             port,
@@ -293,6 +298,10 @@ impl Worker<'_> {
                     .then(|| flow_of(&decisions.peek(packet.data())?))
                     .flatten(),
             };
+            if let Some(foreign) = foreign {
+                let peeked = decisions.peek(packet.data());
+                others += u64::from(peeked.is_some_and(|packet| foreign.is(packet.vni)));
+            }
             let decision = desk.decide(&mut decisions, &mut Edit(&mut packet), whole);
             match decision {
                 Decision::Send { port: by, cache } => {
@@ -343,6 +352,7 @@ impl Worker<'_> {
             tally.busy = now().saturating_sub(measured) * MEASURED;
         }
         self.counters.add(&tally);
+        self.shared.foreign.count(others);
         Ok(true)
     }
 

@@ -19,7 +19,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::api::{Tls, with_sources};
 use crate::datapath::now;
-use crate::model::Tables;
+use crate::model::{Foreign, Tables};
 use crate::object::wire;
 use crate::proto::fleet_service_client::FleetServiceClient;
 use crate::proto::{TakeConnectionsRequest, TrackedConnection};
@@ -37,18 +37,30 @@ const LONGEST: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct Baggage {
     conntrack: Arc<Conntrack>,
+    foreign: Arc<Foreign>,
     /// Who this gateway is to others, and whom it believes: what it offers its own API by.
     tls: Arc<Mutex<Option<Tls>>>,
 }
 
 impl Baggage {
-    /// Of these connections; without keys and certificates nothing can be given.
+    /// Of these tables' connections; without keys and certificates nothing can be given.
     #[must_use]
-    pub fn new(conntrack: Arc<Conntrack>, tls: Option<Tls>) -> Self {
+    pub fn new(tables: &Tables, tls: Option<Tls>) -> Self {
         Self {
-            conntrack,
+            conntrack: Arc::clone(&tables.conntrack),
+            foreign: Arc::clone(&tables.foreign),
             tls: Arc::new(Mutex::new(tls)),
         }
+    }
+
+    /// Which networks are this gateway's, for whoever counts the others'.
+    pub(super) fn own(&self, is_owned: impl Fn(Shard) -> bool) {
+        self.foreign.set(is_owned);
+    }
+
+    /// Packets of others' networks that came here.
+    pub(super) fn foreign_packets(&self) -> u64 {
+        self.foreign.packets()
     }
 
     pub(super) fn set_tls(&self, tls: Tls) {

@@ -172,6 +172,12 @@ impl Member {
         })
     }
 
+    /// Packets of others' networks that workers had.
+    #[must_use]
+    pub fn foreign_packets(&self) -> u64 {
+        self.baggage.foreign_packets()
+    }
+
     /// From now on others are asked with these.
     pub fn set_tls(&self, tls: Tls) {
         self.baggage.set_tls(tls);
@@ -344,6 +350,7 @@ impl Driver {
             }
             log(before, &news);
             self.status.set_member(news.problem());
+            self.baggage.own(|shard| news.map.owner(shard) == Some(news.me));
             *before = news;
             true
         });

@@ -133,6 +133,11 @@ pub(super) fn encode_member(out: &mut Out<'_, '_>, member: &Member) -> fmt::Resu
         None,
         moves.map(|(what, count)| (label("what", what), count)),
     )?;
+    out.counter(
+        "fleet_foreign_packets",
+        "Packets of networks that are other gateways', of those that workers had",
+        member.foreign_packets(),
+    )?;
     out.counter("fleet_map_conflicts", "Maps that met another's", counts.conflicts)?;
     out.counter("fleet_lease_lapses", "Leases that ran out", counts.lapses)
 }

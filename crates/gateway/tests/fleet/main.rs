@@ -11,6 +11,7 @@ mod clocks;
 mod cluster;
 mod faults;
 mod history;
+mod members;
 mod migrate;
 mod security;
 mod table;

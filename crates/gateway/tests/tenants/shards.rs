@@ -455,6 +455,20 @@ fn who_drains_loses_nothing() {
         assert!(log.contains("connections were handed over"), "{log}");
         let health = fleet.gateways[owner].json(&["health"]);
         assert_eq!(health["status"], "draining");
+        // What still comes to it is sent on, and counted.
+        let foreign = || fleet.gateways[owner].json(&["fleet"])["foreign-packets"].as_u64();
+        let (before, old, tenant) = (foreign(), fleet.gateways[owner].address(), fleet.bed.at(1));
+        let to = SocketAddr::from((fleet.bed.at(2).address(Family::V4), 9));
+        let is_counted = || {
+            tenant.ns.run(|| {
+                // The agent puts it back.
+                tenant.interface().set_vxlan_remote(old).expect("set");
+                let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+                _ = socket.send_to(b"to the old one", to);
+            });
+            foreign() > before
+        };
+        assert!(wait_until(PATIENCE, is_counted), "{before:?}");
         fleet.gateways[owner].daemon().ok(&["drain", "--off"]);
         fleet.hosts_send_to(owner);
         chat(&stream).expect("comes back");

@@ -1,0 +1,90 @@
+//! Which networks are other gateways', and how many packets of them came here all the same.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use ringside_gateway_core::Vni;
+use ringside_gateway_core::shard::{SHARDS, Shard};
+
+const WORDS: usize = SHARDS as usize / 64;
+
+/// See the module. Without a fleet no network is another's.
+#[derive(Debug)]
+pub struct Foreign {
+    is_member: AtomicBool,
+    /// A bit for each shard: it is this gateway's.
+    owned: [AtomicU64; WORDS],
+    packets: AtomicU64,
+}
+
+impl Foreign {
+    pub(super) fn new() -> Self {
+        Self {
+            is_member: AtomicBool::new(false),
+            owned: [const { AtomicU64::new(0) }; WORDS],
+            packets: AtomicU64::new(0),
+        }
+    }
+
+    /// From now on these are this gateway's, and all others are not.
+    pub fn set(&self, is_owned: impl Fn(Shard) -> bool) {
+        let mut owned = [0; WORDS];
+        for shard in Shard::all().filter(|shard| is_owned(*shard)) {
+            let number = shard.number() as usize;
+            owned[number / 64] |= 1_u64 << (number % 64);
+        }
+        for (place, word) in self.owned.iter().zip(owned) {
+            place.store(word, Ordering::Relaxed);
+        }
+        self.is_member.store(true, Ordering::Relaxed);
+    }
+
+    /// Some network may be another's.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        self.is_member.load(Ordering::Relaxed)
+    }
+
+    /// A network is another's.
+    #[must_use]
+    pub fn is(&self, vni: Vni) -> bool {
+        let number = Shard::of(vni).number() as usize;
+        let word = self
+            .owned
+            .get(number / 64)
+            .map_or(0, |word| word.load(Ordering::Relaxed));
+        self.is_possible() && word & (1_u64 << (number % 64)) == 0
+    }
+
+    /// So many more packets of others' networks.
+    pub fn count(&self, packets: u64) {
+        if packets > 0 {
+            self.packets.fetch_add(packets, Ordering::Relaxed);
+        }
+    }
+
+    /// Packets of others' networks that workers had.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.packets.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_owned_is_anothers() {
+        let foreign = Foreign::new();
+        let all: Vec<Vni> = (0..5000).filter_map(Vni::new).collect();
+        assert!(all.iter().all(|vni| !foreign.is(*vni)), "there is no fleet");
+        let is_owned = |shard: Shard| shard.number().is_multiple_of(3);
+        foreign.set(is_owned);
+        assert!(all.iter().all(|vni| foreign.is(*vni) != is_owned(Shard::of(*vni))));
+        foreign.set(|_| true);
+        assert!(all.iter().all(|vni| !foreign.is(*vni)));
+        foreign.count(2);
+        foreign.count(3);
+        assert_eq!(foreign.packets(), 5);
+    }
+}
