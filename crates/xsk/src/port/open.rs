@@ -22,7 +22,7 @@ use crate::options::{Direction, QueueOptions, Sizes};
 use crate::program::{AttachMode, Program, XdpLink, XskMap};
 use crate::queue::{LACKS_PROGRAM, Queue, finish};
 use crate::report::{PortReport, ProgramReport};
-use crate::socket::{ETHERNET_AND_TWO_TAGS, Failure, Request, since};
+use crate::socket::{ETHERNET_AND_TWO_TAGS, Failure, Request};
 use crate::sys;
 use crate::umem::{SharedUmem, check_budget};
 
@@ -274,7 +274,7 @@ fn load(
                 reason,
             };
             let own = wanted.load(interface, filter).map_err(|error| {
-                let hint = since(wanted.multi_buffer, error.errno().map(Errno::from_raw_os_error));
+                let hint = crate::socket::since(wanted.multi_buffer, error.errno().map(Errno::from_raw_os_error));
                 load_error(interface, &error).unwrap_or_else(|| failed(format!("{error}{hint}")))
             })?;
             let map = (own.xsks_map().try_clone_to_owned()).map_err(|error| failed(error.to_string()))?;
