@@ -292,18 +292,19 @@ impl<S: Slot> Directory<S> {
     }
 }
 
-// In none of the three loops of these two does a round wait for what another loads: all loads are under way together.
+// In none of the three loops of these two does a round wait for what another one has come into the cache: all of it is under way
+// together.
 
 impl Directory<Narrow> {
     /// Finds as many as a burst has, or fewer.
     fn look_up_keys(&self, random: &RandomState, keys: &[u64], found: &mut [Option<Neighbor>]) {
-        let (mut hashes, mut tags, mut guesses) = ([0; BURST], [0; BURST], [Guess::NOWHERE; BURST]);
-        for (key, (hash, tags)) in keys.iter().zip(hashes.iter_mut().zip(&mut tags)) {
+        let (mut hashes, mut guesses) = ([0; BURST], [Guess::NOWHERE; BURST]);
+        for (key, hash) in keys.iter().zip(&mut hashes) {
             *hash = hash_v4(random, *key);
-            *tags = self.of(*hash).tags_at_home(*hash);
+            self.of(*hash).fetch_tags(*hash);
         }
-        for ((hash, tags), guess) in hashes.iter().zip(&tags).zip(&mut guesses).take(keys.len()) {
-            *guess = self.of(*hash).guess(*hash, *tags);
+        for (hash, guess) in hashes.iter().zip(&mut guesses).take(keys.len()) {
+            *guess = self.of(*hash).guess(*hash);
         }
         for ((key, (hash, guess)), found) in keys.iter().zip(hashes.iter().zip(&guesses)).zip(found) {
             *found = self.of(*hash).find_by(*key, *hash, *guess).map(Slot::neighbor);
@@ -318,19 +319,18 @@ fn look_up_both(
     addresses: &[TenantAddress],
     found: &mut [Option<Neighbor>],
 ) {
-    let (mut hashes, mut tags, mut guesses) = ([0; BURST], [0; BURST], [Guess::NOWHERE; BURST]);
-    for (address, (hash, tags)) in addresses.iter().zip(hashes.iter_mut().zip(&mut tags)) {
+    let (mut hashes, mut guesses) = ([0; BURST], [Guess::NOWHERE; BURST]);
+    for (address, hash) in addresses.iter().zip(&mut hashes) {
         *hash = self::hash(random, address);
-        *tags = match address.ip {
-            IpAddr::V4(_) => v4.of(*hash).tags_at_home(*hash),
-            IpAddr::V6(_) => v6.of(*hash).tags_at_home(*hash),
-        };
+        match address.ip {
+            IpAddr::V4(_) => v4.of(*hash).fetch_tags(*hash),
+            IpAddr::V6(_) => v6.of(*hash).fetch_tags(*hash),
+        }
     }
-    let known = hashes.iter().zip(&tags);
-    for ((address, (hash, tags)), guess) in addresses.iter().zip(known).zip(&mut guesses) {
+    for ((address, hash), guess) in addresses.iter().zip(&hashes).zip(&mut guesses) {
         *guess = match address.ip {
-            IpAddr::V4(_) => v4.of(*hash).guess(*hash, *tags),
-            IpAddr::V6(_) => v6.of(*hash).guess(*hash, *tags),
+            IpAddr::V4(_) => v4.of(*hash).guess(*hash),
+            IpAddr::V6(_) => v6.of(*hash).guess(*hash),
         };
     }
     let known = hashes.iter().zip(&guesses);

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::neighbors::Neighbor;
 use super::slot::{Slot, address_of};
 use crate::TenantAddress;
+use crate::prefetch::prefetch;
 
 /// Slots whose tags are a word.
 const GROUP: usize = 8;
@@ -82,9 +83,10 @@ impl<S: Slot> Shard<S> {
         ((u128::from(hash << 8) * self.tags.len() as u128) >> 64) as usize
     }
 
+    /// Has the tags of a hash's home come into the cache.
     #[inline]
-    pub(super) fn tags_at_home(&self, hash: u64) -> u64 {
-        self.tags(self.home(hash))
+    pub(super) fn fetch_tags(&self, hash: u64) {
+        prefetch(&self.tags[self.home(hash)]);
     }
 
     /// The tags of a group. Who sees a tag sees all of its slot.
@@ -94,11 +96,13 @@ impl<S: Slot> Shard<S> {
 
     /// Where a hash is, by the tags of its home, and has that slot come into the cache.
     #[inline]
-    pub(super) fn guess(&self, hash: u64, tags: u64) -> Guess {
+    pub(super) fn guess(&self, hash: u64) -> Guess {
+        let home = self.home(hash);
+        let tags = self.tags(home);
         let candidates = zeros(tags ^ wanted(hash));
         if candidates != 0 {
-            let at = slot(self.home(hash), candidates);
-            self.slots[at].touch();
+            let at = slot(home, candidates);
+            prefetch(&self.slots[at]);
             // A shard has a 256th of all, far fewer than 4 billion slots.
             return u32::try_from(at).map_or(Guess::UNCLEAR, Guess);
         }
@@ -226,8 +230,7 @@ mod tests {
                 shard.fill(&other, hash, &neighbor(0));
             }
             shard.fill(&address, hash, &neighbor(1));
-            let home = shard.home(hash);
-            let early = shard.guess(hash, shard.tags(home));
+            let early = shard.guess(hash);
             let found = |guess| shard.find(&address, hash, guess).map(|slot| slot.neighbor().version);
             assert_eq!(found(early), Some(1));
             for version in 2..4 {

@@ -49,11 +49,6 @@ pub(super) trait Slot: Default + Send + Sync + 'static {
         self.words()[at].load(Ordering::Relaxed)
     }
 
-    /// Has it come into the cache. Not in vain: the result is needed soon.
-    fn touch(&self) {
-        std::hint::black_box(self.word(HEAD));
-    }
-
     fn is_live(&self) -> bool {
         self.word(HEAD) & DEAD == 0
     }
