@@ -18,6 +18,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 
 pub(crate) mod baggage;
+mod chance;
 pub(crate) mod client;
 pub(crate) mod clock;
 mod door;

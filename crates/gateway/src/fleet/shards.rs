@@ -20,6 +20,8 @@ use std::time::Duration;
 
 use ringside_gateway_core::shard::{MemberId, Move, Shard};
 
+use super::chance::Chance;
+
 pub mod map;
 mod moving;
 pub mod record;
@@ -79,7 +81,7 @@ struct Lease {
 #[derive(Debug)]
 pub struct Shards {
     timing: Timing,
-    random: u64,
+    chance: Chance,
     id: MemberId,
     record: Record,
     view: View,
@@ -119,7 +121,7 @@ impl Shards {
         let id = record.id();
         Self {
             timing,
-            random: seed,
+            chance: Chance::new(seed),
             id,
             record,
             view: View::new(id),
@@ -218,24 +220,10 @@ impl Shards {
         self.replaced.is_none() && lives.is_some_and(|lease| Some(lease.id) == own)
     }
 
-    fn draw(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A time up to this one.
-    fn up_to(&mut self, most: Duration) -> Duration {
-        let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX).max(1);
-        Duration::from_nanos(self.draw() % nanos)
-    }
-
     /// Before the next try.
     fn pause(&mut self, tries: u32) -> Duration {
         let retry = self.timing.retry * 2_u32.pow(tries.min(4));
-        retry + self.up_to(retry)
+        retry + self.chance.up_to(retry)
     }
 
     /// When something has to be done at the latest, if nothing is heard before.
@@ -344,7 +332,7 @@ impl Shards {
             Input::Kept(kept) => self.kept(now, kept),
             Input::Registered(registered) => self.registered(now, registered),
             Input::Listed(Ok(listed)) => {
-                let next = self.timing.list + self.up_to(self.timing.list / 4);
+                let next = self.timing.list + self.chance.up_to(self.timing.list / 4);
                 self.list.done(now + next);
                 self.actions.push_back(Action::Watch(listed.revision + 1));
                 self.is_watching = true;

@@ -19,6 +19,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
+use super::chance::Chance;
 use super::item::Item;
 use super::key::{FLEET, KINDS, Key};
 
@@ -65,7 +66,7 @@ struct Heart {
 #[derive(Debug)]
 pub struct Sync {
     timing: Timing,
-    random: u64,
+    chance: Chance,
     mark: Option<Mark>,
     /// Everything up to there was told.
     told: u64,
@@ -88,7 +89,7 @@ impl Sync {
     pub fn new(timing: Timing, seed: u64, mark: Option<Mark>, now: Duration) -> Self {
         let mut sync = Self {
             timing,
-            random: seed,
+            chance: Chance::new(seed),
             told: mark.as_ref().and_then(|mark| mark.revision).unwrap_or(0),
             mark,
             phase: Phase::Greeting,
@@ -103,7 +104,7 @@ impl Sync {
             damaged: HashSet::new(),
         };
         // Of many that start at the same time not all at once.
-        sync.compare_at = now + sync.part_of(timing.compare);
+        sync.compare_at = now + sync.chance.up_to(timing.compare);
         sync
     }
 
@@ -256,22 +257,12 @@ impl Sync {
         }
     }
 
-    /// A part of a time, by chance.
-    fn part_of(&mut self, time: Duration) -> Duration {
-        // splitmix64
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        time.mul_f64(f64::from((mixed >> 32) as u32) / f64::from(u32::MAX))
-    }
-
     /// How long to wait before the next try.
     fn pause(&mut self) -> Duration {
         let most = self.timing.retry * (1 << self.tries.min(5));
         self.tries += 1;
         // From a half to the whole of it.
-        most / 2 + self.part_of(most / 2)
+        most / 2 + self.chance.up_to(most / 2)
     }
 
     /// The watch goes on from where it ended, soon.

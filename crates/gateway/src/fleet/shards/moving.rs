@@ -35,7 +35,7 @@ impl Shards {
             let rank = u32::try_from(self.view.rank(self.id)).unwrap_or(u32::MAX);
             let mut wait = self.timing.stagger * rank.min(RANKS);
             if rank > RANKS {
-                wait += self.up_to(self.timing.stagger * RANKS);
+                wait += self.chance.up_to(self.timing.stagger * RANKS);
             }
             self.propose.next = self.propose.next.max(now + wait);
         }

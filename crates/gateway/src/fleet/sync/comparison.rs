@@ -26,7 +26,7 @@ impl Sync {
         self.comparison = None;
         let time = self.timing.compare * (pages / PAGES).max(1);
         let quarter = time / 4;
-        self.compare_at = now + time - quarter + self.part_of(2 * quarter);
+        self.compare_at = now + time - quarter + self.chance.up_to(2 * quarter);
     }
 
     /// Begins a comparison when it is time, and goes on with one.
