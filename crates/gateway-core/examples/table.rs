@@ -17,7 +17,7 @@ use ringside_gateway_core::table::{HostId, Neighbor};
 use ringside_gateway_core::{Neighbors, TenantAddress, Vni};
 use ringside_wire::MacAddr;
 
-const BURST: usize = 32;
+const BURST: usize = 64;
 const LOOK_UPS: usize = 3_200_000;
 
 /// The `n`-th address: 1000 networks, IPv4 or IPv6.

@@ -19,7 +19,7 @@ const SHARDS: usize = 256;
 /// Neighbours for which a shard is built at the least.
 const SMALLEST: usize = 8;
 /// Look-ups that are under way at once. What a core keeps in flight is less, 10 to 48 lines.
-const BURST: usize = 32;
+const BURST: usize = 64;
 
 /// What is known of a tenant's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
