@@ -82,11 +82,14 @@ const CONTENDERS: [Contender; 5] = [
 const PAIRS: [(usize, usize); 6] = [(1, 0), (2, 0), (2, 1), (3, 1), (4, 2), (4, 3)];
 
 /// What is measured, and its unit.
-const FIGURES: [&str; 9] = [
+const FIGURES: [&str; 11] = [
     "TCP, 1 stream, Gbit/s",
     "  segments that are sent again, of 10,000",
     "TCP, 4 streams, Gbit/s",
     "  segments that are sent again, of 10,000",
+    // Where something else than the way's CPU is the limit, as a link is.
+    "TCP, 1 stream of at most 0.5 Gbit/s, Gbit/s",
+    "TCP, 1 stream of at most 1 Gbit/s, Gbit/s",
     "UDP of 64 bytes, thousands that arrive a second",
     "  of which so many of 100 are lost",
     "ping, least, us",
@@ -161,9 +164,9 @@ impl Contender {
 fn measure(bed: &Bed, seconds: u32) -> [Round; FIGURES.len()] {
     let (from, to) = (bed.at(1), bed.at(2));
     let peer = (to, to.address(Family::V4));
-    let tcp = |streams: u32| {
+    let tcp = |more: &str| {
         quietly(|| {
-            let [client, _] = iperf(from, peer, &format!("--time {seconds} --parallel {streams}"));
+            let [client, _] = iperf(from, peer, &format!("--time {seconds} {more}"));
             let (sent, received) = (&client["end"]["sum_sent"], &client["end"]["sum_received"]);
             let segments = number(&sent["bytes"]) / SEGMENT;
             [
@@ -172,8 +175,10 @@ fn measure(bed: &Bed, seconds: u32) -> [Round; FIGURES.len()] {
             ]
         })
     };
-    let [one, one_again] = tcp(1);
-    let [four, four_again] = tcp(4);
+    let [one, one_again] = tcp("");
+    let [four, four_again] = tcp("--parallel 4");
+    let [half, _] = tcp("--fq-rate 500M");
+    let [whole, _] = tcp("--fq-rate 1G");
     let [datagrams, lost] = quietly(|| {
         let [_, server] = iperf(from, peer, &format!("--time {seconds} --udp --bitrate 0 --length 64"));
         let sum = &server["end"]["sum"];
@@ -192,7 +197,9 @@ fn measure(bed: &Bed, seconds: u32) -> [Round; FIGURES.len()] {
         times.sort_by(f64::total_cmp);
         [0, times.len() / 2, times.len() * 99 / 100].map(|at| times[at])
     });
-    [one, one_again, four, four_again, datagrams, lost, least, median, most]
+    [
+        one, one_again, four, four_again, half, whole, datagrams, lost, least, median, most,
+    ]
 }
 
 /// With what the hypervisor took meanwhile.
