@@ -6,6 +6,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 mod fleet;
+mod hosts;
 mod kind;
 mod load;
 mod operation;

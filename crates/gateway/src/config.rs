@@ -36,6 +36,7 @@
 //! certificate = "/etc/ringside-gateway/server.pem"
 //! key = "/etc/ringside-gateway/server.key"
 //! client-ca = "/etc/ringside-gateway/clients.pem"
+//! host-ca = "/etc/ringside-gateway/hosts.pem"  # who has a certificate of it may only ask where networks' packets go
 //!
 //! [metrics]
 //! listen = "127.0.0.1:9465"
@@ -198,6 +199,7 @@ struct TcpPart {
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
     client_ca: Option<PathBuf>,
+    host_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -405,10 +407,15 @@ impl Check<'_> {
             self.keep(&format!("api.tcp.{name}"), file)
         };
         let [certificate, key, client_ca] = files.map(|(name, path)| read(name, path));
+        let host_ca = read("host-ca", &part.host_ca);
+        if host_ca.is_none() && part.host_ca.is_some() {
+            return None;
+        }
         let tls = Tls {
             certificate: certificate?,
             key: key?,
             client_ca: client_ca?,
+            host_ca,
         };
         self.keep("api.tcp", tls.check())?;
         Some(TcpListener {

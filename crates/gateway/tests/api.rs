@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Gateway, certificate, list_all, neighbor};
+use ringside_gateway::proto::fleet_service_client::FleetServiceClient;
 use ringside_gateway::proto::neighbor_event::Event;
 use ringside_gateway::proto::neighbor_service_client::NeighborServiceClient;
 use ringside_gateway::proto::operation_service_client::OperationServiceClient;
@@ -387,19 +388,21 @@ async fn the_socket_is_its_owners_only() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn over_tcp_only_clients_with_a_certificate_of_the_authority_get_in() {
-    use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+    use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
     let (server_ca, certificate_of_server, key) = certificate("localhost");
     let (client_ca, certificate_of_client, client_key) = certificate("operator");
+    let (host_ca, certificate_of_host, host_key) = certificate("host");
     let (_, stranger, stranger_key) = certificate("stranger");
     let tls = ringside_gateway::api::Tls {
         certificate: certificate_of_server,
         key,
         client_ca,
+        host_ca: Some(host_ca),
     };
     let address = "127.0.0.1:0".parse().unwrap();
     let gateway = Gateway::with_tcp(Some(ringside_gateway::api::TcpListener { address, tls }));
     let port = gateway.tcp.unwrap().port();
-    let ask = async |identity: Option<(&[u8], &[u8])>| {
+    let connect = async |identity: Option<(&[u8], &[u8])>| -> Result<Channel, String> {
         let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&server_ca));
         if let Some((certificate, key)) = identity {
             tls = tls.identity(Identity::from_pem(certificate, key));
@@ -408,8 +411,10 @@ async fn over_tcp_only_clients_with_a_certificate_of_the_authority_get_in() {
             .unwrap()
             .tls_config(tls)
             .unwrap();
-        let channel = endpoint.connect().await.map_err(|error| error.to_string())?;
-        let health = OperationServiceClient::new(channel)
+        endpoint.connect().await.map_err(|error| error.to_string())
+    };
+    let ask = async |identity: Option<(&[u8], &[u8])>| {
+        let health = OperationServiceClient::new(connect(identity).await?)
             .get_health(GetHealthRequest {})
             .await;
         health
@@ -429,4 +434,71 @@ async fn over_tcp_only_clients_with_a_certificate_of_the_authority_get_in() {
         Err(_) => Err(()),
     };
     assert_eq!(answer, Err(()));
+
+    // A host gets in, and may ask one thing: here is no fleet that it could be told of.
+    let host = connect(Some((&certificate_of_host, &host_key))).await.unwrap();
+    let refused = [
+        NeighborServiceClient::new(host.clone())
+            .put_neighbors(PutNeighborsRequest::default())
+            .await
+            .map(drop),
+        PortServiceClient::new(host.clone())
+            .list_ports(ListPortsRequest::default())
+            .await
+            .map(drop),
+        SecurityGroupServiceClient::new(host.clone())
+            .list_security_groups(ListSecurityGroupsRequest::default())
+            .await
+            .map(drop),
+        OperationServiceClient::new(host.clone())
+            .set_drain(SetDrainRequest::default())
+            .await
+            .map(drop),
+        OperationServiceClient::new(host.clone())
+            .get_health(GetHealthRequest {})
+            .await
+            .map(drop),
+        FleetServiceClient::new(host.clone())
+            .get_fleet(GetFleetRequest::default())
+            .await
+            .map(drop),
+        FleetServiceClient::new(host.clone())
+            .take_connections(tokio_stream::iter([TakeConnectionsRequest::default()]))
+            .await
+            .map(drop),
+    ];
+    for answer in refused {
+        let status = answer.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied, "{status}");
+        assert!(status.message().contains("host-ca"), "{status}");
+    }
+    let watched = FleetServiceClient::new(host.clone())
+        .watch_shards(WatchShardsRequest {})
+        .await;
+    let asked = FleetServiceClient::new(host)
+        .get_gateway(GetGatewayRequest { vni: 42 })
+        .await;
+    for status in [watched.map(drop).unwrap_err(), asked.map(drop).unwrap_err()] {
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+        assert!(status.message().contains("takes part in no fleet"), "{status}");
+    }
+}
+
+/// Hosts that could do anything would be what nobody has asked for.
+#[test]
+fn the_authority_of_hosts_is_another_one() {
+    let (client_ca, certificate, key) = certificate("localhost");
+    let tls = ringside_gateway::api::Tls {
+        certificate,
+        key,
+        host_ca: Some(client_ca.clone()),
+        client_ca,
+    };
+    let address = "127.0.0.1:0".parse().unwrap();
+    let tcp = ringside_gateway::api::TcpListener { address, tls };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let error = runtime
+        .block_on(ringside_gateway::api::Listeners::open(None, Some(&tcp)))
+        .unwrap_err();
+    assert!(error.to_string().contains("host-ca"), "{error}");
 }

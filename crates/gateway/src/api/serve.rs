@@ -11,8 +11,8 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
-use super::Api;
 use super::tls::{self, Keys, Tls};
+use super::{Api, hosts};
 use crate::proto::fleet_service_server::FleetServiceServer;
 use crate::proto::neighbor_service_server::NeighborServiceServer;
 use crate::proto::operation_service_server::OperationServiceServer;
@@ -159,7 +159,7 @@ impl Listeners {
     /// # Errors
     /// Those of [`ServeError`].
     pub async fn serve(self, api: Api, stop: tokio::sync::watch::Receiver<bool>) -> Result<(), ServeError> {
-        let routes = routes(api);
+        let (routes, of_hosts) = (routes(api.clone()), hosts::routes(api));
         let shown = self.unix.map(Hidden::show).transpose()?;
         // Its name goes last.
         let (listener, _file) = shown.unzip();
@@ -178,10 +178,14 @@ impl Listeners {
             let Some((listener, keys)) = self.tcp else {
                 return Ok(());
             };
-            server()
+            let accepted = tls::accept(listener, keys);
+            let operators = server()
                 .add_routes(routes.clone())
-                .serve_with_incoming_shutdown(tls::accept(listener, keys), stopped(stop.clone()))
-                .await
+                .serve_with_incoming_shutdown(accepted.operators, stopped(stop.clone()));
+            let hosts = server()
+                .add_routes(of_hosts)
+                .serve_with_incoming_shutdown(accepted.hosts, stopped(stop.clone()));
+            tokio::try_join!(operators, hosts).map(drop)
         };
         let too_late = async {
             stopped(stop.clone()).await;

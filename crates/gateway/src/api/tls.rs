@@ -8,8 +8,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
@@ -33,6 +34,27 @@ pub struct Tls {
     pub key: Vec<u8>,
     /// The authority of clients: who has a certificate of it may do anything.
     pub client_ca: Vec<u8>,
+    /// The authority of compute hosts, another one: who has a certificate of it may ask which gateway serves which network, and
+    /// nothing else.
+    pub host_ca: Option<Vec<u8>>,
+}
+
+/// What those who connect are greeted with.
+#[derive(Debug)]
+struct Greeting {
+    config: Arc<ServerConfig>,
+    /// Tells who may do anything from hosts, if there may be any.
+    operators: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl Greeting {
+    fn is_operator(&self, stream: &TlsStream<TcpStream>) -> bool {
+        let Some(operators) = &self.operators else { return true };
+        match stream.get_ref().1.peer_certificates() {
+            Some([own, others @ ..]) => operators.verify_client_cert(own, others, UnixTime::now()).is_ok(),
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Debug for Tls {
@@ -45,10 +67,10 @@ impl fmt::Debug for Tls {
 impl Tls {
     /// Whether they can be used, and belong together; otherwise what is wrong.
     pub(crate) fn check(&self) -> Result<(), String> {
-        self.config().map(drop)
+        self.greeting().map(drop)
     }
 
-    fn config(&self) -> Result<ServerConfig, String> {
+    fn greeting(&self) -> Result<Greeting, String> {
         let failed = |what: &str, error: &dyn std::error::Error| format!("{what}: {}", with_sources(error));
         let certificates = |what: &'static str, pem: &[u8]| {
             let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
@@ -60,15 +82,26 @@ impl Tls {
         };
         let own = certificates("certificate", &self.certificate)?;
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| failed("key", &error))?;
-        let mut authorities = RootCertStore::empty();
-        for authority in certificates("client-ca", &self.client_ca)? {
-            authorities
-                .add(authority)
-                .map_err(|error| failed("client-ca", &error))?;
-        }
         let provider: Arc<CryptoProvider> = ring::default_provider().into();
-        let clients = WebPkiClientVerifier::builder_with_provider(authorities.into(), Arc::clone(&provider)).build();
-        let clients = clients.map_err(|error| failed("client-ca", &error))?;
+        let trust = |name: &str, authorities: &[CertificateDer<'static>]| {
+            let mut roots = RootCertStore::empty();
+            for authority in authorities {
+                roots.add(authority.clone()).map_err(|error| failed(name, &error))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider)).build();
+            verifier.map_err(|error| failed(name, &error))
+        };
+        let of_operators = certificates("client-ca", &self.client_ca)?;
+        let mut clients = trust("client-ca", &of_operators)?;
+        let mut operators = None;
+        if let Some(host_ca) = &self.host_ca {
+            let of_hosts = certificates("host-ca", host_ca)?;
+            if of_hosts.iter().any(|authority| of_operators.contains(authority)) {
+                return Err("host-ca: an authority of client-ca is in it, too: hosts could do anything".to_owned());
+            }
+            operators = Some(clients);
+            clients = trust("client-ca and host-ca", &[of_operators, of_hosts].concat())?;
+        }
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| failed("protocols", &error))?
@@ -76,18 +109,21 @@ impl Tls {
             .with_single_cert(own, key)
             .map_err(|error| failed("certificate and key", &error))?;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(config)
+        Ok(Greeting {
+            config: config.into(),
+            operators,
+        })
     }
 }
 
 /// What those who connect are greeted with. Cheap to clone; all clones are the same.
 #[derive(Debug, Clone)]
-pub struct Keys(Arc<ArcSwap<ServerConfig>>);
+pub struct Keys(Arc<ArcSwap<Greeting>>);
 
 impl Keys {
     pub(super) fn new(tls: &Tls) -> Result<Self, ServeError> {
-        let config = tls.config().map_err(ServeError::Tls)?;
-        Ok(Self(Arc::new(ArcSwap::from_pointee(config))))
+        let greeting = tls.greeting().map_err(ServeError::Tls)?;
+        Ok(Self(Arc::new(ArcSwap::from_pointee(greeting))))
     }
 
     /// Others for whoever connects from now on; connections that are there stay.
@@ -95,17 +131,24 @@ impl Keys {
     /// # Errors
     /// [`ServeError::Tls`]; then nothing has changed.
     pub fn replace(&self, tls: &Tls) -> Result<(), ServeError> {
-        self.0.store(Arc::new(tls.config().map_err(ServeError::Tls)?));
+        self.0.store(Arc::new(tls.greeting().map_err(ServeError::Tls)?));
         Ok(())
     }
 }
 
-/// Connections of those who have said who they are, until nobody takes them any more.
-pub(super) fn accept(
-    listener: tokio::net::TcpListener,
-    keys: Keys,
-) -> ReceiverStream<io::Result<TlsStream<TcpStream>>> {
-    let (to, accepted) = mpsc::channel(GREETINGS);
+type Clients = ReceiverStream<io::Result<TlsStream<TcpStream>>>;
+
+/// Connections of those who have said who they are.
+pub(super) struct Accepted {
+    /// Who may do anything.
+    pub(super) operators: Clients,
+    pub(super) hosts: Clients,
+}
+
+/// Greets whoever connects, until nobody takes connections of operators any more.
+pub(super) fn accept(listener: tokio::net::TcpListener, keys: Keys) -> Accepted {
+    let (to, operators) = mpsc::channel(GREETINGS);
+    let (to_hosts, hosts) = mpsc::channel(GREETINGS);
     tokio::spawn(async move {
         let greetings = Arc::new(Semaphore::new(GREETINGS));
         loop {
@@ -120,11 +163,15 @@ pub(super) fn accept(
                 continue;
             };
             _ = stream.set_nodelay(true);
-            let greeting = TlsAcceptor::from(keys.0.load_full()).accept(stream);
-            let to = to.clone();
+            let keys = keys.0.load_full();
+            let greeting = TlsAcceptor::from(Arc::clone(&keys.config)).accept(stream);
+            let (to, to_hosts) = (to.clone(), to_hosts.clone());
             tokio::spawn(async move {
                 match tokio::time::timeout(GREETING, greeting).await {
-                    Ok(Ok(stream)) => _ = to.send(Ok(stream)).await,
+                    Ok(Ok(stream)) => {
+                        let to = if keys.is_operator(&stream) { to } else { to_hosts };
+                        _ = to.send(Ok(stream)).await;
+                    }
                     Ok(Err(error)) => tracing::info!(%peer, %error, "a client was refused"),
                     Err(_) => tracing::info!(%peer, "a client did not say who it is"),
                 }
@@ -132,5 +179,8 @@ pub(super) fn accept(
             });
         }
     });
-    ReceiverStream::new(accepted)
+    Accepted {
+        operators: ReceiverStream::new(operators),
+        hosts: ReceiverStream::new(hosts),
+    }
 }

@@ -35,6 +35,7 @@ fn the_documented_example_is_one_but_for_its_files() {
         "api.tcp.certificate",
         "api.tcp.key",
         "api.tcp.client-ca",
+        "api.tcp.host-ca",
         "store.etcd.ca",
         "store.etcd.certificate",
         "store.etcd.key",

@@ -126,8 +126,8 @@ impl Follower {
         let now = self.now();
         let sync = &self.sync;
         self.status
-            .told
-            .store(sync.told(), std::sync::atomic::Ordering::Relaxed);
+            .complete
+            .store(sync.complete().unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
         let (known, lag, damaged) = (sync.known(), sync.lag(now), sync.damaged().len());
         self.status.set(sync.state(now), known, lag, sync.counts(), damaged);
     }

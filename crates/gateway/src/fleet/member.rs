@@ -312,16 +312,22 @@ impl Driver {
         }
     }
 
-    /// Whoever may have something has to know what the others know, as of when it began to follow them.
+    /// Whoever may have something has to know what the others know, as of when it began to follow them, or did so anew.
     fn look_at_tables(&mut self) {
         use std::sync::atomic::Ordering::Relaxed;
-        let synced = match self.status.state() {
-            State::Following => {
-                let barrier = *self.barrier.get_or_insert(self.status.told.load(Relaxed));
+        let complete = Some(self.status.complete.load(Relaxed)).filter(|revision| *revision > 0);
+        let synced = match (self.status.state(), complete) {
+            (State::Following, Some(revision)) => {
+                let barrier = *self.barrier.get_or_insert(revision);
                 (self.status.applied.load(Relaxed) >= barrier).then_some(true)
             }
-            State::Rejected(_) => Some(false),
-            State::Behind | State::CutOff(_) => None,
+            (State::Rejected(_), _) => Some(false),
+            // What was compacted meanwhile is missing until all is listed.
+            (State::Behind, None) => {
+                self.barrier = None;
+                self.is_synced.is_some().then_some(false)
+            }
+            (State::Following | State::Behind | State::CutOff(_), _) => None,
         };
         let now = self.now();
         if let Some(synced) = synced.filter(|synced| self.is_synced != Some(*synced)) {

@@ -28,8 +28,8 @@ pub struct Status {
     pub diverged: AtomicU64,
     /// Keys whose values cannot be read.
     pub damaged: AtomicU64,
-    /// Everything up to this revision was told to the tables.
-    pub(crate) told: AtomicU64,
+    /// Whose tables have this revision knows all that the fleet knew when it began to follow; 0: it is not known yet which that is.
+    pub(crate) complete: AtomicU64,
     /// What needs attention of the part that this gateway takes in its fleet.
     member: Mutex<Option<String>>,
     /// A word when the state has changed.
@@ -54,7 +54,7 @@ impl Status {
             compared: zero(),
             diverged: zero(),
             damaged: zero(),
-            told: zero(),
+            complete: zero(),
             member: Mutex::new(None),
             news: tokio::sync::Notify::new(),
             transactions: zero(),

@@ -70,6 +70,8 @@ pub struct Sync {
     mark: Option<Mark>,
     /// Everything up to there was told.
     told: u64,
+    /// See [`Sync::complete`].
+    complete: Option<u64>,
     phase: Phase,
     comparison: Option<Comparison>,
     compare_at: Duration,
@@ -91,6 +93,7 @@ impl Sync {
             timing,
             chance: Chance::new(seed),
             told: mark.as_ref().and_then(|mark| mark.revision).unwrap_or(0),
+            complete: None,
             mark,
             phase: Phase::Greeting,
             comparison: None,
@@ -129,6 +132,13 @@ impl Sync {
     #[must_use]
     pub const fn told(&self) -> u64 {
         self.told
+    }
+
+    /// Who has this revision knows all that etcd held at some time since the start, or since everything was listed anew. None: it is
+    /// not known yet what a copy lacks, or what was compacted before it was told.
+    #[must_use]
+    pub const fn complete(&self) -> Option<u64> {
+        self.complete
     }
 
     /// The highest revision that etcd is known to have.
@@ -247,6 +257,7 @@ impl Sync {
         {
             watch.proven = now;
             self.synced = Some(asked);
+            self.complete.get_or_insert(self.told);
         }
         let reached = watch.progress.max(self.told);
         if let Some(comparison) = &mut self.comparison
@@ -285,6 +296,7 @@ impl Sync {
     /// Everything is listed anew.
     fn list(&mut self) {
         self.comparison = None;
+        self.complete = None;
         self.actions.push_back(Action::Unwatch);
         self.phase = Phase::Listing(Listing::new(self.told));
     }
@@ -501,6 +513,7 @@ impl Sync {
                 .push_back(Action::Tell(Tell::Sweep { keep, compare: false }));
             self.actions.push_back(Action::Tell(Tell::Revision(revision)));
             self.told = revision;
+            self.complete = Some(revision);
             self.watch(now);
             self.compare_later(now, pages);
         }

@@ -74,20 +74,24 @@ fn outage(kind: Kind, least: Duration) {
     });
 }
 
-/// Tells what tenants had while all of etcd was gone: all of it. The file that `RINGSIDE_FAULTS` names gets a line.
-fn note(gone: Duration, talk: &Talk) {
-    let lost = talk.sent - talk.answered;
-    let line = format!(
-        "tenants_without_etcd: all of etcd is gone for {} s, between tenants: {lost} of {} datagrams lost, the longest wait for an \
-         answer {} ms\n",
-        gone.as_secs(),
-        talk.sent,
-        talk.longest.as_millis()
-    );
+/// The file that `RINGSIDE_FAULTS` names gets this line.
+pub(crate) fn tell(line: &str) {
     eprint!("{line}");
     if let Some(path) = std::env::var_os("RINGSIDE_FAULTS") {
         let file = std::fs::File::options().append(true).create(true).open(path);
         file.expect("a file").write_all(line.as_bytes()).expect("a line");
     }
+}
+
+/// Tells what tenants had while all of etcd was gone: all of it.
+fn note(gone: Duration, talk: &Talk) {
+    let lost = talk.sent - talk.answered;
+    tell(&format!(
+        "tenants_without_etcd: all of etcd is gone for {} s, between tenants: {lost} of {} datagrams lost, the longest wait for an \
+         answer {} ms\n",
+        gone.as_secs(),
+        talk.sent,
+        talk.longest.as_millis()
+    ));
     assert!(talk.sent > 100 && lost == 0, "{talk:?}");
 }

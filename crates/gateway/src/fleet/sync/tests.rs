@@ -184,6 +184,33 @@ fn compaction_behind_its_back_has_everything_listed_anew() {
     assert_eq!(world.divergence, 0);
 }
 
+/// Who starts with a copy follows at once, but knows everything only when the watch has caught up with what etcd had then.
+#[test]
+fn a_copy_is_not_complete_before_the_watch_has_caught_up() {
+    let mut world = World::new(9);
+    busy(&mut world, 5);
+    world.run(Duration::from_secs(3));
+    assert!(world.sync.complete().is_some());
+    // What is written while it is away, and told late.
+    world.step(Step::Late(Duration::from_secs(3)));
+    for number in 0..20 {
+        world.etcd.write(&[(number % 12, Some(u64::from(number)))]);
+    }
+    let then = world.etcd.revision;
+    world.step(Step::Restart);
+    assert!(
+        world.sync.told() > 0 && world.sync.told() < then,
+        "there is an old copy"
+    );
+    world.run(Duration::from_secs(2));
+    assert_eq!(
+        (world.sync.state(world.now), world.sync.complete()),
+        (State::Following, None)
+    );
+    world.run(Duration::from_secs(20));
+    assert!(world.sync.complete().is_some_and(|revision| revision >= then));
+}
+
 #[test]
 fn it_does_not_ask_without_pause() {
     let mut world = World::new(8);
