@@ -7,6 +7,7 @@
 //! packets costs is measured, too, and taken off.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsFd;
 
 use ringside_bpf::gateway::cost::{Contender, Cost};
 use ringside_bpf::gateway::{CachedNeighbor, GatewayConfig, GatewayPort, GatewayProgram, NeighborKey, Sizes};
@@ -14,6 +15,7 @@ use ringside_gateway_core::table::Encapsulation;
 use ringside_gateway_core::testing::{Sent, tenant_udp};
 use ringside_measure::compare::{Round, figure, ratio};
 use ringside_wire::MacAddr;
+use rustix::net::{AddressFamily, SocketType, socket};
 
 const OWN: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
 const HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -57,6 +59,9 @@ fn measure(neighbors: u32) -> Result<(), Box<dyn std::error::Error>> {
         })],
         ..GatewayConfig::default()
     })?;
+    // As in service: somebody is there for what is not sent on.
+    let worker = socket(AddressFamily::XDP, SocketType::RAW, None)?;
+    program.set_worker(0, 0, worker.as_fd())?;
     let mac = [2, 0xaa, 0, 0, 0, 1];
     let entries: Vec<_> = (0..neighbors).map(|number| entry(number, mac)).collect();
     let begin = std::time::Instant::now();

@@ -232,7 +232,7 @@ impl GatewayProgram {
             }
         }
         let slot = (self.active()? + 1) % CONFIG_SLOTS;
-        self.write("configs", &self.maps.configs, slot, &config.bytes())?;
+        self.write("configs", &self.maps.configs, slot, &config.bytes(self.sizes.queues))?;
         let state = [LAYOUT.to_ne_bytes(), slot.to_ne_bytes()].concat();
         self.write("state", &self.maps.state, 0, &state)?;
         // Nothing is sent to them any more.

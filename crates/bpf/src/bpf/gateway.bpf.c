@@ -180,6 +180,15 @@ static __noinline int long_way(struct xdp_md *ctx, const struct config *config)
 	return action;
 }
 
+/*
+ * May it go straight, though no socket is where the witness is said to be? Its port may be
+ * gone while others serve, or there is a lease. Seldom, and hence not in the lane itself.
+ */
+static __noinline int may_go_straight(struct xdp_md *ctx, const struct config *config)
+{
+	return config->witness != NO_WITNESS && is_owned(place_of_worker(ctx, config));
+}
+
 SEC("xdp.frags")
 int ringside_gateway(struct xdp_md *ctx)
 {
@@ -187,7 +196,8 @@ int ringside_gateway(struct xdp_md *ctx)
 
 	if (!config)
 		return XDP_PASS;
-	if (is_owned(place_of_worker(ctx, config)) && straight_on(ctx, config))
+	if ((bpf_map_lookup_elem(&workers, &config->witness) || may_go_straight(ctx, config)) &&
+	    straight_on(ctx, config))
 		return XDP_TX;
 	return long_way(ctx, config);
 }

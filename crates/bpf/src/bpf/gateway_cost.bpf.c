@@ -45,8 +45,8 @@ int each_anew(struct xdp_md *ctx)
 	if (!find(ctx, &packet))
 		return XDP_ABORTED;
 	packet.ip->daddr = gateway;
-	/* As one word, of which it then is read, too. */
-	*(__u16 *)&packet.ip->ttl = bpf_htons(64 << 8 | IPPROTO_UDP);
+	/* As one word, as which the fast path reads it: a CPU waits for a part that was just written before it reads the whole. */
+	*(__u32 *)&packet.ip->frag_off = bpf_htonl(64 << 8 | IPPROTO_UDP);
 	packet.inner_ip->daddr = bpf_htonl(first_receiver + bpf_get_prandom_u32() % receivers);
 	bpf_tail_call(ctx, &target, 0);
 	return XDP_ABORTED;

@@ -4,6 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::layout::{MOST_ADDRESSES, MOST_OPTIONS, MOST_PORTS, address};
 
+/// Of an IPv4 header without options.
+const IPV4_HEADER: u32 = 20;
+/// `NO_WITNESS`.
+pub(super) const NO_WITNESS: u32 = u32::MAX;
 /// Ethernet headers are not counted in an MTU, and offsets of 16 bits end here.
 const MOST_MTU: u16 = u16::MAX - 14;
 
@@ -82,8 +86,19 @@ impl GatewayConfig {
         Ok(())
     }
 
-    /// `struct config` of gateway.h.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    /// The place of the first port's first worker, whose socket says that the owner lives; [`NO_WITNESS`] if packets may not
+    /// take the straight lane, which knows neither flags nor samples, and nothing but IPv4.
+    fn witness(&self, queues: u32) -> u32 {
+        let is_plain = !self.has_policy && !self.source_check && !self.derive_source_port && self.sampling.is_none();
+        let place = self.ports.iter().position(Option::is_some);
+        match place.and_then(|place| u32::try_from(place).ok()) {
+            Some(place) if is_plain && self.addresses.iter().any(IpAddr::is_ipv4) => place * queues,
+            _ => NO_WITNESS,
+        }
+    }
+
+    /// `struct config` of gateway.h, for ports of so many queues.
+    pub(super) fn bytes(&self, queues: u32) -> Vec<u8> {
         let flags =
             u32::from(self.has_policy) | u32::from(self.source_check) << 1 | u32::from(self.derive_source_port) << 2;
         let addresses = |v6| self.addresses.iter().filter(move |address| address.is_ipv6() == v6);
@@ -99,6 +114,9 @@ impl GatewayConfig {
         bytes.extend(u32::from(self.ttl).to_ne_bytes());
         let one_in = self.one_in.checked_next_power_of_two().unwrap_or(1 << 31);
         bytes.extend(if self.one_in == 0 { 0 } else { one_in }.to_ne_bytes());
+        bytes.extend(self.witness(queues).to_ne_bytes());
+        let vxlan_plain = (u32::from(self.vxlan_port) << 16).wrapping_sub(IPV4_HEADER);
+        bytes.extend(vxlan_plain.to_ne_bytes());
         bytes.extend([0; 4]);
         fill(&mut bytes, 4 * MOST_ADDRESSES, |bytes| {
             bytes.extend(addresses(false).flat_map(|&ip| address(ip)[..4].to_vec()));
@@ -123,7 +141,7 @@ impl GatewayConfig {
         bytes
     }
 
-    pub(super) const LEN: usize = 40 + 20 * MOST_ADDRESSES + 4 * MOST_OPTIONS + 24 + GatewayPort::LEN * MOST_PORTS;
+    pub(super) const LEN: usize = 48 + 20 * MOST_ADDRESSES + 4 * MOST_OPTIONS + 24 + GatewayPort::LEN * MOST_PORTS;
 
     fn write_sampling(&self, bytes: &mut Vec<u8>) {
         let Sampling { vni, ip } = self.sampling.unwrap_or_default();

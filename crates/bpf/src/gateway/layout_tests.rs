@@ -122,3 +122,36 @@ fn settings_that_do_not_fit_are_refused() {
     };
     assert_eq!(more.check().unwrap_err(), "17 own IPv4 addresses: 16 are the most");
 }
+
+#[test]
+fn the_lane_is_told_whether_it_may_be_taken() {
+    let port = crate::gateway::GatewayPort {
+        ifindex: 1,
+        mac: [0; 6],
+        v4: None,
+        v6: None,
+        mtu: 1500,
+    };
+    let plain = GatewayConfig {
+        vxlan_port: 4789,
+        addresses: vec!["192.0.2.1".parse().unwrap()],
+        ports: vec![None, None, Some(port)],
+        ..GatewayConfig::default()
+    };
+    let witness = |config: &GatewayConfig| word(&config.bytes(4), 36).unwrap();
+    assert_eq!(witness(&plain), 8, "the third port's first queue");
+    assert_eq!(word(&plain.bytes(4), 40), Some((4789 << 16) - 20));
+    let edits: [fn(&mut GatewayConfig); 6] = [
+        |config| config.has_policy = true,
+        |config| config.source_check = true,
+        |config| config.derive_source_port = true,
+        |config| config.sampling = Some(crate::gateway::Sampling::default()),
+        |config| config.addresses = vec!["2001:db8::1".parse().unwrap()],
+        |config| config.ports.clear(),
+    ];
+    for edit in edits {
+        let mut config = plain.clone();
+        edit(&mut config);
+        assert_eq!(witness(&config), crate::gateway::config::NO_WITNESS, "{config:?}");
+    }
+}

@@ -13,5 +13,6 @@ mod connections;
 mod corpus;
 mod fixtures;
 mod flows;
+mod lane;
 mod pinned;
 mod tables;

@@ -19,12 +19,15 @@ static __always_inline __u32 fold(__u32 sum)
 	return (sum & 0xffff) + (sum >> 16);
 }
 
-/* The same of words of 32 bits whose sum is below 2^41. 0 only if it is 0. */
+/*
+ * The same of words of 32 bits whose sum is below 2^41. 0 only if it is 0. Folded once
+ * it has 26 bits, `low` and `high`; times 0x10001, plus `high`, there is low + high in
+ * both halves, and what the lower half carries over is added to the upper one.
+ */
 static __always_inline __u16 fold_wide(__u64 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (sum & 0xffff) + (sum >> 16);
+	return (sum * 0x10001 + (sum >> 16)) >> 16;
 }
 
 /* 0 would say that there is no checksum. */

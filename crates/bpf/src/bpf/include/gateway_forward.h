@@ -356,9 +356,13 @@ static __always_inline void choose(const struct config *config, const struct pac
 {
 	struct flow flow = {};
 	struct neighbor_key key;
+	struct counter *counter;
 
 	/* Rules are for the gateway to keep. */
-	if (!config->one_in || route->policed || !is_chosen(outcome, config->one_in))
+	if (!config->one_in || route->policed)
+		return;
+	counter = bpf_map_lookup_elem(&counters, &outcome);
+	if (!counter || !is_chosen(counter, config->one_in))
 		return;
 	key_of(&key, packet, 1);
 	__builtin_memcpy(flow.source, key.address, sizeof(flow.source));
@@ -379,13 +383,20 @@ static __always_inline void choose(const struct config *config, const struct pac
 }
 
 /*
- * The checksum after words that sum up to `old` were replaced: RFC 1624, equation 3.
- * Both sums are below 2^40. A multiple of 0xffff changes no ones' complement sum: with
- * one that is larger than `old`, `old` can be taken off without being folded first.
+ * The checksum after words that it covers have changed by so much, less than 2^40 up or
+ * down: RFC 1624, equation 3. A multiple of 0xffff changes no ones' complement sum: with
+ * one that is larger than what is taken off, nothing has to be folded before.
  */
+static __always_inline __u16 changed(__u16 check, __u64 more)
+{
+	/* 0xffff - check is ~check, and of constants the compiler makes one. */
+	return ~fold_wide((0xffffull << 24) + 0xffff - check + more);
+}
+
+/* The same of words that sum up to `old` before and `new` after. */
 static __always_inline __u16 replaced(__u16 check, __u64 old, __u64 new)
 {
-	return ~fold_wide((__u16)~check + (0xffffull << 24) - old + new);
+	return changed(check, new - old);
 }
 
 static __always_inline __u64 sum_mac(const __u8 *mac)

@@ -11,44 +11,89 @@
 
 #include "gateway_forward.h"
 
-#define PLAIN_IPV4 0x45 /* version 4, five words */
-#define NOT_FOR_ONE 0xe0000000 /* multicast, broadcast, and what nobody has */
+/* Several fields are read as one word and compared as one: a word of fields, as they lie in memory. */
+typedef __u32 __attribute__((__may_alias__)) word32;
+typedef __u64 __attribute__((__may_alias__)) word64;
+
+/* Ethernet: type; IPv4: version and length of its header. The byte behind them is free. */
+#define TYPE_AND_VERSION bpf_htonl(0xffffff00)
+#define PLAIN_IPV4 bpf_htonl(ETH_P_IP << 16 | 0x45 << 8)
+/* IPv4: fragment, TTL, protocol. */
+#define FRAGMENT bpf_htonl((IP_FRAGMENT_OFFSET | IP_MORE_FRAGMENTS) << 16)
+#define LIVES_ON bpf_htonl((0xff & ~MOST_TTL_LEFT) << 8) /* for MOST_TTL_LEFT is 1 */
+#define PROTOCOL bpf_htonl(0xff)
+#define NOT_FOR_ONE bpf_htonl(0xe0000000) /* multicast, broadcast, and what nobody has */
+/* Of a neighbour: port and flags, of which none may be set. */
+#define NO_PLAIN_PORT bpf_htons((__u16)~((MOST_PORTS - 1) << 8))
+/* Of a neighbour: encapsulation, which is AS_IT_CAME or VXLAN, and used. */
+#define EITHER_WAY bpf_htons(VXLAN << 8)
+#define USED bpf_htons(1)
 #define PLAIN_HEADERS                                                                     \
 	(sizeof(struct iphdr) + sizeof(struct udphdr) + sizeof(struct tunnel) +           \
 	 sizeof(struct ethhdr))
 
-static __always_inline int is_plain(const struct iphdr *ip)
+static __always_inline word32 word32_at(const void *at)
 {
-	return *(const __u8 *)ip == PLAIN_IPV4 &&
-	       !(ip->frag_off & bpf_htons(IP_FRAGMENT_OFFSET | IP_MORE_FRAGMENTS));
+	return *(const word32 *)at;
 }
 
-/* The sum of a pseudo header alone, which is there if the rest is left to a NIC? */
-static __always_inline int is_left(__u16 check, const struct iphdr *ip, __u32 length)
+static __always_inline word64 word64_at(const void *at)
 {
-	return check && check == pseudo_header(ip, 0, ip->protocol, length);
+	return *(const word64 *)at;
 }
 
-/* Whole, as long as the packet, and with no checksum that is left to a NIC? */
-static __always_inline int is_upper_plain(const struct iphdr *ip, __u32 length)
+/* So many bytes of a word, from this one on in memory: a field of it. */
+static __always_inline __u64 field(__u64 word, int at, int bytes)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return word << (64 - 8 * (at + bytes)) >> (64 - 8 * bytes);
+#else
+	return word << 8 * at >> (64 - 8 * bytes);
+#endif
+}
+
+/* The first six bytes of a word. */
+static __always_inline void put_mac(__u8 *to, __u64 word)
+{
+	*(word32 *)to = field(word, 0, 4);
+	*(__u16 *)(to + 4) = field(word, 4, 2);
+}
+
+/*
+ * The sum of a pseudo header alone, which is there if the rest is left to a NIC? It is
+ * if it differs by a multiple of 0xffff, and -1 / 0xffff is 0x0001000100010001 in 64
+ * bits: times that, the multiples of so few bits, and nothing else, become small.
+ * Swapping two bytes is multiplying by 256 in such sums.
+ */
+static __always_inline int is_left(__u16 check, const struct iphdr *ip, __u64 length)
+{
+	__u64 sum = (__u64)ip->saddr + ip->daddr + (length + ip->protocol) * bpf_htons(1);
+
+	return (check - sum) * 0x0001000100010001ull < 1 << 20;
+}
+
+/* Not a fragment, whole, as long as the packet, and with no checksum that is left to a NIC? */
+static __always_inline int is_upper_plain(const struct iphdr *ip, __u64 length)
 {
 	const struct tcphdr *tcp = (const void *)(ip + 1);
 	const struct udphdr *udp = (const void *)(ip + 1);
+	word32 carried = word32_at(&ip->frag_off) & (FRAGMENT | PROTOCOL);
 
-	if (ip->protocol == IPPROTO_TCP)
-		return length >= sizeof(*tcp) && !is_left(tcp->check, ip, length);
-	if (ip->protocol == IPPROTO_UDP)
-		return length >= sizeof(*udp) && bpf_ntohs(udp->len) == length &&
-		       !is_left(udp->check, ip, length);
-	return 1;
+	if (carried == bpf_htonl(IPPROTO_TCP))
+		return length >= sizeof(*tcp) &&
+		       !(tcp->check && is_left(tcp->check, ip, length));
+	if (carried == bpf_htonl(IPPROTO_UDP))
+		return length >= sizeof(*udp) && udp->len == bpf_htons(length) &&
+		       !(udp->check && is_left(udp->check, ip, length));
+	return !(carried & FRAGMENT);
 }
 
 /* Seldom, and hence not in the lane itself. */
-static __noinline int tell_plain(const struct iphdr *ip, const struct iphdr *inner, __u32 network)
+static __noinline int tell_plain(__be32 host, const struct iphdr *inner, __u32 network)
 {
 	struct flow flow = {
 		.network = network,
-		.host = { ip->saddr },
+		.host = { host },
 		.source = { inner->saddr },
 		.destination = { inner->daddr },
 	};
@@ -56,9 +101,10 @@ static __noinline int tell_plain(const struct iphdr *ip, const struct iphdr *inn
 	return tell_flow(&flow);
 }
 
-/* Sent on: true. False: nothing is done, and it goes the long way. */
+/* Sent on: true. False: nothing is done, and it goes the long way. Only while config->witness says that it may. */
 static __always_inline int straight_on(struct xdp_md *ctx, const struct config *config)
 {
+	static const __u32 outcome = FORWARDED;
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = data;
@@ -70,68 +116,102 @@ static __always_inline int straight_on(struct xdp_md *ctx, const struct config *
 	struct tcphdr *upper = (void *)(inner_ip + 1);
 	struct neighbor_key key = {};
 	struct neighbor *receiver;
+	struct counter *counter;
+	const struct config *settings;
 	const struct port *by;
-	__u32 total, inner_total;
-	__u64 old, new;
-	__u16 before;
-	int routed;
+	__u64 total, inner_total;
+	__u64 mac, host_mac, by_mac, by_address, own, more;
+	__be32 host, to;
+	word32 rest;
+	__u16 state;
 
-	if (!FITS(upper, end) || (config->flags | config->sampling.on))
+	if (!FITS(upper, end))
 		return 0;
+	/* The outer headers. */
 	total = bpf_ntohs(ip->tot_len);
-	inner_total = bpf_ntohs(inner_ip->tot_len);
-	if (type_of(eth) != bpf_htons(ETH_P_IP) || !is_plain(ip) || ip->protocol != IPPROTO_UDP ||
-	    ip->ttl <= MOST_TTL_LEFT || ip->daddr != config->v4[0] || !config->v4_count ||
-	    udp->dest != config->vxlan_port || bpf_ntohs(udp->len) + sizeof(*ip) != total ||
-	    total > end - (void *)ip || !(tunnel->flags & VXLAN_VALID) ||
-	    is_left(udp->check, ip, total - sizeof(*ip)))
+	rest = word32_at(&ip->frag_off);
+	if ((word32_at(&eth->h_proto) & TYPE_AND_VERSION) != PLAIN_IPV4 ||
+	    (rest & (FRAGMENT | PROTOCOL)) != bpf_htonl(IPPROTO_UDP) || !(rest & LIVES_ON) ||
+	    ip->daddr != config->v4[0])
 		return 0;
-	/* As long as what it is in: what is padded goes the long way. */
-	if (type_of(inner) != bpf_htons(ETH_P_IP) || (inner->h_dest[0] & 1) || !is_plain(inner_ip) ||
-	    inner_total + PLAIN_HEADERS != total || inner_total < sizeof(*inner_ip) ||
-	    (inner_ip->daddr & bpf_htonl(NOT_FOR_ONE)) == bpf_htonl(NOT_FOR_ONE) ||
-	    !is_upper_plain(inner_ip, inner_total - sizeof(*inner_ip)))
+	/* Its port, and as long as IPv4 says. Nothing is borrowed: below, total is found to be large enough. */
+	if (bpf_ntohl(word32_at(&udp->dest)) != (__u32)(config->vxlan_plain + total) ||
+	    (long)total > end - (void *)ip || !(tunnel->flags & VXLAN_VALID) ||
+	    (udp->check && is_left(udp->check, ip, total - sizeof(*ip))) ||
+	    (word32_at(&inner->h_proto) & TYPE_AND_VERSION) != PLAIN_IPV4)
 		return 0;
 
 	key.network = NETWORK_V4 | bpf_ntohl(tunnel->vni) >> 8;
 	key.address[0] = inner_ip->daddr;
 	receiver = bpf_map_lookup_elem(&neighbors, &key);
-	if (!receiver || receiver->flags || receiver->port >= MOST_PORTS ||
-	    receiver->encapsulation > VXLAN)
-		return 0;
-	by = &config->ports[receiver->port];
-	routed = !same_mac(inner->h_dest, receiver->mac);
-	if (by->ifindex != ctx->ingress_ifindex || total > by->mtu || !by->v4 ||
-	    (routed && inner_ip->ttl <= MOST_TTL_LEFT))
+	if (!receiver)
 		return 0;
 
-	if (!receiver->used)
+	/* What is in them, while the neighbour comes from memory. As long as what it is in: what is padded goes the long way. */
+	inner_total = bpf_ntohs(inner_ip->tot_len);
+	if (inner_total + PLAIN_HEADERS != total || inner_total < sizeof(*inner_ip) ||
+	    (inner->h_dest[0] & 1) || (inner_ip->daddr & NOT_FOR_ONE) == NOT_FOR_ONE ||
+	    !is_upper_plain(inner_ip, inner_total - sizeof(*inner_ip)))
+		return 0;
+
+	/* Where it goes. */
+	mac = word64_at(receiver->mac);
+	host_mac = word64_at(receiver->host_mac);
+	if (field(mac, 6, 2) & NO_PLAIN_PORT)
+		return 0;
+	/* Else the compiler has it in two registers from the beginning. */
+	settings = config;
+	barrier_var(settings);
+	by = &settings->ports[field(mac, 6, 1)];
+	state = field(host_mac, 6, 2) | EITHER_WAY;
+	if (state != (EITHER_WAY | USED)) {
+		if (state != EITHER_WAY)
+			return 0;
 		receiver->used = 1;
-	count(FORWARDED, sizeof(*eth) + total);
-	if (config->one_in && is_chosen(FORWARDED, config->one_in))
-		tell_plain(ip, inner_ip, key.network);
-	old = (__u64)ip->saddr + ip->daddr;
-	new = (__u64)by->v4 + receiver->host[0];
-	before = word_at(&ip->ttl);
-	copy_mac(eth->h_dest, receiver->host_mac);
-	copy_mac(eth->h_source, by->mac);
-	ip->saddr = by->v4;
-	ip->daddr = receiver->host[0];
-	ip->check = replaced(ip->check, old + before, new + one_less(&ip->ttl, 0));
-	if (routed) {
-		__u16 check = inner_ip->check;
+	}
+	by_address = word64_at(&by->ifindex);
+	if (field(by_address, 0, 4) != ctx->ingress_ifindex)
+		return 0;
+	own = field(by_address, 4, 4);
+	by_mac = word64_at(by->mac);
+	if (!own || total > field(by_mac, 6, 2))
+		return 0;
+	/* Differs by the MAC address if it was sent to a router. */
+	mac ^= word64_at(inner->h_dest);
+	if (field(mac, 0, 6) && inner_ip->ttl <= MOST_TTL_LEFT)
+		return 0;
 
-		old += sum_mac(inner->h_dest) + word_at(&inner_ip->ttl) + check;
-		new += sum_mac(receiver->mac);
-		before = word_at(&inner_ip->ttl);
-		copy_mac(inner->h_dest, receiver->mac);
-		inner_ip->check = replaced(check, before, one_less(&inner_ip->ttl, 0));
-		new += word_at(&inner_ip->ttl) + inner_ip->check;
+	put_mac(eth->h_dest, host_mac);
+	put_mac(eth->h_source, by_mac);
+	host = ip->saddr;
+	to = receiver->host[0];
+	/* What the outer UDP checksum covers, after less before; a TTL has one less. */
+	more = own + to - host - ip->daddr;
+	ip->saddr = own;
+	ip->daddr = to;
+	ip->check = changed(ip->check, more - bpf_htons(0x0100));
+	one_less(&ip->ttl, 0);
+	if (field(mac, 0, 6)) {
+		__u16 before = word_at(&inner_ip->ttl), check = inner_ip->check;
+		__u16 after = one_less(&inner_ip->ttl, 0);
+
+		more -= sum_mac(inner->h_dest) + before + check;
+		put_mac(inner->h_dest, word64_at(inner->h_dest) ^ mac);
+		inner_ip->check = replaced(check, before, after);
+		more += sum_mac(inner->h_dest) + after + inner_ip->check;
 	}
 	if (udp->check) {
-		__u16 check = replaced(udp->check, old, new);
+		__u16 check = changed(udp->check, more);
 
 		udp->check = check ? check : 0xffff;
+	}
+
+	counter = bpf_map_lookup_elem(&counters, &outcome);
+	if (counter) {
+		counter->packets++;
+		counter->bytes += sizeof(*eth) + total;
+		if (config->one_in && is_chosen(counter, config->one_in))
+			tell_plain(host, inner_ip, NETWORK_V4 | bpf_ntohl(tunnel->vni) >> 8);
 	}
 	return 1;
 }
