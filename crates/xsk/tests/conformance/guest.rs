@@ -198,6 +198,10 @@ fn rows(guest: &Guest, pair: usize, binary: &Path, words: &str) -> Output {
     let tests = tests
         .env("RINGSIDE_CONFORMANCE", "/tmp/records")
         .env("RINGSIDE_STRICT", "1")
+        .env(
+            "RINGSIDE_POLLING",
+            std::env::var("RINGSIDE_POLLING").unwrap_or_default(),
+        )
         .env("RINGSIDE_TEST_IFACE", format!("eth{}", 2 * pair + 1))
         .env("RINGSIDE_TEST_PEER", format!("eth{}", 2 * pair));
     let done = tests.limit(PATIENCE).output().expect("ends");
