@@ -525,7 +525,13 @@ impl Queue {
                 queue,
                 call,
                 errno,
-                advice: "",
+                advice: match errno {
+                    // https://elixir.bootlin.com/linux/v6.18/C/ident/igb_xsk_wakeup
+                    Errno::INVAL if self.report.path == crate::mode::Path::ZeroCopy => {
+                        "; some drivers have zero-copy only while an XDP program is attached: has something detached it?"
+                    }
+                    _ => "",
+                },
             },
         }
     }

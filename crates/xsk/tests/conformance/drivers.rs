@@ -79,13 +79,22 @@ fn xdp_on_off_while_bound() {
         for _ in 0..10 {
             drop(attach());
         }
-        took_16(case, &mut rx, &all[..32]);
         // Without a program nothing comes any more; with it, and frames, everything does.
-        send(&mut tx, &all[32..48]);
-        expect_nothing(&mut rx);
-        let _link = attach();
+        let link = if case.path == Path::ZeroCopy {
+            send(&mut tx, &all[32..48]);
+            // Drivers of Intel's NICs have no zero-copy meanwhile: who waits is told so.
+            let link = attach();
+            took_16(case, &mut rx, &all[..32]);
+            link
+        } else {
+            took_16(case, &mut rx, &all[..32]);
+            send(&mut tx, &all[32..48]);
+            expect_nothing(&mut rx);
+            attach()
+        };
         send(&mut tx, &all[48..]);
         expect(&mut rx, case.wait(), &all[48..]);
+        drop(link);
     });
 }
 

@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, Model};
@@ -10,6 +13,9 @@ use ringside_netlab::testing::is_root;
 
 /// For one module's rows on emulated CPUs, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_mins(40);
+
+/// How often it is told what has come.
+const LOOK: Duration = Duration::from_secs(15);
 
 /// The modules of this binary whose tests are rows.
 const MODULES: [&str; 11] = [
@@ -33,13 +39,14 @@ const PREEMPT_RT: &str = "linux-image-rt-amd64/trixie-backports";
 #[test]
 #[ignore = "make test-guests runs it"]
 fn virtio_net() {
-    run("virtio-net", Model::VirtioNet, &all());
+    run("virtio-net", Model::VirtioNet, 1, &all());
 }
 
 #[test]
 #[ignore = "make test-guests runs it"]
 fn igb() {
-    run("igb", Model::Igb, &all());
+    // Most of the time goes by while a link comes back, which takes a second or two each time that a program comes or goes.
+    run("igb", Model::Igb, 3, &all());
 }
 
 /// A part of it, which passes there as on any other kernel.
@@ -51,7 +58,7 @@ fn preempt_rt() {
     }
     let kernel = Kernel::named(PREEMPT_RT).expect("a kernel for guests");
     let own = Agent::test_binary().expect("this binary").program;
-    let guest = boot("preempt-rt", kernel, Model::VirtioNet, Vec::new());
+    let guest = boot("preempt-rt", kernel, (Model::VirtioNet, 1), Vec::new());
     let real_time = guest.read("/sys/kernel/realtime").expect("a kernel with PREEMPT_RT");
     assert_eq!(String::from_utf8_lossy(&real_time).trim(), "1");
     for module in [
@@ -60,7 +67,7 @@ fn preempt_rt() {
         "programs::xdp_drop_half",
         "shared::xdp_shared_umem",
     ] {
-        let done = rows(&guest, &own, module);
+        let done = rows(&guest, 0, &own, module);
         assert!(done.status.success(), "{module}");
     }
     let records = told(&guest);
@@ -95,15 +102,19 @@ fn all() -> Vec<(PathBuf, String)> {
     all
 }
 
-fn boot(name: &str, kernel: Kernel, model: Model, others: Vec<PathBuf>) -> Guest {
+fn boot(name: &str, kernel: Kernel, (model, pairs): (Model, usize), others: Vec<PathBuf>) -> Guest {
     let agent = Agent::test_binary().expect("this binary");
     let own = agent.program.clone();
-    let mut config = GuestConfig::new(name, kernel, agent).back_to_back(model);
+    let mut config = GuestConfig::new(name, kernel, agent);
+    for _ in 0..pairs {
+        config = config.back_to_back(model);
+    }
     // Network namespaces and what these rows need in them.
     config.modules = ["veth", "xsk_diag"].map(str::to_owned).to_vec();
     // Zero-copy drivers take frames across pages only on huge ones.
-    config.memory_mib = 1024;
-    config.kernel_arguments = ["hugepages=96".to_owned()].to_vec();
+    let huge_pages = 96 * pairs;
+    config.memory_mib = 768 + 256 * u32::try_from(pairs).expect("few");
+    config.kernel_arguments = [format!("hugepages={huge_pages}")].to_vec();
     config.programs = ["cat", "ethtool", "ip", "mkdir", "prlimit", "setpriv", "sh"]
         .map(PathBuf::from)
         .to_vec();
@@ -118,7 +129,7 @@ fn boot(name: &str, kernel: Kernel, model: Model, others: Vec<PathBuf>) -> Guest
     );
     // No packets of the kernel's own; and all that a NIC hashes come on queue 0.
     let script = "set -e; mkdir /tmp/records
-        for end in eth0 eth1; do
+        for end in $(cd /sys/class/net && echo eth*); do
             echo 1 > /proc/sys/net/ipv6/conf/$end/disable_ipv6
             ip link set $end up
             ethtool -X $end equal 1 || echo $end has one queue
@@ -127,44 +138,72 @@ fn boot(name: &str, kernel: Kernel, model: Model, others: Vec<PathBuf>) -> Guest
     let done = guest.command("sh").args(["-c", script]).output().expect("runs");
     let said = String::from_utf8_lossy(&done.stdout);
     assert!(
-        done.status.success() && said.contains("HugePages_Free:       96"),
+        done.status.success() && said.contains(&format!("HugePages_Free:    {huge_pages:5}")),
         "{done:?}"
     );
     guest
 }
 
-fn run(nic: &str, model: Model, what: &[(PathBuf, String)]) {
+/// On so many pairs of NICs at the same time, of which each has the rows of one binary or module after the other.
+fn run(nic: &str, model: Model, pairs: usize, what: &[(PathBuf, String)]) {
     if !is_root() {
         return;
     }
     let kernel = Kernel::usual().expect("a kernel for guests");
     let others = what.iter().map(|(path, _)| path.clone()).collect();
-    let guest = boot(nic, kernel, model, others);
+    let guest = boot(nic, kernel, (model, pairs), others);
     let folder = std::env::var_os("RINGSIDE_CONFORMANCE").expect("RINGSIDE_CONFORMANCE names the directory of records");
     let folder = Path::new(&folder).join(nic);
     fs::create_dir_all(&folder).expect("a folder");
     fs::write(folder.join("kernel"), guest.release()).expect("written");
-    let mut records = String::new();
-    for (binary, words) in what {
-        // What failed is in the records, too: `table::guests::write_guests` compares it with what is known.
-        rows(&guest, binary, words);
-        records = told(&guest);
-        fs::write(folder.join("rows.tsv"), &records).expect("written");
-    }
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let (ended, wait) = mpsc::channel::<()>();
+        let (guest, folder, next) = (&guest, &folder, &next);
+        // What has come so far is there, and told, also while a row takes long and when this is ended before its time.
+        scope.spawn(move || {
+            let mut seen = String::new();
+            while wait.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                let records = told(guest);
+                for line in records.lines().filter(|line| !seen.contains(line)) {
+                    eprintln!("{line}");
+                }
+                fs::write(folder.join("rows.tsv"), &records).expect("written");
+                seen = records;
+            }
+        });
+        for pair in 0..pairs {
+            // The last one's end, also by a panic, ends the thread above.
+            let ended = ended.clone();
+            scope.spawn(move || {
+                while let Some((binary, words)) = what.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // What failed is in the records, too: `table::guests::write_guests` compares it with what is known.
+                    rows(guest, pair, binary, words);
+                }
+                drop(ended);
+            });
+        }
+    });
+    let records = told(&guest);
+    fs::write(folder.join("rows.tsv"), &records).expect("written");
     let zero_copy = |line: &str| line.contains("\tzero-copy\t0\t") && line.contains("\tpassed\t");
     assert!(records.lines().any(zero_copy), "{records}");
 }
 
-/// Runs the rows of a binary whose names contain one of some words, and shows what they said.
-fn rows(guest: &Guest, binary: &Path, words: &str) -> Output {
+/// Runs the rows of a binary whose names contain one of some words, on one pair of NICs, and shows what they said.
+fn rows(guest: &Guest, pair: usize, binary: &Path, words: &str) -> Output {
     let begin = Instant::now();
     let tests = guest.command(binary).args(["--test-threads=1", "--nocapture"]);
     let tests = tests.args(words.split('+').filter(|word| !word.is_empty()));
     let tests = tests
         .env("RINGSIDE_CONFORMANCE", "/tmp/records")
         .env("RINGSIDE_STRICT", "1")
-        .env("RINGSIDE_TEST_IFACE", "eth1")
-        .env("RINGSIDE_TEST_PEER", "eth0");
+        .env(
+            "RINGSIDE_POLLING",
+            std::env::var("RINGSIDE_POLLING").unwrap_or_default(),
+        )
+        .env("RINGSIDE_TEST_IFACE", format!("eth{}", 2 * pair + 1))
+        .env("RINGSIDE_TEST_PEER", format!("eth{}", 2 * pair));
     let done = tests.limit(PATIENCE).output().expect("ends");
     for said in [&done.stdout, &done.stderr] {
         eprintln!("{}", String::from_utf8_lossy(said));

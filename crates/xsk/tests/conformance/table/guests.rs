@@ -9,7 +9,7 @@ const NICS: [(&str, &str); 2] = [
     ("virtio-net", "virtio-net has one queue here."),
     (
         "igb",
-        "The emulated Intel 82576 has two queues here, and its hash is set so that all packets come on queue 0.",
+        "The emulated Intel 82576 has two queues here, and its hash is set so that all packets come on queue 0. A cell that says \"plain\" is of a row\nthat has not run there with busy-polling.",
     ),
 ];
 
