@@ -98,35 +98,54 @@ const fn minus_log2(random: u64) -> u64 {
     ((whole + 1) << 32) - log
 }
 
-/// What a member costs for a shard: -log of a random number, which is uniform.
-const fn cost(shard: Shard, id: MemberId) -> u64 {
-    minus_log2(mixed(id.0, (shard.0 as u64) << 32 | 0x6f77_6e65))
+/// A member beside a shard: its name, its weight, and a number by chance, the same for everybody.
+#[derive(Debug, Clone, Copy)]
+struct Score {
+    id: MemberId,
+    weight: u32,
+    random: u64,
 }
 
-/// Whether a member of this weight and cost is preferred to another one: weight over cost, and the name if that is the same.
-fn beats((id, weight, cost): (MemberId, u32, u64), other: (MemberId, u32, u64)) -> bool {
-    let (other_id, other_weight, other_cost) = other;
-    // weight / cost > other_weight / other_cost
-    let left = u128::from(weight) * u128::from(other_cost);
-    let right = u128::from(other_weight) * u128::from(cost);
-    (left, id) > (right, other_id)
+impl Score {
+    const fn of(shard: Shard, id: MemberId, weight: u32) -> Self {
+        let random = mixed(id.0, (shard.0 as u64) << 32 | 0x6f77_6e65);
+        Self { id, weight, random }
+    }
+
+    /// Whether this one is preferred: weight over -log of the number, and the name if that is the same.
+    fn beats(self, other: Self) -> bool {
+        // Of the same weight the larger number has it, unless logarithms may be equal. That spares most of them.
+        if self.weight == other.weight && self.weight > 0 {
+            if is_less(other.random, self.random) {
+                return true;
+            }
+            if is_less(self.random, other.random) {
+                return false;
+            }
+        }
+        self.beats_exactly(other)
+    }
+
+    fn beats_exactly(self, other: Self) -> bool {
+        // weight / cost > other_weight / other_cost
+        let left = u128::from(self.weight) * u128::from(minus_log2(other.random));
+        let right = u128::from(other.weight) * u128::from(minus_log2(self.random));
+        (left, self.id) > (right, other.id)
+    }
 }
 
-/// Whether a member is preferred to another one for a shard.
-fn is_preferred(shard: Shard, one: &Member, other: &Member) -> bool {
-    let of = |member: &Member| (member.id, member.weight, cost(shard, member.id));
-    beats(of(one), of(other))
+/// Whether a number is so much less than another that [`minus_log2`] tells them apart: a part in 2^30 is 1.4 of its last place but two.
+const fn is_less(one: u64, other: u64) -> bool {
+    one.saturating_add((one >> 30) + 1) < other
 }
 
 /// The member that is preferred for a shard, of those that are in question.
 #[must_use]
 pub fn preferred<'a>(shard: Shard, members: impl IntoIterator<Item = &'a Member>) -> Option<&'a Member> {
-    members
-        .into_iter()
-        .reduce(|best, member| match is_preferred(shard, member, best) {
-            true => member,
-            false => best,
-        })
+    let score = |member: &'a Member| (member, Score::of(shard, member.id, member.weight));
+    let scores = members.into_iter().map(score);
+    let best = scores.reduce(|best, one| if one.1.beats(best.1) { one } else { best });
+    best.map(|(member, _)| member)
 }
 
 /// A shard that gets another owner.

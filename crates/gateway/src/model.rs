@@ -33,6 +33,7 @@ mod path;
 mod read;
 pub(crate) mod rule;
 mod steady;
+mod sweep;
 mod timings;
 mod watch;
 mod writer;
@@ -302,6 +303,7 @@ impl Model {
             path: Arc::clone(&path),
             watchers: changes.clone(),
             fleet: None,
+            sweep: None,
         };
         let writer = spawn("store", move || writer.run(queue));
         let thread = spawn("tables", move || {

@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Member, MemberId, Move, SHARDS, Shard, beats, cost, preferred};
+use super::{Member, MemberId, Move, SHARDS, Score, Shard, preferred};
 
 /// Who is preferred for each shard, of some members.
 #[derive(Debug, Clone)]
 struct Best {
     weights: BTreeMap<MemberId, u32>,
-    /// By shard: who, its weight, its cost.
-    of: Vec<Option<(MemberId, u32, u64)>>,
+    /// By shard.
+    of: Vec<Option<Score>>,
 }
 
 impl Best {
@@ -31,8 +31,8 @@ impl Best {
         }
         self.weights.insert(id, weight);
         for (shard, best) in Shard::all().zip(&mut self.of) {
-            let one = (id, weight, cost(shard, id));
-            if best.is_none_or(|best| beats(one, best)) {
+            let one = Score::of(shard, id, weight);
+            if best.is_none_or(|best| one.beats(best)) {
                 *best = Some(one);
             }
         }
@@ -44,9 +44,9 @@ impl Best {
         }
         let weights = &self.weights;
         for (shard, best) in Shard::all().zip(&mut self.of) {
-            if best.is_some_and(|(known, ..)| known == id) {
-                let all = weights.iter().map(|(id, weight)| (*id, *weight, cost(shard, *id)));
-                *best = all.reduce(|best, one| if beats(one, best) { one } else { best });
+            if best.is_some_and(|best| best.id == id) {
+                let all = weights.iter().map(|(id, weight)| Score::of(shard, *id, *weight));
+                *best = all.reduce(|best, one| if one.beats(best) { one } else { best });
             }
         }
     }
@@ -63,7 +63,7 @@ impl Best {
             .get(shard.number() as usize)
             .copied()
             .flatten()
-            .map(|(id, ..)| id)
+            .map(|best| best.id)
     }
 }
 

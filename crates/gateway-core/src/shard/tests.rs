@@ -176,6 +176,22 @@ fn the_logarithm_is_one() {
     }
 }
 
+proptest! {
+    /// Without logarithms as with them, also where they are nearly the same.
+    #[test]
+    fn what_beats_what_is_so_without_logarithms(
+        random: u64, by in -5_i64..5, bits in 0..64_u32, weights in (0..3_u32, 0..3_u32), ids in (0..2_u64, 0..2_u64),
+    ) {
+        let near = random.saturating_add_signed(by.wrapping_mul(1_i64.wrapping_shl(bits)));
+        let one = Score { id: MemberId(ids.0), weight: weights.0, random };
+        let other = Score { id: MemberId(ids.1), weight: weights.1, random: near };
+        prop_assert_eq!(one.beats(other), one.beats_exactly(other));
+        prop_assert_eq!(other.beats(one), other.beats_exactly(one));
+        let next = Score { random: random.saturating_add((random >> 30) + 2), ..other };
+        prop_assert_eq!(one.beats(next), one.beats_exactly(next));
+    }
+}
+
 #[test]
 fn who_drains_keeps_what_nobody_can_take() {
     let mut one = member(1, 1);

@@ -135,8 +135,16 @@ impl Neighbors {
 
     /// Calls for each neighbour. What changes meanwhile may be seen as it was, as it is, or, if it is put anew, twice.
     pub fn for_each(&self, mut each: impl FnMut(TenantAddress, Neighbor)) {
-        self.v4.for_each(&mut each);
-        self.v6.for_each(&mut each);
+        (0..Self::PARTS).for_each(|part| self.for_each_of(part, &mut each));
+    }
+
+    /// Parts of about the same size that [`Neighbors::for_each_of`] takes one at a time. An address is always of the same one.
+    pub const PARTS: usize = SHARDS;
+
+    /// As [`Neighbors::for_each`], of one part, below [`Neighbors::PARTS`].
+    pub fn for_each_of(&self, part: usize, mut each: impl FnMut(TenantAddress, Neighbor)) {
+        self.v4.for_each_of(part, &mut each);
+        self.v6.for_each_of(part, &mut each);
     }
 }
 
@@ -385,9 +393,9 @@ impl<S: Slot> Family<S> {
         self.directory.load().shards.iter().map(|shard| shard.memory()).sum()
     }
 
-    fn for_each(&self, each: &mut impl FnMut(TenantAddress, Neighbor)) {
+    fn for_each_of(&self, part: usize, each: &mut impl FnMut(TenantAddress, Neighbor)) {
         let directory = self.directory.load_full();
-        for slot in directory.shards.iter().flat_map(|shard| shard.live()) {
+        for slot in directory.shards.get(part).iter().flat_map(|shard| shard.live()) {
             each(slot.address(), slot.neighbor());
         }
     }

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::book::{Applied, Book, Made};
 use super::copy::Copy;
+use super::sweep::Sweep;
 use super::watch::{self, Published};
 use super::{Answer, DataPath, Outcome, Tables, Timings};
 use crate::fleet::Status;
+use crate::fleet::item::Item;
 use crate::fleet::sync::{Mark, Tell};
 use crate::object::Change;
 
@@ -38,6 +41,8 @@ pub(super) struct Applier {
     pub(super) path: Arc<dyn DataPath>,
     pub(super) watchers: broadcast::Sender<Arc<Published>>,
     pub(super) fleet: Option<OfFleet>,
+    /// The end of a list, as long as it is under way.
+    pub(super) sweep: Option<Sweep>,
 }
 
 /// What a gateway of a fleet has besides.
@@ -52,12 +57,32 @@ pub(super) struct OfFleet {
 impl Applier {
     /// Until the writer ends.
     pub(super) fn run(mut self, mut done: mpsc::Receiver<Done>) {
-        while let Some(done) = done.blocking_recv() {
-            self.take(done);
+        loop {
+            let next = match self.sweep {
+                Some(_) => done.try_recv(),
+                None => done.blocking_recv().ok_or(TryRecvError::Disconnected),
+            };
+            match next {
+                Ok(done) => self.take(done),
+                Err(TryRecvError::Empty) => self.sweep_a_part(),
+                // A list that has no end has no revision on the disk: it is made anew.
+                Err(TryRecvError::Disconnected) => return,
+            }
         }
     }
 
+    /// Takes one thing; when a sweep is under way, and has waited for as long as a part of it takes, that too.
     pub(super) fn take(&mut self, done: Done) {
+        let began = Instant::now();
+        self.take_one(done);
+        if let Some(sweep) = &mut self.sweep
+            && sweep.has_waited(began.elapsed())
+        {
+            self.sweep_a_part();
+        }
+    }
+
+    fn take_one(&mut self, done: Done) {
         match done {
             Done::Told { tell, mark } => self.told(tell, mark),
             Done::Committed { revision, now, jobs } => {
@@ -78,46 +103,91 @@ impl Applier {
     }
 
     fn told(&mut self, tell: Tell, mark: Option<Mark>) {
-        let Some(fleet) = &mut self.fleet else { return };
-        let began = Instant::now();
-        let (mut made, mut mark_of_copy) = (Vec::new(), None);
-        let mut mirrored = None;
         match tell {
-            Tell::Begin => mark_of_copy = mark,
+            Tell::Begin => {
+                // It ends with a sweep of its own.
+                self.sweep = None;
+                self.tell_copy(Vec::new(), mark);
+            }
             Tell::Revision(revision) => {
-                fleet.revision = revision;
-                fleet.status.applied.store(revision, Ordering::Relaxed);
-                mark_of_copy = mark;
+                let waits = self.sweep.as_mut().is_some_and(|sweep| sweep.holds_up(revision, &mark));
+                if !waits {
+                    self.reached(revision, mark);
+                }
             }
-            Tell::Items { items, compare } => mirrored = Some((self.book.mirror(&items), compare)),
-            Tell::Sweep { keep, compare } => mirrored = Some((self.book.sweep(|key| keep.contains(&key)), compare)),
+            Tell::Items { items, compare } => {
+                if let Some(sweep) = &mut self.sweep {
+                    sweep.keep(items.iter().map(Item::key));
+                }
+                let began = Instant::now();
+                let (applied, made) = self.book.mirror(&items);
+                let found = if compare { made.len() } else { 0 };
+                self.mirrored(began, &applied, made);
+                self.diverged(found);
+            }
+            Tell::Sweep { keep, compare } => {
+                while self.sweep.is_some() {
+                    self.sweep_a_part();
+                }
+                self.sweep = Some(Sweep::new(keep, compare));
+            }
         }
-        if let Some(((applied, all), compare)) = mirrored {
-            tell_path(&*self.path, &applied);
-            if compare && !all.is_empty() {
-                fleet.status.diverged.fetch_add(all.len() as u64, Ordering::Relaxed);
-                tracing::error!(
-                    objects = all.len(),
-                    "the tables were other than etcd, and were put right"
-                );
+    }
+
+    /// A part of the sweep that is under way, and what was to wait for its end.
+    pub(super) fn sweep_a_part(&mut self) {
+        let Some(sweep) = &mut self.sweep else { return };
+        let began = Instant::now();
+        let (applied, made) = sweep.part(&mut self.book);
+        let end = sweep.end();
+        self.mirrored(began, &applied, made);
+        if let Some(end) = end {
+            self.sweep = None;
+            self.diverged(end.diverged);
+            if let Some((revision, mark)) = end.reached {
+                self.reached(revision, mark);
             }
-            if !all.is_empty() {
-                self.timings.program.observe(began.elapsed().as_secs_f64());
-            }
-            made = all;
+        } else if let Some(sweep) = &mut self.sweep {
+            sweep.took(began.elapsed());
         }
-        if self.watchers.receiver_count() > 0 {
+    }
+
+    /// The tables have what etcd held at a revision.
+    fn reached(&mut self, revision: u64, mark: Option<Mark>) {
+        let Some(fleet) = &mut self.fleet else { return };
+        fleet.revision = revision;
+        fleet.status.applied.store(revision, Ordering::Relaxed);
+        self.tell_copy(Vec::new(), mark);
+    }
+
+    /// A comparison has found that much otherwise.
+    fn diverged(&self, objects: usize) {
+        let Some(fleet) = self.fleet.as_ref().filter(|_| objects > 0) else {
+            return;
+        };
+        fleet.status.diverged.fetch_add(objects as u64, Ordering::Relaxed);
+        tracing::error!(objects, "the tables were other than etcd, and were put right");
+    }
+
+    /// Tells everybody what has become otherwise in the tables.
+    fn mirrored(&self, began: Instant, applied: &Applied, made: Vec<Made>) {
+        tell_path(&*self.path, applied);
+        if made.is_empty() {
+            return;
+        }
+        self.timings.program.observe(began.elapsed().as_secs_f64());
+        if let Some(fleet) = self.fleet.as_ref().filter(|_| self.watchers.receiver_count() > 0) {
             let changes: Vec<Change> = made.iter().cloned().filter_map(Made::into_change).collect();
             let outcomes = vec![Outcome::Replaced; changes.len()];
             watch::publish(&self.watchers, fleet.revision, changes, &outcomes);
         }
-        if !made.is_empty() || mark_of_copy.is_some() {
+        self.tell_copy(made, None);
+    }
+
+    fn tell_copy(&self, made: Vec<Made>, mark: Option<Mark>) {
+        if let Some(fleet) = self.fleet.as_ref().filter(|_| !made.is_empty() || mark.is_some()) {
             // If that thread has panicked nobody is answered any more, and the daemon ends.
-            let copy = Copy {
-                made,
-                mark: mark_of_copy,
-            };
-            _ = fleet.copy.send(copy);
+            _ = fleet.copy.send(Copy { made, mark });
         }
     }
 

@@ -104,6 +104,7 @@ impl Model {
                 copy,
                 revision: knows.unwrap_or(0),
             }),
+            sweep: None,
         };
         let mut told = told;
         wait(&mut applier, &mut told, &status, patience);
@@ -136,6 +137,7 @@ fn wait(applier: &mut Applier, told: &mut mpsc::Receiver<Done>, status: &Status,
         match told.try_recv() {
             Ok(done) => applier.take(done),
             Err(mpsc::error::TryRecvError::Disconnected) => return,
+            Err(mpsc::error::TryRecvError::Empty) if applier.sweep.is_some() => applier.sweep_a_part(),
             Err(mpsc::error::TryRecvError::Empty) => {
                 let state = status.state();
                 let is_late = patience.is_some_and(|patience| began.elapsed() >= patience);

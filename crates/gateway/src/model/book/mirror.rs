@@ -1,6 +1,7 @@
 //! Makes the tables hold what the fleet's state says, whatever they held. There are no versions to compare: that was done when it
 //! was written, and in the fleet's state an object may begin anew once it is forgotten.
 
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use ringside_gateway_core::TenantAddress;
@@ -46,27 +47,38 @@ impl Book {
         (applied, made)
     }
 
-    /// Of all objects of other keys nothing is known from now on.
-    pub(crate) fn sweep(&mut self, keep: impl Fn(Key) -> bool) -> (Applied, Vec<Made>) {
-        let mut blocks = std::collections::BTreeSet::new();
-        let mut other = |key: Key| {
-            if !keep(key) {
-                blocks.insert(key);
-            }
-        };
+    /// Nothing is known from now on of what has other keys than these: of security groups, ports, and what was deleted.
+    pub(crate) fn sweep_policy(&mut self, keep: &HashSet<Key>) -> (Applied, Vec<Made>) {
         let gone = &self.gone;
-        (self.groups.keys().copied().chain(gone.groups.keys().map(|key| key.0))).for_each(|id| other(Key::Group(id)));
+        let groups = self.groups.keys().copied().chain(gone.groups.keys().map(|key| key.0));
         let ports = self.ports.keys().chain(gone.ports.keys());
-        ports.for_each(|address| other(Key::Ports(Block::of(*address).0)));
-        let of_neighbor = |address: TenantAddress| Key::Neighbors(Block::of(address).0);
-        gone.neighbors.keys().for_each(|address| other(of_neighbor(*address)));
-        self.tables.neighbors.for_each(|address, _| other(of_neighbor(address)));
+        let neighbors = gone.neighbors.keys();
+        let keys = (groups.map(Key::Group))
+            .chain(ports.map(|address| Key::Ports(Block::of(*address).0)))
+            .chain(neighbors.map(|address| Key::Neighbors(Block::of(*address).0)));
+        let others = keys.filter(|key| !keep.contains(key)).collect();
+        self.forget_all(others)
+    }
+
+    /// The same of neighbours, of a part of them: see `Neighbors::for_each_of`.
+    pub(crate) fn sweep_neighbors(&mut self, part: usize, keep: &HashSet<Key>) -> (Applied, Vec<Made>) {
+        let mut others = BTreeSet::new();
+        self.tables.neighbors.for_each_of(part, |address, _| {
+            let key = Key::Neighbors(Block::of(address).0);
+            if !keep.contains(&key) {
+                others.insert(key);
+            }
+        });
+        self.forget_all(others)
+    }
+
+    fn forget_all(&mut self, keys: BTreeSet<Key>) -> (Applied, Vec<Made>) {
         let nothing = |key| match key {
             Key::Group(id) => Item::Group(id, None),
             Key::Ports(block) => Item::Ports(block, Vec::new()),
             Key::Neighbors(block) => Item::Neighbors(block, Vec::new()),
         };
-        let items: Vec<Item> = blocks.into_iter().map(nothing).collect();
+        let items: Vec<Item> = keys.into_iter().map(nothing).collect();
         self.mirror(&items)
     }
 
