@@ -4,6 +4,8 @@
 mod common;
 #[path = "lab/guests.rs"]
 mod guests;
+#[path = "lab/inside.rs"]
+mod inside;
 #[path = "lab/steered.rs"]
 mod steered;
 

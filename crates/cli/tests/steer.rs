@@ -177,6 +177,33 @@ fn what_others_send_is_counted() {
 }
 
 #[test]
+fn vhost_that_is_not_there_is_named() {
+    if !is_root() {
+        return;
+    }
+    let bed = Bed::new("steervhost");
+    let own = std::process::id();
+    let done = bed.steer(&format!("--class udp:9 --pin {own}:vhost=0"));
+    let has_it = fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/vhost-net")
+        .is_ok();
+    let why = match has_it {
+        true => "vhost's are there while a guest runs whose NIC is attached with vhost=on",
+        false => "Nobody has vhost's here: /dev/vhost-net cannot be opened",
+    };
+    assert!(
+        !done.status.success()
+            && done.err.contains("no thread whose name begins with \"vhost\"")
+            && done.err.contains(why),
+        "{}",
+        done.err
+    );
+    bed.assert_nothing_is_left();
+}
+
+#[test]
 fn what_cannot_be_had_is_an_error_and_leaves_nothing() {
     if !is_root() {
         return;

@@ -1,6 +1,8 @@
 //! Whether packets landed where they were to land, and if not, why: a function of what was counted and of what was set.
 
-use crate::schema::{SteerClass, SteerFlow, SteerLanding, SteerQueue, SteerResult, SteerSentence};
+use crate::schema::{
+    SteerClass, SteerCount, SteerFlow, SteerLanding, SteerQueue, SteerResult, SteerSentence, SteerThread,
+};
 
 /// What is to be said of a result: of each class that something was asked for, and of what landed on queues that were to be others'.
 #[must_use]
@@ -22,7 +24,33 @@ pub fn judge(result: &SteerResult) -> Vec<SteerSentence> {
     for class in &result.classes {
         all.extend(intruders(result, class));
     }
+    all.extend(result.threads.iter().map(of_thread));
     all
+}
+
+/// Where a pinned thread ran.
+fn of_thread(thread: &SteerThread) -> SteerSentence {
+    let (name, wanted) = (&thread.name, list(&thread.wanted_cpus));
+    #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
+    let ran_ms = thread.ran_ns as f64 / 1e6;
+    let looks: u64 = thread.seen.iter().map(|seen| seen.count).sum();
+    if looks == 0 {
+        return right(format!(
+            "the thread {name}, pinned to CPU {wanted}, was never seen to run"
+        ));
+    }
+    let is_elsewhere = |seen: &&SteerCount| !thread.wanted_cpus.contains(&seen.cpu);
+    let elsewhere: Vec<&SteerCount> = thread.seen.iter().filter(is_elsewhere).collect();
+    let times: u64 = elsewhere.iter().map(|seen| seen.count).sum();
+    match times {
+        0 => right(format!(
+            "the thread {name} ran for {ran_ms:.1} ms, and was on CPU {wanted} each of the {looks} times that it was looked at"
+        )),
+        _ => wrong(format!(
+            "the thread {name} was {times} of {looks} times on CPU {}, pinned to CPU {wanted}: somebody else has set its CPUs",
+            list(&elsewhere.iter().map(|seen| seen.cpu).collect::<Vec<_>>())
+        )),
+    }
 }
 
 /// Several looks at the same steering as one: counts together, judged anew; `None` if there are none.
@@ -39,12 +67,11 @@ pub fn together<'r>(all: impl Iterator<Item = &'r SteerResult>) -> Option<SteerR
         add(&mut sum.others, &one.others);
         for (queue, more) in sum.queues.iter_mut().zip(&one.queues) {
             queue.driver_packets = queue.driver_packets.zip(more.driver_packets).map(|(a, b)| a + b);
-            for count in &more.interrupts {
-                match queue.interrupts.iter_mut().find(|known| known.cpu == count.cpu) {
-                    Some(known) => known.count += count.count,
-                    None => queue.interrupts.push(count.clone()),
-                }
-            }
+            add_counts(&mut queue.interrupts, &more.interrupts);
+        }
+        for (thread, more) in sum.threads.iter_mut().zip(&one.threads) {
+            thread.ran_ns += more.ran_ns;
+            add_counts(&mut thread.seen, &more.seen);
         }
         for (cpu, more) in sum.cpus.iter_mut().zip(&one.cpus) {
             cpu.net_rx += more.net_rx;
@@ -53,6 +80,15 @@ pub fn together<'r>(all: impl Iterator<Item = &'r SteerResult>) -> Option<SteerR
     }
     sum.sentences = judge(&sum);
     Some(sum)
+}
+
+fn add_counts(sum: &mut Vec<SteerCount>, more: &[SteerCount]) {
+    for count in more {
+        match sum.iter_mut().find(|known| known.cpu == count.cpu) {
+            Some(known) => known.count += count.count,
+            None => sum.push(count.clone()),
+        }
+    }
 }
 
 fn add(sum: &mut Vec<SteerLanding>, more: &[SteerLanding]) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::schema::{SteerCount, SteerRule};
+use crate::schema::{SteerCount, SteerRule, SteerThread};
 
 const PCP: SteerFlow = SteerFlow::VlanPriority(5);
 
@@ -39,6 +39,7 @@ fn result(landings: Vec<SteerLanding>) -> SteerResult {
         others: Vec::new(),
         queues: vec![queue(0, Some(40), 0), queue(1, Some(41), 1)],
         cpus: Vec::new(),
+        threads: Vec::new(),
         sentences: Vec::new(),
     }
 }
@@ -194,4 +195,32 @@ fn a_setting_that_reads_back_otherwise_is_told() {
         said(&result)[0],
         (false, "CPUs of IRQ 41 of eth0 was set to 1 and is 0".to_owned())
     );
+}
+
+#[test]
+fn a_pinned_thread_is_told_with_where_it_ran() {
+    let thread = |seen: &[(u32, u64)]| SteerThread {
+        id: 7,
+        name: "CPU 0/TCG".into(),
+        wanted_cpus: vec![1],
+        ran_ns: 1_500_000,
+        seen: seen.iter().map(|&(cpu, count)| SteerCount { cpu, count }).collect(),
+    };
+    let with = |seen: &[(u32, u64)]| SteerResult {
+        classes: Vec::new(),
+        threads: vec![thread(seen)],
+        ..result(Vec::new())
+    };
+    let there = "the thread CPU 0/TCG ran for 1.5 ms, and was on CPU 1 each of the 9 times that it was looked at";
+    assert_eq!(said(&with(&[(1, 9)])), [(true, there.into())]);
+    let elsewhere = "the thread CPU 0/TCG was 2 of 9 times on CPU 0, pinned to CPU 1: somebody else has set its CPUs";
+    assert_eq!(said(&with(&[(1, 7), (0, 2)])), [(false, elsewhere.into())]);
+    let never = "the thread CPU 0/TCG, pinned to CPU 1, was never seen to run";
+    assert_eq!(said(&with(&[])), [(true, never.into())]);
+    let both = together([with(&[(1, 9)]), with(&[(1, 2), (0, 1)])].iter()).unwrap();
+    assert_eq!(
+        (both.threads[0].ran_ns, both.threads[0].seen.clone()),
+        (3_000_000, thread(&[(1, 11), (0, 1)]).seen)
+    );
+    assert!(!both.is_right());
 }

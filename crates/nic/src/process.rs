@@ -51,14 +51,32 @@ pub(crate) fn command(pid: u32) -> Option<String> {
     Some(text.trim_end().to_owned())
 }
 
+/// How long a process or thread has run, in nanoseconds, and the CPU that it runs on or ran on last; `None` if it does not live, or the kernel
+/// does not tell (`CONFIG_SCHED_INFO`).
+///
+/// From `/proc/PID/schedstat` and field 39 of `/proc/PID/stat`: proc_pid_stat(5). Of a thread: its own, not those of its process.
+pub fn ran(id: u32) -> Option<(u64, u32)> {
+    // Before the CPU: one that goes on elsewhere in between is told with where it is.
+    let times = fs::read_to_string(format!("/proc/{id}/schedstat")).ok()?;
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let (_, cpu) = parse_stat(&stat)?;
+    Some((times.split_ascii_whitespace().next()?.parse().ok()?, cpu))
+}
+
 /// Fields of `/proc/PID/stat`: proc_pid_stat(5). The second one, the command, may hold spaces and brackets.
 fn parse_start_time(stat: &str) -> Option<u64> {
+    parse_stat(stat).map(|(start, _)| start)
+}
+
+/// When it started, and the CPU that it was on last.
+fn parse_stat(stat: &str) -> Option<(u64, u32)> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     if matches!(fields.next()?, "Z" | "X" | "x") {
         return None;
     }
-    // State is field 3, the start time field 22.
-    fields.nth(18)?.parse().ok()
+    // State is field 3, the start time field 22, the CPU field 39.
+    let start = fields.nth(18)?.parse().ok()?;
+    Some((start, fields.nth(16)?.parse().ok()?))
 }
 
 #[cfg(test)]

@@ -15,6 +15,43 @@ fn the_start_time_is_field_22_whatever_the_name() {
 }
 
 #[test]
+fn the_last_cpu_is_field_39() {
+    let rest: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
+    assert_eq!(parse_stat(&format!("7 (a b) R {}", rest.join(" "))), Some((22, 39)));
+}
+
+/// The thread itself, and not its process: another one of it runs all the time.
+#[test]
+fn a_thread_is_told_with_its_time_and_its_cpu() {
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        scope.spawn(move || {
+            let own = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            crate::cpus::pin_thread(own, &[0]).unwrap();
+            let (before, _) = ran(own).unwrap();
+            let begin = std::time::Instant::now();
+            while ran(own).unwrap().0 < before + 2_000_000 {}
+            tell.send((ran(own).unwrap(), before, begin.elapsed())).unwrap();
+        });
+        let told = told.recv();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let ((after, cpu), before, passed) = told.unwrap();
+        assert_eq!(cpu, 0);
+        assert!(
+            u128::from(after - before) <= passed.as_nanos() + 10_000_000,
+            "{before} {after} {passed:?}"
+        );
+    });
+    assert_eq!(ran(u32::MAX), None);
+}
+
+#[test]
 fn own_and_ended_processes_are_told_apart() {
     let own = std::process::id();
     assert!(start_time(own).is_some_and(|start| start > 0));

@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result};
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_measure::schema::LabSteering;
+use ringside_measure::steer;
 use ringside_netlab::End;
 use ringside_nic::{Interface, NtupleFlow};
 
@@ -52,17 +53,19 @@ impl<'l> Steered<'l> {
 
     /// What landed where; all of it is put back.
     pub(super) fn end(self) -> Result<Vec<LabSteering>> {
-        let end = |one: One<'_>| {
+        let end = |mut one: One<'_>| {
+            let threads = one.installed.as_mut().map(Installed::ran).unwrap_or_default();
             let settings = one
                 .installed
                 .as_ref()
                 .map(|installed| installed.told.clone())
                 .unwrap_or_default();
             let seen = match one.watch {
-                Some(watch) => one.place.run(|_| watch.end(None, None, settings))?,
+                Some(watch) => one.place.run(|_| watch.end(None, None, settings, threads))?,
                 None => {
                     let mut seen = one.place.run(look)?;
-                    seen.settings = settings;
+                    (seen.settings, seen.threads) = (settings, threads);
+                    seen.sentences = steer::judge(&seen);
                     seen
                 }
             };

@@ -7,6 +7,7 @@
 //! ```
 
 mod args;
+mod runs;
 mod send;
 mod settings;
 mod side;
@@ -18,7 +19,7 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ringside_measure::schema::{self, Outcome, SteerResult};
+use ringside_measure::schema::{Outcome, SteerResult};
 
 pub(crate) use args::Args;
 pub(crate) use settings::{Installed, Settings};
@@ -54,7 +55,7 @@ fn show(args: &ShowArgs, stop: &Stop) -> Result<()> {
     let side = Side::open(&args.interface)?;
     let watch = side.run(|| Watch::begin(&side.interface, &[], None))?;
     stop.sleep_until(Instant::now() + args.time);
-    let result = side.run(|| watch.end(None, None, Vec::new()))?;
+    let result = side.run(|| watch.end(None, None, Vec::new(), Vec::new()))?;
     tell(&args.output, &side, None, result)
 }
 
@@ -79,8 +80,7 @@ fn steer(args: &RunArgs, stop: &Stop) -> Result<()> {
         installed.extend(side.run(|| settings.install(&side.interface))?);
     }
     installed.iter().for_each(Installed::note);
-    let told: Vec<_> = installed.iter().flat_map(|one| one.told.clone()).collect();
-    let measured = measure(args, &asked.classes, (&to, from.as_ref()), stop, told);
+    let measured = measure(args, &asked.classes, (&to, from.as_ref()), stop, &mut installed);
     // Before the end is told: nothing is left behind then.
     installed.into_iter().rev().for_each(Installed::put_back);
     let result = measured?;
@@ -102,7 +102,7 @@ fn measure(
     classes: &[ClassArg],
     (to, from): (&Side, Option<&Side>),
     stop: &Stop,
-    settings: Vec<schema::SteerSetting>,
+    installed: &mut [Installed],
 ) -> Result<SteerResult> {
     let addresses = to.addresses()?;
     let own = from.map(|_| OWN_PORT);
@@ -134,7 +134,9 @@ fn measure(
         }
     };
     let sender = from.map(|from| from.interface.name().to_owned());
-    let result = to.run(|| watch.end(sent.as_deref(), sender, settings))?;
+    let settings = installed.iter().flat_map(|one| one.told.clone()).collect();
+    let threads = installed.iter_mut().flat_map(Installed::ran).collect();
+    let result = to.run(|| watch.end(sent.as_deref(), sender, settings, threads))?;
     ensure!(
         from.is_some() || result.classes.iter().any(|class| class.arrived() > 0),
         "no packet of any class arrived on {} within {:.1} s: does somebody send? --from sends from a port of this machine",

@@ -1,10 +1,14 @@
 //! What is to be set, at the end that receives and at the one that sends; set, told, and put back.
 
+use std::fs::File;
+
 use anyhow::{Context as _, Result, bail};
-use ringside_measure::schema::SteerSetting;
+use ringside_measure::schema::{SteerSetting, SteerThread};
+use ringside_netlab::attach::VHOST_NET;
 use ringside_nic::changes::{Changes, Protection, Undo};
 use ringside_nic::{Interface, Steering, process};
 
+use super::runs::{Pinned, Runs};
 use super::values::{CpusArg, EgressArg, PinArg, RuleArg};
 use crate::output;
 
@@ -24,6 +28,8 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct Installed {
     pub(crate) told: Vec<SteerSetting>,
+    /// Where the threads run that were pinned, from now on.
+    runs: Option<Runs>,
     undo: Undo,
 }
 
@@ -32,32 +38,37 @@ impl Settings {
         *self == Self::default()
     }
 
-    fn steering(&self) -> Result<Steering> {
+    fn steering(&self) -> Result<(Steering, Vec<Pinned>)> {
         let cpus = |all: &[CpusArg]| all.iter().map(|CpusArg(queue, cpus)| (*queue, cpus.clone())).collect();
-        let mut threads = Vec::new();
+        let mut pinned = Vec::new();
         for pin in &self.pins {
             let all = process::threads(pin.pid);
-            let found: Vec<u32> = all
+            let found: Vec<Pinned> = all
                 .iter()
                 .filter(|thread| thread.name.starts_with(&pin.name))
-                .map(|thread| thread.id)
+                .map(|thread| Pinned {
+                    id: thread.id,
+                    name: thread.name.clone(),
+                    cpus: pin.cpus.clone(),
+                })
                 .collect();
             if found.is_empty() {
                 let names: Vec<&str> = all.iter().map(|thread| thread.name.as_str()).collect();
                 bail!(
-                    "process {} has no thread whose name begins with {:?}; it has: {}",
+                    "process {} has no thread whose name begins with {:?}; it has: {}{}",
                     pin.pid,
                     pin.name,
                     if names.is_empty() {
                         "none, it does not live".to_owned()
                     } else {
                         names.join(", ")
-                    }
+                    },
+                    no_vhost(&pin.name)
                 );
             }
-            threads.extend(found.into_iter().map(|thread| (thread, pin.cpus.clone())));
+            pinned.extend(found);
         }
-        Ok(Steering {
+        let steering = Steering {
             rules: self.rules.iter().map(|RuleArg(flow, queue)| (*flow, *queue)).collect(),
             rss: self.rss.clone(),
             irqs: cpus(&self.irqs),
@@ -68,8 +79,9 @@ impl Settings {
                 .iter()
                 .map(|EgressArg(priority, pcp)| (*priority, *pcp))
                 .collect(),
-            threads,
-        })
+            threads: (pinned.iter()).map(|thread| (thread.id, thread.cpus.clone())).collect(),
+        };
+        Ok((steering, pinned))
     }
 
     /// Sets all of it, or nothing. To be called in the interface's namespace.
@@ -77,7 +89,7 @@ impl Settings {
         if self.is_empty() {
             return Ok(None);
         }
-        let steering = self.steering()?;
+        let (steering, pinned) = self.steering()?;
         let steered = Changes::new().steer(interface, &steering);
         let (steered, undo) = steered.with_context(|| {
             let rules: Vec<String> = (self.rules.iter())
@@ -96,6 +108,7 @@ impl Settings {
         });
         Ok(Some(Installed {
             told: told.collect(),
+            runs: Runs::begin(pinned),
             undo,
         }))
     }
@@ -115,8 +128,26 @@ impl Installed {
         }
     }
 
+    /// Where the pinned threads ran since it was installed; they are not looked at any more.
+    pub(crate) fn ran(&mut self) -> Vec<SteerThread> {
+        self.runs.take().map(Runs::end).unwrap_or_default()
+    }
+
     /// Puts it back, and says what became of it.
     pub(crate) fn put_back(self) {
         self.undo.restore().iter().for_each(output::note);
+    }
+}
+
+/// Why a process has no thread of vhost's, if that is what was looked for.
+fn no_vhost(name: &str) -> String {
+    if !name.starts_with("vhost") {
+        return String::new();
+    }
+    match File::options().read(true).write(true).open(VHOST_NET) {
+        Ok(_) => ". vhost's are there while a guest runs whose NIC is attached with vhost=on".to_owned(),
+        Err(error) => format!(
+            ". Nobody has vhost's here: {VHOST_NET} cannot be opened: {error} (CONFIG_VHOST_NET). QEMU carries the packets itself"
+        ),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use ringside_bpf::{LandingClass, Landings, Link};
 use ringside_measure::schema::{
-    SteerClass, SteerCount, SteerCpu, SteerLanding, SteerQueue, SteerResult, SteerRule, SteerSetting,
+    SteerClass, SteerCount, SteerCpu, SteerLanding, SteerQueue, SteerResult, SteerRule, SteerSetting, SteerThread,
 };
 use ringside_measure::steer;
 use ringside_nic::host::Interruptions;
@@ -73,6 +73,7 @@ impl Watch {
         sent: Option<&[u64]>,
         sender: Option<String>,
         settings: Vec<SteerSetting>,
+        threads: Vec<SteerThread>,
     ) -> Result<SteerResult> {
         let elapsed = self.begun.elapsed();
         let landed = self.counter.counts()?;
@@ -100,6 +101,7 @@ impl Watch {
             classes: classes.collect(),
             others: of(None),
             cpus: host.cpus_since(&self.before),
+            threads,
             ..look(&self.interface)?
         };
         let packets = by_driver(&self.interface);
@@ -143,6 +145,7 @@ pub(crate) fn look(interface: &Interface) -> Result<SteerResult> {
         others: Vec::new(),
         queues: queues.collect(),
         cpus: Vec::new(),
+        threads: Vec::new(),
         sentences: Vec::new(),
     })
 }

@@ -11,7 +11,7 @@ use ringside_netlab::wait_until;
 use super::{Scratch, alone, assert_nothing_is_left_of, has_ended, kill, result, start, turns};
 
 /// How long an emulated guest and its turns may take on a machine that does other things.
-const PATIENCE: Duration = Duration::from_secs(400);
+pub(super) const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Two ways into one machine.
 fn content() -> String {
@@ -142,20 +142,8 @@ fn a_guest_that_is_killed_ends_the_run_with_one_error() {
         "{}",
         running.told()
     );
-    // A thread of its own has started it.
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("tasks").flatten();
-    let children: Vec<u32> = tasks
-        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|text| text.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>())
-        .filter_map(|pid| pid.parse().ok())
-        .collect();
-    let is_machine =
-        |pid: &&u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("qemu"));
-    let machines: Vec<&u32> = children.iter().filter(is_machine).collect();
-    let [machine] = machines.as_slice() else {
-        panic!("{children:?}")
-    };
-    kill(**machine);
+    let children = all_children_of(pid);
+    kill(machine_of(pid).expect("a machine"));
     let told = running.end_within(Duration::from_secs(60)).bad();
     assert!(
         told.contains("ringside: the guest ") && told.contains("--resume` goes on"),
@@ -164,4 +152,25 @@ fn a_guest_that_is_killed_ends_the_run_with_one_error() {
     assert_eq!(told.matches("ringside: ").count(), 1, "{told}");
     assert_nothing_is_left_of(pid);
     assert!(children.iter().all(|pid| has_ended(*pid)), "{children:?}");
+}
+
+/// Children of all threads of a process: a machine is started by one of its own.
+fn all_children_of(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    tasks
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|text| text.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}
+
+/// The one guest's machine of a run, once it runs.
+pub(super) fn machine_of(lab: u32) -> Option<u32> {
+    let is_machine =
+        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("qemu"));
+    let machines: Vec<u32> = all_children_of(lab).into_iter().filter(is_machine).collect();
+    machines.last().copied()
 }

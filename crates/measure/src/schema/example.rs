@@ -6,8 +6,8 @@ use super::{
     LevelResult, LinkChange, LinkEvent, MissingHook, Mitigation, Mode, Operation, Outcome, QueueCounters, QueueMode,
     RecordedEvent, RecordedPoint, RunResult, SchemaName, SeriesEstimate, SlowResult, SlowStage, StageResult,
     SteerClass, SteerCount, SteerCpu, SteerFlow, SteerLanding, SteerQueue, SteerResult, SteerRule, SteerSetting,
-    SweepResult, System, TraceCost, TraceResult, TracedPath, TxStampsResult, UnavailableLevel, UntilCi, XdpStatistics,
-    XdpVerdicts,
+    SteerThread, SweepResult, System, TraceCost, TraceResult, TracedPath, TxStampsResult, UnavailableLevel, UntilCi,
+    XdpStatistics, XdpVerdicts,
 };
 use crate::compare::STEAL_LIMIT;
 use crate::counters::Ledger;
@@ -492,6 +492,13 @@ pub(crate) fn steer() -> SteerResult {
             cpu: 0,
             net_rx: 950,
             received_rps: 0,
+        }],
+        threads: vec![SteerThread {
+            id: 4_711,
+            name: "CPU 0/KVM".into(),
+            wanted_cpus: vec![1],
+            ran_ns: 250_000_000,
+            seen: vec![SteerCount { cpu: 1, count: 40 }],
         }],
         sentences: Vec::new(),
     };

@@ -29,6 +29,9 @@ pub struct SteerResult {
     pub queues: Vec<SteerQueue>,
     /// The CPUs' software interrupts.
     pub cpus: Vec<SteerCpu>,
+    /// Threads that were pinned: where they ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<SteerThread>,
     /// What came out, in words.
     pub sentences: Vec<SteerSentence>,
 }
@@ -142,6 +145,21 @@ pub struct SteerCpu {
     pub net_rx: u64,
     /// How often another CPU gave it packets by RPS (`/proc/net/softnet_stat`).
     pub received_rps: u64,
+}
+
+/// A thread that was pinned, looked at again and again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SteerThread {
+    /// Its number.
+    pub id: u32,
+    /// Its name, such as `CPU 0/KVM`.
+    pub name: String,
+    /// The CPUs that it was to run on.
+    pub wanted_cpus: Vec<u32>,
+    /// For how long it ran.
+    pub ran_ns: u64,
+    /// How often it was seen on each CPU: looks since the last one of which it had run.
+    pub seen: Vec<SteerCount>,
 }
 
 /// Something to be said.

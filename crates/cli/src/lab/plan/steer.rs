@@ -184,6 +184,13 @@ impl Checker<'_> {
             self.at(guest, "only threads of a guest with an uplink can be pinned");
             return None;
         };
+        let machine = self.guests[number].machine;
+        let mut nics = self.guests.iter().filter(|nic| nic.machine == machine);
+        let has_vhost = nics.any(|nic| nic.attachment == ringside_netlab::attach::Way::VhostNet);
+        let named = self.guests[number].attachment.name();
+        self.superfluous(steering.vhost.as_ref().filter(|_| !has_vhost), || {
+            format!("only vhost-net has threads of its own for packets; the guest's attachment is {named}, whose packets QEMU carries or another program")
+        });
         let cpus = |all: &Option<toml::Spanned<Vec<file::Whole<0, 8191>>>>| -> Vec<u32> {
             all.iter()
                 .flat_map(|all| all.get_ref().iter().map(|cpu| cpu.small()))

@@ -30,6 +30,11 @@ fn probe(keys: &str) -> String {
     format!("[[probe]]\nname = \"p\"\nfrom = \"a\"\nto = \"b\"\nwith = \"udp\"\n{keys}\n")
 }
 
+/// A guest behind the link, by an attachment.
+fn guest(attachment: &str) -> String {
+    format!("[[guest]]\nname = \"g\"\nhost = \"b\"\nattachment = {attachment:?}\nuplink = \"wire\"\n")
+}
+
 fn steering(keys: &str) -> String {
     format!("[[steering]]\nname = \"s\"\n{keys}\n")
 }
@@ -53,6 +58,18 @@ fn a_steering_is_of_a_link_s_end() {
         plan.cpus()
             .any(|(what, cpu)| (what.as_str(), cpu) == ("the steering s", 1))
     );
+}
+
+#[test]
+fn threads_are_of_a_guest() {
+    let text = guest("vhost-net") + &steering("guest = \"g\"\nvcpus = [1, 0]\nvhost = [0]");
+    let probe = "[[probe]]\nname = \"p\"\nfrom = \"a\"\nto = \"g\"\nwith = \"udp\"\nsteering = [\"s\"]\n";
+    let plan = read(&(text + probe)).unwrap();
+    let [one] = &plan.steerings[..] else {
+        panic!("{plan:#?}")
+    };
+    assert_eq!(one.at, At::Guest { guest: 0, uplink: 0 });
+    assert_eq!((&one.vcpus[..], &one.vhost[..]), (&[1, 0][..], &[0][..]));
 }
 
 #[test]
@@ -124,6 +141,10 @@ fn what_is_wrong_is_told_with_line_and_key() {
         (
             with(steering("host = \"me\"\ninterface = \"x\"\nlink = \"wire\"\ncpu = 0")),
             "key steering.link: a host that is here",
+        ),
+        (
+            guest("tap-bridge") + &steering("guest = \"g\"\nvhost = [0]"),
+            "key steering.vhost: only vhost-net has threads of its own for packets; the guest's attachment is tap-bridge",
         ),
         (
             with(steering("guest = \"b\"\nvcpus = [0]")),
