@@ -13,5 +13,6 @@ mod connections;
 mod corpus;
 mod fixtures;
 mod flows;
+mod foreign;
 mod pinned;
 mod tables;

@@ -2,6 +2,8 @@
 //!
 //! Each gateway reaches etcd by a way of its own, which can be cut.
 
+mod foreign;
+
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -455,7 +457,9 @@ fn who_drains_loses_nothing() {
         assert!(log.contains("connections were handed over"), "{log}");
         let health = fleet.gateways[owner].json(&["health"]);
         assert_eq!(health["status"], "draining");
-        // What still comes to it is sent on, and counted.
+        // What still comes to it is sent on, and counted: by the fast path.
+        foreign::sends_on_and_counts(&fleet, owner);
+        // And by workers.
         let foreign = || fleet.gateways[owner].json(&["fleet"])["foreign-packets"].as_u64();
         let (before, old, tenant) = (foreign(), fleet.gateways[owner].address(), fleet.bed.at(1));
         let to = SocketAddr::from((fleet.bed.at(2).address(Family::V4), 9));
