@@ -177,17 +177,31 @@ impl Fleet {
     /// Has a host follow the map.
     fn agent(&self, host: usize) -> Running {
         let mut command = self.bed.hosts[host - 1].wire.a.ns.command(binary().get_program());
-        let sockets = (self.gateways.iter()).map(|one| one.daemon().folder.join("api.sock"));
-        let sockets: Vec<String> = sockets.map(|path| format!("unix:{}", path.display())).collect();
+        // Over TCP, where there is; who may hand connections over may ask for the map, too.
+        let endpoint = |one: &One| match one.how.hands_over {
+            true => format!("https://{}:7443", one.address()),
+            false => format!("unix:{}", one.daemon().folder.join("api.sock").display()),
+        };
+        let endpoints: Vec<String> = self.gateways.iter().map(endpoint).collect();
+        command.arg("ctl");
+        if self.gateways[0].how.hands_over {
+            let folder = &self.gateways[0].daemon().folder;
+            for (option, file) in [
+                ("--ca", "client-ca"),
+                ("--certificate", "certificate"),
+                ("--key", "key"),
+            ] {
+                command.arg(option).arg(folder.join(file));
+            }
+        }
         let tenants = self.bed.tenants[host - 1]
             .iter()
             .map(|tenant| tenant.ns.name().to_owned());
         let tenants: Vec<String> = tenants.collect();
         command.args([
-            "ctl",
             "agent",
             "--endpoint",
-            &sockets.join(","),
+            &endpoints.join(","),
             "--netns",
             &tenants.join(","),
         ]);
