@@ -132,6 +132,7 @@ fn entry(number: u32, mac: [u8; 6]) -> (NeighborKey, CachedNeighbor) {
         port: 0,
         tunnel: None,
         policed: false,
+        foreign: false,
         used: true,
     };
     (key, value)

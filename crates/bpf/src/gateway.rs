@@ -344,6 +344,15 @@ impl GatewayProgram {
         self.counter(outcome::SAMPLES_LOST).map(|counter| counter.packets)
     }
 
+    /// Packets to [foreign](CachedNeighbor::foreign) neighbours, of those that were sent on or answered, since the maps were made.
+    ///
+    /// # Errors
+    ///
+    /// As [`count`](Self::count).
+    pub fn foreign(&self) -> Result<Counter> {
+        self.counter(outcome::FOREIGN_PACKETS)
+    }
+
     fn counter(&self, place: u32) -> Result<Counter> {
         let [packets, bytes] = load::sum_per_cpu(NAME, "counters", &self.maps.counters, place)?;
         Ok(Counter { packets, bytes })

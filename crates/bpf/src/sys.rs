@@ -60,6 +60,10 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
+    pub(crate) fn is_at_start(&self) -> bool {
+        self.next.is_none() && !self.end
+    }
+
     pub(crate) fn is_at_end(&self) -> bool {
         self.end
     }

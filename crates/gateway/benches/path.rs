@@ -97,6 +97,7 @@ impl Contender {
                     port: 0,
                     tunnel: None,
                     policed: false,
+                    foreign: false,
                     used: true,
                 };
                 let key = |number| NeighborKey {

@@ -22,6 +22,7 @@ mod operate;
 mod remote;
 mod show;
 mod simple;
+mod tls;
 mod trace;
 
 /// Where the gateway's socket is, unless its configuration says otherwise.

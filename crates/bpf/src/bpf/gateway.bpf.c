@@ -148,6 +148,8 @@ static __noinline int long_way(struct xdp_md *ctx, const struct config *config)
 					/* As long as what it claims, which is what will be sent. */
 					tell(ctx, config, &told, outcome,
 					     sizeof(struct ethhdr) + packet.length);
+					if (route.to->flags & FOREIGN)
+						count(FOREIGN_PACKETS, sizeof(struct ethhdr) + packet.length);
 					choose(config, &packet, &route, outcome);
 					send_on(&packet, &route);
 					return action;
@@ -160,6 +162,8 @@ static __noinline int long_way(struct xdp_md *ctx, const struct config *config)
 			if (outcome == TENANT) {
 				tell(ctx, config, &told, ANSWERED,
 				     sizeof(struct ethhdr) + packet.length);
+				if (answer.foreign)
+					count(FOREIGN_PACKETS, sizeof(struct ethhdr) + packet.length);
 				if (packet.content == ARP)
 					answer_arp(&packet, answer.mac);
 				else

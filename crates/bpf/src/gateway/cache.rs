@@ -156,6 +156,14 @@ impl<K: Entry, V: Entry> Cache<K, V> {
 #[derive(Debug, Default)]
 pub struct Hand(sys::Cursor);
 
+impl Hand {
+    /// It begins with the first entry the next time: nothing has been read yet, or all.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.0.is_at_start()
+    }
+}
+
 fn is_full(error: &io::Error) -> bool {
     error.raw_os_error() == Some(E2BIG)
 }

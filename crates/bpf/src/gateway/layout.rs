@@ -47,6 +47,9 @@ pub struct CachedNeighbor {
     pub tunnel: Option<Tunnel>,
     /// Rules are bound to it: only packets of known connections are sent on.
     pub policed: bool,
+    /// Its network is another gateway's: packets to it are sent on, and counted
+    /// ([`GatewayProgram::foreign`](super::GatewayProgram::foreign)).
+    pub foreign: bool,
     /// The program has used it since it was put. Entries that stay unused are those to be removed first.
     pub used: bool,
 }
@@ -150,6 +153,7 @@ impl Entry for NeighborKey {
 
 const POLICED: u8 = 1;
 const HOST_IS_V6: u8 = 2;
+const FOREIGN: u8 = 4;
 
 impl Entry for CachedNeighbor {
     const LEN: usize = 32;
@@ -157,6 +161,7 @@ impl Entry for CachedNeighbor {
     fn write(&self, bytes: &mut Vec<u8>) {
         let policed = if self.policed { POLICED } else { 0 };
         let family = if self.host.is_ipv6() { HOST_IS_V6 } else { 0 };
+        let foreign = if self.foreign { FOREIGN } else { 0 };
         let tunnel = match self.tunnel {
             None => 0,
             Some(Tunnel::Vxlan) => 1,
@@ -164,7 +169,7 @@ impl Entry for CachedNeighbor {
         };
         bytes.extend(address(self.host));
         bytes.extend(self.mac);
-        bytes.extend([self.port, policed | family]);
+        bytes.extend([self.port, policed | family | foreign]);
         bytes.extend(self.host_mac);
         bytes.extend([tunnel, self.used.into()]);
     }
@@ -187,6 +192,7 @@ impl Entry for CachedNeighbor {
                 _ => return None,
             },
             policed: flags & POLICED != 0,
+            foreign: flags & FOREIGN != 0,
             used: used != 0,
         })
     }

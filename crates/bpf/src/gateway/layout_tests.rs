@@ -44,11 +44,13 @@ fn what_is_written_is_read_back() {
             port: 3,
             tunnel: Some(Tunnel::Geneve),
             policed: true,
+            foreign: false,
             used: false,
         };
         let other = CachedNeighbor {
             tunnel: None,
             policed: false,
+            foreign: true,
             used: true,
             ..neighbor
         };
@@ -97,6 +99,10 @@ fn numbers_are_those_of_the_program() {
         ("REDIRECTED", Outcome::Redirected.number()),
         ("ANSWERED", Outcome::Answered.number()),
         ("SAMPLES_LOST", super::super::outcome::SAMPLES_LOST),
+        ("FOREIGN_PACKETS", super::super::outcome::FOREIGN_PACKETS),
+        ("POLICED", POLICED.into()),
+        ("HOST_IS_V6", HOST_IS_V6.into()),
+        ("FOREIGN", FOREIGN.into()),
     ] {
         assert_eq!(numbers[name], ours, "{name}");
     }

@@ -71,6 +71,7 @@ const FORWARDED: u32 = 65;
 const REDIRECTED: u32 = 66;
 const ANSWERED: u32 = 67;
 pub(super) const SAMPLES_LOST: u32 = 90;
+pub(super) const FOREIGN_PACKETS: u32 = 91;
 /// Reasons have numbers below.
 const MOST_REASONS: u8 = 64;
 

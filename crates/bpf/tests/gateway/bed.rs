@@ -95,6 +95,7 @@ pub(crate) fn neighbor(last: u8, v6: bool) -> CachedNeighbor {
         port,
         tunnel,
         policed: false,
+        foreign: false,
         used: false,
     }
 }

@@ -13,6 +13,7 @@ mod connections;
 mod corpus;
 mod fixtures;
 mod flows;
+mod foreign;
 mod lane;
 mod pinned;
 mod tables;

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use ringside_gateway_core::Vni;
 use ringside_gateway_core::shard::{SHARDS, Shard};
 use ringside_nic::{Interface, Vxlan};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
-use tonic::transport::Channel;
 
+use super::connect::Way;
 use super::{At, connect, show};
 use crate::object::wire;
 use crate::proto;
@@ -97,7 +97,16 @@ impl Owners {
 
 pub(super) async fn run(at: &At, args: &AgentArgs, json: bool) -> Result<()> {
     let endpoints = (args.endpoints.iter())
-        .map(|text| connect::endpoint(at, text))
+        .map(|text| {
+            let way = connect::way(at, text).with_context(|| format!("--endpoint {text}"))?;
+            Ok(way.with(|endpoint| {
+                endpoint
+                    .connect_timeout(CONNECT)
+                    .http2_keep_alive_interval(SILENCE)
+                    .keep_alive_timeout(SILENCE)
+                    .keep_alive_while_idle(true)
+            }))
+        })
         .collect::<Result<Vec<_>>>()?;
     let mut ends = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
     let [interrupt, terminate] = &mut ends;
@@ -151,14 +160,24 @@ pub(super) async fn run(at: &At, args: &AgentArgs, json: bool) -> Result<()> {
 }
 
 /// Hears of owners from one gateway after the other.
-async fn follow(endpoints: &[tonic::transport::Endpoint], names: &[String], to: &mpsc::Sender<Owners>) {
+async fn follow(endpoints: &[Way], names: &[String], to: &mpsc::Sender<Owners>) {
     let mut owners = Owners::new();
     let mut failures = 0;
-    for (endpoint, name) in endpoints.iter().zip(names).cycle() {
-        match listen(endpoint.clone(), name, &mut owners, to).await {
-            Ok(()) => failures = 0,
+    // What each was told of last: it is tried again several times a second, and says it once.
+    let mut told = vec![String::new(); names.len()];
+    for (number, endpoint) in endpoints.iter().enumerate().cycle() {
+        let name = &names[number];
+        match listen(endpoint, name, &mut owners, to).await {
+            Ok(()) => {
+                told[number].clear();
+                failures = 0;
+            }
             Err(error) => {
-                tell(&format!("{name}: {error:#}"));
+                let why = format!("{name}: {error:#}");
+                if told[number] != why {
+                    tell(&why);
+                    told[number] = why;
+                }
                 failures += 1;
             }
         }
@@ -171,17 +190,9 @@ async fn follow(endpoints: &[tonic::transport::Endpoint], names: &[String], to: 
 }
 
 /// Until the gateway is gone, or has been in doubt for a while. An error if it said nothing.
-async fn listen(
-    endpoint: tonic::transport::Endpoint,
-    name: &str,
-    owners: &mut Owners,
-    to: &mpsc::Sender<Owners>,
-) -> Result<()> {
-    let endpoint = (endpoint.connect_timeout(CONNECT))
-        .http2_keep_alive_interval(SILENCE)
-        .keep_alive_timeout(SILENCE)
-        .keep_alive_while_idle(true);
-    let channel: Channel = endpoint.connect().await.context("connecting")?;
+async fn listen(endpoint: &Way, name: &str, owners: &mut Owners, to: &mpsc::Sender<Owners>) -> Result<()> {
+    let channel = endpoint.connect().await;
+    let channel = channel.map_err(|error| anyhow!("connecting: {}", connect::causes(&error)))?;
     let mut client = FleetServiceClient::new(channel);
     let asked = client.watch_shards(proto::WatchShardsRequest {});
     let asked = tokio::time::timeout(2 * SILENCE, asked).await.context("no answer")?;

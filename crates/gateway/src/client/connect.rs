@@ -4,82 +4,120 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
 
 use super::At;
+use super::tls::{Failed, Greeter};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a stream that may be on their way.
 const WINDOW: u32 = 4 << 20;
 
 pub(super) async fn connect(at: &At) -> Result<Channel> {
-    let (endpoint, name) = match &at.address {
+    let (way, name) = match &at.address {
         None => (over_unix(&at.socket)?, at.socket.display().to_string()),
         Some(address) => (over_tls(at, address)?, address.clone()),
     };
-    let endpoint = endpoint
-        .connect_timeout(TIMEOUT)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(2 * WINDOW);
-    let connected = endpoint.connect().await;
+    let way = way.with(|endpoint| {
+        endpoint
+            .connect_timeout(TIMEOUT)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(2 * WINDOW)
+    });
+    let connected = way.connect().await;
     connected.map_err(|error| {
         let advice = match at.address {
             None => {
-                "does ringside-gateway run here (systemctl status ringside-gateway), may you use its socket \
+                "; does ringside-gateway run here (systemctl status ringside-gateway), may you use its socket \
                      (`api.owner` in its configuration), and is it this one (--socket)?"
             }
-            Some(_) => "does it listen there (`api.tcp`), and do the certificates belong together?",
+            Some(_) if is_refusal(&error) => "",
+            Some(_) => "; does it listen there (`api.tcp`)?",
         };
-        anyhow!("connecting to the gateway at {name}: {}; {advice}", causes(&error))
+        anyhow!("connecting to the gateway at {name}: {}{advice}", causes(&error))
     })
 }
 
-/// An error with what led to it, without saying anything twice.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let more = error.to_string();
-        if !text.contains(&more) {
+/// How a gateway is reached.
+pub(super) struct Way {
+    endpoint: Endpoint,
+    /// Over TLS.
+    greeter: Option<Greeter>,
+}
+
+impl Way {
+    /// The same with other options.
+    pub(super) fn with(self, edit: impl FnOnce(Endpoint) -> Endpoint) -> Self {
+        Self {
+            endpoint: edit(self.endpoint),
+            ..self
+        }
+    }
+
+    pub(super) async fn connect(&self) -> Result<Channel, tonic::transport::Error> {
+        match &self.greeter {
+            None => self.endpoint.connect().await,
+            Some(greeter) => self.endpoint.connect_with_connector(greeter.clone()).await,
+        }
+    }
+}
+
+/// What led to an error, that itself last.
+fn sources<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
+}
+
+/// One side does not take the other's certificate.
+fn is_refusal(error: &tonic::transport::Error) -> bool {
+    sources(error).any(|error| error.downcast_ref::<Failed>().is_some_and(|failed| failed.is_refusal))
+}
+
+/// An error with what led to it, without saying anything twice, nor that it is one of the transport.
+pub(super) fn causes(error: &tonic::transport::Error) -> String {
+    let mut text = String::new();
+    for more in sources(error).skip(usize::from(std::error::Error::source(error).is_some())) {
+        let more = more.to_string();
+        if text.is_empty() {
+            text = more;
+        } else if !text.contains(&more) {
             text = format!("{text}: {more}");
         }
-        source = error.source();
     }
     text
 }
 
 /// `https://HOST:PORT` or `unix:/PATH`.
-pub(super) fn endpoint(at: &At, text: &str) -> Result<Endpoint> {
+pub(super) fn way(at: &At, text: &str) -> Result<Way> {
     match text.strip_prefix("unix:") {
         Some(path) => over_unix(Path::new(path)),
         None => over_tls(at, text),
     }
 }
 
-fn over_unix(path: &Path) -> Result<Endpoint> {
+fn over_unix(path: &Path) -> Result<Way> {
     let path = path.display();
-    Endpoint::from_shared(format!("unix:{path}")).with_context(|| format!("--socket {path} is no path of a socket"))
+    let endpoint = Endpoint::from_shared(format!("unix:{path}"));
+    Ok(Way {
+        endpoint: endpoint.with_context(|| format!("--socket {path} is no path of a socket"))?,
+        greeter: None,
+    })
 }
 
-fn over_tls(at: &At, address: &str) -> Result<Endpoint> {
-    if !address.starts_with("https://") {
-        bail!("--address {address:?}: only https://HOST:PORT, the gateway speaks nothing else over TCP");
-    }
-    let (Some(ca), Some(certificate), Some(key)) = (&at.ca, &at.certificate, &at.tls_key) else {
-        bail!("--address takes --ca, --certificate and --key, too: both sides show who they are");
+fn over_tls(at: &At, address: &str) -> Result<Way> {
+    let Some(place) = address.strip_prefix("https://") else {
+        bail!("{address:?}: only https://HOST:PORT, the gateway speaks nothing else over TCP");
     };
-    let read = |option: &str, path: &Path| {
-        std::fs::read(path).with_context(|| format!("--{option}: reading {}", path.display()))
-    };
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(read("ca", ca)?))
-        .identity(Identity::from_pem(read("certificate", certificate)?, read("key", key)?));
-    let endpoint = Endpoint::from_shared(address.to_owned())
-        .with_context(|| format!("--address {address:?} is no https://HOST:PORT"))?;
-    endpoint
-        .tls_config(tls)
-        .map_err(|error| anyhow!("--ca, --certificate, --key: {}", causes(&error)))
+    let is_none = || format!("{address:?} is no https://HOST:PORT");
+    let origin: Uri = address.parse().with_context(is_none)?;
+    // What is made for it is TLS already.
+    let endpoint = Endpoint::from_shared(format!("http://{place}")).with_context(is_none)?;
+    Ok(Way {
+        endpoint: endpoint.origin(origin),
+        greeter: Some(Greeter::new(at)?),
+    })
 }
 
 /// What the gateway says, for people.

@@ -9,7 +9,7 @@ use ringside_gateway_core::table::{Encapsulation, HostId, HostReader, Neighbor, 
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::MacAddr;
 
-use crate::model::Tables;
+use crate::model::{Foreign, Tables};
 
 /// Entries that are put with one call.
 pub(super) const BATCH: usize = 4096;
@@ -42,6 +42,14 @@ pub(super) struct Cache {
     one_port: bool,
     hosts: HostReader,
     neighbors: NeighborReader,
+    /// Networks that are other gateways'.
+    foreign: Arc<Foreign>,
+    /// As many changes of these have been looked at, through all that there is.
+    marked: u64,
+    /// How far it has been looked through for the number of changes that is to be reached.
+    marking: Option<(u64, Hand)>,
+    /// Packets of these networks as the program had counted them the last time.
+    foreign_packets: u64,
     evicted_at: Option<Instant>,
     /// Where to look next for what can go.
     hand: Hand,
@@ -62,6 +70,10 @@ impl Cache {
             is_used,
             hosts: tables.hosts.reader(),
             neighbors: tables.neighbors.reader(),
+            marked: tables.foreign.changes(),
+            foreign: Arc::clone(&tables.foreign),
+            marking: None,
+            foreign_packets: 0,
             evicted_at: None,
             hand: Hand::default(),
             entries: 0,
@@ -73,8 +85,9 @@ impl Cache {
     /// Removes what the process before has left and what is no longer so, and takes up from it what the MAC addresses of hosts
     /// are: those hosts.
     pub(super) fn adopt(&mut self, tables: &Tables) -> Result<Vec<HostId>> {
-        let (mut gone, mut resolved) = (Vec::new(), Vec::new());
+        let (mut gone, mut marked, mut resolved) = (Vec::new(), Vec::new(), Vec::new());
         let program = Arc::clone(&self.program);
+        self.foreign_packets = program.foreign()?.packets;
         program.neighbors().for_each(|key, value| {
             let address = Vni::new(key.vni).map(|vni| TenantAddress::new(vni, key.ip));
             let known = address.and_then(|address| self.neighbors.find(address));
@@ -87,14 +100,20 @@ impl Cache {
                     tables.hosts.resolve(known.host, Some(found));
                     resolved.push(known.host);
                 }
-                self.cached(&known)
+                self.cached(address?.vni, &known)
             });
+            // Whose its network is does not take it out.
+            let foreign = now.is_some_and(|now| now.foreign);
+            let (had, value) = (value.foreign, CachedNeighbor { foreign, ..value });
             // A change may have come to the disk and not to the map.
             if !self.is_used || now != Some(CachedNeighbor { used: true, ..value }) {
                 gone.push(key);
+            } else if had != foreign {
+                marked.push((key, value));
             }
         })?;
         program.neighbors().remove(&gone)?;
+        program.neighbors().put(&marked)?;
         Ok(resolved)
     }
 
@@ -112,7 +131,7 @@ impl Cache {
             if put + batch.len() == room || failed.is_some() {
                 return;
             }
-            if let Some(value) = self.cached(&neighbor) {
+            if let Some(value) = self.cached(address.vni, &neighbor) {
                 batch.push((key_of(address), value));
             }
             if batch.len() == BATCH {
@@ -135,7 +154,7 @@ impl Cache {
     fn apply(&mut self, changes: &[(TenantAddress, Option<Neighbor>)], room: Room) -> Result<()> {
         let (mut put, mut gone) = (Vec::with_capacity(changes.len()), Vec::new());
         for (address, neighbor) in changes {
-            match neighbor.and_then(|neighbor| self.cached(&neighbor)) {
+            match neighbor.and_then(|neighbor| self.cached(address.vni, &neighbor)) {
                 Some(value) => put.push((key_of(*address), value)),
                 // Gone, or nobody knows yet how its host is reached.
                 None => gone.push(key_of(*address)),
@@ -206,6 +225,39 @@ impl Cache {
         self.apply(&now, room)
     }
 
+    /// Marks what is of other gateways' networks, and takes the mark from what is not, a part at a time, after networks have changed
+    /// hands. True: there is more to be looked through.
+    pub(super) fn mark(&mut self) -> Result<bool> {
+        let changes = self.foreign.changes();
+        if !self.is_used || (self.marking.is_none() && self.marked == changes) {
+            return Ok(false);
+        }
+        // What changes meanwhile is looked at in another round.
+        let (reached, mut hand) = self.marking.take().unwrap_or((changes, Hand::default()));
+        let mut other = Vec::new();
+        self.program.neighbors().read_on(&mut hand, BATCH, |key, value| {
+            let foreign = Vni::new(key.vni).is_some_and(|vni| self.foreign.is(vni));
+            if foreign != value.foreign {
+                other.push((key, CachedNeighbor { foreign, ..value }));
+            }
+        })?;
+        self.program.neighbors().put(&other)?;
+        if hand.is_new() {
+            self.marked = reached;
+        } else {
+            self.marking = Some((reached, hand));
+        }
+        Ok(self.marking.is_some() || self.marked != self.foreign.changes())
+    }
+
+    /// Takes up what the program has counted of other gateways' networks.
+    pub(super) fn count_foreign(&mut self) -> Result<()> {
+        let packets = self.program.foreign()?.packets;
+        let before = std::mem::replace(&mut self.foreign_packets, packets);
+        self.foreign.count(packets.saturating_sub(before));
+        Ok(())
+    }
+
     /// Counts what is there: changes do not say whether they are new.
     pub(super) fn count(&mut self) -> Result<()> {
         let mut entries = 0;
@@ -223,7 +275,7 @@ impl Cache {
     }
 
     /// What the program has to know; None as long as nobody knows how its host is reached.
-    fn cached(&mut self, neighbor: &Neighbor) -> Option<CachedNeighbor> {
+    fn cached(&mut self, vni: Vni, neighbor: &Neighbor) -> Option<CachedNeighbor> {
         let host = self.hosts.find(neighbor.host)?;
         Some(CachedNeighbor {
             host: host.ip,
@@ -235,6 +287,7 @@ impl Cache {
                 Encapsulation::Geneve => Tunnel::Geneve,
             }),
             policed: neighbor.policy != 0,
+            foreign: self.foreign.is(vni),
             // What has just come is not the first to go, and its first packets need not write that it is used.
             used: true,
         })

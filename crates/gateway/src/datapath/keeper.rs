@@ -20,6 +20,8 @@ const TICK: Duration = Duration::from_secs(1);
 const SYNCHRONISE: Duration = Duration::from_secs(10);
 /// All neighbours are looked through for those of hosts whose MAC addresses were found out; not more often.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+/// Between two parts that are looked through when networks change hands: others want the cache as well.
+const BETWEEN_MARKS: Duration = Duration::from_millis(2);
 
 pub(super) struct Keeper {
     pub(super) tables: Arc<Tables>,
@@ -36,11 +38,12 @@ impl Keeper {
     pub(super) fn run(self) {
         let (mut ticked, mut synchronised) = (Instant::now(), Instant::now());
         let mut looked = Instant::now();
+        let mut marks = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let pause = if self.hosts.is_empty() {
-                TICK / 10
-            } else {
-                BETWEEN_LOOKS
+            let pause = match (marks, self.hosts.is_empty()) {
+                (true, _) => BETWEEN_MARKS,
+                (false, true) => TICK / 10,
+                (false, false) => BETWEEN_LOOKS,
             };
             match self.cacheable.recv_timeout(pause) {
                 Ok(first) => warn("the caches cannot be filled", self.take(first)),
@@ -51,6 +54,10 @@ impl Keeper {
                 warn("the cache cannot be filled", self.take_hosts());
                 looked = Instant::now();
             }
+            marks = self.cache().mark().unwrap_or_else(|error| {
+                tracing::warn!(%error, "the cache cannot be told whose networks are whose");
+                false
+            });
             if ticked.elapsed() >= TICK {
                 let since = ticked.elapsed();
                 ticked = Instant::now();
@@ -128,7 +135,9 @@ impl Keeper {
         for worker in &*self.workers {
             worker.measure(since);
         }
-        renew(&self.cache().program, self.unowned)
+        let mut cache = self.cache();
+        renew(&cache.program, self.unowned)?;
+        cache.count_foreign()
     }
 }
 

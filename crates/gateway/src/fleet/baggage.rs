@@ -58,7 +58,7 @@ impl Baggage {
         self.foreign.set(is_owned);
     }
 
-    /// Packets of others' networks that came here.
+    /// Packets of others' networks that came here: what the fast path has counted is a second old.
     pub(super) fn foreign_packets(&self) -> u64 {
         self.foreign.packets()
     }

@@ -172,7 +172,7 @@ impl Member {
         })
     }
 
-    /// Packets of others' networks that workers had.
+    /// Packets of others' networks that came here: what the fast path has counted is a second old.
     #[must_use]
     pub fn foreign_packets(&self) -> u64 {
         self.baggage.foreign_packets()
@@ -356,7 +356,9 @@ impl Driver {
             }
             log(before, &news);
             self.status.set_member(news.problem());
-            self.baggage.own(|shard| news.map.owner(shard) == Some(news.me));
+            // What is nobody's is no other's.
+            self.baggage
+                .own(|shard| news.map.owner(shard).is_none_or(|owner| owner == news.me));
             *before = news;
             true
         });

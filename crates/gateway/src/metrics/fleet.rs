@@ -135,7 +135,7 @@ pub(super) fn encode_member(out: &mut Out<'_, '_>, member: &Member) -> fmt::Resu
     )?;
     out.counter(
         "fleet_foreign_packets",
-        "Packets of networks that are other gateways', of those that workers had",
+        "Packets of networks that are other gateways'",
         member.foreign_packets(),
     )?;
     out.counter("fleet_map_conflicts", "Maps that met another's", counts.conflicts)?;

@@ -1,4 +1,7 @@
 //! Which networks are other gateways', and how many packets of them came here all the same.
+//!
+//! They are sent on, so that a host with an old map loses nothing, and counted: by workers, and by the fast path, whose entries
+//! of these networks are marked (`datapath/cache.rs`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,6 +16,8 @@ pub struct Foreign {
     is_member: AtomicBool,
     /// A bit for each shard: it is this gateway's.
     owned: [AtomicU64; WORDS],
+    /// How often that has changed.
+    changes: AtomicU64,
     packets: AtomicU64,
 }
 
@@ -21,6 +26,7 @@ impl Foreign {
         Self {
             is_member: AtomicBool::new(false),
             owned: [const { AtomicU64::new(0) }; WORDS],
+            changes: AtomicU64::new(0),
             packets: AtomicU64::new(0),
         }
     }
@@ -32,10 +38,20 @@ impl Foreign {
             let number = shard.number() as usize;
             owned[number / 64] |= 1_u64 << (number % 64);
         }
+        let mut has_changed = !self.is_member.swap(true, Ordering::Relaxed);
         for (place, word) in self.owned.iter().zip(owned) {
-            place.store(word, Ordering::Relaxed);
+            has_changed |= place.swap(word, Ordering::Relaxed) != word;
         }
-        self.is_member.store(true, Ordering::Relaxed);
+        if has_changed {
+            // Who sees this number sees what it stands for.
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// How often it has changed which networks are other gateways'.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// Some network may be another's.
@@ -62,7 +78,7 @@ impl Foreign {
         }
     }
 
-    /// Packets of others' networks that workers had.
+    /// Packets of others' networks that came here.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.packets.load(Ordering::Relaxed)
@@ -78,10 +94,15 @@ mod tests {
         let foreign = Foreign::new();
         let all: Vec<Vni> = (0..5000).filter_map(Vni::new).collect();
         assert!(all.iter().all(|vni| !foreign.is(*vni)), "there is no fleet");
+        assert_eq!(foreign.changes(), 0);
         let is_owned = |shard: Shard| shard.number().is_multiple_of(3);
         foreign.set(is_owned);
         assert!(all.iter().all(|vni| foreign.is(*vni) != is_owned(Shard::of(*vni))));
+        assert_eq!(foreign.changes(), 1);
+        foreign.set(is_owned);
+        assert_eq!(foreign.changes(), 1, "as it was");
         foreign.set(|_| true);
+        assert_eq!(foreign.changes(), 2);
         assert!(all.iter().all(|vni| !foreign.is(*vni)));
         foreign.count(2);
         foreign.count(3);

@@ -4,7 +4,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../../../cli/tests/common/process.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared; a part of it is used here")]
+mod process;
 
+mod agents;
 mod authority;
 mod basics;
 mod clocks;

@@ -2,6 +2,8 @@
 //!
 //! Each gateway reaches etcd by a way of its own, which can be cut.
 
+mod foreign;
+
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -175,17 +177,31 @@ impl Fleet {
     /// Has a host follow the map.
     fn agent(&self, host: usize) -> Running {
         let mut command = self.bed.hosts[host - 1].wire.a.ns.command(binary().get_program());
-        let sockets = (self.gateways.iter()).map(|one| one.daemon().folder.join("api.sock"));
-        let sockets: Vec<String> = sockets.map(|path| format!("unix:{}", path.display())).collect();
+        // Over TCP, where there is; who may hand connections over may ask for the map, too.
+        let endpoint = |one: &One| match one.how.hands_over {
+            true => format!("https://{}:7443", one.address()),
+            false => format!("unix:{}", one.daemon().folder.join("api.sock").display()),
+        };
+        let endpoints: Vec<String> = self.gateways.iter().map(endpoint).collect();
+        command.arg("ctl");
+        if self.gateways[0].how.hands_over {
+            let folder = &self.gateways[0].daemon().folder;
+            for (option, file) in [
+                ("--ca", "client-ca"),
+                ("--certificate", "certificate"),
+                ("--key", "key"),
+            ] {
+                command.arg(option).arg(folder.join(file));
+            }
+        }
         let tenants = self.bed.tenants[host - 1]
             .iter()
             .map(|tenant| tenant.ns.name().to_owned());
         let tenants: Vec<String> = tenants.collect();
         command.args([
-            "ctl",
             "agent",
             "--endpoint",
-            &sockets.join(","),
+            &endpoints.join(","),
             "--netns",
             &tenants.join(","),
         ]);
@@ -457,7 +473,9 @@ fn who_drains_loses_nothing() {
         assert!(log.contains("connections were handed over"), "{log}");
         let health = fleet.gateways[owner].json(&["health"]);
         assert_eq!(health["status"], "draining");
-        // What still comes to it is sent on, and counted.
+        // What still comes to it is sent on, and counted: by the fast path.
+        foreign::sends_on_and_counts(&fleet, owner);
+        // And by workers.
         let foreign = || fleet.gateways[owner].json(&["fleet"])["foreign-packets"].as_u64();
         let (before, old, tenant) = (foreign(), fleet.gateways[owner].address(), fleet.bed.at(1));
         let to = SocketAddr::from((fleet.bed.at(2).address(Family::V4), 9));

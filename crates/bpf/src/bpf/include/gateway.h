@@ -65,6 +65,7 @@ enum outcome {
 	SLOW_LAST = 81,
 
 	SAMPLES_LOST = 90, /* of samples, not of packets */
+	FOREIGN_PACKETS = 91, /* of those that were sent on or answered: to FOREIGN neighbours */
 	OUTCOMES = 96,
 
 	/* None yet. */
@@ -86,6 +87,7 @@ struct neighbor_key {
 enum neighbor_flags {
 	POLICED = 1,   /* rules are bound to it */
 	HOST_IS_V6 = 2,
+	FOREIGN = 4, /* its network is another gateway's: counted, which the straight lane does not */
 };
 
 enum encapsulation {

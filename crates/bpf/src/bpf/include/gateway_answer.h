@@ -19,6 +19,7 @@
 struct answer {
 	__u8 mac[ETH_ALEN]; /* of whom is asked for */
 	const struct port *by;
+	int foreign;
 };
 
 /* TENANT: it can be answered. */
@@ -47,6 +48,7 @@ static __always_inline __u32 find_answer(struct xdp_md *ctx, const struct config
 	if (!who->used)
 		who->used = 1;
 	__builtin_memcpy(answer->mac, who->mac, ETH_ALEN);
+	answer->foreign = who->flags & FOREIGN;
 	/* It asks whether somebody else has its own address: nobody has. */
 	if (same_mac(answer->mac, packet->inner->h_source))
 		return arp ? DROP_ARP_NOT_ASKED : DROP_DISCOVERY_NOT_ASKED;
