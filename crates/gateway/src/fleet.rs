@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`key`], [`value`], [`item`] | schema 1: keys, what they hold, packed |
+//! | [`chance`] | times by chance |
 //! | `merge` | statements into what a key holds |
 //! | `clock` | the fleet's time, by which what was deleted grows old |
 //! | [`sync`] | how a gateway follows etcd without a gap; no sockets, no clock |
@@ -18,7 +19,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 
 pub(crate) mod baggage;
-mod chance;
+pub mod chance;
 pub(crate) mod client;
 pub(crate) mod clock;
 mod door;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ringside_gateway::fleet::item::Item;
 use ringside_gateway::fleet::sync::{Action, Counts, Input, Mark, State, Sync, Tell, Timing};
 use ringside_gateway::object::Statement;
+use ringside_gateway_core::table::Neighbors;
 
 use super::costs::{Costs, OF_KEY};
 use super::log::{Log, cell_of, digest_of, key_of};
@@ -69,6 +70,8 @@ pub(crate) struct Gateway {
     /// When the tables have done what they were told.
     busy: u64,
     told: VecDeque<u64>,
+    /// Time that the sweep of a comparison still takes.
+    sweep: u64,
     versions: Vec<u32>,
     digest: u64,
     /// What the tables are as of; None: of no one revision.
@@ -87,7 +90,7 @@ pub(crate) fn fleet_mark(revision: Option<u64>) -> Mark {
 }
 
 /// A rule of the real thing that was broken: the program ends with it.
-fn broken(what: &str) -> ! {
+pub(crate) fn broken(what: &str) -> ! {
     panic!("an invariant is broken: {what}")
 }
 
@@ -115,6 +118,7 @@ impl Gateway {
             blocked: None,
             busy: 0,
             told: VecDeque::new(),
+            sweep: 0,
             versions: vec![1; cells as usize],
             digest: (0..cells).fold(0, |digest, cell| digest ^ digest_of(cell, 1)),
             mark: Some(1),
@@ -131,7 +135,7 @@ impl Gateway {
             (self.digest, self.mark) = (0, None);
         }
         self.up = true;
-        (self.waited, self.blocked, self.busy) = (0, None, now);
+        (self.waited, self.blocked, self.busy, self.sweep) = (0, None, now, 0);
         self.applied = (self.mark.unwrap_or(0), now);
         let mark = self.mark.map(|revision| fleet_mark(Some(revision)));
         self.sync = Sync::new(timing, seed, mark, Duration::from_nanos(now));
@@ -196,6 +200,9 @@ impl Gateway {
     }
 
     fn tell(&mut self, tell: Tell, now: u64, costs: &Costs, log: &Log, of_cell: u64) {
+        // Each neighbour is looked at, part by part, in what time others leave.
+        let whole = self.versions.len() as u64 * of_cell * OF_KEY * costs.compare;
+        self.sweep = self.sweep.saturating_sub(now.saturating_sub(self.busy));
         let mut cost = 0;
         match tell {
             Tell::Begin => self.mark = None,
@@ -231,8 +238,12 @@ impl Gateway {
                         self.set(cell, 0);
                     }
                 }
-                // Each neighbour is looked at.
-                cost = self.versions.len() as u64 * of_cell * OF_KEY * costs.compare;
+                if compare {
+                    self.sweep = whole;
+                } else {
+                    // What comes then does not wait for it, but is of no revision before its end.
+                    cost = whole;
+                }
             }
             Tell::Revision(revision) => {
                 if self.mark.is_some_and(|mark| revision < mark) {
@@ -246,7 +257,10 @@ impl Gateway {
             }
         }
         if cost > 0 {
-            self.busy = self.busy.max(now) + cost;
+            // As long as that takes, and a part at least.
+            let share = self.sweep.min(cost.max(whole / Neighbors::PARTS as u64));
+            self.sweep -= share;
+            self.busy = self.busy.max(now) + cost + share;
             self.told.push_back(self.busy);
         }
     }

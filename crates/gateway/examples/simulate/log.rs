@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 
+use ringside_gateway::fleet::chance::mixed;
 use ringside_gateway::fleet::item::Item;
 use ringside_gateway::fleet::key::{Block, Key};
 use ringside_gateway::fleet::sync::Pair;
@@ -12,7 +13,7 @@ use ringside_gateway_core::table::Host;
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::MacAddr;
 
-use super::random::{mixed, place};
+use super::world::place;
 
 /// Pairs of so many last revisions are at hand.
 const RECENT: usize = 8192;

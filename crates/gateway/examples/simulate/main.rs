@@ -1,14 +1,15 @@
-//! A fleet that is larger than any machine here: gateways, each with the very machine by which the real one follows etcd
-//! (`ringside_gateway::fleet::sync`) and the real plan of shards, and an etcd that is reckoned: what each thing costs was measured with a
-//! real one (`costs.rs`). Time is not real, and everything follows from the seed.
+//! A fleet that is larger than any machine here: gateways, each with the very machines by which the real one follows etcd
+//! (`ringside_gateway::fleet::sync`) and takes part in its fleet (`fleet::shards`), and an etcd that is reckoned: what each thing costs was
+//! measured with a real one (`costs.rs`). Time is not real, and everything follows from the seed.
 //!
 //! `cargo run --release -p ringside-gateway --example simulate -- --gateways 1000 --neighbors 100M --seed 1`
 //!
 //! ```text
 //!   writers ─▶ etcd: log, CPUs, wires, leases ─▶ lists and watches ─▶ Sync ─▶ tables of cells
-//!     16        members, leader, compaction       late, lost, cut     1,000    each stands for many keys
+//!     4         members, leader, compaction       late, lost, cut     1,000    each stands for many keys
+//!               members' keys under leases, map ─▶ watches ─▶ Shards ─▶ who owns what
 //! ```
-//! At each revision that a gateway's tables are told of they must hold what etcd held then, none may go back to an older state, and in the
+//! No shard may be taken from a gateway that lives, or be given to one that is not ready. At each revision that a gateway's tables are told of they must hold what etcd held then, none may go back to an older state, and in the
 //! end all must hold what etcd holds; otherwise the program fails.
 
 mod costs;
@@ -16,11 +17,11 @@ mod gateway;
 mod log;
 mod measure;
 mod queue;
-mod random;
+mod registry;
 mod report;
 mod scenario;
+mod seats;
 mod server;
-mod shards;
 #[cfg(test)]
 mod tests;
 mod world;

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use super::costs::SECOND;
 use super::gateway::LIST;
 use super::log::Log;
-use super::random::place;
 use super::server::{Members, What};
 use super::world::Setup;
+use super::world::place;
 
 /// Since the beginning.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,6 +29,12 @@ pub(crate) struct Counters {
     /// Changes that were acknowledged.
     pub(crate) written: u64,
     pub(crate) transactions: u64,
+    /// Of the fleet's members and its map: what was told of them to watchers, and bytes of all answers to members.
+    pub(crate) member_events: u64,
+    pub(crate) member_bytes: u64,
+    /// Maps that were made, and those that met another's.
+    pub(crate) map_writes: u64,
+    pub(crate) map_conflicts: u64,
     /// Seconds in which gateways that nothing keeps from etcd did not follow it, of all of them.
     pub(crate) not_following: u64,
 }
@@ -60,6 +66,8 @@ pub(crate) struct Phase {
     pub(crate) moved: u64,
     pub(crate) of_hit: u64,
     pub(crate) ownerless: u64,
+    /// When one was moved last.
+    pub(crate) moved_last: u64,
     pub(crate) relisted: u64,
     pub(crate) compared: u64,
 }
@@ -79,6 +87,10 @@ pub(crate) struct Measure {
     pub(crate) conflicts: u64,
     pub(crate) refused: u64,
     pub(crate) divergences: u64,
+    pub(crate) member_events: u64,
+    pub(crate) member_bytes: u64,
+    pub(crate) map_writes: u64,
+    pub(crate) map_conflicts: u64,
     now: Counters,
     last: Counters,
     pending: VecDeque<Pending>,
@@ -97,6 +109,10 @@ impl Measure {
             conflicts: 0,
             refused: 0,
             divergences: 0,
+            member_events: 0,
+            member_bytes: 0,
+            map_writes: 0,
+            map_conflicts: 0,
             now: Counters::default(),
             last: Counters::default(),
             pending: VecDeque::new(),
@@ -132,6 +148,10 @@ impl Measure {
             events: self.events,
             conflicts: self.conflicts,
             refused: self.refused,
+            member_events: self.member_events,
+            member_bytes: self.member_bytes,
+            map_writes: self.map_writes,
+            map_conflicts: self.map_conflicts,
             sent: members.all.iter().map(|member| member.sent).sum(),
             cpu: members.all.iter().map(|member| member.cpu.served).sum(),
             ..self.now

@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use ringside_gateway::fleet::key::Key;
 use serde_json::{Value, json};
 
-use super::costs::{DEFAULT_QUOTA, SECOND};
+use super::costs::{DEFAULT_QUOTA, MILLISECOND, SECOND};
 use super::measure::{Measure, Phase, quantile};
 use super::world::{Setup, World};
 
@@ -73,7 +73,7 @@ struct Row {
     caught_up: Option<Spread>,
     answered: Option<Spread>,
     per_second: fn(&Self, u64) -> f64,
-    phase: [(&'static str, u64); 19],
+    phase: [(&'static str, u64); 24],
 }
 
 impl Row {
@@ -114,6 +114,14 @@ impl Row {
                 ("moved_shards", phase.moved),
                 ("shards_of_those_hit", phase.of_hit),
                 ("comparisons", phase.compared),
+                ("member_events", after.member_events - before.member_events),
+                ("member_bytes", after.member_bytes - before.member_bytes),
+                ("map_writes", after.map_writes - before.map_writes),
+                ("map_conflicts", after.map_conflicts - before.map_conflicts),
+                (
+                    "shards_moved_until_ms",
+                    phase.moved_last.saturating_sub(phase.began) / MILLISECOND,
+                ),
             ],
         }
     }
@@ -157,7 +165,7 @@ impl Report {
         let rows: Vec<(Row, u64, u64)> = (phases.iter_mut())
             .map(|phase| (Row::of(phase, cores), phase.ownerless, phase.relisted))
             .collect();
-        let counts = || (0..world.gateways.len()).map(|gateway| world.shards.count(gateway));
+        let counts = || (0..world.gateways.len()).map(|gateway| world.seats.count(gateway));
         let costs = &world.setup.costs;
         let history = phases.iter().map(|phase| phase.peak_history).max().unwrap_or(0);
         let received: u64 = world.gateways.iter().map(|gateway| gateway.received).sum();
@@ -246,7 +254,10 @@ impl Report {
             "CPU % (most)",
             "database, B",
             "shards moved (of those hit)",
+            "until",
             "unserved",
+            "maps (in vain)",
+            "B/s of them and members",
             "relists",
             "comparisons",
         ]);
@@ -264,7 +275,10 @@ impl Report {
                     row.of_name("moved_shards"),
                     row.of_name("shards_of_those_hit")
                 ),
+                time(seconds(row.of_name("shards_moved_until_ms") * MILLISECOND)),
                 time(seconds(*ownerless)),
+                format!("{} ({})", row.peak("map_writes"), row.peak("map_conflicts")),
+                row.rate("member_bytes"),
                 relisted.to_string(),
                 row.of_name("comparisons").to_string(),
             ]);

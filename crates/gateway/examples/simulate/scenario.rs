@@ -1,7 +1,8 @@
 //! What goes wrong, one thing after the other; and how it is seen that it is over.
 
 use super::costs::SECOND;
-use super::shards::Shards;
+use super::gateway::Gateway;
+use super::seats::Seats;
 use super::world::{Event, World};
 
 /// Of all gateways, in hundredths.
@@ -158,8 +159,8 @@ impl Director {
             Fault::Start | Fault::Nothing => {}
             Fault::Crash(_) | Fault::Cold => {
                 for gateway in &self.hit {
-                    Shards::hit(world, *gateway);
-                    world.stop(*gateway);
+                    Seats::hit(world, *gateway);
+                    world.stop(*gateway, false);
                 }
             }
             Fault::Cut(_) | Fault::Compacted(_) => self.hit.iter().for_each(|gateway| world.cut(*gateway, true)),
@@ -202,9 +203,9 @@ impl Director {
         match stopped {
             // Emptied, or waited for long enough; then it takes five seconds to start again.
             Some((at, some)) if *at == 0 => {
-                let empty = some.iter().all(|gateway| world.shards.count(*gateway) == 0);
+                let empty = some.iter().all(|gateway| world.seats.is_drained(*gateway));
                 if empty || is_late {
-                    some.iter().for_each(|gateway| world.stop(*gateway));
+                    some.iter().for_each(|gateway| world.stop(*gateway, true));
                     *at = now + 5 * SECOND;
                 }
             }
@@ -212,7 +213,6 @@ impl Director {
                 if now >= *at {
                     for gateway in some.iter() {
                         world.start(*gateway, true);
-                        world.shards.set_draining(*gateway, false);
                     }
                     *stopped = None;
                 }
@@ -226,8 +226,8 @@ impl Director {
                 if world.gateways.iter().all(|gateway| gateway.is_following(now)) || is_late {
                     let some: Vec<usize> = (*next..all).take((all * part / 100).max(1)).collect();
                     for gateway in &some {
-                        Shards::hit(world, *gateway);
-                        world.shards.set_draining(*gateway, true);
+                        Seats::hit(world, *gateway);
+                        Seats::drain(world, *gateway);
                     }
                     *next += some.len();
                     *begun = now;
@@ -261,26 +261,28 @@ impl World {
         }
     }
 
-    fn stop(&mut self, number: usize) {
-        Shards::down(self, number);
+    /// `gently`: it gives up its lease.
+    fn stop(&mut self, number: usize, gently: bool) {
+        Seats::stop(self, number, gently);
         self.away(number);
         self.count(number);
         self.gateways[number].stop();
     }
 
     fn start(&mut self, number: usize, copy: bool) {
-        let seed = self.random.next();
+        let seed = self.random.draw();
         let timing = self.setup.timing;
         self.gateways[number].start(timing, seed, copy, self.now);
         self.healed(number);
-        Shards::is_up(self, number);
+        Seats::start(self, number);
         self.turn(number);
     }
 
     fn cut(&mut self, number: usize, cut: bool) {
         self.gateways[number].cut = cut;
+        Seats::cut(self, number, cut);
         if cut {
-            Shards::hit(self, number);
+            Seats::hit(self, number);
             self.away(number);
         } else {
             self.healed(number);
@@ -294,6 +296,8 @@ impl World {
         if cut {
             // Three times etcd's election timeout of a second, in which it has heard of no leader.
             self.after(3 * SECOND, Event::Leaderless(last, self.members.term));
+        } else {
+            self.tell_seats();
         }
     }
 
@@ -301,6 +305,7 @@ impl World {
         for member in 0..self.members.all.len() {
             let lost = self.members.set_up(member, !gone);
             lost.into_iter().for_each(|part| self.give_back(part));
+            Seats::unwatched(self, member);
         }
         self.elect();
         for number in 0..self.gateways.len() {
@@ -320,7 +325,7 @@ impl World {
         let term = self.members.term;
         self.members.elect(self.now, &self.setup.costs);
         if term != self.members.term {
-            self.shards.elected(self.now + self.setup.costs.election);
+            self.seats.registry.elected(self.now + self.setup.costs.election);
         }
     }
 
@@ -328,10 +333,11 @@ impl World {
         (self.gateways.iter()).all(|gateway| gateway.applied.1 <= self.now && gateway.is_complete(&self.log))
     }
 
-    fn is_settled(&self) -> bool {
+    fn is_settled(&mut self) -> bool {
         let now = self.now;
-        (self.gateways.iter())
-            .all(|gateway| gateway.present && gateway.is_following(now) && gateway.applied.1 <= now + SECOND)
+        let follows =
+            |gateway: &Gateway| gateway.present && gateway.is_following(now) && gateway.applied.1 <= now + SECOND;
+        self.gateways.iter().all(follows) && Seats::are_settled(self)
     }
 
     /// What a gateway's machine has counted since the last time.

@@ -5,7 +5,7 @@ use ringside_gateway::fleet::sync::{Failed, Input, Page, Pulse};
 use super::costs::{Costs, MOST_REVISIONS, PAGE, SECOND};
 use super::gateway::{Heard, LIST, PULSE, Stream, WATCH, fleet_mark};
 use super::queue::Queue;
-use super::shards::Shards;
+use super::seats::{News, Question, Seats};
 use super::world::{Event, Setup, World};
 use super::writers::Part;
 
@@ -32,7 +32,8 @@ pub(crate) enum What {
     /// Changes up to this revision, on a watch that there is.
     Events(u64),
     Progress,
-    KeepAlive,
+    /// Of a gateway as a member of its fleet.
+    Member(Question),
     /// What a transaction is about, before it is made.
     Read(Part),
 }
@@ -44,6 +45,19 @@ pub(crate) struct Packet {
     bytes: u64,
     heard: Option<Heard>,
     part: Option<Part>,
+    news: Option<News>,
+}
+
+impl Packet {
+    pub(crate) const fn of_member(gateway: usize, bytes: u64, news: Option<News>) -> Self {
+        Self {
+            gateway,
+            bytes,
+            heard: None,
+            part: None,
+            news,
+        }
+    }
 }
 
 /// Cells that a page is about.
@@ -167,7 +181,12 @@ impl World {
             return self.refuse(ask);
         }
         let has_leader = !member.cut && self.members.has_quorum(now);
-        if !has_leader && !matches!(ask.what, What::Events(_) | What::Progress) {
+        if !has_leader
+            && !matches!(
+                ask.what,
+                What::Events(_) | What::Progress | What::Member(Question::Events(_))
+            )
+        {
             // Whoever asks says that it takes a leader; until the member has noticed, the question waits, and its asker gives up.
             if !member.cut || member.leaderless {
                 return self.refuse(ask);
@@ -179,7 +198,7 @@ impl World {
         }
         let cost = match &ask.what {
             What::Pulse | What::Watch(_) | What::Progress => costs.read,
-            What::KeepAlive => costs.keep_alive,
+            What::Member(question) => self.member_cost(ask.gateway, question),
             What::Events(upto) => {
                 let stream = self.gateways[ask.gateway].stream.as_ref();
                 let from = stream.map_or(*upto, |stream| stream.next);
@@ -209,9 +228,8 @@ impl World {
         if let What::Read(part) = ask.what {
             return self.give_back(part);
         }
-        if let What::KeepAlive = ask.what {
-            // Another member is asked.
-            return Shards::keep(self, ask.gateway, SECOND / 2);
+        if let What::Member(_) = ask.what {
+            return self.after(self.setup.costs.way, Event::Unanswered(ask.gateway, ask.tag));
         }
         let heard = Heard {
             kind: ask.kind,
@@ -277,9 +295,17 @@ impl World {
             page_bytes,
             event_bytes,
             answer_bytes,
-            wire,
             ..
         } = self.setup.costs;
+        let ask = match ask {
+            Ask {
+                what: What::Member(question),
+                gateway,
+                tag,
+                ..
+            } => return self.member_answer(number, gateway, tag, question),
+            ask => ask,
+        };
         let mut bytes = answer_bytes;
         let mut keys = 0;
         let (mut input, mut part_read) = (None, None);
@@ -293,7 +319,7 @@ impl World {
                     fleet: Some(fleet_mark(None).fleet),
                 })));
             }
-            What::KeepAlive => Shards::kept(self, ask.gateway),
+            What::Member(_) => {}
             What::Progress => {
                 bytes += answer_bytes;
                 input = Some(Input::Progress(self.members.all[number].revision));
@@ -362,12 +388,19 @@ impl World {
             bytes,
             heard,
             part: part_read,
+            news: None,
         };
+        self.send(number, packet);
+    }
+
+    /// Something waits for its time on a member's wire.
+    pub(crate) fn send(&mut self, number: usize, packet: Packet) {
         let member = &mut self.members.all[number];
-        member.sent += bytes;
-        let time = u128::from(bytes) * u128::from(SECOND) / u128::from(wire);
+        member.sent += packet.bytes;
+        let time = u128::from(packet.bytes) * u128::from(SECOND) / u128::from(self.setup.costs.wire);
         let time = u64::try_from(time).unwrap_or(u64::MAX);
-        member.wire.push(ask.gateway, time, packet);
+        member.wire.push(packet.gateway, time, packet);
+        self.work(number);
     }
 
     /// It has left.
@@ -375,6 +408,9 @@ impl World {
         let way = self.setup.costs.way;
         if let Some(part) = packet.part {
             self.after(2 * way, Event::Propose(part));
+        }
+        if let Some(news) = packet.news {
+            self.member_sent(packet.gateway, news);
         }
         let gateway = &mut self.gateways[packet.gateway];
         gateway.received += packet.bytes;
@@ -446,6 +482,7 @@ impl World {
             return;
         }
         member.leaderless = true;
+        Seats::unwatched(self, number);
         for gateway in 0..self.gateways.len() {
             let has = self.gateways[gateway].stream.as_ref();
             if has.is_some_and(|stream| stream.member == number) {

@@ -78,6 +78,22 @@ fn a_small_fleet_gets_over_every_fault() {
         phase("without copies")["pages"].as_u64() >= Some(60),
         "20 gateways, three kinds"
     );
+    // The members' own machine shares out: what is drained, and who is cut off for longer than a lease; without etcd nothing moves.
+    for name in ["upgrade", "10 % cut off"] {
+        let number = |field: &str| phase(name)[field].as_u64().expect("a number");
+        assert!(number("shards_of_those_hit") > 0, "{name}");
+        assert!(
+            number("moved_shards") >= number("shards_of_those_hit"),
+            "{name}: {json:#}"
+        );
+        assert!(number("map_writes") > 0 && number("member_bytes") > 0, "{name}");
+    }
+    assert_eq!(phase("no etcd")["moved_shards"], 0);
+    assert_eq!(
+        phase("upgrade")["longest_unserved_s"],
+        0.0,
+        "what is drained is served by others before its gateway ends"
+    );
     for phase in &world.measure.phases {
         assert!(phase.ended > phase.began, "{}", phase.name);
     }

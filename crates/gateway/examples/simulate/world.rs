@@ -3,17 +3,22 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use ringside_gateway::fleet::chance::{Chance, mixed};
 use ringside_gateway::fleet::sync::{Action, Timing};
 
 use super::costs::{Costs, MILLISECOND, SECOND};
 use super::gateway::{Gateway, Heard, LIST, PULSE, WATCH};
 use super::log::{Log, name_of};
 use super::measure::Measure;
-use super::random::{Random, mixed};
 use super::scenario::Director;
+use super::seats::{News, Question, Seats};
 use super::server::{Ask, Members, Packet, What};
-use super::shards::Shards;
 use super::writers::{Part, Writers};
+
+/// A place in a list.
+pub(crate) fn place(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
 
 /// What is to be simulated.
 #[derive(Debug, Clone)]
@@ -83,6 +88,15 @@ pub(crate) enum Event {
     Leaderless(usize, u64),
     Direct,
     Second,
+    /// What a gateway has to do as a member.
+    Sit(usize),
+    News(usize, News),
+    Unanswered(usize, u64),
+    Written(usize, usize, u64, Question),
+    TellSeats,
+    /// The connection of a watch.
+    Torn(usize, u64),
+    Expire,
 }
 
 /// Everything.
@@ -93,9 +107,9 @@ pub(crate) struct World {
     pub(crate) gateways: Vec<Gateway>,
     pub(crate) members: Members,
     pub(crate) writers: Writers,
-    pub(crate) shards: Shards,
+    pub(crate) seats: Seats,
     pub(crate) measure: Measure,
-    pub(crate) random: Random,
+    pub(crate) random: Chance,
     /// Of all that has happened.
     pub(crate) digest: u64,
     pub(crate) events: u64,
@@ -108,10 +122,10 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(setup: Setup) -> Self {
-        let mut random = Random(setup.seed);
+        let mut random = Chance::new(setup.seed);
         let (cells, networks) = (setup.cells(), setup.networks_of_cell());
         let gateways = (0..setup.gateways)
-            .map(|_| Gateway::new(setup.timing, random.next(), cells, networks))
+            .map(|_| Gateway::new(setup.timing, random.draw(), cells, networks))
             .collect();
         let mut world = Self {
             now: 0,
@@ -120,7 +134,7 @@ impl World {
             gateways,
             members: Members::new(&setup),
             writers: Writers::new(&setup),
-            shards: Shards::new(setup.gateways),
+            seats: Seats::new(setup.gateways),
             measure: Measure::new(&setup),
             random,
             digest: 0,
@@ -132,6 +146,7 @@ impl World {
         };
         for gateway in 0..world.gateways.len() {
             world.at(0, Event::Wake(gateway));
+            Seats::start(&mut world, gateway);
         }
         for writer in 0..world.writers.len() {
             world.at(SECOND, Event::Cycle(writer));
@@ -139,6 +154,7 @@ impl World {
         world.at(world.setup.compaction, Event::Compact);
         world.at(world.setup.grain, Event::Grain);
         world.at(SECOND, Event::Second);
+        world.at(SECOND / 2, Event::Expire);
         world
     }
 
@@ -227,6 +243,13 @@ impl World {
                 self.second();
                 self.after(SECOND, Event::Second);
             }
+            Event::Sit(gateway) => self.sit_at(gateway),
+            Event::News(gateway, news) => self.hear_news(gateway, news),
+            Event::Unanswered(gateway, tag) => self.unanswered(gateway, tag),
+            Event::Written(member, gateway, tag, question) => self.member_written(member, gateway, tag, &question),
+            Event::TellSeats => self.tell_seats_now(),
+            Event::Torn(gateway, listens) => Seats::torn(self, gateway, listens),
+            Event::Expire => Seats::expire(self),
         }
     }
 
@@ -266,6 +289,7 @@ impl World {
                 self.measure.caught_up(told, at - since);
             }
             self.note([number as u64, told, at]);
+            self.look_at_tables(number);
         }
     }
 
@@ -370,6 +394,6 @@ impl World {
             .count();
         self.measure
             .second(cut_off as u64, self.writers.waiting(), &self.members, &self.setup);
-        Shards::second(self);
+        (0..self.gateways.len()).for_each(|gateway| self.look_at_tables(gateway));
     }
 }
