@@ -32,6 +32,9 @@ use serde_json::Value;
 /// An emulated CPU, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_mins(3);
 
+/// With smaller frames an igb would cut packets, and has no zero-copy.
+const LARGE: &str = "--frame-size 4096";
+
 const RINGSIDE: &str = env!("CARGO_BIN_EXE_ringside");
 
 struct Hosts {
@@ -234,6 +237,9 @@ fn doctor_finds_it(hosts: &Hosts, severity: &str) {
         .map(|tried| [&tried["mode"], &tried["outcome"]].map(|value| value.as_str()))
         .collect();
     let expected = ["zero_copy", "native_copy", "generic"].map(|mode| [Some(mode), Some("asked")]);
+    // Each queue of its own.
+    let mut outcomes = outcomes;
+    outcomes.dedup();
     assert_eq!(outcomes, expected, "{live:#}");
     assert_eq!([&live["failure"], &live["left_behind"]], [&Value::Null; 2], "{live:#}");
 }
@@ -242,7 +248,9 @@ fn packets_come_over(hosts: &Hosts, mode: &str, [from, to]: [&str; 2]) {
     const COUNT: u64 = 1000;
     let common = format!("--count {COUNT} --json --mode");
     let only = mode.split(' ').next().unwrap_or(mode);
-    let receiver = hosts.far(&format!("rx {to} --wait poll --filter udp:29620 {common} {only}"));
+    let receiver = hosts.far(&format!(
+        "rx {to} --wait poll --filter udp:29620 {LARGE} {common} {only}"
+    ));
     let address = if from == "eth0" { "10.9.0.2" } else { "10.9.5.2" };
     let sent = hosts
         .ringside(&format!("tx {from} --to {address} --rate 1000 {common} {mode}"))
@@ -268,9 +276,11 @@ fn packets_come_over(hosts: &Hosts, mode: &str, [from, to]: [&str; 2]) {
 }
 
 fn round_trips(hosts: &Hosts) {
-    let echo = hosts.far("echo eth1 --mode zero-copy");
+    let echo = hosts.far(&format!("echo eth1 --mode zero-copy {LARGE}"));
     let ping = hosts
-        .ringside("ping eth0 --mode zero-copy --to 10.9.0.2 --count 50 --json")
+        .ringside(&format!(
+            "ping eth0 --mode zero-copy {LARGE} --to 10.9.0.2 --count 50 --json"
+        ))
         .good();
     let result = ping.result();
     assert_eq!(result.packets.received, 50, "{result:#?}");

@@ -27,7 +27,8 @@ pub(super) fn what_the_nic_knows(hosts: &Hosts) {
     for mode in ["zero-copy", "native"] {
         packets_come_over(hosts, mode, ["eth0", "eth1"]);
         let receiver = hosts.far(&format!(
-            "rx eth1 --hints --wait poll --filter udp:29620 --count 20 --mode {mode} --json"
+            "rx eth1 --hints --wait poll --filter udp:29620 --count 20 --mode {mode} {} --json",
+            super::LARGE
         ));
         let sent = "tx eth0 --to 10.9.0.2 --rate 100 --size 200 --count 20 --json";
         hosts.ringside(&format!("{sent} --mode {mode}")).good();
