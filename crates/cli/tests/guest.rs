@@ -32,6 +32,9 @@ use serde_json::Value;
 /// An emulated CPU, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_mins(3);
 
+/// With smaller frames an igb would cut packets, and has no zero-copy.
+const LARGE: &str = "--frame-size 4096";
+
 const RINGSIDE: &str = env!("CARGO_BIN_EXE_ringside");
 
 struct Hosts {
@@ -127,7 +130,7 @@ fn zero_copy_on_virtio_net_and_ways_to_attach_a_guest() {
     }
     let attached = Attached::new();
     let hosts = Hosts::boot(Model::VirtioNet, Some(&attached));
-    doctor_finds_it(&hosts);
+    doctor_finds_it(&hosts, "note");
     packets_come_over(&hosts, "zero-copy", ["eth0", "eth1"]);
     // Sending and receiving are different NAPI instances here.
     packets_come_over(&hosts, "zero-copy --wait busy-poll", ["eth0", "eth1"]);
@@ -148,7 +151,8 @@ fn zero_copy_on_igb() {
     }
     let hosts = Hosts::boot(Model::Igb, None);
     igb::one_queue_for_all(&hosts);
-    doctor_finds_it(&hosts);
+    // It takes VLAN tags off.
+    doctor_finds_it(&hosts, "warning");
     for mode in ["zero-copy", "zero-copy --wait busy-poll", "native", "generic"] {
         packets_come_over(&hosts, mode, ["eth0", "eth1"]);
     }
@@ -178,8 +182,9 @@ fn preempt_rt() {
     }
     let kernel = Kernel::named("linux-image-rt-amd64/trixie-backports").expect("a kernel for guests");
     let hosts = Hosts::boot_on(kernel, Model::VirtioNet, None);
-    assert_eq!(hosts.run("sh -c cat /sys/kernel/realtime").out.trim(), "1");
-    doctor_finds_it(&hosts);
+    let version = hosts.run("cat /proc/version").out;
+    assert!(version.contains("PREEMPT_RT"), "{version}");
+    doctor_finds_it(&hosts, "note");
     for mode in ["zero-copy", "zero-copy --wait busy-poll", "native", "generic"] {
         packets_come_over(&hosts, mode, ["eth0", "eth1"]);
     }
@@ -222,16 +227,19 @@ fn stages_are_traced(hosts: &Hosts) {
     }
 }
 
-fn doctor_finds_it(hosts: &Hosts) {
+fn doctor_finds_it(hosts: &Hosts, severity: &str) {
     let done = hosts.ringside("doctor eth0 --no-veth --live --probes 20 --peer 10.9.0.2 --json");
     let json: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"));
-    assert_eq!(json["severity"], "note", "{json:#}");
+    assert_eq!(json["severity"], severity, "{json:#}");
     let live = &json["facts"]["live"];
     let tries = live["tries"].as_array().expect("tries").iter();
     let outcomes: Vec<_> = tries
         .map(|tried| [&tried["mode"], &tried["outcome"]].map(|value| value.as_str()))
         .collect();
     let expected = ["zero_copy", "native_copy", "generic"].map(|mode| [Some(mode), Some("asked")]);
+    // Each queue of its own.
+    let mut outcomes = outcomes;
+    outcomes.dedup();
     assert_eq!(outcomes, expected, "{live:#}");
     assert_eq!([&live["failure"], &live["left_behind"]], [&Value::Null; 2], "{live:#}");
 }
@@ -240,7 +248,9 @@ fn packets_come_over(hosts: &Hosts, mode: &str, [from, to]: [&str; 2]) {
     const COUNT: u64 = 1000;
     let common = format!("--count {COUNT} --json --mode");
     let only = mode.split(' ').next().unwrap_or(mode);
-    let receiver = hosts.far(&format!("rx {to} --wait poll --filter udp:29620 {common} {only}"));
+    let receiver = hosts.far(&format!(
+        "rx {to} --wait poll --filter udp:29620 {LARGE} {common} {only}"
+    ));
     let address = if from == "eth0" { "10.9.0.2" } else { "10.9.5.2" };
     let sent = hosts
         .ringside(&format!("tx {from} --to {address} --rate 1000 {common} {mode}"))
@@ -266,9 +276,11 @@ fn packets_come_over(hosts: &Hosts, mode: &str, [from, to]: [&str; 2]) {
 }
 
 fn round_trips(hosts: &Hosts) {
-    let echo = hosts.far("echo eth1 --mode zero-copy");
+    let echo = hosts.far(&format!("echo eth1 --mode zero-copy {LARGE}"));
     let ping = hosts
-        .ringside("ping eth0 --mode zero-copy --to 10.9.0.2 --count 50 --json")
+        .ringside(&format!(
+            "ping eth0 --mode zero-copy {LARGE} --to 10.9.0.2 --count 50 --json"
+        ))
         .good();
     let result = ping.result();
     assert_eq!(result.packets.received, 50, "{result:#?}");

@@ -31,6 +31,7 @@ mod link;
 #[allow(unsafe_code, reason = "maps and unmaps memory")]
 mod mmap;
 mod mode;
+mod nic_buffers;
 mod options;
 mod pair;
 mod port;

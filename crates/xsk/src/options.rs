@@ -118,6 +118,9 @@ impl QueueOptions {
 
     /// Bytes of a frame, 2048 (the default) to 4096. 256 of them, and the headroom, lie in front of a packet. Another size
     /// than these two makes the chunks unaligned.
+    ///
+    /// Without it they have 4096 bytes for zero-copy on an igb, whose driver would cut packets of more than 1024 bytes into pieces. With a
+    /// size that is too small for the MTU there is no zero-copy then.
     #[must_use]
     #[doc(alias = "chunk_size")]
     pub fn frame_size(mut self, bytes: u32) -> Self {

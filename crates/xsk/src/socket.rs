@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::mmap::Mapping;
 use crate::mode::Path;
+use crate::nic_buffers;
 use crate::options::{BusyPoll, Direction, QueueOptions, Sizes};
 use crate::pair::{Pair, PairRef};
 use crate::ring::{Addr, CompletionRing, ConsumerRing, Desc, FillRing, ProducerRing, RingMap, RxRing, Slot, TxRing};
@@ -123,6 +124,10 @@ impl Request<'_> {
         if self.path == Path::ZeroCopy
             && let Across::Refused(reason) = Across::of(umem.geometry(), umem.region())
         {
+            return Err(Failure::Lacks(reason));
+        }
+        let (mtu, direction) = (self.mtu, self.options.direction);
+        if let Some(reason) = nic_buffers::cuts(self.interface, mtu, self.path, direction, umem.geometry()) {
             return Err(Failure::Lacks(reason));
         }
         self.check_tx_ring()?;

@@ -4,7 +4,7 @@ use ringside_measure::schema::Outcome;
 
 use super::{Hosts, end, packets_come_over};
 
-/// Switches stamps of all received packets on, as `hwstamp_ctl -r 1` does (SIOCSHWTSTAMP): perl has sockets without any module.
+/// Asks for stamps of all received packets, as `hwstamp_ctl -r 1` does (SIOCSHWTSTAMP): perl has sockets without any module.
 /// <https://docs.kernel.org/networking/timestamping.html#hardware-timestamping-configuration-siocshwtstamp-and-siocghwtstamp>
 const STAMP_ALL: &str = r#"
     socket(my $socket, 2, 2, 0) or die "socket: $!";
@@ -18,16 +18,21 @@ pub(super) fn one_queue_for_all(hosts: &Hosts) {
     hosts.run("sh -c ethtool -X eth0 equal 1 && ip netns exec far ethtool -X eth1 equal 1");
 }
 
-/// Its driver has stamps for sockets and none for XDP programs (Linux 7.3): that is told, and the XDP program's are taken. With the NIC's
-/// stamps on there are sixteen bytes in front of each packet, which are no part of it.
+/// Its driver has stamps for sockets and none for XDP programs (Linux 7.3): that is told, and the XDP program's are taken.
 pub(super) fn what_the_nic_knows(hosts: &Hosts) {
     let words = ["netns", "exec", "far", "perl", "-e", STAMP_ALL];
     let done = hosts.guest.command("ip").args(words).output().expect("runs");
-    assert!(done.status.success(), "{done:?}");
+    // An 82576 stamps PTP alone, and its driver refuses to stamp all packets (ERANGE, `igb_ptp_set_timestamp_mode`).
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(
+        !done.status.success() && said.contains("Numerical result out of range"),
+        "{done:?}"
+    );
     for mode in ["zero-copy", "native"] {
         packets_come_over(hosts, mode, ["eth0", "eth1"]);
         let receiver = hosts.far(&format!(
-            "rx eth1 --hints --wait poll --filter udp:29620 --count 20 --mode {mode} --json"
+            "rx eth1 --hints --wait poll --filter udp:29620 --count 20 --mode {mode} {} --json",
+            super::LARGE
         ));
         let sent = "tx eth0 --to 10.9.0.2 --rate 100 --size 200 --count 20 --json";
         hosts.ringside(&format!("{sent} --mode {mode}")).good();

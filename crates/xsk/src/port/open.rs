@@ -18,6 +18,7 @@ use crate::conflict;
 use crate::error::Error;
 use crate::link::Link;
 use crate::mode::{Mode, Path};
+use crate::nic_buffers;
 use crate::options::{Direction, QueueOptions, Sizes};
 use crate::program::{AttachMode, Program, XdpLink, XskMap};
 use crate::queue::{LACKS_PROGRAM, Queue, finish};
@@ -442,7 +443,8 @@ impl Ladder<'_> {
                 queue,
                 path,
                 options: self.options,
-                sizes: Sizes::choose(self.options, path, self.nic_ring, self.shared).map_err(Refused::Fatal)?,
+                sizes: nic_buffers::sizes(self.interface, self.mtu, self.options, path, self.nic_ring, self.shared)
+                    .map_err(Refused::Fatal)?,
                 shared: self.shared,
                 mtu: self.mtu,
                 link: self.watch,

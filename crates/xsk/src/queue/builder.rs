@@ -11,6 +11,7 @@ use super::{Parameters, Queue};
 use crate::error::Error;
 use crate::link::Link;
 use crate::mode::{Mode, Path};
+use crate::nic_buffers;
 use crate::options::{Direction, QueueOptions, Sizes};
 use crate::port::check_mtu;
 use crate::report::QueueReport;
@@ -127,6 +128,12 @@ impl QueueBuilder {
             _ => &[Path::Copy],
         };
         let nic_ring = self.interface.rings().map_or(0, |rings| rings.rx);
+        let (interface, shared, lent) = (&self.interface, self.umem.as_ref(), self.parts.memory.is_some());
+        let choose = |options: &QueueOptions, path, nic_ring| match lent {
+            // Somebody else's memory is as long as that has made it.
+            true => Sizes::choose(options, path, nic_ring, shared),
+            false => nic_buffers::sizes(interface, state.mtu, options, path, nic_ring, shared),
+        };
         let mut why = Vec::new();
         let mut parts = Some(std::mem::take(&mut self.parts));
         for &path in steps {
@@ -135,7 +142,7 @@ impl QueueBuilder {
                 queue: self.queue,
                 path,
                 options: &self.options,
-                sizes: Sizes::choose(&self.options, path, nic_ring, self.umem.as_ref())?,
+                sizes: choose(&self.options, path, nic_ring)?,
                 shared: self.umem.as_ref(),
                 mtu: state.mtu,
                 link: &link,

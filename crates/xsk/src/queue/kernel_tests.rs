@@ -4,6 +4,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use ringside_netlab::wait_until;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -16,7 +17,7 @@ use crate::options::{Direction, QueueOptions};
 use crate::port::Port;
 use crate::ring::Desc;
 use crate::umem::Frame;
-use crate::wakeup::{Answer, Wait, wake_tx};
+use crate::wakeup::{Answer, Wait, wake_rx, wake_tx};
 
 const OUTSIDE: u64 = 0x100_0000_0000;
 
@@ -193,19 +194,37 @@ fn a_frame_delivered_twice_poisons_the_queue() {
             let mut slots = pair.fill.reserve(1).expect("sound");
             assert!(slots.push(addr));
         }
-        let sent = sender.send_with(13, |packet| assert!(packet.write(&bytes(1))));
-        assert_eq!(sent.expect("sends"), 13);
-        std::thread::sleep(Duration::from_millis(50));
+        let mut send = |count| {
+            let sent = sender.send_with(count, |packet| assert!(packet.write(&bytes(1))));
+            assert_eq!(sent.expect("sends"), count);
+        };
+        if case.path == Path::ZeroCopy {
+            // A NIC that has no frame loses the packet, and its driver may take more frames only when it is woken.
+            let on_ring = |queue: &mut Queue| queue.ledger().map_or(13, |ledger| ledger.rx);
+            send(12);
+            assert!(wait_until(PATIENCE, || on_ring(queue) >= 12), "{:?}", queue.ledger());
+            let one_more = || {
+                wake_rx(queue.bound.fd.as_fd()).expect("woken");
+                send(1);
+                std::thread::sleep(Duration::from_millis(50));
+                on_ring(queue) >= 13
+            };
+            assert!(wait_until(PATIENCE, one_more), "{:?}", queue.ledger());
+        } else {
+            send(13);
+            std::thread::sleep(Duration::from_millis(50));
+        }
         let error = queue
             .recv(Wait::Spin)
             .expect_err("the 13th is in the first one's frame");
         let Error::Poisoned { violation, .. } = &error else {
             panic!("{error}");
         };
-        assert!(
-            matches!(violation, Violation::NotOwned { ring: "RX", addr: 256 }),
-            "{violation}"
-        );
+        let of_frame = matches!(violation, Violation::NotOwned { ring: "RX", addr: 256 });
+        // Where the ring was looked at as a whole before, that has found it.
+        let of_ring =
+            case.path == Path::ZeroCopy && violation.to_string().starts_with("13 frame(s) are on the RX ring");
+        assert!(of_frame || of_ring, "{violation}");
         assert!(queue.recv(Wait::Spin).is_err());
         assert!(queue.alloc().is_none());
     });

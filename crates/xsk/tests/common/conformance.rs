@@ -145,7 +145,7 @@ impl Case {
     fn refused(self, end: &End, error: &Error) -> ! {
         let lacks = |reason: &str| match self.path {
             Path::ZeroCopy
-                if ["os error 95", "vm.nr_hugepages"]
+                if ["os error 95", "vm.nr_hugepages", "whole KiB"]
                     .iter()
                     .any(|why| reason.contains(why)) =>
             {
