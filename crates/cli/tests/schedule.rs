@@ -4,6 +4,8 @@
 //! window is counted, and no other, is.
 
 mod common;
+#[path = "schedule/ptp.rs"]
+mod ptp;
 
 use common::{Done, assert_clean, assert_reconciles, lab, run, start};
 use ringside_measure::schema::{ArrivalStamps, ClassReceived, ClassSent, LaunchBy, RunResult, Via};

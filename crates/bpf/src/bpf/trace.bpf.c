@@ -118,6 +118,7 @@ int BPF_PROG(trace_softirq_end, unsigned int vec)
 		here->asked_ns = 0;
 		here->is_probe = 0;
 		here->is_waking = 0;
+		here->named = NOT_NAMED;
 	}
 	return 0;
 }
@@ -159,8 +160,8 @@ int BPF_PROG(trace_stack, struct sk_buff *skb)
 	return 0;
 }
 
-/* Hit after the packet was put on the RX ring. It tells everything but which packet it was: that is known to who has the XDP
- * program's time of it. */
+/* Hit after the packet was put on the RX ring. It tells everything but which packet it was: that was seen by trace_xsk or
+ * trace_xsk_generic, or else is known to who has the XDP program's time of it. */
 SEC("tp_btf/xdp_redirect")
 int BPF_PROG(trace_redirect, const struct net_device *dev, const void *program, const void *target, int err, __u32 map_type)
 {
@@ -172,9 +173,18 @@ int BPF_PROG(trace_redirect, const struct net_device *dev, const void *program, 
 		return 0;
 	here->is_waking = 0;
 	here->is_probe = 1;
-	here->id.session = 0;
-	here->id.sequence = now;
-	here->id.kind = 0;
+	switch (here->named) {
+	case TOLD:
+		here->named = NOT_NAMED;
+		return 0;
+	case NAMED:
+		here->named = NOT_NAMED;
+		break;
+	default:
+		here->id.session = 0;
+		here->id.sequence = now;
+		here->id.kind = 0;
+	}
 	event = begin(here, POINT_SOCKET, &here->id, now);
 	if (!event)
 		return 0;

@@ -52,4 +52,62 @@ int BPF_PROG(trace_tpacket, struct sk_buff *skb, struct net_device *dev)
 	return 0;
 }
 
+struct xdp_rxq_info {
+	struct net_device *dev;
+} __attribute__((preserve_access_index));
+
+struct xdp_buff {
+	void *data;
+	void *data_end;
+	struct xdp_rxq_info *rxq;
+} __attribute__((preserve_access_index));
+
+/* A frame that the XDP program has sent to an XDP socket. */
+static __always_inline struct here *for_xsk(const struct xdp_buff *xdp)
+{
+	struct here *here = this_cpu();
+	struct probe probe;
+
+	if (!here)
+		return 0;
+	here->named = NOT_NAMED;
+	if (!find_probe((__u64)xdp->data, (__u64)xdp->data_end, &probe))
+		return 0;
+	here->id = id_of(&probe);
+	return here;
+}
+
+/* Native XDP, zero-copy or not. When it is on the ring the tracepoint tells; the readers are woken up after that. */
+SEC("fentry/__xsk_map_redirect")
+int BPF_PROG(trace_xsk, void *xs, struct xdp_buff *xdp)
+{
+	struct here *here = for_xsk(xdp);
+
+	if (here)
+		here->named = NAMED;
+	return 0;
+}
+
+/* Generic XDP, which wakes the readers up itself, before the tracepoint. */
+SEC("fentry/xsk_generic_rcv")
+int BPF_PROG(trace_xsk_generic, void *xs, struct xdp_buff *xdp)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = for_xsk(xdp);
+	struct event *event;
+
+	if (!here)
+		return 0;
+	here->named = TOLD;
+	here->is_probe = 1;
+	here->is_waking = 0;
+	event = begin(here, POINT_SOCKET, &here->id, now);
+	if (!event)
+		return 0;
+	on_device(event, xdp->rxq->dev);
+	received(here, event);
+	tell(event);
+	return 0;
+}
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -121,6 +121,16 @@ static HOOKS: &[Hook] = &[
         "tpacket_rcv",
         "when the packet comes to the ring of a packet socket",
     ),
+    function(
+        "trace_xsk",
+        "__xsk_map_redirect",
+        "which packet it is that native XDP puts on the ring of an XDP socket, unless its program or reader tells",
+    ),
+    function(
+        "trace_xsk_generic",
+        "xsk_generic_rcv",
+        "when generic XDP gives the packet to an XDP socket, and which it is, unless its program or reader tells",
+    ),
     tracepoint("disturb_switch", "sched", "sched_switch", "tasks among the disturbers"),
     tracepoint(
         "disturb_softirq",

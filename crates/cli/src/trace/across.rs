@@ -95,11 +95,17 @@ pub(crate) fn across(
     all.iter().for_each(|packet| packet.bound(&mut bounds));
     let mapping = bounds.fit().filter(|_| bounds.len() > 2);
     let Some(mapping) = mapping else {
+        let missing: Vec<&str> = inside.missing.iter().map(|missing| missing.hook.as_str()).collect();
+        let lacks = match missing.as_slice() {
+            [] => String::new(),
+            all => format!(", whose kernel lacks {}", all.join(", ")),
+        };
         anyhow::bail!(
-            "of {} packets that were answered the host's kernel saw {} on their way there, and the guest's {}: packets of XDP sockets pass no hook              that knows them",
+            "of {} packets that were answered the host's kernel saw {} on their way there, the guest's {} that came and {} that left{lacks}",
             all.len(),
             count(|packet| &packet.there),
-            count(|packet| &packet.came)
+            count(|packet| &packet.came),
+            count(|packet| &packet.left)
         );
     };
     let mut breakdown = Breakdown::new();

@@ -6,20 +6,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use ringside_measure::schema::{LabCell, LabResult};
+use ringside_measure::schema::{LabCell, LabResult, LabStages};
+use ringside_measure::trace::{Point, Stage};
 use ringside_netlab::testing::is_root;
 use ringside_nic::process;
 
 use super::guests::{PATIENCE, machine_of};
 use super::{Scratch, alone, assert_nothing_is_left_of, result, start};
 
-/// Probes whose virtual CPUs are the kernel's to place, and pinned one way and the other; and one that asks for vhost.
+/// Probes whose virtual CPUs are the kernel's to place, and pinned one way and the other; one that asks for vhost; and ones to XDP sockets.
 fn content() -> String {
     let mut content = "rounds = 2\nturn = \"1s\"\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n".to_owned();
-    for (name, attachment) in [("g", "tap-bridge"), ("v", "vhost-net")] {
+    for (name, attachment, machine) in [
+        ("g", "tap-bridge", ""),
+        ("x", "xdp", "machine = \"g\"\n"),
+        ("v", "vhost-net", ""),
+    ] {
         content += &format!(
             "[[link]]\nname = {name:?}\nends = [\"a\", \"b\"]\n\
-             [[guest]]\nname = {name:?}\nhost = \"b\"\nattachment = {attachment:?}\nuplink = {name:?}\n"
+             [[guest]]\nname = {name:?}\nhost = \"b\"\nattachment = {attachment:?}\nuplink = {name:?}\n{machine}"
         );
     }
     for (name, guest, pins) in [
@@ -35,12 +40,20 @@ fn content() -> String {
     for (name, guest) in [("straight", "g"), ("crossed", "g"), ("vhost", "v")] {
         content += &probe(name, guest, &format!("with = \"udp\"\nsteering = [{name:?}]"));
     }
+    for (name, guest, mode) in [
+        ("xsk-native", "g", "native"),
+        ("xsk-generic", "g", "generic"),
+        ("xsk-by-xdp", "x", "native"),
+    ] {
+        let keys = format!("with = \"xsk\"\nmode = {mode:?}\nwait = \"wake-up\"\ntrace = true");
+        content += &probe(name, guest, &keys);
+    }
     content + &probe("free", "g", "with = \"udp\"")
 }
 
 #[test]
 #[ignore = "make test-guests runs it"]
-fn virtual_cpus_are_pinned() {
+fn virtual_cpus_are_pinned_and_packets_of_xdp_sockets_traced() {
     if !is_root() {
         return;
     }
@@ -58,6 +71,8 @@ fn virtual_cpus_are_pinned() {
     assert_nothing_is_left_of(pid);
     let result = result(&done.out);
     check_pins(&result);
+    assert_eq!(result.stages.len(), 3, "{result:#?}");
+    result.stages.iter().for_each(check_stages);
     // Read from the kernel by another process, while it went on: free, one way, the other way, and free again.
     let of = |cpus: [&[usize]; 2]| seen.iter().position(|now| *now == cpus.map(<[usize]>::to_vec));
     let (straight, crossed) = (of([&[0], &[1]]), of([&[1], &[0]]));
@@ -95,6 +110,58 @@ fn look(lab: u32, stop: &AtomicBool) -> Vec<[Vec<usize>; 2]> {
         seen.extend(now.filter(|now| seen.last() != Some(now)));
     }
     seen
+}
+
+/// An XDP socket's way in the guest: its interrupt, the ring, and the reader that is woken up. What that answers is not seen there. On this side of the guest there is what
+/// the host's kernel lets be seen.
+fn check_stages(stages: &LabStages) {
+    assert!(stages.is_round_trip && stages.unavailable.is_none(), "{stages:#?}");
+    let lacks = |hook: &str| {
+        stages
+            .missing
+            .iter()
+            .any(|missing| missing.hook == format!("{hook} in the guest"))
+    };
+    if lacks("fentry __xsk_map_redirect") || lacks("fentry xsk_generic_rcv") {
+        panic!(
+            "the usual kernel of a guest lets functions be entered: {:#?}",
+            stages.missing
+        );
+    }
+    let traced = stages.traced.as_ref().expect("stages");
+    assert!(traced.traced_packets > 20, "{stages:#?}");
+    let inside = traced.stages.iter().filter(|stage| {
+        let at = stage.interface.as_deref();
+        at.is_some_and(|name| name.ends_with(" in the guest"))
+    });
+    let inside: Vec<Stage> = inside.map(|stage| stage.stage).collect();
+    let all: Vec<Stage> = traced.stages.iter().map(|stage| stage.stage).collect();
+    assert!(inside.contains(&Stage::From(Point::Socket)), "{stages:#?}");
+    assert_eq!(
+        inside.contains(&Stage::From(Point::Stack)),
+        stages.path == "xsk-generic",
+        "the stack has no part in native XDP: {stages:#?}"
+    );
+    for stage in [Point::SoftIrq, Point::Ready, Point::Waking].map(Stage::From) {
+        assert!(all.contains(&stage), "{stage:?}: {stages:#?}");
+    }
+    for stage in [Stage::IntoGuest, Stage::OutOfGuest] {
+        assert!(all.contains(&stage), "{stage:?}: {stages:#?}");
+    }
+    let whole = traced.whole.expect("packets").mean_ns;
+    assert!((traced.sum_mean_ns - whole).abs() < 1_000.0, "they add up: {stages:#?}");
+    let clock = stages.clock.as_ref().expect("a clock");
+    assert_eq!(clock.contradiction_ns, 0, "{clock:#?}");
+    eprintln!(
+        "{}: {} packets, clock known to {} us",
+        stages.path,
+        traced.traced_packets,
+        clock.uncertainty_ns / 1_000
+    );
+    for stage in &traced.stages {
+        let at = stage.interface.as_deref().unwrap_or_default();
+        eprintln!("  {:<28} {:>6.1} % {at}", stage.name, stage.part_percent);
+    }
 }
 
 fn check_pins(result: &LabResult) {

@@ -15,7 +15,7 @@ pub struct Across {
     pub there: Packet,
     /// What the guest saw of the request, by its own clock.
     pub came: Packet,
-    /// What the guest saw of the answer, by its own clock.
+    /// What the guest saw of the answer, by its own clock; nothing, where its kernel lets nobody see it.
     pub left: Packet,
     /// What the host saw of the answer, and what its application knows of both.
     pub back: Packet,
@@ -26,16 +26,23 @@ impl Across {
     pub fn bound(&self, bounds: &mut Bounds) {
         // That a soft interrupt was asked for may have another reason than this packet.
         let came = self.came.stamps.iter().find(|stamp| !is_asked(stamp));
-        if let (Some(last), Some(first)) = (self.outgoing().last(), came) {
+        // Where the host saw nothing of it (XDP sockets that send by XDP), it was not there before it was sent.
+        if let (Some(last), Some(first)) = (self.begun().chain(self.outgoing()).last(), came) {
             bounds.there(last.ns, first.ns);
         }
         let incoming = self.incoming().find(|stamp| !is_asked(stamp));
-        if let (Some(last), Some(first)) = (self.left.stamps.last(), incoming) {
+        if let (Some(last), Some(first)) = (self.inside().last(), incoming) {
             bounds.back(last.ns, first.ns);
         }
     }
 
-    /// Puts all stamps on the host's clock; `None` if one of the four parts saw nothing.
+    /// What the guest saw. Where it does not see the answer (XDP sockets that send out of their own memory), its last point of the request is the
+    /// last before the answer is out.
+    fn inside(&self) -> impl Iterator<Item = &Stamp> + '_ {
+        self.came.stamps.iter().chain(&self.left.stamps)
+    }
+
+    /// Puts all stamps on the host's clock; `None` if the guest saw nothing of the request, or the host of the answer.
     ///
     /// Where a stamp of the guest is before its cause on the host, or behind its effect, it is moved, and the disorder has by how much.
     #[must_use]
@@ -43,11 +50,11 @@ impl Across {
         let mut stamps: Vec<Stamp> = self.begun().chain(self.outgoing()).collect();
         let begin = stamps.last()?.ns;
         let end = self.incoming().find(|stamp| !is_asked(stamp))?.ns.max(begin);
-        if self.came.stamps.is_empty() || self.left.stamps.is_empty() {
+        if self.came.stamps.is_empty() {
             return None;
         }
         let mut disorder_ns = self.there.disorder_ns.max(self.back.disorder_ns);
-        for stamp in self.came.stamps.iter().chain(&self.left.stamps) {
+        for stamp in self.inside() {
             let here = mapping.here(stamp.ns);
             // Asked for before this packet was there, it was for another one.
             if is_asked(stamp) && here < begin {

@@ -124,6 +124,55 @@ fn both_kernels_stages_are_on_one_axis_and_the_boundaries_have_names() {
     assert!((parts - whole).abs() < 1.0, "{parts} {whole}");
 }
 
+/// XDP sockets that send, and programs that redirect: nobody on the host sees the packet between its sending and the guest.
+#[test]
+fn what_the_host_does_not_see_is_bounded_by_the_sending() {
+    let mut bounds = Bounds::new();
+    let blind = |n: u64| Across {
+        there: packet(&[]),
+        ..across(n * 100_000, 500 + n * 7 % 90, 800 + n * 13 % 70)
+    };
+    let all: Vec<Across> = (0..100).map(blind).collect();
+    all.iter().for_each(|packet| packet.bound(&mut bounds));
+    let mapping = bounds.fit().expect("bounds of both kinds");
+    assert_eq!((bounds.len(), mapping.contradiction_ns()), (200, 0));
+    // Known by half of what is not seen: from the sending to the guest, and out of it.
+    assert!((1_000..2_500).contains(&mapping.uncertainty_ns()), "{mapping:?}");
+    let joined = all[0].join(&mapping).expect("all parts");
+    let begin: Vec<Point> = joined.stamps.iter().map(|stamp| stamp.point).take(4).collect();
+    assert_eq!(begin, [Intended, Call, Raised, SoftIrq]);
+}
+
+/// XDP sockets in the guest: what they send lies in their own memory, where no hook looks.
+#[test]
+fn an_answer_that_the_guest_does_not_see_is_out_after_its_reader_ran() {
+    let mut bounds = Bounds::new();
+    let blind = |n: u64| Across {
+        left: packet(&[]),
+        ..across(n * 100_000, 500 + n * 7 % 90, 800 + n * 13 % 70)
+    };
+    let all: Vec<Across> = (0..100).map(blind).collect();
+    all.iter().for_each(|packet| packet.bound(&mut bounds));
+    let mapping = bounds.fit().expect("bounds of both kinds");
+    assert_eq!((bounds.len(), mapping.contradiction_ns()), (200, 0));
+    let mut breakdown = Breakdown::new();
+    for packet in &all {
+        breakdown.record(&packet.join(&mapping).expect("what there is"));
+    }
+    let stages = breakdown.stages();
+    let told = |wanted| {
+        stages
+            .iter()
+            .any(|stage| stage.stage == wanted && stage.latency.samples() == 100)
+    };
+    assert!(told(Stage::OutOfGuest) && told(Stage::From(Running)), "{stages:?}");
+    let blind = Across {
+        came: packet(&[]),
+        ..all[0].clone()
+    };
+    assert_eq!(blind.join(&mapping), None);
+}
+
 /// A soft interrupt that was asked for before the packet was there is not the packet's, and is no bound of the clock.
 #[test]
 fn what_was_asked_for_before_is_left_out() {
@@ -140,6 +189,6 @@ fn what_was_asked_for_before_is_left_out() {
     assert!(joined.stamps.iter().all(|stamp| stamp.point != Raised));
     assert!(joined.stamps.iter().any(|stamp| stamp.point == SoftIrq));
     assert!(joined.disorder_ns <= mapping.uncertainty_ns());
-    packet.left.stamps.clear();
+    packet.came.stamps.clear();
     assert_eq!(packet.join(&mapping), None);
 }

@@ -60,8 +60,8 @@ impl Packet {
 
 /// Brings together what different observers tell of packets.
 ///
-/// A packet on its way to an XDP socket is not looked into by anybody but the XDP program, which tells its time and CPU to the
-/// application. What the kernel does with it next has only a time ([`unnamed`](Self::unnamed)), and is that packet's whose
+/// A packet on its way to an XDP socket is looked into by the XDP program, which tells its time and CPU to the application, and by nobody else
+/// where the kernel does not let functions be entered. What the kernel then does with it next has only a time ([`unnamed`](Self::unnamed)), and is that packet's whose
 /// program ran last before on the same CPU.
 #[derive(Debug, Default)]
 pub struct Correlator {
@@ -185,7 +185,13 @@ impl Correlator {
                 cpu,
                 ..Place::default()
             };
-            let ring = self.given_after(ns, cpu, heard.heard_ns);
+            let is_named = |stamp: &&Stamp| stamp.point == Point::Socket && stamp.place.cpu == cpu && stamp.ns >= ns;
+            let named = stamps.iter().find(is_named).map(|stamp| stamp.place);
+            let ring = match named {
+                Some(_) => None,
+                None => self.given_after(ns, cpu, heard.heard_ns),
+            };
+            let place = named.unwrap_or(place);
             let place = ring.iter().flatten().next().map_or(place, |stamp| stamp.place);
             // Generic XDP tells of it only after the readers were woken up.
             let is_ready = |ns| stamps.iter().any(|stamp| stamp.point == Point::Ready && stamp.ns <= ns);

@@ -177,6 +177,38 @@ fn a_packet_of_an_xdp_socket_is_found_by_its_programs_time() {
     assert_eq!(socket(&correlator.heard(id(4), at(1_190, 0))), None);
 }
 
+/// Where functions may be entered the kernel tells which packet it gives to an XDP socket. What others get on that CPU meanwhile is not taken for it.
+#[test]
+fn a_packet_of_an_xdp_socket_that_has_a_name_is_nobody_else() {
+    let mut correlator = Correlator::new();
+    correlator.passed(&Event {
+        before: [Some(1_050), Some(1_060)],
+        ..event(1, Point::Socket, 1_200)
+    });
+    correlator.passed(&event(1, Point::Ready, 1_210));
+    correlator.unnamed(&unnamed(1_205, Point::Socket, 1_205));
+    let packet = correlator.heard(
+        id(1),
+        Heard {
+            xdp: Some((1_100, 0)),
+            ..heard(1_000, 1_300)
+        },
+    );
+    let expected = [
+        (Point::Intended, 990),
+        (Point::Call, 1_000),
+        (Point::Raised, 1_050),
+        (Point::SoftIrq, 1_060),
+        (Point::Xdp, 1_100),
+        (Point::Socket, 1_200),
+        (Point::Ready, 1_210),
+        (Point::Application, 1_300),
+    ];
+    assert_eq!(points(&packet), expected);
+    let xdp = packet.stamps.iter().find(|stamp| stamp.point == Point::Xdp).unwrap();
+    assert_eq!(xdp.place, PLACE, "where the socket's interface is");
+}
+
 #[test]
 fn a_reader_took_what_the_application_has_next() {
     let mut correlator = Correlator::new();

@@ -1,7 +1,8 @@
 //! What ptp4l says of its offset from the master, asked by PTP's management messages over its local socket.
 //!
 //! A ptp4l answers at `/var/run/ptp4l`, newer ones (linuxptp 4) also at `/var/run/ptp4lro`, which everybody may ask. Nothing is changed:
-//! the message is a GET. The layouts are those of IEEE 1588-2019, 13.3 (header), 15.4 (management) and 15.5.3.4.2 (CURRENT_DATA_SET).
+//! the message is a GET. The layouts are those of IEEE 1588-2019, 13.3 (header), 15.4 (management), 15.5.3.4.2 (CURRENT_DATA_SET) and 15.5.3.7.1
+//! (PORT_DATA_SET).
 //!
 //! ```text
 //!   0 header, 34 bytes: type 0xD, version 2, length, domain, …
@@ -25,7 +26,13 @@ const LENGTH: usize = 72;
 const MANAGEMENT: u8 = 0xd;
 const RESPONSE: u8 = 2;
 const CURRENT_DATA_SET: u16 = 0x2001;
+const PORT_DATA_SET: u16 = 0x2004;
+/// Bytes of each, without its id.
+const CURRENT_LENGTH: u16 = 18;
+const PORT_LENGTH: u16 = 26;
 const TLV_MANAGEMENT: u16 = 1;
+/// A port's state: it gives the time. IEEE 1588-2019, table 20.
+const MASTER: u8 = 6;
 
 /// What a ptp4l tells of itself (CURRENT_DATA_SET).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +43,21 @@ pub struct Ptp4l {
     pub path_delay_ns: i64,
     /// Steps from the grandmaster: 0 for one that is it, or has none.
     pub steps_removed: u16,
+    /// It is the grandmaster: a port of it gives the time.
+    pub is_master: bool,
 }
 
 impl Ptp4l {
+    /// Whether its offset is one: it has a master and has measured the path to it, or others follow it. One that still waits for a master, or for the
+    /// master's first answer, tells an offset of 0 as well.
+    #[must_use]
+    pub fn knows_its_offset(&self) -> bool {
+        match self.steps_removed {
+            0 => self.is_master,
+            _ => self.path_delay_ns != 0,
+        }
+    }
+
     /// Asks the one of this machine; `None` where there is none.
     ///
     /// # Errors
@@ -67,37 +86,39 @@ impl Ptp4l {
             return Ok(None);
         }
         let own = Own::bind()?;
-        let end = Instant::now() + PATIENCE;
         // The two profiles in use: IEEE 1588's own, and 802.1AS.
-        for (sequence, profile) in [(1, 0_u8), (2, 1)] {
-            match own.socket.send_to(&question(profile, domain, sequence), path) {
-                Ok(_) => {}
-                // Left by one that has ended.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
-                Err(error) => return Err(error),
-            }
-        }
-        let mut answer = [0; 1500];
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        let questions = [(1, 0), (2, 1)]
+            .map(|(sequence, profile)| question(profile, domain, sequence, (CURRENT_DATA_SET, CURRENT_LENGTH)));
+        let answer = own.ask(path, &questions, |bytes| Some((bytes.first()? >> 4, told(bytes)?)))?;
+        let (profile, mut told) = match answer {
+            Answer::Told(told) => told,
+            Answer::Nobody => return Ok(None),
+            Answer::Silence => {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
                     format!("{} does not answer for domain {domain}", path.display()),
                 ));
             }
-            own.socket.set_read_timeout(Some(left))?;
-            match own.socket.recv(&mut answer) {
-                Ok(len) => {
-                    if let Some(told) = told(answer.get(..len).unwrap_or_default()) {
-                        return Ok(Some(told));
-                    }
-                }
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
-                Err(error) => return Err(error),
-            }
+        };
+        if told.steps_removed == 0 {
+            let question = question(profile, domain, 3, (PORT_DATA_SET, PORT_LENGTH));
+            // Every port answers for itself, and nobody says how many there are.
+            let answer = own.ask(path, &[question], |bytes| {
+                port_state(bytes).filter(|state| *state == MASTER)
+            })?;
+            told.is_master = matches!(answer, Answer::Told(_));
         }
+        Ok(Some(told))
     }
+}
+
+/// What came of a question.
+enum Answer<T> {
+    Told(T),
+    /// The socket was left by one that has ended.
+    Nobody,
+    /// No answer of that kind in time.
+    Silence,
 }
 
 /// A socket with a name in the file system, which answers find also from another network namespace.
@@ -114,6 +135,35 @@ impl Own {
         let socket = UnixDatagram::bind(&path)?;
         Ok(Self { socket, path })
     }
+
+    /// The first answer to questions that is one.
+    fn ask<T>(&self, path: &Path, questions: &[Vec<u8>], read: impl Fn(&[u8]) -> Option<T>) -> io::Result<Answer<T>> {
+        let end = Instant::now() + PATIENCE;
+        for question in questions {
+            match self.socket.send_to(question, path) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(Answer::Nobody),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut answer = [0; 1500];
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Answer::Silence);
+            }
+            self.socket.set_read_timeout(Some(left))?;
+            match self.socket.recv(&mut answer) {
+                Ok(len) => {
+                    if let Some(told) = read(answer.get(..len).unwrap_or_default()) {
+                        return Ok(Answer::Told(told));
+                    }
+                }
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
 }
 
 impl Drop for Own {
@@ -122,11 +172,13 @@ impl Drop for Own {
     }
 }
 
-fn question(profile: u8, domain: u8, sequence: u16) -> [u8; LENGTH] {
-    let mut bytes = [0; LENGTH];
+/// For a data set, named by its id and the bytes that it has.
+fn question(profile: u8, domain: u8, sequence: u16, (id, length): (u16, u16)) -> Vec<u8> {
+    let whole = 54 + length;
+    let mut bytes = vec![0; whole.into()];
     bytes[0] = profile << 4 | MANAGEMENT;
     bytes[1] = 2;
-    bytes[3] = 72;
+    bytes[2..4].copy_from_slice(&whole.to_be_bytes());
     bytes[4] = domain;
     // Whoever asks is a port, too: any number does that is not the answerer's.
     bytes[28..30].copy_from_slice(&std::process::id().to_be_bytes()[2..]);
@@ -136,29 +188,39 @@ fn question(profile: u8, domain: u8, sequence: u16) -> [u8; LENGTH] {
     bytes[33] = 0x7f;
     bytes[HEADER..HEADER + 10].fill(0xff);
     bytes[48..50].copy_from_slice(&TLV_MANAGEMENT.to_be_bytes());
-    bytes[50..52].copy_from_slice(&20_u16.to_be_bytes());
-    bytes[52..54].copy_from_slice(&CURRENT_DATA_SET.to_be_bytes());
+    bytes[50..52].copy_from_slice(&(length + 2).to_be_bytes());
+    bytes[52..54].copy_from_slice(&id.to_be_bytes());
     bytes
 }
 
-/// An answer, if it is one to that question.
+/// Whether it is an answer that has this data set.
+fn is_answer(bytes: &[u8], id: u16) -> bool {
+    let u16_at = |at: usize| Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
+    bytes.first().is_some_and(|first| first & 0xf == MANAGEMENT)
+        && bytes.get(46).is_some_and(|action| action & 0xf == RESPONSE)
+        && u16_at(48) == Some(TLV_MANAGEMENT)
+        && u16_at(52) == Some(id)
+}
+
+/// What an answer tells of the clock, if it is one to that question.
 fn told(bytes: &[u8]) -> Option<Ptp4l> {
     let bytes: &[u8; LENGTH] = bytes.first_chunk()?;
-    let u16_at = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     let ns = |at: usize| {
         let scaled = i64::from_be_bytes(*bytes[at..].first_chunk()?);
         Some(scaled >> 16)
     };
-    let is_answer = bytes[0] & 0xf == MANAGEMENT
-        && bytes[46] & 0xf == RESPONSE
-        && u16_at(48) == TLV_MANAGEMENT
-        && u16_at(52) == CURRENT_DATA_SET;
-    is_answer.then_some(())?;
+    is_answer(bytes, CURRENT_DATA_SET).then_some(())?;
     Some(Ptp4l {
-        steps_removed: u16_at(54),
+        steps_removed: u16::from_be_bytes([bytes[54], bytes[55]]),
         offset_ns: ns(56)?,
         path_delay_ns: ns(64)?,
+        is_master: false,
     })
+}
+
+/// The state of a port, which stands behind its identity of 10 bytes.
+fn port_state(bytes: &[u8]) -> Option<u8> {
+    is_answer(bytes, PORT_DATA_SET).then(|| bytes.get(64).copied())?
 }
 
 #[cfg(test)]

@@ -2,10 +2,12 @@ use std::thread;
 
 use super::*;
 
+const CURRENT: (u16, u16) = (CURRENT_DATA_SET, CURRENT_LENGTH);
+
 /// What pmc of linuxptp 4.0 sends for `GET CURRENT_DATA_SET`, its identity and numbers replaced by ours.
 #[test]
 fn the_question_is_as_the_standard_has_it() {
-    let bytes = question(1, 5, 7);
+    let bytes = question(1, 5, 7, CURRENT);
     assert_eq!(&bytes[..5], [0x1d, 2, 0, 72, 5]);
     assert_eq!(&bytes[30..34], [0, 7, 4, 0x7f]);
     assert_eq!(
@@ -17,7 +19,7 @@ fn the_question_is_as_the_standard_has_it() {
 }
 
 fn answer(offset_ns: i64, delay_ns: i64, steps: u16) -> [u8; LENGTH] {
-    let mut bytes = question(0, 0, 1);
+    let mut bytes: [u8; LENGTH] = question(0, 0, 1, CURRENT).try_into().unwrap();
     bytes[1] = 0x12;
     bytes[46] = RESPONSE;
     bytes[54..56].copy_from_slice(&steps.to_be_bytes());
@@ -33,6 +35,7 @@ fn answers_are_read_and_others_left() {
         offset_ns: -1234,
         path_delay_ns: 567,
         steps_removed: 2,
+        is_master: false,
     };
     assert_eq!(told(&good), Some(expected));
     assert_eq!(told(&good[..71]), None);
@@ -41,6 +44,50 @@ fn answers_are_read_and_others_left() {
         other[at] = value;
         assert_eq!(told(&other), None, "byte {at}");
     }
+}
+
+/// One that is asked whether it gives the time: what its ports say, by their states.
+#[test]
+fn an_offset_of_nothing_is_a_masters_or_nobodys() {
+    let port = |state| {
+        let mut bytes = question(0, 0, 3, (PORT_DATA_SET, PORT_LENGTH));
+        (bytes[46], bytes[64]) = (RESPONSE, state);
+        bytes
+    };
+    assert_eq!((port(MASTER).len(), port(MASTER)[51]), (80, 28));
+    assert_eq!(port_state(&port(MASTER)), Some(MASTER));
+    assert_eq!(port_state(&port(MASTER)[..64]), None);
+    assert_eq!(port_state(&question(0, 0, 3, (PORT_DATA_SET, PORT_LENGTH))), None);
+    for (ports, is_master) in [(vec![4], false), (vec![4, MASTER], true)] {
+        let path = std::env::temp_dir().join(format!("ringside-ptp4l-ports-{}-{is_master}", std::process::id()));
+        _ = std::fs::remove_file(&path);
+        let server = UnixDatagram::bind(&path).unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let server = thread::spawn(move || {
+            let mut bytes = [0; 100];
+            loop {
+                let (len, from) = server.recv_from(&mut bytes).unwrap();
+                let to = from.as_pathname().unwrap();
+                // To both profiles, as one would that takes any.
+                if len == LENGTH {
+                    server.send_to(&answer(0, 0, 0), to).unwrap();
+                    continue;
+                }
+                assert_eq!((len, &bytes[52..54]), (80, &[0x20, 4][..]));
+                for state in &ports {
+                    server.send_to(&port(*state), to).unwrap();
+                }
+                return;
+            }
+        });
+        let told = Ptp4l::ask_at(&path, 0).unwrap().unwrap();
+        assert_eq!((told.is_master, told.knows_its_offset()), (is_master, is_master));
+        server.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+    let unmeasured = told(&answer(0, 0, 1)).unwrap();
+    let measured = told(&answer(0, 900, 1)).unwrap();
+    assert_eq!([unmeasured, measured].map(|one| one.knows_its_offset()), [false, true]);
 }
 
 /// A socket that answers as ptp4l does: to one profile only, and with others' messages before.

@@ -88,6 +88,8 @@ struct here {
 	__u8 is_probe;
 	/* The readers of its socket are being woken up. */
 	__u8 is_waking;
+	/* What is given to an XDP socket was looked into: an enum named. */
+	__u8 named;
 	/* What may be in a packet's way, since when. */
 	__u64 irq_ns;
 	__u64 vector_ns;
@@ -95,6 +97,14 @@ struct here {
 	__u64 switch_ns;
 	__u64 idle_ns;
 	__u32 idle_state;
+};
+
+enum named {
+	NOT_NAMED,
+	/* It is the probe in `id`, and not on the ring yet. */
+	NAMED,
+	/* It has been told of already. */
+	TOLD,
 };
 
 struct {

@@ -34,7 +34,12 @@ impl Gate {
     /// Asks all who may know.
     pub(crate) fn read(args: &ClockArgs, interface: &Interface) -> Self {
         let (ptp, silent) = match ask(args) {
-            Ok(Some(told)) => (Some(told), None),
+            Ok(Some(told)) if told.knows_its_offset() => (Some(told), None),
+            // It tells an offset of 0 then.
+            Ok(Some(_)) => (
+                None,
+                Some("ptp4l has no master, or has not measured the path to it yet".to_owned()),
+            ),
             Ok(None) => (None, Some("there is no ptp4l".to_owned())),
             Err(error) => (None, Some(format!("ptp4l: {error}"))),
         };
