@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ringside_gateway::fleet::shards::{Action, Input, Proposal, Record, Registration, Shards, Timing};
+use ringside_gateway::fleet::sync::Barrier;
 use ringside_gateway_core::shard::{MemberId, Shard};
 
 use super::costs::{MILLISECOND, SECOND};
@@ -76,8 +77,7 @@ struct Seat {
     lease: Option<i64>,
     wake: u64,
     noted: u64,
-    barrier: Option<u64>,
-    is_synced: bool,
+    barrier: Barrier,
 }
 
 /// All of them, and etcd's part.
@@ -112,8 +112,7 @@ impl Seats {
             lease: None,
             wake: u64::MAX,
             noted: 0,
-            barrier: None,
-            is_synced: false,
+            barrier: Barrier::default(),
         };
         let all: Vec<Seat> = (0..gateways).map(seat).collect();
         Self {
@@ -157,7 +156,7 @@ impl Seats {
         let seat = &mut world.seats.all[gateway];
         seat.record.run += 1;
         seat.shards = Some(Shards::new(seat.record.clone(), Timing::default(), seed));
-        (seat.barrier, seat.is_synced, seat.is_torn) = (None, false, false);
+        (seat.barrier, seat.is_torn) = (Barrier::default(), false);
         for shard in world.seats.of(gateway) {
             world.served(shard);
         }
@@ -292,14 +291,11 @@ impl World {
     /// Who may have something has to know what the others know, as of when it began to follow them; as the real one looks at it.
     pub(crate) fn look_at_tables(&mut self, number: usize) {
         let gateway = &self.gateways[number];
-        if self.seats.all[number].is_synced || !gateway.is_following(self.now) {
-            return;
-        }
-        let barrier = *(self.seats.all[number].barrier).get_or_insert(gateway.sync.told());
-        let (applied, at) = gateway.applied;
-        if applied >= barrier && at <= self.now {
-            self.seats.all[number].is_synced = true;
-            self.say(number, Input::Synced(true));
+        let (revision, at) = gateway.applied;
+        let applied = if at <= self.now { revision } else { 0 };
+        let (state, complete, up) = (gateway.state(self.now), gateway.sync.complete(), gateway.up);
+        if up && let Some(synced) = self.seats.all[number].barrier.look(&state, complete, applied) {
+            self.say(number, Input::Synced(synced));
         }
     }
 

@@ -13,7 +13,7 @@ use super::baggage::Baggage;
 use super::door::Door;
 use super::shards::{Action, Counts, Input, Map, Membership, Peer, Record, Shards, Timing};
 use super::status::Status;
-use super::sync::State;
+use super::sync::Barrier;
 use crate::api::Tls;
 
 /// Answers that wait.
@@ -148,8 +148,7 @@ impl Member {
             shards,
             status,
             began: Instant::now(),
-            barrier: None,
-            is_synced: None,
+            barrier: Barrier::default(),
             tasks: JoinSet::new(),
             watch: None,
             watched: 0,
@@ -254,9 +253,7 @@ struct Driver {
     shards: Shards,
     status: Arc<Status>,
     began: Instant,
-    /// The tables have to have this revision before they are said to know everything.
-    barrier: Option<u64>,
-    is_synced: Option<bool>,
+    barrier: Barrier,
     tasks: JoinSet<()>,
     watch: Option<AbortHandle>,
     /// Which watch: what is left of an earlier one is not heard.
@@ -316,22 +313,9 @@ impl Driver {
     fn look_at_tables(&mut self) {
         use std::sync::atomic::Ordering::Relaxed;
         let complete = Some(self.status.complete.load(Relaxed)).filter(|revision| *revision > 0);
-        let synced = match (self.status.state(), complete) {
-            (State::Following, Some(revision)) => {
-                let barrier = *self.barrier.get_or_insert(revision);
-                (self.status.applied.load(Relaxed) >= barrier).then_some(true)
-            }
-            (State::Rejected(_), _) => Some(false),
-            // What was compacted meanwhile is missing until all is listed.
-            (State::Behind, None) => {
-                self.barrier = None;
-                self.is_synced.is_some().then_some(false)
-            }
-            (State::Following | State::Behind | State::CutOff(_), _) => None,
-        };
-        let now = self.now();
-        if let Some(synced) = synced.filter(|synced| self.is_synced != Some(*synced)) {
-            self.is_synced = Some(synced);
+        let applied = self.status.applied.load(Relaxed);
+        if let Some(synced) = self.barrier.look(&self.status.state(), complete, applied) {
+            let now = self.now();
             self.shards.handle(now, Input::Synced(synced));
         }
     }

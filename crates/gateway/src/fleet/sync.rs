@@ -23,10 +23,12 @@ use super::chance::Chance;
 use super::item::Item;
 use super::key::{FLEET, KINDS, Key};
 
+mod barrier;
 mod comparison;
 mod listing;
 mod terms;
 
+pub use barrier::Barrier;
 use comparison::Comparison;
 use listing::Listing;
 pub use terms::{Action, Counts, Failed, Input, Mark, PAGES, Page, Pair, Pulse, State, Tell, Timing};
