@@ -73,7 +73,9 @@ __noinline int take_sample(struct xdp_md *ctx, __u32 outcome, __u32 network, __u
 	sample->vni = network;
 	sample->length = bpf_xdp_get_buff_len(ctx);
 	captured = sample->length < SAMPLE_BYTES ? sample->length : SAMPLE_BYTES;
-	if (!captured || bpf_xdp_load_bytes(ctx, 0, sample->bytes, captured))
+	/* From 1 on, as Linux 6.1 wants to see it. Of nothing there is nothing to be had. */
+	captured = ((captured - 1) & (SAMPLE_BYTES - 1)) + 1;
+	if (bpf_xdp_load_bytes(ctx, 0, sample->bytes, captured))
 		captured = 0;
 	sample->captured = captured;
 	bpf_ringbuf_submit(sample, 0);
