@@ -90,7 +90,7 @@ impl Keeper {
         // Under the lock, so that nobody counts the epoch up meanwhile.
         let epoch = self.shared.epoch.load(Ordering::Acquire);
         open.retain(|(_, found)| *found == epoch);
-        if cache.is_full() {
+        if cache.lacks_some() {
             let both = open.iter().filter_map(|(id, _)| self.tables.conntrack.find(*id));
             addresses.extend(both.flat_map(|connection| connection.ends()));
         }
