@@ -134,6 +134,14 @@ fn what_is_wrong_is_told_with_what_to_do() {
             "[connections.timeout-seconds]\nestablished = 0",
             "connections.timeout-seconds.established: 0 is not within 1 to",
         ),
+        (
+            "[connections.timeout-seconds]\nudp-replied = 3",
+            "connections.timeout-seconds.udp-replied: 3 is less than 4, within which is known",
+        ),
+        (
+            "[connections]\nidle-seconds = 0",
+            "connections.idle-seconds: 0 is less than 4",
+        ),
         ("[store", "line 1: "),
     ] {
         let problems = parse(text).unwrap_err();
@@ -144,6 +152,14 @@ fn what_is_wrong_is_told_with_what_to_do() {
     }
     let two = parse("[api]\nmode = \"1\"\nowner = \"no-such-user-here\"").unwrap_err();
     assert_eq!(two.len(), 2, "all that is wrong at once: {two:?}");
+}
+
+#[test]
+fn what_the_fast_path_never_has_may_end_sooner() {
+    let config = parse("[connections.timeout-seconds]\nudp-unreplied = 1\nudp-replied = 4").unwrap();
+    let timeouts = &config.limits.timeouts;
+    assert_eq!(timeouts.of(State::UdpUnreplied), Duration::from_secs(1));
+    assert_eq!(timeouts.of(State::UdpReplied), Duration::from_secs(4));
 }
 
 #[test]
