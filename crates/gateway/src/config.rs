@@ -90,7 +90,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::{Gid, Group, Uid, User};
-use ringside_gateway_core::conntrack::{Limits, State, Timeouts};
+use ringside_gateway_core::conntrack::{Conntrack, Limits, State, Timeouts};
 use serde::Deserialize;
 
 use crate::api::{TcpListener, Tls, UnixSocket};
@@ -452,6 +452,8 @@ impl Check<'_> {
         self.that(part.limit > 0, || {
             "connections.limit: 0 connections are none".to_owned()
         });
+        // And a tenth more.
+        self.has_room("connections.limit", part.limit, Conntrack::BYTES as u64 * 11 / 10);
         Limits {
             connections: part.limit,
             per_tenant: part.per_tenant,
