@@ -112,6 +112,8 @@ reasons! {
     WorkerBusy = 39, "worker-busy";
     /// Nothing is known of its sender's address, in a network where rules are bound to some.
     UnknownSender = 40, "unknown-sender";
+    /// A worker has it, and it is not the gateway's: what that is has changed since the XDP program looked.
+    NotOurs = 41, "not-ours";
 }
 
 impl DropReason {

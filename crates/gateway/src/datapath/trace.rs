@@ -79,7 +79,7 @@ impl Wanted {
 
 fn by_worker(decision: Decision, after: &[u8]) -> String {
     match decision {
-        Decision::Kernel => "dropped: it is not the gateway's".to_owned(),
+        Decision::Kernel => format!("dropped: {}", DropReason::NotOurs.name()),
         Decision::Send { cache, .. } => {
             let cached = match cache {
                 Cacheable::Nothing => "",
