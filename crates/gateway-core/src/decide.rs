@@ -8,6 +8,8 @@
 //! ```
 //! A packet whose receiver or host is not known is never sent on.
 
+mod rules;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -23,6 +25,8 @@ use crate::policy::ProfileId;
 use crate::rewrite::{Route, complete_outer, forward, source_port};
 use crate::table::{BindingReader, Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader};
 use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Underlay};
+
+pub use rules::Judged;
 
 /// What holds for all packets.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Senders: rules hold for their addresses, whether or not anybody knows where they live.
 
-use ringside_gateway_core::policy::{Direction, GroupId, ProfileId, Remote, Rule, RuleId, Service};
+use ringside_gateway_core::policy::{Denied, Direction, GroupId, ProfileId, Remote, Rule, RuleId, Service};
 
 use super::*;
 
@@ -23,7 +23,7 @@ impl Bed {
         let group = GroupId(1 + u32::from(direction == Direction::Egress));
         let mut policy = self.policy.write();
         let rule = Rule {
-            id: RuleId(1),
+            id: RuleId(group.0.into()),
             direction,
             family: None,
             service: Service::Any,
@@ -89,6 +89,28 @@ fn egress_rules_hold_before_a_neighbor_is_known() {
     assert_eq!(bed.judge(&from(STRANGER, false, VNI)), denied);
     bed.neighbors.write().remove(address(STRANGER, false), 1);
     assert_eq!(bed.judge(&from(STRANGER, false, VNI)), denied);
+}
+
+#[test]
+fn the_rules_that_allow_it_are_named() {
+    let mut bed = bed(BY_IPV4, settings());
+    let (there, back) = (from(STRANGER, false, VNI), packet(false, B, 64));
+    let rules = |bed: &mut Bed, frame: &[u8]| {
+        bed.decider.begin(true);
+        bed.decider.read(frame);
+        bed.decider.look_up().rules(frame)
+    };
+    assert_eq!(rules(&mut bed, &there), [None; 2]);
+    bed.bind(STRANGER, bed.allowing(Direction::Egress));
+    assert_eq!(rules(&mut bed, &there), [Some(Ok(RuleId(2))), None]);
+    bed.bind(2, bed.allowing(Direction::Ingress));
+    assert_eq!(rules(&mut bed, &there), [Some(Ok(RuleId(2))), Some(Ok(RuleId(1)))]);
+    bed.bind(2, bed.nothing());
+    assert_eq!(
+        rules(&mut bed, &there),
+        [Some(Ok(RuleId(2))), Some(Err(Denied::Ingress))]
+    );
+    assert_eq!(rules(&mut bed, &back), [None; 2], "it is no tunnel's packet");
 }
 
 #[test]

@@ -92,8 +92,11 @@ impl Desk<'_> {
         no_room: impl FnOnce(HostId) -> Option<DropReason>,
     ) -> Decision {
         let shown = (self.trace).and_then(|trace| {
-            let peeked = decisions.peek(whole.as_ref().map_or(packet.bytes(), Buffer::bytes));
-            trace.take(peeked.as_ref(), packet.bytes(), packet.length())
+            let read = whole.as_ref().map_or(packet.bytes(), Buffer::bytes);
+            let peeked = decisions.peek(read);
+            let mut shown = trace.take(peeked.as_ref(), packet.bytes(), packet.length())?;
+            shown.rules = decisions.rules(read);
+            Some(shown)
         });
         let decision = match whole {
             None => decisions.next(self.now, self.port, packet),
