@@ -48,6 +48,10 @@ use crate::load;
 use crate::skel::gateway::GatewaySkelBuilder;
 
 const NAME: &str = "ringside_gateway";
+/// Interfaces that there can be.
+pub const MOST_INTERFACES: usize = layout::MOST_PORTS;
+/// Geneve options that there can be which may be critical.
+pub const MOST_OPTIONS: usize = layout::MOST_OPTIONS;
 const MOST_PORTS: u32 = 16;
 
 /// How much there is room for. All of it is memory from the start: 100 bytes a neighbour, 130 a connection.

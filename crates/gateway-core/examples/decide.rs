@@ -13,7 +13,7 @@ use common::{ROUNDS, timed};
 use ringside_gateway_core::conntrack::{Conntrack, Limits};
 use ringside_gateway_core::decide::{Decider, Decision, PortSettings, Settings};
 use ringside_gateway_core::policy::Policy;
-use ringside_gateway_core::table::{Encapsulation, Host, Hosts, Neighbor, Neighbors};
+use ringside_gateway_core::table::{Bindings, Encapsulation, Host, Hosts, Neighbor, Neighbors};
 use ringside_gateway_core::testing::{Sent, tenant_udp};
 use ringside_gateway_core::{Firewall, Roomy, TenantAddress, Underlay, Vni};
 use ringside_wire::MacAddr;
@@ -79,7 +79,14 @@ fn main() {
         };
         let conntrack = Arc::new(Conntrack::new(Limits::default()));
         let firewall = Firewall::new(&policy, conntrack);
-        let mut decider = Decider::new(Arc::new(settings), neighbors.reader(), hosts.reader(), firewall, BURST);
+        let mut decider = Decider::new(
+            Arc::new(settings),
+            neighbors.reader(),
+            hosts.reader(),
+            Bindings::new().reader(),
+            firewall,
+            BURST,
+        );
         let frame = |number| {
             let ips = [Ipv4Addr::new(10, 255, 0, 1).into(), receiver(number, size).into()];
             let frame = tenant_udp([MacAddr([2, 0, 0, 0, 0, 8]), mac], ips, [1000, 53], 64, &[0; 18]);

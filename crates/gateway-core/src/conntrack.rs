@@ -22,7 +22,7 @@
 //! - let go of what is handed over when a packet of it passes here with [`Passed::let_go`], or when the policy's generation
 //!   or the profile of one of its addresses is another than it was;
 //! - say by [`Conntrack::touch`] what it has sent on lately, more often than the shortest time-out of an open connection
-//!   (120 s of UDP), and let go of what is gone here.
+//!   (120 s of UDP, unless limits say otherwise) and than [`Conntrack::idle`], and let go of what is gone here.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
@@ -329,6 +329,12 @@ impl Conntrack {
     #[must_use]
     pub fn timeout(&self, state: State) -> u64 {
         self.timeouts[state.at()]
+    }
+
+    /// How long an established connection has been without packets that may have to make room for another.
+    #[must_use]
+    pub fn idle(&self) -> std::time::Duration {
+        self.limits.idle
     }
 
     /// Says that the fast path has sent on a packet of a connection, when in nanoseconds. False if the connection is gone:

@@ -8,6 +8,8 @@
 //! ```
 //! A packet whose receiver or host is not known is never sent on.
 
+mod rules;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -20,9 +22,11 @@ use crate::flow::Flow;
 use crate::lane::{self, Lane};
 use crate::packet::OUTER;
 use crate::policy::ProfileId;
-use crate::rewrite::{Route, complete_outer, forward};
-use crate::table::{Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader};
+use crate::rewrite::{Route, complete_outer, forward, source_port};
+use crate::table::{BindingReader, Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader};
 use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Underlay};
+
+pub use rules::Judged;
 
 /// What holds for all packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +129,7 @@ pub struct Decider {
     settings: Arc<Settings>,
     neighbors: NeighborReader,
     hosts: HostReader,
+    bindings: BindingReader,
     firewall: Firewall,
     /// Of ICMP errors.
     errors: Allowance,
@@ -155,6 +160,7 @@ impl Decider {
         settings: Arc<Settings>,
         neighbors: NeighborReader,
         hosts: HostReader,
+        bindings: BindingReader,
         firewall: Firewall,
         burst: usize,
     ) -> Self {
@@ -164,6 +170,7 @@ impl Decider {
             settings,
             neighbors,
             hosts,
+            bindings,
             firewall,
             is_plain: Vec::with_capacity(burst),
             keys: Vec::with_capacity(burst),
@@ -418,6 +425,22 @@ impl Decider {
         host.is_some_and(|host| host.ip == packet.from) && packet.inner_source(frame) == sender.mac
     }
 
+    /// What is bound to a sender that is no neighbour, or was not looked up.
+    ///
+    /// Where rules are bound to any address nobody else may send: he could have taken the address to be bound by none.
+    fn profile_of_stranger(&mut self, packet: &Packet) -> Result<Option<ProfileId>, DropReason> {
+        let Content::Ip { src, .. } = packet.content else {
+            return Ok(None);
+        };
+        let sender = TenantAddress::new(packet.vni, src);
+        let profile = self.bindings.profile(sender);
+        // It may have become a neighbour since the burst began.
+        if profile.is_none() && self.bindings.is_policed(packet.vni) && self.neighbors.find(sender).is_none() {
+            return Err(DropReason::UnknownSender);
+        }
+        Ok(profile)
+    }
+
     fn judge(
         &mut self,
         now: u64,
@@ -427,7 +450,11 @@ impl Decider {
         (receiver, sender): Ends,
     ) -> Result<Cacheable, DropReason> {
         let to = ProfileId::new(receiver.policy);
-        let from = sender.and_then(|sender| ProfileId::new(sender.policy));
+        let from = match sender {
+            Some(sender) => ProfileId::new(sender.policy),
+            None if self.has_policy || to.is_some() => self.profile_of_stranger(packet)?,
+            None => None,
+        };
         if (from, to) == (None, None) {
             let Content::Ip { dst, .. } = packet.content else {
                 return Ok(Cacheable::Nothing);
@@ -487,25 +514,6 @@ impl Decider {
 fn flow_of(frame: &[u8], packet: &Packet) -> Option<Flow> {
     let bytes = frame.get(usize::from(packet.network)..usize::from(packet.end))?;
     Flow::parse(bytes).ok()
-}
-
-/// Tells flows of tenants apart, as RFC 7348 §5 asks: in the range of ephemeral ports.
-fn source_port(packet: &Packet, frame: &[u8]) -> u16 {
-    let network = usize::from(packet.network);
-    // Addresses, protocol and, where they stand, ports: for spreading, a sum that mixes is enough.
-    let (addresses, ports_at) = match frame.get(network).map(|byte| byte >> 4) {
-        Some(4) => (network + 12..network + 20, network + 20),
-        _ => (network + 8..network + 40, network + 40),
-    };
-    let mut hash = u64::from(packet.vni.number());
-    let words = frame.get(addresses).unwrap_or_default().as_chunks::<4>().0;
-    let ports = frame.get(ports_at..).and_then(<[u8]>::first_chunk::<4>);
-    for word in words.iter().chain(ports) {
-        hash = (hash ^ u64::from(u32::from_be_bytes(*word))).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        hash ^= hash >> 29;
-    }
-    let [.., high, low] = hash.to_be_bytes();
-    0xc000 | u16::from_be_bytes([high, low])
 }
 
 /// A burst whose packets were looked up.

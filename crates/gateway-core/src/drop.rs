@@ -110,6 +110,10 @@ reasons! {
     NoWorker = 38, "no-worker";
     /// A worker would have to decide about it, and as many wait for that worker as there is room for.
     WorkerBusy = 39, "worker-busy";
+    /// Nothing is known of its sender's address, in a network where rules are bound to some.
+    UnknownSender = 40, "unknown-sender";
+    /// A worker has it, and it is not the gateway's: what that is has changed since the XDP program looked.
+    NotOurs = 41, "not-ours";
 }
 
 impl DropReason {

@@ -8,7 +8,7 @@ use ringside_wire::icmp::v6;
 use crate::Vni;
 use crate::conntrack::{Conntrack, Passed, Refused};
 use crate::flow::{Flow, Upper};
-use crate::policy::{Policy, PolicyReader, ProfileId, Subject};
+use crate::policy::{Denied, Direction, Policy, PolicyReader, ProfileId, RuleId, Subject};
 
 /// Judges packets, for one thread.
 ///
@@ -67,6 +67,27 @@ impl Firewall {
     #[must_use]
     pub fn conntrack(&self) -> &Conntrack {
         &self.conntrack
+    }
+
+    /// The egress rule of the source and the ingress rule of the destination that allow this as the first packet of a connection, or
+    /// that none does; None where there is no profile.
+    pub(crate) fn rules(
+        &mut self,
+        flow: &Flow,
+        source: Option<ProfileId>,
+        destination: Option<ProfileId>,
+    ) -> [Option<Result<RuleId, Denied>>; 2] {
+        let policy = self.policy.load();
+        let subject = Subject {
+            source: flow.source,
+            destination: flow.destination,
+            protocol: flow.protocol,
+            service: flow.service().unwrap_or(0),
+        };
+        [
+            source.map(|own| policy.allows(own, Direction::Egress, &subject, destination)),
+            destination.map(|own| policy.allows(own, Direction::Ingress, &subject, source)),
+        ]
     }
 
     /// Judges a packet of a network at a time, in nanoseconds of any clock that does not run backwards and is the same for

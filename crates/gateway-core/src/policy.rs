@@ -4,7 +4,8 @@
 //! *profile*: a set of groups, each set once. An address without a profile may send and get anything. A packet from an
 //! address with a profile needs an egress rule of it, a packet to one an ingress rule. A rule may name another group
 //! instead of a prefix: then it allows addresses whose profile has that group, however many they are, because the
-//! caller looks up the other address's profile with its neighbour anyway.
+//! caller looks up the other address's profile with its neighbour anyway ([`Bindings`](crate::table::Bindings) has that of a sender
+//! that is none).
 //!
 //! # How a packet is matched
 //! The rules of a profile, direction and address family are numbered, and each property of a packet leads to a row of

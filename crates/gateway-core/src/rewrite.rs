@@ -278,3 +278,22 @@ pub(crate) fn tos(frame: &[u8], packet: &Packet) -> u8 {
         IpAddr::V6(_) => u8::try_from(word(frame, OUTER) >> 4 & 0xff).unwrap_or_default(),
     }
 }
+
+/// Tells flows of tenants apart, as RFC 7348 §5 asks: in the range of ephemeral ports.
+pub(crate) fn source_port(packet: &Packet, frame: &[u8]) -> u16 {
+    let network = usize::from(packet.network);
+    // Addresses, protocol and, where they stand, ports: for spreading, a sum that mixes is enough.
+    let (addresses, ports_at) = match frame.get(network).map(|byte| byte >> 4) {
+        Some(4) => (network + 12..network + 20, network + 20),
+        _ => (network + 8..network + 40, network + 40),
+    };
+    let mut hash = u64::from(packet.vni.number());
+    let words = frame.get(addresses).unwrap_or_default().as_chunks::<4>().0;
+    let ports = frame.get(ports_at..).and_then(<[u8]>::first_chunk::<4>);
+    for word in words.iter().chain(ports) {
+        hash = (hash ^ u64::from(u32::from_be_bytes(*word))).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        hash ^= hash >> 29;
+    }
+    let [.., high, low] = hash.to_be_bytes();
+    0xc000 | u16::from_be_bytes([high, low])
+}

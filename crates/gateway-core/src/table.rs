@@ -12,11 +12,13 @@
 //! sees is always the whole old value or the whole new one. Dead slots go when their shard, a 256th of the table, is
 //! built anew, which takes some milliseconds at ten million neighbours and keeps no reader waiting.
 
+mod bindings;
 mod hosts;
 mod neighbors;
 mod shard;
 mod slot;
 
+pub use bindings::{BindingReader, Bindings};
 pub(crate) use hosts::PlainHost;
 pub use hosts::{Encapsulation, Host, HostId, HostReader, Hosts};
 pub use neighbors::{Neighbor, NeighborReader, NeighborWriter, Neighbors, Put, Removed};

@@ -91,11 +91,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::{Gid, Group, Uid, User};
-use ringside_gateway_core::conntrack::{Limits, State, Timeouts};
+use ringside_gateway_core::conntrack::{Conntrack, Limits, State, Timeouts};
 use serde::Deserialize;
 
 use crate::api::{TcpListener, Tls, UnixSocket};
-use crate::datapath::PathOptions;
+use crate::datapath::{CARRIED, PathOptions, SHORTEST};
 use crate::fleet::{EtcdOptions, MemberOptions};
 use crate::model::ModelOptions;
 
@@ -424,6 +424,14 @@ impl Check<'_> {
         })
     }
 
+    /// What the fast path sends on is known a little later: a shorter time would end connections that live.
+    fn is_heard_of(&mut self, name: &str, time: Duration) {
+        self.that(time >= SHORTEST, || {
+            let (time, shortest) = (time.as_secs(), SHORTEST.as_secs());
+            format!("{name}: {time} is less than {shortest}, within which is known what the fast path has sent on")
+        });
+    }
+
     fn limits(&mut self, part: &ConnectionsPart) -> Limits {
         let mut timeouts = Timeouts::default();
         for (name, seconds) in &part.timeout_seconds {
@@ -442,11 +450,17 @@ impl Check<'_> {
                     Timeouts::MOST.as_secs()
                 )
             });
+            if CARRIED.contains(state) {
+                self.is_heard_of(&format!("connections.timeout-seconds.{name}"), time);
+            }
             timeouts.set(*state, time);
         }
+        self.is_heard_of("connections.idle-seconds", Duration::from_secs(part.idle_seconds));
         self.that(part.limit > 0, || {
             "connections.limit: 0 connections are none".to_owned()
         });
+        // And a tenth more.
+        self.has_room("connections.limit", part.limit, Conntrack::BYTES as u64 * 11 / 10);
         Limits {
             connections: part.limit,
             per_tenant: part.per_tenant,

@@ -217,6 +217,7 @@ impl OfModel {
         let memory = [
             ("neighbors", tables.neighbors.memory()),
             ("policy", tables.policy.memory()),
+            ("bindings", tables.bindings.memory()),
             ("connections", tables.conntrack.memory()),
         ];
         let memory = memory.map(|(table, bytes)| (label("table", table), bytes as u64));

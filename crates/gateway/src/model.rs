@@ -12,15 +12,14 @@
 //! tables, and only what is in the tables is answered: who has an answer sees packets go by it, and so does a restart.
 //! Store and tables take a change by the same rule (a higher version), one after the other, so they cannot differ.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use ringside_gateway_core::Vni;
 use ringside_gateway_core::conntrack::{Conntrack, Limits};
 use ringside_gateway_core::policy::Policy;
-use ringside_gateway_core::table::{Hosts, Neighbors};
+use ringside_gateway_core::table::{Bindings, Hosts, Neighbors};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 mod applier;
@@ -63,6 +62,8 @@ pub struct Tables {
     pub neighbors: Neighbors,
     /// The hosts that neighbours name.
     pub hosts: Hosts,
+    /// What is bound to addresses, neighbours or not.
+    pub bindings: Bindings,
     /// Security groups and what they allow.
     pub policy: Policy,
     /// Connections.
@@ -72,8 +73,6 @@ pub struct Tables {
     ports: AtomicUsize,
     groups: AtomicUsize,
     tombstones: AtomicUsize,
-    /// Ports of each network that has some.
-    policed: Mutex<HashMap<Vni, usize>>,
     draining: AtomicBool,
     connection_limit: u32,
 }
@@ -86,13 +85,13 @@ impl Tables {
             connection_limit: limits.connections,
             neighbors: Neighbors::new(),
             hosts: Hosts::new(),
+            bindings: Bindings::new(),
             policy: Policy::new(),
             conntrack: Arc::new(Conntrack::new(limits)),
             foreign: Arc::new(Foreign::new()),
             ports: AtomicUsize::new(0),
             groups: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
-            policed: Mutex::default(),
             draining: AtomicBool::new(false),
         }
     }
@@ -106,18 +105,7 @@ impl Tables {
     /// True if groups are bound to some address of this network.
     #[must_use]
     pub fn is_policed(&self, vni: Vni) -> bool {
-        let policed = self.policed.lock().unwrap_or_else(PoisonError::into_inner);
-        policed.contains_key(&vni)
-    }
-
-    /// A port more, or less, in this network.
-    fn count_port(&self, vni: Vni, more: bool) {
-        let mut policed = self.policed.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = policed.entry(vni).or_default();
-        *count = if more { *count + 1 } else { count.saturating_sub(1) };
-        if *count == 0 {
-            policed.remove(&vni);
-        }
+        self.bindings.is_policed(vni)
     }
 
     /// How many ports are known.

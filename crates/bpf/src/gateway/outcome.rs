@@ -45,7 +45,8 @@ macro_rules! causes {
 causes! {
     /// Its receiver is not in the cache.
     Miss = 72, "miss";
-    /// Senders are checked, and its sender is not in the cache or does not live where the packet comes from.
+    /// Its sender is not in the cache, where rules are bound to any address or senders are checked; or it is checked, and does not
+    /// live where the packet comes from.
     Sender = 73, "sender";
     /// Rules are bound to one of its ends, and it is not plain data of a connection that is known here.
     Policed = 74, "policed";

@@ -15,7 +15,7 @@ use ringside_bpf::{Verdict, dry_run};
 use ringside_gateway_core::conntrack::{Conntrack, Limits};
 use ringside_gateway_core::decide::{Decider, Decision, PortSettings, Settings};
 use ringside_gateway_core::policy::Policy;
-use ringside_gateway_core::table::{Encapsulation, Host, Neighbor};
+use ringside_gateway_core::table::{Bindings, Encapsulation, Host, Neighbor};
 use ringside_gateway_core::testing::corpus::{KNOWN_OPTION, RECEIVERS, VNI, gateway, host, mac, tenant};
 use ringside_gateway_core::{Buffer, Firewall, Hosts, Neighbors, Roomy, TenantAddress, Underlay, Vni};
 use ringside_wire::MacAddr;
@@ -261,6 +261,13 @@ fn decider(config: &GatewayConfig, v6: bool) -> (Decider, Neighbors) {
         ..Limits::default()
     };
     let firewall = Firewall::new(&Policy::new(), Arc::new(Conntrack::new(limits)));
-    let decider = Decider::new(Arc::new(settings), neighbors.reader(), hosts.reader(), firewall, 32);
+    let decider = Decider::new(
+        Arc::new(settings),
+        neighbors.reader(),
+        hosts.reader(),
+        Bindings::new().reader(),
+        firewall,
+        32,
+    );
     (decider, neighbors)
 }

@@ -242,7 +242,17 @@ fn senders_have_rules_too() {
         assert_eq!(bed.run(&frame).outcome, POLICED, "the sender's");
         let ips = [tenant(9, false), tenant(4, false)];
         let unknown = sent(tenant_udp([mac(9), mac(4)], ips, [1, 2], 64, b"")).bytes();
-        assert_eq!(bed.run(&unknown).outcome, POLICED, "an unknown sender's");
+        let whose = Outcome::Slow(SlowCause::Sender);
+        assert_eq!(bed.run(&unknown).outcome, whose, "an unknown sender's");
+        // Its connection was allowed when somebody was known there: what holds now a worker knows.
+        let key = ConnectionKey {
+            source: ips[0],
+            destination: ips[1],
+            ports: [1, 2],
+            ..connection(false, Protocol::UDP, [1, 2])
+        };
+        bed.program.connections().put(&[(key, alive())]).unwrap();
+        assert_eq!(bed.run(&unknown).outcome, whose);
         bed.configure(|config| config.has_policy = false);
         assert_eq!(bed.run(&frame).outcome, Outcome::Redirected);
         assert_eq!(bed.run(&unknown).outcome, Outcome::Redirected);

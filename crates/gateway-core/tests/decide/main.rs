@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ringside_gateway_core::conntrack::{Conntrack, Limits};
 use ringside_gateway_core::decide::{Cacheable, Decider, Decision, PortSettings, Settings};
 use ringside_gateway_core::policy::Policy;
-use ringside_gateway_core::table::{Encapsulation, Host, HostId, Neighbor};
+use ringside_gateway_core::table::{Bindings, Encapsulation, Host, HostId, Neighbor};
 use ringside_gateway_core::testing::{Sent, tagged, tenant_arp, tenant_solicitation, tenant_udp};
 use ringside_gateway_core::{Buffer, DropReason, Firewall, Hosts, Neighbors, Roomy, TenantAddress, Underlay, Vni};
 use ringside_wire::udp::ChecksumState;
@@ -15,6 +15,7 @@ use ringside_wire::{EtherType, MacAddr, Protocol, arp, ethernet, geneve, icmp, i
 mod answers;
 mod forwarding;
 mod reading;
+mod rules;
 
 const GATEWAY: (Ipv4Addr, Ipv6Addr) = (
     Ipv4Addr::new(192, 0, 2, 254),
@@ -56,7 +57,9 @@ struct Bed {
     host_b: HostId,
     decider: Decider,
     /// The tables of the decider's readers.
-    _neighbors: Neighbors,
+    neighbors: Neighbors,
+    bindings: Bindings,
+    policy: Policy,
 }
 
 #[derive(Clone, Copy)]
@@ -122,13 +125,23 @@ fn bed(way: Way, settings: Settings) -> Bed {
         connections: 100,
         ..Limits::default()
     };
-    let firewall = Firewall::new(&Policy::new(), Arc::new(Conntrack::new(connections)));
-    let decider = Decider::new(Arc::new(settings), neighbors.reader(), hosts.reader(), firewall, 32);
+    let (policy, bindings) = (Policy::new(), Bindings::new());
+    let firewall = Firewall::new(&policy, Arc::new(Conntrack::new(connections)));
+    let decider = Decider::new(
+        Arc::new(settings),
+        neighbors.reader(),
+        hosts.reader(),
+        bindings.reader(),
+        firewall,
+        32,
+    );
     Bed {
         hosts,
         host_b,
         decider,
-        _neighbors: neighbors,
+        neighbors,
+        bindings,
+        policy,
     }
 }
 

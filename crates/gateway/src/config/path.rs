@@ -7,6 +7,7 @@ use std::time::Duration;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use nix::unistd::Pid;
+use ringside_bpf::gateway::{MOST_INTERFACES, MOST_OPTIONS};
 use serde::Deserialize;
 
 use super::Check;
@@ -20,6 +21,10 @@ const CONNECTION_BYTES: u64 = 140;
 const PART_OF_MEMORY: u64 = 64;
 /// No more than this part for one of them: the kernel takes all of it at once.
 const MOST_OF_MEMORY: u64 = 2;
+/// Each needs a queue of each interface, of which no NIC has more.
+const MOST_WORKERS: usize = 1024;
+/// `IFNAMSIZ` of `linux/if.h`, without the last byte.
+const LONGEST_NAME: usize = 15;
 /// Smaller ones save nothing.
 const LEAST_CACHE: u64 = 4096;
 
@@ -114,7 +119,16 @@ impl Names {
         check.that(!names.is_empty(), || {
             "path.interface: an empty list; leave it out to forward nothing".to_owned()
         });
+        check.that(names.len() <= MOST_INTERFACES, || {
+            format!("path.interface: {} are more than {MOST_INTERFACES}", names.len())
+        });
         for (place, name) in names.iter().enumerate() {
+            // As `dev_valid_name` of the kernel.
+            let is_odd = |character: char| character.is_whitespace() || character == '/' || character == ':';
+            let is_name = (1..=LONGEST_NAME).contains(&name.len()) && !matches!(&**name, "." | "..");
+            check.that(is_name && !name.contains(is_odd), || {
+                format!("path.interface: {name:?} cannot be the name of an interface")
+            });
             check.that(!names[..place].contains(name), || {
                 format!("path.interface: {name} is there twice")
             });
@@ -161,6 +175,9 @@ impl PathPart {
         }
         let workers = self.workers.unwrap_or_else(|| cpus.len().max(1));
         check.that(workers > 0, || "path.workers: 0 workers are none".to_owned());
+        check.that(workers <= MOST_WORKERS, || {
+            format!("path.workers: {workers} are more than {MOST_WORKERS}; each needs a queue of each interface")
+        });
         check.that(self.vxlan_port != self.geneve_port, || {
             format!("path.geneve-port: {} is that of VXLAN", self.geneve_port)
         });
@@ -198,16 +215,20 @@ impl PathPart {
             )
         });
         let known_options: Vec<_> = known_options.collect();
+        check.that(known_options.len() <= MOST_OPTIONS, || {
+            format!(
+                "path.geneve-options: {} are more than {MOST_OPTIONS}",
+                known_options.len()
+            )
+        });
         for (name, value, bytes) in [
             ("cached-neighbors", self.cached_neighbors, NEIGHBOR_BYTES),
             ("cached-connections", self.cached_connections, CONNECTION_BYTES),
         ] {
             check.that(value != Some(0), || format!("path.{name}: there has to be room for 1"));
-            let most = memory() / MOST_OF_MEMORY / bytes;
-            check.that(
-                value.is_none_or(|value| u64::from(value) <= most.max(LEAST_CACHE)),
-                || format!("path.{name}: half of this host's memory holds {most}, {bytes} bytes each"),
-            );
+            if let Some(value) = value {
+                check.has_room(&format!("path.{name}"), value, bytes);
+            }
         }
         let mode = check.keep("path.mode", self.mode.parse())?;
         Some(PathOptions {
@@ -233,6 +254,16 @@ impl PathPart {
             patience: Duration::from_millis(self.patience_ms),
             direct: self.direct.map(|direct| direct.checked(check, self.source_check)),
         })
+    }
+}
+
+impl Check<'_> {
+    /// All of it is taken at once, and a part of this host's memory at the most.
+    pub(super) fn has_room(&mut self, name: &str, value: u32, bytes: u64) {
+        let most = memory() / MOST_OF_MEMORY / bytes;
+        self.that(u64::from(value) <= most.max(LEAST_CACHE), || {
+            format!("{name}: half of this host's memory holds {most}, {bytes} bytes each")
+        });
     }
 }
 

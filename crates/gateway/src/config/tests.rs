@@ -103,6 +103,16 @@ fn what_is_wrong_is_told_with_what_to_do() {
             "path.direct: what goes from host to host is not checked as path.source-check asks",
         ),
         ("[path]\nworkers = 0", "path.workers: 0 workers are none"),
+        ("[path]\nworkers = 100000", "path.workers: 100000 are more than 1024"),
+        (
+            "[connections]\nlimit = 4294967295",
+            "connections.limit: half of this host's memory holds",
+        ),
+        (
+            "[path]\ninterface = [\"eth1\", \"sixteen-letters.\"]",
+            "path.interface: \"sixteen-letters.\" cannot be the name of an interface",
+        ),
+        ("[path]\ninterface = \"a/b\"", "\"a/b\" cannot be"),
         ("[path]\npins = \"pins\"", "path.pins: pins does not begin with /"),
         (
             "[path]\npins = \"/sys/fs/bpf/a.b/c\"",
@@ -135,6 +145,14 @@ fn what_is_wrong_is_told_with_what_to_do() {
             "[connections.timeout-seconds]\nestablished = 0",
             "connections.timeout-seconds.established: 0 is not within 1 to",
         ),
+        (
+            "[connections.timeout-seconds]\nudp-replied = 3",
+            "connections.timeout-seconds.udp-replied: 3 is less than 4, within which is known",
+        ),
+        (
+            "[connections]\nidle-seconds = 0",
+            "connections.idle-seconds: 0 is less than 4",
+        ),
         ("[store", "line 1: "),
     ] {
         let problems = parse(text).unwrap_err();
@@ -145,6 +163,33 @@ fn what_is_wrong_is_told_with_what_to_do() {
     }
     let two = parse("[api]\nmode = \"1\"\nowner = \"no-such-user-here\"").unwrap_err();
     assert_eq!(two.len(), 2, "all that is wrong at once: {two:?}");
+}
+
+#[test]
+fn what_the_fast_path_never_has_may_end_sooner() {
+    let config = parse("[connections.timeout-seconds]\nudp-unreplied = 1\nudp-replied = 4").unwrap();
+    let timeouts = &config.limits.timeouts;
+    assert_eq!(timeouts.of(State::UdpUnreplied), Duration::from_secs(1));
+    assert_eq!(timeouts.of(State::UdpReplied), Duration::from_secs(4));
+}
+
+#[test]
+fn there_is_room_for_sixteen_of_each() {
+    let text = |count: u8| {
+        let names: Vec<String> = (0..count).map(|number| format!("eth{number}")).collect();
+        let options: Vec<String> = (0..count).map(|number| format!("0102:{number:02x}")).collect();
+        format!("[path]\ninterface = {names:?}\ngeneve-options = {options:?}")
+    };
+    let path = parse(&text(16)).unwrap().path.unwrap();
+    assert_eq!((path.interfaces.len(), path.known_options.len()), (16, 16));
+    let problems = parse(&text(17)).unwrap_err();
+    assert_eq!(
+        problems,
+        [
+            "path.geneve-options: 17 are more than 16",
+            "path.interface: 17 are more than 16"
+        ]
+    );
 }
 
 #[test]

@@ -293,9 +293,9 @@ impl Cache {
         })
     }
 
-    /// True if not all that is known is in it.
-    pub(super) fn is_full(&self) -> bool {
-        self.entries >= self.program.sizes().neighbors.into()
+    /// True if not all that is known is in it, or was not: then ends of connections have to come back, senders too.
+    pub(super) fn lacks_some(&self) -> bool {
+        self.evicted > 0 || self.entries >= self.program.sizes().neighbors.into()
     }
 }
 

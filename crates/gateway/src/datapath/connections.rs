@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use anyhow::Result;
 use ringside_bpf::gateway::{CachedConnection, ConnectionKey, GatewayProgram};
 use ringside_gateway_core::conntrack::{Connection, ConnectionId, Conntrack, State};
-use ringside_gateway_core::policy::ProfileId;
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::Protocol;
 
@@ -106,14 +105,11 @@ pub(super) fn restore(program: &GatewayProgram, tables: &Tables, now: u64) -> Re
             *seen = value.seen.max(*seen);
         }
     })?;
-    let mut neighbors = tables.neighbors.reader();
+    let mut bindings = tables.bindings.reader();
     let mut restored = 0;
     for (key, seen) in began {
         let Some(vni) = Vni::new(key.vni) else { continue };
-        let mut profile = |ip| {
-            let neighbor = neighbors.find(TenantAddress::new(vni, ip));
-            neighbor.and_then(|neighbor| ProfileId::new(neighbor.policy))
-        };
+        let mut profile = |ip| bindings.profile(TenantAddress::new(vni, ip));
         let protocol = Protocol(key.protocol);
         let connection = Connection {
             vni,

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringside_gateway_core::DropReason;
+use ringside_gateway_core::decide::Decision;
 
 const REASONS: usize = 64;
 
@@ -15,7 +16,6 @@ pub(super) struct WorkerCounters {
     sent_bytes: AtomicU64,
     answered: AtomicU64,
     complained: AtomicU64,
-    not_ours: AtomicU64,
     waited: AtomicU64,
     busy: AtomicU64,
     dropped: [AtomicU64; REASONS],
@@ -30,7 +30,6 @@ impl Default for WorkerCounters {
             sent_bytes: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             complained: AtomicU64::new(0),
-            not_ours: AtomicU64::new(0),
             waited: AtomicU64::new(0),
             busy: AtomicU64::new(0),
             dropped: [const { AtomicU64::new(0) }; REASONS],
@@ -38,7 +37,8 @@ impl Default for WorkerCounters {
     }
 }
 
-/// The same, at one time. Adds up: received = sent + answered + complained + not ours + dropped + still waiting.
+/// The same, at one time. Adds up: received = sent + answered + dropped + still waiting, but for those dropped as `worker-busy`: these
+/// never came to the worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct WorkerCounts {
     /// Packets that came.
@@ -51,10 +51,8 @@ pub(super) struct WorkerCounts {
     pub sent_bytes: u64,
     /// Questions answered.
     pub answered: u64,
-    /// Packets in whose place their sender got an ICMP error; they are not in `dropped`.
+    /// Of those in `dropped`, by their own reason: packets in whose place their sender got an ICMP error.
     pub complained: u64,
-    /// Packets that the XDP program should not have handed up.
-    pub not_ours: u64,
     /// Packets that had to wait for a host's MAC address; they are counted once more when that is known, or not.
     pub waited: u64,
     /// Nanoseconds in which there were packets.
@@ -72,7 +70,6 @@ pub(super) struct Tally {
     pub(super) sent_bytes: u64,
     pub(super) answered: u64,
     pub(super) complained: u64,
-    pub(super) not_ours: u64,
     pub(super) waited: u64,
     pub(super) busy: u64,
 }
@@ -85,7 +82,6 @@ impl Tally {
         sent_bytes: 0,
         answered: 0,
         complained: 0,
-        not_ours: 0,
         waited: 0,
         busy: 0,
     };
@@ -106,13 +102,21 @@ impl WorkerCounters {
         add(&self.sent_bytes, tally.sent_bytes);
         add(&self.answered, tally.answered);
         add(&self.complained, tally.complained);
-        add(&self.not_ours, tally.not_ours);
         add(&self.waited, tally.waited);
         add(&self.busy, tally.busy);
     }
 
     pub(super) fn dropped(&self, reason: DropReason) {
         self.dropped_more(reason, 1);
+    }
+
+    /// Counts a packet that goes no farther, by its reason.
+    pub(super) fn refused(&self, decision: Decision) {
+        match decision {
+            Decision::Kernel => self.dropped(DropReason::NotOurs),
+            Decision::Complain(reason) | Decision::Drop(reason) => self.dropped(reason),
+            Decision::Send { .. } | Decision::Answer | Decision::Wait(_) => {}
+        }
     }
 
     pub(super) fn dropped_more(&self, reason: DropReason, packets: u64) {
@@ -134,7 +138,6 @@ impl WorkerCounters {
             sent_bytes: of(&self.sent_bytes),
             answered: of(&self.answered),
             complained: of(&self.complained),
-            not_ours: of(&self.not_ours),
             waited: of(&self.waited),
             busy: of(&self.busy),
             dropped: dropped.collect(),
@@ -152,3 +155,7 @@ const _: () = {
         at += 1;
     }
 };
+
+#[cfg(test)]
+#[path = "counters_tests.rs"]
+mod tests;

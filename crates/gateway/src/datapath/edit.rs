@@ -2,6 +2,7 @@
 
 use ringside_gateway_core::buffer::Roomy;
 use ringside_gateway_core::decide::{Burst, Decision};
+use ringside_gateway_core::table::HostId;
 use ringside_gateway_core::{Buffer, DropReason};
 use ringside_xsk::{Frame, Packet};
 
@@ -81,16 +82,21 @@ pub(super) struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    /// Decides about the next packet of a burst, which was read from `whole` if it is in several frames.
+    /// Decides about the next packet of a burst, which was read from `whole` if it is in several frames. `no_room`: why one cannot
+    /// wait for its host.
     pub(super) fn decide(
         &self,
         decisions: &mut Burst<'_>,
         packet: &mut impl InFrames,
         whole: Option<Roomy>,
+        no_room: impl FnOnce(HostId) -> Option<DropReason>,
     ) -> Decision {
         let shown = (self.trace).and_then(|trace| {
-            let peeked = decisions.peek(whole.as_ref().map_or(packet.bytes(), Buffer::bytes));
-            trace.take(peeked.as_ref(), packet.bytes(), packet.length())
+            let read = whole.as_ref().map_or(packet.bytes(), Buffer::bytes);
+            let peeked = decisions.peek(read);
+            let mut shown = trace.take(peeked.as_ref(), packet.bytes(), packet.length())?;
+            shown.rules = decisions.rules(read);
+            Some(shown)
         });
         let decision = match whole {
             None => decisions.next(self.now, self.port, packet),
@@ -100,6 +106,10 @@ impl Desk<'_> {
                 }
                 decision => decision,
             },
+        };
+        let decision = match decision {
+            Decision::Wait(host) => no_room(host).map_or(decision, Decision::Drop),
+            decision => decision,
         };
         if let (Some(trace), Some(shown)) = (self.trace, shown) {
             // More exactly, to be in order with what the fast path shows.

@@ -10,14 +10,16 @@ use ringside_gateway_core::decide::Cacheable;
 use ringside_gateway_core::table::HostId;
 
 use super::cache::{BATCH, Cache, Room};
+use super::pace::{self, Pace};
 use super::worker::{Shared, now};
 use super::{Told, connections, renew};
 use crate::model::Tables;
 
 /// What is to be done now and then is done so often.
 const TICK: Duration = Duration::from_secs(1);
-/// Connections are told what the fast path sends on: more often than any that is open ends.
-const SYNCHRONISE: Duration = Duration::from_secs(10);
+/// The cache is counted so often, and takes a hundredth of the time at the most for it.
+const COUNT: Duration = Duration::from_secs(10);
+const PART: u32 = 100;
 /// All neighbours are looked through for those of hosts whose MAC addresses were found out; not more often.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// Between two parts that are looked through when networks change hands: others want the cache as well.
@@ -36,8 +38,9 @@ pub(super) struct Keeper {
 
 impl Keeper {
     pub(super) fn run(self) {
-        let (mut ticked, mut synchronised) = (Instant::now(), Instant::now());
-        let mut looked = Instant::now();
+        let (mut ticked, mut looked) = (Instant::now(), Instant::now());
+        let mut synchronise = Pace::steady(pace::of_connections(&self.tables.conntrack), ticked);
+        let mut count = Pace::sparing(COUNT, PART, ticked);
         let mut marks = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
             let pause = match (marks, self.hosts.is_empty()) {
@@ -63,16 +66,18 @@ impl Keeper {
                 ticked = Instant::now();
                 warn("what is to be done every second", self.tick(since));
             }
-            if synchronised.elapsed() >= SYNCHRONISE {
-                synchronised = Instant::now();
+            let begun = Instant::now();
+            if synchronise.is_due(begun) {
                 let program = Arc::clone(&self.cache().program);
                 let epoch = self.shared.epoch.load(Ordering::Acquire);
                 let done = connections::synchronise(&program, &self.tables.conntrack, epoch);
                 warn("connections cannot be told what was sent on", done);
-                let begun = Instant::now();
+                synchronise.done(begun, Instant::now());
+            }
+            let begun = Instant::now();
+            if count.is_due(begun) {
                 warn("the cache cannot be counted", self.cache().count());
-                // A large one rarely: not more than a hundredth of the time.
-                synchronised += begun.elapsed() * 100;
+                count.done(begun, Instant::now());
             }
         }
     }
@@ -97,7 +102,7 @@ impl Keeper {
         // Under the lock, so that nobody counts the epoch up meanwhile.
         let epoch = self.shared.epoch.load(Ordering::Acquire);
         open.retain(|(_, found)| *found == epoch);
-        if cache.is_full() {
+        if cache.lacks_some() {
             let both = open.iter().filter_map(|(id, _)| self.tables.conntrack.find(*id));
             addresses.extend(both.flat_map(|connection| connection.ends()));
         }

@@ -187,6 +187,7 @@ impl Supervisor {
                 self.shared.settings.load_full(),
                 self.tables.neighbors.reader(),
                 self.tables.hosts.reader(),
+                self.tables.bindings.reader(),
                 firewall,
                 BURST as usize,
             ),

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::Result;
 use crossbeam_channel::{Receiver, Sender};
 use ringside_bpf::gateway::{Outcome, Sample, Sampling};
-use ringside_gateway_core::decide::{Cacheable, Decision};
+use ringside_gateway_core::decide::{Cacheable, Decision, Judged};
+use ringside_gateway_core::policy::{Denied, RuleId};
 use ringside_gateway_core::{Content, DropReason, Packet, Vni};
 use tokio::sync::mpsc;
 
@@ -38,6 +39,8 @@ pub(super) struct Shown {
     vni: Option<Vni>,
     length: usize,
     bytes: Vec<u8>,
+    /// Which rules it meets.
+    pub(super) rules: Judged,
 }
 
 impl Wanted {
@@ -55,6 +58,7 @@ impl Wanted {
             vni: its,
             length,
             bytes: bytes[..bytes.len().min(SHOWN)].to_vec(),
+            rules: [None; 2],
         })
     }
 
@@ -66,7 +70,7 @@ impl Wanted {
             interface: self.ports.name(port),
             queue,
             vni: shown.vni.map(Vni::number),
-            decision: by_worker(decision, after),
+            decision: by_worker(decision, after) + &by_rules(decision, shown.rules),
             length: u32::try_from(shown.length).unwrap_or(u32::MAX),
             bytes: shown.bytes,
             lost: 0,
@@ -79,7 +83,7 @@ impl Wanted {
 
 fn by_worker(decision: Decision, after: &[u8]) -> String {
     match decision {
-        Decision::Kernel => "dropped: it is not the gateway's".to_owned(),
+        Decision::Kernel => format!("dropped: {}", DropReason::NotOurs.name()),
         Decision::Send { cache, .. } => {
             let cached = match cache {
                 Cacheable::Nothing => "",
@@ -96,6 +100,28 @@ fn by_worker(decision: Decision, after: &[u8]) -> String {
         Decision::Complain(reason) => format!("dropped: {}; its sender is told by ICMP", reason.name()),
         Decision::Wait(_) => "waits for the MAC address of its host".to_owned(),
         Decision::Drop(reason) => format!("dropped: {}", reason.name()),
+    }
+}
+
+/// Why a packet that is sent on may be, where something is bound to one of its addresses.
+fn by_rules(decision: Decision, rules: Judged) -> String {
+    let [egress, ingress] = rules;
+    let both = [("egress", egress), ("ingress", ingress)];
+    let name = |(way, rule): (&str, Option<Result<RuleId, Denied>>)| Some(format!("{way} rule {}", rule?.ok()?.0));
+    match decision {
+        Decision::Send { .. } | Decision::Wait(_) | Decision::Complain(_) if rules != [None; 2] => {
+            let names: Vec<String> = both.into_iter().filter_map(name).collect();
+            if rules.iter().flatten().any(Result::is_err) {
+                "; its connection is allowed".to_owned()
+            } else {
+                format!(
+                    "; {} allow{} it",
+                    names.join(" and "),
+                    if names.len() == 1 { "s" } else { "" }
+                )
+            }
+        }
+        _ => String::new(),
     }
 }
 
@@ -214,3 +240,7 @@ fn of_program(sample: Sample, ports: &Ports) -> Traced {
         lost: 0,
     }
 }
+
+#[cfg(test)]
+#[path = "trace_tests.rs"]
+mod tests;

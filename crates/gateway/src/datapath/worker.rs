@@ -151,6 +151,23 @@ impl Skip {
     }
 }
 
+/// A packet that leaves by this port, later than it came or by another one; and as what.
+pub(super) struct Leaving(u8, Frame, Decision);
+
+/// Counts what has left, or could not.
+fn count_left(decision: Decision, bytes: usize, is_sent: bool, tally: &mut Tally, counters: &WorkerCounters) {
+    match decision {
+        // It has its reason already.
+        Decision::Complain(_) => tally.complained += u64::from(is_sent),
+        _ if !is_sent => counters.dropped(DropReason::TransmitFailed),
+        Decision::Answer => tally.answered += 1,
+        _ => {
+            tally.sent += 1;
+            tally.sent_bytes += bytes as u64;
+        }
+    }
+}
+
 /// What one thread needs.
 pub(super) struct Worker<'a> {
     pub(super) decider: Decider,
@@ -166,7 +183,7 @@ pub(super) struct Worker<'a> {
     /// Packets until one is told of who sends to whom.
     pub(super) skip: Skip,
     /// Packets of a burst that leave by other interfaces.
-    pub(super) leaving: Vec<(u8, Frame)>,
+    pub(super) leaving: Vec<Leaving>,
 }
 
 impl Worker<'_> {
@@ -179,9 +196,11 @@ impl Worker<'_> {
                 self.counters.dropped(DropReason::HostUnresolved);
             }
         }
-        for _ in self.leaving.drain(..) {
-            self.counters.dropped(DropReason::TransmitFailed);
+        let mut tally = Tally::ZERO;
+        for Leaving(_, frame, decision) in self.leaving.drain(..) {
+            count_left(decision, frame.len(), false, &mut tally, self.counters);
         }
+        self.counters.add(&tally);
         self.count_lost(&mut lanes);
         done
     }
@@ -302,18 +321,19 @@ impl Worker<'_> {
                 let peeked = decisions.peek(packet.data());
                 others += u64::from(peeked.is_some_and(|packet| foreign.is(packet.vni)));
             }
-            let decision = desk.decide(&mut decisions, &mut Edit(&mut packet), whole);
+            let no_room = |host| (!waiting.has_room(host)).then_some(DropReason::HostQueueFull);
+            let decision = desk.decide(&mut decisions, &mut Edit(&mut packet), whole, no_room);
             match decision {
                 Decision::Send { port: by, cache } => {
                     if let (Some(flow), Cacheable::Neighbor(_)) = (flow, cache) {
                         _ = self.tell.flows.try_send(flow);
                     }
-                    tally.sent += 1;
-                    tally.sent_bytes += packet.len() as u64;
                     if by == port {
+                        tally.sent += 1;
+                        tally.sent_bytes += packet.len() as u64;
                         packet.send();
                     } else {
-                        self.leaving.push((by, packet.keep()));
+                        self.leaving.push(Leaving(by, packet.keep(), decision));
                     }
                     if self.tell.fast && cache != Cacheable::Nothing {
                         _ = self.tell.cacheable.try_send((cache, epoch));
@@ -323,27 +343,19 @@ impl Worker<'_> {
                     packet.send();
                     tally.answered += 1;
                 }
-                Decision::Complain(reason) => {
+                Decision::Complain(_) => {
                     packet.send();
                     tally.complained += 1;
-                    self.counters.dropped(reason);
+                    self.counters.refused(decision);
                 }
-                Decision::Wait(host) if waiting.has_room(host) => {
+                Decision::Wait(host) => {
                     _ = self.tell.unresolved.try_send(host);
                     waiting.push(begun, host, packet.keep());
                     tally.waited += 1;
                 }
-                Decision::Wait(_) => {
+                Decision::Drop(_) | Decision::Kernel => {
                     packet.drop();
-                    self.counters.dropped(DropReason::HostQueueFull);
-                }
-                Decision::Drop(reason) => {
-                    packet.drop();
-                    self.counters.dropped(reason);
-                }
-                Decision::Kernel => {
-                    packet.drop();
-                    tally.not_ours += 1;
+                    self.counters.refused(decision);
                 }
             }
         }
@@ -379,45 +391,33 @@ impl Worker<'_> {
             self.decider.begin(self.shared.has_policy.load(Ordering::Relaxed));
             self.decider.read(whole.as_ref().map_or(frame.data(), Buffer::bytes));
             let mut decisions = self.decider.look_up();
-            let decision = desk.decide(&mut decisions, &mut EditKept(&mut frame), whole);
-            let mut tally = Tally::ZERO;
+            // Somebody may take the address back in this very moment.
+            let unresolved = |_| Some(DropReason::HostUnresolved);
+            let decision = desk.decide(&mut decisions, &mut EditKept(&mut frame), whole, unresolved);
+            self.counters.refused(decision);
             match decision {
-                Decision::Send { port, .. } => {
-                    (tally.sent, tally.sent_bytes) = (1, frame.len() as u64);
-                    self.leaving.push((port, frame));
-                }
-                Decision::Answer => {
-                    tally.answered = 1;
-                    self.leaving.push((lane.port, frame));
-                }
-                Decision::Complain(reason) => {
-                    tally.complained = 1;
-                    self.counters.dropped(reason);
-                    self.leaving.push((lane.port, frame));
-                }
-                // Somebody took the address back in this very moment.
-                Decision::Wait(_) => self.counters.dropped(DropReason::HostUnresolved),
-                Decision::Drop(reason) => self.counters.dropped(reason),
-                Decision::Kernel => tally.not_ours = 1,
+                Decision::Send { port, .. } => self.leaving.push(Leaving(port, frame, decision)),
+                Decision::Answer | Decision::Complain(_) => self.leaving.push(Leaving(lane.port, frame, decision)),
+                Decision::Wait(_) | Decision::Drop(_) | Decision::Kernel => {}
             }
-            self.counters.add(&tally);
         }
     }
 
     /// Sends what leaves by another interface than it came by, or later: by the queues there that this worker has, in turn.
     /// None of them is waited for, because it would be waited for by all.
     fn leave(&mut self, lanes: &mut [Lane<'_>], from: usize) -> Result<(), Error> {
-        for (port, frame) in self.leaving.drain(..) {
+        let mut tally = Tally::ZERO;
+        for Leaving(port, frame, decision) in self.leaving.drain(..) {
+            let bytes = frame.len();
             let there = lanes.iter().filter(|lane| lane.port == port).count();
             let mut way = lanes.iter_mut().filter(|lane| lane.port == port);
             let sent = match way.nth(from % there.max(1)) {
                 Some(Lane { queue, .. }) if queue.in_flight() < queue.report().tx_ring => queue.send(frame).is_ok(),
                 Some(_) | None => false,
             };
-            if !sent {
-                self.counters.dropped(DropReason::TransmitFailed);
-            }
+            count_left(decision, bytes, sent, &mut tally, self.counters);
         }
+        self.counters.add(&tally);
         lanes.iter_mut().try_for_each(|lane| lane.queue.flush())
     }
 }

@@ -131,8 +131,9 @@ impl Book {
         applied.generation = (generation != before || !bound.is_empty()).then_some(generation);
         let mut writer = tables.neighbors.write();
         for address in bound {
-            let policy = self.policy_of(address);
-            if writer.set_policy(address, policy) {
+            let profile = self.ports.get(&address).map(|bound| bound.profile);
+            tables.bindings.set(address, profile);
+            if writer.set_policy(address, profile.map_or(0, ProfileId::number)) {
                 applied.changed.push(address);
             }
         }
@@ -219,19 +220,9 @@ impl Book {
                 let version = port.version;
                 *self.users.entry(profile).or_default() += 1;
                 self.unused.retain(|(unused, _)| *unused != profile);
-                let before = self.ports.insert(address, Bound { profile, version });
-                if before.is_none() {
-                    self.tables.count_port(address.vni, true);
-                }
-                before
+                self.ports.insert(address, Bound { profile, version })
             }
-            None => {
-                let before = self.ports.remove(&address);
-                if before.is_some() {
-                    self.tables.count_port(address.vni, false);
-                }
-                before
-            }
+            None => self.ports.remove(&address),
         };
         if let Some(Bound { profile, .. }) = before
             && let Some(users) = self.users.get_mut(&profile)

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::fleet::Status;
 
+const STALLED: &str = "the store's disk has not answered for seconds: changes wait for it, packets go on; look at the disk, or the network to it";
+
 /// What works, and what does not.
 #[derive(Debug)]
 pub struct Health {
@@ -71,6 +73,9 @@ impl Health {
             self.read_only()
                 .map(|reason| format!("nothing can be changed now: {reason}")),
         );
+        if self.is_stalled() {
+            problems.push(STALLED.to_owned());
+        }
         problems
     }
 
@@ -88,6 +93,12 @@ impl Health {
         if self.stalled.swap(stalled, Ordering::Relaxed) != stalled {
             tracing::warn!(stalled, "the store's thread waits for its disk, or not any more");
         }
+    }
+
+    /// True while the store's thread has not answered for seconds.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Relaxed)
     }
 
     /// How long it has been running.
@@ -124,3 +135,7 @@ impl Health {
         read_only.replace(reason).is_none()
     }
 }
+
+#[cfg(test)]
+#[path = "health_tests.rs"]
+mod tests;

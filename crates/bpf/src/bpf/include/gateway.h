@@ -53,7 +53,7 @@ enum outcome {
 	/* Why a worker has to look at it. */
 	SLOW_FIRST = 72,
 	SLOW_MISS = 72,		 /* its destination is not in the cache */
-	SLOW_SENDER = 73,	 /* its sender is not, or does not live where it comes from */
+	SLOW_SENDER = 73,	 /* its sender is not, and rules or checks ask for it; or it lives elsewhere */
 	SLOW_POLICED = 74,	 /* rules are bound to an end, and it is not plain data of a known connection */
 	SLOW_QUESTION = 75,	 /* ARP or discovery that is not answered in place */
 	SLOW_ROUTE = 76,	 /* no port, or no address there, of the family */

@@ -283,11 +283,15 @@ static __always_inline __u32 find_route(const struct config *config, const struc
 
 		key_of(&key, packet, 1);
 		sender = bpf_map_lookup_elem(&neighbors, &key);
-		if (!sender && (config->flags & SOURCE_CHECK))
+		/* Nobody known, a port without a neighbour, or one that the cache has no room for: no connection
+		 * says which. */
+		if (!sender)
 			return SLOW_SENDER;
-		if (sender && (config->flags & SOURCE_CHECK) && !is_from_its_host(packet, sender))
+		if (!sender->used)
+			sender->used = 1;
+		if ((config->flags & SOURCE_CHECK) && !is_from_its_host(packet, sender))
 			return SLOW_SENDER;
-		if ((config->flags & HAS_POLICY) && (!sender || (sender->flags & POLICED)))
+		if ((config->flags & HAS_POLICY) && (sender->flags & POLICED))
 			policed = 1;
 	}
 

@@ -1,0 +1,59 @@
+//! When what is to be done now and then is due.
+
+use std::time::{Duration, Instant};
+
+use ringside_gateway_core::conntrack::{Conntrack, State};
+
+/// Connections are told what the fast path sends on so often at the least.
+const SELDOM: Duration = Duration::from_secs(10);
+/// And not more often.
+const OFTEN: Duration = Duration::from_secs(1);
+/// They hear of it so many times within the shortest time-out.
+const TIMES: u32 = 4;
+/// States of connections that the fast path may have.
+pub(crate) const CARRIED: [State; 3] = [State::Established, State::ResetSeen, State::UdpReplied];
+/// No time-out of those may be shorter.
+pub(crate) const SHORTEST: Duration = OFTEN.saturating_mul(TIMES);
+
+/// Something that is due again and again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    every: Duration,
+    /// It takes one part of so many of the time at the most; 0: as much as it takes.
+    part: u32,
+    due: Instant,
+}
+
+impl Pace {
+    /// Every so often, whatever it costs.
+    pub(super) fn steady(every: Duration, now: Instant) -> Self {
+        Self::sparing(every, 0, now)
+    }
+
+    /// Every so often, and less often if it takes long.
+    pub(super) fn sparing(every: Duration, part: u32, now: Instant) -> Self {
+        let due = now + every;
+        Self { every, part, due }
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        now >= self.due
+    }
+
+    /// It was done from then until then.
+    pub(super) fn done(&mut self, began: Instant, ended: Instant) {
+        let pause = ended.duration_since(began).saturating_mul(self.part);
+        self.due = (began + self.every).max(ended + pause);
+    }
+}
+
+/// How often connections are told what the fast path has sent on, lest one ends that it carries.
+pub(super) fn of_connections(conntrack: &Conntrack) -> Duration {
+    let timeouts = CARRIED.map(|state| Duration::from_nanos(conntrack.timeout(state)));
+    let shortest = timeouts.into_iter().min().unwrap_or(SELDOM).min(conntrack.idle());
+    (shortest / TIMES).clamp(OFTEN, SELDOM)
+}
+
+#[cfg(test)]
+#[path = "pace_tests.rs"]
+mod tests;
