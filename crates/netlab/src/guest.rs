@@ -195,6 +195,12 @@ impl Guest {
         Ok(String::from_utf8_lossy(&fs::read(&self.console)?).into_owned())
     }
 
+    /// The last lines of that, and the one in which a kernel that has died says of what.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        last_lines(&self.console)
+    }
+
     /// A program to be run in it, one of those that its configuration names, by the same name or path.
     pub fn command(&self, program: impl AsRef<Path>) -> GuestCommand<'_> {
         GuestCommand::new(self, program.as_ref())

@@ -42,6 +42,16 @@ pub enum NetlinkError {
     Malformed(String),
 }
 
+/// Whether this kernel has a family of generic netlink, such as `ovs_datapath`. The question has the kernel load the module that brings it, if
+/// there is one.
+///
+/// # Errors
+///
+/// If the socket fails, or the answer is not understood.
+pub fn has_generic_family(name: &str) -> Result<bool, NetlinkError> {
+    Ok(Socket::generic()?.family(name)?.is_some())
+}
+
 /// A netlink socket for messages of the kind `M`, in the network namespace of the thread that opened it.
 ///
 /// It stays in that namespace even if the thread moves on.

@@ -2,6 +2,7 @@
 //! next run or `ringside lab clean`.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -32,7 +33,8 @@ pub(super) struct Bed {
 }
 
 impl Bed {
-    pub(super) fn build(plan: &Plan, stop: &Stop) -> Result<Self> {
+    /// Builds it; what guests' consoles say stays in the folder `logs`.
+    pub(super) fn build(plan: &Plan, logs: &Path, stop: &Stop) -> Result<Self> {
         ensure!(
             plan.links.len() <= MOST_LINKS,
             "{} links: {MOST_LINKS} are the most",
@@ -65,7 +67,7 @@ impl Bed {
         }
         let mut bed = Self {
             far: Vec::new(),
-            guests: Guests::build(plan, &links, stop)?,
+            guests: Guests::build(plan, &links, logs, stop)?,
             links,
             here: Namespace::current()?,
         };
@@ -126,6 +128,14 @@ impl Bed {
     /// The path to a guest.
     pub(super) fn guest(&self, number: usize) -> Result<&compare::Bed> {
         self.guests.path(number)
+    }
+
+    /// What XDP programs have redirected so far on the way to a guest, if there are any.
+    pub(super) fn redirected(&self, way: Way) -> Result<Option<schema::LabRedirected>> {
+        match way {
+            Way::Guest(number) => self.guests.redirected(number),
+            Way::Link { .. } | Way::Serve(_) => Ok(None),
+        }
     }
 
     /// The machine of a guest.

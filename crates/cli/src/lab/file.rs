@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 pub(super) use fault::{Fault, Faults, Text};
-pub(super) use values::{Address, Attachment, Bitrate, Name, Pci, Time, Whole};
+pub(super) use values::{Address, Attachment, Bitrate, Lane, Name, Pci, Time, Whole};
 
 use crate::steer::{CpusArg, RuleArg};
 
@@ -86,6 +86,8 @@ pub(super) struct Guest {
     /// Packets that may wait for the guest in each queue.
     pub(super) queue_len: Maybe<Whole<1, 1_000_000>>,
     pub(super) xdp_mode: Maybe<XdpMode>,
+    /// Which packets take the express lane.
+    pub(super) express: Maybe<Lane>,
     /// Socket of the program that shares the guest's memory.
     pub(super) socket: Maybe<String>,
     /// Address of the device that it gets whole.

@@ -18,7 +18,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ringside_measure::latency::Summary;
-use ringside_measure::schema::{LabClock, LabLoad, LabMachine, LabSchedule, LabStages, LabSteering, LoadKind};
+use ringside_measure::schema::{
+    LabClock, LabLoad, LabMachine, LabRedirected, LabSchedule, LabStages, LabSteering, LoadKind,
+};
 use ringside_measure::sequence::Counts;
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
@@ -106,6 +108,9 @@ pub(super) struct Measured {
     /// Where packets landed, for each end that was steered. Of a schedule at its first class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) steering: Vec<LabSteering>,
+    /// To a guest that is attached by XDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) redirected: Option<LabRedirected>,
 }
 
 /// How far a run is.

@@ -6,20 +6,20 @@
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use ringside_bpf::XdpMode;
-use ringside_measure::schema::LabMachine;
+use ringside_measure::schema::{LabMachine, LabRedirected};
 use ringside_netlab::attach::{AttachConfig, Attachment, Uplink, Vfio};
 use ringside_netlab::guest::{Acceleration, Accelerator, Agent, Guest, GuestConfig, Kernel};
 use ringside_netlab::{End, Lab};
 
-use super::bed;
 use super::file::{self, Address};
 use super::plan::{self, Plan, Serve, Work};
+use super::{bed, load};
 use crate::compare::{self, Side};
 use crate::serve::RemoteArgs;
 use crate::stop::Stop;
@@ -28,16 +28,22 @@ use crate::stop::Stop;
 const SERVE: Duration = Duration::from_secs(60);
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(300);
-/// Port of its iperf3.
-pub(super) const IPERF3_PORT: u16 = 5_201;
 
 /// All guests of a lab. What is first goes first: connections, then machines, then what joins them to links.
 #[derive(Default)]
 pub(super) struct Guests {
     /// The paths to them, by their numbers in the file; or why there is none.
     paths: Vec<(usize, Result<compare::Bed, String>)>,
-    machines: Vec<(usize, Guest)>,
-    attachments: Vec<Attachment>,
+    machines: Vec<Machine>,
+    /// By the numbers of their guests.
+    attachments: Vec<(usize, Attachment)>,
+}
+
+struct Machine {
+    /// Of the guest that it is of.
+    number: usize,
+    guest: Guest,
+    console: PathBuf,
 }
 
 /// A NIC that is joined and not yet in a machine.
@@ -51,7 +57,7 @@ struct Joined<'l> {
 
 impl Guests {
     /// Joins and boots them. An attachment that this machine cannot have is no error: the paths over it say why.
-    pub(super) fn build(plan: &Plan, links: &[Lab], stop: &Stop) -> Result<Self> {
+    pub(super) fn build(plan: &Plan, links: &[Lab], logs: &Path, stop: &Stop) -> Result<Self> {
         let mut all = Self::default();
         for machine in (0..plan.guests.len()).filter(|number| plan.guests[*number].machine == *number) {
             let mut joined = Vec::new();
@@ -64,15 +70,21 @@ impl Guests {
             if joined.is_empty() {
                 continue;
             }
-            let guest = boot(plan, &plan.guests[machine], &joined)
-                .with_context(|| format!("booting the guest {}", plan.guests[machine].name))?;
+            let name = &plan.guests[machine].name;
+            let console = console(logs, name)?;
+            let guest = boot(plan, &plan.guests[machine], &joined, &console)
+                .with_context(|| format!("booting the guest {name} (its console: {})", console.display()))?;
             for (at, nic) in joined.into_iter().enumerate() {
                 let name = &plan.guests[nic.number].name;
                 let path = reach(&guest, &nic, at, stop).with_context(|| format!("reaching the guest {name}"))?;
                 all.paths.push((nic.number, Ok(path)));
-                all.attachments.push(nic.attachment);
+                all.attachments.push((nic.number, nic.attachment));
             }
-            all.machines.push((machine, guest));
+            all.machines.push(Machine {
+                number: machine,
+                guest,
+                console,
+            });
         }
         Ok(all)
     }
@@ -89,20 +101,21 @@ impl Guests {
     /// The machine of one.
     pub(super) fn machine(&self, plan: &Plan, number: usize) -> Result<&Guest> {
         let wanted = plan.guests.get(number).map(|guest| guest.machine);
-        let found = self.machines.iter().find(|(number, _)| Some(*number) == wanted);
-        Ok(&found.context("a guest that was booted")?.1)
+        let found = self.machines.iter().find(|machine| Some(machine.number) == wanted);
+        Ok(&found.context("a guest that was booted")?.guest)
     }
 
     /// Whether the programs run that carry their packets, and the connections are there.
     pub(super) fn check(&self, plan: &Plan) -> Result<()> {
-        for (number, guest) in &self.machines {
-            let name = &plan.guests[*number].name;
-            ensure!(
-                !guest.has_ended(),
-                "the guest {name} has ended, or somebody has ended it"
+        for machine in self.machines.iter().filter(|machine| machine.guest.has_ended()) {
+            bail!(
+                "the guest {} has ended, or somebody has ended it; the last that its console said, which is in {}: {}",
+                plan.guests[machine.number].name,
+                machine.console.display(),
+                machine.guest.last_words().replace('\n', " | ")
             );
         }
-        self.attachments.iter().try_for_each(Attachment::check)?;
+        self.attachments.iter().try_for_each(|(_, made)| made.check())?;
         for (number, path) in &self.paths {
             let turns = path.as_ref().ok().and_then(|path| path.turns.as_ref());
             if let Some(why) = turns.and_then(|turns| turns.finish()?.lost) {
@@ -112,14 +125,29 @@ impl Guests {
         Ok(())
     }
 
+    /// What the XDP programs of one's attachment have redirected so far, if that is what it is made of.
+    pub(super) fn redirected(&self, number: usize) -> Result<Option<LabRedirected>> {
+        let found = self.attachments.iter().find(|(of, _)| *of == number);
+        let Some((_, Attachment::Xdp(xdp))) = found else {
+            return Ok(None);
+        };
+        let [to, from] = xdp.traffic()?;
+        Ok(Some(LabRedirected {
+            to_guest_packets: to.packets,
+            to_guest_passed_packets: to.passed,
+            from_guest_packets: from.packets,
+            from_guest_passed_packets: from.passed,
+        }))
+    }
+
     /// Process number of one's machine.
     pub(super) fn process(&self, plan: &Plan, number: usize) -> Result<u32> {
         // That there is one.
         self.path(number)?;
-        let machine = self.machines.iter().find(|(of, _)| *of == plan.guests[number].machine);
+        let machine = self.machines.iter().find(|of| of.number == plan.guests[number].machine);
         machine
             .context("a guest's machine")?
-            .1
+            .guest
             .pid()
             .context("asking for the process of a guest's machine")
     }
@@ -127,14 +155,15 @@ impl Guests {
     /// For the result.
     pub(super) fn machines(&self, plan: &Plan) -> Vec<LabMachine> {
         let of = |nic: &plan::Guest| {
-            let machine = self.machines.iter().find(|(number, _)| *number == nic.machine);
+            let machine = self.machines.iter().find(|machine| machine.number == nic.machine);
+            let machine = machine.map(|machine| &machine.guest);
             LabMachine {
                 name: nic.name.clone(),
                 kind: "guest".to_owned(),
                 cpu: None,
                 attachment: Some(nic.attachment.name().to_owned()),
-                accelerator: machine.map(|(_, guest)| guest.accelerator().name().to_owned()),
-                kernel_release: machine.map(|(_, guest)| guest.release().to_owned()),
+                accelerator: machine.map(|guest| guest.accelerator().name().to_owned()),
+                kernel_release: machine.map(|guest| guest.release().to_owned()),
             }
         };
         plan.guests.iter().map(of).collect()
@@ -187,6 +216,7 @@ fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined
     } else {
         XdpMode::Native
     };
+    config.express = nic.express;
     config.socket = nic.socket.as_ref().map(Into::into);
     config.ringside = own_program()?;
     Ok(Joined {
@@ -202,7 +232,18 @@ pub(super) fn own_program() -> Result<std::path::PathBuf> {
     std::env::current_exe().context("finding the program of this process")
 }
 
-fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>]) -> Result<Guest> {
+/// Where a guest's console goes: a file of the run's folder that no boot before has.
+fn console(logs: &Path, name: &str) -> Result<PathBuf> {
+    // QEMU opens it, wherever that runs.
+    let logs = std::path::absolute(logs).context("the place of the run's folder")?;
+    let names = (2..).map(|boot| format!("console-{name}-{boot}.log"));
+    let mut all = std::iter::once(format!("console-{name}.log"))
+        .chain(names)
+        .map(|name| logs.join(name));
+    all.find(|path| !path.exists()).context("a name for a guest's console")
+}
+
+fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path) -> Result<Guest> {
     let own = own_program()?;
     let kernel = match &machine.kernel {
         Some(kernel) => Kernel::named(kernel)?,
@@ -211,6 +252,7 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>]) -> Result<Guest
     let mut config = GuestConfig::new(&machine.name, kernel, Agent::program(&own));
     config.cpus = machine.cpus;
     config.memory_mib = machine.memory_mib;
+    config.console = Some(console.to_owned());
     config.acceleration = match machine.acceleration {
         file::Acceleration::Any => Acceleration::Any,
         file::Acceleration::Kvm => Acceleration::Require(Accelerator::Kvm),
@@ -218,8 +260,8 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>]) -> Result<Guest
     };
     config.programs = ["sh", "ip"].map(Into::into).to_vec();
     let is_iperf3 = |load: &plan::Load| matches!(load.what, Work::Iperf3 { .. });
-    let needs_iperf3 = plan.loads.iter().any(is_iperf3);
-    if needs_iperf3 {
+    let iperf3s = (0..plan.loads.len()).filter(|number| is_iperf3(&plan.loads[*number]));
+    if iperf3s.clone().next().is_some() {
         config.programs.push("iperf3".into());
     }
     config.nics = nics
@@ -239,8 +281,9 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>]) -> Result<Guest
             log(at)
         );
     }
-    if needs_iperf3 {
-        script += &format!("iperf3 -s -p {IPERF3_PORT} >/iperf3.log 2>&1 </dev/null &\n");
+    for port in iperf3s.map(load::iperf3_port) {
+        // One for each load, for a server has one client.
+        script += &format!("iperf3 -s -p {port} >/iperf3-{port}.log 2>&1 </dev/null &\n");
     }
     let done = guest.command("sh").args(["-c", &script]).output()?;
     ensure!(

@@ -15,10 +15,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use ringside_measure::schema::LabLoad;
 use ringside_netlab::{End, Namespace, wait_until};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::bed::Bed;
-use super::guests;
 use super::plan::{Load, Plan, Way, Work};
 use crate::peer::Peer as _;
 use crate::peer::udp::{Sending, Udp, Waiting};
@@ -27,11 +26,14 @@ use crate::run::ping::flood;
 
 /// Ports of the first load's streams; the next one has the next ports.
 const UDP_PORT: u16 = 29_700;
+/// Of the first load, if it is of iperf3; the next one has the next port, wherever its server is.
 const IPERF3_PORT: u16 = 5_201;
 /// Ethernet, IPv4 and UDP.
 const HEADERS: u16 = 42;
 /// How long a program may take until it does its work.
 const START: Duration = Duration::from_secs(5);
+/// How long iperf3 may take to say what it did.
+const END: Duration = Duration::from_secs(2);
 /// iperf3 ends by itself after a time: longer than any turn.
 const LONGER_THAN_A_TURN: &str = "86400";
 
@@ -49,6 +51,15 @@ struct On {
     description: String,
     stream: Option<Stream>,
     programs: Vec<Program>,
+    iperf3: Option<Iperf3>,
+}
+
+/// Which of the programs is who.
+struct Iperf3 {
+    client: usize,
+    /// `None` where it is in a guest.
+    server: Option<usize>,
+    asked_bits_per_s: Option<f64>,
 }
 
 /// Our own packets.
@@ -112,6 +123,7 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
         description: describe(load),
         stream: None,
         programs: Vec::new(),
+        iperf3: None,
     };
     match &load.what {
         Work::Udp { way, rate, size } => {
@@ -125,14 +137,11 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
             streams,
             size,
         } => {
-            let (from, to, port) = match way.unwrap_or(path) {
-                Way::Guest(guest) => {
-                    let (from, to) = bed.to_guest(plan, guest)?;
-                    (from, to, guests::IPERF3_PORT)
-                }
+            let port = iperf3_port(number.into());
+            let (from, to) = match way.unwrap_or(path) {
+                Way::Guest(guest) => bed.to_guest(plan, guest)?,
                 way => {
                     let (from, to) = bed.ends(way)?;
-                    let port = IPERF3_PORT + number;
                     on.programs.push(iperf3_server(to, port)?);
                     let is_there = || listens(&to.ns, port);
                     ensure!(
@@ -140,12 +149,12 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
                         "iperf3 -s does not listen on port {port} after {START:?}"
                     );
                     on.check()?;
-                    (from, to.ipv4, port)
+                    (from, to.ipv4)
                 }
             };
             let mut client = from.ns.command("iperf3");
             client.args(["-c", &to.to_string(), "-p", &port.to_string()]);
-            client.args(["-t", LONGER_THAN_A_TURN, "-P", &streams.to_string()]);
+            client.args(["-t", LONGER_THAN_A_TURN, "-P", &streams.to_string(), "-J"]);
             if *udp {
                 client.arg("-u");
             }
@@ -155,6 +164,11 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
             if let Some(size) = size {
                 client.args(["-l", &size.saturating_sub(HEADERS).to_string()]);
             }
+            on.iperf3 = Some(Iperf3 {
+                client: on.programs.len(),
+                server: (!on.programs.is_empty()).then_some(0),
+                asked_bits_per_s: bitrate.as_deref().and_then(bits).map(|rate| rate * f64::from(*streams)),
+            });
             on.programs.push(Program::start("iperf3", client, &load.cpus)?);
         }
         Work::StressNg { stressor, workers } => {
@@ -168,8 +182,25 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
 
 fn iperf3_server(at: &End, port: u16) -> Result<Program> {
     let mut server = at.ns.command("iperf3");
-    server.args(["-s", "-1", "-B", &at.ipv4.to_string(), "-p", &port.to_string()]);
+    server.args(["-s", "-1", "-J", "-B", &at.ipv4.to_string(), "-p", &port.to_string()]);
     Program::start("the server of iperf3", server, &[])
+}
+
+/// Port of the server that a load of iperf3's has, by the load's number.
+pub(super) fn iperf3_port(number: usize) -> u16 {
+    IPERF3_PORT.saturating_add(u16::try_from(number).unwrap_or(u16::MAX))
+}
+
+/// `100M`, as the lab file has it.
+fn bits(rate: &str) -> Option<f64> {
+    let digits = rate.trim_end_matches(['K', 'M', 'G']);
+    let unit = match rate.strip_prefix(digits)? {
+        "K" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        _ => 1.0,
+    };
+    Some(digits.parse::<f64>().ok()? * unit)
 }
 
 /// In words.
@@ -222,12 +253,37 @@ impl On {
             [sent_pps, received_pps] = [rate(&stream.sent), rate(&stream.received)];
             stream.join()?;
         }
+        let [sent_bits_per_s, received_bits_per_s] = self.bits();
         Ok(LabLoad {
             name: std::mem::take(&mut self.name),
             description: std::mem::take(&mut self.description),
             sent_pps,
             received_pps,
+            asked_bits_per_s: self.iperf3.as_ref().and_then(|iperf3| iperf3.asked_bits_per_s),
+            sent_bits_per_s,
+            received_bits_per_s,
         })
+    }
+
+    /// What iperf3 says that it sent, and that arrived, when it is told to end.
+    fn bits(&mut self) -> [Option<f64>; 2] {
+        let Some(Iperf3 { client, server, .. }) = self.iperf3 else {
+            return [None; 2];
+        };
+        let Some(client) = self.programs.get_mut(client).and_then(Program::ended) else {
+            return [None; 2];
+        };
+        let sent = &client["end"]["sum_sent"];
+        let server = server.and_then(|server| self.programs.get_mut(server)?.ended());
+        // The server's own time begins with its last report.
+        let received = server.and_then(|said| {
+            let (bytes, seconds) = (
+                said["end"]["sum_received"]["bytes"].as_f64()?,
+                sent["seconds"].as_f64()?,
+            );
+            (seconds > 0.0).then(|| bytes * 8.0 / seconds)
+        });
+        [sent["bits_per_second"].as_f64(), received]
     }
 }
 
@@ -325,12 +381,17 @@ impl Program {
         else {
             return Ok(());
         };
-        let mut said = String::new();
-        _ = self.errors.rewind();
-        _ = self.errors.read_to_string(&mut said);
-        // The last lines: what came before leads to them.
-        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let last = lines[lines.len().saturating_sub(3)..].join("; ");
+        let said = self.said();
+        let report: Option<serde_json::Value> = serde_json::from_str(&said).ok();
+        let last = match report.as_ref().and_then(|report| report["error"].as_str()) {
+            // iperf3 says it there when it is to write JSON.
+            Some(error) => error.to_owned(),
+            None => {
+                // The last lines: what came before leads to them.
+                let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+                lines[lines.len().saturating_sub(3)..].join("; ")
+            }
+        };
         let how = match (status.code(), status.signal()) {
             (Some(code), _) => format!("exit status {code}"),
             (None, signal) => format!("signal {}", signal.unwrap_or(0)),
@@ -344,6 +405,28 @@ impl Program {
                 format!(": {last}")
             }
         )
+    }
+}
+
+impl Program {
+    /// All that it has said.
+    fn said(&mut self) -> String {
+        let mut said = String::new();
+        _ = self.errors.rewind();
+        _ = self.errors.read_to_string(&mut said);
+        said
+    }
+
+    /// Has it end, and reads the JSON that it then writes; `None` if it does not, or writes something else.
+    fn ended(&mut self) -> Option<serde_json::Value> {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended already.
+            _ = kill_process(pid, Signal::INT);
+        }
+        if !wait_until(END, || !matches!(self.child.try_wait(), Ok(None))) {
+            return None;
+        }
+        serde_json::from_str(&self.said()).ok()
     }
 }
 

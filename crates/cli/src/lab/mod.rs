@@ -38,6 +38,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use ringside_measure::schema::{self, Document, Outcome};
+use ringside_netlab::attach::Vfio;
 use ringside_netlab::reap_stale;
 
 use crate::stop::Stop;
@@ -91,7 +92,7 @@ fn measure(args: &RunArgs) -> Result<()> {
         output::note("it is finished: this is its result");
         return deliver(args, &path, &document);
     }
-    let bed = Bed::build(&plan, &stop)?;
+    let bed = Bed::build(&plan, &path, &stop)?;
     folder.know(bed.machines(&plan))?;
     let measured = run::measure(&plan, &bed, &mut folder, &stop);
     let interfaces = bed.interfaces();
@@ -198,11 +199,16 @@ fn make_report(args: &ReportArgs) -> Result<()> {
 }
 
 fn clean(args: &CleanArgs) -> Result<()> {
+    // Devices first: their drivers make interfaces again, which no namespace is to take along.
+    let devices: Vec<String> = Vfio::recover().iter().map(ToString::to_string).collect();
     let gone = reap_stale();
     let mut told = match gone.as_slice() {
         [] => "No namespace of a killed run is left.\n".to_owned(),
         names => format!("Removed, of killed runs: {}\n", names.join(", ")),
     };
+    if !devices.is_empty() {
+        told += &format!("Back with their drivers, of killed runs: {}\n", devices.join(", "));
+    }
     for path in &args.folders {
         folder::remove(path)?;
         told += &format!("Removed {}\n", path.display());

@@ -6,6 +6,7 @@ mod traffic;
 
 use std::time::Duration;
 
+use ringside_bpf::Redirected;
 use ringside_measure::latency;
 use ringside_measure::schema::LatencyKind;
 use ringside_netlab::attach::{PciAddress, Way as Join};
@@ -77,6 +78,8 @@ pub(super) struct Guest {
     pub(super) queues: u32,
     pub(super) queue_len: Option<u32>,
     pub(super) is_generic: bool,
+    /// Which packets take its express lane, if it has one.
+    pub(super) express: Redirected,
     pub(super) socket: Option<String>,
     /// The NIC that it gets whole, and its address there.
     pub(super) nic: Option<(PciAddress, Address)>,

@@ -73,7 +73,7 @@ fn guests_of_all_attachments_are_read() {
         ("ovs-userspace", ""),
         ("ovs-kernel", ""),
         ("xdp", "cpus = 1\nxdp-mode = \"generic\""),
-        ("xdp-express", ""),
+        ("xdp-express", "express = \"pcp:5\""),
         ("af-xdp", "memory-mib = 512"),
         ("vhost-user", "acceleration = \"tcg\"\nsocket = \"/run/x\""),
     ] {
@@ -83,6 +83,39 @@ fn guests_of_all_attachments_are_read() {
         assert_eq!(read.guests[0].attachment.name(), attachment);
         assert_eq!((read.guests[0].uplink, read.probes[0].way), (Some(1), Way::Guest(0)));
         assert_eq!(read.probes[0].measures, [LatencyKind::RoundTrip]);
+    }
+}
+
+#[test]
+fn probes_take_the_express_lane_unless_other_packets_are_named() {
+    let of = |attachment: &str, keys: &str| {
+        let guest =
+            format!("[[guest]]\nname = \"vm\"\nhost = \"c\"\nattachment = {attachment:?}\nuplink = \"up\"\n{keys}\n");
+        Plan::read(&text(&(guest + &probe("from = \"b\"\nto = \"vm\""))))
+    };
+    for (keys, lane) in [
+        ("", Redirected::Udp(ringside_measure::probe::DEFAULT_PORT)),
+        ("express = \"udp:7000\"", Redirected::Udp(7_000)),
+        ("express = \"pcp:6\"", Redirected::Priority(6)),
+    ] {
+        let plan = of("xdp-express", keys).unwrap_or_else(|faults| panic!("{faults}"));
+        assert_eq!(plan.guests[0].express, lane);
+    }
+    for (attachment, keys, told) in [
+        (
+            "xdp",
+            "express = \"pcp:6\"",
+            "express is nothing that the attachment xdp has",
+        ),
+        (
+            "xdp-express",
+            "express = \"pcp:0\"",
+            "\"pcp:0\" is no express lane; write udp:PORT, or pcp:N",
+        ),
+        ("xdp-express", "express = \"all\"", "\"all\" is no express lane"),
+    ] {
+        let faults = of(attachment, keys).expect_err("a fault").to_string();
+        assert!(faults.contains(told), "{faults}");
     }
 }
 

@@ -5,7 +5,8 @@ use ringside_measure::compare::{self, Ratio, Round, STEAL_LIMIT};
 use ringside_measure::latency::{Latency, Summary};
 use ringside_measure::probe::Clock;
 use ringside_measure::schema::{
-    LabCell, LabLoad, LabMachine, LabResult, LabSchedule, LabStages, LabSteering, LatencyResult, LoadKind,
+    LabCell, LabLoad, LabMachine, LabRedirected, LabResult, LabSchedule, LabStages, LabSteering, LatencyResult,
+    LoadKind,
 };
 use ringside_measure::steer;
 
@@ -182,6 +183,15 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
         ratio_to_base: None,
         schedule: windows(&quiet),
         steering: steering(&quiet),
+        redirected: quiet
+            .iter()
+            .filter_map(|turn| turn.redirected)
+            .reduce(|all, more| LabRedirected {
+                to_guest_packets: all.to_guest_packets + more.to_guest_packets,
+                to_guest_passed_packets: all.to_guest_passed_packets + more.to_guest_passed_packets,
+                from_guest_packets: all.from_guest_packets + more.from_guest_packets,
+                from_guest_passed_packets: all.from_guest_passed_packets + more.from_guest_passed_packets,
+            }),
     })
 }
 
@@ -229,6 +239,8 @@ fn loads(turns: &[&Measured]) -> Vec<LabLoad> {
         LabLoad {
             sent_pps: mean(each().filter_map(|load| load.sent_pps)),
             received_pps: mean(each().filter_map(|load| load.received_pps)),
+            sent_bits_per_s: mean(each().filter_map(|load| load.sent_bits_per_s)),
+            received_bits_per_s: mean(each().filter_map(|load| load.received_bits_per_s)),
             ..load.clone()
         }
     };
@@ -332,6 +344,29 @@ fn warnings(cells: &[LabCell], stages: &[LabStages], folder: &Folder) -> Vec<Str
     if let Some(cell) = cells.iter().find(short) {
         all.push(format!(
             "less of the load arrived than was sent, as beside {}: the path was full",
+            cell.path
+        ));
+    }
+    let slow = |cell: &&LabCell| {
+        let mut rates = cell
+            .loads
+            .iter()
+            .filter_map(|load| Some((load.sent_bits_per_s?, load.asked_bits_per_s?)));
+        rates.any(|(sent, asked)| sent < asked * 0.9)
+    };
+    if let Some(cell) = cells.iter().find(slow) {
+        all.push(format!(
+            "iperf3 sent less than nine tenths of what it was asked for, as beside {}: that was another load than the file says",
+            cell.path
+        ));
+    }
+    let is_past = |cell: &&LabCell| {
+        let lane = cell.redirected.filter(|_| cell.unavailable.is_none());
+        lane.is_some_and(|lane| lane.to_guest_packets < cell.probes.received)
+    };
+    if let Some(cell) = cells.iter().find(is_past) {
+        all.push(format!(
+            "probes of {} did not take the express lane but the bridge beside it: express in the lab file names other packets",
             cell.path
         ));
     }

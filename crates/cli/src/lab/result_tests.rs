@@ -43,6 +43,9 @@ fn measured(ns: u64, steal: f64, is_loaded: bool) -> Outcome {
         description: "d".into(),
         sent_pps: Some(1000.0),
         received_pps: Some(900.0),
+        asked_bits_per_s: Some(1e6),
+        sent_bits_per_s: Some(2e5),
+        received_bits_per_s: None,
     };
     Outcome::Measured(Box::new(Measured {
         probes: Counts {
@@ -63,6 +66,7 @@ fn measured(ns: u64, steal: f64, is_loaded: bool) -> Outcome {
         loads: is_loaded.then_some(load).into_iter().collect(),
         schedule: None,
         steering: Vec::new(),
+        redirected: None,
     }))
 }
 

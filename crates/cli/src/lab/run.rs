@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use ringside_measure::schema::{LabClock, LatencyKind};
+use ringside_measure::schema::{LabClock, LabRedirected, LatencyKind};
 
 use super::bed::Bed;
 use super::folder::{Folder, Measured, Outcome, Turn as Kept};
@@ -90,7 +90,7 @@ pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) 
             if folder.has(round, number) || is_given_up(folder, number) {
                 continue;
             }
-            bar.set_message(format!("round {}: {}", round + 1, cell.name(plan)));
+            begins(&bar, format!("round {}: {}", round + 1, cell.name(plan)));
             session = session.wrapping_add(2);
             let together = together(plan, &cells, number);
             let outcomes = match one(plan, bed, cell, session, stop) {
@@ -145,6 +145,15 @@ fn progress(all: usize) -> ProgressBar {
     ProgressBar::new(all as u64).with_style(style.expect("a constant template"))
 }
 
+/// Tells which turn begins: a bar on a terminal, elsewhere a line for each.
+pub(super) fn begins(bar: &ProgressBar, turn: String) {
+    if bar.is_hidden() {
+        let (done, all) = (bar.position(), bar.length().unwrap_or(0));
+        output::note(format_args!("turn {} of {all}, {turn}", done + 1));
+    }
+    bar.set_message(turn);
+}
+
 fn is_given_up(folder: &Folder, cell: usize) -> bool {
     let turns = folder.turns.iter().filter(|turn| turn.cell == cell);
     let failed = turns
@@ -174,6 +183,7 @@ fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<
         },
         false => Running::default(),
     };
+    let before = bed.redirected(probe.way).map_err(Fault::Lab)?;
     let readings = match probe.scheduled {
         Some(of) => schedule::turn(plan, bed, &plan.schedules[of.schedule], (&mut loads, stop)),
         None => turn(plan, bed, probe, cell.kind, (session, &mut loads, stop))
@@ -183,6 +193,7 @@ fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<
         Err(error) if loads.is_broken() => return Err(Fault::Lab(error)),
         readings => readings.map_err(Fault::Cell)?,
     };
+    let after = bed.redirected(probe.way).map_err(Fault::Lab)?;
     let steering = steered.end().map_err(Fault::Cell)?;
     let loads = loads.end().map_err(Fault::Lab)?;
     for reading in &mut readings {
@@ -190,8 +201,19 @@ fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<
     }
     if let Some(first) = readings.first_mut() {
         first.steering = steering;
+        first.redirected = before.zip(after).map(|(before, after)| since(before, after));
     }
     Ok(readings)
+}
+
+/// What was redirected between two looks.
+fn since(before: LabRedirected, after: LabRedirected) -> LabRedirected {
+    LabRedirected {
+        to_guest_packets: after.to_guest_packets - before.to_guest_packets,
+        to_guest_passed_packets: after.to_guest_passed_packets - before.to_guest_passed_packets,
+        from_guest_packets: after.from_guest_packets - before.from_guest_packets,
+        from_guest_passed_packets: after.from_guest_passed_packets - before.from_guest_passed_packets,
+    }
 }
 
 fn measured(plan: &Plan, bed: &Bed, cell: Cell, mut reading: Reading) -> Result<Measured> {
@@ -221,6 +243,7 @@ fn told(reading: &Reading, clock: Option<LabClock>) -> Option<Measured> {
         loads: Vec::new(),
         schedule: None,
         steering: Vec::new(),
+        redirected: None,
     })
 }
 

@@ -198,6 +198,7 @@ fn reading(
         loads: Vec::new(),
         schedule: Some(windows(sent, received)),
         steering: Vec::new(),
+        redirected: None,
     })
 }
 

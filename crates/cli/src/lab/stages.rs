@@ -19,7 +19,8 @@ use super::bed::Bed;
 use super::folder::Folder;
 use super::load::Running;
 use super::plan::{Plan, Probe, Way};
-use super::run::{Fault, bench, condition, contender, pace};
+use super::run::{Fault, begins, bench, condition, contender, pace};
+use super::steered::Steered;
 use super::{guests, one_way};
 use crate::output;
 use crate::stop::Stop;
@@ -84,7 +85,7 @@ pub(super) fn measure(
         if folder.stages.iter().any(is_it) {
             continue;
         }
-        bar.set_message(part.name(plan));
+        begins(bar, part.name(plan));
         let mut best: Option<LabStages> = None;
         for _ in 0..TRIES {
             session = session.wrapping_add(2);
@@ -129,6 +130,7 @@ fn none(probe: &Probe, part: Part, why: String) -> LabStages {
         traced: None,
         missing: Vec::new(),
         clock: None,
+        steering: Vec::new(),
         steal_percent: 0.0,
     }
 }
@@ -144,6 +146,8 @@ struct Stages {
 fn one(plan: &Plan, bed: &Bed, part: Part, session: u32, stop: &Stop) -> Result<LabStages, Fault> {
     let probe = &plan.probes[part.probe];
     bed.has(probe.way).map_err(Fault::Cell)?;
+    // In front of all sockets: they remember which queue they have sent by.
+    let steered = Steered::begin(plan, bed, probe).map_err(Fault::Cell)?;
     let mut loads = match part.is_loaded {
         true => Running::start(plan, bed, probe.way).map_err(Fault::Lab)?,
         false => Running::default(),
@@ -159,6 +163,7 @@ fn one(plan: &Plan, bed: &Bed, part: Part, session: u32, stop: &Stop) -> Result<
     };
     let after = CpuTimes::read().map_err(|error| Fault::Lab(error.into()))?;
     let passed = after.since(&before).sum();
+    let steering = steered.end().map_err(Fault::Cell)?;
     let loads: Vec<LabLoad> = loads.end().map_err(Fault::Lab)?;
     Ok(LabStages {
         loads,
@@ -166,6 +171,7 @@ fn one(plan: &Plan, bed: &Bed, part: Part, session: u32, stop: &Stop) -> Result<
         traced: Some(stages.traced),
         missing: stages.missing,
         clock: stages.clock,
+        steering,
         steal_percent: passed.fraction(passed.steal).unwrap_or(0.0) * 100.0,
         ..none(probe, part, String::new())
     })

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table as Grid, presets};
-use ringside_measure::schema::{Document, LabCell, LabResult, LoadKind, Outcome};
+use ringside_measure::schema::{Document, LabCell, LabResult, LabSteering, LoadKind, Outcome};
 use ringside_nic::Knob;
 
 use super::file::Text;
@@ -15,7 +15,7 @@ use super::plan::{Place, Plan, Steering};
 use super::run::{Cell, condition, kind_name, time};
 use super::study;
 use crate::output::wrapped;
-use crate::report::{lab_stages, units};
+use crate::report::{lab_stages, lab_words, units};
 use crate::system;
 
 /// One line before a run.
@@ -158,9 +158,25 @@ pub(super) fn render(document: &Document, terminal: bool) -> String {
         text += "\nWhere the time goes, traced in turns of their own; all stages are in the report:\n";
         for stages in &result.stages {
             text += &wrapped(&lab_stages::line(stages), "  ");
+            text += &steered(
+                &format!(
+                    "{}, traced, {}",
+                    stages.path,
+                    condition(stages.condition != LoadKind::Idle)
+                ),
+                &stages.steering,
+            );
         }
     }
     for cell in &result.cells {
+        for load in &cell.loads {
+            if let Some(rate) = lab_words::rate(load) {
+                text += &wrapped(&format!("{}, {}: {rate}", name(cell), load.name), "  ");
+            }
+        }
+        if let Some(redirected) = &cell.redirected {
+            text += &wrapped(&format!("{}: {}", name(cell), lab_words::redirected(redirected)), "  ");
+        }
         if let Some(clock) = &cell.clock {
             let uncertainty = units::time(clock.uncertainty_ns as f64);
             let by = format!("{}: by the guest's clock, known to ± {uncertainty}", name(cell));
@@ -203,19 +219,17 @@ fn told(cell: &LabCell) -> String {
             "  ",
         );
     }
-    for one in &cell.steering {
+    text + &steered(&name(cell), &cell.steering)
+}
+
+/// Where packets landed at ends that were steered.
+fn steered(name: &str, all: &[LabSteering]) -> String {
+    let mut text = String::new();
+    for one in all {
         for sentence in &one.seen.sentences {
             let mark = if sentence.right { "ok" } else { "WRONG" };
-            text += &wrapped(
-                &format!(
-                    "{}, {} at {}: {mark}: {}",
-                    name(cell),
-                    one.name,
-                    one.host,
-                    sentence.text
-                ),
-                "  ",
-            );
+            let told = format!("{name}, {} at {}: {mark}: {}", one.name, one.host, sentence.text);
+            text += &wrapped(&told, "  ");
         }
     }
     text

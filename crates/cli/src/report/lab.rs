@@ -8,7 +8,7 @@ use super::figure::{self, Bar};
 use super::metrics::{self, Metric};
 use super::settings::interval;
 use super::words::{Sentence, said, warned};
-use super::{charts, lab_stages, units};
+use super::{charts, lab_stages, lab_words, units};
 use crate::lab::kind_name;
 use crate::output::count;
 
@@ -123,6 +123,10 @@ pub(super) fn part(lab: &LabResult) -> Markup {
             } }
         } }
         @for load in loads(lab) { p { "Load " (load.name) ": " (load.description) "." } }
+        @for cell in &lab.cells {
+            @for load in &cell.loads { @if let Some(rate) = lab_words::rate(load) { p { (cell_name(cell)) ": the load " (load.name) " " (rate) "." } } }
+            @if let Some(redirected) = &cell.redirected { p { (cell_name(cell)) ": " (lab_words::redirected(redirected)) "." } }
+        }
         @for cell in &lab.cells { @if let Some(clock) = &cell.clock { p { (cell_name(cell)) ": " (lab_stages::clock_words(clock)) } } }
         details { summary { "The paths" } ul {
             @for cell in lab.cells.iter().filter(|cell| cell.condition == LoadKind::Idle) { li { (cell_name(cell)) ": " (cell.description) } }
@@ -156,15 +160,19 @@ fn windows(lab: &LabResult) -> Markup {
 
 /// Where packets landed.
 fn steering(lab: &LabResult) -> Markup {
-    let all = || {
-        lab.cells
-            .iter()
-            .flat_map(|cell| cell.steering.iter().map(move |one| (cell, one)))
-    };
-    html! { @if all().next().is_some() {
+    let cells = lab
+        .cells
+        .iter()
+        .flat_map(|cell| cell.steering.iter().map(move |one| (cell_name(cell), one)));
+    let traced = lab.stages.iter().flat_map(|of| {
+        let turn = format!("{}, the traced turn, {}", of.path, name(of.condition));
+        of.steering.iter().map(move |one| (turn.clone(), one))
+    });
+    let all: Vec<_> = cells.chain(traced).collect();
+    html! { @if !all.is_empty() {
         h3 { "Steering" }
-        @for (cell, one) in all() {
-            h4 { (cell_name(cell)) ": " (one.name) " at " (one.host) }
+        @for (turn, one) in all {
+            h4 { (turn) ": " (one.name) " at " (one.host) }
             @for sentence in &one.seen.sentences { p { @if !sentence.right { strong { "Wrong: " } } (sentence.text) "." } }
             (super::steer::part(&one.seen))
         }

@@ -44,6 +44,7 @@ fn stages() -> LabStages {
         condition: LoadKind::Foreign,
         is_round_trip: true,
         loads: Vec::new(),
+        steering: Vec::new(),
         unavailable: None,
         traced: Some(traced),
         missing: Vec::new(),

@@ -7,6 +7,7 @@ mod figure;
 mod foreign;
 mod lab;
 pub(crate) mod lab_stages;
+pub(crate) mod lab_words;
 mod loaded;
 mod metrics;
 mod page;

@@ -1,31 +1,67 @@
 //! Guests of a lab: cells, one way by the guest's clock, stages into the guest and back, and a guest that is killed. Two boots.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
-use ringside_measure::schema::{LabClock, LabStages, LatencyKind};
+use ringside_measure::schema::{LabCell, LabClock, LabStages, LatencyKind, LoadKind};
 use ringside_measure::trace::{Point, Stage};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::wait_until;
 
+use super::common::Running;
 use super::{Scratch, alone, assert_nothing_is_left_of, has_ended, kill, result, start, turns};
 
 /// How long an emulated guest and its turns may take on a machine that does other things.
 pub(super) const PATIENCE: Duration = Duration::from_secs(400);
 
-/// Two ways into one machine.
+/// Three ways into one machine, and two loads to it.
 fn content() -> String {
     let mut content =
         "rounds = 2\nturn = \"1s\"\ntrace = true\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n".to_owned();
     let one_way = "measure = [\"rtt\", \"one-way\"]\nuncertainty = \"20ms\"\n";
-    for (name, more, keys) in [("tap-bridge", "", one_way), ("xdp", "machine = \"tap-bridge\"\n", "")] {
+    let also = "machine = \"tap-bridge\"\n";
+    for (name, more, keys) in [
+        ("tap-bridge", "", one_way),
+        ("xdp", also, ""),
+        ("xdp-express", also, "trace = false\n"),
+    ] {
         content += &format!(
             "[[link]]\nname = {name:?}\nends = [\"a\", \"b\"]\n\
              [[guest]]\nname = {name:?}\nhost = \"b\"\nattachment = {name:?}\nuplink = {name:?}\n{more}\
              [[probe]]\nname = {name:?}\nfrom = \"a\"\nto = {name:?}\nwith = \"udp\"\nrate = 200\n{keys}"
         );
     }
-    content + "[[load]]\nname = \"tcp\"\nkind = \"iperf3-tcp\"\nbitrate = \"5M\"\n"
+    content
+        + "[[load]]\nname = \"tcp\"\nkind = \"iperf3-tcp\"\nbitrate = \"5M\"\n\
+           [[load]]\nname = \"udp\"\nkind = \"iperf3-udp\"\nbitrate = \"500K\"\nsize = 500\n"
+}
+
+/// With a device that a guest has had, crates/netlab/tests/attach.rs does it.
+#[test]
+fn clean_gives_devices_of_killed_runs_back() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let state = scratch.path("state");
+    fs::create_dir_all(&state).expect("a folder");
+    // Of a process with the number of the first one, which did not start then. There is no such device any more.
+    let (record, device) = (state.join("rs-1-zzzz-0-vfio.vfio"), "ffff:1f:1f.7");
+    let was = format!("{{\"address\": {device:?}, \"driver\": null, \"overridden\": null}}");
+    fs::write(&record, was).expect("written");
+    let clean = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringside"));
+        command.args(["lab", "clean"]).env("RINGSIDE_STATE_DIR", &state);
+        Running::new(command).end().good().out
+    };
+    let told = clean();
+    assert!(
+        told.contains(&format!("Back with their drivers, of killed runs: {device}\n")),
+        "{told}"
+    );
+    assert!(!record.exists());
+    assert!(!clean().contains("Back with their drivers"));
 }
 
 #[test]
@@ -41,12 +77,12 @@ fn guests_are_a_part_of_the_matrix() {
     let done = running.end_within(PATIENCE).good();
     let result = result(&done.out);
     assert_nothing_is_left_of(pid);
-    let [_, _, tap, xdp] = result.machines.as_slice() else {
+    let [_, _, tap, xdp, express] = result.machines.as_slice() else {
         panic!("{result:#?}")
     };
     assert_eq!(
-        [&tap.attachment, &xdp.attachment].map(|how| how.as_deref()),
-        [Some("tap-bridge"), Some("xdp")]
+        [tap, xdp, express].map(|guest| guest.attachment.as_deref()),
+        [Some("tap-bridge"), Some("xdp"), Some("xdp-express")]
     );
     let accelerator = tap.accelerator.as_deref();
     assert_eq!(xdp.accelerator.as_deref(), accelerator, "one machine: {result:#?}");
@@ -55,13 +91,20 @@ fn guests_are_a_part_of_the_matrix() {
         .iter()
         .any(|warning| warning.contains("are emulated (tcg)"));
     assert_eq!(is_told, accelerator == Some("tcg"), "{:?}", result.warnings);
-    assert_eq!(result.cells.len(), 6);
+    assert_eq!(result.cells.len(), 8);
     for cell in &result.cells {
         assert_eq!((&cell.unavailable, cell.failed_turns), (&None, 0), "{cell:#?}");
         assert!(
             cell.probes.received > 50 && cell.probes.received * 2 > cell.probes.sent,
             "{cell:#?}"
         );
+        check_redirected(cell);
+        for load in &cell.loads {
+            let (asked, sent) = (load.asked_bits_per_s.expect("asked"), load.sent_bits_per_s);
+            assert_eq!(asked, if load.name == "tcp" { 5e6 } else { 5e5 }, "{load:#?}");
+            // An emulated guest may take less of it.
+            assert!(sent.is_some_and(|sent| sent > 0.0 && sent < asked * 2.0), "{load:#?}");
+        }
         let is_one_way = cell.latency.kind == LatencyKind::OneWay;
         assert_eq!(cell.clock.is_some(), is_one_way, "{cell:#?}");
         if let Some(clock) = &cell.clock {
@@ -85,6 +128,22 @@ fn guests_are_a_part_of_the_matrix() {
             .unwrap()
             .contains("Stages, there and back")
     );
+}
+
+/// Probes took the lane that they were to take, both ways; loads beside them the bridge.
+fn check_redirected(cell: &LabCell) {
+    let Some(lane) = cell.redirected else {
+        assert_eq!(cell.path, "tap-bridge", "{cell:#?}");
+        return;
+    };
+    assert!(lane.to_guest_packets >= cell.probes.received, "{cell:#?}");
+    assert!(lane.from_guest_packets >= cell.probes.received, "{cell:#?}");
+    if cell.path == "xdp-express" {
+        // Probes settle before they are counted: nothing else is on the lane, streams of a load least of all.
+        assert!(lane.to_guest_packets <= 2 * cell.probes.sent + 100, "{cell:#?}");
+        let is_loaded = cell.condition == LoadKind::Foreign;
+        assert!(!is_loaded || lane.to_guest_passed_packets > 50, "{cell:#?}");
+    }
 }
 
 /// What the guest's agent says of its clock is within what both are uncertain about.
@@ -146,10 +205,17 @@ fn a_guest_that_is_killed_ends_the_run_with_one_error() {
     kill(machine_of(pid).expect("a machine"));
     let told = running.end_within(Duration::from_secs(60)).bad();
     assert!(
-        told.contains("ringside: the guest ") && told.contains("--resume` goes on"),
+        told.contains("ringside: the guest tap-bridge has ended")
+            && told.contains("the last that its console said")
+            && told.contains("--resume` goes on"),
         "{told}"
     );
     assert_eq!(told.matches("ringside: ").count(), 1, "{told}");
+    // All that it said is kept, with the kernel's first line.
+    let console = scratch.path("run/console-tap-bridge.log");
+    assert!(told.contains(console.to_str().expect("a path")), "{told}");
+    let said = fs::read_to_string(&console).expect("a console");
+    assert!(said.contains("Linux version"), "{said}");
     assert_nothing_is_left_of(pid);
     assert!(children.iter().all(|pid| has_ended(*pid)), "{children:?}");
 }

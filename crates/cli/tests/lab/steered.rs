@@ -126,3 +126,88 @@ fn probes_are_steered_and_classes_sent_by_schedule() {
     }
     assert!(three.steering.is_empty());
 }
+
+#[test]
+fn a_traced_turn_is_steered_too() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let keys = "with = \"udp\"\nmeasure = [\"one-way\"]\ntrace = true\nsteering = [\"right-cpu\"]";
+    let (lab, _) = LAB.split_once("[[schedule]]").expect("a schedule");
+    scratch.lab(&(lab.replace("rounds = 2", "rounds = 1") + &probe("right", keys)));
+    let running = start(&scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let done = running.end().good();
+    assert_nothing_is_left_of(pid);
+    let result = result(&done.out);
+    let [stages] = result.stages.as_slice() else {
+        panic!("{result:#?}")
+    };
+    let traced = stages.traced.as_ref().expect("stages");
+    assert!(traced.traced_packets > 20, "{stages:#?}");
+    let [received] = stages.steering.as_slice() else {
+        panic!("{stages:#?}")
+    };
+    let all = landings(received);
+    assert!(
+        all.iter().all(|landing| (landing.queue, landing.cpu) == (1, 1)) && !all.is_empty(),
+        "{received:#?}"
+    );
+    assert!(received.seen.is_right(), "{received:#?}");
+    // Without a terminal each turn is a line.
+    assert!(
+        done.err.contains("turn 1 of 2, round 1: right, one way, idle\n")
+            && done.err.contains("turn 2 of 2, right, stages, idle\n"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+fn what_iperf3_did_is_beside_what_it_was_asked_for() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let load = |name: &str, kind: &str, keys: &str| {
+        format!("[[load]]\nname = {name:?}\nkind = {kind:?}\nfrom = \"left\"\nto = \"right\"\n{keys}\n")
+    };
+    let content = [
+        "rounds = 1\nturn = \"400ms\"\nsettle = \"10ms\"\n",
+        HOSTS,
+        &load("tcp", "iperf3-tcp", "bitrate = \"8M\""),
+        &load("udp", "iperf3-udp", "bitrate = \"2M\"\nstreams = 2\nsize = 500"),
+        &probe("p", "with = \"udp\"\nmeasure = [\"rtt\"]"),
+    ];
+    scratch.lab(&content.concat());
+    let done = start(&scratch, "run my.toml --into run --json").end().good();
+    let result = result(&done.out);
+    let Some(cell) = result
+        .cells
+        .iter()
+        .find(|cell| cell.unavailable.is_none() && !cell.loads.is_empty())
+    else {
+        // On a machine that is given away while measuring a cell may have no quiet turn, and says so.
+        assert!(result.cells.iter().any(|cell| cell.turns_left_out > 0), "{result:#?}");
+        return;
+    };
+    let [tcp, udp] = cell.loads.as_slice() else {
+        panic!("{cell:#?}")
+    };
+    for (load, asked) in [(tcp, 8e6), (udp, 4e6)] {
+        assert_eq!(load.asked_bits_per_s, Some(asked), "{load:#?}");
+        let (sent, received) = (
+            load.sent_bits_per_s.expect("told"),
+            load.received_bits_per_s.expect("told"),
+        );
+        // It begins with a burst, and a busy machine makes less of it.
+        assert!(sent > asked * 0.2 && sent < asked * 5.0, "{load:#?}");
+        assert!(received > 0.0 && received <= sent * 1.2, "{load:#?}");
+    }
+    let report = fs::read_to_string(scratch.path("run/report.html")).unwrap();
+    assert!(
+        report.contains("the load tcp sent ") && report.contains("of 8.00 Mbit/s asked for"),
+        "{report}"
+    );
+}

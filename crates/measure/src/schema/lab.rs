@@ -100,6 +100,9 @@ pub struct LabCell {
     /// Where its packets landed, at each end that was steered for the time of its turns; of a schedule at its first class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steering: Vec<LabSteering>,
+    /// To a guest that is attached by XDP: what its programs redirected in the turns that count, settling included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redirected: Option<LabRedirected>,
 }
 
 /// A class of a schedule under one condition.
@@ -154,6 +157,9 @@ pub struct LabStages {
     /// The guest's clock, by which its stages were brought on the host's axis of time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<LabClock>,
+    /// Where its packets landed, at each end that was steered for the time of the turn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steering: Vec<LabSteering>,
     /// CPU time that the hypervisor took meanwhile, in percent of all CPUs' time.
     pub steal_percent: f64,
 }
@@ -188,6 +194,28 @@ pub struct LabLoad {
     pub sent_pps: Option<f64>,
     /// Those that arrived.
     pub received_pps: Option<f64>,
+    /// Bits per second that it was to send, of all its streams: iperf3's payload. `None` where it goes as fast as it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_bits_per_s: Option<f64>,
+    /// What it sent of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_bits_per_s: Option<f64>,
+    /// What arrived of it; `None` where nobody tells, as in a guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_bits_per_s: Option<f64>,
+}
+
+/// What the XDP programs of a guest's attachment redirected, and what they left to the kernel: packets of the probes and of everything else.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabRedirected {
+    /// Packets to the guest that were redirected.
+    pub to_guest_packets: u64,
+    /// Packets to the guest that were not: on the express lane's uplink the bridge has them.
+    pub to_guest_passed_packets: u64,
+    /// Packets from the guest that were redirected.
+    pub from_guest_packets: u64,
+    /// Packets from the guest that were not.
+    pub from_guest_passed_packets: u64,
 }
 
 #[cfg(test)]

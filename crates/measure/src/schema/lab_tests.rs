@@ -34,6 +34,9 @@ fn lab() -> LabResult {
         description: "UDP".into(),
         sent_pps: Some(1_000.0),
         received_pps: Some(999.0),
+        asked_bits_per_s: Some(5e6),
+        sent_bits_per_s: Some(4.9e6),
+        received_bits_per_s: Some(4.8e6),
     };
     LabResult {
         title: "a study".into(),
@@ -87,6 +90,12 @@ fn lab() -> LabResult {
                 host: "b".into(),
                 seen: crate::schema::example::steer(),
             }],
+            redirected: Some(LabRedirected {
+                to_guest_packets: 31,
+                to_guest_passed_packets: 1,
+                from_guest_packets: 30,
+                from_guest_passed_packets: 2,
+            }),
         }],
         stages: vec![LabStages {
             path: "udp".into(),
@@ -102,6 +111,8 @@ fn lab() -> LabResult {
                 reason: "refused".into(),
             }],
             clock: Some(clock),
+            // Its fields are those of a cell's.
+            steering: Vec::new(),
             steal_percent: 0.5,
         }],
         warnings: vec!["warned".into()],

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use ringside_nic::Interface;
+use ringside_nic::netlink::has_generic_family;
 
 use super::process::{Program, run};
 use super::{AttachConfig, Offload, Uplink, Way};
@@ -84,6 +85,10 @@ impl Ovs {
     /// the switch does not come up.
     pub fn attach(datapath: Datapath, uplink: &Uplink<'_>, config: &AttachConfig) -> Result<Self> {
         let way = datapath.way();
+        // First: whatever else is in the way, this one cannot be mended there.
+        if datapath == Datapath::Kernel {
+            kernel_has_it(way)?;
+        }
         // The kernel's hands on what a socket buffer says about its checksum; AF_PACKET sockets as the switch has them do not.
         let (tap, offloads) = match datapath {
             Datapath::Userspace => (config.tap(uplink, false)?, Offload::whole_packets(uplink)?),
@@ -140,7 +145,8 @@ impl Ovs {
         for port in [&bridge, up, down] {
             let told = files.control(&["get", "interface", port, "ofport", "error"])?;
             if told.lines().next().is_none_or(|number| number.parse::<u32>().is_err()) {
-                return Err(files.refused(datapath, &switch, port, &told));
+                let told = told.replace('\n', " ");
+                return Err(switch.failed(format!("it has not made the port '{port}': {told}")));
             }
         }
         Ok(Self {
@@ -278,16 +284,22 @@ impl Files<'_> {
             .args(words);
         run(self.way, &mut command, ADVICE)
     }
+}
 
-    fn refused(&self, datapath: Datapath, switch: &Program, port: &str, told: &str) -> Error {
-        let told = told.replace('\n', " ");
-        if datapath == Datapath::Kernel && !Path::new("/sys/module/openvswitch").exists() {
-            return Error::Missing {
-                way: self.way,
-                what: format!("the kernel has no openvswitch module; of the port '{port}' the switch says: {told}"),
-                advice: "it needs CONFIG_OPENVSWITCH (modprobe openvswitch); ovs-userspace works without".to_owned(),
-            };
-        }
-        switch.failed(format!("it has not made the port '{port}': {told}"))
+/// Whether the kernel has the datapath: what the switch talks to it by, which loads the module where there is one.
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/OVS_DATAPATH_FAMILY>
+fn kernel_has_it(way: Way) -> Result<()> {
+    let asked = has_generic_family("ovs_datapath").map_err(|error| Error::Prepare {
+        operation: "ask the kernel for",
+        what: "Open vSwitch's datapath".to_owned(),
+        reason: error.to_string(),
+    })?;
+    match asked {
+        true => Ok(()),
+        false => Err(Error::Missing {
+            way,
+            what: "the kernel has no openvswitch module".to_owned(),
+            advice: "it needs CONFIG_OPENVSWITCH (modprobe openvswitch); ovs-userspace works without".to_owned(),
+        }),
     }
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use ringside_bpf::Redirected;
 use ringside_netlab::attach::{PciAddress, Way};
+use ringside_nic::NtupleFlow;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
@@ -102,6 +104,23 @@ pub(in crate::lab) struct Attachment(pub(in crate::lab) Way);
 impl<'de> Deserialize<'de> for Attachment {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         String::deserialize(from)?.parse().map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// Packets of an express lane: `udp:PORT`, or `pcp:N` for a VLAN priority of N or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lab) struct Lane(pub(in crate::lab) Redirected);
+
+impl<'de> Deserialize<'de> for Lane {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        match text.parse() {
+            Ok(NtupleFlow::UdpPort(port)) => Ok(Self(Redirected::Udp(port))),
+            Ok(NtupleFlow::VlanPriority(least @ 1..)) => Ok(Self(Redirected::Priority(least))),
+            _ => Err(D::Error::custom(format_args!(
+                "{text:?} is no express lane; write udp:PORT, or pcp:N for VLAN priorities of N and more (1 to 7)"
+            ))),
+        }
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
+use ringside_bpf::Redirected;
+use ringside_measure::probe::DEFAULT_PORT;
 use toml::Spanned;
 
 use super::steer::probes;
@@ -280,6 +282,9 @@ impl Checker<'_> {
         if !matches!(attachment, Xdp | Express) {
             self.superfluous(guest.xdp_mode.as_ref(), || not_of("xdp-mode"));
         }
+        if attachment != Express {
+            self.superfluous(guest.express.as_ref(), || not_of("express"));
+        }
         match (&guest.socket, attachment) {
             (None, VhostUser) => self.at(
                 &guest.attachment,
@@ -387,6 +392,10 @@ impl Checker<'_> {
                 .xdp_mode
                 .as_ref()
                 .is_some_and(|mode| *mode.get_ref() == file::XdpMode::Generic),
+            express: guest
+                .express
+                .as_ref()
+                .map_or(Redirected::Udp(DEFAULT_PORT), |lane| lane.get_ref().0),
             socket: guest.socket.as_ref().map(|socket| socket.get_ref().clone()),
             kernel: guest.kernel.as_ref().map(|kernel| kernel.get_ref().clone()),
             cpus: guest.cpus.as_ref().map_or(2, |cpus| cpus.get_ref().small()),
