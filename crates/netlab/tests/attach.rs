@@ -130,9 +130,12 @@ fn what_a_machine_lacks_is_named() {
         );
     }
     if !has_generic_family("ovs_datapath").expect("asked") {
+        assert!(refused(Way::OvsKernel, &config).contains("CONFIG_OPENVSWITCH"));
         // Something else is in the way, too: that is not the reason.
-        let _other = Device::bridge(&lab.b.ns, "ovs-netdev").expect("a bridge");
-        let told = refused(Way::OvsKernel, &config);
+        let taken = self::lab("taken");
+        let _other = Device::bridge(&taken.b.ns, "ovs-netdev").expect("a bridge");
+        let told = Attachment::make(Way::OvsKernel, &Uplink::of(&taken), &config).expect_err("no module");
+        let told = told.to_string();
         assert!(told.contains("CONFIG_OPENVSWITCH"), "{told}");
     }
 }
