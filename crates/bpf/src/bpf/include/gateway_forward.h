@@ -262,7 +262,7 @@ static __always_inline __u32 find_route(const struct config *config, const struc
 	struct neighbor_key key;
 	struct neighbor *receiver;
 	struct upper upper = {};
-	__u32 outcome;
+	__u32 outcome, place;
 	int policed;
 
 	key_of(&key, packet, 0);
@@ -295,10 +295,14 @@ static __always_inline __u32 find_route(const struct config *config, const struc
 			policed = 1;
 	}
 
-	route->place = receiver->port;
-	if (route->place >= MOST_PORTS)
+	place = receiver->port;
+	if (place >= MOST_PORTS)
 		return SLOW_ROUTE;
-	route->by = &config->ports[route->place];
+	/* Linux 6.1 forgets the bound over a spill: it is said again, and the compiler shall not know better. */
+	barrier_var(place);
+	place &= MOST_PORTS - 1;
+	route->place = place;
+	route->by = &config->ports[place];
 	if (!!(receiver->flags & HOST_IS_V6) != packet->v6 ||
 	    (receiver->encapsulation != AS_IT_CAME &&
 	     receiver->encapsulation != packet->encapsulation))
