@@ -177,7 +177,7 @@ fn what_others_send_is_counted() {
 }
 
 #[test]
-fn vhost_that_is_not_there_is_named() {
+fn that_vhost_is_not_there_is_told() {
     if !is_root() {
         return;
     }

@@ -121,6 +121,8 @@ proptest! {
             world.pause(node, Duration::ZERO);
             world.sync(node, true);
         }
+        // What was lost until now may still cost somebody the lease.
+        world.run(timing().lease);
         world.run_until(LONG, is_settled);
         // And there it stays.
         let moved = world.etcd.moved;
