@@ -1,10 +1,10 @@
 //! The gateway's fast path: tenants' packets to receivers that are cached are sent on without a look from user space.
 //!
-//! [`GatewayProgram`] holds the program and its maps, of which two are [caches](Cache) of what the gateway knows:
+//! [`GatewayProgram`] holds the program and its maps, of which two are caches of what the gateway knows ([`NeighborTable`], [`Cache`]):
 //!
 //! | map | key | value | who removes |
 //! |---|---|---|---|
-//! | neighbours | [`NeighborKey`] | [`CachedNeighbor`] | the owner; a full one refuses ([`Cache::put`]) |
+//! | neighbours | [`NeighborKey`] | [`CachedNeighbor`] | the owner; a full one refuses ([`NeighborTable::put`]) |
 //! | connections | [`ConnectionKey`] | [`CachedConnection`] | the owner; outdated ones are not used |
 //! | workers | port and queue | AF_XDP socket | the kernel, when the socket is closed |
 //!
@@ -27,6 +27,7 @@ mod outcome;
 mod pins;
 mod ring;
 mod samples;
+mod table;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -37,11 +38,14 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 pub use self::cache::{Cache, Hand};
 pub use self::config::{GatewayConfig, GatewayPort, Sampling};
 pub use self::flows::{FlowSample, Flows};
-use self::layout::{CONFIG_SLOTS, LAYOUT};
+use self::layout::CONFIG_SLOTS;
 pub use self::layout::{CachedConnection, CachedNeighbor, ConnectionKey, NeighborKey, Tunnel};
 pub use self::outcome::{Outcome, SlowCause};
 pub use self::ring::Ring;
 pub use self::samples::{Sample, Samples};
+use self::table::Shape;
+pub(crate) use self::table::Slot;
+pub use self::table::{NeighborTable, TableHand};
 use crate::attach::{self, Link, XdpMode};
 use crate::error::{Error, Result};
 use crate::load;
@@ -54,7 +58,7 @@ pub const MOST_INTERFACES: usize = layout::MOST_PORTS;
 pub const MOST_OPTIONS: usize = layout::MOST_OPTIONS;
 const MOST_PORTS: u32 = 16;
 
-/// How much there is room for. All of it is memory from the start: 100 bytes a neighbour, 130 a connection.
+/// How much there is room for. All of it is memory from the start: 103 bytes a neighbour, 130 a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Neighbours in the cache, 1 or more.
@@ -86,7 +90,7 @@ pub struct GatewayProgram {
 
 #[derive(Debug)]
 struct Maps {
-    neighbors: Cache<NeighborKey, CachedNeighbor>,
+    neighbors: NeighborTable,
     connections: Cache<ConnectionKey, CachedConnection>,
     configs: MapHandle,
     lease: MapHandle,
@@ -100,9 +104,9 @@ struct Maps {
 
 impl Maps {
     /// By the names that they have in gateway.bpf.c.
-    fn by_name(map: impl Fn(&'static str) -> Result<MapHandle>) -> Result<Self> {
+    fn by_name(shape: Shape, map: impl Fn(&'static str) -> Result<MapHandle>) -> Result<Self> {
         Ok(Self {
-            neighbors: Cache::new("neighbors", map("neighbors")?),
+            neighbors: NeighborTable::open(map("neighbors")?, shape)?,
             connections: Cache::new("connections", map("connections")?),
             configs: map("configs")?,
             lease: map("lease")?,
@@ -135,7 +139,7 @@ impl Maps {
 impl Sizes {
     fn of(maps: &Maps) -> Self {
         Self {
-            neighbors: maps.neighbors.map().max_entries(),
+            neighbors: maps.neighbors.shape().room,
             connections: maps.connections.map().max_entries(),
             queues: maps.workers.max_entries() / MOST_PORTS,
             sample_bytes: maps.samples.max_entries(),
@@ -162,14 +166,13 @@ impl GatewayProgram {
         if queues > u32::MAX / MOST_PORTS {
             return Err(Error::invalid(NAME, format!("a port cannot have {queues} queues")));
         }
-        let loaded = Self::load_with(sizes, None)?;
-        let state = [LAYOUT.to_ne_bytes(), 0u32.to_ne_bytes()].concat();
-        loaded.write("state", &loaded.maps.state, 0, &state)?;
+        let loaded = Self::load_with(sizes, Shape::new(neighbors), None)?;
+        loaded.activate(0)?;
         loaded.lease(u64::MAX)?;
         Ok(loaded)
     }
 
-    fn load_with(sizes: Sizes, maps: Option<&Maps>) -> Result<Self> {
+    fn load_with(sizes: Sizes, shape: Shape, maps: Option<&Maps>) -> Result<Self> {
         let mut storage = MaybeUninit::uninit();
         let skel = load::capture(NAME, || {
             let mut open = GatewaySkelBuilder::default().open(&mut storage)?;
@@ -181,16 +184,18 @@ impl GatewayProgram {
                     }
                 }
             } else {
-                open.maps.neighbors.set_max_entries(sizes.neighbors)?;
+                open.maps.neighbors.set_max_entries(shape.places())?;
                 open.maps.connections.set_max_entries(sizes.connections)?;
                 open.maps.workers.set_max_entries(sizes.queues * MOST_PORTS)?;
                 open.maps.samples.set_max_entries(sizes.sample_bytes)?;
             }
             let constants = open.maps.rodata_data.as_deref_mut();
-            constants.expect("gateway.bpf.c has constants").queues_of_port = sizes.queues;
+            let constants = constants.expect("gateway.bpf.c has constants");
+            constants.queues_of_port = sizes.queues;
+            (constants.table_seed, constants.table_groups) = (shape.seed, shape.groups());
             open.load()
         })?;
-        let maps = Maps::by_name(|name| {
+        let maps = Maps::by_name(shape, |name| {
             let map = skel.object().maps().find(|map| *map.name() == *name);
             load::own_map(NAME, &map.expect("gateway.bpf.c has this map"))
         })?;
@@ -237,8 +242,7 @@ impl GatewayProgram {
         }
         let slot = (self.active()? + 1) % CONFIG_SLOTS;
         self.write("configs", &self.maps.configs, slot, &config.bytes(self.sizes.queues))?;
-        let state = [LAYOUT.to_ne_bytes(), slot.to_ne_bytes()].concat();
-        self.write("state", &self.maps.state, 0, &state)?;
+        self.activate(slot)?;
         // Nothing is sent to them any more.
         let places = u32::try_from(config.ports.len()).unwrap_or(MOST_PORTS);
         for place in 0..MOST_PORTS {
@@ -268,6 +272,12 @@ impl GatewayProgram {
             }
         }
         Ok(ports)
+    }
+
+    /// Makes these settings those in force.
+    fn activate(&self, slot: u32) -> Result<()> {
+        let state = self.maps.neighbors.shape().state(slot);
+        self.write("state", &self.maps.state, 0, &state)
     }
 
     fn active(&self) -> Result<u32> {
@@ -318,7 +328,7 @@ impl GatewayProgram {
 
     /// Where tenants' addresses live.
     #[must_use]
-    pub fn neighbors(&self) -> &Cache<NeighborKey, CachedNeighbor> {
+    pub fn neighbors(&self) -> &NeighborTable {
         &self.maps.neighbors
     }
 
@@ -391,8 +401,4 @@ fn read_state(map: &MapHandle) -> Result<Vec<u8>> {
     let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let value = value.map_err(|error| Error::map(NAME, "state", "reading", load::os_error(&error)))?;
     Ok(value.unwrap_or_default())
-}
-
-fn layout_of(state: &MapHandle) -> Result<u32> {
-    Ok(layout::word(&read_state(state)?, 0).unwrap_or(0))
 }

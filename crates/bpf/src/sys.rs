@@ -7,11 +7,15 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use libbpf_rs::libbpf_sys::{self, bpf_attach_type, bpf_link_create_opts, bpf_test_run_opts, size_t};
-use libbpf_rs::{MapCore, MapHandle};
+use libbpf_rs::{MapCore, MapHandle, MapType};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::gateway::Slot;
 
 /// Attaches `program` to the interface `ifindex` of the calling thread's network namespace.
 /// Closing the result detaches it again.
@@ -49,6 +53,54 @@ pub(crate) fn pin(object: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
     // SAFETY: the descriptor is open and the path ends with a zero, both for as long as the borrows live.
     let error = unsafe { libbpf_sys::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) };
     told(error)
+}
+
+/// The values of an array map, in memory that is shared with the kernel and with programs. Linux 5.5.
+#[derive(Debug)]
+pub(crate) struct Shared<T> {
+    first: NonNull<T>,
+    count: usize,
+    values: PhantomData<T>,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread.
+unsafe impl<T: Sync> Send for Shared<T> {}
+// SAFETY: it only gives shared references to values.
+unsafe impl<T: Sync> Sync for Shared<T> {}
+
+impl Shared<Slot> {
+    /// So many values of an array whose values are of this type's size.
+    pub(crate) fn new(map: &MapHandle, count: usize) -> io::Result<Self> {
+        let is_its = map.map_type() == MapType::Array && map.value_size() as usize == size_of::<Slot>();
+        if !is_its || count == 0 || count > map.max_entries() as usize {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let first = unsafe { mmap(ptr::null_mut(), count * size_of::<Slot>(), protection, flags, map.as_fd(), 0)? };
+        let first = NonNull::new(first.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Self {
+            first,
+            count,
+            values: PhantomData,
+        })
+    }
+}
+
+impl<T> Shared<T> {
+    pub(crate) fn all(&self) -> &[T] {
+        // SAFETY: so many values are mapped there, from the beginning of a page on, for as long as `self` lives. Only `Slot`s are
+        // ever shared: made of atomics, for which all bytes are valid, and which others may change at any time.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that was mapped, once; references to it cannot outlive `self`.
+        let unmapped = unsafe { munmap(self.first.as_ptr().cast(), self.count * size_of::<T>()) };
+        debug_assert!(unmapped.is_ok());
+    }
 }
 
 /// How far a hash has been read: the next bucket, which is what the kernel's "opaque" batches are.

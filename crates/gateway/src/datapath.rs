@@ -174,7 +174,7 @@ impl XdpPath {
             resolved = cache.adopt(tables)?;
         }
         // The cache is full before the first packet comes, so that a restart is no storm of misses.
-        cache.fill(tables)?;
+        cache.fill(tables);
         if !adopted {
             cache.configure()?;
         }
@@ -199,7 +199,7 @@ impl XdpPath {
         }
         tracing::info!(
             interfaces = ports.names(),
-            neighbors = cache.entries,
+            neighbors = cache.entries(),
             adopted,
             restored,
             milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -350,9 +350,7 @@ impl Drop for XdpPath {
 
 impl DataPath for XdpPath {
     fn changed(&self, addresses: &[TenantAddress]) {
-        if let Err(error) = self.cache().refresh(addresses, Room::Kept) {
-            tracing::error!(%error, "the fast path's cache cannot be changed");
-        }
+        self.cache().refresh(addresses, Room::Kept);
         if let Some(telling) = &self.telling {
             telling.changed(addresses.iter().copied());
         }
@@ -415,14 +413,13 @@ impl DataPath for XdpPath {
             name: worker.name.load().to_string(),
             permille: worker.permille.load(Ordering::Relaxed),
         });
-        let mut cache = self.cache();
-        cache.count_if_cheap();
+        let cache = self.cache();
         let (fast, handed_up) = fast(&cache.program);
         Counters {
             fast,
             slow,
             handed_up,
-            cache_entries: cache.entries,
+            cache_entries: cache.entries(),
             cache_capacity: cache.program.sizes().neighbors.into(),
             cache_evicted: cache.evicted,
             cache_refused: cache.refused,

@@ -150,7 +150,7 @@ static __noinline int long_way(struct xdp_md *ctx, const struct config *config)
 					/* As long as what it claims, which is what will be sent. */
 					tell(ctx, config, &told, outcome,
 					     sizeof(struct ethhdr) + packet.length);
-					if (route.to->flags & FOREIGN)
+					if (route.to.flags & FOREIGN)
 						count(FOREIGN_PACKETS, sizeof(struct ethhdr) + packet.length);
 					choose(config, &packet, &route, outcome);
 					send_on(&packet, &route);

@@ -5,10 +5,19 @@
  * that could do the same look-up and rewrite, and nothing at all.
  */
 #include "gateway_parse.h"
+#include "gateway_table.h"
 
 const volatile __u32 first_receiver = 0; /* its IPv4 address, host order */
 const volatile __u32 receivers = 1;
 const volatile __be32 gateway = 0; /* the address that packets come to */
+
+/* What there is without a table of one's own: the kernel's hash, filled with the same. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1); /* set before loading */
+	__type(key, struct neighbor_key);
+	__type(value, struct neighbor);
+} hash SEC(".maps");
 
 /* Which program a packet is for. */
 struct {
@@ -59,12 +68,11 @@ int nothing(struct xdp_md *ctx)
 }
 
 /* No options, no fragments, no other family, no checks, no counters. */
-SEC("xdp.frags")
-int least(struct xdp_md *ctx)
+static __always_inline int send_on(struct xdp_md *ctx, int in_table)
 {
 	struct headers packet;
 	struct neighbor_key key = {};
-	struct neighbor *receiver;
+	struct neighbor *receiver, found = {};
 	__u64 sum;
 
 	if (!find(ctx, &packet))
@@ -75,7 +83,10 @@ int least(struct xdp_md *ctx)
 		return XDP_PASS;
 	key.network = NETWORK_V4 | bpf_ntohl(packet.vxlan[1]) >> 8;
 	key.address[0] = packet.inner_ip->daddr;
-	receiver = bpf_map_lookup_elem(&neighbors, &key);
+	if (in_table)
+		receiver = find_neighbor(&key, &found) ? &found : 0;
+	else
+		receiver = bpf_map_lookup_elem(&hash, &key);
 	if (!receiver)
 		return XDP_DROP;
 	copy_mac(packet.eth->h_source, packet.eth->h_dest);
@@ -88,6 +99,19 @@ int least(struct xdp_md *ctx)
 	packet.ip->ttl--;
 	packet.ip->check = ~fold_wide(sum);
 	return XDP_TX;
+}
+
+SEC("xdp.frags")
+int least(struct xdp_md *ctx)
+{
+	return send_on(ctx, 0);
+}
+
+/* With the look-up that the gateway has. */
+SEC("xdp.frags")
+int least_table(struct xdp_md *ctx)
+{
+	return send_on(ctx, 1);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -19,6 +19,7 @@ use libbpf_rs::MapHandle;
 use libbpf_rs::query::LinkTypeInfo;
 
 use super::layout::LAYOUT;
+use super::table::Shape;
 use super::{GatewayProgram, Maps, Sizes};
 use crate::attach::Link;
 use crate::error::{Error, Result};
@@ -71,7 +72,8 @@ impl GatewayProgram {
             })
         };
         // First, because a map of another layout may be another kind of map.
-        let found = super::layout_of(&open(STATE)?)?;
+        let state = super::read_state(&open(STATE)?)?;
+        let found = super::layout::word(&state, 0).unwrap_or(0);
         if found != LAYOUT {
             return Err(Error::Layout {
                 path: folder.to_owned(),
@@ -79,9 +81,10 @@ impl GatewayProgram {
                 expected: LAYOUT,
             });
         }
-        let maps = Maps::by_name(open)?;
+        let shape = Shape::of(&state).unwrap_or_default();
+        let maps = Maps::by_name(shape, open)?;
         let sizes = Sizes::of(&maps);
-        Self::load_with(sizes, Some(&maps)).map(Some)
+        Self::load_with(sizes, shape, Some(&maps)).map(Some)
     }
 
     /// Attaches the program natively or generically to an interface, with a name in a bpffs: it stays attached when the

@@ -37,7 +37,7 @@ fn police(bed: &Bed, last: u8) {
             policed: true,
             ..neighbor(last, false)
         };
-        bed.program.neighbors().put(&[(key(last, v6), policed)]).unwrap();
+        bed.program.neighbors().put(&[(key(last, v6), policed)]);
     }
 }
 

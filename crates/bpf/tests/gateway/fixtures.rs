@@ -184,7 +184,7 @@ fn a_port_that_is_not_there() {
             port: 200,
             ..neighbor(2, false)
         };
-        bed.program.neighbors().put(&[(key(2, false), far)]).unwrap();
+        bed.program.neighbors().put(&[(key(2, false), far)]);
         assert_eq!(bed.run(&udp(2, b"").bytes()).outcome, slow(SlowCause::Route));
     });
 }
@@ -439,7 +439,7 @@ fn the_largest_network() {
             tunnel: Some(Tunnel::Geneve),
             ..neighbor(2, false)
         };
-        bed.program.neighbors().put(&[(key, there)]).unwrap();
+        bed.program.neighbors().put(&[(key, there)]);
         let frame = tenant_udp([mac(1), mac(2)], [tenant(1, true), tenant(2, true)], [1, 2], 64, b"x");
         let frame = Sent::new([host(1, true), gateway(true)], Encapsulation::Geneve, vni, frame).bytes();
         assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded);

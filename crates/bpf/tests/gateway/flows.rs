@@ -78,7 +78,7 @@ fn nobody_is_told_of_who_has_rules() {
             policed: true,
             ..neighbor(1, false)
         };
-        bed.program.neighbors().put(&[(key(1, false), policed)]).unwrap();
+        bed.program.neighbors().put(&[(key(1, false), policed)]);
         bed.configure(|config| (config.one_in, config.has_policy, config.sampling) = (1, true, None));
         for _ in 0..100 {
             let frame = frame(false, false, Encapsulation::Vxlan);

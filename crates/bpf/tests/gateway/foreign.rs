@@ -65,7 +65,7 @@ fn packets_of_others_networks_are_sent_on_and_counted() {
                     foreign: true,
                     ..neighbor(2, v6)
                 };
-                bed.program.neighbors().put(&[(key(2, inner_v6), foreign)]).unwrap();
+                bed.program.neighbors().put(&[(key(2, inner_v6), foreign)]);
             }
             assert_eq!(run(&bed), own, "the same bytes, the same way");
             let counted = bed.program.foreign().unwrap();

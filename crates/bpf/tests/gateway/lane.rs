@@ -163,7 +163,7 @@ fn witnessed(second: u32, test: impl Fn(&GatewayProgram, &GatewayConfig)) {
         port: 1,
         ..neighbor(2, false)
     };
-    program.neighbors().put(&[(key(2, false), value)]).unwrap();
+    program.neighbors().put(&[(key(2, false), value)]);
     let mut config = bed.config.clone();
     config.sampling = None;
     config.ports.swap(0, 1);

@@ -83,7 +83,8 @@ fn maps_of_another_version_are_refused() {
         let folder = bpffs.folder();
         Bed::new(second, Wanted::default()).program.pin(&folder).unwrap();
         let state = MapHandle::from_pinned_path(folder.join("state")).unwrap();
-        let value = [99u32.to_ne_bytes(), 0u32.to_ne_bytes()].concat();
+        let mut value = vec![0; state.value_size() as usize];
+        value[..4].copy_from_slice(&99u32.to_ne_bytes());
         state.update(&[0; 4], &value, MapFlags::ANY).unwrap();
         let refused = GatewayProgram::adopt(&folder).unwrap_err();
         assert!(matches!(refused, Error::Layout { found: 99, .. }), "{refused}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ringside_bpf::gateway::{CachedNeighbor, GatewayConfig, GatewayProgram, Hand, NeighborKey, Sampling, Tunnel};
+use ringside_bpf::gateway::{CachedNeighbor, GatewayConfig, GatewayProgram, NeighborKey, Sampling, TableHand, Tunnel};
 use ringside_gateway_core::table::{Encapsulation, HostId, HostReader, Neighbor, NeighborReader};
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::MacAddr;
@@ -19,8 +19,6 @@ const EVICT_EVERY: Duration = Duration::from_secs(1);
 const EVICTED: usize = 16;
 /// But not more entries, for a tenth of a second or so: changes wait meanwhile.
 const MOST_EVICTED: usize = 1 << 17;
-/// So many entries are counted within ten milliseconds.
-const FEW: u64 = 1 << 16;
 
 /// What becomes of addresses for which a full cache has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,14 +45,12 @@ pub(super) struct Cache {
     /// As many changes of these have been looked at, through all that there is.
     marked: u64,
     /// How far it has been looked through for the number of changes that is to be reached.
-    marking: Option<(u64, Hand)>,
+    marking: Option<(u64, TableHand)>,
     /// Packets of these networks as the program had counted them the last time.
     foreign_packets: u64,
     evicted_at: Option<Instant>,
     /// Where to look next for what can go.
-    hand: Hand,
-    /// May be too many or too few after changes, which do not say whether entries are new: see [`Self::count`].
-    pub(super) entries: u64,
+    hand: TableHand,
     /// Entries that made room for others.
     pub(super) evicted: u64,
     /// Entries that there was no room for.
@@ -75,8 +71,7 @@ impl Cache {
             marking: None,
             foreign_packets: 0,
             evicted_at: None,
-            hand: Hand::default(),
-            entries: 0,
+            hand: TableHand::default(),
             evicted: 0,
             refused: 0,
         }
@@ -111,14 +106,14 @@ impl Cache {
             } else if had != foreign {
                 marked.push((key, value));
             }
-        })?;
-        program.neighbors().remove(&gone)?;
-        program.neighbors().put(&marked)?;
+        });
+        program.neighbors().remove(&gone);
+        program.neighbors().put(&marked);
         Ok(resolved)
     }
 
     /// Puts in all that there is room for.
-    pub(super) fn fill(&mut self, tables: &Tables) -> Result<()> {
+    pub(super) fn fill(&mut self, tables: &Tables) {
         let program = Arc::clone(&self.program);
         let room = if self.is_used {
             self.program.sizes().neighbors as usize
@@ -126,32 +121,24 @@ impl Cache {
             0
         };
         let mut batch = Vec::with_capacity(BATCH);
-        let (mut put, mut failed) = (0, None);
+        let mut put = 0;
         tables.neighbors.for_each(|address, neighbor| {
-            if put + batch.len() == room || failed.is_some() {
+            if put + batch.len() == room {
                 return;
             }
             if let Some(value) = self.cached(address.vni, &neighbor) {
                 batch.push((key_of(address), value));
             }
             if batch.len() == BATCH {
-                match program.neighbors().put(&batch) {
-                    Ok(had_room) => put += had_room,
-                    Err(error) => failed = Some(error),
-                }
+                put += program.neighbors().put(&batch);
                 batch.clear();
             }
         });
-        if let Some(error) = failed {
-            return Err(error.into());
-        }
-        put += program.neighbors().put(&batch)?;
-        self.entries = put as u64;
-        Ok(())
+        program.neighbors().put(&batch);
     }
 
     /// Makes known what has changed. What there is no room for is not in the cache: workers know it.
-    fn apply(&mut self, changes: &[(TenantAddress, Option<Neighbor>)], room: Room) -> Result<()> {
+    fn apply(&mut self, changes: &[(TenantAddress, Option<Neighbor>)], room: Room) {
         let (mut put, mut gone) = (Vec::with_capacity(changes.len()), Vec::new());
         for (address, neighbor) in changes {
             match neighbor.and_then(|neighbor| self.cached(address.vni, &neighbor)) {
@@ -161,23 +148,19 @@ impl Cache {
             }
         }
         // First what is no longer so: it makes room. An address may come twice, the last time as it is now.
-        self.program.neighbors().remove(&gone)?;
-        self.entries = self.entries.saturating_sub(gone.len() as u64);
+        self.program.neighbors().remove(&gone);
         // What is in it is replaced, however full it is; only others are refused.
-        let mut done = self.program.neighbors().put(&put)?;
-        if done < put.len() && room == Room::Made && self.evict()? {
-            done = self.program.neighbors().put(&put)?;
+        let mut done = self.program.neighbors().put(&put);
+        if done < put.len() && room == Room::Made && self.evict() {
+            done = self.program.neighbors().put(&put);
         }
         self.refused += (put.len() - done) as u64;
-        let capacity = u64::from(self.program.sizes().neighbors);
-        self.entries = (self.entries + done as u64).min(capacity);
-        Ok(())
     }
 
     /// Looks on through a part of it, and removes what was not used since the last time round. False if it is not time yet.
-    fn evict(&mut self) -> Result<bool> {
+    fn evict(&mut self) -> bool {
         if self.evicted_at.is_some_and(|last| last.elapsed() < EVICT_EVERY) {
-            return Ok(false);
+            return false;
         }
         let all = self.program.sizes().neighbors as usize;
         let most = (all / EVICTED).max(1);
@@ -189,13 +172,12 @@ impl Cache {
             } else if unused.len() < most {
                 unused.push(key);
             }
-        })?;
-        self.program.neighbors().remove(&unused)?;
-        self.program.neighbors().put(&used)?;
+        });
+        self.program.neighbors().remove(&unused);
+        self.program.neighbors().put(&used);
         self.evicted_at = Some(Instant::now());
         self.evicted += unused.len() as u64;
-        self.entries = self.entries.saturating_sub(unused.len() as u64);
-        Ok(true)
+        true
     }
 
     /// Connections that were handed over before have to be judged again from now on.
@@ -215,39 +197,39 @@ impl Cache {
     }
 
     /// Puts addresses there as they are now.
-    pub(super) fn refresh(&mut self, addresses: &[TenantAddress], room: Room) -> Result<()> {
+    pub(super) fn refresh(&mut self, addresses: &[TenantAddress], room: Room) {
         if !self.is_used {
-            return Ok(());
+            return;
         }
         let mut found = vec![None; addresses.len()];
         self.neighbors.look_up(addresses, &mut found);
         let now: Vec<_> = addresses.iter().copied().zip(found).collect();
-        self.apply(&now, room)
+        self.apply(&now, room);
     }
 
     /// Marks what is of other gateways' networks, and takes the mark from what is not, a part at a time, after networks have changed
     /// hands. True: there is more to be looked through.
-    pub(super) fn mark(&mut self) -> Result<bool> {
+    pub(super) fn mark(&mut self) -> bool {
         let changes = self.foreign.changes();
         if !self.is_used || (self.marking.is_none() && self.marked == changes) {
-            return Ok(false);
+            return false;
         }
         // What changes meanwhile is looked at in another round.
-        let (reached, mut hand) = self.marking.take().unwrap_or((changes, Hand::default()));
+        let (reached, mut hand) = self.marking.take().unwrap_or((changes, TableHand::default()));
         let mut other = Vec::new();
         self.program.neighbors().read_on(&mut hand, BATCH, |key, value| {
             let foreign = Vni::new(key.vni).is_some_and(|vni| self.foreign.is(vni));
             if foreign != value.foreign {
                 other.push((key, CachedNeighbor { foreign, ..value }));
             }
-        })?;
-        self.program.neighbors().put(&other)?;
+        });
+        self.program.neighbors().put(&other);
         if hand.is_new() {
             self.marked = reached;
         } else {
             self.marking = Some((reached, hand));
         }
-        Ok(self.marking.is_some() || self.marked != self.foreign.changes())
+        self.marking.is_some() || self.marked != self.foreign.changes()
     }
 
     /// Takes up what the program has counted of other gateways' networks.
@@ -258,20 +240,9 @@ impl Cache {
         Ok(())
     }
 
-    /// Counts what is there: changes do not say whether they are new.
-    pub(super) fn count(&mut self) -> Result<()> {
-        let mut entries = 0;
-        self.program.neighbors().for_each(|_, _| entries += 1)?;
-        self.entries = entries;
-        Ok(())
-    }
-
-    /// The same, when somebody asks who is to wait for it.
-    pub(super) fn count_if_cheap(&mut self) {
-        // A map that cannot be read is told of elsewhere.
-        if self.entries <= FEW {
-            _ = self.count();
-        }
+    /// Entries that are there.
+    pub(super) fn entries(&self) -> u64 {
+        self.program.neighbors().len() as u64
     }
 
     /// What the program has to know; None as long as nobody knows how its host is reached.
@@ -295,7 +266,7 @@ impl Cache {
 
     /// True if not all that is known is in it, or was not: then ends of connections have to come back, senders too.
     pub(super) fn lacks_some(&self) -> bool {
-        self.evicted > 0 || self.entries >= self.program.sizes().neighbors.into()
+        self.evicted > 0 || self.entries() >= self.program.sizes().neighbors.into()
     }
 }
 

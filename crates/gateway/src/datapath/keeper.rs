@@ -40,7 +40,6 @@ impl Keeper {
     pub(super) fn run(self) {
         let (mut ticked, mut looked) = (Instant::now(), Instant::now());
         let mut synchronise = Pace::steady(pace::of_connections(&self.tables.conntrack), ticked);
-        let mut count = Pace::sparing(COUNT, PART, ticked);
         let mut marks = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
             let pause = match (marks, self.hosts.is_empty()) {
@@ -54,13 +53,10 @@ impl Keeper {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if !self.hosts.is_empty() && looked.elapsed() >= BETWEEN_LOOKS {
-                warn("the cache cannot be filled", self.take_hosts());
+                self.take_hosts();
                 looked = Instant::now();
             }
-            marks = self.cache().mark().unwrap_or_else(|error| {
-                tracing::warn!(%error, "the cache cannot be told whose networks are whose");
-                false
-            });
+            marks = self.cache().mark();
             if ticked.elapsed() >= TICK {
                 let since = ticked.elapsed();
                 ticked = Instant::now();
@@ -73,11 +69,6 @@ impl Keeper {
                 let done = connections::synchronise(&program, &self.tables.conntrack, epoch);
                 warn("connections cannot be told what was sent on", done);
                 synchronise.done(begun, Instant::now());
-            }
-            let begun = Instant::now();
-            if count.is_due(begun) {
-                warn("the cache cannot be counted", self.cache().count());
-                count.done(begun, Instant::now());
             }
         }
     }
@@ -108,7 +99,7 @@ impl Keeper {
         }
         addresses.sort_unstable();
         addresses.dedup();
-        cache.refresh(&addresses, Room::Made)?;
+        cache.refresh(&addresses, Room::Made);
         let open = open.into_iter().map(|(connection, _)| connection);
         let refused = connections::hand_over(&cache.program, &self.tables.conntrack, open, epoch)?;
         cache.refused += refused as u64;
@@ -116,23 +107,21 @@ impl Keeper {
     }
 
     /// Neighbours of hosts whose MAC addresses have changed.
-    fn take_hosts(&self) -> Result<()> {
+    fn take_hosts(&self) {
         let mut hosts: Vec<HostId> = self.hosts.try_iter().collect();
         hosts.sort_unstable();
         hosts.dedup();
         let mut addresses = Vec::new();
-        let mut done = Ok(());
         self.tables.neighbors.for_each(|address, neighbor| {
             if hosts.binary_search(&neighbor.host).is_ok() {
                 addresses.push(address);
             }
-            if addresses.len() == BATCH && done.is_ok() {
-                done = self.cache().refresh(&addresses, Room::Kept);
+            if addresses.len() == BATCH {
+                self.cache().refresh(&addresses, Room::Kept);
                 addresses.clear();
             }
         });
-        done?;
-        self.cache().refresh(&addresses, Room::Kept)
+        self.cache().refresh(&addresses, Room::Kept);
     }
 
     fn tick(&self, since: Duration) -> Result<()> {

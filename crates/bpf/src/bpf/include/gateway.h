@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 4
+#define GATEWAY_LAYOUT 5
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
@@ -96,7 +96,7 @@ enum encapsulation {
 	GENEVE = 2,
 };
 
-/* Where it lives. */
+/* Where it lives. Four words. */
 struct neighbor {
 	__be32 host[4];
 	__u8 mac[ETH_ALEN];
@@ -105,7 +105,7 @@ struct neighbor {
 	__u8 host_mac[ETH_ALEN];
 	__u8 encapsulation;
 	__u8 used; /* set with each hit: the loader clears it, and evicts what stayed clear */
-};
+} __attribute__((__aligned__(8)));
 
 /* One direction of a connection. */
 struct connection_key {
@@ -192,6 +192,9 @@ struct lease {
 struct state {
 	__u32 layout;
 	__u32 active; /* which of the settings is in force */
+	__u64 seed; /* of the table of neighbours */
+	__u32 room; /* neighbours that it takes */
+	__u32 pad;
 };
 
 struct sample {
@@ -215,20 +218,12 @@ struct flow {
 };
 
 /*
- * Plain hashes, not LRU ones: a look-up then writes no memory that CPUs share, a
+ * A plain hash, not an LRU one: a look-up then writes no memory that CPUs share, a
  * full map refuses instead of pushing out what somebody else needs, and what goes
- * is decided by who knows more, by `used` and `seen`. Filled before, so that no
- * entry has to be allocated later: an entry that is deleted and used again while
- * a packet is being looked at can send that one packet to a wrong host, where its
- * VNI, which is never changed, is not at home or has no such MAC address.
+ * is decided by who knows more, by `seen`. Filled before, so that no entry has to be
+ * allocated later: an entry that is deleted and used again while a packet is being
+ * looked at can pass that one packet, of a tenant's, for the other connection's.
  */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1); /* set before loading */
-	__type(key, struct neighbor_key);
-	__type(value, struct neighbor);
-} neighbors SEC(".maps");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1); /* set before loading */

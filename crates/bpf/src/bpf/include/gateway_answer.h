@@ -9,6 +9,7 @@
 #define RINGSIDE_GATEWAY_ANSWER_H
 
 #include "gateway_parse.h"
+#include "gateway_table.h"
 
 #define ICMP6_ADVERTISEMENT 136
 #define ADVERTISEMENT_SOLICITED 0x40
@@ -28,7 +29,7 @@ static __always_inline __u32 find_answer(struct xdp_md *ctx, const struct config
 {
 	int arp = packet->content == ARP;
 	struct neighbor_key key = {};
-	struct neighbor *who;
+	struct neighbor who = {};
 
 	if (arp) {
 		struct arp *asked = packet->network;
@@ -42,13 +43,10 @@ static __always_inline __u32 find_answer(struct xdp_md *ctx, const struct config
 		key.network = NETWORK_V6 | packet->vni;
 		__builtin_memcpy(key.address, asked->target, sizeof(asked->target));
 	}
-	who = bpf_map_lookup_elem(&neighbors, &key);
-	if (!who)
+	if (!find_neighbor(&key, &who))
 		return SLOW_MISS;
-	if (!who->used)
-		who->used = 1;
-	__builtin_memcpy(answer->mac, who->mac, ETH_ALEN);
-	answer->foreign = who->flags & FOREIGN;
+	__builtin_memcpy(answer->mac, who.mac, ETH_ALEN);
+	answer->foreign = who.flags & FOREIGN;
 	/* It asks whether somebody else has its own address: nobody has. */
 	if (same_mac(answer->mac, packet->inner->h_source))
 		return arp ? DROP_ARP_NOT_ASKED : DROP_DISCOVERY_NOT_ASKED;

@@ -9,6 +9,7 @@
 #define RINGSIDE_GATEWAY_FORWARD_H
 
 #include "gateway_parse.h"
+#include "gateway_table.h"
 
 #include <linux/tcp.h>
 
@@ -213,7 +214,7 @@ static __always_inline int is_from_its_host(const struct packet *packet,
 
 /* Where a packet goes. */
 struct route {
-	struct neighbor *to;
+	struct neighbor to;
 	const struct port *by;
 	__u32 place; /* of the port */
 	int routed;  /* it was sent to a router: its own TTL goes down */
@@ -260,17 +261,14 @@ static __always_inline __u32 find_route(const struct config *config, const struc
 					struct route *route)
 {
 	struct neighbor_key key;
-	struct neighbor *receiver;
+	const struct neighbor *receiver = &route->to;
 	struct upper upper = {};
 	__u32 outcome, place;
 	int policed;
 
 	key_of(&key, packet, 0);
-	receiver = bpf_map_lookup_elem(&neighbors, &key);
-	if (!receiver)
+	if (!find_neighbor(&key, &route->to))
 		return SLOW_MISS;
-	if (!receiver->used)
-		receiver->used = 1;
 	outcome = find_upper(packet, &upper);
 	if (outcome != TENANT)
 		return outcome;
@@ -279,19 +277,16 @@ static __always_inline __u32 find_route(const struct config *config, const struc
 
 	policed = receiver->flags & POLICED;
 	if (config->flags & (HAS_POLICY | SOURCE_CHECK)) {
-		struct neighbor *sender;
+		struct neighbor sender = {};
 
 		key_of(&key, packet, 1);
-		sender = bpf_map_lookup_elem(&neighbors, &key);
 		/* Nobody known, a port without a neighbour, or one that the cache has no room for: no connection
 		 * says which. */
-		if (!sender)
+		if (!find_neighbor(&key, &sender))
 			return SLOW_SENDER;
-		if (!sender->used)
-			sender->used = 1;
-		if ((config->flags & SOURCE_CHECK) && !is_from_its_host(packet, sender))
+		if ((config->flags & SOURCE_CHECK) && !is_from_its_host(packet, &sender))
 			return SLOW_SENDER;
-		if ((config->flags & HAS_POLICY) && (sender->flags & POLICED))
+		if ((config->flags & HAS_POLICY) && (sender.flags & POLICED))
 			policed = 1;
 	}
 
@@ -342,7 +337,6 @@ static __always_inline __u32 find_route(const struct config *config, const struc
 		return SLOW_POLICED;
 	route->policed = policed;
 	route->source_port = config->flags & DERIVE_PORT ? derived_port(packet) : packet->udp->source;
-	route->to = receiver;
 	return TENANT;
 }
 
@@ -438,8 +432,8 @@ static __always_inline void send_on(const struct packet *packet, const struct ro
 
 	if (route->routed) {
 		old += sum_mac(packet->inner->h_dest);
-		new += sum_mac(route->to->mac);
-		copy_mac(packet->inner->h_dest, route->to->mac);
+		new += sum_mac(route->to.mac);
+		copy_mac(packet->inner->h_dest, route->to.mac);
 		if (packet->content == IP4) {
 			struct iphdr *ip = packet->network;
 			__u16 before = word_at(&ip->ttl), check = ip->check;
@@ -455,7 +449,7 @@ static __always_inline void send_on(const struct packet *packet, const struct ro
 			new += one_less(&ip6->nexthdr, 1);
 		}
 	}
-	copy_mac(eth->h_dest, route->to->host_mac);
+	copy_mac(eth->h_dest, route->to.host_mac);
 	copy_mac(eth->h_source, route->by->mac);
 	if (packet->v6) {
 		struct ipv6hdr *ip6 = packet->ip;
@@ -465,17 +459,17 @@ static __always_inline void send_on(const struct packet *packet, const struct ro
 		for (int i = 0; i < 4; i++) {
 			old += (__u64)ip6->saddr.s6_addr32[i] + ip6->daddr.s6_addr32[i];
 			ip6->saddr.s6_addr32[i] = route->by->v6[i];
-			ip6->daddr.s6_addr32[i] = route->to->host[i];
-			new += (__u64)route->by->v6[i] + route->to->host[i];
+			ip6->daddr.s6_addr32[i] = route->to.host[i];
+			new += (__u64)route->by->v6[i] + route->to.host[i];
 		}
 	} else {
 		struct iphdr *ip = packet->ip;
 		__u64 before = (__u64)ip->saddr + ip->daddr;
-		__u64 after = (__u64)route->by->v4 + route->to->host[0];
+		__u64 after = (__u64)route->by->v4 + route->to.host[0];
 		__u16 ttl = word_at(&ip->ttl);
 
 		ip->saddr = route->by->v4;
-		ip->daddr = route->to->host[0];
+		ip->daddr = route->to.host[0];
 		ip->check = replaced(ip->check, before + ttl, after + one_less(&ip->ttl, 0));
 		old += before;
 		new += after;
