@@ -77,7 +77,16 @@ impl Shared<Slot> {
         }
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let first = unsafe { mmap(ptr::null_mut(), count * size_of::<Slot>(), protection, flags, map.as_fd(), 0)? };
+        let first = unsafe {
+            mmap(
+                ptr::null_mut(),
+                count * size_of::<Slot>(),
+                protection,
+                flags,
+                map.as_fd(),
+                0,
+            )?
+        };
         let first = NonNull::new(first.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(Self {
             first,

@@ -364,8 +364,8 @@ impl NeighborTable {
     }
 
     /// Reads so many entries from where it ended the last time; fewer when it comes to the end, and then begins anew the next
-    /// time. Entries may be changed and removed between two calls; none that stays is left out, and one that was moved to make
-    /// room may come twice. Who is called must not come back here: it is locked meanwhile.
+    /// time. Entries may be changed and removed between two calls; none that stays is left out, and what was
+    /// moved or put anew may come twice. Who is called must not come back here: it is locked meanwhile.
     pub fn read_on(&self, hand: &mut TableHand, count: usize, mut each: impl FnMut(NeighborKey, CachedNeighbor)) {
         let writer = self.lock();
         let all = self.places.all();
@@ -425,7 +425,3 @@ impl TableHand {
         self.next == 0 && !self.again
     }
 }
-
-#[cfg(test)]
-#[path = "table_tests.rs"]
-mod tests;

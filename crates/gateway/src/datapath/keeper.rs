@@ -17,9 +17,6 @@ use crate::model::Tables;
 
 /// What is to be done now and then is done so often.
 const TICK: Duration = Duration::from_secs(1);
-/// The cache is counted so often, and takes a hundredth of the time at the most for it.
-const COUNT: Duration = Duration::from_secs(10);
-const PART: u32 = 100;
 /// All neighbours are looked through for those of hosts whose MAC addresses were found out; not more often.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// Between two parts that are looked through when networks change hands: others want the cache as well.
