@@ -84,11 +84,11 @@ __noinline int take_sample(struct xdp_md *ctx, __u32 outcome, __u32 network, __u
 
 /* To be called before the packet is edited. */
 static __always_inline void tell(struct xdp_md *ctx, const struct config *config,
-				 const volatile struct told *told, __u32 outcome, __u64 bytes)
+				 const struct found *found, __u32 outcome, __u64 bytes)
 {
 	count(outcome, bytes);
 	if (config->sampling.on)
-		take_sample(ctx, outcome, told->network, told->place);
+		take_sample(ctx, outcome, found->told_network, found->told_place);
 }
 
 /* Where the socket of its port and queue is in the XSKMAP; outside of it if there can be none. */
@@ -115,65 +115,76 @@ static __always_inline int is_owned(__u32 worker)
 	return left && bpf_ktime_get_coarse_ns() < left->until;
 }
 
-/*
- * Everything that the straight lane leaves. A function of its own: the lane then has
- * the registers for itself.
- */
-static __noinline int long_way(struct xdp_md *ctx, const struct config *config)
+/* A tenant's packet is sent on, or what it asks is answered, if that can be done here: TENANT. */
+static __always_inline __u32 serve(struct xdp_md *ctx, const struct config *config,
+				   const struct found *found, int *action)
 {
-	__u32 worker = place_of_worker(ctx, config);
-	volatile struct told told;
-	struct packet packet = {};
-	int action = XDP_DROP;
+	__u64 bytes = sizeof(struct ethhdr) + found->length;
 	__u32 outcome;
 
-	told.network = ~0u;
-	told.place = 0;
-	outcome = classify(ctx, config, &packet, &told);
+	if (found->content == IP4 || found->content == IP6) {
+		struct route route = {};
+
+		outcome = find_route(ctx, config, found, &route);
+		if (outcome != TENANT)
+			return outcome;
+		outcome = FORWARDED;
+		*action = XDP_TX;
+		if (config->ports[route.place & (MOST_PORTS - 1)].ifindex != ctx->ingress_ifindex) {
+			outcome = REDIRECTED;
+			*action = bpf_redirect_map(&ports, route.place, XDP_DROP);
+		}
+		if (*action == XDP_DROP)
+			return DROP_TRANSMIT_FAILED;
+		/* As long as what it claims, which is what will be sent. */
+		tell(ctx, config, found, outcome, bytes);
+		if (route.to.flags & FOREIGN)
+			count(FOREIGN_PACKETS, bytes);
+		/* Rules are for the gateway to keep. */
+		if (config->one_in && !route.policed)
+			choose(ctx, config, found, outcome);
+		if (!send_on(ctx, config, found, &route))
+			*action = XDP_DROP;
+	} else {
+		struct answer answer = {};
+
+		outcome = find_answer(ctx, config, found, &answer);
+		if (outcome != TENANT)
+			return outcome;
+		*action = XDP_TX;
+		tell(ctx, config, found, ANSWERED, bytes);
+		if (answer.foreign)
+			count(FOREIGN_PACKETS, bytes);
+		if (!(found->content == ARP ? answer_arp(ctx, found, &answer) :
+					      answer_discovery(ctx, found, &answer)) ||
+		    !send_back(ctx, config, found, &answer))
+			*action = XDP_DROP;
+	}
+	return TENANT;
+}
+
+/*
+ * Everything that the straight lane leaves. A function of its own: the lane then has the
+ * registers for itself. Not static, as its steps: the verifier looks at it once, and not once
+ * for each way to leave the lane.
+ */
+__noinline int long_way(struct xdp_md *ctx, const struct config *config)
+{
+	struct found found = {};
+	int action = XDP_DROP;
+	__u32 outcome, worker;
+
+	if (!config)
+		return XDP_PASS;
+	worker = place_of_worker(ctx, config);
+	found.told_network = ~0u;
+	outcome = classify(ctx, config, &found);
 	if (outcome == TENANT && !is_owned(worker)) {
 		outcome = DROP_NO_WORKER;
 	} else if (outcome == TENANT) {
-		if (packet.content == IP4 || packet.content == IP6) {
-			struct route route = {};
-
-			outcome = find_route(config, &packet, &route);
-			if (outcome == TENANT) {
-				outcome = FORWARDED;
-				action = XDP_TX;
-				if (route.by->ifindex != ctx->ingress_ifindex) {
-					outcome = REDIRECTED;
-					action = bpf_redirect_map(&ports, route.place, XDP_DROP);
-				}
-				if (action == XDP_DROP) {
-					outcome = DROP_TRANSMIT_FAILED;
-				} else {
-					/* As long as what it claims, which is what will be sent. */
-					tell(ctx, config, &told, outcome,
-					     sizeof(struct ethhdr) + packet.length);
-					if (route.to.flags & FOREIGN)
-						count(FOREIGN_PACKETS, sizeof(struct ethhdr) + packet.length);
-					choose(config, &packet, &route, outcome);
-					send_on(&packet, &route);
-					return action;
-				}
-			}
-		} else {
-			struct answer answer = {};
-
-			outcome = find_answer(ctx, config, &packet, &answer);
-			if (outcome == TENANT) {
-				tell(ctx, config, &told, ANSWERED,
-				     sizeof(struct ethhdr) + packet.length);
-				if (answer.foreign)
-					count(FOREIGN_PACKETS, sizeof(struct ethhdr) + packet.length);
-				if (packet.content == ARP)
-					answer_arp(&packet, answer.mac);
-				else
-					answer_discovery(&packet, answer.mac);
-				send_back(ctx, config, &packet, &answer);
-				return XDP_TX;
-			}
-		}
+		outcome = serve(ctx, config, &found, &action);
+		if (outcome == TENANT)
+			return action;
 	}
 	if (outcome == PASSED) {
 		action = XDP_PASS;
@@ -182,7 +193,7 @@ static __noinline int long_way(struct xdp_md *ctx, const struct config *config)
 		if (action == XDP_DROP)
 			outcome = DROP_NO_WORKER;
 	}
-	tell(ctx, config, &told, outcome, bpf_xdp_get_buff_len(ctx));
+	tell(ctx, config, &found, outcome, bpf_xdp_get_buff_len(ctx));
 	return action;
 }
 

@@ -17,3 +17,4 @@ mod foreign;
 mod lane;
 mod pinned;
 mod tables;
+mod verifier;

@@ -19,28 +19,36 @@
 
 struct answer {
 	__u8 mac[ETH_ALEN]; /* of whom is asked for */
-	const struct port *by;
-	int foreign;
+	__u16 place; /* of the port that it leaves by */
+	__u32 foreign;
 };
 
-/* TENANT: it can be answered. */
-static __always_inline __u32 find_answer(struct xdp_md *ctx, const struct config *config,
-					 const struct packet *packet, struct answer *answer)
+/* A step. TENANT: it can be answered. */
+__noinline int find_answer(struct xdp_md *ctx, const struct config *config,
+			   const struct found *found, struct answer *answer)
 {
-	int arp = packet->content == ARP;
 	struct neighbor_key key = {};
 	struct neighbor who = {};
+	struct packet packet;
+	int arp;
 
+	if (!config || !found || !answer || !open_packet(ctx, found, &packet))
+		return SLOW_HEADERS;
+	arp = found->content == ARP;
 	if (arp) {
-		struct arp *asked = packet->network;
+		struct arp *asked = packet.network;
 
-		key.network = NETWORK_V4 | packet->vni;
+		if (!FITS(asked, packet.end))
+			return SLOW_HEADERS;
+		key.network = NETWORK_V4 | found->vni;
 		__builtin_memcpy(key.address, asked->target, sizeof(asked->target));
 	} else {
-		struct ipv6hdr *ip6 = packet->network;
+		struct ipv6hdr *ip6 = packet.network;
 		struct discovery *asked = (void *)(ip6 + 1);
 
-		key.network = NETWORK_V6 | packet->vni;
+		if (!FITS(asked, packet.end))
+			return SLOW_HEADERS;
+		key.network = NETWORK_V6 | found->vni;
 		__builtin_memcpy(key.address, asked->target, sizeof(asked->target));
 	}
 	if (!find_neighbor(&key, &who))
@@ -48,66 +56,88 @@ static __always_inline __u32 find_answer(struct xdp_md *ctx, const struct config
 	__builtin_memcpy(answer->mac, who.mac, ETH_ALEN);
 	answer->foreign = who.flags & FOREIGN;
 	/* It asks whether somebody else has its own address: nobody has. */
-	if (same_mac(answer->mac, packet->inner->h_source))
+	if (same_mac(answer->mac, packet.inner->h_source))
 		return arp ? DROP_ARP_NOT_ASKED : DROP_DISCOVERY_NOT_ASKED;
 
-	if (packet->has_options ||
-	    (!arp && packet->network_len != sizeof(struct ipv6hdr) + SOLICITATION_LEN))
+	if (found->has_options ||
+	    (!arp && found->network_len != sizeof(struct ipv6hdr) + SOLICITATION_LEN))
 		return SLOW_QUESTION;
-	if (bpf_xdp_get_buff_len(ctx) != sizeof(struct ethhdr) + packet->length ||
-	    packet->end - packet->data != sizeof(struct ethhdr) + packet->length)
+	if (bpf_xdp_get_buff_len(ctx) != sizeof(struct ethhdr) + found->length ||
+	    packet.end - packet.data != sizeof(struct ethhdr) + found->length)
 		return SLOW_QUESTION;
 
 	for (__u32 i = 0; i < MOST_PORTS; i++) {
 		if (config->ports[i].ifindex == ctx->ingress_ifindex) {
-			answer->by = &config->ports[i];
+			answer->place = i;
 			return TENANT;
 		}
 	}
 	return SLOW_ROUTE;
 }
 
-static __always_inline void answer_arp(struct packet *packet, const __u8 *mac)
+/* A step: the tenant's frame becomes the answer. False: nothing is done, for headers are not there. */
+__noinline int answer_arp(struct xdp_md *ctx, const struct found *found,
+			  const struct answer *answer)
 {
-	struct arp *arp = packet->network;
-	__be16 high = arp->target[0], low = arp->target[1];
+	struct packet packet;
+	__be16 high, low;
+	struct arp *arp;
 
+	if (!found || !answer || !open_packet(ctx, found, &packet))
+		return 0;
+	arp = packet.network;
+	if (!FITS(arp, packet.end))
+		return 0;
+	high = arp->target[0];
+	low = arp->target[1];
 	arp->operation = bpf_htons(2);
 	__builtin_memcpy(arp->target_mac, arp->sender_mac, ETH_ALEN);
 	arp->target[0] = arp->sender[0];
 	arp->target[1] = arp->sender[1];
-	__builtin_memcpy(arp->sender_mac, mac, ETH_ALEN);
+	__builtin_memcpy(arp->sender_mac, answer->mac, ETH_ALEN);
 	arp->sender[0] = high;
 	arp->sender[1] = low;
-	__builtin_memcpy(packet->inner->h_dest, packet->inner->h_source, ETH_ALEN);
+	__builtin_memcpy(packet.inner->h_dest, packet.inner->h_source, ETH_ALEN);
+	__builtin_memcpy(packet.inner->h_source, answer->mac, ETH_ALEN);
+	return 1;
 }
 
-static __always_inline void answer_discovery(struct packet *packet, const __u8 *mac)
+/* A step: the same of neighbour discovery. */
+__noinline int answer_discovery(struct xdp_md *ctx, const struct found *found,
+				const struct answer *answer)
 {
 	const __u8 all_nodes_mac[ETH_ALEN] = {0x33, 0x33, 0, 0, 0, 1};
-	struct ipv6hdr *ip6 = packet->network;
-	struct discovery *message = (void *)(ip6 + 1);
-	__be32 *to = (__be32 *)&ip6->saddr;
+	struct discovery *message;
+	struct packet packet;
+	struct ipv6hdr *ip6;
+	__be32 *to;
 	__u64 sum;
 
+	if (!found || !answer || !open_packet(ctx, found, &packet))
+		return 0;
+	ip6 = packet.network;
+	message = (void *)(ip6 + 1);
+	if (!FITS(message, packet.end))
+		return 0;
+	to = (__be32 *)&ip6->saddr;
 	*(__be32 *)ip6 = bpf_htonl(6u << 28);
 	message->flags = ADVERTISEMENT_OVERRIDE;
 	if (to[0] | to[1] | to[2] | to[3]) {
 		message->flags |= ADVERTISEMENT_SOLICITED;
 		__builtin_memcpy(&ip6->daddr, to, sizeof(ip6->daddr));
-		__builtin_memcpy(packet->inner->h_dest, packet->inner->h_source, ETH_ALEN);
+		__builtin_memcpy(packet.inner->h_dest, packet.inner->h_source, ETH_ALEN);
 	} else {
 		/* Who has no address yet asks whether it may have this one: all are told that it is taken. */
 		ip6->daddr.s6_addr32[0] = bpf_htonl(0xff020000);
 		ip6->daddr.s6_addr32[1] = ip6->daddr.s6_addr32[2] = 0;
 		ip6->daddr.s6_addr32[3] = bpf_htonl(1);
-		__builtin_memcpy(packet->inner->h_dest, all_nodes_mac, ETH_ALEN);
+		__builtin_memcpy(packet.inner->h_dest, all_nodes_mac, ETH_ALEN);
 	}
 	__builtin_memcpy(&ip6->saddr, message->target, sizeof(ip6->saddr));
 	message->type = ICMP6_ADVERTISEMENT;
 	message->reserved[0] = message->reserved[1] = message->reserved[2] = 0;
 	message->option = TARGET_LINK_LAYER;
-	__builtin_memcpy(message->mac, mac, ETH_ALEN);
+	__builtin_memcpy(message->mac, answer->mac, ETH_ALEN);
 	message->check = 0;
 	sum = bpf_htons(SOLICITATION_LEN) + bpf_htons(IPPROTO_ICMPV6);
 #pragma unroll
@@ -117,32 +147,40 @@ static __always_inline void answer_discovery(struct packet *packet, const __u8 *
 	for (int i = 0; i < SOLICITATION_LEN / 4; i++)
 		sum += ((__u32 *)message)[i];
 	message->check = ~fold_wide(sum);
+	__builtin_memcpy(packet.inner->h_source, answer->mac, ETH_ALEN);
+	return 1;
 }
 
-static __always_inline void send_back(struct xdp_md *ctx, const struct config *config,
-				      struct packet *packet, const struct answer *answer)
+/* A step: the outer headers, back to where the question came from. As above. */
+__noinline int send_back(struct xdp_md *ctx, const struct config *config,
+			 const struct found *found, const struct answer *answer)
 {
-	struct ethhdr *eth = packet->data;
-	struct udphdr *udp = packet->udp;
-	struct tunnel *tunnel = packet->tunnel;
 	__u64 sum = bpf_htons(IPPROTO_UDP);
+	struct tunnel *tunnel;
+	struct packet packet;
+	struct ethhdr *eth;
+	struct udphdr *udp;
 
-	__builtin_memcpy(packet->inner->h_source, answer->mac, ETH_ALEN);
+	if (!config || !found || !answer || !open_packet(ctx, found, &packet))
+		return 0;
+	eth = packet.data;
+	udp = packet.udp;
+	tunnel = packet.tunnel;
 	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, answer->by->mac, ETH_ALEN);
-	tunnel->flags = packet->encapsulation == VXLAN ? VXLAN_VALID : 0;
+	__builtin_memcpy(eth->h_source, config->ports[answer->place & (MOST_PORTS - 1)].mac, ETH_ALEN);
+	tunnel->flags = found->encapsulation == VXLAN ? VXLAN_VALID : 0;
 	tunnel->control = 0;
-	tunnel->protocol = packet->encapsulation == VXLAN ? 0 : bpf_htons(ETH_P_TRANSPARENT);
+	tunnel->protocol = found->encapsulation == VXLAN ? 0 : bpf_htons(ETH_P_TRANSPARENT);
 	tunnel->vni &= bpf_htonl(0xffffff00);
-	udp->len = bpf_htons(sizeof(*udp) + sizeof(*tunnel) + packet->inner_len);
+	udp->len = bpf_htons(sizeof(*udp) + sizeof(*tunnel) + found->inner_len);
 	udp->check = 0;
-	if (!packet->v6) {
-		struct iphdr *ip = packet->ip;
+	if (!found->v6) {
+		struct iphdr *ip = packet.ip;
 		__be32 to = ip->saddr;
 		__u64 header = 0;
 
 		/* TOS and UDP source port stay. */
-		ip->tot_len = bpf_htons(packet->length);
+		ip->tot_len = bpf_htons(found->length);
 		ip->id = 0;
 		ip->frag_off = bpf_htons(DONT_FRAGMENT);
 		ip->ttl = config->ttl;
@@ -154,7 +192,7 @@ static __always_inline void send_back(struct xdp_md *ctx, const struct config *c
 			header += ((__u32 *)ip)[i];
 		ip->check = ~fold_wide(header);
 	} else {
-		struct ipv6hdr *ip6 = packet->ip;
+		struct ipv6hdr *ip6 = packet.ip;
 		struct in6_addr to = ip6->saddr;
 		int datagram;
 
@@ -169,9 +207,10 @@ static __always_inline void send_back(struct xdp_md *ctx, const struct config *c
 			sum += (__u64)ip6->saddr.s6_addr32[i] + ip6->daddr.s6_addr32[i];
 		sum += udp->len;
 		/* RFC 768: over IPv6 there has to be one. It is all in the first buffer: see find_answer(). */
-		datagram = sum_datagram(ctx, (void *)udp - packet->data, bpf_ntohs(udp->len));
+		datagram = sum_datagram(ctx, (void *)udp - packet.data, bpf_ntohs(udp->len));
 		udp->check = complement(fold_wide(sum + (datagram < 0 ? 0 : datagram)));
 	}
+	return 1;
 }
 
 #endif

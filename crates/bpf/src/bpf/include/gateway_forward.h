@@ -19,167 +19,185 @@
 
 /* What the packet carries, if there is a checksum or a connection to look at. */
 struct upper {
-	void *at; /* 0: nothing to be looked at */
+	__u32 at; /* from the frame's beginning; 0: nothing to be looked at */
 	__u32 length;
-	__u8 protocol;
+	__u32 protocol;
 };
 
-static __always_inline void key_of(struct neighbor_key *key, const struct packet *packet,
-				   int source)
+/* False: the header is not there, which is as in open_packet(). */
+static __always_inline int key_of(struct neighbor_key *key, const struct packet *packet,
+				  const struct found *found, int source)
 {
-	if (packet->content == IP4) {
+	if (found->content == IP4) {
 		struct iphdr *ip = packet->network;
 
-		key->network = NETWORK_V4 | packet->vni;
+		key->network = NETWORK_V4 | found->vni;
 		key->address[0] = source ? ip->saddr : ip->daddr;
 		key->address[1] = key->address[2] = key->address[3] = 0;
 	} else {
 		struct ipv6hdr *ip6 = packet->network;
 
-		key->network = NETWORK_V6 | packet->vni;
+		if (!has_ipv6(packet))
+			return 0;
+		key->network = NETWORK_V6 | found->vni;
 		__builtin_memcpy(key->address, source ? &ip6->saddr : &ip6->daddr,
 				 sizeof(key->address));
 	}
+	return 1;
 }
 
-/* Finds TCP and UDP of packets that are whole. SLOW_HEADERS: it is behind what is not read here. */
-static __always_inline __u32 find_upper(const struct packet *packet, struct upper *upper)
+static __always_inline __u64 sum_addresses(const struct ipv6hdr *ip6)
 {
-	if (packet->content == IP4) {
-		struct iphdr *ip = packet->network;
-		__u32 header_len = ip->ihl * 4;
+	__u64 sum = 0;
 
-		if (ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS | IP_FRAGMENT_OFFSET))
-			return TENANT;
-		upper->protocol = ip->protocol;
-		upper->length = bpf_ntohs(ip->tot_len) - header_len;
-		upper->at = packet->network + header_len;
-	} else {
-		struct ipv6hdr *ip6 = packet->network;
-
-		upper->protocol = ip6->nexthdr;
-		upper->length = bpf_ntohs(ip6->payload_len);
-		upper->at = ip6 + 1;
-		/* A fragment has no checksum of its own; one that is whole all the same has. */
-		if (upper->protocol == IPPROTO_FRAGMENT) {
-			struct extension *ext = upper->at;
-
-			upper->at = 0;
-			if (!FITS(ext, packet->end))
-				return SLOW_HEADERS;
-			return ext->fragment & bpf_htons(IP6_FRAGMENT_OFFSET | IP6_MORE_FRAGMENTS) ?
-				       TENANT :
-				       SLOW_HEADERS;
-		}
-		if (is_extension(upper->protocol))
-			return SLOW_HEADERS;
-	}
-	if (upper->protocol == IPPROTO_TCP) {
-		struct tcphdr *tcp = upper->at;
-
-		if (upper->length >= sizeof(*tcp) && FITS(tcp, packet->end))
-			return TENANT;
-	} else if (upper->protocol == IPPROTO_UDP) {
-		struct udphdr *udp = upper->at;
-
-		if (upper->length >= sizeof(*udp) && FITS(udp, packet->end))
-			return TENANT;
-	} else {
-		upper->at = 0;
-		return TENANT;
-	}
-	/* Cut short, or in another buffer. */
-	upper->at = 0;
-	return SLOW_HEADERS;
-}
-
-/* Addresses, protocol and length, folded. */
-static __always_inline __u16 pseudo_header(const void *ip, int v6, __u8 protocol, __u32 length)
-{
-	__u64 sum = bpf_htons(length) + bpf_htons(protocol);
-
-	if (!v6) {
-		const struct iphdr *ip4 = ip;
-
-		return fold_wide(sum + ip4->saddr + ip4->daddr);
-	}
 #pragma unroll
-	for (int i = 0; i < 4; i++) {
-		const struct ipv6hdr *ip6 = ip;
-
+	for (int i = 0; i < 4; i++)
 		sum += (__u64)ip6->saddr.s6_addr32[i] + ip6->daddr.s6_addr32[i];
-	}
-	return fold_wide(sum);
+	return sum;
 }
 
 /*
- * Is one of the checksums the pseudo header's sum alone? So Linux leaves it to a
- * NIC that will complete it, and a veth never does. (A whole one can be the same
- * by chance: a worker tells.)
+ * Is it the pseudo header's sum alone? So Linux leaves a checksum to a NIC that will
+ * complete it, and a veth never does. (A whole one can be the same by chance: a worker
+ * tells.)
  */
-static __always_inline int is_partial(const struct packet *packet, const struct upper *upper)
+static __always_inline int is_partial(__u16 check, __u64 addresses, __u8 protocol, __u32 length)
 {
-	struct udphdr *outer = packet->udp;
-	int v6 = packet->content == IP6;
-
-	if (outer->check && outer->check == pseudo_header(packet->ip, packet->v6, IPPROTO_UDP,
-							  bpf_ntohs(outer->len)))
-		return 1;
-	if (!upper->at)
-		return 0;
-	if (upper->protocol == IPPROTO_TCP) {
-		struct tcphdr *tcp = upper->at;
-
-		return tcp->check && tcp->check == pseudo_header(packet->network, v6, IPPROTO_TCP,
-								 upper->length);
-	} else {
-		struct udphdr *udp = upper->at;
-		__u32 length = bpf_ntohs(udp->len);
-
-		return udp->check && length >= sizeof(*udp) && length <= upper->length &&
-		       udp->check == pseudo_header(packet->network, v6, IPPROTO_UDP, length);
-	}
+	return check && check == fold_wide(addresses + bpf_htons(length) + bpf_htons(protocol));
 }
 
-/* Plain data of a connection that is known here and was allowed by the policy in force? */
-static __always_inline int is_established(const struct config *config, const struct packet *packet,
-					  const struct upper *upper)
+static __always_inline int is_outer_partial(const struct packet *packet, const struct found *found)
+{
+	struct udphdr *udp = packet->udp;
+	struct iphdr *ip = packet->ip;
+
+	return udp->check && is_partial(udp->check,
+					found->v6 ? sum_addresses(packet->ip) :
+						    (__u64)ip->saddr + ip->daddr,
+					IPPROTO_UDP, bpf_ntohs(udp->len));
+}
+
+/*
+ * A step: finds TCP and UDP of packets that are whole. SLOW_HEADERS: it is behind what is not
+ * read here; SLOW_CHECKSUM: one of the checksums is left to a NIC.
+ */
+__noinline int find_upper(struct xdp_md *ctx, const struct found *found, struct upper *upper)
+{
+	struct packet packet;
+	__u32 protocol, length;
+	__u64 addresses;
+	void *at;
+
+	if (!found || !upper || !open_packet(ctx, found, &packet))
+		return SLOW_HEADERS;
+	if (found->content == IP4) {
+		struct iphdr *ip = packet.network;
+		__u32 header_len = ip->ihl * 4;
+
+		if (ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS | IP_FRAGMENT_OFFSET))
+			goto outer;
+		protocol = ip->protocol;
+		length = bpf_ntohs(ip->tot_len) - header_len;
+		addresses = (__u64)ip->saddr + ip->daddr;
+		at = packet.network + header_len;
+	} else {
+		struct ipv6hdr *ip6 = packet.network;
+
+		if (!has_ipv6(&packet))
+			return SLOW_HEADERS;
+		protocol = ip6->nexthdr;
+		length = bpf_ntohs(ip6->payload_len);
+		addresses = sum_addresses(ip6);
+		at = ip6 + 1;
+		/* A fragment has no checksum of its own; one that is whole all the same has. */
+		if (protocol == IPPROTO_FRAGMENT) {
+			struct extension *ext = at;
+
+			if (!FITS(ext, packet.end) ||
+			    !(ext->fragment & bpf_htons(IP6_FRAGMENT_OFFSET | IP6_MORE_FRAGMENTS)))
+				return SLOW_HEADERS;
+			goto outer;
+		}
+		if (is_extension(protocol))
+			return SLOW_HEADERS;
+	}
+	if (protocol == IPPROTO_TCP) {
+		struct tcphdr *tcp = at;
+
+		/* Cut short, or in another buffer. */
+		if (length < sizeof(*tcp) || !FITS(tcp, packet.end))
+			return SLOW_HEADERS;
+		if (is_partial(tcp->check, addresses, IPPROTO_TCP, length))
+			return SLOW_CHECKSUM;
+		upper->at = at - packet.data;
+	} else if (protocol == IPPROTO_UDP) {
+		struct udphdr *udp = at;
+		__u32 datagram;
+
+		if (length < sizeof(*udp) || !FITS(udp, packet.end))
+			return SLOW_HEADERS;
+		datagram = bpf_ntohs(udp->len);
+		if (datagram >= sizeof(*udp) && datagram <= length &&
+		    is_partial(udp->check, addresses, IPPROTO_UDP, datagram))
+			return SLOW_CHECKSUM;
+		upper->at = at - packet.data;
+	}
+	upper->length = length;
+	upper->protocol = protocol;
+outer:
+	return is_outer_partial(&packet, found) ? SLOW_CHECKSUM : TENANT;
+}
+
+/* A step: plain data of a connection that is known here and was allowed by the policy in force? */
+__noinline int is_established(struct xdp_md *ctx, const struct config *config,
+			      const struct found *found, const struct upper *upper)
 {
 	struct connection_key key = {};
 	struct connection *connection;
+	struct packet packet;
+	void *at;
 	__u64 now;
 
-	if (!upper->at)
+	if (!config || !found || !upper || !upper->at || !open_packet(ctx, found, &packet))
 		return 0;
+	at = packet.data + (upper->at & PLACES);
 	if (upper->protocol == IPPROTO_TCP) {
-		struct tcphdr *tcp = upper->at;
-		__u8 flags = ((__u8 *)tcp)[13];
+		struct tcphdr *tcp = at;
+		__u8 flags;
 
+		if (!FITS(tcp, packet.end))
+			return 0;
+		flags = ((__u8 *)tcp)[13];
 		if (tcp->doff < 5 || tcp->doff * 4 > upper->length ||
 		    (flags & (TCP_STATE_FLAGS | TCP_ACK)) != TCP_ACK)
 			return 0;
 		key.ports[0] = tcp->source;
 		key.ports[1] = tcp->dest;
 	} else {
-		struct udphdr *udp = upper->at;
-		__u32 length = bpf_ntohs(udp->len);
+		struct udphdr *udp = at;
+		__u32 length;
 
+		if (!FITS(udp, packet.end))
+			return 0;
+		length = bpf_ntohs(udp->len);
 		if (length < sizeof(*udp) || length > upper->length)
 			return 0;
 		key.ports[0] = udp->source;
 		key.ports[1] = udp->dest;
 	}
 	key.protocol = upper->protocol;
-	if (packet->content == IP4) {
-		struct iphdr *ip = packet->network;
+	if (found->content == IP4) {
+		struct iphdr *ip = packet.network;
 
-		key.network = NETWORK_V4 | packet->vni;
+		key.network = NETWORK_V4 | found->vni;
 		key.source[0] = ip->saddr;
 		key.destination[0] = ip->daddr;
 	} else {
-		struct ipv6hdr *ip6 = packet->network;
+		struct ipv6hdr *ip6 = packet.network;
 
-		key.network = NETWORK_V6 | packet->vni;
+		if (!has_ipv6(&packet))
+			return 0;
+		key.network = NETWORK_V6 | found->vni;
 		__builtin_memcpy(key.source, &ip6->saddr, sizeof(key.source));
 		__builtin_memcpy(key.destination, &ip6->daddr, sizeof(key.destination));
 	}
@@ -195,13 +213,13 @@ static __always_inline int is_established(const struct config *config, const str
 	return 1;
 }
 
-static __always_inline int is_from_its_host(const struct packet *packet,
+static __always_inline int is_from_its_host(const struct packet *packet, const struct found *found,
 					    const struct neighbor *sender)
 {
-	if (!!(sender->flags & HOST_IS_V6) != packet->v6 ||
+	if (!!(sender->flags & HOST_IS_V6) != found->v6 ||
 	    !same_mac(packet->inner->h_source, sender->mac))
 		return 0;
-	if (packet->v6) {
+	if (found->v6) {
 		struct ipv6hdr *ip6 = packet->ip;
 
 		return same_v6((__be32 *)&ip6->saddr, sender->host);
@@ -215,22 +233,23 @@ static __always_inline int is_from_its_host(const struct packet *packet,
 /* Where a packet goes. */
 struct route {
 	struct neighbor to;
-	const struct port *by;
-	__u32 place; /* of the port */
-	int routed;  /* it was sent to a router: its own TTL goes down */
-	int policed; /* rules are bound to an end */
+	__u32 place;   /* of the port */
+	__u32 routed;  /* it was sent to a router: its own TTL goes down */
+	__u32 policed; /* rules are bound to an end */
 	__be16 source_port;
+	__u16 pad;
 };
 
 /* Tells flows apart, RFC 7348, 5: Decider's source_port(). 0: that takes more than is in the first buffer. */
-static __always_inline __be16 derived_port(const struct packet *packet)
+static __always_inline __be16 derived_port(const struct packet *packet,
+					  const struct found *found)
 {
 	const __u64 mix = 0x9e3779b97f4a7c15;
-	__u64 hash = packet->vni;
+	__u64 hash = found->vni;
 	__be32 *word, *ports;
 	int words = 2;
 
-	if (packet->content == IP4) {
+	if (found->content == IP4) {
 		struct iphdr *ip = packet->network;
 
 		word = &ip->saddr;
@@ -238,6 +257,8 @@ static __always_inline __be16 derived_port(const struct packet *packet)
 	} else {
 		struct ipv6hdr *ip6 = packet->network;
 
+		if (!has_ipv6(packet))
+			return 0;
 		word = (__be32 *)&ip6->saddr;
 		ports = (__be32 *)(ip6 + 1);
 		words = 8;
@@ -256,35 +277,39 @@ static __always_inline __be16 derived_port(const struct packet *packet)
 	return bpf_htons(0xc000 | (__u16)hash);
 }
 
-/* TENANT: it can be sent on. */
-static __always_inline __u32 find_route(const struct config *config, const struct packet *packet,
-					struct route *route)
+/* A step. TENANT: it can be sent on. */
+__noinline int find_route(struct xdp_md *ctx, const struct config *config,
+			  const struct found *found, struct route *route)
 {
 	struct neighbor_key key;
-	const struct neighbor *receiver = &route->to;
+	const struct neighbor *receiver;
 	struct upper upper = {};
+	struct packet packet;
+	const struct port *by;
 	__u32 outcome, place;
 	int policed;
 
-	key_of(&key, packet, 0);
+	if (!config || !found || !route || !open_packet(ctx, found, &packet) ||
+	    !key_of(&key, &packet, found, 0))
+		return SLOW_HEADERS;
+	receiver = &route->to;
 	if (!find_neighbor(&key, &route->to))
 		return SLOW_MISS;
-	outcome = find_upper(packet, &upper);
+	outcome = find_upper(ctx, found, &upper);
 	if (outcome != TENANT)
 		return outcome;
-	if (is_partial(packet, &upper))
-		return SLOW_CHECKSUM;
 
 	policed = receiver->flags & POLICED;
 	if (config->flags & (HAS_POLICY | SOURCE_CHECK)) {
 		struct neighbor sender = {};
 
-		key_of(&key, packet, 1);
+		if (!key_of(&key, &packet, found, 1))
+			return SLOW_HEADERS;
 		/* Nobody known, a port without a neighbour, or one that the cache has no room for: no connection
 		 * says which. */
 		if (!find_neighbor(&key, &sender))
 			return SLOW_SENDER;
-		if ((config->flags & SOURCE_CHECK) && !is_from_its_host(packet, &sender))
+		if ((config->flags & SOURCE_CHECK) && !is_from_its_host(&packet, found, &sender))
 			return SLOW_SENDER;
 		if ((config->flags & HAS_POLICY) && (sender.flags & POLICED))
 			policed = 1;
@@ -296,47 +321,48 @@ static __always_inline __u32 find_route(const struct config *config, const struc
 	/* Linux 6.1 forgets the bound over a spill: it is said again, and the compiler shall not know better. */
 	barrier_var(place);
 	place &= MOST_PORTS - 1;
-	route->place = place;
-	route->by = &config->ports[place];
-	if (!!(receiver->flags & HOST_IS_V6) != packet->v6 ||
+	by = &config->ports[place];
+	if (!!(receiver->flags & HOST_IS_V6) != found->v6 ||
 	    (receiver->encapsulation != AS_IT_CAME &&
-	     receiver->encapsulation != packet->encapsulation))
+	     receiver->encapsulation != found->encapsulation))
 		return SLOW_ENCAPSULATION;
-	if (!route->by->ifindex)
+	if (!by->ifindex)
 		return SLOW_ROUTE;
-	if (packet->length > route->by->mtu)
+	if (found->length > by->mtu)
 		return SLOW_TOO_LONG;
 
-	route->routed = !same_mac(packet->inner->h_dest, receiver->mac);
-	if (packet->v6) {
-		struct ipv6hdr *ip6 = packet->ip;
-		const __be32 *own = route->by->v6;
+	route->routed = !same_mac(packet.inner->h_dest, receiver->mac);
+	if (found->v6) {
+		struct ipv6hdr *ip6 = packet.ip;
+		const __be32 *own = by->v6;
 
 		if (!(own[0] | own[1] | own[2] | own[3]))
 			return SLOW_ROUTE;
 		if (ip6->hop_limit <= MOST_TTL_LEFT)
 			return SLOW_TTL;
 	} else {
-		struct iphdr *ip = packet->ip;
+		struct iphdr *ip = packet.ip;
 
-		if (!route->by->v4)
+		if (!by->v4)
 			return SLOW_ROUTE;
 		if (ip->ttl <= MOST_TTL_LEFT)
 			return SLOW_TTL;
 	}
 	if (route->routed) {
-		struct iphdr *ip = packet->network;
-		struct ipv6hdr *ip6 = packet->network;
-		__u8 left = packet->content == IP4 ? ip->ttl : ip6->hop_limit;
+		struct iphdr *ip = packet.network;
+		struct ipv6hdr *ip6 = packet.network;
+		__u8 left = found->content == IP4 ? ip->ttl : ip6->hop_limit;
 
 		if (left <= MOST_TTL_LEFT)
 			return SLOW_TTL;
 	}
 	/* Last, for it says of a connection that it is alive. */
-	if (policed && !is_established(config, packet, &upper))
+	if (policed && !is_established(ctx, config, found, &upper))
 		return SLOW_POLICED;
+	route->place = place;
 	route->policed = policed;
-	route->source_port = config->flags & DERIVE_PORT ? derived_port(packet) : packet->udp->source;
+	route->source_port = config->flags & DERIVE_PORT ? derived_port(&packet, found) :
+							   packet.udp->source;
 	return TENANT;
 }
 
@@ -353,35 +379,38 @@ static __noinline int tell_flow(struct flow *from)
 	return 0;
 }
 
-static __always_inline void choose(const struct config *config, const struct packet *packet,
-				   const struct route *route, __u32 outcome)
+/* A step. Before the packet is edited. */
+__noinline int choose(struct xdp_md *ctx, const struct config *config, const struct found *found,
+		      __u32 outcome)
 {
 	struct flow flow = {};
 	struct neighbor_key key;
+	struct packet packet;
 	struct counter *counter;
 
-	/* Rules are for the gateway to keep. */
-	if (!config->one_in || route->policed)
-		return;
+	if (!config || !found)
+		return 0;
 	counter = bpf_map_lookup_elem(&counters, &outcome);
 	if (!counter || !is_chosen(counter, config->one_in))
-		return;
-	key_of(&key, packet, 1);
+		return 0;
+	if (!open_packet(ctx, found, &packet) || !key_of(&key, &packet, found, 1))
+		return 0;
 	__builtin_memcpy(flow.source, key.address, sizeof(flow.source));
-	key_of(&key, packet, 0);
+	if (!key_of(&key, &packet, found, 0))
+		return 0;
 	__builtin_memcpy(flow.destination, key.address, sizeof(flow.destination));
 	flow.network = key.network;
-	flow.outer_v6 = packet->v6;
-	if (packet->v6) {
-		struct ipv6hdr *ip6 = packet->ip;
+	flow.outer_v6 = found->v6;
+	if (found->v6) {
+		struct ipv6hdr *ip6 = packet.ip;
 
 		__builtin_memcpy(flow.host, &ip6->saddr, sizeof(flow.host));
 	} else {
-		struct iphdr *ip = packet->ip;
+		struct iphdr *ip = packet.ip;
 
 		flow.host[0] = ip->saddr;
 	}
-	tell_flow(&flow);
+	return tell_flow(&flow);
 }
 
 /*
@@ -423,19 +452,30 @@ static __always_inline __u16 word_at(const void *at)
 	return *(const __u16 *)at;
 }
 
-static __always_inline void send_on(const struct packet *packet, const struct route *route)
+/* A step: puts the new headers in. False: nothing is done, for headers are not there. */
+__noinline int send_on(struct xdp_md *ctx, const struct config *config, const struct found *found,
+		       const struct route *route)
 {
-	struct udphdr *udp = packet->udp;
-	struct ethhdr *eth = packet->data;
+	struct packet packet;
+	struct udphdr *udp;
+	struct ethhdr *eth;
+	const struct port *by;
 	/* What the outer UDP checksum covers, before and after. */
-	__u64 old = udp->source, new = route->source_port;
+	__u64 old, new;
 
+	if (!config || !found || !route || !open_packet(ctx, found, &packet))
+		return 0;
+	udp = packet.udp;
+	eth = packet.data;
+	by = &config->ports[route->place & (MOST_PORTS - 1)];
+	old = udp->source;
+	new = route->source_port;
 	if (route->routed) {
-		old += sum_mac(packet->inner->h_dest);
+		old += sum_mac(packet.inner->h_dest);
 		new += sum_mac(route->to.mac);
-		copy_mac(packet->inner->h_dest, route->to.mac);
-		if (packet->content == IP4) {
-			struct iphdr *ip = packet->network;
+		copy_mac(packet.inner->h_dest, route->to.mac);
+		if (found->content == IP4) {
+			struct iphdr *ip = packet.network;
 			__u16 before = word_at(&ip->ttl), check = ip->check;
 			__u16 after = one_less(&ip->ttl, 0);
 
@@ -443,32 +483,32 @@ static __always_inline void send_on(const struct packet *packet, const struct ro
 			old += before + check;
 			new += after + ip->check;
 		} else {
-			struct ipv6hdr *ip6 = packet->network;
+			struct ipv6hdr *ip6 = packet.network;
 
 			old += word_at(&ip6->nexthdr);
 			new += one_less(&ip6->nexthdr, 1);
 		}
 	}
 	copy_mac(eth->h_dest, route->to.host_mac);
-	copy_mac(eth->h_source, route->by->mac);
-	if (packet->v6) {
-		struct ipv6hdr *ip6 = packet->ip;
+	copy_mac(eth->h_source, by->mac);
+	if (found->v6) {
+		struct ipv6hdr *ip6 = packet.ip;
 
 		one_less(&ip6->nexthdr, 1);
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			old += (__u64)ip6->saddr.s6_addr32[i] + ip6->daddr.s6_addr32[i];
-			ip6->saddr.s6_addr32[i] = route->by->v6[i];
+			ip6->saddr.s6_addr32[i] = by->v6[i];
 			ip6->daddr.s6_addr32[i] = route->to.host[i];
-			new += (__u64)route->by->v6[i] + route->to.host[i];
+			new += (__u64)by->v6[i] + route->to.host[i];
 		}
 	} else {
-		struct iphdr *ip = packet->ip;
+		struct iphdr *ip = packet.ip;
 		__u64 before = (__u64)ip->saddr + ip->daddr;
-		__u64 after = (__u64)route->by->v4 + route->to.host[0];
+		__u64 after = (__u64)by->v4 + route->to.host[0];
 		__u16 ttl = word_at(&ip->ttl);
 
-		ip->saddr = route->by->v4;
+		ip->saddr = by->v4;
 		ip->daddr = route->to.host[0];
 		ip->check = replaced(ip->check, before + ttl, after + one_less(&ip->ttl, 0));
 		old += before;
@@ -481,6 +521,7 @@ static __always_inline void send_on(const struct packet *packet, const struct ro
 
 		udp->check = check ? check : 0xffff;
 	}
+	return 1;
 }
 
 #endif

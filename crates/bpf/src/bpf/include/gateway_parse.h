@@ -66,16 +66,30 @@ enum carried {
 	DISCOVERY,
 };
 
-/*
- * What is told of a packet, however far it was read. In memory, and not among the
- * rest: the compiler would make all of it up anew before each branch that leaves.
- */
-struct told {
-	__u32 network; /* the VNI; more than 24 bits: not known */
-	__u32 place;   /* of the tenant's addresses, and above CONTENT_SHIFT what has them; 0: not known */
-};
-
 #define CONTENT_SHIFT 24
+
+/*
+ * A packet in numbers: what one step of the long way tells the next. Each step is a
+ * function that is not static, which the verifier proves by itself, once, whatever came
+ * before: all of them as one are too many ways for Linux 6.1. Pointers into packets
+ * cannot be handed to such functions. They are made again of `udp`, `inner` and
+ * `network`, which count from the frame's beginning: open_packet().
+ */
+struct found {
+	__u32 told_network; /* the VNI; more than 24 bits: not known. Told however far the packet was read, */
+	__u32 told_place;   /* as this: of the tenant's addresses, and above CONTENT_SHIFT what has them; 0: not known */
+	__u16 udp;
+	__u16 inner;
+	__u16 network;
+	__u8 encapsulation;
+	__u8 content;	   /* enum carried */
+	__u32 length;	   /* of the outer IP packet, without what follows the datagram */
+	__u32 inner_len;   /* of the tenant's frame */
+	__u32 network_len; /* of what follows its Ethernet header */
+	__u32 vni;
+	__u32 v6;	   /* outer */
+	__u32 has_options; /* of IPv4 or Geneve, in the outer headers */
+};
 
 /* Where everything is. Pointers are into the first buffer, and checked as far as their headers go. */
 struct packet {
@@ -86,15 +100,36 @@ struct packet {
 	struct tunnel *tunnel;
 	struct ethhdr *inner;
 	void *network;
-	__u32 length;	   /* of the outer IP packet, without what follows the datagram */
-	__u32 inner_len;   /* of the tenant's frame */
-	__u32 network_len; /* of what follows its Ethernet header */
-	__u32 vni;
-	int v6;		    /* outer */
-	int has_options;    /* of IPv4 or Geneve, in the outer headers */
-	__u8 encapsulation;
-	enum carried content;
 };
+
+/* More than all headers up to what the tenant's packet carries: 14 + 60 + 8 + 8 + 252 + 14 + 8 + 60. */
+#define PLACES 0x1ff
+
+/*
+ * The same pointers again, in another step. False: the headers are not there. They are,
+ * for they have been found: this is the verifier's.
+ */
+static __always_inline int open_packet(struct xdp_md *ctx, const struct found *found,
+				       struct packet *packet)
+{
+	packet->data = (void *)(long)ctx->data;
+	packet->end = (void *)(long)ctx->data_end;
+	packet->ip = packet->data + sizeof(struct ethhdr);
+	packet->udp = packet->data + (found->udp & PLACES);
+	packet->tunnel = (void *)(packet->udp + 1);
+	packet->inner = packet->data + (found->inner & PLACES);
+	packet->network = packet->data + (found->network & PLACES);
+	/* An outer header of IPv4 has UDP's and the tunnel's behind it, and is with them as long as one of IPv6. */
+	return packet->ip + sizeof(struct ipv6hdr) <= packet->end &&
+	       FITS(packet->tunnel, packet->end) && FITS(packet->inner, packet->end) &&
+	       packet->network + sizeof(struct iphdr) <= packet->end;
+}
+
+/* The same of a tenant's header of IPv6. */
+static __always_inline int has_ipv6(const struct packet *packet)
+{
+	return packet->network + sizeof(struct ipv6hdr) <= packet->end;
+}
 
 /* Bytes that the packet has, if `wanted` are not in the first buffer. */
 static __always_inline __u64 available(struct xdp_md *ctx, const struct packet *packet, __u64 wanted)
@@ -155,9 +190,9 @@ enum options {
 	OPTIONS_ELSEWHERE,
 };
 
-static __always_inline int is_known(__u32 option)
+/* Seldom asked. */
+__noinline int is_known(const struct config *config, __u32 option)
 {
-	const struct config *config = current_config();
 	__be16 class = bpf_htons(option >> 16);
 
 	if (!config)
@@ -173,14 +208,15 @@ static __always_inline int is_known(__u32 option)
 }
 
 /* Walks over Geneve options. Not static, for the verifier to look at the loop once. */
-__noinline int walk_options(struct xdp_md *ctx, __u32 start, __u32 length)
+__noinline int walk_options(struct xdp_md *ctx, const struct config *config, __u32 start,
+			    __u32 length)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	int found = OPTIONS_FINE;
 	__u32 at = 0;
 
-	if (start > 128 || length > 252)
+	if (!config || start > 128 || length > 252)
 		return OPTIONS_ELSEWHERE;
 	for (int i = 0; i < 63; i++) {
 		__be32 *option;
@@ -195,7 +231,7 @@ __noinline int walk_options(struct xdp_md *ctx, __u32 start, __u32 length)
 		at += 4 + (head & 0x1f) * 4;
 		if (at > length)
 			return OPTIONS_MALFORMED;
-		if ((head & (OPTION_CRITICAL << 8)) && !is_known(head))
+		if ((head & (OPTION_CRITICAL << 8)) && !is_known(config, head))
 			found = OPTIONS_UNKNOWN;
 	}
 	return found;
@@ -203,7 +239,8 @@ __noinline int walk_options(struct xdp_md *ctx, __u32 start, __u32 length)
 
 /* The outer headers. TENANT: as far as the tunnel's. */
 static __always_inline __u32 parse_outer(struct xdp_md *ctx, const struct config *config,
-					 struct packet *packet, __u32 *left)
+					 struct packet *packet, struct found *found,
+					 __u32 *left)
 {
 	struct ethhdr *eth = packet->data;
 	int first_fragment = 0;
@@ -231,8 +268,8 @@ static __always_inline __u32 parse_outer(struct xdp_md *ctx, const struct config
 			return PASSED;
 		first_fragment = ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS);
 		payload = total - header_len;
-		packet->length = header_len;
-		packet->has_options = header_len != sizeof(*ip);
+		found->length = header_len;
+		found->has_options = header_len != sizeof(*ip);
 	} else if (type_of(eth) == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip6 = packet->ip;
 		__u32 total;
@@ -247,15 +284,15 @@ static __always_inline __u32 parse_outer(struct xdp_md *ctx, const struct config
 		udp = (void *)(ip6 + 1);
 		if (!FITS(udp, packet->end) || !is_own_v6(config, (__be32 *)&ip6->daddr))
 			return PASSED;
-		packet->v6 = 1;
-		packet->length = sizeof(*ip6);
+		found->v6 = 1;
+		found->length = sizeof(*ip6);
 	} else {
 		return PASSED;
 	}
 	if (udp->dest == config->vxlan_port)
-		packet->encapsulation = VXLAN;
+		found->encapsulation = VXLAN;
 	else if (udp->dest == config->geneve_port)
-		packet->encapsulation = GENEVE;
+		found->encapsulation = GENEVE;
 	else
 		return PASSED;
 	if (first_fragment)
@@ -263,17 +300,19 @@ static __always_inline __u32 parse_outer(struct xdp_md *ctx, const struct config
 	length = bpf_ntohs(udp->len);
 	if (length < sizeof(*udp) || length > payload)
 		return DROP_OUTER_MALFORMED;
-	packet->length += length;
+	found->length += length;
 	packet->udp = udp;
 	*left = length - sizeof(*udp);
 	return TENANT;
 }
 
 /* The tunnel header: the tenant's frame begins behind it. */
-static __always_inline __u32 parse_tunnel(struct xdp_md *ctx, struct packet *packet, __u32 *left)
+static __always_inline __u32 parse_tunnel(struct xdp_md *ctx, const struct config *config,
+					  struct packet *packet, struct found *found,
+					  __u32 *left)
 {
 	struct tunnel *tunnel = (void *)(packet->udp + 1);
-	int geneve = packet->encapsulation == GENEVE;
+	int geneve = found->encapsulation == GENEVE;
 	__u32 options = 0;
 
 	if (*left < TUNNEL_HEADER_LEN)
@@ -281,7 +320,7 @@ static __always_inline __u32 parse_tunnel(struct xdp_md *ctx, struct packet *pac
 	if (!FITS(tunnel, packet->end))
 		return SLOW_HEADERS;
 	packet->tunnel = tunnel;
-	packet->vni = bpf_ntohl(tunnel->vni) >> 8;
+	found->vni = bpf_ntohl(tunnel->vni) >> 8;
 	if (!geneve) {
 		if (!(tunnel->flags & VXLAN_VALID))
 			return DROP_VXLAN_FLAGS;
@@ -294,7 +333,7 @@ static __always_inline __u32 parse_tunnel(struct xdp_md *ctx, struct packet *pac
 		if (TUNNEL_HEADER_LEN + options > *left)
 			return DROP_GENEVE_MALFORMED;
 		if (options)
-			found = walk_options(ctx, (void *)(tunnel + 1) - packet->data, options);
+			found = walk_options(ctx, config, (void *)(tunnel + 1) - packet->data, options);
 		if (found == OPTIONS_ELSEWHERE)
 			return SLOW_HEADERS;
 		if (found == OPTIONS_MALFORMED)
@@ -306,18 +345,18 @@ static __always_inline __u32 parse_tunnel(struct xdp_md *ctx, struct packet *pac
 		if (tunnel->protocol != bpf_htons(ETH_P_TRANSPARENT))
 			return DROP_GENEVE_PROTOCOL;
 	}
-	packet->has_options |= !!options;
+	found->has_options |= !!options;
 	packet->inner = (void *)(tunnel + 1) + options;
 	*left -= TUNNEL_HEADER_LEN + options;
-	packet->inner_len = *left;
+	found->inner_len = *left;
 	return TENANT;
 }
 
-static __always_inline __u32 parse_arp(struct packet *packet)
+static __always_inline __u32 parse_arp(const struct packet *packet, struct found *found)
 {
 	struct arp *arp = packet->network;
 
-	if (packet->network_len < sizeof(*arp))
+	if (found->network_len < sizeof(*arp))
 		return DROP_INNER_MALFORMED;
 	if (!FITS(arp, packet->end))
 		return SLOW_HEADERS;
@@ -327,32 +366,32 @@ static __always_inline __u32 parse_arp(struct packet *packet)
 	    arp->operation != bpf_htons(ARP_REQUEST) ||
 	    (arp->sender[0] == arp->target[0] && arp->sender[1] == arp->target[1]))
 		return DROP_ARP_NOT_ASKED;
-	packet->content = ARP;
+	found->content = ARP;
 	return TENANT;
 }
 
-static __always_inline __u32 parse_inner_v4(struct packet *packet)
+static __always_inline __u32 parse_inner_v4(const struct packet *packet, struct found *found)
 {
 	struct iphdr *ip = packet->network;
 	__u32 total;
 
-	if (packet->network_len < sizeof(*ip))
+	if (found->network_len < sizeof(*ip))
 		return DROP_INNER_MALFORMED;
 	if (!FITS(ip, packet->end))
 		return SLOW_HEADERS;
 	total = bpf_ntohs(ip->tot_len);
-	if (ip->version != 4 || ip->ihl < 5 || total < ip->ihl * 4 || total > packet->network_len)
+	if (ip->version != 4 || ip->ihl < 5 || total < ip->ihl * 4 || total > found->network_len)
 		return DROP_INNER_MALFORMED;
 	if ((packet->inner->h_dest[0] & 1) || ip->daddr == 0xffffffff ||
 	    (*(__u8 *)&ip->daddr & 0xf0) == IP4_ADDRESS_ANY_OF_MANY)
 		return DROP_INNER_MULTICAST;
-	packet->content = IP4;
+	found->content = IP4;
 	return TENANT;
 }
 
 /* The conditions of RFC 4861, 7.1.1, as far as they are simple. */
-static __always_inline __u32 parse_solicitation(struct xdp_md *ctx, struct packet *packet,
-						struct ipv6hdr *ip6)
+static __always_inline __u32 parse_solicitation(struct xdp_md *ctx, const struct packet *packet,
+						struct found *found, struct ipv6hdr *ip6)
 {
 	struct discovery *asked = (void *)(ip6 + 1);
 	__u64 pseudo;
@@ -375,22 +414,23 @@ static __always_inline __u32 parse_solicitation(struct xdp_md *ctx, struct packe
 	if (fold_wide(pseudo + sum) != 0xffff || asked->code ||
 	    (*(__u8 *)asked->target == 0xff) || asked->units != 1)
 		return DROP_DISCOVERY_MALFORMED;
-	packet->content = DISCOVERY;
+	found->content = DISCOVERY;
 	return TENANT;
 }
 
-static __always_inline __u32 parse_inner_v6(struct xdp_md *ctx, struct packet *packet)
+static __always_inline __u32 parse_inner_v6(struct xdp_md *ctx, const struct packet *packet,
+					    struct found *found)
 {
 	struct ipv6hdr *ip6 = packet->network;
 	__u32 payload;
 	int to_many;
 
-	if (packet->network_len < sizeof(*ip6))
+	if (found->network_len < sizeof(*ip6))
 		return DROP_INNER_MALFORMED;
 	if (!FITS(ip6, packet->end))
 		return SLOW_HEADERS;
 	payload = bpf_ntohs(ip6->payload_len);
-	if (ip6->version != 6 || payload > packet->network_len - sizeof(*ip6))
+	if (ip6->version != 6 || payload > found->network_len - sizeof(*ip6))
 		return DROP_INNER_MALFORMED;
 	to_many = ip6->daddr.s6_addr[0] == 0xff;
 	if (ip6->nexthdr == IPPROTO_ICMPV6 && payload) {
@@ -399,18 +439,19 @@ static __always_inline __u32 parse_inner_v6(struct xdp_md *ctx, struct packet *p
 		if (!FITS(type, packet->end))
 			return SLOW_HEADERS;
 		if (*type == ND_SOLICITATION)
-			return parse_solicitation(ctx, packet, ip6);
+			return parse_solicitation(ctx, packet, found, ip6);
 		if (*type >= ND_FIRST && *type <= ND_LAST && to_many)
 			return DROP_DISCOVERY_NOT_ASKED;
 	}
 	if (to_many || (packet->inner->h_dest[0] & 1))
 		return DROP_INNER_MULTICAST;
-	packet->content = IP6;
+	found->content = IP6;
 	return TENANT;
 }
 
 /* The tenant's frame. */
-static __always_inline __u32 parse_tenant(struct xdp_md *ctx, struct packet *packet, __u32 left)
+static __always_inline __u32 parse_tenant(struct xdp_md *ctx, struct packet *packet,
+					  struct found *found, __u32 left)
 {
 	__u32 header_len = sizeof(struct ethhdr);
 	__be16 proto;
@@ -435,34 +476,40 @@ static __always_inline __u32 parse_tenant(struct xdp_md *ctx, struct packet *pac
 		proto = tag->proto;
 		packet->network = tag + 1;
 	}
-	packet->network_len = left - header_len;
+	found->network_len = left - header_len;
 	if (proto == bpf_htons(ETH_P_ARP))
-		return parse_arp(packet);
+		return parse_arp(packet, found);
 	if (proto == bpf_htons(ETH_P_IP))
-		return parse_inner_v4(packet);
+		return parse_inner_v4(packet, found);
 	if (proto == bpf_htons(ETH_P_IPV6))
-		return parse_inner_v6(ctx, packet);
+		return parse_inner_v6(ctx, packet, found);
 	return DROP_INNER_PROTOCOL;
 }
 
-static __always_inline __u32 classify(struct xdp_md *ctx, const struct config *config,
-				      struct packet *packet, volatile struct told *told)
+/* A step: all but the first fields of `found` count where it says TENANT. */
+__noinline int classify(struct xdp_md *ctx, const struct config *config, struct found *found)
 {
+	struct packet packet = {};
 	__u32 outcome, left = 0;
 
-	packet->data = (void *)(long)ctx->data;
-	packet->end = (void *)(long)ctx->data_end;
-	outcome = parse_outer(ctx, config, packet, &left);
+	if (!config || !found)
+		return PASSED;
+	packet.data = (void *)(long)ctx->data;
+	packet.end = (void *)(long)ctx->data_end;
+	outcome = parse_outer(ctx, config, &packet, found, &left);
 	if (outcome != TENANT)
 		return outcome;
-	outcome = parse_tunnel(ctx, packet, &left);
+	outcome = parse_tunnel(ctx, config, &packet, found, &left);
 	if (outcome != TENANT)
 		return outcome;
-	told->network = packet->vni;
-	outcome = parse_tenant(ctx, packet, left);
+	found->told_network = found->vni;
+	outcome = parse_tenant(ctx, &packet, found, left);
 	if (outcome != TENANT)
 		return outcome;
-	told->place = packet->content << CONTENT_SHIFT | (packet->network - packet->data);
+	found->udp = (void *)packet.udp - packet.data;
+	found->inner = (void *)packet.inner - packet.data;
+	found->network = packet.network - packet.data;
+	found->told_place = found->content << CONTENT_SHIFT | found->network;
 	return TENANT;
 }
 
