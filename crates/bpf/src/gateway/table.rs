@@ -178,7 +178,7 @@ impl Shape {
         } else {
             hash >> 32
         };
-        let group = half * u64::from(self.groups()) >> 32;
+        let group = (half * u64::from(self.groups())) >> 32;
         let in_group = (half ^ u64::from(nth)) & u64::from(GROUP - 1);
         usize::try_from(group * u64::from(GROUP) + in_group).unwrap_or(usize::MAX)
     }
@@ -277,7 +277,6 @@ impl NeighborTable {
 
     /// Puts entries in, in place of those that are there under the same keys. How many there was room for: the others are
     /// not in the table. (One whose places are all taken by others that have no other place is refused, too: so far there was none.)
-    #[expect(clippy::must_use_candidate, reason = "who replaces entries knows that there is room")]
     pub fn put(&self, entries: &[(NeighborKey, CachedNeighbor)]) -> usize {
         let mut writer = self.lock();
         let mut bytes = Vec::with_capacity(CachedNeighbor::LEN);

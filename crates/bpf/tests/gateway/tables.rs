@@ -178,7 +178,7 @@ fn nothing_that_stays_is_left_out_while_others_come_and_go() {
         assert_eq!(program.neighbors().put(part), part.len());
     }
     let (mut hand, mut found, mut rounds) = (TableHand::default(), HashMap::new(), 0);
-    while let Some(next) = passing.next() {
+    for next in passing {
         program
             .neighbors()
             .read_on(&mut hand, 100, |key, value| _ = found.insert(key, value));

@@ -19,21 +19,14 @@ pub(crate) const SHORTEST: Duration = OFTEN.saturating_mul(TIMES);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
     every: Duration,
-    /// It takes one part of so many of the time at the most; 0: as much as it takes.
-    part: u32,
     due: Instant,
 }
 
 impl Pace {
     /// Every so often, whatever it costs.
     pub(super) fn steady(every: Duration, now: Instant) -> Self {
-        Self::sparing(every, 0, now)
-    }
-
-    /// Every so often, and less often if it takes long.
-    pub(super) fn sparing(every: Duration, part: u32, now: Instant) -> Self {
         let due = now + every;
-        Self { every, part, due }
+        Self { every, due }
     }
 
     pub(super) fn is_due(&self, now: Instant) -> bool {
@@ -42,8 +35,7 @@ impl Pace {
 
     /// It was done from then until then.
     pub(super) fn done(&mut self, began: Instant, ended: Instant) {
-        let pause = ended.duration_since(began).saturating_mul(self.part);
-        self.due = (began + self.every).max(ended + pause);
+        self.due = (began + self.every).max(ended);
     }
 }
 
