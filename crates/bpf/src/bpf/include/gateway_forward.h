@@ -183,7 +183,8 @@ static __always_inline int is_established(const struct config *config, const str
 		__builtin_memcpy(key.destination, &ip6->daddr, sizeof(key.destination));
 	}
 	connection = bpf_map_lookup_elem(&connections, &key);
-	if (!connection || connection->generation != config->generation)
+	if (!connection || connection->generation < policy_since(packet->vni) ||
+	    connection->generation < config->generation)
 		return 0;
 	/* A tick of the kernel is exact enough, and no clock is read. */
 	now = bpf_ktime_get_coarse_ns();
@@ -263,7 +264,7 @@ static __always_inline __u32 find_route(const struct config *config, const struc
 	struct neighbor *receiver;
 	struct upper upper = {};
 	__u32 outcome, place;
-	int policed;
+	int policed, guarded;
 
 	key_of(&key, packet, 0);
 	receiver = bpf_map_lookup_elem(&neighbors, &key);
@@ -278,7 +279,8 @@ static __always_inline __u32 find_route(const struct config *config, const struc
 		return SLOW_CHECKSUM;
 
 	policed = receiver->flags & POLICED;
-	if (config->flags & (HAS_POLICY | SOURCE_CHECK)) {
+	guarded = policy_since(packet->vni) != 0;
+	if (guarded || (config->flags & SOURCE_CHECK)) {
 		struct neighbor *sender;
 
 		key_of(&key, packet, 1);
@@ -291,7 +293,7 @@ static __always_inline __u32 find_route(const struct config *config, const struc
 			sender->used = 1;
 		if ((config->flags & SOURCE_CHECK) && !is_from_its_host(packet, sender))
 			return SLOW_SENDER;
-		if ((config->flags & HAS_POLICY) && (sender->flags & POLICED))
+		if (guarded && (sender->flags & POLICED))
 			policed = 1;
 	}
 
