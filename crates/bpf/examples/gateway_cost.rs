@@ -141,6 +141,7 @@ fn entry(number: u32, mac: [u8; 6]) -> (NeighborKey, CachedNeighbor) {
         tunnel: None,
         policed: false,
         foreign: false,
+        guarded: false,
         used: true,
     };
     (key, value)

@@ -1,11 +1,12 @@
 //! The gateway's fast path: tenants' packets to receivers that are cached are sent on without a look from user space.
 //!
-//! [`GatewayProgram`] holds the program and its maps, of which two are caches of what the gateway knows ([`NeighborTable`], [`Cache`]):
+//! [`GatewayProgram`] holds the program and its maps, of which three are caches of what the gateway knows ([`NeighborTable`], [`Cache`]):
 //!
 //! | map | key | value | who removes |
 //! |---|---|---|---|
 //! | neighbours | [`NeighborKey`] | [`CachedNeighbor`] | the owner; a full one refuses ([`NeighborTable::put`]) |
 //! | connections | [`ConnectionKey`] | [`CachedConnection`] | the owner; outdated ones are not used |
+//! | policies | [`PolicySlot`] | [`PolicySince`] | nobody: 0 stands for nothing |
 //! | workers | port and queue | AF_XDP socket | the kernel, when the socket is closed |
 //!
 //! What becomes of packets is counted by [`Outcome`], and shown by [`Samples`]. ARP, neighbour discovery and all else of
@@ -39,7 +40,7 @@ pub use self::cache::{Cache, Hand};
 pub use self::config::{GatewayConfig, GatewayPort, Sampling};
 pub use self::flows::{FlowSample, Flows};
 use self::layout::CONFIG_SLOTS;
-pub use self::layout::{CachedConnection, CachedNeighbor, ConnectionKey, NeighborKey, Tunnel};
+pub use self::layout::{CachedConnection, CachedNeighbor, ConnectionKey, NeighborKey, PolicySince, PolicySlot, Tunnel};
 pub use self::outcome::{Outcome, SlowCause};
 pub use self::ring::Ring;
 pub use self::samples::{Sample, Samples};
@@ -92,6 +93,7 @@ pub struct GatewayProgram {
 struct Maps {
     neighbors: NeighborTable,
     connections: Cache<ConnectionKey, CachedConnection>,
+    policies: Cache<PolicySlot, PolicySince>,
     configs: MapHandle,
     lease: MapHandle,
     state: MapHandle,
@@ -108,6 +110,7 @@ impl Maps {
         Ok(Self {
             neighbors: NeighborTable::open(map("neighbors")?, shape)?,
             connections: Cache::new("connections", map("connections")?),
+            policies: Cache::new("policies", map("policies")?),
             configs: map("configs")?,
             lease: map("lease")?,
             state: map("state")?,
@@ -119,10 +122,11 @@ impl Maps {
         })
     }
 
-    fn all(&self) -> [(&'static str, &MapHandle); 10] {
+    fn all(&self) -> [(&'static str, &MapHandle); 11] {
         [
             ("neighbors", self.neighbors.map()),
             ("connections", self.connections.map()),
+            ("policies", self.policies.map()),
             ("configs", &self.configs),
             ("lease", &self.lease),
             ("workers", &self.workers),
@@ -336,6 +340,14 @@ impl GatewayProgram {
     #[must_use]
     pub fn connections(&self) -> &Cache<ConnectionKey, CachedConnection> {
         &self.maps.connections
+    }
+
+    /// Since when the rules of networks are as they are. Connections that were put with a lower
+    /// [`generation`](CachedConnection::generation) are judged anew by a worker, and where something is bound senders count, too. All
+    /// are there from the beginning, as 0; they can be put, and not removed.
+    #[must_use]
+    pub fn policies(&self) -> &Cache<PolicySlot, PolicySince> {
+        &self.maps.policies
     }
 
     /// How many packets had this outcome since the maps were made, summed over the CPUs.

@@ -215,8 +215,9 @@ impl Decider {
     /// Reads the next packet of the burst.
     #[inline]
     pub fn read(&mut self, frame: &[u8]) {
-        // With rules senders and connections matter, too.
-        let key = self.lane.filter(|_| !self.has_policy).and_then(|lane| lane.read(frame));
+        let key = self.lane.and_then(|lane| lane.read(frame));
+        // With rules in its network senders and connections matter, too.
+        let key = key.filter(|key| !self.has_policy || !self.bindings.is_policed(lane::network(*key)));
         self.is_plain.push(key.is_some());
         match key {
             Some(key) => self.keys.push(key),

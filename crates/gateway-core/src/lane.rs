@@ -105,6 +105,12 @@ impl Lane {
     }
 }
 
+/// The network of what [`Lane::read`] has read.
+pub(crate) fn network(key: u64) -> Vni {
+    let number = u32::try_from(key >> 32).ok();
+    number.and_then(Vni::new).unwrap_or(Vni::MAX)
+}
+
 /// Whole, as long as the packet, and with no checksum that is left to a NIC?
 #[inline]
 fn is_upper_plain(headers: &Headers, upper: &[u8], length: u16) -> bool {

@@ -97,6 +97,7 @@ impl Contender {
                     tunnel: None,
                     policed: false,
                     foreign: false,
+                    guarded: false,
                     used: true,
                 };
                 let key = |number| NeighborKey {

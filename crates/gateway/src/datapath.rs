@@ -11,8 +11,14 @@
 //! that looks after the interfaces and the workers on them.
 //!
 //! # What the fast path has of connections
-//! It is true in one epoch, which ends with each change of rules or of what is bound to an address. A worker says with what it
-//! hands over in which epoch it began to look; if that has ended meanwhile, the next packet says it again.
+//! An epoch begins with each change of rules or of what is bound to an address, and is the last one in which something has changed
+//! for the networks that it concerns. What the fast path has of a connection is true if its network has not changed since. A worker
+//! says with what it hands over in which epoch it began to look; if its network has changed since, the next packet says it again.
+//!
+//! # Which packets go straight
+//! Those to a neighbour in whose network no rules are bound to any address: others' entries in the cache are marked. The first rules
+//! of a network close the straight lane for all until every entry of it has its mark, which is a look through the cache, unless it
+//! has no entries: so no packet goes past the rules from the answer on, and no answer waits for a million entries.
 
 mod attach;
 mod cache;
@@ -20,6 +26,7 @@ mod connections;
 mod counters;
 mod direct;
 mod edit;
+mod epochs;
 mod keeper;
 mod notices;
 mod options;
@@ -42,13 +49,14 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use ringside_bpf::gateway::{GatewayConfig, GatewayProgram, Outcome, Sizes};
 use ringside_gateway_core::decide::Settings;
 use ringside_gateway_core::table::HostId;
-use ringside_gateway_core::{DropReason, TenantAddress, Underlay};
+use ringside_gateway_core::{DropReason, TenantAddress, Underlay, Vni};
 use tokio::sync::mpsc;
 
 pub use self::attach::unpin;
 use self::cache::{Cache, Room};
 use self::counters::WorkerCounters;
 use self::direct::Telling;
+use self::epochs::Epochs;
 use self::keeper::Keeper;
 use self::notices::Notices;
 pub use self::options::{DirectOptions, PathOptions};
@@ -166,13 +174,14 @@ impl XdpPath {
         let program = Arc::new(program);
         // Later than that of any process before, which had the same clock.
         let epoch = now();
-        let (config, settings) = configure(options, &ports, state, (epoch, tables.has_policy()));
+        let (config, settings) = configure(options, &ports, state, epoch);
         let mut cache = Cache::new(Arc::clone(&program), config, tables, options.fast);
         let (mut restored, mut resolved) = (0, Vec::new());
         if adopted {
             restored = connections::restore(&program, tables, epoch)?;
             resolved = cache.adopt(tables)?;
         }
+        cache.police_all()?;
         // The cache is full before the first packet comes, so that a restart is no storm of misses.
         cache.fill(tables);
         if !adopted {
@@ -212,7 +221,7 @@ impl XdpPath {
                 stop: AtomicBool::new(false),
                 has_policy: AtomicBool::new(tables.has_policy()),
                 settings: ArcSwap::from_pointee(settings),
-                epoch: epoch.into(),
+                epochs: Epochs::new(epoch),
                 trace: ArcSwapOption::empty(),
                 ports: ArcSwap::from_pointee(ports),
                 notices: Notices::default(),
@@ -295,15 +304,10 @@ impl XdpPath {
 }
 
 /// What the program and the workers go by.
-fn configure(
-    options: &PathOptions,
-    ports: &Ports,
-    state: State,
-    (generation, has_policy): (u64, bool),
-) -> (GatewayConfig, Settings) {
+fn configure(options: &PathOptions, ports: &Ports, state: State, generation: u64) -> (GatewayConfig, Settings) {
     let config = GatewayConfig {
         generation,
-        has_policy,
+        marking: false,
         source_check: options.source_check,
         derive_source_port: options.derive_source_port,
         vxlan_port: options.vxlan_port,
@@ -356,12 +360,11 @@ impl DataPath for XdpPath {
         }
     }
 
-    fn policy_changed(&self, _: u64) {
-        let has_policy = self.tables.has_policy();
+    fn policy_changed(&self, networks: &[Vni]) {
         let mut cache = self.cache();
+        let has_policy = self.tables.has_policy();
         self.shared.has_policy.store(has_policy, Ordering::Relaxed);
-        let epoch = self.shared.epoch.fetch_add(1, Ordering::AcqRel) + 1;
-        if let Err(error) = cache.outdate(epoch, has_policy) {
+        if let Err(error) = cache.police(networks, &self.shared.epochs) {
             tracing::error!(%error, "the fast path cannot be told about new rules");
         }
         drop(cache);

@@ -15,7 +15,7 @@ const BATCH: usize = 1024;
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/errno-base.h>
 const E2BIG: i32 = 7;
 
-/// What the fast path knows of neighbours or of connections, for their owner. Any thread may use it at any time.
+/// What the fast path knows of neighbours, connections or rules, for their owner. Any thread may use it at any time.
 #[derive(Debug)]
 pub struct Cache<K, V> {
     name: &'static str,

@@ -14,10 +14,11 @@ const MOST_MTU: u16 = u16::MAX - 14;
 /// What the program goes by. Without addresses, as it is loaded, every packet is the kernel's.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GatewayConfig {
-    /// Of the policy. Connections that were put with another number are judged anew by a worker.
+    /// Connections that were put with a lower number are judged anew by a worker, whatever their network's is.
     pub generation: u64,
-    /// Rules are bound to some address: the sender's count, too.
-    pub has_policy: bool,
+    /// Not all neighbours are [`guarded`](super::CachedNeighbor::guarded) yet that have to be: no packet takes the straight lane
+    /// meanwhile, which goes by that alone.
+    pub marking: bool,
     /// Only send on what comes from the host where its sender lives, with the sender's MAC address.
     pub source_check: bool,
     /// Choose the outer UDP source port by the tenant's flow, instead of keeping what the sender chose.
@@ -89,7 +90,7 @@ impl GatewayConfig {
     /// The place of the first port's first worker, whose socket says that the owner lives; [`NO_WITNESS`] if packets may not
     /// take the straight lane, which knows neither flags nor samples, and nothing but IPv4.
     fn witness(&self, queues: u32) -> u32 {
-        let is_plain = !self.has_policy && !self.source_check && !self.derive_source_port && self.sampling.is_none();
+        let is_plain = !self.marking && !self.source_check && !self.derive_source_port && self.sampling.is_none();
         let place = self.ports.iter().position(Option::is_some);
         match place.and_then(|place| u32::try_from(place).ok()) {
             Some(place) if is_plain && self.addresses.iter().any(IpAddr::is_ipv4) => place * queues,
@@ -99,8 +100,7 @@ impl GatewayConfig {
 
     /// `struct config` of gateway.h, for ports of so many queues.
     pub(super) fn bytes(&self, queues: u32) -> Vec<u8> {
-        let flags =
-            u32::from(self.has_policy) | u32::from(self.source_check) << 1 | u32::from(self.derive_source_port) << 2;
+        let flags = u32::from(self.source_check) << 1 | u32::from(self.derive_source_port) << 2;
         let addresses = |v6| self.addresses.iter().filter(move |address| address.is_ipv6() == v6);
         let count = |count: usize| u32::try_from(count).unwrap_or(0).to_ne_bytes();
         let mut bytes = Vec::with_capacity(Self::LEN);

@@ -5,13 +5,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Counted up with each change of what is here: `GATEWAY_LAYOUT`.
-pub(super) const LAYOUT: u32 = 5;
+pub(super) const LAYOUT: u32 = 6;
 
 /// What there can be of each in the settings.
 pub(super) const MOST_PORTS: usize = 16;
 pub(super) const MOST_ADDRESSES: usize = 16;
 pub(super) const MOST_OPTIONS: usize = 16;
 pub(super) const CONFIG_SLOTS: u32 = 8;
+pub(super) const POLICY_SLOTS: u32 = 65536;
 pub(super) const SAMPLE_LEN: usize = 288;
 
 /// A tenant's address: its network's number, of 24 bits, and its IP address there.
@@ -50,6 +51,9 @@ pub struct CachedNeighbor {
     /// Its network is another gateway's: packets to it are sent on, and counted
     /// ([`GatewayProgram::foreign`](super::GatewayProgram::foreign)).
     pub foreign: bool,
+    /// Rules are bound to some address of its network: packets to it do not take the straight lane, which does not look at the
+    /// sender. See [`GatewayConfig::marking`](super::GatewayConfig::marking).
+    pub guarded: bool,
     /// The program has used it since it was put. Entries that stay unused are those to be removed first.
     pub used: bool,
 }
@@ -72,7 +76,8 @@ pub struct ConnectionKey {
 /// A connection that was allowed, in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CachedConnection {
-    /// Of the policy that allowed it: [`GatewayConfig::generation`](super::GatewayConfig::generation).
+    /// In which it was allowed. It is known as long as that is not less than [`GatewayConfig::generation`](super::GatewayConfig::generation)
+    /// and its network's [`PolicySince`].
     pub generation: u64,
     /// When its last packet came, or it was put: CLOCK_MONOTONIC in nanoseconds, as exact as the kernel's tick.
     pub seen: u64,
@@ -83,6 +88,33 @@ pub struct CachedConnection {
     /// What the owner calls it; the program does not look at it.
     pub name: u64,
 }
+
+/// Where the program has it of a network since when its rules are as they are. Networks whose numbers differ by a multiple of
+/// [`COUNT`](Self::COUNT) have the same: a change in one then costs the other's connections a look by a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PolicySlot(u32);
+
+impl PolicySlot {
+    /// How many there are.
+    pub const COUNT: u32 = POLICY_SLOTS;
+
+    /// Of a network.
+    #[must_use]
+    pub const fn of(vni: u32) -> Self {
+        Self(vni % POLICY_SLOTS)
+    }
+
+    /// Which one, from 0 on.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// Since which generation the rules of networks, and what they are bound to, are as they are. 0: nothing is bound to any of their
+/// addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PolicySince(pub u64);
 
 /// A key or value of a map. Nobody outside can name it: only the types in this file are.
 pub trait Entry: Sized {
@@ -154,6 +186,7 @@ impl Entry for NeighborKey {
 const POLICED: u8 = 1;
 const HOST_IS_V6: u8 = 2;
 const FOREIGN: u8 = 4;
+const GUARDED: u8 = 8;
 
 impl Entry for CachedNeighbor {
     const LEN: usize = 32;
@@ -162,6 +195,7 @@ impl Entry for CachedNeighbor {
         let policed = if self.policed { POLICED } else { 0 };
         let family = if self.host.is_ipv6() { HOST_IS_V6 } else { 0 };
         let foreign = if self.foreign { FOREIGN } else { 0 };
+        let guarded = if self.guarded { GUARDED } else { 0 };
         let tunnel = match self.tunnel {
             None => 0,
             Some(Tunnel::Vxlan) => 1,
@@ -169,7 +203,7 @@ impl Entry for CachedNeighbor {
         };
         bytes.extend(address(self.host));
         bytes.extend(self.mac);
-        bytes.extend([self.port, policed | family | foreign]);
+        bytes.extend([self.port, policed | family | foreign | guarded]);
         bytes.extend(self.host_mac);
         bytes.extend([tunnel, self.used.into()]);
     }
@@ -193,6 +227,7 @@ impl Entry for CachedNeighbor {
             },
             policed: flags & POLICED != 0,
             foreign: flags & FOREIGN != 0,
+            guarded: flags & GUARDED != 0,
             used: used != 0,
         })
     }
@@ -246,6 +281,30 @@ impl Entry for CachedConnection {
             idle_ms: word(bytes, 24)?,
             reply: *bytes.get(28)? != 0,
         })
+    }
+}
+
+impl Entry for PolicySlot {
+    const LEN: usize = 4;
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.0.to_ne_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        word(bytes, 0).map(Self)
+    }
+}
+
+impl Entry for PolicySince {
+    const LEN: usize = 8;
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.0.to_ne_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        long(bytes, 0).map(Self)
     }
 }
 

@@ -45,12 +45,14 @@ fn what_is_written_is_read_back() {
             tunnel: Some(Tunnel::Geneve),
             policed: true,
             foreign: false,
+            guarded: true,
             used: false,
         };
         let other = CachedNeighbor {
             tunnel: None,
             policed: false,
             foreign: true,
+            guarded: false,
             used: true,
             ..neighbor
         };
@@ -70,6 +72,14 @@ fn what_is_written_is_read_back() {
         idle_ms: u32::MAX,
         reply: true,
     }]);
+    entries(&[PolicySlot::of(0), PolicySlot::of(u32::MAX)]);
+    entries(&[PolicySince(u64::MAX)]);
+}
+
+#[test]
+fn networks_share_a_slot_only_when_they_are_far_apart() {
+    assert_ne!(PolicySlot::of(5), PolicySlot::of(6));
+    assert_eq!(PolicySlot::of(5), PolicySlot::of(5 + PolicySlot::COUNT));
 }
 
 /// An IPv4 address is not the IPv6 address that is written with it.
@@ -94,6 +104,7 @@ fn numbers_are_those_of_the_program() {
         ("MOST_ADDRESSES", u32::try_from(MOST_ADDRESSES).unwrap()),
         ("MOST_OPTIONS", u32::try_from(MOST_OPTIONS).unwrap()),
         ("CONFIG_SLOTS", CONFIG_SLOTS),
+        ("POLICY_SLOTS", POLICY_SLOTS),
         ("PASSED", Outcome::Passed.number()),
         ("FORWARDED", Outcome::Forwarded.number()),
         ("REDIRECTED", Outcome::Redirected.number()),
@@ -103,6 +114,7 @@ fn numbers_are_those_of_the_program() {
         ("POLICED", POLICED.into()),
         ("HOST_IS_V6", HOST_IS_V6.into()),
         ("FOREIGN", FOREIGN.into()),
+        ("GUARDED", GUARDED.into()),
     ] {
         assert_eq!(numbers[name], ours, "{name}");
     }
@@ -148,7 +160,7 @@ fn the_lane_is_told_whether_it_may_be_taken() {
     assert_eq!(witness(&plain), 8, "the third port's first queue");
     assert_eq!(word(&plain.bytes(4), 40), Some((4789 << 16) - 20));
     let edits: [fn(&mut GatewayConfig); 6] = [
-        |config| config.has_policy = true,
+        |config| config.marking = true,
         |config| config.source_check = true,
         |config| config.derive_source_port = true,
         |config| config.sampling = Some(crate::gateway::Sampling::default()),

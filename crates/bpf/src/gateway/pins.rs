@@ -1,7 +1,7 @@
 //! A data path that goes on while nobody runs: maps and links with names in a bpffs.
 //!
 //! ```text
-//!  /sys/fs/bpf/ringside-gateway/   neighbors connections configs lease state workers ports counters samples
+//!  /sys/fs/bpf/ringside-gateway/   neighbors connections policies configs lease state workers ports counters samples
 //!                                  link-eth0  …
 //! ```
 //! The next process takes the maps over ([`GatewayProgram::adopt`]), loads its own program on them, and puts that behind

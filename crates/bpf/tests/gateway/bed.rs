@@ -96,6 +96,7 @@ pub(crate) fn neighbor(last: u8, v6: bool) -> CachedNeighbor {
         tunnel,
         policed: false,
         foreign: false,
+        guarded: false,
         used: false,
     }
 }

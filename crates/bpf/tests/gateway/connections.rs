@@ -1,6 +1,8 @@
 //! Packets of addresses that rules are bound to.
 
-use ringside_bpf::gateway::{CachedConnection, CachedNeighbor, ConnectionKey, Outcome, SlowCause};
+use ringside_bpf::gateway::{
+    CachedConnection, CachedNeighbor, ConnectionKey, Outcome, PolicySince, PolicySlot, SlowCause,
+};
 use ringside_gateway_core::testing::corpus::{VNI, mac, tenant};
 use ringside_gateway_core::testing::tenant_udp;
 use ringside_wire::Protocol;
@@ -15,20 +17,23 @@ const POLICED: Outcome = Outcome::Slow(SlowCause::Policed);
 const MINUTE: u64 = 60_000_000_000;
 const GENERATION: u64 = 0x0001_0000_0001;
 
-/// Rules are bound to tenant 2; the policy in force is of [`GENERATION`].
+/// Rules are bound to tenant 2, since [`GENERATION`].
 fn with_rules(test: impl FnOnce(Bed) + Send) {
     if !privileged() {
         return;
     }
     in_namespace(|second| {
-        let mut bed = Bed::new(second, Wanted::default());
-        bed.configure(|config| {
-            config.has_policy = true;
-            config.generation = GENERATION;
-        });
+        let bed = Bed::new(second, Wanted::default());
+        since(&bed, VNI, GENERATION);
         police(&bed, 2);
         test(bed);
     });
+}
+
+/// The rules of a network are as they are since then.
+fn since(bed: &Bed, vni: u32, generation: u64) {
+    let entry = (PolicySlot::of(vni), PolicySince(generation));
+    assert_eq!(bed.program.policies().put(&[entry]).unwrap(), 1);
 }
 
 fn police(bed: &Bed, last: u8) {
@@ -227,15 +232,29 @@ fn a_new_policy_ends_what_the_old_one_allowed() {
         bed.program.connections().put(&[(key, alive())]).unwrap();
         let frame = udp(2, b"data").bytes();
         assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded);
-        bed.configure(|config| config.generation += 1);
+        // Of this network, not of another one.
+        for other in [VNI + 1, VNI - 1, VNI ^ 0x8000] {
+            since(&bed, other, GENERATION + 1);
+            assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded, "{other}");
+        }
+        since(&bed, VNI, GENERATION + 1);
+        assert_eq!(bed.run(&frame).outcome, POLICED);
+        let anew = CachedConnection {
+            generation: GENERATION + 1,
+            ..alive()
+        };
+        bed.program.connections().put(&[(key, anew)]).unwrap();
+        assert_eq!(bed.run(&frame).outcome, Outcome::Forwarded, "allowed by the new one");
+        // All at once, as after a restart.
+        bed.configure(|config| config.generation = GENERATION + 2);
         assert_eq!(bed.run(&frame).outcome, POLICED);
     });
 }
 
-/// With rules anywhere the sender's count as well, and one that is not in the cache may have some.
+/// With rules in its network the sender's count as well, and one that is not in the cache may have some.
 #[test]
 fn senders_have_rules_too() {
-    with_rules(|mut bed| {
+    with_rules(|bed| {
         let frame = udp(4, b"").bytes();
         assert_eq!(bed.run(&frame).outcome, Outcome::Redirected, "no rules at either end");
         police(&bed, 1);
@@ -253,7 +272,8 @@ fn senders_have_rules_too() {
         };
         bed.program.connections().put(&[(key, alive())]).unwrap();
         assert_eq!(bed.run(&unknown).outcome, whose);
-        bed.configure(|config| config.has_policy = false);
+        since(&bed, VNI, 0);
+        since(&bed, VNI + 1, GENERATION);
         assert_eq!(bed.run(&frame).outcome, Outcome::Redirected);
         assert_eq!(bed.run(&unknown).outcome, Outcome::Redirected);
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringside_bpf::gateway::{CachedNeighbor, FlowSample, Outcome};
+use ringside_bpf::gateway::{CachedNeighbor, FlowSample, Outcome, PolicySince, PolicySlot};
 use ringside_gateway_core::table::Encapsulation;
 use ringside_gateway_core::testing::corpus::{VNI, gateway, host, mac, tenant};
 use ringside_gateway_core::testing::{Sent, tenant_udp};
@@ -74,12 +74,16 @@ fn nobody_is_told_of_who_has_rules() {
     in_namespace(|second| {
         let mut bed = Bed::new(second, Wanted::default());
         let flows = bed.program.flows().unwrap();
-        let policed = CachedNeighbor {
-            policed: true,
-            ..neighbor(1, false)
+        let guarded = |last, policed| CachedNeighbor {
+            policed,
+            guarded: true,
+            ..neighbor(last, false)
         };
-        bed.program.neighbors().put(&[(key(1, false), policed)]);
-        bed.configure(|config| (config.one_in, config.has_policy, config.sampling) = (1, true, None));
+        let entries = [(1, true), (2, false)].map(|(last, policed)| (key(last, false), guarded(last, policed)));
+        bed.program.neighbors().put(&entries);
+        let since = (PolicySlot::of(VNI), PolicySince(1));
+        bed.program.policies().put(&[since]).unwrap();
+        bed.configure(|config| (config.one_in, config.sampling) = (1, None));
         for _ in 0..100 {
             let frame = frame(false, false, Encapsulation::Vxlan);
             ringside_bpf::dry_run(&bed.program, &frame).unwrap();

@@ -2,7 +2,9 @@
 
 use std::os::fd::AsFd;
 
-use ringside_bpf::gateway::{GatewayConfig, GatewayProgram, Outcome, Sampling};
+use ringside_bpf::gateway::{
+    CachedNeighbor, GatewayConfig, GatewayProgram, Outcome, PolicySince, PolicySlot, Sampling,
+};
 use ringside_bpf::{Verdict, dry_run};
 use ringside_gateway_core::DropReason;
 use ringside_gateway_core::table::Encapsulation;
@@ -154,16 +156,20 @@ fn it_rewrites_as_the_long_way() {
     });
 }
 
+/// What is known of tenant 2, which is reached by the second port.
+fn receiver() -> CachedNeighbor {
+    CachedNeighbor {
+        port: 1,
+        ..neighbor(2, false)
+    }
+}
+
 /// A gateway whose packets come by a port that has no worker, while another port has: the long way sends nothing on without
 /// one, the lane only asks whether the owner lives.
 fn witnessed(second: u32, test: impl Fn(&GatewayProgram, &GatewayConfig)) {
     let bed = Bed::new(second, Wanted::default());
     let program = GatewayProgram::load(SIZES).unwrap();
-    let value = ringside_bpf::gateway::CachedNeighbor {
-        port: 1,
-        ..neighbor(2, false)
-    };
-    program.neighbors().put(&[(key(2, false), value)]);
+    program.neighbors().put(&[(key(2, false), receiver())]);
     let mut config = bed.config.clone();
     config.sampling = None;
     config.ports.swap(0, 1);
@@ -197,7 +203,7 @@ fn plain_packets_take_it() {
 
             // What it does not know of closes it.
             let edits: [fn(&mut GatewayConfig); 4] = [
-                |config| config.has_policy = true,
+                |config| config.marking = true,
                 |config| config.source_check = true,
                 |config| config.derive_source_port = true,
                 |config| config.sampling = Some(Sampling::default()),
@@ -211,6 +217,24 @@ fn plain_packets_take_it() {
             program.configure(config).unwrap();
             assert_eq!(verdict(&frame), Verdict::Tx);
 
+            // Rules elsewhere do not, those of its own network do.
+            let since = |vni| {
+                program
+                    .policies()
+                    .put(&[(PolicySlot::of(vni), PolicySince(1))])
+                    .unwrap()
+            };
+            since(VNI + 1);
+            assert_eq!(verdict(&frame), Verdict::Tx);
+            let guard = |guarded| {
+                let value = CachedNeighbor { guarded, ..receiver() };
+                program.neighbors().put(&[(key(2, false), value)]);
+            };
+            guard(true);
+            assert_eq!(verdict(&frame), Verdict::Drop, "the long way");
+            guard(false);
+            assert_eq!(verdict(&frame), Verdict::Tx);
+
             // Without a witness it is as without a lane: no worker, no lease.
             drop(worker);
             let gone = || verdict(&frame) == Verdict::Drop;
@@ -222,7 +246,7 @@ fn plain_packets_take_it() {
                 );
             }
             let reason = Outcome::Dropped(DropReason::NoWorker.number());
-            assert!(program.count(reason).unwrap().packets >= 7);
+            assert!(program.count(reason).unwrap().packets >= 8);
             program.lease(u64::MAX).unwrap();
             assert_eq!(verdict(&frame), Verdict::Tx, "a lease is enough");
             program.lease(0).unwrap();

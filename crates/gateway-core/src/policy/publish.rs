@@ -197,6 +197,15 @@ impl PolicyWriter<'_> {
         self.next.profiles.get(&profile).map(|groups| &**groups)
     }
 
+    /// The profiles that were known before and have other rules now: once that is published, what was decided about addresses that
+    /// have them may no longer hold, and all else still does.
+    #[must_use]
+    pub fn changed(&self) -> Vec<ProfileId> {
+        let profiles = self.next.profiles.iter();
+        let changed = profiles.filter(|(id, groups)| is_changed((&self.changed, &self.added), **id, groups));
+        changed.map(|(id, _)| *id).collect()
+    }
+
     /// Lets workers see all changes at once, and says in which generation. It is the one before if no rule of a known
     /// profile changed: then all decisions still hold.
     pub fn publish(self) -> u64 {
@@ -208,9 +217,7 @@ impl PolicyWriter<'_> {
             added,
         } = self;
         let before = shared.load_full();
-        let is_changed = |id: &ProfileId, groups: &[GroupId]| {
-            !added.contains(id) && groups.iter().any(|group| changed.contains(group))
-        };
+        let is_changed = |id: &ProfileId, groups: &[GroupId]| is_changed((&changed, &added), *id, groups);
         let gone = before.profiles.len() + added.len() > next.profiles.len();
         if gone || next.profiles.iter().any(|(id, groups)| is_changed(id, groups)) {
             next.generation += 1;
@@ -241,6 +248,15 @@ impl PolicyWriter<'_> {
         *book = next;
         generation
     }
+}
+
+/// True if a profile was there before and one of its groups has other rules.
+fn is_changed(
+    (changed, added): (&HashSet<GroupId>, &HashSet<ProfileId>),
+    profile: ProfileId,
+    groups: &[GroupId],
+) -> bool {
+    !added.contains(&profile) && groups.iter().any(|group| changed.contains(group))
 }
 
 /// A profile as workers see it.

@@ -110,12 +110,14 @@ fn nothing_holds_that_could_be_otherwise_and_all_else_does() {
     writer.put_group(GroupId(1), all).unwrap();
     let c = Some(writer.profile(&[GroupId(3)]));
     writer.put_group(GroupId(3), Vec::new()).unwrap();
+    assert_eq!(writer.changed(), []);
     assert_eq!(writer.publish(), first);
     let mut reader = policy.reader();
     assert!(reader.load().holds(first, a, c));
 
     let mut writer = policy.write();
     writer.put_group(GroupId(2), Vec::new()).unwrap();
+    assert_eq!(Some(writer.changed()), b.map(|b| vec![b]));
     let second = writer.publish();
     assert!(second > first);
     assert!(reader.load().holds(first, a, None), "not touched");
@@ -124,6 +126,7 @@ fn nothing_holds_that_could_be_otherwise_and_all_else_does() {
 
     let mut writer = policy.write();
     assert!(writer.remove_group(GroupId(1)) && !writer.remove_group(GroupId(1)));
+    assert_eq!(Some(writer.changed()), a.map(|a| vec![a]));
     drop(writer);
     assert_eq!(policy.generation(), second, "what is not published has never been");
 

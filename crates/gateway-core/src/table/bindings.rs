@@ -106,6 +106,13 @@ impl Bindings {
         is_policed(&self.policed, vni)
     }
 
+    /// The networks in which something is bound to some address, in no order.
+    #[must_use]
+    pub fn networks(&self) -> Vec<Vni> {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.keys().copied().collect()
+    }
+
     /// How many addresses something is bound to.
     #[must_use]
     pub fn len(&self) -> usize {

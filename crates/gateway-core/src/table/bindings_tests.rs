@@ -39,6 +39,7 @@ fn a_network_is_policed_as_long_as_something_is_bound_there() {
         bindings.set(first, profile);
         bindings.set(second, profile);
         assert!(is_policed(), "{vni}");
+        assert_eq!(bindings.networks(), [first.vni]);
         let others = (0..=200).filter(|other| *other != vni).filter_map(Vni::new);
         assert_eq!(others.filter(|other| reader.is_policed(*other)).count(), 0);
         bindings.set(first, None);
@@ -47,5 +48,5 @@ fn a_network_is_policed_as_long_as_something_is_bound_there() {
         bindings.set(second, None);
         assert!(!is_policed(), "{vni}");
     }
-    assert!(bindings.is_empty());
+    assert!(bindings.is_empty() && bindings.networks().is_empty());
 }

@@ -1,14 +1,18 @@
 //! The fast path's caches: as full as they can be, and never older than the tables.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ringside_bpf::gateway::{CachedNeighbor, GatewayConfig, GatewayProgram, NeighborKey, Sampling, TableHand, Tunnel};
-use ringside_gateway_core::table::{Encapsulation, HostId, HostReader, Neighbor, NeighborReader};
+use ringside_bpf::gateway::{
+    CachedNeighbor, GatewayConfig, GatewayProgram, NeighborKey, PolicySince, Sampling, TableHand, Tunnel,
+};
+use ringside_gateway_core::table::{BindingReader, Encapsulation, HostId, HostReader, Neighbor, NeighborReader};
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::MacAddr;
 
+use super::epochs::{Epochs, Policed, slot_of};
 use crate::model::{Foreign, Tables};
 
 /// Entries that are put with one call.
@@ -42,8 +46,15 @@ pub(super) struct Cache {
     neighbors: NeighborReader,
     /// Networks that are other gateways'.
     foreign: Arc<Foreign>,
-    /// As many changes of these have been looked at, through all that there is.
+    bindings: BindingReader,
+    /// Networks with rules.
+    policed: Policed,
+    /// Networks that have entries, and some that had.
+    known: HashSet<u32>,
+    /// As many changes of the two kinds of networks have been looked at, through all that there is.
     marked: u64,
+    /// When it is as many as that, packets may go the straight lane again.
+    open_at: u64,
     /// How far it has been looked through for the number of changes that is to be reached.
     marking: Option<(u64, TableHand)>,
     /// Packets of these networks as the program had counted them the last time.
@@ -59,28 +70,34 @@ pub(super) struct Cache {
 
 impl Cache {
     pub(super) fn new(program: Arc<GatewayProgram>, config: GatewayConfig, tables: &Tables, is_used: bool) -> Self {
-        Self {
+        let mut cache = Self {
             program,
             one_port: config.ports.len() == 1,
             config,
             is_used,
             hosts: tables.hosts.reader(),
             neighbors: tables.neighbors.reader(),
-            marked: tables.foreign.changes(),
+            marked: 0,
+            open_at: 0,
             foreign: Arc::clone(&tables.foreign),
+            bindings: tables.bindings.reader(),
+            policed: Policed::of(tables.bindings.networks()),
+            known: HashSet::new(),
             marking: None,
             foreign_packets: 0,
             evicted_at: None,
             hand: TableHand::default(),
             evicted: 0,
             refused: 0,
-        }
+        };
+        cache.marked = cache.changes();
+        cache
     }
 
     /// Removes what the process before has left and what is no longer so, and takes up from it what the MAC addresses of hosts
     /// are: those hosts.
     pub(super) fn adopt(&mut self, tables: &Tables) -> Result<Vec<HostId>> {
-        let (mut gone, mut marked, mut resolved) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut gone, mut others, mut resolved) = (Vec::new(), Vec::new(), Vec::new());
         let program = Arc::clone(&self.program);
         self.foreign_packets = program.foreign()?.packets;
         program.neighbors().for_each(|key, value| {
@@ -97,18 +114,21 @@ impl Cache {
                 }
                 self.cached(address?.vni, &known)
             });
-            // Whose its network is does not take it out.
-            let foreign = now.is_some_and(|now| now.foreign);
-            let (had, value) = (value.foreign, CachedNeighbor { foreign, ..value });
+            // What its network is does not take it out.
+            let marks = now.map_or((false, false), |now| (now.foreign, now.guarded));
+            let (had, value) = ((value.foreign, value.guarded), marked(value, marks));
             // A change may have come to the disk and not to the map.
             if !self.is_used || now != Some(CachedNeighbor { used: true, ..value }) {
                 gone.push(key);
-            } else if had != foreign {
-                marked.push((key, value));
+            } else {
+                self.known.insert(key.vni);
+                if had != marks {
+                    others.push((key, value));
+                }
             }
         });
         program.neighbors().remove(&gone);
-        program.neighbors().put(&marked);
+        program.neighbors().put(&others);
         Ok(resolved)
     }
 
@@ -127,6 +147,7 @@ impl Cache {
                 return;
             }
             if let Some(value) = self.cached(address.vni, &neighbor) {
+                self.known.insert(address.vni.number());
                 batch.push((key_of(address), value));
             }
             if batch.len() == BATCH {
@@ -142,7 +163,10 @@ impl Cache {
         let (mut put, mut gone) = (Vec::with_capacity(changes.len()), Vec::new());
         for (address, neighbor) in changes {
             match neighbor.and_then(|neighbor| self.cached(address.vni, &neighbor)) {
-                Some(value) => put.push((key_of(*address), value)),
+                Some(value) => {
+                    self.known.insert(address.vni.number());
+                    put.push((key_of(*address), value));
+                }
                 // Gone, or nobody knows yet how its host is reached.
                 None => gone.push(key_of(*address)),
             }
@@ -180,10 +204,46 @@ impl Cache {
         true
     }
 
-    /// Connections that were handed over before have to be judged again from now on.
-    pub(super) fn outdate(&mut self, epoch: u64, has_policy: bool) -> Result<()> {
-        (self.config.generation, self.config.has_policy) = (epoch, has_policy);
-        self.configure()
+    /// Connections of these networks that were handed over before have to be judged again from now on; where rules are bound now
+    /// and were not before, senders count.
+    pub(super) fn police(&mut self, networks: &[Vni], epochs: &Epochs) -> Result<()> {
+        let epoch = epochs.begin(networks.iter().copied().map(slot_of));
+        let mut is_to_be_marked = false;
+        for &vni in networks {
+            let is_policed = self.bindings.is_policed(vni);
+            let changed = self.policed.set(vni, is_policed);
+            is_to_be_marked |= changed && is_policed && self.known.contains(&vni.number());
+        }
+        let since = |&vni: &Vni| {
+            let slot = slot_of(vni);
+            let since = if self.policed.has_slot(slot) { epoch } else { 0 };
+            (slot, PolicySince(since))
+        };
+        let since: Vec<_> = networks.iter().map(since).collect();
+        self.program.policies().put(&since)?;
+        if is_to_be_marked {
+            // All entries of a network may be a million, and are marked one after the other: see `mark`. Meanwhile all packets go
+            // the way that asks for their senders.
+            self.open_at = self.changes();
+            self.config.marking = true;
+            self.configure()?;
+        }
+        Ok(())
+    }
+
+    /// Says in which of all networks rules are bound. What the process before has let through goes on until the next
+    /// [`Self::configure`].
+    pub(super) fn police_all(&self) -> Result<()> {
+        let mut others = Vec::new();
+        self.program
+            .policies()
+            .for_each(|slot, since| match (self.policed.has_slot(slot), since) {
+                (true, PolicySince(0)) => others.push((slot, PolicySince(self.config.generation))),
+                (false, PolicySince(1..)) => others.push((slot, PolicySince(0))),
+                _ => {}
+            })?;
+        self.program.policies().put(&others)?;
+        Ok(())
     }
 
     /// Which packets the program shows.
@@ -207,29 +267,41 @@ impl Cache {
         self.apply(&now, room);
     }
 
-    /// Marks what is of other gateways' networks, and takes the mark from what is not, a part at a time, after networks have changed
-    /// hands. True: there is more to be looked through.
-    pub(super) fn mark(&mut self) -> bool {
-        let changes = self.foreign.changes();
-        if !self.is_used || (self.marking.is_none() && self.marked == changes) {
-            return false;
+    /// Changes of what entries are marked by.
+    fn changes(&self) -> u64 {
+        self.foreign.changes() + self.policed.changes()
+    }
+
+    /// Marks what is of other gateways' networks, or of networks with rules, and takes the mark from what is not, a part at a time,
+    /// after networks have changed hands, or the first or the last rules there. True: there is more to be looked through.
+    pub(super) fn mark(&mut self) -> Result<bool> {
+        let changes = self.changes();
+        let is_done = self.marking.is_none() && self.marked == changes && !self.config.marking;
+        if !self.is_used || is_done {
+            return Ok(false);
         }
         // What changes meanwhile is looked at in another round.
         let (reached, mut hand) = self.marking.take().unwrap_or((changes, TableHand::default()));
         let mut other = Vec::new();
         self.program.neighbors().read_on(&mut hand, BATCH, |key, value| {
-            let foreign = Vni::new(key.vni).is_some_and(|vni| self.foreign.is(vni));
-            if foreign != value.foreign {
-                other.push((key, CachedNeighbor { foreign, ..value }));
+            let Some(vni) = Vni::new(key.vni) else { return };
+            let marks = (self.foreign.is(vni), self.policed.has(vni));
+            if marks != (value.foreign, value.guarded) {
+                other.push((key, marked(value, marks)));
             }
         });
         self.program.neighbors().put(&other);
         if hand.is_new() {
             self.marked = reached;
+            if self.config.marking && self.marked >= self.open_at {
+                self.config.marking = false;
+                // Else it is tried again.
+                self.configure().inspect_err(|_| self.config.marking = true)?;
+            }
         } else {
             self.marking = Some((reached, hand));
         }
-        self.marking.is_some() || self.marked != self.foreign.changes()
+        Ok(self.marking.is_some() || self.marked != self.changes())
     }
 
     /// Takes up what the program has counted of other gateways' networks.
@@ -259,6 +331,7 @@ impl Cache {
             }),
             policed: neighbor.policy != 0,
             foreign: self.foreign.is(vni),
+            guarded: self.policed.has(vni),
             // What has just come is not the first to go, and its first packets need not write that it is used.
             used: true,
         })
@@ -270,9 +343,22 @@ impl Cache {
     }
 }
 
+/// With these marks: of another gateway's network, of a network with rules.
+fn marked(value: CachedNeighbor, (foreign, guarded): (bool, bool)) -> CachedNeighbor {
+    CachedNeighbor {
+        foreign,
+        guarded,
+        ..value
+    }
+}
+
 fn key_of(address: TenantAddress) -> NeighborKey {
     NeighborKey {
         vni: address.vni.number(),
         ip: address.ip,
     }
 }
+
+#[cfg(test)]
+#[path = "cache_tests.rs"]
+mod tests;

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use anyhow::Result;
-use ringside_bpf::gateway::{CachedConnection, ConnectionKey, GatewayProgram};
+use ringside_bpf::gateway::{CachedConnection, ConnectionKey, GatewayProgram, PolicySlot};
 use ringside_gateway_core::conntrack::{Connection, ConnectionId, Conntrack, State};
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::Protocol;
 
+use super::epochs::{Epochs, slot_of};
 use crate::model::Tables;
 
 /// Both directions: that of its first packet, and the other.
@@ -32,17 +33,20 @@ fn reversed(key: ConnectionKey) -> ConnectionKey {
     }
 }
 
-/// Has the fast path send on packets of these connections. How many directions there was no room for.
+/// Has the fast path send on packets of these connections, each of which was open in an epoch; of those that were not judged as they
+/// would be now the next packet says it again. How many directions there was no room for. No epoch may begin meanwhile.
 pub(super) fn hand_over(
     program: &GatewayProgram,
     conntrack: &Conntrack,
-    connections: impl IntoIterator<Item = ConnectionId>,
-    epoch: u64,
+    connections: impl IntoIterator<Item = (ConnectionId, u64)>,
+    epochs: &Epochs,
 ) -> Result<usize> {
     let mut entries = Vec::new();
-    for id in connections {
+    for (id, epoch) in connections {
         // The program knows no other protocols.
-        let is_known = |connection: &Connection| matches!(connection.protocol, Protocol::TCP | Protocol::UDP);
+        let is_known = |connection: &Connection| {
+            matches!(connection.protocol, Protocol::TCP | Protocol::UDP) && epochs.holds(slot_of(connection.vni), epoch)
+        };
         let known = conntrack.find(id).filter(is_known);
         let Some(connection) = known.and_then(|_| conntrack.hand_over(id)) else {
             continue;
@@ -79,12 +83,12 @@ pub(super) fn let_go(
     Ok(())
 }
 
-/// Tells the connections what the fast path has sent on, and removes from there what is over, or older than the epoch.
-pub(super) fn synchronise(program: &GatewayProgram, conntrack: &Conntrack, epoch: u64) -> Result<()> {
+/// Tells the connections what the fast path has sent on, and removes from there what is over, or may no longer hold.
+pub(super) fn synchronise(program: &GatewayProgram, conntrack: &Conntrack, epochs: &Epochs) -> Result<()> {
     let mut over = Vec::new();
     program.connections().for_each(|key, value| {
         let id = ConnectionId::from_bits(value.name);
-        let lives = value.generation == epoch
+        let lives = epochs.holds(PolicySlot::of(key.vni), value.generation)
             && conntrack.find(id).is_some_and(|connection| connection.handed_over)
             && conntrack.touch(id, value.seen);
         if !lives {

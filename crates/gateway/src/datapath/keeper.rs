@@ -53,7 +53,10 @@ impl Keeper {
                 self.take_hosts();
                 looked = Instant::now();
             }
-            marks = self.cache().mark();
+            marks = self.cache().mark().unwrap_or_else(|error| {
+                tracing::warn!(%error, "packets cannot be let into the straight lane again");
+                false
+            });
             if ticked.elapsed() >= TICK {
                 let since = ticked.elapsed();
                 ticked = Instant::now();
@@ -62,8 +65,7 @@ impl Keeper {
             let begun = Instant::now();
             if synchronise.is_due(begun) {
                 let program = Arc::clone(&self.cache().program);
-                let epoch = self.shared.epoch.load(Ordering::Acquire);
-                let done = connections::synchronise(&program, &self.tables.conntrack, epoch);
+                let done = connections::synchronise(&program, &self.tables.conntrack, &self.shared.epochs);
                 warn("connections cannot be told what was sent on", done);
                 synchronise.done(begun, Instant::now());
             }
@@ -86,10 +88,8 @@ impl Keeper {
                 Cacheable::Ended(connection) => ended.push(connection),
             }
         }
+        // No epoch begins as long as somebody has the lock.
         let mut cache = self.cache();
-        // Under the lock, so that nobody counts the epoch up meanwhile.
-        let epoch = self.shared.epoch.load(Ordering::Acquire);
-        open.retain(|(_, found)| *found == epoch);
         if cache.lacks_some() {
             let both = open.iter().filter_map(|(id, _)| self.tables.conntrack.find(*id));
             addresses.extend(both.flat_map(|connection| connection.ends()));
@@ -97,8 +97,8 @@ impl Keeper {
         addresses.sort_unstable();
         addresses.dedup();
         cache.refresh(&addresses, Room::Made);
-        let open = open.into_iter().map(|(connection, _)| connection);
-        let refused = connections::hand_over(&cache.program, &self.tables.conntrack, open, epoch)?;
+        let epochs = &self.shared.epochs;
+        let refused = connections::hand_over(&cache.program, &self.tables.conntrack, open, epochs)?;
         cache.refused += refused as u64;
         connections::let_go(&cache.program, &self.tables.conntrack, ended)
     }

@@ -17,6 +17,7 @@ use ringside_xsk::{Error, Frame, Queue, Wait};
 
 use super::counters::{Tally, WorkerCounters};
 use super::edit::{Desk, Edit, EditKept, InFrames as _};
+use super::epochs::Epochs;
 use super::notices::Notices;
 use super::ports::Ports;
 use super::trace::Wanted;
@@ -39,8 +40,8 @@ pub(super) struct Shared {
     /// Rules are bound to some address.
     pub(super) has_policy: AtomicBool,
     pub(super) settings: arc_swap::ArcSwap<Settings>,
-    /// Counted up with each change by which what the fast path has of connections may no longer hold.
-    pub(super) epoch: AtomicU64,
+    /// Which of what the fast path has of connections still holds.
+    pub(super) epochs: Epochs,
     /// Whoever wants to see packets.
     pub(super) trace: arc_swap::ArcSwapOption<Wanted>,
     /// As they were found last: one that is made anew is another.
@@ -283,7 +284,7 @@ impl Worker<'_> {
             return Ok(false);
         }
         let (begun, measured) = (about_now(), is_measured.then(now));
-        let epoch = self.shared.epoch.load(Ordering::Acquire);
+        let epoch = self.shared.epochs.latest();
         self.decider.begin(self.shared.has_policy.load(Ordering::Relaxed));
         // Of packets that are in several frames.
         let mut pieces = VecDeque::new();

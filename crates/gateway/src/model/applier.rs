@@ -93,9 +93,7 @@ impl Applier {
             }
             Done::Forgotten(before) => self.book.forget(before),
             Done::Tick(answers) => {
-                if let Some(generation) = self.book.tidy(Instant::now()) {
-                    self.path.policy_changed(generation);
-                }
+                self.book.tidy(Instant::now());
                 // Who asked and went away does not need to know.
                 answers.into_iter().for_each(|answer| _ = answer.send(()));
             }
@@ -204,8 +202,8 @@ impl Applier {
 
 /// Tells the data path what has changed.
 fn tell_path(path: &dyn DataPath, applied: &Applied) {
-    if let Some(generation) = applied.generation {
-        path.policy_changed(generation);
+    if !applied.networks.is_empty() {
+        path.policy_changed(&applied.networks);
     }
     if !applied.changed.is_empty() {
         path.changed(&applied.changed);

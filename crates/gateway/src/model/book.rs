@@ -1,13 +1,13 @@
 //! Applies changes to the tables in memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ringside_gateway_core::TenantAddress;
 use ringside_gateway_core::policy::{GroupId, PolicyWriter, ProfileId};
 use ringside_gateway_core::table::{self, Put, Removed};
+use ringside_gateway_core::{TenantAddress, Vni};
 
 use super::rule::{decide, unknown};
 use super::{Outcome, Tables};
@@ -27,7 +27,8 @@ pub(super) struct Book {
     ports: HashMap<TenantAddress, Bound>,
     /// Version and name.
     groups: HashMap<GroupId, (u64, String)>,
-    users: HashMap<ProfileId, usize>,
+    /// How many addresses of which networks have a profile.
+    users: HashMap<ProfileId, HashMap<Vni, usize>>,
     unused: Vec<(ProfileId, Instant)>,
     gone: Gone,
 }
@@ -54,8 +55,8 @@ pub(super) struct Applied {
     pub(super) outcomes: Vec<Outcome>,
     /// Of which something else is known now, or nothing: for the data path.
     pub(super) changed: Vec<TenantAddress>,
-    /// The generation of the policy, if what was decided before may no longer hold.
-    pub(super) generation: Option<u64>,
+    /// Networks in which what rules have decided before may no longer hold, each once.
+    pub(super) networks: Vec<Vni>,
 }
 
 impl Book {
@@ -105,7 +106,6 @@ impl Book {
     fn apply_policy(&mut self, changes: &[Change], applied: &mut Applied) {
         let tables = Arc::clone(&self.tables);
         let mut policy = tables.policy.write();
-        let before = tables.policy.generation();
         let mut bound = Vec::new();
         for (change, outcome) in changes.iter().zip(&mut applied.outcomes) {
             match change {
@@ -119,24 +119,32 @@ impl Book {
                 }
             }
         }
-        self.bound(policy, before, bound, applied);
+        self.bound(policy, bound, applied);
     }
 
-    /// Publishes what was said of groups and ports, and binds the latter. `before`: the generation that there was.
-    fn bound(&mut self, policy: PolicyWriter<'_>, before: u64, bound: Vec<TenantAddress>, applied: &mut Applied) {
+    /// Publishes what was said of groups and ports, and binds the latter.
+    fn bound(&mut self, policy: PolicyWriter<'_>, bound: Vec<TenantAddress>, applied: &mut Applied) {
         let tables = Arc::clone(&self.tables);
+        // Who talks to whom is of one network, and so is what is decided about it: rules that name groups, too.
+        let changed = policy.changed();
+        let users = changed.iter().filter_map(|profile| self.users.get(profile));
+        let mut networks: BTreeSet<Vni> = users.flat_map(HashMap::keys).copied().collect();
         // To be known before it is bound.
-        let generation = policy.publish();
-        // What is bound to an address decides as much as the rules do, and changes no rule.
-        applied.generation = (generation != before || !bound.is_empty()).then_some(generation);
+        policy.publish();
         let mut writer = tables.neighbors.write();
+        let mut bindings = tables.bindings.reader();
         for address in bound {
             let profile = self.ports.get(&address).map(|bound| bound.profile);
+            // What is bound to an address decides as much as the rules do, and changes no rule.
+            if bindings.profile(address) != profile {
+                networks.insert(address.vni);
+            }
             tables.bindings.set(address, profile);
             if writer.set_policy(address, profile.map_or(0, ProfileId::number)) {
                 applied.changed.push(address);
             }
         }
+        applied.networks = networks.into_iter().collect();
     }
 
     /// As `Neighbor::policy`.
@@ -218,7 +226,7 @@ impl Book {
             Some(port) => {
                 let profile = policy.profile(&port.groups);
                 let version = port.version;
-                *self.users.entry(profile).or_default() += 1;
+                *self.users.entry(profile).or_default().entry(address.vni).or_default() += 1;
                 self.unused.retain(|(unused, _)| *unused != profile);
                 self.ports.insert(address, Bound { profile, version })
             }
@@ -226,9 +234,13 @@ impl Book {
         };
         if let Some(Bound { profile, .. }) = before
             && let Some(users) = self.users.get_mut(&profile)
+            && let Some(there) = users.get_mut(&address.vni)
         {
-            *users -= 1;
-            if *users == 0 {
+            *there -= 1;
+            if *there == 0 {
+                users.remove(&address.vni);
+            }
+            if users.is_empty() {
                 self.users.remove(&profile);
                 self.unused.push((profile, Instant::now()));
             }
@@ -314,13 +326,13 @@ impl Book {
         self.tables.tombstones.store(self.gone.len(), Ordering::Relaxed);
     }
 
-    /// Forgets profiles that nothing has been bound to for some time. Says the policy's generation if it is another one.
-    pub(super) fn tidy(&mut self, now: Instant) -> Option<u64> {
+    /// Forgets profiles that nothing has been bound to for some time. No decision depends on them any more: that was told when the
+    /// last address got another one.
+    pub(super) fn tidy(&mut self, now: Instant) {
         let is_old = |(_, since): &(ProfileId, Instant)| now.duration_since(*since) >= LINGER;
         if !self.unused.iter().any(is_old) {
-            return None;
+            return;
         }
-        let before = self.tables.policy.generation();
         let mut policy = self.tables.policy.write();
         self.unused.retain(|unused| {
             let old = is_old(unused);
@@ -329,8 +341,7 @@ impl Book {
             }
             !old
         });
-        let generation = policy.publish();
-        (generation != before).then_some(generation)
+        policy.publish();
     }
 }
 

@@ -16,9 +16,10 @@ pub trait DataPath: fmt::Debug + Send + Sync {
     /// What is known of these addresses is something else now, or nothing. One may come more than once.
     fn changed(&self, addresses: &[TenantAddress]);
 
-    /// What was decided by rules before may no longer hold: they are of this generation now, or others are bound to an address,
-    /// which leaves the generation what it was.
-    fn policy_changed(&self, generation: u64);
+    /// What rules have decided before in these networks, each of which comes once, may no longer hold: rules are others now that are
+    /// bound to addresses there, or others are bound to an address. Where that is the first or the last one, senders begin or cease to
+    /// count.
+    fn policy_changed(&self, networks: &[Vni]);
 
     /// To be taken out of service, or back.
     fn drain(&self, drain: bool);
@@ -156,7 +157,7 @@ pub struct NoDataPath;
 impl DataPath for NoDataPath {
     fn changed(&self, _: &[TenantAddress]) {}
 
-    fn policy_changed(&self, _: u64) {}
+    fn policy_changed(&self, _: &[Vni]) {}
 
     fn drain(&self, _: bool) {}
 

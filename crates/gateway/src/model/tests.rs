@@ -43,8 +43,8 @@ impl Drop for File {
 struct Cache {
     tables: std::sync::OnceLock<Arc<Tables>>,
     neighbors: Mutex<BTreeMap<TenantAddress, table::Neighbor>>,
-    generation: std::sync::atomic::AtomicU64,
-    policy_changes: std::sync::atomic::AtomicUsize,
+    /// Each time that rules changed, in which networks.
+    policy_changes: Mutex<Vec<Vec<Vni>>>,
 }
 
 impl DataPath for Cache {
@@ -59,9 +59,8 @@ impl DataPath for Cache {
         }
     }
 
-    fn policy_changed(&self, generation: u64) {
-        self.generation.store(generation, Ordering::Relaxed);
-        self.policy_changes.fetch_add(1, Ordering::Relaxed);
+    fn policy_changed(&self, networks: &[Vni]) {
+        self.policy_changes.lock().unwrap().push(networks.to_vec());
     }
 
     fn drain(&self, _: bool) {}
@@ -308,22 +307,36 @@ fn many_callers_share_transactions() {
 
 #[test]
 fn the_data_path_is_told_when_others_are_bound() {
+    const NOWHERE: [u32; 0] = [];
     let file = File::new();
     let cache = Arc::new(Cache::default());
     let (model, thread) = start(file.open(), &cache);
     let told = |change: Change| {
-        let before = cache.policy_changes.load(Ordering::Relaxed);
         runtime().block_on(model.write(vec![change])).unwrap();
-        cache.policy_changes.load(Ordering::Relaxed) > before
+        let told = std::mem::take(&mut *cache.policy_changes.lock().unwrap());
+        told.concat().iter().map(|vni| vni.number()).collect::<Vec<_>>()
     };
-    assert!(!told(Change::Neighbor(Statement::Put(neighbor(1, 1, 1)))));
-    // The first set of groups, another new one, one that is known already, none; and what is so already.
-    let bound: [(u64, u8, bool); 4] = [(1, 0, true), (2, 1, true), (3, 0, true), (3, 0, false)];
+    assert_eq!(told(Change::Neighbor(Statement::Put(neighbor(1, 1, 1)))), NOWHERE);
+    // The first set of groups, another new one, one that is known already, none; what is so already, and the same in another version.
+    let bound: [(u64, u8, &[u32]); 5] = [(1, 0, &[1]), (2, 1, &[1]), (3, 0, &[1]), (3, 0, &[]), (4, 0, &[])];
     for (version, what, expected) in bound {
         let change = Change::Port(Statement::Put(port(1, version, what)));
         assert_eq!(told(change), expected, "version {version}");
     }
-    assert!(told(Change::Port(Statement::Delete(address(1), 4))));
+    // Rules of groups that are bound nowhere, in this network, in another one, in both.
+    let elsewhere = |number, version, what| {
+        let address = TenantAddress::new(Vni::new(2).unwrap(), address(number).ip);
+        let port = port(number, version, what);
+        Change::Port(Statement::Put(Port { address, ..port }))
+    };
+    assert_eq!(told(elsewhere(1, 1, 1)), [2]);
+    let rules = |number, version, what| Group::into_change(Statement::Put(group(number, version, what)));
+    assert_eq!(told(rules(3, 1, 1)), NOWHERE);
+    assert_eq!(told(rules(1, 1, 1)), [2]);
+    assert_eq!(told(rules(0, 1, 1)), [1, 2]);
+    assert_eq!(told(rules(0, 2, 1)), NOWHERE, "the same in another version");
+    assert_eq!(told(Change::Port(Statement::Delete(address(1), 5))), [1]);
+    assert_eq!(told(rules(0, 3, 2)), [2]);
     drop(model);
     thread.join().unwrap();
 }

@@ -12,7 +12,8 @@ use crate::process::PATIENCE;
 
 on! {
     fast = crate::FAST => only_what_is_allowed_goes, what_is_allowed_goes_the_fast_way, errors_about_what_is_allowed_come_back,
-        a_rule_that_goes_ends_what_it_allowed, members_come_and_go, a_drained_gateway_begins_nothing;
+        a_rule_that_goes_ends_what_it_allowed, members_come_and_go, a_drained_gateway_begins_nothing,
+        a_change_elsewhere_is_nothing_to_who_is_connected;
     two_ports_slow = crate::TWO_PORTS_SLOW => only_what_is_allowed_goes;
     slow = crate::SLOW => only_what_is_allowed_goes, a_rule_that_goes_ends_what_it_allowed;
 }
@@ -176,6 +177,52 @@ fn members_come_and_go(kind: Kind) {
     set_patience(&streams, MOMENT);
     assert!(chat(&streams).is_err());
     unanswered(bed.at(1), to);
+}
+
+/// Rules of another network change all the time, its first and its last ones come and go: what is connected stays in the fast path.
+/// A change of its own has a worker look once.
+fn a_change_elsewhere_is_nothing_to_who_is_connected(kind: Kind) {
+    const CHANGES: u32 = 20;
+    let groups = group(1, &[TCP]) + &group(2, &["{id: 1, direction: egress}"]);
+    let mut bed = bed("elsewhere", kind, &groups, ["[2]", "[1]"]);
+    let streams = connect(bed.at(1), (bed.at(2), bed.at(2).address(Family::V4)), OPEN);
+    let port = |groups| format!("ports:\n  - {{vni: 43, ip: \"10.0.0.2\", groups: {groups}}}\n");
+    let other = |number: u32| {
+        let rule = format!("{{id: 1, direction: ingress, protocol: tcp, ports: {}}}", 1000 + number);
+        format!("groups:\n{}", group(4, &[&rule]))
+    };
+    bed.ringside().apply(&(other(0) + &port("[4]")));
+    exchange_during(&streams, || {
+        let handed_up = |bed: &mut Bed| {
+            let cause = &bed.ringside().statistics()["handed-up-packets"]["policed"];
+            cause.as_u64().unwrap_or(0)
+        };
+        let goes_fast = |bed: &mut Bed| {
+            let (fast, policed) = (bed.ringside().forwarded("fast"), handed_up(bed));
+            bed.ringside()
+                .wait_until(|gateway| gateway.forwarded("fast") >= fast + 1000);
+            handed_up(bed) == policed
+        };
+        assert!(wait_until(PATIENCE, || goes_fast(&mut bed)));
+        let (fast, policed) = (bed.ringside().forwarded("fast"), handed_up(&mut bed));
+        for number in 1..=CHANGES {
+            bed.ringside().apply(&other(number));
+            if number % 2 == 0 {
+                bed.ringside().apply(&port("[4]"));
+            } else {
+                bed.ringside().daemon().ok(&["delete", "port", "43", "10.0.0.2"]);
+            }
+        }
+        let (fast, others) = (bed.ringside().forwarded("fast") - fast, handed_up(&mut bed) - policed);
+        assert!(fast > 1000, "{fast}");
+        assert_eq!(others, 0, "of {fast} packets");
+        // The same rule, and another one.
+        let own = group(1, &[TCP, "{id: 2, direction: ingress, protocol: icmp}"]);
+        bed.ringside().apply(&format!("groups:\n{own}"));
+        bed.ringside()
+            .wait_until(|gateway| gateway.statistics()["handed-up-packets"]["policed"].as_u64() > Some(policed));
+        assert!(wait_until(PATIENCE, || goes_fast(&mut bed)));
+    });
 }
 
 fn a_drained_gateway_begins_nothing(kind: Kind) {

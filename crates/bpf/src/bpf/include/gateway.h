@@ -10,13 +10,15 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 5
+#define GATEWAY_LAYOUT 6
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
 #define MOST_OPTIONS 16
 /* Settings are written beside the ones in force: see `state`. */
 #define CONFIG_SLOTS 8
+/* Of `policies`: a power of two. */
+#define POLICY_SLOTS 65536
 #define SAMPLE_BYTES 256
 
 /* Of `struct neighbor_key`. */
@@ -88,6 +90,7 @@ enum neighbor_flags {
 	POLICED = 1,   /* rules are bound to it */
 	HOST_IS_V6 = 2,
 	FOREIGN = 4, /* its network is another gateway's: counted, which the straight lane does not */
+	GUARDED = 8, /* rules are bound to some address of its network: the sender counts, which the straight lane does not know */
 };
 
 enum encapsulation {
@@ -119,7 +122,7 @@ struct connection_key {
 
 /* Times are CLOCK_MONOTONIC in ns. */
 struct connection {
-	__u64 generation; /* of the policy that allowed it */
+	__u64 generation; /* in which it was allowed */
 	__u64 seen;	  /* when it had its last packet, or was entered */
 	__u64 name;	  /* the owner's */
 	__u32 idle_ms;	  /* so much later it is over */
@@ -152,7 +155,6 @@ struct sampling {
 };
 
 enum config_flags {
-	HAS_POLICY = 1,	  /* rules are bound to some address: senders matter */
 	SOURCE_CHECK = 2, /* only from where the sender lives */
 	DERIVE_PORT = 4,  /* the outer source port follows from the tenant's flow */
 };
@@ -160,7 +162,7 @@ enum config_flags {
 #define NO_WITNESS 0xffffffff
 
 struct config {
-	__u64 generation; /* of the policy */
+	__u64 generation; /* connections that were allowed in an earlier one are not known any more */
 	__u32 flags;
 	__be16 vxlan_port;
 	__be16 geneve_port;
@@ -172,7 +174,7 @@ struct config {
 	/*
 	 * For the straight lane. The place of `workers` whose socket says that the owner lives;
 	 * NO_WITNESS, which is none, if packets may not go straight: there are flags, or sampling,
-	 * or no address of IPv4.
+	 * or no address of IPv4, or not all are GUARDED yet that have to be.
 	 */
 	__u32 witness;
 	__u32 vxlan_plain; /* vxlan_port in the upper half, less an IPv4 header: adding a packet's length gives port and length of UDP */
@@ -230,6 +232,19 @@ struct {
 	__type(key, struct connection_key);
 	__type(value, struct connection);
 } connections SEC(".maps");
+
+/*
+ * By the lower bits of a VNI: since which generation its rules and what they are bound to
+ * are as they are; 0: none are bound to any of its addresses. Networks whose numbers have
+ * the same lower bits share one: a change in the one costs the other's connections a
+ * look by a worker, and nothing else.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, POLICY_SLOTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} policies SEC(".maps");
 
 /*
  * The loader writes a slot that is not in force, then makes it so with one
@@ -298,6 +313,15 @@ static __always_inline const struct config *current_config(void)
 	if (!now)
 		return 0;
 	return bpf_map_lookup_elem(&configs, &now->active);
+}
+
+/* See `policies`. */
+static __always_inline __u64 policy_since(__u32 vni)
+{
+	__u32 slot = vni & (POLICY_SLOTS - 1);
+	__u64 *since = bpf_map_lookup_elem(&policies, &slot);
+
+	return since ? *since : ~0ull;
 }
 
 static __always_inline void count(__u32 outcome, __u64 bytes)

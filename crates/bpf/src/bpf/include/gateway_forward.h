@@ -202,7 +202,8 @@ __noinline int is_established(struct xdp_md *ctx, const struct config *config,
 		__builtin_memcpy(key.destination, &ip6->daddr, sizeof(key.destination));
 	}
 	connection = bpf_map_lookup_elem(&connections, &key);
-	if (!connection || connection->generation != config->generation)
+	if (!connection || connection->generation < policy_since(found->vni) ||
+	    connection->generation < config->generation)
 		return 0;
 	/* A tick of the kernel is exact enough, and no clock is read. */
 	now = bpf_ktime_get_coarse_ns();
@@ -287,7 +288,7 @@ __noinline int find_route(struct xdp_md *ctx, const struct config *config,
 	struct packet packet;
 	const struct port *by;
 	__u32 outcome, place;
-	int policed;
+	int policed, guarded;
 
 	if (!config || !found || !route || !open_packet(ctx, found, &packet) ||
 	    !key_of(&key, &packet, found, 0))
@@ -300,7 +301,8 @@ __noinline int find_route(struct xdp_md *ctx, const struct config *config,
 		return outcome;
 
 	policed = receiver->flags & POLICED;
-	if (config->flags & (HAS_POLICY | SOURCE_CHECK)) {
+	guarded = policy_since(found->vni) != 0;
+	if (guarded || (config->flags & SOURCE_CHECK)) {
 		struct neighbor sender = {};
 
 		if (!key_of(&key, &packet, found, 1))
@@ -311,7 +313,7 @@ __noinline int find_route(struct xdp_md *ctx, const struct config *config,
 			return SLOW_SENDER;
 		if ((config->flags & SOURCE_CHECK) && !is_from_its_host(&packet, found, &sender))
 			return SLOW_SENDER;
-		if ((config->flags & HAS_POLICY) && (sender.flags & POLICED))
+		if (guarded && (sender.flags & POLICED))
 			policed = 1;
 	}
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The straight lane: an IPv4 packet of a tenant in plain VXLAN over plain IPv4, to a
- * receiver without rules that is in the cache and leaves as it came. Most packets are
- * like that, and everything has its fixed place in them: one look at the length, and
+ * receiver in a network without rules that is in the cache and leaves as it came. Many packets
+ * are like that, and everything has its fixed place in them: one look at the length, and
  * nothing that depends on what came before. Whatever is not exactly so goes the long
  * way, which decides the same and more; what is done here is what it would do.
  */

@@ -85,7 +85,6 @@ impl Book {
     fn mirror_policy(&mut self, items: &[Item], applied: &mut Applied, made: &mut Vec<Made>) {
         let tables = Arc::clone(&self.tables);
         let mut policy = tables.policy.write();
-        let before = tables.policy.generation();
         let mut bound = Vec::new();
         for item in items {
             match item {
@@ -114,7 +113,7 @@ impl Book {
                 Item::Neighbors(..) => {}
             }
         }
-        self.bound(policy, before, bound, applied);
+        self.bound(policy, bound, applied);
     }
 
     fn mirror_group(

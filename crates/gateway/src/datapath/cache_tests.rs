@@ -1,0 +1,224 @@
+//! Which entries are marked, and when packets may go straight: with the program's maps, as root.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ringside_bpf::gateway::{GatewayPort, PolicySlot, Sizes};
+use ringside_gateway_core::conntrack::Limits;
+use ringside_gateway_core::policy::ProfileId;
+use ringside_gateway_core::table::Host;
+use ringside_netlab::testing::is_root;
+
+use super::*;
+
+const LOOPBACK: u32 = 1;
+/// More than are looked through at a time.
+const MANY: u32 = 6000;
+
+fn vni(number: u32) -> Vni {
+    Vni::new(number).unwrap()
+}
+
+fn address(network: u32, number: u32) -> TenantAddress {
+    TenantAddress::new(vni(network), Ipv4Addr::from(0x0a00_0000 + number).into())
+}
+
+struct Bed {
+    tables: Tables,
+    epochs: Epochs,
+    cache: Cache,
+    profile: ProfileId,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let tables = Tables::new(Limits {
+            connections: 10,
+            ..Limits::default()
+        });
+        let sizes = Sizes {
+            neighbors: 2 * MANY,
+            connections: 1,
+            queues: 1,
+            sample_bytes: 4096,
+        };
+        let program = Arc::new(GatewayProgram::load(sizes).unwrap());
+        let port = GatewayPort {
+            ifindex: LOOPBACK,
+            mac: [2; 6],
+            v4: Some(Ipv4Addr::LOCALHOST),
+            v6: None,
+            mtu: 1500,
+        };
+        let config = GatewayConfig {
+            generation: 1000,
+            ports: vec![Some(port)],
+            ..GatewayConfig::default()
+        };
+        let mut policy = tables.policy.write();
+        let profile = policy.profile(&[]);
+        policy.publish();
+        Self {
+            cache: Cache::new(program, config, &tables, true),
+            epochs: Epochs::new(1000),
+            tables,
+            profile,
+        }
+    }
+
+    /// So many addresses of a network are known from now on.
+    fn learn(&mut self, network: u32, count: u32) {
+        let host = self.tables.hosts.intern(Host {
+            ip: IpAddr::from([192, 0, 2, 1]),
+            mac: Some(MacAddr([2, 0, 0, 0, 0, 1])),
+            port: None,
+            encapsulation: None,
+        });
+        let addresses: Vec<_> = (0..count).map(|number| address(network, number)).collect();
+        for address in &addresses {
+            let neighbor = Neighbor {
+                mac: MacAddr([2, 0, 0, 0, 0, 2]),
+                host,
+                policy: 0,
+                version: 1,
+            };
+            self.tables.neighbors.write().put(*address, neighbor);
+        }
+        self.cache.refresh(&addresses, Room::Kept);
+    }
+
+    /// Rules are bound to an address from now on, or not. True if packets may go straight after that.
+    fn bind(&mut self, network: u32, number: u32, is_bound: bool) -> bool {
+        let profile = is_bound.then_some(self.profile);
+        self.tables.bindings.set(address(network, number), profile);
+        self.cache.police(&[vni(network)], &self.epochs).unwrap();
+        !self.cache.config.marking
+    }
+
+    fn mark_all(&mut self) {
+        while self.cache.mark().unwrap() {}
+        assert!(!self.cache.config.marking);
+    }
+
+    /// Entries of a network, and those that are marked.
+    fn guarded(&self, network: u32) -> (u32, u32) {
+        let (mut all, mut guarded) = (0, 0);
+        let neighbors = self.cache.program.neighbors();
+        neighbors.for_each(|key, value| {
+            all += u32::from(key.vni == network);
+            guarded += u32::from(key.vni == network && value.guarded);
+        });
+        (all, guarded)
+    }
+
+    /// What the program goes by in a network.
+    fn since(&self, network: u32) -> u64 {
+        let mut found = None;
+        let policies = self.cache.program.policies();
+        policies
+            .for_each(|slot, since| {
+                if slot == PolicySlot::of(network) {
+                    found = Some(since.0);
+                }
+            })
+            .unwrap();
+        found.expect("each network has one")
+    }
+}
+
+#[test]
+fn the_first_rules_of_a_network_close_the_lane_until_its_entries_are_marked() {
+    if !is_root() {
+        return;
+    }
+    let mut bed = Bed::new();
+    bed.learn(1, MANY);
+    bed.learn(2, 3);
+    assert!(!bed.bind(1, 0, true), "no answer before it is closed");
+    assert!(bed.cache.mark().unwrap(), "not all at once");
+    assert!(bed.cache.config.marking, "nor open before all are marked");
+    // What comes meanwhile has its mark, and what comes later.
+    bed.learn(1, MANY + 1);
+    bed.mark_all();
+    assert_eq!(bed.guarded(1), (MANY + 1, MANY + 1));
+    bed.learn(1, MANY + 2);
+    assert_eq!(bed.guarded(1), (MANY + 2, MANY + 2));
+    assert_eq!(bed.guarded(2), (3, 0), "others stay in the lane");
+
+    // No more rules, other rules, the last ones: nothing that the lane would have to be closed for.
+    assert!(bed.bind(1, 1, true) && bed.bind(1, 0, false) && bed.bind(1, 1, false));
+    assert_eq!(bed.guarded(1).1, MANY + 2, "not by the one who waits for an answer");
+    bed.mark_all();
+    assert_eq!(bed.guarded(1), (MANY + 2, 0));
+    // Again, and another network's before it is open.
+    assert!(!bed.bind(1, 0, true));
+    assert!(bed.cache.mark().unwrap());
+    assert!(!bed.bind(2, 0, true));
+    bed.mark_all();
+    assert_eq!((bed.guarded(1).1, bed.guarded(2).1), (MANY + 2, 3));
+}
+
+#[test]
+fn a_network_without_entries_closes_nothing() {
+    if !is_root() {
+        return;
+    }
+    let mut bed = Bed::new();
+    bed.learn(1, 3);
+    assert!(bed.bind(2, 0, true));
+    bed.learn(2, 3);
+    assert_eq!((bed.guarded(1), bed.guarded(2)), ((3, 0), (3, 3)));
+}
+
+#[test]
+fn a_change_is_of_its_own_network() {
+    if !is_root() {
+        return;
+    }
+    let mut bed = Bed::new();
+    assert_eq!((bed.since(1), bed.since(2)), (0, 0));
+    bed.bind(1, 0, true);
+    bed.bind(2, 0, true);
+    let (one, two) = (bed.since(1), bed.since(2));
+    assert!(one > 1000 && two > one);
+    bed.cache.police(&[vni(1)], &bed.epochs).unwrap();
+    assert!(bed.since(1) > two);
+    assert_eq!((bed.since(1), bed.since(2)), (bed.epochs.latest(), two));
+    // Without rules there is nothing to be known of connections. Who shares the place keeps what it has.
+    let far = 1 + PolicySlot::COUNT;
+    bed.bind(far, 0, true);
+    bed.bind(1, 0, false);
+    assert_eq!(bed.since(1), bed.epochs.latest());
+    bed.bind(far, 0, false);
+    assert_eq!(bed.since(1), 0);
+    assert_eq!(bed.since(2), two);
+}
+
+/// What another process has left is put right, and what it knows of connections goes on.
+#[test]
+fn rules_that_came_and_went_meanwhile_are_known() {
+    if !is_root() {
+        return;
+    }
+    let mut bed = Bed::new();
+    bed.learn(1, 3);
+    bed.bind(1, 0, true);
+    bed.bind(2, 0, true);
+    bed.mark_all();
+    let one = bed.since(1);
+    bed.tables.bindings.set(address(2, 0), None);
+    bed.tables.bindings.set(address(3, 0), Some(bed.profile));
+    let config = GatewayConfig {
+        generation: 5000,
+        ..bed.cache.config.clone()
+    };
+    bed.cache = Cache::new(Arc::clone(&bed.cache.program), config, &bed.tables, true);
+    bed.cache.adopt(&bed.tables).unwrap();
+    bed.cache.police_all().unwrap();
+    assert_eq!([1, 2, 3].map(|network| bed.since(network)), [one, 0, 5000]);
+    assert_eq!(bed.guarded(1), (3, 3));
+    bed.tables.bindings.set(address(1, 0), None);
+    let config = bed.cache.config.clone();
+    bed.cache = Cache::new(Arc::clone(&bed.cache.program), config, &bed.tables, true);
+    bed.cache.adopt(&bed.tables).unwrap();
+    assert_eq!(bed.guarded(1), (3, 0));
+}
