@@ -420,6 +420,8 @@ impl DataPath for XdpPath {
         });
         let mut cache = self.cache();
         cache.count_if_cheap();
+        let program = Arc::clone(&cache.program);
+        let connection_cache = cache.handed.counters(&program);
         let (fast, handed_up) = fast(&cache.program);
         Counters {
             fast,
@@ -429,6 +431,7 @@ impl DataPath for XdpPath {
             cache_capacity: cache.program.sizes().neighbors.into(),
             cache_evicted: cache.evicted,
             cache_refused: cache.refused,
+            connection_cache,
             workers: workers.filter(|worker| !worker.name.is_empty()).collect(),
             interface_events: self.shared.notices.events(),
             direct: self.telling.as_ref().map(|telling| telling.counters()),
