@@ -416,7 +416,9 @@ impl DataPath for XdpPath {
             name: worker.name.load().to_string(),
             permille: worker.permille.load(Ordering::Relaxed),
         });
-        let cache = self.cache();
+        let mut cache = self.cache();
+        let program = Arc::clone(&cache.program);
+        let connection_cache = cache.handed.counters(&program);
         let (fast, handed_up) = fast(&cache.program);
         Counters {
             fast,
@@ -426,6 +428,7 @@ impl DataPath for XdpPath {
             cache_capacity: cache.program.sizes().neighbors.into(),
             cache_evicted: cache.evicted,
             cache_refused: cache.refused,
+            connection_cache,
             workers: workers.filter(|worker| !worker.name.is_empty()).collect(),
             interface_events: self.shared.notices.events(),
             direct: self.telling.as_ref().map(|telling| telling.counters()),

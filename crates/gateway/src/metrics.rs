@@ -23,7 +23,7 @@ use ringside_gateway_core::conntrack::State;
 use tokio::net::TcpListener;
 
 use crate::fleet::Member;
-use crate::model::{Counters, Model, PathCounters};
+use crate::model::{CacheCounters, Counters, Model, PathCounters};
 
 mod fleet;
 
@@ -336,13 +336,7 @@ fn packets(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
             notices.map(|(what, count)| (label("what", what), count)),
         )?;
     }
-    let gone = [("evicted", counters.cache_evicted), ("refused", counters.cache_refused)];
-    out.counters(
-        "fast_path_cache_pressure",
-        "Entries of the fast path's caches that made room for others, or that there was no room for",
-        None,
-        gone.map(|(what, count)| (label("what", what), count)),
-    )?;
+    caches(out, counters)?;
     let events = counters.interface_events.iter();
     out.counters(
         "interface_events",
@@ -350,15 +344,35 @@ fn packets(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
         None,
         events.map(|(event, count)| (label("event", *event), *count)),
     )?;
-    let cache = [
-        ("entries", counters.cache_entries),
-        ("capacity", counters.cache_capacity),
-    ];
-    let cache = cache.map(|(what, count)| (label("what", what), count));
-    out.gauges(
-        "fast_path_cache",
-        "Entries of the fast path's cache, and its room",
-        None,
-        cache,
-    )
+    Ok(())
+}
+
+fn caches(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
+    let neighbors = CacheCounters {
+        entries: counters.cache_entries,
+        capacity: counters.cache_capacity,
+        evicted: counters.cache_evicted,
+        refused: counters.cache_refused,
+    };
+    let labelled = |(what, count): (&'static str, u64)| (label("what", what), count);
+    for (name, cache) in [
+        ("fast_path_cache", neighbors),
+        ("fast_path_connection_cache", counters.connection_cache),
+    ] {
+        let gone = [("evicted", cache.evicted), ("refused", cache.refused)];
+        out.counters(
+            &format!("{name}_pressure"),
+            "Entries of a cache of the fast path that made room for others, or that there was no room for",
+            None,
+            gone.map(labelled),
+        )?;
+        let size = [("entries", cache.entries), ("capacity", cache.capacity)];
+        out.gauges(
+            name,
+            "Entries of a cache of the fast path, and its room",
+            None,
+            size.map(labelled),
+        )?;
+    }
+    Ok(())
 }

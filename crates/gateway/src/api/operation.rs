@@ -110,6 +110,12 @@ impl OperationService for Api {
             cache_capacity: counters.cache_capacity,
             cache_evicted: counters.cache_evicted,
             cache_refused: counters.cache_refused,
+            connection_cache: Some(proto::CacheStatistics {
+                entries: counters.connection_cache.entries,
+                capacity: counters.connection_cache.capacity,
+                evicted: counters.connection_cache.evicted,
+                refused: counters.connection_cache.refused,
+            }),
             handed_up: (counters.handed_up.iter())
                 .map(|(cause, packets)| count(cause, *packets))
                 .collect(),

@@ -88,6 +88,7 @@ pub(super) async fn stats(channel: Channel, json: bool) -> Result<()> {
     let answer = OperationServiceClient::new(channel).get_statistics(request).await;
     let all = answer.map_err(|status| refused(&status))?.into_inner();
     let connections = all.connections.clone().unwrap_or_default();
+    let connection_cache = all.connection_cache.unwrap_or_default();
     let path = |path: &proto::PathStatistics| {
         json!({
             "path": path.path,
@@ -117,6 +118,12 @@ pub(super) async fn stats(channel: Channel, json: bool) -> Result<()> {
         "cache-capacity": all.cache_capacity,
         "cache-evicted": all.cache_evicted,
         "cache-refused": all.cache_refused,
+        "connection-cache": {
+            "entries": connection_cache.entries,
+            "capacity": connection_cache.capacity,
+            "evicted": connection_cache.evicted,
+            "refused": connection_cache.refused,
+        },
         "handed-up-packets": counts(&all.handed_up),
         "interface-events": counts(&all.interface_events),
         "workers": all.workers.iter().map(worker).collect::<Vec<_>>(),

@@ -1,4 +1,4 @@
-//! The fast path's caches: as full as they can be, and never older than the tables.
+//! The fast path's cache of neighbours: as full as it can be, and never older than the tables.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use ringside_gateway_core::table::{BindingReader, Encapsulation, HostId, HostRea
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::MacAddr;
 
+use super::connections::Handed;
 use super::epochs::{Epochs, Policed, slot_of};
 use crate::model::{Foreign, Tables};
 
@@ -20,9 +21,11 @@ pub(super) const BATCH: usize = 4096;
 /// A full cache is looked through for what can go once in so long.
 const EVICT_EVERY: Duration = Duration::from_secs(1);
 /// This part of it at a time.
-const EVICTED: usize = 16;
+pub(super) const EVICTED: usize = 16;
 /// But not more entries, for a tenth of a second or so: changes wait meanwhile.
-const MOST_EVICTED: usize = 1 << 17;
+pub(super) const MOST_EVICTED: usize = 1 << 17;
+/// So many entries are counted within ten milliseconds.
+pub(super) const FEW: u64 = 1 << 16;
 
 /// What becomes of addresses for which a full cache has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +69,8 @@ pub(super) struct Cache {
     pub(super) evicted: u64,
     /// Entries that there was no room for.
     pub(super) refused: u64,
+    /// The cache of connections.
+    pub(super) handed: Handed,
 }
 
 impl Cache {
@@ -89,6 +94,7 @@ impl Cache {
             hand: TableHand::default(),
             evicted: 0,
             refused: 0,
+            handed: Handed::default(),
         };
         cache.marked = cache.changes();
         cache

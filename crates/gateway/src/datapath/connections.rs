@@ -3,13 +3,137 @@
 use std::collections::HashMap;
 
 use anyhow::Result;
-use ringside_bpf::gateway::{CachedConnection, ConnectionKey, GatewayProgram, PolicySlot};
+use ringside_bpf::gateway::{CachedConnection, ConnectionKey, GatewayProgram, Hand, PolicySlot};
 use ringside_gateway_core::conntrack::{Connection, ConnectionId, Conntrack, State};
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::Protocol;
 
+use super::cache::{BATCH, EVICTED, FEW, MOST_EVICTED};
 use super::epochs::{Epochs, slot_of};
-use crate::model::Tables;
+use crate::model::{CacheCounters, Tables};
+
+/// A full cache is looked through for what can go once in so many nanoseconds.
+const EVICT_EVERY: u64 = 1_000_000_000;
+/// What had a packet within so many nanoseconds does not make room for others: its next one would bring it back.
+const QUIET: u64 = 1_000_000_000;
+
+/// How full the cache is, and what became of what it had no room for. Entries are one direction each.
+#[derive(Debug, Default)]
+pub(super) struct Handed {
+    /// May be too many after some were handed over, which does not say whether entries are new: see [`synchronise`].
+    pub(super) entries: u64,
+    /// Entries that made room for others.
+    evicted: u64,
+    /// Entries that there was no room for.
+    refused: u64,
+    /// When it was looked through for room.
+    evicted_at: Option<u64>,
+    /// Where to look next.
+    hand: Hand,
+}
+
+impl Handed {
+    /// Has the fast path send on packets of these connections, each of which was open in an epoch; of those that were not judged as
+    /// they would be now the next packet says it again. Of those that there is no room for, too. No epoch may begin meanwhile.
+    pub(super) fn hand_over(
+        &mut self,
+        program: &GatewayProgram,
+        conntrack: &Conntrack,
+        connections: impl IntoIterator<Item = (ConnectionId, u64)>,
+        (epochs, now): (&Epochs, u64),
+    ) -> Result<()> {
+        let mut entries = Vec::new();
+        for (id, epoch) in connections {
+            // The program knows no other protocols.
+            let is_known = |connection: &Connection| {
+                matches!(connection.protocol, Protocol::TCP | Protocol::UDP)
+                    && epochs.holds(slot_of(connection.vni), epoch)
+            };
+            let known = conntrack.find(id).filter(is_known);
+            let Some(connection) = known.and_then(|_| conntrack.hand_over(id)) else {
+                continue;
+            };
+            let idle = conntrack.timeout(connection.state) / 1_000_000;
+            for (key, reply) in keys(&connection).into_iter().zip([false, true]) {
+                let value = CachedConnection {
+                    generation: epoch,
+                    seen: connection.seen,
+                    idle_ms: u32::try_from(idle).unwrap_or(u32::MAX),
+                    reply,
+                    name: id.to_bits(),
+                };
+                entries.push((key, value));
+            }
+        }
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mut done = program.connections().put(&entries)?;
+        if done < entries.len() && self.evict(program, conntrack, (epochs, now))? {
+            done = program.connections().put(&entries)?;
+        }
+        self.refused += (entries.len() - done) as u64;
+        let capacity = u64::from(program.sizes().connections);
+        self.entries = (self.entries + done as u64).min(capacity);
+        Ok(())
+    }
+
+    /// Looks on through a part of it, and removes what is over; if that is little, also what had no packet for longest. False if it is
+    /// not time yet, or nothing went.
+    fn evict(
+        &mut self,
+        program: &GatewayProgram,
+        conntrack: &Conntrack,
+        (epochs, now): (&Epochs, u64),
+    ) -> Result<bool> {
+        if self
+            .evicted_at
+            .is_some_and(|last| now.saturating_sub(last) < EVICT_EVERY)
+        {
+            return Ok(false);
+        }
+        self.evicted_at = Some(now);
+        let all = program.sizes().connections as usize;
+        // Both directions of one, at the least.
+        let most = (all / EVICTED).max(2);
+        let part = most.clamp(BATCH, MOST_EVICTED);
+        let (mut gone, mut quiet) = (Vec::new(), Vec::new());
+        program.connections().read_on(&mut self.hand, part, |key, value| {
+            if !lives(conntrack, epochs, &key, &value) {
+                gone.push(key);
+            } else if now.saturating_sub(value.seen) >= QUIET {
+                quiet.push((value.seen, key));
+            }
+        })?;
+        let more = most.saturating_sub(gone.len());
+        if quiet.len() > more {
+            quiet.select_nth_unstable_by_key(more, |(seen, _)| *seen);
+            quiet.truncate(more);
+        }
+        self.evicted += quiet.len() as u64;
+        gone.extend(quiet.into_iter().map(|(_, key)| key));
+        program.connections().remove(&gone)?;
+        self.entries = self.entries.saturating_sub(gone.len() as u64);
+        Ok(!gone.is_empty())
+    }
+
+    /// What it has counted; of few entries exactly.
+    pub(super) fn counters(&mut self, program: &GatewayProgram) -> CacheCounters {
+        if self.entries <= FEW {
+            let mut entries = 0;
+            // A map that cannot be read is told of elsewhere.
+            if program.connections().for_each(|_, _| entries += 1).is_ok() {
+                self.entries = entries;
+            }
+        }
+        CacheCounters {
+            entries: self.entries,
+            capacity: program.sizes().connections.into(),
+            evicted: self.evicted,
+            refused: self.refused,
+        }
+    }
+}
 
 /// Both directions: that of its first packet, and the other.
 fn keys(connection: &Connection) -> [ConnectionKey; 2] {
@@ -33,42 +157,6 @@ fn reversed(key: ConnectionKey) -> ConnectionKey {
     }
 }
 
-/// Has the fast path send on packets of these connections, each of which was open in an epoch; of those that were not judged as they
-/// would be now the next packet says it again. How many directions there was no room for. No epoch may begin meanwhile.
-pub(super) fn hand_over(
-    program: &GatewayProgram,
-    conntrack: &Conntrack,
-    connections: impl IntoIterator<Item = (ConnectionId, u64)>,
-    epochs: &Epochs,
-) -> Result<usize> {
-    let mut entries = Vec::new();
-    for (id, epoch) in connections {
-        // The program knows no other protocols.
-        let is_known = |connection: &Connection| {
-            matches!(connection.protocol, Protocol::TCP | Protocol::UDP) && epochs.holds(slot_of(connection.vni), epoch)
-        };
-        let known = conntrack.find(id).filter(is_known);
-        let Some(connection) = known.and_then(|_| conntrack.hand_over(id)) else {
-            continue;
-        };
-        let idle = conntrack.timeout(connection.state) / 1_000_000;
-        for (key, reply) in keys(&connection).into_iter().zip([false, true]) {
-            let value = CachedConnection {
-                generation: epoch,
-                seen: connection.seen,
-                idle_ms: u32::try_from(idle).unwrap_or(u32::MAX),
-                reply,
-                name: id.to_bits(),
-            };
-            entries.push((key, value));
-        }
-    }
-    if entries.is_empty() {
-        return Ok(0);
-    }
-    Ok(entries.len() - program.connections().put(&entries)?)
-}
-
 /// Takes connections back from the fast path.
 pub(super) fn let_go(
     program: &GatewayProgram,
@@ -83,19 +171,27 @@ pub(super) fn let_go(
     Ok(())
 }
 
-/// Tells the connections what the fast path has sent on, and removes from there what is over, or may no longer hold.
-pub(super) fn synchronise(program: &GatewayProgram, conntrack: &Conntrack, epochs: &Epochs) -> Result<()> {
-    let mut over = Vec::new();
+/// Tells a connection when the fast path has sent on a packet of it. False if it is over, or may no longer hold.
+fn lives(conntrack: &Conntrack, epochs: &Epochs, key: &ConnectionKey, value: &CachedConnection) -> bool {
+    let id = ConnectionId::from_bits(value.name);
+    epochs.holds(PolicySlot::of(key.vni), value.generation)
+        && conntrack.find(id).is_some_and(|connection| connection.handed_over)
+        && conntrack.touch(id, value.seen)
+}
+
+/// Tells the connections what the fast path has sent on, and removes from there what is over, or may no longer hold. How many entries
+/// there are.
+pub(super) fn synchronise(program: &GatewayProgram, conntrack: &Conntrack, epochs: &Epochs) -> Result<u64> {
+    let (mut over, mut entries) = (Vec::new(), 0);
     program.connections().for_each(|key, value| {
-        let id = ConnectionId::from_bits(value.name);
-        let lives = epochs.holds(PolicySlot::of(key.vni), value.generation)
-            && conntrack.find(id).is_some_and(|connection| connection.handed_over)
-            && conntrack.touch(id, value.seen);
-        if !lives {
+        if lives(conntrack, epochs, &key, &value) {
+            entries += 1;
+        } else {
             over.push(key);
         }
     })?;
-    Ok(program.connections().remove(&over)?)
+    program.connections().remove(&over)?;
+    Ok(entries)
 }
 
 /// Takes up the connections that the gateway had before it was started anew: those that the fast path knows. How many.
@@ -136,3 +232,7 @@ pub(super) fn restore(program: &GatewayProgram, tables: &Tables, now: u64) -> Re
     }
     Ok(restored)
 }
+
+#[cfg(test)]
+#[path = "connections_tests.rs"]
+mod tests;

@@ -66,6 +66,7 @@ impl Keeper {
             if synchronise.is_due(begun) {
                 let program = Arc::clone(&self.cache().program);
                 let done = connections::synchronise(&program, &self.tables.conntrack, &self.shared.epochs);
+                let done = done.map(|entries| self.cache().handed.entries = entries);
                 warn("connections cannot be told what was sent on", done);
                 synchronise.done(begun, Instant::now());
             }
@@ -97,10 +98,10 @@ impl Keeper {
         addresses.sort_unstable();
         addresses.dedup();
         cache.refresh(&addresses, Room::Made);
-        let epochs = &self.shared.epochs;
-        let refused = connections::hand_over(&cache.program, &self.tables.conntrack, open, epochs)?;
-        cache.refused += refused as u64;
-        connections::let_go(&cache.program, &self.tables.conntrack, ended)
+        let program = Arc::clone(&cache.program);
+        let at = (&self.shared.epochs, now());
+        cache.handed.hand_over(&program, &self.tables.conntrack, open, at)?;
+        connections::let_go(&program, &self.tables.conntrack, ended)
     }
 
     /// Neighbours of hosts whose MAC addresses have changed.

@@ -97,20 +97,35 @@ pub struct Counters {
     pub slow: PathCounters,
     /// Packets that the XDP program handed to workers, by cause; causes that there are none of may be left out.
     pub handed_up: Vec<(&'static str, u64)>,
-    /// Entries of the fast path's cache.
+    /// Entries of the fast path's cache of neighbours.
     pub cache_entries: u64,
     /// Entries that it has room for.
     pub cache_capacity: u64,
     /// Entries that made room for others.
     pub cache_evicted: u64,
-    /// Entries, of neighbours or connections, that there was no room for.
+    /// Entries that there was no room for.
     pub cache_refused: u64,
+    /// The fast path's cache of connections, one direction each.
+    pub connection_cache: CacheCounters,
     /// The workers that run.
     pub workers: Vec<WorkerLoad>,
     /// What happened to the interface: what, and how often.
     pub interface_events: Vec<(&'static str, u64)>,
     /// Direct paths, if hosts are told of them.
     pub direct: Option<DirectCounters>,
+}
+
+/// How full a cache of the fast path is, and what became of what there was no room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheCounters {
+    /// Entries: if they are many, as of up to some seconds ago.
+    pub entries: u64,
+    /// Entries that it has room for.
+    pub capacity: u64,
+    /// Entries that made room for others.
+    pub evicted: u64,
+    /// Entries that there was no room for.
+    pub refused: u64,
 }
 
 /// Hosts that were told where what they send goes.

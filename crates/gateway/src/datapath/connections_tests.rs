@@ -1,0 +1,164 @@
+//! A cache that is full, with the program's maps, as root.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use ringside_bpf::gateway::Sizes;
+use ringside_gateway_core::conntrack::Limits;
+use ringside_netlab::testing::is_root;
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+const EPOCH: u64 = 7;
+/// Connections that there is room for.
+const ROOM: u16 = 4;
+
+struct Bed {
+    program: GatewayProgram,
+    conntrack: Conntrack,
+    epochs: Epochs,
+    handed: Handed,
+}
+
+impl Bed {
+    /// So many connections are tracked, known by their ports from 1 on. Each had its last packet a second after the one before.
+    fn new(connections: u16) -> Self {
+        let sizes = Sizes {
+            neighbors: 1,
+            connections: 2 * u32::from(ROOM),
+            queues: 1,
+            sample_bytes: 4096,
+        };
+        let conntrack = Conntrack::new(Limits {
+            connections: 100,
+            ..Limits::default()
+        });
+        for port in 1..=connections {
+            let connection = Connection {
+                vni: Vni::new(5).unwrap(),
+                source: Ipv4Addr::new(10, 0, 0, 1).into(),
+                destination: Ipv4Addr::new(10, 0, 0, 2).into(),
+                protocol: Protocol::UDP,
+                ports: [port, 53],
+                state: State::UdpReplied,
+                seen: u64::from(port) * SECOND,
+                profiles: [None, None],
+                generation: 0,
+                handed_over: false,
+                id: ConnectionId::from_bits(0),
+            };
+            assert!(conntrack.restore(10 * SECOND, &connection));
+        }
+        Self {
+            program: GatewayProgram::load(sizes).unwrap(),
+            conntrack,
+            epochs: Epochs::new(EPOCH),
+            handed: Handed::default(),
+        }
+    }
+
+    fn named(&self, port: u16) -> ConnectionId {
+        let mut found = None;
+        self.conntrack.for_each(|connection| {
+            if connection.ports[0] == port {
+                found = Some(connection.id);
+            }
+        });
+        found.expect("it is tracked")
+    }
+
+    /// At so many seconds. The ports of those that are in the cache in both directions afterwards.
+    fn hand_over(&mut self, port: u16, second: u64) -> BTreeSet<u16> {
+        let connections = [(self.named(port), EPOCH)];
+        let at = (&self.epochs, second * SECOND);
+        self.handed
+            .hand_over(&self.program, &self.conntrack, connections, at)
+            .unwrap();
+        self.there()
+    }
+
+    fn there(&self) -> BTreeSet<u16> {
+        let (mut first, mut replies) = (BTreeSet::new(), BTreeSet::new());
+        let entries = self.program.connections();
+        entries
+            .for_each(|key, value| match value.reply {
+                false => _ = first.insert(key.ports[0]),
+                true => _ = replies.insert(key.ports[1]),
+            })
+            .unwrap();
+        first.intersection(&replies).copied().collect()
+    }
+
+    /// The fast path has sent on a packet of it, in both directions.
+    fn goes(&self, port: u16, second: u64) {
+        let entries = self.program.connections();
+        let mut later = Vec::new();
+        entries
+            .for_each(|key, value| {
+                if key.ports.contains(&port) {
+                    let seen = second * SECOND;
+                    later.push((key, CachedConnection { seen, ..value }));
+                }
+            })
+            .unwrap();
+        entries.put(&later).unwrap();
+    }
+
+    fn counters(&mut self) -> [u64; 4] {
+        let CacheCounters {
+            entries,
+            capacity,
+            evicted,
+            refused,
+        } = self.handed.counters(&self.program);
+        [entries, capacity, evicted, refused]
+    }
+}
+
+#[test]
+fn a_full_cache_has_room_for_who_comes_when_others_are_quiet() {
+    if !is_root() {
+        return;
+    }
+    let mut bed = Bed::new(8);
+    for port in 1..=ROOM {
+        bed.hand_over(port, 10);
+    }
+    assert_eq!((bed.there(), bed.counters()), ((1..=4).collect(), [8, 8, 0, 0]));
+    // The first is not the one without packets for longest any more.
+    bed.goes(1, 10);
+    assert_eq!(bed.hand_over(5, 11), [1, 3, 4, 5].into());
+    assert_eq!(bed.counters(), [8, 8, 2, 0]);
+    let second = bed.conntrack.find(bed.named(1)).unwrap();
+    assert_eq!(second.seen, 10 * SECOND, "what it is looked through for is told, too");
+    // Not more often than once a second; then it goes by workers.
+    assert_eq!(bed.hand_over(6, 11), [1, 3, 4, 5].into());
+    assert_eq!(bed.counters(), [8, 8, 2, 2]);
+    assert_eq!(bed.hand_over(6, 12), [1, 4, 5, 6].into());
+    assert_eq!(bed.counters(), [8, 8, 4, 2]);
+}
+
+#[test]
+fn who_has_packets_stays() {
+    if !is_root() {
+        return;
+    }
+    let mut bed = Bed::new(6);
+    for port in 1..=ROOM {
+        bed.hand_over(port, 10);
+    }
+    (1..=ROOM).for_each(|port| bed.goes(port, 100));
+    assert_eq!(bed.hand_over(5, 100), (1..=4).collect());
+    assert_eq!(bed.counters(), [8, 8, 0, 2]);
+    // What may no longer hold goes first, and is no loss.
+    bed.epochs.begin([PolicySlot::of(5)]);
+    let connections = [(bed.named(6), bed.epochs.latest())];
+    let at = (&bed.epochs, 101 * SECOND);
+    bed.handed
+        .hand_over(&bed.program, &bed.conntrack, connections, at)
+        .unwrap();
+    assert_eq!((bed.there(), bed.counters()), ([6].into(), [2, 8, 0, 2]));
+    let entries = synchronise(&bed.program, &bed.conntrack, &bed.epochs);
+    assert_eq!(entries.unwrap(), 2);
+}
