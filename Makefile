@@ -33,7 +33,7 @@ test-guests: root setup ## run what takes long in guests: other NICs, all of the
 test-fleet: root setup ## run what takes long with gateways on etcd: dead, paused, cut off, slow members; a line for each (root)
 	@scripts/test-fleet
 
-fuzz: setup ## fuzz the library under AddressSanitizer, for FUZZ_SECONDS (60)
+fuzz: setup ## fuzz the library and the gateway's decisions under AddressSanitizer, for FUZZ_SECONDS (60)
 	@scripts/fuzz
 
 cost: setup ## instructions and nanoseconds of user code per packet, without a kernel

@@ -219,7 +219,7 @@ impl Conntrack {
     }
 
     /// Sets how many connections a network may have; None: as many as [`Limits::per_tenant`] says. If it has more, it keeps
-    /// them.
+    /// them, but for one that is not established with each new one that is refused.
     pub fn limit_tenant(&self, vni: Vni, connections: Option<u32>) {
         self.tenants.limit(vni, connections);
     }

@@ -1,6 +1,7 @@
 //! Packets for tests: tenants' in each encapsulation, as hosts send them.
 
 pub mod corpus;
+pub mod hostile;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -2,12 +2,14 @@
 //! it leaves to a worker it may leave.
 
 use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
 
 use ringside_bpf::Verdict;
 use ringside_bpf::gateway::{Outcome, SlowCause, Tunnel};
 use ringside_gateway_core::decide::Decision;
 use ringside_gateway_core::table::Encapsulation;
-use ringside_gateway_core::testing::corpus;
+use ringside_gateway_core::testing::{corpus, hostile};
 use ringside_gateway_core::{Class, Content, DropReason, Packet};
 use ringside_wire::udp::{ChecksumState, checksum_state};
 use ringside_wire::{Protocol, flow, ipv4, ipv6, vlan};
@@ -35,6 +37,53 @@ fn both_parsers_say_the_same() {
     });
 }
 
+/// What fuzzers have kept, and variations of it: single frames as they are, and those that the target of decisions makes.
+#[test]
+fn both_parsers_say_the_same_of_what_was_kept() {
+    const ROUNDS: u64 = 4000;
+    if !privileged() {
+        return;
+    }
+    let rounds = std::env::var("RINGSIDE_FUZZ_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
+    let (plain, made) = (kept("classify"), kept("decide"));
+    let mut frames: Vec<(String, Vec<u8>)> = Vec::new();
+    frames.extend(plain.iter().map(|frame| ("kept".to_owned(), frame.clone())));
+    frames.extend((0..rounds).map(|seed| (format!("variation {seed}"), hostile::variation(seed, &plain))));
+    for seed in 0..rounds / 8 {
+        let made = hostile::frames(&hostile::variation(seed, &made));
+        frames.extend(
+            made.into_iter()
+                .map(|frame| (format!("made of variation {seed}"), frame)),
+        );
+    }
+    // The kernel runs no program on less than an Ethernet header.
+    frames.retain(|(_, frame)| (14..9200).contains(&frame.len()));
+    in_namespace(|second| {
+        for (v6, source_check, derive_source_port) in [(false, false, false), (true, true, true)] {
+            let wanted = Wanted {
+                v6,
+                source_check,
+                derive_source_port,
+            };
+            let seen = compare(Bed::new(second, wanted), &frames);
+            println!("{} frames: {seen:?}", frames.len());
+            for outcome in [Outcome::Passed, Outcome::Forwarded, Outcome::Answered] {
+                assert!(seen.contains_key(&outcome), "{wanted:?}: no frame is {outcome:?}");
+            }
+        }
+    });
+}
+
+fn kept(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../xsk/fuzz/corpus")
+        .join(target);
+    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    // The same order everywhere, so that a failure comes again.
+    paths.sort();
+    paths.into_iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
 /// Runs them all, and says what they were.
 pub(crate) fn compare(mut bed: Bed, frames: &[(String, Vec<u8>)]) -> HashMap<Outcome, u64> {
     let underlay = bed.underlay();
@@ -46,7 +95,10 @@ pub(crate) fn compare(mut bed: Bed, frames: &[(String, Vec<u8>)]) -> HashMap<Out
         let (decision, decided) = bed.decide(frame);
         *seen.entry(ran.outcome).or_default() += 1;
         if let Err(why) = judge(&bed, frame, class, &ran, decision, &decided) {
-            wrong.push(format!("{name}: {why}\n  {class:?}\n  {decision:?} {:?}", ran.outcome));
+            wrong.push(format!(
+                "{name}: {why}\n  {frame:02x?}\n  {class:?}\n  {decision:?} {:?}",
+                ran.outcome
+            ));
         }
     }
     let few: Vec<&String> = wrong.iter().take(12).collect();

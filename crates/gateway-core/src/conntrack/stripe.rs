@@ -7,8 +7,8 @@
 //! All of a state have the same time-out, so a list is in the order in which its connections end: who looks for one that
 //! has ended, or for the oldest of a state, looks at its first. A packet does not move its connection to the end of the
 //! list, which would touch two more cache lines; only the first after an eighth of the time-out does. So a connection that
-//! has ended is seen to have, at the latest, an eighth of the time-out after that. Whoever finds one before that sees that
-//! it has ended, too.
+//! has ended is seen to have, at the latest, an eighth of the time-out after that (and [`Limits::idle`](super::Limits::idle) later
+//! still if it was looked at, and not idle yet, when room was needed). Whoever finds one before that sees that it has ended, too.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

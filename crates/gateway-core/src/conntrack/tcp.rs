@@ -337,7 +337,10 @@ impl Tcp {
         let (side, other) = (&self.sides[way], &self.sides[1 - way]);
         let lag = side.bytes().max(LEAST_LAG);
         self.marks & UNCHECKED != 0
-            || !before(side.limit, segment.sequence)
+            // A refused one has but one side's numbers.
+            || side.has(SENT_SYN)
+                && other.has(SENT_SYN)
+                && !before(side.limit, segment.sequence)
                 && !before(segment.end(), side.end.wrapping_sub(other.bytes() + 1))
                 && within(segment.acknowledgment, other.end.wrapping_sub(lag), other.end)
     }

@@ -13,6 +13,7 @@ mod bench;
 mod matrix;
 mod model;
 mod peers;
+mod reference;
 mod room;
 mod tcp;
 mod threads;

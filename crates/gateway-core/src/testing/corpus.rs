@@ -58,14 +58,26 @@ fn pair(to: u8, v6: bool) -> [IpAddr; 2] {
 
 /// A tenant's IP packet of any kind; `ip` lets its header be edited, before IPv4's checksum is made.
 fn packet(to: u8, v6: bool, protocol: Protocol, payload: &[u8], ip: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    packet_of([mac(1), mac(to)], pair(to, v6), protocol, payload, ip)
+}
+
+/// The same, between any two.
+pub(super) fn packet_of(
+    macs: [MacAddr; 2],
+    ips: [IpAddr; 2],
+    protocol: Protocol,
+    payload: &[u8],
+    ip: impl FnOnce(&mut [u8]),
+) -> Vec<u8> {
+    let v6 = ips[0].is_ipv6();
     let (ethertype, len) = if v6 {
         (EtherType::IPV6, ipv6::HEADER_LEN)
     } else {
         (EtherType::IPV4, ipv4::HEADER_LEN)
     };
-    let mut bytes = frame([mac(1), mac(to)], ethertype, len + payload.len());
+    let mut bytes = frame(macs, ethertype, len + payload.len());
     let network = &mut bytes[ethernet::HEADER_LEN..];
-    emit_ip(network, pair(to, v6), protocol, 64, payload.len());
+    emit_ip(network, ips, protocol, 64, payload.len());
     network[len..].copy_from_slice(payload);
     ip(network);
     if !v6 {
@@ -532,10 +544,14 @@ pub fn corpus(seed: u64) -> Vec<Named> {
 }
 
 /// Splitmix64: frames have to be the same everywhere and always.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
+    pub(super) fn byte(&mut self) -> u8 {
+        u8::try_from(self.below(256)).expect("a byte")
+    }
+
+    pub(super) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
