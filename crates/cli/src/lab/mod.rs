@@ -21,6 +21,7 @@ mod guests;
 mod load;
 mod machine;
 mod one_way;
+mod passed;
 mod plan;
 mod prober;
 mod result;
@@ -30,6 +31,7 @@ mod stages;
 mod steered;
 mod study;
 mod table;
+mod tcp;
 mod turn;
 
 use std::fs;
@@ -64,6 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Command::Report(args) => make_report(args),
         Command::Clean(args) => clean(args),
         Command::List(args) => list(args),
+        Command::Sink(args) => tcp::sink(args.listen, &Stop::on_signals().context("listening for signals")?),
     }
 }
 

@@ -43,10 +43,14 @@ pub(super) struct Part {
 
 /// All of a lab, in order of the file.
 pub(super) fn all(plan: &Plan) -> Vec<Part> {
-    let conditions: &[bool] = if plan.is_loaded() { &[false, true] } else { &[false] };
     let traced = plan.probes.iter().enumerate().filter(|(_, probe)| probe.is_traced);
     traced
-        .flat_map(|(probe, _)| conditions.iter().map(move |&is_loaded| Part { probe, is_loaded }))
+        .flat_map(|(number, probe)| {
+            probe.conditions().map(move |is_loaded| Part {
+                probe: number,
+                is_loaded,
+            })
+        })
         .collect()
 }
 
@@ -149,7 +153,7 @@ fn one(plan: &Plan, bed: &Bed, part: Part, session: u32, stop: &Stop) -> Result<
     // In front of all sockets: they remember which queue they have sent by.
     let steered = Steered::begin(plan, bed, probe).map_err(Fault::Cell)?;
     let mut loads = match part.is_loaded {
-        true => Running::start(plan, bed, probe.way).map_err(Fault::Lab)?,
+        true => Running::start(plan, bed, probe).map_err(Fault::Lab)?,
         false => Running::default(),
     };
     let before = CpuTimes::read().map_err(|error| Fault::Lab(error.into()))?;
@@ -213,6 +217,7 @@ fn over_link(
     let path = bed.path(probe.way)?;
     let bench = bench(plan, probe);
     let contender = contender(&path, &bench, probe);
+    let _tag = contender.tag()?;
     let _cut = contender.cut(&path.b)?;
     let hearer = match probe.kind.path() {
         Some(xdp) => Hearer::xsk(&path.b, xdp, probe.sleeps)?,
@@ -248,6 +253,7 @@ fn into_guest(
     let path = bed.guest(number)?;
     let bench = bench(plan, probe);
     let contender = contender(path, &bench, probe);
+    let _tag = contender.tag()?;
     let _cut = contender.cut(&path.a)?;
     let payload_len = pace(plan, probe, path)?.payload_len;
     let turns = path.turns.as_ref().context("a guest has a server")?;
@@ -274,7 +280,7 @@ fn into_guest(
     Ok(Stages {
         traced: crossed.traced.path,
         missing,
-        clock: Some(one_way::clock(&crossed.mapping, plan, bed, number)),
+        clock: Some(one_way::clock(&crossed.mapping, plan, bed, Some(number))),
     })
 }
 

@@ -174,7 +174,7 @@ fn compared(lab: &LabResult, of: &LabStages, traced: &TracedPath) -> String {
     }
 }
 
-/// How well a guest's clock is known.
+/// How well the clock of a guest or another machine is known.
 pub(super) fn clock_words(clock: &LabClock) -> String {
     let asked = clock.asked_uncertainty_ns.map_or_else(String::new, |ns| {
         format!(
@@ -190,7 +190,7 @@ pub(super) fn clock_words(clock: &LabClock) -> String {
         ),
     };
     format!(
-        "The guest's clock, by {} bounds of packets there and back: known to ± {}, {:+.1} ppm{asked}{jumps}. What one direction has too much of it,          the other has too little.",
+        "The other end's clock, by {} bounds of packets there and back: known to ± {}, {:+.1} ppm{asked}{jumps}. What one direction has too much of it,          the other has too little.",
         clock.bounds,
         units::time(clock.uncertainty_ns as f64),
         clock.rate_ppm

@@ -313,8 +313,8 @@ impl Checker<'_> {
     }
 }
 
-/// A probe for each class.
-pub(super) fn probes(number: usize, schedule: &Schedule, to: &str, from: &str) -> Vec<Probe> {
+/// A probe for each class, beside these loads.
+pub(super) fn probes(number: usize, schedule: &Schedule, loads: &[usize], [from, to]: [&str; 2]) -> Vec<Probe> {
     let cycle_ns = schedule.schedule.cycle_ns();
     let of = |(at, class): (usize, &Class)| {
         let rate = u64::from(class.packets_per_cycle) * 1_000_000_000 / cycle_ns.max(1);
@@ -329,6 +329,8 @@ pub(super) fn probes(number: usize, schedule: &Schedule, to: &str, from: &str) -
             sleeps: !schedule.spins,
             rate: rate.max(1),
             frame_bytes: u16::try_from(class.frame_bytes).unwrap_or(u16::MAX),
+            // Its talker makes its tags.
+            pcp: None,
             count: None,
             measures: vec![LatencyKind::OneWay],
             // Its talker and listener are programs of their own.
@@ -349,6 +351,8 @@ pub(super) fn probes(number: usize, schedule: &Schedule, to: &str, from: &str) -
                 }
             ),
             steering: schedule.steering.clone(),
+            loads: loads.to_vec(),
+            is_idle: true,
             scheduled: Some(Scheduled {
                 schedule: number,
                 class: at,
