@@ -203,6 +203,8 @@ pub(super) struct Probe {
     pub(super) idle: Maybe<bool>,
     /// Whether it gets its stages.
     pub(super) trace: Maybe<bool>,
+    /// Its traced turns end with a packet that takes longer, and what the CPUs did meanwhile is kept.
+    pub(super) stop_above: Maybe<Time>,
     /// How far a guest's clock may be wrong for one way.
     pub(super) uncertainty: Maybe<Time>,
 }

@@ -172,6 +172,8 @@ pub(super) struct Probe {
     pub(super) measures: Vec<LatencyKind>,
     /// It gets its stages.
     pub(super) is_traced: bool,
+    /// At what packet tracing stops.
+    pub(super) stop_above: Option<Duration>,
     /// How far another clock may be wrong for one way.
     pub(super) uncertainty: Duration,
     /// In words.

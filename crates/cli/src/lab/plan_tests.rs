@@ -243,6 +243,11 @@ fn what_makes_no_sense_is_told_with_its_place() {
             "key load.streams: streams is nothing",
         ),
         (
+            probe("from = \"a\"\nto = \"b\"\nstop-above = \"1ms\""),
+            6,
+            "key probe.stop-above: only what is traced can be stopped",
+        ),
+        (
             probe("from = \"a\"\nto = \"b\"\npcp = 8"),
             6,
             "key probe.pcp: 8 is out of range: 0 to 7",

@@ -186,13 +186,14 @@ fn setup<'a>(plan: &Plan, probe: &'a Probe, session: u32) -> Setup<'a> {
         name: &probe.name,
         session,
         one_of: 1,
-        disturbers: matches!(probe.way, Way::Link { .. }),
-        stop_above: None,
+        disturbers: true,
+        stop_above: probe.stop_above,
         time: plan.settle + plan.turn,
         count: probe.count,
         settle: plan.settle,
         slot: None,
         cpus: bench(plan, probe).cpus,
+        carriers: Vec::new(),
     }
 }
 
@@ -261,7 +262,11 @@ fn into_guest(
     turns.begin(contender.start()?)?;
     let traced = (|| {
         let sender = Sender::new(contender.open(&path.a)?, payload_len, session, interval(probe));
-        let setup = setup(plan, probe, session);
+        let setup = Setup {
+            // They carry the packets: what they do is in the stages.
+            carriers: threads(bed.process(plan, number)?),
+            ..setup(plan, probe, session)
+        };
         let names = bed.names();
         let watch = &mut || look(loads, stop);
         trace::across(&setup, Asker::new(sender), &names, &mut recorder, watch, stop)
@@ -282,6 +287,12 @@ fn into_guest(
         missing,
         clock: Some(one_way::clock(&crossed.mapping, plan, bed, Some(number))),
     })
+}
+
+/// Those of a process, as they are now.
+fn threads(process: u32) -> Vec<u32> {
+    let all = ringside_nic::process::threads(process);
+    all.iter().map(|thread| thread.id).collect()
 }
 
 /// `ringside trace` in a guest, which writes down what its kernel sees.

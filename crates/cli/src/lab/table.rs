@@ -171,6 +171,7 @@ pub(super) fn render(document: &Document, terminal: bool) -> String {
         text += "\nWhere the time goes, traced in turns of their own; all stages are in the report:\n";
         for stages in &result.stages {
             text += &wrapped(&lab_stages::line(stages), "  ");
+            text += &lab_stages::slow(stages).unwrap_or_default();
             text += &steered(
                 &format!(
                     "{}, traced, {}",

@@ -168,7 +168,7 @@ fn taken(lab: &LabResult) -> Markup {
             }
         } }
         p { "Packets that the device of this machine handed on to the guest, and what they found in its ring when they came. The work is the places taken \
-            × the time that the guest took for each packet. A macvtap device's ring cannot be seen." }
+            × the time that the guest took for each packet, where one place at least was taken on average. A macvtap device's ring cannot be seen." }
     } }
 }
 

@@ -29,8 +29,8 @@ pub(crate) fn redirected(of: &LabRedirected) -> String {
     )
 }
 
-/// Packets a second that a guest took, their mean length in bytes, and for how long those that waited in its device's ring were its work: places
-/// taken × time for each.
+/// Packets a second that a guest took, their mean length in bytes, and for how long those that waited in its device's ring were its work, in
+/// nanoseconds: places taken × time for each. Where seldom one waits the guest is idle meanwhile, and that is not known.
 #[allow(clippy::cast_precision_loss, reason = "figures of three digits")]
 pub(crate) fn taken(of: &LabTap) -> (f64, Option<f64>, Option<f64>) {
     let rate = of.packets as f64 / (of.time_ns.max(1) as f64 / 1e9);
@@ -39,7 +39,7 @@ pub(crate) fn taken(of: &LabTap) -> (f64, Option<f64>, Option<f64>) {
         rate,
         is_some.then(|| of.bytes as f64 / of.packets as f64),
         of.waiting
-            .filter(|_| is_some)
+            .filter(|waiting| is_some && waiting.mean_packets >= 1.0)
             .map(|waiting| waiting.mean_packets / rate * 1e9),
     )
 }
@@ -55,12 +55,12 @@ pub(crate) fn tap(of: &LabTap) -> String {
     if of.dropped_packets != 0 {
         text += &format!(", {} were dropped", of.dropped_packets);
     }
-    if let (Some(waiting), Some(wait_ns)) = (of.waiting, wait_ns) {
+    if let Some(waiting) = of.waiting {
+        let work = wait_ns.map_or_else(String::new, |ns| format!(", {} of work for the guest", units::time(ns)));
         text += &format!(
-            "; one that came found {} of {} places of the ring taken on average, {} of work for the guest, and {} found it full",
+            "; one that came found {} of {} places of the ring taken on average{work}, and {} found it full",
             units::digits(waiting.mean_packets),
             waiting.places,
-            units::time(wait_ns),
             waiting.full_packets
         );
     }

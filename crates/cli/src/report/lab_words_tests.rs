@@ -21,6 +21,22 @@ fn what_waits_in_front_of_a_packet_is_told_as_work_of_the_guest() {
         "the guest took 45.0 k packets/s of 1500 bytes on average, 7 were dropped; one that came found 450 of 1000 places of the ring taken on \
          average, 10.0 ms of work for the guest, and 7 found it full"
     );
+    let idle = LabTap {
+        packets: 60,
+        bytes: 5_400,
+        dropped_packets: 0,
+        waiting: Some(LabWaiting {
+            packets: 60,
+            mean_packets: 0.01,
+            full_packets: 0,
+            places: 1_000,
+        }),
+        ..of
+    };
+    assert_eq!(
+        tap(&idle),
+        "the guest took 30.0 packets/s of 90 bytes on average; one that came found 0.01 of 1000 places of the ring taken on average, and 0 found it full"
+    );
     let unseen = LabTap {
         dropped_packets: 0,
         waiting: None,

@@ -335,6 +335,7 @@ pub(super) fn probes(number: usize, schedule: &Schedule, loads: &[usize], [from,
             measures: vec![LatencyKind::OneWay],
             // Its talker and listener are programs of their own.
             is_traced: false,
+            stop_above: None,
             uncertainty: Duration::ZERO,
             description: format!(
                 "{from} to {to}, by schedule: PCP {}, {} packet(s) of {} bytes in a window of {} us from {} us on, cycle {} us; {}{}",

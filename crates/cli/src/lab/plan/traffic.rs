@@ -278,6 +278,12 @@ impl Checker<'_> {
                 "what goes to another machine is not traced: only paths of this one and its guests",
             );
         }
+        let is_traced = probe.trace.as_ref().map_or(trace, |wanted| *wanted.get_ref()) && can_be_traced;
+        if !is_traced {
+            self.superfluous(probe.stop_above.as_ref(), || {
+                "only what is traced can be stopped at a packet: trace = true".to_owned()
+            });
+        }
         Some(Probe {
             name: probe.name.get_ref().0.clone(),
             from,
@@ -289,7 +295,8 @@ impl Checker<'_> {
             pcp,
             count: probe.count.map(file::Whole::get),
             measures,
-            is_traced: probe.trace.as_ref().map_or(trace, |wanted| *wanted.get_ref()) && can_be_traced,
+            is_traced,
+            stop_above: probe.stop_above.as_ref().map(|time| time.get_ref().0),
             uncertainty: probe.uncertainty.as_ref().map_or(UNCERTAINTY, |time| time.get_ref().0),
             description: format!(
                 "{} to {}: {}; {rate} probes/s, frames of {size} bytes{}",
