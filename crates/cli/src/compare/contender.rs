@@ -32,6 +32,8 @@ pub(crate) struct Contender<'a> {
     pub(super) sleeps: bool,
     /// VLAN priority of probes.
     pub(super) pcp: Option<u8>,
+    /// Of UDP sockets that ask.
+    pub(super) priority: Option<u8>,
 }
 
 impl<'a> Contender<'a> {
@@ -46,6 +48,7 @@ impl<'a> Contender<'a> {
             under: Under::IDLE,
             sleeps: false,
             pcp: None,
+            priority: None,
         }
     }
 
@@ -62,6 +65,11 @@ impl<'a> Contender<'a> {
     /// With a VLAN priority in the probes that are sent; of UDP sockets it is [`Contender::tag`] that gives it.
     pub(crate) fn tagged(self, pcp: Option<u8>) -> Self {
         Self { pcp, ..self }
+    }
+
+    /// With a priority of the UDP socket that asks (`SO_PRIORITY`), which queueing disciplines and VLAN devices go by.
+    pub(crate) fn prioritised(self, priority: Option<u8>) -> Self {
+        Self { priority, ..self }
     }
 
     /// AF_XDP set up in this way, at both ends where both use it, and the end that is measured in this place.
@@ -208,9 +216,11 @@ impl<'a> Contender<'a> {
         let (flow, frame) = self.bed.frame(std::ptr::eq(side, &self.bed.a), self.frame_bytes)?;
         let udp = |waiting, sending| -> Result<Box<dyn Peer>> {
             let payload = frame.len() - flow.header_len();
-            Ok(Box::new(
-                side.run(|| Udp::open(flow.src, flow.dst, waiting, sending, payload))?,
-            ))
+            let socket = side.run(|| Udp::open(flow.src, flow.dst, waiting, sending, payload))?;
+            if let Some(priority) = self.priority.filter(|_| std::ptr::eq(side, &self.bed.a)) {
+                socket.prioritise(priority)?;
+            }
+            Ok(Box::new(socket))
         };
         let sending = match (kind, self.operation) {
             (Kind::UdpGso, _) => Sending::Segmented,

@@ -9,7 +9,7 @@ use toml::Spanned;
 pub(super) use fault::{Fault, Faults, Text};
 pub(super) use values::{Address, Attachment, Bitrate, Lane, Name, Pci, Time, Whole};
 
-use crate::steer::{CpusArg, RuleArg};
+use crate::steer::{CpusArg, EgressArg, RuleArg};
 
 /// A name that stands for something else of the file.
 pub(super) type Named = Spanned<Name>;
@@ -192,6 +192,8 @@ pub(super) struct Probe {
     pub(super) size: Maybe<Whole<82, 9014>>,
     /// Priority in a VLAN tag.
     pub(super) pcp: Maybe<Whole<0, 7>>,
+    /// Of the socket that asks.
+    pub(super) priority: Maybe<Whole<0, 15>>,
     /// Probes of a turn at the most.
     pub(super) count: Option<Whole<1, 100_000_000>>,
     pub(super) measure: Maybe<Vec<Measure>>,
@@ -225,6 +227,8 @@ pub(super) struct Steering {
     pub(super) irq: Maybe<Vec<CpusArg>>,
     pub(super) rps: Maybe<Vec<CpusArg>>,
     pub(super) xps: Maybe<Vec<CpusArg>>,
+    /// Of a VLAN device: priorities in tags for priorities of sockets.
+    pub(super) egress: Maybe<Vec<EgressArg>>,
     /// Where the packets of the probe are to land at that end.
     pub(super) queue: Maybe<Whole<0, 63>>,
     pub(super) cpu: Maybe<Whole<0, 8191>>,

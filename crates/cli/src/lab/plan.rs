@@ -168,6 +168,8 @@ pub(super) struct Probe {
     pub(super) frame_bytes: u16,
     /// VLAN priority, in a tag besides.
     pub(super) pcp: Option<u8>,
+    /// Of the socket that asks.
+    pub(super) priority: Option<u8>,
     pub(super) count: Option<u64>,
     pub(super) measures: Vec<LatencyKind>,
     /// It gets its stages.

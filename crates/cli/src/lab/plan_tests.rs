@@ -248,6 +248,11 @@ fn what_makes_no_sense_is_told_with_its_place() {
             "key probe.stop-above: only what is traced can be stopped",
         ),
         (
+            probe("from = \"a\"\nto = \"b\"\npcp = 3\npriority = 3"),
+            7,
+            "key probe.priority: with pcp packets have that for a priority",
+        ),
+        (
             probe("from = \"a\"\nto = \"b\"\npcp = 8"),
             6,
             "key probe.pcp: 8 is out of range: 0 to 7",

@@ -330,6 +330,7 @@ pub(super) fn contender<'a>(path: &'a compare::Bed, bench: &'a Bench, probe: &Pr
     Contender::new(path, bench, Operation::Ping, probe.kind, probe.frame_bytes)
         .sleeping(probe.sleeps)
         .tagged(probe.pcp)
+        .prioritised(probe.priority)
 }
 
 /// How long all turns take at least.

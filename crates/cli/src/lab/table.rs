@@ -125,6 +125,12 @@ fn describe_steering(plan: &Plan, steering: &Steering) -> String {
                 .map(|one| format!("{name} of queue {} on CPU {}", one.0, Knob::cpu_list(&one.1))),
         );
     }
+    parts.extend(
+        settings
+            .egress
+            .iter()
+            .map(|one| format!("PCP {} for socket priority {}", one.1, one.0)),
+    );
     for (name, cpus) in [("virtual CPUs", &steering.vcpus), ("vhost", &steering.vhost)] {
         if !cpus.is_empty() {
             parts.push(format!("{name} on CPU {}", Knob::cpu_list(cpus)));

@@ -83,6 +83,11 @@ impl Checker<'_> {
             irqs: of(&steering.irq),
             rps: of(&steering.rps),
             xps: of(&steering.xps),
+            egress: steering
+                .egress
+                .as_ref()
+                .map(|all| all.get_ref().clone())
+                .unwrap_or_default(),
             ..Settings::default()
         };
         match self.hosts[plan.host].place {
@@ -115,6 +120,7 @@ impl Checker<'_> {
                 self.superfluous(steering.rules.as_ref(), || why("rules"));
                 self.superfluous(steering.rss.as_ref(), || why("rss"));
                 self.superfluous(steering.irq.as_ref(), || why("irq"));
+                self.superfluous(steering.egress.as_ref(), || why("egress-qos-map"));
                 let link = self.link_of(steering, host, plan.host)?;
                 plan.at = super::At::Link(link);
                 let queues = self.links[link].queues;
@@ -177,6 +183,7 @@ impl Checker<'_> {
         self.superfluous(steering.irq.as_ref(), why);
         self.superfluous(steering.rps.as_ref(), why);
         self.superfluous(steering.xps.as_ref(), why);
+        self.superfluous(steering.egress.as_ref(), why);
         self.superfluous(steering.queue.as_ref(), why);
         self.superfluous(steering.cpu.as_ref(), why);
         let (host, uplink) = (self.guests[number].host, self.guests[number].uplink);
@@ -331,6 +338,7 @@ pub(super) fn probes(number: usize, schedule: &Schedule, loads: &[usize], [from,
             frame_bytes: u16::try_from(class.frame_bytes).unwrap_or(u16::MAX),
             // Its talker makes its tags.
             pcp: None,
+            priority: None,
             count: None,
             measures: vec![LatencyKind::OneWay],
             // Its talker and listener are programs of their own.

@@ -267,6 +267,19 @@ impl Checker<'_> {
             .pcp
             .as_ref()
             .and_then(|pcp| u8::try_from(pcp.get_ref().get()).ok());
+        let priority = probe
+            .priority
+            .as_ref()
+            .and_then(|priority| u8::try_from(priority.get_ref().get()).ok());
+        if probe.by != With::Udp {
+            self.superfluous(probe.priority.as_ref(), || {
+                "packets of AF_PACKET and AF_XDP pass by whatever goes by a socket's priority: only with = \"udp\" has one".to_owned()
+            });
+        } else if probe.pcp.is_some() {
+            self.superfluous(probe.priority.as_ref(), || {
+                "with pcp packets have that for a priority, too".to_owned()
+            });
+        }
         let can_be_traced = !matches!(way, Way::Serve(_));
         if let Some(wanted) = probe
             .trace
@@ -293,6 +306,7 @@ impl Checker<'_> {
             rate,
             frame_bytes: u16::try_from(size).unwrap_or(u16::MAX),
             pcp,
+            priority,
             count: probe.count.map(file::Whole::get),
             measures,
             is_traced,
@@ -303,7 +317,11 @@ impl Checker<'_> {
                 probe.from.get_ref(),
                 probe.to.get_ref(),
                 how(probe.by, wait, kind),
-                pcp.map_or_else(String::new, |pcp| format!(" and a tag of PCP {pcp}"))
+                match (pcp, priority) {
+                    (Some(pcp), _) => format!(" and a tag of PCP {pcp}"),
+                    (None, Some(priority)) => format!(", socket priority {priority}"),
+                    (None, None) => String::new(),
+                }
             ),
             steering,
             loads,
