@@ -5,7 +5,8 @@
 //!                                                                              │
 //!  bed.rs  namespaces, links, other machines ◀─────────────────────────────────┤
 //!  run.rs  round 1: A idle, A loaded, B idle, B loaded, …   round 2: backwards ┘
-//!     ├─ steered.rs what is steered for its time    load.rs  streams and programs beside the probes
+//!     ├─ steered.rs what is steered for its time    load.rs  streams (tcp.rs) and programs beside the probes
+//!     ├─ passed.rs  what goes through a guest's attachment, and waits in it
 //!     ├─ turn.rs    both ends of a cell ── prober.rs: who sends at their times, and who hears
 //!     ├─ schedule.rs  all classes of a schedule: a talker and a listener
 //!     ├─ stages.rs  a traced turn for each path, when all others are through
