@@ -18,6 +18,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("reflect", "v3"),
     ("rings", "v3"),
     ("sink", "v3"),
+    ("tag", "v3"),
     ("tc_drop", "v3"),
     ("testing", "v3"),
     ("trace", "v3"),

@@ -78,7 +78,6 @@ pub(crate) fn tcx_ingress(name: &'static str, program: BorrowedFd<'_>, ifindex: 
 }
 
 /// Needs kernel 6.6.
-#[cfg(feature = "testing")]
 pub(crate) fn tcx_egress(name: &'static str, program: BorrowedFd<'_>, ifindex: u32) -> Result<Link> {
     let egress = libbpf_rs::libbpf_sys::BPF_TCX_EGRESS;
     tcx(name, program, ifindex, (egress, "tcx egress"))

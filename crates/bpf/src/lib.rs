@@ -8,6 +8,7 @@
 //! | [`Redirector`] | `redirect.bpf.c` | sends it on to another interface, from driver to driver |
 //! | [`IngressDrop`] | `tc_drop.bpf.c` | drops it behind the AF_PACKET taps |
 //! | [`Landings`] | `landing.bpf.c` | counts it by class, receive queue and CPU, and lets it pass |
+//! | [`PriorityTag`] | `tag.bpf.c` | gives it a VLAN priority on its way out |
 //! | [`Generator`] | `generate.bpf.c` | makes it, without a socket |
 //! | [`GatewayProgram`](gateway::GatewayProgram) | `gateway.bpf.c` | sends tenants' packets on to where they live: the [`gateway`]'s fast path |
 //! | [`UserProgram`] | the user's own | what the user wants |
@@ -39,6 +40,7 @@ mod rings;
 mod sink;
 mod skel;
 mod sys;
+mod tag;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
@@ -57,6 +59,7 @@ pub use redirect::{Redirected, Redirector};
 pub use reflect::{ProbeMarks, Reflect, Reflector};
 pub use rings::{RingSeen, TapRings};
 pub use sink::{IngressDrop, Neighbours, Sink};
+pub use tag::PriorityTag;
 pub use trace::{MissingHook, TraceDisturber, TraceEvent, TraceOptions, TraceReader, Tracer};
 pub use traffic::Traffic;
 pub use user::UserProgram;

@@ -28,6 +28,7 @@ skeleton!(redirect);
 skeleton!(reflect);
 skeleton!(rings);
 skeleton!(sink);
+skeleton!(tag);
 skeleton!(tc_drop);
 skeleton!(trace);
 skeleton!(trace_fentry);

@@ -14,7 +14,7 @@ use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
 use self::values::interval;
-pub(crate) use self::values::{List, list, period, rate, seconds, time_in, width};
+pub(crate) use self::values::{List, list, list_or_none, period, rate, seconds, time_in, width};
 use crate::live::PrometheusArgs;
 use crate::napi::NapiArgs;
 use crate::run::impair::ImpairArgs;

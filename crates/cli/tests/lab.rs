@@ -263,7 +263,7 @@ fn a_bad_file_is_refused_as_a_whole_before_anything_is_done() {
     let unknown = run(&scratch, "run nothing.toml").refused();
     assert!(
         unknown.contains(
-            "reading the lab file nothing.toml, which is no study either (smoke, host-to-host, host-to-guest, schedule, steering)"
+            "reading the lab file nothing.toml, which is no study either (smoke, host-to-host, host-to-guest, host-to-guest-xdp, schedule, steering)"
         ),
         "{unknown}"
     );
@@ -530,22 +530,58 @@ fn another_machine_answers_by_its_server() {
          [[host]]\nname = \"far\"\nserve = \"{}\"\n",
         hosts.b.ipv4
     );
-    for (name, keys) in [("udp", ""), ("packet", ""), ("xsk", "wait = \"spin\"\n")] {
+    let sink = common::start(&hosts.b, "lab sink");
+    sink.wait_for("Taking TCP streams");
+    content += "[[load]]\nname = \"tcp\"\nkind = \"tcp\"\nbitrate = \"8M\"\n";
+    let both = "measure = [\"rtt\", \"one-way\"]\nuncertainty = \"20ms\"\n";
+    for (name, keys) in [
+        ("udp", both),
+        ("packet", "loads = []\n"),
+        ("xsk", "wait = \"spin\"\nloads = []\n"),
+    ] {
         content += &format!("[[probe]]\nname = {name:?}\nfrom = \"me\"\nto = \"far\"\nwith = {name:?}\n{keys}");
     }
     scratch.lab(&content);
     let mut command = common::ringside(&hosts.a, "lab run my.toml --into run --json");
     command.current_dir(&scratch.0);
     let result = result(&Running::new(command).end().good().out);
-    let names: Vec<&str> = result.cells.iter().map(|cell| cell.path.as_str()).collect();
-    assert_eq!(names, ["udp", "packet", "xsk"]);
-    assert!(
-        result
-            .cells
-            .iter()
-            .all(|cell| cell.latency.kind == LatencyKind::RoundTrip)
+    let cells: Vec<(&str, LatencyKind, bool)> = result
+        .cells
+        .iter()
+        .map(|cell| {
+            (
+                cell.path.as_str(),
+                cell.latency.kind,
+                cell.condition == LoadKind::Foreign,
+            )
+        })
+        .collect();
+    use LatencyKind::{OneWay, RoundTrip};
+    assert_eq!(
+        cells,
+        [
+            ("udp", RoundTrip, false),
+            ("udp", RoundTrip, true),
+            ("udp", OneWay, false),
+            ("udp", OneWay, true),
+            ("packet", RoundTrip, false),
+            ("xsk", RoundTrip, false)
+        ]
     );
     result.cells.iter().for_each(check_cell);
-    drop(server);
+    for cell in result.cells.iter().filter(|cell| cell.unavailable.is_none()) {
+        // It is the same clock, though nothing here knows that.
+        let clock = cell.clock.as_ref();
+        assert_eq!(clock.is_some(), cell.latency.kind == OneWay, "{cell:#?}");
+        assert!(
+            clock.is_none_or(|clock| clock.offset_ns.unsigned_abs() <= clock.uncertainty_ns),
+            "{cell:#?}"
+        );
+        for load in &cell.loads {
+            assert!(load.received_bits_per_s.is_some_and(|bits| bits > 1e5), "{load:#?}");
+        }
+    }
+    assert!(result.cells.iter().filter(|cell| !cell.loads.is_empty()).count() <= 2);
+    drop((server, sink));
     common::assert_clean(&hosts.a);
 }

@@ -53,7 +53,10 @@ pub use hints::{
     FieldHints, HashHints, HashTypeCount, HintsResult, LayoutHints, NicHints, Number, StampCount, VlanCount, VlanHints,
 };
 pub use impair::{ImpairResult, ImpairedDirection};
-pub use lab::{LabCell, LabClock, LabLoad, LabMachine, LabRedirected, LabResult, LabSchedule, LabStages, LabSteering};
+pub use lab::{
+    LabCell, LabClock, LabLoad, LabMachine, LabRedirected, LabResult, LabSchedule, LabStages, LabSteering, LabTap,
+    LabWaiting,
+};
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,
     RunResult, XdpFault, XdpStatistics, XdpVerdicts,

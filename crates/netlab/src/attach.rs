@@ -278,6 +278,9 @@ impl Attachment {
     }
 }
 
+/// VLAN tags that are put into packets by the device.
+const VLAN_INSERT: &str = "tx-vlan-hw-insert";
+
 /// An offload of an interface that was changed, and is put back when this is dropped.
 #[derive(Debug)]
 struct Offload {
@@ -309,11 +312,11 @@ impl Offload {
         Ok(uplink.peer.map(set).transpose()?.flatten())
     }
 
-    /// Has the other end of a veth make its checksums and segments itself: for a carrier that takes packets as they are.
+    /// Has the other end of a veth make its checksums, segments and VLAN tags itself: for a carrier that takes packets as they are.
     fn whole_packets(uplink: &Uplink<'_>) -> Result<Vec<Self>> {
-        Ok(Self::set_at_peer(uplink, "tx-checksum-ip-generic", false)?
-            .into_iter()
-            .collect())
+        let names = ["tx-checksum-ip-generic", VLAN_INSERT];
+        let set = |name| Self::set_at_peer(uplink, name, false).transpose();
+        names.into_iter().filter_map(set).collect()
     }
 }
 

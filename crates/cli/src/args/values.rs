@@ -33,6 +33,14 @@ pub(crate) fn list(text: &str) -> Result<List, String> {
     Ok(List(numbers))
 }
 
+/// The same, or `none`, which is an empty one.
+pub(crate) fn list_or_none(text: &str) -> Result<List, String> {
+    match text {
+        "none" => Ok(List(Vec::new())),
+        _ => list(text),
+    }
+}
+
 /// Packets per second. The limit is far above any link, and what the schedule can count.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     match text.parse::<u64>() {

@@ -237,6 +237,11 @@ impl Bed {
 }
 
 impl Side {
+    /// Its address.
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        self.ipv4
+    }
+
     /// An end of a link on which there are other packets, too, which are not touched.
     pub(crate) fn beside_others(end: &End) -> Self {
         Self {

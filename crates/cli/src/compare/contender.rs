@@ -1,6 +1,8 @@
 //! One variant on the path: what is opened for it, on which side, and what is counted.
 
 use anyhow::{Context as _, Result, bail};
+use ringside_bpf::PriorityTag;
+use ringside_measure::probe::DEFAULT_PORT;
 use ringside_xsk::Direction;
 
 use super::bed::{Bed, Side};
@@ -28,6 +30,10 @@ pub(crate) struct Contender<'a> {
     pub(super) under: Under,
     /// AF_PACKET and AF_XDP wait for packets asleep.
     pub(super) sleeps: bool,
+    /// VLAN priority of probes.
+    pub(super) pcp: Option<u8>,
+    /// Of UDP sockets that ask.
+    pub(super) priority: Option<u8>,
 }
 
 impl<'a> Contender<'a> {
@@ -41,6 +47,8 @@ impl<'a> Contender<'a> {
             tuning: None,
             under: Under::IDLE,
             sleeps: false,
+            pcp: None,
+            priority: None,
         }
     }
 
@@ -52,6 +60,16 @@ impl<'a> Contender<'a> {
     /// With receivers that sleep until they are woken, where AF_PACKET and AF_XDP spin otherwise.
     pub(crate) fn sleeping(self, sleeps: bool) -> Self {
         Self { sleeps, ..self }
+    }
+
+    /// With a VLAN priority in the probes that are sent; of UDP sockets it is [`Contender::tag`] that gives it.
+    pub(crate) fn tagged(self, pcp: Option<u8>) -> Self {
+        Self { pcp, ..self }
+    }
+
+    /// With a priority of the UDP socket that asks (`SO_PRIORITY`), which queueing disciplines and VLAN devices go by.
+    pub(crate) fn prioritised(self, priority: Option<u8>) -> Self {
+        Self { priority, ..self }
     }
 
     /// AF_XDP set up in this way, at both ends where both use it, and the end that is measured in this place.
@@ -178,6 +196,17 @@ impl<'a> Contender<'a> {
             .transpose()
     }
 
+    /// What gives the probes of UDP sockets their VLAN priority, at the end that asks.
+    pub(crate) fn tag(&self) -> Result<Option<ringside_bpf::Link>> {
+        let attach = |pcp| -> Result<_> {
+            let tag = PriorityTag::load(pcp, DEFAULT_PORT)?;
+            let side = &self.bed.a;
+            Ok(side.run(|| tag.attach(side.interface.index()))?)
+        };
+        let pcp = self.pcp.filter(|_| self.kind.is_udp());
+        pcp.map(attach).transpose()
+    }
+
     /// The variant's socket on a side.
     pub(crate) fn open(&self, side: &Side) -> Result<Box<dyn Peer>> {
         self.open_as(side, self.kind)
@@ -187,9 +216,11 @@ impl<'a> Contender<'a> {
         let (flow, frame) = self.bed.frame(std::ptr::eq(side, &self.bed.a), self.frame_bytes)?;
         let udp = |waiting, sending| -> Result<Box<dyn Peer>> {
             let payload = frame.len() - flow.header_len();
-            Ok(Box::new(
-                side.run(|| Udp::open(flow.src, flow.dst, waiting, sending, payload))?,
-            ))
+            let socket = side.run(|| Udp::open(flow.src, flow.dst, waiting, sending, payload))?;
+            if let Some(priority) = self.priority.filter(|_| std::ptr::eq(side, &self.bed.a)) {
+                socket.prioritise(priority)?;
+            }
+            Ok(Box::new(socket))
         };
         let sending = match (kind, self.operation) {
             (Kind::UdpGso, _) => Sending::Segmented,
@@ -208,7 +239,7 @@ impl<'a> Contender<'a> {
                 };
                 let index = side.interface.index();
                 let packet = side.run(|| Packet::open(index, receive, flow, frame))?;
-                Ok(Box::new(packet.sleeping(self.sleeps)))
+                Ok(Box::new(packet.sleeping(self.sleeps).tagged(self.pcp)))
             }
             Kind::AfXdpGeneric | Kind::AfXdpNative | Kind::AfXdpCopy | Kind::AfXdpZeroCopy => {
                 let direction = match self.operation {
@@ -225,7 +256,8 @@ impl<'a> Contender<'a> {
                     Direction::Transmit => set_up,
                     Direction::Receive | Direction::Both => set_up.filter(side.filter()),
                 };
-                Ok(Box::new(side.run(|| Xsk::open(&side.interface, set_up, flow, frame))?))
+                let open = || Xsk::open(&side.interface, set_up, flow, frame, self.pcp);
+                Ok(Box::new(side.run(open)?))
             }
             Kind::XdpLimit => bail!("the kernel's limit has no socket"),
         }

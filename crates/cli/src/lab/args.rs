@@ -1,5 +1,6 @@
 //! The command line of `ringside lab`.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use crate::args::OutputArgs;
@@ -35,6 +36,8 @@ pub(super) enum Command {
     Clean(CleanArgs),
     /// List the studies that come with ringside, and runs
     List(ListArgs),
+    /// Take the streams of loads of the kind tcp on another machine, where `ringside serve` runs; in guests a lab starts it itself
+    Sink(SinkArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -81,4 +84,11 @@ pub(super) struct ListArgs {
     /// Folder in which runs are
     #[arg(long, value_name = "DIR", default_value = super::folder::RUNS)]
     pub(super) runs: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct SinkArgs {
+    /// Address to listen on, TCP port 29800. Whoever reaches it can send: take one of a network that is nobody else's
+    #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::UNSPECIFIED)]
+    pub(super) listen: Ipv4Addr,
 }

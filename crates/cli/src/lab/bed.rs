@@ -12,6 +12,7 @@ use ringside_netlab::{End, Lab, Namespace, VethConfig};
 use ringside_wire::MacAddr;
 
 use super::guests::{self, Guests};
+use super::passed::Passed;
 use super::plan::{self, Place, Plan, Way};
 use crate::compare::{self, Side};
 use crate::serve::RemoteArgs;
@@ -30,6 +31,14 @@ pub(super) struct Bed {
     links: Vec<Lab>,
     /// The namespace that this process is in.
     pub(super) here: Arc<Namespace>,
+}
+
+/// From where streams of a load go, and to where.
+pub(super) struct Course<'b> {
+    pub(super) from: &'b Arc<Namespace>,
+    /// The end that is a namespace of this machine.
+    pub(super) to: Option<&'b End>,
+    pub(super) at: Ipv4Addr,
 }
 
 impl Bed {
@@ -130,10 +139,10 @@ impl Bed {
         self.guests.path(number)
     }
 
-    /// What XDP programs have redirected so far on the way to a guest, if there are any.
-    pub(super) fn redirected(&self, way: Way) -> Result<Option<schema::LabRedirected>> {
+    /// What has passed so far on the way to a guest.
+    pub(super) fn passed(&self, way: Way) -> Result<Option<Passed>> {
         match way {
-            Way::Guest(number) => self.guests.redirected(number),
+            Way::Guest(number) => self.guests.passed(number),
             Way::Link { .. } | Way::Serve(_) => Ok(None),
         }
     }
@@ -150,11 +159,27 @@ impl Bed {
         ends.map(of).fold(Names::here(), Names::and)
     }
 
-    /// From whom packets to a guest come, and where they go.
-    pub(super) fn to_guest(&self, plan: &Plan, number: usize) -> Result<(&End, Ipv4Addr)> {
-        // That there is one.
-        self.guests.path(number)?;
-        guests::near(&plan.guests[number], &self.links)
+    /// From where streams of a load go on a way, and to where.
+    pub(super) fn course(&self, plan: &Plan, way: Way) -> Result<Course<'_>> {
+        let (from, to, at) = match way {
+            Way::Link { .. } => {
+                let (from, to) = self.ends(way)?;
+                (&from.ns, Some(to), to.ipv4)
+            }
+            Way::Guest(number) => {
+                // That there is one.
+                let path = self.guests.path(number)?;
+                match plan.guests[number].uplink {
+                    Some(_) => {
+                        let (near, at) = guests::near(&plan.guests[number], &self.links)?;
+                        (&near.ns, None, at)
+                    }
+                    None => (&self.here, None, path.b.address()),
+                }
+            }
+            Way::Serve(host) => (&self.here, None, self.far(host)?.b.address()),
+        };
+        Ok(Course { from, to, at })
     }
 
     /// The guests, for the result.

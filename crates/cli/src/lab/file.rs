@@ -9,7 +9,7 @@ use toml::Spanned;
 pub(super) use fault::{Fault, Faults, Text};
 pub(super) use values::{Address, Attachment, Bitrate, Lane, Name, Pci, Time, Whole};
 
-use crate::steer::{CpusArg, RuleArg};
+use crate::steer::{CpusArg, EgressArg, RuleArg};
 
 /// A name that stands for something else of the file.
 pub(super) type Named = Spanned<Name>;
@@ -28,6 +28,8 @@ pub(super) struct File {
     pub(super) settle: Option<Time>,
     /// Whether paths get their stages, unless they say themselves.
     pub(super) trace: Option<bool>,
+    /// Whether what waits for guests in TAP devices is counted.
+    pub(super) rings: Option<bool>,
     #[serde(default)]
     pub(super) host: Vec<Host>,
     #[serde(default)]
@@ -135,13 +137,16 @@ pub(super) struct Load {
     pub(super) kind: Spanned<LoadKind>,
     pub(super) from: Option<Named>,
     pub(super) to: Option<Named>,
-    /// Packets a second of our own stream.
+    /// Packets a second of our own stream, or requests.
     pub(super) rate: Maybe<Whole<1, 100_000_000>>,
     /// Bytes of its frames.
     pub(super) size: Maybe<Whole<60, 9014>>,
-    /// Bits a second of a stream of iperf3's.
+    /// Bits a second of a stream of iperf3's, or of our own of TCP.
     pub(super) bitrate: Maybe<Bitrate>,
     pub(super) streams: Maybe<Whole<1, 128>>,
+    /// Bytes of a request, and of its answer.
+    pub(super) request: Maybe<Whole<1, 1_048_576>>,
+    pub(super) answer: Maybe<Whole<1, 1_048_576>>,
     /// The CPUs of the sender, or of stress-ng.
     pub(super) cpus: Maybe<Vec<Whole<0, 8191>>>,
     pub(super) stressor: Maybe<Name>,
@@ -152,6 +157,7 @@ pub(super) struct Load {
 #[serde(rename_all = "kebab-case")]
 pub(super) enum LoadKind {
     Udp,
+    Tcp,
     Iperf3Tcp,
     Iperf3Udp,
     StressNg,
@@ -161,6 +167,7 @@ impl LoadKind {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
+            Self::Tcp => "tcp",
             Self::Iperf3Tcp => "iperf3-tcp",
             Self::Iperf3Udp => "iperf3-udp",
             Self::StressNg => "stress-ng",
@@ -183,13 +190,23 @@ pub(super) struct Probe {
     pub(super) rate: Option<Whole<1, 1_000_000>>,
     /// Bytes of a frame.
     pub(super) size: Maybe<Whole<82, 9014>>,
+    /// Priority in a VLAN tag.
+    pub(super) pcp: Maybe<Whole<0, 7>>,
+    /// Of the socket that asks.
+    pub(super) priority: Maybe<Whole<0, 15>>,
     /// Probes of a turn at the most.
     pub(super) count: Option<Whole<1, 100_000_000>>,
     pub(super) measure: Maybe<Vec<Measure>>,
     /// What is set for the time of its turns.
     pub(super) steering: Option<Vec<Named>>,
+    /// The loads of its loaded turns, if they are not all.
+    pub(super) loads: Maybe<Vec<Named>>,
+    /// Whether it has idle turns.
+    pub(super) idle: Maybe<bool>,
     /// Whether it gets its stages.
     pub(super) trace: Maybe<bool>,
+    /// Its traced turns end with a packet that takes longer, and what the CPUs did meanwhile is kept.
+    pub(super) stop_above: Maybe<Time>,
     /// How far a guest's clock may be wrong for one way.
     pub(super) uncertainty: Maybe<Time>,
 }
@@ -210,6 +227,8 @@ pub(super) struct Steering {
     pub(super) irq: Maybe<Vec<CpusArg>>,
     pub(super) rps: Maybe<Vec<CpusArg>>,
     pub(super) xps: Maybe<Vec<CpusArg>>,
+    /// Of a VLAN device: priorities in tags for priorities of sockets.
+    pub(super) egress: Maybe<Vec<EgressArg>>,
     /// Where the packets of the probe are to land at that end.
     pub(super) queue: Maybe<Whole<0, 63>>,
     pub(super) cpu: Maybe<Whole<0, 8191>>,

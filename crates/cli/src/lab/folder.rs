@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail, ensure};
 use ringside_measure::latency::Summary;
 use ringside_measure::schema::{
-    LabClock, LabLoad, LabMachine, LabRedirected, LabSchedule, LabStages, LabSteering, LoadKind,
+    LabClock, LabLoad, LabMachine, LabRedirected, LabSchedule, LabStages, LabSteering, LabTap, LoadKind,
 };
 use ringside_measure::sequence::Counts;
 use rustix::fs::{FlockOperation, flock};
@@ -111,6 +111,9 @@ pub(super) struct Measured {
     /// To a guest that is attached by XDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) redirected: Option<LabRedirected>,
+    /// To a guest behind a device of this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tap: Option<LabTap>,
 }
 
 /// How far a run is.

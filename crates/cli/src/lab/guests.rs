@@ -11,16 +11,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use ringside_bpf::XdpMode;
-use ringside_measure::schema::{LabMachine, LabRedirected};
+use ringside_bpf::{TapRings, XdpMode};
+use ringside_measure::schema::LabMachine;
 use ringside_netlab::attach::{AttachConfig, Attachment, Uplink, Vfio};
 use ringside_netlab::guest::{Acceleration, Accelerator, Agent, Guest, GuestConfig, Kernel};
 use ringside_netlab::{End, Lab};
 
 use super::file::{self, Address};
+use super::passed::Passed;
 use super::plan::{self, Plan, Serve, Work};
 use super::{bed, load};
 use crate::compare::{self, Side};
+use crate::output;
 use crate::serve::RemoteArgs;
 use crate::stop::Stop;
 
@@ -37,6 +39,8 @@ pub(super) struct Guests {
     machines: Vec<Machine>,
     /// By the numbers of their guests.
     attachments: Vec<(usize, Attachment)>,
+    /// Sees what waits in them, if that is wanted and can be had.
+    rings: Option<TapRings>,
 }
 
 struct Machine {
@@ -59,6 +63,15 @@ impl Guests {
     /// Joins and boots them. An attachment that this machine cannot have is no error: the paths over it say why.
     pub(super) fn build(plan: &Plan, links: &[Lab], logs: &Path, stop: &Stop) -> Result<Self> {
         let mut all = Self::default();
+        if plan.rings && !plan.guests.is_empty() {
+            all.rings = match TapRings::start() {
+                Ok(rings) => Some(rings),
+                Err(error) => {
+                    output::note(format_args!("what waits in TAP devices cannot be seen here: {error}"));
+                    None
+                }
+            };
+        }
         for machine in (0..plan.guests.len()).filter(|number| plan.guests[*number].machine == *number) {
             let mut joined = Vec::new();
             for (number, nic) in plan.guests.iter().enumerate().filter(|(_, nic)| nic.machine == machine) {
@@ -129,19 +142,11 @@ impl Guests {
         Ok(())
     }
 
-    /// What the XDP programs of one's attachment have redirected so far, if that is what it is made of.
-    pub(super) fn redirected(&self, number: usize) -> Result<Option<LabRedirected>> {
+    /// What has passed one's attachment so far.
+    pub(super) fn passed(&self, number: usize) -> Result<Option<Passed>> {
         let found = self.attachments.iter().find(|(of, _)| *of == number);
-        let Some((_, Attachment::Xdp(xdp))) = found else {
-            return Ok(None);
-        };
-        let [to, from] = xdp.traffic()?;
-        Ok(Some(LabRedirected {
-            to_guest_packets: to.packets,
-            to_guest_passed_packets: to.passed,
-            from_guest_packets: from.packets,
-            from_guest_passed_packets: from.passed,
-        }))
+        let read = |(_, attachment): &(usize, Attachment)| Passed::read(attachment, self.rings.as_ref());
+        found.map(read).transpose()
     }
 
     /// Process number of one's machine.
@@ -288,6 +293,10 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path)
     for port in iperf3s.map(load::iperf3_port) {
         // One for each load, for a server has one client.
         script += &format!("iperf3 -s -p {port} >/iperf3-{port}.log 2>&1 </dev/null &\n");
+    }
+    let is_tcp = |load: &plan::Load| matches!(load.what, Work::Tcp { .. });
+    if plan.loads.iter().any(is_tcp) {
+        script += &format!("{} lab sink >/sink.log 2>&1 </dev/null &\n", own.display());
     }
     let done = guest.command("sh").args(["-c", &script]).output()?;
     ensure!(

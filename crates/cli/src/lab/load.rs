@@ -17,11 +17,14 @@ use ringside_measure::schema::LabLoad;
 use ringside_netlab::{End, Namespace, wait_until};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::bed::Bed;
-use super::plan::{Load, Plan, Way, Work};
+use super::bed::{Bed, Course};
+use super::file::Bitrate;
+use super::plan::{Load, Plan, Probe, Way, Work};
+use super::tcp::{self, Streams};
 use crate::peer::Peer as _;
 use crate::peer::udp::{Sending, Udp, Waiting};
 use crate::pin;
+use crate::report::units;
 use crate::run::ping::flood;
 
 /// Ports of the first load's streams; the next one has the next ports.
@@ -50,6 +53,7 @@ struct On {
     name: String,
     description: String,
     stream: Option<Stream>,
+    tcp: Option<Tcp>,
     programs: Vec<Program>,
     iperf3: Option<Iperf3>,
 }
@@ -60,6 +64,14 @@ struct Iperf3 {
     /// `None` where it is in a guest.
     server: Option<usize>,
     asked_bits_per_s: Option<f64>,
+}
+
+/// Our own TCP streams.
+struct Tcp {
+    streams: Streams,
+    /// Of all of them.
+    asked_bits_per_s: Option<f64>,
+    has_requests: bool,
 }
 
 /// Our own packets.
@@ -78,12 +90,13 @@ struct Program {
 }
 
 impl Running {
-    /// Starts all loads of a lab, beside the probes of a path.
-    pub(super) fn start(plan: &Plan, bed: &Bed, path: Way) -> Result<Self> {
+    /// Starts the loads that are to be on beside the probes of a path.
+    pub(super) fn start(plan: &Plan, bed: &Bed, probe: &Probe) -> Result<Self> {
         let mut running = Self::default();
-        for (number, load) in plan.loads.iter().enumerate() {
-            let number = u16::try_from(number).unwrap_or(u16::MAX);
-            let on = start(plan, load, number, (bed, path)).with_context(|| format!("the load {}", load.name))?;
+        for number in &probe.loads {
+            let load = plan.loads.get(*number).context("a load of the lab")?;
+            let number = u16::try_from(*number).unwrap_or(u16::MAX);
+            let on = start(plan, load, number, (bed, probe.way)).with_context(|| format!("the load {}", load.name))?;
             running.on.push(on);
         }
         running.begun = Some(Instant::now());
@@ -122,6 +135,7 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
         name: load.name.clone(),
         description: describe(load),
         stream: None,
+        tcp: None,
         programs: Vec::new(),
         iperf3: None,
     };
@@ -129,6 +143,19 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
         Work::Udp { way, rate, size } => {
             let (from, to) = bed.ends(way.unwrap_or(path))?;
             on.stream = Some(Stream::start([from, to], UDP_PORT + number, *rate, *size, &load.cpus)?);
+        }
+        Work::Tcp { way, streams, stream } => {
+            let course = bed.course(plan, way.unwrap_or(path))?;
+            let at = SocketAddr::new(IpAddr::V4(course.at), tcp::port(number, course.to.is_none()));
+            let asked = match stream {
+                tcp::Stream::Bulk { bits_per_s } => *bits_per_s,
+                tcp::Stream::Requests { .. } => None,
+            };
+            on.tcp = Some(Tcp {
+                streams: Streams::start(*stream, *streams, &course, at, &load.cpus)?,
+                asked_bits_per_s: asked.map(|bits| bits * f64::from(*streams)),
+                has_requests: matches!(stream, tcp::Stream::Requests { .. }),
+            });
         }
         Work::Iperf3 {
             way,
@@ -138,22 +165,19 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
             size,
         } => {
             let port = iperf3_port(number.into());
-            let (from, to) = match way.unwrap_or(path) {
-                Way::Guest(guest) => bed.to_guest(plan, guest)?,
-                way => {
-                    let (from, to) = bed.ends(way)?;
-                    on.programs.push(iperf3_server(to, port)?);
-                    let is_there = || listens(&to.ns, port);
-                    ensure!(
-                        wait_until(START, is_there) || on.check().is_err(),
-                        "iperf3 -s does not listen on port {port} after {START:?}"
-                    );
-                    on.check()?;
-                    (from, to.ipv4)
-                }
-            };
-            let mut client = from.ns.command("iperf3");
-            client.args(["-c", &to.to_string(), "-p", &port.to_string()]);
+            let Course { from, to, at } = bed.course(plan, way.unwrap_or(path))?;
+            // In a guest it runs already, and on another machine somebody has started it.
+            if let Some(to) = to {
+                on.programs.push(iperf3_server(to, port)?);
+                let is_there = || listens(&to.ns, port);
+                ensure!(
+                    wait_until(START, is_there) || on.check().is_err(),
+                    "iperf3 -s does not listen on port {port} after {START:?}"
+                );
+                on.check()?;
+            }
+            let mut client = from.command("iperf3");
+            client.args(["-c", &at.to_string(), "-p", &port.to_string()]);
             client.args(["-t", LONGER_THAN_A_TURN, "-P", &streams.to_string(), "-J"]);
             if *udp {
                 client.arg("-u");
@@ -167,7 +191,8 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
             on.iperf3 = Some(Iperf3 {
                 client: on.programs.len(),
                 server: (!on.programs.is_empty()).then_some(0),
-                asked_bits_per_s: bitrate.as_deref().and_then(bits).map(|rate| rate * f64::from(*streams)),
+                asked_bits_per_s: (bitrate.clone().and_then(|rate| Bitrate(rate).bits_per_s()))
+                    .map(|rate| rate * f64::from(*streams)),
             });
             on.programs.push(Program::start("iperf3", client, &load.cpus)?);
         }
@@ -191,18 +216,6 @@ pub(super) fn iperf3_port(number: usize) -> u16 {
     IPERF3_PORT.saturating_add(u16::try_from(number).unwrap_or(u16::MAX))
 }
 
-/// `100M`, as the lab file has it.
-fn bits(rate: &str) -> Option<f64> {
-    let digits = rate.trim_end_matches(['K', 'M', 'G']);
-    let unit = match rate.strip_prefix(digits)? {
-        "K" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        _ => 1.0,
-    };
-    Some(digits.parse::<f64>().ok()? * unit)
-}
-
 /// In words.
 pub(super) fn describe(load: &Load) -> String {
     let on = match load.cpus.as_slice() {
@@ -221,6 +234,21 @@ pub(super) fn describe(load: &Load) -> String {
                 .as_ref()
                 .map_or_else(|| "as fast as it goes".to_owned(), |rate| format!("{rate}bit/s each")),
         ),
+        Work::Tcp { streams, stream, .. } => {
+            let plural = if *streams == 1 { "" } else { "s" };
+            let each = match stream {
+                tcp::Stream::Bulk { bits_per_s: None } => "as fast as it goes".to_owned(),
+                tcp::Stream::Bulk { bits_per_s: Some(bits) } => format!("{}bit/s each", units::short(*bits)),
+                tcp::Stream::Requests { request, answer, per_s } => format!(
+                    "requests of {request} bytes and answers of {answer}, {}",
+                    per_s.map_or_else(
+                        || "one after the other".to_owned(),
+                        |rate| format!("{rate}/s each at the most")
+                    )
+                ),
+            };
+            format!("TCP in {streams} stream{plural}, {each}{on}")
+        }
         Work::StressNg { stressor, workers } => format!("stress-ng --{stressor} {workers}{on}"),
     }
 }
@@ -232,6 +260,9 @@ impl On {
             for program in self.programs.iter_mut().rev() {
                 program.check()?;
             }
+        }
+        if let Some(tcp) = &mut self.tcp {
+            tcp.streams.check()?;
         }
         if let Some(stream) = &mut self.stream
             && let Some(at) = stream.threads.iter().position(JoinHandle::is_finished)
@@ -253,15 +284,27 @@ impl On {
             [sent_pps, received_pps] = [rate(&stream.sent), rate(&stream.received)];
             stream.join()?;
         }
-        let [sent_bits_per_s, received_bits_per_s] = self.bits();
+        let [mut sent_bits_per_s, mut received_bits_per_s] = self.bits();
+        let mut asked_bits_per_s = self.iperf3.as_ref().and_then(|iperf3| iperf3.asked_bits_per_s);
+        let mut requests_per_s = None;
+        if let Some(tcp) = self.tcp.take() {
+            let done = tcp.streams.end()?;
+            #[allow(clippy::cast_precision_loss, reason = "a rate has three digits")]
+            let per_s = |count: u64| (seconds > 0.0).then(|| count as f64 / seconds);
+            sent_bits_per_s = per_s(done.sent_bytes * 8);
+            received_bits_per_s = done.received_bytes.and_then(|bytes| per_s(bytes * 8));
+            requests_per_s = per_s(done.answers).filter(|_| tcp.has_requests);
+            asked_bits_per_s = tcp.asked_bits_per_s;
+        }
         Ok(LabLoad {
             name: std::mem::take(&mut self.name),
             description: std::mem::take(&mut self.description),
             sent_pps,
             received_pps,
-            asked_bits_per_s: self.iperf3.as_ref().and_then(|iperf3| iperf3.asked_bits_per_s),
+            asked_bits_per_s,
             sent_bits_per_s,
             received_bits_per_s,
+            requests_per_s,
         })
     }
 
@@ -342,7 +385,7 @@ impl Drop for Stream {
     }
 }
 
-fn thread(name: &str, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<JoinHandle<Result<()>>> {
+pub(super) fn thread(name: &str, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<JoinHandle<Result<()>>> {
     let builder = std::thread::Builder::new().name(name.to_owned());
     builder.spawn(work).context("starting a thread")
 }

@@ -21,7 +21,7 @@ pub(super) fn lacks(plan: &Plan) -> Vec<String> {
         .loads
         .iter()
         .filter_map(|load| match load.what {
-            Work::Udp { .. } => None,
+            Work::Udp { .. } | Work::Tcp { .. } => None,
             Work::Iperf3 { .. } => Some("iperf3"),
             Work::StressNg { .. } => Some("stress-ng"),
         })

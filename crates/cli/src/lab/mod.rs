@@ -5,7 +5,8 @@
 //!                                                                              │
 //!  bed.rs  namespaces, links, other machines ◀─────────────────────────────────┤
 //!  run.rs  round 1: A idle, A loaded, B idle, B loaded, …   round 2: backwards ┘
-//!     ├─ steered.rs what is steered for its time    load.rs  streams and programs beside the probes
+//!     ├─ steered.rs what is steered for its time    load.rs  streams (tcp.rs) and programs beside the probes
+//!     ├─ passed.rs  what goes through a guest's attachment, and waits in it
 //!     ├─ turn.rs    both ends of a cell ── prober.rs: who sends at their times, and who hears
 //!     ├─ schedule.rs  all classes of a schedule: a talker and a listener
 //!     ├─ stages.rs  a traced turn for each path, when all others are through
@@ -21,6 +22,7 @@ mod guests;
 mod load;
 mod machine;
 mod one_way;
+mod passed;
 mod plan;
 mod prober;
 mod result;
@@ -30,6 +32,7 @@ mod stages;
 mod steered;
 mod study;
 mod table;
+mod tcp;
 mod turn;
 
 use std::fs;
@@ -64,6 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Command::Report(args) => make_report(args),
         Command::Clean(args) => clean(args),
         Command::List(args) => list(args),
+        Command::Sink(args) => tcp::sink(args.listen, &Stop::on_signals().context("listening for signals")?),
     }
 }
 

@@ -1,4 +1,4 @@
-//! One way to a guest, whose clock is another one: it is brought to this machine's by the probes themselves ([`ringside_measure::mapping`]).
+//! One way to a guest or another machine, whose clock is another one: it is brought to this machine's by the probes themselves ([`ringside_measure::mapping`]).
 //!
 //! None came to the guest before it was sent, and no answer came back before it had left. What these leave open is the uncertainty, which
 //! is about half of the shortest round trip: where that is more than was asked for, there are no times.
@@ -35,18 +35,18 @@ pub(super) fn times(trips: &[Trip], most: Duration) -> Result<(RttRecorder, Mapp
         bounds.there(trip.sent_ns, trip.stamps.came_ns);
         bounds.back(trip.stamps.left_ns, trip.heard_ns);
     }
-    let mapping = bounds.fit().context("no answer had the guest's times")?;
+    let mapping = bounds.fit().context("no answer had the other end's times")?;
     #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
     let written = |ns: u64| units::time(ns as f64);
     if mapping.contradiction_ns() > 0 {
         bail!(
-            "one way is not to be had: the guest's clock does not run evenly, for what it showed contradicts itself by {}",
+            "one way is not to be had: the other clock does not run evenly, for what it showed contradicts itself by {}",
             written(mapping.contradiction_ns())
         );
     }
     if u128::from(mapping.uncertainty_ns()) > most.as_nanos() {
         bail!(
-            "one way is not to be had: the guest's clock is known to {} in either direction, and uncertainty = \"{}us\" is asked for",
+            "one way is not to be had: the other clock is known to {} in either direction, and uncertainty = \"{}us\" is asked for",
             written(mapping.uncertainty_ns()),
             most.as_micros()
         );
@@ -58,12 +58,10 @@ pub(super) fn times(trips: &[Trip], most: Duration) -> Result<(RttRecorder, Mapp
     Ok((times, mapping))
 }
 
-/// For the result, with what the guest itself answers to some questions.
-pub(super) fn clock(mapping: &Mapping, plan: &Plan, bed: &Bed, guest: usize) -> LabClock {
-    let asked = bed
-        .machine(plan, guest)
-        .and_then(|guest| Ok(guest.clock_offset()?))
-        .ok();
+/// For the result, with what a guest itself answers to some questions.
+pub(super) fn clock(mapping: &Mapping, plan: &Plan, bed: &Bed, guest: Option<usize>) -> LabClock {
+    let ask = |guest| Ok::<_, anyhow::Error>(bed.machine(plan, guest)?.clock_offset()?);
+    let asked = guest.and_then(|guest| ask(guest).ok());
     let now = now_ns();
     LabClock {
         offset_ns: mapping.offset_ns(now),

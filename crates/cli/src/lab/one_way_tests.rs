@@ -36,8 +36,7 @@ fn what_is_not_known_well_enough_is_not_told() {
     };
     let refused = why(&trips(30_000, 20_000));
     assert!(
-        refused.contains("the guest's clock is known to 25.")
-            && refused.contains("uncertainty = \"20us\" is asked for"),
+        refused.contains("the other clock is known to 25.") && refused.contains("uncertainty = \"20us\" is asked for"),
         "{refused}"
     );
     assert!(why(&[]).contains("no answer"));

@@ -13,6 +13,7 @@ use ringside_netlab::attach::{PciAddress, Way as Join};
 use ringside_nic::host::CpuTimes;
 
 use super::file::{Acceleration, Address, File, Qdisc, ScheduleVia, Text, Wait, With};
+use super::tcp::Stream;
 use crate::compare;
 use crate::steer::Settings;
 
@@ -21,6 +22,9 @@ pub(super) const SMALLEST: u64 = 82;
 /// The same with room for the far end's times.
 pub(super) const SMALLEST_STAMPED: u64 = SMALLEST + 16;
 
+/// The most bytes of a request, or of its answer.
+pub(super) const MOST_REQUEST: usize = 1 << 20;
+
 /// A lab, ready to be built.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -28,6 +32,8 @@ pub(super) struct Plan {
     pub(super) rounds: u32,
     pub(super) turn: Duration,
     pub(super) settle: Duration,
+    /// What waits for guests in TAP devices is counted.
+    pub(super) rings: bool,
     pub(super) hosts: Vec<Host>,
     pub(super) guests: Vec<Guest>,
     pub(super) links: Vec<Link>,
@@ -138,6 +144,12 @@ pub(super) enum Work {
         /// Bytes of a frame, for UDP.
         size: Option<u16>,
     },
+    /// Our own TCP streams.
+    Tcp {
+        way: Option<Way>,
+        streams: u32,
+        stream: Stream,
+    },
     /// Work for CPUs, caches or memory.
     StressNg { stressor: String, workers: u32 },
 }
@@ -154,18 +166,37 @@ pub(super) struct Probe {
     pub(super) sleeps: bool,
     pub(super) rate: u64,
     pub(super) frame_bytes: u16,
+    /// VLAN priority, in a tag besides.
+    pub(super) pcp: Option<u8>,
+    /// Of the socket that asks.
+    pub(super) priority: Option<u8>,
     pub(super) count: Option<u64>,
     pub(super) measures: Vec<LatencyKind>,
     /// It gets its stages.
     pub(super) is_traced: bool,
+    /// At what packet tracing stops.
+    pub(super) stop_above: Option<Duration>,
     /// How far another clock may be wrong for one way.
     pub(super) uncertainty: Duration,
     /// In words.
     pub(super) description: String,
     /// Numbers of what is set for the time of its turns.
     pub(super) steering: Vec<usize>,
+    /// Numbers of the loads of its loaded turns; it has none without.
+    pub(super) loads: Vec<usize>,
+    /// It has idle turns.
+    pub(super) is_idle: bool,
     /// It is a class of a schedule.
     pub(super) scheduled: Option<Scheduled>,
+}
+
+impl Probe {
+    /// Whether it has loaded turns, of those under which it is measured.
+    pub(super) fn conditions(&self) -> impl Iterator<Item = bool> + use<> {
+        let (is_idle, is_loaded) = (self.is_idle, !self.loads.is_empty());
+        let all = [(is_idle, false), (is_loaded, true)].into_iter();
+        all.filter_map(|(is_wanted, is_loaded)| is_wanted.then_some(is_loaded))
+    }
 }
 
 /// A class of a schedule, by their numbers.
@@ -226,9 +257,14 @@ impl Plan {
         check::check(text, file)
     }
 
-    /// Whether cells are measured under load, too.
-    pub(super) fn is_loaded(&self) -> bool {
-        !self.loads.is_empty()
+    /// Whose medians a probe's are compared with: the first one's that has turns under the same condition, and the same loads in them.
+    pub(super) fn base(&self, probe: usize, is_loaded: bool) -> usize {
+        let loads = &self.probes[probe].loads;
+        let is_like = |other: &Probe| match is_loaded {
+            true => other.loads == *loads,
+            false => other.is_idle,
+        };
+        self.probes.iter().position(is_like).unwrap_or(probe)
     }
 
     /// The CPU that a host's end of a probe runs on: by the file, or in turn.

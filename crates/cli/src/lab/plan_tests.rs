@@ -58,10 +58,59 @@ fn what_is_not_said_has_a_usual_value() {
 }
 
 #[test]
-fn another_machine_is_reached_from_here_and_only_there_and_back() {
+fn a_probe_says_beside_which_loads_and_is_compared_beside_the_same() {
+    let load = |name: &str| format!("[[load]]\nname = {name:?}\nkind = \"iperf3-tcp\"\n");
+    let probe = |name: &str, keys: &str| {
+        format!("[[probe]]\nname = {name:?}\nwith = \"udp\"\nfrom = \"a\"\nto = \"b\"\n{keys}\n")
+    };
+    let loads = load("one") + &load("three");
+    let read = plan(
+        &(loads.clone()
+            + &probe("p", "")
+            + &probe("q", "loads = [\"three\"]")
+            + &probe("r", "loads = [\"three\", \"three\"]\nidle = false")
+            + &probe("s", "loads = []")),
+    );
+    let conditions: Vec<Vec<bool>> = read.probes.iter().map(|probe| probe.conditions().collect()).collect();
+    assert_eq!(
+        conditions,
+        [vec![false, true], vec![false, true], vec![true], vec![false]]
+    );
+    let loads_of: Vec<&[usize]> = read.probes.iter().map(|probe| &*probe.loads).collect();
+    assert_eq!(loads_of, [&[0, 1][..], &[1], &[1], &[]]);
+    // Idle all with the first; loaded only with who has the same loads.
+    assert_eq!([1, 3].map(|probe| read.base(probe, false)), [0, 0]);
+    assert_eq!([0, 1, 2].map(|probe| read.base(probe, true)), [0, 1, 1]);
+    for (more, told) in [
+        (
+            probe("p", "loads = [\"two\"]"),
+            "there is no [[load]] two; there are: one, three",
+        ),
+        (probe("p", "loads = []\nidle = false"), "it would have no turns"),
+        (probe("p", "loads = [\"one\"]"), "no probe has it among its loads"),
+    ] {
+        let faults = Plan::read(&text(&(loads.clone() + &more))).expect_err(told).to_string();
+        assert!(faults.contains(told), "{faults}");
+    }
+    let faults = Plan::read(&text(&probe("p", "idle = false")))
+        .expect_err("no load")
+        .to_string();
+    assert!(
+        faults.contains("there is no [[load]]: it would have no turns"),
+        "{faults}"
+    );
+}
+
+#[test]
+fn another_machine_is_reached_from_here() {
     let read = plan(&probe("from = \"me\"\nto = \"far\""));
     assert_eq!(read.probes[0].way, Way::Serve(4));
     assert_eq!(read.probes[0].measures, [LatencyKind::RoundTrip]);
+    let both = plan(&probe(
+        "from = \"me\"\nto = \"far\"\nmeasure = [\"rtt\", \"one-way\"]\nuncertainty = \"1ms\"",
+    ));
+    assert_eq!(both.probes[0].measures.len(), 2);
+    assert_eq!(both.probes[0].frame_bytes, 98);
 }
 
 #[test]
@@ -133,6 +182,7 @@ fn what_makes_no_sense_is_told_with_its_place() {
     let good = probe("from = \"a\"\nto = \"b\"");
     let stress = |keys: &str| format!("{good}[[load]]\nname = \"l\"\nkind = \"stress-ng\"\n{keys}\n");
     let udp = |keys: &str| format!("{good}[[load]]\nname = \"l\"\nkind = \"udp\"\n{keys}\n");
+    let tcp = |keys: &str| format!("{good}[[load]]\nname = \"l\"\nkind = \"tcp\"\n{keys}\n");
     let guest = |keys: &str| format!("{good}[[guest]]\nname = \"vm\"\nhost = \"c\"\n{keys}\n");
     let own_nic =
         |keys: &str| format!("{good}[[guest]]\nname = \"vm\"\nhost = \"me\"\nattachment = \"vfio\"\n{keys}\n");
@@ -175,11 +225,6 @@ fn what_makes_no_sense_is_told_with_its_place() {
             6,
             "key probe.measure: nothing would be measured",
         ),
-        (
-            probe("from = \"me\"\nto = \"far\"\nmeasure = [\"one-way\"]"),
-            6,
-            "key probe.measure: one way takes one clock",
-        ),
         (good.clone() + &good, 7, "there is a probe or schedule p already"),
         (
             stress("from = \"a\""),
@@ -198,9 +243,46 @@ fn what_makes_no_sense_is_told_with_its_place() {
             "key load.streams: streams is nothing",
         ),
         (
+            probe("from = \"a\"\nto = \"b\"\nstop-above = \"1ms\""),
+            6,
+            "key probe.stop-above: only what is traced can be stopped",
+        ),
+        (
+            probe("from = \"a\"\nto = \"b\"\npcp = 3\npriority = 3"),
+            7,
+            "key probe.priority: with pcp packets have that for a priority",
+        ),
+        (
+            probe("from = \"a\"\nto = \"b\"\npcp = 8"),
+            6,
+            "key probe.pcp: 8 is out of range: 0 to 7",
+        ),
+        (
+            probe("from = \"me\"\nto = \"far\"\npcp = 5"),
+            6,
+            "key probe.pcp: probes have a VLAN priority on paths of this machine",
+        ),
+        (
+            tcp("answer = 5"),
+            9,
+            "key load.answer: only streams of requests have an answer",
+        ),
+        (
+            tcp("rate = 5"),
+            9,
+            "key load.rate: only streams of requests have a rate",
+        ),
+        (
+            tcp("request = 5\nbitrate = \"5M\""),
+            10,
+            "key load.bitrate: a stream of requests has a rate",
+        ),
+        (tcp("size = 500"), 9, "key load.size: size is nothing"),
+        (udp("request = 5"), 9, "key load.request: request is nothing"),
+        (
             udp("from = \"me\"\nto = \"far\""),
             10,
-            "key load.to: packets of a load go from a namespace",
+            "key load.to: nobody takes our own stream on another machine",
         ),
         (
             guest("attachment = \"tap\""),

@@ -14,6 +14,7 @@ use ringside_netlab::guest::Accelerator;
 
 use super::file::Text;
 use super::folder::{Folder, Measured, Outcome, Turn};
+use super::passed;
 use super::plan::{Place, Plan};
 use super::run::{Cell, kind_name};
 use super::stages;
@@ -40,11 +41,16 @@ pub(super) fn of(plan: &Plan, text: &Text, folder: &Folder) -> Result<LabResult>
             };
             // Of a path that is measured one way only there may be no base.
             let idle = like(cell.probe, false).filter(|_| cell.is_loaded);
-            let base = like(0, cell.is_loaded).filter(|_| cell.probe != 0);
+            let of = plan.base(cell.probe, cell.is_loaded);
+            let base = like(of, cell.is_loaded).filter(|_| cell.probe != of);
             let ratio = |of: Option<&Medians>| paired(of?, &medians[number]);
             let mut told = one(plan, *cell, turns(folder, number))
                 .with_context(|| format!("the turns in {}", folder.path().display()))?;
             (told.ratio_to_idle, told.ratio_to_base) = (ratio(idle), ratio(base));
+            told.base = told
+                .ratio_to_base
+                .filter(|_| of != 0)
+                .map(|_| plan.probes[of].name.clone());
             Ok(told)
         })
         .collect::<Result<_>>()?;
@@ -67,7 +73,7 @@ pub(super) fn of(plan: &Plan, text: &Text, folder: &Folder) -> Result<LabResult>
             .into_iter()
             .chain(folder.guests.iter().cloned())
             .collect(),
-        warnings: warnings(&told, &stages, folder),
+        warnings: warnings(plan, &told, &stages, folder),
         interrupted: begun < plan.rounds || folder.turns.len() < cells.len() || stages.len() < stages::all(plan).len(),
         stages,
         cells: told,
@@ -181,6 +187,7 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
             .max_by_key(|clock| clock.uncertainty_ns),
         ratio_to_idle: None,
         ratio_to_base: None,
+        base: None,
         schedule: windows(&quiet),
         steering: steering(&quiet),
         redirected: quiet
@@ -192,6 +199,7 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
                 from_guest_packets: all.from_guest_packets + more.from_guest_packets,
                 from_guest_passed_packets: all.from_guest_passed_packets + more.from_guest_passed_packets,
             }),
+        tap: passed::together(quiet.iter().filter_map(|turn| turn.tap)),
     })
 }
 
@@ -241,6 +249,7 @@ fn loads(turns: &[&Measured]) -> Vec<LabLoad> {
             received_pps: mean(each().filter_map(|load| load.received_pps)),
             sent_bits_per_s: mean(each().filter_map(|load| load.sent_bits_per_s)),
             received_bits_per_s: mean(each().filter_map(|load| load.received_bits_per_s)),
+            requests_per_s: mean(each().filter_map(|load| load.requests_per_s)),
             ..load.clone()
         }
     };
@@ -272,7 +281,7 @@ fn machines(plan: &Plan) -> Vec<LabMachine> {
     hosts.collect()
 }
 
-fn warnings(cells: &[LabCell], stages: &[LabStages], folder: &Folder) -> Vec<String> {
+fn warnings(plan: &Plan, cells: &[LabCell], stages: &[LabStages], folder: &Folder) -> Vec<String> {
     /// Above this somebody else had the CPUs.
     const DISTURBED: f64 = 5.0;
     let mut all = Vec::new();
@@ -356,9 +365,15 @@ fn warnings(cells: &[LabCell], stages: &[LabStages], folder: &Folder) -> Vec<Str
     };
     if let Some(cell) = cells.iter().find(slow) {
         all.push(format!(
-            "iperf3 sent less than nine tenths of what it was asked for, as beside {}: that was another load than the file says",
+            "a load sent less than nine tenths of what it was asked for, as beside {}: that was another one than the file says",
             cell.path
         ));
+    }
+    let taps = || cells.iter().filter_map(|cell| cell.tap);
+    if plan.rings && taps().next().is_some() && taps().all(|tap| tap.waiting.is_none()) {
+        all.push(
+            "what waits in TAP devices was to be counted, and nothing of it was seen: the run has said why".to_owned(),
+        );
     }
     let is_past = |cell: &&LabCell| {
         let lane = cell.redirected.filter(|_| cell.unavailable.is_none());

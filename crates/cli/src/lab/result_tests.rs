@@ -46,6 +46,7 @@ fn measured(ns: u64, steal: f64, is_loaded: bool) -> Outcome {
         asked_bits_per_s: Some(1e6),
         sent_bits_per_s: Some(2e5),
         received_bits_per_s: None,
+        requests_per_s: None,
     };
     Outcome::Measured(Box::new(Measured {
         probes: Counts {
@@ -67,6 +68,7 @@ fn measured(ns: u64, steal: f64, is_loaded: bool) -> Outcome {
         schedule: None,
         steering: Vec::new(),
         redirected: None,
+        tap: None,
     }))
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use ringside_measure::schema::{LabClock, LabRedirected, LatencyKind};
+use ringside_measure::schema::{LabClock, LatencyKind};
 
 use super::bed::Bed;
 use super::folder::{Folder, Measured, Outcome, Turn as Kept};
@@ -36,11 +36,10 @@ pub(super) struct Cell {
 impl Cell {
     /// All of a lab, in order of the file: idle and loaded next to each other.
     pub(super) fn all(plan: &Plan) -> Vec<Self> {
-        let conditions: &[bool] = if plan.is_loaded() { &[false, true] } else { &[false] };
         let mut cells = Vec::new();
         for (number, probe) in plan.probes.iter().enumerate() {
             for &kind in &probe.measures {
-                cells.extend(conditions.iter().map(|&is_loaded| Self {
+                cells.extend(probe.conditions().map(|is_loaded| Self {
                     probe: number,
                     kind,
                     is_loaded,
@@ -178,12 +177,12 @@ fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<
     let steered = Steered::begin(plan, bed, probe).map_err(Fault::Cell)?;
     let mut loads = match cell.is_loaded {
         true => match bed.has(probe.way) {
-            Ok(()) => Running::start(plan, bed, probe.way).map_err(Fault::Lab)?,
+            Ok(()) => Running::start(plan, bed, probe).map_err(Fault::Lab)?,
             Err(error) => return Err(Fault::Cell(error)),
         },
         false => Running::default(),
     };
-    let before = bed.redirected(probe.way).map_err(Fault::Lab)?;
+    let before = bed.passed(probe.way).map_err(Fault::Lab)?;
     let readings = match probe.scheduled {
         Some(of) => schedule::turn(plan, bed, &plan.schedules[of.schedule], (&mut loads, stop)),
         None => turn(plan, bed, probe, cell.kind, (session, &mut loads, stop))
@@ -193,7 +192,7 @@ fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<
         Err(error) if loads.is_broken() => return Err(Fault::Lab(error)),
         readings => readings.map_err(Fault::Cell)?,
     };
-    let after = bed.redirected(probe.way).map_err(Fault::Lab)?;
+    let after = bed.passed(probe.way).map_err(Fault::Lab)?;
     let steering = steered.end().map_err(Fault::Cell)?;
     let loads = loads.end().map_err(Fault::Lab)?;
     for reading in &mut readings {
@@ -201,25 +200,22 @@ fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<
     }
     if let Some(first) = readings.first_mut() {
         first.steering = steering;
-        first.redirected = before.zip(after).map(|(before, after)| since(before, after));
+        if let Some((before, after)) = before.zip(after) {
+            (first.redirected, first.tap) = after.since(&before);
+        }
     }
     Ok(readings)
-}
-
-/// What was redirected between two looks.
-fn since(before: LabRedirected, after: LabRedirected) -> LabRedirected {
-    LabRedirected {
-        to_guest_packets: after.to_guest_packets - before.to_guest_packets,
-        to_guest_passed_packets: after.to_guest_passed_packets - before.to_guest_passed_packets,
-        from_guest_packets: after.from_guest_packets - before.from_guest_packets,
-        from_guest_passed_packets: after.from_guest_passed_packets - before.from_guest_passed_packets,
-    }
 }
 
 fn measured(plan: &Plan, bed: &Bed, cell: Cell, mut reading: Reading) -> Result<Measured> {
     let probe = &plan.probes[cell.probe];
     let mut clock = None;
-    if let (LatencyKind::OneWay, Way::Guest(guest)) = (cell.kind, probe.way) {
+    let other_clock = match probe.way {
+        Way::Link { .. } => None,
+        Way::Serve(_) => Some(None),
+        Way::Guest(guest) => Some(Some(guest)),
+    };
+    if let (LatencyKind::OneWay, Some(guest)) = (cell.kind, other_clock) {
         let (times, mapping) = one_way::times(&reading.trips, probe.uncertainty)?;
         reading.times = times;
         clock = Some(one_way::clock(&mapping, plan, bed, guest));
@@ -244,6 +240,7 @@ fn told(reading: &Reading, clock: Option<LabClock>) -> Option<Measured> {
         schedule: None,
         steering: Vec::new(),
         redirected: None,
+        tap: None,
     })
 }
 
@@ -265,6 +262,7 @@ fn turn(
     };
     let bench = bench(plan, probe);
     let contender = contender(path, &bench, probe);
+    let _tag = contender.tag()?;
     let schedule = Schedule {
         // One way to a guest is a part of a round trip.
         wants_stamps: kind == LatencyKind::OneWay && path.turns.is_some(),
@@ -329,7 +327,10 @@ pub(super) fn bench(plan: &Plan, probe: &Probe) -> Bench {
 
 /// What has its turn on a path.
 pub(super) fn contender<'a>(path: &'a compare::Bed, bench: &'a Bench, probe: &Probe) -> Contender<'a> {
-    Contender::new(path, bench, Operation::Ping, probe.kind, probe.frame_bytes).sleeping(probe.sleeps)
+    Contender::new(path, bench, Operation::Ping, probe.kind, probe.frame_bytes)
+        .sleeping(probe.sleeps)
+        .tagged(probe.pcp)
+        .prioritised(probe.priority)
 }
 
 /// How long all turns take at least.

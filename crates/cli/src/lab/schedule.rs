@@ -199,6 +199,7 @@ fn reading(
         schedule: Some(windows(sent, received)),
         steering: Vec::new(),
         redirected: None,
+        tap: None,
     })
 }
 

@@ -43,10 +43,14 @@ pub(super) struct Part {
 
 /// All of a lab, in order of the file.
 pub(super) fn all(plan: &Plan) -> Vec<Part> {
-    let conditions: &[bool] = if plan.is_loaded() { &[false, true] } else { &[false] };
     let traced = plan.probes.iter().enumerate().filter(|(_, probe)| probe.is_traced);
     traced
-        .flat_map(|(probe, _)| conditions.iter().map(move |&is_loaded| Part { probe, is_loaded }))
+        .flat_map(|(number, probe)| {
+            probe.conditions().map(move |is_loaded| Part {
+                probe: number,
+                is_loaded,
+            })
+        })
         .collect()
 }
 
@@ -149,7 +153,7 @@ fn one(plan: &Plan, bed: &Bed, part: Part, session: u32, stop: &Stop) -> Result<
     // In front of all sockets: they remember which queue they have sent by.
     let steered = Steered::begin(plan, bed, probe).map_err(Fault::Cell)?;
     let mut loads = match part.is_loaded {
-        true => Running::start(plan, bed, probe.way).map_err(Fault::Lab)?,
+        true => Running::start(plan, bed, probe).map_err(Fault::Lab)?,
         false => Running::default(),
     };
     let before = CpuTimes::read().map_err(|error| Fault::Lab(error.into()))?;
@@ -182,13 +186,14 @@ fn setup<'a>(plan: &Plan, probe: &'a Probe, session: u32) -> Setup<'a> {
         name: &probe.name,
         session,
         one_of: 1,
-        disturbers: matches!(probe.way, Way::Link { .. }),
-        stop_above: None,
+        disturbers: true,
+        stop_above: probe.stop_above,
         time: plan.settle + plan.turn,
         count: probe.count,
         settle: plan.settle,
         slot: None,
         cpus: bench(plan, probe).cpus,
+        carriers: Vec::new(),
     }
 }
 
@@ -213,6 +218,7 @@ fn over_link(
     let path = bed.path(probe.way)?;
     let bench = bench(plan, probe);
     let contender = contender(&path, &bench, probe);
+    let _tag = contender.tag()?;
     let _cut = contender.cut(&path.b)?;
     let hearer = match probe.kind.path() {
         Some(xdp) => Hearer::xsk(&path.b, xdp, probe.sleeps)?,
@@ -248,6 +254,7 @@ fn into_guest(
     let path = bed.guest(number)?;
     let bench = bench(plan, probe);
     let contender = contender(path, &bench, probe);
+    let _tag = contender.tag()?;
     let _cut = contender.cut(&path.a)?;
     let payload_len = pace(plan, probe, path)?.payload_len;
     let turns = path.turns.as_ref().context("a guest has a server")?;
@@ -255,7 +262,11 @@ fn into_guest(
     turns.begin(contender.start()?)?;
     let traced = (|| {
         let sender = Sender::new(contender.open(&path.a)?, payload_len, session, interval(probe));
-        let setup = setup(plan, probe, session);
+        let setup = Setup {
+            // They carry the packets: what they do is in the stages.
+            carriers: threads(bed.process(plan, number)?),
+            ..setup(plan, probe, session)
+        };
         let names = bed.names();
         let watch = &mut || look(loads, stop);
         trace::across(&setup, Asker::new(sender), &names, &mut recorder, watch, stop)
@@ -274,8 +285,14 @@ fn into_guest(
     Ok(Stages {
         traced: crossed.traced.path,
         missing,
-        clock: Some(one_way::clock(&crossed.mapping, plan, bed, number)),
+        clock: Some(one_way::clock(&crossed.mapping, plan, bed, Some(number))),
     })
+}
+
+/// Those of a process, as they are now.
+fn threads(process: u32) -> Vec<u32> {
+    let all = ringside_nic::process::threads(process);
+    all.iter().map(|thread| thread.id).collect()
 }
 
 /// `ringside trace` in a guest, which writes down what its kernel sees.

@@ -58,10 +58,10 @@ fn a_path_is_traced_if_it_says_so_or_all_are() {
 }
 
 #[test]
-fn an_uncertainty_is_for_one_way_to_guests_alone() {
+fn an_uncertainty_is_for_one_way_by_another_clock_alone() {
     let refused = plan("", &probe("one", ["a", "b"], "uncertainty = \"10us\"")).unwrap_err();
     assert!(
-        refused.contains("only one way to a guest is by another clock"),
+        refused.contains("only one way to a guest or another machine is by another clock"),
         "{refused}"
     );
     let guest = "[[link]]\nname = \"up\"\nends = [\"a\", \"b\"]\n\

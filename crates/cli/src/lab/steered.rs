@@ -117,7 +117,10 @@ fn classes(plan: &Plan, probe: &Probe, steering: &Steering) -> Vec<ClassArg> {
         cpu: steering.cpu,
     };
     match probe.scheduled {
-        None => vec![class(NtupleFlow::UdpPort(DEFAULT_PORT))],
+        None => vec![class(match probe.pcp {
+            Some(pcp) => NtupleFlow::VlanPriority(pcp),
+            None => NtupleFlow::UdpPort(DEFAULT_PORT),
+        })],
         Some(of) => {
             let classes = plan.schedules[of.schedule].schedule.classes();
             classes

@@ -11,7 +11,7 @@ use ringside_nic::Knob;
 use super::file::Text;
 use super::folder::State;
 use super::load::describe;
-use super::plan::{Place, Plan, Steering};
+use super::plan::{Place, Plan, Probe, Steering};
 use super::run::{Cell, condition, kind_name, time};
 use super::study;
 use crate::output::wrapped;
@@ -70,10 +70,11 @@ pub(super) fn plan(plan: &Plan) -> String {
         let kinds: Vec<&str> = probe.measures.iter().map(|kind| kind_name(*kind)).collect();
         text += &wrapped(
             &format!(
-                "probe  {}: {}; {}{}",
+                "probe  {}: {}; {}{}{}",
                 probe.name,
                 probe.description,
                 kinds.join(" and "),
+                beside(plan, probe),
                 if probe.is_traced { "; stages" } else { "" }
             ),
             "",
@@ -91,6 +92,18 @@ pub(super) fn plan(plan: &Plan) -> String {
         text += &wrapped(&format!("Note: {note}."), "");
     }
     text
+}
+
+/// Under what a probe has its turns, where that is not idle and beside all loads.
+fn beside(plan: &Plan, probe: &Probe) -> String {
+    let names: Vec<&str> = probe.loads.iter().map(|load| plan.loads[*load].name.as_str()).collect();
+    let is_beside_all = names.len() == plan.loads.len();
+    match (probe.is_idle, names.is_empty()) {
+        (true, _) if is_beside_all => String::new(),
+        (true, true) => "; idle only".to_owned(),
+        (true, false) => format!("; idle, and beside {}", names.join(", ")),
+        (false, _) => format!("; only beside {}", names.join(", ")),
+    }
 }
 
 /// `right at b: RPS 0=1; its packets to CPU 1`
@@ -112,6 +125,12 @@ fn describe_steering(plan: &Plan, steering: &Steering) -> String {
                 .map(|one| format!("{name} of queue {} on CPU {}", one.0, Knob::cpu_list(&one.1))),
         );
     }
+    parts.extend(
+        settings
+            .egress
+            .iter()
+            .map(|one| format!("PCP {} for socket priority {}", one.1, one.0)),
+    );
     for (name, cpus) in [("virtual CPUs", &steering.vcpus), ("vhost", &steering.vhost)] {
         if !cpus.is_empty() {
             parts.push(format!("{name} on CPU {}", Knob::cpu_list(cpus)));
@@ -158,6 +177,7 @@ pub(super) fn render(document: &Document, terminal: bool) -> String {
         text += "\nWhere the time goes, traced in turns of their own; all stages are in the report:\n";
         for stages in &result.stages {
             text += &wrapped(&lab_stages::line(stages), "  ");
+            text += &lab_stages::slow(stages).unwrap_or_default();
             text += &steered(
                 &format!(
                     "{}, traced, {}",
@@ -177,9 +197,12 @@ pub(super) fn render(document: &Document, terminal: bool) -> String {
         if let Some(redirected) = &cell.redirected {
             text += &wrapped(&format!("{}: {}", name(cell), lab_words::redirected(redirected)), "  ");
         }
+        if let Some(tap) = &cell.tap {
+            text += &wrapped(&format!("{}: {}", name(cell), lab_words::tap(tap)), "  ");
+        }
         if let Some(clock) = &cell.clock {
             let uncertainty = units::time(clock.uncertainty_ns as f64);
-            let by = format!("{}: by the guest's clock, known to ± {uncertainty}", name(cell));
+            let by = format!("{}: by the other end's clock, known to ± {uncertainty}", name(cell));
             text += &wrapped(&by, "  ");
         }
         text += &told(cell);
@@ -299,7 +322,10 @@ fn row(cell: &LabCell) -> Vec<String> {
             .loss_ratio()
             .map_or_else(none, |lost| units::digits(lost * 100.0)),
         ratio(&cell.ratio_to_idle),
-        ratio(&cell.ratio_to_base),
+        match &cell.base {
+            Some(base) => format!("{} (x {base})", ratio(&cell.ratio_to_base)),
+            None => ratio(&cell.ratio_to_base),
+        },
     ]
 }
 
@@ -313,7 +339,7 @@ pub(super) fn list(folder: &Path, runs: Vec<(PathBuf, Result<State>)>) -> Result
         })?;
         _ = writeln!(
             text,
-            "  {name:<16} {} ({})",
+            "  {name:<18} {} ({})",
             plan.title,
             duration(time(&plan).as_secs())
         );

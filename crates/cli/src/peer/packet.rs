@@ -9,10 +9,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use anyhow::{Context as _, Result};
 use ringside_wire::ethernet::swap_macs;
 use ringside_wire::flow::UdpFlow;
+use ringside_wire::vlan::TAG_LEN;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::probes::{answer_in_place, payload, write_probe};
+use super::probes::{answer_in_place, payload, write_tagged};
 use super::sys::ring::{BlockRing, FrameRing};
 use super::sys::{self, Messages};
 use super::{BATCH, LONGEST_SLEEP, Peer};
@@ -53,6 +54,8 @@ pub(crate) struct Packet {
     messages: Messages,
     flow: UdpFlow,
     frame: Vec<u8>,
+    /// VLAN priority of the probes that it sends, for which the frame has room.
+    pcp: Option<u8>,
 }
 
 impl Packet {
@@ -82,7 +85,17 @@ impl Packet {
             messages: Messages::new(BATCH),
             flow,
             frame,
+            pcp: None,
         })
+    }
+
+    /// Has it ask with a VLAN priority.
+    pub(crate) fn tagged(mut self, pcp: Option<u8>) -> Self {
+        self.pcp = pcp;
+        if pcp.is_some() {
+            self.frame.extend([0; TAG_LEN]);
+        }
+        self
     }
 
     /// Has it sleep in `poll()` until the kernel wakes it, where it would look again and again.
@@ -233,7 +246,7 @@ impl Peer for Packet {
     }
 
     fn ask(&mut self, probe: &[u8]) -> Result<()> {
-        write_probe(&self.flow, &mut self.frame, probe)?;
+        write_tagged(&self.flow, &mut self.frame, probe, self.pcp)?;
         self.send_one()
     }
 

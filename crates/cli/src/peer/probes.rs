@@ -3,6 +3,7 @@
 use anyhow::Result;
 use ringside_measure::probe::{FarStamps, make_reply_in_place};
 use ringside_wire::flow::{UdpFlow, parse_udp};
+use ringside_wire::vlan::TAG_LEN;
 
 use crate::clock::now_ns;
 
@@ -18,6 +19,23 @@ pub(super) fn write_probe(flow: &UdpFlow, frame: &mut [u8], probe: &[u8]) -> Res
     );
     payload[..probe.len()].copy_from_slice(probe);
     flow.write(frame, len)?;
+    Ok(())
+}
+
+/// Frames with a VLAN tag that has a priority and no VLAN.
+const TAG_PROTOCOL: [u8; 2] = [0x81, 0x00];
+const MACS: usize = 12;
+
+/// The same with a priority in a VLAN tag, for which the frame has room.
+pub(super) fn write_tagged(flow: &UdpFlow, frame: &mut [u8], probe: &[u8], pcp: Option<u8>) -> Result<()> {
+    let Some(pcp) = pcp else {
+        return write_probe(flow, frame, probe);
+    };
+    let untagged = frame.get_mut(TAG_LEN..).unwrap_or_default();
+    write_probe(flow, untagged, probe)?;
+    frame.copy_within(TAG_LEN..TAG_LEN + MACS, 0);
+    frame[MACS..MACS + 2].copy_from_slice(&TAG_PROTOCOL);
+    frame[MACS + 2..MACS + TAG_LEN].copy_from_slice(&(u16::from(pcp) << 13).to_be_bytes());
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use ringside_measure::probe::{Clock, HEADER_LEN, Kind, Probe};
 use ringside_wire::MacAddr;
 use ringside_wire::flow::{ChecksumState, UdpFlow, parse_udp};
 
-use super::{answer_in_place, payload, write_probe};
+use super::{answer_in_place, payload, write_probe, write_tagged};
 
 fn flow() -> UdpFlow {
     let address = |host: u8| SocketAddr::from(([198, 18, 0, host], 29_620));
@@ -58,4 +58,27 @@ fn a_request_comes_back_as_its_reply_with_a_right_checksum() {
 fn a_frame_without_room_is_refused() {
     let mut frame = [0; 42 + HEADER_LEN - 1];
     assert!(write_probe(&flow(), &mut frame, &[0; HEADER_LEN]).is_err());
+}
+
+#[test]
+fn a_request_with_a_priority_is_the_same_behind_its_tag() {
+    let mut bytes = [0; HEADER_LEN];
+    request().encode(&mut bytes).unwrap();
+    let mut plain = [0; 42 + HEADER_LEN + 4];
+    write_probe(&flow(), &mut plain, &bytes).unwrap();
+    let mut tagged = [0; 42 + HEADER_LEN + 8];
+    write_tagged(&flow(), &mut tagged, &bytes, Some(5)).unwrap();
+    assert_eq!(tagged[..12], plain[..12]);
+    assert_eq!(tagged[12..16], [0x81, 0, 0xa0, 0]);
+    assert_eq!(tagged[16..], plain[12..]);
+    let parsed = parse_udp(&tagged).unwrap();
+    assert_eq!(parsed.vlan.map(|tag| tag.0), Some(5 << 13));
+    assert!(answer_in_place(&mut tagged));
+    let reply = parse_udp(&tagged).unwrap();
+    assert_eq!((reply.dst, reply.vlan.map(|tag| tag.0)), (flow().src, Some(5 << 13)));
+    assert_eq!(reply.checksum_state(&tagged), ChecksumState::Valid);
+    let mut same = [0; 42 + HEADER_LEN + 4];
+    write_tagged(&flow(), &mut same, &bytes, None).unwrap();
+    assert_eq!(same, plain);
+    assert!(write_tagged(&flow(), &mut [0; 42], &bytes, Some(5)).is_err());
 }

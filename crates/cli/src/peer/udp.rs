@@ -53,6 +53,13 @@ pub(crate) struct Udp {
 }
 
 impl Udp {
+    /// Gives what it sends a priority, by which queueing disciplines and VLAN devices go.
+    pub(crate) fn prioritise(&self, priority: u8) -> Result<()> {
+        let value = libc::c_int::from(priority);
+        sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_PRIORITY, value)
+            .with_context(|| format!("setting SO_PRIORITY to {priority} (above 6: CAP_NET_ADMIN)"))
+    }
+
     /// Opens it in the calling thread's namespace, from one address to the other, for payloads of a length.
     pub(crate) fn open(
         from: SocketAddr,

@@ -5,13 +5,14 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use ringside_wire::ethernet::swap_macs;
 use ringside_wire::flow::UdpFlow;
+use ringside_wire::vlan::TAG_LEN;
 use ringside_xsk::{BusyPolling, Direction, Filter, Mode, Path, Port, Queue, QueueOptions, Wait};
 
 use crate::args::PortArgs;
 use crate::napi::NapiArgs;
 use crate::session;
 
-use super::probes::{answer_in_place, payload, write_probe};
+use super::probes::{answer_in_place, payload, write_tagged};
 use super::{BATCH, LONGEST_SLEEP, Peer};
 
 /// Frames forwarded at a time: with a transmit budget as large, which the library sets, one system call sends them all.
@@ -112,16 +113,23 @@ pub(crate) struct Xsk {
     batch: u32,
     flow: UdpFlow,
     frame: Vec<u8>,
+    /// VLAN priority of the probes that it sends, for which the frame has room.
+    pcp: Option<u8>,
 }
 
 impl Xsk {
-    /// Opens the port in the calling thread's namespace. `frame` is what it sends, with the headers of `flow`.
+    /// Opens the port in the calling thread's namespace. `frame` is what it sends, with the headers of `flow`; with a priority it asks with a
+    /// VLAN tag besides.
     pub(crate) fn open(
         interface: &ringside_xsk::Interface,
         set_up: SetUp,
         flow: UdpFlow,
-        frame: Vec<u8>,
+        mut frame: Vec<u8>,
+        pcp: Option<u8>,
     ) -> Result<Self> {
+        if pcp.is_some() {
+            frame.extend([0; TAG_LEN]);
+        }
         let port = set_up.open(interface)?;
         let room = port.queues().iter().map(Queue::packet_room).min().unwrap_or(0);
         ensure!(
@@ -135,6 +143,7 @@ impl Xsk {
             batch: set_up.batch,
             flow,
             frame,
+            pcp,
         })
     }
 
@@ -191,7 +200,7 @@ impl Peer for Xsk {
     }
 
     fn ask(&mut self, probe: &[u8]) -> Result<()> {
-        write_probe(&self.flow, &mut self.frame, probe)?;
+        write_tagged(&self.flow, &mut self.frame, probe, self.pcp)?;
         let frame = &self.frame;
         if let Some(queue) = self.port.queues_mut().next() {
             queue.send_with(1, |packet| {

@@ -108,7 +108,8 @@ pub(super) fn part(lab: &LabResult) -> Markup {
         p { (lab.rounds) " rounds of " (units::time(lab.turn_ns as f64)) " for each cell, in turn: idle and loaded next to each other, every other round backwards. \
             Times are from the time at which a probe was to be sent to its reception by a program, by one clock; ratios are of the medians of the rounds, paired, \
             with a bootstrap 95 % interval. Turns in which the hypervisor took more than " (units::digits(lab.steal_limit_percent)) " % of the CPU time are left out." }
-        @for kind in kinds { @if of(lab, kind, LoadKind::Idle).next().is_some() { (matrix(lab, kind)) } }
+        @for kind in kinds { @if lab.cells.iter().any(|cell| cell.latency.kind == kind) { (matrix(lab, kind)) } }
+        (taken(lab))
         (windows(lab))
         (steering(lab))
         (lab_stages::part(lab))
@@ -129,10 +130,46 @@ pub(super) fn part(lab: &LabResult) -> Markup {
         }
         @for cell in &lab.cells { @if let Some(clock) = &cell.clock { p { (cell_name(cell)) ": " (lab_stages::clock_words(clock)) } } }
         details { summary { "The paths" } ul {
-            @for cell in lab.cells.iter().filter(|cell| cell.condition == LoadKind::Idle) { li { (cell_name(cell)) ": " (cell.description) } }
+            @for cell in &lab.cells { @if cell.condition == LoadKind::Idle || !has_idle(lab, cell) { li { (cell_name(cell)) ": " (cell.description) } } }
         } }
         details { summary { "The lab file" } pre { (lab.file) } }
     }
+}
+
+/// Whether the same path has an idle cell by the same kind of time.
+fn has_idle(lab: &LabResult, cell: &LabCell) -> bool {
+    of(lab, cell.latency.kind, LoadKind::Idle).any(|other| other.path == cell.path)
+}
+
+/// What guests took, and what waited for them.
+#[allow(clippy::cast_precision_loss, reason = "figures of three digits")]
+fn taken(lab: &LabResult) -> Markup {
+    let all = || lab.cells.iter().filter_map(|cell| Some((cell, cell.tap.as_ref()?)));
+    let figure = |value: Option<f64>, text: fn(f64) -> String| value.map_or_else(|| "–".to_owned(), text);
+    html! { @if all().next().is_some() {
+        h3 { "What guests took" }
+        div.wide { table {
+            tr { @for head in ["cell", "packets/s", "bytes in a packet", "dropped", "found waiting, mean", "of places", "is work for", "found it full"] {
+                th { (head) }
+            } }
+            @for (cell, tap) in all() {
+                @let (rate, bytes, wait_ns) = lab_words::taken(tap);
+                @let waiting = tap.waiting;
+                tr {
+                    th { (cell_name(cell)) }
+                    td.number { (units::short(rate)) }
+                    td.number { (figure(bytes, count)) }
+                    td.number { (tap.dropped_packets) }
+                    td.number { (figure(waiting.map(|waiting| waiting.mean_packets), units::digits)) }
+                    td.number { (figure(waiting.map(|waiting| waiting.places as f64), count)) }
+                    td.number { (figure(wait_ns, units::time)) }
+                    td.number { (figure(waiting.map(|waiting| waiting.full_packets as f64), count)) }
+                }
+            }
+        } }
+        p { "Packets that the device of this machine handed on to the guest, and what they found in its ring when they came. The work is the places taken \
+            × the time that the guest took for each packet, where one place at least was taken on average. A macvtap device's ring cannot be seen." }
+    } }
 }
 
 /// Classes of schedules.
@@ -242,7 +279,7 @@ fn row(cell: &LabCell) -> Markup {
             td.number { (count(times.samples as f64)) }
             td.number { (cell.probes.loss_ratio().map_or_else(none, |lost| units::digits(lost * 100.0))) }
             td.number { (cell.ratio_to_idle.as_ref().map_or_else(none, interval)) }
-            td.number { (cell.ratio_to_base.as_ref().map_or_else(none, interval)) }
+            td.number { (cell.ratio_to_base.as_ref().map_or_else(none, interval)) @if let Some(base) = &cell.base { " × " (base) } }
             td.number { (percentile(cell.latency.raw.and_then(|raw| raw.p50_ns))) }
             td.number { (percentile(cell.latency.raw.and_then(|raw| raw.p99_ns))) }
         }

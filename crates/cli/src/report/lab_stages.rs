@@ -7,7 +7,7 @@ use ringside_measure::trace::{Point, Stage};
 use super::stacked::{self, Part, Stack};
 use super::words::{Sentence, said, warned};
 use super::{stages, units};
-use crate::trace::stage_name;
+use crate::trace::{slow_words, stage_name};
 
 /// Stages told in a line of text.
 const MOST_TOLD: usize = 4;
@@ -98,6 +98,14 @@ pub(crate) fn line(of: &LabStages) -> String {
     )
 }
 
+/// What CPUs of this machine did during the slowest packets more than usual, and around the one that it stopped at; `None` where there is nothing
+/// to tell.
+pub(crate) fn slow(of: &LabStages) -> Option<String> {
+    let traced = of.traced.as_ref()?;
+    let is_told = traced.recorded.is_some() || traced.slow.as_ref().is_some_and(|slow| !slow.culprits.is_empty());
+    is_told.then(|| slow_words(traced))
+}
+
 /// In words, path by path.
 pub(super) fn words(lab: &LabResult) -> Vec<Sentence> {
     let of = |of: &LabStages| match of.traced {
@@ -153,6 +161,7 @@ fn one(lab: &LabResult, of: &LabStages) -> Markup {
                 Some(traced) => {
                     (stages::table(traced))
                     p { (compared(lab, of, traced)) }
+                    @if let Some(slow) = slow(of) { pre { (slow) } }
                     @if let Some(clock) = &of.clock { p { (clock_words(clock)) } }
                     @for hook in &of.missing { p { small { "Missing: " (hook.hook) " (" (hook.tells) "): " (hook.reason) "." } } }
                 }
@@ -174,7 +183,7 @@ fn compared(lab: &LabResult, of: &LabStages, traced: &TracedPath) -> String {
     }
 }
 
-/// How well a guest's clock is known.
+/// How well the clock of a guest or another machine is known.
 pub(super) fn clock_words(clock: &LabClock) -> String {
     let asked = clock.asked_uncertainty_ns.map_or_else(String::new, |ns| {
         format!(
@@ -190,7 +199,7 @@ pub(super) fn clock_words(clock: &LabClock) -> String {
         ),
     };
     format!(
-        "The guest's clock, by {} bounds of packets there and back: known to ± {}, {:+.1} ppm{asked}{jumps}. What one direction has too much of it,          the other has too little.",
+        "The other end's clock, by {} bounds of packets there and back: known to ± {}, {:+.1} ppm{asked}{jumps}. What one direction has too much of it,          the other has too little.",
         clock.bounds,
         units::time(clock.uncertainty_ns as f64),
         clock.rate_ppm

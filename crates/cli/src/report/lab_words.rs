@@ -1,19 +1,23 @@
 //! Sentences about a lab that both table and page have.
 
-use ringside_measure::schema::{LabLoad, LabRedirected};
+use ringside_measure::schema::{LabLoad, LabRedirected, LabTap};
 
 use super::units;
 
-/// What iperf3 was asked for and did; `None` of what is no such load.
+/// What TCP streams and iperf3 were asked for and did; `None` of what is no such load.
 pub(crate) fn rate(load: &LabLoad) -> Option<String> {
     let bits = |bits: f64| format!("{}bit/s", units::short(bits));
     let arrived = |received: f64| format!(", of which {} arrived", bits(received));
     let asked = load.asked_bits_per_s;
     Some(format!(
-        "sent {}{}{}",
+        "sent {}{}{}{}",
         bits(load.sent_bits_per_s?),
         asked.map_or_else(String::new, |asked| format!(" of {} asked for", bits(asked))),
-        load.received_bits_per_s.map_or_else(String::new, arrived)
+        load.received_bits_per_s.map_or_else(String::new, arrived),
+        load.requests_per_s.map_or_else(String::new, |rate| format!(
+            ", {} requests/s were answered",
+            units::short(rate)
+        ))
     ))
 }
 
@@ -24,3 +28,45 @@ pub(crate) fn redirected(of: &LabRedirected) -> String {
         of.to_guest_packets, of.from_guest_packets, of.to_guest_passed_packets, of.from_guest_passed_packets
     )
 }
+
+/// Packets a second that a guest took, their mean length in bytes, and for how long those that waited in its device's ring were its work, in
+/// nanoseconds: places taken × time for each. Where seldom one waits the guest is idle meanwhile, and that is not known.
+#[allow(clippy::cast_precision_loss, reason = "figures of three digits")]
+pub(crate) fn taken(of: &LabTap) -> (f64, Option<f64>, Option<f64>) {
+    let rate = of.packets as f64 / (of.time_ns.max(1) as f64 / 1e9);
+    let is_some = of.packets > 0;
+    (
+        rate,
+        is_some.then(|| of.bytes as f64 / of.packets as f64),
+        of.waiting
+            .filter(|waiting| is_some && waiting.mean_packets >= 1.0)
+            .map(|waiting| waiting.mean_packets / rate * 1e9),
+    )
+}
+
+/// What went through the device that a guest's NIC is behind.
+#[allow(clippy::cast_precision_loss, reason = "figures of three digits")]
+pub(crate) fn tap(of: &LabTap) -> String {
+    let (rate, bytes, wait_ns) = taken(of);
+    let mut text = format!("the guest took {} packets/s", units::short(rate));
+    if let Some(bytes) = bytes {
+        text += &format!(" of {bytes:.0} bytes on average");
+    }
+    if of.dropped_packets != 0 {
+        text += &format!(", {} were dropped", of.dropped_packets);
+    }
+    if let Some(waiting) = of.waiting {
+        let work = wait_ns.map_or_else(String::new, |ns| format!(", {} of work for the guest", units::time(ns)));
+        text += &format!(
+            "; one that came found {} of {} places of the ring taken on average{work}, and {} found it full",
+            units::digits(waiting.mean_packets),
+            waiting.places,
+            waiting.full_packets
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+#[path = "lab_words_tests.rs"]
+mod tests;

@@ -24,7 +24,7 @@ use ringside_measure::schema::{Outcome, SteerResult};
 pub(crate) use args::Args;
 pub(crate) use settings::{Installed, Settings};
 pub(crate) use table::grid;
-pub(crate) use values::{ClassArg, CpusArg, PinArg, RuleArg};
+pub(crate) use values::{ClassArg, CpusArg, EgressArg, PinArg, RuleArg};
 pub(crate) use watch::{Watch, look};
 
 use args::{Command, RunArgs, ShowArgs};

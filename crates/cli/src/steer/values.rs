@@ -7,7 +7,7 @@ use ringside_measure::schema::SteerFlow;
 use ringside_nic::NtupleFlow;
 use serde::Deserialize;
 
-use crate::args::{List, list};
+use crate::args::{List, list, list_or_none};
 
 /// `FLOW[=QUEUE][@CPU]`: packets, and where they are to land.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -83,7 +83,7 @@ impl FromStr for CpusArg {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is not QUEUE=CPUS, such as 1=0 or 0=2-3, or 0=none");
         let (queue, cpus) = text.split_once('=').ok_or_else(wrong)?;
-        Ok(Self(queue.parse().map_err(|_| wrong())?, self::cpus(cpus)?))
+        Ok(Self(queue.parse().map_err(|_| wrong())?, list_or_none(cpus)?.0))
     }
 }
 
@@ -111,13 +111,6 @@ impl FromStr for PinArg {
             name: name.to_owned(),
             cpus,
         })
-    }
-}
-
-fn cpus(text: &str) -> Result<Vec<u32>, String> {
-    match text {
-        "none" => Ok(Vec::new()),
-        _ => list(text).map(|List(cpus)| cpus),
     }
 }
 

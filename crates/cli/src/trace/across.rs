@@ -64,7 +64,9 @@ pub(crate) fn across(
     watch: &mut dyn FnMut() -> Result<()>,
     stop: &Stop,
 ) -> Result<Crossed> {
-    let make = |tracer: &ringside_bpf::Tracer| -> Result<Collector> { Ok(Collector::keeping(tracer.reader()?)) };
+    let make = |tracer: &ringside_bpf::Tracer| -> Result<Collector> {
+        Ok(Collector::keeping(tracer.reader()?, setup.stop_above))
+    };
     let mut observed = observe(setup, Ends::One(asker), make, watch, stop)?;
     let inside: Inside = serde_json::from_slice(&guest.recorded()?)?;
     let mut seen = packets(&inside);
@@ -124,6 +126,8 @@ pub(crate) fn across(
     let lost_events = observed.lost_events + inside.lost_events;
     let mut path = result::of(&breakdown, &names, lost_events, Some(mapping.uncertainty_ns()));
     path.receiver = Some(setup.name.to_owned());
+    path.slow = result::slow_here(&observed.collector);
+    path.recorded = observed.collector.recorded.take();
     path.sent_packets = Some(observed.sent);
     path.received_packets = Some(observed.received);
     path.incomplete_packets += incomplete;

@@ -36,6 +36,9 @@ pub(super) struct Asked {
     pub(super) back: Packet,
 }
 
+/// Packets that are kept before one of them may be the last: another clock is known by them.
+const CLOCK_PACKETS: usize = 20;
+
 /// Packets, put together.
 pub(super) struct Collector {
     reader: TraceReader,
@@ -72,11 +75,11 @@ impl Collector {
         }
     }
 
-    /// One that keeps requests and answers.
-    pub(super) fn keeping(reader: TraceReader) -> Self {
+    /// One that keeps requests and answers; of the slowest, and of one that takes longer than the bound, it knows what this host's CPUs did.
+    pub(super) fn keeping(reader: TraceReader, bound: Option<Duration>) -> Self {
         Self {
             kept: Some(Vec::new()),
-            ..Self::new(reader, Correlator::new(), None)
+            ..Self::new(reader, Correlator::new(), bound)
         }
     }
 
@@ -110,7 +113,11 @@ impl Collector {
             let back = self.correlator.heard(answer_of(id), heard);
             let there = self.correlator.over(id);
             if counts {
+                let here = here(&there, &back);
                 kept.push(Asked { there, back });
+                if let Some(here) = here {
+                    self.look_at(&here);
+                }
             }
             return;
         }
@@ -132,8 +139,14 @@ impl Collector {
 
     fn record(&mut self, packet: &Packet) {
         self.breakdown.record(packet);
+        self.look_at(packet);
+    }
+
+    /// Whether it is one of the slowest, or the one to stop at.
+    fn look_at(&mut self, packet: &Packet) {
         self.slowest.record(packet, &self.timeline, &self.own);
-        if let Some(bound_ns) = self.bound.filter(|bound| packet.whole_ns() > *bound)
+        let is_enough = self.kept.as_ref().is_none_or(|kept| kept.len() >= CLOCK_PACKETS);
+        if let Some(bound_ns) = self.bound.filter(|bound| packet.whole_ns() > *bound && is_enough)
             && self.recorded.is_none()
         {
             self.recorded = Some(self.flight(packet, bound_ns));
@@ -332,4 +345,13 @@ fn idle_states() -> HashMap<u32, String> {
         Some((state, name.trim().to_owned()))
     };
     (0..16).map_while(read).collect()
+}
+/// This host's part of a packet that was asked and answered, as one; `None` where one of the ways was not seen.
+fn here(there: &Packet, back: &Packet) -> Option<Packet> {
+    let is_seen = !there.stamps.is_empty() && !back.stamps.is_empty();
+    is_seen.then(|| Packet {
+        id: there.id,
+        stamps: there.stamps.iter().chain(&back.stamps).copied().collect(),
+        disorder_ns: there.disorder_ns.max(back.disorder_ns),
+    })
 }

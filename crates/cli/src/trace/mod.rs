@@ -32,7 +32,7 @@ pub(crate) use args::Args;
 pub(crate) use ends::{Asker, Ends, Hearer, Sender};
 pub(crate) use path::{Setup, Traced, trace};
 pub(crate) use result::Names;
-pub(crate) use table::stage_name;
+pub(crate) use table::{slow_words, stage_name};
 
 use args::Receiver;
 
@@ -151,6 +151,7 @@ fn one(args: &Args, bed: &Bed, names: &Names, receiver: Receiver, session: u32, 
         settle: args.bench.settle(),
         slot: (!args.no_cost).then(|| args.bench.slot()),
         cpus: args.bench.cpus,
+        carriers: Vec::new(),
     };
     trace(&setup, Ends::Two(sender, hearer), names, &mut || Ok(()), stop)
 }

@@ -59,6 +59,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) slot: Option<Duration>,
     /// CPUs of sender and receiver.
     pub(crate) cpus: [u32; 2],
+    /// Threads of other programs that are of the path, and disturb nobody.
+    pub(crate) carriers: Vec<u32>,
 }
 
 /// What was traced of one receiver.
@@ -243,6 +245,7 @@ impl Run<'_> {
         let threads = self.board.threads.iter().map(|id| id.load(Ordering::Acquire));
         self.collector.own = threads.filter(|id| *id != 0).collect();
         self.collector.receiver = self.collector.own.get(1).copied();
+        self.collector.own.extend(&self.setup.carriers);
         let over = Instant::now() + self.setup.time;
         let is_done = |run: &Self| {
             let enough = run.setup.count.is_some_and(|count| run.traced() >= count);

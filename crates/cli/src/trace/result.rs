@@ -153,6 +153,18 @@ fn at_interface(stage: Stage) -> bool {
     }
 }
 
+/// What this host's CPUs did during the slowest packets of a way that leads elsewhere, too: no stages, which are not whole here.
+pub(super) fn slow_here(collector: &Collector) -> Option<SlowResult> {
+    let slowest = collector.slowest.packets();
+    Some(SlowResult {
+        packets: slowest.len() as u64,
+        from_ns: slowest.last()?.packet.whole_ns(),
+        usual_packets: collector.slowest.usual_packets(),
+        stages: Vec::new(),
+        culprits: collector.slowest.culprits(),
+    })
+}
+
 #[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns, three months")]
 fn slow(collector: &Collector, stages: &[StageTimes], packets: u64) -> Option<SlowResult> {
     let slowest = collector.slowest.packets();

@@ -58,12 +58,19 @@ fn way(text: &mut String, path: &TracedPath, terminal: bool) {
     if let Some(cost) = &path.cost {
         text.push_str(&wrapped(&costs(cost), ""));
     }
+    text.push_str(&slow_words(path));
+}
+
+/// What the CPUs did during the slowest packets, and around the one that tracing stopped at.
+pub(crate) fn slow_words(path: &TracedPath) -> String {
+    let mut text = String::new();
     if let Some(slow) = &path.slow {
-        slowest(text, slow);
+        slowest(&mut text, slow);
     }
     if let Some(record) = &path.recorded {
-        recorded(text, record);
+        recorded(&mut text, record);
     }
+    text
 }
 
 fn stages(path: &TracedPath, terminal: bool) -> Grid {
@@ -165,7 +172,9 @@ fn slowest(text: &mut String, slow: &SlowResult) {
         )
     });
     let stages: Vec<String> = stages.collect();
-    text.push_str(&wrapped(&format!("Longer than usual: {}.", stages.join("; ")), "  "));
+    if !stages.is_empty() {
+        text.push_str(&wrapped(&format!("Longer than usual: {}.", stages.join("; ")), "  "));
+    }
     let culprits = slow.culprits.iter().take(MOST_TOLD).map(|culprit| {
         format!(
             "{} {} ({:.2} us of a packet, usually {:.2}; in {:.0} % of them, usually {:.0} %)",

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use ringside_nic::{Coalescing, Knob};
 
 use super::report::Mode;
-use crate::args::{List, list};
+use crate::args::{List, list, list_or_none};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,10 +46,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CPUS|off", value_parser = threads, num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(super) threaded_napi: Option<Threads>,
     /// CPUs to spread received packets over (RPS), all queues; none: the CPU that received them
-    #[arg(long, value_name = "LIST|none", value_parser = cpus)]
+    #[arg(long, value_name = "LIST|none", value_parser = list_or_none)]
     pub(super) rps: Option<List>,
     /// CPUs for the transmit queues (XPS), one for each in turn; none: as the kernel chooses
-    #[arg(long, value_name = "LIST|none", value_parser = cpus)]
+    #[arg(long, value_name = "LIST|none", value_parser = list_or_none)]
     pub(super) xps: Option<List>,
     /// Interrupt coalescing, such as rx-usecs=0,adaptive-rx=off; also rx-frames, tx-usecs, tx-frames, adaptive-tx
     #[arg(long, value_name = "NAME=VALUE,…", value_parser = coalescing, value_delimiter = ',')]
@@ -152,13 +152,6 @@ fn threads(text: &str) -> Result<Threads, String> {
         "" => Ok(Threads::On(Vec::new())),
         _ => list(text).map(|List(cpus)| Threads::On(cpus)),
     }
-}
-
-fn cpus(text: &str) -> Result<List, String> {
-    if text == "none" {
-        return Ok(List(Vec::new()));
-    }
-    list(text)
 }
 
 fn switch(text: &str) -> Result<String, String> {

@@ -2,7 +2,7 @@
 
 use ringside_measure::schema::{Outcome, SteerClass, SteerFlow, SteerResult};
 
-use super::{Done, Hosts};
+use super::{Done, Hosts, PATIENCE, RINGSIDE, end};
 
 /// Packets of each class: 20 a second, for an emulated CPU, and so many seconds.
 const SENT: &str = "--rate 20 -t 2 --json";
@@ -93,6 +93,55 @@ pub(super) fn run_on_igb(hosts: &Hosts) {
         "steer run eth1@far --from eth0 --class pcp:5 --rate 20 -t 1 --json",
     );
     assert_eq!(after.rss_queues, [0, 1]);
+    a_lab_s_probes_are_marked(hosts);
+}
+
+/// A lab from here to another machine, which is a namespace, over VLAN devices: what the map says is in the tags, and the map is as before.
+fn a_lab_s_probes_are_marked(hosts: &Hosts) {
+    hosts.run(
+        "sh -c set -e
+        ip link add lab type veth peer name seen netns far; ip link set lab up; ip -n far link set seen up
+        ip link add link lab name lab.7 type vlan id 7; ip link set lab.7 up; ip addr add 10.9.7.1/24 dev lab.7
+        ip -n far link add link seen name seen.7 type vlan id 7; ip -n far link set seen.7 up
+        ip -n far addr add 10.9.7.2/24 dev seen.7
+        printf '%s\n' 'rounds = 1' 'turn = \"1s\"' \
+            '[[host]]' 'name = \"me\"' 'place = \"here\"' '[[host]]' 'name = \"far\"' 'serve = \"10.9.7.2\"' \
+            '[[steering]]' 'name = \"marked\"' 'host = \"me\"' 'interface = \"lab.7\"' 'egress = [\"3=5\"]' \
+            '[[probe]]' 'name = \"five\"' 'from = \"me\"' 'to = \"far\"' 'with = \"udp\"' 'rate = 50' \
+            'priority = 3' 'steering = [\"marked\"]' >/marked.toml",
+    );
+    let mut server = hosts.start(&format!(
+        "ip netns exec far {RINGSIDE} serve seen.7 --listen 10.9.7.2 --insecure"
+    ));
+    server.wait_for("UDP port", PATIENCE).expect("it serves");
+    let line = format!("{RINGSIDE} steer run seen@far --class pcp:5 --class pcp:3 -t 20 --json");
+    let watching = hosts.start(&line);
+    let done = hosts.ringside("lab run /marked.toml --into /marked --json").good();
+    let Outcome::Lab(lab) = done.document().result else {
+        panic!("no lab: {done:#?}")
+    };
+    let [cell] = &lab.cells[..] else { panic!("{lab:#?}") };
+    assert_eq!((&cell.unavailable, cell.probes.lost), (&None, 0), "{cell:#?}");
+    let set = &cell.steering[0].seen.settings;
+    assert!(
+        set.iter()
+            .any(|one| one.what.contains("PCP for priority 3") && one.obtained == "5"),
+        "{set:#?}"
+    );
+    let Outcome::Steer(seen) = end(&line, watching).good().document().result else {
+        panic!("no steering")
+    };
+    let [five, three] = &seen.classes[..] else {
+        panic!("{seen:#?}")
+    };
+    assert!(
+        five.arrived() >= cell.probes.received && cell.probes.received > 0,
+        "{seen:#?}"
+    );
+    assert_eq!(three.arrived(), 0, "{seen:#?}");
+    let shown = hosts.run("ip -d link show lab.7").out;
+    assert!(!shown.contains("egress-qos-map"), "{shown}");
+    server.signal(libc::SIGINT).expect("told to end");
 }
 
 fn steer(hosts: &Hosts, line: &str) -> (Done, SteerResult) {

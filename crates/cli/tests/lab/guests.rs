@@ -15,25 +15,29 @@ use super::{Scratch, alone, assert_nothing_is_left_of, has_ended, kill, result, 
 /// How long an emulated guest and its turns may take on a machine that does other things.
 pub(super) const PATIENCE: Duration = Duration::from_secs(400);
 
-/// Three ways into one machine, and two loads to it.
+/// Three ways into one machine, one of them by two lanes, and three loads to it.
 fn content() -> String {
     let mut content =
-        "rounds = 2\nturn = \"1s\"\ntrace = true\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n".to_owned();
+        "rounds = 2\nturn = \"1s\"\ntrace = true\nrings = true\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n"
+            .to_owned();
     let one_way = "measure = [\"rtt\", \"one-way\"]\nuncertainty = \"20ms\"\n";
     let also = "machine = \"tap-bridge\"\n";
-    for (name, more, keys) in [
-        ("tap-bridge", "", one_way),
-        ("xdp", also, ""),
-        ("xdp-express", also, "trace = false\n"),
+    let by_priority = format!("{also}express = \"pcp:5\"\n");
+    for (name, attachment, more, keys) in [
+        ("tap-bridge", "tap-bridge", "", one_way),
+        ("xdp", "xdp", also, ""),
+        ("xdp-express", "xdp-express", also, "stop-above = \"1us\"\n"),
+        ("lane", "xdp-express", &*by_priority, "trace = false\npcp = 5\n"),
     ] {
         content += &format!(
             "[[link]]\nname = {name:?}\nends = [\"a\", \"b\"]\n\
-             [[guest]]\nname = {name:?}\nhost = \"b\"\nattachment = {name:?}\nuplink = {name:?}\n{more}\
+             [[guest]]\nname = {name:?}\nhost = \"b\"\nattachment = {attachment:?}\nuplink = {name:?}\n{more}\
              [[probe]]\nname = {name:?}\nfrom = \"a\"\nto = {name:?}\nwith = \"udp\"\nrate = 200\n{keys}"
         );
     }
     content
-        + "[[load]]\nname = \"tcp\"\nkind = \"iperf3-tcp\"\nbitrate = \"5M\"\n\
+        + "[[load]]\nname = \"own\"\nkind = \"tcp\"\nbitrate = \"1M\"\nstreams = 2\n\
+           [[load]]\nname = \"tcp\"\nkind = \"iperf3-tcp\"\nbitrate = \"5M\"\n\
            [[load]]\nname = \"udp\"\nkind = \"iperf3-udp\"\nbitrate = \"500K\"\nsize = 500\n"
 }
 
@@ -77,12 +81,17 @@ fn guests_are_a_part_of_the_matrix() {
     let done = running.end_within(PATIENCE).good();
     let result = result(&done.out);
     assert_nothing_is_left_of(pid);
-    let [_, _, tap, xdp, express] = result.machines.as_slice() else {
+    let [_, _, tap, xdp, express, lane] = result.machines.as_slice() else {
         panic!("{result:#?}")
     };
     assert_eq!(
-        [tap, xdp, express].map(|guest| guest.attachment.as_deref()),
-        [Some("tap-bridge"), Some("xdp"), Some("xdp-express")]
+        [tap, xdp, express, lane].map(|guest| guest.attachment.as_deref()),
+        [
+            Some("tap-bridge"),
+            Some("xdp"),
+            Some("xdp-express"),
+            Some("xdp-express")
+        ]
     );
     let accelerator = tap.accelerator.as_deref();
     assert_eq!(xdp.accelerator.as_deref(), accelerator, "one machine: {result:#?}");
@@ -91,7 +100,7 @@ fn guests_are_a_part_of_the_matrix() {
         .iter()
         .any(|warning| warning.contains("are emulated (tcg)"));
     assert_eq!(is_told, accelerator == Some("tcg"), "{:?}", result.warnings);
-    assert_eq!(result.cells.len(), 8);
+    assert_eq!(result.cells.len(), 10);
     for cell in &result.cells {
         assert_eq!((&cell.unavailable, cell.failed_turns), (&None, 0), "{cell:#?}");
         assert!(
@@ -99,9 +108,21 @@ fn guests_are_a_part_of_the_matrix() {
             "{cell:#?}"
         );
         check_redirected(cell);
+        let tap = cell.tap.expect("what the guest took");
+        assert!(tap.packets >= cell.probes.received && tap.bytes > 0, "{cell:#?}");
+        assert!(tap.waiting.is_some_and(|waiting| waiting.places > 0), "{cell:#?}");
         for load in &cell.loads {
             let (asked, sent) = (load.asked_bits_per_s.expect("asked"), load.sent_bits_per_s);
-            assert_eq!(asked, if load.name == "tcp" { 5e6 } else { 5e5 }, "{load:#?}");
+            let wanted = match load.name.as_str() {
+                "own" => 2e6,
+                "tcp" => 5e6,
+                _ => 5e5,
+            };
+            assert!((asked - wanted).abs() < 1.0, "{load:#?}");
+            if load.name == "own" {
+                // The guest says it itself.
+                assert!(load.received_bits_per_s.is_some_and(|bits| bits > 0.0), "{load:#?}");
+            }
             // An emulated guest may take less of it.
             assert!(sent.is_some_and(|sent| sent > 0.0 && sent < asked * 2.0), "{load:#?}");
         }
@@ -114,9 +135,21 @@ fn guests_are_a_part_of_the_matrix() {
             assert_eq!(cell.latency.impossible_packets, 0, "{cell:#?}");
         }
     }
-    assert_eq!(result.stages.len(), 4, "{result:#?}");
+    assert_eq!(result.stages.len(), 6, "{result:#?}");
     for stages in &result.stages {
-        check_stages(stages);
+        let traced = stages.traced.as_ref().expect("stages");
+        assert!(traced.slow.as_ref().is_some_and(|slow| slow.from_ns > 0), "{stages:#?}");
+        match stages.path.as_str() {
+            // Any packet is one to stop at.
+            "xdp-express" => {
+                let record = traced.recorded.as_ref().expect("a flight record");
+                assert!(record.whole_ns > 1_000 && record.points.len() > 4, "{stages:#?}");
+            }
+            _ => {
+                assert_eq!(traced.recorded, None);
+                check_stages(stages);
+            }
+        }
     }
     assert!(
         done.err.contains("QEMU and vCPU kick") || done.err.contains("out of the guest"),
@@ -130,15 +163,19 @@ fn guests_are_a_part_of_the_matrix() {
     );
 }
 
-/// Probes took the lane that they were to take, both ways; loads beside them the bridge.
+/// Probes took the lane that they were to take, both ways, unless it is by a priority, which answers of the guest's socket have not; loads beside them
+/// the bridge.
 fn check_redirected(cell: &LabCell) {
     let Some(lane) = cell.redirected else {
         assert_eq!(cell.path, "tap-bridge", "{cell:#?}");
         return;
     };
     assert!(lane.to_guest_packets >= cell.probes.received, "{cell:#?}");
-    assert!(lane.from_guest_packets >= cell.probes.received, "{cell:#?}");
-    if cell.path == "xdp-express" {
+    match cell.path.as_str() {
+        "lane" => assert_eq!(lane.from_guest_packets, 0, "{cell:#?}"),
+        _ => assert!(lane.from_guest_packets >= cell.probes.received, "{cell:#?}"),
+    }
+    if cell.path != "xdp" {
         // Probes settle before they are counted: nothing else is on the lane, streams of a load least of all.
         assert!(lane.to_guest_packets <= 2 * cell.probes.sent + 100, "{cell:#?}");
         let is_loaded = cell.condition == LoadKind::Foreign;

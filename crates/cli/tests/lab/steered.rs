@@ -1,6 +1,6 @@
 //! Steering and schedules as parts of a lab.
 
-use ringside_measure::schema::{LabSteering, SteerLanding};
+use ringside_measure::schema::{LabSteering, SteerFlow, SteerLanding};
 
 use super::*;
 
@@ -210,4 +210,126 @@ fn what_iperf3_did_is_beside_what_it_was_asked_for() {
         report.contains("the load tcp sent ") && report.contains("of 8.00 Mbit/s asked for"),
         "{report}"
     );
+}
+
+#[test]
+fn probes_have_the_priority_that_the_file_gives_them() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let steering = "[[steering]]\nname = \"seen\"\nhost = \"right\"\nqueue = 0\n";
+    let with = |name: &str, keys: &str| {
+        let keys = format!("{keys}\nmeasure = [\"rtt\"]\npcp = 5\ntrace = false\nsteering = [\"seen\"]");
+        probe(name, &keys)
+    };
+    let content = [
+        "rounds = 1\nturn = \"100ms\"\nsettle = \"10ms\"\n",
+        HOSTS,
+        steering,
+        &with("udp", "with = \"udp\""),
+        &with("packet", "with = \"packet\""),
+        &with("xsk", "with = \"xsk\""),
+        &probe("plain", "with = \"udp\"\nmeasure = [\"rtt\"]\nsteering = [\"seen\"]"),
+    ];
+    scratch.lab(&content.concat());
+    let checked = run(&scratch, "check my.toml").good().out;
+    assert!(checked.contains("frames of 82 bytes and a tag of PCP 5"), "{checked}");
+    let running = start(&scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let done = running.end().good();
+    assert_nothing_is_left_of(pid);
+    let result = result(&done.out);
+    assert_eq!(result.cells.len(), 4);
+    for cell in result.cells.iter().filter(|cell| cell.turns_left_out == 0) {
+        assert_eq!((&cell.unavailable, cell.probes.lost), (&None, 0), "{cell:#?}");
+        let [seen] = &cell.steering[..] else {
+            panic!("{cell:#?}")
+        };
+        let flow = match cell.path.as_str() {
+            "plain" => SteerFlow::UdpPort(ringside_measure::probe::DEFAULT_PORT),
+            _ => SteerFlow::VlanPriority(5),
+        };
+        assert_eq!(seen.seen.classes[0].flow, flow, "{cell:#?}");
+        let came: u64 = landings(seen).iter().map(|landing| landing.packets).sum();
+        match cell.path.as_str() {
+            // They do not come to the stack, where it is counted.
+            "xsk" => assert_eq!(came, 0, "{cell:#?}"),
+            _ => assert!(came >= cell.probes.received && came > 0, "{came}: {cell:#?}"),
+        }
+    }
+}
+
+#[test]
+fn our_own_tcp_streams_are_on_beside_the_probes_that_name_them() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let load = |name: &str, keys: &str| format!("[[load]]\nname = {name:?}\nkind = \"tcp\"\n{keys}\n");
+    let content = [
+        "rounds = 1\nturn = \"200ms\"\nsettle = \"10ms\"\n",
+        HOSTS,
+        &load("bulk", "streams = 2\nbitrate = \"8M\""),
+        &load("web", "streams = 3\nrequest = 100\nanswer = 2000\nrate = 100"),
+        &probe("both", "with = \"udp\"\nmeasure = [\"rtt\"]"),
+        &probe(
+            "web-only",
+            "with = \"udp\"\nmeasure = [\"rtt\"]\nloads = [\"web\"]\nidle = false",
+        ),
+    ];
+    scratch.lab(&content.concat());
+    let checked = run(&scratch, "check my.toml").good().out;
+    for words in [
+        "TCP in 2 streams, 8.00 Mbit/s each",
+        "TCP in 3 streams, requests of 100 bytes and answers of 2000, 100/s each at the most",
+        "only beside web",
+    ] {
+        assert!(checked.contains(words), "{words}: {checked}");
+    }
+    let running = start(&scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let done = running.end().good();
+    assert_nothing_is_left_of(pid);
+    let result = result(&done.out);
+    let cells: Vec<(&str, LoadKind)> = result
+        .cells
+        .iter()
+        .map(|cell| (cell.path.as_str(), cell.condition))
+        .collect();
+    let expected = [
+        ("both", LoadKind::Idle),
+        ("both", LoadKind::Foreign),
+        ("web-only", LoadKind::Foreign),
+    ];
+    assert_eq!(cells, expected);
+    for cell in result.cells.iter().filter(|cell| cell.turns_left_out == 0) {
+        let names: Vec<&str> = cell.loads.iter().map(|load| load.name.as_str()).collect();
+        match (cell.path.as_str(), cell.condition) {
+            (_, LoadKind::Idle) => assert!(names.is_empty()),
+            ("both", _) => assert_eq!(names, ["bulk", "web"]),
+            _ => assert_eq!(names, ["web"]),
+        }
+        // Nothing else is beside the same loads.
+        assert_eq!(cell.ratio_to_base, None, "{cell:#?}");
+        for load in &cell.loads {
+            let (sent, received) = (load.sent_bits_per_s.expect("told"), load.received_bits_per_s);
+            assert!(
+                received.is_some_and(|received| received > 0.0 && received <= sent),
+                "{load:#?}"
+            );
+            match load.name.as_str() {
+                "bulk" => {
+                    assert_eq!((load.asked_bits_per_s, load.requests_per_s), (Some(16e6), None));
+                    assert!(sent > 1e6 && sent < 32e6, "{load:#?}");
+                }
+                _ => {
+                    let rate = load.requests_per_s.expect("told");
+                    assert!(rate > 10.0 && rate < 400.0, "{load:#?}");
+                }
+            }
+        }
+    }
+    let report = fs::read_to_string(scratch.path("run/report.html")).unwrap();
+    assert!(report.contains(" requests/s were answered"), "{report}");
 }

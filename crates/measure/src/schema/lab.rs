@@ -103,6 +103,12 @@ pub struct LabCell {
     /// To a guest that is attached by XDP: what its programs redirected in the turns that count, settling included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redirected: Option<LabRedirected>,
+    /// To a guest whose NIC is behind a device of this machine: what that took in the turns that count, settling included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tap: Option<LabTap>,
+    /// Name of the path that `ratio_to_base` is relative to, where that is not the lab's: the first one beside the same loads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
 }
 
 /// A class of a schedule under one condition.
@@ -194,7 +200,7 @@ pub struct LabLoad {
     pub sent_pps: Option<f64>,
     /// Those that arrived.
     pub received_pps: Option<f64>,
-    /// Bits per second that it was to send, of all its streams: iperf3's payload. `None` where it goes as fast as it can.
+    /// Bits per second that it was to send, of all its TCP streams or iperf3's: payload. `None` where it goes as fast as it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_bits_per_s: Option<f64>,
     /// What it sent of that.
@@ -203,6 +209,9 @@ pub struct LabLoad {
     /// What arrived of it; `None` where nobody tells, as in a guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_bits_per_s: Option<f64>,
+    /// Requests that were answered, a second, of all streams of such a load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_per_s: Option<f64>,
 }
 
 /// What the XDP programs of a guest's attachment redirected, and what they left to the kernel: packets of the probes and of everything else.
@@ -216,6 +225,35 @@ pub struct LabRedirected {
     pub from_guest_packets: u64,
     /// Packets from the guest that were not.
     pub from_guest_passed_packets: u64,
+}
+
+/// What went to a guest through the device of this machine that its NIC is behind: packets of the probes and of everything else.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct LabTap {
+    /// In what time, in nanoseconds.
+    pub time_ns: u64,
+    /// Packets that the guest's side took. One that GRO or the sender has left whole counts once, however long it is.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets that the device dropped, most of them for want of room.
+    pub dropped_packets: u64,
+    /// What they found waiting in front of them, where that was counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<LabWaiting>,
+}
+
+/// What packets found waiting in a ring that they came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct LabWaiting {
+    /// Packets that came.
+    pub packets: u64,
+    /// How many waited there on average, seen by those that came.
+    pub mean_packets: f64,
+    /// How many of those that came found no room.
+    pub full_packets: u64,
+    /// How many there is room for.
+    pub places: u64,
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ fn lab() -> LabResult {
         asked_bits_per_s: Some(5e6),
         sent_bits_per_s: Some(4.9e6),
         received_bits_per_s: Some(4.8e6),
+        requests_per_s: Some(100.0),
     };
     LabResult {
         title: "a study".into(),
@@ -96,6 +97,19 @@ fn lab() -> LabResult {
                 from_guest_packets: 30,
                 from_guest_passed_packets: 2,
             }),
+            tap: Some(LabTap {
+                time_ns: 1_000_000_000,
+                packets: 31,
+                bytes: 4_000,
+                dropped_packets: 1,
+                waiting: Some(LabWaiting {
+                    packets: 32,
+                    mean_packets: 1.5,
+                    full_packets: 1,
+                    places: 1_000,
+                }),
+            }),
+            base: Some("first".into()),
         }],
         stages: vec![LabStages {
             path: "udp".into(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringside_bpf::{Link, Redirected, Redirector, Traffic};
 
-use super::{AttachConfig, Offload, Uplink, bpf};
+use super::{AttachConfig, Offload, Uplink, VLAN_INSERT, bpf};
 use crate::{Device, GuestTap, Result};
 
 /// An XDP program on the uplink that sends packets into the ring of the guest's TAP device, and one on the TAP device that sends what the guest
@@ -62,7 +62,11 @@ impl XdpRedirect {
     ) -> Result<Self> {
         // A veth takes redirected frames only while its other end polls (NAPI), which takes GRO there, or an XDP program.
         // https://elixir.bootlin.com/linux/v6.18/C/ident/veth_xdp_xmit
-        let mut offloads = vec![Offload::set_at_peer(uplink, "rx-gro", true)?];
+        // A VLAN tag that is left to the device is not in the packet that the program sees, and is lost on the way.
+        let mut offloads = vec![
+            Offload::set_at_peer(uplink, "rx-gro", true)?,
+            Offload::set_at_peer(uplink, VLAN_INSERT, false)?,
+        ];
         if bridge.is_some() {
             // Behind a veth with a program of any kind the other end sends no long packets any more. What it sends is put together here.
             // https://elixir.bootlin.com/linux/v6.18/C/ident/veth_xdp_set

@@ -83,6 +83,20 @@ impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Whole<LEAST, M
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::lab) struct Bitrate(pub(in crate::lab) String);
 
+impl Bitrate {
+    /// The number.
+    pub(in crate::lab) fn bits_per_s(&self) -> Option<f64> {
+        let digits = self.0.trim_end_matches(['K', 'M', 'G']);
+        let unit = match self.0.strip_prefix(digits)? {
+            "K" => 1e3,
+            "M" => 1e6,
+            "G" => 1e9,
+            _ => 1.0,
+        };
+        Some(digits.parse::<f64>().ok()? * unit)
+    }
+}
+
 impl<'de> Deserialize<'de> for Bitrate {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;

@@ -80,22 +80,33 @@ pub(super) fn check(text: &Text, file: File) -> Result<Plan, Faults> {
         .filter_map(|steering| checker.steering(steering))
         .collect();
     let mut all: Vec<Probe> = Vec::new();
+    let mut used: BTreeSet<usize> = BTreeSet::new();
     for probe in &file.probe {
         let steering = checker.steered(probe.steering.as_ref(), &steerings, &file.steering);
-        all.extend(checker.probe(probe, trace, steering));
+        let beside = checker.beside(probe, &file.load);
+        used.extend(&beside.1);
+        all.extend(checker.probe(probe, trace, steering, beside));
     }
+    let loads: Vec<usize> = (0..file.load.len()).collect();
     let mut schedules: Vec<Schedule> = Vec::new();
     for schedule in &file.schedule {
         let steering = checker.steered(schedule.steering.as_ref(), &steerings, &file.steering);
         if let Some(checked) = checker.schedule(schedule, steering) {
-            let [from, to] = [&schedule.from, &schedule.to].map(|name| name.get_ref().to_string());
-            all.extend(probes(schedules.len(), &checked, &to, &from));
+            let ends = [&schedule.from, &schedule.to].map(|name| name.get_ref().0.as_str());
+            all.extend(probes(schedules.len(), &checked, &loads, ends));
             schedules.push(checked);
         }
     }
     let probes = all;
-    let ways: Vec<Way> = probes.iter().map(|probe| probe.way).collect();
-    let loads: Vec<Load> = file.load.iter().filter_map(|load| checker.load(load, &ways)).collect();
+    let mut loads: Vec<Load> = Vec::new();
+    for (number, load) in file.load.iter().enumerate() {
+        let has_it = |probe: &&Probe| probe.loads.contains(&number);
+        let ways: Vec<Way> = probes.iter().filter(has_it).map(|probe| probe.way).collect();
+        if !used.contains(&number) && !file.probe.is_empty() && file.schedule.is_empty() {
+            checker.at(&load.name, "no probe has it among its loads: it would never be on");
+        }
+        loads.extend(checker.load(load, &ways));
+    }
     if file.probe.is_empty() && file.schedule.is_empty() {
         checker.fault(
             None,
@@ -110,6 +121,7 @@ pub(super) fn check(text: &Text, file: File) -> Result<Plan, Faults> {
         rounds: file.rounds.map_or(ROUNDS, file::Whole::small),
         turn: file.turn.map_or(TURN, |time| time.0),
         settle: file.settle.map_or(SETTLE, |time| time.0),
+        rings: file.rings.unwrap_or(false),
         hosts: checker.hosts,
         guests: checker.guests,
         links: checker.links,

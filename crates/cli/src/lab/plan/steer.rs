@@ -83,6 +83,11 @@ impl Checker<'_> {
             irqs: of(&steering.irq),
             rps: of(&steering.rps),
             xps: of(&steering.xps),
+            egress: steering
+                .egress
+                .as_ref()
+                .map(|all| all.get_ref().clone())
+                .unwrap_or_default(),
             ..Settings::default()
         };
         match self.hosts[plan.host].place {
@@ -115,6 +120,7 @@ impl Checker<'_> {
                 self.superfluous(steering.rules.as_ref(), || why("rules"));
                 self.superfluous(steering.rss.as_ref(), || why("rss"));
                 self.superfluous(steering.irq.as_ref(), || why("irq"));
+                self.superfluous(steering.egress.as_ref(), || why("egress-qos-map"));
                 let link = self.link_of(steering, host, plan.host)?;
                 plan.at = super::At::Link(link);
                 let queues = self.links[link].queues;
@@ -177,6 +183,7 @@ impl Checker<'_> {
         self.superfluous(steering.irq.as_ref(), why);
         self.superfluous(steering.rps.as_ref(), why);
         self.superfluous(steering.xps.as_ref(), why);
+        self.superfluous(steering.egress.as_ref(), why);
         self.superfluous(steering.queue.as_ref(), why);
         self.superfluous(steering.cpu.as_ref(), why);
         let (host, uplink) = (self.guests[number].host, self.guests[number].uplink);
@@ -313,8 +320,8 @@ impl Checker<'_> {
     }
 }
 
-/// A probe for each class.
-pub(super) fn probes(number: usize, schedule: &Schedule, to: &str, from: &str) -> Vec<Probe> {
+/// A probe for each class, beside these loads.
+pub(super) fn probes(number: usize, schedule: &Schedule, loads: &[usize], [from, to]: [&str; 2]) -> Vec<Probe> {
     let cycle_ns = schedule.schedule.cycle_ns();
     let of = |(at, class): (usize, &Class)| {
         let rate = u64::from(class.packets_per_cycle) * 1_000_000_000 / cycle_ns.max(1);
@@ -329,10 +336,14 @@ pub(super) fn probes(number: usize, schedule: &Schedule, to: &str, from: &str) -
             sleeps: !schedule.spins,
             rate: rate.max(1),
             frame_bytes: u16::try_from(class.frame_bytes).unwrap_or(u16::MAX),
+            // Its talker makes its tags.
+            pcp: None,
+            priority: None,
             count: None,
             measures: vec![LatencyKind::OneWay],
             // Its talker and listener are programs of their own.
             is_traced: false,
+            stop_above: None,
             uncertainty: Duration::ZERO,
             description: format!(
                 "{from} to {to}, by schedule: PCP {}, {} packet(s) of {} bytes in a window of {} us from {} us on, cycle {} us; {}{}",
@@ -349,6 +360,8 @@ pub(super) fn probes(number: usize, schedule: &Schedule, to: &str, from: &str) -
                 }
             ),
             steering: schedule.steering.clone(),
+            loads: loads.to_vec(),
+            is_idle: true,
             scheduled: Some(Scheduled {
                 schedule: number,
                 class: at,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::lab::file::Text;
 use crate::lab::plan::{At, Plan};
+use crate::steer::EgressArg;
 
 const HOSTS: &str = "\
 [[host]]
@@ -79,6 +80,10 @@ fn rules_are_of_an_interface_that_is_here() {
     let plan = read(&text).unwrap();
     assert_eq!(plan.steerings[0].at, At::Interface("eth1".into()));
     assert_eq!(plan.steerings[0].settings.rules.len(), 1);
+    let text = steering("host = \"me\"\ninterface = \"eth1.7\"\negress = [\"3=5\"]") + &probe("priority = 3");
+    let plan = read(&text).unwrap();
+    assert_eq!(plan.steerings[0].settings.egress, [EgressArg(3, 5)]);
+    assert_eq!(plan.probes[0].priority, Some(3));
 }
 
 #[test]
@@ -121,6 +126,10 @@ fn what_is_wrong_is_told_with_line_and_key() {
         (
             with(steering("host = \"b\"\nrules = [\"pcp:5=1\"]")),
             "key steering.rules: a link is a veth pair, which has no rules",
+        ),
+        (
+            with(steering("host = \"b\"\negress = [\"3=5\"]")),
+            "key steering.egress: a link is a veth pair, which has no egress-qos-map",
         ),
         (
             with(steering("host = \"b\"\nirq = [\"0=1\"]")),

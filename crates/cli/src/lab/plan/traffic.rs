@@ -9,6 +9,7 @@ use super::check::Checker;
 use super::{Load, Probe, SMALLEST, SMALLEST_STAMPED, Way, Work, how};
 use crate::compare::Kind;
 use crate::lab::file::{self, Measure, Wait, With, XskMode};
+use crate::lab::tcp::Stream;
 
 /// The usual rates and frames.
 const PROBES_PER_SECOND: u64 = 1_000;
@@ -20,18 +21,22 @@ const UNCERTAINTY: Duration = Duration::from_micros(100);
 impl Checker<'_> {
     /// A load. Without ends it is on the path that is measured, one of these ways.
     pub(super) fn load(&mut self, load: &file::Load, ways: &[Way]) -> Option<Load> {
-        use file::LoadKind::{Iperf3Tcp, Iperf3Udp, StressNg, Udp};
+        use file::LoadKind::{Iperf3Tcp, Iperf3Udp, StressNg, Tcp, Udp};
         let kind = *load.kind.get_ref();
         let not_of = |key: &str| format!("{key} is nothing that a load of the kind {} has", kind.name());
-        if kind != Udp {
+        if !matches!(kind, Udp | Tcp) {
             self.superfluous(load.rate.as_ref(), || not_of("rate"));
         }
         if !matches!(kind, Udp | Iperf3Udp) {
             self.superfluous(load.size.as_ref(), || not_of("size"));
         }
-        if !matches!(kind, Iperf3Tcp | Iperf3Udp) {
+        if !matches!(kind, Tcp | Iperf3Tcp | Iperf3Udp) {
             self.superfluous(load.bitrate.as_ref(), || not_of("bitrate"));
             self.superfluous(load.streams.as_ref(), || not_of("streams"));
+        }
+        if kind != Tcp {
+            self.superfluous(load.request.as_ref(), || not_of("request"));
+            self.superfluous(load.answer.as_ref(), || not_of("answer"));
         }
         if kind != StressNg {
             self.superfluous(load.stressor.as_ref(), || not_of("stressor"));
@@ -93,6 +98,11 @@ impl Checker<'_> {
                     rate: load.rate.as_ref().map_or(LOAD_PER_SECOND, |rate| rate.get_ref().get()),
                     size: small(size.unwrap_or(LOAD_BYTES.min(shortest.unwrap_or(u32::MAX).into()))),
                 },
+                Tcp => Work::Tcp {
+                    way,
+                    streams: load.streams.as_ref().map_or(1, |streams| streams.get_ref().small()),
+                    stream: self.stream(load),
+                },
                 _ => Work::Iperf3 {
                     way,
                     udp: kind == Iperf3Udp,
@@ -109,13 +119,39 @@ impl Checker<'_> {
         })
     }
 
+    /// What a stream of the kind tcp does: bulk, or requests if their size is given.
+    fn stream(&mut self, load: &file::Load) -> Stream {
+        let Some(request) = &load.request else {
+            let only = |key: &str| format!("only streams of requests have {key}: give the bytes of a request");
+            self.superfluous(load.answer.as_ref(), || only("an answer"));
+            self.superfluous(load.rate.as_ref(), || {
+                only("a rate") + ", or a bitrate for a stream of bulk"
+            });
+            return Stream::Bulk {
+                bits_per_s: load.bitrate.as_ref().and_then(|bitrate| bitrate.get_ref().bits_per_s()),
+            };
+        };
+        self.superfluous(load.bitrate.as_ref(), || {
+            "a stream of requests has a rate: so many requests a second".to_owned()
+        });
+        let request = request.get_ref().small();
+        Stream::Requests {
+            request,
+            answer: load.answer.as_ref().map_or(request, |answer| answer.get_ref().small()),
+            per_s: load.rate.as_ref().map(|rate| rate.get_ref().get()),
+        }
+    }
+
     /// Whether a load can take a way.
     fn carries(&mut self, way: Way, kind: file::LoadKind, load: &file::Load, span: Range<usize>) -> Option<()> {
         let why = match way {
             Way::Link { .. } => None,
             Way::Guest(_) if kind != file::LoadKind::Udp => None,
-            Way::Guest(_) => Some("nobody takes our own stream in a guest: take a load of the kind iperf3-udp"),
-            Way::Serve(_) => Some("packets of a load go from a namespace over a link"),
+            Way::Guest(_) => Some("nobody takes our own stream in a guest: take a load of the kind iperf3-udp, or tcp"),
+            Way::Serve(_) if kind != file::LoadKind::Udp => None,
+            Way::Serve(_) => {
+                Some("nobody takes our own stream on another machine: take a load of the kind iperf3-udp, or tcp")
+            }
         };
         self.fits(way, load.size.as_ref());
         match why {
@@ -127,8 +163,45 @@ impl Checker<'_> {
         }
     }
 
+    /// Whether a probe has idle turns, and the numbers of the loads of its loaded ones: all, unless it says which.
+    pub(super) fn beside(&mut self, probe: &file::Probe, known: &[file::Load]) -> (bool, Vec<usize>) {
+        let is_idle = probe.idle.as_ref().is_none_or(|idle| *idle.get_ref());
+        let Some(asked) = &probe.loads else {
+            if let Some(idle) = probe.idle.as_ref().filter(|_| !is_idle && known.is_empty()) {
+                self.at(idle, "there is no [[load]]: it would have no turns");
+            }
+            return (is_idle, (0..known.len()).collect());
+        };
+        let mut found = Vec::new();
+        for name in asked.get_ref() {
+            match known.iter().position(|load| load.name.get_ref() == name.get_ref()) {
+                Some(number) => found.push(number),
+                None => {
+                    let names: Vec<&str> = known.iter().map(|load| load.name.get_ref().0.as_str()).collect();
+                    let wanted = &name.get_ref().0;
+                    self.at(
+                        name,
+                        format!("there is no [[load]] {wanted}; there are: {}", names.join(", ")),
+                    );
+                }
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        if asked.get_ref().is_empty() && !is_idle {
+            self.at(asked, "neither idle nor beside a load: it would have no turns");
+        }
+        (is_idle, found)
+    }
+
     /// `trace` is whether paths get their stages that do not say it themselves.
-    pub(super) fn probe(&mut self, probe: &file::Probe, trace: bool, steering: Vec<usize>) -> Option<Probe> {
+    pub(super) fn probe(
+        &mut self,
+        probe: &file::Probe,
+        trace: bool,
+        steering: Vec<usize>,
+        (is_idle, loads): (bool, Vec<usize>),
+    ) -> Option<Probe> {
         let wait = probe.wait.unwrap_or_default();
         if probe.by != With::Xsk {
             self.superfluous(probe.mode.as_ref(), || "only with = \"xsk\" has modes".to_owned());
@@ -158,12 +231,6 @@ impl Checker<'_> {
                         Measure::Rtt => LatencyKind::RoundTrip,
                         Measure::OneWay => LatencyKind::OneWay,
                     };
-                    if kind == LatencyKind::OneWay && matches!(way, Way::Serve(_)) {
-                        self.at(
-                            asked,
-                            "one way takes one clock at both ends, or a guest's: not to another machine",
-                        );
-                    }
                     if !all.contains(&kind) {
                         all.push(kind);
                     }
@@ -183,12 +250,34 @@ impl Checker<'_> {
         if let Some(short) = probe.size.as_ref().filter(|_| size < smallest) {
             self.at(
                 short,
-                format!("one way to a guest takes its times in the answer: frames of {smallest} bytes at least"),
+                format!("one way by another machine's clock takes its times in the answer: frames of {smallest} bytes at least"),
             );
         }
         if !is_stamped {
             self.superfluous(probe.uncertainty.as_ref(), || {
-                "only one way to a guest is by another clock".to_owned()
+                "only one way to a guest or another machine is by another clock".to_owned()
+            });
+        }
+        if matches!(way, Way::Serve(_)) {
+            self.superfluous(probe.pcp.as_ref(), || {
+                "probes have a VLAN priority on paths of this machine and to its guests".to_owned()
+            });
+        }
+        let pcp = probe
+            .pcp
+            .as_ref()
+            .and_then(|pcp| u8::try_from(pcp.get_ref().get()).ok());
+        let priority = probe
+            .priority
+            .as_ref()
+            .and_then(|priority| u8::try_from(priority.get_ref().get()).ok());
+        if probe.by != With::Udp {
+            self.superfluous(probe.priority.as_ref(), || {
+                "packets of AF_PACKET and AF_XDP pass by whatever goes by a socket's priority: only with = \"udp\" has one".to_owned()
+            });
+        } else if probe.pcp.is_some() {
+            self.superfluous(probe.priority.as_ref(), || {
+                "with pcp packets have that for a priority, too".to_owned()
             });
         }
         let can_be_traced = !matches!(way, Way::Serve(_));
@@ -202,6 +291,12 @@ impl Checker<'_> {
                 "what goes to another machine is not traced: only paths of this one and its guests",
             );
         }
+        let is_traced = probe.trace.as_ref().map_or(trace, |wanted| *wanted.get_ref()) && can_be_traced;
+        if !is_traced {
+            self.superfluous(probe.stop_above.as_ref(), || {
+                "only what is traced can be stopped at a packet: trace = true".to_owned()
+            });
+        }
         Some(Probe {
             name: probe.name.get_ref().0.clone(),
             from,
@@ -210,17 +305,27 @@ impl Checker<'_> {
             sleeps: wait == Wait::WakeUp,
             rate,
             frame_bytes: u16::try_from(size).unwrap_or(u16::MAX),
+            pcp,
+            priority,
             count: probe.count.map(file::Whole::get),
             measures,
-            is_traced: probe.trace.as_ref().map_or(trace, |wanted| *wanted.get_ref()) && can_be_traced,
+            is_traced,
+            stop_above: probe.stop_above.as_ref().map(|time| time.get_ref().0),
             uncertainty: probe.uncertainty.as_ref().map_or(UNCERTAINTY, |time| time.get_ref().0),
             description: format!(
-                "{} to {}: {}; {rate} probes/s, frames of {size} bytes",
+                "{} to {}: {}; {rate} probes/s, frames of {size} bytes{}",
                 probe.from.get_ref(),
                 probe.to.get_ref(),
-                how(probe.by, wait, kind)
+                how(probe.by, wait, kind),
+                match (pcp, priority) {
+                    (Some(pcp), _) => format!(" and a tag of PCP {pcp}"),
+                    (None, Some(priority)) => format!(", socket priority {priority}"),
+                    (None, None) => String::new(),
+                }
             ),
             steering,
+            loads,
+            is_idle,
             scheduled: None,
         })
     }

@@ -1,0 +1,449 @@
+//! Our own TCP streams beside the probes: bulk at a rate, or requests and their answers.
+//!
+//! ```text
+//!  bulk       header, bytes at their times …  end ──▶ sink ── how many came ──▶
+//!  requests   header, request ──▶ sink ── answer ──▶ request ──▶ …
+//! ```
+//!
+//! In a namespace the sink is threads of this process; in a guest and on another machine it is `ringside lab sink`.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ringside_netlab::Namespace;
+
+use super::bed::Course;
+use super::load::thread;
+use crate::stop::Stop;
+use crate::{output, pin};
+
+/// Of the sink for the first load; in a guest and on another machine there is this one alone, for all of them.
+const PORT: u16 = 29_800;
+/// What a stream begins with: who it is, then bytes of a request and of its answer.
+const MAGIC: [u8; 8] = *b"ringload";
+const HEADER: usize = 16;
+/// The most that is written at once, and how much of its time that is at a slow rate.
+const PIECE: usize = 64 << 10;
+const PIECE_TIME: f64 = 0.01;
+/// How often one that waits looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a sink may take until it is there, and until it has said what came.
+const START: Duration = Duration::from_secs(5);
+const END: Duration = Duration::from_secs(2);
+
+/// What the streams of a load do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Stream {
+    /// As much as goes through, or bits a second of each.
+    Bulk { bits_per_s: Option<f64> },
+    /// One request after the other, or so many a second.
+    Requests {
+        request: u32,
+        answer: u32,
+        per_s: Option<u64>,
+    },
+}
+
+/// Streams that are on; off when it is dropped.
+pub(super) struct Streams {
+    end: Arc<AtomicBool>,
+    counts: Arc<Counts>,
+    threads: Vec<JoinHandle<Result<()>>>,
+    // Behind the streams, which ask it.
+    _sink: Option<Sink>,
+}
+
+/// Of all streams of a load.
+#[derive(Debug, Default)]
+struct Counts {
+    sent_bytes: AtomicU64,
+    received_bytes: AtomicU64,
+    answers: AtomicU64,
+    /// Streams of which it is not known what came.
+    silent: AtomicU64,
+}
+
+/// What they did.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) sent_bytes: u64,
+    /// `None` where the sink did not say in time.
+    pub(super) received_bytes: Option<u64>,
+    pub(super) answers: u64,
+}
+
+/// Port of the sink for a load, by its number, or of one that was started elsewhere.
+pub(super) fn port(number: u16, is_elsewhere: bool) -> u16 {
+    if is_elsewhere { PORT } else { PORT + number }
+}
+
+impl Streams {
+    /// Starts some to a sink, which is made if that is in a namespace of this machine; elsewhere it has been started.
+    pub(super) fn start(stream: Stream, count: u32, course: &Course<'_>, at: SocketAddr, cpus: &[u32]) -> Result<Self> {
+        let sink = course.to.map(|end| {
+            let listener = end.run(|| TcpListener::bind(at));
+            Sink::open(listener.with_context(|| format!("listening on {at}"))?, cpus)
+        });
+        let mut streams = Self {
+            end: Arc::default(),
+            counts: Arc::default(),
+            threads: Vec::new(),
+            _sink: sink.transpose()?,
+        };
+        for _ in 0..count {
+            let connection = connect(course.from, at).with_context(|| {
+                format!("connecting to {at}, where `ringside lab sink` is to run if that is another machine")
+            })?;
+            let (end, counts, cpus) = (Arc::clone(&streams.end), Arc::clone(&streams.counts), cpus.to_vec());
+            let work = move || {
+                pin::to_cpus(&cpus)?;
+                run(connection, stream, &end, &counts).with_context(|| format!("a stream to {at}"))
+            };
+            streams.threads.push(thread("load tcp", work)?);
+        }
+        Ok(streams)
+    }
+
+    /// Whether they all go on.
+    pub(super) fn check(&mut self) -> Result<()> {
+        let Some(ended) = self.threads.iter().position(JoinHandle::is_finished) else {
+            return Ok(());
+        };
+        match self.threads.swap_remove(ended).join() {
+            Ok(done) => done?,
+            Err(_) => bail!("its thread panicked"),
+        }
+        bail!("its thread ended in the middle of a turn");
+    }
+
+    /// Ends them, and asks the sink what came.
+    pub(super) fn end(mut self) -> Result<Done> {
+        self.end.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(done) => done?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Ok(Done {
+            sent_bytes: read(&self.counts.sent_bytes),
+            received_bytes: (read(&self.counts.silent) == 0).then(|| read(&self.counts.received_bytes)),
+            answers: read(&self.counts.answers),
+        })
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            _ = thread.join();
+        }
+    }
+}
+
+/// The one in a guest may not be there yet.
+fn connect(from: &Namespace, at: SocketAddr) -> Result<TcpStream> {
+    let over = Instant::now() + START;
+    loop {
+        match from.try_run(|| TcpStream::connect_timeout(&at, START))? {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused && Instant::now() < over => thread::sleep(LOOK),
+            done => return Ok(done?),
+        }
+    }
+}
+
+fn run(mut connection: TcpStream, stream: Stream, end: &AtomicBool, counts: &Counts) -> Result<()> {
+    set_up(&connection)?;
+    let (request, answer) = match stream {
+        Stream::Bulk { .. } => (0, 0),
+        Stream::Requests { request, answer, .. } => (request, answer),
+    };
+    let mut header = MAGIC.to_vec();
+    header.extend(request.to_be_bytes());
+    header.extend(answer.to_be_bytes());
+    connection.write_all(&header)?;
+    match stream {
+        Stream::Bulk { bits_per_s } => bulk(connection, bits_per_s, end, counts),
+        Stream::Requests { per_s, .. } => {
+            let sizes = [request, answer].map(|bytes| bytes as usize);
+            requests(connection, sizes, per_s, end, counts)
+        }
+    }
+}
+
+fn bulk(mut connection: TcpStream, bits_per_s: Option<f64>, end: &AtomicBool, counts: &Counts) -> Result<()> {
+    let (piece, pause) = match bits_per_s {
+        None => (PIECE, Duration::ZERO),
+        Some(bits) => paced(bits),
+    };
+    let data = vec![7; piece];
+    let mut due = Instant::now();
+    'turn: while !end.load(Ordering::Relaxed) {
+        let mut left = &data[..];
+        while !left.is_empty() {
+            if end.load(Ordering::Relaxed) {
+                break 'turn;
+            }
+            match connection.write(left) {
+                Ok(written) => {
+                    counts.sent_bytes.fetch_add(written as u64, Ordering::Relaxed);
+                    left = &left[written..];
+                }
+                Err(error) if is_time(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // What could not be sent in time is not made up for.
+        due = (due + pause).max(Instant::now());
+        sleep_until(due, end);
+    }
+    connection.shutdown(Shutdown::Write)?;
+    let mut came = [0; 8];
+    let over = Instant::now() + END;
+    match read(&mut connection, &mut came, || Instant::now() >= over)? {
+        Got::All => {
+            counts
+                .received_bytes
+                .fetch_add(u64::from_be_bytes(came), Ordering::Relaxed);
+        }
+        Got::End | Got::ToldToEnd => {
+            counts.silent.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    Ok(())
+}
+
+/// What is written at once at a rate, and in which time.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "of the range of PIECE"
+)]
+fn paced(bits_per_s: f64) -> (usize, Duration) {
+    let bytes_per_s = bits_per_s / 8.0;
+    let piece = (bytes_per_s * PIECE_TIME).clamp(1.0, PIECE as f64) as usize;
+    (piece, Duration::from_secs_f64(piece as f64 / bytes_per_s))
+}
+
+fn requests(
+    mut connection: TcpStream,
+    [request, answer]: [usize; 2],
+    per_s: Option<u64>,
+    end: &AtomicBool,
+    counts: &Counts,
+) -> Result<()> {
+    let (request, mut answer) = (vec![7; request], vec![0; answer]);
+    let pause = per_s.map_or(Duration::ZERO, |rate| Duration::from_nanos(1_000_000_000 / rate.max(1)));
+    let has_to_end = || end.load(Ordering::Relaxed);
+    let mut due = Instant::now();
+    while !has_to_end() {
+        if !write(&mut connection, &request, has_to_end)? {
+            break;
+        }
+        counts.sent_bytes.fetch_add(request.len() as u64, Ordering::Relaxed);
+        match read(&mut connection, &mut answer, has_to_end)? {
+            Got::All => {}
+            Got::ToldToEnd => break,
+            Got::End => bail!("the other end has closed it"),
+        }
+        // The sink has it whole, or there were no answer.
+        counts.received_bytes.fetch_add(request.len() as u64, Ordering::Relaxed);
+        counts.answers.fetch_add(1, Ordering::Relaxed);
+        due = (due + pause).max(Instant::now());
+        sleep_until(due, end);
+    }
+    Ok(())
+}
+
+fn sleep_until(due: Instant, end: &AtomicBool) {
+    while !end.load(Ordering::Relaxed) {
+        match due.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => return,
+            left => thread::sleep(left.min(LOOK)),
+        }
+    }
+}
+
+/// Where streams end; gone with all its connections when it is dropped.
+pub(super) struct Sink {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Sink {
+    /// Takes what connects, on some CPUs.
+    fn open(listener: TcpListener, cpus: &[u32]) -> Result<Self> {
+        let end: Arc<AtomicBool> = Arc::default();
+        let (its, cpus) = (Arc::clone(&end), cpus.to_vec());
+        let work = move || {
+            pin::to_cpus(&cpus)?;
+            accept(&listener, &its)
+        };
+        Ok(Self {
+            end,
+            thread: Some(thread("load sink", work)?),
+        })
+    }
+}
+
+impl Sink {
+    fn is_open(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Ends it; why it has ended before, if it has.
+    fn close(mut self) -> Result<()> {
+        self.end.store(true, Ordering::Relaxed);
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            Some(Ok(done)) => done,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// `ringside lab sink`: until it is ended, or goes with its guest.
+pub(super) fn sink(listen: Ipv4Addr, stop: &Stop) -> Result<()> {
+    let at = SocketAddr::from((listen, PORT));
+    let listener = TcpListener::bind(at).with_context(|| format!("listening on {at}"))?;
+    let sink = Sink::open(listener, &[])?;
+    output::note(format_args!(
+        "Taking TCP streams of labs on {at}, of everybody; Ctrl-C ends it"
+    ));
+    while !stop.is_set() && sink.is_open() {
+        thread::sleep(LOOK);
+    }
+    sink.close()
+}
+
+fn accept(listener: &TcpListener, end: &AtomicBool) -> Result<()> {
+    listener.set_nonblocking(true)?;
+    thread::scope(|scope| {
+        while !end.load(Ordering::Relaxed) {
+            match listener.accept() {
+                // Its sender says what is wrong with it.
+                Ok((connection, _)) => drop(scope.spawn(move || serve(connection, end))),
+                Err(error) if is_time(&error) => thread::sleep(LOOK / 10),
+                Err(error) => {
+                    end.store(true, Ordering::Relaxed);
+                    return Err(error).context("accepting a stream");
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn serve(mut connection: TcpStream, end: &AtomicBool) -> Result<()> {
+    // Some systems hand it on from the listener.
+    connection.set_nonblocking(false)?;
+    set_up(&connection)?;
+    let has_to_end = || end.load(Ordering::Relaxed);
+    let mut header = [0; HEADER];
+    if read(&mut connection, &mut header, has_to_end)? != Got::All {
+        return Ok(());
+    }
+    let (magic, sizes) = header.split_at(MAGIC.len());
+    ensure!(magic == MAGIC, "no stream of ours");
+    let [request, answer] = [&sizes[..4], &sizes[4..]].map(|bytes| {
+        let bytes = bytes.try_into().map_or(0, u32::from_be_bytes);
+        (bytes as usize).min(super::plan::MOST_REQUEST)
+    });
+    if request == 0 {
+        let came = drain(&mut connection, has_to_end)?;
+        write(&mut connection, &came.to_be_bytes(), has_to_end)?;
+        return Ok(());
+    }
+    let (mut asked, told) = (vec![0; request], vec![7; answer]);
+    while read(&mut connection, &mut asked, has_to_end)? == Got::All {
+        if !write(&mut connection, &told, has_to_end)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// All that comes, until the other end has no more.
+fn drain(connection: &mut TcpStream, has_to_end: impl Fn() -> bool) -> io::Result<u64> {
+    let (mut data, mut came) = (vec![0; 4 * PIECE], 0);
+    while !has_to_end() {
+        match connection.read(&mut data) {
+            Ok(0) => break,
+            Ok(read) => came += read as u64,
+            Err(error) if is_time(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(came)
+}
+
+/// Nothing waits longer than until it looks again; requests are not held back.
+fn set_up(connection: &TcpStream) -> io::Result<()> {
+    connection.set_read_timeout(Some(LOOK))?;
+    connection.set_write_timeout(Some(LOOK))?;
+    connection.set_nodelay(true)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Got {
+    All,
+    End,
+    ToldToEnd,
+}
+
+fn read(connection: &mut TcpStream, mut room: &mut [u8], has_to_end: impl Fn() -> bool) -> io::Result<Got> {
+    while !room.is_empty() {
+        if has_to_end() {
+            return Ok(Got::ToldToEnd);
+        }
+        match connection.read(room) {
+            Ok(0) => return Ok(Got::End),
+            Ok(read) => room = &mut room[read..],
+            Err(error) if is_time(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Got::All)
+}
+
+/// Whether all of it was written.
+fn write(connection: &mut TcpStream, mut data: &[u8], has_to_end: impl Fn() -> bool) -> io::Result<bool> {
+    while !data.is_empty() {
+        if has_to_end() {
+            return Ok(false);
+        }
+        match connection.write(data) {
+            Ok(written) => data = &data[written..],
+            Err(error) if is_time(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// Nothing is wrong: it is time to look again.
+fn is_time(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
+}
+
+#[cfg(test)]
+#[path = "tcp_tests.rs"]
+mod tests;

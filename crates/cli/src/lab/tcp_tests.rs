@@ -1,0 +1,109 @@
+//! Streams over the loopback interface.
+
+use std::net::IpAddr;
+
+use super::*;
+
+/// A sink, and where it is.
+fn open() -> (Sink, SocketAddr) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let at = listener.local_addr().expect("its address");
+    (Sink::open(listener, &[]).expect("a sink"), at)
+}
+
+/// Runs one stream until something has come of it, and then for this long.
+fn run_for(stream: Stream, at: SocketAddr, time: Duration) -> Counts {
+    let connection = TcpStream::connect(at).expect("connected");
+    let (end, counts) = (AtomicBool::new(false), Counts::default());
+    thread::scope(|scope| {
+        let done = scope.spawn(|| run(connection, stream, &end, &counts));
+        thread::sleep(time);
+        end.store(true, Ordering::Relaxed);
+        done.join().expect("no panic").expect("a whole stream");
+    });
+    counts
+}
+
+fn read_all(counts: &Counts) -> [u64; 4] {
+    [
+        &counts.sent_bytes,
+        &counts.received_bytes,
+        &counts.answers,
+        &counts.silent,
+    ]
+    .map(|count| count.load(Ordering::Relaxed))
+}
+
+#[test]
+fn bulk_keeps_its_rate_and_the_sink_says_what_came() {
+    let (_sink, at) = open();
+    let bits_per_s = Some(8e6);
+    let [sent, received, answers, silent] =
+        read_all(&run_for(Stream::Bulk { bits_per_s }, at, Duration::from_millis(300)));
+    assert_eq!((received, answers, silent), (sent, 0, 0));
+    // 300 kB in that time, and the piece in front of the first pause; a busy machine sends less, and none makes up for it.
+    assert!((10_000..=350_000).contains(&sent), "{sent}");
+}
+
+#[test]
+fn requests_are_answered_one_after_the_other() {
+    let (_sink, at) = open();
+    let stream = Stream::Requests {
+        request: 100,
+        answer: 70_000,
+        per_s: None,
+    };
+    let [sent, received, answers, silent] = read_all(&run_for(stream, at, Duration::from_millis(200)));
+    assert!(answers > 0 && silent == 0);
+    assert_eq!(received, answers * 100);
+    // One may be under way when it ends.
+    assert!(sent == received || sent == received + 100, "{sent} {received}");
+    let rare = Stream::Requests {
+        request: 1,
+        answer: 1,
+        per_s: Some(20),
+    };
+    let [_, _, answers, _] = read_all(&run_for(rare, at, Duration::from_millis(220)));
+    assert!((1..=5).contains(&answers), "{answers}");
+}
+
+#[test]
+fn a_sink_that_goes_is_told_and_ends_its_connections() {
+    let (sink, at) = open();
+    assert!(matches!(at.ip(), IpAddr::V4(_)));
+    let connection = TcpStream::connect(at).expect("connected");
+    let stream = Stream::Requests {
+        request: 10,
+        answer: 10,
+        per_s: None,
+    };
+    let (end, counts) = (AtomicBool::new(false), Counts::default());
+    thread::scope(|scope| {
+        let done = scope.spawn(|| run(connection, stream, &end, &counts));
+        thread::sleep(Duration::from_millis(50));
+        drop(sink);
+        done.join().expect("no panic").expect_err("nobody answers any more");
+    });
+    assert!(TcpStream::connect(at).is_err());
+}
+
+#[test]
+fn what_is_no_stream_of_ours_is_closed() {
+    let (_sink, at) = open();
+    let mut connection = TcpStream::connect(at).expect("connected");
+    connection.set_read_timeout(Some(Duration::from_secs(5))).expect("set");
+    connection.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("written");
+    let mut told = Vec::new();
+    // Closed, by whatever word.
+    _ = connection.read_to_end(&mut told);
+    assert!(told.is_empty());
+}
+
+#[test]
+fn a_rate_is_cut_into_pieces_of_ten_milliseconds() {
+    assert_eq!(paced(8e6), (10_000, Duration::from_millis(10)));
+    let (piece, pause) = paced(8e9);
+    assert_eq!(piece, PIECE);
+    assert!((pause.as_secs_f64() - 65_536e-9).abs() < 1e-9);
+    assert_eq!(paced(8.0), (1, Duration::from_secs(1)));
+}
