@@ -163,7 +163,9 @@ fn run(nic: &str, kernel: Option<&str>, model: Model, pairs: usize) {
     let records = told(&guest);
     fs::write(folder.join("rows.tsv"), &records).expect("written");
     let zero_copy = |line: &str| line.contains("\tzero-copy\t0\t") && line.contains("\tpassed\t");
-    assert!(records.lines().any(zero_copy), "{records}");
+    // Some rows alone may be such that zero-copy does not have.
+    let is_whole = std::env::var_os("RINGSIDE_ROWS").is_none();
+    assert!(!is_whole || records.lines().any(zero_copy), "{records}");
 }
 
 /// Runs the rows of a binary whose names contain one of some words, on one pair of NICs, and shows what they said.
