@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use ringside_measure::precision::UntilWidth;
 use ringside_measure::probe::DEFAULT_PORT;
+use ringside_nic::Interface;
 use ringside_wire::MacAddr;
 use ringside_xsk::{BusyPoll, Direction, Error, Filter, Mode, QueueOptions, SharedUmem};
 
@@ -410,9 +411,8 @@ pub(crate) struct PortArgs {
     /// Packets of a burst at the most
     #[arg(short, long, default_value_t = 64)]
     pub(crate) batch: u32,
-    /// Bytes of a UMEM frame: 2048 or 4096, or with --unaligned any number between
-    #[arg(long, default_value_t = QueueOptions::DEFAULT_FRAME_SIZE, value_name = "BYTES")]
-    pub(crate) frame_size: u32,
+    #[arg(long, value_name = "BYTES", help = frame_size_help())]
+    pub(crate) frame_size: Option<u32>,
     /// Frames of any size, also across the borders of pages; a zero-copy driver wants --huge-pages with it
     #[arg(long)]
     pub(crate) unaligned: bool,
@@ -444,6 +444,14 @@ pub(crate) struct PortArgs {
 }
 
 /// The numbers are the library's.
+fn frame_size_help() -> String {
+    format!(
+        "Bytes of a UMEM frame: 2048 or 4096, or with --unaligned any number between [default: {}, or 4096 with zero-copy where the \
+         NIC would cut packets into pieces]",
+        QueueOptions::DEFAULT_FRAME_SIZE
+    )
+}
+
 fn frames_help() -> String {
     format!(
         "Frames of the UMEM of each queue [default: {}, plus twice the NIC's own ring with zero-copy; {} where the queue \
@@ -456,8 +464,11 @@ fn frames_help() -> String {
 impl PortArgs {
     /// Refuses a frame size that only unaligned chunks can have: what they cost is to be asked for.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        let size = self.frame_size;
-        if (2048..=4096).contains(&size) && !size.is_power_of_two() && !self.unaligned {
+        if let Some(size) = self.frame_size
+            && (2048..=4096).contains(&size)
+            && !size.is_power_of_two()
+            && !self.unaligned
+        {
             anyhow::bail!(
                 "--frame-size {size}: no power of two, so that frames lie across the borders of pages: add --unaligned, or \
                  take 2048 or 4096"
@@ -471,12 +482,14 @@ impl PortArgs {
         let mut options = QueueOptions::new()
             .direction(direction)
             .batch(self.batch)
-            .frame_size(self.frame_size)
             .unaligned_chunks(self.unaligned)
             .multi_buffer(self.multi_buffer)
             .headroom(self.headroom)
             .huge_pages(self.huge_pages)
             .need_wakeup(!self.no_need_wakeup);
+        if let Some(bytes) = self.frame_size {
+            options = options.frame_size(bytes);
+        }
         if let Some(frames) = self.frames {
             options = options.frames(frames);
         }
@@ -492,11 +505,14 @@ impl PortArgs {
         options
     }
 
-    /// A UMEM of so many frames, cut as [`options`](Self::options) has it, for several ports.
-    pub(crate) fn shared_umem(&self, frames: u32) -> Result<SharedUmem, Error> {
+    /// A UMEM of so many frames for several ports, in which the packets of these interfaces are received; cut as
+    /// [`options`](Self::options) has it.
+    pub(crate) fn shared_umem(&self, frames: u32, from: &[Interface]) -> Result<SharedUmem, Error> {
+        let options = self.options(Direction::Both);
+        let sizes = from.iter().map(|interface| options.frame_size_on(interface, self.mode));
         SharedUmem::builder()
             .frames(frames)
-            .frame_size(self.frame_size)
+            .frame_size(sizes.max().unwrap_or(QueueOptions::DEFAULT_FRAME_SIZE))
             .unaligned_chunks(self.unaligned)
             .multi_buffer(self.multi_buffer)
             .headroom(self.headroom)

@@ -32,13 +32,11 @@ use serde_json::Value;
 /// An emulated CPU, on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// With smaller frames an igb would cut packets, and has no zero-copy.
-const LARGE: &str = "--frame-size 4096";
-
 const RINGSIDE: &str = env!("CARGO_BIN_EXE_ringside");
 
 struct Hosts {
     guest: Guest,
+    model: Model,
 }
 
 impl Hosts {
@@ -64,7 +62,7 @@ impl Hosts {
             guest.accelerator().name(),
             guest.boot_time()
         );
-        let hosts = Self { guest };
+        let hosts = Self { guest, model };
         hosts.run(
             "sh -c set -e
             ip netns add far; ip link set eth1 netns far
@@ -162,6 +160,7 @@ fn zero_copy_on_igb() {
     igb::delays_are_measured(&hosts);
     schedules::each_keeps_it(&hosts, &schedules::IGB);
     stages_are_traced(&hosts);
+    igb::two_nics_share_frames(&hosts);
 }
 
 #[test]
@@ -248,10 +247,12 @@ fn packets_come_over(hosts: &Hosts, mode: &str, [from, to]: [&str; 2]) {
     const COUNT: u64 = 1000;
     let common = format!("--count {COUNT} --json --mode");
     let only = mode.split(' ').next().unwrap_or(mode);
-    let receiver = hosts.far(&format!(
-        "rx {to} --wait poll --filter udp:29620 {LARGE} {common} {only}"
-    ));
+    let receiver = hosts.far(&format!("rx {to} --wait poll --filter udp:29620 {common} {only}"));
     let address = if from == "eth0" { "10.9.0.2" } else { "10.9.5.2" };
+    if hosts.model == Model::Igb {
+        // Its carrier is away for a moment when a program comes, longer than the tool waits for an answer to ARP.
+        hosts.run(&format!("ping -c1 -w 60 {address}"));
+    }
     let sent = hosts
         .ringside(&format!("tx {from} --to {address} --rate 1000 {common} {mode}"))
         .good();
@@ -268,19 +269,23 @@ fn packets_come_over(hosts: &Hosts, mode: &str, [from, to]: [&str; 2]) {
             ("native", false) => Mode::NativeCopy,
             (_, false) => Mode::Generic,
         };
+        // With smaller ones an igb would cut packets.
+        let is_cut = hosts.model == Model::Igb && only == "zero-copy" && name == to;
+        let frame_size = Some(if is_cut { 4096 } else { 2048 });
         assert!(
-            !queues.is_empty() && queues.iter().all(|queue| queue.mode == expected),
+            !queues.is_empty()
+                && queues
+                    .iter()
+                    .all(|queue| (queue.mode, queue.frame_size_bytes) == (expected, frame_size)),
             "{queues:#?}"
         );
     }
 }
 
 fn round_trips(hosts: &Hosts) {
-    let echo = hosts.far(&format!("echo eth1 --mode zero-copy {LARGE}"));
+    let echo = hosts.far("echo eth1 --mode zero-copy");
     let ping = hosts
-        .ringside(&format!(
-            "ping eth0 --mode zero-copy {LARGE} --to 10.9.0.2 --count 50 --json"
-        ))
+        .ringside("ping eth0 --mode zero-copy --to 10.9.0.2 --count 50 --json")
         .good();
     let result = ping.result();
     assert_eq!(result.packets.received, 50, "{result:#?}");

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::hints::Layouts;
 use crate::mode::{Mode, Path};
+use crate::nic_buffers;
 use crate::tx_metadata::{Features, TxMetadata};
 use crate::umem::{Geometry, SharedUmem};
 
@@ -162,17 +163,26 @@ impl QueueOptions {
     /// Frames that a queue of this interface takes at the most: for the size of a UMEM that several share. More than
     /// [`frames`](Self::frames) or the default only where the NIC itself may write to them (zero-copy).
     pub fn frames_on(&self, interface: &Interface, mode: Mode) -> u32 {
-        let may_be_zero_copy = || {
-            let features = (interface.device_capabilities().ok()).and_then(|device| device.xdp_features);
-            matches!(mode, Mode::Auto | Mode::Require(Path::ZeroCopy))
-                && features.is_none_or(|features| features.contains(XdpFeatures::XSK_ZEROCOPY))
-        };
         match (self.frames, self.direction) {
             (Some(frames), _) => frames,
             (None, Direction::Transmit) => Self::DEFAULT_TRANSMIT_FRAMES,
-            (None, _) if may_be_zero_copy() => Self::receiving(interface.rings().map_or(0, |rings| rings.rx)),
+            (None, _) if may_be_zero_copy(interface, mode) => {
+                Self::receiving(interface.rings().map_or(0, |rings| rings.rx))
+            }
             (None, _) => Self::DEFAULT_FRAMES,
         }
+    }
+
+    /// Bytes of a frame that a queue of this interface takes: for a UMEM that several share. More than the default only where nobody has
+    /// chosen a [`frame_size`](Self::frame_size) and the NIC, which may write to them itself (zero-copy), needs more for a packet of the
+    /// interface's MTU.
+    pub fn frame_size_on(&self, interface: &Interface, mode: Mode) -> u32 {
+        let needed = || {
+            let mtu = interface.state().ok()?.mtu;
+            let sizes = nic_buffers::sizes(interface, mtu, self, Path::ZeroCopy, 0, None).ok()?;
+            may_be_zero_copy(interface, mode).then(|| sizes.geometry.frame_size())
+        };
+        self.frame_size.or_else(needed).unwrap_or(Self::DEFAULT_FRAME_SIZE)
     }
 
     /// By default, where the NIC's own ring has so many slots that it fills from ours.
@@ -449,4 +459,11 @@ impl Sizes {
             fill_target,
         })
     }
+}
+
+/// Whether a socket of this mode may get zero-copy on the interface, which may not tell.
+fn may_be_zero_copy(interface: &Interface, mode: Mode) -> bool {
+    let features = (interface.device_capabilities().ok()).and_then(|device| device.xdp_features);
+    matches!(mode, Mode::Auto | Mode::Require(Path::ZeroCopy))
+        && features.is_none_or(|features| features.contains(XdpFeatures::XSK_ZEROCOPY))
 }

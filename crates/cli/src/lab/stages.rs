@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
 use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::schema::{LabClock, LabLoad, LabStages, LoadKind, MissingHook, TracedPath};
-use ringside_netlab::guest::{Guest, GuestChild};
+use ringside_netlab::guest::{Accelerator, Guest, GuestChild};
 use ringside_nic::host::CpuTimes;
 
 use super::bed::Bed;
@@ -282,6 +282,7 @@ fn into_guest(
         hook: format!("{} in the guest", hook.hook),
         ..hook
     }));
+    missing.extend(crossing(bed.machine(plan, number)?.accelerator()));
     Ok(Stages {
         traced: crossed.traced.path,
         missing,
@@ -293,6 +294,31 @@ fn into_guest(
 fn threads(process: u32) -> Vec<u32> {
     let all = ringside_nic::process::threads(process);
     all.iter().map(|thread| thread.id).collect()
+}
+
+/// Why the way into a guest and the way out are one stage each: what is between the host's last point and the guest's first, no hook tells.
+fn crossing(accelerator: Accelerator) -> [MissingHook; 2] {
+    let reason = match accelerator {
+        Accelerator::Tcg => {
+            "the guest is emulated (tcg): its interrupts and virtual CPUs are QEMU's own work, in which KVM has no part and no hook"
+        }
+        Accelerator::Kvm => "not read: they name no packet, and one interrupt is for several",
+    };
+    [
+        (
+            "tracepoints kvm:kvm_msi_set_irq and kvm:kvm_entry",
+            "when QEMU kicks the virtual CPU and when that runs: 'QEMU and vCPU kick' is one stage",
+        ),
+        (
+            "tracepoint kvm:kvm_exit",
+            "when the guest's doorbell comes out of it: 'out of the guest' is one stage",
+        ),
+    ]
+    .map(|(hook, tells)| MissingHook {
+        hook: hook.to_owned(),
+        tells: tells.to_owned(),
+        reason: reason.to_owned(),
+    })
 }
 
 /// `ringside trace` in a guest, which writes down what its kernel sees.

@@ -75,3 +75,15 @@ fn an_uncertainty_is_for_one_way_by_another_clock_alone() {
     let short = to_guest("measure = [\"one-way\"]\nsize = 90").unwrap_err();
     assert!(short.contains("frames of 98 bytes at least"), "{short}");
 }
+
+#[test]
+fn what_no_hook_tells_of_the_way_into_a_guest_is_named_with_its_reason() {
+    let [into, out] = crossing(Accelerator::Tcg);
+    assert!(into.tells.contains("'QEMU and vCPU kick'") && out.tells.contains("'out of the guest'"));
+    assert!([into, out].iter().all(|hook| hook.reason.contains("emulated (tcg)")));
+    let by_kvm = crossing(Accelerator::Kvm);
+    assert!(
+        by_kvm.iter().all(|hook| !hook.reason.contains("emulated")),
+        "{by_kvm:?}"
+    );
+}

@@ -1,6 +1,6 @@
 //! What an igb (Intel 82576) has beyond packets: a clock with stamps, a hash, tags that it takes off.
 
-use ringside_measure::schema::Outcome;
+use ringside_measure::schema::{Mode, Outcome};
 
 use super::{Hosts, end, packets_come_over};
 
@@ -31,8 +31,7 @@ pub(super) fn what_the_nic_knows(hosts: &Hosts) {
     for mode in ["zero-copy", "native"] {
         packets_come_over(hosts, mode, ["eth0", "eth1"]);
         let receiver = hosts.far(&format!(
-            "rx eth1 --hints --wait poll --filter udp:29620 --count 20 --mode {mode} {} --json",
-            super::LARGE
+            "rx eth1 --hints --wait poll --filter udp:29620 --count 20 --mode {mode} --json"
         ));
         let sent = "tx eth0 --to 10.9.0.2 --rate 100 --size 200 --count 20 --json";
         hosts.ringside(&format!("{sent} --mode {mode}")).good();
@@ -48,6 +47,27 @@ pub(super) fn what_the_nic_knows(hosts: &Hosts) {
             .collect();
         assert_eq!(stamps, [("hardware", 0), ("xdp", 20), ("application", 0)], "{nic:#?}");
     }
+}
+
+/// Frames of a UMEM for both are as large as the NIC needs where packets come in. Takes the namespace's NIC back.
+pub(super) fn two_nics_share_frames(hosts: &Hosts) {
+    hosts.run("sh -c ip -n far link set eth1 netns 1 && ip link set eth1 up");
+    let done = hosts
+        .ringside("fwd eth0 --out eth1 --mode zero-copy -t 1 --json")
+        .good();
+    let interfaces = done.document().interfaces;
+    let queues: Vec<_> = interfaces.iter().flat_map(|interface| &interface.queues).collect();
+    assert!(interfaces.len() == 2 && queues.len() >= 2, "{interfaces:#?}");
+    for queue in &queues {
+        let told = (queue.mode, queue.frame_size_bytes, queue.umem);
+        assert_eq!(told, (Mode::ZeroCopy, Some(4096), queues[0].umem), "{interfaces:#?}");
+    }
+    // Who asks for less gets no zero-copy, and is told why.
+    let refused = hosts.ringside("rx eth0 --mode zero-copy --frame-size 2048 -t 1");
+    assert!(
+        !refused.status.success() && refused.err.contains("use frames of 4096 bytes"),
+        "{refused:#?}"
+    );
 }
 
 /// Figures of an emulated CPU: that there are some for each way to wait, and none that is impossible.

@@ -221,6 +221,19 @@ fn check_stages(stages: &LabStages) {
     let whole = traced.whole.expect("packets").mean_ns;
     assert!((traced.sum_mean_ns - whole).abs() < 1_000.0, "they add up: {stages:#?}");
     agrees(stages.clock.as_ref().expect("a clock"));
+    kick_is_named(stages);
+}
+
+/// What no hook tells of the crossings is named, with the reason.
+pub(super) fn kick_is_named(stages: &LabStages) {
+    for (hook, stage) in [
+        ("kvm:kvm_entry", "'QEMU and vCPU kick'"),
+        ("kvm:kvm_exit", "'out of the guest'"),
+    ] {
+        let named = stages.missing.iter().find(|missing| missing.hook.contains(hook));
+        let told = named.is_some_and(|missing| missing.tells.contains(stage) && !missing.reason.is_empty());
+        assert!(told, "{hook}: {:#?}", stages.missing);
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is done to a guest's machine, and seen in it: virtual CPUs that are pinned, and packets for its XDP sockets, stage by stage. One boot.
+//! What is done to a guest's machine, and seen in it: virtual CPUs that are pinned, and packets for its XDP and packet sockets, stage by stage. One boot.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use ringside_measure::trace::{Point, Stage};
 use ringside_netlab::testing::is_root;
 use ringside_nic::process;
 
-use super::guests::{PATIENCE, machine_of};
+use super::guests::{PATIENCE, kick_is_named, machine_of};
 use super::{Scratch, alone, assert_nothing_is_left_of, result, start};
 
 /// Probes whose virtual CPUs are the kernel's to place, and pinned one way and the other; one that asks for vhost; and ones to XDP sockets.
@@ -48,6 +48,7 @@ fn content() -> String {
         let keys = format!("with = \"xsk\"\nmode = {mode:?}\nwait = \"wake-up\"\ntrace = true");
         content += &probe(name, guest, &keys);
     }
+    content += &probe("packet", "g", "with = \"packet\"\nwait = \"spin\"\ntrace = true");
     content + &probe("free", "g", "with = \"udp\"")
 }
 
@@ -71,7 +72,7 @@ fn virtual_cpus_are_pinned_and_packets_of_xdp_sockets_traced() {
     assert_nothing_is_left_of(pid);
     let result = result(&done.out);
     check_pins(&result);
-    assert_eq!(result.stages.len(), 3, "{result:#?}");
+    assert_eq!(result.stages.len(), 4, "{result:#?}");
     result.stages.iter().for_each(check_stages);
     // Read from the kernel by another process, while it went on: free, one way, the other way, and free again.
     let of = |cpus: [&[usize]; 2]| seen.iter().position(|now| *now == cpus.map(<[usize]>::to_vec));
@@ -112,7 +113,7 @@ fn look(lab: u32, stop: &AtomicBool) -> Vec<[Vec<usize>; 2]> {
     seen
 }
 
-/// An XDP socket's way in the guest: its interrupt, the ring, and the reader that is woken up. What that answers is not seen there. On this side of the guest there is what
+/// An XDP socket's way in the guest, or a packet socket's: its interrupt, the ring, and the reader that is woken up. What an XDP socket answers is not seen there. On this side of the guest there is what
 /// the host's kernel lets be seen.
 fn check_stages(stages: &LabStages) {
     assert!(stages.is_round_trip && stages.unavailable.is_none(), "{stages:#?}");
@@ -139,12 +140,15 @@ fn check_stages(stages: &LabStages) {
     assert!(inside.contains(&Stage::From(Point::Socket)), "{stages:#?}");
     assert_eq!(
         inside.contains(&Stage::From(Point::Stack)),
-        stages.path == "xsk-generic",
+        ["xsk-generic", "packet"].contains(&stages.path.as_str()),
         "the stack has no part in native XDP: {stages:#?}"
     );
-    for stage in [Point::SoftIrq, Point::Ready, Point::Waking].map(Stage::From) {
+    // Who looks at the ring again and again is not woken up.
+    let woken = (stages.path != "packet").then_some(Point::Waking);
+    for stage in [Point::SoftIrq, Point::Ready].into_iter().chain(woken).map(Stage::From) {
         assert!(all.contains(&stage), "{stage:?}: {stages:#?}");
     }
+    kick_is_named(stages);
     for stage in [Stage::IntoGuest, Stage::OutOfGuest] {
         assert!(all.contains(&stage), "{stage:?}: {stages:#?}");
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use object::elf::FileHeader64;
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Object as _, ObjectSection as _};
 
@@ -32,11 +33,12 @@ pub(crate) fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     Ok(libraries)
 }
 
-/// The program that loads this one, if it is not static.
+/// The program that loads this one, if it is not static. Its sections are not looked at: in a guest it has none ([`without_debug`]).
 fn loader(program: &[u8]) -> object::Result<Option<PathBuf>> {
-    let file = ElfFile64::<object::Endianness>::parse(program)?;
-    for header in file.elf_program_headers() {
-        if let Some(path) = header.interpreter(file.endian(), program)? {
+    let file = FileHeader64::<object::Endianness>::parse(program)?;
+    let endian = file.endian()?;
+    for header in file.program_headers(endian, program)? {
+        if let Some(path) = header.interpreter(endian, program)? {
             return Ok(Some(String::from_utf8_lossy(path).as_ref().into()));
         }
     }

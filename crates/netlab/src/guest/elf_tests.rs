@@ -37,6 +37,10 @@ fn a_program_runs_without_what_debuggers_read() {
     let own = fs::read(std::env::current_exe().unwrap()).unwrap();
     let short = without_debug(&own);
     assert!(short.len() < own.len() / 2, "{} of {}", short.len(), own.len());
+    // A guest in a guest is made of such programs.
+    let interpreter = loader(&own).unwrap();
+    assert!(interpreter.is_some());
+    assert_eq!(loader(short).unwrap(), interpreter);
     let mut longer = own.clone();
     longer.extend(b"something of its own");
     assert_eq!(without_debug(&longer).len(), longer.len());

@@ -93,11 +93,16 @@ fn a_garbage_completion_poisons_the_queue() {
             }
         }
         drop(queue);
-        // The next one starts afresh.
+        // The next one starts afresh. A zero-copy driver may have gone on until the last one was closed.
         let mut queue = case.sender(&lab.a, QueueOptions::new());
         let sent = queue.send_with(1, |packet| assert!(packet.write(&bytes(9))));
         assert_eq!(sent.expect("sends"), 1);
-        assert_eq!(receive(&mut receiver, 1), [9]);
+        let mut came = receive(&mut receiver, 1);
+        if case.path == Path::ZeroCopy && came == [2] {
+            came = receive(&mut receiver, 1);
+        }
+        let went_on = case.path == Path::ZeroCopy && came == [2, 9];
+        assert!(went_on || came == [9], "{came:?}");
     });
 }
 

@@ -93,7 +93,8 @@ fn shared_umem(args: &FwdArgs, from: &Interface) -> Result<StdResult<SharedUmem,
     };
     let each = args.port.options(Direction::Both).frames_on(from, args.port.mode);
     let frames = each.saturating_mul(incoming);
-    Ok((args.port.shared_umem(frames)).map_err(|error| format!("one cannot be shared: {error}")))
+    let umem = args.port.shared_umem(frames, std::slice::from_ref(from));
+    Ok(umem.map_err(|error| format!("one cannot be shared: {error}")))
 }
 
 /// The second interface only transmits: no XDP program is attached to it, and the first one's choice of queues does not

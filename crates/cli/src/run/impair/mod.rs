@@ -201,6 +201,6 @@ fn umem(args: &PortArgs, interfaces: &[Interface], hold: u32) -> Result<SharedUm
         let each = args.options(Direction::Both).frames_on(interface, args.mode);
         frames = frames.saturating_add(each.saturating_mul(interface.rx_queues()?));
     }
-    args.shared_umem(frames)
+    args.shared_umem(frames, interfaces)
         .with_context(|| format!("having memory for {frames} packets, --hold {hold} of them in each direction"))
 }

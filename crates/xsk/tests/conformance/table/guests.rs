@@ -1,15 +1,19 @@
-//! docs/conformance-NIC.md for each NIC that the list was run on in a guest, and the few lines about them in docs/conformance.md.
+//! docs/conformance-NIC.md for each NIC (and kernel) that the list was run on in a guest, and the few lines about them in docs/conformance.md.
 
 use std::fmt::Write as _;
 
 use super::{Cells, MODES, WHERE, bare, directory, document, read, records, render, rows, today};
 
 /// The NICs that guests have, with what is to be said of each. Its records and the release of the kernel are in a folder of its name.
-const NICS: [(&str, &str); 2] = [
+const NICS: [(&str, &str); 3] = [
     ("virtio-net", "virtio-net has one queue here."),
     (
         "igb",
         "The emulated Intel 82576 has two queues here, and its hash is set so that all packets come on queue 0. A cell that says \"plain\" is of a row\nthat has not run there with busy-polling.",
+    ),
+    (
+        "preempt-rt",
+        "This is virtio-net, which has one queue here, under a kernel with PREEMPT_RT: interrupts are threads there, and locks sleep.",
     ),
 ];
 
