@@ -2,6 +2,9 @@
 
 #![cfg(target_arch = "x86_64")]
 
+#[path = "guest/debian.rs"]
+mod debian;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};

@@ -14,7 +14,7 @@ use crate::common::privileged;
 use crate::fixtures::{sent, udp};
 
 const POLICED: Outcome = Outcome::Slow(SlowCause::Policed);
-const MINUTE: u64 = 60_000_000_000;
+const SECOND: u64 = 1_000_000_000;
 const GENERATION: u64 = 0x0001_0000_0001;
 
 /// Rules are bound to tenant 2, since [`GENERATION`].
@@ -190,7 +190,7 @@ fn packets_say_that_a_connection_lives() {
         };
         let frame = udp(2, b"data").bytes();
         let old = CachedConnection {
-            seen: now() - MINUTE / 2,
+            seen: now() - SECOND,
             ..alive()
         };
         bed.program.connections().put(&[(key, old)]).unwrap();
@@ -199,7 +199,8 @@ fn packets_say_that_a_connection_lives() {
         assert!(after > old.seen && after <= now(), "{after}");
 
         let over = CachedConnection {
-            seen: now() - 2 * MINUTE,
+            seen: now() - 2 * SECOND,
+            idle_ms: 1000,
             ..alive()
         };
         bed.program.connections().put(&[(key, over)]).unwrap();
