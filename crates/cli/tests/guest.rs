@@ -160,6 +160,16 @@ fn zero_copy_on_igb() {
     igb::delays_are_measured(&hosts);
     schedules::each_keeps_it(&hosts, &schedules::IGB);
     stages_are_traced(&hosts);
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn frames_fit_an_igb() {
+    if !is_root() {
+        return;
+    }
+    let hosts = Hosts::boot(Model::Igb, None);
+    igb::one_queue_for_all(&hosts);
     igb::two_nics_share_frames(&hosts);
 }
 
