@@ -24,7 +24,7 @@
 //! weight = 100                 # its share, beside the others'
 //! addresses = ["192.0.2.1"]    # where hosts send to, one of each family at the most
 //! api = "https://192.0.2.1:7443"  # where the others reach api.tcp
-//! lease-seconds = 5            # silent for so long it loses its networks to the others
+//! lease-seconds = 5            # silent for so long it loses its networks to the others; no less than silence-ms
 //!
 //! [api]
 //! socket = "/run/ringside-gateway/api.sock"
@@ -301,9 +301,9 @@ impl Config {
         let path = file.path.checked(&mut check, limits.connections);
         let is_shared = file.store.kind == store::Kind::Etcd;
         let stays = path.as_ref().is_some_and(|path| path.pins.is_some());
-        let has_etcd = file.store.has_etcd();
+        let silence = file.store.silence_ms();
         // As [store.etcd], it may be there before the truth is.
-        let fleet = (file.fleet).and_then(|part| part.checked(&mut check, has_etcd, stays));
+        let fleet = (file.fleet).and_then(|part| part.checked(&mut check, silence, stays));
         let fleet = fleet.filter(|_| is_shared);
         if !problems.is_empty() {
             return Err(problems);

@@ -74,7 +74,9 @@ fn told(before: Option<&Known>, now: &Known) -> Option<proto::WatchShardsRespons
             .collect()
     };
     let has_new_peers = before.is_none_or(|before| records(before) != records(now));
-    let is_same = before.is_some_and(|before| before.is_followed() == now.is_followed());
+    // A map that has changed and is what it was before is another one, for who compares numbers.
+    let state = |known: &Known| (known.is_followed(), known.map.generation);
+    let is_same = before.is_some_and(|before| state(before) == state(now));
     if is_same && owners.is_empty() && !has_new_peers {
         return None;
     }

@@ -37,9 +37,9 @@ impl Default for FleetPart {
 }
 
 impl FleetPart {
-    /// `is_etcd`: it is said where etcd is. `stays`: the fast path goes on without the daemon.
-    pub(super) fn checked(self, check: &mut Check<'_>, is_etcd: bool, stays: bool) -> Option<MemberOptions> {
-        check.that(is_etcd, || {
+    /// `silence`: of `store.etcd`, if it is said where etcd is, in milliseconds. `stays`: the fast path goes on without the daemon.
+    pub(super) fn checked(self, check: &mut Check<'_>, silence: Option<u64>, stays: bool) -> Option<MemberOptions> {
+        check.that(silence.is_some(), || {
             "fleet: needs store.etcd (and store.kind = \"etcd\"), where a fleet's members find each other".to_owned()
         });
         let name = match &*self.name {
@@ -68,6 +68,16 @@ impl FleetPart {
         }
         check.that((1..=300).contains(&self.lease_seconds), || {
             format!("fleet.lease-seconds: {} is not within 1 to 300", self.lease_seconds)
+        });
+        let silence = silence.unwrap_or(0);
+        check.that(self.lease_seconds.saturating_mul(1000) >= silence, || {
+            format!(
+                "fleet.lease-seconds: {} s are shorter than store.etcd.silence-ms ({silence}): the others would have this gateway's networks \
+                 while it still takes etcd for reachable; set lease-seconds to {} or more, or silence-ms to {} or less",
+                self.lease_seconds,
+                silence.div_ceil(1000),
+                self.lease_seconds.saturating_mul(1000),
+            )
         });
         if let Some(api) = &self.api {
             let is_good = api.parse::<Uri>().is_ok_and(|uri| {

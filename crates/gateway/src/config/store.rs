@@ -85,9 +85,9 @@ impl Default for EtcdPart {
 }
 
 impl StorePart {
-    /// Whether it is said where etcd is.
-    pub(super) const fn has_etcd(&self) -> bool {
-        self.etcd.is_some()
+    /// After how many milliseconds etcd counts as silent, if it is said where it is.
+    pub(super) fn silence_ms(&self) -> Option<u64> {
+        self.etcd.as_ref().map(|etcd| etcd.silence_ms)
     }
 
     /// Where etcd is, if the truth is there. `migrates`: if it may come there.

@@ -322,6 +322,11 @@ fn a_member_of_a_fleet_says_where_hosts_send_to() {
             "fleet.lease-seconds: 0 is not within 1 to 300",
         ),
         (
+            "addresses = [\"192.0.2.1\"]\nlease-seconds = 4",
+            "silence-ms (5000): the others would have this gateway's networks while it still takes etcd for reachable; set \
+             lease-seconds to 5 or more, or silence-ms to 4000 or less",
+        ),
+        (
             "addresses = [\"192.0.2.1\"]\nweight = 10001",
             "fleet.weight: 10001 is more than",
         ),

@@ -2,12 +2,19 @@
 //!
 //! All members at once would be asked in turns, whether they answer or not: with one of three out of reach every third question would
 //! be lost, or late.
+//!
+//! A new connection takes its time, the more the busier everybody is: who gives up each one before it is there never gets an answer. So
+//! each one that follows another without an answer is waited for twice as long, up to what a connection may take.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::client::{Etcd, EtcdOptions};
+use super::client::{Etcd, EtcdOptions, late};
+
+/// A connection takes some time, and who a user is takes etcd more, on a machine that has other things to do most.
+const LEAST_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Cheap to clone; all clones are the same.
 #[derive(Debug, Clone)]
@@ -18,6 +25,8 @@ struct Inner {
     options: Mutex<EtcdOptions>,
     known: tokio::sync::Mutex<Known>,
     renewed: Notify,
+    /// The longest that a connection may be waited for where there are several members.
+    patience: Mutex<Duration>,
 }
 
 #[derive(Debug)]
@@ -25,6 +34,10 @@ struct Known {
     etcd: Option<Etcd>,
     /// How often another member was turned to. Gateways do not begin with the same one.
     turns: u64,
+    /// When the connection was begun.
+    since: Instant,
+    /// How often another member was turned to since the last answer.
+    failures: u32,
 }
 
 impl Door {
@@ -36,9 +49,17 @@ impl Door {
             known: tokio::sync::Mutex::new(Known {
                 etcd: None,
                 turns: super::random() % 1000,
+                since: Instant::now(),
+                failures: 0,
             }),
             renewed: Notify::new(),
+            patience: Mutex::new(Duration::MAX),
         }))
+    }
+
+    /// A connection that takes longer is given up for one to the next member: somebody has to be answered within about this time.
+    pub(crate) fn set_patience(&self, patience: Duration) {
+        *self.0.patience.lock().unwrap_or_else(PoisonError::into_inner) = patience.max(LEAST_PATIENCE);
     }
 
     pub(crate) fn options(&self) -> EtcdOptions {
@@ -64,15 +85,22 @@ impl Door {
         }
         let mut options = self.options();
         let place = usize::try_from(known.turns).unwrap_or(0) % options.endpoints.len().max(1);
+        let patience = match options.endpoints.len() {
+            0 | 1 => Duration::MAX,
+            _ => *self.0.patience.lock().unwrap_or_else(PoisonError::into_inner),
+        };
         options.endpoints = options.endpoints.get(place).cloned().into_iter().collect();
-        match Etcd::open(&options).await {
+        let opened = tokio::time::timeout(patience, Etcd::open(&options)).await;
+        match opened.unwrap_or_else(|_| Err(late(patience))) {
             Ok(etcd) => {
                 let etcd = etcd.of_turn(known.turns);
                 known.etcd = Some(etcd.clone());
+                known.since = Instant::now();
                 Ok(etcd)
             }
             Err(why) => {
                 known.turns += 1;
+                known.failures += 1;
                 Err(why)
             }
         }
@@ -83,8 +111,50 @@ impl Door {
         let mut known = self.0.known.lock().await;
         if known.turns == turn {
             known.turns += 1;
+            known.failures += 1;
             known.etcd = None;
         }
+    }
+
+    /// As [`Door::turn_from`], after a question that was not answered in time: unless the connection is so new that it may not be there yet.
+    pub(crate) async fn late_from(&self, turn: u64) {
+        let options = self.options();
+        let most = options.connect.min(options.timing.silence);
+        let is_there = {
+            let known = self.0.known.lock().await;
+            let patience = LEAST_PATIENCE * 2_u32.pow(known.failures.min(6));
+            known.failures == 0 || known.since.elapsed() >= patience.min(most)
+        };
+        if is_there {
+            self.turn_from(turn).await;
+        }
+    }
+
+    /// It has answered.
+    pub(crate) async fn good(&self, turn: u64) {
+        let mut known = self.0.known.lock().await;
+        if known.turns == turn {
+            known.failures = 0;
+        }
+    }
+
+    /// Has a lease live on, by an answer within this time: of one that is late another member is asked from now on. False if it is over.
+    pub(crate) async fn keep(&self, lease: i64, within: Duration) -> Result<bool, String> {
+        let until = Instant::now() + within;
+        let door = self.clone();
+        // It goes on if it is late: who asks next may have what comes of it.
+        let opened = tokio::spawn(async move { door.etcd().await });
+        let etcd = match tokio::time::timeout(within, opened).await {
+            Ok(etcd) => etcd.map_err(|error| error.to_string())??,
+            Err(_) => return Err(late(within)),
+        };
+        let kept = tokio::time::timeout_at(until.into(), etcd.keep(lease)).await;
+        match &kept {
+            Ok(Ok(_)) => self.good(etcd.turn()).await,
+            Ok(Err(_)) => self.turn_from(etcd.turn()).await,
+            Err(_) => self.late_from(etcd.turn()).await,
+        }
+        kept.unwrap_or_else(|_| Err(late(within)))
     }
 
     /// As [`Door::turn_from`], whichever is asked now.

@@ -231,14 +231,13 @@ async fn pulse(door: &Door, is_new: bool) -> Result<super::sync::Pulse, String> 
         1 => options.request,
         _ => options.request.min(options.timing.silence / 2),
     };
-    let pulse = match tokio::time::timeout(patience, etcd.pulse()).await {
-        Ok(pulse) => pulse,
-        Err(_) => Err(late(patience)),
-    };
-    if pulse.is_err() {
-        door.turn_from(etcd.turn()).await;
+    let pulse = tokio::time::timeout(patience, etcd.pulse()).await;
+    match &pulse {
+        Ok(Ok(_)) => door.good(etcd.turn()).await,
+        Ok(Err(_)) => door.turn_from(etcd.turn()).await,
+        Err(_) => door.late_from(etcd.turn()).await,
     }
-    let pulse = pulse?;
+    let pulse = pulse.unwrap_or_else(|_| Err(late(patience)))?;
     if pulse.fleet.is_some() || !is_new {
         return Ok(pulse);
     }

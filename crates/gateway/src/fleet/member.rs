@@ -137,6 +137,7 @@ impl Member {
             lease: options.lease,
             ..Timing::default()
         };
+        door.set_patience(timing.patience());
         let shards = Shards::new(record, timing, super::random());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (known_to, known) = watch::channel(known(&shards, Duration::ZERO));
@@ -369,10 +370,7 @@ impl Driver {
             Action::Keep(lease, within) => {
                 let granted = self.granted;
                 self.ask(move |door| async move {
-                    let kept = match door.etcd().await {
-                        Ok(etcd) => etcd.keep(lease, within).await,
-                        Err(why) => Err(why),
-                    };
+                    let kept = door.keep(lease, within).await;
                     Input::Kept(kept.map(|lives| if lives { granted } else { Duration::ZERO }))
                 });
             }

@@ -277,7 +277,7 @@ impl Shards {
                 self.actions.push_back(Action::Grant(self.timing.lease));
             }
             Some(lease) if self.keep.is_due(now) => {
-                let action = Action::Keep(lease.id, self.timing.lease / 3);
+                let action = Action::Keep(lease.id, self.timing.patience());
                 self.keep.begin(now);
                 self.actions.push_back(action);
             }
@@ -368,9 +368,11 @@ impl Shards {
         let Some(lease) = &mut self.lease else { return };
         match kept {
             Ok(Duration::ZERO) => {
-                // Its key is gone with it.
+                // Its key is gone with it, and its shards are others' by now: before it is a member again it has to know whose.
                 self.lease = None;
                 self.own = None;
+                self.has_view = false;
+                self.list.next = now;
                 self.error = Some("etcd let its lease run out".to_owned());
                 self.counts.lapses += u64::from(self.was_member && !self.is_lapsed);
                 self.keep.done(now);
@@ -384,8 +386,12 @@ impl Shards {
             }
             Err(why) => {
                 self.error = Some(why);
-                let pause = self.timing.lease / 12;
-                self.keep.failed(now, pause);
+                // Who watches at a member of etcd that says nothing would not hear of the others either: once for each time that it is so.
+                if self.keep.tries == 0 && !self.list.is_asked {
+                    self.list.next = self.list.next.min(now + self.chance.up_to(self.timing.lease / 24));
+                }
+                let next = (self.keep.at + self.timing.patience()).max(now);
+                self.keep.failed(next, Duration::ZERO);
             }
         }
     }

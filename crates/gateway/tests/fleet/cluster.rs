@@ -24,8 +24,8 @@ use super::common::daemon::{Daemon, binary};
 use super::common::etcd::configure;
 
 /// How long anything may take on a machine that has other things to do.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// What is said after an etcd that is silent for so long; faults that are to be noticed have to take longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// See [`How::silence`]; most faults are tried with this.
 pub(crate) const SILENCE: Duration = Duration::from_millis(1500);
 /// A follower of etcd that hears nothing for so long wants to lead.
 pub(crate) const ELECTION: Duration = Duration::from_millis(500);
@@ -57,6 +57,11 @@ impl Host {
 
     fn ip(&self) -> Ipv4Addr {
         self.wire.a.ipv4
+    }
+
+    /// A program on it.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        self.ns.command(program)
     }
 
     /// What it sends to another arrives no more, or does again.
@@ -96,7 +101,7 @@ impl Host {
 /// A server of etcd.
 pub(crate) struct Member {
     pub(crate) host: Host,
-    folder: Folder,
+    pub(crate) folder: Folder,
     child: Option<Child>,
     /// How often it said that it is ready, before it was started last.
     ready: usize,
@@ -106,6 +111,21 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// What it is called among the members.
+    pub(crate) fn name(&self) -> String {
+        format!("m{}", self.host.number)
+    }
+
+    /// All of them, and where they reach each other.
+    pub(crate) fn peers(&self) -> &str {
+        &self.peers
+    }
+
+    /// Where the others reach it.
+    pub(crate) fn peer_url(&self) -> String {
+        format!("http://{}:2380", self.host.ip())
+    }
+
     fn url(&self) -> String {
         format!("https://{}:2379", self.host.ip())
     }
@@ -124,7 +144,7 @@ impl Member {
         self.ready = self.readies();
         let log = File::options().append(true).create(true).open(self.folder.join("log"));
         let path = |name: &str| self.folder.join(name).display().to_string();
-        let (client, peer) = (self.url(), format!("http://{}:2380", self.host.ip()));
+        let (client, peer) = (self.url(), self.peer_url());
         let mut command = match &self.slow {
             Some(slow) => {
                 let mut command = self.host.ns.command(slow);
@@ -135,7 +155,7 @@ impl Member {
         };
         command
             .args(["--pdeathsig", "KILL", "etcd", "--logger", "zap"])
-            .args(["--name", &format!("m{}", self.host.number), "--data-dir", &path("data")])
+            .args(["--name", &self.name(), "--data-dir", &path("data")])
             .args(["--heartbeat-interval", "50"])
             .args(["--election-timeout", &ELECTION.as_millis().to_string()])
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
@@ -193,13 +213,13 @@ impl Member {
     }
 
     /// `etcdctl …` on its host, asking it alone. None if it fails.
-    fn ctl(&self, words: &[&str]) -> Option<String> {
+    pub(crate) fn ctl(&self, words: &[&str]) -> Option<String> {
         let output = self.command(words).output().unwrap();
         let answer = String::from_utf8_lossy(&output.stdout).into_owned();
         output.status.success().then_some(answer)
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.host.ns.command("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url()]);
         for (option, name) in [
@@ -258,7 +278,13 @@ impl Gateway {
 
     /// Asks it to end, and starts it anew.
     pub(crate) fn restart(&mut self) {
+        self.restart_after(|_| ());
+    }
+
+    /// Asks it to end, does something with its files, and starts it anew.
+    pub(crate) fn restart_after(&mut self, work: impl FnOnce(&Folder)) {
         let folder = self.daemon.take().expect("it runs").stop();
+        work(&folder);
         self.start(folder);
     }
 
@@ -338,12 +364,16 @@ fn compile(source: &str, into: PathBuf, more: &[&str]) -> PathBuf {
 }
 
 /// How a cluster is made.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct How {
     /// Members' disks can be made slow.
     pub(crate) slow_disks: bool,
     /// Gateways' wall clocks can be made wrong.
     pub(crate) wrong_clocks: bool,
+    /// Gateways' leases.
+    pub(crate) lease: Duration,
+    /// What is said after an etcd that is silent for so long; faults that are to be noticed have to take longer.
+    pub(crate) silence: Duration,
     /// More of `[store]`, or of its `etcd`.
     pub(crate) more: &'static str,
 }
@@ -396,10 +426,11 @@ impl Cluster {
         };
         for (number, name) in (11..).zip(NAMES) {
             let folder = Folder::new();
-            cluster.configure(&folder, how.more);
+            let host = Host::new(tag, &cluster._switch, number);
+            cluster.configure(&folder, name, &host, how);
             let mut gateway = Gateway {
                 name,
-                host: Host::new(tag, &cluster._switch, number),
+                host,
                 daemon: None,
                 socket: folder.join("api.sock"),
                 clock: how.wrong_clocks.then(WrongClock::new),
@@ -410,12 +441,12 @@ impl Cluster {
         cluster
     }
 
-    fn configure(&self, folder: &Folder, more: &str) {
+    fn configure(&self, folder: &Folder, name: &str, host: &Host, how: How) {
         self.authority.write(&["gateway".to_owned()], folder, "client");
         Authority::write_trusted(&[&self.authority], folder);
         let urls: Vec<String> = self.members.iter().map(Member::url).collect();
         let path = |name: &str| folder.join(name).display().to_string();
-        let milliseconds = SILENCE.as_millis();
+        let milliseconds = how.silence.as_millis();
         let of_etcd = format!(
             "request-ms = {milliseconds}\nsilence-ms = {milliseconds}\ncompare-seconds = 10\n\
              ca = \"{}\"\ncertificate = \"{}\"\nkey = \"{}\"",
@@ -423,7 +454,19 @@ impl Cluster {
             path("client.pem"),
             path("client.key")
         );
-        configure(folder, &urls.join("\", \""), &of_etcd, more);
+        let fleet = format!(
+            "[fleet]\nname = \"{name}\"\naddresses = [\"{}\"]\nlease-seconds = {}\n{}",
+            host.ip(),
+            how.lease.as_secs(),
+            how.more
+        );
+        configure(folder, &urls.join("\", \""), &of_etcd, &fleet);
+    }
+
+    /// Gateways' names, and where their APIs are.
+    pub(crate) fn sockets(&self) -> Vec<(&'static str, PathBuf)> {
+        let socket = |gateway: &Gateway| (gateway.name, gateway.socket.clone());
+        self.gateways.iter().map(socket).collect()
     }
 
     /// Which member leads, as soon as one does and most of those that run say so.
@@ -478,30 +521,6 @@ impl Cluster {
             daemon.signal("HUP");
             daemon.wait(said, |daemon| daemon.log().matches(said).count() > before);
         }
-    }
-
-    /// Puts what a key of neighbours held a while ago in the place of what it holds now. Which key that was.
-    pub(crate) fn put_back(&self) -> String {
-        let member = &self.members[0];
-        let prefix = [
-            "get",
-            "--prefix",
-            "/ringside/gateway/v1/neighbors/",
-            "--keys-only",
-            "--limit",
-            "1",
-        ];
-        let key = member.ctl(&prefix).expect("it answers").trim().to_owned();
-        let copy = member.folder.join("copy");
-        let mut get = member.command(&["get", &key, "--print-value-only"]);
-        let mut value = get.output().unwrap().stdout;
-        assert_eq!(value.pop(), Some(b'\n'), "a line, says etcdctl");
-        std::fs::write(&copy, value).unwrap();
-        std::thread::sleep(Duration::from_secs(2));
-        let mut put = member.command(&["put", &key]);
-        let done = put.stdin(File::open(&copy).unwrap()).output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        key
     }
 
     /// Waits until all gateways are well, and have found nothing in etcd that they did not know.

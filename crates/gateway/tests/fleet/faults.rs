@@ -35,14 +35,14 @@ async fn kills(times: usize) -> History {
     // One that knows nothing but what etcd tells.
     let fresh = gateway(&etcd);
     let all = [("a", socket(&a)), ("b", socket(&b)), ("etcd", socket(&fresh))];
-    trial.end(&all, 50).await.history
+    trial.end(&all, None, 50).await.history
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_write_that_was_answered_is_lost_when_etcd_dies() {
     let history = kills(2).await;
     // What was seen is what the checker needs: without one write it finds the fault.
-    let (key, version, _) = *history
+    let (key, state, _) = *history
         .writes
         .iter()
         .rev()
@@ -52,7 +52,7 @@ async fn no_write_that_was_answered_is_lost_when_etcd_dies() {
     for held in faulty.held.values_mut() {
         held.remove(&key);
     }
-    assert!(!faulty.violations().is_empty(), "{key} in version {version}");
+    assert!(!faulty.violations().is_empty(), "{key:?}: {state:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -77,7 +77,7 @@ async fn what_was_compacted_while_a_gateway_stood_still_is_known_afterwards() {
     tokio::time::sleep(Duration::from_millis(1500)).await;
     etcd.compact();
     b.signal("CONT");
-    trial.end(&[("a", socket(&a)), ("b", socket(&b))], 20).await;
+    trial.end(&[("a", socket(&a)), ("b", socket(&b))], None, 20).await;
     sees(&mut b, &["health"], "ok");
     assert!(b.log().contains("what had to be watched was compacted"), "{}", b.log());
     assert!(!a.log().contains("what had to be watched was compacted"), "{}", a.log());

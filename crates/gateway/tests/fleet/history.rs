@@ -1,17 +1,48 @@
 //! What was written, and what was seen of it; and whether that can be.
 //!
-//! Each key's versions are taken from one counter, so that a version says which write it was.
+//! All versions are taken from one counter, so that a version says which write it was.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Number of a neighbour.
-pub(crate) type Key = u32;
+/// An object, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Key {
+    Neighbor(u32),
+    Port(u32),
+    Group(u32),
+}
+
+/// What is said of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct State {
+    pub(crate) version: u64,
+    /// False: it was deleted in this version.
+    pub(crate) is_there: bool,
+}
+
+impl State {
+    pub(crate) const fn there(version: u64) -> Self {
+        Self {
+            version,
+            is_there: true,
+        }
+    }
+
+    pub(crate) const fn gone(version: u64) -> Self {
+        Self {
+            version,
+            is_there: false,
+        }
+    }
+}
 
 /// What became of a write, as its caller knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It was made: created, replaced.
+    /// It was made: created, replaced, deleted.
     Made,
+    /// It was in a batch of a bulk load that was answered: it was made, or something newer was there.
+    Loaded,
     /// Something newer was there, or the same.
     Older,
     /// It was refused, and nothing has changed.
@@ -23,12 +54,12 @@ pub(crate) enum Answer {
 /// What happened, in the order in which one observer saw it.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct History {
-    /// Key, version, answer.
-    pub(crate) writes: Vec<(Key, u64, Answer)>,
+    /// What was to be, and what was answered.
+    pub(crate) writes: Vec<(Key, State, Answer)>,
     /// What each gateway's watch told, in order.
-    pub(crate) watched: HashMap<String, Vec<(Key, u64)>>,
-    /// What each gateway holds in the end, and etcd.
-    pub(crate) held: HashMap<&'static str, BTreeMap<Key, u64>>,
+    pub(crate) watched: HashMap<String, Vec<(Key, State)>>,
+    /// What each gateway holds in the end, and etcd; with what is remembered of what is gone.
+    pub(crate) held: HashMap<&'static str, BTreeMap<Key, State>>,
 }
 
 /// What must not be.
@@ -41,8 +72,8 @@ pub(crate) enum Violation {
         answered: u64,
         held: Option<u64>,
     },
-    /// A version that nobody wrote, or that was refused.
-    Invented { at: String, key: Key, version: u64 },
+    /// A version that nobody wrote, or that was refused; or that is there and was to be deleted, or the other way round.
+    Invented { at: String, key: Key, state: State },
     /// A watch told of an older version after a newer one.
     Backwards { at: String, key: Key, from: u64, to: u64 },
     /// Two do not hold the same.
@@ -56,21 +87,23 @@ impl History {
     pub(crate) fn violations(&self) -> Vec<Violation> {
         let mut found = Vec::new();
         let mut made: BTreeMap<Key, u64> = BTreeMap::new();
-        for (key, version, answer) in &self.writes {
-            if *answer == Answer::Made {
+        let mut possible: BTreeSet<(Key, State)> = BTreeSet::new();
+        for (key, state, answer) in &self.writes {
+            if matches!(answer, Answer::Made | Answer::Loaded) {
                 let newest = made.entry(*key).or_default();
-                *newest = (*newest).max(*version);
+                *newest = (*newest).max(state.version);
+            }
+            if *answer != Answer::Refused {
+                possible.insert((*key, *state));
             }
         }
-        let possible = |key: Key, version: u64| {
-            let mut writes = self.writes.iter();
-            writes.any(|(of, number, answer)| {
-                *of == key && *number == version && matches!(answer, Answer::Made | Answer::Unknown | Answer::Older)
-            })
+        let invented = |at: &str, key: Key, state: State| {
+            let at = at.to_owned();
+            (!possible.contains(&(key, state))).then_some(Violation::Invented { at, key, state })
         };
         for (at, held) in &self.held {
             for (key, answered) in &made {
-                let held = held.get(key).copied();
+                let held = held.get(key).map(|state| state.version);
                 if held.is_none_or(|held| held < *answered) {
                     found.push(Violation::Lost {
                         at,
@@ -80,36 +113,22 @@ impl History {
                     });
                 }
             }
-            for (key, version) in held {
-                if !possible(*key, *version) {
-                    found.push(Violation::Invented {
-                        at: at.to_string(),
-                        key: *key,
-                        version: *version,
-                    });
-                }
-            }
+            found.extend(held.iter().filter_map(|(key, state)| invented(at, *key, *state)));
         }
         for (at, watched) in &self.watched {
             let mut last: HashMap<Key, u64> = HashMap::new();
-            for (key, version) in watched {
-                if let Some(before) = last.insert(*key, *version)
-                    && before > *version
+            for (key, state) in watched {
+                if let Some(before) = last.insert(*key, state.version)
+                    && before > state.version
                 {
                     found.push(Violation::Backwards {
                         at: at.clone(),
                         key: *key,
                         from: before,
-                        to: *version,
+                        to: state.version,
                     });
                 }
-                if !possible(*key, *version) {
-                    found.push(Violation::Invented {
-                        at: at.to_string(),
-                        key: *key,
-                        version: *version,
-                    });
-                }
+                found.extend(invented(at, *key, *state));
             }
         }
         let mut all = self.held.iter();
@@ -119,12 +138,12 @@ impl History {
                     found.push(Violation::Differs { one, other });
                 }
             }
-            for (key, version, answer) in &self.writes {
-                let held = first.get(key).copied();
-                if *answer == Answer::Older && held.is_none_or(|held| held < *version) {
+            for (key, state, answer) in &self.writes {
+                let held = first.get(key).map(|state| state.version);
+                if *answer == Answer::Older && held.is_none_or(|held| held < state.version) {
                     found.push(Violation::Denied {
                         key: *key,
-                        version: *version,
+                        version: state.version,
                         held,
                     });
                 }
@@ -134,90 +153,143 @@ impl History {
     }
 }
 
-/// A history in which all is as it should be.
-fn good() -> History {
-    let held = BTreeMap::from([(1, 4), (2, 2)]);
-    History {
-        writes: vec![
-            (1, 1, Answer::Made),
-            (2, 2, Answer::Unknown),
-            (1, 4, Answer::Made),
-            (1, 3, Answer::Older),
-            (2, 5, Answer::Refused),
-        ],
-        watched: HashMap::from([
-            ("a".to_owned(), vec![(1, 1), (2, 2), (1, 4)]),
-            ("b".to_owned(), vec![(1, 4)]),
-        ]),
-        held: HashMap::from([("a", held.clone()), ("b", held.clone()), ("etcd", held)]),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEIGHBOR: Key = Key::Neighbor(1);
+    const PORT: Key = Key::Port(1);
+    const GROUP: Key = Key::Group(1);
+
+    /// A history in which all is as it should be.
+    fn good() -> History {
+        let held = BTreeMap::from([
+            (NEIGHBOR, State::there(4)),
+            (PORT, State::gone(7)),
+            (GROUP, State::there(9)),
+        ]);
+        let told = vec![
+            (NEIGHBOR, State::there(1)),
+            (PORT, State::gone(7)),
+            (NEIGHBOR, State::gone(2)),
+            (NEIGHBOR, State::there(4)),
+        ];
+        History {
+            writes: vec![
+                (NEIGHBOR, State::there(1), Answer::Made),
+                (NEIGHBOR, State::gone(2), Answer::Made),
+                (NEIGHBOR, State::there(4), Answer::Loaded),
+                (NEIGHBOR, State::gone(3), Answer::Older),
+                (PORT, State::there(6), Answer::Unknown),
+                (PORT, State::gone(7), Answer::Made),
+                (PORT, State::there(8), Answer::Refused),
+                (GROUP, State::there(9), Answer::Unknown),
+            ],
+            watched: HashMap::from([("a".to_owned(), told), ("b".to_owned(), vec![(GROUP, State::there(9))])]),
+            held: HashMap::from([("a", held.clone()), ("b", held.clone()), ("etcd", held)]),
+        }
     }
-}
 
-#[test]
-fn the_checker_finds_nothing_where_nothing_is() {
-    assert_eq!(good().violations(), []);
-}
-
-#[test]
-fn the_checker_finds_each_fault() {
-    let with = |change: fn(&mut History)| {
+    fn with(change: impl Fn(&mut History)) -> Vec<Violation> {
         let mut history = good();
         change(&mut history);
         history.violations()
-    };
-    let lost = with(|history| history.held.values_mut().for_each(|held| _ = held.insert(1, 1)));
-    assert!(
-        lost.iter().any(|violation| matches!(
-            violation,
-            Violation::Lost {
-                key: 1,
-                answered: 4,
-                held: Some(1),
-                ..
+    }
+
+    /// Everybody holds this of an object in the end; None: nothing.
+    fn all_hold(key: Key, state: Option<State>) -> Vec<Violation> {
+        with(|history| {
+            for held in history.held.values_mut() {
+                match state {
+                    Some(state) => held.insert(key, state),
+                    None => held.remove(&key),
+                };
             }
-        )),
-        "{lost:?}"
-    );
-    let gone = with(|history| history.held.values_mut().for_each(|held| _ = held.remove(&1)));
-    assert!(
-        gone.iter()
-            .any(|violation| matches!(violation, Violation::Lost { held: None, .. })),
-        "{gone:?}"
-    );
-    let invented = with(|history| history.held.values_mut().for_each(|held| _ = held.insert(2, 5)));
-    assert!(
-        invented.contains(&Violation::Invented {
-            at: "a".to_owned(),
-            key: 2,
-            version: 5
-        }),
-        "{invented:?}"
-    );
-    let back = with(|history| history.watched.get_mut("a").unwrap().push((1, 1)));
-    assert_eq!(
-        back,
-        [Violation::Backwards {
-            at: "a".to_owned(),
-            key: 1,
-            from: 4,
-            to: 1
-        }]
-    );
-    let differs = with(|history| _ = history.held.get_mut("b").unwrap().remove(&2));
-    assert!(
-        !differs.is_empty()
-            && differs
-                .iter()
-                .all(|violation| matches!(violation, Violation::Differs { .. })),
-        "{differs:?}"
-    );
-    let denied = with(|history| history.writes.push((2, 3, Answer::Older)));
-    assert_eq!(
-        denied,
-        [Violation::Denied {
-            key: 2,
-            version: 3,
-            held: Some(2)
-        }]
-    );
+        })
+    }
+
+    fn count(found: &[Violation], is_so: impl Fn(&Violation) -> bool) -> usize {
+        found.iter().filter(|violation| is_so(violation)).count()
+    }
+
+    #[test]
+    fn nothing_is_found_where_nothing_is() {
+        assert_eq!(good().violations(), []);
+        // What nobody knows of may have been made or not.
+        assert_eq!(all_hold(GROUP, None), []);
+    }
+
+    /// What was put, deleted or loaded.
+    #[test]
+    fn what_was_answered_and_is_lost_is_found() {
+        for (key, newest, instead) in [
+            (NEIGHBOR, 4, None),
+            (PORT, 7, None),
+            (PORT, 7, Some(State::there(6))),
+            (NEIGHBOR, 4, Some(State::gone(2))),
+        ] {
+            let found = all_hold(key, instead);
+            let expected = |at| Violation::Lost {
+                at,
+                key,
+                answered: newest,
+                held: instead.map(|state| state.version),
+            };
+            for at in ["a", "b", "etcd"] {
+                assert!(found.contains(&expected(at)), "{at}: {found:?}");
+            }
+        }
+    }
+
+    /// Refused; never written; there, where it was deleted; deleted, where it was put.
+    #[test]
+    fn what_nobody_wrote_is_found() {
+        for (key, state) in [
+            (PORT, State::there(8)),
+            (NEIGHBOR, State::there(9)),
+            (PORT, State::there(7)),
+            (GROUP, State::gone(9)),
+        ] {
+            let is_so = |violation: &Violation| matches!(violation, Violation::Invented { key: of, state: what, .. } if (*of, *what) == (key, state));
+            assert_eq!(count(&all_hold(key, Some(state)), is_so), 3, "{key:?} {state:?}");
+            let told = with(|history| history.watched.get_mut("b").unwrap().push((key, state)));
+            assert_eq!(count(&told, is_so), 1, "{told:?}");
+        }
+    }
+
+    #[test]
+    fn what_goes_back_is_found() {
+        for (key, newer, older) in [
+            (NEIGHBOR, State::there(4), State::gone(2)),
+            (PORT, State::gone(7), State::there(6)),
+        ] {
+            let back = with(|history| {
+                let watched = history.watched.get_mut("b").unwrap();
+                watched.extend([(key, newer), (key, older)]);
+            });
+            let expected = Violation::Backwards {
+                at: "b".to_owned(),
+                key,
+                from: newer.version,
+                to: older.version,
+            };
+            assert_eq!(back, [expected]);
+        }
+    }
+
+    #[test]
+    fn what_differs_and_what_was_denied_is_found() {
+        for (name, key) in [("b", PORT), ("etcd", GROUP)] {
+            let differs = with(|history| _ = history.held.get_mut(name).unwrap().remove(&key));
+            let is_so = |violation: &Violation| matches!(violation, Violation::Differs { .. });
+            assert!(count(&differs, is_so) > 0, "{differs:?}");
+        }
+        let denied = with(|history| history.writes.push((PORT, State::gone(12), Answer::Older)));
+        let expected = Violation::Denied {
+            key: PORT,
+            version: 12,
+            held: Some(7),
+        };
+        assert_eq!(denied, [expected]);
+    }
 }

@@ -5,12 +5,13 @@
 //! names gets a line of each.
 
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::authority::Authority;
 use super::cluster::{Cluster, ELECTION, How, NAMES, SILENCE};
+use super::ownership::{Moves, Ownership};
+use super::recorder::Recorder;
 use super::trial::{Shown, Trial};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -27,7 +28,23 @@ fn kills(usually: u64) -> u64 {
 const PLAIN: How = How {
     slow_disks: false,
     wrong_clocks: false,
+    lease: Duration::from_secs(10),
+    silence: SILENCE,
     more: "",
+};
+/// With a lease that is over before what happens is.
+const SHORT: How = How {
+    lease: Duration::from_secs(3),
+    ..PLAIN
+};
+/// Longer than that lease, and what etcd takes to end it.
+const CUT: Duration = Duration::from_secs(5);
+const _: () = assert!(CUT.as_millis() > SHORT.lease.as_millis() + 3 * ELECTION.as_millis());
+/// As gateways are if they are told nothing else.
+const USUAL: How = How {
+    lease: Duration::from_secs(5),
+    silence: Duration::from_secs(5),
+    ..PLAIN
 };
 const SLOW: How = How {
     slow_disks: true,
@@ -38,82 +55,86 @@ const WRONG: How = How {
     ..PLAIN
 };
 
-/// What each fault is, in words, how the cluster is made, what happens, and whether it takes too long for `make test`.
+/// What each fault is, in words, how the cluster is made, which shards may move, and whether it takes too long for `make test`.
 macro_rules! faults {
-    ($($(#[$long:meta])* $name:ident: $words:literal, $how:expr;)+) => {
+    ($($(#[$long:meta])* $name:ident: $words:literal, $how:expr, $moves:expr;)+) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         $(#[$long])*
         async fn $name() {
             if ringside_netlab::testing::is_root() {
-                trial(stringify!($name), $words, $how, happens::$name).await;
+                trial(stringify!($name), $words, ($how, $moves), happens::$name).await;
             }
         })+
     };
 }
 
 faults! {
-    leader_killed: "the leader is killed, and started again after 2 s", PLAIN;
-    gateway_not_heard: "what a gateway sends gets nowhere for 4 s, what it is told arrives", PLAIN;
-    leader_alone: "the leader is cut off from the other members for 4 s, gateways reach all of them", PLAIN;
+    leader_killed: "the leader is killed, and started again after 2 s", PLAIN, Moves::None;
+    gateway_not_heard: "what a gateway sends gets nowhere for 5 s, what it is told arrives", SHORT, Moves::Some("a");
+    leader_alone: "the leader is cut off from the other members for 4 s, gateways reach all of them", PLAIN, Moves::None;
     #[ignore = "make test-fleet"]
-    leader_paused: "the leader stands still for 3 s", PLAIN;
+    leader_paused: "the leader stands still for 3 s", PLAIN, Moves::None;
     #[ignore = "make test-fleet"]
-    quorum_lost: "two members are killed, and started again after 4 s", PLAIN;
+    members_paused: "one member after the other stands still for 7 s; leases and silence of 5 s", USUAL, Moves::None;
     #[ignore = "make test-fleet"]
-    all_killed: "all members are killed, and started again after 4 s", PLAIN;
+    quorum_lost: "two members are killed, and started again after 4 s", SHORT, Moves::None;
     #[ignore = "make test-fleet"]
-    compacted_meanwhile: "a gateway stands still while all members restart and history is compacted", PLAIN;
+    all_killed: "all members are killed, and started again after 4 s", SHORT, Moves::None;
     #[ignore = "make test-fleet"]
-    member_unreachable: "one member after the other is out of a gateway's reach for 4 s", PLAIN;
+    compacted_meanwhile: "a gateway stands still while all members restart and history is compacted", SHORT, Moves::Of("c");
     #[ignore = "make test-fleet"]
-    gateway_cut_off: "a gateway's cable is out for 4 s", PLAIN;
+    member_unreachable: "one member after the other is out of a gateway's reach for 4 s", PLAIN, Moves::None;
     #[ignore = "make test-fleet"]
-    gateway_deaf: "what a gateway sends arrives, answers do not, for 4 s", PLAIN;
+    gateway_cut_off: "a gateway's cable is out for 5 s", SHORT, Moves::Some("a");
     #[ignore = "make test-fleet"]
-    follower_alone: "a follower is cut off from the other members for 4 s, gateways reach all of them", PLAIN;
+    gateway_deaf: "what a gateway sends arrives, answers do not, for 5 s", SHORT, Moves::Some("a");
     #[ignore = "make test-fleet"]
-    leader_not_heard: "what the leader sends to the other members gets nowhere for 4 s, it hears them", PLAIN;
+    follower_alone: "a follower is cut off from the other members for 4 s, gateways reach all of them", PLAIN, Moves::None;
     #[ignore = "make test-fleet"]
-    leader_deaf: "the leader hears the other members no more for 4 s, they hear it", PLAIN;
+    leader_not_heard: "what the leader sends to the other members gets nowhere for 4 s, it hears them", PLAIN, Moves::None;
     #[ignore = "make test-fleet"]
-    wires_flap: "each wire of a gateway and of the leader is cut ten times for 0.2 s", PLAIN;
+    leader_deaf: "the leader hears the other members no more for 4 s, they hear it", PLAIN, Moves::None;
     #[ignore = "make test-fleet"]
-    leaders_disk_slow: "each flush of the leader's disk takes 0.4 s longer, for 6 s", SLOW;
+    wires_flap: "each wire of a gateway and of the leader is cut ten times for 0.2 s", PLAIN, Moves::Of("a");
     #[ignore = "make test-fleet"]
-    all_disks_slow: "each flush of each member's disk takes 0.1 s longer, for 6 s", SLOW;
+    leaders_disk_slow: "each flush of the leader's disk takes 0.4 s longer, for 6 s", SLOW, Moves::None;
     #[ignore = "make test-fleet"]
-    clocks_jump: "gateways' wall clocks jump by ten years, forwards and backwards", WRONG;
+    all_disks_slow: "each flush of each member's disk takes 0.1 s longer, for 6 s", SLOW, Moves::None;
     #[ignore = "make test-fleet"]
-    gateway_killed: "a gateway is killed and started again, 50 times", PLAIN;
+    clocks_jump: "gateways' wall clocks jump by ten years, forwards and backwards", WRONG, Moves::None;
     #[ignore = "make test-fleet"]
-    gateways_restarted: "all gateways are stopped and started, one after the other, three times", PLAIN;
+    gateway_killed: "a gateway is killed and started again, 50 times", PLAIN, Moves::Of("a");
     #[ignore = "make test-fleet"]
-    members_restarted: "all members are stopped and started, one after the other", PLAIN;
+    gateways_restarted: "all gateways are stopped and started, one after the other, three times", PLAIN, Moves::Any;
     #[ignore = "make test-fleet"]
-    certificates_rotated: "another authority and certificates of it for all members and gateways", PLAIN;
+    members_restarted: "all members are stopped and started, one after the other", PLAIN, Moves::None;
+    #[ignore = "make test-fleet"]
+    certificates_rotated: "another authority and certificates of it for all members and gateways", PLAIN, Moves::None;
 }
 
 /// Two writers and a watcher at each gateway, and something that happens meanwhile.
-async fn trial(name: &str, words: &str, how: How, happens: fn(&mut Cluster)) {
+async fn trial(name: &str, words: &str, (how, moves): (How, Moves), happens: fn(&mut Cluster)) {
     let mut cluster = Cluster::start(&tag(name), how);
-    let sockets: Vec<(&'static str, PathBuf)> = (cluster
-        .gateways
-        .iter()
-        .map(|gateway| (gateway.name, gateway.socket.clone())))
-    .collect();
+    let sockets = cluster.sockets();
     let mut trial = Trial::new();
     for (seed, (name, socket)) in (0..).zip(sockets.iter().chain(&sockets)) {
         trial.write(name, socket.clone(), seed);
     }
+    trial.load(sockets[1].1.clone());
     for (name, socket) in &sockets {
         trial.watch(name, socket.clone()).await;
     }
+    let recorder = Recorder::start(&sockets);
+    recorder.settled().await;
     sleep(SECOND / 2);
     happens(&mut cluster);
     trial.converge(&sockets).await;
     cluster.wait_well();
-    let shown = trial.end(&sockets, 50).await;
-    note(name, words, &shown);
+    recorder.settled().await;
+    let shown = trial.end(&sockets, Some(&|| cluster.objects()), 50).await;
+    let ownership = recorder.end(|| cluster.shard_map()).await;
+    note(name, words, &shown, &ownership);
+    assert_eq!(ownership.violations(moves), []);
 }
 
 /// What namespaces can be told apart by.
@@ -122,8 +143,13 @@ fn tag(name: &str) -> String {
     format!("ft-{}", letters.collect::<String>())
 }
 
-fn note(name: &str, words: &str, shown: &Shown) {
-    let line = format!("{name}: {words}: {shown}\n");
+fn note(name: &str, words: &str, shown: &Shown, ownership: &Ownership) {
+    let mut line = format!("{name}: {words}: {shown}; {} moves of shards", ownership.moved());
+    if !ownership.is_judged() {
+        let stalled = ownership.stalled.as_secs_f64();
+        line.push_str(&format!(", not judged: the test itself stood still for {stalled:.1} s"));
+    }
+    line.push('\n');
     eprint!("{line}");
     if let Some(path) = std::env::var_os("RINGSIDE_FAULTS") {
         let file = std::fs::File::options().append(true).create(true).open(path);
@@ -148,6 +174,17 @@ mod happens {
         cluster.members[leader].signal("STOP");
         sleep(6 * ELECTION);
         cluster.members[leader].signal("CONT");
+    }
+
+    /// Longer than the lease each, and not longer than etcd has a quorum.
+    pub(super) fn members_paused(cluster: &mut Cluster) {
+        for member in &cluster.members {
+            member.signal("STOP");
+            sleep(7 * SECOND);
+            member.signal("CONT");
+            // Another one may lead by now, and the one that comes back has to hear of it.
+            sleep(2 * ELECTION);
+        }
     }
 
     fn some_killed(cluster: &mut Cluster, count: usize) {
@@ -190,7 +227,7 @@ mod happens {
 
     pub(super) fn gateway_cut_off(cluster: &mut Cluster) {
         cluster.gateways[0].host.unplug(true);
-        sleep(LONG);
+        sleep(CUT);
         cluster.gateways[0].host.unplug(false);
     }
 
@@ -200,7 +237,7 @@ mod happens {
                 cluster.gateways[0].host.cut(&member.host, is_cut);
             }
             if is_cut {
-                sleep(LONG);
+                sleep(CUT);
             }
         }
     }
@@ -211,7 +248,7 @@ mod happens {
                 member.host.cut(&cluster.gateways[0].host, is_cut);
             }
             if is_cut {
-                sleep(LONG);
+                sleep(CUT);
             }
         }
     }
@@ -332,26 +369,43 @@ mod happens {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "make test-fleet"]
 async fn an_older_version_put_by_hand_is_found() {
+    for kind in ["neighbors", "ports", "groups"] {
+        put_by_hand(kind, false).await;
+    }
+}
+
+/// What was removed past all rules is missing at all gateways and in etcd alike: only the history knows that it was there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-fleet"]
+async fn a_key_removed_by_hand_is_found() {
+    put_by_hand("ports", true).await;
+}
+
+async fn put_by_hand(kind: &str, removes: bool) {
     let began = Instant::now();
     let mut cluster = Cluster::start("ft-hand", PLAIN);
-    let sockets: Vec<(&'static str, PathBuf)> = (cluster
-        .gateways
-        .iter()
-        .map(|gateway| (gateway.name, gateway.socket.clone())))
-    .collect();
+    let sockets = cluster.sockets();
     let mut trial = Trial::new();
     trial.write(NAMES[0], sockets[0].1.clone(), 1);
     for (name, socket) in &sockets {
         trial.watch(name, socket.clone()).await;
     }
     sleep(2 * SECOND);
-    // Somebody puts back what a key held before, past all rules.
-    let done = cluster.put_back();
+    // Somebody puts back what a key held before, past all rules; or takes it away when nobody writes any more.
+    let done = match removes {
+        false => cluster.put_back(kind),
+        true => {
+            trial.stop();
+            sleep(SECOND);
+            cluster.remove(kind)
+        }
+    };
     sleep(SECOND);
     cluster.wait_well();
-    let ended = tokio::spawn(async move { trial.end(&sockets, 10).await.history });
+    let expected = if removes { "Lost" } else { "Backwards" };
+    let ended = tokio::spawn(async move { trial.end(&sockets, Some(&|| cluster.objects()), 10).await.history });
     let found = ended.await.expect_err("what was put back is found").into_panic();
     let found = found.downcast_ref::<String>().expect("words");
-    assert!(found.contains("Backwards"), "{done}: {found}");
+    assert!(found.contains(expected), "{done}: {found}");
     eprintln!("{done}: found after {:?}", began.elapsed());
 }

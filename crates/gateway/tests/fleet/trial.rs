@@ -1,71 +1,46 @@
 //! Writers and watchers at several gateways while something happens, and what is checked of it afterwards.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ringside_gateway::proto;
-use ringside_gateway::proto::neighbor_service_client::NeighborServiceClient;
-use ringside_gateway::proto::{PutNeighborsRequest, WatchNeighborsRequest};
-use tokio_stream::StreamExt as _;
-use tonic::transport::{Channel, Endpoint};
+use super::history::{Answer, History, Key, State};
+use super::objects::connect;
 
-use super::common::{list_all, neighbor};
-use super::history::{Answer, History, Key};
-
-/// Neighbours that all writers write.
+/// Neighbours that all writers write, and half as many ports and a fourth as many groups.
 const KEYS: u32 = 40;
+/// Neighbours that are loaded in bulk: those that writers write are among them.
+const BULK: u32 = 200;
+/// Batches of a load.
+const BATCHES: u32 = 4;
+/// From here on there is what nobody else writes.
+const MARKERS: u32 = 1000;
 /// How long anything may take on a machine that has other things to do.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Before the next try where nothing can be had.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Between two loads.
+const BETWEEN: Duration = Duration::from_millis(200);
 
-pub(crate) fn number_of(neighbor: &proto::Neighbor) -> Key {
-    let mac = &neighbor.mac;
-    u32::from_be_bytes([0, mac[3], mac[4], mac[5]])
+fn draw(random: &mut u64) -> u64 {
+    *random = random
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    *random >> 33
 }
 
-type Client = NeighborServiceClient<Channel>;
-
-/// None if nobody is there just now.
-async fn client(socket: &Path) -> Option<Client> {
-    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap();
-    endpoint.connect().await.ok().map(NeighborServiceClient::new)
-}
-
-/// Puts one neighbour. None: the connection is gone, and it is not known what came of it.
-async fn put(client: &mut Client, key: Key, version: u64) -> Option<Answer> {
-    let request = PutNeighborsRequest {
-        neighbors: vec![neighbor(key, version)],
+/// Mostly neighbours; every fourth statement is a delete.
+fn what(random: &mut u64) -> (Key, bool) {
+    let number = |random: &mut u64, most: u32| u32::try_from(draw(random) % u64::from(most)).unwrap();
+    let key = match draw(random) % 8 {
+        0 => Key::Group(number(random, KEYS / 4)),
+        1 | 2 => Key::Port(number(random, KEYS / 2)),
+        _ => Key::Neighbor(number(random, KEYS)),
     };
-    match client.put_neighbors(request).await {
-        Ok(answer) => match answer.into_inner().outcomes().next() {
-            // A try whose answer was lost has made it.
-            Some(proto::Outcome::Created | proto::Outcome::Replaced | proto::Outcome::Unchanged) => Some(Answer::Made),
-            Some(proto::Outcome::Older) => Some(Answer::Older),
-            other => panic!("{other:?}"),
-        },
-        Err(status) if status.message().contains("not known whether") => Some(Answer::Unknown),
-        Err(status) if status.message().contains("nothing can be changed") => Some(Answer::Refused),
-        Err(status) => {
-            use tonic::Code::{Cancelled, Internal, Unavailable, Unknown};
-            let is_connection = matches!(status.code(), Cancelled | Internal | Unavailable | Unknown);
-            assert!(is_connection, "{status}");
-            None
-        }
-    }
-}
-
-async fn held_at(socket: &Path) -> Option<BTreeMap<Key, u64>> {
-    let all = list_all(&mut client(socket).await?, 1000).await;
-    Some(
-        all.iter()
-            .map(|neighbor| (number_of(neighbor), neighbor.version))
-            .collect(),
-    )
+    (key, !draw(random).is_multiple_of(4))
 }
 
 /// When each write that was made was answered, by gateway.
@@ -109,7 +84,11 @@ impl fmt::Display for Shown {
                 .count()
         };
         let (made, refused, unknown) = (count(Answer::Made), count(Answer::Refused), count(Answer::Unknown));
-        write!(f, "; {made} writes made, {refused} refused, {unknown} unknown")
+        write!(f, "; {made} writes made, {refused} refused, {unknown} unknown")?;
+        match count(Answer::Loaded) {
+            0 => Ok(()),
+            loaded => write!(f, "; {loaded} loaded"),
+        }
     }
 }
 
@@ -141,33 +120,63 @@ impl Trial {
             let mut random = seed;
             let mut connected = None;
             while !stop.load(Ordering::Relaxed) {
-                let Some(client) = &mut connected else {
-                    connected = client(&socket).await;
+                let Some(clients) = &mut connected else {
+                    connected = connect(&socket).await;
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 };
-                random = random
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
-                let key = u32::try_from((random >> 33) % u64::from(KEYS)).unwrap();
+                let (key, is_there) = what(&mut random);
                 let version = versions.fetch_add(1, Ordering::Relaxed);
                 // Taken before, and written late.
-                if random >> 60 == 0 {
+                if draw(&mut random).is_multiple_of(16) {
                     tokio::time::sleep(PAUSE).await;
                 }
-                let answer = put(client, key, version).await;
+                let state = State { version, is_there };
+                let answer = clients.write(key, state).await;
                 history
                     .lock()
                     .unwrap()
                     .writes
-                    .push((key, version, answer.unwrap_or(Answer::Unknown)));
+                    .push((key, state, answer.unwrap_or(Answer::Unknown)));
                 match answer {
-                    Some(Answer::Made | Answer::Older) => {
+                    Some(Answer::Made | Answer::Older | Answer::Loaded) => {
                         made.lock().unwrap().entry(name).or_default().push(Instant::now());
                     }
                     Some(Answer::Refused) => tokio::time::sleep(PAUSE).await,
                     Some(Answer::Unknown) => {}
                     None => connected = None,
+                }
+            }
+        }));
+    }
+
+    /// Loads neighbours in bulk, again and again.
+    pub(crate) fn load(&mut self, socket: PathBuf) {
+        let (history, stop, versions) = (
+            Arc::clone(&self.history),
+            Arc::clone(&self.stop),
+            Arc::clone(&self.version),
+        );
+        self.writers.push(tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                tokio::time::sleep(BETWEEN).await;
+                let Some(mut clients) = connect(&socket).await else {
+                    continue;
+                };
+                let batch = |number: u32| {
+                    let of = BULK / BATCHES;
+                    let keys = (number * of..(number + 1) * of).map(Key::Neighbor);
+                    let versioned = |key| (key, versions.fetch_add(1, Ordering::Relaxed));
+                    keys.map(versioned).collect::<Vec<_>>()
+                };
+                let batches: Vec<_> = (0..BATCHES).map(batch).collect();
+                let done = clients.load(&batches).await;
+                let mut history = history.lock().unwrap();
+                for (number, batch) in batches.into_iter().enumerate() {
+                    let answer = if number < done { Answer::Loaded } else { Answer::Unknown };
+                    let writes = batch.into_iter();
+                    let writes = writes.map(|(key, version)| (key, State::there(version), answer));
+                    history.writes.extend(writes);
                 }
             }
         }));
@@ -186,24 +195,16 @@ impl Trial {
                 if incarnation > 0 {
                     tokio::time::sleep(PAUSE).await;
                 }
-                let Some(mut client) = client(&socket).await else {
+                let Some(mut clients) = connect(&socket).await else {
                     continue;
                 };
-                let request = WatchNeighborsRequest::default();
-                let Ok(stream) = client.watch_neighbors(request).await else {
-                    continue;
-                };
-                let mut stream = stream.into_inner();
-                begun.take().map(|begun| begun.send(()));
-                while let Some(Ok(answer)) = stream.next().await {
+                let has_begun = || _ = begun.take().map(|begun| begun.send(()));
+                let note = |told: Vec<_>| {
                     let mut history = history.lock().unwrap();
-                    let watched = history.watched.entry(format!("{name} {incarnation}")).or_default();
-                    for event in answer.events {
-                        if let Some(proto::neighbor_event::Event::Put(neighbor)) = event.event {
-                            watched.push((number_of(&neighbor), neighbor.version));
-                        }
-                    }
-                }
+                    let watched = history.watched.entry(format!("{name} {incarnation}"));
+                    watched.or_default().extend(told);
+                };
+                clients.watch(has_begun, note).await;
             }
         }));
         has_begun.await.unwrap();
@@ -213,20 +214,20 @@ impl Trial {
     pub(crate) async fn converge(&mut self, gateways: &[(&'static str, PathBuf)]) {
         let begin = Instant::now();
         let mut markers = Vec::new();
-        for (key, (name, socket)) in (KEYS..).zip(gateways) {
+        for (key, (name, socket)) in (MARKERS..).map(Key::Neighbor).zip(gateways) {
             let mut tries = 0;
             loop {
-                let version = self.version.fetch_add(1, Ordering::Relaxed);
-                let answer = match client(socket).await {
-                    Some(mut client) => {
-                        let answer = put(&mut client, key, version).await.unwrap_or(Answer::Unknown);
-                        self.history.lock().unwrap().writes.push((key, version, answer));
+                let state = State::there(self.version.fetch_add(1, Ordering::Relaxed));
+                let answer = match connect(socket).await {
+                    Some(mut clients) => {
+                        let answer = clients.write(key, state).await.unwrap_or(Answer::Unknown);
+                        self.history.lock().unwrap().writes.push((key, state, answer));
                         answer
                     }
                     None => Answer::Refused,
                 };
                 if answer == Answer::Made {
-                    markers.push((key, version));
+                    markers.push((key, state));
                     break;
                 }
                 tries += 1;
@@ -239,8 +240,11 @@ impl Trial {
         }
         for (name, socket) in gateways {
             loop {
-                let held = held_at(socket).await.unwrap_or_default();
-                if markers.iter().all(|(key, version)| held.get(key) == Some(version)) {
+                let held = match connect(socket).await {
+                    Some(mut clients) => clients.neighbors().await,
+                    None => BTreeMap::new(),
+                };
+                if markers.iter().all(|(key, state)| held.get(key) == Some(state)) {
                     break;
                 }
                 assert!(begin.elapsed() < PATIENCE, "{name} does not know {markers:?}");
@@ -250,8 +254,18 @@ impl Trial {
         self.converged = Some(begin.elapsed());
     }
 
-    /// Has the writers end, waits until all gateways hold the same, and checks everything.
-    pub(crate) async fn end(self, gateways: &[(&'static str, PathBuf)], least: usize) -> Shown {
+    /// Has the writers end soon.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Has the writers end, waits until all gateways hold the same, and etcd itself where that is asked; and checks everything.
+    pub(crate) async fn end(
+        self,
+        gateways: &[(&'static str, PathBuf)],
+        etcd: Option<&(dyn Fn() -> BTreeMap<Key, State> + Sync)>,
+        least: usize,
+    ) -> Shown {
         let over = Instant::now();
         self.stop.store(true, Ordering::Relaxed);
         for writer in self.writers {
@@ -261,13 +275,24 @@ impl Trial {
         tokio::time::sleep(Duration::from_millis(300)).await;
         for watcher in self.watchers {
             watcher.abort();
-            _ = watcher.await;
+            if let Err(error) = watcher.await
+                && error.is_panic()
+            {
+                std::panic::resume_unwind(error.into_panic());
+            }
         }
+        let written: BTreeSet<Key> = (self.history.lock().unwrap().writes.iter())
+            .map(|(key, ..)| *key)
+            .collect();
         let begin = Instant::now();
         let held = loop {
             let mut held = HashMap::new();
             for (name, socket) in gateways {
-                held.insert(*name, held_at(socket).await.unwrap());
+                let mut clients = connect(socket).await.expect("it answers");
+                held.insert(*name, clients.held(written.iter().copied()).await);
+            }
+            if let Some(etcd) = etcd {
+                held.insert("etcd", etcd());
             }
             let mut values = held.values();
             let first = values.next();

@@ -49,13 +49,12 @@ impl Etcd {
     }
 
     /// False if the lease is over.
-    pub(crate) async fn keep(&self, id: i64, within: Duration) -> Result<bool, String> {
+    pub(crate) async fn keep(&self, id: i64) -> Result<bool, String> {
         let mut lease = self.lease.clone();
-        match tokio::time::timeout(within, lease.keep_alive(id)).await {
-            Ok(Ok(_)) => Ok(true),
-            Ok(Err(Error::LeaseKeepAliveError(said))) if said.contains("not found") => Ok(false),
-            Ok(Err(error)) => Err(why(failed(&error))),
-            Err(_) => Err(super::late(within)),
+        match lease.keep_alive(id).await {
+            Ok(_) => Ok(true),
+            Err(Error::LeaseKeepAliveError(said)) if said.contains("not found") => Ok(false),
+            Err(error) => Err(why(failed(&error))),
         }
     }
 

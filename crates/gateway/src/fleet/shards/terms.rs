@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use ringside_gateway_core::shard::{MemberId, Shard};
 
+/// An answer may well take so long on a machine that has other things to do.
+const LEAST_PATIENCE: Duration = Duration::from_millis(250);
+
 /// When what is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
@@ -19,6 +22,15 @@ pub struct Timing {
     pub hand_over: Duration,
     /// Shards of living members that one transaction moves.
     pub most: usize,
+}
+
+impl Timing {
+    /// How long an answer about the lease may take, before another member of etcd is asked: three of them may be asked one after the
+    /// other, from the moment in which the lease is to be kept until it runs out.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        (self.lease / 6).max(LEAST_PATIENCE).min(self.lease / 3)
+    }
 }
 
 impl Default for Timing {

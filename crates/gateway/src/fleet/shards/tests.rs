@@ -261,6 +261,58 @@ fn who_was_stopped_takes_nothing_back_by_itself() {
 }
 
 #[test]
+fn three_members_of_etcd_may_be_asked_before_the_lease_is_over() {
+    for seconds in [1, 2, 3, 5, 300] {
+        let lease = Duration::from_secs(seconds);
+        let list = 10 * lease;
+        let timing = Timing {
+            lease,
+            list,
+            ..timing()
+        };
+        let mut shards = Shards::new(record(0, 1), timing, 1);
+        let begun = Duration::from_secs(10);
+        // Its time, and what is said then.
+        let asks = |shards: &mut Shards, now| std::iter::from_fn(|| shards.poll(now)).collect::<Vec<_>>();
+        let said = asks(&mut shards, begun);
+        assert!(said.contains(&Action::Grant(lease)), "{said:?}");
+        shards.handle(begun, Input::Granted(Ok((1, lease))));
+        shards.handle(begun, Input::Listed(Err("no answer".to_owned())));
+        // Nobody answers: what is asked is given up after its time.
+        let (mut now, mut tried, mut lists) = (begun, 0, 0);
+        while now < begun + lease {
+            now = shards.wake();
+            for action in asks(&mut shards, now) {
+                match action {
+                    Action::Keep(1, within) => {
+                        let answered = now + within;
+                        tried += u32::from(answered < begun + lease);
+                        shards.handle(answered, Input::Kept(Err("no answer".to_owned())));
+                        now = answered;
+                    }
+                    Action::List => {
+                        lists += 1;
+                        let entries = Listed {
+                            revision: 1,
+                            members: Vec::new(),
+                            map: None,
+                        };
+                        shards.handle(now, Input::Listed(Ok(entries)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        assert!(
+            tried >= if seconds == 1 { 2 } else { 3 },
+            "a lease of {seconds} s: {tried}"
+        );
+        // The first list, and one when etcd did not answer.
+        assert_eq!(lists, 2, "a lease of {seconds} s");
+    }
+}
+
+#[test]
 fn of_two_under_one_name_the_later_one_stays() {
     let mut world = fleet(13, &[1, 1]);
     let mut twin = world::World::new(1, &[1]);
