@@ -65,6 +65,7 @@ mod inside {
             port: 0,
             tunnel: None,
             policed: false,
+            guarded: false,
             foreign: false,
             used: false,
         };
