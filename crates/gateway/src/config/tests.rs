@@ -302,6 +302,9 @@ fn a_member_of_a_fleet_says_where_hosts_send_to() {
     let fleet = config.fleet.unwrap();
     assert_eq!((&*fleet.name, fleet.weight, fleet.lease.as_secs()), ("one", 100, 5));
     assert!(!fleet.stays && fleet.api.is_none());
+    assert_eq!(fleet.without_link, Some(Duration::from_secs(1)));
+    let keeps = of_fleet("name = \"one\"\naddresses = [\"192.0.2.1\"]\nwithout-link-ms = 0").unwrap();
+    assert_eq!(keeps.fleet.unwrap().without_link, None);
     assert_eq!(fleet.addresses.len(), 2);
     let refused = [
         ("name = \"one\"", "fleet.addresses: give the address"),
@@ -320,6 +323,10 @@ fn a_member_of_a_fleet_says_where_hosts_send_to() {
         (
             "addresses = [\"192.0.2.1\"]\nlease-seconds = 0",
             "fleet.lease-seconds: 0 is not within 1 to 300",
+        ),
+        (
+            "addresses = [\"192.0.2.1\"]\nwithout-link-ms = 99",
+            "fleet.without-link-ms: 99 is neither 0",
         ),
         (
             "addresses = [\"192.0.2.1\"]\nweight = 10001",
