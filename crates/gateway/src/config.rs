@@ -25,6 +25,7 @@
 //! addresses = ["192.0.2.1"]    # where hosts send to, one of each family at the most
 //! api = "https://192.0.2.1:7443"  # where the others reach api.tcp
 //! lease-seconds = 5            # silent for so long it loses its networks to the others; no less than silence-ms
+//! without-link-ms = 1000       # no link on any interface for so long, and it gives them up; 0: it keeps them
 //!
 //! [api]
 //! socket = "/run/ringside-gateway/api.sock"

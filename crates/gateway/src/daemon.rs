@@ -63,7 +63,9 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
         (Some(options), Some(door), Some(status)) => {
             let tls = config.tcp.as_ref().map(|tcp| tcp.tls.clone());
             let baggage = Baggage::new(model.tables(), tls);
-            Some(Member::start(options, door.clone(), status, baggage).context("taking part in the fleet")?)
+            let path = Arc::clone(model.path());
+            let started = Member::start(options, door.clone(), status, baggage, move || path.has_link());
+            Some(started.context("taking part in the fleet")?)
         }
         _ => None,
     };

@@ -381,6 +381,11 @@ impl DataPath for XdpPath {
         !self.workers.iter().any(Told::is_stuck)
     }
 
+    fn has_link(&self) -> bool {
+        let ports = self.shared.ports.load();
+        ports.all().any(|(number, ..)| !self.shared.notices.is_out(number))
+    }
+
     fn problems(&self) -> Vec<String> {
         let mut problems = self.shared.notices.problems();
         let stuck = self.workers.iter().filter(|worker| worker.is_stuck());

@@ -13,6 +13,7 @@
 //! | `client`, [`Door`] | what is asked of etcd, and the connections to it |
 //! | `follow` | does what [`sync`] says |
 //! | `write` | changes into transactions |
+//! | `space` | whether etcd takes anything |
 //! | [`migrate`] | the truth from a file to etcd, or back |
 //! | [`Status`] | how it fares |
 
@@ -30,6 +31,7 @@ mod member;
 pub(crate) mod merge;
 pub mod migrate;
 pub mod shards;
+pub(crate) mod space;
 mod status;
 pub mod sync;
 #[cfg(test)]

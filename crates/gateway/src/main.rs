@@ -54,6 +54,9 @@ struct MigrateArgs {
     /// The configuration, which names both
     #[arg(long, value_name = "FILE", default_value = "/etc/ringside-gateway.toml")]
     config: PathBuf,
+    /// Also while gateways live in etcd's fleet; what they change meanwhile ends it with an error
+    #[arg(long)]
+    beside_gateways: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -73,7 +76,8 @@ fn unpin(file: &Path) -> anyhow::Result<ExitCode> {
 }
 
 fn bring(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
-    let migrated = migrate(&Config::read_to_migrate(&args.config)?, args.to)?;
+    let config = Config::read_to_migrate(&args.config)?;
+    let migrated = migrate(&config, args.to, args.beside_gateways)?;
     println!("{migrated}");
     Ok(ExitCode::SUCCESS)
 }

@@ -394,6 +394,12 @@ impl Model {
         problems
     }
 
+    /// What sends packets on.
+    #[must_use]
+    pub fn path(&self) -> &Arc<dyn DataPath> {
+        &self.path
+    }
+
     /// What the data path has counted.
     #[must_use]
     pub fn counters(&self) -> Counters {

@@ -187,8 +187,23 @@ impl Report {
     }
 
     /// Whether all was over in time.
+    #[cfg(test)]
     pub(crate) fn settled(&self) -> bool {
         self.rows.iter().all(|(row, ..)| row.settled)
+    }
+
+    /// What there is to complain about.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let late = self.rows.iter().filter(|(row, ..)| !row.settled);
+        let late: Vec<&str> = late.map(|(row, ..)| row.name).collect();
+        if !late.is_empty() {
+            return Some(format!(
+                "not over within {} s, so that what came after it says little: {} (--patience-seconds)",
+                self.setup.patience / SECOND,
+                late.join(", ")
+            ));
+        }
+        (!self.equal).then(|| "in the end gateways hold something else than etcd".to_owned())
     }
 
     /// Memory that a list of all keys takes while it is compared, in bytes: a hash table of keys, which doubles.

@@ -43,7 +43,7 @@ enum Kind {
     List,
     Propose,
     Watch,
-    HandOver,
+    HandOver(MemberId),
 }
 
 /// What comes to a gateway.
@@ -104,6 +104,7 @@ impl Seats {
                 api: Some(format!("https://gateway-{number}.example:7443")),
                 synced: false,
                 draining: false,
+                cut_off: false,
             },
             asked: BTreeMap::new(),
             watch: None,
@@ -307,15 +308,15 @@ impl World {
                 (seat.watch, seat.listens) = (None, 0);
             }
             Action::HandOver { to, .. } => {
-                let tag = self.wait_for(gateway, Kind::HandOver);
-                let to = self.seats.by_id.get(&to).map(|to| &self.gateways[*to]);
-                let result = match to.is_some_and(|to| to.up) {
+                let tag = self.wait_for(gateway, Kind::HandOver(to));
+                let there = self.seats.by_id.get(&to).map(|to| &self.gateways[*to]);
+                let result = match there.is_some_and(|to| to.up) {
                     true => Ok(true),
                     false => Err("it does not answer".to_owned()),
                 };
                 self.after(
                     HAND_OVER,
-                    Event::News(gateway, News::Answer(tag, Input::HandedOver(result))),
+                    Event::News(gateway, News::Answer(tag, Input::HandedOver(to, result))),
                 );
             }
             Action::Grant(lives) => self.inquire(gateway, Some(Kind::Grant), Question::Grant(lives), request),
@@ -377,7 +378,7 @@ impl World {
             Kind::Register => Input::Registered(Err(why)),
             Kind::List => Input::Listed(Err(why)),
             Kind::Propose => Input::Proposed(Err(why)),
-            Kind::HandOver => Input::HandedOver(Err(why)),
+            Kind::HandOver(to) => Input::HandedOver(to, Err(why)),
             Kind::Watch => {
                 let seat = &mut self.seats.all[gateway];
                 if seat.listens != tag {
@@ -564,7 +565,7 @@ impl World {
         match news {
             // From gateway to gateway, whatever there is of etcd.
             News::Answer(tag, input) => {
-                let is_lost = self.gateways[gateway].cut && !matches!(input, Input::HandedOver(_));
+                let is_lost = self.gateways[gateway].cut && !matches!(input, Input::HandedOver(..));
                 if !is_lost && self.seats.all[gateway].asked.remove(&tag).is_some() {
                     self.say(gateway, input);
                 }

@@ -101,6 +101,20 @@ fn a_small_fleet_gets_over_every_fault() {
 }
 
 #[test]
+fn what_is_not_over_in_time_is_complained_about() {
+    let outage = |patience| {
+        let step = short().into_iter().filter(|step| step.name.contains("no etcd"));
+        run(Setup { patience, ..small(3) }, step.collect()).1
+    };
+    assert_eq!(outage(120 * SECOND).problem(), None);
+    let problem = outage(100 * MILLISECOND).problem().expect("it takes seconds");
+    assert!(
+        problem.contains("no etcd for 60 s") && problem.contains("--patience-seconds"),
+        "{problem}"
+    );
+}
+
+#[test]
 fn the_same_seed_is_the_same_world() {
     let steps = || {
         short()

@@ -38,6 +38,7 @@ fn gateway(id: MemberId, peer: Option<&Peer>, map: &Map) -> proto::Gateway {
         message.weight = record.weight;
         message.synced = record.synced;
         message.draining = record.draining;
+        message.cut_off = record.cut_off;
     }
     message
 }

@@ -84,14 +84,15 @@ impl Owners {
         true
     }
 
-    /// Where a network's packets go, to an address of the family of this one.
-    fn target(&self, vni: u32, like: IpAddr) -> Option<(IpAddr, &str)> {
+    /// Which gateway a network's packets go to, and its address of the family of this one; None for the address: it has none of that
+    /// family.
+    fn target(&self, vni: u32, like: IpAddr) -> Option<(Option<IpAddr>, &str)> {
         let shard = Shard::of(Vni::new(vni)?);
         let owner = self.owners.get(shard.number() as usize)?;
         let gateway = self.gateways.get(owner)?;
         let addresses = gateway.addresses.iter().filter_map(|bytes| wire::host_ip(bytes).ok()?);
         let mut of_family = addresses.filter(|ip| ip.is_ipv4() == like.is_ipv4());
-        Some((of_family.next()?, &gateway.name))
+        Some((of_family.next(), &gateway.name))
     }
 }
 
@@ -123,9 +124,10 @@ pub(super) async fn run(at: &At, args: &AgentArgs, json: bool) -> Result<()> {
     for namespace in namespaces {
         let (to, own) = mpsc::channel::<Owners>();
         tellers.push(to);
-        let kept = Keeper {
+        let mut kept = Keeper {
             devices: args.devices.clone(),
             json,
+            told: BTreeMap::new(),
         };
         let thread = std::thread::Builder::new().name("endpoints".to_owned());
         threads.push(thread.spawn(move || {
@@ -237,11 +239,13 @@ fn tell(words: &str) {
 struct Keeper {
     devices: Vec<String>,
     json: bool,
+    /// What was said of a device that cannot be pointed anywhere: it is looked at every second, and said once.
+    told: BTreeMap<String, String>,
 }
 
 impl Keeper {
     /// Until nobody tells anything any more.
-    fn run(&self, heard: &mpsc::Receiver<Owners>) -> Result<()> {
+    fn run(&mut self, heard: &mpsc::Receiver<Owners>) -> Result<()> {
         for name in &self.devices {
             let device = Interface::by_name(name).context("--device")?;
             if device.vxlan()?.is_none() {
@@ -261,7 +265,7 @@ impl Keeper {
         }
     }
 
-    fn keep(&self, owners: &Owners) -> Result<()> {
+    fn keep(&mut self, owners: &Owners) -> Result<()> {
         for device in Interface::all()? {
             let is_meant = self.devices.is_empty() || self.devices.iter().any(|name| name == device.name());
             // One that goes meanwhile is none.
@@ -272,12 +276,35 @@ impl Keeper {
         Ok(())
     }
 
-    fn point(&self, device: &Interface, made: &Vxlan, owners: &Owners) -> Result<()> {
+    /// Says once that the owner has no address that this endpoint could send to.
+    fn lacks(&mut self, device: &Interface, made: &Vxlan, name: &str) {
+        let (device, vni) = (device.name(), made.vni);
+        let family = match made.remote.or(made.local) {
+            Some(IpAddr::V6(_)) => "IPv6",
+            _ => "IPv4",
+        };
+        let stays = made.remote.map(|remote| format!("; it goes on sending to {remote}"));
+        let words = format!(
+            "{device}: network {vni} is {name}'s, which has no {family} address that hosts can send to: give it one (fleet.addresses){}",
+            stays.unwrap_or_default()
+        );
+        if self.told.get(device) != Some(&words) {
+            tell(&words);
+            self.told.insert(device.to_owned(), words);
+        }
+    }
+
+    fn point(&mut self, device: &Interface, made: &Vxlan, owners: &Owners) -> Result<()> {
         // One that sends to nobody yet is somebody else's matter, unless it is named.
         let like = made.remote.or(made.local.filter(|_| !self.devices.is_empty()));
         let Some((to, name)) = like.and_then(|like| owners.target(made.vni, like)) else {
             return Ok(());
         };
+        let Some(to) = to else {
+            self.lacks(device, made, name);
+            return Ok(());
+        };
+        self.told.remove(device.name());
         if made.remote == Some(to) {
             return Ok(());
         }

@@ -38,6 +38,7 @@ fn word(membership: proto::Membership) -> &'static str {
 
 fn state(gateway: &proto::Gateway) -> &'static str {
     match (gateway.draining, gateway.synced) {
+        (true, _) if gateway.cut_off => "no-link",
         (true, _) => "draining",
         (false, true) => "synced",
         (false, false) => "joining",

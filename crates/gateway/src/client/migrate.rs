@@ -27,6 +27,9 @@ pub(super) struct MigrateArgs {
     /// The configuration of the gateway, which names both
     #[arg(long, value_name = "FILE", default_value = "/etc/ringside-gateway.toml")]
     config: PathBuf,
+    /// Also while gateways live in etcd's fleet; what they change meanwhile ends it with an error
+    #[arg(long)]
+    beside_gateways: bool,
 }
 
 pub(super) fn run(args: &MigrateArgs) -> Result<ExitCode> {
@@ -43,6 +46,9 @@ pub(super) fn run(args: &MigrateArgs) -> Result<ExitCode> {
     };
     let mut command = Command::new(&program);
     command.args(["migrate", "--to", to, "--config"]).arg(&args.config);
+    if args.beside_gateways {
+        command.arg("--beside-gateways");
+    }
     let status = command.status();
     let status = status.with_context(|| format!("running {}, which knows store and etcd", program.display()))?;
     Ok(match status.success() {

@@ -22,6 +22,7 @@ pub(super) struct FleetPart {
     addresses: Vec<IpAddr>,
     api: Option<String>,
     lease_seconds: u64,
+    without_link_ms: u64,
 }
 
 impl Default for FleetPart {
@@ -32,6 +33,7 @@ impl Default for FleetPart {
             addresses: Vec::new(),
             api: None,
             lease_seconds: 5,
+            without_link_ms: 1000,
         }
     }
 }
@@ -79,6 +81,10 @@ impl FleetPart {
                 self.lease_seconds.saturating_mul(1000),
             )
         });
+        check.that(matches!(self.without_link_ms, 0 | 100..=600_000), || {
+            let given = self.without_link_ms;
+            format!("fleet.without-link-ms: {given} is neither 0 (keep all shards) nor within 100 to 600000")
+        });
         if let Some(api) = &self.api {
             let is_good = api.parse::<Uri>().is_ok_and(|uri| {
                 uri.scheme_str() == Some("https") && uri.port_u16().is_some() && matches!(uri.path(), "" | "/")
@@ -93,6 +99,7 @@ impl FleetPart {
             addresses: self.addresses,
             api: self.api,
             lease: Duration::from_secs(self.lease_seconds),
+            without_link: (self.without_link_ms > 0).then(|| Duration::from_millis(self.without_link_ms)),
             stays,
         })
     }

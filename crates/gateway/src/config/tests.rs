@@ -302,6 +302,9 @@ fn a_member_of_a_fleet_says_where_hosts_send_to() {
     let fleet = config.fleet.unwrap();
     assert_eq!((&*fleet.name, fleet.weight, fleet.lease.as_secs()), ("one", 100, 5));
     assert!(!fleet.stays && fleet.api.is_none());
+    assert_eq!(fleet.without_link, Some(Duration::from_secs(1)));
+    let keeps = of_fleet("name = \"one\"\naddresses = [\"192.0.2.1\"]\nwithout-link-ms = 0").unwrap();
+    assert_eq!(keeps.fleet.unwrap().without_link, None);
     assert_eq!(fleet.addresses.len(), 2);
     let refused = [
         ("name = \"one\"", "fleet.addresses: give the address"),
@@ -325,6 +328,10 @@ fn a_member_of_a_fleet_says_where_hosts_send_to() {
             "addresses = [\"192.0.2.1\"]\nlease-seconds = 4",
             "silence-ms (5000): the others would have this gateway's networks while it still takes etcd for reachable; set \
              lease-seconds to 5 or more, or silence-ms to 4000 or less",
+        ),
+        (
+            "addresses = [\"192.0.2.1\"]\nwithout-link-ms = 99",
+            "fleet.without-link-ms: 99 is neither 0",
         ),
         (
             "addresses = [\"192.0.2.1\"]\nweight = 10001",

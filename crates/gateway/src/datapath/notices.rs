@@ -108,6 +108,13 @@ impl Notices {
         self.lock().values().cloned().collect()
     }
 
+    /// Whether an interface is gone, or brings nothing.
+    pub(super) fn is_out(&self, number: u8) -> bool {
+        let problems = self.lock();
+        let of_it = [About::Interface(number), About::Link(number)];
+        of_it.iter().any(|about| problems.contains_key(about))
+    }
+
     pub(super) fn count(&self, event: Event) {
         self.events[event as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -134,9 +141,13 @@ mod tests {
         notices.tell(About::Interface(0), Some("eth1 is gone".to_owned()));
         notices.tell(About::Link(0), Some("eth1 has no carrier".to_owned()));
         assert_eq!(notices.problems(), ["eth1 is gone", "eth1 has no carrier"]);
+        assert!(notices.is_out(0) && !notices.is_out(1));
         notices.tell(About::Interface(0), None);
         notices.tell(About::Interface(0), None);
         assert_eq!(notices.problems(), ["eth1 has no carrier"]);
+        assert!(notices.is_out(0));
+        notices.tell(About::Link(0), None);
+        assert!(!notices.is_out(0));
     }
 
     #[test]

@@ -4,12 +4,13 @@ use std::fmt;
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KvClient, LeaseClient, Txn, TxnOp, TxnOpResponse,
-    WatchClient, WatchOptions, WatchRequestSender, WatchResponseStream,
+    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KvClient, LeaseClient, MaintenanceClient, Txn,
+    TxnOp, TxnOpResponse, WatchClient, WatchOptions, WatchRequestSender, WatchResponseStream,
 };
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-use super::key::{CLOCK, FLEET, KINDS, Key, SCHEMA};
+use super::key::{CLOCK, FLEET, KINDS, Key, MIGRATION, SCHEMA};
+use super::space::{self, Space};
 use super::sync::{Failed, Page, Pair, Pulse, Timing};
 
 mod members;
@@ -81,6 +82,7 @@ pub(crate) struct Etcd {
     kv: KvClient,
     watch: WatchClient,
     lease: LeaseClient,
+    maintenance: MaintenanceClient,
     prefix: String,
     request: Duration,
     turn: u64,
@@ -114,6 +116,8 @@ pub(crate) struct Step {
 pub(crate) enum Refused {
     /// It was not, and will not be if it is tried again.
     Final(String),
+    /// It was not, for etcd's database is full.
+    Full,
     /// Nobody knows; it may be tried again.
     Lost(String),
 }
@@ -122,6 +126,7 @@ impl Refused {
     fn new(error: &Error, lost: impl FnOnce() -> String) -> Self {
         use tonic::Code::{FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted, Unauthenticated};
         match error {
+            Error::GRpcStatus(status) if space::is_full(status.message()) => Self::Full,
             Error::GRpcStatus(status)
                 if matches!(
                     status.code(),
@@ -137,6 +142,7 @@ impl Refused {
     pub(crate) fn why(self) -> String {
         match self {
             Self::Final(why) | Self::Lost(why) => why,
+            Self::Full => space::FULL.to_owned(),
         }
     }
 }
@@ -161,6 +167,7 @@ fn revision_of(header: Option<&etcd_client::ResponseHeader>) -> u64 {
 /// What etcd, or the way to it, says; with all that led to it.
 fn told(error: &Error) -> String {
     match error {
+        Error::GRpcStatus(status) if space::is_full(status.message()) => space::FULL.to_owned(),
         Error::GRpcStatus(status) => {
             let mut text = status.message().to_owned();
             let mut source = std::error::Error::source(status);
@@ -209,6 +216,7 @@ impl Etcd {
             kv: client.kv_client().max_decoding_message_size(LONGEST),
             watch: client.watch_client().max_decoding_message_size(LONGEST),
             lease: client.lease_client(),
+            maintenance: client.maintenance_client(),
             prefix: options.prefix.clone(),
             request: options.request,
             turn: 0,
@@ -294,6 +302,18 @@ impl Etcd {
         })
     }
 
+    /// How full the database of the member that is asked is.
+    pub(crate) async fn space(&self) -> Result<Space, String> {
+        let mut maintenance = self.maintenance.clone();
+        let told = self.within(maintenance.status()).await.map_err(why)?;
+        Ok(Space {
+            bytes: number(told.db_size()),
+            // So it is called in etcd's protocol before 3.4; it has nothing to do with Raft.
+            used: number(told.raft_used_db_size()),
+            is_full: told.errors().iter().any(|error| error.contains("NOSPACE")),
+        })
+    }
+
     /// Says whose state it is, where nobody has yet.
     pub(crate) async fn begin(&self, fleet: &[u8]) -> Result<(), String> {
         let name = self.name(FLEET);
@@ -302,6 +322,31 @@ impl Etcd {
             .and_then([TxnOp::put(&*name, fleet, None)]);
         let mut kv = self.kv.clone();
         self.within(kv.txn(begin)).await.map(drop).map_err(why)
+    }
+
+    /// Says that what is here is not all yet, and whose state it is, where nobody has yet.
+    pub(crate) async fn begin_migration(&self, fleet: &[u8]) -> Result<(), String> {
+        let (name, migration) = (self.name(FLEET), TxnOp::put(self.name(MIGRATION), "under way", None));
+        let begin = Txn::new()
+            .when([Compare::create_revision(&*name, CompareOp::Equal, 0)])
+            .and_then([TxnOp::put(&*name, fleet, None), migration.clone()])
+            .or_else([migration]);
+        let mut kv = self.kv.clone();
+        self.within(kv.txn(begin)).await.map(drop).map_err(why)
+    }
+
+    /// Says that all of it is here.
+    pub(crate) async fn end_migration(&self) -> Result<(), String> {
+        let mut kv = self.kv.clone();
+        let end = kv.delete(self.name(MIGRATION), None);
+        self.within(end).await.map(drop).map_err(why)
+    }
+
+    /// Whether what is here is not all yet.
+    pub(crate) async fn is_migrating(&self) -> Result<bool, String> {
+        let mut kv = self.kv.clone();
+        let answer = self.within(kv.get(self.name(MIGRATION), None)).await.map_err(why)?;
+        Ok(!answer.kvs().is_empty())
     }
 
     /// The fleet's time, in seconds, and in which revision it was written; None and 0: there is none.

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::client::{Etcd, Heard, late, why};
 use super::door::Door;
+use super::key::MIGRATION;
 use super::status::Status;
 use super::sync::{Action, Failed, Input, Mark, Sync, Tell};
 use crate::model::Done;
@@ -238,6 +239,12 @@ async fn pulse(door: &Door, is_new: bool) -> Result<super::sync::Pulse, String> 
         Err(_) => door.late_from(etcd.turn()).await,
     }
     let pulse = pulse.unwrap_or_else(|_| Err(late(patience)))?;
+    if is_new && etcd.is_migrating().await? {
+        return Err(format!(
+            "what it holds is a part of what is being brought there: run `ringside gateway migrate --to etcd` to its end, which removes the key \
+             {MIGRATION}"
+        ));
+    }
     if pulse.fleet.is_some() || !is_new {
         return Ok(pulse);
     }

@@ -108,6 +108,8 @@ pub(crate) const KINDS: [&str; 3] = ["v1/groups/", "v1/ports/", "v1/neighbors/"]
 pub(crate) const SCHEMA: &str = "v1/";
 /// The one that says what this is.
 pub(crate) const FLEET: &str = "v1/fleet";
+/// There while what is here is not all yet that is to be brought here from a file.
+pub(crate) const MIGRATION: &str = "v1/migration";
 /// What time it is.
 pub(crate) const CLOCK: &str = "v1/clock";
 /// What keys of gateways begin with; a number of 16 digits follows.

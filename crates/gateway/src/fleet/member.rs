@@ -20,8 +20,8 @@ use crate::api::Tls;
 const WAITING: usize = 64;
 /// How long a member that ends may take to say so.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The longest sleep: what is known of the tables is looked at so often.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// The longest sleep: tables and links are looked at so often.
+const LONGEST_SLEEP: Duration = Duration::from_millis(250);
 
 /// What a gateway is in its fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct MemberOptions {
     pub api: Option<String>,
     /// How long etcd keeps it when it says nothing.
     pub lease: Duration,
+    /// Without a link on any interface for so long its shards are given to others; None: it keeps them.
+    pub without_link: Option<Duration>,
     /// Its shards are not given up when it is asked to end: it is back soon, and its fast path goes on meanwhile.
     pub stays: bool,
 }
@@ -86,10 +88,13 @@ impl Known {
     pub fn problem(&self) -> Option<String> {
         let owned = self.shards_of(self.me);
         match &self.membership {
-            Membership::Member | Membership::Joining(None) => self
-                .damage
-                .as_ref()
-                .map(|why| format!("etcd holds {why}: the last one that could be read holds, and is written anew")),
+            Membership::Member if self.record.cut_off => Some(format!(
+                "no interface of this gateway has a link: of its shards {owned} are left to it, for want of another gateway that is synced; it gets \
+                 them back when a link has been there for a while"
+            )),
+            Membership::Member | Membership::Joining(None) => (self.damage.as_ref())
+                .map(|why| format!("etcd holds {why}: the last one that could be read holds, and is written anew"))
+                .or_else(|| self.record.lacks_family(self.peers.values().map(|peer| &peer.record))),
             Membership::Joining(Some(why)) => Some(format!("the fleet could not be joined yet: {why}")),
             Membership::Lapsed(why) => Some(format!(
                 "the lease of this gateway has run out ({why}): its {owned} shards may be others' by now; packets go on as before"
@@ -119,11 +124,17 @@ enum Asked {
 
 impl Member {
     /// Takes part from now on, on a thread of its own: no answer of it shall wait for other work. `baggage` goes along with shards
-    /// that it gives away.
+    /// that it gives away; `has_link` says whether any packet can reach this gateway.
     ///
     /// # Errors
     /// If there is no thread or no runtime to be had.
-    pub fn start(options: &MemberOptions, door: Door, status: Arc<Status>, baggage: Baggage) -> std::io::Result<Self> {
+    pub fn start(
+        options: &MemberOptions,
+        door: Door,
+        status: Arc<Status>,
+        baggage: Baggage,
+        has_link: impl Fn() -> bool + Send + 'static,
+    ) -> std::io::Result<Self> {
         let record = Record {
             name: options.name.clone(),
             run: super::random(),
@@ -132,9 +143,11 @@ impl Member {
             api: options.api.clone(),
             synced: false,
             draining: false,
+            cut_off: false,
         };
         let timing = Timing {
             lease: options.lease,
+            without_link: options.without_link,
             ..Timing::default()
         };
         door.set_patience(timing.patience());
@@ -158,6 +171,7 @@ impl Member {
             lease: None,
             stays: options.stays,
             baggage: baggage.clone(),
+            has_link: Box::new(has_link),
             known: known_to,
             lease_to,
         };
@@ -265,6 +279,7 @@ struct Driver {
     lease: Option<i64>,
     stays: bool,
     baggage: Baggage,
+    has_link: Box<dyn Fn() -> bool + Send>,
     known: watch::Sender<Known>,
     lease_to: watch::Sender<Option<Instant>>,
 }
@@ -278,6 +293,8 @@ impl Driver {
     async fn run(mut self, mut asks: mpsc::UnboundedReceiver<Asked>, mut heard: mpsc::Receiver<(Option<u64>, Input)>) {
         loop {
             self.look_at_tables();
+            let (now, has_link) = (self.now(), (self.has_link)());
+            self.shards.handle(now, Input::Link(has_link));
             while let Some(action) = self.shards.poll(self.now()) {
                 self.act(action);
             }
@@ -398,7 +415,7 @@ impl Driver {
             Action::HandOver { to, shards } => {
                 let api = self.shards.view().peer(to).and_then(|peer| peer.record.api.clone());
                 let baggage = self.baggage.clone();
-                self.ask(move |_| async move { Input::HandedOver(baggage.give(api, &shards).await) });
+                self.ask(move |_| async move { Input::HandedOver(to, baggage.give(api, &shards).await) });
             }
             Action::Propose(proposal) => self.ask(move |door| async move {
                 Input::Proposed(match door.etcd().await {
@@ -473,6 +490,11 @@ fn log(before: &Known, now: &Known) {
             }
             Membership::Replaced(why) => tracing::error!("{why}"),
         }
+    }
+    match (before.record.cut_off, now.record.cut_off) {
+        (false, true) => tracing::error!("no interface has a link: others are to have this gateway's shards"),
+        (true, false) => tracing::info!("there is a link again: this gateway takes its shards back"),
+        _ => {}
     }
     let (owned, had) = (now.shards_of(now.me), before.shards_of(before.me));
     if owned != had {

@@ -1,6 +1,8 @@
 //! The truth from a file to etcd, or back, while no gateway uses the file; compared at the end by a digest over all of it.
 //!
-//! What was deleted and is remembered goes along, with its time. Who was interrupted runs it again: what is there and the same stays.
+//! What was deleted and is remembered goes along, with its time. Who was interrupted runs it again: what is there and the same stays. Until it
+//! has come to its end, neither side is taken for the truth because of it: a file is a copy of etcd's state, whole or empty, and etcd has
+//! the key `v1/migration`, for whose end gateways that start there wait.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,6 +14,7 @@ use tokio::task::JoinSet;
 use super::client::{Committed, Etcd, MOST_BYTES, MOST_OPERATIONS, Refused, Step, why};
 use super::item::Item;
 use super::key::{KINDS, Key};
+use super::shards::Record;
 use super::sync::{Mark, Pulse};
 use super::value::{Entry, Packed, pack};
 use crate::config::Config;
@@ -110,25 +113,29 @@ impl State {
     }
 }
 
-/// Brings the truth where it is to be. The configuration is read by [`Config::read_to_migrate`].
+/// Brings the truth where it is to be. The configuration is read by [`Config::read_to_migrate`]. `beside_gateways`: also while gateways live
+/// in etcd's fleet.
 ///
 /// # Errors
 /// What is in the way; what was there before is there still.
-pub fn migrate(config: &Config, to: To) -> Result<Migrated> {
+pub fn migrate(config: &Config, to: To, beside_gateways: bool) -> Result<Migrated> {
     let options = config.etcd.as_ref().context("store.etcd is missing")?;
     let mut store = Store::open_any(&config.store)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("starting")?.block_on(async {
         let etcd = Etcd::open(options).await.map_err(anyhow::Error::msg).context("etcd")?;
         let pulse = etcd.pulse().await.map_err(anyhow::Error::msg).context("etcd")?;
+        if !beside_gateways {
+            nobody_lives(&etcd).await?;
+        }
         match to {
-            To::Etcd => to_etcd(&mut store, &etcd, pulse).await,
+            To::Etcd => to_etcd(&mut store, &etcd).await,
             To::Sqlite => to_sqlite(&mut store, &etcd, pulse).await,
         }
     })
 }
 
-async fn to_etcd(store: &mut Store, etcd: &Etcd, pulse: Pulse) -> Result<Migrated> {
+async fn to_etcd(store: &mut Store, etcd: &Etcd) -> Result<Migrated> {
     ensure!(
         store.mark()?.is_none(),
         "the store is a copy of a fleet's state already: there is nothing to bring there"
@@ -141,12 +148,8 @@ async fn to_etcd(store: &mut Store, etcd: &Etcd, pulse: Pulse) -> Result<Migrate
             "etcd holds other objects under this prefix, at {key}: give another store.etcd.prefix, or remove them. Nothing was changed"
         );
     }
-    if pulse.fleet.is_none() {
-        etcd.begin(&super::name())
-            .await
-            .map_err(anyhow::Error::msg)
-            .context("etcd")?;
-    }
+    let begun = etcd.begin_migration(&super::name()).await;
+    begun.map_err(anyhow::Error::msg).context("etcd")?;
     let missing = state.0.iter().filter(|(key, _)| !revisions.contains_key(key));
     write(etcd, missing).await?;
     let (written, _, revision) = list(etcd).await?;
@@ -156,6 +159,8 @@ async fn to_etcd(store: &mut Store, etcd: &Etcd, pulse: Pulse) -> Result<Migrate
     );
     let pulse = etcd.pulse().await.map_err(anyhow::Error::msg).context("etcd")?;
     let fleet = pulse.fleet.context("etcd has lost whose state this is")?;
+    // Until now it was to be run again; from here on gateways may begin with what etcd holds.
+    etcd.end_migration().await.map_err(anyhow::Error::msg).context("etcd")?;
     store.set_mark(Some(&Mark {
         cluster: pulse.cluster,
         fleet,
@@ -165,7 +170,12 @@ async fn to_etcd(store: &mut Store, etcd: &Etcd, pulse: Pulse) -> Result<Migrate
 }
 
 async fn to_sqlite(store: &mut Store, etcd: &Etcd, pulse: Pulse) -> Result<Migrated> {
-    ensure!(pulse.fleet.is_some(), "etcd holds no fleet's state under this prefix");
+    let fleet = pulse.fleet.context("etcd holds no fleet's state under this prefix")?;
+    let is_half = etcd.is_migrating().await.map_err(anyhow::Error::msg).context("etcd")?;
+    ensure!(
+        !is_half,
+        "what etcd holds is a part of what was to be brought there: run migrate --to etcd to its end first"
+    );
     if store.mark()?.is_none() {
         let own = read_store(store)?;
         ensure!(
@@ -177,15 +187,44 @@ async fn to_sqlite(store: &mut Store, etcd: &Etcd, pulse: Pulse) -> Result<Migra
     let made: Vec<Made> = (state.statements()?.into_iter())
         .map(|(change, deleted)| Made::Said(change, deleted))
         .collect();
-    store.replace_all(&made)?;
+    // From here on it is a copy, whole, until it is the truth.
+    let mark = Mark {
+        cluster: pulse.cluster,
+        fleet,
+        revision: Some(revision),
+    };
+    store.replace_all(&made, &mark)?;
     let written = read_store(store)?;
     ensure!(
         state.digest() == written.digest(),
         "the store does not hold what etcd holds; it is a copy of etcd's state still"
     );
+    let (now, ..) = list(etcd).await?;
+    ensure!(
+        state.digest() == now.digest(),
+        "somebody has changed what etcd holds meanwhile: stop all gateways that have it, and run this again. The store is a copy of etcd's \
+         state still"
+    );
     store.set_mark(None)?;
     store.rest()?;
     summary(To::Sqlite, &state, revision)
+}
+
+/// Gateways that take part in etcd's fleet would go on with it, and write there.
+async fn nobody_lives(etcd: &Etcd) -> Result<()> {
+    let listed = etcd.list_members().await.map_err(anyhow::Error::msg).context("etcd")?;
+    let record = |value: Option<Vec<u8>>| Record::decode(&value?).ok();
+    let mut names: Vec<String> = (listed.members.into_iter())
+        .map(|entry| record(entry.value).map_or_else(|| format!("{:016x}", entry.id.0), |record| record.name))
+        .collect();
+    names.sort();
+    ensure!(
+        names.is_empty(),
+        "gateways live in etcd's fleet, and may change what it holds: {}. Stop them first (or wait for the leases of those that were killed), or \
+         say --beside-gateways. Nothing was changed",
+        names.join(", ")
+    );
+    Ok(())
 }
 
 fn summary(to: To, state: &State, revision: u64) -> Result<Migrated> {

@@ -11,25 +11,31 @@
 //! and etcd takes one: the map is written by compare-and-swap on its revision. An elected planner would be one more lease to wait
 //! for when it dies together with what it looks after.
 //!
+//! **A gateway that no packet reaches** ([`Input::Link`]) gives its shards away as one that drains, and takes them back, though etcd hears of
+//! it all the while.
+//!
 //! **A lease decides who lives**, not what members think of each other. A gateway that was stopped for longer or cut off has no key
 //! any more: whatever it still sends to etcd is refused, for its key is compared in each transaction. Meanwhile it sends packets on as before
 //! ([`Tenure::Held`]): it knows all networks, and its owner is who hosts should send to, not who may send.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use ringside_gateway_core::shard::{MemberId, Move, Shard};
 
 use super::chance::Chance;
 
+mod giving;
+mod link;
 pub mod map;
 mod moving;
 pub mod record;
 mod terms;
 mod view;
 
+use giving::{Giving, Turn};
+use link::Link;
 pub use map::Map;
-use moving::Giving;
 pub use record::Record;
 pub use terms::{
     Action, Changed, Counts, Entry, Input, Listed, MapEntry, Membership, Outcome, Proposal, Registration, Tenure,
@@ -84,6 +90,9 @@ pub struct Shards {
     chance: Chance,
     id: MemberId,
     record: Record,
+    /// It was asked to.
+    drains: bool,
+    link: Link,
     view: View,
     has_view: bool,
     list: Ask,
@@ -103,11 +112,10 @@ pub struct Shards {
     error: Option<String>,
     propose: Ask,
     proposed: Vec<Move>,
-    is_bare: bool,
+    /// Who of these gets shards without their connections.
+    bare: BTreeSet<MemberId>,
     giving: Option<Giving>,
-    handing: Ask,
-    /// Since when connections cannot be handed over.
-    stuck: Option<Duration>,
+    turn: Turn,
     /// Since when shards are without an owner that lives.
     orphaned: Option<Duration>,
     actions: VecDeque<Action>,
@@ -123,7 +131,9 @@ impl Shards {
             timing,
             chance: Chance::new(seed),
             id,
+            drains: record.draining,
             record,
+            link: Link::default(),
             view: View::new(id),
             has_view: false,
             list: Ask::default(),
@@ -140,10 +150,9 @@ impl Shards {
             error: None,
             propose: Ask::default(),
             proposed: Vec::new(),
-            is_bare: false,
+            bare: BTreeSet::new(),
             giving: None,
-            handing: Ask::default(),
-            stuck: None,
+            turn: Turn::default(),
             orphaned: None,
             actions: VecDeque::new(),
             counts: Counts::default(),
@@ -206,11 +215,11 @@ impl Shards {
         }
     }
 
-    /// True when it drains and nothing is left to it.
+    /// True when it was asked to drain and nothing is left to it.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let says_so = self.own.as_ref().is_some_and(|(_, _, record)| record.draining);
-        self.record.draining && says_so && self.view.map().count(self.id) == 0
+        self.drains && says_so && self.view.map().count(self.id) == 0
     }
 
     /// Its key is there, under a lease that lives.
@@ -232,6 +241,8 @@ impl Shards {
         let mut wake = Duration::MAX;
         let mut at = |is_open: bool, time: Duration| wake = if is_open { wake.min(time) } else { wake };
         at(!self.list.is_asked, self.list.next);
+        let link = self.link.due(self.timing.without_link);
+        at(link.is_some(), link.unwrap_or_default());
         if self.replaced.is_none() {
             let has_lease = self.lease.is_some();
             at(!has_lease && !self.grant.is_asked, self.grant.next);
@@ -244,9 +255,11 @@ impl Shards {
             at(!self.is_lapsed, until);
             at(self.orphaned.is_some() && !self.propose.is_asked, self.propose.next);
             let may_give = self.is_watching && self.own.is_some() && !self.is_lapsed && self.orphaned.is_none();
-            let is_idle = !self.propose.is_asked && !self.handing.is_asked;
-            if may_give && is_idle && (self.giving.is_some() || !self.view.mine().is_empty()) {
-                at(true, self.propose.next.max(self.handing.next));
+            if may_give && !self.propose.is_asked {
+                match self.giving.as_ref().filter(|giving| !giving.is_empty()) {
+                    Some(giving) => at(true, giving.wake(self.next_map())),
+                    None => at(!self.view.mine().is_empty(), self.propose.next),
+                }
             }
         }
         wake
@@ -261,6 +274,7 @@ impl Shards {
     }
 
     fn think(&mut self, now: Duration) {
+        self.look_at_link(now);
         if self.list.is_due(now) {
             self.list.begin(now);
             if std::mem::take(&mut self.is_watching) {
@@ -306,6 +320,12 @@ impl Shards {
             }));
         }
         self.move_shards(now);
+    }
+
+    /// Without a link it is as if it was asked to drain.
+    fn look_at_link(&mut self, now: Duration) {
+        self.record.cut_off = self.link.is_given_up(now, self.timing.without_link);
+        self.record.draining = self.drains || self.record.cut_off;
     }
 
     /// Its key is not there, or holds something else, or goes with another lease.
@@ -357,10 +377,17 @@ impl Shards {
                     self.list.failed(now, pause);
                 }
             }
-            Input::HandedOver(result) => self.handed_over(now, result),
+            Input::HandedOver(to, result) => self.handed_over(now, to, result),
             Input::Proposed(result) => self.outcome(now, result),
             Input::Synced(synced) => self.record.synced = synced,
-            Input::Drain(drain) => self.record.draining = drain,
+            Input::Drain(drain) => {
+                self.drains = drain;
+                self.look_at_link(now);
+            }
+            Input::Link(is_there) => {
+                self.link.tell(now, is_there);
+                self.look_at_link(now);
+            }
         }
     }
 

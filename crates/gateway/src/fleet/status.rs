@@ -1,9 +1,10 @@
 //! How a gateway fares with its fleet's state: for health, metrics, and who wants to change something.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::space::FULL;
 use super::sync::{Counts, State};
 
 /// See the module. All counters begin with the start of the program.
@@ -34,6 +35,14 @@ pub struct Status {
     member: Mutex<Option<String>>,
     /// A word when the state has changed.
     pub(crate) news: tokio::sync::Notify,
+    /// etcd takes nothing.
+    full: AtomicBool,
+    /// Bytes of etcd's database, at the member that is asked.
+    pub database_bytes: AtomicU64,
+    /// Those of them that hold something.
+    pub database_used: AtomicU64,
+    /// A word when etcd has refused something for want of room.
+    pub(crate) refused: tokio::sync::Notify,
     /// Transactions that were made.
     pub transactions: AtomicU64,
     /// Those that met another's, and were made anew.
@@ -57,6 +66,10 @@ impl Status {
             complete: zero(),
             member: Mutex::new(None),
             news: tokio::sync::Notify::new(),
+            full: AtomicBool::new(false),
+            database_bytes: zero(),
+            database_used: zero(),
+            refused: tokio::sync::Notify::new(),
             transactions: zero(),
             conflicts: zero(),
         }
@@ -72,7 +85,7 @@ impl Status {
     #[must_use]
     pub fn refusal(&self) -> Option<Arc<str>> {
         match self.state() {
-            State::Behind | State::Following => None,
+            State::Behind | State::Following => self.is_full().then(|| FULL.into()),
             State::CutOff(why) => {
                 let lag = self.lag_milliseconds.load(Ordering::Relaxed) / 1000;
                 Some(
@@ -90,6 +103,24 @@ impl Status {
                 )
                 .into(),
             ),
+        }
+    }
+
+    /// True while etcd's database is full, and takes nothing.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_full(&self, is_full: bool) {
+        if self.full.swap(is_full, Ordering::Relaxed) == is_full {
+            return;
+        }
+        if is_full {
+            tracing::error!("{FULL}");
+            self.refused.notify_one();
+        } else {
+            tracing::info!("etcd's database is not full any more, as far as is known: changes are taken");
         }
     }
 

@@ -23,6 +23,7 @@ use super::clock::Clock;
 use super::door::Door;
 use super::key::Key;
 use super::merge::{self, Merged, Write, key_of};
+use super::space;
 use super::status::Status;
 use crate::model::{Answer, Done, Job, ModelOptions, Outcome, Readers, WriteError, forget_every};
 use crate::object::Change;
@@ -249,6 +250,11 @@ impl Part {
                 Ok(made) => return Ok(made),
                 Err(Refused::Final(error)) => {
                     why = error;
+                    break;
+                }
+                Err(Refused::Full) => {
+                    status.set_full(true);
+                    why = space::FULL.to_owned();
                     break;
                 }
                 Err(Refused::Lost(error)) => {

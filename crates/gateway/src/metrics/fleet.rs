@@ -44,6 +44,19 @@ pub(super) fn encode(out: &mut Out<'_, '_>, status: &Status) -> fmt::Result {
         let value = usize::try_from(value.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
         out.gauge(name, help, None, value)?;
     }
+    out.gauge(
+        "fleet_etcd_full",
+        "1 while etcd's database is full, and takes nothing (alarm NOSPACE)",
+        None,
+        usize::from(status.is_full()),
+    )?;
+    let sizes = [("allocated", &status.database_bytes), ("used", &status.database_used)];
+    out.gauges(
+        "fleet_etcd_database",
+        "Size of the database of the etcd member that is asked, and what of it holds something",
+        Some(&Unit::Bytes),
+        sizes.map(|(what, size)| (label("what", what), size.load(Ordering::Relaxed))),
+    )?;
     let help = "Age of the last proof that nothing of etcd is missing";
     let lag = status.lag_milliseconds.load(Ordering::Relaxed);
     let metric = out

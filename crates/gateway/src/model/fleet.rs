@@ -15,7 +15,7 @@ use crate::fleet::clock::Clock;
 use crate::fleet::follow::Follower;
 use crate::fleet::sync::{Mark, State};
 use crate::fleet::write::Writer;
-use crate::fleet::{Door, Status};
+use crate::fleet::{Door, Status, space};
 use crate::store::{Store, StoreError};
 
 /// What the tables have and the copy has not yet: pages of a list.
@@ -70,6 +70,7 @@ impl Model {
             reached,
         };
         let follower = Follower::new(door.clone(), mark, Arc::clone(&status), done.clone());
+        let (space_door, space_status) = (door.clone(), Arc::clone(&status));
         let writer = Writer {
             door,
             status: Arc::clone(&status),
@@ -88,7 +89,9 @@ impl Model {
         let followed = spawn("etcd", move || {
             runtime.block_on(async {
                 let follower = tokio::spawn(follower.run());
+                let space = tokio::spawn(space::watch(space_door, space_status));
                 writer.run(queue).await;
+                space.abort();
                 follower.abort();
                 _ = follower.await;
             });

@@ -28,6 +28,9 @@ pub trait DataPath: fmt::Debug + Send + Sync {
     /// that all is well.
     fn is_alive(&self) -> bool;
 
+    /// False while no packet can come to it, or leave it: none of its interfaces is there with a link.
+    fn has_link(&self) -> bool;
+
     /// What is wrong with it now, and what to do, for people.
     fn problems(&self) -> Vec<String>;
 
@@ -177,6 +180,10 @@ impl DataPath for NoDataPath {
     fn drain(&self, _: bool) {}
 
     fn is_alive(&self) -> bool {
+        true
+    }
+
+    fn has_link(&self) -> bool {
         true
     }
 

@@ -69,6 +69,10 @@ impl DataPath for Cache {
         true
     }
 
+    fn has_link(&self) -> bool {
+        true
+    }
+
     fn problems(&self) -> Vec<String> {
         Vec::new()
     }

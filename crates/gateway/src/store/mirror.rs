@@ -95,11 +95,11 @@ impl Store {
         Ok(revision)
     }
 
-    /// Writes this in the place of all that it held.
+    /// Writes this in the place of all that it held, as a copy of what this mark says; all of it, or nothing.
     ///
     /// # Errors
     /// Those of [`StoreError`]; then it holds what it held.
-    pub(crate) fn replace_all(&mut self, made: &[Made]) -> Result<(), StoreError> {
+    pub(crate) fn replace_all(&mut self, made: &[Made], mark: &Mark) -> Result<(), StoreError> {
         let mut replace = || {
             let transaction = self.connection.transaction()?;
             for table in [Group::TABLE, Port::TABLE, Neighbor::TABLE] {
@@ -108,6 +108,7 @@ impl Store {
             write::<Group>(&transaction, made)?;
             write::<Port>(&transaction, made)?;
             write::<Neighbor>(&transaction, made)?;
+            put_mark(&transaction, mark)?;
             next_revision(&transaction)?;
             transaction.commit()
         };
@@ -119,13 +120,17 @@ impl Store {
     /// # Errors
     /// Those of [`StoreError`].
     pub fn set_mark(&mut self, mark: Option<&Mark>) -> Result<(), StoreError> {
-        let set = || match mark {
-            Some(mark) => put_mark(&self.connection, mark),
-            None => {
-                let names = [FLEET, CLUSTER, REVISION];
-                let delete = "DELETE FROM meta WHERE name IN (?1, ?2, ?3)";
-                self.connection.execute(delete, names).map(drop)
+        let mut set = || {
+            let transaction = self.connection.transaction()?;
+            match mark {
+                Some(mark) => put_mark(&transaction, mark)?,
+                None => {
+                    let names = [FLEET, CLUSTER, REVISION];
+                    let delete = "DELETE FROM meta WHERE name IN (?1, ?2, ?3)";
+                    transaction.execute(delete, names)?;
+                }
             }
+            transaction.commit()
         };
         set().map_err(|source| self.failed("noting whose state it is", source))
     }

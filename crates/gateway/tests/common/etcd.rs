@@ -142,15 +142,23 @@ impl Etcd {
 
     /// `etcdctl …`, which has to succeed.
     pub(crate) fn ctl(&self, words: &[&str]) -> String {
-        let output = Command::new("etcdctl")
-            .env("ETCDCTL_API", "3")
-            .args(["--endpoints", &self.endpoint()])
-            .args(words)
-            .output()
-            .unwrap();
+        let output = self.run(words);
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "etcdctl {words:?}: {complaint}");
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// `etcdctl …`; None if it fails.
+    #[allow(dead_code, reason = "shared; not all tests use all of it")]
+    pub(crate) fn try_ctl(&self, words: &[&str]) -> Option<String> {
+        let output = self.run(words);
+        (output.status.success()).then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn run(&self, words: &[&str]) -> std::process::Output {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.endpoint()]);
+        command.args(words).output().unwrap()
     }
 
     /// Forgets all revisions but the last.

@@ -9,6 +9,7 @@ use super::authority::Authority;
 use super::common::Folder;
 use super::common::daemon::{Daemon, binary};
 use super::common::etcd::{IMPATIENT, configure};
+use super::members::{member_at, shares};
 use super::process::{PATIENCE, Running};
 
 /// A gateway of a fleet with an API over TCP, and where that is.
@@ -122,4 +123,55 @@ fn agents_over_tcp_show_who_they_are_or_are_told_what_is_wrong() {
             "{said}"
         );
     }
+}
+
+#[test]
+fn an_owner_without_an_address_of_a_hosts_family_is_told_of_once() {
+    if !ringside_netlab::testing::is_root() {
+        return;
+    }
+    let etcd = Etcd::start();
+    let mut one = member_at(&etcd, "one", "[\"192.0.2.1\"]", "");
+    one.wait("its shards", |one| shares(one) == [("one".to_owned(), 1024)]);
+    let host = Namespace::create("fleet-family").expect("a namespace");
+    let ip = |words: &str| {
+        let output = host.command("ip").args(words.split(' ')).output().unwrap();
+        assert!(
+            output.status.success(),
+            "{words}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    };
+    ip("link add six type vxlan id 42 remote 2001:db8::9 dstport 4789 nolearning");
+    let mut command = binary();
+    let endpoint = format!("unix:{}", one.folder.join("api.sock").display());
+    command.args(["ctl", "agent", "--endpoint", &endpoint, "--netns", host.name()]);
+    let agent = Running::new(command);
+    let said = "six: network 42 is one's, which has no IPv6 address that hosts can send to";
+    agent.wait_for(said);
+    assert!(
+        agent.told().contains("it goes on sending to 2001:db8::9"),
+        "{}",
+        agent.told()
+    );
+    // It looks again, for there is another one, and does not say it again.
+    ip("link add four type vxlan id 43 remote 192.0.2.9 dstport 4790 nolearning");
+    let follows = || {
+        let output = host
+            .command("ip")
+            .args(["-d", "link", "show", "four"])
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).contains("remote 192.0.2.1 ")
+    };
+    assert!(wait_until(PATIENCE, follows), "{}", agent.told());
+    assert_eq!(agent.told().matches(said).count(), 1, "{}", agent.told());
+    // The gateway says so itself once another one has such an address.
+    assert!(one.ctl(&["health"]).status.success());
+    let two = member_at(&etcd, "two", "[\"192.0.2.2\", \"2001:db8::2\"]", "");
+    one.wait("its complaint", |one| {
+        let health = String::from_utf8_lossy(&one.ctl(&["health"]).stdout).into_owned();
+        health.contains("no IPv6 address in fleet.addresses, and two has one")
+    });
+    assert!(two.ctl(&["health"]).status.success());
 }

@@ -9,17 +9,20 @@ use super::common::Folder;
 use super::common::daemon::Daemon;
 use super::common::etcd::{IMPATIENT, configure, gateway};
 
-fn member(etcd: &Etcd, name: &str, weight: u32, more: &str) -> Daemon {
+pub(crate) fn member(etcd: &Etcd, name: &str, weight: u32, more: &str) -> Daemon {
+    member_at(etcd, name, "[\"192.0.2.1\"]", &format!("weight = {weight}\n{more}"))
+}
+
+/// One that hosts reach at these addresses.
+pub(crate) fn member_at(etcd: &Etcd, name: &str, addresses: &str, more: &str) -> Daemon {
     let folder = Folder::new();
-    let fleet = format!(
-        "[fleet]\nname = \"{name}\"\nweight = {weight}\naddresses = [\"192.0.2.1\"]\nlease-seconds = 1\n{more}"
-    );
+    let fleet = format!("[fleet]\nname = \"{name}\"\naddresses = {addresses}\nlease-seconds = 1\n{more}");
     configure(&folder, &etcd.endpoint(), IMPATIENT, &fleet);
     Daemon::start_in(folder)
 }
 
 /// Shards of each member, as a gateway knows them.
-fn shares(gateway: &Daemon) -> Vec<(String, u64)> {
+pub(crate) fn shares(gateway: &Daemon) -> Vec<(String, u64)> {
     let fleet = gateway.ctl(&["fleet", "--json"]).stdout;
     let fleet: serde_json::Value = serde_json::from_slice(&fleet).unwrap_or_default();
     let members = fleet["members"].as_array().cloned().unwrap_or_default();
@@ -32,7 +35,7 @@ fn shares(gateway: &Daemon) -> Vec<(String, u64)> {
     shares
 }
 
-fn scrape(port: u16) -> String {
+pub(crate) fn scrape(port: u16) -> String {
     let mut answer = String::new();
     if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();

@@ -6,13 +6,13 @@ use super::Etcd;
 use super::common::Folder;
 use super::common::daemon::{Daemon, binary};
 
-fn migrate(folder: &Folder, to: &str) -> Output {
+pub(crate) fn migrate(folder: &Folder, to: &str) -> Output {
     let mut command = binary();
     command.args(["ctl", "migrate", "--to", to, "--config"]);
     command.arg(folder.join("gateway.toml")).output().unwrap()
 }
 
-fn configure(folder: &Folder, kind: &str, etcd: &Etcd) {
+pub(crate) fn configure(folder: &Folder, kind: &str, etcd: &Etcd) {
     let path = |name: &str| folder.join(name).display().to_string();
     let text = format!(
         "[store]\nkind = \"{kind}\"\npath = \"{}\"\n[store.etcd]\nendpoints = [\"{}\"]\n[api]\nsocket = \"{}\"\n[metrics]\nenabled = false\n",
@@ -27,9 +27,15 @@ fn everything(gateway: &Daemon) -> [String; 3] {
     ["neighbors", "ports", "groups"].map(|kind| gateway.ok(&["list", kind, "--json"]))
 }
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     text(&output.stdout) + &text(&output.stderr)
+}
+
+pub(crate) fn digest(output: &Output) -> String {
+    let said = said(output);
+    let (_, digest) = said.split_once("sha256 ").expect("a digest");
+    digest.lines().next().unwrap().to_owned()
 }
 
 #[test]
@@ -62,11 +68,6 @@ fn everything_is_the_same_in_etcd_and_back_again() {
     let folder = gateway.stop();
     let output = migrate(&folder, "etcd");
     assert!(output.status.success(), "{}", said(&output));
-    let digest = |output: &Output| {
-        let said = said(output);
-        let (_, digest) = said.split_once("sha256 ").expect("a digest");
-        digest.lines().next().unwrap().to_owned()
-    };
     let there = digest(&output);
     // The file is a copy now.
     let again = migrate(&folder, "etcd");

@@ -3,6 +3,7 @@
 //! Each gateway reaches etcd by a way of its own, which can be cut.
 
 mod foreign;
+mod uplink;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Mutex;
@@ -53,7 +54,7 @@ struct One {
     way: Way,
     end: End,
     how: How,
-    _place: Option<(Lab, Link)>,
+    place: Option<(Lab, Link)>,
 }
 
 struct Fleet {
@@ -141,7 +142,7 @@ impl Fleet {
                 way: Way::start(&end.ns, &etcd.endpoint()),
                 end,
                 how,
-                _place: place,
+                place,
             });
         }
         let cards: Vec<_> = bed.tenants().map(|tenant| tenant.card).collect();

@@ -22,6 +22,8 @@ pub struct Timing {
     pub hand_over: Duration,
     /// Shards of living members that one transaction moves.
     pub most: usize,
+    /// Without a link for so long a member gives its shards away; None: it keeps them.
+    pub without_link: Option<Duration>,
 }
 
 impl Timing {
@@ -42,6 +44,7 @@ impl Default for Timing {
             retry: Duration::from_millis(50),
             hand_over: Duration::from_secs(10),
             most: 128,
+            without_link: Some(Duration::from_secs(1)),
         }
     }
 }
@@ -62,7 +65,8 @@ pub enum Action {
     Watch(u64),
     /// Not any more.
     Unwatch,
-    /// Gives the connections of these shards to a member, which is to have them before the map says so. [`Input::HandedOver`].
+    /// Gives the connections of these shards to a member, which is to have them before the map says so; others may be given theirs at the
+    /// same time. [`Input::HandedOver`].
     HandOver {
         /// Who gets them.
         to: MemberId,
@@ -165,14 +169,16 @@ pub enum Input {
     Changed(Vec<Changed>),
     /// The watch is over.
     Ended(String),
-    /// Whether the new owner has the connections; false: it cannot be given any, and need not be waited for.
-    HandedOver(Result<bool, String>),
+    /// Whether this new owner has the connections; false: it cannot be given any, and need not be waited for.
+    HandedOver(MemberId, Result<bool, String>),
     /// What came of a proposal; if nobody knows, why.
     Proposed(Result<Outcome, String>),
     /// Whether this gateway knows all that etcd holds of networks, neighbours and rules.
     Synced(bool),
     /// To be taken out of service, or back into it.
     Drain(bool),
+    /// Whether packets come to this gateway at all. Until it is said they do.
+    Link(bool),
 }
 
 /// Whether this gateway is a member of its fleet.

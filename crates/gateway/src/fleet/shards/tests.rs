@@ -63,6 +63,7 @@ enum Fault {
     Pause(u64),
     Cut(bool),
     Drain(bool),
+    Link(bool),
     Synced,
     HandOver(bool),
 }
@@ -75,6 +76,7 @@ fn faults() -> impl Strategy<Value = Vec<(usize, Fault, u64)>> {
         (0..6000_u64).prop_map(Fault::Pause),
         any::<bool>().prop_map(Fault::Cut),
         any::<bool>().prop_map(Fault::Drain),
+        any::<bool>().prop_map(Fault::Link),
         Just(Fault::Synced),
         Just(Fault::Synced),
         any::<bool>().prop_map(Fault::HandOver),
@@ -109,6 +111,7 @@ proptest! {
                 Fault::Pause(time) => world.pause(node, milliseconds(time)),
                 Fault::Cut(cut) => world.nodes[node].is_cut = cut,
                 Fault::Drain(drain) => world.drain(node, drain),
+                Fault::Link(is_there) => world.link(node, is_there),
                 Fault::Synced => world.sync(node, true),
                 Fault::HandOver(fails) => world.fails_to_hand_over(node, fails),
                 Fault::Start => {}
@@ -120,9 +123,10 @@ proptest! {
             world.nodes[node].is_cut = false;
             world.pause(node, Duration::ZERO);
             world.sync(node, true);
+            world.link(node, true);
         }
-        // What was lost until now may still cost somebody the lease.
-        world.run(timing().lease);
+        // What was lost until now may still cost somebody the lease, and a link has to be there for a while.
+        world.run(timing().lease + milliseconds(1500));
         world.run_until(LONG, is_settled);
         // And there it stays.
         let moved = world.etcd.moved;
@@ -197,6 +201,143 @@ fn who_drains_ends_up_with_nothing_and_gets_it_back() {
     world.drain(1, false);
     world.run_until(LONG, is_settled);
     assert!(world.etcd.map().iter().eq(before.iter()));
+}
+
+#[test]
+fn who_comes_back_is_given_to_by_one_after_the_other() {
+    let mut world = fleet(21, &[1; 8]);
+    // Answers that are still to come.
+    world.run(milliseconds(1000));
+    let conflicts = |world: &World| -> u64 {
+        let all = world.nodes.iter().map(|node| node.shards.as_ref().unwrap().counts());
+        all.map(|counts| counts.conflicts).sum()
+    };
+    let (before, maps, shares) = (conflicts(&world), world.etcd.map().generation, world.etcd.map());
+    world.drain(3, true);
+    world.run_until(LONG, |world| world.nodes[3].shards.as_ref().unwrap().is_drained());
+    // To seven others at once, as many shards as there are for a map.
+    let most = shares.count(world.id(3)).div_ceil(timing().most) as u64;
+    assert_eq!(world.etcd.map().generation - maps, most);
+    world.run(milliseconds(1000));
+    assert_eq!(conflicts(&world), before);
+    let maps = world.etcd.map().generation;
+    world.drain(3, false);
+    world.run_until(LONG, is_settled);
+    assert_eq!(
+        world.etcd.map().generation - maps,
+        7,
+        "each of the others has something for it"
+    );
+    assert!(world.etcd.map().iter().eq(shares.iter()));
+    // Who hears of a map late may still try in vain.
+    assert!(conflicts(&world) - before <= 2, "{}", conflicts(&world) - before);
+}
+
+#[test]
+fn one_that_cannot_be_handed_over_to_does_not_hold_up_the_others() {
+    let mut shards = Shards::new(record(0, 1), timing(), 1);
+    let ids: Vec<MemberId> = (0..3).map(|number| record(number, 1).id()).collect();
+    let mut map = Map::default();
+    Shard::all().for_each(|shard| map.set(shard, ids[0]));
+    let entry = |number: usize| Entry {
+        id: ids[number],
+        value: Some(
+            Record {
+                synced: true,
+                ..record(number, 1)
+            }
+            .encode(),
+        ),
+        revision: 1 + number as u64,
+        lease: 7,
+    };
+    let mut act = |at: u64, input: Option<Input>| {
+        input
+            .into_iter()
+            .for_each(|input| shards.handle(milliseconds(at), input));
+        std::iter::from_fn(|| shards.poll(milliseconds(at))).collect::<Vec<_>>()
+    };
+    act(0, Some(Input::Synced(true)));
+    act(0, Some(Input::Granted(Ok((7, Duration::from_secs(60))))));
+    let listed = Listed {
+        revision: 9,
+        members: (0..3).map(entry).collect(),
+        map: Some(MapEntry {
+            value: Some(map.encode()),
+            revision: 9,
+        }),
+    };
+    let actions = act(0, Some(Input::Listed(Ok(listed))));
+    let asked: Vec<MemberId> = (actions.iter())
+        .filter_map(|action| match action {
+            Action::HandOver { to, .. } => Some(*to),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(asked.len(), 2, "both at once: {actions:?}");
+    assert!(
+        act(20, Some(Input::HandedOver(asked[0], Ok(true)))).is_empty(),
+        "the other one may follow"
+    );
+    let proposed = act(1100, None);
+    let proposal = proposed.iter().find_map(|action| match action {
+        Action::Propose(proposal) => Some(proposal),
+        _ => None,
+    });
+    let given = Map::decode(&proposal.expect("a map").map).unwrap();
+    assert!(
+        given.count(asked[0]) > 10 && given.count(asked[1]) == 0,
+        "only to who has them"
+    );
+}
+
+#[test]
+fn who_has_no_link_gives_everything_away_and_gets_it_back() {
+    let mut world = fleet(3, &[1, 1, 1]);
+    let (before, moved) = (world.etcd.map(), world.etcd.moved);
+    let count = |world: &World| world.etcd.map().count(world.id(1));
+    // A short one is nothing.
+    world.link(1, true);
+    world.link(1, false);
+    world.run(milliseconds(700));
+    world.link(1, true);
+    world.run(milliseconds(3000));
+    assert_eq!(world.etcd.moved, moved);
+    world.link(1, false);
+    world.run_until(milliseconds(2500), |world| count(world) == 0);
+    let shards = world.nodes[1].shards.as_ref().unwrap();
+    assert!(shards.record().cut_off && !shards.is_drained(), "nobody asked for it");
+    assert_eq!(shards.membership(world.now), Membership::Member);
+    world.link(1, true);
+    world.run(milliseconds(2500));
+    assert_eq!(count(&world), 0, "it may go again");
+    world.run_until(LONG, |world| count(world) > 0 && is_settled(world));
+    assert!(world.etcd.map().iter().eq(before.iter()));
+    // When it was asked to drain meanwhile it stays out of service.
+    world.link(1, false);
+    world.run_until(LONG, |world| count(world) == 0);
+    world.drain(1, true);
+    world.link(1, true);
+    world.run(milliseconds(5000));
+    assert_eq!(count(&world), 0);
+}
+
+#[test]
+fn where_nobody_has_a_link_nothing_moves_to_and_fro() {
+    let mut world = fleet(4, &[1, 1, 1]);
+    for node in 0..3 {
+        world.link(node, true);
+        world.link(node, false);
+    }
+    world.run(milliseconds(5000));
+    // Whoever lost it last was given to before it was known that it has none.
+    let (map, moved) = (world.etcd.map(), world.etcd.moved);
+    assert!(map.iter().all(|(_, owner)| owner.is_some()));
+    world.run(milliseconds(10_000));
+    assert_eq!(world.etcd.moved, moved);
+    (0..3).for_each(|node| world.link(node, true));
+    world.run(milliseconds(3500));
+    world.run_until(LONG, is_settled);
 }
 
 #[test]

@@ -94,6 +94,13 @@ impl View {
         &self.mine
     }
 
+    /// Of the living members that have a shard to give away, how many are before this one by name.
+    pub(super) fn givers_before_me(&self) -> usize {
+        let moves = self.map.iter().filter_map(|(shard, _)| self.target(shard));
+        let givers: BTreeSet<MemberId> = moves.filter(|one| !one.is_urgent).filter_map(|one| one.from).collect();
+        givers.range(..self.me).count()
+    }
+
     /// Finds out what has to move, once something has changed: who asks does so more often.
     fn refresh(&mut self) {
         let owners = self.map.iter();

@@ -234,6 +234,7 @@ pub(super) fn record(number: usize, weight: u32) -> Record {
         api: None,
         synced: false,
         draining: false,
+        cut_off: false,
     }
 }
 
@@ -288,6 +289,10 @@ impl World {
 
     pub(super) fn drain(&mut self, node: usize, drain: bool) {
         self.tell(node, Input::Drain(drain));
+    }
+
+    pub(super) fn link(&mut self, node: usize, is_there: bool) {
+        self.tell(node, Input::Link(is_there));
     }
 
     fn tell(&mut self, node: usize, input: Input) {
@@ -381,13 +386,13 @@ impl World {
                 self.nodes[node].watch = None;
                 return;
             }
-            Action::HandOver { .. } => {
+            Action::HandOver { to, .. } => {
                 let result = match self.nodes[node].hands_over {
                     true => Ok(true),
                     false => Err("it does not answer".to_owned()),
                 };
                 let at = now + milliseconds(10 + self.draw(50));
-                self.nodes[node].inbox.push_back((at, Input::HandedOver(result)));
+                self.nodes[node].inbox.push_back((at, Input::HandedOver(to, result)));
                 return;
             }
             _ => {}

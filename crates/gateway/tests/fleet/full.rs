@@ -1,0 +1,119 @@
+//! etcd whose database is full: what goes on, what is refused, and that all of it is back by itself when there is room again.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use super::Etcd;
+use super::common::daemon::Daemon;
+use super::members::{member, scrape, shares};
+
+/// What is said about it everywhere.
+const SAID: &str = "etcd's database is full (alarm NOSPACE)";
+
+fn put(version: &str) -> [&str; 10] {
+    let mac = "02:00:00:00:00:07";
+    [
+        "put",
+        "neighbor",
+        "42",
+        "10.0.0.7",
+        "--mac",
+        mac,
+        "--host",
+        "192.0.2.1",
+        "--version",
+        version,
+    ]
+}
+
+fn health(gateway: &Daemon) -> String {
+    String::from_utf8_lossy(&gateway.ctl(&["health"]).stdout).into_owned()
+}
+
+/// Writes into etcd until that takes no more.
+fn fill(etcd: &Etcd) {
+    let large = "x".repeat(100_000);
+    let filled = (0..100).any(|number| etcd.try_ctl(&["put", &format!("/filler/{number}"), &large]).is_none());
+    assert!(filled, "it takes everything");
+}
+
+/// As an operator does it.
+fn make_room(etcd: &Etcd) {
+    etcd.ctl(&["del", "--prefix", "/filler/"]);
+    etcd.compact();
+    etcd.ctl(&["defrag"]);
+    etcd.ctl(&["alarm", "disarm"]);
+}
+
+#[test]
+fn a_full_etcd_takes_no_change_keeps_leases_and_is_back_by_itself() {
+    let etcd = Etcd::with(
+        "http",
+        |_| vec!["--quota-backend-bytes".to_owned(), (2 << 20).to_string()],
+        || std::process::Command::new("setpriv"),
+    );
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut one = member(&etcd, "one", 100, &format!("[metrics]\nlisten = \"127.0.0.1:{port}\""));
+    let mut two = member(&etcd, "two", 100, "");
+    let all = |gateway: &mut Daemon, count: usize| {
+        gateway.wait("a share for each", |gateway| {
+            let shares = shares(gateway);
+            shares.len() == count && shares.iter().all(|(_, share)| *share > 1024 / 2 / count as u64)
+        });
+    };
+    all(&mut one, 2);
+    one.ok(&put("1"));
+    assert!(
+        scrape(port).contains("ringside_gateway_fleet_etcd_full 0"),
+        "{}",
+        scrape(port)
+    );
+    fill(&etcd);
+    let full = Instant::now();
+    let refused = one.fails(&put("2"));
+    assert!(
+        refused.contains(SAID) && refused.contains("etcdctl alarm disarm"),
+        "{refused}"
+    );
+    assert_eq!(refused.matches("full").count(), 1, "one sentence: {refused}");
+    // Also where nobody asked for a change.
+    for gateway in [&mut one, &mut two] {
+        gateway.wait("its complaint", |gateway| health(gateway).contains(SAID));
+    }
+    let shown = scrape(port);
+    assert!(shown.contains("ringside_gateway_fleet_etcd_full 1"), "{shown}");
+    let used = shown
+        .lines()
+        .find(|line| line.contains("etcd_database_bytes{what=\"used\"}"));
+    let used = used.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    assert!(used.is_some_and(|used| used > 1_000_000.0), "{shown}");
+    // What is known is told, and one that comes now waits at the door.
+    assert!(two.ok(&["get", "neighbor", "42", "10.0.0.7"]).contains("192.0.2.1"));
+    let mut three = member(&etcd, "three", 100, "");
+    three.wait("its complaint", |three| {
+        health(three).contains("the fleet could not be joined yet: etcd's database")
+    });
+    // Leases, of a second, live on.
+    let before = shares(&one);
+    std::thread::sleep(Duration::from_secs(3).saturating_sub(full.elapsed()));
+    assert_eq!((shares(&one), shares(&two)), (before.clone(), before));
+    for gateway in [&one, &two] {
+        assert!(
+            gateway.ok(&["fleet"]).contains("this gateway (*): member"),
+            "{}",
+            gateway.ok(&["fleet"])
+        );
+        assert!(!gateway.log().contains("lease has run out"), "{}", gateway.log());
+    }
+    make_room(&etcd);
+    for gateway in [&mut one, &mut two, &mut three] {
+        gateway.wait("health", |gateway| gateway.ctl(&["health"]).status.success());
+    }
+    one.ok(&put("2"));
+    all(&mut one, 3);
+    assert!(
+        scrape(port).contains("ringside_gateway_fleet_etcd_full 0"),
+        "{}",
+        scrape(port)
+    );
+}

@@ -1,0 +1,187 @@
+//! A migration that is killed at any moment leaves nothing half that anybody takes for the truth, and is run again; and none where gateways live.
+
+use std::time::{Duration, Instant};
+
+use ringside_gateway::store::{Store, StoreError};
+
+use super::Etcd;
+use super::common::Folder;
+use super::common::daemon::{Daemon, binary, refusal};
+use super::members::member;
+use super::migrate::{configure, digest, migrate, said};
+
+/// Objects that take some transactions.
+const OBJECTS: usize = 8000;
+/// How often each direction is interrupted.
+const KILLS: u32 = 6;
+const PREFIX: &str = "/ringside/gateway/v1/";
+
+/// What [`OBJECTS`] are in a file, which is copied for each try.
+fn truth(etcd: &Etcd) -> Folder {
+    let folder = Folder::new();
+    configure(&folder, "sqlite", etcd);
+    let gateway = Daemon::start_in(folder);
+    let mut text = "neighbors:\n".to_owned();
+    for number in 0..OBJECTS {
+        let (b, c, d) = (number / 62_500, number / 250 % 250, number % 250);
+        text.push_str(&format!(
+            "  - {{vni: {}, ip: 10.{b}.{c}.{d}, mac: \"02:00:00:{b:02x}:{c:02x}:{d:02x}\", host: {{ip: 192.0.2.7}}}}\n",
+            number % 7
+        ));
+    }
+    let file = gateway.folder.join("objects.yaml");
+    std::fs::write(&file, text).unwrap();
+    gateway.ok(&["apply", "-f", file.to_str().unwrap()]);
+    gateway.stop()
+}
+
+fn count(store: &mut Store) -> usize {
+    let mut count = 0;
+    store.load(|changes, _| count += changes.len()).unwrap();
+    count
+}
+
+/// Kills a migration after a while. True if it had come to its end.
+fn interrupt(folder: &Folder, to: &str, after: Duration) -> bool {
+    let mut command = binary();
+    command.args(["migrate", "--to", to, "--config"]);
+    let mut child = command.arg(folder.join("gateway.toml")).spawn().unwrap();
+    std::thread::sleep(after);
+    child.kill().unwrap();
+    child.wait().unwrap().success()
+}
+
+fn time(of: impl FnOnce()) -> Duration {
+    let began = Instant::now();
+    of();
+    began.elapsed()
+}
+
+#[test]
+fn one_that_is_killed_leaves_nothing_half_and_goes_on() {
+    let etcd = Etcd::start();
+    let truth = truth(&etcd);
+    let mut there = String::new();
+    let try_folder = || {
+        let folder = Folder::new();
+        std::fs::copy(truth.join("store.db"), folder.join("store.db")).unwrap();
+        configure(&folder, "sqlite", &etcd);
+        folder
+    };
+    let mut bring = |folder: &Folder, to: &str| {
+        let output = migrate(folder, to);
+        assert!(output.status.success(), "{}", said(&output));
+        if !there.is_empty() {
+            assert_eq!(digest(&output), there);
+        }
+        there = digest(&output);
+    };
+    let folder = try_folder();
+    let long = time(|| bring(&folder, "etcd"));
+    let keys = |part: &str| etcd.ctl(&["get", "--prefix", "--keys-only", &format!("{PREFIX}{part}")]);
+    let all = keys("neighbors/").lines().count();
+    let mut halves = 0;
+    for number in 1..=KILLS {
+        etcd.ctl(&["del", "--prefix", PREFIX]);
+        let folder = try_folder();
+        let is_done = interrupt(&folder, "etcd", long * number / KILLS);
+        let (written, is_marked) = (keys("neighbors/").lines().count(), !keys("migration").trim().is_empty());
+        assert!(written == 0 || written == all || is_marked, "{written} of {all} keys");
+        if written > 0 && is_marked {
+            halves += 1;
+            assert!(!is_done);
+            // Nobody begins with it, and nobody brings it back as if it was all.
+            let fresh = Folder::new();
+            configure(&fresh, "sqlite", &etcd);
+            let refused = migrate(&fresh, "sqlite");
+            assert!(
+                said(&refused).contains("a part of what was to be brought there"),
+                "{}",
+                said(&refused)
+            );
+            configure(&fresh, "etcd", &etcd);
+            let mut waits = binary();
+            waits.arg("--config").arg(fresh.join("gateway.toml"));
+            let mut waits = waits.stderr(std::process::Stdio::null()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(300));
+            let has_begun = fresh.join("api.sock").exists();
+            waits.kill().unwrap();
+            waits.wait().unwrap();
+            assert!(!has_begun, "a gateway has begun with a part");
+        }
+        // The file is the truth until all of it is there.
+        match Store::open(&folder.join("store.db")) {
+            Ok(mut store) => assert_eq!(count(&mut store), OBJECTS),
+            Err(error) => assert!(matches!(error, StoreError::OfFleet { .. }) && written == all, "{error}"),
+        }
+        if Store::open(&folder.join("store.db")).is_ok() {
+            bring(&folder, "etcd");
+        }
+        assert!(keys("migration").trim().is_empty());
+    }
+    assert!(halves > 0, "none was killed where it matters: all took {long:?}");
+    // And back.
+    let folder = Folder::new();
+    configure(&folder, "sqlite", &etcd);
+    let long = time(|| bring(&folder, "sqlite"));
+    let mut copies = 0;
+    for number in 1..=2 * KILLS {
+        let folder = Folder::new();
+        configure(&folder, "sqlite", &etcd);
+        let is_done = interrupt(&folder, "sqlite", long * number / (2 * KILLS));
+        match Store::open(&folder.join("store.db")) {
+            Ok(mut store) => {
+                let count = count(&mut store);
+                assert!(count == 0 && !is_done || count == OBJECTS, "{count}");
+            }
+            Err(error) => {
+                assert!(matches!(error, StoreError::OfFleet { .. }) && !is_done, "{error}");
+                copies += 1;
+                let mut gateway = binary();
+                gateway.arg("--config").arg(folder.join("gateway.toml"));
+                assert!(refusal(gateway).contains("is a copy of a fleet's state"));
+                bring(&folder, "sqlite");
+            }
+        }
+        if Store::open(&folder.join("store.db")).is_ok_and(|mut store| count(&mut store) == 0) {
+            bring(&folder, "sqlite");
+        }
+    }
+    eprintln!(
+        "{halves} of {KILLS} were killed half way to etcd, {copies} of {} while it was a copy",
+        2 * KILLS
+    );
+}
+
+#[test]
+fn where_a_gateway_lives_nothing_is_brought_unless_that_is_asked_for() {
+    let etcd = Etcd::start();
+    let mut one = member(&etcd, "gateway-1", 100, "");
+    one.wait("its key", |one| one.ctl(&["fleet"]).status.success());
+    for to in ["sqlite", "etcd"] {
+        let folder = Folder::new();
+        configure(&folder, "sqlite", &etcd);
+        let refused = migrate(&folder, to);
+        let words = said(&refused);
+        assert!(
+            !refused.status.success() && words.contains("gateways live in etcd's fleet"),
+            "{words}"
+        );
+        assert!(
+            words.contains("gateway-1") && words.contains("--beside-gateways"),
+            "{words}"
+        );
+    }
+    let asked = Folder::new();
+    configure(&asked, "sqlite", &etcd);
+    let mut command = binary();
+    command.args(["ctl", "migrate", "--to", "sqlite", "--beside-gateways", "--config"]);
+    let output = command.arg(asked.join("gateway.toml")).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    // One that was asked to end is gone at once.
+    one.stop();
+    let folder = Folder::new();
+    configure(&folder, "sqlite", &etcd);
+    let output = migrate(&folder, "sqlite");
+    assert!(output.status.success(), "{}", said(&output));
+}
