@@ -86,13 +86,16 @@ pub enum Trouble {
 
 /// Turns a tenant's packet into the ICMP error that its sender gets, in the name of the packet's receiver, as Linux' own
 /// tunnels do. None if RFC 1122 §3.2.2 or RFC 4443 §2.4 (e) do not allow one: for an ICMP error, a later fragment, and a
-/// sender that is not one host. The frame is what it was then.
+/// sender that is not one host, by its IP address or its MAC. The frame is what it was then.
 pub fn complain(frame: &mut impl Buffer, packet: &Packet, route: &Route, trouble: Trouble) -> Option<()> {
     let network = usize::from(packet.network);
     let (to, from) = (
         packet.inner_source(frame.bytes()),
         packet.inner_destination(frame.bytes()),
     );
+    if to.is_multicast() {
+        return None;
+    }
     let tenant = frame.bytes().get(network..usize::from(packet.end))?;
     let (header, total) = if tenant.first()? >> 4 == 4 {
         let ip = ipv4::Packet::parse(tenant).ok()?;
