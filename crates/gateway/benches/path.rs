@@ -46,12 +46,19 @@ fn main() -> Result<()> {
     println!("\nqueues  neighbours   ringside fwd   workers   workers / fwd (95 %)");
     for queues in if xdp { [].as_slice() } else { &[1, 2] } {
         for bits in [10, 23] {
-            measure([Contender::Fwd, Contender::Workers], *queues, bits, rounds, each)?;
+            measure(&[Contender::Fwd, Contender::Workers], *queues, bits, rounds, each)?;
         }
     }
-    println!("\nqueues  neighbours          least      fast   fast / least (95 %)");
+    println!(
+        "\nqueues  neighbours   least, hash of the kernel's   least, our table   fast   fast / each of these (95 %)"
+    );
     for bits in [10, 17, 20] {
-        measure([Contender::Least, Contender::Fast], 1, bits, rounds, each)?;
+        let contenders = [
+            Contender::Least(Least::Least),
+            Contender::Least(Least::LeastTable),
+            Contender::Fast,
+        ];
+        measure(&contenders, 1, bits, rounds, each)?;
     }
     Ok(())
 }
@@ -62,8 +69,8 @@ enum Contender {
     Fwd,
     /// The gateway, with its fast path off.
     Workers,
-    /// The least XDP program that could do the same look-up and rewrite, in a hash of the kernel's.
-    Least,
+    /// The least XDP program that could do the same look-up and rewrite.
+    Least(Least),
     /// The gateway with its fast path, which knows all.
     Fast,
 }
@@ -82,7 +89,7 @@ impl Contender {
                 let _path = gateway(bed, self == Self::Fast, queues, neighbors)?;
                 round(bed, bits, queues, each)
             }
-            Self::Least => {
+            Self::Least(least) => {
                 let program = GatewayProgram::load(Sizes {
                     neighbors,
                     connections: 1,
@@ -112,7 +119,7 @@ impl Contender {
                 let _link = bed
                     .lab
                     .b
-                    .run(|| cost.attach(Least::Least, interface.index(), XdpMode::Native))?;
+                    .run(|| cost.attach(least, interface.index(), XdpMode::Native))?;
                 round(bed, bits, queues, each)
             }
         }
@@ -222,26 +229,29 @@ fn gateway(bed: &Wire, fast: bool, queues: u32, neighbors: u32) -> Result<XdpPat
     Ok(bed.lab.b.run(|| XdpPath::start(&options, &tables))?)
 }
 
-fn measure(contenders: [Contender; 2], queues: u32, bits: u32, rounds: usize, each: Duration) -> Result<()> {
-    let beds = [Wire::new("gwb-one", queues, 1)?, Wire::new("gwb-two", queues, 2)?];
-    let mut all: [Vec<Round>; 2] = Default::default();
-    // One at a time, so that nobody spins beside it; each is first as often as the other.
+/// All in turns; then what the last sends on, as part of what each of the others does.
+fn measure(contenders: &[Contender], queues: u32, bits: u32, rounds: usize, each: Duration) -> Result<()> {
+    let names = ["gwb-one", "gwb-two", "gwb-three"];
+    let beds = (0..contenders.len()).map(|number| Wire::new(names[number], queues, u8::try_from(number + 1)?));
+    let beds = beds.collect::<Result<Vec<_>>>()?;
+    let mut all = vec![Vec::new(); contenders.len()];
+    // One at a time, so that nobody spins beside it; each is first as often as the others.
     for round in 0..rounds {
         for turn in 0..beds.len() {
             let which = (round + turn) % beds.len();
             all[which].push(contenders[which].round(&beds[which], queues, bits, each)?);
         }
     }
-    let [base, ours] = &all;
-    let ratio = ratio(base, ours)?;
-    println!(
-        "{queues:>6}  {:>10}   {:>12.3}   {:>7.3}   {:.3} ({:.3} to {:.3})",
-        1 << bits,
-        figure(base)?.median,
-        figure(ours)?.median,
-        ratio.median,
-        ratio.low.unwrap_or(f64::NAN),
-        ratio.high.unwrap_or(f64::NAN),
-    );
+    print!("{queues:>6}  {:>10}", 1 << bits);
+    for rounds in &all {
+        print!("   {:>7.3}", figure(rounds)?.median);
+    }
+    let (ours, others) = all.split_last().ok_or("nobody")?;
+    for base in others {
+        let ratio = ratio(base, ours)?;
+        let [low, high] = [ratio.low, ratio.high].map(|end| end.unwrap_or(f64::NAN));
+        print!("   {:.3} ({low:.3} to {high:.3})", ratio.median);
+    }
+    println!();
     Ok(())
 }

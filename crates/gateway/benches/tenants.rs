@@ -2,7 +2,9 @@
 //! over the fast path, over workers alone, and through a gateway that is the kernel's own (a bridge and VXLAN endpoints);
 //! the first two with security groups as well.
 //!
-//! `cargo bench -p ringside-gateway --bench tenants [-- ROUNDS [SECONDS]]`, as root. All beds are there at once, and each
+//! `cargo bench -p ringside-gateway --bench tenants [-- ROUNDS [SECONDS]] [apart]`, as root. With `apart` what the gateway has sent is received
+//! by a kernel thread, which the scheduler puts where there is room: as if it were another machine, and no part of the gateway's own
+//! system call or softirq. All beds are there at once, and each
 //! measures in its turn; ratios are of what was measured in the same round. On no wire is a packet longer than the wire's or
 //! without its checksums, as between hosts with NICs.
 
@@ -26,9 +28,10 @@ mod ringside;
 #[allow(dead_code, reason = "shared with the tests")]
 mod vtep;
 
-use bed::{Bed, Family, Kind, Place};
+use bed::{Bed, Family, Kind, Place, wake_for_what_is_sent_back};
 use peers::{answered, iperf, ping};
 use ringside::Ringside;
+use ringside_bpf::Link;
 use ringside_measure::compare::{Round, figure, ratio};
 use ringside_nic::host::CpuTimes;
 use serde_json::Value;
@@ -105,6 +108,8 @@ fn main() {
         .zip(&CONTENDERS)
         .map(|(number, contender)| contender.bed(number))
         .collect();
+    let apart = std::env::args().any(|word| word == "apart");
+    let _links = apart.then(|| receive_apart(&beds));
     let mut all: Vec<[Vec<Round>; FIGURES.len()]> = CONTENDERS.iter().map(|_| Default::default()).collect();
     for round in 0..rounds {
         for turn in 0..beds.len() {
@@ -159,6 +164,21 @@ impl Contender {
         answered(bed.at(1), bed.at(2).address(Family::V4));
         bed
     }
+}
+
+/// Whatever comes from a gateway is received by a thread of the kernel's. A veth has a NAPI instance for that where an XDP program is, as the
+/// beds of ours have one; the kernel's own gateway gets the same.
+fn receive_apart(beds: &[Bed]) -> Vec<Link> {
+    let mut links = Vec::new();
+    for (bed, contender) in beds.iter().zip(&CONTENDERS) {
+        for uplink in &bed.uplinks {
+            if matches!(contender.kind, Kind::Kernel { .. }) {
+                links.push(wake_for_what_is_sent_back(&uplink.b, 1));
+            }
+            uplink.b.interface.set_napi_threaded(true).expect("a NAPI instance");
+        }
+    }
+    links
 }
 
 fn measure(bed: &Bed, seconds: u32) -> [Round; FIGURES.len()] {

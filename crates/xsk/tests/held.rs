@@ -33,6 +33,8 @@ fn a_burst_is_let_go_and_taken_up_again() {
         assert_eq!((queue.in_flight(), queue.id()), (0, 0));
         let mut burst = queue.held();
         assert_eq!(burst.len(), 4);
+        // Which is of no consequence, however much is asked for.
+        [0, 1, 64, 65, usize::MAX].map(|bytes| burst.prefetch(bytes));
         burst.iter_mut().nth(2).unwrap().send();
         burst.hold();
         assert_eq!(queue.held().finish().unwrap(), 2);

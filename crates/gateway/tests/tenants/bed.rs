@@ -335,7 +335,7 @@ fn join(
 /// A veth looks for what an XDP program has sent back (`XDP_TX`) only if its end has such a program as well: GRO alone has it take
 /// these packets, and leave them until another comes. This one lets everything pass.
 /// <https://elixir.bootlin.com/linux/v6.18/C/ident/veth_xdp_flush>
-fn wake_for_what_is_sent_back(end: &End, queues: u32) -> Link {
+pub(crate) fn wake_for_what_is_sent_back(end: &End, queues: u32) -> Link {
     let sizes = Sizes {
         neighbors: 1,
         connections: 1,

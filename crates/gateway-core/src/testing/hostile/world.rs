@@ -251,7 +251,7 @@ fn profiles(policy: &Policy) -> [ProfileId; 3] {
     profiles
 }
 
-/// The frames that [`super::decide`] makes of its input: for tests that have other tables for them.
+/// The frames that `decide` makes of its input: for tests that have other tables for them.
 #[must_use]
 pub fn frames(input: &[u8]) -> Vec<Vec<u8>> {
     let mut choices = Choices(input);
