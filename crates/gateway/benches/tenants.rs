@@ -53,7 +53,14 @@ const SLOW: Kind = Kind::Ringside(Ringside {
     ..Ringside::FAST
 });
 
-const CONTENDERS: [Contender; 5] = [
+/// On both CPUs, as the fast path is: packets of one flow are one queue's all the same.
+const SLOW_ON_BOTH: Kind = Kind::Ringside(Ringside {
+    queues: 2,
+    more: "fast = false\nworkers = 2\ncpus = [0, 1]",
+    ..Ringside::FAST
+});
+
+const CONTENDERS: [Contender; 6] = [
     Contender {
         name: "kernel",
         kind: Kind::Kernel { summed: true },
@@ -79,10 +86,15 @@ const CONTENDERS: [Contender; 5] = [
         kind: SLOW,
         policed: true,
     },
+    Contender {
+        name: "slow, 2 CPUs",
+        kind: SLOW_ON_BOTH,
+        policed: false,
+    },
 ];
 
 /// Which are told in proportion to which.
-const PAIRS: [(usize, usize); 6] = [(1, 0), (2, 0), (2, 1), (3, 1), (4, 2), (4, 3)];
+const PAIRS: [(usize, usize); 7] = [(1, 0), (2, 0), (2, 1), (5, 1), (3, 1), (4, 2), (4, 3)];
 
 /// What is measured, and its unit.
 const FIGURES: [&str; 11] = [

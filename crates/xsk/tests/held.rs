@@ -34,7 +34,9 @@ fn a_burst_is_let_go_and_taken_up_again() {
         let mut burst = queue.held();
         assert_eq!(burst.len(), 4);
         // Which is of no consequence, however much is asked for.
-        [0, 1, 64, 65, usize::MAX].map(|bytes| burst.prefetch(bytes));
+        for bytes in [0, 1, 64, 65, usize::MAX] {
+            burst.prefetch(bytes);
+        }
         burst.iter_mut().nth(2).unwrap().send();
         burst.hold();
         assert_eq!(queue.held().finish().unwrap(), 2);
