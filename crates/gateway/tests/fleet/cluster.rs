@@ -472,6 +472,12 @@ impl Cluster {
         }
     }
 
+    /// Which election etcd's leader is of: the highest term that any member knows.
+    pub(crate) fn term(&self) -> u64 {
+        let told = self.members.iter().filter_map(|member| member.status());
+        told.filter_map(|status| status["raftTerm"].as_u64()).max().unwrap_or(0)
+    }
+
     /// Forgets all revisions but the last.
     pub(crate) fn compact(&self) {
         let begin = Instant::now();
@@ -528,6 +534,15 @@ impl Drop for Cluster {
             for gateway in &mut self.gateways {
                 let log = gateway.daemon.as_ref().map(Daemon::log).unwrap_or_default();
                 eprintln!("gateway {}:\n{log}", gateway.name);
+            }
+            for member in &self.members {
+                let of_leases = |line: &&str| ["leader", "revoke", "lease"].iter().any(|word| line.contains(word));
+                let log = member.log();
+                let lines: Vec<&str> = log.lines().filter(of_leases).collect();
+                eprintln!("{} of leaders and leases:\n{}", member.name(), lines.join("\n"));
+            }
+            if let Some(hosts) = &self.hosts {
+                eprintln!("agents:\n{}", hosts.told());
             }
         }
     }

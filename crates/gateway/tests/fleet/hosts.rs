@@ -71,7 +71,7 @@ pub(crate) struct Network {
 /// See the module.
 pub(crate) struct Hosts {
     // In the order in which it is taken down.
-    _agents: Vec<Running>,
+    agents: Vec<Running>,
     pub(crate) networks: Vec<Network>,
     _wires: Vec<Lab>,
     _folder: Folder,
@@ -167,11 +167,16 @@ impl Hosts {
             agent.wait_for("of the map");
         }
         Self {
-            _agents: agents.into(),
+            agents: agents.into(),
             networks,
             _wires: wires.into(),
             _folder: folder,
         }
+    }
+
+    /// What agents have said so far.
+    pub(crate) fn told(&self) -> String {
+        self.agents.iter().map(Running::told).collect()
     }
 
     /// Waits until each network is sent to the gateway that owns it when all live.

@@ -44,6 +44,17 @@ pub(crate) enum Packets {
     Any(Duration),
 }
 
+impl Packets {
+    /// What may be lost if etcd has elected a leader meanwhile, which begins leases anew.
+    pub(crate) fn after_an_election(self, lease: Duration) -> Self {
+        match self {
+            Self::All => self,
+            Self::Of(owner, most) => Self::Of(owner, most + lease),
+            Self::Any(most) => Self::Any(most + lease),
+        }
+    }
+}
+
 /// A stream, as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Passed {
@@ -318,6 +329,9 @@ fn listen(socket: &UdpSocket, begins: [u8; HEAD], (next, silent): (&AtomicU64, &
 fn converse(network: &Network, over: &Arc<AtomicBool>) -> (&'static str, [JoinHandle<Talked>; 2]) {
     let [from, to] = &network.tenants;
     let [client, server] = connect(from, (to, to.address(Family::V4)), TCP);
+    for end in [&client, &server] {
+        end.set_read_timeout(Some(2 * PATIENCE)).expect("set");
+    }
     let (over, vni) = (Arc::clone(over), u64::from(network.vni));
     let asks = std::thread::spawn(move || ask(&client, vni, &over).map_err(|error| format!("asked: {error}")));
     let answers = std::thread::spawn(move || answer(&server).map_err(|error| format!("answered: {error}")));
