@@ -98,7 +98,10 @@ faults! {
     #[ignore = "make test-fleet"]
     leader_paused: "the leader stands still for 3 s", PLAIN, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
-    members_paused: "one member after the other stands still for 7 s; leases and silence of 5 s", USUAL, Moves::None, Packets::All;
+    followers_paused: "one follower after the other stands still for 7 s; leases and silence of 5 s", USUAL, Moves::None, Packets::All;
+    // etcd before 3.4.31 and 3.5.13 has its old leader end all leases when it goes on: https://github.com/etcd-io/etcd/issues/15247
+    #[ignore = "make test-fleet"]
+    leader_paused_longer: "the leader stands still for 7 s; leases and silence of 5 s", USUAL, Moves::Any, Packets::All;
     #[ignore = "make test-fleet"]
     quorum_lost: "two members are killed, and started again after 4 s", SHORT, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
@@ -220,15 +223,23 @@ mod happens {
         cluster.members[leader].signal("CONT");
     }
 
-    /// Longer than the lease each, and not longer than etcd has a quorum.
-    pub(super) fn members_paused(cluster: &mut Cluster) {
-        for member in &cluster.members {
-            member.signal("STOP");
-            sleep(7 * SECOND);
-            member.signal("CONT");
-            // Another one may lead by now, and the one that comes back has to hear of it.
-            sleep(2 * ELECTION);
+    /// Longer than the lease.
+    fn pause(cluster: &Cluster, which: usize) {
+        cluster.members[which].signal("STOP");
+        sleep(7 * SECOND);
+        cluster.members[which].signal("CONT");
+        // Another one may lead by now, and the one that comes back has to hear of it.
+        sleep(2 * ELECTION);
+    }
+
+    pub(super) fn followers_paused(cluster: &mut Cluster) {
+        for next in [1, 2] {
+            pause(cluster, (cluster.leader() + next) % cluster.members.len());
         }
+    }
+
+    pub(super) fn leader_paused_longer(cluster: &mut Cluster) {
+        pause(cluster, cluster.leader());
     }
 
     fn some_killed(cluster: &mut Cluster, count: usize, gone: Duration) {
