@@ -9,7 +9,7 @@
 //! without its checksums, as between hosts with NICs.
 
 #[path = "../tests/tenants/bed.rs"]
-#[allow(dead_code, reason = "shared with the tests")]
+#[allow(dead_code, unused_imports, reason = "shared with the tests")]
 mod bed;
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -24,17 +24,21 @@ mod process;
 #[path = "../tests/tenants/ringside.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod ringside;
+#[path = "../tests/tenants/tenant.rs"]
+#[allow(dead_code, reason = "shared with the tests")]
+mod tenant;
 #[path = "../tests/tenants/vtep.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod vtep;
 
-use bed::{Bed, Family, Kind, Place, wake_for_what_is_sent_back};
+use bed::{Bed, Family, Kind, Place};
 use peers::{answered, iperf, ping};
 use ringside::Ringside;
 use ringside_bpf::Link;
 use ringside_measure::compare::{Round, figure, ratio};
 use ringside_nic::host::CpuTimes;
 use serde_json::Value;
+use tenant::wake_for_what_is_sent_back;
 
 /// Bytes that a TCP segment carries, time stamps taken off.
 const SEGMENT: f64 = 1398.0;

@@ -48,7 +48,12 @@ impl Authority {
 
     /// Writes whom to trust: ca.pem.
     pub(crate) fn write_trusted(trusted: &[&Self], folder: &Folder) {
+        Self::write_trusted_as(trusted, folder, "ca.pem");
+    }
+
+    /// The same under another name.
+    pub(crate) fn write_trusted_as(trusted: &[&Self], folder: &Folder, name: &str) {
         let all: String = trusted.iter().map(|authority| &*authority.certificate).collect();
-        std::fs::write(folder.join("ca.pem"), all).unwrap();
+        std::fs::write(folder.join(name), all).unwrap();
     }
 }

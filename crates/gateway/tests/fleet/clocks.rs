@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use ringside_netlab::wait_until;
 
 use super::Etcd;
-use super::cluster::{WrongClock, run_with};
 use super::common::Folder;
 use super::common::daemon::{self, Daemon};
 use super::common::etcd::{IMPATIENT, configure};
+use super::hindered::{WrongClock, run_with};
 
 /// How long it is to be remembered; looked for a fourth of it later at the most.
 const REMEMBERED: Duration = Duration::from_secs(4);

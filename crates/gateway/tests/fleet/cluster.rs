@@ -1,20 +1,20 @@
 //! Three members of etcd and three gateways, each a host of its own at a switch, so that any wire can be cut, in one direction as well.
 //!
 //! ```text
-//!   etcd 10.77.0.1   etcd 10.77.0.2   etcd 10.77.0.3        gateways 10.77.0.11 to .13
-//!        └────────────────┴──────── switch ──────────────────────┘
+//!   etcd 10.77.0.1   etcd 10.77.0.2   etcd 10.77.0.3        gateways 10.77.0.11 to .13     hosts with tenants, if wanted
+//!        └────────────────┴──────── switch ──────────────────────┴─────────────────────────────────┘
 //! ```
 //! etcd is asked over TLS with certificates on both sides, as on any wire that leaves a host. A direction is cut by a MAC address
 //! that nobody has: what is sent goes, and arrives nowhere, with no answer to the sender.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringside_bpf::Link;
 use ringside_netlab::{Device, Lab, Namespace, VethConfig, wait_until};
 use serde_json::Value;
 
@@ -22,6 +22,9 @@ use super::authority::Authority;
 use super::common::Folder;
 use super::common::daemon::{Daemon, binary};
 use super::common::etcd::configure;
+use super::hindered::{WrongClock, compile, write_at_once};
+use super::hosts::{Authorities, Hosts};
+use super::tenant::wake_for_what_is_sent_back;
 
 /// How long anything may take on a machine that has other things to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -55,7 +58,7 @@ impl Host {
         Self { ns, wire, number }
     }
 
-    fn ip(&self) -> Ipv4Addr {
+    pub(crate) fn ip(&self) -> Ipv4Addr {
         self.wire.a.ipv4
     }
 
@@ -106,8 +109,9 @@ pub(crate) struct Member {
     /// How often it said that it is ready, before it was started last.
     ready: usize,
     peers: String,
-    /// What makes its disk slow.
+    /// What makes its disk slow, and its wall clock wrong.
     slow: Option<PathBuf>,
+    wrong: Option<PathBuf>,
 }
 
 impl Member {
@@ -145,16 +149,19 @@ impl Member {
         let log = File::options().append(true).create(true).open(self.folder.join("log"));
         let path = |name: &str| self.folder.join(name).display().to_string();
         let (client, peer) = (self.url(), self.peer_url());
-        let mut command = match &self.slow {
-            Some(slow) => {
-                let mut command = self.host.ns.command(slow);
-                command.arg(self.folder.join("delay")).arg("setpriv");
-                command
-            }
-            None => self.host.ns.command("setpriv"),
-        };
+        let dies = ["setpriv", "--pdeathsig", "KILL"].map(PathBuf::from);
+        let mut words = dies.to_vec();
+        if let Some(slow) = &self.slow {
+            words.extend([slow.clone(), self.folder.join("delay")]);
+            words.extend(dies);
+        }
+        if let Some(wrong) = &self.wrong {
+            words.extend([wrong.clone(), self.folder.join("wrong")]);
+        }
+        let mut command = self.host.ns.command(&words[0]);
         command
-            .args(["--pdeathsig", "KILL", "etcd", "--logger", "zap"])
+            .args(&words[1..])
+            .args(["etcd", "--logger", "zap"])
             .args(["--name", &self.name(), "--data-dir", &path("data")])
             .args(["--heartbeat-interval", "50"])
             .args(["--election-timeout", &ELECTION.as_millis().to_string()])
@@ -212,6 +219,12 @@ impl Member {
         );
     }
 
+    /// From now on its wall clock is wrong by so many seconds, if it was started with one that can be.
+    pub(crate) fn set_clock(&self, seconds: i64) {
+        assert!(self.wrong.is_some(), "its clock is right");
+        write_at_once(&self.folder.join("wrong"), &seconds.to_le_bytes());
+    }
+
     /// `etcdctl …` on its host, asking it alone. None if it fails.
     pub(crate) fn ctl(&self, words: &[&str]) -> Option<String> {
         let output = self.command(words).output().unwrap();
@@ -254,6 +267,8 @@ pub(crate) struct Gateway {
     /// Where its API is, whether it runs or not.
     pub(crate) socket: PathBuf,
     clock: Option<WrongClock>,
+    /// With tenants: see [`wake_for_what_is_sent_back`].
+    _wake: Option<Link>,
 }
 
 impl Gateway {
@@ -272,7 +287,13 @@ impl Gateway {
 
     /// Kills it and starts it anew.
     pub(crate) fn kill(&mut self) {
+        self.kill_for(Duration::ZERO);
+    }
+
+    /// The same, and it is gone for so long.
+    pub(crate) fn kill_for(&mut self, gone: Duration) {
         let folder = self.daemon.take().expect("it runs").kill();
+        std::thread::sleep(gone);
         self.start(folder);
     }
 
@@ -297,51 +318,6 @@ impl Gateway {
     }
 }
 
-/// A wall clock that is wrong. Of etcd there is none: it is written in Go, which asks the kernel past the C library.
-pub(crate) struct WrongClock {
-    folder: Folder,
-    library: PathBuf,
-}
-
-impl WrongClock {
-    pub(crate) fn new() -> Self {
-        let folder = Folder::new();
-        let library = compile("clock.c", folder.join("clock.so"), &["-shared", "-fPIC"]);
-        let clock = Self { folder, library };
-        clock.set(0);
-        clock
-    }
-
-    /// From now on by so many seconds.
-    pub(crate) fn set(&self, seconds: i64) {
-        write_at_once(&self.folder.join("wrong"), &seconds.to_le_bytes());
-    }
-
-    fn give(&self, command: &mut Command) {
-        command
-            .env("LD_PRELOAD", &self.library)
-            .env("RINGSIDE_CLOCK", self.folder.join("wrong"));
-    }
-}
-
-/// A gateway with such a clock.
-pub(crate) fn run_with(clock: &WrongClock, folder: Folder) -> Daemon {
-    let mut command = super::common::etcd::program(&folder.join(""));
-    clock.give(&mut command);
-    Daemon::spawn(folder, command)
-}
-
-/// In place, and not by a new file: who reads it has it open.
-fn write_at_once(path: &std::path::Path, bytes: &[u8]) {
-    let file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .unwrap();
-    file.write_all_at(bytes, 0).unwrap();
-}
-
 fn signal(child: &Child, name: &str) {
     let status = Command::new("kill")
         .args(["-s", name, &child.id().to_string()])
@@ -349,25 +325,15 @@ fn signal(child: &Child, name: &str) {
     assert!(status.unwrap().success());
 }
 
-/// What is built when a test needs it, by the C compiler that Rust's linker is.
-fn compile(source: &str, into: PathBuf, more: &[&str]) -> PathBuf {
-    let source = format!("{}/tests/fleet/{source}", env!("CARGO_MANIFEST_DIR"));
-    let output = Command::new("cc")
-        .args(["-O1", "-o"])
-        .arg(&into)
-        .arg(source)
-        .args(more)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    into
-}
-
 /// How a cluster is made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct How {
+    /// There are hosts with tenants, and gateways have a data path.
+    pub(crate) tenants: bool,
     /// Members' disks can be made slow.
     pub(crate) slow_disks: bool,
+    /// Members' wall clocks can be made wrong.
+    pub(crate) wrong_members: bool,
     /// Gateways' wall clocks can be made wrong.
     pub(crate) wrong_clocks: bool,
     /// Gateways' leases.
@@ -381,6 +347,7 @@ pub(crate) struct How {
 /// See the module.
 pub(crate) struct Cluster {
     // In the order in which it is taken down.
+    hosts: Option<Hosts>,
     pub(crate) gateways: Vec<Gateway>,
     pub(crate) members: Vec<Member>,
     pub(crate) authority: Authority,
@@ -395,6 +362,7 @@ impl Cluster {
         let switch = Device::bridge(&switch, "bridge").unwrap();
         let authority = Authority::new("one");
         let slow = how.slow_disks.then(|| compile("slow.c", folder.join("slow"), &[]));
+        let wrong = how.wrong_members.then(|| compile("wrong.c", folder.join("wrong"), &[]));
         let hosts: Vec<Host> = (1..=3).map(|number| Host::new(tag, &switch, number)).collect();
         let peer = |host: &Host| format!("m{}=http://{}:2380", host.number, host.ip());
         let peers = hosts.iter().map(peer).collect::<Vec<_>>().join(",");
@@ -407,17 +375,21 @@ impl Cluster {
                 ready: 0,
                 peers: peers.clone(),
                 slow: slow.clone(),
+                wrong: wrong.clone(),
             })
             .collect();
         for member in &mut members {
             write_at_once(&member.folder.join("delay"), &[0; 4]);
+            write_at_once(&member.folder.join("wrong"), &[0; 8]);
             let names = [member.host.ip().to_string()];
             authority.write(&names, &member.folder, "server");
             Authority::write_trusted(&[&authority], &member.folder);
             member.start();
         }
         members.iter_mut().for_each(Member::wait);
+        let authorities = how.tenants.then(Authorities::new);
         let mut cluster = Self {
+            hosts: None,
             gateways: Vec::new(),
             members,
             authority,
@@ -427,21 +399,26 @@ impl Cluster {
         for (number, name) in (11..).zip(NAMES) {
             let folder = Folder::new();
             let host = Host::new(tag, &cluster._switch, number);
-            cluster.configure(&folder, name, &host, how);
+            cluster.configure(&folder, name, &host, (how, authorities.as_ref()));
+            let wake = how.tenants.then(|| wake_for_what_is_sent_back(&host.wire.b, 1));
             let mut gateway = Gateway {
                 name,
                 host,
                 daemon: None,
                 socket: folder.join("api.sock"),
                 clock: how.wrong_clocks.then(WrongClock::new),
+                _wake: wake,
             };
             gateway.start(folder);
             cluster.gateways.push(gateway);
         }
+        if let Some(authorities) = &authorities {
+            cluster.hosts = Some(Hosts::new(tag, &cluster._switch, &mut cluster.gateways, authorities));
+        }
         cluster
     }
 
-    fn configure(&self, folder: &Folder, name: &str, host: &Host, how: How) {
+    fn configure(&self, folder: &Folder, name: &str, host: &Host, (how, authorities): (How, Option<&Authorities>)) {
         self.authority.write(&["gateway".to_owned()], folder, "client");
         Authority::write_trusted(&[&self.authority], folder);
         let urls: Vec<String> = self.members.iter().map(Member::url).collect();
@@ -460,7 +437,16 @@ impl Cluster {
             how.lease.as_secs(),
             how.more
         );
+        let path = authorities.map(|authorities| authorities.configure(folder, &host.ip().to_string()));
+        let fleet = fleet + &path.unwrap_or_default();
         configure(folder, &urls.join("\", \""), &of_etcd, &fleet);
+    }
+
+    /// Hosts with tenants, when all of them send to the gateways that own their networks.
+    pub(crate) fn hosts(&self) -> &Hosts {
+        let hosts = self.hosts.as_ref().expect("with tenants");
+        hosts.follow(&self.gateways);
+        hosts
     }
 
     /// Gateways' names, and where their APIs are.
@@ -484,6 +470,12 @@ impl Cluster {
             }
             assert!(begin.elapsed() < PATIENCE, "nobody leads: {}", self.members[0].log());
         }
+    }
+
+    /// Which election etcd's leader is of: the highest term that any member knows.
+    pub(crate) fn term(&self) -> u64 {
+        let told = self.members.iter().filter_map(|member| member.status());
+        told.filter_map(|status| status["raftTerm"].as_u64()).max().unwrap_or(0)
     }
 
     /// Forgets all revisions but the last.
@@ -542,6 +534,15 @@ impl Drop for Cluster {
             for gateway in &mut self.gateways {
                 let log = gateway.daemon.as_ref().map(Daemon::log).unwrap_or_default();
                 eprintln!("gateway {}:\n{log}", gateway.name);
+            }
+            for member in &self.members {
+                let of_leases = |line: &&str| ["leader", "revoke", "lease"].iter().any(|word| line.contains(word));
+                let log = member.log();
+                let lines: Vec<&str> = log.lines().filter(of_leases).collect();
+                eprintln!("{} of leaders and leases:\n{}", member.name(), lines.join("\n"));
+            }
+            if let Some(hosts) = &self.hosts {
+                eprintln!("agents:\n{}", hosts.told());
             }
         }
     }

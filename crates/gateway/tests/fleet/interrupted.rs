@@ -64,7 +64,13 @@ fn one_that_is_killed_leaves_nothing_half_and_goes_on() {
     let mut there = String::new();
     let try_folder = || {
         let folder = Folder::new();
-        std::fs::copy(truth.join("store.db"), folder.join("store.db")).unwrap();
+        // What was written last is beside it, if somebody still read when the gateway ended.
+        for name in ["store.db", "store.db-wal"]
+            .iter()
+            .filter(|name| truth.join(name).exists())
+        {
+            std::fs::copy(truth.join(name), folder.join(name)).unwrap();
+        }
         configure(&folder, "sqlite", &etcd);
         folder
     };

@@ -4,9 +4,15 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../tenants/peers.rs"]
+#[allow(dead_code, reason = "shared with the tenants' tests")]
+mod peers;
 #[path = "../../../cli/tests/common/process.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared; a part of it is used here")]
 mod process;
+#[path = "../tenants/tenant.rs"]
+#[allow(dead_code, reason = "shared with the tenants' tests")]
+mod tenant;
 
 mod agents;
 mod authority;
@@ -17,7 +23,9 @@ mod cluster;
 mod faults;
 mod full;
 mod handover;
+mod hindered;
 mod history;
+mod hosts;
 mod interrupted;
 mod members;
 mod migrate;
@@ -27,6 +35,7 @@ mod recorder;
 mod restore;
 mod security;
 mod table;
+mod traffic;
 mod trial;
 
 use common::etcd::Etcd;

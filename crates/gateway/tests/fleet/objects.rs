@@ -19,6 +19,10 @@ use tonic::transport::{Channel, Endpoint};
 use super::common::{list_all, neighbor};
 use super::history::{Answer, Key, State};
 
+/// Networks and groups from here on are tenants': they stay as they are, and nothing of them is looked at here.
+pub(crate) const NETWORKS: u32 = 40;
+pub(crate) const GROUPS: u32 = 1000;
+
 /// None if nobody is there just now.
 pub(crate) async fn connect(socket: &Path) -> Option<Clients> {
     let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap();
@@ -45,9 +49,11 @@ fn address(number: u32) -> proto::TenantAddress {
     neighbor(number, 1).address.unwrap()
 }
 
-fn number_at(address: Option<&proto::TenantAddress>) -> u32 {
-    let ip = &address.expect("an address").ip;
-    u32::from_be_bytes([0, ip[1], ip[2], ip[3]])
+/// None of tenants'.
+fn number_at(address: Option<&proto::TenantAddress>) -> Option<u32> {
+    let address = address.expect("an address");
+    let ip = &address.ip;
+    (address.vni < NETWORKS).then(|| u32::from_be_bytes([0, ip[1], ip[2], ip[3]]))
 }
 
 fn port(number: u32, version: u64) -> proto::Port {
@@ -191,7 +197,7 @@ impl Clients {
             filter: None,
         };
         let ports = self.ports.list_ports(request).await.unwrap().into_inner().ports;
-        held.extend(ports.iter().map(told_port));
+        held.extend(ports.iter().filter_map(told_port));
         let request = proto::ListSecurityGroupsRequest { page };
         let groups = self
             .groups
@@ -200,7 +206,7 @@ impl Clients {
             .unwrap()
             .into_inner()
             .groups;
-        held.extend(groups.iter().map(told_group));
+        held.extend(groups.iter().filter_map(told_group));
         for key in written {
             if !held.contains_key(&key)
                 && let Some(version) = self.deleted(key).await
@@ -214,7 +220,7 @@ impl Clients {
     /// Neighbours that a gateway lists.
     pub(crate) async fn neighbors(&mut self) -> BTreeMap<Key, State> {
         let all = list_all(&mut self.neighbors, PAGE).await;
-        all.iter().map(told_neighbor).collect()
+        all.iter().filter_map(told_neighbor).collect()
     }
 
     /// In which version it was deleted, if that is so and remembered.
@@ -274,68 +280,72 @@ impl Clients {
         begun();
         loop {
             told(tokio::select! {
-                said = neighbors.message() => said.ok()??.events.iter().filter_map(|event| Some(match event.event.as_ref()? {
+                said = neighbors.message() => said.ok()??.events.iter().filter_map(|event| match event.event.as_ref()? {
                     proto::neighbor_event::Event::Put(put) => told_neighbor(put),
                     proto::neighbor_event::Event::Deleted(gone) => {
-                        (Key::Neighbor(number_at(gone.address.as_ref())), State::gone(gone.version))
+                        Some((Key::Neighbor(number_at(gone.address.as_ref())?), State::gone(gone.version)))
                     }
-                })).collect(),
-                said = ports.message() => said.ok()??.events.iter().filter_map(|event| Some(match event.event.as_ref()? {
+                }).collect(),
+                said = ports.message() => said.ok()??.events.iter().filter_map(|event| match event.event.as_ref()? {
                     proto::port_event::Event::Put(put) => told_port(put),
                     proto::port_event::Event::Deleted(gone) => {
-                        (Key::Port(number_at(gone.address.as_ref())), State::gone(gone.version))
+                        Some((Key::Port(number_at(gone.address.as_ref())?), State::gone(gone.version)))
                     }
-                })).collect(),
-                said = groups.message() => said.ok()??.events.iter().filter_map(|event| Some(match event.event.as_ref()? {
+                }).collect(),
+                said = groups.message() => said.ok()??.events.iter().filter_map(|event| match event.event.as_ref()? {
                     proto::security_group_event::Event::Put(put) => told_group(put),
-                    proto::security_group_event::Event::Deleted(gone) => (Key::Group(gone.id - 1), State::gone(gone.version)),
-                })).collect(),
+                    proto::security_group_event::Event::Deleted(gone) => Some((Key::Group(gone.id - 1), State::gone(gone.version))),
+                }).collect(),
             });
         }
     }
 }
 
 /// What it says has to be what was written in that version.
-fn told_neighbor(told: &proto::Neighbor) -> (Key, State) {
-    let number = number_at(told.address.as_ref());
+fn told_neighbor(told: &proto::Neighbor) -> Option<(Key, State)> {
+    let number = number_at(told.address.as_ref())?;
     assert_eq!(*told, neighbor(number, told.version), "nobody wrote it so");
-    (Key::Neighbor(number), State::there(told.version))
+    Some((Key::Neighbor(number), State::there(told.version)))
 }
 
-fn told_port(told: &proto::Port) -> (Key, State) {
-    let number = number_at(told.address.as_ref());
+fn told_port(told: &proto::Port) -> Option<(Key, State)> {
+    let number = number_at(told.address.as_ref())?;
     assert_eq!(*told, port(number, told.version), "nobody wrote it so");
-    (Key::Port(number), State::there(told.version))
+    Some((Key::Port(number), State::there(told.version)))
 }
 
-fn told_group(told: &proto::SecurityGroup) -> (Key, State) {
+fn told_group(told: &proto::SecurityGroup) -> Option<(Key, State)> {
+    if told.id >= GROUPS {
+        return None;
+    }
     assert_eq!(*told, group(told.id - 1, told.version), "nobody wrote it so");
-    (Key::Group(told.id - 1), State::there(told.version))
+    Some((Key::Group(told.id - 1), State::there(told.version)))
 }
 
 /// What a key of etcd and its value say, by the program's own reading of them. Nothing of keys that are no objects'.
 pub(crate) fn in_etcd(name: &[u8], value: &[u8]) -> Vec<(Key, State)> {
-    fn all<O: Object>(entries: &[Entry<O>], key: impl Fn(O::Key) -> Key) -> Vec<(Key, State)> {
+    fn all<O: Object>(entries: &[Entry<O>], key: impl Fn(O::Key) -> Option<Key>) -> Vec<(Key, State)> {
         let state = |entry: &Entry<O>| State {
             version: entry.statement.version(),
             is_there: matches!(entry.statement, Statement::Put(_)),
         };
         entries
             .iter()
-            .map(|entry| (key(entry.statement.key()), state(entry)))
+            .filter_map(|entry| Some((key(entry.statement.key())?, state(entry))))
             .collect()
     }
     let number = |address: TenantAddress| match address.ip {
-        IpAddr::V4(ip) => ip.to_bits() & 0xff_ffff,
+        _ if address.vni.number() >= NETWORKS => None,
+        IpAddr::V4(ip) => Some(ip.to_bits() & 0xff_ffff),
         IpAddr::V6(ip) => panic!("{ip} was not written"),
     };
     let Some(key) = key::Key::parse(name) else {
         return Vec::new();
     };
     match Item::read(key, Some(value)).expect("etcd holds what was written") {
-        Item::Group(_, entry) => all(entry.as_slice(), |id| Key::Group(id.0.0 - 1)),
-        Item::Ports(_, entries) => all(&entries, |at| Key::Port(number(at))),
-        Item::Neighbors(_, entries) => all(&entries, |at| Key::Neighbor(number(at))),
+        Item::Group(_, entry) => all(entry.as_slice(), |id| (id.0.0 < GROUPS).then(|| Key::Group(id.0.0 - 1))),
+        Item::Ports(_, entries) => all(&entries, |at| number(at).map(Key::Port)),
+        Item::Neighbors(_, entries) => all(&entries, |at| number(at).map(Key::Neighbor)),
         Item::DamagedPorts(block) => panic!("{block:?}"),
     }
 }

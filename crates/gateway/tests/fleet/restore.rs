@@ -58,7 +58,9 @@ async fn a_backup_is_not_believed_until_gateways_are_told_to_forget() {
         return;
     }
     let how = How {
+        tenants: false,
         slow_disks: false,
+        wrong_members: false,
         wrong_clocks: false,
         lease: Duration::from_secs(5),
         silence: SILENCE,

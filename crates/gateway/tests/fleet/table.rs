@@ -1,5 +1,5 @@
 //! What may happen to three members of etcd and three gateways, one function each; around each the same trial: writers and watchers
-//! at all gateways, and everything that was answered and seen is checked.
+//! at all gateways, tenants who talk to each other through them, and everything that was answered and seen is checked.
 //!
 //! `make test` has a few of them, `make test-fleet` all, and it prints what each one has shown: the file that `RINGSIDE_FAULTS`
 //! names gets a line of each.
@@ -12,6 +12,7 @@ use super::authority::Authority;
 use super::cluster::{Cluster, ELECTION, How, NAMES, SILENCE};
 use super::ownership::{Moves, Ownership};
 use super::recorder::Recorder;
+use super::traffic::{Carried, Packets, Traffic};
 use super::trial::{Shown, Trial};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -26,7 +27,9 @@ fn kills(usually: u64) -> u64 {
 
 /// With as many faults as are said, or else with what they are to be tried with.
 const PLAIN: How = How {
+    tenants: true,
     slow_disks: false,
+    wrong_members: false,
     wrong_clocks: false,
     lease: Duration::from_secs(10),
     silence: SILENCE,
@@ -37,6 +40,14 @@ const SHORT: How = How {
     lease: Duration::from_secs(3),
     ..PLAIN
 };
+/// Until hosts send to another gateway when one is gone: its lease, and what etcd takes to end it, the others to share out, agents to
+/// follow, and a busy machine. A new leader of etcd begins all leases anew: see [`Packets::after_an_election`].
+const REPLACED: Duration = Duration::from_secs(SHORT.lease.as_secs() + 3);
+/// Who is asked to end gives its networks up first: hosts send to others by then, but for a busy machine.
+const RESTART: Duration = Duration::from_secs(2);
+/// Longer than [`REPLACED`].
+const GONE: Duration = Duration::from_secs(8);
+const _: () = assert!(GONE.as_millis() > REPLACED.as_millis());
 /// Longer than that lease, and what etcd takes to end it.
 const CUT: Duration = Duration::from_secs(5);
 const _: () = assert!(CUT.as_millis() > SHORT.lease.as_millis() + 3 * ELECTION.as_millis());
@@ -54,66 +65,87 @@ const WRONG: How = How {
     wrong_clocks: true,
     ..PLAIN
 };
+const WRONG_MEMBERS: How = How {
+    wrong_members: true,
+    ..PLAIN
+};
+/// In seconds.
+const TEN_YEARS: i64 = 10 * 365 * 24 * 3600;
+/// Where clocks jump to, one after the other: of each of three.
+const JUMPS: [[i64; 3]; 3] = [[TEN_YEARS, 0, -TEN_YEARS], [-TEN_YEARS, TEN_YEARS, 0], [0, 0, 0]];
 
-/// What each fault is, in words, how the cluster is made, which shards may move, and whether it takes too long for `make test`.
+/// What each fault is, in words, how the cluster is made, which shards may move, what tenants may lose, and whether it takes too long
+/// for `make test`.
 macro_rules! faults {
-    ($($(#[$long:meta])* $name:ident: $words:literal, $how:expr, $moves:expr;)+) => {
+    ($($(#[$long:meta])* $name:ident: $words:literal, $how:expr, $moves:expr, $packets:expr;)+) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         $(#[$long])*
         async fn $name() {
             if ringside_netlab::testing::is_root() {
-                trial(stringify!($name), $words, ($how, $moves), happens::$name).await;
+                trial(stringify!($name), $words, ($how, $moves, $packets), happens::$name).await;
             }
         })+
     };
 }
 
 faults! {
-    leader_killed: "the leader is killed, and started again after 2 s", PLAIN, Moves::None;
-    gateway_not_heard: "what a gateway sends gets nowhere for 5 s, what it is told arrives", SHORT, Moves::Some("a");
-    leader_alone: "the leader is cut off from the other members for 4 s, gateways reach all of them", PLAIN, Moves::None;
+    leader_killed: "the leader is killed, and started again after 2 s", PLAIN, Moves::None, Packets::All;
+    leader_apart: "the leader is cut off from the other members for 2 s", PLAIN, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
-    leader_paused: "the leader stands still for 3 s", PLAIN, Moves::None;
+    gateway_not_heard: "what a gateway sends gets nowhere for 5 s, what it is told arrives", SHORT, Moves::Some("a"), Packets::All;
     #[ignore = "make test-fleet"]
-    members_paused: "one member after the other stands still for 7 s; leases and silence of 5 s", USUAL, Moves::None;
+    leader_alone: "the leader is cut off from the other members for 4 s, gateways reach all of them", PLAIN, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
-    quorum_lost: "two members are killed, and started again after 4 s", SHORT, Moves::None;
+    leader_paused: "the leader stands still for 3 s", PLAIN, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
-    all_killed: "all members are killed, and started again after 4 s", SHORT, Moves::None;
+    followers_paused: "one follower after the other stands still for 7 s; leases and silence of 5 s", USUAL, Moves::None, Packets::All;
+    // etcd before 3.4.31 and 3.5.13 has its old leader end all leases when it goes on: https://github.com/etcd-io/etcd/issues/15247
     #[ignore = "make test-fleet"]
-    compacted_meanwhile: "a gateway stands still while all members restart and history is compacted", SHORT, Moves::Of("c");
+    leader_paused_longer: "the leader stands still for 7 s; leases and silence of 5 s", USUAL, Moves::Any, Packets::All;
     #[ignore = "make test-fleet"]
-    member_unreachable: "one member after the other is out of a gateway's reach for 4 s", PLAIN, Moves::None;
+    quorum_lost: "two members are killed, and started again after 4 s", SHORT, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
-    gateway_cut_off: "a gateway's cable is out for 5 s", SHORT, Moves::Some("a");
+    all_killed: "all members are killed, and started again after 4 s", SHORT, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
-    gateway_deaf: "what a gateway sends arrives, answers do not, for 5 s", SHORT, Moves::Some("a");
+    all_gone: "all members are killed, and started again after 60 s", SHORT, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
-    follower_alone: "a follower is cut off from the other members for 4 s, gateways reach all of them", PLAIN, Moves::None;
+    compacted_meanwhile: "a gateway stands still while all members restart and history is compacted", SHORT, Moves::Of("c"), Packets::All;
     #[ignore = "make test-fleet"]
-    leader_not_heard: "what the leader sends to the other members gets nowhere for 4 s, it hears them", PLAIN, Moves::None;
+    member_unreachable: "one member after the other is out of a gateway's reach for 4 s", PLAIN, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
-    leader_deaf: "the leader hears the other members no more for 4 s, they hear it", PLAIN, Moves::None;
+    gateway_cut_off: "a gateway's cable is out for 8 s", SHORT, Moves::Some("a"), Packets::Of("a", REPLACED);
     #[ignore = "make test-fleet"]
-    wires_flap: "each wire of a gateway and of the leader is cut ten times for 0.2 s", PLAIN, Moves::Of("a");
+    gateway_deaf: "what a gateway sends arrives, answers do not, for 5 s", SHORT, Moves::Some("a"), Packets::All;
     #[ignore = "make test-fleet"]
-    leaders_disk_slow: "each flush of the leader's disk takes 0.4 s longer, for 6 s", SLOW, Moves::None;
+    follower_alone: "a follower is cut off from the other members for 4 s, gateways reach all of them", PLAIN, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
-    all_disks_slow: "each flush of each member's disk takes 0.1 s longer, for 6 s", SLOW, Moves::None;
+    leader_not_heard: "what the leader sends to the other members gets nowhere for 4 s, it hears them", PLAIN, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
-    clocks_jump: "gateways' wall clocks jump by ten years, forwards and backwards", WRONG, Moves::None;
+    leader_deaf: "the leader hears the other members no more for 4 s, they hear it", PLAIN, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
-    gateway_killed: "a gateway is killed and started again, 50 times", PLAIN, Moves::Of("a");
+    wires_flap: "each wire of a gateway and of the leader is cut ten times for 0.2 s", PLAIN, Moves::Of("a"), Packets::Of("a", SECOND);
     #[ignore = "make test-fleet"]
-    gateways_restarted: "all gateways are stopped and started, one after the other, three times", PLAIN, Moves::Any;
+    leaders_disk_slow: "each flush of the leader's disk takes 0.4 s longer, for 6 s", SLOW, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
-    members_restarted: "all members are stopped and started, one after the other", PLAIN, Moves::None;
+    all_disks_slow: "each flush of each member's disk takes 0.1 s longer, for 6 s", SLOW, Moves::None, Packets::All;
     #[ignore = "make test-fleet"]
-    certificates_rotated: "another authority and certificates of it for all members and gateways", PLAIN, Moves::None;
+    clocks_jump: "gateways' wall clocks jump by ten years, forwards and backwards", WRONG, Moves::None, Packets::All;
+    #[ignore = "make test-fleet"]
+    members_clocks_jump: "members' wall clocks jump by ten years, forwards and backwards", WRONG_MEMBERS, Moves::None, Packets::All;
+    #[ignore = "make test-fleet"]
+    gateway_killed: "a gateway is killed and started again, 50 times", PLAIN, Moves::Of("a"), Packets::Of("a", PLAIN.lease);
+    #[ignore = "make test-fleet"]
+    gateway_gone: "a gateway is killed, and started again after 8 s", SHORT, Moves::Some("a"), Packets::Of("a", REPLACED);
+    #[ignore = "make test-fleet"]
+    gateways_restarted: "all gateways are stopped and started, one after the other, three times", PLAIN, Moves::Any, Packets::Any(RESTART);
+    #[ignore = "make test-fleet"]
+    members_restarted: "all members are stopped and started, one after the other", PLAIN, Moves::None, Packets::All;
+    #[ignore = "make test-fleet"]
+    certificates_rotated: "another authority and certificates of it for all members and gateways", PLAIN, Moves::None, Packets::All;
 }
 
-/// Two writers and a watcher at each gateway, and something that happens meanwhile.
-async fn trial(name: &str, words: &str, (how, moves): (How, Moves), happens: fn(&mut Cluster)) {
+/// Two writers and a watcher at each gateway, tenants who talk through them, and something that happens meanwhile.
+async fn trial(name: &str, words: &str, (how, moves, packets): (How, Moves, Packets), happens: fn(&mut Cluster)) {
     let mut cluster = Cluster::start(&tag(name), how);
     let sockets = cluster.sockets();
     let mut trial = Trial::new();
@@ -126,15 +158,27 @@ async fn trial(name: &str, words: &str, (how, moves): (How, Moves), happens: fn(
     }
     let recorder = Recorder::start(&sockets);
     recorder.settled().await;
+    let traffic = Traffic::start(cluster.hosts());
     sleep(SECOND / 2);
+    let term = cluster.term();
     happens(&mut cluster);
+    let packets = match cluster.term() == term {
+        true => packets,
+        false => packets.after_an_election(how.lease + ELECTION),
+    };
     trial.converge(&sockets).await;
     cluster.wait_well();
     recorder.settled().await;
+    let carried = traffic.end(cluster.hosts());
     let shown = trial.end(&sockets, Some(&|| cluster.objects()), 50).await;
     let ownership = recorder.end(|| cluster.shard_map()).await;
-    note(name, words, &shown, &ownership);
+    note(name, words, (&shown, &ownership, &carried));
     assert_eq!(ownership.violations(moves), []);
+    assert!(
+        carried.violations(packets).is_empty(),
+        "{:#?}",
+        carried.violations(packets)
+    );
 }
 
 /// What namespaces can be told apart by.
@@ -143,8 +187,11 @@ fn tag(name: &str) -> String {
     format!("ft-{}", letters.collect::<String>())
 }
 
-fn note(name: &str, words: &str, shown: &Shown, ownership: &Ownership) {
-    let mut line = format!("{name}: {words}: {shown}; {} moves of shards", ownership.moved());
+fn note(name: &str, words: &str, (shown, ownership, carried): (&Shown, &Ownership, &Carried)) {
+    let mut line = format!(
+        "{name}: {words}: {shown}; {carried}; {} moves of shards",
+        ownership.moved()
+    );
     if !ownership.is_judged() {
         let stalled = ownership.stalled.as_secs_f64();
         line.push_str(&format!(", not judged: the test itself stood still for {stalled:.1} s"));
@@ -176,31 +223,43 @@ mod happens {
         cluster.members[leader].signal("CONT");
     }
 
-    /// Longer than the lease each, and not longer than etcd has a quorum.
-    pub(super) fn members_paused(cluster: &mut Cluster) {
-        for member in &cluster.members {
-            member.signal("STOP");
-            sleep(7 * SECOND);
-            member.signal("CONT");
-            // Another one may lead by now, and the one that comes back has to hear of it.
-            sleep(2 * ELECTION);
+    /// Longer than the lease.
+    fn pause(cluster: &Cluster, which: usize) {
+        cluster.members[which].signal("STOP");
+        sleep(7 * SECOND);
+        cluster.members[which].signal("CONT");
+        // Another one may lead by now, and the one that comes back has to hear of it.
+        sleep(2 * ELECTION);
+    }
+
+    pub(super) fn followers_paused(cluster: &mut Cluster) {
+        for next in [1, 2] {
+            pause(cluster, (cluster.leader() + next) % cluster.members.len());
         }
     }
 
-    fn some_killed(cluster: &mut Cluster, count: usize) {
+    pub(super) fn leader_paused_longer(cluster: &mut Cluster) {
+        pause(cluster, cluster.leader());
+    }
+
+    fn some_killed(cluster: &mut Cluster, count: usize, gone: Duration) {
         let killed = &mut cluster.members[..count];
         killed.iter_mut().for_each(|member| member.kill());
-        sleep(LONG);
+        sleep(gone);
         killed.iter_mut().for_each(|member| member.start());
         killed.iter_mut().for_each(|member| member.wait());
     }
 
     pub(super) fn quorum_lost(cluster: &mut Cluster) {
-        some_killed(cluster, 2);
+        some_killed(cluster, 2, LONG);
     }
 
     pub(super) fn all_killed(cluster: &mut Cluster) {
-        some_killed(cluster, 3);
+        some_killed(cluster, 3, LONG);
+    }
+
+    pub(super) fn all_gone(cluster: &mut Cluster) {
+        some_killed(cluster, 3, 60 * SECOND);
     }
 
     pub(super) fn compacted_meanwhile(cluster: &mut Cluster) {
@@ -227,7 +286,7 @@ mod happens {
 
     pub(super) fn gateway_cut_off(cluster: &mut Cluster) {
         cluster.gateways[0].host.unplug(true);
-        sleep(CUT);
+        sleep(GONE);
         cluster.gateways[0].host.unplug(false);
     }
 
@@ -253,8 +312,8 @@ mod happens {
         }
     }
 
-    /// Cuts a member off from the others, in these directions.
-    fn alone(cluster: &Cluster, alone: usize, [sends, hears]: [bool; 2]) {
+    /// Cuts a member off from the others, in these directions, for so long.
+    fn alone(cluster: &Cluster, alone: usize, [sends, hears]: [bool; 2], time: Duration) {
         let each = |is_cut: bool| {
             for (at, other) in cluster.members.iter().enumerate() {
                 let member = &cluster.members[alone];
@@ -267,25 +326,30 @@ mod happens {
             }
         };
         each(true);
-        sleep(LONG);
+        sleep(time);
         each(false);
     }
 
+    /// Long enough for another one to lead.
+    pub(super) fn leader_apart(cluster: &mut Cluster) {
+        alone(cluster, cluster.leader(), [false, false], 4 * ELECTION);
+    }
+
     pub(super) fn leader_alone(cluster: &mut Cluster) {
-        alone(cluster, cluster.leader(), [false, false]);
+        alone(cluster, cluster.leader(), [false, false], LONG);
     }
 
     pub(super) fn follower_alone(cluster: &mut Cluster) {
         let follower = (cluster.leader() + 1) % cluster.members.len();
-        alone(cluster, follower, [false, false]);
+        alone(cluster, follower, [false, false], LONG);
     }
 
     pub(super) fn leader_not_heard(cluster: &mut Cluster) {
-        alone(cluster, cluster.leader(), [false, true]);
+        alone(cluster, cluster.leader(), [false, true], LONG);
     }
 
     pub(super) fn leader_deaf(cluster: &mut Cluster) {
-        alone(cluster, cluster.leader(), [true, false]);
+        alone(cluster, cluster.leader(), [true, false], LONG);
     }
 
     pub(super) fn wires_flap(cluster: &mut Cluster) {
@@ -316,8 +380,7 @@ mod happens {
     }
 
     pub(super) fn clocks_jump(cluster: &mut Cluster) {
-        let years = 10 * 365 * 24 * 3600;
-        for jumps in [[years, 0, -years], [-years, years, 0], [0, 0, 0]] {
+        for jumps in JUMPS {
             for (gateway, jump) in cluster.gateways.iter().zip(jumps) {
                 gateway.set_clock(jump);
             }
@@ -325,11 +388,37 @@ mod happens {
         }
     }
 
+    /// In the middle of it a member is started anew, to find what it wrote at another time.
+    pub(super) fn members_clocks_jump(cluster: &mut Cluster) {
+        for (round, jumps) in JUMPS.into_iter().enumerate() {
+            for (member, jump) in cluster.members.iter().zip(jumps) {
+                member.set_clock(jump);
+            }
+            sleep(2 * SECOND);
+            if round == 1 {
+                let member = &mut cluster.members[1];
+                member.stop();
+                member.start();
+                member.wait();
+                assert!(
+                    member.log().contains("\"ts\":\"203"),
+                    "its clock was right: {}",
+                    member.log()
+                );
+            }
+        }
+    }
+
     pub(super) fn gateway_killed(cluster: &mut Cluster) {
         for _ in 0..kills(50) {
             cluster.gateways[0].kill();
-            sleep(SECOND / 10);
+            // So that connections, which wait twice as long each time, meet it alive.
+            sleep(SECOND / 2);
         }
+    }
+
+    pub(super) fn gateway_gone(cluster: &mut Cluster) {
+        cluster.gateways[0].kill_for(GONE);
     }
 
     pub(super) fn gateways_restarted(cluster: &mut Cluster) {
@@ -383,7 +472,11 @@ async fn a_key_removed_by_hand_is_found() {
 
 async fn put_by_hand(kind: &str, removes: bool) {
     let began = Instant::now();
-    let mut cluster = Cluster::start("ft-hand", PLAIN);
+    let how = How {
+        tenants: false,
+        ..PLAIN
+    };
+    let mut cluster = Cluster::start("ft-hand", how);
     let sockets = cluster.sockets();
     let mut trial = Trial::new();
     trial.write(NAMES[0], sockets[0].1.clone(), 1);

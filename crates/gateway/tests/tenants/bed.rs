@@ -11,17 +11,15 @@
 //! ```
 //! A gateway of two interfaces has a switch at each, and every second host is at the second: 10.77.1.N, fd77:0:0:1::N.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::process::Command;
 use std::sync::Arc;
 
-use ringside_bpf::gateway::{GatewayProgram, Sizes};
-use ringside_bpf::{Link, XdpMode};
-use ringside_netlab::{Device, End, GeneveConfig, Lab, Namespace, Tap, VethConfig, VxlanConfig};
-use ringside_nic::Interface;
+use ringside_bpf::Link;
+use ringside_netlab::{Device, Lab, Namespace};
 
 use crate::kernel::KernelGateway;
 use crate::ringside::Ringside;
+pub(crate) use crate::tenant::{Card, FAMILIES, Family, Place, Tenant, Tunnel, outer};
+use crate::tenant::{join, wake_for_what_is_sent_back};
 use crate::vtep::Vtep;
 
 /// The networks that each host has a tenant in.
@@ -66,54 +64,6 @@ impl Kind {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
-    V4,
-    V6,
-}
-
-pub(crate) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tunnel {
-    /// By the kernel's device.
-    Vxlan,
-    /// The same without outer checksums, over IPv4.
-    VxlanUnsummed,
-    /// By a program and a TAP device: VXLAN.
-    UserVxlan,
-    /// By a program and a TAP device: Geneve.
-    Geneve,
-    /// By the kernel's device: Geneve.
-    KernelGeneve,
-}
-
-/// What a host's packets to the gateway look like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) outer: Family,
-    pub(crate) tunnel: Tunnel,
-}
-
-impl Place {
-    pub(crate) const fn vxlan(outer: Family) -> Self {
-        let tunnel = Tunnel::Vxlan;
-        Self { outer, tunnel }
-    }
-
-    pub(crate) const fn new(outer: Family, tunnel: Tunnel) -> Self {
-        Self { outer, tunnel }
-    }
-
-    /// Longest IP packet of a tenant that fits into an outer one of 1500 bytes.
-    pub(crate) const fn mtu(self) -> u32 {
-        match self.outer {
-            Family::V4 => 1450,
-            Family::V6 => 1430,
-        }
-    }
-}
-
 pub(crate) struct Bed {
     // In the order in which it is taken down.
     gateway: Middle,
@@ -136,29 +86,6 @@ pub(crate) struct Host {
     vtep: Option<Vtep>,
     pub(crate) place: Place,
     pub(crate) wire: Lab,
-}
-
-pub(crate) struct Tenant {
-    link: Plug,
-    pub(crate) ns: Arc<Namespace>,
-    pub(crate) card: Card,
-}
-
-enum Plug {
-    None,
-    Kernel(Device),
-    User(Arc<Tap>),
-}
-
-/// What a gateway has to know of a tenant.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Card {
-    pub(crate) vni: u32,
-    pub(crate) mac: [u8; 6],
-    pub(crate) v4: Ipv4Addr,
-    pub(crate) v6: Ipv6Addr,
-    pub(crate) host: IpAddr,
-    pub(crate) tunnel: Tunnel,
 }
 
 impl Bed {
@@ -201,22 +128,10 @@ impl Bed {
             let switch = &bed.switches[usize::from(subnet)];
             let wire = join(switch, &ns, (&what, number, subnet), (kind.is_summed(), 1));
             let (local, remote) = (outer(&wire.a, *place), outer(&bed.uplink(number).a, *place));
-            let tenants = NETWORKS.map(|vni| {
-                let ns = Namespace::create(&format!("{tag}-{vni}-{number}")).expect("namespace");
-                let card = Card {
-                    vni,
-                    mac: [2, 0, 0, 0, vni.to_le_bytes()[0], number],
-                    v4: Ipv4Addr::new(10, 0, 0, number),
-                    v6: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into()),
-                    host: local,
-                    tunnel: place.tunnel,
-                };
-                Tenant::new(ns, card, &wire, remote, place.mtu())
-            });
-            let taps = tenants.iter().filter_map(|tenant| match &tenant.link {
-                Plug::User(tap) => Some((tenant.card.vni, Arc::clone(tap))),
-                Plug::Kernel(_) | Plug::None => None,
-            });
+            let tenants = NETWORKS.map(|vni| Tenant::new(tag, (vni, number), *place, &wire, remote));
+            let taps = tenants
+                .iter()
+                .filter_map(|tenant| Some((tenant.card.vni, Arc::clone(tenant.tap()?))));
             let taps: Vec<_> = taps.collect();
             let vtep = (!taps.is_empty()).then(|| Vtep::start(&wire.a, place.tunnel, (local, remote), taps));
             bed.tenants.push(tenants);
@@ -307,143 +222,9 @@ impl Bed {
     }
 }
 
-/// A host with an interface at the switch.
-fn join(
-    switch: &Device,
-    ns: &Arc<Namespace>,
-    (what, number, subnet): (&str, u8, u8),
-    (summed, queues): (bool, u32),
-) -> Lab {
-    let name = if what == "gateway" {
-        format!("eth{subnet}")
-    } else {
-        "eth0".to_owned()
-    };
-    let config = VethConfig {
-        hosts: [number, 0],
-        subnet,
-        tx_checksum: !summed,
-        queues,
-        static_neighbours: false,
-        ..VethConfig::named(&name, what)
-    };
-    let wire = Lab::join(ns, &switch.ns, config).expect("veth");
-    switch.attach(&wire.b.interface).expect("a port of the switch");
-    wire
-}
-
-/// A veth looks for what an XDP program has sent back (`XDP_TX`) only if its end has such a program as well: GRO alone has it take
-/// these packets, and leave them until another comes. This one lets everything pass.
-/// <https://elixir.bootlin.com/linux/v6.18/C/ident/veth_xdp_flush>
-pub(crate) fn wake_for_what_is_sent_back(end: &End, queues: u32) -> Link {
-    let sizes = Sizes {
-        neighbors: 1,
-        connections: 1,
-        queues,
-        sample_bytes: 4096,
-    };
-    let index = end.interface.index();
-    // The gateway's own, before it is configured.
-    let attach = || GatewayProgram::load(sizes)?.attach(index, XdpMode::Native);
-    end.run(attach).expect("an XDP program")
-}
-
 impl Host {
     /// What the host's own program received, if it has one.
     pub(crate) fn vtep(&self) -> &Vtep {
         self.vtep.as_ref().expect("a host with a program of its own")
-    }
-}
-
-impl Tenant {
-    fn new(ns: Arc<Namespace>, card: Card, host: &Lab, remote: IpAddr, mtu: u32) -> Self {
-        let mut tenant = Self {
-            link: Plug::None,
-            ns,
-            card,
-        };
-        tenant.plug(host, remote, mtu);
-        tenant
-    }
-
-    fn unplug(&mut self) {
-        self.link = Plug::None;
-    }
-
-    fn plug(&mut self, host: &Lab, remote: IpAddr, mtu: u32) {
-        let (name, card) = ("tenant0", self.card);
-        self.link = match card.tunnel {
-            Tunnel::Vxlan | Tunnel::VxlanUnsummed => {
-                let config = VxlanConfig {
-                    name: name.to_owned(),
-                    mac: card.mac,
-                    mtu,
-                    vni: card.vni,
-                    port: 4789,
-                    local: card.host,
-                    remote: Some(remote),
-                    checksum: card.tunnel == Tunnel::Vxlan,
-                };
-                Plug::Kernel(Device::vxlan(&host.a.ns, &self.ns, &config).expect("VXLAN"))
-            }
-            Tunnel::KernelGeneve => {
-                let config = GeneveConfig {
-                    name: name.to_owned(),
-                    mac: card.mac,
-                    mtu,
-                    vni: card.vni,
-                    port: 6081,
-                    remote,
-                    checksum: true,
-                };
-                Plug::Kernel(Device::geneve(&host.a.ns, &self.ns, &config).expect("Geneve"))
-            }
-            Tunnel::UserVxlan | Tunnel::Geneve => {
-                Plug::User(Arc::new(Tap::create(&self.ns, name, card.mac, mtu).expect("TAP")))
-            }
-        };
-        for (address, prefix) in [(IpAddr::V4(card.v4), 24), (IpAddr::V6(card.v6), 64)] {
-            self.device().add_address(address, prefix).expect("address");
-        }
-    }
-
-    pub(crate) fn device(&self) -> &Device {
-        match &self.link {
-            Plug::Kernel(device) => device,
-            Plug::User(tap) => &tap.device,
-            Plug::None => panic!("unplugged"),
-        }
-    }
-
-    pub(crate) fn interface(&self) -> &Interface {
-        &self.device().interface
-    }
-
-    pub(crate) fn address(&self, family: Family) -> IpAddr {
-        match family {
-            Family::V4 => self.card.v4.into(),
-            Family::V6 => self.card.v6.into(),
-        }
-    }
-
-    /// A program in the tenant's namespace.
-    pub(crate) fn command(&self, words: &str) -> Command {
-        let mut words = words.split_whitespace();
-        let mut command = self.ns.command(words.next().expect("a program"));
-        command.args(words);
-        command
-    }
-
-    /// Which MAC address it knows for an address of its network.
-    pub(crate) fn neighbour(&self, address: IpAddr) -> Option<[u8; 6]> {
-        self.ns.run(|| self.interface().neighbour(address)).expect("neighbours")
-    }
-}
-
-/// The outer address of an end for hosts of this kind.
-pub(crate) fn outer(end: &End, place: Place) -> IpAddr {
-    match place.outer {
-        Family::V4 => end.ipv4.into(),
-        Family::V6 => end.ipv6.into(),
     }
 }

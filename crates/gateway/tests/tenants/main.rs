@@ -10,6 +10,7 @@ mod peers;
 #[allow(dead_code, unreachable_pub, reason = "shared; a part of it is used here")]
 mod process;
 mod ringside;
+mod tenant;
 mod vtep;
 mod way;
 

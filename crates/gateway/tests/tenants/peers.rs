@@ -9,8 +9,8 @@ use ringside_netlab::{Namespace, wait_until};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::bed::Tenant;
 use crate::process::{Done, PATIENCE, Running};
+use crate::tenant::Tenant;
 
 /// Sends echo requests, a few milliseconds apart. With `-c` alone ping waits for the last answers no longer than two round
 /// trips, which is not long on a busy machine: `-w` has it go on until so many are answered.

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use ringside_netlab::{End, Lab, wait_until};
 use serde_json::Value;
 
-use crate::bed::{Card, Tunnel};
+use crate::bed::Card;
 use crate::common::Folder;
 use crate::common::daemon::{Daemon, binary, configure, on_small_disk};
 use crate::common::etcd::{self, Etcd};
 use crate::process::PATIENCE;
+use crate::tenant::neighbors;
 
 /// How the daemon is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,24 +225,6 @@ impl Gateway {
         let found = paths.iter().find(|one| one["path"] == path);
         found.unwrap_or_else(|| panic!("no {path} in {all}")).clone()
     }
-}
-
-/// Where tenants live, as `apply` reads it.
-pub(crate) fn neighbors(cards: &[Card]) -> String {
-    let mut text = "neighbors:\n".to_owned();
-    for card in cards {
-        for ip in [std::net::IpAddr::from(card.v4), card.v6.into()] {
-            let mac = ringside_wire::MacAddr(card.mac);
-            let encapsulation = match card.tunnel {
-                Tunnel::Geneve | Tunnel::KernelGeneve => "geneve",
-                Tunnel::Vxlan | Tunnel::VxlanUnsummed | Tunnel::UserVxlan => "vxlan",
-            };
-            let host = format!("{{ip: \"{}\", encapsulation: {encapsulation}}}", card.host);
-            let vni = card.vni;
-            writeln!(text, "  - {{vni: {vni}, ip: \"{ip}\", mac: \"{mac}\", host: {host}}}").expect("text");
-        }
-    }
-    text
 }
 
 impl Drop for Gateway {

@@ -23,7 +23,7 @@ use crate::common::etcd::{self, Etcd};
 use crate::common::{Folder, certificate};
 use crate::peers::{AtEnd, answered, chat, connect};
 use crate::process::{PATIENCE, Running};
-use crate::ringside::neighbors;
+use crate::tenant::neighbors;
 use crate::way::Way;
 
 /// TCP in one direction, UDP in both.
