@@ -495,10 +495,11 @@ async fn put_by_hand(kind: &str, removes: bool) {
     };
     sleep(SECOND);
     cluster.wait_well();
-    let expected = if removes { "Lost" } else { "Backwards" };
+    // What the key held before may have been nothing of an object that is there.
+    let expected: &[&str] = if removes { &["Lost"] } else { &["Backwards", "Lost"] };
     let ended = tokio::spawn(async move { trial.end(&sockets, Some(&|| cluster.objects()), 10).await.history });
     let found = ended.await.expect_err("what was put back is found").into_panic();
     let found = found.downcast_ref::<String>().expect("words");
-    assert!(found.contains(expected), "{done}: {found}");
+    assert!(expected.iter().any(|what| found.contains(what)), "{done}: {found}");
     eprintln!("{done}: found after {:?}", began.elapsed());
 }
