@@ -10,6 +10,7 @@ use ringside_wire::{MacAddr, ethernet};
 use ringside_xsk::Port;
 
 use crate::args::{FlowArgs, Peer};
+use crate::session;
 
 /// Addresses for benchmarks (RFC 2544, RFC 5180), for when only a MAC address is known.
 const BENCHMARK: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
@@ -53,6 +54,7 @@ fn resolve(interface: &Interface, ip: IpAddr) -> Result<MacAddr> {
     if interface.addresses()?.iter().any(|own| own.address == ip) {
         bail!("{ip} is {interface}'s own address: packets to it never leave the host");
     }
+    session::wait_before_asking(interface);
     match interface.resolve(ip, Duration::from_secs(1))? {
         Some(mac) => Ok(MacAddr(mac)),
         None => Err(anyhow!(
