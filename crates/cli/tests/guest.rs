@@ -153,10 +153,12 @@ fn zero_copy_on_igb() {
     igb::one_queue_for_all(&hosts);
     // It takes VLAN tags off.
     doctor_finds_it(&hosts, "warning");
+    round_trips(&hosts);
+    // A queue gets its usual rings back some time after its zero-copy socket has gone, and what is in the others then is lost. Who binds it again waits
+    // for that, who uses the VLAN does not: so the modes that copy are the last.
     for mode in ["zero-copy", "zero-copy --wait busy-poll", "native", "generic"] {
         packets_come_over(&hosts, mode, ["eth0", "eth1"]);
     }
-    round_trips(&hosts);
     a_vlan_is_a_network_of_its_own(&hosts);
     igb::what_the_nic_knows(&hosts);
     igb::delays_are_measured(&hosts);
