@@ -1,5 +1,6 @@
 //! What all commands on one port share: open it, run a pinned thread per queue, watch the clock, collect.
 
+mod carrier;
 mod counters;
 mod cpu;
 mod faults;
@@ -19,6 +20,7 @@ use ringside_measure::schema::{self, Interval};
 use ringside_nic::Interface;
 use ringside_xsk::{Error, Queue};
 
+pub(crate) use carrier::{Carrier, wait_before_asking};
 pub(crate) use counters::{counters, in_flight, link, link_after, queue_counters, result, settle};
 pub(crate) use faults::in_words as fault_in_words;
 use known::Known;

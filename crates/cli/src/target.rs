@@ -10,6 +10,10 @@ use ringside_wire::{MacAddr, ethernet};
 use ringside_xsk::Port;
 
 use crate::args::{FlowArgs, Peer};
+use crate::session;
+
+/// How long a host has to tell its MAC address: the kernel asks three times, a second apart.
+pub(crate) const ANSWER: Duration = Duration::from_secs(3);
 
 /// Addresses for benchmarks (RFC 2544, RFC 5180), for when only a MAC address is known.
 const BENCHMARK: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)];
@@ -53,10 +57,11 @@ fn resolve(interface: &Interface, ip: IpAddr) -> Result<MacAddr> {
     if interface.addresses()?.iter().any(|own| own.address == ip) {
         bail!("{ip} is {interface}'s own address: packets to it never leave the host");
     }
-    match interface.resolve(ip, Duration::from_secs(1))? {
+    session::wait_before_asking(interface);
+    match interface.resolve(ip, ANSWER)? {
         Some(mac) => Ok(MacAddr(mac)),
         None => Err(anyhow!(
-            "{ip} does not answer ARP or neighbour discovery on {interface} (1 s): is it on this link and up? \
+            "{ip} does not answer ARP or neighbour discovery on {interface} (3 s): is it on this link and up? \
              Give its MAC address with --to-mac, or the gateway's if it is behind one"
         )),
     }

@@ -11,6 +11,8 @@
 #[path = "guest/attached.rs"]
 mod attached;
 mod common;
+#[path = "guest/debian.rs"]
+mod debian;
 #[path = "guest/igb.rs"]
 mod igb;
 #[path = "guest/schedules.rs"]
@@ -151,10 +153,12 @@ fn zero_copy_on_igb() {
     igb::one_queue_for_all(&hosts);
     // It takes VLAN tags off.
     doctor_finds_it(&hosts, "warning");
+    round_trips(&hosts);
+    // A queue gets its usual rings back some time after its zero-copy socket has gone, and what is in the others then is lost. Who binds it again waits
+    // for that, who uses the VLAN does not: so the modes that copy are the last.
     for mode in ["zero-copy", "zero-copy --wait busy-poll", "native", "generic"] {
         packets_come_over(&hosts, mode, ["eth0", "eth1"]);
     }
-    round_trips(&hosts);
     a_vlan_is_a_network_of_its_own(&hosts);
     igb::what_the_nic_knows(&hosts);
     igb::delays_are_measured(&hosts);
@@ -180,6 +184,17 @@ fn steering_on_igb() {
         return;
     }
     steering::run_on_igb(&Hosts::boot(Model::Igb, None));
+}
+
+/// An older kernel, and what it has not.
+#[test]
+#[ignore = "make test-guests runs it"]
+fn doctor_on_debian_12() {
+    if !is_root() {
+        return;
+    }
+    let kernel = Kernel::named(debian::DEBIAN_12).expect("a kernel for guests");
+    debian::doctor_tells_what_6_1_has(&Hosts::boot_on(kernel, Model::VirtioNet, None));
 }
 
 /// A kernel whose interrupts are threads and whose locks sleep.
@@ -237,7 +252,7 @@ fn stages_are_traced(hosts: &Hosts) {
 }
 
 fn doctor_finds_it(hosts: &Hosts, severity: &str) {
-    let done = hosts.ringside("doctor eth0 --no-veth --live --probes 20 --peer 10.9.0.2 --json");
+    let done = hosts.ringside("doctor eth0 --no-veth --live --deadline 120 --probes 20 --peer 10.9.0.2 --json");
     let json: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"));
     assert_eq!(json["severity"], severity, "{json:#}");
     let live = &json["facts"]["live"];
@@ -254,21 +269,23 @@ fn doctor_finds_it(hosts: &Hosts, severity: &str) {
 }
 
 fn packets_come_over(hosts: &Hosts, mode: &str, [from, to]: [&str; 2]) {
-    const COUNT: u64 = 1000;
-    let common = format!("--count {COUNT} --json --mode");
+    // An igb that has no frame loses the packet: so many fit into its ring, however long a busy machine keeps its receiver waiting.
+    let count: u64 = if hosts.model == Model::Igb { 200 } else { 1000 };
+    let common = format!("--count {count} -t 100 --json --mode");
     let only = mode.split(' ').next().unwrap_or(mode);
     let receiver = hosts.far(&format!("rx {to} --wait poll --filter udp:29620 {common} {only}"));
     let address = if from == "eth0" { "10.9.0.2" } else { "10.9.5.2" };
-    if hosts.model == Model::Igb {
-        // Its carrier is away for a moment when a program comes, longer than the tool waits for an answer to ARP.
-        hosts.run(&format!("ping -c1 -w 60 {address}"));
-    }
     let sent = hosts
         .ringside(&format!("tx {from} --to {address} --rate 1000 {common} {mode}"))
         .good();
     let received = end("rx", receiver).good();
-    assert_eq!(sent.result().packets.sent, COUNT);
-    assert_eq!(received.result().packets.received, COUNT);
+    assert_eq!(sent.result().packets.sent, count, "{sent:#?}");
+    assert_eq!(received.result().packets.received, count, "{sent:#?} {received:#?}");
+    if hosts.model == Model::Igb {
+        // Its NIC is reset when a program comes, for longer than the schedule is here, which begins when the carrier is back.
+        let run = sent.result();
+        assert_eq!((run.link_flaps, run.link_down_ns), (Some(0), Some(0)), "{sent:#?}");
+    }
     for (done, name) in [(&sent, from), (&received, to)] {
         let document = done.document();
         assert_eq!(document.interfaces[0].name, name);
@@ -299,10 +316,12 @@ fn round_trips(hosts: &Hosts) {
         .good();
     let result = ping.result();
     assert_eq!(result.packets.received, 50, "{result:#?}");
-    drop(echo);
+    // Its end resets an igb, which is over with only when it has ended.
+    echo.signal(libc::SIGINT).expect("signalled");
+    end("echo", echo).good();
 }
 
 fn a_vlan_is_a_network_of_its_own(hosts: &Hosts) {
-    hosts.run("ping -c2 -W 5 10.9.5.2");
+    hosts.run("ping -c1 -w 60 10.9.5.2");
     packets_come_over(hosts, "generic", ["eth0.5", "eth1.5"]);
 }

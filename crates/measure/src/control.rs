@@ -62,6 +62,8 @@ pub const SETUP_NS: u64 = 20_000_000_000;
 /// After so long without a word during a run the other side is gone. With the time until that is noticed it is below the two
 /// seconds within which packets have to stop.
 pub const SILENCE_NS: u64 = 1_500_000_000;
+/// As long as a client may ask for instead ([`Start::silence_ns`]), with hosts that are slow by nature: emulated guests.
+pub const MOST_SILENCE_NS: u64 = 60_000_000_000;
 /// How often one says that it is there, during a run and between two.
 pub const ALIVE_NS: u64 = 250_000_000;
 /// Who asks for nothing for so long is let go.

@@ -150,6 +150,14 @@ impl Kind {
                 "TPACKET_V3, sendmmsg of 64 out of the ring, PACKET_QDISC_BYPASS; tc drops behind the tap"
             }
             (Self::AfPacket, Ping) => "TPACKET_V2 (V3 waits for full blocks), both sides spin; tc drops behind the tap",
+            // A NIC that writes into frames has them as large as it needs, and two more for each slot of its ring.
+            (Self::AfXdpZeroCopy, Rx) => "frames for the NIC's ring and 512 more, as large as the NIC needs, spins",
+            (Self::AfXdpZeroCopy, Fwd) => {
+                "frames for the NIC's ring and 512 more, as large as the NIC needs, batches of 256, spins"
+            }
+            (Self::AfXdpZeroCopy, Ping) => {
+                "frames for the NIC's ring and 512 more, as large as the NIC needs, both sides spin"
+            }
             (_, Rx) if self.path().is_some() => "512 frames of 2 KiB, spins",
             (_, Tx) if self.path().is_some() => "256 frames of 2 KiB, batches of 64, transmit budget 256",
             (_, Fwd) if self.path().is_some() => "512 frames of 2 KiB, batches of 256, transmit budget 256, spins",

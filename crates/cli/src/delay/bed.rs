@@ -220,7 +220,7 @@ pub(super) struct Busy {
 fn open(interface: &Interface, args: &Args, filter: Filter, queue: Option<u32>) -> Result<(Port, Reader<RingsideRx>)> {
     let (layouts, reader) = Layouts::ringside();
     let layouts = std::sync::Arc::new(layouts);
-    let port = session::patiently(|timeout| {
+    let port = session::patiently(interface, |timeout| {
         let options = QueueOptions::new()
             .direction(Direction::Receive)
             .hints(std::sync::Arc::clone(&layouts))

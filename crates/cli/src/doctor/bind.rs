@@ -7,6 +7,7 @@ use ringside_nic::Interface;
 use ringside_xsk::{Error, Filter, Mode, Path, Port, QueueOptions};
 
 use super::tried::{Outcome, Try};
+use crate::session::Carrier;
 
 /// For a queue that may be somebody's.
 pub(super) const THEIRS: Duration = Duration::from_secs(2);
@@ -42,6 +43,7 @@ pub(super) fn open(
     tries: &mut Vec<Try>,
 ) -> Result<Option<Port>> {
     let mtu = interface.state()?.mtu;
+    let carrier = Carrier::before(interface);
     while !queues.is_empty() {
         let opened = Port::builder(interface.clone())
             .mode(Mode::Require(path))
@@ -50,7 +52,10 @@ pub(super) fn open(
             .options(options(mtu).busy_timeout(patience))
             .open();
         match opened {
-            Ok(port) => return Ok(Some(port)),
+            Ok(port) => {
+                carrier.wait_for(interface);
+                return Ok(Some(port));
+            }
             Err(error @ Error::QueueBusy { queue, .. }) if queues.contains(&queue) => {
                 queues.retain(|other| *other != queue);
                 tries.push(refused(queue, path, &error));

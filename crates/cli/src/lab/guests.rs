@@ -28,6 +28,8 @@ use crate::stop::Stop;
 
 /// How long a server may take in a guest whose CPUs are emulated.
 const SERVE: Duration = Duration::from_secs(60);
+/// How long a guest whose CPUs are emulated may say nothing during a turn: it is slow, and not gone. Who ends it is noticed by its process.
+const SILENCE: Duration = Duration::from_secs(10);
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(300);
 
@@ -331,7 +333,12 @@ fn reach(guest: &Guest, nic: &Joined<'_>, at: usize, stop: &Stop) -> Result<comp
             ),
         };
         match dialled {
-            Ok(path) => return Ok(path),
+            Ok(mut path) => {
+                if let Some(turns) = &mut path.turns {
+                    turns.silence = (guest.accelerator() == Accelerator::Tcg).then_some(SILENCE);
+                }
+                return Ok(path);
+            }
             Err(error) if Instant::now() >= over => {
                 let said = guest.read(Path::new(&log(at))).unwrap_or_default();
                 let said = String::from_utf8_lossy(&said).trim().replace('\n', "; ");

@@ -77,7 +77,7 @@ impl SetUp {
 
     /// Opens the port in the calling thread's namespace.
     pub(crate) fn open(&self, interface: &ringside_xsk::Interface) -> Result<Port> {
-        session::patiently(|timeout: Duration| {
+        session::patiently(interface, |timeout: Duration| {
             let builder = Port::builder(interface.clone())
                 .mode(self.mode)
                 .options(self.options.clone().busy_timeout(timeout));

@@ -1,7 +1,6 @@
 //! Where a host is: its address, the interface that the route to it leaves by, and who is next on the way.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use ringside_nic::{Interface, Route};
@@ -11,6 +10,7 @@ use super::RemoteArgs;
 use super::args::host_and_port;
 use crate::args::{FlowArgs, Peer, PortArgs};
 use crate::output::note;
+use crate::target::ANSWER;
 
 /// What `ringside ping HOST` means: `HOST` is no interface, so it is where `ringside serve` runs; the interface, where packets
 /// go to and who is next on the way follow from the route. What is given by itself stays.
@@ -46,8 +46,8 @@ pub(crate) fn find(port: &mut PortArgs, flow: &mut FlowArgs, remote: &mut Remote
     }
     if let (Some(gateway), None) = (route.gateway, flow.to_mac) {
         let interface = Interface::by_name(&port.interface)?;
-        let mac = interface.resolve(gateway, Duration::from_secs(1))?;
-        let mac = mac.with_context(|| format!("{gateway}, the router on the way to {to}, does not answer ARP or neighbour discovery on {interface} (1 s)"))?;
+        let mac = interface.resolve(gateway, ANSWER)?;
+        let mac = mac.with_context(|| format!("{gateway}, the router on the way to {to}, does not answer ARP or neighbour discovery on {interface} (3 s)"))?;
         note(format_args!("{to} is behind the router {gateway}"));
         flow.to_mac = Some(MacAddr(mac));
     }
@@ -74,10 +74,10 @@ impl RemoteArgs {
         let route = Route::to(to)?;
         refuse_own(&route, to)?;
         let next = route.gateway.unwrap_or(to);
-        let mac = route.interface.resolve(next, Duration::from_secs(1))?;
+        let mac = route.interface.resolve(next, ANSWER)?;
         let mac = mac.with_context(|| {
             format!(
-                "{next} does not answer ARP or neighbour discovery on {} (1 s)",
+                "{next} does not answer ARP or neighbour discovery on {} (3 s)",
                 route.interface
             )
         })?;

@@ -11,6 +11,7 @@ use ringside_measure::schema::FarEnd;
 use super::RemoteArgs;
 use super::far::{Dialled, Link, keep, until};
 use crate::clock::now_ns;
+use crate::session::nanos;
 use crate::stop::Stop;
 
 /// How long opening and closing may take there.
@@ -22,6 +23,8 @@ pub(crate) struct Turns {
     who: String,
     pub(crate) remote: RemoteArgs,
     keeper: Option<JoinHandle<()>>,
+    /// Without a word of each other for so long, during a turn, both take the other for gone; `None`: as long as is usual.
+    pub(crate) silence: Option<Duration>,
     /// What it was at the last turn.
     far: Mutex<Option<FarEnd>>,
 }
@@ -40,6 +43,7 @@ impl Dialled {
             who: self.who,
             remote,
             keeper: Some(keeper),
+            silence: None,
             far: Mutex::default(),
         })
     }
@@ -55,7 +59,8 @@ impl Turns {
     }
 
     /// Has the far end open its part of a turn.
-    pub(crate) fn begin(&self, start: Start) -> Result<()> {
+    pub(crate) fn begin(&self, mut start: Start) -> Result<()> {
+        start.silence_ns = self.silence.map(nanos).or(start.silence_ns);
         {
             let mut link = self.link();
             link.pump().with_context(|| self.who.clone())?;

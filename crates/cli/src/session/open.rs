@@ -9,6 +9,7 @@ use ringside_nic::Interface;
 use ringside_xsk::{Direction, Filter, Port, PortBuilder, Queue, QueueOptions, SharedUmem, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::Carrier;
 use crate::args::{OutputArgs, PortArgs, WaitArg};
 use crate::{output, pin};
 
@@ -78,7 +79,7 @@ pub(crate) fn open_with(
     if direction != Direction::Transmit {
         refuse_own_connection(&interface, filter)?;
     }
-    patiently(|timeout| {
+    patiently(&interface, |timeout| {
         let options = args.options(direction).busy_timeout(timeout);
         let mut builder = Port::builder(interface.clone()).mode(args.mode);
         if direction != Direction::Transmit {
@@ -99,11 +100,18 @@ pub(crate) fn open_with(
     })
 }
 
-/// Opens a port, and gives a queue that is taken more time than is usual.
+/// Opens a port, gives a queue that is taken more time than is usual, and waits for a carrier that is lost by it.
 ///
 /// The kernel gives a queue back some time after its process has ended, behind a grace period and under the lock of all
 /// changes to interfaces: mostly after 30 ms, but more than two seconds have been seen on a machine that was busy with both.
-pub(crate) fn patiently(open: impl Fn(Duration) -> Result<Port>) -> Result<Port> {
+pub(crate) fn patiently(interface: &Interface, open: impl Fn(Duration) -> Result<Port>) -> Result<Port> {
+    let carrier = Carrier::before(interface);
+    let port = patiently_opened(open)?;
+    carrier.wait_for(interface);
+    Ok(port)
+}
+
+fn patiently_opened(open: impl Fn(Duration) -> Result<Port>) -> Result<Port> {
     let first = open(BUSY);
     if let Err(error) = &first
         && let Some(ringside_xsk::Error::QueueBusy { interface, queue, .. }) = error.downcast_ref()

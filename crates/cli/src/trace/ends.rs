@@ -196,7 +196,7 @@ impl Hearer {
             .filter()
             .unwrap_or(Filter::UdpPort(ringside_measure::probe::DEFAULT_PORT));
         let open = || {
-            session::patiently(|timeout| {
+            session::patiently(&side.interface, |timeout| {
                 let options = QueueOptions::new()
                     .direction(Direction::Receive)
                     .hints(std::sync::Arc::clone(&layouts))

@@ -75,7 +75,9 @@ pub(super) fn delays_are_measured(hosts: &Hosts) {
     let line =
         "delay eth1 --waits poll,spin --cores other,same --c-states as-is --samples 100 --rounds 1 -t 120 --json";
     let delay = hosts.start(&format!("ip netns exec far {} {line}", super::RINGSIDE));
-    let sender = hosts.start(&format!("{} tx eth0 --to 10.9.0.2 --rate 100 --json", super::RINGSIDE));
+    // Nobody answers ARP while the other end's NIC is reset.
+    let to = "--to 10.9.0.2 --to-mac 02:72:73:67:00:02";
+    let sender = hosts.start(&format!("{} tx eth0 {to} --rate 100 --json", super::RINGSIDE));
     let done = end("delay", delay).good();
     sender.signal(libc::SIGINT).expect("signalled");
     end("tx", sender).good();

@@ -1,5 +1,7 @@
 //! The workers' sockets: each worker has some queues of each interface.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result};
 use ringside_bpf::XdpMode;
 use ringside_bpf::gateway::GatewayProgram;
@@ -22,7 +24,8 @@ const LEAST_FRAMES: u32 = 4096;
 /// What the frames of a UMEM are like.
 #[derive(Debug, Clone, Copy)]
 struct Frames {
-    size: u32,
+    /// Bytes; none for what the library takes: 2048, or 4096 where the NIC needs them for zero-copy.
+    size: Option<u32>,
     /// A packet may be in several.
     several: bool,
 }
@@ -30,15 +33,15 @@ struct Frames {
 /// The smallest first, for they have to fit the CPU's cache.
 const FRAMES: [Frames; 3] = [
     Frames {
-        size: 2048,
+        size: None,
         several: false,
     },
     Frames {
-        size: 4096,
+        size: Some(4096),
         several: false,
     },
     Frames {
-        size: 2048,
+        size: None,
         several: true,
     },
 ];
@@ -78,7 +81,10 @@ pub(super) fn open(
     for &mode in modes {
         for frames in FRAMES {
             match opening.all(mode, frames) {
-                Ok(shares) => return Ok(shares),
+                Ok(shares) => {
+                    tell(&shares);
+                    return Ok(shares);
+                }
                 Err(error) => {
                     let is_too_large = matches!(error.downcast_ref(), Some(Error::MtuTooLarge { .. }));
                     failed = Some(error);
@@ -103,10 +109,7 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     fn all(&self, mode: Mode, frames: Frames) -> Result<Vec<Share>> {
-        let options = QueueOptions::default()
-            .batch(BURST)
-            .frame_size(frames.size)
-            .multi_buffer(frames.several);
+        let options = frames.options().batch(BURST);
         (0..self.workers)
             .map(|worker| self.share(worker, mode, frames, &options))
             .collect()
@@ -157,10 +160,49 @@ impl Opening<'_> {
         };
         let umem = SharedUmem::builder()
             .frames(self.ports.iter().map(needs).sum())
-            .frame_size(frames.size)
+            .frame_size(self.frame_size(mode, options))
             .multi_buffer(frames.several);
         Ok(umem.build()?)
     }
+
+    /// Large enough for each of the interfaces.
+    fn frame_size(&self, mode: Mode, options: &QueueOptions) -> u32 {
+        let sizes = (self.ports.iter().zip(self.attached)).map(|((_, interface), attached)| match attached {
+            XdpMode::Generic => options.frame_size_on(interface, Mode::Require(Way::Generic)),
+            XdpMode::Native => options.frame_size_on(interface, mode),
+        });
+        sizes.max().unwrap_or(QueueOptions::DEFAULT_FRAME_SIZE)
+    }
+}
+
+impl Frames {
+    fn options(self) -> QueueOptions {
+        let options = QueueOptions::default().multi_buffer(self.several);
+        match self.size {
+            Some(size) => options.frame_size(size),
+            None => options,
+        }
+    }
+}
+
+/// What was obtained, and the memory that frames take: a NIC that needs larger ones takes more.
+fn tell(shares: &[Share]) {
+    let ports = || shares.iter().flatten().map(|(_, port)| port);
+    // Of queues that share a UMEM each tells all of it.
+    let umems: BTreeMap<u64, u64> = (ports().flat_map(Port::queues))
+        .map(|queue| (queue.report().umem, queue.report().memory_bytes))
+        .collect();
+    let memory_mib = umems.values().sum::<u64>() >> 20;
+    for queue in ports().filter_map(|port| port.queues().first()) {
+        let report = queue.report();
+        tracing::info!(
+            interface = %report.interface,
+            mode = %report.path,
+            frame_bytes = report.frame_size,
+            "the workers' sockets are open"
+        );
+    }
+    tracing::info!(memory_mib, umems = umems.len(), "frames of the workers");
 }
 
 /// Frames of a queue: half of them wait for packets.

@@ -46,7 +46,7 @@ fn group(id: u32, rules: &[&str]) -> String {
     format!("  - {{id: {id}, rules: [{}]}}\n", rules.join(", "))
 }
 
-fn only_what_is_allowed_goes(kind: Kind) {
+pub(crate) fn only_what_is_allowed_goes(kind: Kind) {
     // The one that asks may do anything; the one that is asked says nothing by itself.
     let anything = ["{id: 1, direction: egress}", "{id: 2, direction: ingress}"];
     let groups = group(1, &[TCP]) + &group(2, &anything);

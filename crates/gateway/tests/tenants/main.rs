@@ -16,11 +16,13 @@ mod way;
 
 mod answers;
 mod crafted;
+mod debian;
 mod direct;
 mod disk;
 mod fleet;
 mod geneve;
 mod groups;
+mod igb;
 mod interface;
 mod kills;
 mod moves;
@@ -74,6 +76,11 @@ const UNSUMMED: Kind = Kind::Ringside(Ringside {
 });
 const GENERIC: Kind = Kind::Ringside(Ringside {
     mode: "generic",
+    ..Ringside::FAST
+});
+const GENERIC_SLOW: Kind = Kind::Ringside(Ringside {
+    mode: "generic",
+    cache: Some(1),
     ..Ringside::FAST
 });
 

@@ -154,8 +154,7 @@ pub(crate) fn exchange_during(streams: &[TcpStream; 2], work: impl FnOnce()) {
         });
         let at_end = AtEnd(&over);
         let goes_on = || {
-            // More than there is room for in buffers.
-            let more = sent.load(Ordering::Relaxed) + (16 << 20);
+            let more = sent.load(Ordering::Relaxed) + more_than_buffers();
             assert!(
                 wait_until(PATIENCE, || sent.load(Ordering::Relaxed) >= more),
                 "nothing goes"
@@ -167,6 +166,20 @@ pub(crate) fn exchange_during(streams: &[TcpStream; 2], work: impl FnOnce()) {
         drop(at_end);
         traffic.join().expect("every byte");
     });
+}
+
+/// More bytes than a connection's two buffers have room for: when so many have been sent, some have come.
+fn more_than_buffers() -> usize {
+    let largest = |name: &str| {
+        let sizes = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).expect("a kernel with TCP");
+        let largest = sizes
+            .split_whitespace()
+            .last()
+            .and_then(|size| size.parse::<usize>().ok());
+        largest.expect("least, usual and largest")
+    };
+    // Buffers that may be larger do not grow so far in the moment that this takes.
+    ((largest("tcp_rmem") + largest("tcp_wmem")) / 2 * 3).min(16 << 20)
 }
 
 /// Sends so many bytes one way, and asserts that they come.

@@ -21,12 +21,12 @@ fn a_daemon_that_ends_is_not_missed(kind: Kind) {
     restart("ends", kind, true);
 }
 
-fn a_daemon_that_is_killed_is_not_missed(kind: Kind) {
+pub(crate) fn a_daemon_that_is_killed_is_not_missed(kind: Kind) {
     restart("killed", kind, false);
 }
 
 /// Rules allow them in one direction only: what is known of a connection has to be known to the next daemon.
-fn connections_under_rules_are_kept(kind: Kind) {
+pub(crate) fn connections_under_rules_are_kept(kind: Kind) {
     let Kind::Ringside(how) = kind else {
         panic!("for the daemon")
     };

@@ -63,6 +63,8 @@ pub struct Client {
     state: State,
     nonce: Nonce,
     begun_ns: u64,
+    /// Of the session.
+    silence_ns: u64,
     server_version: String,
 }
 
@@ -82,6 +84,7 @@ impl Client {
             state: State::Greeting,
             nonce: options.nonce,
             begun_ns: now_ns,
+            silence_ns: SILENCE_NS,
             server_version: String::new(),
         }
     }
@@ -207,7 +210,7 @@ impl Client {
             State::Stopping { since_ns } if since(since_ns) > SETUP_NS / 2 => {
                 return slow("tell its result", SETUP_NS / 2);
             }
-            State::Running if since(self.pipe.heard_ns) > SILENCE_NS => {
+            State::Running if since(self.pipe.heard_ns) > self.silence_ns => {
                 return Err(Fault::Silent {
                     after_ns: since(self.pipe.heard_ns),
                 });
@@ -227,6 +230,7 @@ impl Client {
     pub fn start(&mut self, start: Start, now_ns: u64) {
         assert_eq!(self.state, State::Idle, "one session at a time");
         self.state = State::Starting { since_ns: now_ns };
+        self.silence_ns = start.silence_ns.unwrap_or(SILENCE_NS);
         self.pipe.put(&Message::Start(start), now_ns);
     }
 

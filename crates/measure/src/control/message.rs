@@ -174,6 +174,10 @@ pub struct Start {
     /// What has its turn, for [`Work::Contest`].
     #[serde(default)]
     pub contest: Option<ContestStart>,
+    /// After so long without a word during the run each side takes the other for gone, up to [`MOST_SILENCE_NS`](super::MOST_SILENCE_NS); `None`:
+    /// [`SILENCE_NS`](super::SILENCE_NS). A server that does not know of it keeps to that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence_ns: Option<u64>,
 }
 
 impl Start {
@@ -193,6 +197,7 @@ impl Start {
             to: None,
             feedback_ns: None,
             contest: None,
+            silence_ns: None,
         }
     }
 }

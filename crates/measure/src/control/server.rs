@@ -3,8 +3,8 @@
 use super::auth::Side;
 use super::pipe::{MOST_VERSIONS, Pipe, check_nonce, to_hex};
 use super::{
-    ALIVE_NS, Fault, HANDSHAKE_NS, Hello, IDLE_NS, MOST_AFTER, MOST_BEFORE, Message, Nonce, Proof, Ready, Refused,
-    SESSION_STEP, SILENCE_NS, Start, Stop, Tally, Token, VERSIONS, Welcome,
+    ALIVE_NS, Fault, HANDSHAKE_NS, Hello, IDLE_NS, MOST_AFTER, MOST_BEFORE, MOST_SILENCE_NS, Message, Nonce, Proof,
+    Ready, Refused, SESSION_STEP, SILENCE_NS, Start, Stop, Tally, Token, VERSIONS, Welcome,
 };
 use crate::schema::FarEnd;
 
@@ -63,6 +63,8 @@ pub struct Server {
     state: State,
     nonce: Nonce,
     begun_ns: u64,
+    /// Of the session.
+    silence_ns: u64,
     client_version: String,
 }
 
@@ -75,6 +77,7 @@ impl Server {
             state: State::Greeting,
             nonce: options.nonce,
             begun_ns: now_ns,
+            silence_ns: SILENCE_NS,
             client_version: String::new(),
         }
     }
@@ -140,6 +143,7 @@ impl Server {
             }
             (State::Idle, Message::Start(start)) => {
                 check(&start)?;
+                self.silence_ns = start.silence_ns.unwrap_or(SILENCE_NS);
                 self.state = State::Starting;
                 ServerEvent::Start(start)
             }
@@ -207,7 +211,7 @@ impl Server {
                     after_ns: HANDSHAKE_NS,
                 })
             }
-            State::Running if quiet > SILENCE_NS => Some(Fault::Silent { after_ns: quiet }),
+            State::Running if quiet > self.silence_ns => Some(Fault::Silent { after_ns: quiet }),
             State::Idle | State::Ready if quiet > IDLE_NS => Some(Fault::Silent { after_ns: quiet }),
             _ => None,
         };
@@ -283,6 +287,9 @@ fn check(start: &Start) -> Result<(), Fault> {
     }
     if start.feedback_ns.is_some_and(|every| every < 10_000_000) {
         return wrong("feedback more than a hundred times a second");
+    }
+    if start.silence_ns.is_some_and(|longest| longest > MOST_SILENCE_NS) {
+        return wrong("silence of more than a minute");
     }
     Ok(())
 }

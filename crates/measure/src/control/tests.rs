@@ -75,11 +75,15 @@ fn opened(token: Option<Token>) -> (Client, Server) {
 
 /// Both, with packets under way.
 fn running() -> (Client, Server) {
+    running_as(start())
+}
+
+fn running_as(start: Start) -> (Client, Server) {
     let (mut client, mut server) = opened(token(SECRET));
-    client.start(start(), 0);
+    client.start(start.clone(), 0);
     assert_eq!(
         server.receive(&client.take_output(), 0).unwrap(),
-        [ServerEvent::Start(start())]
+        [ServerEvent::Start(start)]
     );
     server.ready(ready(), 0);
     assert!(matches!(
@@ -374,6 +378,13 @@ fn nonsense_in_a_message_is_told() {
             },
             "feedback",
         ),
+        (
+            Start {
+                silence_ns: Some(MOST_SILENCE_NS + 1),
+                ..start()
+            },
+            "silence of more than a minute",
+        ),
     ] {
         let fault = server.receive(&said(&Message::Start(wrong)), 0).unwrap_err();
         assert!(fault.to_string().contains(part), "{fault}");
@@ -418,6 +429,17 @@ fn who_is_slow_or_silent_is_let_go() {
     server.tick(1_500 * MS).unwrap();
     assert!(matches!(client.tick(1_501 * MS), Err(Fault::Silent { .. })));
     assert!(matches!(server.tick(1_501 * MS), Err(Fault::Silent { .. })));
+
+    // Who asks for patience gets it from both, for this session.
+    let patient = Start {
+        silence_ns: Some(10_000 * MS),
+        ..start()
+    };
+    let (mut client, mut server) = running_as(patient);
+    client.tick(10_000 * MS).unwrap();
+    server.tick(10_000 * MS).unwrap();
+    assert!(matches!(client.tick(10_001 * MS), Err(Fault::Silent { .. })));
+    assert!(matches!(server.tick(10_001 * MS), Err(Fault::Silent { .. })));
 
     // Signs of life keep it up for as long as wanted.
     let (mut client, mut server) = running();

@@ -101,7 +101,7 @@ fn shared_umem(args: &FwdArgs, from: &Interface) -> Result<StdResult<SharedUmem,
 /// apply. No more of its queues are taken than there are to send to it. On a shared UMEM all frames are the first one's.
 fn open_out(interface: &Interface, args: &FwdArgs, incoming: usize, umem: Option<&SharedUmem>) -> Result<Port> {
     let queues = interface.tx_queues()?.min(u32::try_from(incoming).unwrap_or(u32::MAX));
-    session::patiently(|timeout| {
+    session::patiently(interface, |timeout| {
         let options = args.port.options(Direction::Transmit).busy_timeout(timeout);
         let builder = Port::builder(interface.clone()).mode(args.port.mode).queues(0..queues);
         Ok(match umem {
