@@ -175,6 +175,58 @@ fn pseudo(src: IpAddr, dst: IpAddr, len: usize) -> u16 {
     }
 }
 
+/// What a NIC or a sender has put behind the outer packet goes no further, however long it is: a port sends no more than its MTU.
+/// What is within the tenant's frame is the tenant's.
+#[test]
+fn padding_makes_nothing_longer() {
+    for (v6, to_v6) in [(false, false), (true, true), (false, true), (true, false)] {
+        let way = Way { v6: to_v6, ..BY_IPV4 };
+        let hosts = [host(1, v6), gateway(v6)];
+        let mut short = packet(false, B, 64);
+        short.extend([0; 4]);
+        for frame in [packet(false, B, 64), short, packet(true, ROUTER, 64)] {
+            let plain = Sent::new(hosts, Encapsulation::Vxlan, VNI, frame.clone()).bytes();
+            let (decision, expected) = bed(way, settings()).decide(&plain);
+            assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+            assert_eq!(read(&expected).inner().2.len(), frame.len(), "the tenant's padding");
+            for more in [1, 18, 1500, 4000] {
+                let padded = [&plain[..], &vec![0xcc; more]].concat();
+                let (again, after) = bed(way, settings()).decide(&padded);
+                assert_eq!((again, after), (decision, expected.clone()), "{more} bytes behind it");
+            }
+        }
+    }
+}
+
+/// The outer packet says that it is longer than the datagram in it. It stays as long, if it leaves with the same headers, and that
+/// has to be within the MTU.
+#[test]
+fn what_is_behind_the_datagram_counts() {
+    for (v6, at) in [(false, 16), (true, 18)] {
+        let behind = |more: usize, to_v6| {
+            let mut bytes = Sent::new([host(1, v6), gateway(v6)], Encapsulation::Vxlan, VNI, packet(v6, B, 64)).bytes();
+            let len = usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]])) + more;
+            bytes[at..at + 2].copy_from_slice(&u16::try_from(len).unwrap().to_be_bytes());
+            bytes.resize(bytes.len() + more, 0xcc);
+            let (decision, after) = bed(Way { v6: to_v6, ..BY_IPV4 }, settings()).decide(&bytes);
+            (decision, bytes.len(), after)
+        };
+        let room = 1514
+            - Sent::new([host(1, v6), gateway(v6)], Encapsulation::Vxlan, VNI, packet(v6, B, 64))
+                .bytes()
+                .len();
+        let (decision, before, after) = behind(room, v6);
+        assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+        assert_eq!((before, after.len()), (1514, 1514));
+        let (decision, ..) = behind(room + 1, v6);
+        assert_eq!(decision, Decision::Complain(DropReason::TooBig));
+        // With other headers it is left out.
+        let (decision, _, after) = behind(room + 1, !v6);
+        assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+        assert!(after.len() < 200, "{}", after.len());
+    }
+}
+
 #[test]
 fn damage_stays_damage() {
     let mut bytes = Sent {

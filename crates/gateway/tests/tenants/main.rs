@@ -31,6 +31,7 @@ mod restart;
 mod shards;
 mod stale;
 mod streams;
+mod traced;
 mod weather;
 
 use bed::Kind;
