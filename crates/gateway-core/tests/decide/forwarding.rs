@@ -38,6 +38,8 @@ fn packets_are_sent_on_to_where_their_receiver_lives() {
                         let in_place = goes.is_none_or(|goes| goes == came) && from_v6 == to_v6;
                         assert_eq!(got.ttl, if in_place { 63 } else { 64 }, "{what}");
                         assert_eq!(got.ports[0], 50_000, "{what}");
+                        // New headers say that nobody may fragment it, and those that stay say what they said: the same.
+                        assert!(to_v6 || bytes[20] & 0x40 != 0, "{what}");
                         let expected = match (to_v6, in_place && checksum) {
                             (false, false) => ChecksumState::Absent,
                             _ => ChecksumState::Valid,
@@ -224,6 +226,25 @@ fn what_is_behind_the_datagram_counts() {
         let (decision, _, after) = behind(room + 1, !v6);
         assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
         assert!(after.len() < 200, "{}", after.len());
+    }
+}
+
+/// Over UDP a checksum of 0 says that there is none: one that comes out as 0 is written as its other form (RFC 768). By the lane and
+/// by the long way.
+#[test]
+fn a_checksum_does_not_become_none() {
+    let mut bed = bed(BY_IPV4, settings());
+    for frame in [packet(false, ROUTER, 64), tagged(&packet(false, ROUTER, 64), 5)] {
+        let mut bytes = sent(frame).bytes();
+        let mut became = 0;
+        for check in 1..=u16::MAX {
+            bytes[40..42].copy_from_slice(&check.to_be_bytes());
+            let (decision, after) = bed.decide(&bytes);
+            assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+            assert_ne!(after[40..42], [0, 0], "{check:#06x}");
+            became += u32::from(after[40..42] == [0xff, 0xff]);
+        }
+        assert!(became > 0);
     }
 }
 
