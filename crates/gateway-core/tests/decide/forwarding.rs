@@ -90,6 +90,27 @@ fn a_host_without_a_mac_address_is_waited_for() {
     assert_eq!(read(&after).macs[1], HOST_B_MAC);
 }
 
+/// Which of several ports leads to a host somebody has to know: the first is not taken for it.
+#[test]
+fn a_host_without_a_port_is_waited_for() {
+    let port = settings().ports[0];
+    let two = Settings {
+        ports: vec![port, port],
+        ..settings()
+    };
+    let mut bed = bed(BY_IPV4, two);
+    let plain = sent(packet(false, B, 64)).bytes();
+    let tagged = sent(tagged(&packet(false, B, 64), 5)).bytes();
+    for bytes in [&plain, &tagged] {
+        assert_eq!(bed.decide(bytes), (Decision::Wait(bed.host_b), bytes.clone()));
+    }
+    assert!(bed.hosts.resolve(bed.host_b, Some((HOST_B_MAC, 1))));
+    for bytes in [&plain, &tagged] {
+        let (decision, _) = bed.decide(bytes);
+        assert!(matches!(decision, Decision::Send { port: 1, .. }), "{decision:?}");
+    }
+}
+
 #[test]
 fn a_loop_ends() {
     let mut bed = bed(BY_IPV4, settings());

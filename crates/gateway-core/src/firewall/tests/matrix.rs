@@ -191,6 +191,24 @@ fn fragments_pass_by_what_was_decided_about_the_first() {
     bench.refuse(&piece(3, false), Refused::UnknownFragment);
 }
 
+/// An error passes by the rules that hold now for who sends it, too, if that is the other end of its connection.
+#[test]
+fn errors_are_judged_by_the_rules_of_who_sends_them() {
+    let mut bench = Bench::new(few(), dns());
+    let question = udp(5000, 53);
+    bench.pass(&question);
+    let error = Flow {
+        source: server(),
+        ..error_about(&question)
+    };
+    bench.pass(&error);
+    let mut writer = bench.policy.write();
+    let nothing = writer.profile(&[]);
+    writer.publish();
+    bench.server = Some(nothing);
+    bench.refuse(&error, NO_LONGER);
+}
+
 /// However many there are, the newest is remembered, and 4096 in all.
 #[test]
 fn fragments_of_so_many_packets_are_remembered() {
