@@ -30,7 +30,7 @@ test: setup ## run every check and test; without root those on the real kernel a
 test-guests: root setup ## run what takes long in guests: other NICs, all of the conformance list with zero-copy (root)
 	@scripts/test-guests
 
-test-fleet: root setup ## run what takes long with gateways on etcd: dead, paused, cut off, slow members; a line for each (root)
+test-fleet: root setup ## run what takes long with gateways: 50 kills under load; on etcd dead, paused, cut off, slow members; a line for each (root)
 	@scripts/test-fleet
 
 fuzz: setup ## fuzz the library and the gateway's decisions under AddressSanitizer, for FUZZ_SECONDS (60)

@@ -22,9 +22,9 @@ use crate::flow::Flow;
 use crate::lane::{self, Lane};
 use crate::packet::OUTER;
 use crate::policy::ProfileId;
-use crate::rewrite::{Route, complete_outer, forward, source_port};
+use crate::rewrite::{Route, complete_outer, forward, outer_len, source_port};
 use crate::table::{BindingReader, Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader};
-use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Underlay};
+use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Underlay, Vni};
 
 pub use rules::Judged;
 
@@ -142,6 +142,8 @@ pub struct Decider {
     plain: Vec<Option<Neighbor>>,
     /// Of the others.
     classes: Vec<Class>,
+    /// Whether their senders are looked up, too.
+    has_sender: Vec<bool>,
     /// What rules and connections are asked about, as far as there are rules.
     flows: Vec<Option<Flow>>,
     places: Vec<Place>,
@@ -176,6 +178,7 @@ impl Decider {
             keys: Vec::with_capacity(burst),
             plain: vec![None; burst],
             classes: Vec::with_capacity(burst),
+            has_sender: Vec::with_capacity(burst),
             flows: Vec::with_capacity(burst),
             places: Vec::with_capacity(burst),
             asked: Vec::with_capacity(2 * burst),
@@ -201,15 +204,16 @@ impl Decider {
         self.is_plain.clear();
         self.keys.clear();
         self.classes.clear();
+        self.has_sender.clear();
         self.flows.clear();
         self.places.clear();
         self.asked.clear();
         self.has_policy = has_policy;
     }
 
-    /// Whether senders are looked up, too.
-    fn asks_sources(&self) -> bool {
-        self.has_policy || self.settings.source_check
+    /// Rules may be bound to addresses of this network: where none are, it does not matter that others have some.
+    fn may_have_rules(&self, vni: Vni) -> bool {
+        self.has_policy && self.bindings.is_policed(vni)
     }
 
     /// Reads the next packet of the burst.
@@ -217,7 +221,7 @@ impl Decider {
     pub fn read(&mut self, frame: &[u8]) {
         let key = self.lane.and_then(|lane| lane.read(frame));
         // With rules in its network senders and connections matter, too.
-        let key = key.filter(|key| !self.has_policy || !self.bindings.is_policed(lane::network(*key)));
+        let key = key.filter(|key| !self.may_have_rules(lane::network(*key)));
         self.is_plain.push(key.is_some());
         match key {
             Some(key) => self.keys.push(key),
@@ -227,16 +231,18 @@ impl Decider {
 
     fn read_closely(&mut self, frame: &[u8]) {
         let class = Packet::classify(frame, &self.settings.underlay);
-        let mut flow = None;
+        let (mut flow, mut has_sender) = (None, false);
         if let Class::Tenant(packet) = class {
             let (first, second) = match packet.content {
                 Content::Ip { src, dst } => {
-                    if self.has_policy {
+                    let has_rules = self.may_have_rules(packet.vni);
+                    if has_rules {
                         flow = flow_of(frame, &packet);
                         let conntrack = self.firewall.conntrack();
                         (self.places).extend(flow.as_ref().and_then(|flow| conntrack.place(packet.vni, flow)));
                     }
-                    (dst, self.asks_sources().then_some(src))
+                    has_sender = has_rules || self.settings.source_check;
+                    (dst, has_sender.then_some(src))
                 }
                 Content::WhoHas { target, .. } => (target, None),
             };
@@ -246,6 +252,7 @@ impl Decider {
             }
         }
         self.classes.push(class);
+        self.has_sender.push(has_sender);
         self.flows.push(flow);
     }
 
@@ -403,7 +410,7 @@ impl Decider {
         let route = self
             .route(packet, frame.bytes(), &host, (port, host_mac))
             .ok_or(drop(DropReason::HostUnresolved))?;
-        if let Some(most) = self.exceeds(packet, &route, port) {
+        if let Some(most) = self.exceeds(frame.bytes(), packet, &route, port) {
             return Err((DropReason::TooBig, Some(Trouble::TooBig(most))));
         }
         let end = usize::from(packet.end);
@@ -453,7 +460,7 @@ impl Decider {
         let to = ProfileId::new(receiver.policy);
         let from = match sender {
             Some(sender) => ProfileId::new(sender.policy),
-            None if self.has_policy || to.is_some() => self.profile_of_stranger(packet)?,
+            None if self.may_have_rules(packet.vni) || to.is_some() => self.profile_of_stranger(packet)?,
             None => None,
         };
         if (from, to) == (None, None) {
@@ -491,7 +498,7 @@ impl Decider {
     }
 
     /// The longest IP packet of a tenant that goes this way, if this one is longer.
-    fn exceeds(&self, packet: &Packet, route: &Route, port: u8) -> Option<u16> {
+    fn exceeds(&self, frame: &[u8], packet: &Packet, route: &Route, port: u8) -> Option<u16> {
         let mtu = self.settings.ports.get(usize::from(port))?.mtu;
         let in_place = packet.encapsulation == route.encapsulation && packet.from.is_ipv4() == route.to.1.is_ipv4();
         let outer = if in_place {
@@ -504,10 +511,15 @@ impl Decider {
             const { assert!(vxlan::HEADER_LEN == geneve::HEADER_LEN) };
             ip + udp::HEADER_LEN + vxlan::HEADER_LEN
         };
-        let ethernet = usize::from(packet.network - packet.inner);
-        let ip_len = usize::from(packet.end - packet.network);
-        let most = usize::from(mtu).saturating_sub(outer + ethernet);
-        (ip_len > most).then(|| u16::try_from(most).unwrap_or(u16::MAX))
+        let inner = usize::from(packet.end - packet.inner);
+        // With what a sender has put behind the datagram, if it leaves with that.
+        let len = if in_place {
+            outer_len(frame, packet)
+        } else {
+            outer + inner
+        };
+        let most = usize::from(mtu).saturating_sub(outer + usize::from(packet.network - packet.inner));
+        (len > usize::from(mtu)).then(|| u16::try_from(most).unwrap_or(u16::MAX))
     }
 }
 
@@ -541,6 +553,7 @@ impl Burst<'_> {
             return self.decider.send_plain(now, in_port, frame, receiver);
         }
         let class = self.decider.classes[self.class];
+        let has_sender = self.decider.has_sender[self.class];
         let flow = self.decider.flows[self.class].take();
         self.class += 1;
         let packet = match class {
@@ -555,7 +568,7 @@ impl Burst<'_> {
                 None => Decision::Drop(DropReason::NoNeighbor),
             },
             Content::Ip { .. } => {
-                let sender = if self.decider.asks_sources() { self.take() } else { None };
+                let sender = if has_sender { self.take() } else { None };
                 match first {
                     Some(receiver) => self
                         .decider

@@ -85,7 +85,8 @@ impl Lane {
             && headers[IP + 16..IP + 20] == self.gateway
             && headers[UDP + 2..UDP + 4] == self.port
             && word(headers, UDP + 4) == datagram
-            && usize::from(total) <= frame.len() - IP
+            // What is behind it has to be taken off.
+            && usize::from(total) == frame.len() - IP
             && headers[TUNNEL] & VALID != 0
             && !is_left(word(headers, UDP + 6), headers, IP, datagram);
         // As long as what it is in: what is padded goes the long way.

@@ -53,6 +53,11 @@ pub fn forward(frame: &mut impl Buffer, packet: &Packet, route: &Route, mac: Mac
         change.replace(frame.bytes_mut(), inner, &mac.0);
     }
     if fits {
+        // Padding, or whatever else is behind it, is nobody's, and may be more than the port takes.
+        let end = OUTER + outer_len(frame.bytes(), packet);
+        if frame.bytes().len() != end && !frame.set_len(end) {
+            return Err(DropReason::NoRoom);
+        }
         in_place(frame.bytes_mut(), packet, route, change);
         Ok(())
     } else {
@@ -264,6 +269,14 @@ pub(crate) fn word(bytes: &[u8], at: usize) -> u16 {
         .get(at..)
         .and_then(<[u8]>::first_chunk)
         .map_or(0, |bytes| u16::from_be_bytes(*bytes))
+}
+
+/// Length of the outer IP packet as it says, which is as long as the datagram in it, or longer.
+pub(crate) fn outer_len(frame: &[u8], packet: &Packet) -> usize {
+    match packet.from {
+        IpAddr::V4(_) => word(frame, OUTER + 2).into(),
+        IpAddr::V6(_) => ipv6::HEADER_LEN + usize::from(word(frame, OUTER + 4)),
+    }
 }
 
 fn outer_ttl(frame: &[u8], packet: &Packet) -> u8 {

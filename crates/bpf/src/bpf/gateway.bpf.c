@@ -119,7 +119,8 @@ static __always_inline int is_owned(__u32 worker)
 static __always_inline __u32 serve(struct xdp_md *ctx, const struct config *config,
 				   const struct found *found, int *action)
 {
-	__u64 bytes = sizeof(struct ethhdr) + found->length;
+	/* As long as it claims, which is what will be sent. */
+	__u64 bytes = sizeof(struct ethhdr) + found->total;
 	__u32 outcome;
 
 	if (found->content == IP4 || found->content == IP6) {
@@ -136,7 +137,6 @@ static __always_inline __u32 serve(struct xdp_md *ctx, const struct config *conf
 		}
 		if (*action == XDP_DROP)
 			return DROP_TRANSMIT_FAILED;
-		/* As long as what it claims, which is what will be sent. */
 		tell(ctx, config, found, outcome, bytes);
 		if (route.to.flags & FOREIGN)
 			count(FOREIGN_PACKETS, bytes);

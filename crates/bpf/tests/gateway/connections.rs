@@ -173,6 +173,46 @@ fn only_plain_data() {
     });
 }
 
+/// A fragment of a tenant's datagram, of either family: at this offset in words of eight bytes, and with more to come or not.
+fn fragment(to: u8, v6: bool, offset: u16, more: bool) -> Vec<u8> {
+    let ips = [tenant(1, v6), tenant(to, v6)];
+    let mut frame = tenant_udp([mac(1), mac(to)], ips, [1000, 53], 64, &[0; 8]);
+    if v6 {
+        let [high, low] = (offset << 3 | u16::from(more)).to_be_bytes();
+        frame.splice(54..54, [17, 0, high, low, 0, 0, 0, 7]);
+        frame[19] += 8;
+        frame[20] = 44;
+    } else {
+        let word = offset | u16::from(more) << 13;
+        frame[20..22].copy_from_slice(&word.to_be_bytes());
+    }
+    sent(frame).bytes()
+}
+
+/// Nothing says of a later fragment whose it is, and of the first one a worker has to know that it passed. That holds for who is sent
+/// to and for who sends; without rules at either end they go as all packets do.
+#[test]
+fn no_fragment_goes_where_rules_are_bound() {
+    with_rules(|bed| {
+        for v6 in [false, true] {
+            let key = connection(v6, Protocol::UDP, [1000, 53]);
+            bed.program.connections().put(&[(key, alive())]).unwrap();
+            let ips = [tenant(1, v6), tenant(2, v6)];
+            let whole = sent(tenant_udp([mac(1), mac(2)], ips, [1000, 53], 64, &[0; 40])).bytes();
+            assert_eq!(bed.run(&whole).outcome, Outcome::Forwarded, "whole");
+            for (offset, more) in [(0, true), (1, true), (6, false), (1000, false)] {
+                let outcome = |to| bed.run(&fragment(to, v6, offset, more)).outcome;
+                assert_eq!(outcome(2), POLICED, "{v6} {offset}");
+                assert_eq!(outcome(4), Outcome::Redirected, "{v6} {offset}: no rules at either end");
+            }
+        }
+        police(&bed, 1);
+        for v6 in [false, true] {
+            assert_eq!(bed.run(&fragment(4, v6, 1, false)).outcome, POLICED, "the sender's");
+        }
+    });
+}
+
 /// A packet of a live connection keeps it alive; others do not.
 #[test]
 fn packets_say_that_a_connection_lives() {

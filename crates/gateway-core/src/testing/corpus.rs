@@ -423,7 +423,19 @@ fn outer_oddities(name: &str, frame: &[u8], udp: usize) -> Vec<Named> {
             bytes[if udp == 34 { 22 } else { 21 }] = ttl
         });
     }
-    add("padding", &|bytes| bytes.extend([0xcc; 18]));
+    for more in [18, 600, 6000] {
+        add(&format!("{more} bytes of padding"), &|bytes| {
+            bytes.resize(bytes.len() + more, 0xcc)
+        });
+    }
+    for more in [18, 600] {
+        add(&format!("{more} bytes behind the datagram"), &|bytes| {
+            bytes.resize(bytes.len() + more, 0xcc);
+            let at = if udp == 34 { 16 } else { 18 };
+            let len = u16::from_be_bytes([bytes[at], bytes[at + 1]]) + u16::try_from(more).expect("few");
+            bytes[at..at + 2].copy_from_slice(&len.to_be_bytes());
+        });
+    }
     add("another port", &|bytes| bytes[udp + 3] ^= 1);
     add("another address", &|bytes| bytes[udp - 1] ^= 1);
     add("a udp length of 7", &|bytes| {

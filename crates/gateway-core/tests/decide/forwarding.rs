@@ -38,6 +38,8 @@ fn packets_are_sent_on_to_where_their_receiver_lives() {
                         let in_place = goes.is_none_or(|goes| goes == came) && from_v6 == to_v6;
                         assert_eq!(got.ttl, if in_place { 63 } else { 64 }, "{what}");
                         assert_eq!(got.ports[0], 50_000, "{what}");
+                        // New headers say that nobody may fragment it, and those that stay say what they said: the same.
+                        assert!(to_v6 || bytes[20] & 0x40 != 0, "{what}");
                         let expected = match (to_v6, in_place && checksum) {
                             (false, false) => ChecksumState::Absent,
                             _ => ChecksumState::Valid,
@@ -86,6 +88,27 @@ fn a_host_without_a_mac_address_is_waited_for() {
     let (decision, after) = bed.decide(&bytes);
     assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
     assert_eq!(read(&after).macs[1], HOST_B_MAC);
+}
+
+/// Which of several ports leads to a host somebody has to know: the first is not taken for it.
+#[test]
+fn a_host_without_a_port_is_waited_for() {
+    let port = settings().ports[0];
+    let two = Settings {
+        ports: vec![port, port],
+        ..settings()
+    };
+    let mut bed = bed(BY_IPV4, two);
+    let plain = sent(packet(false, B, 64)).bytes();
+    let tagged = sent(tagged(&packet(false, B, 64), 5)).bytes();
+    for bytes in [&plain, &tagged] {
+        assert_eq!(bed.decide(bytes), (Decision::Wait(bed.host_b), bytes.clone()));
+    }
+    assert!(bed.hosts.resolve(bed.host_b, Some((HOST_B_MAC, 1))));
+    for bytes in [&plain, &tagged] {
+        let (decision, _) = bed.decide(bytes);
+        assert!(matches!(decision, Decision::Send { port: 1, .. }), "{decision:?}");
+    }
 }
 
 #[test]
@@ -172,6 +195,77 @@ fn pseudo(src: IpAddr, dst: IpAddr, len: usize) -> u16 {
         (IpAddr::V4(src), IpAddr::V4(dst)) => pseudo_v4(src, dst, Protocol::UDP, len).fold(),
         (IpAddr::V6(src), IpAddr::V6(dst)) => pseudo_v6(src, dst, Protocol::UDP, len.into()).fold(),
         _ => panic!("of one family"),
+    }
+}
+
+/// What a NIC or a sender has put behind the outer packet goes no further, however long it is: a port sends no more than its MTU.
+/// What is within the tenant's frame is the tenant's.
+#[test]
+fn padding_makes_nothing_longer() {
+    for (v6, to_v6) in [(false, false), (true, true), (false, true), (true, false)] {
+        let way = Way { v6: to_v6, ..BY_IPV4 };
+        let hosts = [host(1, v6), gateway(v6)];
+        let mut short = packet(false, B, 64);
+        short.extend([0; 4]);
+        for frame in [packet(false, B, 64), short, packet(true, ROUTER, 64)] {
+            let plain = Sent::new(hosts, Encapsulation::Vxlan, VNI, frame.clone()).bytes();
+            let (decision, expected) = bed(way, settings()).decide(&plain);
+            assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+            assert_eq!(read(&expected).inner().2.len(), frame.len(), "the tenant's padding");
+            for more in [1, 18, 1500, 4000] {
+                let padded = [&plain[..], &vec![0xcc; more]].concat();
+                let (again, after) = bed(way, settings()).decide(&padded);
+                assert_eq!((again, after), (decision, expected.clone()), "{more} bytes behind it");
+            }
+        }
+    }
+}
+
+/// The outer packet says that it is longer than the datagram in it. It stays as long, if it leaves with the same headers, and that
+/// has to be within the MTU.
+#[test]
+fn what_is_behind_the_datagram_counts() {
+    for (v6, at) in [(false, 16), (true, 18)] {
+        let behind = |more: usize, to_v6| {
+            let mut bytes = Sent::new([host(1, v6), gateway(v6)], Encapsulation::Vxlan, VNI, packet(v6, B, 64)).bytes();
+            let len = usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]])) + more;
+            bytes[at..at + 2].copy_from_slice(&u16::try_from(len).unwrap().to_be_bytes());
+            bytes.resize(bytes.len() + more, 0xcc);
+            let (decision, after) = bed(Way { v6: to_v6, ..BY_IPV4 }, settings()).decide(&bytes);
+            (decision, bytes.len(), after)
+        };
+        let room = 1514
+            - Sent::new([host(1, v6), gateway(v6)], Encapsulation::Vxlan, VNI, packet(v6, B, 64))
+                .bytes()
+                .len();
+        let (decision, before, after) = behind(room, v6);
+        assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+        assert_eq!((before, after.len()), (1514, 1514));
+        let (decision, ..) = behind(room + 1, v6);
+        assert_eq!(decision, Decision::Complain(DropReason::TooBig));
+        // With other headers it is left out.
+        let (decision, _, after) = behind(room + 1, !v6);
+        assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+        assert!(after.len() < 200, "{}", after.len());
+    }
+}
+
+/// Over UDP a checksum of 0 says that there is none: one that comes out as 0 is written as its other form (RFC 768). By the lane and
+/// by the long way.
+#[test]
+fn a_checksum_does_not_become_none() {
+    let mut bed = bed(BY_IPV4, settings());
+    for frame in [packet(false, ROUTER, 64), tagged(&packet(false, ROUTER, 64), 5)] {
+        let mut bytes = sent(frame).bytes();
+        let mut became = 0;
+        for check in 1..=u16::MAX {
+            bytes[40..42].copy_from_slice(&check.to_be_bytes());
+            let (decision, after) = bed.decide(&bytes);
+            assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+            assert_ne!(after[40..42], [0, 0], "{check:#06x}");
+            became += u32::from(after[40..42] == [0xff, 0xff]);
+        }
+        assert!(became > 0);
     }
 }
 

@@ -141,6 +141,138 @@ fn nobody_unknown_sends_where_rules_are_bound() {
     }
 }
 
+/// In one burst, of a network with rules and one without: what holds in the one is nothing to the other.
+#[test]
+fn rules_hold_in_their_own_network() {
+    const OTHER: u32 = VNI + 1;
+    let mut bed = bed(BY_IPV4, settings());
+    bed.bind(1, bed.nothing());
+    let there = TenantAddress::new(Vni::new(OTHER).unwrap(), tenant(2, true));
+    let receiver = Neighbor {
+        mac: B,
+        host: bed.host_b,
+        policy: 0,
+        version: 1,
+    };
+    bed.neighbors.write().put(there, receiver);
+    let frames: Vec<_> = [(1, VNI), (STRANGER, OTHER), (STRANGER, VNI), (1, OTHER), (2, VNI)]
+        .map(|(last, vni)| from(last, true, vni))
+        .into();
+    bed.decider.begin(true);
+    frames.iter().for_each(|frame| bed.decider.read(frame));
+    let mut burst = bed.decider.look_up();
+    let decisions: Vec<_> = frames
+        .iter()
+        .map(|frame| burst.next(1_000_000_000, 0, &mut Roomy::new(frame, 128, 256)))
+        .collect();
+    let goes = |to| Decision::Send {
+        port: 0,
+        cache: Cacheable::Neighbor(to),
+    };
+    assert_eq!(
+        decisions,
+        [
+            Decision::Drop(DropReason::EgressDenied),
+            goes(there),
+            Decision::Drop(DropReason::UnknownSender),
+            goes(there),
+            goes(address(2, true)),
+        ]
+    );
+}
+
+/// A fragment from tenant 1 to 2.
+fn fragment(v6: bool, protocol: Protocol, id: u8, offset: u16, more: bool) -> Vec<u8> {
+    let upper = match (protocol, offset) {
+        // Ports, and of TCP a header of five words with SYN.
+        (Protocol::TCP, 0) => [
+            &[4, 0, 8, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x02, 1, 0, 0, 0, 0, 0][..],
+            &[0; 12],
+        ]
+        .concat(),
+        (_, 0) => [&[4, 0, 8, 0, 0, 64, 0, 0][..], &[0; 24]].concat(),
+        _ => vec![0x77; 32],
+    };
+    let flags = if v6 {
+        offset << 3 | u16::from(more)
+    } else {
+        offset | u16::from(more) << 13
+    };
+    let [high, low] = flags.to_be_bytes();
+    let mut frame = tenant_udp([A, B], [tenant(1, v6), tenant(2, v6)], [0, 0], 64, &upper);
+    if v6 {
+        frame.splice(54..62, [protocol.0, 0, high, low, 0, 0, 0, id]);
+        frame[20] = 44;
+    } else {
+        frame.drain(34..42);
+        let len = u16::try_from(frame.len() - 14).unwrap();
+        frame[16..18].copy_from_slice(&len.to_be_bytes());
+        (frame[19], frame[20], frame[21], frame[23]) = (id, high, low, protocol.0);
+    }
+    sent(frame).bytes()
+}
+
+/// What docs/gateway.md says of them, sentence by sentence.
+#[test]
+fn fragments_pass_by_the_policy_that_is_stated() {
+    const UDP: Protocol = Protocol::UDP;
+    let unknown = Decision::Drop(DropReason::UnknownFragment);
+    for v6 in [false, true] {
+        let mut bed = bed(BY_IPV4, settings());
+        let piece = |id, offset| fragment(v6, UDP, id, offset, offset < 8);
+        // One by one, as they are, and in any order, where no rules are bound.
+        for offset in [8, 4, 0] {
+            let (decision, after) = bed.decide(&piece(1, offset));
+            assert!(matches!(decision, Decision::Send { .. }), "{decision:?}");
+            let was = sent(Vec::new()).bytes().len();
+            assert_eq!(after[was..], piece(1, offset)[was..], "as it came");
+        }
+        let passes = |decision| {
+            matches!(
+                decision,
+                Decision::Send {
+                    cache: Cacheable::Nothing,
+                    ..
+                }
+            )
+        };
+        bed.bind(1, bed.allowing(Direction::Egress));
+        bed.bind(2, bed.allowing(Direction::Ingress));
+        // Before its first; then by that, as often as they come, and none of another packet.
+        assert_eq!(bed.judge(&piece(1, 4)), unknown);
+        assert!(passes(bed.judge(&piece(1, 0))), "never the fast path's");
+        assert!(passes(bed.judge(&piece(1, 4))) && passes(bed.judge(&piece(1, 8))) && passes(bed.judge(&piece(1, 4))));
+        assert_eq!(bed.judge(&piece(2, 4)), unknown);
+        assert_eq!(
+            bed.judge(&fragment(v6, Protocol(47), 1, 4, true)),
+            unknown,
+            "another protocol"
+        );
+        // For 30 seconds.
+        let at = |bed: &mut Bed, seconds: u64, frame: &[u8]| {
+            let mut frame = Roomy::new(frame, 128, 256);
+            bed.decider.decide(seconds * 1_000_000_000, 0, true, &mut frame)
+        };
+        assert!(passes(at(&mut bed, 31, &piece(1, 4))), "30 s later");
+        assert_eq!(at(&mut bed, 32, &piece(1, 4)), unknown, "31 s later");
+        // As long as nothing changes about the rules of the two.
+        assert!(passes(at(&mut bed, 40, &piece(3, 0))));
+        bed.bind(2, bed.nothing());
+        assert_eq!(at(&mut bed, 41, &piece(3, 4)), unknown);
+        // One that is not allowed allows no others.
+        assert!(matches!(at(&mut bed, 42, &piece(4, 0)), Decision::Drop(_)));
+        assert_eq!(at(&mut bed, 43, &piece(4, 4)), unknown);
+        bed.bind(2, bed.allowing(Direction::Ingress));
+        // Inside of TCP's header, though its first has passed. What is behind that passes.
+        assert!(passes(at(&mut bed, 50, &fragment(v6, Protocol::TCP, 5, 0, true))));
+        for offset in [1, 2] {
+            let decision = at(&mut bed, 51, &fragment(v6, Protocol::TCP, 5, offset, true));
+            assert_eq!(decision, Decision::Drop(DropReason::InnerMalformed), "{offset}");
+        }
+        assert!(passes(at(&mut bed, 52, &fragment(v6, Protocol::TCP, 5, 3, true))));
+    }
+}
+
 #[test]
 fn rules_hold_that_were_bound_since_the_burst_began() {
     let mut bed = bed(BY_IPV4, settings());

@@ -6,7 +6,7 @@ use ringside_gateway_core::table::HostId;
 use ringside_gateway_core::{Buffer, DropReason};
 use ringside_xsk::{Frame, Packet};
 
-use super::trace::Wanted;
+use super::trace::{Shown, Wanted};
 
 /// Bytes that a packet grows by at the most: other outer headers, or an ICMP error's.
 const NEW_HEADERS: usize = 128;
@@ -83,21 +83,16 @@ pub(super) struct Desk<'a> {
 
 impl Desk<'_> {
     /// Decides about the next packet of a burst, which was read from `whole` if it is in several frames. `no_room`: why one cannot
-    /// wait for its host.
+    /// wait for its host. What was shown of it comes back for [`Desk::comes_to`].
     pub(super) fn decide(
         &self,
         decisions: &mut Burst<'_>,
         packet: &mut impl InFrames,
         whole: Option<Roomy>,
         no_room: impl FnOnce(HostId) -> Option<DropReason>,
-    ) -> Decision {
-        let shown = (self.trace).and_then(|trace| {
-            let read = whole.as_ref().map_or(packet.bytes(), Buffer::bytes);
-            let peeked = decisions.peek(read);
-            let mut shown = trace.take(peeked.as_ref(), packet.bytes(), packet.length())?;
-            shown.rules = decisions.rules(read);
-            Some(shown)
-        });
+    ) -> (Decision, Option<Box<Shown>>) {
+        let read = whole.as_ref().map_or(packet.bytes(), Buffer::bytes);
+        let shown = self.take(decisions, read, (packet.bytes(), packet.length()));
         let decision = match whole {
             None => decisions.next(self.now, self.port, packet),
             Some(mut whole) => match decisions.next(self.now, self.port, &mut whole) {
@@ -111,10 +106,32 @@ impl Desk<'_> {
             Decision::Wait(host) => no_room(host).map_or(decision, Decision::Drop),
             decision => decision,
         };
+        self.show(shown.as_deref(), decision, packet.bytes());
+        (decision, shown)
+    }
+
+    /// The next packet of a burst as it is now, if somebody wants to see it: what was read, and what its first frame has of its length.
+    pub(super) fn take(
+        &self,
+        decisions: &mut Burst<'_>,
+        read: &[u8],
+        (bytes, length): (&[u8], usize),
+    ) -> Option<Box<Shown>> {
+        let trace = self.trace?;
+        let mut shown = trace.take(decisions.peek(read).as_ref(), bytes, length)?;
+        shown.rules = decisions.rules(read);
+        Some(Box::new(shown))
+    }
+
+    /// Shows what becomes of a packet after all, which was to be sent or to wait.
+    pub(super) fn comes_to(&self, shown: Option<&Shown>, reason: DropReason) {
+        self.show(shown, Decision::Drop(reason), &[]);
+    }
+
+    fn show(&self, shown: Option<&Shown>, decision: Decision, after: &[u8]) {
         if let (Some(trace), Some(shown)) = (self.trace, shown) {
             // More exactly, to be in order with what the fast path shows.
-            trace.tell(shown, super::now(), (self.port, self.queue), decision, packet.bytes());
+            trace.tell(shown, super::now(), (self.port, self.queue), decision, after);
         }
-        decision
     }
 }

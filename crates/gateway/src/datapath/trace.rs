@@ -35,6 +35,7 @@ pub(super) struct Wanted {
 }
 
 /// A packet as it came.
+#[derive(Debug)]
 pub(super) struct Shown {
     vni: Option<Vni>,
     length: usize,
@@ -63,7 +64,7 @@ impl Wanted {
     }
 
     /// Tells what became of it. `after`: as it is sent, if it is.
-    pub(super) fn tell(&self, shown: Shown, time: u64, (port, queue): (u8, u32), decision: Decision, after: &[u8]) {
+    pub(super) fn tell(&self, shown: &Shown, time: u64, (port, queue): (u8, u32), decision: Decision, after: &[u8]) {
         let traced = Traced {
             time,
             is_fast: false,
@@ -72,7 +73,7 @@ impl Wanted {
             vni: shown.vni.map(Vni::number),
             decision: by_worker(decision, after) + &by_rules(decision, shown.rules),
             length: u32::try_from(shown.length).unwrap_or(u32::MAX),
-            bytes: shown.bytes,
+            bytes: shown.bytes.clone(),
             lost: 0,
         };
         if self.tell.try_send(traced).is_err() {

@@ -20,7 +20,7 @@ use super::edit::{Desk, Edit, EditKept, InFrames as _};
 use super::epochs::Epochs;
 use super::notices::Notices;
 use super::ports::Ports;
-use super::trace::Wanted;
+use super::trace::{Shown, Wanted};
 use super::waiting::Waiting;
 use crate::model::Foreign;
 
@@ -118,6 +118,16 @@ impl<'a> Lane<'a> {
         }
     }
 
+    /// For what came there.
+    fn desk<'b>(&self, trace: Option<&'b Wanted>) -> Desk<'b> {
+        Desk {
+            now: about_now(),
+            port: self.port,
+            queue: self.queue.id(),
+            trace,
+        }
+    }
+
     /// Packets that the kernel has dropped since the last time, because there was no room for them.
     fn newly_lost(&mut self) -> u64 {
         // An interface that is gone counts nothing any more.
@@ -154,8 +164,8 @@ impl Skip {
     }
 }
 
-/// A packet that leaves by this port, later than it came or by another one; and as what.
-pub(super) struct Leaving(u8, Frame, Decision);
+/// A packet that leaves by this port, later than it came or by another one; and as what. Whoever wants to see it has it as it came.
+pub(super) struct Leaving(u8, Frame, Decision, Option<Box<Shown>>);
 
 /// Counts what has left, or could not.
 fn count_left(decision: Decision, bytes: usize, is_sent: bool, tally: &mut Tally, counters: &WorkerCounters) {
@@ -194,13 +204,14 @@ impl Worker<'_> {
     pub(super) fn run(mut self, mut lanes: Vec<Lane<'_>>) -> Result<(), Error> {
         let done = self.turns(&mut lanes);
         // Nobody sends these any more.
+        let trace = self.shared.trace.load_full();
         for lane in &mut lanes {
-            while lane.waiting.next(u64::MAX, |_| false).is_some() {
-                self.counters.dropped(DropReason::HostUnresolved);
+            while let Some((mut frame, _)) = lane.waiting.next(u64::MAX, |_| false) {
+                self.waited_in_vain(&lane.desk(trace.as_deref()), &mut frame);
             }
         }
         let mut tally = Tally::ZERO;
-        for Leaving(_, frame, decision) in self.leaving.drain(..) {
+        for Leaving(_, frame, decision, _) in self.leaving.drain(..) {
             count_left(decision, frame.len(), false, &mut tally, self.counters);
         }
         self.counters.add(&tally);
@@ -253,7 +264,7 @@ impl Worker<'_> {
                     self.look_after(&mut lanes[number], trace);
                 }
                 if !self.leaving.is_empty() {
-                    self.leave(lanes, number)?;
+                    self.leave(lanes, number, trace)?;
                 }
             }
             if idle && !alone && !self.spin {
@@ -326,7 +337,7 @@ impl Worker<'_> {
                 others += u64::from(peeked.is_some_and(|packet| foreign.is(packet.vni)));
             }
             let no_room = |host| (!waiting.has_room(host)).then_some(DropReason::HostQueueFull);
-            let decision = desk.decide(&mut decisions, &mut Edit(&mut packet), whole, no_room);
+            let (decision, shown) = desk.decide(&mut decisions, &mut Edit(&mut packet), whole, no_room);
             match decision {
                 Decision::Send { port: by, cache } => {
                     if let (Some(flow), Cacheable::Neighbor(_)) = (flow, cache) {
@@ -337,7 +348,7 @@ impl Worker<'_> {
                         tally.sent_bytes += packet.len() as u64;
                         packet.send();
                     } else {
-                        self.leaving.push(Leaving(by, packet.keep(), decision));
+                        self.leaving.push(Leaving(by, packet.keep(), decision, shown));
                     }
                     if self.tell.fast && cache != Cacheable::Nothing {
                         _ = self.tell.cacheable.try_send((cache, epoch));
@@ -374,21 +385,18 @@ impl Worker<'_> {
 
     /// Sends packets whose host is known by now, and lets go of those that have waited for too long.
     fn look_after(&mut self, lane: &mut Lane<'_>, trace: Option<&Wanted>) {
-        let now = about_now();
-        let (hosts, settings) = (&mut self.hosts, self.shared.settings.load());
-        let desk = Desk {
-            now,
-            port: lane.port,
-            queue: lane.queue.id(),
-            trace,
-        };
-        let mut is_known = |host| {
-            let host = hosts.find(host);
-            host.is_some_and(|host| host.mac.is_some() && settings.port_to(&host).is_some())
-        };
-        while let Some((mut frame, too_late)) = lane.waiting.next(now, &mut is_known) {
+        let desk = lane.desk(trace);
+        let settings = self.shared.settings.load();
+        loop {
+            let is_known = |host| {
+                let host = self.hosts.find(host);
+                host.is_some_and(|host| host.mac.is_some() && settings.port_to(&host).is_some())
+            };
+            let Some((mut frame, too_late)) = lane.waiting.next(desk.now, is_known) else {
+                break;
+            };
             if too_late {
-                self.counters.dropped(DropReason::HostUnresolved);
+                self.waited_in_vain(&desk, &mut frame);
                 continue;
             }
             let whole = EditKept(&mut frame).in_one_piece();
@@ -397,21 +405,36 @@ impl Worker<'_> {
             let mut decisions = self.decider.look_up();
             // Somebody may take the address back in this very moment.
             let unresolved = |_| Some(DropReason::HostUnresolved);
-            let decision = desk.decide(&mut decisions, &mut EditKept(&mut frame), whole, unresolved);
+            let (decision, shown) = desk.decide(&mut decisions, &mut EditKept(&mut frame), whole, unresolved);
             self.counters.refused(decision);
-            match decision {
-                Decision::Send { port, .. } => self.leaving.push(Leaving(port, frame, decision)),
-                Decision::Answer | Decision::Complain(_) => self.leaving.push(Leaving(lane.port, frame, decision)),
-                Decision::Wait(_) | Decision::Drop(_) | Decision::Kernel => {}
-            }
+            let port = match decision {
+                Decision::Send { port, .. } => port,
+                Decision::Answer | Decision::Complain(_) => lane.port,
+                Decision::Wait(_) | Decision::Drop(_) | Decision::Kernel => continue,
+            };
+            self.leaving.push(Leaving(port, frame, decision, shown));
         }
+    }
+
+    /// Lets go of a packet that nobody has told the MAC address of its host for, and shows that.
+    fn waited_in_vain(&mut self, desk: &Desk<'_>, frame: &mut Frame) {
+        self.counters.dropped(DropReason::HostUnresolved);
+        if desk.trace.is_none() {
+            return;
+        }
+        let whole = EditKept(frame).in_one_piece();
+        let bytes = whole.as_ref().map_or(frame.data(), Buffer::bytes);
+        self.decider.begin(self.shared.has_policy.load(Ordering::Relaxed));
+        self.decider.read(bytes);
+        let shown = desk.take(&mut self.decider.look_up(), bytes, (frame.data(), frame.len()));
+        desk.comes_to(shown.as_deref(), DropReason::HostUnresolved);
     }
 
     /// Sends what leaves by another interface than it came by, or later: by the queues there that this worker has, in turn.
     /// None of them is waited for, because it would be waited for by all.
-    fn leave(&mut self, lanes: &mut [Lane<'_>], from: usize) -> Result<(), Error> {
+    fn leave(&mut self, lanes: &mut [Lane<'_>], from: usize, trace: Option<&Wanted>) -> Result<(), Error> {
         let mut tally = Tally::ZERO;
-        for Leaving(port, frame, decision) in self.leaving.drain(..) {
+        for Leaving(port, frame, decision, shown) in self.leaving.drain(..) {
             let bytes = frame.len();
             let there = lanes.iter().filter(|lane| lane.port == port).count();
             let mut way = lanes.iter_mut().filter(|lane| lane.port == port);
@@ -419,6 +442,13 @@ impl Worker<'_> {
                 Some(Lane { queue, .. }) if queue.in_flight() < queue.report().tx_ring => queue.send(frame).is_ok(),
                 Some(_) | None => false,
             };
+            if !sent {
+                let reason = match decision {
+                    Decision::Complain(reason) => reason,
+                    _ => DropReason::TransmitFailed,
+                };
+                lanes[from].desk(trace).comes_to(shown.as_deref(), reason);
+            }
             count_left(decision, bytes, sent, &mut tally, self.counters);
         }
         self.counters.add(&tally);

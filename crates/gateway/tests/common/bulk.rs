@@ -101,7 +101,7 @@ pub(crate) async fn list(channel: Channel) -> Vec<Neighbor> {
     all
 }
 
-/// How often a gateway is killed: `RINGSIDE_KILLS=50` for the release.
+/// How often a gateway is killed: `RINGSIDE_KILLS`, which `make test-fleet` makes 50.
 pub(crate) fn kills(usually: u64) -> u64 {
     std::env::var("RINGSIDE_KILLS").map_or(usually, |kills| kills.parse().expect("a number"))
 }

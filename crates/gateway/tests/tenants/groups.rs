@@ -1,21 +1,21 @@
 //! Security groups: what they allow goes, and nothing else; changes hold for connections that live.
 
-use std::net::{TcpStream, UdpSocket};
+use std::net::{IpAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use ringside_netlab::wait_until;
 
-use crate::bed::{Bed, FAMILIES, Family, Kind, Place};
+use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant};
 use crate::on;
 use crate::peers::{MOMENT, answered, chat, connect, exchange_during, is_cut_off, unanswered};
 use crate::process::PATIENCE;
 
 on! {
     fast = crate::FAST => only_what_is_allowed_goes, what_is_allowed_goes_the_fast_way, errors_about_what_is_allowed_come_back,
-        a_rule_that_goes_ends_what_it_allowed, members_come_and_go, a_drained_gateway_begins_nothing,
+        a_rule_that_goes_ends_what_it_allowed, members_come_and_go, a_drained_gateway_begins_nothing, who_is_not_known_may_not_send,
         a_change_elsewhere_is_nothing_to_who_is_connected;
     two_ports_slow = crate::TWO_PORTS_SLOW => only_what_is_allowed_goes;
-    slow = crate::SLOW => only_what_is_allowed_goes, a_rule_that_goes_ends_what_it_allowed;
+    slow = crate::SLOW => only_what_is_allowed_goes, a_rule_that_goes_ends_what_it_allowed, who_is_not_known_may_not_send;
 }
 
 const OPEN: u16 = 7000;
@@ -223,6 +223,54 @@ fn a_change_elsewhere_is_nothing_to_who_is_connected(kind: Kind) {
             .wait_until(|gateway| gateway.statistics()["handed-up-packets"]["policed"].as_u64() > Some(policed));
         assert!(wait_until(PATIENCE, || goes_fast(&mut bed)));
     });
+}
+
+/// An address that a tenant takes for itself: in a network where rules are bound to any address it may not send, to nobody.
+fn who_is_not_known_may_not_send(kind: Kind) {
+    let own: [(IpAddr, u8); 2] = [
+        ([10, 0, 0, 77].into(), 24),
+        ([0xfd00, 0, 0, 0, 0, 0, 0, 0x77].into(), 64),
+    ];
+    // Rules of the third host alone: neither who sends here nor who is sent to has any.
+    let places = [
+        Place::vxlan(Family::V4),
+        Place::vxlan(Family::V6),
+        Place::vxlan(Family::V4),
+    ];
+    let mut bed = Bed::new("unknown", kind, &places);
+    let ports = "ports:\n  - {vni: 42, ip: \"10.0.0.3\", groups: [1]}\n";
+    bed.ringside().apply(&format!("groups:\n{}{ports}", group(1, &[TCP])));
+    for (network, (address, prefix)) in [(0, own[0]), (0, own[1]), (1, own[0]), (1, own[1])] {
+        let [from, to] = [0, 1].map(|host| &bed.tenants[host][network]);
+        let there = to.address(if address.is_ipv4() { Family::V4 } else { Family::V6 });
+        // Both ends know each other, and what is known of them is in the cache.
+        answered(from, there);
+        from.device().add_address(address, prefix).expect("address");
+        let bind = |tenant: &Tenant, own| tenant.ns.run(|| UdpSocket::bind((own, 9))).expect("UDP socket");
+        let (sender, receiver) = (bind(from, address), bind(to, there));
+        receiver.set_read_timeout(Some(PATIENCE)).expect("time-out");
+        let before = bed.ringside().dropped("unknown-sender");
+        sender.send_to(b"who am I?", (there, 9)).expect("sent");
+        if network == 1 {
+            // No rules in this one.
+            receiver.recv(&mut [0; 16]).expect("comes");
+            continue;
+        }
+        bed.ringside()
+            .wait_until(|gateway| gateway.dropped("unknown-sender") == before + 1);
+        receiver.set_nonblocking(true).expect("set");
+        assert!(receiver.recv(&mut [0; 16]).is_err(), "{address} is heard");
+        // As a neighbour it is known, and nothing is bound to it.
+        let mut card = bed.at(1).card;
+        match address {
+            IpAddr::V4(address) => card.v4 = address,
+            IpAddr::V6(address) => card.v6 = address,
+        }
+        bed.ringside().learn(&[card]);
+        receiver.set_nonblocking(false).expect("set");
+        sender.send_to(b"who am I?", (there, 9)).expect("sent");
+        receiver.recv(&mut [0; 16]).expect("comes");
+    }
 }
 
 fn a_drained_gateway_begins_nothing(kind: Kind) {

@@ -10,6 +10,7 @@ use tokio::runtime::Runtime;
 use crate::bed::{Bed, Family, Kind, Place, Tenant, Tunnel};
 use crate::common::bulk::{Bulk, kills, list};
 use crate::common::connect as api;
+use crate::fleet::tell;
 use crate::on;
 use crate::peers::{AtEnd, chat, connect, exchange_during, snmp};
 use crate::ringside::Ringside;
@@ -83,12 +84,12 @@ fn kill_9_under_load(kind: Kind) {
         assert_eq!(*answered == 0, flow.word == word(42, DENIED), "{talk:?}");
     }
     without.sort_unstable();
-    eprintln!(
-        "{} kills: until a new connection goes {:?} usually, {:?} at the longest",
+    tell(&format!(
+        "kill_9_under_load: {} kills: until a new connection goes {} ms usually, {} ms at the longest\n",
         without.len(),
-        without[without.len() / 2],
-        without[without.len() - 1]
-    );
+        without[without.len() / 2].as_millis(),
+        without[without.len() - 1].as_millis()
+    ));
     // What came to the wrong one its kernel says.
     for tenant in bed.tenants() {
         assert_eq!(tenant.ns.run(|| snmp("Ip", "InAddrErrors")), 0, "{:?}", tenant.card);

@@ -34,6 +34,7 @@ mod restart;
 mod shards;
 mod stale;
 mod streams;
+mod traced;
 mod weather;
 
 use bed::Kind;

@@ -330,7 +330,7 @@ __noinline int find_route(struct xdp_md *ctx, const struct config *config,
 		return SLOW_ENCAPSULATION;
 	if (!by->ifindex)
 		return SLOW_ROUTE;
-	if (found->length > by->mtu)
+	if (found->total > by->mtu)
 		return SLOW_TOO_LONG;
 
 	route->routed = !same_mac(packet.inner->h_dest, receiver->mac);
@@ -454,6 +454,22 @@ static __always_inline __u16 word_at(const void *at)
 	return *(const __u16 *)at;
 }
 
+/*
+ * Takes off what is behind the outer IP packet: padding, or whatever else. It is nobody's, and with it
+ * the frame may be longer than the port takes.
+ */
+static __always_inline int cut_behind(struct xdp_md *ctx, const struct found *found)
+{
+	__u32 wanted = sizeof(struct ethhdr) + found->total;
+	__u64 linear = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
+	__u32 behind;
+
+	if (linear == wanted)
+		return 1;
+	behind = bpf_xdp_get_buff_len(ctx) - wanted;
+	return !behind || !bpf_xdp_adjust_tail(ctx, -(int)behind);
+}
+
 /* A step: puts the new headers in. False: nothing is done, for headers are not there. */
 __noinline int send_on(struct xdp_md *ctx, const struct config *config, const struct found *found,
 		       const struct route *route)
@@ -465,7 +481,7 @@ __noinline int send_on(struct xdp_md *ctx, const struct config *config, const st
 	/* What the outer UDP checksum covers, before and after. */
 	__u64 old, new;
 
-	if (!config || !found || !route || !open_packet(ctx, found, &packet))
+	if (!config || !found || !route || !cut_behind(ctx, found) || !open_packet(ctx, found, &packet))
 		return 0;
 	udp = packet.udp;
 	eth = packet.data;

@@ -151,9 +151,10 @@ static __always_inline int straight_on(struct xdp_md *ctx, const struct config *
 	    (rest & (FRAGMENT | PROTOCOL)) != bpf_htonl(IPPROTO_UDP) || !(rest & LIVES_ON) ||
 	    ip->daddr != config->v4[0])
 		return 0;
-	/* Its port, and as long as IPv4 says. Nothing is borrowed: below, total is found to be large enough. */
+	/* Its port, and as long as IPv4 says: what has more behind it goes the long way. Nothing is borrowed: below, total is
+	 * found to be large enough. */
 	if (bpf_ntohl(word32_at(&udp->dest)) != (__u32)(config->vxlan_plain + total) ||
-	    (long)total > end - (void *)ip || !(tunnel->flags & VXLAN_VALID) ||
+	    (long)total != end - (void *)ip || !(tunnel->flags & VXLAN_VALID) ||
 	    (udp->check && is_left(udp->check, ip, total - sizeof(*ip))) ||
 	    (word32_at(&inner->h_proto) & TYPE_AND_VERSION) != PLAIN_IPV4)
 		return 0;

@@ -84,6 +84,7 @@ struct found {
 	__u8 encapsulation;
 	__u8 content;	   /* enum carried */
 	__u32 length;	   /* of the outer IP packet, without what follows the datagram */
+	__u32 total;	   /* of the outer IP packet, as it says */
 	__u32 inner_len;   /* of the tenant's frame */
 	__u32 network_len; /* of what follows its Ethernet header */
 	__u32 vni;
@@ -269,6 +270,7 @@ static __always_inline __u32 parse_outer(struct xdp_md *ctx, const struct config
 		first_fragment = ip->frag_off & bpf_htons(IP_MORE_FRAGMENTS);
 		payload = total - header_len;
 		found->length = header_len;
+		found->total = total;
 		found->has_options = header_len != sizeof(*ip);
 	} else if (type_of(eth) == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip6 = packet->ip;
@@ -286,6 +288,7 @@ static __always_inline __u32 parse_outer(struct xdp_md *ctx, const struct config
 			return PASSED;
 		found->v6 = 1;
 		found->length = sizeof(*ip6);
+		found->total = sizeof(*ip6) + payload;
 	} else {
 		return PASSED;
 	}

@@ -191,6 +191,46 @@ fn fragments_pass_by_what_was_decided_about_the_first() {
     bench.refuse(&piece(3, false), Refused::UnknownFragment);
 }
 
+/// An error passes by the rules that hold now for who sends it, too, if that is the other end of its connection.
+#[test]
+fn errors_are_judged_by_the_rules_of_who_sends_them() {
+    let mut bench = Bench::new(few(), dns());
+    let question = udp(5000, 53);
+    bench.pass(&question);
+    let error = Flow {
+        source: server(),
+        ..error_about(&question)
+    };
+    bench.pass(&error);
+    let mut writer = bench.policy.write();
+    let nothing = writer.profile(&[]);
+    writer.publish();
+    bench.server = Some(nothing);
+    bench.refuse(&error, NO_LONGER);
+}
+
+/// However many there are, the newest is remembered, and 4096 in all.
+#[test]
+fn fragments_of_so_many_packets_are_remembered() {
+    const PACKETS: u32 = 60_000;
+    let mut bench = Bench::new(few(), dns());
+    let piece = |identification, first| Flow {
+        fragment: Some(Piece { identification, first }),
+        upper: if first { Upper::Ports([5000, 53]) } else { Upper::Later },
+        ..udp(0, 0)
+    };
+    for identification in 0..PACKETS {
+        bench.now += 1;
+        bench.pass(&piece(identification, true));
+        bench.pass(&piece(identification, false));
+    }
+    let mut known: Vec<u32> = (0..PACKETS).collect();
+    known.retain(|identification| bench.judge(&piece(*identification, false)).is_ok());
+    assert_eq!(known.len(), 4096);
+    // Of each place the last four: none of them is old.
+    assert!(known[0] > PACKETS / 2, "{}", known[0]);
+}
+
 #[test]
 fn a_rule_removed_ends_the_connection_whoever_speaks_next() {
     for from_client in [true, false] {

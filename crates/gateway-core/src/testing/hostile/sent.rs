@@ -35,35 +35,38 @@ struct Got<'a> {
     inner: &'a [u8],
     /// Of the IP packet that carries the datagram and no more.
     len: usize,
+    /// Of the IP packet as it says.
+    total: usize,
 }
 
 fn read<'a>(frame: &'a [u8], settings: &Settings) -> Got<'a> {
     let ethernet = ethernet::Frame::parse(frame).expect("Ethernet");
-    let (ips, ttl, tos, header_is_right, payload, header_len) = if ethernet.ethertype() == EtherType::IPV4 {
-        let ip = ipv4::Packet::parse(ethernet.payload()).expect("IPv4");
-        let ips: [IpAddr; 2] = [ip.src().into(), ip.dst().into()];
-        assert_eq!((ip.protocol(), ip.is_fragment()), (Protocol::UDP, false));
-        (
-            ips,
-            ip.ttl(),
-            ip.tos(),
-            ip.verify_checksum(),
-            ip.payload(),
-            ip.header_len(),
-        )
-    } else {
-        let ip = ipv6::Packet::parse(ethernet.payload()).expect("IPv6");
-        let ips: [IpAddr; 2] = [ip.src().into(), ip.dst().into()];
-        assert_eq!(ip.next_header(), Protocol::UDP);
-        (
-            ips,
-            ip.hop_limit(),
-            ip.traffic_class(),
-            true,
-            ip.payload(),
-            ipv6::HEADER_LEN,
-        )
-    };
+    let (ips, ttl, tos, header_is_right, payload, header_len): (_, _, _, _, &[u8], _) =
+        if ethernet.ethertype() == EtherType::IPV4 {
+            let ip = ipv4::Packet::parse(ethernet.payload()).expect("IPv4");
+            let ips: [IpAddr; 2] = [ip.src().into(), ip.dst().into()];
+            assert_eq!((ip.protocol(), ip.is_fragment()), (Protocol::UDP, false));
+            (
+                ips,
+                ip.ttl(),
+                ip.tos(),
+                ip.verify_checksum(),
+                ip.payload(),
+                ip.header_len(),
+            )
+        } else {
+            let ip = ipv6::Packet::parse(ethernet.payload()).expect("IPv6");
+            let ips: [IpAddr; 2] = [ip.src().into(), ip.dst().into()];
+            assert_eq!(ip.next_header(), Protocol::UDP);
+            (
+                ips,
+                ip.hop_limit(),
+                ip.traffic_class(),
+                true,
+                ip.payload(),
+                ipv6::HEADER_LEN,
+            )
+        };
     let datagram = udp::Datagram::parse(payload).expect("UDP");
     let (encapsulation, vni, options, inner) = if datagram.dst_port() == settings.underlay.vxlan_port {
         let packet = vxlan::Packet::parse(datagram.payload()).expect("VXLAN");
@@ -91,6 +94,7 @@ fn read<'a>(frame: &'a [u8], settings: &Settings) -> Got<'a> {
         options,
         inner,
         len: header_len + udp::HEADER_LEN + datagram.payload().len(),
+        total: header_len + payload.len(),
     }
 }
 
@@ -116,9 +120,19 @@ impl Case<'_> {
     fn len_to(&self, host: &Host) -> usize {
         let (inner, end) = (usize::from(self.packet.inner), usize::from(self.packet.end));
         if self.leaves_as_it_came(host) {
-            return end - OUTER;
+            // With whatever is behind its datagram.
+            return read(self.before, self.settings).total;
         }
         end - inner + if host.ip.is_ipv4() { 20 } else { 40 } + 8 + 8
+    }
+
+    /// What of that is before the tenant's IP packet.
+    fn headers_to(&self, host: &Host) -> usize {
+        let packet = self.packet;
+        if self.leaves_as_it_came(host) {
+            return usize::from(packet.network) - OUTER;
+        }
+        self.len_to(host) - usize::from(packet.end - packet.network)
     }
 
     pub(super) fn is_too_big(&self, host: &Host) -> bool {
@@ -141,14 +155,15 @@ impl Case<'_> {
             (got.encapsulation, got.vni),
             (self.encapsulation_to(host), self.packet.vni.number())
         );
-        assert_eq!(got.len, self.len_to(host), "{:?}", self.packet);
+        assert_eq!(got.total, self.len_to(host), "{:?}", self.packet);
+        assert_eq!(self.after.len(), OUTER + got.total, "nothing behind it");
         assert!(!self.is_too_big(host), "{:?}", self.packet);
         assert!(self.outer_ttl(self.before) > 1);
         assert_eq!(got.tos, was.tos);
         let (expected, was_left) = self.expected(was.udp, receiver);
         assert_eq!(got.inner, expected, "{:?}", self.packet);
         if self.leaves_as_it_came(host) {
-            assert_eq!((got.ttl, self.after.len()), (was.ttl - 1, self.before.len()));
+            assert_eq!((got.ttl, got.len), (was.ttl - 1, was.len));
             assert_eq!((got.options, got.header_is_right), (was.options, was.header_is_right));
             assert_eq!(got.has_udp_checksum, was.has_udp_checksum);
             match was.udp {
@@ -167,7 +182,7 @@ impl Case<'_> {
             };
             assert_eq!((got.ttl, got.udp), (self.settings.ttl, udp));
             assert!(got.options.is_empty() && got.header_is_right);
-            assert_eq!(self.after.len(), OUTER + got.len, "nothing behind it");
+            assert_eq!(got.total, got.len, "nothing behind it");
         }
     }
 
@@ -274,9 +289,8 @@ impl Case<'_> {
             DropReason::TooBig => {
                 let port = self.settings.port_to(host).expect("resolved");
                 let goes = usize::from(self.settings.ports[usize::from(port)].mtu);
-                let len = usize::from(self.packet.end - self.packet.network);
                 assert!(self.is_too_big(host));
-                assert_eq!(mtu, goes.saturating_sub(self.len_to(host) - len), "what goes through");
+                assert_eq!(mtu, goes.saturating_sub(self.headers_to(host)), "what goes through");
                 assert_eq!(message[..2], if v4 { [3, 4] } else { [2, 0] });
             }
             DropReason::InnerTtl => {
