@@ -2,6 +2,8 @@
 //! nothing left behind.
 
 mod common;
+#[path = "lab/crossing.rs"]
+mod crossing;
 #[path = "lab/guests.rs"]
 mod guests;
 #[path = "lab/inside.rs"]

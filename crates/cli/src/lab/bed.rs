@@ -139,6 +139,16 @@ impl Bed {
         self.guests.path(number)
     }
 
+    /// The end, on this machine, of the link that leads to a guest.
+    pub(super) fn near(&self, plan: &Plan, guest: usize) -> Result<&End> {
+        Ok(guests::near(&plan.guests[guest], &self.links)?.0)
+    }
+
+    /// What a guest's NIC is called inside.
+    pub(super) fn inside(&self, guest: usize) -> Result<&str> {
+        self.guests.interface(guest)
+    }
+
     /// What has passed so far on the way to a guest.
     pub(super) fn passed(&self, way: Way) -> Result<Option<Passed>> {
         match way {

@@ -252,6 +252,8 @@ pub(super) struct Schedule {
     pub(super) qdisc: Maybe<Qdisc>,
     pub(super) wait: Option<Wait>,
     pub(super) steering: Option<Vec<Named>>,
+    /// How far a guest's clock may be wrong for latencies.
+    pub(super) uncertainty: Maybe<Time>,
 }
 
 /// What a schedule's packets are sent and received through.

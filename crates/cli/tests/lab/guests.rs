@@ -184,7 +184,7 @@ fn check_redirected(cell: &LabCell) {
 }
 
 /// What the guest's agent says of its clock is within what both are uncertain about.
-fn agrees(clock: &LabClock) {
+pub(super) fn agrees(clock: &LabClock) {
     let (apart, asked) = (
         clock.asked_apart_ns.expect("asked"),
         clock.asked_uncertainty_ns.expect("asked"),

@@ -1,12 +1,11 @@
 //! The checks of loads and probes.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use ringside_measure::schema::LatencyKind;
 
 use super::check::Checker;
-use super::{Load, Probe, SMALLEST, SMALLEST_STAMPED, Way, Work, how};
+use super::{Load, Probe, SMALLEST, SMALLEST_STAMPED, UNCERTAINTY, Way, Work, how};
 use crate::compare::Kind;
 use crate::lab::file::{self, Measure, Wait, With, XskMode};
 use crate::lab::tcp::Stream;
@@ -15,8 +14,6 @@ use crate::lab::tcp::Stream;
 const PROBES_PER_SECOND: u64 = 1_000;
 const LOAD_PER_SECOND: u64 = 10_000;
 const LOAD_BYTES: u64 = 1_024;
-/// How far a guest's clock may be wrong, unless it is said.
-const UNCERTAINTY: Duration = Duration::from_micros(100);
 
 impl Checker<'_> {
     /// A load. Without ends it is on the path that is measured, one of these ways.
