@@ -533,12 +533,14 @@ fn another_machine_answers_by_its_server() {
         hosts.b.ipv4
     );
     let sink = common::start(&hosts.b, "lab sink");
-    sink.wait_for("Taking TCP streams");
-    content += "[[load]]\nname = \"tcp\"\nkind = \"tcp\"\nbitrate = \"8M\"\n";
+    sink.wait_for("Taking streams");
+    content += "[[load]]\nname = \"tcp\"\nkind = \"tcp\"\nbitrate = \"8M\"\nwindow = 16384\n\
+                [[load]]\nname = \"packets\"\nkind = \"udp\"\nrate = 2000\n";
     let both = "measure = [\"rtt\", \"one-way\"]\nuncertainty = \"20ms\"\n";
     for (name, keys) in [
         ("udp", both),
-        ("packet", "loads = []\n"),
+        // Tagged, and taken there without a VLAN device.
+        ("packet", "loads = []\npcp = 5\n"),
         ("xsk", "wait = \"spin\"\nloads = []\n"),
     ] {
         content += &format!("[[probe]]\nname = {name:?}\nfrom = \"me\"\nto = \"far\"\nwith = {name:?}\n{keys}");
@@ -580,8 +582,17 @@ fn another_machine_answers_by_its_server() {
             "{cell:#?}"
         );
         for load in &cell.loads {
-            assert!(load.received_bits_per_s.is_some_and(|bits| bits > 1e5), "{load:#?}");
+            let (bits, packets) = (load.received_bits_per_s, load.received_pps);
+            let (came, least) = if load.name == "tcp" {
+                (bits, 1e5)
+            } else {
+                (packets, 100.0)
+            };
+            assert!(came.is_some_and(|rate| rate > least), "{load:#?}");
+            // No more came than was sent.
+            assert!(packets <= load.sent_pps, "{load:#?}");
         }
+        assert!(cell.loads.is_empty() || cell.loads.len() == 2, "{cell:#?}");
     }
     assert!(result.cells.iter().filter(|cell| !cell.loads.is_empty()).count() <= 2);
     drop((server, sink));

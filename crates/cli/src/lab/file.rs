@@ -147,6 +147,8 @@ pub(super) struct Load {
     /// Bytes of a request, and of its answer.
     pub(super) request: Maybe<Whole<1, 1_048_576>>,
     pub(super) answer: Maybe<Whole<1, 1_048_576>>,
+    /// Bytes of a stream that may be under way.
+    pub(super) window: Maybe<Whole<2048, 67_108_864>>,
     /// The CPUs of the sender, or of stress-ng.
     pub(super) cpus: Maybe<Vec<Whole<0, 8191>>>,
     pub(super) stressor: Maybe<Name>,

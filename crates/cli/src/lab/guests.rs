@@ -305,8 +305,8 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path)
         // One for each load, for a server has one client.
         script += &format!("iperf3 -s -p {port} >/iperf3-{port}.log 2>&1 </dev/null &\n");
     }
-    let is_tcp = |load: &plan::Load| matches!(load.what, Work::Tcp { .. });
-    if plan.loads.iter().any(is_tcp) {
+    let is_ours = |load: &plan::Load| matches!(load.what, Work::Tcp { .. } | Work::Udp { .. });
+    if plan.loads.iter().any(is_ours) {
         script += &format!("{} lab sink >/sink.log 2>&1 </dev/null &\n", own.display());
     }
     let done = guest.command("sh").args(["-c", &script]).output()?;

@@ -15,7 +15,7 @@ use super::{Scratch, alone, assert_nothing_is_left_of, has_ended, kill, result, 
 /// How long an emulated guest and its turns may take on a machine that does other things.
 pub(super) const PATIENCE: Duration = Duration::from_secs(400);
 
-/// Three ways into one machine, one of them by two lanes, and three loads to it.
+/// Three ways into one machine, one of them by two lanes, and four loads to it.
 fn content() -> String {
     let mut content =
         "rounds = 2\nturn = \"1s\"\ntrace = true\nrings = true\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n"
@@ -36,7 +36,8 @@ fn content() -> String {
         );
     }
     content
-        + "[[load]]\nname = \"own\"\nkind = \"tcp\"\nbitrate = \"1M\"\nstreams = 2\n\
+        + "[[load]]\nname = \"packets\"\nkind = \"udp\"\nrate = 200\nsize = 300\n\
+           [[load]]\nname = \"own\"\nkind = \"tcp\"\nbitrate = \"1M\"\nstreams = 2\n\
            [[load]]\nname = \"tcp\"\nkind = \"iperf3-tcp\"\nbitrate = \"5M\"\n\
            [[load]]\nname = \"udp\"\nkind = \"iperf3-udp\"\nbitrate = \"500K\"\nsize = 500\n"
 }
@@ -112,6 +113,12 @@ fn guests_are_a_part_of_the_matrix() {
         assert!(tap.packets >= cell.probes.received && tap.bytes > 0, "{cell:#?}");
         assert!(tap.waiting.is_some_and(|waiting| waiting.places > 0), "{cell:#?}");
         for load in &cell.loads {
+            if load.name == "packets" {
+                // The guest counts them.
+                let (sent, received) = (load.sent_pps.expect("sent"), load.received_pps.expect("told"));
+                assert!(received > 20.0 && received <= sent && sent < 250.0, "{load:#?}");
+                continue;
+            }
             let (asked, sent) = (load.asked_bits_per_s.expect("asked"), load.sent_bits_per_s);
             let wanted = match load.name.as_str() {
                 "own" => 2e6,

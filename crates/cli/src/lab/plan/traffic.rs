@@ -1,7 +1,5 @@
 //! The checks of loads and probes.
 
-use std::ops::Range;
-
 use ringside_measure::schema::LatencyKind;
 
 use super::check::Checker;
@@ -34,6 +32,7 @@ impl Checker<'_> {
         if kind != Tcp {
             self.superfluous(load.request.as_ref(), || not_of("request"));
             self.superfluous(load.answer.as_ref(), || not_of("answer"));
+            self.superfluous(load.window.as_ref(), || not_of("window"));
         }
         if kind != StressNg {
             self.superfluous(load.stressor.as_ref(), || not_of("stressor"));
@@ -65,13 +64,13 @@ impl Checker<'_> {
             let way = match (&load.from, &load.to) {
                 (Some(from), Some(to)) => {
                     let (_, way) = self.way(from, to)?;
-                    self.carries(way, kind, load, to.span())?;
+                    self.fits(way, load.size.as_ref());
                     Some(way)
                 }
                 // On the path that is measured.
                 (None, None) => {
                     for way in ways {
-                        self.carries(*way, kind, load, load.kind.span())?;
+                        self.fits(*way, load.size.as_ref());
                     }
                     None
                 }
@@ -125,38 +124,21 @@ impl Checker<'_> {
                 only("a rate") + ", or a bitrate for a stream of bulk"
             });
             return Stream::Bulk {
+                window: load.window.as_ref().map(|window| window.get_ref().small()),
                 bits_per_s: load.bitrate.as_ref().and_then(|bitrate| bitrate.get_ref().bits_per_s()),
             };
         };
         self.superfluous(load.bitrate.as_ref(), || {
             "a stream of requests has a rate: so many requests a second".to_owned()
         });
+        self.superfluous(load.window.as_ref(), || {
+            "of requests one is under way at a time: only bulk has a window".to_owned()
+        });
         let request = request.get_ref().small();
         Stream::Requests {
             request,
             answer: load.answer.as_ref().map_or(request, |answer| answer.get_ref().small()),
             per_s: load.rate.as_ref().map(|rate| rate.get_ref().get()),
-        }
-    }
-
-    /// Whether a load can take a way.
-    fn carries(&mut self, way: Way, kind: file::LoadKind, load: &file::Load, span: Range<usize>) -> Option<()> {
-        let why = match way {
-            Way::Link { .. } => None,
-            Way::Guest(_) if kind != file::LoadKind::Udp => None,
-            Way::Guest(_) => Some("nobody takes our own stream in a guest: take a load of the kind iperf3-udp, or tcp"),
-            Way::Serve(_) if kind != file::LoadKind::Udp => None,
-            Way::Serve(_) => {
-                Some("nobody takes our own stream on another machine: take a load of the kind iperf3-udp, or tcp")
-            }
-        };
-        self.fits(way, load.size.as_ref());
-        match why {
-            None => Some(()),
-            Some(why) => {
-                self.fault(Some(span), why);
-                None
-            }
         }
     }
 
@@ -253,11 +235,6 @@ impl Checker<'_> {
         if !is_stamped {
             self.superfluous(probe.uncertainty.as_ref(), || {
                 "only one way to a guest or another machine is by another clock".to_owned()
-            });
-        }
-        if matches!(way, Way::Serve(_)) {
-            self.superfluous(probe.pcp.as_ref(), || {
-                "probes have a VLAN priority on paths of this machine and to its guests".to_owned()
             });
         }
         let pcp = probe
