@@ -3,12 +3,14 @@
 //! The guest's clock is brought to this host's by the packets themselves ([`ringside_measure::mapping`]): none was in the guest before it was
 //! given to its device, and none came out before the guest had sent it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use anyhow::{Result, ensure};
 use ringside_measure::mapping::{Bounds, Mapping};
 use ringside_measure::schema;
-use ringside_measure::trace::{Across, Breakdown, Correlator, Id, Packet};
+use ringside_measure::trace::{
+    Across, Breakdown, Correlator, Culprit, Disturber, DisturberKind, Id, Packet, Slowest, Timeline,
+};
 use serde::{Deserialize, Serialize};
 
 use super::collect::{Collector, Seen, answer_of};
@@ -29,6 +31,18 @@ pub(super) struct Inside {
     pub(super) lost_events: u64,
     /// See [`Seen::row`].
     pub(super) events: Vec<[u64; 10]>,
+    /// What had the guest's CPUs, by its clock.
+    pub(super) disturbers: Vec<Row>,
+    /// Of these there were too many to be written down.
+    pub(super) forgotten_disturbers: u64,
+}
+
+/// What had a CPU: kind, name, number, CPU, since when and until when.
+pub(super) type Row = (DisturberKind, String, u32, u32, u64, u64);
+
+/// As it is written into a file.
+pub(super) fn row(of: Disturber) -> Row {
+    (of.kind, of.name, of.id, of.cpu, of.from_ns, of.to_ns)
 }
 
 /// Whoever runs the recorder in the guest.
@@ -111,13 +125,10 @@ pub(crate) fn across(
         );
     };
     let mut breakdown = Breakdown::new();
-    let mut incomplete = 0;
-    for packet in &all {
-        match packet.join(&mapping) {
-            Some(joined) => breakdown.record(&joined),
-            None => incomplete += 1,
-        }
-    }
+    let joined: Vec<Packet> = all.iter().filter_map(|packet| packet.join(&mapping)).collect();
+    joined.iter().for_each(|packet| breakdown.record(packet));
+    let incomplete = (all.len() - joined.len()) as u64;
+    let culprits = culprits(&joined, &inside, &mapping);
     ensure!(
         breakdown.whole().samples() > 0,
         "no packet was seen on all parts of its way"
@@ -127,6 +138,10 @@ pub(crate) fn across(
     let mut path = result::of(&breakdown, &names, lost_events, Some(mapping.uncertainty_ns()));
     path.receiver = Some(setup.name.to_owned());
     path.slow = result::slow_here(&observed.collector);
+    if let Some(slow) = &mut path.slow {
+        slow.culprits.extend(culprits);
+        slow.culprits.sort_by(|a, b| b.more_ns().total_cmp(&a.more_ns()));
+    }
     path.recorded = observed.collector.recorded.take();
     path.sent_packets = Some(observed.sent);
     path.received_packets = Some(observed.received);
@@ -139,6 +154,46 @@ pub(crate) fn across(
         missing_inside: inside.missing,
         mapping,
     })
+}
+
+/// CPUs of the guest have other numbers than the host's.
+const GUEST_CPU: u32 = 1 << 31;
+
+/// What took more time of the guest's CPUs during the slowest packets than during others. The reader of packets is their way, and no disturber.
+fn culprits(joined: &[Packet], inside: &Inside, mapping: &Mapping) -> Vec<Culprit> {
+    let mut all: Vec<Disturber> = inside
+        .disturbers
+        .iter()
+        .map(|(kind, name, id, cpu, from_ns, to_ns)| Disturber {
+            kind: *kind,
+            name: format!("{name} in the guest"),
+            id: *id,
+            cpu: cpu | GUEST_CPU,
+            from_ns: mapping.here(*from_ns),
+            to_ns: mapping.here(*to_ns),
+        })
+        .collect();
+    // As they are told where they are told at once.
+    all.sort_by_key(|disturber| disturber.to_ns);
+    let mut timeline = Timeline::new();
+    all.into_iter().for_each(|disturber| timeline.add(disturber));
+    let own: BTreeSet<u32> = inside
+        .events
+        .iter()
+        .filter_map(|row| Seen::of_row(row)?.reader())
+        .collect();
+    let own: Vec<u32> = own.into_iter().collect();
+    let mut slowest = Slowest::new();
+    for packet in joined {
+        let mut packet = packet.clone();
+        for stamp in &mut packet.stamps {
+            if stamp.place.is_guest {
+                stamp.place.cpu |= GUEST_CPU;
+            }
+        }
+        slowest.record(&packet, &timeline, &own);
+    }
+    slowest.culprits()
 }
 
 /// What the guest's kernel saw, by requests and answers.

@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result, bail};
 use ringside_bpf::{TraceOptions, Tracer};
 use ringside_measure::trace::Correlator;
 
-use super::across::{Inside, RECORDING};
+use super::across::{self, Inside, RECORDING};
 use super::args::{Args, Session};
-use super::collect::{Collector, Seen};
+use super::collect::{Collector, Seen, idle_states, named};
 use super::path::Traced;
 use super::result::{self, Names};
 use crate::clock::now_ns;
@@ -19,6 +19,8 @@ use crate::stop::Stop;
 
 /// How often the rings are read.
 const READ: Duration = Duration::from_millis(20);
+/// What had a CPU, that is written down at the most.
+const MOST_DISTURBERS: usize = 1 << 18;
 /// A packet of which nothing was heard for so long is over.
 const OVER_NS: u64 = 300_000_000;
 
@@ -63,12 +65,13 @@ pub(super) fn trace(args: &Args, session: Session, names: &Names, stop: &Stop) -
 
 /// Writes all that is seen into a file when the time is over, or when it is told to end.
 pub(super) fn record(args: &Args, session: Session, path: &Path, stop: &Stop) -> Result<()> {
-    let mut tracer = load(args, session, false)?;
+    let mut tracer = load(args, session, true)?;
+    let idle = idle_states();
     let reader = tracer.reader()?;
     tracer.attach()?;
     eprintln!("{RECORDING}");
     let begun = Instant::now();
-    let mut events = Vec::new();
+    let (mut events, mut disturbers, mut forgotten) = (Vec::new(), Vec::new(), 0);
     let mut is_over = false;
     while !is_over {
         thread::sleep(READ);
@@ -76,14 +79,24 @@ pub(super) fn record(args: &Args, session: Session, path: &Path, stop: &Stop) ->
         if is_over {
             tracer.detach();
         }
-        let (read, _) = reader.read()?;
+        let (read, others) = reader.read()?;
         events.extend(read.iter().map(|event| Seen::from(event).row()));
+        let room = MOST_DISTURBERS - disturbers.len();
+        forgotten += others.len().saturating_sub(room) as u64;
+        disturbers.extend(
+            others
+                .into_iter()
+                .take(room)
+                .map(|other| across::row(named(other, &idle))),
+        );
     }
     let inside = Inside {
         interfaces: Names::here().rows(),
         missing: tracer.missing().iter().cloned().map(super::told_missing).collect(),
         lost_events: tracer.lost()?,
         events,
+        disturbers,
+        forgotten_disturbers: forgotten,
     };
     let json = serde_json::to_vec(&inside).context("writing what was seen as JSON")?;
     fs::write(path, json).with_context(|| format!("writing {}", path.display()))
