@@ -277,7 +277,7 @@ fn a_guest_that_is_killed_ends_the_run_with_one_error() {
 }
 
 /// Children of all threads of a process: a machine is started by one of its own.
-fn all_children_of(pid: u32) -> Vec<u32> {
+pub(super) fn all_children_of(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()
