@@ -328,8 +328,8 @@ fn qdiscs(plan: &Plan, nics: &[Joined<'_>]) -> Vec<String> {
         file::Qdisc::AsItIs => &[][..],
         file::Qdisc::Mqprio => &["sch_mqprio"][..],
         // Below an mqprio.
-        file::Qdisc::Etf => &["sch_mqprio", "sch_etf"],
-        file::Qdisc::Taprio => &["sch_taprio"],
+        file::Qdisc::Etf => &["sch_mqprio", "sch_etf"][..],
+        file::Qdisc::Taprio => &["sch_taprio"][..],
     });
     let all: BTreeSet<&str> = kinds.copied().collect();
     all.into_iter().map(str::to_owned).collect()

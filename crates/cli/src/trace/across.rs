@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use ringside_measure::mapping::{Bounds, Mapping};
 use ringside_measure::schema;
 use ringside_measure::trace::{
-    Across, Breakdown, Correlator, Culprit, Disturber, DisturberKind, Id, Packet, Slowest, Timeline,
+    Across, Breakdown, Correlator, Culprit, Disturber, DisturberKind, Id, Packet, Slowest, Stage, Timeline,
 };
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,8 @@ pub(crate) const RECORDING: &str = "recording";
 /// What a guest's recorder writes.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Inside {
+    /// Which start of which machine this is.
+    pub(super) boot: String,
     /// Namespace, index and name.
     pub(super) interfaces: Vec<(u32, u32, String)>,
     pub(super) missing: Vec<schema::MissingHook>,
@@ -35,6 +37,49 @@ pub(super) struct Inside {
     pub(super) disturbers: Vec<Row>,
     /// Of these there were too many to be written down.
     pub(super) forgotten_disturbers: u64,
+}
+
+impl Inside {
+    /// Of this machine, with nothing seen yet.
+    pub(super) fn here() -> Self {
+        Self {
+            boot: boot(),
+            interfaces: Names::here().rows(),
+            ..Self::default()
+        }
+    }
+}
+
+fn boot() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map_or_else(|_| String::new(), |id| id.trim().to_owned())
+}
+
+/// What is at the other end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Far<'n> {
+    /// A guest of this machine.
+    Guest,
+    /// Another machine, by its name in the lab.
+    Machine(&'n str),
+}
+
+impl Far<'_> {
+    /// Where something is that is there.
+    pub(crate) fn place(self) -> String {
+        match self {
+            Self::Guest => "in the guest".to_owned(),
+            Self::Machine(name) => format!("at {name}"),
+        }
+    }
+
+    /// What the way from one kernel to the other is called, and back, where it is not that of a guest.
+    fn crossings(self) -> Option<[&'static str; 2]> {
+        match self {
+            Self::Guest => None,
+            Self::Machine(_) => Some(["NICs and wire, there", "NICs and wire, back"]),
+        }
+    }
 }
 
 /// What had a CPU: kind, name, number, CPU, since when and until when.
@@ -74,7 +119,7 @@ pub(crate) fn across(
     setup: &Setup<'_>,
     asker: Asker,
     names: &Names,
-    guest: &mut dyn Guest,
+    (far, guest): (Far<'_>, &mut dyn Guest),
     watch: &mut dyn FnMut() -> Result<()>,
     stop: &Stop,
 ) -> Result<Crossed> {
@@ -83,6 +128,10 @@ pub(crate) fn across(
     };
     let mut observed = observe(setup, Ends::One(asker), make, watch, stop)?;
     let inside: Inside = serde_json::from_slice(&guest.recorded()?)?;
+    ensure!(
+        inside.boot != boot() || inside.boot.is_empty(),
+        "the other end is on this machine: its kernel sees both ends as one; take namespaces and a link for that"
+    );
     let mut seen = packets(&inside);
     let mut part = |id: Id| {
         let none = || Packet {
@@ -112,12 +161,16 @@ pub(crate) fn across(
     let mapping = bounds.fit().filter(|_| bounds.len() > 2);
     let Some(mapping) = mapping else {
         let missing: Vec<&str> = inside.missing.iter().map(|missing| missing.hook.as_str()).collect();
+        let whose = match far {
+            Far::Guest => "the guest".to_owned(),
+            Far::Machine(name) => name.to_owned(),
+        };
         let lacks = match missing.as_slice() {
             [] => String::new(),
             all => format!(", whose kernel lacks {}", all.join(", ")),
         };
         anyhow::bail!(
-            "of {} packets that were answered the host's kernel saw {} on their way there, the guest's {} that came and {} that left{lacks}",
+            "of {} packets that were answered the host's kernel saw {} on their way there, that of {whose} {} that came and {} that left{lacks}",
             all.len(),
             count(|packet| &packet.there),
             count(|packet| &packet.came),
@@ -128,14 +181,23 @@ pub(crate) fn across(
     let joined: Vec<Packet> = all.iter().filter_map(|packet| packet.join(&mapping)).collect();
     joined.iter().for_each(|packet| breakdown.record(packet));
     let incomplete = (all.len() - joined.len()) as u64;
-    let culprits = culprits(&joined, &inside, &mapping);
+    let culprits = culprits(&joined, &inside, &mapping, far);
     ensure!(
         breakdown.whole().samples() > 0,
         "no packet was seen on all parts of its way"
     );
-    let names = names.clone().and(Names::of_guest(inside.interfaces));
+    let names = names.clone().and(Names::of_other(inside.interfaces, &far.place()));
     let lost_events = observed.lost_events + inside.lost_events;
     let mut path = result::of(&breakdown, &names, lost_events, Some(mapping.uncertainty_ns()));
+    if let Some([there, back]) = far.crossings() {
+        for stage in &mut path.stages {
+            match stage.stage {
+                Stage::IntoGuest => stage.name = there.to_owned(),
+                Stage::OutOfGuest => stage.name = back.to_owned(),
+                _ => {}
+            }
+        }
+    }
     path.receiver = Some(setup.name.to_owned());
     path.slow = result::slow_here(&observed.collector);
     if let Some(slow) = &mut path.slow {
@@ -160,13 +222,14 @@ pub(crate) fn across(
 const GUEST_CPU: u32 = 1 << 31;
 
 /// What took more time of the guest's CPUs during the slowest packets than during others. The reader of packets is their way, and no disturber.
-fn culprits(joined: &[Packet], inside: &Inside, mapping: &Mapping) -> Vec<Culprit> {
+fn culprits(joined: &[Packet], inside: &Inside, mapping: &Mapping, far: Far<'_>) -> Vec<Culprit> {
+    let place = far.place();
     let mut all: Vec<Disturber> = inside
         .disturbers
         .iter()
         .map(|(kind, name, id, cpu, from_ns, to_ns)| Disturber {
             kind: *kind,
-            name: format!("{name} in the guest"),
+            name: format!("{name} {place}"),
             id: *id,
             cpu: cpu | GUEST_CPU,
             from_ns: mapping.here(*from_ns),

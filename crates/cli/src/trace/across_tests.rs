@@ -83,7 +83,7 @@ fn what_had_the_guests_cpus_during_slow_packets_is_named() {
     // The reader was woken for a packet.
     inside.events.push(row(11, 0, AHEAD, 0, [77, 0]));
     let mapping = bounds.fit().expect("bounds of both kinds");
-    let found = culprits(&joined, &inside, &mapping);
+    let found = culprits(&joined, &inside, &mapping, Far::Guest);
     let [hog] = &found[..] else { panic!("{found:#?}") };
     assert_eq!((hog.name.as_str(), hog.kind), ("hog in the guest", DisturberKind::Task));
     assert!((hog.slow_mean_ns - 480_000.0).abs() < 1_000.0, "{hog:?}");

@@ -254,18 +254,7 @@ impl Checker<'_> {
                 "with pcp packets have that for a priority, too".to_owned()
             });
         }
-        let can_be_traced = !matches!(way, Way::Serve(_));
-        if let Some(wanted) = probe
-            .trace
-            .as_ref()
-            .filter(|wanted| *wanted.get_ref() && !can_be_traced)
-        {
-            self.at(
-                wanted,
-                "what goes to another machine is not traced: only paths of this one and its guests",
-            );
-        }
-        let is_traced = probe.trace.as_ref().map_or(trace, |wanted| *wanted.get_ref()) && can_be_traced;
+        let is_traced = probe.trace.as_ref().map_or(trace, |wanted| *wanted.get_ref());
         if !is_traced {
             self.superfluous(probe.stop_above.as_ref(), || {
                 "only what is traced can be stopped at a packet: trace = true".to_owned()
