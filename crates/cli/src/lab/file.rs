@@ -207,6 +207,8 @@ pub(super) struct Probe {
     pub(super) idle: Maybe<bool>,
     /// Whether it gets its stages.
     pub(super) trace: Maybe<bool>,
+    /// Whether it is looked what else the CPUs do meanwhile.
+    pub(super) disturbers: Maybe<bool>,
     /// Its traced turns end with a packet that takes longer, and what the CPUs did meanwhile is kept.
     pub(super) stop_above: Maybe<Time>,
     /// How far a guest's clock may be wrong for one way.

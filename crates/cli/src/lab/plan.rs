@@ -177,6 +177,8 @@ pub(super) struct Probe {
     pub(super) measures: Vec<LatencyKind>,
     /// It gets its stages.
     pub(super) is_traced: bool,
+    /// Whether it is looked what else the CPUs do meanwhile; by what a guest is made of, if it is not said.
+    pub(super) disturbers: Option<bool>,
     /// At what packet tracing stops.
     pub(super) stop_above: Option<Duration>,
     /// How far another clock may be wrong for one way.

@@ -188,7 +188,7 @@ fn setup<'a>(plan: &Plan, probe: &'a Probe, session: u32) -> Setup<'a> {
         name: &probe.name,
         session,
         one_of: 1,
-        disturbers: true,
+        disturbers: probe.disturbers.unwrap_or(true),
         stop_above: probe.stop_above,
         time: plan.settle + plan.turn,
         count: probe.count,
@@ -260,7 +260,10 @@ fn into_guest(
     let _cut = contender.cut(&path.a)?;
     let payload_len = pace(plan, probe, path)?.payload_len;
     let turns = path.turns.as_ref().context("a guest has a server")?;
-    let mut recorder = Recorder::start(bed.machine(plan, number)?, session)?;
+    let guest = bed.machine(plan, number)?;
+    let is_emulated = guest.accelerator() == Accelerator::Tcg;
+    let disturbers = probe.disturbers.unwrap_or(!is_emulated);
+    let mut recorder = Recorder::start(guest, session, disturbers)?;
     turns.begin(contender.start()?)?;
     let traced = (|| {
         let sender = Sender::new(contender.open(&path.a)?, payload_len, session, interval(probe));
@@ -291,7 +294,10 @@ fn into_guest(
         hook: format!("{} in the guest", hook.hook),
         ..hook
     }));
-    missing.extend(crossing(bed.machine(plan, number)?.accelerator()));
+    missing.extend(crossing(guest.accelerator()));
+    if !disturbers && probe.disturbers.is_none() {
+        missing.push(unwatched());
+    }
     Ok(Stages {
         traced: crossed.traced.path,
         missing,
@@ -393,6 +399,16 @@ fn crossing(accelerator: Accelerator) -> [MissingHook; 2] {
     })
 }
 
+/// Why nobody looks what an emulated guest does.
+fn unwatched() -> MissingHook {
+    MissingHook {
+        hook: "interrupts, soft interrupts and tasks in the guest".to_owned(),
+        tells: "what had the guest's CPUs during the slowest packets".to_owned(),
+        reason: "the guest is emulated (tcg), and looking takes a good part of its time: with disturbers = true at the probe it is done all the same"
+            .to_owned(),
+    }
+}
+
 /// `ringside trace` in a guest, which writes down what its kernel sees.
 struct Recorder<'g> {
     guest: &'g Guest,
@@ -400,9 +416,10 @@ struct Recorder<'g> {
 }
 
 impl<'g> Recorder<'g> {
-    fn start(guest: &'g Guest, session: u32) -> Result<Self> {
+    fn start(guest: &'g Guest, session: u32, disturbers: bool) -> Result<Self> {
         let own = guests::own_program()?;
-        let mut child = guest.command(&own).args(trace::record_line(session, EVENTS)).spawn()?;
+        let line = trace::record_line(session, EVENTS, disturbers);
+        let mut child = guest.command(&own).args(line).spawn()?;
         child.wait_for(trace::RECORDING, LOAD).context("tracing in the guest")?;
         Ok(Self {
             guest,

@@ -89,3 +89,19 @@ fn what_no_hook_tells_of_the_way_into_a_guest_is_named_with_its_reason() {
         "{by_kvm:?}"
     );
 }
+
+#[test]
+fn disturbers_are_looked_for_where_something_is_traced() {
+    let traced = plan("", &probe("one", ["a", "b"], "trace = true\ndisturbers = false")).unwrap();
+    assert_eq!(traced.probes[0].disturbers, Some(false));
+    for (keys, why) in [
+        ("disturbers = true", "key probe.disturbers: only of what is traced"),
+        (
+            "trace = true\nstop-above = \"1ms\"\ndisturbers = false",
+            "key probe.disturbers: stop-above shows what the CPUs did",
+        ),
+    ] {
+        let refused = plan("", &probe("one", ["a", "b"], keys)).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+}

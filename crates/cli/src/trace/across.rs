@@ -97,10 +97,11 @@ pub(crate) trait Guest {
 }
 
 /// The recorder's arguments behind the program's name: it is ended by SIGINT.
-pub(crate) fn record_line(session: u32, path: &str) -> Vec<String> {
+pub(crate) fn record_line(session: u32, path: &str, disturbers: bool) -> Vec<String> {
     let session = session.to_string();
     let line = ["trace", "--session", &session, "--events", path, "-t", "600"];
-    line.map(str::to_owned).to_vec()
+    let more = (!disturbers).then_some("--no-disturbers");
+    line.into_iter().chain(more).map(str::to_owned).collect()
 }
 
 /// What was traced of a way into a guest and back.

@@ -70,7 +70,7 @@ pub(super) fn trace(args: &Args, session: Session, names: &Names, stop: &Stop) -
 /// Writes all that is seen into a file when the time is over, or when it is told to end.
 pub(super) fn record(args: &Args, session: Session, path: &Path, stop: &Stop) -> Result<()> {
     let begun = Instant::now();
-    let recorder = Recorder::load(options(args, session, true))?;
+    let recorder = Recorder::load(options(args, session, !args.no_disturbers))?;
     eprintln!("{RECORDING}");
     let inside = recorder.run(|| begun.elapsed() >= args.time || stop.is_set())?;
     let json = serde_json::to_vec(&inside).context("writing what was seen as JSON")?;

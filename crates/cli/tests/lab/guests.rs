@@ -20,7 +20,7 @@ fn content() -> String {
     let mut content =
         "rounds = 2\nturn = \"1s\"\ntrace = true\nrings = true\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n"
             .to_owned();
-    let one_way = "measure = [\"rtt\", \"one-way\"]\nuncertainty = \"20ms\"\n";
+    let one_way = "measure = [\"rtt\", \"one-way\"]\nuncertainty = \"20ms\"\ndisturbers = true\n";
     let also = "machine = \"tap-bridge\"\n";
     let by_priority = format!("{also}express = \"pcp:5\"\n");
     for (name, attachment, more, keys) in [
@@ -155,6 +155,27 @@ fn guests_are_a_part_of_the_matrix() {
             _ => {
                 assert_eq!(traced.recorded, None);
                 check_stages(stages);
+                let slow = traced.slow.as_ref().expect("told");
+                // Only who asks for it has an emulated guest looked at.
+                let inside = slow
+                    .culprits
+                    .iter()
+                    .filter(|culprit| culprit.name.ends_with(" in the guest"));
+                let is_asked = stages.path == "tap-bridge";
+                assert!(
+                    is_asked || accelerator != Some("tcg") || inside.count() == 0,
+                    "{slow:#?}"
+                );
+                let is_named = stages
+                    .missing
+                    .iter()
+                    .any(|hook| hook.hook.contains("tasks in the guest"));
+                assert_eq!(
+                    is_named,
+                    !is_asked && accelerator == Some("tcg"),
+                    "{:#?}",
+                    stages.missing
+                );
             }
         }
     }

@@ -374,6 +374,7 @@ pub(super) fn probes(number: usize, schedule: &Schedule, loads: &[usize], [from,
             measures: vec![LatencyKind::OneWay],
             // Its talker and listener are programs of their own.
             is_traced: false,
+            disturbers: None,
             stop_above: None,
             uncertainty: Duration::ZERO,
             description: format!(

@@ -255,7 +255,16 @@ impl Checker<'_> {
             });
         }
         let is_traced = probe.trace.as_ref().map_or(trace, |wanted| *wanted.get_ref());
+        if let (Some(none), Some(_)) = (
+            probe.disturbers.as_ref().filter(|wanted| !*wanted.get_ref()),
+            &probe.stop_above,
+        ) {
+            self.at(none, "stop-above shows what the CPUs did: take one of the two");
+        }
         if !is_traced {
+            self.superfluous(probe.disturbers.as_ref(), || {
+                "only of what is traced there are disturbers: trace = true".to_owned()
+            });
             self.superfluous(probe.stop_above.as_ref(), || {
                 "only what is traced can be stopped at a packet: trace = true".to_owned()
             });
@@ -273,6 +282,7 @@ impl Checker<'_> {
             count: probe.count.map(file::Whole::get),
             measures,
             is_traced,
+            disturbers: probe.disturbers.as_ref().map(|wanted| *wanted.get_ref()),
             stop_above: probe.stop_above.as_ref().map(|time| time.get_ref().0),
             uncertainty: probe.uncertainty.as_ref().map_or(UNCERTAINTY, |time| time.get_ref().0),
             description: format!(

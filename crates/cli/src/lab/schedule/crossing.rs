@@ -112,6 +112,7 @@ fn probe(schedule: &Schedule) -> Probe {
         count: Some(TRIPS),
         measures: vec![LatencyKind::OneWay],
         is_traced: false,
+        disturbers: None,
         stop_above: None,
         uncertainty: Duration::MAX,
         description: String::new(),
