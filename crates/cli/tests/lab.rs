@@ -2,10 +2,14 @@
 //! nothing left behind.
 
 mod common;
+#[path = "lab/crossing.rs"]
+mod crossing;
 #[path = "lab/guests.rs"]
 mod guests;
 #[path = "lab/inside.rs"]
 mod inside;
+#[path = "lab/machines.rs"]
+mod machines;
 #[path = "lab/steered.rs"]
 mod steered;
 
@@ -514,74 +518,4 @@ fn two_labs_at_once_do_not_disturb_each_other() {
         result.cells.iter().for_each(check_cell);
         assert_nothing_is_left_of(pid);
     }
-}
-
-#[test]
-fn another_machine_answers_by_its_server() {
-    if !is_root() {
-        return;
-    }
-    let (_alone, scratch) = (alone(), Scratch::new());
-    let hosts = common::lab("lab-far", 1);
-    let server = common::start(&hosts.b, "serve {} --insecure");
-    server.wait_for("UDP port");
-    let mut content = format!(
-        "rounds = 2\nturn = \"100ms\"\nsettle = \"10ms\"\n[[host]]\nname = \"me\"\nplace = \"here\"\n\
-         [[host]]\nname = \"far\"\nserve = \"{}\"\n",
-        hosts.b.ipv4
-    );
-    let sink = common::start(&hosts.b, "lab sink");
-    sink.wait_for("Taking TCP streams");
-    content += "[[load]]\nname = \"tcp\"\nkind = \"tcp\"\nbitrate = \"8M\"\n";
-    let both = "measure = [\"rtt\", \"one-way\"]\nuncertainty = \"20ms\"\n";
-    for (name, keys) in [
-        ("udp", both),
-        ("packet", "loads = []\n"),
-        ("xsk", "wait = \"spin\"\nloads = []\n"),
-    ] {
-        content += &format!("[[probe]]\nname = {name:?}\nfrom = \"me\"\nto = \"far\"\nwith = {name:?}\n{keys}");
-    }
-    scratch.lab(&content);
-    let mut command = common::ringside(&hosts.a, "lab run my.toml --into run --json");
-    command.current_dir(&scratch.0);
-    let result = result(&Running::new(command).end().good().out);
-    let cells: Vec<(&str, LatencyKind, bool)> = result
-        .cells
-        .iter()
-        .map(|cell| {
-            (
-                cell.path.as_str(),
-                cell.latency.kind,
-                cell.condition == LoadKind::Foreign,
-            )
-        })
-        .collect();
-    use LatencyKind::{OneWay, RoundTrip};
-    assert_eq!(
-        cells,
-        [
-            ("udp", RoundTrip, false),
-            ("udp", RoundTrip, true),
-            ("udp", OneWay, false),
-            ("udp", OneWay, true),
-            ("packet", RoundTrip, false),
-            ("xsk", RoundTrip, false)
-        ]
-    );
-    result.cells.iter().for_each(check_cell);
-    for cell in result.cells.iter().filter(|cell| cell.unavailable.is_none()) {
-        // It is the same clock, though nothing here knows that.
-        let clock = cell.clock.as_ref();
-        assert_eq!(clock.is_some(), cell.latency.kind == OneWay, "{cell:#?}");
-        assert!(
-            clock.is_none_or(|clock| clock.offset_ns.unsigned_abs() <= clock.uncertainty_ns),
-            "{cell:#?}"
-        );
-        for load in &cell.loads {
-            assert!(load.received_bits_per_s.is_some_and(|bits| bits > 1e5), "{load:#?}");
-        }
-    }
-    assert!(result.cells.iter().filter(|cell| !cell.loads.is_empty()).count() <= 2);
-    drop((server, sink));
-    common::assert_clean(&hosts.a);
 }

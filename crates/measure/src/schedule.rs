@@ -34,7 +34,7 @@ use crate::cycle::Deadline;
 mod listener;
 mod part;
 
-pub use listener::{Listener, Received, Stream, Verdict, WindowMisses};
+pub use listener::{Listener, Received, Stream, Verdict, WindowMisses, fastest_ns};
 pub use part::{STREAM_LEN, StreamPart};
 
 /// Bytes of the smallest frame of a class: Ethernet and VLAN header, IPv4, UDP, a probe and its stream's part.

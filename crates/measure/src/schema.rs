@@ -55,7 +55,7 @@ pub use hints::{
 pub use impair::{ImpairResult, ImpairedDirection};
 pub use lab::{
     LabCell, LabClock, LabLoad, LabMachine, LabRedirected, LabResult, LabSchedule, LabStages, LabSteering, LabTap,
-    LabWaiting,
+    LabWaiting, LabWindows,
 };
 pub use run::{
     CpuUse, CycleResult, Interval, LatencyKind, LatencyResult, LinkChange, LinkEvent, Operation, QueueCounters,

@@ -242,6 +242,11 @@ impl Side {
         self.ipv4
     }
 
+    /// Its hardware address.
+    pub(crate) fn mac(&self) -> MacAddr {
+        self.mac
+    }
+
     /// An end of a link on which there are other packets, too, which are not touched.
     pub(crate) fn beside_others(end: &End) -> Self {
         Self {

@@ -125,6 +125,7 @@ impl Contender<'_> {
                 settle_ns: nanos(self.bench.settle()),
                 slot_ns: nanos(self.bench.slot()),
                 sleeps: self.sleeps,
+                trace: None,
             }),
             ..turns.remote.far(Work::Contest, &flow, Dialled::session()?)
         })

@@ -88,7 +88,7 @@ pub(super) struct ListArgs {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct SinkArgs {
-    /// Address to listen on, TCP port 29800. Whoever reaches it can send: take one of a network that is nobody else's
+    /// Address to listen on, TCP port 29800, and for packets of UDP a port that the kernel chooses. Whoever reaches it can send: take one of a network that is nobody else's
     #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::UNSPECIFIED)]
     pub(super) listen: Ipv4Addr,
 }

@@ -36,6 +36,8 @@ pub(super) struct Bed {
 /// From where streams of a load go, and to where.
 pub(super) struct Course<'b> {
     pub(super) from: &'b Arc<Namespace>,
+    /// The address there, where that is an end of a link.
+    pub(super) own: Option<Ipv4Addr>,
     /// The end that is a namespace of this machine.
     pub(super) to: Option<&'b End>,
     pub(super) at: Ipv4Addr,
@@ -139,6 +141,16 @@ impl Bed {
         self.guests.path(number)
     }
 
+    /// The end, on this machine, of the link that leads to a guest.
+    pub(super) fn near(&self, plan: &Plan, guest: usize) -> Result<&End> {
+        Ok(guests::near(&plan.guests[guest], &self.links)?.0)
+    }
+
+    /// What a guest's NIC is called inside.
+    pub(super) fn inside(&self, guest: usize) -> Result<&str> {
+        self.guests.interface(guest)
+    }
+
     /// What has passed so far on the way to a guest.
     pub(super) fn passed(&self, way: Way) -> Result<Option<Passed>> {
         match way {
@@ -161,9 +173,11 @@ impl Bed {
 
     /// From where streams of a load go on a way, and to where.
     pub(super) fn course(&self, plan: &Plan, way: Way) -> Result<Course<'_>> {
+        let mut own = None;
         let (from, to, at) = match way {
             Way::Link { .. } => {
                 let (from, to) = self.ends(way)?;
+                own = Some(from.ipv4);
                 (&from.ns, Some(to), to.ipv4)
             }
             Way::Guest(number) => {
@@ -179,7 +193,7 @@ impl Bed {
             }
             Way::Serve(host) => (&self.here, None, self.far(host)?.b.address()),
         };
-        Ok(Course { from, to, at })
+        Ok(Course { from, own, to, at })
     }
 
     /// The guests, for the result.

@@ -147,6 +147,8 @@ pub(super) struct Load {
     /// Bytes of a request, and of its answer.
     pub(super) request: Maybe<Whole<1, 1_048_576>>,
     pub(super) answer: Maybe<Whole<1, 1_048_576>>,
+    /// Bytes of a stream that may be under way.
+    pub(super) window: Maybe<Whole<2048, 67_108_864>>,
     /// The CPUs of the sender, or of stress-ng.
     pub(super) cpus: Maybe<Vec<Whole<0, 8191>>>,
     pub(super) stressor: Maybe<Name>,
@@ -205,6 +207,8 @@ pub(super) struct Probe {
     pub(super) idle: Maybe<bool>,
     /// Whether it gets its stages.
     pub(super) trace: Maybe<bool>,
+    /// Whether it is looked what else the CPUs do meanwhile.
+    pub(super) disturbers: Maybe<bool>,
     /// Its traced turns end with a packet that takes longer, and what the CPUs did meanwhile is kept.
     pub(super) stop_above: Maybe<Time>,
     /// How far a guest's clock may be wrong for one way.
@@ -252,6 +256,8 @@ pub(super) struct Schedule {
     pub(super) qdisc: Maybe<Qdisc>,
     pub(super) wait: Option<Wait>,
     pub(super) steering: Option<Vec<Named>>,
+    /// How far a guest's clock may be wrong for latencies.
+    pub(super) uncertainty: Maybe<Time>,
 }
 
 /// What a schedule's packets are sent and received through.

@@ -91,10 +91,11 @@ pub(super) struct Measured {
     pub(super) probes: Counts,
     pub(super) not_sent_probes: u64,
     pub(super) impossible_packets: u64,
-    pub(super) raw: Summary,
-    pub(super) raw_hdr: String,
-    pub(super) corrected: Summary,
-    pub(super) corrected_hdr: String,
+    /// Nothing where the other end's clock is not known well enough; so with the next three.
+    pub(super) raw: Option<Summary>,
+    pub(super) raw_hdr: Option<String>,
+    pub(super) corrected: Option<Summary>,
+    pub(super) corrected_hdr: Option<String>,
     /// Shares from 0 to 1.
     pub(super) steal: f64,
     pub(super) waiting: f64,

@@ -5,6 +5,7 @@
 //!   .1                                    .2
 //! ```
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,6 +39,8 @@ const LOOK: Duration = Duration::from_millis(300);
 pub(super) struct Guests {
     /// The paths to them, by their numbers in the file; or why there is none.
     paths: Vec<(usize, Result<compare::Bed, String>)>,
+    /// What their NICs are called inside.
+    interfaces: Vec<(usize, String)>,
     machines: Vec<Machine>,
     /// By the numbers of their guests.
     attachments: Vec<(usize, Attachment)>,
@@ -93,6 +96,7 @@ impl Guests {
                 let name = &plan.guests[nic.number].name;
                 let path = reach(&guest, &nic, at, stop).with_context(|| format!("reaching the guest {name}"))?;
                 all.paths.push((nic.number, Ok(path)));
+                all.interfaces.push((nic.number, interface(at)));
                 all.attachments.push((nic.number, nic.attachment));
             }
             all.machines.push(Machine {
@@ -111,6 +115,12 @@ impl Guests {
             Ok(path) => Ok(path),
             Err(why) => bail!("{why}"),
         }
+    }
+
+    /// What one's NIC is called inside.
+    pub(super) fn interface(&self, number: usize) -> Result<&str> {
+        let found = self.interfaces.iter().find(|(of, _)| *of == number);
+        Ok(&found.context("a guest that was reached")?.1)
     }
 
     /// The machine of one.
@@ -270,6 +280,7 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path)
         file::Acceleration::Tcg => Acceleration::Require(Accelerator::Tcg),
     };
     config.programs = ["sh", "ip"].map(Into::into).to_vec();
+    config.modules = qdiscs(plan, nics);
     let is_iperf3 = |load: &plan::Load| matches!(load.what, Work::Iperf3 { .. });
     let iperf3s = (0..plan.loads.len()).filter(|number| is_iperf3(&plan.loads[*number]));
     if iperf3s.clone().next().is_some() {
@@ -296,8 +307,8 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path)
         // One for each load, for a server has one client.
         script += &format!("iperf3 -s -p {port} >/iperf3-{port}.log 2>&1 </dev/null &\n");
     }
-    let is_tcp = |load: &plan::Load| matches!(load.what, Work::Tcp { .. });
-    if plan.loads.iter().any(is_tcp) {
+    let is_ours = |load: &plan::Load| matches!(load.what, Work::Tcp { .. } | Work::Udp { .. });
+    if plan.loads.iter().any(is_ours) {
         script += &format!("{} lab sink >/sink.log 2>&1 </dev/null &\n", own.display());
     }
     let done = guest.command("sh").args(["-c", &script]).output()?;
@@ -307,6 +318,23 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path)
         String::from_utf8_lossy(&done.stderr).trim()
     );
     Ok(guest)
+}
+
+/// Modules of the queueing disciplines that talkers in a machine install.
+fn qdiscs(plan: &Plan, nics: &[Joined<'_>]) -> Vec<String> {
+    let is_its = |schedule: &&plan::Schedule| {
+        let own = |nic: &Joined<'_>| schedule.way == plan::Way::Guest(nic.number);
+        schedule.is_back && nics.iter().any(own)
+    };
+    let kinds = plan.schedules.iter().filter(is_its).flat_map(|of| match of.qdisc {
+        file::Qdisc::AsItIs => &[][..],
+        file::Qdisc::Mqprio => &["sch_mqprio"][..],
+        // Below an mqprio.
+        file::Qdisc::Etf => &["sch_mqprio", "sch_etf"][..],
+        file::Qdisc::Taprio => &["sch_taprio"][..],
+    });
+    let all: BTreeSet<&str> = kinds.copied().collect();
+    all.into_iter().map(str::to_owned).collect()
 }
 
 fn interface(at: usize) -> String {

@@ -7,8 +7,6 @@ use std::io::{Read as _, Seek as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,14 +19,10 @@ use super::bed::{Bed, Course};
 use super::file::Bitrate;
 use super::plan::{Load, Plan, Probe, Way, Work};
 use super::tcp::{self, Streams};
-use crate::peer::Peer as _;
-use crate::peer::udp::{Sending, Udp, Waiting};
+use super::udp;
 use crate::pin;
 use crate::report::units;
-use crate::run::ping::flood;
 
-/// Ports of the first load's streams; the next one has the next ports.
-const UDP_PORT: u16 = 29_700;
 /// Of the first load, if it is of iperf3; the next one has the next port, wherever its server is.
 const IPERF3_PORT: u16 = 5_201;
 /// Ethernet, IPv4 and UDP.
@@ -52,7 +46,7 @@ pub(super) struct Running {
 struct On {
     name: String,
     description: String,
-    stream: Option<Stream>,
+    udp: Option<udp::Stream>,
     tcp: Option<Tcp>,
     programs: Vec<Program>,
     iperf3: Option<Iperf3>,
@@ -72,14 +66,6 @@ struct Tcp {
     /// Of all of them.
     asked_bits_per_s: Option<f64>,
     has_requests: bool,
-}
-
-/// Our own packets.
-struct Stream {
-    end: Arc<AtomicBool>,
-    sent: Arc<AtomicU64>,
-    received: Arc<AtomicU64>,
-    threads: Vec<JoinHandle<Result<()>>>,
 }
 
 struct Program {
@@ -134,21 +120,25 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
     let mut on = On {
         name: load.name.clone(),
         description: describe(load),
-        stream: None,
+        udp: None,
         tcp: None,
         programs: Vec::new(),
         iperf3: None,
     };
     match &load.what {
         Work::Udp { way, rate, size } => {
-            let (from, to) = bed.ends(way.unwrap_or(path))?;
-            on.stream = Some(Stream::start([from, to], UDP_PORT + number, *rate, *size, &load.cpus)?);
+            let course = bed.course(plan, way.unwrap_or(path))?;
+            let packets = udp::Packets {
+                rate: *rate,
+                payload: size.saturating_sub(HEADERS).max(1),
+            };
+            on.udp = Some(udp::Stream::start(packets, number, &course, &load.cpus)?);
         }
         Work::Tcp { way, streams, stream } => {
             let course = bed.course(plan, way.unwrap_or(path))?;
             let at = SocketAddr::new(IpAddr::V4(course.at), tcp::port(number, course.to.is_none()));
             let asked = match stream {
-                tcp::Stream::Bulk { bits_per_s } => *bits_per_s,
+                tcp::Stream::Bulk { bits_per_s, .. } => *bits_per_s,
                 tcp::Stream::Requests { .. } => None,
             };
             on.tcp = Some(Tcp {
@@ -165,7 +155,7 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
             size,
         } => {
             let port = iperf3_port(number.into());
-            let Course { from, to, at } = bed.course(plan, way.unwrap_or(path))?;
+            let Course { from, to, at, .. } = bed.course(plan, way.unwrap_or(path))?;
             // In a guest it runs already, and on another machine somebody has started it.
             if let Some(to) = to {
                 on.programs.push(iperf3_server(to, port)?);
@@ -237,8 +227,11 @@ pub(super) fn describe(load: &Load) -> String {
         Work::Tcp { streams, stream, .. } => {
             let plural = if *streams == 1 { "" } else { "s" };
             let each = match stream {
-                tcp::Stream::Bulk { bits_per_s: None } => "as fast as it goes".to_owned(),
-                tcp::Stream::Bulk { bits_per_s: Some(bits) } => format!("{}bit/s each", units::short(*bits)),
+                tcp::Stream::Bulk { bits_per_s, window } => {
+                    let rate = bits_per_s.map(|bits| format!("{}bit/s each", units::short(bits)));
+                    let window = window.map(|bytes| format!(", windows of {bytes} bytes"));
+                    rate.unwrap_or_else(|| "as fast as it goes".to_owned()) + &window.unwrap_or_default()
+                }
                 tcp::Stream::Requests { request, answer, per_s } => format!(
                     "requests of {request} bytes and answers of {answer}, {}",
                     per_s.map_or_else(
@@ -264,33 +257,25 @@ impl On {
         if let Some(tcp) = &mut self.tcp {
             tcp.streams.check()?;
         }
-        if let Some(stream) = &mut self.stream
-            && let Some(at) = stream.threads.iter().position(JoinHandle::is_finished)
-        {
-            match stream.threads.swap_remove(at).join() {
-                Ok(done) => done?,
-                Err(_) => bail!("its thread panicked"),
-            }
-            bail!("its thread ended in the middle of a turn");
+        if let Some(udp) = &mut self.udp {
+            udp.check()?;
         }
         Ok(())
     }
 
     fn end(mut self, seconds: f64) -> Result<LabLoad> {
         #[allow(clippy::cast_precision_loss, reason = "a rate has three digits")]
-        let rate = |packets: &AtomicU64| (seconds > 0.0).then(|| packets.load(Ordering::Relaxed) as f64 / seconds);
+        let per_s = |count: u64| (seconds > 0.0).then(|| count as f64 / seconds);
         let [mut sent_pps, mut received_pps] = [None; 2];
-        if let Some(mut stream) = self.stream.take() {
-            [sent_pps, received_pps] = [rate(&stream.sent), rate(&stream.received)];
-            stream.join()?;
+        if let Some(udp) = self.udp.take() {
+            let done = udp.end()?;
+            (sent_pps, received_pps) = (per_s(done.sent), done.received.and_then(per_s));
         }
         let [mut sent_bits_per_s, mut received_bits_per_s] = self.bits();
         let mut asked_bits_per_s = self.iperf3.as_ref().and_then(|iperf3| iperf3.asked_bits_per_s);
         let mut requests_per_s = None;
         if let Some(tcp) = self.tcp.take() {
             let done = tcp.streams.end()?;
-            #[allow(clippy::cast_precision_loss, reason = "a rate has three digits")]
-            let per_s = |count: u64| (seconds > 0.0).then(|| count as f64 / seconds);
             sent_bits_per_s = per_s(done.sent_bytes * 8);
             received_bits_per_s = done.received_bytes.and_then(|bytes| per_s(bytes * 8));
             requests_per_s = per_s(done.answers).filter(|_| tcp.has_requests);
@@ -327,61 +312,6 @@ impl On {
             (seconds > 0.0).then(|| bytes * 8.0 / seconds)
         });
         [sent["bits_per_second"].as_f64(), received]
-    }
-}
-
-impl Stream {
-    fn start([from, to]: [&End; 2], port: u16, rate: u64, size: u16, cpus: &[u32]) -> Result<Self> {
-        let [source, target] = [from, to].map(|end| SocketAddr::new(IpAddr::V4(end.ipv4), port));
-        let payload = usize::from(size.saturating_sub(HEADERS).max(1));
-        let open = |end: &End, [own, other]: [SocketAddr; 2], waiting| {
-            end.run(|| Udp::open(own, other, waiting, Sending::Single, payload))
-        };
-        let mut receiver = open(to, [target, source], Waiting::Blocking)?;
-        let sender = open(from, [source, target], Waiting::Spinning)?;
-        let mut stream = Self {
-            end: Arc::default(),
-            sent: Arc::default(),
-            received: Arc::default(),
-            threads: Vec::new(),
-        };
-        let (end, received, cpus_of_both) = (Arc::clone(&stream.end), Arc::clone(&stream.received), cpus.to_vec());
-        let receive = move || {
-            pin::to_cpus(&cpus_of_both)?;
-            while !end.load(Ordering::Relaxed) {
-                received.fetch_add(receiver.receive()?, Ordering::Relaxed);
-            }
-            Ok(())
-        };
-        let (end, sent, cpus) = (Arc::clone(&stream.end), Arc::clone(&stream.sent), cpus.to_vec());
-        let send = move || {
-            pin::to_cpus(&cpus)?;
-            flood(sender, Some(rate), &end, &sent)
-        };
-        // The receiver first, and both in `stream` once they run: what follows may fail.
-        stream.threads.push(thread("load received", receive)?);
-        stream.threads.push(thread("load sent", send)?);
-        Ok(stream)
-    }
-
-    fn join(&mut self) -> Result<()> {
-        self.end.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            match thread.join() {
-                Ok(done) => done?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            _ = thread.join();
-        }
     }
 }
 

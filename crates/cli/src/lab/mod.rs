@@ -34,6 +34,7 @@ mod study;
 mod table;
 mod tcp;
 mod turn;
+mod udp;
 
 use std::fs;
 use std::io::IsTerminal as _;

@@ -22,6 +22,9 @@ pub(super) const SMALLEST: u64 = 82;
 /// The same with room for the far end's times.
 pub(super) const SMALLEST_STAMPED: u64 = SMALLEST + 16;
 
+/// How far another clock may be wrong, unless it is said.
+pub(super) const UNCERTAINTY: Duration = Duration::from_micros(100);
+
 /// The most bytes of a request, or of its answer.
 pub(super) const MOST_REQUEST: usize = 1 << 20;
 
@@ -174,6 +177,8 @@ pub(super) struct Probe {
     pub(super) measures: Vec<LatencyKind>,
     /// It gets its stages.
     pub(super) is_traced: bool,
+    /// Whether it is looked what else the CPUs do meanwhile; by what a guest is made of, if it is not said.
+    pub(super) disturbers: Option<bool>,
     /// At what packet tracing stops.
     pub(super) stop_above: Option<Duration>,
     /// How far another clock may be wrong for one way.
@@ -236,14 +241,20 @@ pub(super) enum At {
 #[derive(Debug)]
 pub(super) struct Schedule {
     pub(super) name: String,
+    /// Number of the host at one end.
     pub(super) from: usize,
+    /// From there.
     pub(super) way: Way,
+    /// The talker is the guest at the way's other end.
+    pub(super) is_back: bool,
     /// As the command line has them.
     pub(super) classes: Vec<String>,
     pub(super) schedule: ringside_measure::schedule::Schedule,
     pub(super) via: ScheduleVia,
     pub(super) qdisc: Qdisc,
     pub(super) spins: bool,
+    /// How far a guest's clock may be wrong for latencies.
+    pub(super) uncertainty: Duration,
     pub(super) steering: Vec<usize>,
 }
 

@@ -102,6 +102,32 @@ fn a_probe_says_beside_which_loads_and_is_compared_beside_the_same() {
 }
 
 #[test]
+fn our_own_streams_go_to_guests_and_other_machines() {
+    let load = |keys: &str| format!("[[load]]\nname = \"l\"\n{keys}\n");
+    let read =
+        plan(&(load("kind = \"udp\"\nfrom = \"me\"\nto = \"far\"") + &probe("from = \"me\"\nto = \"far\"\npcp = 5")));
+    assert!(matches!(
+        read.loads[0].what,
+        Work::Udp {
+            way: Some(Way::Serve(4)),
+            ..
+        }
+    ));
+    assert_eq!(read.probes[0].pcp, Some(5));
+    let read = plan(&(load("kind = \"tcp\"\nwindow = 4096") + &probe("from = \"me\"\nto = \"far\"")));
+    let Work::Tcp { stream, .. } = &read.loads[0].what else {
+        panic!("{read:#?}")
+    };
+    assert_eq!(
+        *stream,
+        Stream::Bulk {
+            bits_per_s: None,
+            window: Some(4096)
+        }
+    );
+}
+
+#[test]
 fn another_machine_is_reached_from_here() {
     let read = plan(&probe("from = \"me\"\nto = \"far\""));
     assert_eq!(read.probes[0].way, Way::Serve(4));
@@ -258,11 +284,6 @@ fn what_makes_no_sense_is_told_with_its_place() {
             "key probe.pcp: 8 is out of range: 0 to 7",
         ),
         (
-            probe("from = \"me\"\nto = \"far\"\npcp = 5"),
-            6,
-            "key probe.pcp: probes have a VLAN priority on paths of this machine",
-        ),
-        (
             tcp("answer = 5"),
             9,
             "key load.answer: only streams of requests have an answer",
@@ -280,10 +301,11 @@ fn what_makes_no_sense_is_told_with_its_place() {
         (tcp("size = 500"), 9, "key load.size: size is nothing"),
         (udp("request = 5"), 9, "key load.request: request is nothing"),
         (
-            udp("from = \"me\"\nto = \"far\""),
+            tcp("request = 5\nwindow = 4096"),
             10,
-            "key load.to: nobody takes our own stream on another machine",
+            "key load.window: of requests one is under way at a time",
         ),
+        (udp("window = 4096"), 9, "key load.window: window is nothing"),
         (
             guest("attachment = \"tap\""),
             9,

@@ -5,8 +5,8 @@ use ringside_measure::compare::{self, Ratio, Round, STEAL_LIMIT};
 use ringside_measure::latency::{Latency, Summary};
 use ringside_measure::probe::Clock;
 use ringside_measure::schema::{
-    LabCell, LabLoad, LabMachine, LabRedirected, LabResult, LabSchedule, LabStages, LabSteering, LatencyResult,
-    LoadKind,
+    LabCell, LabLoad, LabMachine, LabRedirected, LabResult, LabSchedule, LabStages, LabSteering, LabWindows,
+    LatencyResult, LoadKind,
 };
 use ringside_measure::steer;
 
@@ -99,7 +99,7 @@ fn measured<'t>(turns: &[&'t Turn]) -> Vec<(u32, &'t Measured)> {
 #[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns")]
 fn medians(turns: Vec<&Turn>) -> Medians {
     let of = |(round, measured): (u32, &Measured)| {
-        let value = measured.corrected.p50_ns? as f64;
+        let value = measured.corrected?.p50_ns? as f64;
         Some((
             round,
             Round {
@@ -146,8 +146,16 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
         )),
         (true, None) => Some("it has not had its turn".to_owned()),
     };
-    let raw = merged(quiet.iter().map(|turn| (&turn.raw_hdr, &turn.raw)))?;
-    let corrected = merged(quiet.iter().map(|turn| (&turn.corrected_hdr, &turn.corrected)))?;
+    let raw = merged(
+        quiet
+            .iter()
+            .filter_map(|turn| turn.raw_hdr.as_ref().zip(turn.raw.as_ref())),
+    )?;
+    let corrected = merged(
+        quiet
+            .iter()
+            .filter_map(|turn| turn.corrected_hdr.as_ref().zip(turn.corrected.as_ref())),
+    )?;
     Ok(LabCell {
         path: probe.name.clone(),
         description: probe.description.clone(),
@@ -188,7 +196,7 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
         ratio_to_idle: None,
         ratio_to_base: None,
         base: None,
-        schedule: windows(&quiet),
+        schedule: windows(&quiet)?,
         steering: steering(&quiet),
         redirected: quiet
             .iter()
@@ -204,16 +212,23 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
 }
 
 /// Of a class of a schedule: the windows of all turns.
-fn windows(turns: &[&Measured]) -> Option<LabSchedule> {
+fn windows(turns: &[&Measured]) -> Result<Option<LabSchedule>> {
     let all = || turns.iter().filter_map(|turn| turn.schedule.as_ref());
-    let first = all().next()?;
-    Some(LabSchedule {
+    let Some(first) = all().next() else { return Ok(None) };
+    let gap = merged(all().filter_map(|one| one.gap_hdr.as_ref().zip(one.gap.as_ref())))?;
+    Ok(Some(LabSchedule {
         skipped_packets: all().map(|one| one.skipped_packets).sum(),
         early_packets: all().map(|one| one.early_packets).sum(),
         late_packets: all().map(|one| one.late_packets).sum(),
         late_most_ns: all().filter_map(|one| one.late_most_ns).max(),
+        windows: match all().all(|one| one.windows.is_by_clock()) {
+            true => LabWindows::Clock,
+            false => LabWindows::Fastest,
+        },
+        gap: gap.summary(),
+        gap_hdr: gap.to_hdr(),
         ..first.clone()
-    })
+    }))
 }
 
 /// What landed where in all turns, for each end that was steered.

@@ -24,6 +24,9 @@ use crate::stop::Stop;
 /// A cell that failed so often and never worked has no further turn.
 const FAILURES: usize = 2;
 
+/// Numbers that a turn may have for its sessions.
+const SESSIONS: u32 = 4;
+
 /// A path under one condition, by one kind of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
@@ -90,7 +93,7 @@ pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) 
                 continue;
             }
             begins(&bar, format!("round {}: {}", round + 1, cell.name(plan)));
-            session = session.wrapping_add(2);
+            session = session.wrapping_add(SESSIONS);
             let together = together(plan, &cells, number);
             let outcomes = match one(plan, bed, cell, session, stop) {
                 Ok(measured) => measured
@@ -121,7 +124,7 @@ pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) 
             }
         }
     }
-    stages::measure(plan, bed, folder, session.wrapping_add(2), (&bar, stop))?;
+    stages::measure(plan, bed, folder, session.wrapping_add(SESSIONS), (&bar, stop))?;
     bar.finish_and_clear();
     Ok(())
 }
@@ -184,7 +187,7 @@ fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<
     };
     let before = bed.passed(probe.way).map_err(Fault::Lab)?;
     let readings = match probe.scheduled {
-        Some(of) => schedule::turn(plan, bed, &plan.schedules[of.schedule], (&mut loads, stop)),
+        Some(of) => schedule::turn(plan, bed, &plan.schedules[of.schedule], (session, &mut loads, stop)),
         None => turn(plan, bed, probe, cell.kind, (session, &mut loads, stop))
             .and_then(|reading| Ok(vec![measured(plan, bed, cell, reading)?])),
     };
@@ -229,10 +232,10 @@ fn told(reading: &Reading, clock: Option<LabClock>) -> Option<Measured> {
         probes: reading.probes,
         not_sent_probes: reading.not_sent,
         impossible_packets: reading.times.impossible(),
-        raw: raw.summary()?,
-        raw_hdr: raw.to_hdr()?,
-        corrected: corrected.summary()?,
-        corrected_hdr: corrected.to_hdr()?,
+        raw: Some(raw.summary()?),
+        raw_hdr: Some(raw.to_hdr()?),
+        corrected: Some(corrected.summary()?),
+        corrected_hdr: Some(corrected.to_hdr()?),
         steal: reading.steal,
         waiting: reading.waiting,
         clock,
@@ -244,7 +247,8 @@ fn told(reading: &Reading, clock: Option<LabClock>) -> Option<Measured> {
     })
 }
 
-fn turn(
+/// One turn of a probe; of one way to a guest or another machine the round trips, with the far end's times.
+pub(super) fn turn(
     plan: &Plan,
     bed: &Bed,
     probe: &Probe,

@@ -23,8 +23,9 @@ use super::run::{Fault, begins, bench, condition, contender, pace};
 use super::steered::Steered;
 use super::{guests, one_way};
 use crate::output;
+use crate::serve::Turns;
 use crate::stop::Stop;
-use crate::trace::{self, Asker, Ends, Hearer, Sender, Setup, told_missing};
+use crate::trace::{self, Asker, Ends, Far, Hearer, Sender, Setup, told_missing};
 
 /// How often a turn is tried where the hypervisor takes too much of it.
 const TRIES: u32 = 3;
@@ -128,7 +129,7 @@ fn none(probe: &Probe, part: Part, why: String) -> LabStages {
     LabStages {
         path: probe.name.clone(),
         condition: part.condition(),
-        is_round_trip: matches!(probe.way, Way::Guest(_)),
+        is_round_trip: !matches!(probe.way, Way::Link { .. }),
         loads: Vec::new(),
         unavailable: Some(why),
         traced: None,
@@ -159,7 +160,8 @@ fn one(plan: &Plan, bed: &Bed, part: Part, session: u32, stop: &Stop) -> Result<
     let before = CpuTimes::read().map_err(|error| Fault::Lab(error.into()))?;
     let stages = match probe.way {
         Way::Guest(guest) => into_guest(plan, bed, (probe, guest), session, (&mut loads, stop)),
-        _ => over_link(plan, bed, probe, session, (&mut loads, stop)),
+        Way::Serve(host) => to_machine(plan, bed, (probe, host), session, (&mut loads, stop)),
+        Way::Link { .. } => over_link(plan, bed, probe, session, (&mut loads, stop)),
     };
     let stages = match stages {
         Err(error) if loads.is_broken() => return Err(Fault::Lab(error)),
@@ -186,7 +188,7 @@ fn setup<'a>(plan: &Plan, probe: &'a Probe, session: u32) -> Setup<'a> {
         name: &probe.name,
         session,
         one_of: 1,
-        disturbers: true,
+        disturbers: probe.disturbers.unwrap_or(true),
         stop_above: probe.stop_above,
         time: plan.settle + plan.turn,
         count: probe.count,
@@ -258,7 +260,10 @@ fn into_guest(
     let _cut = contender.cut(&path.a)?;
     let payload_len = pace(plan, probe, path)?.payload_len;
     let turns = path.turns.as_ref().context("a guest has a server")?;
-    let mut recorder = Recorder::start(bed.machine(plan, number)?, session)?;
+    let guest = bed.machine(plan, number)?;
+    let is_emulated = guest.accelerator() == Accelerator::Tcg;
+    let disturbers = probe.disturbers.unwrap_or(!is_emulated);
+    let mut recorder = Recorder::start(guest, session, disturbers)?;
     turns.begin(contender.start()?)?;
     let traced = (|| {
         let sender = Sender::new(contender.open(&path.a)?, payload_len, session, interval(probe));
@@ -269,7 +274,14 @@ fn into_guest(
         };
         let names = bed.names();
         let watch = &mut || look(loads, stop);
-        trace::across(&setup, Asker::new(sender), &names, &mut recorder, watch, stop)
+        trace::across(
+            &setup,
+            Asker::new(sender),
+            &names,
+            (Far::Guest, &mut recorder),
+            watch,
+            stop,
+        )
     })();
     let far = turns.end()?;
     if let Some(why) = far.lost {
@@ -282,12 +294,78 @@ fn into_guest(
         hook: format!("{} in the guest", hook.hook),
         ..hook
     }));
-    missing.extend(crossing(bed.machine(plan, number)?.accelerator()));
+    missing.extend(crossing(guest.accelerator()));
+    if !disturbers && probe.disturbers.is_none() {
+        missing.push(unwatched());
+    }
     Ok(Stages {
         traced: crossed.traced.path,
         missing,
         clock: Some(one_way::clock(&crossed.mapping, plan, bed, Some(number))),
     })
+}
+
+/// To another machine and back, which writes down what its kernel sees, if its server was started so.
+fn to_machine(
+    plan: &Plan,
+    bed: &Bed,
+    (probe, number): (&Probe, usize),
+    session: u32,
+    (loads, stop): (&mut Running, &Stop),
+) -> Result<Stages> {
+    let path = bed.far(number)?;
+    let bench = bench(plan, probe);
+    let contender = contender(path, &bench, probe);
+    let _tag = contender.tag()?;
+    let _cut = contender.cut(&path.a)?;
+    let payload_len = pace(plan, probe, path)?.payload_len;
+    let turns = path.turns.as_ref().context("another machine has a server")?;
+    let mut start = contender.start()?;
+    if let Some(contest) = &mut start.contest {
+        contest.trace = Some(session);
+    }
+    turns.begin(start)?;
+    let mut server = Server { turns: Some(turns) };
+    let far = Far::Machine(&plan.hosts[number].name);
+    let traced = (|| {
+        let sender = Sender::new(contender.open(&path.a)?, payload_len, session, interval(probe));
+        let (setup, names) = (setup(plan, probe, session), bed.names());
+        let watch = &mut || look(loads, stop);
+        trace::across(&setup, Asker::new(sender), &names, (far, &mut server), watch, stop)
+    })();
+    // Of what failed before it was asked for its record.
+    let ended = server.turns.take().map(Turns::end).transpose();
+    let crossed = traced?;
+    ended?;
+    ensure!(!stop.is_set(), "interrupted");
+    let mut missing: Vec<MissingHook> = crossed.traced.missing.into_iter().map(told_missing).collect();
+    missing.extend(crossed.missing_inside.into_iter().map(|hook| MissingHook {
+        hook: format!("{} {}", hook.hook, far.place()),
+        ..hook
+    }));
+    Ok(Stages {
+        traced: crossed.traced.path,
+        missing,
+        clock: Some(one_way::clock(&crossed.mapping, plan, bed, None)),
+    })
+}
+
+/// The server of another machine while a turn is traced there.
+struct Server<'t> {
+    turns: Option<&'t Turns>,
+}
+
+impl trace::Guest for Server<'_> {
+    fn recorded(&mut self) -> Result<Vec<u8>> {
+        let far = self.turns.take().context("it records once")?.end()?;
+        if let Some(why) = far.lost {
+            bail!("at the far end: {why}");
+        }
+        let recorded = far
+            .recorded
+            .context("the server there has written nothing down: it is of another version")?;
+        Ok(serde_json::to_vec(&recorded)?)
+    }
 }
 
 /// Those of a process, as they are now.
@@ -321,6 +399,16 @@ fn crossing(accelerator: Accelerator) -> [MissingHook; 2] {
     })
 }
 
+/// Why nobody looks what an emulated guest does.
+fn unwatched() -> MissingHook {
+    MissingHook {
+        hook: "interrupts, soft interrupts and tasks in the guest".to_owned(),
+        tells: "what had the guest's CPUs during the slowest packets".to_owned(),
+        reason: "the guest is emulated (tcg), and looking takes a good part of its time: with disturbers = true at the probe it is done all the same"
+            .to_owned(),
+    }
+}
+
 /// `ringside trace` in a guest, which writes down what its kernel sees.
 struct Recorder<'g> {
     guest: &'g Guest,
@@ -328,9 +416,10 @@ struct Recorder<'g> {
 }
 
 impl<'g> Recorder<'g> {
-    fn start(guest: &'g Guest, session: u32) -> Result<Self> {
+    fn start(guest: &'g Guest, session: u32, disturbers: bool) -> Result<Self> {
         let own = guests::own_program()?;
-        let mut child = guest.command(&own).args(trace::record_line(session, EVENTS)).spawn()?;
+        let line = trace::record_line(session, EVENTS, disturbers);
+        let mut child = guest.command(&own).args(line).spawn()?;
         child.wait_for(trace::RECORDING, LOAD).context("tracing in the guest")?;
         Ok(Self {
             guest,

@@ -42,18 +42,20 @@ fn a_path_is_traced_if_it_says_so_or_all_are() {
     assert_eq!(parts(&plan("", &paths("trace = true")).unwrap()), [("one", false)]);
     assert_eq!(
         parts(&plan("trace = true\n", &paths("trace = false")).unwrap()),
-        [("two", false)]
+        [("two", false), ("far", false)]
     );
     let load = "[[load]]\nname = \"l\"\nkind = \"stress-ng\"\n";
     let loaded = plan("trace = true\n", &(paths("") + load)).unwrap();
     assert_eq!(
         parts(&loaded),
-        [("one", false), ("one", true), ("two", false), ("two", true)]
-    );
-    let refused = plan("", &probe("far", far, "trace = true")).unwrap_err();
-    assert!(
-        refused.contains("key probe.trace: what goes to another machine is not traced"),
-        "{refused}"
+        [
+            ("one", false),
+            ("one", true),
+            ("two", false),
+            ("two", true),
+            ("far", false),
+            ("far", true)
+        ]
     );
 }
 
@@ -86,4 +88,20 @@ fn what_no_hook_tells_of_the_way_into_a_guest_is_named_with_its_reason() {
         by_kvm.iter().all(|hook| !hook.reason.contains("emulated")),
         "{by_kvm:?}"
     );
+}
+
+#[test]
+fn disturbers_are_looked_for_where_something_is_traced() {
+    let traced = plan("", &probe("one", ["a", "b"], "trace = true\ndisturbers = false")).unwrap();
+    assert_eq!(traced.probes[0].disturbers, Some(false));
+    for (keys, why) in [
+        ("disturbers = true", "key probe.disturbers: only of what is traced"),
+        (
+            "trace = true\nstop-above = \"1ms\"\ndisturbers = false",
+            "key probe.disturbers: stop-above shows what the CPUs did",
+        ),
+    ] {
+        let refused = plan("", &probe("one", ["a", "b"], keys)).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!  bulk       header, bytes at their times …  end ──▶ sink ── how many came ──▶
 //!  requests   header, request ──▶ sink ── answer ──▶ request ──▶ …
+//!  packets    header ──▶ sink ── port ──▶ … UDP …  end ──▶ sink ── how many came ──▶      udp.rs
 //! ```
 //!
 //! In a namespace the sink is threads of this process; in a guest and on another machine it is `ringside lab sink`.
@@ -19,14 +20,18 @@ use ringside_netlab::Namespace;
 
 use super::bed::Course;
 use super::load::thread;
+use super::udp;
+use crate::peer::limit_window;
 use crate::stop::Stop;
 use crate::{output, pin};
 
 /// Of the sink for the first load; in a guest and on another machine there is this one alone, for all of them.
 const PORT: u16 = 29_800;
-/// What a stream begins with: who it is, then bytes of a request and of its answer.
+/// What a stream begins with: who it is, then bytes of a request and of its answer. Of bulk there is no request, and in place of an answer the window that
+/// the sink is to have, or 0. Packets of UDP have a request that is too long for one.
 const MAGIC: [u8; 8] = *b"ringload";
 const HEADER: usize = 16;
+const PACKETS: u32 = u32::MAX;
 /// The most that is written at once, and how much of its time that is at a slow rate.
 const PIECE: usize = 64 << 10;
 const PIECE_TIME: f64 = 0.01;
@@ -39,8 +44,11 @@ const END: Duration = Duration::from_secs(2);
 /// What the streams of a load do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Stream {
-    /// As much as goes through, or bits a second of each.
-    Bulk { bits_per_s: Option<f64> },
+    /// As much as goes through, or bits a second of each, and no more on its way than a window has bytes.
+    Bulk {
+        bits_per_s: Option<f64>,
+        window: Option<u32>,
+    },
     /// One request after the other, or so many a second.
     Requests {
         request: u32,
@@ -162,20 +170,49 @@ fn connect(from: &Namespace, at: SocketAddr) -> Result<TcpStream> {
 fn run(mut connection: TcpStream, stream: Stream, end: &AtomicBool, counts: &Counts) -> Result<()> {
     set_up(&connection)?;
     let (request, answer) = match stream {
-        Stream::Bulk { .. } => (0, 0),
+        Stream::Bulk { window, .. } => (0, window.unwrap_or(0)),
         Stream::Requests { request, answer, .. } => (request, answer),
     };
-    let mut header = MAGIC.to_vec();
-    header.extend(request.to_be_bytes());
-    header.extend(answer.to_be_bytes());
-    connection.write_all(&header)?;
+    connection.write_all(&header(request, answer))?;
     match stream {
-        Stream::Bulk { bits_per_s } => bulk(connection, bits_per_s, end, counts),
+        Stream::Bulk { bits_per_s, .. } => bulk(connection, bits_per_s, end, counts),
         Stream::Requests { per_s, .. } => {
             let sizes = [request, answer].map(|bytes| bytes as usize);
             requests(connection, sizes, per_s, end, counts)
         }
     }
+}
+
+fn header(request: u32, answer: u32) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8..12].copy_from_slice(&request.to_be_bytes());
+    header[12..].copy_from_slice(&answer.to_be_bytes());
+    header
+}
+
+/// Asks a sink for a port to which packets are sent; behind them it says how many came.
+pub(super) fn packets(from: &Namespace, at: SocketAddr) -> Result<(TcpStream, u16)> {
+    let mut connection = connect(from, at)?;
+    set_up(&connection)?;
+    connection.write_all(&header(PACKETS, 0))?;
+    let mut port = [0; 2];
+    let over = Instant::now() + START;
+    match read(&mut connection, &mut port, || Instant::now() >= over)? {
+        Got::All => Ok((connection, u16::from_be_bytes(port))),
+        Got::End | Got::ToldToEnd => bail!("the sink at {at} takes no packets of UDP: is it of another version?"),
+    }
+}
+
+/// What a sink says to the end of a stream; `None` if it does not say it in time.
+pub(super) fn came(mut connection: TcpStream) -> Result<Option<u64>> {
+    connection.shutdown(Shutdown::Write)?;
+    let mut came = [0; 8];
+    let over = Instant::now() + END;
+    Ok(match read(&mut connection, &mut came, || Instant::now() >= over)? {
+        Got::All => Some(u64::from_be_bytes(came)),
+        Got::End | Got::ToldToEnd => None,
+    })
 }
 
 fn bulk(mut connection: TcpStream, bits_per_s: Option<f64>, end: &AtomicBool, counts: &Counts) -> Result<()> {
@@ -204,19 +241,10 @@ fn bulk(mut connection: TcpStream, bits_per_s: Option<f64>, end: &AtomicBool, co
         due = (due + pause).max(Instant::now());
         sleep_until(due, end);
     }
-    connection.shutdown(Shutdown::Write)?;
-    let mut came = [0; 8];
-    let over = Instant::now() + END;
-    match read(&mut connection, &mut came, || Instant::now() >= over)? {
-        Got::All => {
-            counts
-                .received_bytes
-                .fetch_add(u64::from_be_bytes(came), Ordering::Relaxed);
-        }
-        Got::End | Got::ToldToEnd => {
-            counts.silent.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    match came(connection)? {
+        Some(bytes) => counts.received_bytes.fetch_add(bytes, Ordering::Relaxed),
+        None => counts.silent.fetch_add(1, Ordering::Relaxed),
+    };
     Ok(())
 }
 
@@ -323,7 +351,7 @@ pub(super) fn sink(listen: Ipv4Addr, stop: &Stop) -> Result<()> {
     let listener = TcpListener::bind(at).with_context(|| format!("listening on {at}"))?;
     let sink = Sink::open(listener, &[])?;
     output::note(format_args!(
-        "Taking TCP streams of labs on {at}, of everybody; Ctrl-C ends it"
+        "Taking streams of labs on {at}, TCP and UDP, of everybody; Ctrl-C ends it"
     ));
     while !stop.is_set() && sink.is_open() {
         thread::sleep(LOOK);
@@ -360,11 +388,16 @@ fn serve(mut connection: TcpStream, end: &AtomicBool) -> Result<()> {
     }
     let (magic, sizes) = header.split_at(MAGIC.len());
     ensure!(magic == MAGIC, "no stream of ours");
-    let [request, answer] = [&sizes[..4], &sizes[4..]].map(|bytes| {
-        let bytes = bytes.try_into().map_or(0, u32::from_be_bytes);
-        (bytes as usize).min(super::plan::MOST_REQUEST)
-    });
+    let [request, answer] = [&sizes[..4], &sizes[4..]].map(|bytes| bytes.try_into().map_or(0, u32::from_be_bytes));
+    if request == PACKETS {
+        return udp::take(connection, has_to_end);
+    }
+    let window = answer;
+    let [request, answer] = [request, answer].map(|bytes| (bytes as usize).min(super::plan::MOST_REQUEST));
     if request == 0 {
+        if window != 0 {
+            limit_window(&connection, window)?;
+        }
         let came = drain(&mut connection, has_to_end)?;
         write(&mut connection, &came.to_be_bytes(), has_to_end)?;
         return Ok(());
@@ -437,7 +470,7 @@ fn write(connection: &mut TcpStream, mut data: &[u8], has_to_end: impl Fn() -> b
 }
 
 /// Nothing is wrong: it is time to look again.
-fn is_time(error: &io::Error) -> bool {
+pub(super) fn is_time(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted

@@ -37,12 +37,31 @@ fn read_all(counts: &Counts) -> [u64; 4] {
 #[test]
 fn bulk_keeps_its_rate_and_the_sink_says_what_came() {
     let (_sink, at) = open();
-    let bits_per_s = Some(8e6);
-    let [sent, received, answers, silent] =
-        read_all(&run_for(Stream::Bulk { bits_per_s }, at, Duration::from_millis(300)));
+    let stream = Stream::Bulk {
+        bits_per_s: Some(8e6),
+        window: None,
+    };
+    let [sent, received, answers, silent] = read_all(&run_for(stream, at, Duration::from_millis(300)));
     assert_eq!((received, answers, silent), (sent, 0, 0));
     // 300 kB in that time, and the piece in front of the first pause; a busy machine sends less, and none makes up for it.
     assert!((10_000..=350_000).contains(&sent), "{sent}");
+}
+
+#[test]
+fn a_window_of_a_few_kilobytes_lets_less_through() {
+    let (_sink, at) = open();
+    let sent = |window| {
+        let stream = Stream::Bulk {
+            bits_per_s: None,
+            window,
+        };
+        let [sent, received, _, silent] = read_all(&run_for(stream, at, Duration::from_millis(200)));
+        assert_eq!((received, silent), (sent, 0));
+        sent
+    };
+    let (whole, limited) = (sent(None), sent(Some(2048)));
+    // Of some gigabytes a second; each two kilobytes wait for their acknowledgement.
+    assert!(limited > 0 && limited * 3 < whole, "{limited} of {whole}");
 }
 
 #[test]

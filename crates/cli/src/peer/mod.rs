@@ -18,6 +18,9 @@ mod sys;
 pub(crate) mod udp;
 pub(crate) mod xsk;
 
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -27,6 +30,13 @@ pub(crate) const BATCH: usize = 64;
 
 /// How long who waits asleep sleeps at the most: the end of its turn is seen then.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+
+/// Has a TCP connection's other end send no more than so many bytes that are not acknowledged: the window that this end offers. The kernel takes
+/// half of its smallest receive buffer, about a kilobyte, at the least.
+pub(crate) fn limit_window(connection: &TcpStream, bytes: u32) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    sys::set_option(connection.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes)
+}
 
 /// One end of a path, opened for one operation, used by one thread.
 ///

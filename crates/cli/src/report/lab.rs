@@ -182,16 +182,25 @@ fn windows(lab: &LabResult) -> Markup {
     html! { @if all().next().is_some() {
         h3 { "Windows" }
         div.wide { table {
-            tr { @for head in ["class", "load", "window", "kept by", "left out", "before", "behind", "by at most"] { th { (head) } } }
+            tr { @for head in ["class", "load", "window", "kept by", "left out", "before", "behind", "by at most", "packet to packet, p50", "p99"] {
+                th { (head) }
+            } }
             @for (cell, of) in all() { tr {
                 th { (cell.path) } td { (name(cell.condition)) }
                 td { (units::time(of.class.window_ns as f64)) " from " (units::time(of.class.offset_ns as f64)) " on" }
                 td { (format!("{:?}", of.kept_by).to_lowercase()) }
                 @for packets in [of.skipped_packets, of.early_packets, of.late_packets] { td.number { (packets) } }
-                td.number { (of.late_most_ns.map_or_else(|| "–".to_owned(), |ns| units::time(ns as f64))) }
+                @let gap = of.gap.as_ref();
+                @for ns in [of.late_most_ns, gap.and_then(|gap| gap.p50_ns), gap.and_then(|gap| gap.p99_ns)] {
+                    td.number { (ns.map_or_else(|| "–".to_owned(), |ns| units::time(ns as f64))) }
+                }
             } }
         } }
-        p { "Packets that were left out, because their window was over before they could be sent, and those that arrived before and behind it." }
+        p { "Packets that were left out, because their window was over before they could be sent, and those that arrived before and behind it; \
+            from one packet's arrival to the next one's (inter-packet latency)." }
+        @for (cell, _) in all().filter(|(_, of)| !of.windows.is_by_clock()) {
+            p { (cell_name(cell)) ": " (lab_words::by_the_fastest(cell)) "." }
+        }
     } }
 }
 
@@ -282,6 +291,8 @@ fn row(cell: &LabCell) -> Markup {
             td.number { (cell.ratio_to_base.as_ref().map_or_else(none, interval)) @if let Some(base) = &cell.base { " × " (base) } }
             td.number { (percentile(cell.latency.raw.and_then(|raw| raw.p50_ns))) }
             td.number { (percentile(cell.latency.raw.and_then(|raw| raw.p99_ns))) }
+        } @else {
+            td colspan="14" { "no times: the other end's clock is not known well enough" }
         }
     } }
 }

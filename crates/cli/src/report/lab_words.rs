@@ -1,6 +1,6 @@
 //! Sentences about a lab that both table and page have.
 
-use ringside_measure::schema::{LabLoad, LabRedirected, LabTap};
+use ringside_measure::schema::{LabCell, LabLoad, LabRedirected, LabSchedule, LabTap};
 
 use super::units;
 
@@ -65,6 +65,35 @@ pub(crate) fn tap(of: &LabTap) -> String {
         );
     }
     text
+}
+
+/// Inter-packet latency of a class.
+#[allow(clippy::cast_precision_loss, reason = "figures of three digits")]
+pub(crate) fn gap(of: &LabSchedule) -> Option<String> {
+    let gap = of.gap?;
+    let time = |ns: u64| units::time(ns as f64);
+    Some(match gap.p99_ns {
+        None => format!("from packet to packet {} to {}", time(gap.min_ns), time(gap.max_ns)),
+        Some(p99) => format!(
+            "from packet to packet {} in half of all, {} in p99",
+            time(gap.p50_ns.unwrap_or(p99)),
+            time(p99)
+        ),
+    })
+}
+
+/// Why a class has windows, and no latencies.
+#[allow(clippy::cast_precision_loss, reason = "figures of three digits")]
+pub(crate) fn by_the_fastest(of: &LabCell) -> String {
+    let known = match of.clock {
+        Some(clock) if clock.contradiction_ns > 0 => "does not run evenly".to_owned(),
+        Some(clock) => format!(
+            "is known to ± {}, worse than asked for",
+            units::time(clock.uncertainty_ns as f64)
+        ),
+        None => "is not known".to_owned(),
+    };
+    format!("the other end's clock {known}: no latencies, and windows are counted from the fastest packet on")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `ringside listener`: what comes of a talker's classes, by when it comes.
 
 use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ use ringside_xsk::hints::{Layouts, Reader, RingsideRx};
 use ringside_xsk::{Direction, Filter, Queue, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::streams::{ClockArgs, Gate, ScheduleArgs};
+use super::streams::{Arrivals, ClockArgs, Gate, ScheduleArgs};
 use super::whole::Whole;
 use super::{account, conclude, rates};
 use crate::args::{PortArgs, RunArgs, ViaArg, WaitArg};
@@ -59,6 +60,9 @@ pub(crate) struct ListenerArgs {
     /// Session to listen to, as the talker tells it [default: the first that comes]
     #[arg(long, value_name = "HEX", value_parser = session_number)]
     session: Option<u32>,
+    /// Write down when each packet came, for `ringside lab`, which knows the clock of a talker in a guest
+    #[arg(long, value_name = "FILE", hide = true)]
+    arrivals: Option<PathBuf>,
 }
 
 fn session_number(text: &str) -> Result<u32, String> {
@@ -103,6 +107,7 @@ struct Heard {
     /// The same of CLOCK_MONOTONIC, which changes when somebody sets the clock.
     monotonic: Offset<Monotonic, Tai>,
     compared: Instant,
+    arrivals: Option<Arrivals>,
 }
 
 impl Heard {
@@ -117,6 +122,7 @@ impl Heard {
             tai,
             monotonic: Offset::measure(),
             compared: Instant::now(),
+            arrivals: args.arrivals.as_ref().map(|_| Arrivals::new()),
         })
     }
 
@@ -135,12 +141,16 @@ impl Heard {
             return false;
         }
         let tag = tag.map(Tag).or(packet.vlan);
-        let verdict = self.listener.record(&Received {
+        let packet = Received {
             probe,
             part,
             pcp: tag.map(Tag::priority),
             at_ns,
-        });
+        };
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.keep(&packet);
+        }
+        let verdict = self.listener.record(&packet);
         let counts = matches!(verdict, Verdict::InWindow | Verdict::Early | Verdict::Late);
         if counts {
             self.bytes += frame.len() as u64;
@@ -156,6 +166,14 @@ impl Heard {
         }
         let at = self.monotonic.convert(Timestamp::<Monotonic>::from_nanos(monotonic_ns));
         at.map_or(0, |at| at.at.as_nanos())
+    }
+
+    /// Writes down when packets came, if that is wanted.
+    fn keep(&self, args: &ListenerArgs) -> Result<()> {
+        match args.arrivals.as_ref().zip(self.arrivals.as_ref()) {
+            Some((path, arrivals)) => arrivals.write(path),
+            None => Ok(()),
+        }
     }
 
     fn result(&self, ran: &Ran, queues: Vec<QueueCounters>, path: u64, state: Gate, by: ArrivalStamps) -> RunResult {
@@ -236,6 +254,7 @@ fn by_packet(args: &ListenerArgs, interface: &Interface, gate: Gate, heard: Hear
         .ok()
         .flatten()
         .context("the listening thread left no result")?;
+    heard.keep(args)?;
     let state = interface.state()?;
     let queue = QueueCounters {
         interface: interface.name().to_owned(),
@@ -313,6 +332,7 @@ fn by_xdp(args: &ListenerArgs, interface: &Interface, gate: Gate, heard: Heard, 
         .ok()
         .flatten()
         .context("the listening thread left no result")?;
+    heard.keep(args)?;
     let queues = session::counters(&port)?;
     let record = system::interface(interface, &session::link(&port)?, Some(port.report()));
     drop(port);

@@ -62,6 +62,9 @@ pub(crate) struct Args {
     /// Sessions at a time
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) max_sessions: u16,
+    /// Let clients see what this host's kernel does with their probes (`ringside lab`, `trace = true`): tracing programs run for that time
+    #[arg(long)]
+    pub(super) trace: bool,
     /// Seconds to serve [default: until Ctrl-C]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) time: Option<Duration>,

@@ -1,6 +1,7 @@
 //! One client's connection to the server, from the greeting to the farewell.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
@@ -24,6 +25,7 @@ use super::{clocks, tls, udp};
 use crate::clock::now_ns;
 use crate::output::note;
 use crate::system;
+use crate::trace::Recording;
 
 /// How long the thread sleeps while nothing comes.
 const LOOK: Duration = Duration::from_millis(50);
@@ -63,6 +65,10 @@ struct Connection<'a> {
     session: Option<Running>,
     /// A turn of a comparison, with what it is told as.
     turn: Option<(Turn, FarEnd)>,
+    /// What its kernel sees of the turn's probes, if that is wanted.
+    recording: Option<Recording>,
+    /// A turn that is over, of which the record is being fetched.
+    closing: Option<JoinHandle<FarEnd>>,
     /// Bytes of its frames.
     turn_bytes: u64,
     /// The interface, from a comparison's first turn to the end of the connection. After the turn: that is on it.
@@ -121,6 +127,8 @@ impl<'a> Connection<'a> {
             was_open: false,
             session: None,
             turn: None,
+            recording: None,
+            closing: None,
             turn_bytes: 0,
             loan: None,
         })
@@ -220,7 +228,11 @@ impl<'a> Connection<'a> {
                         lost,
                         ..far
                     };
-                    self.server.outcome(far, now_ns());
+                    match self.recording.take() {
+                        // It takes longer than the other end waits for a word.
+                        Some(recording) => self.closing = Some(close(recording, far)?),
+                        None => self.server.outcome(far, now_ns()),
+                    }
                 }
             }
             ServerEvent::Stop(stop) => {
@@ -235,6 +247,11 @@ impl<'a> Connection<'a> {
 
     /// What goes on by itself during a session: feedback, and the record of its pieces.
     fn follow(&mut self) {
+        if let Some(closed) = self.closing.take_if(|closing| closing.is_finished())
+            && let Ok(far) = closed.join()
+        {
+            self.server.outcome(far, now_ns());
+        }
         let Some(session) = &mut self.session else { return };
         let number = session.entry.session.number;
         let Some(begun) = &mut session.begun else { return };
@@ -272,6 +289,14 @@ impl<'a> Connection<'a> {
                 self.from, end.record.name
             ));
         }
+        // In front of the sockets: nothing of the turn is missed.
+        self.recording = match start.contest.as_ref().and_then(|contest| contest.trace) {
+            None => None,
+            Some(_) if !self.site.args.trace => {
+                bail!("this server does not let its clients trace: start it with --trace")
+            }
+            Some(session) => Some(Recording::start(session).context("tracing")?),
+        };
         let turn = Turn::open(start, &end.record.name, end.mac, to)?;
         let far = self.far_end(FarVia::AfXdp, end.record.clone());
         self.turn = Some((turn, far.clone()));
@@ -303,6 +328,7 @@ impl<'a> Connection<'a> {
             there: None,
             back: None,
             lost: None,
+            recorded: None,
         }
     }
 
@@ -407,6 +433,22 @@ impl<'a> Connection<'a> {
             (None, None) => "nothing",
         }
     }
+}
+
+/// Fetches the record of a turn's probes, beside the connection.
+fn close(recording: Recording, far: FarEnd) -> Result<JoinHandle<FarEnd>> {
+    let closer = std::thread::Builder::new().name("record".into());
+    let fetch = move || match recording.finish() {
+        Ok(recorded) => FarEnd {
+            recorded: Some(recorded),
+            ..far
+        },
+        Err(error) => FarEnd {
+            lost: far.lost.clone().or_else(|| Some(format!("tracing: {error:#}"))),
+            ..far
+        },
+    };
+    closer.spawn(fetch).context("starting a thread")
 }
 
 fn check_mode(wanted: Option<schema::Mode>, record: &schema::Interface) -> Result<()> {

@@ -18,6 +18,7 @@ fn far(losses: &[(&'static str, u64)], told: bool) -> FarEnd {
         there: None,
         back: None,
         lost: None,
+        recorded: None,
     }
 }
 

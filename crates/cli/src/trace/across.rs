@@ -3,12 +3,14 @@
 //! The guest's clock is brought to this host's by the packets themselves ([`ringside_measure::mapping`]): none was in the guest before it was
 //! given to its device, and none came out before the guest had sent it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use anyhow::{Result, ensure};
 use ringside_measure::mapping::{Bounds, Mapping};
 use ringside_measure::schema;
-use ringside_measure::trace::{Across, Breakdown, Correlator, Id, Packet};
+use ringside_measure::trace::{
+    Across, Breakdown, Correlator, Culprit, Disturber, DisturberKind, Id, Packet, Slowest, Stage, Timeline,
+};
 use serde::{Deserialize, Serialize};
 
 use super::collect::{Collector, Seen, answer_of};
@@ -23,12 +25,69 @@ pub(crate) const RECORDING: &str = "recording";
 /// What a guest's recorder writes.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Inside {
+    /// Which start of which machine this is.
+    pub(super) boot: String,
     /// Namespace, index and name.
     pub(super) interfaces: Vec<(u32, u32, String)>,
     pub(super) missing: Vec<schema::MissingHook>,
     pub(super) lost_events: u64,
     /// See [`Seen::row`].
     pub(super) events: Vec<[u64; 10]>,
+    /// What had the guest's CPUs, by its clock.
+    pub(super) disturbers: Vec<Row>,
+    /// Of these there were too many to be written down.
+    pub(super) forgotten_disturbers: u64,
+}
+
+impl Inside {
+    /// Of this machine, with nothing seen yet.
+    pub(super) fn here() -> Self {
+        Self {
+            boot: boot(),
+            interfaces: Names::here().rows(),
+            ..Self::default()
+        }
+    }
+}
+
+fn boot() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map_or_else(|_| String::new(), |id| id.trim().to_owned())
+}
+
+/// What is at the other end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Far<'n> {
+    /// A guest of this machine.
+    Guest,
+    /// Another machine, by its name in the lab.
+    Machine(&'n str),
+}
+
+impl Far<'_> {
+    /// Where something is that is there.
+    pub(crate) fn place(self) -> String {
+        match self {
+            Self::Guest => "in the guest".to_owned(),
+            Self::Machine(name) => format!("at {name}"),
+        }
+    }
+
+    /// What the way from one kernel to the other is called, and back, where it is not that of a guest.
+    fn crossings(self) -> Option<[&'static str; 2]> {
+        match self {
+            Self::Guest => None,
+            Self::Machine(_) => Some(["NICs and wire, there", "NICs and wire, back"]),
+        }
+    }
+}
+
+/// What had a CPU: kind, name, number, CPU, since when and until when.
+pub(super) type Row = (DisturberKind, String, u32, u32, u64, u64);
+
+/// As it is written into a file.
+pub(super) fn row(of: Disturber) -> Row {
+    (of.kind, of.name, of.id, of.cpu, of.from_ns, of.to_ns)
 }
 
 /// Whoever runs the recorder in the guest.
@@ -38,10 +97,11 @@ pub(crate) trait Guest {
 }
 
 /// The recorder's arguments behind the program's name: it is ended by SIGINT.
-pub(crate) fn record_line(session: u32, path: &str) -> Vec<String> {
+pub(crate) fn record_line(session: u32, path: &str, disturbers: bool) -> Vec<String> {
     let session = session.to_string();
     let line = ["trace", "--session", &session, "--events", path, "-t", "600"];
-    line.map(str::to_owned).to_vec()
+    let more = (!disturbers).then_some("--no-disturbers");
+    line.into_iter().chain(more).map(str::to_owned).collect()
 }
 
 /// What was traced of a way into a guest and back.
@@ -60,7 +120,7 @@ pub(crate) fn across(
     setup: &Setup<'_>,
     asker: Asker,
     names: &Names,
-    guest: &mut dyn Guest,
+    (far, guest): (Far<'_>, &mut dyn Guest),
     watch: &mut dyn FnMut() -> Result<()>,
     stop: &Stop,
 ) -> Result<Crossed> {
@@ -69,6 +129,10 @@ pub(crate) fn across(
     };
     let mut observed = observe(setup, Ends::One(asker), make, watch, stop)?;
     let inside: Inside = serde_json::from_slice(&guest.recorded()?)?;
+    ensure!(
+        inside.boot != boot() || inside.boot.is_empty(),
+        "the other end is on this machine: its kernel sees both ends as one; take namespaces and a link for that"
+    );
     let mut seen = packets(&inside);
     let mut part = |id: Id| {
         let none = || Packet {
@@ -98,12 +162,16 @@ pub(crate) fn across(
     let mapping = bounds.fit().filter(|_| bounds.len() > 2);
     let Some(mapping) = mapping else {
         let missing: Vec<&str> = inside.missing.iter().map(|missing| missing.hook.as_str()).collect();
+        let whose = match far {
+            Far::Guest => "the guest".to_owned(),
+            Far::Machine(name) => name.to_owned(),
+        };
         let lacks = match missing.as_slice() {
             [] => String::new(),
             all => format!(", whose kernel lacks {}", all.join(", ")),
         };
         anyhow::bail!(
-            "of {} packets that were answered the host's kernel saw {} on their way there, the guest's {} that came and {} that left{lacks}",
+            "of {} packets that were answered the host's kernel saw {} on their way there, that of {whose} {} that came and {} that left{lacks}",
             all.len(),
             count(|packet| &packet.there),
             count(|packet| &packet.came),
@@ -111,22 +179,32 @@ pub(crate) fn across(
         );
     };
     let mut breakdown = Breakdown::new();
-    let mut incomplete = 0;
-    for packet in &all {
-        match packet.join(&mapping) {
-            Some(joined) => breakdown.record(&joined),
-            None => incomplete += 1,
-        }
-    }
+    let joined: Vec<Packet> = all.iter().filter_map(|packet| packet.join(&mapping)).collect();
+    joined.iter().for_each(|packet| breakdown.record(packet));
+    let incomplete = (all.len() - joined.len()) as u64;
+    let culprits = culprits(&joined, &inside, &mapping, far);
     ensure!(
         breakdown.whole().samples() > 0,
         "no packet was seen on all parts of its way"
     );
-    let names = names.clone().and(Names::of_guest(inside.interfaces));
+    let names = names.clone().and(Names::of_other(inside.interfaces, &far.place()));
     let lost_events = observed.lost_events + inside.lost_events;
     let mut path = result::of(&breakdown, &names, lost_events, Some(mapping.uncertainty_ns()));
+    if let Some([there, back]) = far.crossings() {
+        for stage in &mut path.stages {
+            match stage.stage {
+                Stage::IntoGuest => stage.name = there.to_owned(),
+                Stage::OutOfGuest => stage.name = back.to_owned(),
+                _ => {}
+            }
+        }
+    }
     path.receiver = Some(setup.name.to_owned());
     path.slow = result::slow_here(&observed.collector);
+    if let Some(slow) = &mut path.slow {
+        slow.culprits.extend(culprits);
+        slow.culprits.sort_by(|a, b| b.more_ns().total_cmp(&a.more_ns()));
+    }
     path.recorded = observed.collector.recorded.take();
     path.sent_packets = Some(observed.sent);
     path.received_packets = Some(observed.received);
@@ -139,6 +217,47 @@ pub(crate) fn across(
         missing_inside: inside.missing,
         mapping,
     })
+}
+
+/// CPUs of the guest have other numbers than the host's.
+const GUEST_CPU: u32 = 1 << 31;
+
+/// What took more time of the guest's CPUs during the slowest packets than during others. The reader of packets is their way, and no disturber.
+fn culprits(joined: &[Packet], inside: &Inside, mapping: &Mapping, far: Far<'_>) -> Vec<Culprit> {
+    let place = far.place();
+    let mut all: Vec<Disturber> = inside
+        .disturbers
+        .iter()
+        .map(|(kind, name, id, cpu, from_ns, to_ns)| Disturber {
+            kind: *kind,
+            name: format!("{name} {place}"),
+            id: *id,
+            cpu: cpu | GUEST_CPU,
+            from_ns: mapping.here(*from_ns),
+            to_ns: mapping.here(*to_ns),
+        })
+        .collect();
+    // As they are told where they are told at once.
+    all.sort_by_key(|disturber| disturber.to_ns);
+    let mut timeline = Timeline::new();
+    all.into_iter().for_each(|disturber| timeline.add(disturber));
+    let own: BTreeSet<u32> = inside
+        .events
+        .iter()
+        .filter_map(|row| Seen::of_row(row)?.reader())
+        .collect();
+    let own: Vec<u32> = own.into_iter().collect();
+    let mut slowest = Slowest::new();
+    for packet in joined {
+        let mut packet = packet.clone();
+        for stamp in &mut packet.stamps {
+            if stamp.place.is_guest {
+                stamp.place.cpu |= GUEST_CPU;
+            }
+        }
+        slowest.record(&packet, &timeline, &own);
+    }
+    slowest.culprits()
 }
 
 /// What the guest's kernel saw, by requests and answers.

@@ -101,8 +101,7 @@ impl Collector {
             event.tell(&mut self.correlator, self.kept.is_some());
         }
         for disturber in disturbers {
-            let disturber = self.named(disturber);
-            self.timeline.add(disturber);
+            self.timeline.add(named(disturber, &self.idle_states));
         }
         Ok(())
     }
@@ -186,27 +185,28 @@ impl Collector {
             events: during.into_iter().map(event).collect(),
         }
     }
+}
 
-    fn named(&self, disturber: TraceDisturber) -> Disturber {
-        let known = |names: &[&str]| names.get(disturber.id as usize).map(|name| (*name).to_owned());
-        let (kind, name) = match disturber.kind {
-            0 => (
-                DisturberKind::Interrupt,
-                Some(format!("{} {}", disturber.id, disturber.name)),
-            ),
-            1 => (DisturberKind::Vector, known(&VECTORS)),
-            2 => (DisturberKind::SoftInterrupt, known(&SOFT_INTERRUPTS)),
-            3 => (DisturberKind::Task, Some(disturber.name)),
-            _ => (DisturberKind::Idle, self.idle_states.get(&disturber.id).cloned()),
-        };
-        Disturber {
-            kind,
-            name: name.unwrap_or_else(|| disturber.id.to_string()),
-            id: disturber.id,
-            cpu: disturber.cpu.into(),
-            from_ns: disturber.from_ns,
-            to_ns: disturber.to_ns,
-        }
+/// With its name. `idle`: those of idle states.
+pub(super) fn named(disturber: TraceDisturber, idle: &HashMap<u32, String>) -> Disturber {
+    let known = |names: &[&str]| names.get(disturber.id as usize).map(|name| (*name).to_owned());
+    let (kind, name) = match disturber.kind {
+        0 => (
+            DisturberKind::Interrupt,
+            Some(format!("{} {}", disturber.id, disturber.name)),
+        ),
+        1 => (DisturberKind::Vector, known(&VECTORS)),
+        2 => (DisturberKind::SoftInterrupt, known(&SOFT_INTERRUPTS)),
+        3 => (DisturberKind::Task, Some(disturber.name)),
+        _ => (DisturberKind::Idle, idle.get(&disturber.id).cloned()),
+    };
+    Disturber {
+        kind,
+        name: name.unwrap_or_else(|| disturber.id.to_string()),
+        id: disturber.id,
+        cpu: disturber.cpu.into(),
+        from_ns: disturber.from_ns,
+        to_ns: disturber.to_ns,
     }
 }
 
@@ -290,6 +290,12 @@ impl Seen {
         Point::ALL.get(usize::from(self.point)).copied()
     }
 
+    /// The task that was woken for a packet.
+    pub(super) fn reader(&self) -> Option<u32> {
+        let is_of_reader = matches!(self.point(), Some(Point::Waking | Point::Running));
+        is_of_reader.then(|| u32::try_from(self.extra[0]).ok()).flatten()
+    }
+
     /// Hands it on. `apart`: an answer is another packet than its request.
     pub(super) fn tell(&self, correlator: &mut Correlator, apart: bool) {
         let Some(point) = self.point() else { return };
@@ -339,7 +345,7 @@ pub(super) fn answer_of(id: Id) -> Id {
 }
 
 /// What the kernel calls its idle states; without cpuidle there is one, in which a CPU halts.
-fn idle_states() -> HashMap<u32, String> {
+pub(super) fn idle_states() -> HashMap<u32, String> {
     let read = |state: u32| {
         let name = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cpuidle/state{state}/name")).ok()?;
         Some((state, name.trim().to_owned()))

@@ -2,16 +2,19 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
-use ringside_bpf::{TraceOptions, Tracer};
+use anyhow::{Context as _, Result, anyhow, bail};
+use ringside_bpf::{TraceOptions, TraceReader, Tracer};
 use ringside_measure::trace::Correlator;
 
-use super::across::{Inside, RECORDING};
+use super::across::{self, Inside, RECORDING};
 use super::args::{Args, Session};
-use super::collect::{Collector, Seen};
+use super::collect::{Collector, Seen, idle_states, named};
 use super::path::Traced;
 use super::result::{self, Names};
 use crate::clock::now_ns;
@@ -19,6 +22,9 @@ use crate::stop::Stop;
 
 /// How often the rings are read.
 const READ: Duration = Duration::from_millis(20);
+/// What is written down at the most, so that it fits a message to another machine: 16 MiB, some 100 bytes for a row.
+const MOST_EVENTS: usize = 80_000;
+const MOST_DISTURBERS: usize = 50_000;
 /// A packet of which nothing was heard for so long is over.
 const OVER_NS: u64 = 300_000_000;
 
@@ -63,39 +69,128 @@ pub(super) fn trace(args: &Args, session: Session, names: &Names, stop: &Stop) -
 
 /// Writes all that is seen into a file when the time is over, or when it is told to end.
 pub(super) fn record(args: &Args, session: Session, path: &Path, stop: &Stop) -> Result<()> {
-    let mut tracer = load(args, session, false)?;
-    let reader = tracer.reader()?;
-    tracer.attach()?;
-    eprintln!("{RECORDING}");
     let begun = Instant::now();
-    let mut events = Vec::new();
-    let mut is_over = false;
-    while !is_over {
-        thread::sleep(READ);
-        is_over = begun.elapsed() >= args.time || stop.is_set();
-        if is_over {
-            tracer.detach();
-        }
-        let (read, _) = reader.read()?;
-        events.extend(read.iter().map(|event| Seen::from(event).row()));
-    }
-    let inside = Inside {
-        interfaces: Names::here().rows(),
-        missing: tracer.missing().iter().cloned().map(super::told_missing).collect(),
-        lost_events: tracer.lost()?,
-        events,
-    };
+    let recorder = Recorder::load(options(args, session, !args.no_disturbers))?;
+    eprintln!("{RECORDING}");
+    let inside = recorder.run(|| begun.elapsed() >= args.time || stop.is_set())?;
     let json = serde_json::to_vec(&inside).context("writing what was seen as JSON")?;
     fs::write(path, json).with_context(|| format!("writing {}", path.display()))
 }
 
+/// Tracing programs that are attached.
+struct Recorder {
+    tracer: Tracer,
+    reader: TraceReader,
+}
+
+impl Recorder {
+    fn load(options: TraceOptions) -> Result<Self> {
+        let mut tracer = Tracer::load(options)?;
+        let reader = tracer.reader()?;
+        tracer.attach()?;
+        Ok(Self { tracer, reader })
+    }
+
+    /// All that is seen until it is over.
+    fn run(mut self, is_over: impl Fn() -> bool) -> Result<Inside> {
+        let idle = idle_states();
+        let mut inside = Inside::here();
+        let mut ends = false;
+        while !ends {
+            thread::sleep(READ);
+            ends = is_over();
+            if ends {
+                self.tracer.detach();
+            }
+            let (events, others) = self.reader.read()?;
+            let room = MOST_EVENTS - inside.events.len();
+            inside.lost_events += events.len().saturating_sub(room) as u64;
+            inside
+                .events
+                .extend(events.iter().take(room).map(|event| Seen::from(event).row()));
+            let room = MOST_DISTURBERS - inside.disturbers.len();
+            inside.forgotten_disturbers += others.len().saturating_sub(room) as u64;
+            let others = others.into_iter().take(room);
+            inside
+                .disturbers
+                .extend(others.map(|other| across::row(named(other, &idle))));
+        }
+        inside.missing = self.tracer.missing().iter().cloned().map(super::told_missing).collect();
+        inside.lost_events += self.tracer.lost()?;
+        Ok(inside)
+    }
+}
+
+/// Probes of a session, recorded by a thread of this program.
+pub(crate) struct Recording {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Inside>>>,
+}
+
+impl Recording {
+    /// Begins; when this returns the programs are attached.
+    ///
+    /// # Errors
+    /// When the kernel refuses them.
+    pub(crate) fn start(session: u32) -> Result<Self> {
+        let options = TraceOptions {
+            session: Some(session),
+            one_of: 1,
+            disturbers: true,
+        };
+        let end = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&end);
+        let (tell, told) = mpsc::channel();
+        // Its reader is of one thread.
+        let work = move || match Recorder::load(options) {
+            Ok(recorder) => {
+                _ = tell.send(Ok(()));
+                recorder.run(|| its.load(Ordering::Relaxed))
+            }
+            Err(error) => {
+                _ = tell.send(Err(error));
+                Ok(Inside::default())
+            }
+        };
+        let thread = thread::Builder::new().name("recorder".into());
+        let recording = Self {
+            end,
+            thread: Some(thread.spawn(work).context("starting a thread")?),
+        };
+        told.recv().context("the thread ended")??;
+        Ok(recording)
+    }
+
+    /// Ends it: what was seen.
+    ///
+    /// # Errors
+    /// When the kernel's record could not be read.
+    pub(crate) fn finish(mut self) -> Result<serde_json::Value> {
+        self.end.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().context("it ends once")?;
+        let inside = thread.join().map_err(|_| anyhow!("a thread panicked"))??;
+        serde_json::to_value(inside).context("writing what was seen as JSON")
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
 fn load(args: &Args, session: Session, disturbers: bool) -> Result<Tracer> {
-    Ok(Tracer::load(TraceOptions {
+    Ok(Tracer::load(options(args, session, disturbers))?)
+}
+
+fn options(args: &Args, session: Session, disturbers: bool) -> TraceOptions {
+    TraceOptions {
         session: match session {
             Session::Any => None,
             Session::One(session) => Some(session),
         },
         one_of: args.one_of,
         disturbers,
-    })?)
+    }
 }

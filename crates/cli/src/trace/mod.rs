@@ -27,9 +27,10 @@ use ringside_measure::probe::Clock;
 use ringside_measure::schema::{self, Document, Outcome, TraceResult, TracedPath};
 use ringside_nic::host::CpuTimes;
 
-pub(crate) use across::{Guest, RECORDING, across, record_line};
+pub(crate) use across::{Far, Guest, RECORDING, across, record_line};
 pub(crate) use args::Args;
 pub(crate) use ends::{Asker, Ends, Hearer, Sender};
+pub(crate) use listen::Recording;
 pub(crate) use path::{Setup, Traced, trace};
 pub(crate) use result::Names;
 pub(crate) use table::{slow_words, stage_name};

@@ -54,9 +54,9 @@ impl Names {
         self.0.iter().map(of).collect()
     }
 
-    /// Those of a guest, of such rows.
-    pub(super) fn of_guest(rows: Vec<(u32, u32, String)>) -> Self {
-        let of = |(namespace, index, name)| ((true, namespace, index), format!("{name} in the guest"));
+    /// Those of a guest or another machine, of such rows.
+    pub(super) fn of_other(rows: Vec<(u32, u32, String)>, place: &str) -> Self {
+        let of = |(namespace, index, name)| ((true, namespace, index), format!("{name} {place}"));
         Self(rows.into_iter().map(of).collect())
     }
 

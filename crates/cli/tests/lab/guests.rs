@@ -15,12 +15,12 @@ use super::{Scratch, alone, assert_nothing_is_left_of, has_ended, kill, result, 
 /// How long an emulated guest and its turns may take on a machine that does other things.
 pub(super) const PATIENCE: Duration = Duration::from_secs(400);
 
-/// Three ways into one machine, one of them by two lanes, and three loads to it.
+/// Three ways into one machine, one of them by two lanes, and four loads to it.
 fn content() -> String {
     let mut content =
         "rounds = 2\nturn = \"1s\"\ntrace = true\nrings = true\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n"
             .to_owned();
-    let one_way = "measure = [\"rtt\", \"one-way\"]\nuncertainty = \"20ms\"\n";
+    let one_way = "measure = [\"rtt\", \"one-way\"]\nuncertainty = \"20ms\"\ndisturbers = true\n";
     let also = "machine = \"tap-bridge\"\n";
     let by_priority = format!("{also}express = \"pcp:5\"\n");
     for (name, attachment, more, keys) in [
@@ -36,7 +36,8 @@ fn content() -> String {
         );
     }
     content
-        + "[[load]]\nname = \"own\"\nkind = \"tcp\"\nbitrate = \"1M\"\nstreams = 2\n\
+        + "[[load]]\nname = \"packets\"\nkind = \"udp\"\nrate = 200\nsize = 300\n\
+           [[load]]\nname = \"own\"\nkind = \"tcp\"\nbitrate = \"1M\"\nstreams = 2\n\
            [[load]]\nname = \"tcp\"\nkind = \"iperf3-tcp\"\nbitrate = \"5M\"\n\
            [[load]]\nname = \"udp\"\nkind = \"iperf3-udp\"\nbitrate = \"500K\"\nsize = 500\n"
 }
@@ -112,6 +113,12 @@ fn guests_are_a_part_of_the_matrix() {
         assert!(tap.packets >= cell.probes.received && tap.bytes > 0, "{cell:#?}");
         assert!(tap.waiting.is_some_and(|waiting| waiting.places > 0), "{cell:#?}");
         for load in &cell.loads {
+            if load.name == "packets" {
+                // The guest counts them.
+                let (sent, received) = (load.sent_pps.expect("sent"), load.received_pps.expect("told"));
+                assert!(received > 20.0 && received <= sent && sent < 250.0, "{load:#?}");
+                continue;
+            }
             let (asked, sent) = (load.asked_bits_per_s.expect("asked"), load.sent_bits_per_s);
             let wanted = match load.name.as_str() {
                 "own" => 2e6,
@@ -148,6 +155,27 @@ fn guests_are_a_part_of_the_matrix() {
             _ => {
                 assert_eq!(traced.recorded, None);
                 check_stages(stages);
+                let slow = traced.slow.as_ref().expect("told");
+                // Only who asks for it has an emulated guest looked at.
+                let inside = slow
+                    .culprits
+                    .iter()
+                    .filter(|culprit| culprit.name.ends_with(" in the guest"));
+                let is_asked = stages.path == "tap-bridge";
+                assert!(
+                    is_asked || accelerator != Some("tcg") || inside.count() == 0,
+                    "{slow:#?}"
+                );
+                let is_named = stages
+                    .missing
+                    .iter()
+                    .any(|hook| hook.hook.contains("tasks in the guest"));
+                assert_eq!(
+                    is_named,
+                    !is_asked && accelerator == Some("tcg"),
+                    "{:#?}",
+                    stages.missing
+                );
             }
         }
     }
@@ -184,7 +212,7 @@ fn check_redirected(cell: &LabCell) {
 }
 
 /// What the guest's agent says of its clock is within what both are uncertain about.
-fn agrees(clock: &LabClock) {
+pub(super) fn agrees(clock: &LabClock) {
     let (apart, asked) = (
         clock.asked_apart_ns.expect("asked"),
         clock.asked_uncertainty_ns.expect("asked"),
@@ -270,7 +298,7 @@ fn a_guest_that_is_killed_ends_the_run_with_one_error() {
 }
 
 /// Children of all threads of a process: a machine is started by one of its own.
-fn all_children_of(pid: u32) -> Vec<u32> {
+pub(super) fn all_children_of(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()

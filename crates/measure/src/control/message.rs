@@ -218,6 +218,9 @@ pub struct ContestStart {
     /// Whether AF_PACKET and AF_XDP wait for packets asleep; a far end that does not know of it spins.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sleeps: bool,
+    /// The session of probes of which the far end is to write down what its kernel sees; told in [`FarEnd::recorded`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<u32>,
 }
 
 /// [`Message::Ready`]

@@ -47,6 +47,7 @@ fn far() -> FarEnd {
         there: None,
         back: None,
         lost: None,
+        recorded: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The receiver's side of a schedule: what each class's packets tell by when they come.
 
 use crate::latency::{Jitter, JitterEstimator, Latency};
-use crate::probe::Probe;
+use crate::probe::{Clock, Kind, Probe};
 use crate::schedule::{Class, Schedule, StreamPart};
 use crate::sequence::{Arrival, Arrivals};
 
@@ -19,6 +19,63 @@ pub struct Received {
     pub pcp: Option<u8>,
     /// When it came, in nanoseconds of CLOCK_TAI.
     pub at_ns: u64,
+}
+
+/// In place of a priority that nobody tells.
+const NO_PCP: u64 = 8;
+
+impl Received {
+    /// As numbers that can be kept: session, number, intended and sending time, what the stream's part says, priority of the tag, and when
+    /// it came.
+    #[must_use]
+    pub fn row(&self) -> [u64; 7] {
+        [
+            self.probe.session.into(),
+            self.probe.sequence,
+            self.probe.intended_ns,
+            self.probe.sent_ns,
+            u64::from(self.part.number) << 8 | u64::from(self.part.pcp),
+            self.pcp.map_or(NO_PCP, u64::from),
+            self.at_ns,
+        ]
+    }
+
+    /// The packet of such a row; `None` if these are no numbers of one.
+    #[must_use]
+    pub fn of_row(&[session, sequence, intended_ns, sent_ns, part, pcp, at_ns]: &[u64; 7]) -> Option<Self> {
+        Some(Self {
+            probe: Probe {
+                kind: Kind::Request,
+                clock: Clock::Tai,
+                session: session.try_into().ok()?,
+                sequence,
+                intended_ns,
+                sent_ns,
+            },
+            part: StreamPart {
+                pcp: (part & 0xff).try_into().ok()?,
+                number: (part >> 8).try_into().ok()?,
+            },
+            pcp: match pcp {
+                NO_PCP => None,
+                pcp => Some(u8::try_from(pcp).ok().filter(|pcp| *pcp < 8)?),
+            },
+            at_ns,
+        })
+    }
+}
+
+/// By how much the fastest of some packets came after it was due, in nanoseconds; less than zero where the two clocks say so. `None`
+/// without packets.
+///
+/// Taken off all of them, times are left that one clock is enough for: by how much a packet was slower than the fastest.
+#[must_use]
+pub fn fastest_ns<'p>(packets: impl IntoIterator<Item = &'p Received>) -> Option<i64> {
+    let late = |packet: &Received| {
+        let late = i128::from(packet.at_ns) - i128::from(packet.probe.intended_ns);
+        i64::try_from(late).ok()
+    };
+    packets.into_iter().filter_map(late).min()
 }
 
 /// What became of it.

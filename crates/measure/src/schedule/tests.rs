@@ -308,3 +308,49 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_packet_that_is_kept_is_the_same_when_it_is_judged() {
+    for pcp in [Some(5), None] {
+        let kept = Received {
+            pcp,
+            ..packet(5, 3, 777)
+        };
+        let again = Received::of_row(&kept.row()).unwrap();
+        assert_eq!(
+            (again.probe, again.part, again.pcp, again.at_ns),
+            (kept.probe, kept.part, kept.pcp, kept.at_ns)
+        );
+    }
+    for (at, number) in [(0, 1 << 32), (4, 1 << 24), (5, 9)] {
+        let mut row = packet(5, 3, 777).row();
+        row[at] = number;
+        assert!(Received::of_row(&row).is_none(), "{row:?}");
+    }
+}
+
+/// The listener's clock is a second behind, and nobody knows it.
+#[test]
+fn by_the_fastest_packet_one_clock_is_enough() {
+    const BEHIND: i64 = -1_000_000_000;
+    // A window of 100 us, the second packet due in its middle: one of them comes behind it.
+    let came: Vec<Received> = [(0, 30_000), (1, 20_000), (2, 50_000), (3, 80_000)]
+        .map(|(sequence, late)| packet(5, sequence, BEHIND + late))
+        .to_vec();
+    let fastest = fastest_ns(&came).unwrap();
+    assert_eq!(fastest, BEHIND + 20_000);
+    assert_eq!(fastest_ns([]), None);
+    let mut listener = Listener::new(three(), 0, None);
+    for packet in &came {
+        let at_ns = packet.at_ns.saturating_add_signed(-fastest);
+        listener.record(&Received { at_ns, ..*packet });
+    }
+    let stream = &listener.streams()[0];
+    assert_eq!((stream.early.packets, stream.late.packets), (0, 1));
+    assert_eq!(stream.late.most_ns, 10_000);
+    assert_eq!(
+        (stream.received(), stream.impossible),
+        (4, 1),
+        "sent 100 ns after it was due"
+    );
+}

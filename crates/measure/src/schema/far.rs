@@ -31,6 +31,9 @@ pub struct FarEnd {
     /// Why the control connection ended before the run, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
+    /// What its kernel saw of probes, for who traces both ends; in no result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<serde_json::Value>,
 }
 
 /// Why two clocks can be compared.

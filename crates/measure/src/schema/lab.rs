@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{LatencyResult, LaunchBy, LoadKind, MissingHook, SteerResult, TracedPath};
 use crate::compare::{Ratio, Round};
+use crate::latency::Summary;
 use crate::schedule::Class;
 use crate::sequence::Counts;
 
@@ -112,7 +113,7 @@ pub struct LabCell {
 }
 
 /// A class of a schedule under one condition.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LabSchedule {
     /// The class.
     #[serde(flatten)]
@@ -127,6 +128,35 @@ pub struct LabSchedule {
     pub late_packets: u64,
     /// By how much at the most.
     pub late_most_ns: Option<u64>,
+    /// From when on windows are counted at the receiver.
+    #[serde(default, skip_serializing_if = "LabWindows::is_by_clock")]
+    pub windows: LabWindows,
+    /// From one packet's arrival to the next one's: inter-packet latency, by the receiver's clock alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Summary>,
+    /// All of these as a histogram (HdrHistogram V2, compressed, base64).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap_hdr: Option<String>,
+}
+
+/// From when on a class's windows are counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LabWindows {
+    /// When they begin by the sender's clock, which is the receiver's, or is known to `clock.uncertainty_ns`.
+    #[default]
+    Clock,
+    /// When the fastest packet of the turn came that was due at a window's begin, or would have: the two clocks are not known well
+    /// enough. So none is early.
+    Fastest,
+}
+
+impl LabWindows {
+    /// By the clock.
+    #[must_use]
+    pub fn is_by_clock(&self) -> bool {
+        *self == Self::Clock
+    }
 }
 
 /// An end that was steered.

@@ -58,6 +58,12 @@ pub struct ClockState {
     pub kernel_most_error_ns: Option<u64>,
     /// CLOCK_TAI less CLOCK_REALTIME, in seconds; 0 where nobody has told the kernel.
     pub tai_offset_s: Option<i64>,
+    /// CLOCK_TAI less CLOCK_MONOTONIC, in nanoseconds, all the run long; `None` if somebody has set the clock meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tai_less_monotonic_ns: Option<i64>,
+    /// How far that may be off, in either direction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tai_less_monotonic_uncertainty_ns: Option<u64>,
     /// Offset from its master as ptp4l tells it; `None` where none answers.
     pub ptp4l_offset_ns: Option<i64>,
     /// Delay of the path to the master, by ptp4l.

@@ -144,6 +144,23 @@ impl GuestChild<'_> {
         Ok(())
     }
 
+    /// How it ended, if it has; without waiting.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Guest`](crate::Error::Guest) if the guest has ended, or could not start it.
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
+        let now = Instant::now();
+        while self.status.is_none() && self.step(now)? {}
+        Ok(self.status)
+    }
+
+    /// What it has printed so far, as far as it was read: standard output, standard error.
+    #[must_use]
+    pub fn printed(&self) -> &[Vec<u8>; 2] {
+        &self.printed
+    }
+
     /// Sends a signal to it and to all that it started: `libc::SIGINT`, …
     ///
     /// # Errors

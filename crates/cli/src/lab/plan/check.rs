@@ -178,6 +178,10 @@ impl Checker<'_> {
         found
     }
 
+    pub(super) fn is_guest(&self, name: &Named) -> bool {
+        self.guest_names.contains(&name.get_ref().0)
+    }
+
     /// A host, whatever it is.
     pub(super) fn host_number(&mut self, name: &Named) -> Option<usize> {
         match self.node(name)? {

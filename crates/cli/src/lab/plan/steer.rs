@@ -6,7 +6,7 @@ use ringside_measure::schedule::{self, Class};
 use ringside_measure::schema::LatencyKind;
 
 use super::check::Checker;
-use super::{Place, Probe, Schedule, Scheduled, Steering, Way};
+use super::{Place, Probe, Schedule, Scheduled, Steering, UNCERTAINTY, Way};
 use crate::compare::Kind;
 use crate::lab::file::{self, Named, Qdisc, ScheduleVia, Wait};
 use crate::steer::{CpusArg, Settings};
@@ -235,14 +235,36 @@ impl Checker<'_> {
     }
 
     pub(super) fn schedule(&mut self, schedule: &file::Schedule, steering: Vec<usize>) -> Option<Schedule> {
-        let (from, way) = self.way(&schedule.from, &schedule.to)?;
-        let Way::Link { link, .. } = way else {
+        let is_back = self.is_guest(&schedule.from);
+        if is_back && self.is_guest(&schedule.to) {
             self.at(
                 &schedule.to,
-                "a schedule goes over a link between namespaces, whose ends have one clock",
+                "one end of a schedule is a host: what goes from guest to guest is not measured",
+            );
+            return None;
+        }
+        let (from, way) = match is_back {
+            true => self.way(&schedule.to, &schedule.from)?,
+            false => self.way(&schedule.from, &schedule.to)?,
+        };
+        let link = match way {
+            Way::Link { link, .. } => Some(link),
+            Way::Guest(guest) => self.guests[guest].uplink,
+            Way::Serve(_) => None,
+        };
+        let Some(link) = link else {
+            self.at(
+                &schedule.to,
+                "a schedule goes over a link between namespaces, or to or from a guest with an uplink: on another machine start `ringside \
+                 listener` yourself",
             );
             return None;
         };
+        if let Way::Link { .. } = way {
+            self.superfluous(schedule.uncertainty.as_ref(), || {
+                "only a guest has another clock: both ends of a link have one".to_owned()
+            });
+        }
         let mut classes: Vec<Class> = Vec::new();
         let all = &schedule.class;
         for text in all.get_ref() {
@@ -299,10 +321,14 @@ impl Checker<'_> {
                     "XDP sockets pass queueing disciplines by: take via = \"af-packet\"",
                 );
             }
-            if self.links[link].queues < 2 {
+            let (queues, whose) = match way {
+                Way::Guest(guest) if is_back => (self.guests[guest].queues, "guest"),
+                _ => (self.links[link].queues, "link"),
+            };
+            if queues < 2 {
                 self.at(
                     key,
-                    "it takes two queues, one for the schedule and one for everything else: give the link queues = 2",
+                    format!("it takes two queues, one for the schedule and one for everything else: give the {whose} queues = 2"),
                 );
             }
         }
@@ -310,6 +336,11 @@ impl Checker<'_> {
             name: schedule.name.get_ref().0.clone(),
             from,
             way,
+            is_back,
+            uncertainty: schedule
+                .uncertainty
+                .as_ref()
+                .map_or(UNCERTAINTY, |time| time.get_ref().0),
             classes: all.get_ref().clone(),
             schedule: checked,
             via,
@@ -343,6 +374,7 @@ pub(super) fn probes(number: usize, schedule: &Schedule, loads: &[usize], [from,
             measures: vec![LatencyKind::OneWay],
             // Its talker and listener are programs of their own.
             is_traced: false,
+            disturbers: None,
             stop_above: None,
             uncertainty: Duration::ZERO,
             description: format!(

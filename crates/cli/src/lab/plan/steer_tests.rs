@@ -103,6 +103,56 @@ fn each_class_of_a_schedule_is_a_cell() {
 }
 
 #[test]
+fn a_schedule_goes_into_a_guest_and_out_of_it() {
+    let with = |from: &str, to: &str, keys: &str| {
+        guest("tap-bridge")
+            + &format!(
+                "queues = 2\n[[schedule]]\nname = \"tt\"\nfrom = {from:?}\nto = {to:?}\nclass = [\"5:0us:200us\"]\n{keys}\n"
+            )
+    };
+    let into = read(&with("a", "g", "uncertainty = \"2ms\"")).unwrap();
+    let [one] = &into.schedules[..] else {
+        panic!("{into:#?}")
+    };
+    assert_eq!(
+        (one.from, one.way, one.is_back, one.uncertainty),
+        (0, Way::Guest(0), false, Duration::from_millis(2))
+    );
+    let out = read(&with("g", "a", "qdisc = \"taprio\"")).unwrap();
+    let [one] = &out.schedules[..] else { panic!("{out:#?}") };
+    // From the host's side, as all ways are.
+    assert_eq!((one.from, one.way, one.is_back), (0, Way::Guest(0), true));
+    assert_eq!(one.uncertainty, UNCERTAINTY);
+    assert!(out.probes[0].description.starts_with("g to a, by schedule"));
+    for (text, why) in [
+        (with("g", "b", ""), "packets to the guest g start at a"),
+        (with("g", "g", ""), "one end of a schedule is a host"),
+        (
+            with("g", "a", "qdisc = \"etf\"").replace("queues = 2\n[[sch", "queues = 1\n[[sch"),
+            "key schedule.qdisc: it takes two queues, one for the schedule and one for everything else: give the guest queues = 2",
+        ),
+        (
+            with("a", "g", "uncertainty = \"0us\""),
+            "key schedule.uncertainty: \"0us\" is out of range",
+        ),
+        (
+            schedule("class = [\"5:0us:200us\"]\nuncertainty = \"1ms\""),
+            "key schedule.uncertainty: only a guest has another clock",
+        ),
+        (
+            "[[host]]\nname = \"far\"\nserve = \"192.0.2.7\"\n".to_owned()
+                + &schedule("class = [\"5:0us:200us\"]")
+                    .replace("\"a\"", "\"me\"")
+                    .replace("\"b\"", "\"far\""),
+            "on another machine start `ringside listener` yourself",
+        ),
+    ] {
+        let error = read(&text).expect_err(&text);
+        assert!(error.contains(why), "{text}\n{error}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_told_with_line_and_key() {
     let with = |text: String| text + &probe("");
     let cases = [

@@ -1,12 +1,9 @@
 //! The checks of loads and probes.
 
-use std::ops::Range;
-use std::time::Duration;
-
 use ringside_measure::schema::LatencyKind;
 
 use super::check::Checker;
-use super::{Load, Probe, SMALLEST, SMALLEST_STAMPED, Way, Work, how};
+use super::{Load, Probe, SMALLEST, SMALLEST_STAMPED, UNCERTAINTY, Way, Work, how};
 use crate::compare::Kind;
 use crate::lab::file::{self, Measure, Wait, With, XskMode};
 use crate::lab::tcp::Stream;
@@ -15,8 +12,6 @@ use crate::lab::tcp::Stream;
 const PROBES_PER_SECOND: u64 = 1_000;
 const LOAD_PER_SECOND: u64 = 10_000;
 const LOAD_BYTES: u64 = 1_024;
-/// How far a guest's clock may be wrong, unless it is said.
-const UNCERTAINTY: Duration = Duration::from_micros(100);
 
 impl Checker<'_> {
     /// A load. Without ends it is on the path that is measured, one of these ways.
@@ -37,6 +32,7 @@ impl Checker<'_> {
         if kind != Tcp {
             self.superfluous(load.request.as_ref(), || not_of("request"));
             self.superfluous(load.answer.as_ref(), || not_of("answer"));
+            self.superfluous(load.window.as_ref(), || not_of("window"));
         }
         if kind != StressNg {
             self.superfluous(load.stressor.as_ref(), || not_of("stressor"));
@@ -68,13 +64,13 @@ impl Checker<'_> {
             let way = match (&load.from, &load.to) {
                 (Some(from), Some(to)) => {
                     let (_, way) = self.way(from, to)?;
-                    self.carries(way, kind, load, to.span())?;
+                    self.fits(way, load.size.as_ref());
                     Some(way)
                 }
                 // On the path that is measured.
                 (None, None) => {
                     for way in ways {
-                        self.carries(*way, kind, load, load.kind.span())?;
+                        self.fits(*way, load.size.as_ref());
                     }
                     None
                 }
@@ -128,38 +124,21 @@ impl Checker<'_> {
                 only("a rate") + ", or a bitrate for a stream of bulk"
             });
             return Stream::Bulk {
+                window: load.window.as_ref().map(|window| window.get_ref().small()),
                 bits_per_s: load.bitrate.as_ref().and_then(|bitrate| bitrate.get_ref().bits_per_s()),
             };
         };
         self.superfluous(load.bitrate.as_ref(), || {
             "a stream of requests has a rate: so many requests a second".to_owned()
         });
+        self.superfluous(load.window.as_ref(), || {
+            "of requests one is under way at a time: only bulk has a window".to_owned()
+        });
         let request = request.get_ref().small();
         Stream::Requests {
             request,
             answer: load.answer.as_ref().map_or(request, |answer| answer.get_ref().small()),
             per_s: load.rate.as_ref().map(|rate| rate.get_ref().get()),
-        }
-    }
-
-    /// Whether a load can take a way.
-    fn carries(&mut self, way: Way, kind: file::LoadKind, load: &file::Load, span: Range<usize>) -> Option<()> {
-        let why = match way {
-            Way::Link { .. } => None,
-            Way::Guest(_) if kind != file::LoadKind::Udp => None,
-            Way::Guest(_) => Some("nobody takes our own stream in a guest: take a load of the kind iperf3-udp, or tcp"),
-            Way::Serve(_) if kind != file::LoadKind::Udp => None,
-            Way::Serve(_) => {
-                Some("nobody takes our own stream on another machine: take a load of the kind iperf3-udp, or tcp")
-            }
-        };
-        self.fits(way, load.size.as_ref());
-        match why {
-            None => Some(()),
-            Some(why) => {
-                self.fault(Some(span), why);
-                None
-            }
         }
     }
 
@@ -258,11 +237,6 @@ impl Checker<'_> {
                 "only one way to a guest or another machine is by another clock".to_owned()
             });
         }
-        if matches!(way, Way::Serve(_)) {
-            self.superfluous(probe.pcp.as_ref(), || {
-                "probes have a VLAN priority on paths of this machine and to its guests".to_owned()
-            });
-        }
         let pcp = probe
             .pcp
             .as_ref()
@@ -280,19 +254,17 @@ impl Checker<'_> {
                 "with pcp packets have that for a priority, too".to_owned()
             });
         }
-        let can_be_traced = !matches!(way, Way::Serve(_));
-        if let Some(wanted) = probe
-            .trace
-            .as_ref()
-            .filter(|wanted| *wanted.get_ref() && !can_be_traced)
-        {
-            self.at(
-                wanted,
-                "what goes to another machine is not traced: only paths of this one and its guests",
-            );
+        let is_traced = probe.trace.as_ref().map_or(trace, |wanted| *wanted.get_ref());
+        if let (Some(none), Some(_)) = (
+            probe.disturbers.as_ref().filter(|wanted| !*wanted.get_ref()),
+            &probe.stop_above,
+        ) {
+            self.at(none, "stop-above shows what the CPUs did: take one of the two");
         }
-        let is_traced = probe.trace.as_ref().map_or(trace, |wanted| *wanted.get_ref()) && can_be_traced;
         if !is_traced {
+            self.superfluous(probe.disturbers.as_ref(), || {
+                "only of what is traced there are disturbers: trace = true".to_owned()
+            });
             self.superfluous(probe.stop_above.as_ref(), || {
                 "only what is traced can be stopped at a packet: trace = true".to_owned()
             });
@@ -310,6 +282,7 @@ impl Checker<'_> {
             count: probe.count.map(file::Whole::get),
             measures,
             is_traced,
+            disturbers: probe.disturbers.as_ref().map(|wanted| *wanted.get_ref()),
             stop_above: probe.stop_above.as_ref().map(|time| time.get_ref().0),
             uncertainty: probe.uncertainty.as_ref().map_or(UNCERTAINTY, |time| time.get_ref().0),
             description: format!(

@@ -7,7 +7,7 @@ use clap::Args;
 use ringside_measure::schedule::nanos;
 use ringside_measure::schema::ClockState;
 use ringside_nic::Interface;
-use ringside_nic::clock::{Discipline, Offset, PhcDevice, Ptp4l, Realtime, Tai};
+use ringside_nic::clock::{Discipline, Monotonic, Offset, PhcDevice, Ptp4l, Realtime, Tai};
 
 /// How right the clock has to be.
 #[derive(Clone, Debug, Default, Args)]
@@ -45,12 +45,15 @@ impl Gate {
         };
         let discipline = Discipline::read().ok();
         let phc = phc(interface);
+        let monotonic = Offset::<Monotonic, Tai>::measure();
         let mut state = ClockState {
             kernel_is_synchronised: discipline.map(|kernel| kernel.is_synchronised),
             kernel_most_error_ns: discipline
                 .filter(|kernel| kernel.is_synchronised)
                 .map(|kernel| kernel.most_error_ns),
             tai_offset_s: discipline.map(|kernel| kernel.tai_offset_s),
+            tai_less_monotonic_ns: Some(monotonic.delta_ns()),
+            tai_less_monotonic_uncertainty_ns: Some(monotonic.uncertainty_ns()),
             ptp4l_offset_ns: ptp.map(|told| told.offset_ns),
             ptp4l_path_delay_ns: ptp.map(|told| told.path_delay_ns),
             ptp4l_steps_removed: ptp.map(|told| told.steps_removed),
@@ -99,15 +102,33 @@ impl Gate {
         }
     }
 
-    /// With what was found later: the worse of the two counts.
+    /// With what was found later: the worse of the two counts. Of CLOCK_MONOTONIC the better one does, if they do not contradict each other.
     pub(crate) fn and_then(self, later: Self) -> Self {
+        let monotonic = together([&self.state, &later.state].map(monotonic));
         let worse = match (self.state.offset_ns, later.state.offset_ns) {
             (Some(now), Some(then)) => then > now,
             (Some(_), None) => true,
             (None, _) => false,
         };
-        if worse { later } else { self }
+        let mut whole = if worse { later } else { self };
+        (
+            whole.state.tai_less_monotonic_ns,
+            whole.state.tai_less_monotonic_uncertainty_ns,
+        ) = monotonic.unzip();
+        whole
     }
+}
+
+/// CLOCK_TAI less CLOCK_MONOTONIC, and how far that may be off.
+fn monotonic(state: &ClockState) -> Option<(i64, u64)> {
+    state.tai_less_monotonic_ns.zip(state.tai_less_monotonic_uncertainty_ns)
+}
+
+/// Nothing if the clock was set between the two.
+fn together([before, after]: [Option<(i64, u64)>; 2]) -> Option<(i64, u64)> {
+    let (before, after) = before.zip(after)?;
+    let agree = before.0.abs_diff(after.0) <= before.1 + after.1;
+    agree.then_some(if after.1 < before.1 { after } else { before })
 }
 
 fn ask(args: &ClockArgs) -> std::io::Result<Option<Ptp4l>> {

@@ -71,3 +71,18 @@ fn a_clock_that_gets_worse_is_told() {
     assert_eq!(offset(Some(9), Some(5)), Some(9));
     assert_eq!(offset(Some(9), None), None, "whoever knew has ended");
 }
+
+#[test]
+fn a_clock_that_was_set_has_no_offset_from_the_monotonic_one() {
+    let state = |offset_ns, uncertainty_ns| ClockState {
+        tai_less_monotonic_ns: Some(offset_ns),
+        tai_less_monotonic_uncertainty_ns: Some(uncertainty_ns),
+        ..ClockState::default()
+    };
+    let gate = |state| Gate { state, silent: None };
+    let both = |before, after| monotonic(&gate(before).and_then(gate(after)).state);
+    assert_eq!(both(state(1_000, 50), state(1_040, 20)), Some((1_040, 20)));
+    assert_eq!(both(state(1_000, 20), state(1_040, 50)), Some((1_000, 20)));
+    assert_eq!(both(state(1_000, 20), state(1_041, 20)), None);
+    assert_eq!(both(state(1_000, 20), ClockState::default()), None);
+}

@@ -1,5 +1,6 @@
 //! What `ringside talker` and `ringside listener` share: the schedule on the command line, the clock's gate, the figures as text.
 
+mod arrivals;
 mod gate;
 mod text;
 
@@ -8,6 +9,7 @@ use clap::Args;
 use ringside_measure::schedule::{Class, Schedule, nanos};
 use ringside_wire::{ethernet, vlan};
 
+pub(crate) use arrivals::Arrivals;
 pub(crate) use gate::{ClockArgs, Gate};
 pub(crate) use text::text;
 

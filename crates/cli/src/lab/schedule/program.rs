@@ -1,0 +1,182 @@
+//! This program once more: in a namespace, or in a guest.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use ringside_measure::schema::{Document, Outcome, RunResult};
+use ringside_netlab::guest::{Guest, GuestChild};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::lab::guests;
+use crate::lab::load::tempfile;
+
+/// Where a listener in a guest writes when packets came.
+const ARRIVALS: &str = "/arrivals.json";
+
+/// This program with a command line; killed when it is dropped.
+pub(super) struct Program<'g> {
+    pub(super) what: &'static str,
+    runs: Runs<'g>,
+}
+
+enum Runs<'g> {
+    Here(Here),
+    Inside(GuestChild<'g>),
+}
+
+struct Here {
+    child: Child,
+    out: File,
+    err: File,
+}
+
+impl<'g> Program<'g> {
+    /// On this machine, by a command in its namespace.
+    pub(super) fn here(what: &'static str, mut command: Command, words: &[String]) -> Result<Self> {
+        let (out, err) = (
+            tempfile().context("a file for a result")?,
+            tempfile().context("a file for messages")?,
+        );
+        command
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(err.try_clone()?)
+            // Not the terminal's Ctrl-C: it is told when to end.
+            .process_group(0);
+        let child = command.spawn().with_context(|| format!("starting {what}"))?;
+        Ok(Self {
+            what,
+            runs: Runs::Here(Here { child, out, err }),
+        })
+    }
+
+    /// In a guest.
+    pub(super) fn inside(what: &'static str, guest: &'g Guest, words: &[String]) -> Result<Self> {
+        let own = guests::own_program()?;
+        let child = guest.command(own).args(words.iter().map(String::as_str)).spawn()?;
+        Ok(Self {
+            what,
+            runs: Runs::Inside(child),
+        })
+    }
+
+    /// Whether it ended well, if it has ended.
+    pub(super) fn ended(&mut self) -> Result<Option<bool>> {
+        let status = match &mut self.runs {
+            Runs::Here(here) => here.child.try_wait()?,
+            Runs::Inside(child) => child.try_wait()?,
+        };
+        Ok(status.map(|status| status.success()))
+    }
+
+    /// What it has said so far on standard error.
+    pub(super) fn said(&self) -> Result<String> {
+        match &self.runs {
+            Runs::Here(here) => text(&here.err),
+            Runs::Inside(child) => Ok(String::from_utf8_lossy(&child.printed()[1]).into_owned()),
+        }
+    }
+
+    pub(super) fn interrupt(&self) -> Result<()> {
+        match &self.runs {
+            Runs::Here(here) => {
+                if let Some(pid) = pid(&here.child) {
+                    // It may have ended by itself.
+                    _ = kill_process(pid, Signal::INT);
+                }
+            }
+            Runs::Inside(child) => child.signal(libc::SIGINT)?,
+        }
+        Ok(())
+    }
+
+    pub(super) fn result(&self) -> Result<RunResult> {
+        let json = match &self.runs {
+            Runs::Here(here) => text(&here.out)?,
+            Runs::Inside(child) => String::from_utf8_lossy(&child.printed()[0]).into_owned(),
+        };
+        let document: Document =
+            serde_json::from_str(&json).with_context(|| format!("reading the result of {}", self.what))?;
+        match document.result {
+            Outcome::Run(result) => Ok(*result),
+            _ => bail!("{} told of something else", self.what),
+        }
+    }
+
+    /// Why it ended.
+    pub(super) fn failed(&self) -> Result<String> {
+        let said = self.said()?;
+        let last = said.lines().map(str::trim).rfind(|line| line.starts_with("ringside: "));
+        let why = last.or_else(|| said.lines().last()).unwrap_or("it said nothing");
+        let at = match &self.runs {
+            Runs::Here(_) => "",
+            Runs::Inside(_) => " in the guest",
+        };
+        Ok(format!("{}{at}: {}", self.what, why.trim_start_matches("ringside: ")))
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        if let Some(group) = pid(&self.child) {
+            _ = kill_process_group(group, Signal::KILL);
+        }
+        _ = self.child.wait();
+    }
+}
+
+fn pid(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+}
+
+/// Where a listener writes when packets came.
+pub(super) enum Kept {
+    /// A file without a name, of this process.
+    Here(File),
+    /// A file of the guest's.
+    Inside,
+}
+
+impl Kept {
+    pub(super) fn at(is_inside: bool) -> Result<Self> {
+        Ok(match is_inside {
+            true => Self::Inside,
+            false => Self::Here(tempfile().context("a file for what a listener hears")?),
+        })
+    }
+
+    /// As the listener finds it.
+    pub(super) fn path(&self) -> String {
+        match self {
+            Self::Here(file) => format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()),
+            Self::Inside => ARRIVALS.to_owned(),
+        }
+    }
+
+    /// What a listener of this machine has written.
+    pub(super) fn read(&self) -> Result<Vec<u8>> {
+        match self {
+            Self::Here(file) => whole(file),
+            Self::Inside => bail!("it is in the guest"),
+        }
+    }
+}
+
+fn text(file: &File) -> Result<String> {
+    Ok(String::from_utf8_lossy(&whole(file)?).into_owned())
+}
+
+/// All that is in a file, wherever its writer is: the two share one position, so it is not moved.
+fn whole(file: &File) -> Result<Vec<u8>> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let mut content = Vec::new();
+    let mut again = File::open(path).context("reading what a program said")?;
+    again.rewind()?;
+    again.read_to_end(&mut content)?;
+    Ok(content)
+}

@@ -1,0 +1,164 @@
+//! What crosses between this machine and a guest: schedules there and back, by its clock where that is known well enough, and by one clock alone where
+//! it is not; and a delay on the way, which is found there and nowhere else. Two boots.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use ringside_measure::schema::{LabCell, LabWindows, LaunchBy};
+use ringside_measure::trace::Stage;
+use ringside_netlab::testing::is_root;
+use ringside_netlab::wait_until;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::guests::{PATIENCE, agrees, all_children_of};
+use super::{Scratch, alone, assert_nothing_is_left_of, result, run, start};
+
+/// Long cycles, for an emulated CPU.
+fn content() -> String {
+    let mut content = "rounds = 1\nturn = \"1s\"\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n\
+                       [[link]]\nname = \"up\"\nends = [\"a\", \"b\"]\n\
+                       [[guest]]\nname = \"vm\"\nhost = \"b\"\nattachment = \"tap-bridge\"\nuplink = \"up\"\nqueues = 2\n"
+        .to_owned();
+    for (name, from, to, keys) in [
+        ("in", "a", "vm", "uncertainty = \"10ms\"\n"),
+        ("out", "vm", "a", "uncertainty = \"10ms\"\nqdisc = \"mqprio\"\n"),
+        ("xdp", "a", "vm", "uncertainty = \"10ms\"\nvia = \"af-xdp\"\n"),
+        ("blind", "a", "vm", "uncertainty = \"1us\"\n"),
+    ] {
+        content += &format!(
+            "[[schedule]]\nname = {name:?}\nfrom = {from:?}\nto = {to:?}\ncycle = \"50ms\"\n\
+             class = [\"5:0ms:20ms:200:2\", \"3:25ms:20ms\"]\n{keys}"
+        );
+    }
+    content
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn schedules_go_into_a_guest_and_out_of_it() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    scratch.lab(&content());
+    let checked = run(&scratch, "check my.toml").good().out;
+    assert!(checked.contains("vm to a, by schedule: PCP 5"), "{checked}");
+    let running = start(&scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let done = running.end_within(PATIENCE).good();
+    assert_nothing_is_left_of(pid);
+    let result = result(&done.out);
+    let names: Vec<&str> = result.cells.iter().map(|cell| cell.path.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "in PCP 5",
+            "in PCP 3",
+            "out PCP 5",
+            "out PCP 3",
+            "xdp PCP 5",
+            "xdp PCP 3",
+            "blind PCP 5",
+            "blind PCP 3"
+        ]
+    );
+    result.cells.iter().for_each(check);
+    assert!(done.err.contains("from packet to packet"), "{}", done.err);
+    let blind = "worse than asked for: no latencies, and windows are counted from the fastest packet on";
+    let text = done.err.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(blind), "{text}");
+}
+
+fn check(cell: &LabCell) {
+    if cell.turns_left_out > 0 {
+        return;
+    }
+    assert_eq!((&cell.unavailable, cell.failed_turns), (&None, 0), "{cell:#?}");
+    let of = cell.schedule.as_ref().expect("a schedule");
+    let each = u64::from(of.class.packets_per_cycle);
+    // Twenty cycles; a busy machine may leave some out.
+    assert!(cell.probes.received >= 5 * each, "{cell:#?}");
+    assert_eq!(
+        (cell.probes.lost, cell.probes.reordered, cell.probes.duplicated),
+        (0, 0, 0),
+        "{cell:#?}"
+    );
+    assert_eq!(of.kept_by, LaunchBy::Thread);
+    // From packet to packet 10 or 40 ms of a class with two in a cycle, 50 ms of the other: by one clock.
+    let gap = of.gap.as_ref().expect("several packets");
+    assert!(
+        gap.samples + 1 == cell.probes.received && gap.max_ns > 20_000_000,
+        "{cell:#?}"
+    );
+    let clock = cell.clock.as_ref().expect("a guest's clock");
+    agrees(clock);
+    if cell.path.starts_with("blind") {
+        assert_eq!((of.windows, of.early_packets), (LabWindows::Fastest, 0));
+        assert_eq!((cell.latency.corrected, cell.latency.raw), (None, None), "{cell:#?}");
+        return;
+    }
+    assert!(clock.uncertainty_ns <= 10_000_000, "{clock:#?}");
+    assert_eq!((of.windows, cell.latency.impossible_packets), (LabWindows::Clock, 0));
+    let times = cell.latency.corrected.expect("latencies");
+    assert_eq!(times.samples, cell.probes.received, "{cell:#?}");
+    // A window is 20 ms: of what was sent in it half came soon after, whatever the machine did.
+    assert!(times.min_ns < 30_000_000 + clock.uncertainty_ns, "{cell:#?}");
+}
+
+/// A forwarder that stands still most of the time: packets wait in front of it on both ways, and nowhere else.
+#[test]
+#[ignore = "make test-guests runs it"]
+fn a_slow_forwarder_is_found_on_the_way_into_the_guest_and_out_of_it() {
+    /// Of each period.
+    const STOPPED: Duration = Duration::from_millis(24);
+    const GOES_ON: Duration = Duration::from_millis(4);
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    scratch.lab(
+        "rounds = 1\nturn = \"2s\"\ntrace = true\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n\
+         [[link]]\nname = \"up\"\nends = [\"a\", \"b\"]\n\
+         [[guest]]\nname = \"vm\"\nhost = \"b\"\nattachment = \"af-xdp\"\nuplink = \"up\"\n\
+         [[probe]]\nname = \"p\"\nfrom = \"a\"\nto = \"vm\"\nwith = \"udp\"\nrate = 40\nmeasure = [\"rtt\"]\n",
+    );
+    let mut running = start(&scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let is_traced = wait_until(PATIENCE, || {
+        running.is_over() || running.told().contains("p, stages, idle")
+    });
+    assert!(is_traced, "{}", running.told());
+    let forwarder = all_children_of(pid).into_iter().find(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|word| word == b"impair")
+    });
+    let forwarder = forwarder.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    let forwarder = forwarder.expect("the process of the forwarder");
+    while !running.is_over() {
+        for (signal, time) in [(Signal::STOP, STOPPED), (Signal::CONT, GOES_ON)] {
+            // It goes with the lab.
+            _ = kill_process(forwarder, signal);
+            thread::sleep(time);
+        }
+    }
+    let result = result(&running.end().good().out);
+    assert_nothing_is_left_of(pid);
+    let [stages] = &result.stages[..] else {
+        panic!("{result:#?}")
+    };
+    let path = stages.traced.as_ref().unwrap_or_else(|| panic!("{stages:#?}"));
+    assert!(path.traced_packets >= 10, "{path:#?}");
+    let whole = path.whole.expect("packets").mean_ns;
+    assert!((path.sum_mean_ns - whole).abs() < 1_000.0, "they add up: {path:#?}");
+    let is_crossing = |stage: Stage| matches!(stage, Stage::IntoGuest | Stage::OutOfGuest);
+    let (crossings, others): (Vec<_>, Vec<_>) = path.stages.iter().partition(|stage| is_crossing(stage.stage));
+    let part: f64 = crossings.iter().map(|stage| stage.part_ns).sum();
+    // Each way a packet waits for half of the time that it stands still, on average.
+    let wait = STOPPED.as_secs_f64() * 1e9 / 2.0;
+    assert!(part > wait && part > whole / 2.0, "{part} of {whole}: {path:#?}");
+    for stage in others {
+        let median = stage.times.and_then(|times| times.p50_ns).unwrap_or(0);
+        assert!((median as f64) < wait / 2.0, "{stage:#?}");
+    }
+}
