@@ -72,6 +72,16 @@ fn nobody_unknown_is_sent_anything() {
         &sent(tenant_arp(A, Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 3))).bytes(),
         DropReason::NoNeighbor,
     );
+    // To somebody who is known, but by a MAC address of many.
+    let ips = [tenant(1, false), tenant(2, false)];
+    let to_many = tenant_udp(
+        [A, MacAddr([1, 0, 0x5e, 0, 0, 9])],
+        ips,
+        [1, 2],
+        64,
+        b"of the lane, but for its MAC",
+    );
+    bed.dropped(&sent(to_many).bytes(), DropReason::InnerMulticast);
     let many = [Ipv4Addr::new(224, 0, 0, 9), Ipv4Addr::BROADCAST];
     for ip in many {
         bed.dropped(&sent(to(ip.into())).bytes(), DropReason::InnerMulticast);
