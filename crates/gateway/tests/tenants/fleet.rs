@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::bed::{Bed, Family, Kind, Place};
 use crate::kills::{Flow, Talk};
 use crate::on;
-use crate::peers::{AtEnd, chat, connect, exchange_during};
+use crate::peers::{AtEnd, chat, connect, exchange_during, without_room};
 use crate::ringside::Ringside;
 
 on! {
@@ -46,6 +46,7 @@ fn outage(kind: Kind, least: Duration) {
     let put = "put neighbor 7 10.1.0.1 --mac 02:00:00:00:00:01 --host 192.0.2.1 --version 3";
     let put: Vec<&str> = put.split(' ').collect();
     exchange_during(&busy, || {
+        let without_room_before = without_room();
         let over = AtomicBool::new(false);
         let talk = std::thread::scope(|scope| {
             let at_end = AtEnd(&over);
@@ -62,7 +63,7 @@ fn outage(kind: Kind, least: Duration) {
             drop(at_end);
             talk.join().expect("no panic")
         });
-        note(least, &talk);
+        note(least, &talk, without_room() - without_room_before);
         // And a gateway that is killed knows what it knew.
         let folder = bed.ringside().end(false);
         bed.ringside().start_in(folder);
@@ -83,8 +84,8 @@ pub(crate) fn tell(line: &str) {
     }
 }
 
-/// Tells what tenants had while all of etcd was gone: all of it.
-fn note(gone: Duration, talk: &Talk) {
+/// Tells what tenants had while all of etcd was gone: all of it, but for what the kernel had no room for.
+fn note(gone: Duration, talk: &Talk, without_room: u64) {
     let lost = talk.sent - talk.answered;
     tell(&format!(
         "tenants_without_etcd: all of etcd is gone for {} s, between tenants: {lost} of {} datagrams lost, the longest wait for an \
@@ -93,5 +94,8 @@ fn note(gone: Duration, talk: &Talk) {
         talk.sent,
         talk.longest.as_millis()
     ));
-    assert!(talk.sent > 100 && lost == 0, "{talk:?}");
+    assert!(
+        talk.sent > 100 && lost <= without_room,
+        "{talk:?}, {without_room} by other tests"
+    );
 }

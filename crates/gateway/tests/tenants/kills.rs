@@ -1,6 +1,7 @@
 //! A daemon that is killed again and again, while tenants send and neighbours are loaded: what was acknowledged stays, what is open
 //! goes on, what is denied never goes, and nobody gets what is another's.
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -75,6 +76,7 @@ fn kill_9_under_load(kind: Kind) {
             sent,
             answered,
             longest,
+            ..
         } = talk;
         eprintln!(
             "{}: {answered} of {sent} answered, {} lost; without an answer for {longest:?} at the longest",
@@ -152,6 +154,18 @@ pub(crate) struct Talk {
     pub(crate) answered: u64,
     /// Without an answer.
     pub(crate) longest: Duration,
+    /// Those that were never answered, by number.
+    pub(crate) lost: BTreeSet<u64>,
+}
+
+impl Talk {
+    fn hears(&mut self, said: &[u8]) {
+        self.answered += 1;
+        let number = std::str::from_utf8(said)
+            .ok()
+            .and_then(|said| said.rsplit(' ').next()?.parse().ok());
+        self.lost.remove(&number.expect("a number"));
+    }
 }
 
 impl Flow {
@@ -201,11 +215,13 @@ impl Flow {
             sent: 0,
             answered: 0,
             longest: Duration::ZERO,
+            lost: BTreeSet::new(),
         };
         let (mut last, mut heard) = (Instant::now(), [0; 64]);
         while !over.load(Ordering::Relaxed) {
             let said = format!("{} number {}", self.word, talk.sent);
             if self.asks.send(said.as_bytes()).is_ok() {
+                talk.lost.insert(talk.sent);
                 talk.sent += 1;
             }
             // What comes answers this one, or one before.
@@ -214,7 +230,7 @@ impl Flow {
                     heard[..length].starts_with(self.word.as_bytes()),
                     "it is another's: {heard:?}"
                 );
-                talk.answered += 1;
+                talk.hears(&heard[..length]);
                 talk.longest = talk.longest.max(last.elapsed());
                 last = Instant::now();
                 if heard[..length] == *said.as_bytes() {
@@ -223,10 +239,13 @@ impl Flow {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        let patience = Some(Duration::from_millis(200));
+        // The very last ones have time on a busy machine, too.
+        let patience = Some(Duration::from_secs(2));
         self.asks.set_read_timeout(patience).expect("time-out");
-        while talk.answered < talk.sent && self.asks.recv(&mut heard).is_ok() {
-            talk.answered += 1;
+        while let false = talk.lost.is_empty()
+            && let Ok(length) = self.asks.recv(&mut heard)
+        {
+            talk.hears(&heard[..length]);
         }
         talk
     }

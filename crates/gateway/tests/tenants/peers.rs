@@ -243,6 +243,17 @@ pub(crate) fn snmp(protocol: &str, name: &str) -> u64 {
     value.parse().expect("a number")
 }
 
+/// Packets that found no room in the queue of a CPU: all namespaces of this machine share these, so that a test which sends as fast as it
+/// can takes the room of others.
+/// <https://elixir.bootlin.com/linux/v6.18/source/net/core/net-procfs.c>, `softnet_seq_show`
+pub(crate) fn without_room() -> u64 {
+    let counters = std::fs::read_to_string("/proc/net/softnet_stat").expect("counters");
+    let dropped = counters.lines().map(|cpu| cpu.split_whitespace().nth(1).expect("two"));
+    dropped
+        .map(|dropped| u64::from_str_radix(dropped, 16).expect("a number"))
+        .sum()
+}
+
 /// How long is waited for something that must not come.
 pub(crate) const MOMENT: Duration = Duration::from_millis(300);
 
