@@ -191,7 +191,8 @@ fn receive_apart(beds: &[Bed]) -> Vec<Link> {
             if matches!(contender.kind, Kind::Kernel { .. }) {
                 links.push(wake_for_what_is_sent_back(&uplink.b, 1));
             }
-            uplink.b.interface.set_napi_threaded(true).expect("a NAPI instance");
+            let far = &uplink.b;
+            (far.run(|| far.interface.set_napi_threaded(true))).expect("a NAPI instance");
         }
     }
     links
