@@ -7,7 +7,6 @@ use std::io::{Read as _, Seek as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, Stdio};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -313,11 +312,6 @@ impl On {
         });
         [sent["bits_per_second"].as_f64(), received]
     }
-}
-
-pub(super) fn thread(name: &str, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<JoinHandle<Result<()>>> {
-    let builder = std::thread::Builder::new().name(name.to_owned());
-    builder.spawn(work).context("starting a thread")
 }
 
 impl Program {

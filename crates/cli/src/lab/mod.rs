@@ -33,6 +33,7 @@ mod steered;
 mod study;
 mod table;
 mod tcp;
+mod threads;
 mod turn;
 mod udp;
 

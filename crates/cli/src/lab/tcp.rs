@@ -12,18 +12,18 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ringside_netlab::Namespace;
 
 use super::bed::Course;
-use super::load::thread;
+use super::threads::Threads;
 use super::udp;
+use crate::output;
 use crate::peer::limit_window;
 use crate::stop::Stop;
-use crate::{output, pin};
 
 /// Of the sink for the first load; in a guest and on another machine there is this one alone, for all of them.
 const PORT: u16 = 29_800;
@@ -59,9 +59,8 @@ pub(super) enum Stream {
 
 /// Streams that are on; off when it is dropped.
 pub(super) struct Streams {
-    end: Arc<AtomicBool>,
+    threads: Threads,
     counts: Arc<Counts>,
-    threads: Vec<JoinHandle<Result<()>>>,
     // Behind the streams, which ask it.
     _sink: Option<Sink>,
 }
@@ -98,61 +97,36 @@ impl Streams {
             Sink::open(listener.with_context(|| format!("listening on {at}"))?, cpus)
         });
         let mut streams = Self {
-            end: Arc::default(),
+            threads: Threads::default(),
             counts: Arc::default(),
-            threads: Vec::new(),
             _sink: sink.transpose()?,
         };
         for _ in 0..count {
             let connection = connect(course.from, at).with_context(|| {
                 format!("connecting to {at}, where `ringside lab sink` is to run if that is another machine")
             })?;
-            let (end, counts, cpus) = (Arc::clone(&streams.end), Arc::clone(&streams.counts), cpus.to_vec());
-            let work = move || {
-                pin::to_cpus(&cpus)?;
-                run(connection, stream, &end, &counts).with_context(|| format!("a stream to {at}"))
-            };
-            streams.threads.push(thread("load tcp", work)?);
+            let counts = Arc::clone(&streams.counts);
+            streams.threads.start("load tcp", cpus, move |end| {
+                run(connection, stream, end, &counts).with_context(|| format!("a stream to {at}"))
+            })?;
         }
         Ok(streams)
     }
 
     /// Whether they all go on.
     pub(super) fn check(&mut self) -> Result<()> {
-        let Some(ended) = self.threads.iter().position(JoinHandle::is_finished) else {
-            return Ok(());
-        };
-        match self.threads.swap_remove(ended).join() {
-            Ok(done) => done?,
-            Err(_) => bail!("its thread panicked"),
-        }
-        bail!("its thread ended in the middle of a turn");
+        self.threads.check()
     }
 
     /// Ends them, and asks the sink what came.
     pub(super) fn end(mut self) -> Result<Done> {
-        self.end.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            match thread.join() {
-                Ok(done) => done?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
+        self.threads.end()?;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Ok(Done {
             sent_bytes: read(&self.counts.sent_bytes),
             received_bytes: (read(&self.counts.silent) == 0).then(|| read(&self.counts.received_bytes)),
             answers: read(&self.counts.answers),
         })
-    }
-}
-
-impl Drop for Streams {
-    fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            _ = thread.join();
-        }
     }
 }
 
@@ -302,46 +276,26 @@ fn sleep_until(due: Instant, end: &AtomicBool) {
 
 /// Where streams end; gone with all its connections when it is dropped.
 pub(super) struct Sink {
-    end: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<()>>>,
+    threads: Threads,
 }
 
 impl Sink {
     /// Takes what connects, on some CPUs.
     fn open(listener: TcpListener, cpus: &[u32]) -> Result<Self> {
-        let end: Arc<AtomicBool> = Arc::default();
-        let (its, cpus) = (Arc::clone(&end), cpus.to_vec());
-        let work = move || {
-            pin::to_cpus(&cpus)?;
-            accept(&listener, &its)
-        };
-        Ok(Self {
-            end,
-            thread: Some(thread("load sink", work)?),
-        })
+        let mut threads = Threads::default();
+        threads.start("load sink", cpus, move |end| accept(&listener, end))?;
+        Ok(Self { threads })
     }
 }
 
 impl Sink {
     fn is_open(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        self.threads.are_on()
     }
 
     /// Ends it; why it has ended before, if it has.
     fn close(mut self) -> Result<()> {
-        self.end.store(true, Ordering::Relaxed);
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Err(panic)) => std::panic::resume_unwind(panic),
-            Some(Ok(done)) => done,
-            None => Ok(()),
-        }
-    }
-}
-
-impl Drop for Sink {
-    fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
-        _ = self.thread.take().map(JoinHandle::join);
+        self.threads.end()
     }
 }
 

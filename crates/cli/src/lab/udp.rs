@@ -7,17 +7,15 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use super::bed::Course;
-use super::load::thread;
 use super::tcp::{self, is_time};
+use super::threads::Threads;
 use crate::peer::Peer as _;
 use crate::peer::udp::{Sending, Udp, Waiting};
-use crate::pin;
 use crate::run::ping::flood;
 
 /// Port of the first load's packets between namespaces; the next one has the next port.
@@ -39,11 +37,10 @@ pub(super) struct Packets {
 
 /// Packets that are on; off when it is dropped.
 pub(super) struct Stream {
-    end: Arc<AtomicBool>,
+    threads: Threads,
     sent: Arc<AtomicU64>,
     /// What came, where that is counted here.
     received: Arc<AtomicU64>,
-    threads: Vec<JoinHandle<Result<()>>>,
     /// Who counts it elsewhere.
     sink: Option<TcpStream>,
 }
@@ -60,10 +57,9 @@ impl Stream {
     /// Starts the packets of a load, by its number.
     pub(super) fn start(packets: Packets, number: u16, course: &Course<'_>, cpus: &[u32]) -> Result<Self> {
         let mut stream = Self {
-            end: Arc::default(),
+            threads: Threads::default(),
             sent: Arc::default(),
             received: Arc::default(),
-            threads: Vec::new(),
             sink: None,
         };
         let open = |[own, other]: [SocketAddr; 2], waiting| {
@@ -92,51 +88,33 @@ impl Stream {
             }
         };
         let sender = course.from.try_run(|| open(ends, Waiting::Spinning))??;
-        let (end, sent, cpus) = (Arc::clone(&stream.end), Arc::clone(&stream.sent), cpus.to_vec());
-        let send = move || {
-            pin::to_cpus(&cpus)?;
-            flood(sender, Some(packets.rate), &end, &sent)
-        };
-        stream.threads.push(thread("load sent", send)?);
+        let sent = Arc::clone(&stream.sent);
+        let send = move |end: &AtomicBool| flood(sender, Some(packets.rate), end, &sent);
+        stream.threads.start("load sent", cpus, send)?;
         Ok(stream)
     }
 
     fn receive(&mut self, mut receiver: Udp, cpus: &[u32]) -> Result<()> {
-        let (end, received, cpus) = (Arc::clone(&self.end), Arc::clone(&self.received), cpus.to_vec());
-        let receive = move || {
-            pin::to_cpus(&cpus)?;
+        let received = Arc::clone(&self.received);
+        let receive = move |end: &AtomicBool| {
             while !end.load(Ordering::Relaxed) {
                 received.fetch_add(receiver.receive()?, Ordering::Relaxed);
             }
             Ok(())
         };
-        self.threads.push(thread("load received", receive)?);
-        Ok(())
+        self.threads.start("load received", cpus, receive)
     }
 
     /// Whether it goes on.
     pub(super) fn check(&mut self) -> Result<()> {
-        let Some(at) = self.threads.iter().position(JoinHandle::is_finished) else {
-            return Ok(());
-        };
-        match self.threads.swap_remove(at).join() {
-            Ok(done) => done?,
-            Err(_) => bail!("its thread panicked"),
-        }
-        bail!("its thread ended in the middle of a turn");
+        self.threads.check()
     }
 
     /// Ends it, and asks what came.
     pub(super) fn end(mut self) -> Result<Done> {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let counted = [read(&self.sent), read(&self.received)];
-        self.end.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            match thread.join() {
-                Ok(done) => done?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
+        self.threads.end()?;
         Ok(match self.sink.take() {
             None => Done {
                 sent: counted[0],
@@ -147,15 +125,6 @@ impl Stream {
                 received: tcp::came(sink)?,
             },
         })
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            _ = thread.join();
-        }
     }
 }
 
