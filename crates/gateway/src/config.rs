@@ -49,6 +49,7 @@
 //! [connections]
 //! limit = 1000000
 //! per-tenant = 500000
+//! tenants = { 42 = 10000 }       # networks that may have more of them, or fewer
 //! idle-seconds = 120
 //! pick-up = true
 //! timeout-seconds = { established = 432000 }
@@ -92,6 +93,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::{Gid, Group, Uid, User};
+use ringside_gateway_core::Vni;
 use ringside_gateway_core::conntrack::{Conntrack, Limits, State, Timeouts};
 use serde::Deserialize;
 
@@ -133,6 +135,8 @@ pub struct Config {
     pub format: Format,
     /// Connections.
     pub limits: Limits,
+    /// Connections of networks that may have others than the rest.
+    pub tenants: BTreeMap<Vni, u32>,
     /// The data path, if there is an interface for it.
     pub path: Option<PathOptions>,
 }
@@ -231,6 +235,7 @@ struct LogPart {
 struct ConnectionsPart {
     limit: u32,
     per_tenant: u32,
+    tenants: BTreeMap<String, u32>,
     idle_seconds: u64,
     pick_up: bool,
     timeout_seconds: BTreeMap<String, u64>,
@@ -242,6 +247,7 @@ impl Default for ConnectionsPart {
         Self {
             limit: limits.connections,
             per_tenant: limits.per_tenant,
+            tenants: BTreeMap::new(),
             idle_seconds: limits.idle.as_secs(),
             pick_up: limits.pick_up,
             timeout_seconds: BTreeMap::new(),
@@ -298,6 +304,7 @@ impl Config {
         });
         let tcp = file.api.tcp.and_then(|tcp| check.tcp(&tcp));
         let limits = check.limits(&file.connections);
+        let tenants = check.tenants(&file.connections.tenants);
         let etcd = file.store.etcd(&mut check, migrates);
         let path = file.path.checked(&mut check, limits.connections);
         let is_shared = file.store.kind == store::Kind::Etcd;
@@ -325,6 +332,7 @@ impl Config {
             level: file.log.level,
             format: file.log.format,
             limits,
+            tenants,
             path,
         })
     }
@@ -431,6 +439,20 @@ impl Check<'_> {
             let (time, shortest) = (time.as_secs(), SHORTEST.as_secs());
             format!("{name}: {time} is less than {shortest}, within which is known what the fast path has sent on")
         });
+    }
+
+    fn tenants(&mut self, limits: &BTreeMap<String, u32>) -> BTreeMap<Vni, u32> {
+        let mut tenants = BTreeMap::new();
+        for (name, limit) in limits {
+            match name.parse().ok().and_then(Vni::new) {
+                Some(vni) => _ = tenants.insert(vni, *limit),
+                None => (self.0).push(format!(
+                    "connections.tenants: {name} is no number of a network, 0 to {}",
+                    Vni::MAX.number()
+                )),
+            }
+        }
+        tenants
     }
 
     fn limits(&mut self, part: &ConnectionsPart) -> Limits {

@@ -54,7 +54,10 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     // What somebody else may have is had before anything is done with packets.
     let doors = runtime.block_on(Doors::open(&config))?;
     let (limits, options) = (config.limits.clone(), config.model_options());
-    let start = |tables: &Arc<Tables>| start_path(&config, tables);
+    let start = |tables: &Arc<Tables>| {
+        tables.conntrack.limit_tenants(&config.tenants);
+        start_path(&config, tables)
+    };
     let (model, writer) = match &door {
         Some(door) => Model::start_fleet(store, door.clone(), limits, options, start)?,
         None => Model::start(store, limits, options, start)?,
@@ -204,11 +207,13 @@ async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, renew
                 tracing::info!("the credentials of store.etcd were read again");
             }
             model.set_options(after.model_options()).await;
+            model.tables().conntrack.limit_tenants(&after.tenants);
             tracing::info!("the configuration was read again");
             // What takes a restart stays what it was, so that it is told the next time, too.
             Config {
                 level: after.level,
                 tombstones: after.tombstones,
+                tenants: after.tenants,
                 ..before
             }
         }

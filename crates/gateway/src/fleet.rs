@@ -30,6 +30,7 @@ pub mod key;
 mod member;
 pub(crate) mod merge;
 pub mod migrate;
+pub mod order;
 pub mod shards;
 pub(crate) mod space;
 mod status;

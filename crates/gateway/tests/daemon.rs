@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use common::daemon::{Daemon, binary, configure, refusal};
+use common::daemon::{Daemon, binary, configure, put_neighbor, refusal};
 use common::{Folder, certificate};
 use ringside_gateway::proto::GetHealthRequest;
 use ringside_gateway::proto::operation_service_client::OperationServiceClient;
@@ -195,16 +195,10 @@ fn metrics_are_offered_without_a_tenants_address() {
         .unwrap()
         .port();
     let mut daemon = Daemon::start(&format!("[metrics]\nlisten = \"127.0.0.1:{port}\""));
-    daemon.ok(&[
-        "put",
-        "neighbor",
-        "4242",
-        "10.99.0.7",
-        "--mac",
-        "02:00:00:00:00:07",
-        "--host",
-        "192.0.2.77",
-    ]);
+    daemon.ok(&put_neighbor(
+        ["4242", "10.99.0.7", "02:00:00:00:00:07", "192.0.2.77"],
+        None,
+    ));
     let scrape = |path: &str| {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -240,16 +234,7 @@ fn metrics_are_offered_without_a_tenants_address() {
 #[test]
 fn objects_are_put_shown_and_deleted_by_hand() {
     let daemon = Daemon::start("");
-    let put = [
-        "put",
-        "neighbor",
-        "42",
-        "10.0.0.7",
-        "--mac",
-        "02:00:00:00:00:07",
-        "--host",
-        "192.0.2.1",
-    ];
+    let put = put_neighbor(["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.1"], None);
     assert_eq!(daemon.ok(&put), "neighbor 10.0.0.7 in network 42 is new (version 1)\n");
     assert_eq!(
         daemon.ok(&put),
@@ -344,36 +329,18 @@ fn a_file_is_applied_shown_first_and_again_changes_nothing() {
     daemon.ok(&["apply", "-f", name]);
     assert_eq!(daemon.ok(&["apply", "-f", name]), "0 to change, 4 unchanged\n");
     // What somebody else put is told, and put right; with --prune what is too much goes.
-    daemon.ok(&[
-        "put",
-        "neighbor",
-        "42",
-        "10.0.0.7",
-        "--mac",
-        "02:00:00:00:00:09",
-        "--host",
-        "192.0.2.1",
-    ]);
-    daemon.ok(&[
-        "put",
-        "neighbor",
-        "42",
-        "10.0.0.9",
-        "--mac",
-        "02:00:00:00:00:09",
-        "--host",
-        "192.0.2.1",
-    ]);
-    daemon.ok(&[
-        "put",
-        "neighbor",
-        "43",
-        "10.0.0.9",
-        "--mac",
-        "02:00:00:00:00:09",
-        "--host",
-        "192.0.2.1",
-    ]);
+    daemon.ok(&put_neighbor(
+        ["42", "10.0.0.7", "02:00:00:00:00:09", "192.0.2.1"],
+        None,
+    ));
+    daemon.ok(&put_neighbor(
+        ["42", "10.0.0.9", "02:00:00:00:00:09", "192.0.2.1"],
+        None,
+    ));
+    daemon.ok(&put_neighbor(
+        ["43", "10.0.0.9", "02:00:00:00:00:09", "192.0.2.1"],
+        None,
+    ));
     let changed = TENANTS.replace("80-443", "80").replace(
         "ports:\n  - {vni: 42, ip: 10.0.0.7, groups: [1]}\n",
         "absent:\n  ports: [{vni: 42, ip: 10.0.0.7}]\n",

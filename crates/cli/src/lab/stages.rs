@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
 use ringside_measure::compare::STEAL_LIMIT;
+use ringside_measure::mapping::Mapping;
 use ringside_measure::schema::{LabClock, LabLoad, LabStages, LoadKind, MissingHook, TracedPath};
 use ringside_netlab::guest::{Accelerator, Guest, GuestChild};
 use ringside_nic::host::CpuTimes;
@@ -25,7 +26,7 @@ use super::{guests, one_way};
 use crate::output;
 use crate::serve::Turns;
 use crate::stop::Stop;
-use crate::trace::{self, Asker, Ends, Far, Hearer, Sender, Setup, told_missing};
+use crate::trace::{self, Asker, Crossed, Ends, Far, Hearer, Sender, Setup, told_missing};
 
 /// How often a turn is tried where the hypervisor takes too much of it.
 const TRIES: u32 = 3;
@@ -289,20 +290,14 @@ fn into_guest(
     }
     let crossed = traced?;
     ensure!(!stop.is_set(), "interrupted");
-    let mut missing: Vec<MissingHook> = crossed.traced.missing.into_iter().map(told_missing).collect();
-    missing.extend(crossed.missing_inside.into_iter().map(|hook| MissingHook {
-        hook: format!("{} in the guest", hook.hook),
-        ..hook
-    }));
-    missing.extend(crossing(guest.accelerator()));
+    let mut stages = told(crossed, Far::Guest, |mapping| {
+        one_way::clock(mapping, plan, bed, Some(number))
+    });
+    stages.missing.extend(crossing(guest.accelerator()));
     if !disturbers && probe.disturbers.is_none() {
-        missing.push(unwatched());
+        stages.missing.push(unwatched());
     }
-    Ok(Stages {
-        traced: crossed.traced.path,
-        missing,
-        clock: Some(one_way::clock(&crossed.mapping, plan, bed, Some(number))),
-    })
+    Ok(stages)
 }
 
 /// To another machine and back, which writes down what its kernel sees, if its server was started so.
@@ -338,16 +333,21 @@ fn to_machine(
     let crossed = traced?;
     ended?;
     ensure!(!stop.is_set(), "interrupted");
+    Ok(told(crossed, far, |mapping| one_way::clock(mapping, plan, bed, None)))
+}
+
+/// What both kernels saw, with what neither had a hook for.
+fn told(crossed: Crossed, far: Far<'_>, clock: impl FnOnce(&Mapping) -> LabClock) -> Stages {
     let mut missing: Vec<MissingHook> = crossed.traced.missing.into_iter().map(told_missing).collect();
     missing.extend(crossed.missing_inside.into_iter().map(|hook| MissingHook {
         hook: format!("{} {}", hook.hook, far.place()),
         ..hook
     }));
-    Ok(Stages {
+    Stages {
         traced: crossed.traced.path,
         missing,
-        clock: Some(one_way::clock(&crossed.mapping, plan, bed, None)),
-    })
+        clock: Some(clock(&crossed.mapping)),
+    }
 }
 
 /// The server of another machine while a turn is traced there.

@@ -27,7 +27,7 @@ use ringside_measure::probe::Clock;
 use ringside_measure::schema::{self, Document, Outcome, TraceResult, TracedPath};
 use ringside_nic::host::CpuTimes;
 
-pub(crate) use across::{Far, Guest, RECORDING, across, record_line};
+pub(crate) use across::{Crossed, Far, Guest, RECORDING, across, record_line};
 pub(crate) use args::Args;
 pub(crate) use ends::{Asker, Ends, Hearer, Sender};
 pub(crate) use listen::Recording;

@@ -102,7 +102,7 @@ impl<S: Slot> Shard<S> {
         let candidates = zeros(tags ^ wanted(hash));
         if candidates != 0 {
             let at = slot(home, candidates);
-            prefetch(&self.slots[at]);
+            self.slots[at].fetch();
             // A shard has a 256th of all, far fewer than 4 billion slots.
             return u32::try_from(at).map_or(Guess::UNCLEAR, Guess);
         }

@@ -5,7 +5,7 @@
 //!  ┌──────────────────────┬──────────────────────┬──────────────────┬───────────┐
 //!  │ dead 1 · VNI · IPv4  │ host 32 · policy 32  │ 16 · MAC 48      │ 64        │   narrow: two in a cache line
 //!  └──────────────────────┴──────────────────────┴──────────────────┴───────────┘
-//!  the same with an IPv6 address of two words more                                 wide: one in a cache line
+//!  the same with an IPv6 address of two words more                                 wide: in one cache line, or two
 //! ```
 //! A slot is written before its tag is published (release) and read after that was seen (acquire). Of a slot whose tag is
 //! there only one bit changes, once: that it is dead. No slot is used a second time, so what a reader finds is whole.
@@ -17,6 +17,7 @@ use ringside_wire::MacAddr;
 
 use super::hosts::HostId;
 use super::neighbors::Neighbor;
+use crate::prefetch::prefetch;
 use crate::words::{halves, joined, long_halves, long_joined};
 use crate::{TenantAddress, Vni};
 
@@ -33,6 +34,11 @@ const DEAD: u64 = 1 << 63;
 pub(super) trait Slot: Default + Send + Sync + 'static {
     /// Its words.
     fn words(&self) -> &[AtomicU64];
+    /// Has it come into the cache.
+    #[inline]
+    fn fetch(&self) {
+        prefetch(self);
+    }
     /// None: it is of another address. Else whether it is live.
     fn is_of(&self, address: &TenantAddress) -> Option<bool>;
     /// It is that of this key of IPv4, and live.
@@ -125,8 +131,8 @@ impl Slot for Narrow {
 
 /// For IPv6.
 #[derive(Default)]
-#[repr(align(64))]
-pub(super) struct Wide([AtomicU64; 8]);
+#[repr(align(16))]
+pub(super) struct Wide([AtomicU64; 6]);
 
 impl Wide {
     fn ip(&self) -> Ipv6Addr {
@@ -137,6 +143,12 @@ impl Wide {
 impl Slot for Wide {
     fn words(&self) -> &[AtomicU64] {
         &self.0
+    }
+
+    #[inline]
+    fn fetch(&self) {
+        prefetch(&self.0[HEAD]);
+        prefetch(&self.0[LOW]);
     }
 
     fn is_of(&self, address: &TenantAddress) -> Option<bool> {

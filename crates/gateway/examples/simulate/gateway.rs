@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ringside_gateway::fleet::item::Item;
-use ringside_gateway::fleet::sync::{Action, Counts, Input, Mark, State, Sync, Tell, Timing};
+use ringside_gateway::fleet::order::Order;
+use ringside_gateway::fleet::sync::{Action, Counts, Failed, Input, Mark, State, Sync, Tell, Timing};
 use ringside_gateway::object::Statement;
 use ringside_gateway_core::table::Neighbors;
 
@@ -38,6 +39,16 @@ pub(crate) struct Heard {
     pub(crate) keys: u64,
 }
 
+impl Heard {
+    /// The member did not answer, or that it cannot.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        matches!(
+            self.input,
+            Input::Pulse(Err(_)) | Input::Listed(Err(Failed::Other(_))) | Input::Ended(Failed::Other(_))
+        )
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) sync: Sync,
@@ -45,6 +56,11 @@ pub(crate) struct Gateway {
     /// Off from etcd.
     pub(crate) cut: bool,
     pub(crate) tags: [u64; 3],
+    /// In which turn each of these was asked.
+    pub(crate) asked: [u64; 3],
+    /// How often another of etcd's members was turned to, and in which order, as the real one's door has it.
+    pub(crate) turns: u64,
+    order: Order,
     /// What of that was answered.
     pub(crate) answered: [u64; 3],
     pub(crate) stream: Option<Stream>,
@@ -102,6 +118,9 @@ impl Gateway {
             up: true,
             cut: false,
             tags: [0; 3],
+            asked: [0; 3],
+            turns: 0,
+            order: Order::new(seed),
             answered: [0; 3],
             stream: None,
             inbox: VecDeque::new(),
@@ -135,6 +154,7 @@ impl Gateway {
             (self.digest, self.mark) = (0, None);
         }
         self.up = true;
+        (self.turns, self.order) = (0, Order::new(seed));
         (self.waited, self.blocked, self.busy, self.sweep) = (0, None, now, 0);
         self.applied = (self.mark.unwrap_or(0), now);
         let mark = self.mark.map(|revision| fleet_mark(Some(revision)));
@@ -149,6 +169,18 @@ impl Gateway {
         self.inbox.clear();
         self.told.clear();
         self.wake = u64::MAX;
+    }
+
+    /// Whom of etcd's members it asks now.
+    pub(crate) fn member(&self, members: usize) -> usize {
+        self.order.place(self.turns, members)
+    }
+
+    /// Who was asked in this turn did not answer: from now on another one is asked, unless that is so already.
+    pub(crate) const fn turn_from(&mut self, turn: u64) {
+        if self.turns == turn {
+            self.turns += 1;
+        }
     }
 
     /// Time that passes for the machine: not while the tables are waited for.

@@ -68,7 +68,8 @@ struct Seat {
     /// None: the program does not run.
     shards: Option<Shards>,
     record: Record,
-    asked: BTreeMap<u64, Kind>,
+    /// With the turn in which it was.
+    asked: BTreeMap<u64, (Kind, u64)>,
     watch: Option<Watch>,
     /// What was sent on its watch is lost.
     is_torn: bool,
@@ -332,7 +333,8 @@ impl World {
 
     fn wait_for(&mut self, gateway: usize, kind: Kind) -> u64 {
         self.seats.last += 1;
-        self.seats.all[gateway].asked.insert(self.seats.last, kind);
+        let turn = self.gateways[gateway].turns;
+        self.seats.all[gateway].asked.insert(self.seats.last, (kind, turn));
         self.seats.last
     }
 
@@ -343,24 +345,12 @@ impl World {
             self.seats.all[gateway].listens = tag;
         }
         self.measure.asked_otherwise();
-        let up: Vec<usize> = self.members.up().collect();
-        let is_cut = self.gateways[gateway].cut;
-        if !is_cut && !up.is_empty() {
-            let member = up[self.random.below(up.len())];
-            let ask = Ask {
-                gateway,
-                kind: 0,
-                tag,
-                what: What::Member(question),
-            };
-            self.after(self.setup.costs.way, Event::Arrive(member, ask));
-        }
-        // Refused at once where nobody listens.
-        let within = if up.is_empty() && !is_cut {
-            2 * self.setup.costs.way
-        } else {
-            within
-        };
+        self.ask(Ask {
+            gateway,
+            kind: 0,
+            tag,
+            what: What::Member(question),
+        });
         if kind.is_some() {
             self.after(within, Event::Unanswered(gateway, tag));
         }
@@ -368,9 +358,13 @@ impl World {
 
     /// There is no answer, or it is that there is none.
     pub(crate) fn unanswered(&mut self, gateway: usize, tag: u64) {
-        let Some(kind) = self.seats.all[gateway].asked.remove(&tag) else {
+        let Some((kind, turn)) = self.seats.all[gateway].asked.remove(&tag) else {
             return;
         };
+        // Whoever does not keep a lease is asked nothing more, for now.
+        if matches!(kind, Kind::Keep) {
+            self.gateways[gateway].turn_from(turn);
+        }
         let why = "no answer".to_owned();
         let input = match kind {
             Kind::Grant => Input::Granted(Err(why)),

@@ -115,10 +115,6 @@ impl Members {
         }
     }
 
-    pub(crate) fn up(&self) -> impl Iterator<Item = usize> {
-        (0..self.all.len()).filter(|member| self.all[*member].up)
-    }
-
     pub(crate) fn is_life(&self, member: usize, life: u64) -> bool {
         self.all[member].life == life
     }
@@ -178,6 +174,12 @@ impl World {
         let costs = &self.setup.costs;
         let member = &self.members.all[number];
         if !member.up {
+            // There is no connection to be had: whatever was to be asked, another one is from now on.
+            let all = self.members.all.len();
+            let gateway = &mut self.gateways[ask.gateway];
+            if gateway.member(all) == number {
+                gateway.turns += 1;
+            }
             return self.refuse(ask);
         }
         let has_leader = !member.cut && self.members.has_quorum(now);

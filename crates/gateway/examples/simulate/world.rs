@@ -7,7 +7,7 @@ use ringside_gateway::fleet::chance::{Chance, mixed};
 use ringside_gateway::fleet::sync::{Action, Timing};
 
 use super::costs::{Costs, MILLISECOND, SECOND};
-use super::gateway::{Gateway, Heard, LIST, PULSE, WATCH};
+use super::gateway::{Gateway, Heard, LIST, PULSE, WATCH, nanoseconds};
 use super::log::{Log, name_of};
 use super::measure::Measure;
 use super::scenario::Director;
@@ -314,7 +314,10 @@ impl World {
             ),
             Action::Pulse => (PULSE, What::Pulse),
             Action::Watch(from) => {
-                gateway.stream = None;
+                // One that goes on and tells nothing: perhaps another member does.
+                if gateway.stream.take().is_some() {
+                    gateway.turns += 1;
+                }
                 (WATCH, What::Watch(from))
             }
             Action::Unwatch => {
@@ -331,6 +334,7 @@ impl World {
             Action::Tell(_) => return,
         };
         gateway.tags[kind] += 1;
+        gateway.asked[kind] = gateway.turns;
         let tag = gateway.tags[kind];
         self.note([number as u64, kind as u64, tag]);
         self.measure.asked(&what);
@@ -340,18 +344,21 @@ impl World {
             tag,
             what,
         };
-        // The client's channel takes any member that it is connected to.
-        let up: Vec<usize> = self.members.up().collect();
-        let is_cut = self.gateways[number].cut;
-        match up.is_empty() {
-            false if !is_cut => {
-                let member = up[self.random.below(up.len())];
-                self.after(self.setup.costs.way, Event::Arrive(member, ask));
-                self.after(self.setup.request, Event::Late(number, kind, tag));
-            }
-            // Refused at once where nobody listens, and nothing where nothing arrives.
-            true if !is_cut => self.after(2 * self.setup.costs.way, Event::Late(number, kind, tag)),
-            _ => self.after(self.setup.request, Event::Late(number, kind, tag)),
+        self.ask(ask);
+        let request = self.setup.request;
+        let patience = match kind {
+            PULSE => request.min(nanoseconds(self.setup.timing.silence) / 2),
+            _ => request,
+        };
+        self.after(patience, Event::Late(number, kind, tag));
+    }
+
+    /// Sends it to the member that its gateway asks now, unless nothing gets there.
+    pub(crate) fn ask(&mut self, ask: Ask) {
+        let gateway = &self.gateways[ask.gateway];
+        if !gateway.cut {
+            let member = gateway.member(self.members.all.len());
+            self.after(self.setup.costs.way, Event::Arrive(member, ask));
         }
     }
 
@@ -383,6 +390,9 @@ impl World {
             return;
         }
         gateway.answered[heard.kind] = heard.tag;
+        if heard.is_refusal() {
+            gateway.turn_from(gateway.asked[heard.kind]);
+        }
         gateway.inbox.push_back(heard);
         self.turn(number);
     }

@@ -19,6 +19,8 @@ pub(crate) struct Part {
     /// As of which revision its keys were read.
     read: u64,
     began: u64,
+    /// In which turn its gateway asked for it.
+    pub(crate) turn: u64,
 }
 
 #[derive(Debug)]
@@ -82,8 +84,7 @@ impl World {
         writer.counted = now;
         let keys = (writer.waiting / 1_000_000).min(OPERATIONS * UNDER_WAY);
         let gateway = &self.gateways[writer.gateway];
-        let up: Vec<usize> = self.members.up().collect();
-        let can = gateway.up && !gateway.cut && !up.is_empty() && gateway.is_following(now);
+        let can = gateway.up && !gateway.cut && gateway.is_following(now);
         if keys == 0 || !can || self.writers.stopped {
             return self.after(PAUSE, Event::Cycle(number));
         }
@@ -98,21 +99,26 @@ impl World {
                 keys: left.min(OPERATIONS),
                 read: self.log.revision(),
                 began: now,
+                turn: self.gateways[gateway].turns,
             };
             left -= part.keys;
-            let member = up[self.random.below(up.len())];
-            let ask = Ask {
+            self.ask(Ask {
                 gateway,
                 kind: 0,
                 tag: 0,
                 what: What::Read(part),
-            };
-            self.after(self.setup.costs.way, Event::Arrive(member, ask));
+            });
         }
     }
 
-    /// Not now: it is tried again later.
+    /// Whom it was asked of has no answer: another one is asked, later.
     pub(crate) fn give_back(&mut self, part: Part) {
+        let gateway = self.writers.all[part.writer].gateway;
+        self.gateways[gateway].turn_from(part.turn);
+        self.put_off(part);
+    }
+
+    fn put_off(&mut self, part: Part) {
         self.writers.all[part.writer].waiting += part.keys * 1_000_000;
         self.ended(part.writer, SECOND / 2);
     }
@@ -175,7 +181,7 @@ impl World {
         }
         if self.measure.database(&self.setup) > self.setup.quota {
             self.measure.refused += 1;
-            return self.give_back(part);
+            return self.put_off(part);
         }
         let cells = self.log.cells() as usize;
         let mut changed = vec![0; if self.random.below(8) == 0 { 3 } else { 1 }];

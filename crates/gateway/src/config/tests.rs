@@ -138,6 +138,10 @@ fn what_is_wrong_is_told_with_what_to_do() {
         ("[api.tcp]\nlisten = \"7443\"", "line 2: invalid socket address"),
         ("[connections]\nlimit = 0", "connections.limit: 0"),
         (
+            "[connections.tenants]\n16777216 = 5",
+            "connections.tenants: 16777216 is no number of a network, 0 to 16777215",
+        ),
+        (
             "[connections.timeout-seconds]\nestablishd = 5",
             "establishd is no state (did you mean `established`?)",
         ),
@@ -195,7 +199,8 @@ fn there_is_room_for_sixteen_of_each() {
 #[test]
 fn a_reload_knows_what_takes_a_restart() {
     let before = parse("").unwrap();
-    let after = parse("[log]\nlevel = \"debug\"\n[store]\ntombstone-seconds = 1").unwrap();
+    let after =
+        parse("[log]\nlevel = \"debug\"\n[store]\ntombstone-seconds = 1\n[connections.tenants]\n42 = 7").unwrap();
     assert!(before.takes_restart(&after).is_empty());
     let after = parse("[connections]\nlimit = 5\n[api]\nsocket = \"/run/x\"").unwrap();
     assert_eq!(before.takes_restart(&after), ["api", "connections"]);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::client::{Etcd, EtcdOptions, late};
+use super::order::Order;
 
 /// A connection takes some time, and who a user is takes etcd more, on a machine that has other things to do most.
 const LEAST_PATIENCE: Duration = Duration::from_millis(500);
@@ -23,6 +24,7 @@ pub struct Door(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     options: Mutex<EtcdOptions>,
+    order: Order,
     known: tokio::sync::Mutex<Known>,
     renewed: Notify,
     /// The longest that a connection may be waited for where there are several members.
@@ -32,7 +34,7 @@ struct Inner {
 #[derive(Debug)]
 struct Known {
     etcd: Option<Etcd>,
-    /// How often another member was turned to. Gateways do not begin with the same one.
+    /// How often another member was turned to.
     turns: u64,
     /// When the connection was begun.
     since: Instant,
@@ -46,9 +48,10 @@ impl Door {
     pub fn new(options: EtcdOptions) -> Self {
         Self(Arc::new(Inner {
             options: Mutex::new(options),
+            order: Order::new(super::random()),
             known: tokio::sync::Mutex::new(Known {
                 etcd: None,
-                turns: super::random() % 1000,
+                turns: 0,
                 since: Instant::now(),
                 failures: 0,
             }),
@@ -84,7 +87,7 @@ impl Door {
             return Ok(etcd.clone());
         }
         let mut options = self.options();
-        let place = usize::try_from(known.turns).unwrap_or(0) % options.endpoints.len().max(1);
+        let place = self.0.order.place(known.turns, options.endpoints.len());
         let patience = match options.endpoints.len() {
             0 | 1 => Duration::MAX,
             _ => *self.0.patience.lock().unwrap_or_else(PoisonError::into_inner),

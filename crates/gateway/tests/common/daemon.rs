@@ -44,6 +44,13 @@ pub(crate) fn configure(folder: &Folder, store: &str, more: &str) -> PathBuf {
     path
 }
 
+/// What its client is told to put a neighbour: network, address, MAC address and host; without a version the next one.
+pub(crate) fn put_neighbor<'a>([vni, ip, mac, host]: [&'a str; 4], version: Option<&'a str>) -> Vec<&'a str> {
+    let mut words = vec!["put", "neighbor", vni, ip, "--mac", mac, "--host", host];
+    words.extend(version.iter().flat_map(|version| ["--version", version]));
+    words
+}
+
 impl Daemon {
     pub(crate) fn start(more: &str) -> Self {
         let folder = Folder::new();

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::Etcd;
-use super::common::daemon::{Daemon, refusal};
+use super::common::daemon::{Daemon, put_neighbor, refusal};
 use super::common::etcd::{configure, gateway, program};
 use super::common::{Folder, daemon};
 
@@ -16,20 +16,8 @@ pub(crate) fn sees(gateway: &mut Daemon, words: &[&str], part: &str) {
     });
 }
 
-fn words<'a>(ip: &'a str, host: &'a str, version: &'a str) -> [&'a str; 10] {
-    let mac = "02:00:00:00:00:07";
-    [
-        "put",
-        "neighbor",
-        "42",
-        ip,
-        "--mac",
-        mac,
-        "--host",
-        host,
-        "--version",
-        version,
-    ]
+fn words<'a>(ip: &'a str, host: &'a str, version: &'a str) -> Vec<&'a str> {
+    put_neighbor(["42", ip, "02:00:00:00:00:07", host], Some(version))
 }
 
 fn put(gateway: &Daemon, ip: &str, host: &str, version: &str) {

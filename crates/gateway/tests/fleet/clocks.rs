@@ -6,7 +6,7 @@ use ringside_netlab::wait_until;
 
 use super::Etcd;
 use super::common::Folder;
-use super::common::daemon::{self, Daemon};
+use super::common::daemon::{self, Daemon, put_neighbor};
 use super::common::etcd::{IMPATIENT, configure};
 use super::hindered::{WrongClock, run_with};
 
@@ -16,20 +16,8 @@ const OPTION: &str = "tombstone-seconds = 4";
 /// Ten years, in seconds.
 const YEARS: i64 = 10 * 365 * 24 * 3600;
 
-fn words<'a>(ip: &'a str, version: &'a str) -> [&'a str; 10] {
-    let mac = "02:00:00:00:00:07";
-    [
-        "put",
-        "neighbor",
-        "42",
-        ip,
-        "--mac",
-        mac,
-        "--host",
-        "192.0.2.1",
-        "--version",
-        version,
-    ]
+fn words<'a>(ip: &'a str, version: &'a str) -> Vec<&'a str> {
+    put_neighbor(["42", ip, "02:00:00:00:00:07", "192.0.2.1"], Some(version))
 }
 
 /// Whether something is remembered of what was there in version 5.

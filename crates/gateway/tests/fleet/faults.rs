@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Etcd;
 use super::basics::sees;
-use super::common::daemon::Daemon;
+use super::common::daemon::{Daemon, put_neighbor};
 use super::common::etcd::gateway;
 use super::history::{Answer, History};
 use super::trial::Trial;
@@ -87,16 +87,10 @@ async fn what_was_compacted_while_a_gateway_stood_still_is_known_afterwards() {
 fn what_goes_wrong_in_etcd_is_not_believed() {
     let etcd = Etcd::start();
     let mut a = gateway(&etcd);
-    a.ok(&[
-        "put",
-        "neighbor",
-        "42",
-        "10.0.0.7",
-        "--mac",
-        "02:00:00:00:00:07",
-        "--host",
-        "192.0.2.1",
-    ]);
+    a.ok(&put_neighbor(
+        ["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.1"],
+        None,
+    ));
     // Somebody removes everything.
     etcd.ctl(&["del", "--prefix", "/ringside/"]);
     a.wait("its complaint", |a| {

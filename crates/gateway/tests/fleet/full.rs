@@ -4,26 +4,14 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use super::Etcd;
-use super::common::daemon::Daemon;
+use super::common::daemon::{Daemon, put_neighbor};
 use super::members::{member, scrape, shares};
 
 /// What is said about it everywhere.
 const SAID: &str = "etcd's database is full (alarm NOSPACE)";
 
-fn put(version: &str) -> [&str; 10] {
-    let mac = "02:00:00:00:00:07";
-    [
-        "put",
-        "neighbor",
-        "42",
-        "10.0.0.7",
-        "--mac",
-        mac,
-        "--host",
-        "192.0.2.1",
-        "--version",
-        version,
-    ]
+fn put(version: &str) -> Vec<&str> {
+    put_neighbor(["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.1"], Some(version))
 }
 
 fn health(gateway: &Daemon) -> String {

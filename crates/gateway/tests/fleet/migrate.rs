@@ -4,7 +4,7 @@ use std::process::Output;
 
 use super::Etcd;
 use super::common::Folder;
-use super::common::daemon::{Daemon, binary};
+use super::common::daemon::{Daemon, binary, put_neighbor};
 
 pub(crate) fn migrate(folder: &Folder, to: &str) -> Output {
     let mut command = binary();
@@ -79,18 +79,10 @@ fn everything_is_the_same_in_etcd_and_back_again() {
     configure(&folder, "etcd", &etcd);
     let gateway = Daemon::start_in(folder);
     assert_eq!(everything(&gateway), before);
-    let gone = gateway.fails(&[
-        "put",
-        "neighbor",
-        "1",
-        "10.0.0.1",
-        "--mac",
-        "02:00:00:00:00:01",
-        "--host",
-        "192.0.2.1",
-        "--version",
-        "9",
-    ]);
+    let gone = gateway.fails(&put_neighbor(
+        ["1", "10.0.0.1", "02:00:00:00:00:01", "192.0.2.1"],
+        Some("9"),
+    ));
     assert!(
         gone.contains("something newer"),
         "what was deleted is remembered: {gone}"
@@ -115,18 +107,7 @@ fn everything_is_the_same_in_etcd_and_back_again() {
 fn what_is_in_the_way_stays() {
     let etcd = Etcd::start();
     let put = |gateway: &Daemon, host: &str| {
-        gateway.ok(&[
-            "put",
-            "neighbor",
-            "1",
-            "10.0.0.1",
-            "--mac",
-            "02:00:00:00:00:01",
-            "--host",
-            host,
-            "--version",
-            "1",
-        ]);
+        gateway.ok(&put_neighbor(["1", "10.0.0.1", "02:00:00:00:00:01", host], Some("1")));
     };
     let start = |kind| {
         let folder = Folder::new();

@@ -57,6 +57,20 @@ static int passed(int from)
 	return fd;
 }
 
+/* A child, and a line that ends in it; 0: this is the child, at the other end of it. */
+static pid_t begun(int *line)
+{
+	int ends[2];
+	pid_t child;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends))
+		fail("socketpair");
+	if ((child = fork()) < 0)
+		fail("fork");
+	close(ends[child ? 1 : 0]);
+	*line = ends[child ? 0 : 1];
+	return child;
+}
+
 /* In the child: has what the filter names told of to the other end of the line, and becomes the program. */
 static void become(int line, struct sock_filter *filter, unsigned short length, char **words)
 {

@@ -6,26 +6,17 @@ use std::time::Duration;
 use ringside_netlab::wait_until;
 
 use super::Etcd;
-use super::common::daemon::Daemon;
+use super::common::daemon::{Daemon, put_neighbor};
 use super::common::etcd::{IMPATIENT, configure, program};
 use super::common::{Folder, certificate};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn put(gateway: &Daemon, version: &str) {
-    let mac = "02:00:00:00:00:07";
-    gateway.ok(&[
-        "put",
-        "neighbor",
-        "42",
-        "10.0.0.7",
-        "--mac",
-        mac,
-        "--host",
-        "192.0.2.1",
-        "--version",
-        version,
-    ]);
+    gateway.ok(&put_neighbor(
+        ["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.1"],
+        Some(version),
+    ));
 }
 
 fn is_well(gateway: &mut Daemon) {

@@ -25,19 +25,14 @@ int main(int count, char **words)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	int line[2];
+	int line;
 	pid_t child;
 	if (count < 3)
 		return 2;
 	if ((file = open(words[1], O_RDONLY | O_CLOEXEC)) < 0)
 		fail(words[1]);
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, line))
-		fail("socketpair");
-	if ((child = fork()) < 0)
-		fail("fork");
-	if (!child)
-		become(line[1], filter, sizeof(filter) / sizeof(filter[0]), words + 2);
-	close(line[1]);
-	serve(passed(line[0]), delay);
+	if (!(child = begun(&line)))
+		become(line, filter, sizeof(filter) / sizeof(filter[0]), words + 2);
+	serve(passed(line), delay);
 	return ended(child);
 }

@@ -86,25 +86,20 @@ int main(int count, char **words)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	int line[2], listener, status;
+	int line, listener, status;
 	struct sigaction forwards = {.sa_handler = forward};
 	pid_t child;
 	if (count < 3)
 		return 2;
 	if ((file = open(words[1], O_RDONLY | O_CLOEXEC)) < 0)
 		fail(words[1]);
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, line))
-		fail("socketpair");
-	if ((child = fork()) < 0)
-		fail("fork");
-	if (!child) {
+	if (!(child = begun(&line))) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
 			fail("PTRACE_TRACEME");
-		become(line[1], filter, sizeof(filter) / sizeof(filter[0]), words + 2);
+		become(line, filter, sizeof(filter) / sizeof(filter[0]), words + 2);
 	}
-	close(line[1]);
-	listener = passed(line[0]);
+	listener = passed(line);
 	/* It stops when it has become another program. */
 	if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status)) {
 		fprintf(stderr, "it did not begin\n");

@@ -88,6 +88,24 @@ pub(crate) struct Host {
     pub(crate) wire: Lab,
 }
 
+impl Host {
+    /// Has the kernel do something by the command `ip`.
+    pub(crate) fn ip(&self, words: &str) {
+        ip(&self.wire.a.ns, words);
+    }
+
+    /// Whether it answers who asks for its MAC address.
+    pub(crate) fn set_silent(&self, silent: bool) {
+        self.ip(&format!("link set dev eth0 arp {}", if silent { "off" } else { "on" }));
+    }
+}
+
+/// See [`Host::ip`].
+pub(crate) fn ip(ns: &Namespace, words: &str) {
+    let status = ns.command("ip").args(words.split(' ')).status();
+    assert!(status.expect("ip").success(), "{words}");
+}
+
 impl Bed {
     /// With the gateway knowing all tenants.
     pub(crate) fn new(tag: &str, kind: Kind, places: &[Place]) -> Self {

@@ -13,7 +13,8 @@ use crate::process::PATIENCE;
 on! {
     fast = crate::FAST => only_what_is_allowed_goes, what_is_allowed_goes_the_fast_way, errors_about_what_is_allowed_come_back,
         a_rule_that_goes_ends_what_it_allowed, members_come_and_go, a_drained_gateway_begins_nothing, who_is_not_known_may_not_send,
-        a_change_elsewhere_is_nothing_to_who_is_connected;
+        a_change_elsewhere_is_nothing_to_who_is_connected,
+        a_network_has_as_many_connections_as_it_may_have;
     two_ports_slow = crate::TWO_PORTS_SLOW => only_what_is_allowed_goes;
     slow = crate::SLOW => only_what_is_allowed_goes, a_rule_that_goes_ends_what_it_allowed, who_is_not_known_may_not_send;
 }
@@ -271,6 +272,32 @@ fn who_is_not_known_may_not_send(kind: Kind) {
         sender.send_to(b"who am I?", (there, 9)).expect("sent");
         receiver.recv(&mut [0; 16]).expect("comes");
     }
+}
+
+/// Networks have limits of their own, which change while the gateway runs; what is connected stays so.
+fn a_network_has_as_many_connections_as_it_may_have(kind: Kind) {
+    let groups = group(1, &["{id: 1, direction: ingress}"]) + &group(2, &["{id: 1, direction: egress}"]);
+    let mut bed = bed("limited", kind, &groups, ["[2]", "[1]"]);
+    bed.ringside().reload("tenants = { 42 = 2, 43 = 0 }");
+    let to = bed.at(2).address(Family::V4);
+    let mut connected: Vec<_> = (0..2)
+        .map(|number| connect(bed.at(1), (bed.at(2), to), OPEN + number))
+        .collect();
+    connected.iter().for_each(|streams| chat(streams).expect("goes"));
+    assert!(is_cut_off(bed.at(1), (bed.at(2), to), OPEN + 2));
+    bed.ringside()
+        .wait_until(|gateway| gateway.dropped("tenant-connections") > 0);
+    bed.ringside().reload("tenants = { 42 = 3 }");
+    connected.push(connect(bed.at(1), (bed.at(2), to), OPEN + 2));
+    assert!(is_cut_off(bed.at(1), (bed.at(2), to), OPEN + 3));
+    bed.ringside().reload("tenants = { 42 = 1 }");
+    for streams in &connected {
+        chat(streams).expect("goes on");
+    }
+    // As all others.
+    bed.ringside().reload("");
+    connected.push(connect(bed.at(1), (bed.at(2), to), OPEN + 3));
+    connected.iter().for_each(|streams| chat(streams).expect("goes"));
 }
 
 fn a_drained_gateway_begins_nothing(kind: Kind) {

@@ -92,11 +92,7 @@ fn its_addresses_change(kind: Kind) {
     let to = bed.at(2).address(Family::V4);
     answered(bed.at(1), to);
     let gateway = bed.uplinks[0].a.clone();
-    let ip = |words: &str| {
-        let mut command = gateway.ns.command("ip");
-        let output = command.args(words.split(' ')).output().expect("ip");
-        assert!(output.status.success(), "{words}: {output:?}");
-    };
+    let ip = |words: &str| crate::bed::ip(&gateway.ns, words);
     // A veth takes no longer packets than it sends, so that nobody has to be told.
     gateway.run(|| gateway.interface.set_mtu(1400)).expect("MTU");
     bed.ringside().wait_until(|gateway| gateway.events("changed") == 1);
@@ -107,12 +103,7 @@ fn its_addresses_change(kind: Kind) {
         .expect("MAC address");
     bed.ringside().wait_until(|gateway| gateway.events("changed") == 2);
     for host in &bed.hosts {
-        let mut command = host.wire.a.ns.command("ip");
-        let flushed = command
-            .args(["neighbour", "flush", "dev", "eth0"])
-            .status()
-            .expect("ip");
-        assert!(flushed.success());
+        host.ip("neighbour flush dev eth0");
     }
     answered(bed.at(1), to);
     // More of them than there is room for: those that there were hold.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringside_netlab::wait_until;
 
-use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant};
+use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant, ip};
 use crate::on;
 use crate::peers::{answered, chat, connect, exchange, ping, unanswered};
 use crate::process::{PATIENCE, Running};
@@ -84,19 +84,13 @@ fn a_host_that_nobody_finds_gets_nothing(kind: Kind) {
 fn packets_wait_for_their_host(kind: Kind) {
     let bed = Bed::without_gateway("waits", kind, &[Place::vxlan(Family::V4); 2]);
     // Says nothing about itself at first.
-    let host = bed.hosts[1].wire.a.clone();
-    let arp = |how: &str| {
-        let words = format!("link set dev eth0 arp {how}");
-        let status = host.ns.command("ip").args(words.split(' ')).status();
-        assert!(status.expect("ip").success());
-    };
-    arp("off");
+    bed.hosts[1].set_silent(true);
     let cards: Vec<_> = bed.tenants().map(|tenant| tenant.card).collect();
     let bed = bed.with(kind, &cards);
     let words = format!("ping -n -c 1 -W 20 {}", bed.at(2).address(Family::V4));
     let waiting = Running::new(bed.at(1).command(&words));
     std::thread::sleep(Duration::from_millis(100));
-    arp("on");
+    bed.hosts[1].set_silent(false);
     let done = waiting.end();
     assert!(done.out.contains("1 received"), "{done:#?}");
 }
@@ -105,21 +99,10 @@ fn packets_wait_for_their_host(kind: Kind) {
 fn another_route_is_taken(kind: Kind) {
     let mut bed = Bed::new("route", kind, &[Place::vxlan(Family::V4); 2]);
     let gateway = bed.uplinks[0].a.ns.clone();
-    let route = |via: &str| {
-        let words = format!("route replace {BEHIND} via {via}");
-        let status = gateway.command("ip").args(words.split(' ')).status();
-        assert!(status.expect("ip").success());
-    };
+    let route = |via: &str| ip(&gateway, &format!("route replace {BEHIND} via {via}"));
     // Both hosts take packets to that address, but the tenant is at the second.
     for host in &bed.hosts {
-        let status = host
-            .wire
-            .a
-            .ns
-            .command("ip")
-            .args(["address", "add", BEHIND, "dev", "lo"])
-            .status();
-        assert!(status.expect("ip").success());
+        host.ip(&format!("address add {BEHIND} dev lo"));
     }
     let to = bed.at(2).address(Family::V4);
     route("10.77.0.1");

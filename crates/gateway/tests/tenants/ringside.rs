@@ -126,6 +126,16 @@ impl Gateway {
         self.how.configuration(&self.pins())
     }
 
+    /// Has it read its configuration again, with these lines of `[connections]`.
+    pub(crate) fn reload(&self, connections: &str) {
+        let daemon = self.daemon();
+        configure(&daemon.folder, "store.db", &(self.configuration() + connections));
+        let times = |daemon: &Daemon| daemon.log().matches("the configuration was read again").count();
+        let before = times(daemon);
+        daemon.signal("HUP");
+        assert!(wait_until(PATIENCE, || times(daemon) > before), "{}", daemon.log());
+    }
+
     /// A folder of the BPF file system for this gateway alone.
     fn pins(&self) -> PathBuf {
         Path::new("/sys/fs/bpf").join(format!("ringside-{}", self.end.ns.name()))

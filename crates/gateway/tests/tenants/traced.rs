@@ -129,13 +129,7 @@ fn a_wait_in_vain_is_shown(kind: Kind) {
 /// A host that says nothing about itself at first.
 fn what_has_waited_is_shown_as_sent(kind: Kind) {
     let bed = Bed::without_gateway("waited", kind, &[Place::vxlan(Family::V4); 2]);
-    let host = bed.hosts[1].wire.a.clone();
-    let arp = |how: &str| {
-        let words = format!("link set dev eth0 arp {how}");
-        let status = host.ns.command("ip").args(words.split(' ')).status();
-        assert!(status.expect("ip").success());
-    };
-    arp("off");
+    bed.hosts[1].set_silent(true);
     let cards: Vec<_> = bed.tenants().map(|tenant| tenant.card).collect();
     let mut bed = bed.with(kind, &cards);
     let card = bed.at(2).card;
@@ -144,7 +138,7 @@ fn what_has_waited_is_shown_as_sent(kind: Kind) {
     let trace = Trace::start(&mut bed);
     let own = send(bed.at(1), card.v4.into(), 1);
     trace.until(own, |decisions| decisions == [WAITS]);
-    arp("on");
+    bed.hosts[1].set_silent(false);
     let decisions = trace.until(own, |decisions| !decisions.is_empty());
     assert!(
         decisions[0].starts_with(&format!("sent on to {}", card.host)),
