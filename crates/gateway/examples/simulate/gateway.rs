@@ -59,7 +59,9 @@ pub(crate) struct Gateway {
     /// In which turn each of these was asked.
     pub(crate) asked: [u64; 3],
     /// How often another of etcd's members was turned to, and in which order, as the real one's door has it.
-    pub(crate) turns: u64,
+    turns: u64,
+    /// When that was.
+    turned: u64,
     order: Order,
     /// What of that was answered.
     pub(crate) answered: [u64; 3],
@@ -120,6 +122,7 @@ impl Gateway {
             tags: [0; 3],
             asked: [0; 3],
             turns: 0,
+            turned: 0,
             order: Order::new(seed),
             answered: [0; 3],
             stream: None,
@@ -154,7 +157,7 @@ impl Gateway {
             (self.digest, self.mark) = (0, None);
         }
         self.up = true;
-        (self.turns, self.order) = (0, Order::new(seed));
+        (self.turns, self.turned, self.order) = (0, now, Order::new(seed));
         (self.waited, self.blocked, self.busy, self.sweep) = (0, None, now, 0);
         self.applied = (self.mark.unwrap_or(0), now);
         let mark = self.mark.map(|revision| fleet_mark(Some(revision)));
@@ -176,11 +179,25 @@ impl Gateway {
         self.order.place(self.turns, members)
     }
 
+    pub(crate) const fn turns(&self) -> u64 {
+        self.turns
+    }
+
     /// Who was asked in this turn did not answer: from now on another one is asked, unless that is so already.
-    pub(crate) const fn turn_from(&mut self, turn: u64) {
+    pub(crate) const fn turn_from(&mut self, turn: u64, now: u64) {
         if self.turns == turn {
-            self.turns += 1;
+            (self.turns, self.turned) = (self.turns + 1, now);
         }
+    }
+
+    /// True: from now on its first member is asked again.
+    pub(crate) fn turns_back(&mut self, members: usize, now: u64, most: Duration) -> bool {
+        let since = Duration::from_nanos(now - self.turned);
+        let back = self.order.back(self.turns, members, since, most);
+        if let Some(turns) = back {
+            (self.turns, self.turned) = (turns, now);
+        }
+        back.is_some()
     }
 
     /// Time that passes for the machine: not while the tables are waited for.

@@ -75,6 +75,9 @@ struct Args {
     /// Between two comparisons of a gateway, in seconds
     #[arg(long, default_value_t = 600)]
     compare_seconds: u64,
+    /// With another member of etcd for so many seconds a gateway asks its first one again
+    #[arg(long, default_value_t = 300)]
+    balance_seconds: u64,
     /// Between two compactions, in seconds
     #[arg(long, default_value_t = 300)]
     compact_seconds: u64,
@@ -118,6 +121,7 @@ impl Args {
                 compare: Duration::from_secs(self.compare_seconds),
                 ..Timing::default()
             },
+            balance: Duration::from_secs(self.balance_seconds),
             request: 5 * SECOND,
             compaction: self.compact_seconds.max(1) * SECOND,
             walks_all: self.walk_all,

@@ -333,7 +333,7 @@ impl World {
 
     fn wait_for(&mut self, gateway: usize, kind: Kind) -> u64 {
         self.seats.last += 1;
-        let turn = self.gateways[gateway].turns;
+        let turn = self.gateways[gateway].turns();
         self.seats.all[gateway].asked.insert(self.seats.last, (kind, turn));
         self.seats.last
     }
@@ -363,7 +363,8 @@ impl World {
         };
         // Whoever does not keep a lease is asked nothing more, for now.
         if matches!(kind, Kind::Keep) {
-            self.gateways[gateway].turn_from(turn);
+            let now = self.now;
+            self.gateways[gateway].turn_from(turn, now);
         }
         let why = "no answer".to_owned();
         let input = match kind {

@@ -178,7 +178,7 @@ impl World {
             let all = self.members.all.len();
             let gateway = &mut self.gateways[ask.gateway];
             if gateway.member(all) == number {
-                gateway.turns += 1;
+                gateway.turn_from(gateway.turns(), now);
             }
             return self.refuse(ask);
         }

@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
 
 use ringside_gateway::fleet::chance::{Chance, mixed};
-use ringside_gateway::fleet::sync::{Action, Timing};
+use ringside_gateway::fleet::sync::{Action, Input, Timing};
 
 use super::costs::{Costs, MILLISECOND, SECOND};
 use super::gateway::{Gateway, Heard, LIST, PULSE, WATCH, nanoseconds};
@@ -12,7 +13,7 @@ use super::log::{Log, name_of};
 use super::measure::Measure;
 use super::scenario::Director;
 use super::seats::{News, Question, Seats};
-use super::server::{Ask, Members, Packet, What};
+use super::server::{Ask, Members, Packet, What, failed};
 use super::writers::{Part, Writers};
 
 /// A place in a list.
@@ -29,6 +30,8 @@ pub(crate) struct Setup {
     pub(crate) churn: u64,
     pub(crate) seed: u64,
     pub(crate) timing: Timing,
+    /// After how long with another member of etcd the first one is asked again.
+    pub(crate) balance: Duration,
     /// How long an answer may take.
     pub(crate) request: u64,
     /// Between two compactions, and how much of the history they leave.
@@ -316,7 +319,7 @@ impl World {
             Action::Watch(from) => {
                 // One that goes on and tells nothing: perhaps another member does.
                 if gateway.stream.take().is_some() {
-                    gateway.turns += 1;
+                    gateway.turn_from(gateway.turns(), self.now);
                 }
                 (WATCH, What::Watch(from))
             }
@@ -334,7 +337,7 @@ impl World {
             Action::Tell(_) => return,
         };
         gateway.tags[kind] += 1;
-        gateway.asked[kind] = gateway.turns;
+        gateway.asked[kind] = gateway.turns();
         let tag = gateway.tags[kind];
         self.note([number as u64, kind as u64, tag]);
         self.measure.asked(&what);
@@ -374,7 +377,7 @@ impl World {
 
     /// Ends what was asked without what was asked for.
     pub(crate) fn fail(&mut self, number: usize, kind: usize, tag: u64, why: &str) {
-        let input = super::server::failed(kind, why);
+        let input = failed(kind, why);
         let heard = Heard {
             kind,
             tag,
@@ -390,8 +393,19 @@ impl World {
             return;
         }
         gateway.answered[heard.kind] = heard.tag;
+        let (all, now) = (self.members.all.len(), self.now);
         if heard.is_refusal() {
-            gateway.turn_from(gateway.asked[heard.kind]);
+            gateway.turn_from(gateway.asked[heard.kind], now);
+        } else if matches!(heard.input, Input::Pulse(_))
+            && gateway.turns_back(all, now, self.setup.balance)
+            && gateway.stream.take().is_some()
+        {
+            gateway.inbox.push_back(Heard {
+                kind: WATCH,
+                tag: gateway.tags[WATCH],
+                input: failed(WATCH, "another connection is to be used"),
+                keys: 0,
+            });
         }
         gateway.inbox.push_back(heard);
         self.turn(number);

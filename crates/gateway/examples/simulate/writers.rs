@@ -99,7 +99,7 @@ impl World {
                 keys: left.min(OPERATIONS),
                 read: self.log.revision(),
                 began: now,
-                turn: self.gateways[gateway].turns,
+                turn: self.gateways[gateway].turns(),
             };
             left -= part.keys;
             self.ask(Ask {
@@ -114,7 +114,7 @@ impl World {
     /// Whom it was asked of has no answer: another one is asked, later.
     pub(crate) fn give_back(&mut self, part: Part) {
         let gateway = self.writers.all[part.writer].gateway;
-        self.gateways[gateway].turn_from(part.turn);
+        self.gateways[gateway].turn_from(part.turn, self.now);
         self.put_off(part);
     }
 

@@ -63,6 +63,7 @@ struct EtcdPart {
     request_ms: u64,
     silence_ms: u64,
     compare_seconds: u64,
+    balance_seconds: u64,
 }
 
 impl Default for EtcdPart {
@@ -80,6 +81,7 @@ impl Default for EtcdPart {
             request_ms: 5000,
             silence_ms: u64::try_from(timing.silence.as_millis()).unwrap_or(u64::MAX),
             compare_seconds: timing.compare.as_secs(),
+            balance_seconds: 300,
         }
     }
 }
@@ -124,12 +126,14 @@ impl EtcdPart {
         let connect = time("connect-ms", self.connect_ms, 60_000);
         let request = time("request-ms", self.request_ms, 60_000);
         let silence = time("silence-ms", self.silence_ms, 60_000);
-        check.that((10..=86_400).contains(&self.compare_seconds), || {
-            format!(
-                "store.etcd.compare-seconds: {} is not within 10 to 86400",
-                self.compare_seconds
-            )
-        });
+        let mut long = |name: &str, seconds: u64, least: u64| {
+            check.that((least..=86_400).contains(&seconds), || {
+                format!("store.etcd.{name}: {seconds} is not within {least} to 86400")
+            });
+            Duration::from_secs(seconds)
+        };
+        let compare = long("compare-seconds", self.compare_seconds, 10);
+        let balance = long("balance-seconds", self.balance_seconds, 1);
         Some(EtcdOptions {
             endpoints: self.endpoints.clone(),
             prefix: self.prefix.clone(),
@@ -137,11 +141,12 @@ impl EtcdPart {
             user,
             connect,
             request,
+            balance,
             timing: Timing {
                 // So that some answers may be late before that is taken for silence.
                 pulse: (silence / 4).min(Timing::default().pulse),
                 silence,
-                compare: Duration::from_secs(self.compare_seconds),
+                compare,
                 ..Timing::default()
             },
         })

@@ -72,6 +72,8 @@ pub struct EtcdOptions {
     pub connect: Duration,
     /// How long an answer may take.
     pub request: Duration,
+    /// After how long with another member of etcd the first one is asked again, and up to a quarter more.
+    pub balance: Duration,
     /// When what is done.
     pub timing: Timing,
 }

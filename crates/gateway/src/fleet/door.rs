@@ -1,7 +1,7 @@
 //! The connection to etcd, which is made when it is needed, to one member at a time: where one does not answer the next one is asked.
 //!
 //! All members at once would be asked in turns, whether they answer or not: with one of three out of reach every third question would
-//! be lost, or late.
+//! be lost, or late. After a while the first one is asked again: else one that was gone would have nothing to do when it is back.
 //!
 //! A new connection takes its time, the more the busier everybody is: who gives up each one before it is there never gets an answer. So
 //! each one that follows another without an answer is waited for twice as long, up to what a connection may take.
@@ -133,11 +133,18 @@ impl Door {
         }
     }
 
-    /// It has answered.
+    /// It has answered. If it is not the first of this gateway's order, that one is asked again after a while.
     pub(crate) async fn good(&self, turn: u64) {
         let mut known = self.0.known.lock().await;
-        if known.turns == turn {
-            known.failures = 0;
+        if known.turns != turn {
+            return;
+        }
+        known.failures = 0;
+        let options = self.options();
+        let (members, since) = (options.endpoints.len(), known.since.elapsed());
+        if let Some(turns) = self.0.order.back(turn, members, since, options.balance) {
+            (known.turns, known.etcd) = (turns, None);
+            self.0.renewed.notify_one();
         }
     }
 

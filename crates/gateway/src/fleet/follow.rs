@@ -106,7 +106,8 @@ impl Follower {
                 biased;
                 tagged = self.heard.recv() => self.hear(tagged),
                 () = door.renewed() => {
-                    let why = "other credentials are used".to_owned();
+                    let why = "another connection is to be used".to_owned();
+                    self.tasks[WATCH].set(None);
                     self.sync.handle(self.now(), Input::Ended(Failed::Other(why)));
                 }
                 () = self.tables.closed() => return,

@@ -1,4 +1,6 @@
-//! Which of etcd's members a gateway turns to, one after the other.
+//! Which of etcd's members a gateway turns to, one after the other; and back to the first, so that one that comes back has its load again.
+
+use std::time::Duration;
 
 use super::chance::mixed;
 
@@ -21,6 +23,16 @@ impl Order {
         let turn = usize::try_from(turns % (members as u64).max(1)).unwrap_or(0);
         places.get(turn).copied().unwrap_or(0)
     }
+
+    /// The next turn in which the first member is asked; none if it is asked now, and has been for `since`, or another one for less than `most`
+    /// and up to a quarter more: those that lost a member at the same time do not come back at the same time.
+    #[must_use]
+    pub fn back(self, turns: u64, members: usize, since: Duration, most: Duration) -> Option<u64> {
+        let members = (members as u64).max(1);
+        let later = most / 1024 * u32::from(mixed(self.0).to_be_bytes()[0]);
+        let back = turns.next_multiple_of(members);
+        (back != turns && since >= most + later).then_some(back)
+    }
 }
 
 #[cfg(test)]
@@ -41,6 +53,21 @@ mod tests {
         }
         assert_eq!(Order::new(1).place(7, 1), 0);
         assert_eq!(Order::new(1).place(u64::MAX, 0), 0);
+    }
+
+    #[test]
+    fn the_first_is_asked_again_after_a_while() {
+        const MOST: Duration = Duration::from_secs(300);
+        for seed in 0..100 {
+            let order = Order::new(seed);
+            let back = |turns, seconds| order.back(turns, 3, Duration::from_secs(seconds), MOST);
+            assert_eq!([back(0, 10_000), back(3, 10_000)], [None, None]);
+            assert_eq!([back(1, 299), back(2, 299)], [None, None]);
+            assert_eq!([back(1, 375), back(2, 375), back(4, 375)], [Some(3), Some(3), Some(6)]);
+            assert_eq!(order.back(7, 1, 2 * MOST, MOST), None, "there is no other");
+        }
+        let early = (0..100).filter(|seed| Order::new(*seed).back(1, 3, Duration::from_secs(337), MOST).is_some());
+        assert!((30..70).contains(&early.count()), "not all at once");
     }
 
     /// Each of the six orders of three members is about as frequent.

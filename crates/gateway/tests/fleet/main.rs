@@ -37,5 +37,6 @@ mod security;
 mod table;
 mod traffic;
 mod trial;
+mod turns;
 
 use common::etcd::Etcd;
