@@ -416,9 +416,29 @@ fn a_csv_file_is_loaded() {
     std::fs::write(&file, text.replace("10.0.3.9,", "10.0.3.999,")).unwrap();
     let said = daemon.fails(&["load", name, "--version", "4", "--batch", "100"]);
     assert!(
-        said.contains("700 neighbours before that are on the gateway's disk") && said.contains("line: 779"),
+        said.contains("700 neighbours before that are known, and stay so; --skip 700 goes on behind them")
+            && said.contains("line: 779"),
         "{said}"
     );
+    std::fs::write(&file, &text).unwrap();
+    let said = daemon.ok(&[
+        "load",
+        name,
+        "--version",
+        "4",
+        "--batch",
+        "100",
+        "--skip",
+        "700",
+        "--json",
+    ]);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!([&said["neighbors"], &said["changed"]], [1300, 1300]);
+    let said = daemon.fails(&["load", name, "--version", "4", "--skip", "2000"]);
+    assert!(said.contains("there are no neighbours behind the first 2000"), "{said}");
+    let said = daemon.ok(&["load", name, "--version", "4", "--json"]);
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["unchanged"], 2000, "none was left out");
     std::fs::write(&file, "vni,ip,mac,host-ip,hostmac\n").unwrap();
     assert!(
         daemon

@@ -129,6 +129,7 @@ impl Args {
             // About as many messages a second, whatever the size.
             grain: MILLISECOND * self.grain_ms.unwrap_or(self.gateways as u64 / 50).clamp(1, 1000),
             patience: self.patience_seconds * SECOND,
+            told_since: Some(std::time::Instant::now()),
             costs: Costs {
                 members: self.members.max(1),
                 cores: self.cores.max(1),

@@ -107,6 +107,10 @@ impl Director {
         };
         match &mut self.stage {
             Stage::Begin => {
+                if let Some(begun) = world.setup.told_since {
+                    let (passed, simulated) = (begun.elapsed().as_secs(), now / SECOND);
+                    eprintln!("simulate: {} (after {passed} s; {simulated} s there)", step.name);
+                }
                 world.measure.begin(step.name, now, &world.members);
                 world.note([0xfa17, self.at as u64, now]);
                 self.begin(step, world);

@@ -26,6 +26,7 @@ fn small(seed: u64) -> Setup {
         quota: 2 << 30,
         grain: 100 * MILLISECOND,
         patience: 120 * SECOND,
+        told_since: None,
         costs: Costs::default(),
     }
 }

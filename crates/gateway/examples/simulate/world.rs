@@ -44,6 +44,8 @@ pub(crate) struct Setup {
     pub(crate) grain: u64,
     /// The longest that a fault is waited for to be over.
     pub(crate) patience: u64,
+    /// Each step is told when it begins, with the time that it has taken to come to it.
+    pub(crate) told_since: Option<std::time::Instant>,
     pub(crate) costs: Costs,
 }
 

@@ -1,6 +1,6 @@
 //! Neighbours from CSV, as many as there are.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -21,7 +21,7 @@ use crate::proto::neighbor_service_client::NeighborServiceClient;
 use crate::proto::{LoadNeighborsRequest, LoadNeighborsResponse};
 
 /// `load`
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(super) struct LoadArgs {
     /// The file; - is standard input
     file: PathBuf,
@@ -31,6 +31,9 @@ pub(super) struct LoadArgs {
     /// Neighbours that are committed together
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     batch: u32,
+    /// So many neighbours at the beginning are only read: those that a load has put which was interrupted
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    skip: u64,
 }
 
 /// A line.
@@ -73,7 +76,9 @@ impl Line {
 }
 
 /// Reads all lines, in batches, on a thread of its own. The first line that is wrong ends it.
-fn read(file: &Path, version: Option<u64>, batch: usize, batches: &mpsc::Sender<LoadNeighborsRequest>) -> Result<u64> {
+/// Says how many it has sent.
+fn read(args: &LoadArgs, batches: &mpsc::Sender<LoadNeighborsRequest>) -> Result<u64> {
+    let (file, batch) = (&args.file, args.batch as usize);
     let name = file.display();
     let input: Box<dyn std::io::Read> = match file.as_os_str().as_encoded_bytes() {
         b"-" => Box::new(std::io::stdin()),
@@ -88,29 +93,32 @@ fn read(file: &Path, version: Option<u64>, batch: usize, batches: &mpsc::Sender<
         let line = line.map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
         let number = count + 2;
         let neighbor = line
-            .neighbor(version)
+            .neighbor(args.version)
             .map_err(|error| anyhow::anyhow!("{name}, line {number}: {error}"))?;
-        neighbors.push(neighbor.to_wire());
         count += 1;
+        if count <= args.skip {
+            continue;
+        }
+        neighbors.push(neighbor.to_wire());
         if neighbors.len() == batch {
             let neighbors = std::mem::replace(&mut neighbors, Vec::with_capacity(batch));
             if batches.blocking_send(LoadNeighborsRequest { neighbors }).is_err() {
                 // The gateway has refused; that is told by who reads its answers.
-                return Ok(count);
+                return Ok(count - args.skip);
             }
         }
     }
     if !neighbors.is_empty() {
         _ = batches.blocking_send(LoadNeighborsRequest { neighbors });
     }
-    Ok(count)
+    Ok(count.saturating_sub(args.skip))
 }
 
 pub(super) async fn run(channel: Channel, args: &LoadArgs, json: bool) -> Result<()> {
     let began = Instant::now();
     let (batches, stream) = mpsc::channel(4);
-    let (file, version, batch) = (args.file.clone(), args.version, args.batch as usize);
-    let reading = std::thread::spawn(move || read(&file, version, batch, &batches));
+    let what = args.clone();
+    let reading = std::thread::spawn(move || read(&what, &batches));
     let answers = NeighborServiceClient::new(channel)
         .load_neighbors(ReceiverStream::new(stream))
         .await;
@@ -130,13 +138,20 @@ pub(super) async fn run(channel: Channel, args: &LoadArgs, json: bool) -> Result
         Err(panic) => std::panic::resume_unwind(panic),
     };
     let done = last.changed + last.unchanged + last.older + last.conflicts;
-    let so_far = || format!("{done} neighbours before that are on the gateway's disk");
+    let so_far = || {
+        let put = done + args.skip;
+        format!("{put} neighbours before that are known, and stay so; --skip {put} goes on behind them")
+    };
     if let Some(refusal) = refusal {
         return Err(refusal.context(so_far()));
     }
     let read = read.with_context(so_far)?;
     if read == 0 {
-        bail!("{}: there are no neighbours in it", args.file.display());
+        let behind = match args.skip {
+            0 => "in it".to_owned(),
+            skip => format!("behind the first {skip}"),
+        };
+        bail!("{}: there are no neighbours {behind}", args.file.display());
     }
     if done != read {
         bail!("of {read} neighbours the gateway has answered only {done}");

@@ -207,7 +207,12 @@ fn a_reload_knows_what_takes_a_restart() {
 }
 
 #[test]
-fn the_packaged_example_is_one_but_for_its_files() {
+fn the_packaged_examples_are_some_but_for_files() {
+    let alone = parse(include_str!("../../../../packaging/ringside-gateway.toml")).unwrap();
+    assert!(
+        alone.path.is_some_and(|path| path.pins.is_some()),
+        "it goes on over restarts"
+    );
     let text = include_str!("../../../../packaging/ringside-gateway-fleet.toml");
     let problems = parse(text).unwrap_err();
     assert!(

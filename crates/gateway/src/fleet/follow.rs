@@ -130,7 +130,7 @@ impl Follower {
         self.status
             .complete
             .store(sync.complete().unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
-        let (known, lag, damaged) = (sync.known(), sync.lag(now), sync.damaged().len());
+        let (known, lag, damaged) = (sync.known(), sync.lag(now), sync.damaged());
         self.status.set(sync.state(now), known, lag, sync.counts(), damaged);
     }
 

@@ -134,6 +134,17 @@ impl Key {
 }
 
 impl Key {
+    /// What it begins with behind the prefix.
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
+        let [groups, ports, neighbors] = KINDS;
+        match self {
+            Self::Group(_) => groups,
+            Self::Ports(_) => ports,
+            Self::Neighbors(_) => neighbors,
+        }
+    }
+
     /// The number of the network that it is of. None: of no one.
     #[must_use]
     pub const fn network(self) -> Option<u32> {

@@ -4,8 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::key::Key;
 use super::space::FULL;
 use super::sync::{Counts, State};
+
+/// Damaged keys that are named.
+const NAMED: usize = 5;
 
 /// See the module. All counters begin with the start of the program.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub struct Status {
     pub diverged: AtomicU64,
     /// Keys whose values cannot be read.
     pub damaged: AtomicU64,
+    /// Some of them, for who asks: they say where tenants are, and are in no log.
+    damaged_keys: Mutex<Vec<String>>,
     /// Whose tables have this revision knows all that the fleet knew when it began to follow; 0: it is not known yet which that is.
     pub(crate) complete: AtomicU64,
     /// What needs attention of the part that this gateway takes in its fleet.
@@ -63,6 +69,7 @@ impl Status {
             compared: zero(),
             diverged: zero(),
             damaged: zero(),
+            damaged_keys: Mutex::default(),
             complete: zero(),
             member: Mutex::new(None),
             news: tokio::sync::Notify::new(),
@@ -132,9 +139,12 @@ impl Status {
         problems.extend(self.member.lock().unwrap_or_else(PoisonError::into_inner).clone());
         let damaged = self.damaged.load(Ordering::Relaxed);
         if damaged > 0 {
+            let keys = self.damaged_keys.lock().unwrap_or_else(PoisonError::into_inner);
+            let more = if damaged > keys.len() as u64 { ", …" } else { "" };
             problems.push(format!(
-                "{damaged} values in etcd cannot be read, the log names their keys: delete these, and put the objects anew; until then what \
-                 was known of them holds, and ports of which nothing is known allow nothing"
+                "{damaged} values in etcd cannot be read ({}{more}): delete these keys, and put the objects anew; until then what was known of \
+                 them holds, and ports of which nothing is known allow nothing",
+                keys.join(", ")
             ));
         }
         let diverged = self.diverged.load(Ordering::Relaxed);
@@ -155,7 +165,14 @@ impl Status {
     }
 
     /// Takes notice of how it fares, and logs what is news.
-    pub(crate) fn set(&self, state: State, known: u64, lag: Duration, counts: Counts, damaged: usize) {
+    pub(crate) fn set(
+        &self,
+        state: State,
+        known: u64,
+        lag: Duration,
+        counts: Counts,
+        damaged: impl ExactSizeIterator<Item = Key>,
+    ) {
         let stored = [
             (&self.known, known),
             (
@@ -165,10 +182,15 @@ impl Status {
             (&self.resumed, counts.resumed),
             (&self.relisted, counts.relisted),
             (&self.compared, counts.compared),
-            (&self.damaged, damaged as u64),
         ];
         for (place, value) in stored {
             place.store(value, Ordering::Relaxed);
+        }
+        let count = damaged.len() as u64;
+        if self.damaged.swap(count, Ordering::Relaxed) != count {
+            let mut keys: Vec<String> = damaged.take(NAMED).map(|key| key.to_string()).collect();
+            keys.sort();
+            *self.damaged_keys.lock().unwrap_or_else(PoisonError::into_inner) = keys;
         }
         let mut before = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if *before != state {

@@ -453,7 +453,14 @@ impl Sync {
                 Err(reason) => {
                     self.counts.damaged += 1;
                     if self.damaged.insert(key) {
-                        tracing::error!(%key, reason, "a value in etcd cannot be read; what was known holds");
+                        // Health names the key, which says where a tenant is.
+                        let (kind, revision) = (key.kind(), pair.revision);
+                        tracing::error!(
+                            kind,
+                            revision,
+                            reason,
+                            "a value in etcd cannot be read; what was known holds"
+                        );
                     }
                     if let Key::Ports(block) = key {
                         items.push(Item::DamagedPorts(block));

@@ -119,3 +119,54 @@ fn without_etcd_a_gateway_that_knows_nothing_waits_and_one_that_knows_something_
     a.wait("etcd", |a| a.ctl(&["health"]).status.success());
     put(&a, "10.0.0.8", "192.0.2.1", "5");
 }
+
+/// Etcd is killed in the middle of a load: what the client says goes on where it ended.
+#[test]
+fn a_load_that_was_interrupted_goes_on_behind_what_was_put() {
+    const COUNT: u64 = 40_000;
+    let mut etcd = Etcd::start();
+    let mut gateway = gateway(&etcd);
+    let file = gateway.folder.join("neighbors.csv");
+    let line = |number: u64| {
+        let [.., c, d] = number.to_be_bytes();
+        format!("7,10.0.{c}.{d},02:00:00:00:{c:02x}:{d:02x},192.0.2.1\n")
+    };
+    let lines: String = (0..COUNT).map(line).collect();
+    std::fs::write(&file, format!("vni,ip,mac,host-ip\n{lines}")).unwrap();
+    let known = |gateway: &Daemon| -> u64 {
+        let stats: serde_json::Value = serde_json::from_str(&gateway.ok(&["stats", "--json"])).unwrap();
+        stats["neighbors"].as_u64().unwrap()
+    };
+    let name = file.to_str().unwrap();
+    let loading = std::thread::scope(|scope| {
+        let loading = scope.spawn(|| gateway.ctl(&["load", name, "--version", "1", "--batch", "256"]));
+        while known(&gateway) < 2_000 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        etcd.kill();
+        loading.join().unwrap()
+    });
+    let said = String::from_utf8_lossy(&loading.stderr).into_owned();
+    assert!(!loading.status.success(), "etcd was gone in the middle of it: {said}");
+    let skip = said.split("--skip ").nth(1).and_then(|rest| rest.split(' ').next());
+    let skip: u64 = skip
+        .and_then(|skip| skip.parse().ok())
+        .unwrap_or_else(|| panic!("{said}"));
+    assert!((256..COUNT).contains(&skip) && skip.is_multiple_of(256), "{said}");
+    etcd.start_again(Command::new("setpriv"));
+    gateway.wait("etcd", |gateway| gateway.ctl(&["health"]).status.success());
+    gateway.ok(&[
+        "load",
+        name,
+        "--version",
+        "1",
+        "--batch",
+        "256",
+        "--skip",
+        &skip.to_string(),
+    ]);
+    assert_eq!(known(&gateway), COUNT);
+    // Somebody who has it from etcd alone.
+    let mut other = super::common::etcd::gateway(&etcd);
+    other.wait("all of them", |other| known(other) == COUNT);
+}

@@ -1,5 +1,6 @@
 //! Who may ask, and how that is changed while a gateway runs.
 
+use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use super::Etcd;
 use super::common::daemon::{Daemon, put_neighbor};
 use super::common::etcd::{IMPATIENT, configure, program};
 use super::common::{Folder, certificate};
+use super::members::scrape;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -118,4 +120,52 @@ fn a_user_may_have_no_more_than_the_prefix() {
     child.wait().unwrap();
     assert!(is_said, "{}", read());
     assert!(!gateway.log().contains("secret"), "{}", gateway.log());
+}
+
+/// Where tenants are is in no line of the log, whatever is logged, and in no metric; health, which is asked by who may, names a key that is damaged.
+#[test]
+fn what_is_known_of_tenants_is_neither_logged_nor_measured() {
+    let etcd = Etcd::start();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let folder = Folder::new();
+    let more = format!("[log]\nlevel = \"trace\"\n[metrics]\nlisten = \"127.0.0.1:{port}\"");
+    configure(&folder, &etcd.endpoint(), IMPATIENT, &more);
+    let mut gateway = Daemon::start_in(folder);
+    let mac = "02:99:98:97:96:95";
+    for ip in ["10.99.98.97", "fd99:9897::96"] {
+        gateway.ok(&put_neighbor(["4242424", ip, mac, "192.0.2.99"], Some("3")));
+        let older = gateway.fails(&put_neighbor(["4242424", ip, mac, "192.0.2.98"], Some("2")));
+        assert!(older.contains("something newer"), "{older}");
+    }
+    let groups = gateway.folder.join("groups.yaml");
+    let rule = "{id: 1, direction: ingress, remote-prefix: 10.99.98.0/24}";
+    std::fs::write(&groups, format!("groups:\n  - {{id: 424, rules: [{rule}]}}\n")).unwrap();
+    gateway.ok(&["apply", "-f", groups.to_str().unwrap()]);
+    gateway.ok(&["put", "port", "4242424", "10.99.98.97", "--groups", "424"]);
+    let key = "/ringside/gateway/v1/ports/40bbf8/0a63626";
+    assert!(
+        etcd.ctl(&["get", key, "--keys-only"]).contains(key),
+        "{}",
+        etcd.ctl(&["get", "--prefix", "/", "--keys-only"])
+    );
+    etcd.ctl(&["put", key, "damaged"]);
+    let health = |gateway: &Daemon| String::from_utf8_lossy(&gateway.ctl(&["health"]).stdout).into_owned();
+    gateway.wait("the damage", |gateway| {
+        health(gateway).contains("v1/ports/40bbf8/0a63626")
+    });
+    let log = gateway.log();
+    assert!(
+        log.contains("a value in etcd cannot be read") && log.contains("kind=\"v1/ports/\""),
+        "{log}"
+    );
+    gateway.ok(&["delete", "neighbor", "4242424", "10.99.98.97"]);
+    gateway.ok(&["list", "neighbors", "--vni", "4242424"]);
+    let shown = scrape(port);
+    assert!(shown.contains("ringside_gateway_fleet_damaged_values 1"), "{shown}");
+    for (what, text) in [("log", gateway.log()), ("metrics", shown)] {
+        for private in ["10.99.98", "0a6362", "fd99", "4242424", "40bbf8", mac, "02999897"] {
+            let told: Vec<&str> = text.lines().filter(|line| line.contains(private)).collect();
+            assert!(told.is_empty(), "{private} is in the {what}: {told:#?}");
+        }
+    }
 }
