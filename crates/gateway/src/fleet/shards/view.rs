@@ -34,6 +34,8 @@ pub struct View {
     mine: Vec<Move>,
     /// The owner of some shard is gone.
     has_orphans: bool,
+    /// No owner is gone since that was looked at.
+    is_looked_at: bool,
 }
 
 impl View {
@@ -42,6 +44,7 @@ impl View {
             me,
             mine: Vec::new(),
             has_orphans: true,
+            is_looked_at: false,
             peers: BTreeMap::new(),
             planner: Planner::new(),
             map: Map::default(),
@@ -108,6 +111,10 @@ impl View {
             .filter(|(_, owner)| *owner == Some(self.me))
             .map(|(shard, _)| shard);
         self.mine = own.filter_map(|shard| self.target(shard)).collect();
+        // With a thousand members that is a thousand look-ups, and members change more often than they go.
+        if std::mem::replace(&mut self.is_looked_at, true) && !self.has_orphans {
+            return;
+        }
         let mut last = None;
         self.has_orphans = self.map.iter().any(|(_, owner)| {
             // Most have the same owner as one before.
@@ -175,7 +182,7 @@ impl View {
 
     fn remove(&mut self, id: MemberId) {
         self.planner.remove(id);
-        self.peers.remove(&id);
+        self.is_looked_at &= self.peers.remove(&id).is_none();
     }
 
     fn take_map(&mut self, map: MapEntry) {
@@ -191,6 +198,7 @@ impl View {
         match Map::decode(&value) {
             Ok(map) => {
                 self.map = map;
+                self.is_looked_at = false;
                 self.damage = None;
             }
             Err(why) => self.damage = Some(why),
