@@ -131,7 +131,8 @@ impl Follower {
             .complete
             .store(sync.complete().unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
         let (known, lag, damaged) = (sync.known(), sync.lag(now), sync.damaged());
-        self.status.set(sync.state(now), known, lag, sync.counts(), damaged);
+        self.status
+            .set(sync.state(now), known, lag, sync.counts(), (damaged, sync.newer()));
     }
 
     /// Begins something in the place of the last of its kind.

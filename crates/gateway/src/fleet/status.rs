@@ -33,7 +33,9 @@ pub struct Status {
     pub diverged: AtomicU64,
     /// Keys whose values cannot be read.
     pub damaged: AtomicU64,
-    /// Some of them, for who asks: they say where tenants are, and are in no log.
+    /// Keys whose values were written by a newer program.
+    pub newer: AtomicU64,
+    /// Some of the damaged ones, for who asks: they say where tenants are, and are in no log.
     damaged_keys: Mutex<Vec<String>>,
     /// Whose tables have this revision knows all that the fleet knew when it began to follow; 0: it is not known yet which that is.
     pub(crate) complete: AtomicU64,
@@ -69,6 +71,7 @@ impl Status {
             compared: zero(),
             diverged: zero(),
             damaged: zero(),
+            newer: zero(),
             damaged_keys: Mutex::default(),
             complete: zero(),
             member: Mutex::new(None),
@@ -147,6 +150,13 @@ impl Status {
                 keys.join(", ")
             ));
         }
+        let newer = self.newer.load(Ordering::Relaxed);
+        if newer > 0 {
+            problems.push(format!(
+                "{newer} values in etcd were written by a newer version of this program: what was known of them holds, and is changed by gateways of \
+                 that version only; ports of which nothing is known allow nothing. Put that version here, too"
+            ));
+        }
         let diverged = self.diverged.load(Ordering::Relaxed);
         if diverged > 0 {
             problems.push(format!(
@@ -171,7 +181,7 @@ impl Status {
         known: u64,
         lag: Duration,
         counts: Counts,
-        damaged: impl ExactSizeIterator<Item = Key>,
+        (damaged, newer): (impl ExactSizeIterator<Item = Key>, usize),
     ) {
         let stored = [
             (&self.known, known),
@@ -182,6 +192,7 @@ impl Status {
             (&self.resumed, counts.resumed),
             (&self.relisted, counts.relisted),
             (&self.compared, counts.compared),
+            (&self.newer, newer as u64),
         ];
         for (place, value) in stored {
             place.store(value, Ordering::Relaxed);

@@ -22,6 +22,7 @@ use std::time::Duration;
 use super::chance::Chance;
 use super::item::Item;
 use super::key::{FLEET, KINDS, Key};
+use super::value;
 
 mod barrier;
 mod comparison;
@@ -85,6 +86,8 @@ pub struct Sync {
     actions: VecDeque<Action>,
     counts: Counts,
     damaged: HashSet<Key>,
+    /// Those that only a newer program can read.
+    newer: HashSet<Key>,
 }
 
 impl Sync {
@@ -107,6 +110,7 @@ impl Sync {
             actions: VecDeque::new(),
             counts: Counts::default(),
             damaged: HashSet::new(),
+            newer: HashSet::new(),
         };
         // Of many that start at the same time not all at once.
         sync.compare_at = now + sync.chance.up_to(timing.compare);
@@ -164,6 +168,12 @@ impl Sync {
     /// Keys whose values cannot be read.
     pub fn damaged(&self) -> impl ExactSizeIterator<Item = Key> {
         self.damaged.iter().copied()
+    }
+
+    /// Keys whose values were written by a newer program.
+    #[must_use]
+    pub fn newer(&self) -> usize {
+        self.newer.len()
     }
 
     /// Whose state it is, once that is known.
@@ -448,11 +458,18 @@ impl Sync {
             match Item::read(key, pair.value.as_deref()) {
                 Ok(item) => {
                     self.damaged.remove(&key);
+                    self.newer.remove(&key);
                     items.push(item);
                 }
                 Err(reason) => {
                     self.counts.damaged += 1;
-                    if self.damaged.insert(key) {
+                    let is_newer = pair.value.as_deref().is_some_and(|value| value::is_newer(key, value));
+                    let (of, other) = match is_newer {
+                        true => (&mut self.newer, &mut self.damaged),
+                        false => (&mut self.damaged, &mut self.newer),
+                    };
+                    other.remove(&key);
+                    if of.insert(key) {
                         // Health names the key, which says where a tenant is.
                         let (kind, revision) = (key.kind(), pair.revision);
                         tracing::error!(

@@ -159,6 +159,12 @@ pub(crate) fn pack<O: Packed>(key: Key, entries: &[Entry<O>]) -> Option<Vec<u8>>
     Some(bytes)
 }
 
+/// Whether it is whole, and in a format that only a newer program knows.
+pub(crate) fn is_newer(key: Key, value: &[u8]) -> bool {
+    let parts = value.split_last_chunk::<SUM>();
+    parts.is_some_and(|(bytes, noted)| bytes.first() > Some(&FORMAT) && checksum(key, bytes) == *noted)
+}
+
 /// Reads what a key holds.
 ///
 /// # Errors

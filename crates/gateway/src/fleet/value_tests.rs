@@ -105,4 +105,18 @@ fn a_newer_format_is_told() {
     value.extend_from_slice(&sum);
     let complaint = unpack::<Group>(key, &value).unwrap_err();
     assert!(complaint.contains("newer program"), "{complaint}");
+    assert!(is_newer(key, &value));
+    value[0] += 1;
+    assert!(!is_newer(key, &value) && !is_newer(key, &[]), "damaged");
+    let group = Group {
+        id: GroupId(1),
+        name: String::new(),
+        rules: Vec::new(),
+        version: 1,
+    };
+    let own = Entry {
+        statement: Statement::Put(group),
+        deleted: 0,
+    };
+    assert!(!is_newer(key, &pack(key, &[own]).unwrap()));
 }

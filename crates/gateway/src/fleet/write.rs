@@ -25,6 +25,7 @@ use super::key::Key;
 use super::merge::{self, Merged, Write, key_of};
 use super::space;
 use super::status::Status;
+use super::value;
 use crate::model::{Answer, Done, Job, ModelOptions, Outcome, Readers, WriteError, forget_every};
 use crate::object::Change;
 
@@ -321,9 +322,12 @@ impl Part {
             let changes: Vec<&Change> = said.iter().map(|(request, at)| &self.requests[*request][*at]).collect();
             let Merged { write, outcomes } =
                 merge::merge(*key, held.value.as_deref(), &changes, now).map_err(|reason| {
-                    Refused::Final(format!(
-                        "the key {key} in etcd cannot be read ({reason}): delete it, and put what it held anew"
-                    ))
+                    let is_newer = (held.value.as_deref()).is_some_and(|value| value::is_newer(*key, value));
+                    let advice = match is_newer {
+                        true => "tell it a gateway of that version",
+                        false => "delete it, and put what it held anew",
+                    };
+                    Refused::Final(format!("the key {key} in etcd cannot be read ({reason}): {advice}"))
                 })?;
             let write = match write {
                 Write::Keep => None,

@@ -39,6 +39,11 @@ pub(super) fn encode(out: &mut Out<'_, '_>, status: &Status) -> fmt::Result {
             "Keys of etcd whose values cannot be read",
             &status.damaged,
         ),
+        (
+            "fleet_newer_values",
+            "Keys of etcd whose values were written by a newer version of this program",
+            &status.newer,
+        ),
     ];
     for (name, help, value) in gauges {
         let value = usize::try_from(value.load(Ordering::Relaxed)).unwrap_or(usize::MAX);

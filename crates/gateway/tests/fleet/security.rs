@@ -8,7 +8,7 @@ use ringside_netlab::wait_until;
 
 use super::Etcd;
 use super::common::daemon::{Daemon, put_neighbor};
-use super::common::etcd::{IMPATIENT, configure, program};
+use super::common::etcd::{IMPATIENT, configure, gateway, program};
 use super::common::{Folder, certificate};
 use super::members::scrape;
 
@@ -168,4 +168,43 @@ fn what_is_known_of_tenants_is_neither_logged_nor_measured() {
             assert!(told.is_empty(), "{private} is in the {what}: {told:#?}");
         }
     }
+}
+
+/// A gateway of today beside one of a later version, which writes what today's cannot read: nothing is lost, and nobody is told to delete it.
+#[test]
+fn what_a_newer_version_has_written_is_left_alone() {
+    let etcd = Etcd::start();
+    let mut gateway = gateway(&etcd);
+    put(&gateway, "1");
+    let key = "v1/neighbors/00002a/0a00000";
+    let mut value = vec![2, 1, 2, 3];
+    let mut sum = crc32fast::Hasher::new();
+    [key.as_bytes(), &value].iter().for_each(|bytes| sum.update(bytes));
+    value.extend_from_slice(&sum.finalize().to_le_bytes());
+    let file = gateway.folder.join("value");
+    std::fs::write(&file, &value).unwrap();
+    let mut by_hand = Command::new("etcdctl");
+    by_hand.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.endpoint()]);
+    by_hand.args(["put", &format!("/ringside/gateway/{key}")]);
+    let done = by_hand.stdin(std::fs::File::open(&file).unwrap()).status().unwrap();
+    assert!(done.success());
+    let health = |gateway: &Daemon| String::from_utf8_lossy(&gateway.ctl(&["health"]).stdout).into_owned();
+    gateway.wait("the newer value", |gateway| {
+        health(gateway).contains("1 values in etcd were written by a newer version of this program")
+    });
+    assert!(!health(&gateway).contains("delete"), "{}", health(&gateway));
+    assert!(
+        gateway.ok(&["get", "neighbor", "42", "10.0.0.7"]).contains("192.0.2.1"),
+        "it is still known"
+    );
+    let words = ["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.9"];
+    let refused = gateway.fails(&put_neighbor(words, Some("5")));
+    assert!(
+        refused.contains("a newer program has written it") && refused.contains("tell it a gateway of that version"),
+        "{refused}"
+    );
+    // As that one has it read by all again.
+    etcd.ctl(&["del", &format!("/ringside/gateway/{key}")]);
+    is_well(&mut gateway);
+    gateway.ok(&put_neighbor(words, Some("5")));
 }
