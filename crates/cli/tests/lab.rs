@@ -12,6 +12,8 @@ mod inside;
 mod machines;
 #[path = "lab/steered.rs"]
 mod steered;
+#[path = "lab/stressed.rs"]
+mod stressed;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,98 @@
+//! stress-ng as a load: on the CPUs that the file says, for the loaded turns, and gone with the lab, however that ends.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use ringside_measure::schema::LoadKind;
+use ringside_netlab::testing::is_root;
+use ringside_netlab::wait_until;
+
+use super::{
+    HOSTS, PATIENCE, Scratch, alone, assert_nothing_is_left_of, check_cell, children_of, has_ended, probe, result, run,
+    start,
+};
+
+const LOAD: &str = "[[load]]\nname = \"busy\"\nkind = \"stress-ng\"\nstressor = \"cpu\"\nworkers = 2\ncpus = [1]\n";
+
+/// All processes below one.
+fn offspring_of(pid: u32) -> Vec<u32> {
+    let mut all = children_of(pid);
+    let mut at = 0;
+    while let Some(child) = all.get(at) {
+        all.extend(children_of(*child));
+        at += 1;
+    }
+    all
+}
+
+fn status(pid: u32, key: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    Some(line.trim_start_matches(':').trim().to_owned())
+}
+
+/// Clock ticks that it was on a CPU.
+fn ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    behind
+        .split_ascii_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|ticks| ticks.parse::<u64>().ok())
+        .sum()
+}
+
+#[test]
+fn stress_runs_on_its_cpus_while_a_turn_is_loaded() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let keys = "with = \"udp\"\nmeasure = [\"rtt\"]\ncount = 30\nrate = 20";
+    scratch.lab(&format!(
+        "rounds = 1\nturn = \"20s\"\nsettle = \"1ms\"\n{HOSTS}{LOAD}{}",
+        probe("p", keys)
+    ));
+    let mut running = start(&scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let (mut seen, mut busy) = (BTreeSet::new(), false);
+    let over = wait_until(PATIENCE, || {
+        for worker in offspring_of(pid) {
+            // A program's CPUs are set before it is one.
+            if status(worker, "Name").is_some_and(|name| name.starts_with("stress-ng-cpu")) {
+                assert_eq!(status(worker, "Cpus_allowed_list").as_deref(), Some("1"));
+                seen.insert(worker);
+                busy |= ticks(worker) > 0;
+            }
+        }
+        running.is_over()
+    });
+    assert!(over, "{}", running.told());
+    let done = running.end().good();
+    assert!(seen.len() >= 2 && busy, "two workers, which work: {seen:?}");
+    assert!(seen.iter().all(|worker| has_ended(*worker)), "{seen:?}");
+    assert_nothing_is_left_of(pid);
+    let result = result(&done.out);
+    let [idle, loaded] = &result.cells[..] else {
+        panic!("{result:#?}")
+    };
+    assert_eq!([idle.condition, loaded.condition], [LoadKind::Idle, LoadKind::Foreign]);
+    [idle, loaded].into_iter().for_each(check_cell);
+
+    // A killed lab takes them along.
+    let mut running = start(&scratch, "run my.toml --into killed");
+    let pid = running.pid();
+    assert!(
+        wait_until(PATIENCE, || offspring_of(pid).len() >= 3),
+        "{}",
+        running.told()
+    );
+    let offspring = offspring_of(pid);
+    running.signal(libc::SIGKILL);
+    assert!(wait_until(PATIENCE, || running.is_over()));
+    let gone = || offspring.iter().all(|pid| has_ended(*pid));
+    assert!(wait_until(PATIENCE, gone), "{offspring:?}");
+    run(&scratch, "clean killed").good();
+    assert_nothing_is_left_of(pid);
+}
