@@ -1,6 +1,7 @@
 //! Who asks a gateway over TCP has to show who he is, and is told what is wrong.
 
 use std::net::TcpListener;
+use std::process::Command;
 
 use ringside_netlab::{Namespace, wait_until};
 
@@ -212,6 +213,19 @@ fn an_owner_without_an_address_of_a_hosts_family_is_told_of_once() {
     assert!(two.ctl(&["health"]).status.success());
 }
 
+/// The program with no more capabilities than the agent's unit leaves to it.
+fn as_in_its_unit() -> Command {
+    let unit = include_str!("../../../../packaging/ringside-gateway-agent.service");
+    let line = (unit.lines()).find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+    let kept: String = (line.expect("it has some").split(' '))
+        .map(|name| format!(",+{}", name.trim_start_matches("CAP_").to_lowercase()))
+        .collect();
+    let mut command = Command::new("setpriv");
+    command.args(["--no-new-privs", &format!("--bounding-set=-all{kept}")]);
+    command.arg(binary().get_program());
+    command
+}
+
 #[test]
 fn certificates_of_another_authority_are_taken_up_by_an_agent_that_runs() {
     if !ringside_netlab::testing::is_root() {
@@ -243,7 +257,7 @@ fn certificates_of_another_authority_are_taken_up_by_an_agent_that_runs() {
         &host,
         "link add seven type vxlan id 42 remote 192.0.2.9 dstport 4789 nolearning",
     );
-    let mut command = binary();
+    let mut command = as_in_its_unit();
     command.args(["ctl", "agent", "--endpoint", &address, "--netns", host.name()]);
     command.args(shows(&folder, "host", "ours.pem"));
     let agent = Running::new(command);
