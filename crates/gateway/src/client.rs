@@ -14,6 +14,7 @@ use crate::object::{Group, GroupKey, Neighbor, Object, Port, text};
 mod agent;
 mod apply;
 mod connect;
+mod credentials;
 mod direct;
 mod fleet;
 mod load;
@@ -41,7 +42,7 @@ pub struct ClientArgs {
 }
 
 /// Which gateway.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 struct At {
     /// The gateway's unix socket
     #[arg(long, global = true, value_name = "PATH", default_value = SOCKET)]
@@ -142,7 +143,8 @@ Examples:
   ringside gateway agent --endpoint https://gw1:7443 --ca ca.pem --certificate c.pem --key c.key
   ringside gateway agent --endpoint unix:/run/gw1.sock,unix:/run/gw2.sock --device vxlan42
 
-Of several it asks the next gateway when one is gone or may not know the newest. When it ends, VXLAN endpoints stay as they are.")]
+Of several it asks the next gateway when one is gone or may not know the newest. When it ends, VXLAN endpoints stay as they are.
+The certificate is of the gateways' api.tcp.host-ca. Files are read again for each connection; SIGHUP has it connect anew.")]
     Agent(agent::AgentArgs),
     /// Show which gateways share networks out among them, and how this one fares
     #[command(after_help = "\

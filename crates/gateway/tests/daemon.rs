@@ -554,18 +554,28 @@ fn installed_and_taken_away() {
         assert!(output.status.success(), "{output:?}");
     };
     install(&["--from", built.to_str().unwrap()]);
-    let (program, unit) = (
-        root.join("usr/bin/ringside-gateway"),
-        root.join("usr/lib/systemd/system/ringside-gateway.service"),
-    );
+    let program = root.join("usr/bin/ringside-gateway");
     let said = std::process::Command::new(&program).arg("--version").output().unwrap();
     assert!(String::from_utf8(said.stdout).unwrap().starts_with("ringside-gateway "));
-    let text = std::fs::read_to_string(&unit).unwrap();
-    assert!(
-        text.contains("\nExecStart=/usr/bin/ringside-gateway --config "),
-        "{text}"
-    );
-    assert!(!text.contains("/usr/local"), "{text}");
+    let units = [
+        ("ringside-gateway", "--config /etc/ringside-gateway.toml\n"),
+        ("ringside-gateway-agent", "ctl agent $OPTIONS\n"),
+    ]
+    .map(|(name, starts)| {
+        let unit = root.join(format!("usr/lib/systemd/system/{name}.service"));
+        let text = std::fs::read_to_string(&unit).unwrap();
+        let starts = format!("\nExecStart=/usr/bin/ringside-gateway {starts}");
+        assert!(text.contains(&starts), "{text}");
+        assert!(!text.contains("/usr/local"), "{text}");
+        // systemd's own reading of it, of a program that is there. It fails for some faults, and for others only says so.
+        let looked_at = folder.join(&format!("{name}.service"));
+        let of_this = text.replace("/usr/bin/ringside-gateway ", &format!("{} ", program.display()));
+        std::fs::write(&looked_at, of_this).unwrap();
+        let mut command = std::process::Command::new("systemd-analyze");
+        let output = command.args(["verify", "--man=no"]).arg(&looked_at).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        unit
+    });
     install(&["--uninstall"]);
-    assert!(!program.exists() && !unit.exists());
+    assert!(!program.exists() && units.iter().all(|unit| !unit.exists()));
 }

@@ -12,9 +12,10 @@ use ringside_gateway_core::Vni;
 use ringside_gateway_core::shard::{SHARDS, Shard};
 use ringside_nic::{Interface, Vxlan};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::connect::Way;
+use super::credentials::Credentials;
 use super::{At, connect, show};
 use crate::object::wire;
 use crate::proto;
@@ -97,7 +98,7 @@ impl Owners {
 }
 
 pub(super) async fn run(at: &At, args: &AgentArgs, json: bool) -> Result<()> {
-    let endpoints = (args.endpoints.iter())
+    let mut endpoints = (args.endpoints.iter())
         .map(|text| {
             let way = connect::way(at, text).with_context(|| format!("--endpoint {text}"))?;
             Ok(way.with(|endpoint| {
@@ -109,10 +110,13 @@ pub(super) async fn run(at: &At, args: &AgentArgs, json: bool) -> Result<()> {
             }))
         })
         .collect::<Result<Vec<_>>>()?;
-    let mut ends = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
-    let [interrupt, terminate] = &mut ends;
-    let failed = |error: &mut std::io::Error| anyhow::anyhow!("waiting for signals: {error}");
-    let (interrupt, terminate) = (interrupt.as_mut().map_err(failed)?, terminate.as_mut().map_err(failed)?);
+    // All of them show the same.
+    let greeter = endpoints.iter().find_map(Way::greeter).cloned();
+    let mut credentials = greeter.map(|greeter| Credentials::new(at, greeter));
+    let wait_for = |kind| signal(kind).context("waiting for signals");
+    let mut interrupt = wait_for(SignalKind::interrupt())?;
+    let mut terminate = wait_for(SignalKind::terminate())?;
+    let mut hangup = wait_for(SignalKind::hangup())?;
     let (owners, heard) = mpsc::channel();
     // A thread is in one namespace at a time, and gateways are reached from this one.
     let namespaces = match args.netns.is_empty() {
@@ -145,7 +149,10 @@ pub(super) async fn run(at: &At, args: &AgentArgs, json: bool) -> Result<()> {
         }
     });
     let names = args.endpoints.clone();
-    let followed = tokio::spawn(async move { follow(&endpoints, &names, &owners).await });
+    let followed = tokio::spawn(async move {
+        let credentials = credentials.as_mut();
+        follow(&mut endpoints, &names, credentials, &mut hangup, &owners).await;
+    });
     let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
@@ -161,18 +168,33 @@ pub(super) async fn run(at: &At, args: &AgentArgs, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Hears of owners from one gateway after the other.
-async fn follow(endpoints: &[Way], names: &[String], to: &mpsc::Sender<Owners>) {
+/// Hears of owners from one gateway after the other, and anew from the same one at each hangup.
+async fn follow(
+    endpoints: &mut [Way],
+    names: &[String],
+    mut credentials: Option<&mut Credentials>,
+    hangup: &mut Signal,
+    to: &mpsc::Sender<Owners>,
+) {
     let mut owners = Owners::new();
     let mut failures = 0;
     // What each was told of last: it is tried again several times a second, and says it once.
     let mut told = vec![String::new(); names.len()];
-    for (number, endpoint) in endpoints.iter().enumerate().cycle() {
-        let name = &names[number];
-        match listen(endpoint, name, &mut owners, to).await {
-            Ok(()) => {
+    let mut number = 0;
+    loop {
+        let (endpoint, name) = (&mut endpoints[number], &names[number]);
+        if endpoint.greeter().is_some()
+            && let Some(credentials) = &mut credentials
+        {
+            endpoint.greet_with(credentials.newest(tell));
+        }
+        match listen(endpoint, name, &mut owners, hangup, to).await {
+            Ok(end) => {
                 told[number].clear();
                 failures = 0;
+                if end == End::Hangup {
+                    continue;
+                }
             }
             Err(error) => {
                 let why = format!("{name}: {error:#}");
@@ -183,6 +205,7 @@ async fn follow(endpoints: &[Way], names: &[String], to: &mpsc::Sender<Owners>) 
                 failures += 1;
             }
         }
+        number = (number + 1) % endpoints.len();
         // Every one was asked.
         if failures >= endpoints.len() {
             failures = 0;
@@ -191,8 +214,21 @@ async fn follow(endpoints: &[Way], names: &[String], to: &mpsc::Sender<Owners>) 
     }
 }
 
-/// Until the gateway is gone, or has been in doubt for a while. An error if it said nothing.
-async fn listen(endpoint: &Way, name: &str, owners: &mut Owners, to: &mpsc::Sender<Owners>) -> Result<()> {
+/// Why nothing is heard from a gateway any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Gone,
+    Hangup,
+}
+
+/// Until the gateway is gone, or has been in doubt for a while, or SIGHUP came. An error if it said nothing.
+async fn listen(
+    endpoint: &Way,
+    name: &str,
+    owners: &mut Owners,
+    hangup: &mut Signal,
+    to: &mpsc::Sender<Owners>,
+) -> Result<End> {
     let channel = endpoint.connect().await;
     let channel = channel.map_err(|error| anyhow!("connecting: {}", connect::causes(&error)))?;
     let mut client = FleetServiceClient::new(channel);
@@ -202,13 +238,16 @@ async fn listen(endpoint: &Way, name: &str, owners: &mut Owners, to: &mpsc::Send
     let mut is_current = false;
     let mut has_spoken = false;
     loop {
-        let message = if is_current {
-            stream.message().await
-        } else {
-            match tokio::time::timeout(DOUBT, stream.message()).await {
-                Ok(message) => message,
-                Err(_) => bail!("it cannot reach etcd, and may not know the newest"),
+        let heard = async {
+            if is_current {
+                return Ok(stream.message().await);
             }
+            tokio::time::timeout(DOUBT, stream.message()).await
+        };
+        let message = tokio::select! {
+            heard = heard => heard.map_err(|_| anyhow!("it cannot reach etcd, and may not know the newest"))?,
+            // Also one that came before the gateway was asked, for files may be read before they are changed.
+            _ = hangup.recv() => return Ok(End::Hangup),
         };
         match message {
             Ok(Some(message)) => {
@@ -220,15 +259,14 @@ async fn listen(endpoint: &Way, name: &str, owners: &mut Owners, to: &mpsc::Send
                     _ = to.send(owners.clone());
                 }
             }
-            Ok(None) => break,
+            Ok(None) => return Ok(End::Gone),
             Err(status) if has_spoken => {
                 tell(&format!("{name}: {}", connect::refused(&status)));
-                break;
+                return Ok(End::Gone);
             }
             Err(status) => return Err(connect::refused(&status)),
         }
     }
-    Ok(())
 }
 
 fn tell(words: &str) {

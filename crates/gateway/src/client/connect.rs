@@ -55,6 +55,18 @@ impl Way {
         }
     }
 
+    /// What gateways are shown over TLS; None over a unix socket.
+    pub(super) fn greeter(&self) -> Option<&Greeter> {
+        self.greeter.as_ref()
+    }
+
+    /// Shows gateways something else from now on, if it is over TLS.
+    pub(super) fn greet_with(&mut self, greeter: &Greeter) {
+        if let Some(before) = &mut self.greeter {
+            before.clone_from(greeter);
+        }
+    }
+
     pub(super) async fn connect(&self) -> Result<Channel, tonic::transport::Error> {
         match &self.greeter {
             None => self.endpoint.connect().await,

@@ -27,22 +27,36 @@ use super::At;
 
 /// Makes connections over TLS, both sides of which show who they are. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Greeter(Arc<ClientConfig>);
+pub(super) struct Greeter {
+    pub(super) config: Arc<ClientConfig>,
+    /// What it was made of: authorities, certificate, key.
+    files: Arc<[Vec<u8>; 3]>,
+}
 
 impl Greeter {
     /// With the keys and certificates of the command line.
     pub(super) fn new(at: &At) -> Result<Self> {
-        let (Some(ca), Some(certificate), Some(key)) = (&at.ca, &at.certificate, &at.tls_key) else {
-            bail!("https:// takes --ca, --certificate and --key: both sides show who they are");
-        };
+        Self::of(at, files(at)?)
+    }
+
+    /// One with what these files hold now; None: the same as this one, whose sessions with gateways may go on.
+    pub(super) fn renewed(&self, at: &At) -> Result<Option<Self>> {
+        let files = files(at)?;
+        if files == *self.files {
+            return Ok(None);
+        }
+        Self::of(at, files).map(Some)
+    }
+
+    fn of(at: &At, files: [Vec<u8>; 3]) -> Result<Self> {
+        let [ca, certificate, key] = named(at)?;
         let mut authorities = RootCertStore::empty();
-        for authority in certificates("ca", ca)? {
+        for authority in certificates("ca", ca, &files[0])? {
             let added = authorities.add(authority);
             added.with_context(|| format!("--ca: {}", ca.display()))?;
         }
-        let own = certificates("certificate", certificate)?;
-        let private = read("key", key)?;
-        let private = PrivateKeyDer::from_pem_slice(&private);
+        let own = certificates("certificate", certificate, &files[1])?;
+        let private = PrivateKeyDer::from_pem_slice(&files[2]);
         let private = private.map_err(|_| anyhow!("--key: there is no key in {}", key.display()))?;
         let mut config = ClientConfig::builder_with_provider(ring::default_provider().into())
             .with_safe_default_protocol_versions()?
@@ -53,17 +67,32 @@ impl Greeter {
                 error => anyhow!("--certificate and --key: {error}"),
             })?;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Self(Arc::new(config)))
+        Ok(Self {
+            config: Arc::new(config),
+            files: Arc::new(files),
+        })
     }
+}
+
+/// Of authorities, certificate and key.
+fn named(at: &At) -> Result<[&Path; 3]> {
+    let (Some(ca), Some(certificate), Some(key)) = (&at.ca, &at.certificate, &at.tls_key) else {
+        bail!("https:// takes --ca, --certificate and --key: both sides show who they are");
+    };
+    Ok([ca, certificate, key])
+}
+
+fn files(at: &At) -> Result<[Vec<u8>; 3]> {
+    let [ca, certificate, key] = named(at)?;
+    Ok([read("ca", ca)?, read("certificate", certificate)?, read("key", key)?])
 }
 
 fn read(option: &str, path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("--{option}: reading {}", path.display()))
 }
 
-fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let pem = read(option, path)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+fn certificates(option: &str, path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
         _ => bail!("--{option}: there is no certificate in {}", path.display()),
@@ -110,7 +139,8 @@ fn refusal(error: &rustls::Error) -> Option<String> {
         }
         rustls::Error::InvalidCertificate(why) => format!("the gateway's certificate: {why}"),
         rustls::Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
-            "the gateway does not know the authority of --certificate (its api.tcp.client-ca)".to_owned()
+            "the gateway does not know the authority of --certificate (its api.tcp.host-ca for hosts, client-ca for operators)"
+                .to_owned()
         }
         rustls::Error::AlertReceived(AlertDescription::CertificateExpired) => {
             "the gateway says that --certificate has expired".to_owned()
@@ -144,6 +174,6 @@ impl Service<Uri> for Greeter {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        Box::pin(connect(Arc::clone(&self.0), uri))
+        Box::pin(connect(Arc::clone(&self.config), uri))
     }
 }

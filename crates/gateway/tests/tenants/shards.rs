@@ -97,7 +97,8 @@ impl One {
         );
         if self.how.hands_over {
             // Nothing is learned anew: what goes on was handed over.
-            let tls = ["certificate", "key", "client-ca"].map(|name| format!("{name} = {:?}", folder.join(name)));
+            let tls =
+                ["certificate", "key", "client-ca", "host-ca"].map(|name| format!("{name} = {:?}", folder.join(name)));
             more += &format!(
                 "api = \"https://{address}:7443\"\n[api.tcp]\nlisten = \"{address}:7443\"\n{}\n",
                 tls.join("\n")
@@ -159,9 +160,17 @@ impl Fleet {
             .map(|one| certificate(&one.address().to_string()))
             .collect();
         let authorities: Vec<u8> = keys.iter().flat_map(|(authority, ..)| authority.clone()).collect();
+        let (hosts, of_host, key_of_host) = certificate("host");
         for (one, (_, signed, key)) in fleet.gateways.iter_mut().zip(&keys) {
             let folder = Folder::new();
-            for (name, text) in [("certificate", signed), ("key", key), ("client-ca", &authorities)] {
+            for (name, text) in [
+                ("certificate", signed),
+                ("key", key),
+                ("client-ca", &authorities),
+                ("host-ca", &hosts),
+                ("host-certificate", &of_host),
+                ("host-key", &key_of_host),
+            ] {
                 std::fs::write(folder.join(name), text).expect("a file");
             }
             one.start(folder);
@@ -178,7 +187,7 @@ impl Fleet {
     /// Has a host follow the map.
     fn agent(&self, host: usize) -> Running {
         let mut command = self.bed.hosts[host - 1].wire.a.ns.command(binary().get_program());
-        // Over TCP, where there is; who may hand connections over may ask for the map, too.
+        // Over TCP, where there is.
         let endpoint = |one: &One| match one.how.hands_over {
             true => format!("https://{}:7443", one.address()),
             false => format!("unix:{}", one.daemon().folder.join("api.sock").display()),
@@ -189,8 +198,8 @@ impl Fleet {
             let folder = &self.gateways[0].daemon().folder;
             for (option, file) in [
                 ("--ca", "client-ca"),
-                ("--certificate", "certificate"),
-                ("--key", "key"),
+                ("--certificate", "host-certificate"),
+                ("--key", "host-key"),
             ] {
                 command.arg(option).arg(folder.join(file));
             }
