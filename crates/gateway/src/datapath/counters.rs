@@ -87,6 +87,15 @@ impl Tally {
     };
 }
 
+/// Why a packet goes no farther, if it does not.
+pub(super) fn reason(decision: Decision) -> Option<DropReason> {
+    match decision {
+        Decision::Kernel => Some(DropReason::NotOurs),
+        Decision::Complain(reason) | Decision::Drop(reason) => Some(reason),
+        Decision::Send { .. } | Decision::Answer | Decision::Wait(_) => None,
+    }
+}
+
 /// One thread writes: no need for an atomic addition.
 fn add(counter: &AtomicU64, more: u64) {
     if more != 0 {
@@ -112,10 +121,8 @@ impl WorkerCounters {
 
     /// Counts a packet that goes no farther, by its reason.
     pub(super) fn refused(&self, decision: Decision) {
-        match decision {
-            Decision::Kernel => self.dropped(DropReason::NotOurs),
-            Decision::Complain(reason) | Decision::Drop(reason) => self.dropped(reason),
-            Decision::Send { .. } | Decision::Answer | Decision::Wait(_) => {}
+        if let Some(reason) = reason(decision) {
+            self.dropped(reason);
         }
     }
 

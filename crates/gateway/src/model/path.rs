@@ -51,6 +51,17 @@ pub struct TraceFilter {
     pub vni: Option<Vni>,
     /// Only those from or to this address of a tenant, and questions by or for it.
     pub ip: Option<IpAddr>,
+    /// Only those that are dropped.
+    pub drops: Option<Drops>,
+}
+
+/// Which packets that are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drops {
+    /// All of them.
+    Any,
+    /// Those that are dropped for this reason.
+    For(DropReason),
 }
 
 /// A packet at one stage.
