@@ -52,6 +52,7 @@ use ringside_gateway_core::table::HostId;
 use ringside_gateway_core::{DropReason, TenantAddress, Underlay, Vni};
 use tokio::sync::mpsc;
 
+use self::attach::Obtained;
 pub use self::attach::unpin;
 use self::cache::{Cache, Room};
 use self::counters::WorkerCounters;
@@ -170,7 +171,11 @@ impl XdpPath {
         };
         let pins = options.pins.as_deref();
         let lock = pins.map(attach::lock).transpose()?;
-        let (program, adopted) = attach::obtain(pins, sizes, &ports)?;
+        let Obtained {
+            program,
+            adopted,
+            before,
+        } = attach::obtain(pins, sizes, &ports)?;
         let program = Arc::new(program);
         // Later than that of any process before, which had the same clock.
         let epoch = now();
@@ -180,6 +185,10 @@ impl XdpPath {
         if adopted {
             restored = connections::restore(&program, tables, epoch)?;
             resolved = cache.adopt(tables)?;
+        }
+        if let Some(before) = before {
+            // That goes on until ours takes its place. Who is open is handed over anew with its next packet.
+            restored = connections::restore(&before, tables, epoch)?;
         }
         cache.police_all()?;
         // The cache is full before the first packet comes, so that a restart is no storm of misses.
