@@ -55,7 +55,7 @@ use tokio::sync::mpsc;
 use self::attach::Obtained;
 pub use self::attach::unpin;
 use self::cache::{Cache, Room};
-use self::counters::WorkerCounters;
+use self::counters::{Full, WorkerCounters};
 use self::direct::Telling;
 use self::epochs::Epochs;
 use self::keeper::Keeper;
@@ -413,7 +413,7 @@ impl DataPath for XdpPath {
     }
 
     fn counters(&self) -> Counters {
-        let mut slow = PathCounters::default();
+        let (mut slow, mut full) = (PathCounters::default(), [0; Full::ALL.len()]);
         for worker in &*self.workers {
             let counts = worker.counters.read();
             slow.forwarded_packets += counts.sent;
@@ -424,6 +424,9 @@ impl DataPath for XdpPath {
                     Some((_, sum)) => *sum += count,
                     None => slow.dropped_packets.push((reason, count)),
                 }
+            }
+            for (sum, more) in full.iter_mut().zip(counts.full) {
+                *sum += more;
             }
         }
         let workers = self.workers.iter().map(|worker| WorkerLoad {
@@ -445,6 +448,7 @@ impl DataPath for XdpPath {
             connection_cache,
             workers: workers.filter(|worker| !worker.name.is_empty()).collect(),
             interface_events: self.shared.notices.events(),
+            queue_full: Full::ALL.map(Full::name).into_iter().zip(full).collect(),
             direct: self.telling.as_ref().map(|telling| telling.counters()),
         }
     }

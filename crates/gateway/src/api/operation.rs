@@ -139,6 +139,9 @@ impl OperationService for Api {
             interface_events: (counters.interface_events.iter())
                 .map(|(event, times)| count(event, *times))
                 .collect(),
+            queue_full: (counters.queue_full.iter())
+                .map(|(queue, times)| count(queue, *times))
+                .collect(),
             workers: counters.workers.into_iter().map(worker).collect(),
             direct: counters.direct.map(direct),
             connections: Some(proto::ConnectionStatistics {

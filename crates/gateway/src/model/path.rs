@@ -125,6 +125,9 @@ pub struct Counters {
     pub workers: Vec<WorkerLoad>,
     /// What happened to the interface: what, and how often.
     pub interface_events: Vec<(&'static str, u64)>,
+    /// How often workers found no room where they tell others what is to be done, by queue. They tell it again: hosts that packets
+    /// wait for a moment later, the rest with the next packet.
+    pub queue_full: Vec<(&'static str, u64)>,
     /// Direct paths, if hosts are told of them.
     pub direct: Option<DirectCounters>,
 }
