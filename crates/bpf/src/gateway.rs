@@ -37,7 +37,7 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 pub use self::cache::{Cache, Hand};
-pub use self::config::{GatewayConfig, GatewayPort, Sampling};
+pub use self::config::{Drops, GatewayConfig, GatewayPort, Sampling};
 pub use self::flows::{FlowSample, Flows};
 use self::layout::CONFIG_SLOTS;
 pub use self::layout::{CachedConnection, CachedNeighbor, ConnectionKey, NeighborKey, PolicySince, PolicySlot, Tunnel};

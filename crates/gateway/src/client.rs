@@ -126,6 +126,8 @@ Examples:
     #[command(after_help = "\
 Examples:
   ringside gateway trace --vni 42 --ip 10.0.0.7
+  ringside gateway trace --drops                        what is dropped, and why
+  ringside gateway trace --drops ingress-denied         for one reason
   ringside gateway trace --vni 42 --count 1000 --pcapng packets.pcapng   for Wireshark")]
     Trace(trace::TraceArgs),
     /// On a compute host: send straight to other hosts what the gateway says, until Ctrl-C

@@ -52,9 +52,10 @@ use ringside_gateway_core::table::HostId;
 use ringside_gateway_core::{DropReason, TenantAddress, Underlay, Vni};
 use tokio::sync::mpsc;
 
+use self::attach::Obtained;
 pub use self::attach::unpin;
 use self::cache::{Cache, Room};
-use self::counters::WorkerCounters;
+use self::counters::{Full, WorkerCounters};
 use self::direct::Telling;
 use self::epochs::Epochs;
 use self::keeper::Keeper;
@@ -170,7 +171,11 @@ impl XdpPath {
         };
         let pins = options.pins.as_deref();
         let lock = pins.map(attach::lock).transpose()?;
-        let (program, adopted) = attach::obtain(pins, sizes, &ports)?;
+        let Obtained {
+            program,
+            adopted,
+            before,
+        } = attach::obtain(pins, sizes, &ports)?;
         let program = Arc::new(program);
         // Later than that of any process before, which had the same clock.
         let epoch = now();
@@ -180,6 +185,10 @@ impl XdpPath {
         if adopted {
             restored = connections::restore(&program, tables, epoch)?;
             resolved = cache.adopt(tables)?;
+        }
+        if let Some(before) = before {
+            // That goes on until ours takes its place. Who is open is handed over anew with its next packet.
+            restored = connections::restore(&before, tables, epoch)?;
         }
         cache.police_all()?;
         // The cache is full before the first packet comes, so that a restart is no storm of misses.
@@ -404,7 +413,7 @@ impl DataPath for XdpPath {
     }
 
     fn counters(&self) -> Counters {
-        let mut slow = PathCounters::default();
+        let (mut slow, mut full) = (PathCounters::default(), [0; Full::ALL.len()]);
         for worker in &*self.workers {
             let counts = worker.counters.read();
             slow.forwarded_packets += counts.sent;
@@ -415,6 +424,9 @@ impl DataPath for XdpPath {
                     Some((_, sum)) => *sum += count,
                     None => slow.dropped_packets.push((reason, count)),
                 }
+            }
+            for (sum, more) in full.iter_mut().zip(counts.full) {
+                *sum += more;
             }
         }
         let workers = self.workers.iter().map(|worker| WorkerLoad {
@@ -436,6 +448,7 @@ impl DataPath for XdpPath {
             connection_cache,
             workers: workers.filter(|worker| !worker.name.is_empty()).collect(),
             interface_events: self.shared.notices.events(),
+            queue_full: Full::ALL.map(Full::name).into_iter().zip(full).collect(),
             direct: self.telling.as_ref().map(|telling| telling.counters()),
         }
     }

@@ -337,6 +337,13 @@ fn packets(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
         )?;
     }
     caches(out, counters)?;
+    let full = counters.queue_full.iter();
+    out.counters(
+        "worker_queue_full",
+        "Times that workers found no room where they tell others what is to be done, by queue",
+        None,
+        full.map(|(queue, times)| (label("queue", *queue), *times)),
+    )?;
     let events = counters.interface_events.iter();
     out.counters(
         "interface_events",

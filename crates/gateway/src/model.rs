@@ -43,8 +43,8 @@ pub(crate) use book::Made;
 pub use foreign::Foreign;
 pub use health::Health;
 pub use path::{
-    CacheCounters, CannotTrace, Counters, DataPath, DirectCounters, NoDataPath, PathCounters, TraceFilter, Traced,
-    WorkerLoad,
+    CacheCounters, CannotTrace, Counters, DataPath, DirectCounters, Drops, NoDataPath, PathCounters, TraceFilter,
+    Traced, WorkerLoad,
 };
 pub use read::Readers;
 pub(crate) use steady::{Steady, forget_every};

@@ -58,6 +58,8 @@ __noinline int take_sample(struct xdp_md *ctx, __u32 outcome, __u32 network, __u
 	if (!config)
 		return 0;
 	wanted = &config->sampling;
+	if (wanted->drops && (outcome >= PASSED || (wanted->drops != ANY_DROP && wanted->drops != outcome)))
+		return 0;
 	if ((wanted->by_network && wanted->vni != network) ||
 	    (wanted->family && !concerns(ctx, wanted, place)))
 		return 0;

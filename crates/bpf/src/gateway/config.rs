@@ -64,7 +64,21 @@ pub struct Sampling {
     pub vni: Option<u32>,
     /// Only those from or to this address, and questions by or for it.
     pub ip: Option<IpAddr>,
+    /// Only those that are dropped.
+    pub drops: Option<Drops>,
 }
+
+/// Which packets that are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drops {
+    /// All of them.
+    Any,
+    /// For the reason of this number, from 1 to 63: see `DropReason` of `ringside-gateway-core`.
+    For(u8),
+}
+
+/// `ANY_DROP` of gateway.h.
+pub(super) const ANY_DROP: u8 = 255;
 
 impl GatewayConfig {
     /// What is wrong with it.
@@ -144,9 +158,14 @@ impl GatewayConfig {
     pub(super) const LEN: usize = 48 + 20 * MOST_ADDRESSES + 4 * MOST_OPTIONS + 24 + GatewayPort::LEN * MOST_PORTS;
 
     fn write_sampling(&self, bytes: &mut Vec<u8>) {
-        let Sampling { vni, ip } = self.sampling.unwrap_or_default();
+        let Sampling { vni, ip, drops } = self.sampling.unwrap_or_default();
+        let drops = match drops {
+            None => 0,
+            Some(Drops::Any) => ANY_DROP,
+            Some(Drops::For(reason)) => reason,
+        };
         let family = ip.map_or(0, |ip| if ip.is_ipv4() { 4 } else { 6 });
-        bytes.extend([self.sampling.is_some().into(), vni.is_some().into(), family, 0]);
+        bytes.extend([self.sampling.is_some().into(), vni.is_some().into(), family, drops]);
         bytes.extend(vni.unwrap_or(0).to_ne_bytes());
         bytes.extend(ip.map_or([0; 16], address));
     }

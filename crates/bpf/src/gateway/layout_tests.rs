@@ -105,6 +105,7 @@ fn numbers_are_those_of_the_program() {
         ("MOST_OPTIONS", u32::try_from(MOST_OPTIONS).unwrap()),
         ("CONFIG_SLOTS", CONFIG_SLOTS),
         ("POLICY_SLOTS", POLICY_SLOTS),
+        ("ANY_DROP", super::super::config::ANY_DROP.into()),
         ("PASSED", Outcome::Passed.number()),
         ("FORWARDED", Outcome::Forwarded.number()),
         ("REDIRECTED", Outcome::Redirected.number()),

@@ -1,7 +1,7 @@
 //! One packet for each branch, by name.
 
 use ringside_bpf::Verdict;
-use ringside_bpf::gateway::{GatewayConfig, GatewayProgram, NeighborKey, Outcome, Sampling, SlowCause, Tunnel};
+use ringside_bpf::gateway::{Drops, GatewayConfig, GatewayProgram, NeighborKey, Outcome, Sampling, SlowCause, Tunnel};
 use ringside_gateway_core::DropReason;
 use ringside_gateway_core::table::Encapsulation;
 use ringside_gateway_core::testing::corpus::{ROUTER, VNI, gateway, host, mac, tenant};
@@ -318,16 +318,28 @@ fn samples_of_what_is_asked_for() {
             sent(v6).bytes(),
             not_ours,
         ];
-        let vni = Some(VNI);
+        // Without the flag that says that there is a network.
+        let mut unflagged = udp(2, b"").bytes();
+        unflagged[42] = 0;
+        let mut multicast = udp(2, b"").bytes();
+        multicast[50] = 1;
+        let [flags, multicasts] = [DropReason::VxlanFlags, DropReason::InnerMulticast].map(|reason| reason.number());
+        let frames = frames.into_iter().chain([unflagged, multicast]).collect::<Vec<_>>();
+        let (vni, all) = (Some(VNI), Sampling::default());
+        let dropped = |drops| Sampling {
+            drops: Some(drops),
+            ..all
+        };
         for (sampling, expected) in [
             (None, vec![]),
-            (Some(Sampling::default()), vec![0, 1, 2, 3, 4, 5]),
-            (Some(Sampling { vni, ip: None }), vec![0, 1, 3, 4]),
-            (Some(Sampling { vni: Some(7), ip: None }), vec![2]),
+            (Some(Sampling::default()), vec![0, 1, 2, 3, 4, 5, 6, 7]),
+            (Some(Sampling { vni, ..all }), vec![0, 1, 3, 4, 7]),
+            (Some(Sampling { vni: Some(7), ..all }), vec![2]),
             (
                 Some(Sampling {
                     vni: None,
                     ip: Some(tenant(2, false)),
+                    ..all
                 }),
                 vec![0, 2],
             ),
@@ -335,6 +347,7 @@ fn samples_of_what_is_asked_for() {
                 Some(Sampling {
                     vni,
                     ip: Some(tenant(4, false)),
+                    ..all
                 }),
                 vec![1, 3],
             ),
@@ -342,6 +355,7 @@ fn samples_of_what_is_asked_for() {
                 Some(Sampling {
                     vni,
                     ip: Some(tenant(1, false)),
+                    ..all
                 }),
                 vec![0, 1, 3],
             ),
@@ -349,6 +363,7 @@ fn samples_of_what_is_asked_for() {
                 Some(Sampling {
                     vni,
                     ip: Some(tenant(1, true)),
+                    ..all
                 }),
                 vec![4],
             ),
@@ -356,9 +371,21 @@ fn samples_of_what_is_asked_for() {
                 Some(Sampling {
                     vni: None,
                     ip: Some(tenant(77, false)),
+                    ..all
                 }),
                 vec![],
             ),
+            (Some(dropped(Drops::Any)), vec![6, 7]),
+            (Some(dropped(Drops::For(flags))), vec![6]),
+            (Some(dropped(Drops::For(multicasts))), vec![7]),
+            (
+                Some(Sampling {
+                    vni,
+                    ..dropped(Drops::Any)
+                }),
+                vec![7],
+            ),
+            (Some(dropped(Drops::For(63))), vec![]),
         ] {
             bed.configure(|config| config.sampling = sampling);
             let mut shown = Vec::new();

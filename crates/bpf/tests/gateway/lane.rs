@@ -85,7 +85,7 @@ fn compare(bed: &mut Bed, frames: &[Vec<u8>]) -> Vec<(Outcome, u64, u64)> {
     // Of a network that no frame is of: the ring does not get full.
     let other = Sampling {
         vni: Some(VNI + 1),
-        ip: None,
+        ..Sampling::default()
     };
     bed.configure(|config| config.sampling = Some(other));
     let (long, long_counts) = run(bed);

@@ -1,14 +1,14 @@
 //! Health, statistics, drain.
 
-use ringside_gateway_core::Vni;
 use ringside_gateway_core::conntrack::State;
+use ringside_gateway_core::{DropReason, Vni};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::{Answers, Api, invalid};
 use crate::datapath::now;
-use crate::model::{CannotTrace, DirectCounters, PathCounters, TraceFilter};
+use crate::model::{CannotTrace, DirectCounters, Drops, PathCounters, TraceFilter};
 use crate::object::wire;
 use crate::proto;
 use crate::proto::operation_service_server::OperationService;
@@ -40,6 +40,23 @@ fn path(name: &str, counters: &PathCounters) -> proto::PathStatistics {
         dropped_packets: dropped
             .map(|(reason, packets)| count(reason.name(), *packets))
             .collect(),
+    }
+}
+
+/// Which packets that are dropped are asked for.
+fn dropped(drops: bool, reason: &str) -> Result<Option<Drops>, String> {
+    match (drops, reason) {
+        (false, "") => Ok(None),
+        (false, _) => Err("reason: it goes with `drops`".to_owned()),
+        (true, "") => Ok(Some(Drops::Any)),
+        (true, reason) => {
+            let known = DropReason::ALL.iter().find(|known| known.name() == reason);
+            let known = known.ok_or_else(|| {
+                let names: Vec<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
+                format!("reason: {reason:?} is none of {}", names.join(", "))
+            })?;
+            Ok(Some(Drops::For(*known)))
+        }
     }
 }
 
@@ -122,6 +139,9 @@ impl OperationService for Api {
             interface_events: (counters.interface_events.iter())
                 .map(|(event, times)| count(event, *times))
                 .collect(),
+            queue_full: (counters.queue_full.iter())
+                .map(|(queue, times)| count(queue, *times))
+                .collect(),
             workers: counters.workers.into_iter().map(worker).collect(),
             direct: counters.direct.map(direct),
             connections: Some(proto::ConnectionStatistics {
@@ -145,11 +165,12 @@ impl OperationService for Api {
     type TraceStream = Answers<proto::TraceResponse>;
 
     async fn trace(&self, request: Request<proto::TraceRequest>) -> Result<Response<Self::TraceStream>, Status> {
-        let proto::TraceRequest { vni, ip } = request.into_inner();
+        let proto::TraceRequest { vni, ip, drops, reason } = request.into_inner();
         let unknown = |vni| invalid(format!("vni: {vni} has more than 24 bits"));
         let filter = TraceFilter {
             vni: vni.map(|vni| Vni::new(vni).ok_or_else(|| unknown(vni))).transpose()?,
             ip: wire::optional_ip("ip", &ip).map_err(invalid)?,
+            drops: dropped(drops, &reason).map_err(invalid)?,
         };
         let traced = self.model.trace(filter).map_err(|error| match error {
             CannotTrace::NoPath => Status::failed_precondition(error.to_string()),

@@ -126,6 +126,7 @@ pub(super) async fn stats(channel: Channel, json: bool) -> Result<()> {
         },
         "handed-up-packets": counts(&all.handed_up),
         "interface-events": counts(&all.interface_events),
+        "queue-full": counts(&all.queue_full),
         "workers": all.workers.iter().map(worker).collect::<Vec<_>>(),
         "direct": all.direct.map(|direct| json!({
             "pairs": direct.pairs,

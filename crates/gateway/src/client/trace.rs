@@ -32,6 +32,10 @@ pub(super) struct TraceArgs {
     /// Only those from or to this address of a tenant, and questions by or for it
     #[arg(long)]
     ip: Option<IpAddr>,
+    /// Only those that are dropped, for any reason or for one, by its name as in `stats`
+    #[arg(long, value_name = "REASON", num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "given or not, with a reason or without")]
+    drops: Option<Option<String>>,
     /// End after so many
     #[arg(long, value_name = "N")]
     count: Option<u64>,
@@ -47,6 +51,8 @@ pub(super) async fn run(channel: Channel, args: &TraceArgs, json: bool) -> Resul
     let request = proto::TraceRequest {
         vni: args.vni,
         ip: wire::host_ip_bytes(args.ip),
+        drops: args.drops.is_some(),
+        reason: args.drops.clone().flatten().unwrap_or_default(),
     };
     let mut file = args.pcapng.as_deref().map(Capture::create).transpose()?;
     let answer = OperationServiceClient::new(channel).trace(request).await;

@@ -60,14 +60,31 @@ fn locked(pins: &Path) -> Result<Option<File>> {
     }
 }
 
-/// The program with its maps. True if they are those of the process before.
-pub(super) fn obtain(pins: Option<&Path>, sizes: Sizes, ports: &Ports) -> Result<(GatewayProgram, bool)> {
+/// The program with its maps.
+pub(super) struct Obtained {
+    pub(super) program: GatewayProgram,
+    /// They are those of the process before.
+    pub(super) adopted: bool,
+    /// That process's, which were made anew and can be read: what is not a matter of their sizes or of interfaces still holds.
+    pub(super) before: Option<GatewayProgram>,
+}
+
+/// That of the process before with its maps, if they are what is wanted; else they are made anew.
+pub(super) fn obtain(pins: Option<&Path>, sizes: Sizes, ports: &Ports) -> Result<Obtained> {
+    let anew = |before| {
+        Ok(Obtained {
+            program: GatewayProgram::load(sizes)?,
+            adopted: false,
+            before,
+        })
+    };
     let Some(pins) = pins else {
-        return Ok((GatewayProgram::load(sizes)?, false));
+        return anew(None);
     };
     match GatewayProgram::adopt(&maps(pins)) {
         Ok(Some(program)) if !same(program.sizes(), sizes) => {
-            tracing::info!(before = ?program.sizes(), now = ?sizes, "other sizes: the maps are made anew")
+            tracing::info!(before = ?program.sizes(), now = ?sizes, "other sizes: the maps are made anew");
+            return anew(Some(program));
         }
         Ok(Some(program)) => {
             // What is cached names them by their numbers.
@@ -76,9 +93,14 @@ pub(super) fn obtain(pins: Option<&Path>, sizes: Sizes, ports: &Ports) -> Result
                 .iter()
                 .all(|(number, index)| ports.number(*index) == Some(*number))
             {
-                return Ok((program, true));
+                return Ok(Obtained {
+                    program,
+                    adopted: true,
+                    before: None,
+                });
             }
             tracing::info!(?before, "other interfaces: the maps are made anew");
+            return anew(Some(program));
         }
         Err(error @ Error::Layout { .. }) => tracing::info!(%error, "the maps are made anew"),
         // Who was killed while it made or removed them has left a part of them.
@@ -88,7 +110,7 @@ pub(super) fn obtain(pins: Option<&Path>, sizes: Sizes, ports: &Ports) -> Result
         Ok(None) => {}
         Err(error) => return Err(error).context("taking over what is pinned"),
     }
-    Ok((GatewayProgram::load(sizes)?, false))
+    anew(None)
 }
 
 /// The kernel rounds the samples' size.

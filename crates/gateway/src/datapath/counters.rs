@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crossbeam_channel::{Sender, TrySendError};
 use ringside_gateway_core::DropReason;
 use ringside_gateway_core::decide::Decision;
 
@@ -19,6 +20,31 @@ pub(super) struct WorkerCounters {
     waited: AtomicU64,
     busy: AtomicU64,
     dropped: [AtomicU64; REASONS],
+    full: [AtomicU64; Full::ALL.len()],
+}
+
+/// Where a worker tells others what is to be done, and may find no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Full {
+    /// Hosts whose MAC addresses are wanted.
+    Hosts,
+    /// What the fast path may take over, or no longer.
+    Caches,
+    /// Who sends to whom.
+    Flows,
+}
+
+impl Full {
+    pub(super) const ALL: [Self; 3] = [Self::Hosts, Self::Caches, Self::Flows];
+
+    /// As in statistics and labels of metrics.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Hosts => "hosts",
+            Self::Caches => "caches",
+            Self::Flows => "flows",
+        }
+    }
 }
 
 impl Default for WorkerCounters {
@@ -33,6 +59,7 @@ impl Default for WorkerCounters {
             waited: AtomicU64::new(0),
             busy: AtomicU64::new(0),
             dropped: [const { AtomicU64::new(0) }; REASONS],
+            full: [const { AtomicU64::new(0) }; Full::ALL.len()],
         }
     }
 }
@@ -59,6 +86,8 @@ pub(super) struct WorkerCounts {
     pub busy: u64,
     /// Packets dropped, by reason.
     pub dropped: Vec<(DropReason, u64)>,
+    /// Times that there was no room, in the order of [`Full::ALL`].
+    pub full: [u64; Full::ALL.len()],
 }
 
 /// What one burst comes to, before it is written down.
@@ -87,6 +116,15 @@ impl Tally {
     };
 }
 
+/// Why a packet goes no farther, if it does not.
+pub(super) fn reason(decision: Decision) -> Option<DropReason> {
+    match decision {
+        Decision::Kernel => Some(DropReason::NotOurs),
+        Decision::Complain(reason) | Decision::Drop(reason) => Some(reason),
+        Decision::Send { .. } | Decision::Answer | Decision::Wait(_) => None,
+    }
+}
+
 /// One thread writes: no need for an atomic addition.
 fn add(counter: &AtomicU64, more: u64) {
     if more != 0 {
@@ -106,16 +144,21 @@ impl WorkerCounters {
         add(&self.busy, tally.busy);
     }
 
+    /// Tells others something, and counts it if there is no room. False then.
+    pub(super) fn tell<T>(&self, queue: Full, to: &Sender<T>, what: T) -> bool {
+        let is_full = matches!(to.try_send(what), Err(TrySendError::Full(_)));
+        add(&self.full[queue as usize], is_full.into());
+        !is_full
+    }
+
     pub(super) fn dropped(&self, reason: DropReason) {
         self.dropped_more(reason, 1);
     }
 
     /// Counts a packet that goes no farther, by its reason.
     pub(super) fn refused(&self, decision: Decision) {
-        match decision {
-            Decision::Kernel => self.dropped(DropReason::NotOurs),
-            Decision::Complain(reason) | Decision::Drop(reason) => self.dropped(reason),
-            Decision::Send { .. } | Decision::Answer | Decision::Wait(_) => {}
+        if let Some(reason) = reason(decision) {
+            self.dropped(reason);
         }
     }
 
@@ -141,6 +184,7 @@ impl WorkerCounters {
             waited: of(&self.waited),
             busy: of(&self.busy),
             dropped: dropped.collect(),
+            full: Full::ALL.map(|queue| of(&self.full[queue as usize])),
         }
     }
 }

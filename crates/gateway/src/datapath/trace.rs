@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 use crossbeam_channel::{Receiver, Sender};
-use ringside_bpf::gateway::{Outcome, Sample, Sampling};
+use ringside_bpf::gateway::{Drops as OfProgram, Outcome, Sample, Sampling};
 use ringside_gateway_core::decide::{Cacheable, Decision, Judged};
 use ringside_gateway_core::policy::{Denied, RuleId};
 use ringside_gateway_core::{Content, DropReason, Packet, Vni};
 use tokio::sync::mpsc;
 
 use super::cache::Cache;
+use super::counters::reason;
 use super::ports::Ports;
 use super::worker::Shared;
-use crate::model::{CannotTrace, TraceFilter, Traced};
+use crate::model::{CannotTrace, Drops, TraceFilter, Traced};
 
 /// Bytes of a packet that are shown: as many as the XDP program shows.
 const SHOWN: usize = 256;
@@ -47,7 +48,7 @@ pub(super) struct Shown {
 impl Wanted {
     /// The packet as it is now, if it is wanted.
     pub(super) fn take(&self, tenant: Option<&Packet>, bytes: &[u8], length: usize) -> Option<Shown> {
-        let TraceFilter { vni, ip } = self.filter;
+        let TraceFilter { vni, ip, .. } = self.filter;
         let concerns = |ip: IpAddr| match tenant.map(|packet| packet.content) {
             Some(Content::Ip { src, dst }) => src == ip || dst == ip,
             Some(Content::WhoHas { asker, target }) => asker == ip || target == ip,
@@ -63,8 +64,20 @@ impl Wanted {
         })
     }
 
-    /// Tells what became of it. `after`: as it is sent, if it is.
+    /// Whether what was decided is asked for: what is not takes no room from what is.
+    fn wants(&self, decision: Decision) -> bool {
+        match self.filter.drops {
+            None => true,
+            Some(Drops::Any) => reason(decision).is_some(),
+            Some(Drops::For(wanted)) => reason(decision) == Some(wanted),
+        }
+    }
+
+    /// Tells what became of it, if that is wanted. `after`: as it is sent, if it is.
     pub(super) fn tell(&self, shown: &Shown, time: u64, (port, queue): (u8, u32), decision: Decision, after: &[u8]) {
+        if !self.wants(decision) {
+            return;
+        }
         let traced = Traced {
             time,
             is_fast: false,
@@ -173,6 +186,10 @@ pub(super) fn start(
         .sample(Some(Sampling {
             vni: filter.vni.map(Vni::number),
             ip: filter.ip,
+            drops: filter.drops.map(|drops| match drops {
+                Drops::Any => OfProgram::Any,
+                Drops::For(reason) => OfProgram::For(reason.number()),
+            }),
         }))
         .map_err(failed)?;
     drop(locked);

@@ -15,7 +15,7 @@ use ringside_gateway_core::{Buffer, Content, DropReason, Packet};
 use ringside_nic::clock::{Monotonic, Timestamp};
 use ringside_xsk::{Error, Frame, Queue, Wait};
 
-use super::counters::{Tally, WorkerCounters};
+use super::counters::{Full, Tally, WorkerCounters};
 use super::edit::{Desk, Edit, EditKept, InFrames as _};
 use super::epochs::Epochs;
 use super::notices::Notices;
@@ -53,7 +53,8 @@ pub(super) struct Shared {
     pub(super) foreign: Arc<Foreign>,
 }
 
-/// Where a worker tells others what is to be done. Full: it is told again with the next packet.
+/// Where a worker tells others what is to be done. Full: it is told again, a host that packets wait for with the next turn, the rest with
+/// the next packet.
 #[derive(Debug, Clone)]
 pub(super) struct Tell {
     /// Hosts whose MAC addresses are wanted.
@@ -341,7 +342,7 @@ impl Worker<'_> {
             match decision {
                 Decision::Send { port: by, cache } => {
                     if let (Some(flow), Cacheable::Neighbor(_)) = (flow, cache) {
-                        _ = self.tell.flows.try_send(flow);
+                        self.counters.tell(Full::Flows, &self.tell.flows, flow);
                     }
                     if by == port {
                         tally.sent += 1;
@@ -351,7 +352,7 @@ impl Worker<'_> {
                         self.leaving.push(Leaving(by, packet.keep(), decision, shown));
                     }
                     if self.tell.fast && cache != Cacheable::Nothing {
-                        _ = self.tell.cacheable.try_send((cache, epoch));
+                        self.counters.tell(Full::Caches, &self.tell.cacheable, (cache, epoch));
                     }
                 }
                 Decision::Answer => {
@@ -364,8 +365,8 @@ impl Worker<'_> {
                     self.counters.refused(decision);
                 }
                 Decision::Wait(host) => {
-                    _ = self.tell.unresolved.try_send(host);
-                    waiting.push(begun, host, packet.keep());
+                    let is_asked_for = self.counters.tell(Full::Hosts, &self.tell.unresolved, host);
+                    waiting.push(begun, (host, is_asked_for), packet.keep());
                     tally.waited += 1;
                 }
                 Decision::Drop(_) | Decision::Kernel => {
@@ -387,6 +388,8 @@ impl Worker<'_> {
     fn look_after(&mut self, lane: &mut Lane<'_>, trace: Option<&Wanted>) {
         let desk = lane.desk(trace);
         let settings = self.shared.settings.load();
+        lane.waiting
+            .ask_again(|host| self.tell.unresolved.try_send(host).is_ok());
         loop {
             let is_known = |host| {
                 let host = self.hosts.find(host);

@@ -51,6 +51,17 @@ pub struct TraceFilter {
     pub vni: Option<Vni>,
     /// Only those from or to this address of a tenant, and questions by or for it.
     pub ip: Option<IpAddr>,
+    /// Only those that are dropped.
+    pub drops: Option<Drops>,
+}
+
+/// Which packets that are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drops {
+    /// All of them.
+    Any,
+    /// Those that are dropped for this reason.
+    For(DropReason),
 }
 
 /// A packet at one stage.
@@ -114,6 +125,9 @@ pub struct Counters {
     pub workers: Vec<WorkerLoad>,
     /// What happened to the interface: what, and how often.
     pub interface_events: Vec<(&'static str, u64)>,
+    /// How often workers found no room where they tell others what is to be done, by queue. They tell it again: hosts that packets
+    /// wait for a moment later, the rest with the next packet.
+    pub queue_full: Vec<(&'static str, u64)>,
     /// Direct paths, if hosts are told of them.
     pub direct: Option<DirectCounters>,
 }

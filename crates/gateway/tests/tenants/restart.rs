@@ -1,15 +1,21 @@
 //! The daemon goes and comes back, and no connection is lost.
 
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, Family, Kind, Place};
 use crate::on;
-use crate::peers::{answered, chat, connect, exchange_during, is_cut_off};
+use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off};
+use crate::process::PATIENCE;
 use crate::ringside::Ringside;
 
 on! {
     fast = crate::FAST => a_daemon_that_ends_is_not_missed, a_daemon_that_is_killed_is_not_missed,
-        connections_under_rules_are_kept;
+        connections_under_rules_are_kept, maps_of_other_sizes_are_not_noticed;
     two_ports = crate::TWO_PORTS => a_daemon_that_is_killed_is_not_missed;
     slow = crate::SLOW => a_daemon_that_is_killed_is_not_missed;
 }
@@ -32,11 +38,7 @@ pub(crate) fn connections_under_rules_are_kept(kind: Kind) {
     };
     let kind = Kind::Ringside(Ringside { pinned: true, ..how });
     let mut bed = Bed::new("kept", kind, &[Place::vxlan(Family::V4); 2]);
-    let tcp = "{id: 1, direction: ingress, protocol: tcp, ports: 7000-7001}";
-    let groups =
-        format!("groups:\n  - {{id: 1, rules: [{tcp}]}}\n  - {{id: 2, rules: [{{id: 1, direction: egress}}]}}\n");
-    let ports = "ports:\n  - {vni: 42, ip: 10.0.0.1, groups: [2]}\n  - {vni: 42, ip: 10.0.0.2, groups: [1]}\n";
-    bed.ringside().apply(&(groups + ports));
+    allow_one_way(&mut bed);
     let to = bed.at(2).address(Family::V4);
     let [busy, idle] = [7000, 7001].map(|port| connect(bed.at(1), (bed.at(2), to), port));
     for _ in 0..20 {
@@ -50,6 +52,101 @@ pub(crate) fn connections_under_rules_are_kept(kind: Kind) {
     chat(&idle).expect("goes on");
     // The rules are kept, too.
     assert!(is_cut_off(bed.at(1), (bed.at(2), to), 7002));
+}
+
+/// In network 42 the first tenant may begin connections to two ports of the second, and nothing else.
+fn allow_one_way(bed: &mut Bed) {
+    let tcp = "{id: 1, direction: ingress, protocol: tcp, ports: 7000-7001}";
+    let groups =
+        format!("groups:\n  - {{id: 1, rules: [{tcp}]}}\n  - {{id: 2, rules: [{{id: 1, direction: egress}}]}}\n");
+    let ports = "ports:\n  - {vni: 42, ip: 10.0.0.1, groups: [2]}\n  - {vni: 42, ip: 10.0.0.2, groups: [1]}\n";
+    bed.ringside().apply(&(groups + ports));
+}
+
+/// Another configuration has other sizes: the maps are made anew beside those that go on, and what is open goes on, under rules and
+/// without. What is not allowed, or another network's, never comes.
+fn maps_of_other_sizes_are_not_noticed(kind: Kind) {
+    const DENIED: u16 = 7002;
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let how = Ringside { pinned: true, ..how };
+    let mut bed = Bed::new("sizes", Kind::Ringside(how), &[Place::vxlan(Family::V4); 2]);
+    allow_one_way(&mut bed);
+    let of = |network: usize, port| {
+        let [from, to] = [&bed.tenants[0][network], &bed.tenants[1][network]];
+        connect(from, (to, to.address(Family::V4)), port)
+    };
+    let (busy, [client, server], free) = (of(0, 7000), of(0, 7001), of(1, 7000));
+    // The one speaks first to whom rules allow nothing else: it has to be known that this is an answer.
+    let idle = [server, client];
+    // So many that the fast path knows of them.
+    let words = || {
+        for open in [&idle, &free].repeat(20) {
+            chat(open).expect("goes on");
+        }
+    };
+    words();
+    // Somebody tries all the time.
+    let to = bed.at(2).card.v4;
+    let listens = |network: usize| {
+        let socket = (bed.tenants[1][network].ns).run(|| UdpSocket::bind((to, DENIED)));
+        let socket = socket.expect("UDP socket");
+        socket.set_nonblocking(true).expect("set");
+        socket
+    };
+    let nobody_hears = [listens(0), listens(1)];
+    let tries = bed
+        .at(1)
+        .ns
+        .run(|| UdpSocket::bind((bed.at(1).card.v4, 0)))
+        .expect("UDP socket");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let at_end = AtEnd(&over);
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                _ = tries.send_to(b"may I?", (to, DENIED));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        exchange_during(&busy, || {
+            for (neighbors, connections, kindly) in [(2048, 4096, false), (2048, 8192, true)] {
+                let folder = bed.ringside().end(kindly);
+                let how = Ringside {
+                    cache: Some(neighbors),
+                    cached_connections: connections,
+                    ..how
+                };
+                bed.ringside().start_as(how, folder);
+                let log = bed.ringside().daemon().log();
+                assert!(
+                    log.contains("other sizes: the maps are made anew") && log.contains("adopted=false"),
+                    "{log}"
+                );
+                words();
+                (bed.ringside()).wait_until(|gateway| gateway.dropped("ingress-denied") > 0);
+            }
+        });
+        drop(at_end);
+    });
+    // The fast path takes part again.
+    for open in [&idle, &free] {
+        let goes_fast = || {
+            let before = bed.ringside().forwarded("fast");
+            chat(open).expect("goes");
+            bed.ringside().forwarded("fast") > before
+        };
+        assert!(wait_until(PATIENCE, goes_fast), "{}", bed.ringside().statistics());
+    }
+    for socket in nobody_hears {
+        let heard = socket.recv(&mut [0; 16]);
+        assert!(
+            heard.is_err_and(|error| error.kind() == ErrorKind::WouldBlock),
+            "what is not allowed came"
+        );
+    }
+    assert!(is_cut_off(bed.at(1), (bed.at(2), to.into()), DENIED));
 }
 
 fn restart(tag: &str, kind: Kind, kindly: bool) {

@@ -20,6 +20,8 @@ pub(crate) struct Ringside {
     pub(crate) mode: &'static str,
     /// Entries of the fast path's cache of neighbours; None for more than there are.
     pub(crate) cache: Option<u32>,
+    /// Entries of its cache of connections.
+    pub(crate) cached_connections: u32,
     /// The gateway's, each with a switch of its own.
     pub(crate) interfaces: u8,
     /// Of each of its interfaces.
@@ -44,6 +46,7 @@ impl Ringside {
     pub(crate) const FAST: Self = Self {
         mode: "native",
         cache: None,
+        cached_connections: 4096,
         interfaces: 1,
         queues: 1,
         summed: true,
@@ -69,7 +72,8 @@ impl Ringside {
         }
         // The defaults are a part of the memory and a million connections, which take their time to be made.
         let entries = self.cache.unwrap_or(4096);
-        writeln!(text, "cached-neighbors = {entries}\ncached-connections = 4096").expect("text");
+        writeln!(text, "cached-neighbors = {entries}").expect("text");
+        writeln!(text, "cached-connections = {}", self.cached_connections).expect("text");
         writeln!(text, "patience-ms = {}\n{}", self.patience, self.more).expect("text");
         text.push_str("[connections]\nlimit = 10000\nper-tenant = 5000\n");
         text

@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 6
+#define GATEWAY_LAYOUT 7
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
@@ -144,12 +144,15 @@ struct known_option {
 	__u8 pad;
 };
 
+/* Of `struct sampling`. */
+#define ANY_DROP 255
+
 /* Which packets are sampled. */
 struct sampling {
 	__u8 on;
 	__u8 by_network;
 	__u8 family; /* 4 or 6: only this address's; 0: any */
-	__u8 pad;
+	__u8 drops;  /* the reason: only packets that are dropped for it; ANY_DROP: for any; 0: all packets */
 	__u32 vni;
 	__be32 address[4];
 };
