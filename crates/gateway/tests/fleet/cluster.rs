@@ -24,6 +24,7 @@ use super::common::daemon::{Daemon, binary};
 use super::common::etcd::configure;
 use super::hindered::{WrongClock, compile, write_at_once};
 use super::hosts::{Authorities, Hosts};
+use super::metrics::Metrics;
 use super::tenant::wake_for_what_is_sent_back;
 
 /// How long anything may take on a machine that has other things to do.
@@ -34,6 +35,8 @@ pub(crate) const SILENCE: Duration = Duration::from_millis(1500);
 pub(crate) const ELECTION: Duration = Duration::from_millis(500);
 /// Nobody has it.
 const NOWHERE: &str = "02:00:00:00:fe:fe";
+/// Where a gateway offers metrics, on the loopback of its host.
+const METRICS: u16 = 9465;
 /// Names of gateways.
 pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -309,6 +312,14 @@ impl Gateway {
         self.start(folder);
     }
 
+    /// How often it has compared all that etcd holds with its tables since it was started. None of that has been otherwise.
+    fn comparisons(&self) -> u64 {
+        let told = self.host.ns.run(|| Metrics::of(METRICS));
+        let found = told.count("fleet_divergences_total");
+        assert_eq!(found, 0, "gateway {}: {told:?}", self.name);
+        told.count("fleet_comparisons_total")
+    }
+
     /// From now on its wall clock is wrong by so many seconds.
     pub(crate) fn set_clock(&self, seconds: i64) {
         self.clock
@@ -438,7 +449,8 @@ impl Cluster {
             how.more
         );
         let path = authorities.map(|authorities| authorities.configure(folder, &host.ip().to_string()));
-        let fleet = fleet + &path.unwrap_or_default();
+        let metrics = format!("\n[metrics]\nlisten = \"127.0.0.1:{METRICS}\"\n");
+        let fleet = fleet + &path.unwrap_or_default() + &metrics;
         configure(folder, &urls.join("\", \""), &of_etcd, &fleet);
     }
 
@@ -525,6 +537,26 @@ impl Cluster {
                 output.status.success()
             });
         }
+    }
+
+    /// How often each gateway has compared its tables with etcd since it was started. None has found anything otherwise.
+    pub(crate) fn comparisons(&self) -> Vec<u64> {
+        self.gateways.iter().map(Gateway::comparisons).collect()
+    }
+
+    /// Waits until each gateway, none of which was started anew, has done so again.
+    pub(crate) fn wait_compared(&self, before: &[u64]) {
+        let gateways = self.gateways.iter().zip(before);
+        let have_all = || {
+            gateways
+                .clone()
+                .all(|(gateway, before)| gateway.comparisons() > *before)
+        };
+        assert!(
+            wait_until(PATIENCE, have_all),
+            "{:?} after {before:?}",
+            self.comparisons()
+        );
     }
 }
 
