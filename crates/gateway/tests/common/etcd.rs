@@ -161,12 +161,16 @@ impl Etcd {
         command.args(words).output().unwrap()
     }
 
-    /// Forgets all revisions but the last.
-    pub(crate) fn compact(&self) {
+    /// The last one that it has.
+    pub(crate) fn revision(&self) -> u64 {
         let status = self.ctl(&["endpoint", "status", "--write-out", "json"]);
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-        let revision = status[0]["Status"]["header"]["revision"].as_i64().unwrap();
-        self.ctl(&["compact", &revision.to_string()]);
+        status[0]["Status"]["header"]["revision"].as_u64().unwrap()
+    }
+
+    /// Forgets all revisions but the last.
+    pub(crate) fn compact(&self) {
+        self.ctl(&["compact", &self.revision().to_string()]);
     }
 }
 

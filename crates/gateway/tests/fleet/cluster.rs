@@ -20,10 +20,11 @@ use serde_json::Value;
 
 use super::authority::Authority;
 use super::common::Folder;
-use super::common::daemon::{Daemon, binary};
+use super::common::daemon::{Daemon, binary, put_neighbor};
 use super::common::etcd::configure;
 use super::hindered::{WrongClock, compile, write_at_once};
 use super::hosts::{Authorities, Hosts};
+use super::metrics::Metrics;
 use super::tenant::wake_for_what_is_sent_back;
 
 /// How long anything may take on a machine that has other things to do.
@@ -34,6 +35,8 @@ pub(crate) const SILENCE: Duration = Duration::from_millis(1500);
 pub(crate) const ELECTION: Duration = Duration::from_millis(500);
 /// Nobody has it.
 const NOWHERE: &str = "02:00:00:00:fe:fe";
+/// Where a gateway offers metrics, on the loopback of its host.
+const METRICS: u16 = 9465;
 /// Names of gateways.
 pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -309,6 +312,14 @@ impl Gateway {
         self.start(folder);
     }
 
+    /// How often it has compared all that etcd holds with its tables since it was started. None of that has been otherwise.
+    fn comparisons(&self) -> u64 {
+        let told = self.host.ns.run(|| Metrics::of(METRICS));
+        let found = told.count("fleet_divergences_total");
+        assert_eq!(found, 0, "gateway {}: {told:?}", self.name);
+        told.count("fleet_comparisons_total")
+    }
+
     /// From now on its wall clock is wrong by so many seconds.
     pub(crate) fn set_clock(&self, seconds: i64) {
         self.clock
@@ -438,7 +449,8 @@ impl Cluster {
             how.more
         );
         let path = authorities.map(|authorities| authorities.configure(folder, &host.ip().to_string()));
-        let fleet = fleet + &path.unwrap_or_default();
+        let metrics = format!("\n[metrics]\nlisten = \"127.0.0.1:{METRICS}\"\n");
+        let fleet = fleet + &path.unwrap_or_default() + &metrics;
         configure(folder, &urls.join("\", \""), &of_etcd, &fleet);
     }
 
@@ -525,6 +537,27 @@ impl Cluster {
                 output.status.success()
             });
         }
+    }
+
+    /// How often each gateway has compared its tables with etcd since it was started. None has found anything otherwise.
+    pub(crate) fn comparisons(&self) -> Vec<u64> {
+        self.gateways.iter().map(Gateway::comparisons).collect()
+    }
+
+    /// Waits until each gateway, none of which was started anew, has done so again.
+    pub(crate) fn wait_compared(&mut self, before: &[u64]) {
+        let begin = Instant::now();
+        for (gateway, before) in self.gateways.iter_mut().zip(before) {
+            while gateway.comparisons() <= *before {
+                assert!(begin.elapsed() < PATIENCE, "{}: still {before}", gateway.name);
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            // It is counted when all is listed: the tables have taken that before they take this.
+            let put = put_neighbor(["7", "10.1.0.1", "02:00:00:00:00:01", "192.0.2.1"], None);
+            let written = |daemon: &mut Daemon| daemon.ctl(&put).status.success();
+            gateway.daemon().wait("a write", written);
+        }
+        self.comparisons();
     }
 }
 

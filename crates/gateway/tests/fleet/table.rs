@@ -16,6 +16,8 @@ use super::traffic::{Carried, Packets, Traffic};
 use super::trial::{Shown, Trial};
 
 const SECOND: Duration = Duration::from_secs(1);
+/// The file that gets a line of each fault, in `make test-fleet`.
+const LINES: &str = "RINGSIDE_FAULTS";
 /// Longer than a gateway waits for etcd.
 const LONG: Duration = Duration::from_millis(4000);
 const _: () = assert!(LONG.as_millis() > 2 * SILENCE.as_millis() && LONG.as_millis() > 4 * ELECTION.as_millis());
@@ -82,7 +84,8 @@ macro_rules! faults {
         $(#[$long])*
         async fn $name() {
             if ringside_netlab::testing::is_root() {
-                trial(stringify!($name), $words, ($how, $moves, $packets), happens::$name).await;
+                let is_long = !<[&str]>::is_empty(&[$(stringify!($long)),*]);
+                trial(stringify!($name), $words, ($how, $moves, $packets), (happens::$name, is_long)).await;
             }
         })+
     };
@@ -144,8 +147,14 @@ faults! {
     certificates_rotated: "another authority and certificates of it for all members and gateways", PLAIN, Moves::None, Packets::All;
 }
 
-/// Two writers and a watcher at each gateway, tenants who talk through them, and something that happens meanwhile.
-async fn trial(name: &str, words: &str, (how, moves, packets): (How, Moves, Packets), happens: fn(&mut Cluster)) {
+/// Two writers and a watcher at each gateway, tenants who talk through them, and something that happens meanwhile; and, where that
+/// may take its time, a comparison by each gateway of its tables with all that etcd holds: what gateways list is their copies.
+async fn trial(
+    name: &str,
+    words: &str,
+    (how, moves, packets): (How, Moves, Packets),
+    (happens, is_long): (fn(&mut Cluster), bool),
+) {
     let mut cluster = Cluster::start(&tag(name), how);
     let sockets = cluster.sockets();
     let mut trial = Trial::new();
@@ -168,10 +177,15 @@ async fn trial(name: &str, words: &str, (how, moves, packets): (How, Moves, Pack
     };
     trial.converge(&sockets).await;
     cluster.wait_well();
+    let compared = cluster.comparisons();
     recorder.settled().await;
     let carried = traffic.end(cluster.hosts());
     let shown = trial.end(&sockets, Some(&|| cluster.objects()), 50).await;
     let ownership = recorder.end(|| cluster.shard_map()).await;
+    match is_long || std::env::var_os(LINES).is_some() {
+        true => cluster.wait_compared(&compared),
+        false => _ = cluster.comparisons(),
+    }
     note(name, words, (&shown, &ownership, &carried));
     assert_eq!(ownership.violations(moves), []);
     assert!(
@@ -198,7 +212,7 @@ fn note(name: &str, words: &str, (shown, ownership, carried): (&Shown, &Ownershi
     }
     line.push('\n');
     eprint!("{line}");
-    if let Some(path) = std::env::var_os("RINGSIDE_FAULTS") {
+    if let Some(path) = std::env::var_os(LINES) {
         let file = std::fs::File::options().append(true).create(true).open(path);
         file.unwrap().write_all(line.as_bytes()).unwrap();
     }

@@ -1,0 +1,166 @@
+//! What a gateway's metrics say of how it follows etcd, against what etcd says itself.
+
+use std::process::Command;
+
+use super::Etcd;
+use super::common::Folder;
+use super::common::daemon::{Daemon, put_neighbor};
+use super::common::etcd::{IMPATIENT, configure, gateway};
+use super::handover::free_port;
+use super::members::scrape;
+
+/// What was told at one time.
+#[derive(Debug)]
+pub(crate) struct Metrics(String);
+
+impl Metrics {
+    /// Of the gateway that offers them at this port of this namespace's loopback.
+    pub(crate) fn of(port: u16) -> Self {
+        Self(scrape(port))
+    }
+
+    /// By its name, without what all of them begin with, and with its labels.
+    pub(crate) fn get(&self, name: &str) -> f64 {
+        let name = format!("ringside_gateway_{name} ");
+        let value = self.0.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok());
+        value.unwrap_or_else(|| panic!("no {name} in {self:?}"))
+    }
+
+    /// One that is a whole number.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "that is looked at"
+    )]
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        let value = self.get(name);
+        assert!(value >= 0.0 && value.fract() == 0.0, "{name} is {value}");
+        value as u64
+    }
+
+    /// How it fares with etcd: one of four.
+    fn state(&self) -> &'static str {
+        let all = ["behind", "following", "cut-off", "rejected"];
+        let is = |state: &&str| match self.count(&format!("fleet_state{{state=\"{state}\"}}")) {
+            0 => false,
+            1 => true,
+            other => panic!("{state}: {other}"),
+        };
+        let states: Vec<&str> = all.into_iter().filter(is).collect();
+        assert_eq!(states.len(), 1, "{states:?}");
+        states[0]
+    }
+
+    /// What the tables have, and what etcd is known to have.
+    fn revisions(&self) -> [u64; 2] {
+        ["applied", "known"].map(|what| self.count(&format!("fleet_{what}_revision")))
+    }
+
+    /// Nothing is missing, as of just now.
+    fn is_well(&self) -> bool {
+        self.state() == "following" && self.get("fleet_lag_seconds") < 2.0
+    }
+}
+
+/// A gateway with metrics.
+pub(crate) struct Watched {
+    pub(crate) daemon: Daemon,
+    pub(crate) port: u16,
+}
+
+impl Watched {
+    /// With more options of `[store.etcd]`.
+    pub(crate) fn start(etcd: &Etcd, more: &str) -> Self {
+        let (folder, port) = (Folder::new(), free_port());
+        let metrics = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"");
+        configure(&folder, &etcd.endpoint(), &format!("{IMPATIENT}\n{more}"), &metrics);
+        let daemon = Daemon::start_in(folder);
+        Self { daemon, port }
+    }
+
+    /// Asked to end; something is done with its files, and it is started anew.
+    pub(crate) fn restart_after(self, work: impl FnOnce(&Folder)) -> Self {
+        let folder = self.daemon.stop();
+        work(&folder);
+        let daemon = Daemon::start_in(folder);
+        Self { daemon, ..self }
+    }
+
+    /// Waits until it is so, and says what was told then.
+    pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Metrics) -> bool) -> Metrics {
+        let mut told = Metrics(String::new());
+        let port = self.port;
+        self.daemon.wait(what, |_| {
+            told = Metrics::of(port);
+            // It has just begun, and nobody is let in yet.
+            !told.0.is_empty() && is_so(&told)
+        });
+        told
+    }
+}
+
+#[test]
+fn metrics_tell_how_etcd_is_followed() {
+    let mut etcd = Etcd::start();
+    let mut one = Watched::start(&etcd, "");
+    let mut two = gateway(&etcd);
+    let put = |version: &str| -> Vec<String> {
+        let words = put_neighbor(["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.1"], Some(version));
+        words.into_iter().map(str::to_owned).collect()
+    };
+    // Each is a revision; somebody else's, one that only etcd has.
+    let put = |gateway: &Daemon, version: &str| {
+        let words = put(version);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        gateway.ctl(&words).status.success()
+    };
+    assert!(put(&two, "1") && put(&two, "2"));
+    let all = etcd.revision();
+    assert!(all >= 3, "{all}");
+    one.until("all that etcd has", |told| {
+        told.is_well() && told.revisions() == [all, all]
+    });
+    etcd.ctl(&["put", "/somebody/else", "something"]);
+    assert_eq!(etcd.revision(), all + 1);
+    let told = one.until("a revision of somebody else", |told| told.revisions()[1] > all);
+    assert_eq!(told.revisions(), [all, all + 1]);
+    assert!(put(&two, "3"));
+    let all = etcd.revision();
+    let told = one.until("all that etcd has", |told| {
+        told.is_well() && told.revisions() == [all, all]
+    });
+    assert_eq!(told.count("fleet_relists_total"), 0, "{told:?}");
+    let resumes = told.count("fleet_watch_resumes_total");
+
+    // etcd is gone: what is known gets older.
+    etcd.kill();
+    let told = one.until("its state", |told| told.state() == "cut-off");
+    let lag = told.get("fleet_lag_seconds");
+    assert!(lag >= 1.0, "{told:?}");
+    let told = one.until("a lag", |told| told.get("fleet_lag_seconds") > lag + 1.0);
+    assert_eq!((told.state(), told.revisions()), ("cut-off", [all, all]));
+    etcd.start_again(Command::new("setpriv"));
+    let told = one.until("etcd", Metrics::is_well);
+    assert!(told.count("fleet_watch_resumes_total") > resumes, "{told:?}");
+    assert_eq!(told.count("fleet_relists_total"), 0, "{told:?}");
+
+    // What it would have to be told is compacted while it stands still; what waits in its connection is lost with that.
+    one.daemon.signal("STOP");
+    etcd.kill();
+    etcd.start_again(Command::new("setpriv"));
+    // The last of them is not compacted.
+    two.wait("a change", |two| put(two, "4"));
+    assert!(put(&two, "5"));
+    let all = etcd.revision();
+    etcd.compact();
+    one.daemon.signal("CONT");
+    let told = one.until("all that etcd has", |told| {
+        told.is_well() && told.revisions() == [all, all] && told.count("fleet_relists_total") > 0
+    });
+    assert_eq!(told.count("fleet_relists_total"), 1, "{told:?}");
+
+    // Somebody removes everything.
+    etcd.ctl(&["del", "--prefix", "/ringside/"]);
+    let told = one.until("its complaint", |told| told.state() == "rejected");
+    assert_eq!(told.revisions()[0], all, "the last good state holds");
+}
