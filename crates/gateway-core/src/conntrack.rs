@@ -24,7 +24,6 @@
 //! - say by [`Conntrack::touch`] what it has sent on lately, more often than the shortest time-out of an open connection
 //!   (120 s of UDP, unless limits say otherwise) and than [`Conntrack::idle`], and let go of what is gone here.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use foldhash::quality::RandomState;
@@ -223,11 +222,6 @@ impl Conntrack {
     /// them, but for one that is not established with each new one that is refused.
     pub fn limit_tenant(&self, vni: Vni, connections: Option<u32>) {
         self.tenants.limit(vni, connections);
-    }
-
-    /// As [`Conntrack::limit_tenant`] for each of these networks, and none for all others.
-    pub fn limit_tenants(&self, connections: &BTreeMap<Vni, u32>) {
-        self.tenants.limit_these(connections);
     }
 
     /// Lets no connection begin from now on, or lets them begin again. Those that there are go on.

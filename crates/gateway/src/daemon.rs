@@ -1,11 +1,13 @@
 //! The program: from a configuration to a gateway that runs, until it is told to end.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use ringside_gateway_core::Vni;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -55,7 +57,7 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     let doors = runtime.block_on(Doors::open(&config))?;
     let (limits, options) = (config.limits.clone(), config.model_options());
     let start = |tables: &Arc<Tables>| {
-        tables.conntrack.limit_tenants(&config.tenants);
+        limit_tenants(tables, &BTreeMap::new(), &config.tenants);
         start_path(&config, tables)
     };
     let (model, writer) = match &door {
@@ -207,7 +209,7 @@ async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, renew
                 tracing::info!("the credentials of store.etcd were read again");
             }
             model.set_options(after.model_options()).await;
-            model.tables().conntrack.limit_tenants(&after.tenants);
+            limit_tenants(model.tables(), &before.tenants, &after.tenants);
             tracing::info!("the configuration was read again");
             // What takes a restart stays what it was, so that it is told the next time, too.
             Config {
@@ -224,6 +226,13 @@ async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, renew
     };
     tell(&[NotifyState::Ready]);
     config
+}
+
+/// Networks have these limits from now on, and those that had others before have none of their own.
+fn limit_tenants(tables: &Tables, before: &BTreeMap<Vni, u32>, now: &BTreeMap<Vni, u32>) {
+    for vni in before.keys().chain(now.keys()) {
+        tables.conntrack.limit_tenant(*vni, now.get(vni).copied());
+    }
 }
 
 /// Whoever connects over TCP is greeted with the certificates that the files hold now.

@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use common::daemon::{Daemon, binary, configure, put_neighbor, refusal};
+use common::daemon::{Daemon, binary, configure, free_port, put_neighbor, refusal};
 use common::{Folder, certificate};
 use ringside_gateway::proto::GetHealthRequest;
 use ringside_gateway::proto::operation_service_client::OperationServiceClient;
@@ -189,11 +189,7 @@ fn the_service_manager_is_told() {
 
 #[test]
 fn metrics_are_offered_without_a_tenants_address() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let mut daemon = Daemon::start(&format!("[metrics]\nlisten = \"127.0.0.1:{port}\""));
     daemon.ok(&put_neighbor(
         ["4242", "10.99.0.7", "02:00:00:00:00:07", "192.0.2.77"],

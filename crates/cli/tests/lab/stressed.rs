@@ -6,6 +6,7 @@ use std::fs;
 use ringside_measure::schema::LoadKind;
 use ringside_netlab::testing::is_root;
 use ringside_netlab::wait_until;
+use ringside_nic::process;
 
 use super::{
     HOSTS, PATIENCE, Scratch, alone, assert_nothing_is_left_of, check_cell, children_of, has_ended, probe, result, run,
@@ -31,18 +32,6 @@ fn status(pid: u32, key: &str) -> Option<String> {
     Some(line.trim_start_matches(':').trim().to_owned())
 }
 
-/// Clock ticks that it was on a CPU.
-fn ticks(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    behind
-        .split_ascii_whitespace()
-        .skip(11)
-        .take(2)
-        .filter_map(|ticks| ticks.parse::<u64>().ok())
-        .sum()
-}
-
 #[test]
 fn stress_runs_on_its_cpus_while_a_turn_is_loaded() {
     if !is_root() {
@@ -63,7 +52,7 @@ fn stress_runs_on_its_cpus_while_a_turn_is_loaded() {
             if status(worker, "Name").is_some_and(|name| name.starts_with("stress-ng-cpu")) {
                 assert_eq!(status(worker, "Cpus_allowed_list").as_deref(), Some("1"));
                 seen.insert(worker);
-                busy |= ticks(worker) > 0;
+                busy |= process::ran(worker).is_some_and(|(time, cpu)| time > 10_000_000 && cpu == 1);
             }
         }
         running.is_over()

@@ -1,6 +1,5 @@
 //! How many connections each network has, and may have.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -64,21 +63,6 @@ impl Tenants {
     pub(super) fn limit(&self, vni: Vni, limit: Option<u32>) {
         let limit = limit.map_or(0, |limit| limit.saturating_add(1));
         self.tenant(vni).limit.store(limit, Ordering::Relaxed);
-    }
-
-    pub(super) fn limit_these(&self, limits: &BTreeMap<Vni, u32>) {
-        // Where there is no chunk there is no limit.
-        let chunks = self.chunks.iter().filter_map(OnceLock::get);
-        let limited = chunks
-            .flatten()
-            .filter(|tenant| tenant.limit.load(Ordering::Relaxed) != 0);
-        let named: BTreeSet<_> = limits.keys().map(|vni| std::ptr::from_ref(self.tenant(*vni))).collect();
-        limited
-            .filter(|tenant| !named.contains(&std::ptr::from_ref(*tenant)))
-            .for_each(|tenant| tenant.limit.store(0, Ordering::Relaxed));
-        for (vni, limit) in limits {
-            self.limit(*vni, Some(*limit));
-        }
     }
 
     fn tenant(&self, vni: Vni) -> &Tenant {

@@ -44,6 +44,12 @@ pub(crate) fn configure(folder: &Folder, store: &str, more: &str) -> PathBuf {
     path
 }
 
+/// A port that nobody has, for now.
+pub(crate) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
 /// What its client is told to put a neighbour: network, address, MAC address and host; without a version the next one.
 pub(crate) fn put_neighbor<'a>([vni, ip, mac, host]: [&'a str; 4], version: Option<&'a str>) -> Vec<&'a str> {
     let mut words = vec!["put", "neighbor", vni, ip, "--mac", mac, "--host", host];

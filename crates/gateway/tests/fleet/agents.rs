@@ -1,6 +1,5 @@
 //! Who asks a gateway over TCP has to show who he is, and is told what is wrong.
 
-use std::net::TcpListener;
 use std::process::Command;
 
 use ringside_netlab::{Namespace, wait_until};
@@ -8,7 +7,7 @@ use ringside_netlab::{Namespace, wait_until};
 use super::Etcd;
 use super::authority::Authority;
 use super::common::Folder;
-use super::common::daemon::{Daemon, binary};
+use super::common::daemon::{Daemon, binary, free_port};
 use super::common::etcd::{IMPATIENT, configure};
 use super::members::{member_at, shares};
 use super::process::{PATIENCE, Running};
@@ -53,10 +52,6 @@ fn set_up(folder: &Folder, etcd: &Etcd, address: &str, port: u16) {
         file("hosts.pem"),
     );
     configure(folder, &etcd.endpoint(), IMPATIENT, &more);
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A gateway of a fleet with an API over TCP, and where that is.

@@ -1,10 +1,9 @@
 //! etcd whose database is full: what goes on, what is refused, and that all of it is back by itself when there is room again.
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use super::Etcd;
-use super::common::daemon::{Daemon, put_neighbor};
+use super::common::daemon::{Daemon, free_port, put_neighbor};
 use super::members::{member, scrape, shares};
 
 /// What is said about it everywhere.
@@ -40,7 +39,7 @@ fn a_full_etcd_takes_no_change_keeps_leases_and_is_back_by_itself() {
         |_| vec!["--quota-backend-bytes".to_owned(), (2 << 20).to_string()],
         || std::process::Command::new("setpriv"),
     );
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let mut one = member(&etcd, "one", 100, &format!("[metrics]\nlisten = \"127.0.0.1:{port}\""));
     let mut two = member(&etcd, "two", 100, "");
     let all = |gateway: &mut Daemon, count: usize| {

@@ -1,7 +1,6 @@
 //! A gateway with many connections is drained: how long the other takes to have them.
 
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use ringside_gateway::proto::fleet_service_client::FleetServiceClient;
@@ -11,7 +10,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use super::Etcd;
 use super::authority::Authority;
 use super::common::Folder;
-use super::common::daemon::Daemon;
+use super::common::daemon::{Daemon, free_port};
 use super::common::etcd::{IMPATIENT, configure};
 use super::members::{scrape, shares};
 
@@ -19,10 +18,6 @@ struct One {
     daemon: Daemon,
     api: String,
     metrics: u16,
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn one(etcd: &Etcd, name: &str, authority: &Authority) -> One {

@@ -1,12 +1,12 @@
 //! Gateways that take part in a fleet, without packets: what operators are told.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use super::Etcd;
 use super::common::Folder;
-use super::common::daemon::Daemon;
+use super::common::daemon::{Daemon, free_port};
 use super::common::etcd::{IMPATIENT, configure, gateway};
 
 pub(crate) fn member(etcd: &Etcd, name: &str, weight: u32, more: &str) -> Daemon {
@@ -47,7 +47,7 @@ pub(crate) fn scrape(port: u16) -> String {
 #[test]
 fn members_share_by_weight_and_who_ends_gives_up_at_once() {
     let etcd = Etcd::start();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let mut one = member(&etcd, "one", 100, &format!("[metrics]\nlisten = \"127.0.0.1:{port}\""));
     one.wait("all shards", |one| shares(one) == [("one".to_owned(), 1024)]);
     let two = member(&etcd, "two", 300, "");

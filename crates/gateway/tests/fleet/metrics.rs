@@ -4,9 +4,8 @@ use std::process::Command;
 
 use super::Etcd;
 use super::common::Folder;
-use super::common::daemon::{Daemon, put_neighbor};
+use super::common::daemon::{Daemon, free_port, put_neighbor};
 use super::common::etcd::{IMPATIENT, configure, gateway};
-use super::handover::free_port;
 use super::members::scrape;
 
 /// What was told at one time.

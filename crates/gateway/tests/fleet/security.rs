@@ -1,13 +1,12 @@
 //! Who may ask, and how that is changed while a gateway runs.
 
-use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
 use ringside_netlab::wait_until;
 
 use super::Etcd;
-use super::common::daemon::{Daemon, put_neighbor};
+use super::common::daemon::{Daemon, free_port, put_neighbor};
 use super::common::etcd::{IMPATIENT, configure, gateway, program};
 use super::common::{Folder, certificate};
 use super::members::scrape;
@@ -126,7 +125,7 @@ fn a_user_may_have_no_more_than_the_prefix() {
 #[test]
 fn what_is_known_of_tenants_is_neither_logged_nor_measured() {
     let etcd = Etcd::start();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let folder = Folder::new();
     let more = format!("[log]\nlevel = \"trace\"\n[metrics]\nlisten = \"127.0.0.1:{port}\"");
     configure(&folder, &etcd.endpoint(), IMPATIENT, &more);
