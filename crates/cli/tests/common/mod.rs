@@ -6,8 +6,6 @@ pub mod frames;
 pub mod live;
 pub mod process;
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -112,8 +110,12 @@ pub fn readable_copy() -> PathBuf {
     let copy = COPY.get_or_init(|| {
         let name = concat!("ringside-of-", env!("CARGO_CRATE_NAME"));
         let copy = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::copy(env!("CARGO_BIN_EXE_ringside"), &copy).expect("copy");
-        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("permissions");
+        // Not by this process: what it has open for writing, children that are about to be others have too, and nobody can run it.
+        let install = Command::new("install")
+            .arg(env!("CARGO_BIN_EXE_ringside"))
+            .arg(&copy)
+            .status();
+        assert!(install.expect("installs").success());
         copy
     });
     copy.clone()

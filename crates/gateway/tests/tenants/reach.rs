@@ -1,6 +1,6 @@
 //! Who reaches whom.
 
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
 use ringside_netlab::wait_until;
 
@@ -37,22 +37,24 @@ fn tenants_answer_each_other(kind: Kind) {
     }
 }
 
+/// The first port of [`networks_are_apart`], which takes another for each connection: a listener is there for a while after its end when
+/// another test has just begun a process.
 const PORT: u16 = 7000;
 
 fn networks_are_apart(kind: Kind) {
     let bed = Bed::new("apart", kind, &[Place::vxlan(Family::V4); 2]);
+    let mut ports = PORT..;
     for inner in FAMILIES {
         for network in 0..2 {
             for (from, to) in [(0, 1), (1, 0)] {
                 let (from, to) = (&bed.tenants[from][network], &bed.tenants[to][network]);
+                let address = SocketAddr::new(to.address(inner), ports.next().expect("a port"));
                 // Each tenant of that address listens; that of the same network answers.
                 let others = [&bed.tenants[0], &bed.tenants[1]].into_iter().flatten();
                 let there = others.filter(|other| other.card.v4 == to.card.v4);
-                let listeners: Vec<_> = there
-                    .map(|tenant| (tenant, listen(tenant, to.address(inner))))
-                    .collect();
+                let listeners: Vec<_> = there.map(|tenant| (tenant, listen(tenant, address))).collect();
                 assert_eq!(listeners.len(), 2);
-                let asked = connect(from, to.address(inner));
+                let asked = connect(from, address);
                 let mut called = None;
                 let look = || {
                     let accepts = |(_, listener): &&(&Tenant, TcpListener)| listener.accept().is_ok();
@@ -80,14 +82,14 @@ fn networks_are_apart(kind: Kind) {
 }
 
 /// Who connects has to be asked for.
-fn listen(tenant: &Tenant, address: IpAddr) -> TcpListener {
-    let listener = tenant.ns.run(|| TcpListener::bind((address, PORT))).expect("listens");
+fn listen(tenant: &Tenant, address: SocketAddr) -> TcpListener {
+    let listener = tenant.ns.run(|| TcpListener::bind(address)).expect("listens");
     listener.set_nonblocking(true).expect("does not wait");
     listener
 }
 
-fn connect(from: &Tenant, address: IpAddr) -> TcpStream {
+fn connect(from: &Tenant, address: SocketAddr) -> TcpStream {
     from.ns
-        .run(|| TcpStream::connect_timeout(&(address, PORT).into(), PATIENCE))
+        .run(|| TcpStream::connect_timeout(&address, PATIENCE))
         .expect("connects")
 }

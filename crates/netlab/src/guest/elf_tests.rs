@@ -32,8 +32,6 @@ fn what_is_no_program_is_an_error_that_names_it() {
 
 #[test]
 fn a_program_runs_without_what_debuggers_read() {
-    use std::os::unix::fs::PermissionsExt as _;
-
     let own = fs::read(std::env::current_exe().unwrap()).unwrap();
     let short = without_debug(&own);
     assert!(short.len() < own.len() / 2, "{} of {}", short.len(), own.len());
@@ -45,11 +43,15 @@ fn a_program_runs_without_what_debuggers_read() {
     longer.extend(b"something of its own");
     assert_eq!(without_debug(&longer).len(), longer.len());
     assert_eq!(without_debug(b"#!/bin/sh\n"), b"#!/bin/sh\n");
-    let copy = std::env::temp_dir().join(crate::name::unique("short").unwrap());
-    fs::write(&copy, short).unwrap();
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    let [written, copy] =
+        ["written", "short"].map(|name| std::env::temp_dir().join(crate::name::unique(name).unwrap()));
+    fs::write(&written, short).unwrap();
+    // Another test's child that is not yet another program has what is open here: nobody runs what is open for writing.
+    let install = Command::new("install").args([&written, &copy]).status();
     let listed = Command::new(&copy).arg("--list").output();
+    fs::remove_file(&written).unwrap();
     fs::remove_file(&copy).unwrap();
+    assert!(install.unwrap().success());
     assert!(
         String::from_utf8(listed.unwrap().stdout)
             .unwrap()
