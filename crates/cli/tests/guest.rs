@@ -175,6 +175,7 @@ fn frames_fit_an_igb() {
     let hosts = Hosts::boot(Model::Igb, None);
     igb::one_queue_for_all(&hosts);
     igb::two_nics_share_frames(&hosts);
+    igb::a_lab_takes_both_nics(&hosts);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! `ringside lab` on the real kernel: a run with its JSON and report, one that is killed and goes on, what breaks in the middle, and
 //! nothing left behind.
 
+#[path = "lab/cabled.rs"]
+mod cabled;
 mod common;
 #[path = "lab/crossing.rs"]
 mod crossing;

@@ -73,7 +73,7 @@ pub struct Uplink<'a> {
     pub ns: &'a Arc<Namespace>,
     /// The interface. Its addresses, if it has any, are not reached any more on most ways.
     pub interface: &'a Interface,
-    /// If it is a veth: its other end, of which some ways have to change offloads. They are put back when the attachment is dropped.
+    /// If it is a veth: its other end, of which some ways have to change offloads, as those of a NIC itself. They are put back when the attachment is dropped.
     pub peer: Option<&'a End>,
 }
 
@@ -81,10 +81,16 @@ impl<'a> Uplink<'a> {
     /// End `b` of a link, with `a` for the host that is to reach the guest.
     #[must_use]
     pub fn of(lab: &'a Lab) -> Self {
+        Self::at(lab, &lab.b, &lab.a)
+    }
+
+    /// An end of a link, with the other one for the host that is to reach the guest.
+    #[must_use]
+    pub fn at(lab: &Lab, end: &'a End, near: &'a End) -> Self {
         Self {
-            ns: &lab.b.ns,
-            interface: &lab.b.interface,
-            peer: Some(&lab.a),
+            ns: &end.ns,
+            interface: &end.interface,
+            peer: lab.is_veth().then_some(near),
         }
     }
 }
@@ -280,6 +286,8 @@ impl Attachment {
 
 /// VLAN tags that are put into packets by the device.
 const VLAN_INSERT: &str = "tx-vlan-hw-insert";
+/// VLAN tags that are taken out of packets by the device.
+const VLAN_PARSE: &str = "rx-vlan-hw-parse";
 
 /// An offload of an interface that was changed, and is put back when this is dropped.
 #[derive(Debug)]
@@ -312,11 +320,18 @@ impl Offload {
         Ok(uplink.peer.map(set).transpose()?.flatten())
     }
 
-    /// Has the other end of a veth make its checksums, segments and VLAN tags itself: for a carrier that takes packets as they are.
+    /// Has VLAN tags come in packets: the other end of a veth leaves none to its device, and a NIC takes none out.
+    fn tags_in_packets(uplink: &Uplink<'_>) -> Result<Option<Self>> {
+        match uplink.peer {
+            Some(_) => Self::set_at_peer(uplink, VLAN_INSERT, false),
+            None => Self::set(uplink.ns, uplink.interface, VLAN_PARSE, false),
+        }
+    }
+
+    /// Has the other end of a veth make its checksums and segments itself, too: for a carrier that takes packets as they are. A wire has no others.
     fn whole_packets(uplink: &Uplink<'_>) -> Result<Vec<Self>> {
-        let names = ["tx-checksum-ip-generic", VLAN_INSERT];
-        let set = |name| Self::set_at_peer(uplink, name, false).transpose();
-        names.into_iter().filter_map(set).collect()
+        let checksums = Self::set_at_peer(uplink, "tx-checksum-ip-generic", false)?;
+        Ok(checksums.into_iter().chain(Self::tags_in_packets(uplink)?).collect())
     }
 }
 

@@ -96,6 +96,15 @@ pub(crate) fn rename(index: u32, name: &str) -> Result<(), NetlinkError> {
     send(RouteNetlinkMessage::SetLink(link), 0)
 }
 
+/// Moves an interface of the calling thread's namespace to another one, under the same name. It is down there, and without addresses.
+pub(crate) fn move_to(index: u32, to: &Namespace) -> Result<(), NetlinkError> {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.attributes
+        .push(LinkAttribute::NetNsFd(to.fd().as_fd().as_raw_fd()));
+    send(RouteNetlinkMessage::SetLink(link), 0)
+}
+
 /// Adds an address to an interface of the calling thread's namespace, without duplicate address detection: nobody else
 /// can have it, and the interface is usable at once.
 pub(crate) fn add_address(index: u32, address: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {

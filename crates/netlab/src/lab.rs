@@ -7,6 +7,7 @@ use std::time::Duration;
 use ringside_nic::netlink::NetlinkError;
 use ringside_nic::{Interface, LinkState, OperState};
 
+use crate::borrowed::Borrowed;
 use crate::configure::{self, Planned};
 use crate::{Error, Namespace, Result, wait_until};
 
@@ -87,9 +88,9 @@ impl VethConfig {
     }
 }
 
-/// Two hosts joined by a veth pair, or by a wire that is there ([`Lab::wired`]).
+/// Two hosts joined by a veth pair, or by a wire that is there ([`Lab::cable`], [`Lab::wired`]).
 ///
-/// Dropping it removes the veth pair, and the namespaces unless somebody else holds them.
+/// Dropping it removes the veth pair, and the namespaces unless somebody else holds them; interfaces that were there go back to where they were.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Lab {
@@ -97,8 +98,18 @@ pub struct Lab {
     pub a: End,
     /// The second host's end.
     pub b: End,
-    /// The link was made here, and so is removed here.
-    ours: bool,
+    made_of: MadeOf,
+}
+
+/// What becomes of the link with the lab.
+#[derive(Debug)]
+enum MadeOf {
+    /// It was made here, and is removed here.
+    Veth,
+    /// It stays as it is.
+    Wire,
+    /// It is given back.
+    Nics { _nics: [Borrowed; 2] },
 }
 
 /// One end of the wire.
@@ -158,7 +169,7 @@ impl Lab {
         Ok(Self {
             a: end(a)?,
             b: end(b)?,
-            ours: false,
+            made_of: MadeOf::Wire,
         })
     }
 
@@ -185,6 +196,54 @@ impl Lab {
             &plan(a.as_ref(), &config.names[0], host_a, host_b),
             &plan(b.as_ref(), &config.names[1], host_b, host_a),
         )?;
+        let interface = |ns: &Arc<Namespace>, name| inside(ns, || Interface::by_name(name));
+        let interfaces = [interface(a, &config.names[0])?, interface(b, &config.names[1])?];
+        let macs = [mac(host_a, host_b), mac(host_b, host_a)];
+        let lab = Self::of([a, b], interfaces, macs, &config, MadeOf::Veth)?;
+        if config.gro {
+            // Only now: a veth becomes a target of redirected frames when its peer's GRO is switched on while that is
+            // up. https://elixir.bootlin.com/linux/v6.18/C/ident/veth_set_features
+            for end in lab.ends() {
+                inside(&end.ns, || end.interface.set_feature("rx-gro", true))?;
+            }
+        }
+        Ok(lab)
+    }
+
+    /// Joins two namespaces by two interfaces of the calling thread's namespace that a cable or a switch joins: `config.names`
+    /// names them. They are moved into the namespaces, under their names and with their own hardware addresses, and get addresses as the ends of a
+    /// veth pair do. Their queues and offloads stay as they are: `queues` and `gro` say nothing here.
+    ///
+    /// When the lab is dropped they go back to where they were, up or down as they were and with their MTU.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interface`] if there is none of that name, [`Error::Refused`] if somebody needs it: it has an address, or is part of a
+    /// bridge. [`Error::NotReady`] if no cable joins them.
+    pub fn cable(a: &Arc<Namespace>, b: &Arc<Namespace>, config: VethConfig) -> Result<Self> {
+        let home = Namespace::current()?;
+        let take = |to, name: &String| Borrowed::take(&home, to, name);
+        let nics = [take(a, &config.names[0])?, take(b, &config.names[1])?];
+        let interfaces = nics.each_ref().map(|nic| nic.interface().clone());
+        let mut macs = [[0; 6]; 2];
+        for ((mac, interface), ns) in macs.iter_mut().zip(&interfaces).zip([a, b]) {
+            *mac = inside(ns, || {
+                interface.set_mtu(config.mtu)?;
+                interface.state()
+            })?
+            .mac;
+        }
+        Self::of([a, b], interfaces, macs, &config, MadeOf::Nics { _nics: nics })
+    }
+
+    /// Brings the ends of a link up. From here on `Drop` takes the link down again.
+    fn of(
+        namespaces: [&Arc<Namespace>; 2],
+        interfaces: [Interface; 2],
+        macs: [[u8; 6]; 2],
+        config: &VethConfig,
+        made_of: MadeOf,
+    ) -> Result<Self> {
         let addresses = |host: u8| match host {
             0 => (Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED),
             _ => (
@@ -198,37 +257,31 @@ impl Lab {
             let both = [(IpAddr::V4(ipv4), 24)].into_iter().chain(ipv6);
             both.filter(move |_| host != 0)
         };
-        let end = |ns: &Arc<Namespace>, name: &str, host: u8, peer: u8| {
+        let [interface_a, interface_b] = interfaces;
+        let end = |at: usize, interface| {
+            let (host, peer) = (config.hosts[at], config.hosts[1 - at]);
             let (ipv4, ipv6) = addresses(host);
             let known = assigned(peer).filter(|_| config.static_neighbours && host != 0);
-            Ok(End {
-                ns: Arc::clone(ns),
-                interface: inside(ns, || Interface::by_name(name))?,
-                mac: mac(host, peer),
+            End {
+                ns: Arc::clone(namespaces[at]),
+                interface,
+                mac: macs[at],
                 ipv4,
                 ipv6,
                 addresses: assigned(host).collect(),
-                neighbours: known.map(|(address, _)| (address, mac(peer, host))).collect(),
-            })
+                neighbours: known.map(|(address, _)| (address, macs[1 - at])).collect(),
+            }
         };
-        // From here on `Drop` takes the link down again.
         let lab = Self {
-            a: end(a, &config.names[0], host_a, host_b)?,
-            b: end(b, &config.names[1], host_b, host_a)?,
-            ours: true,
+            a: end(0, interface_a),
+            b: end(1, interface_b),
+            made_of,
         };
         for end in lab.ends() {
-            end.configure(&config)?;
+            end.configure(config)?;
         }
         for end in lab.ends() {
             end.wait_ready()?;
-        }
-        if config.gro {
-            // Only now: a veth becomes a target of redirected frames when its peer's GRO is switched on while that is
-            // up. https://elixir.bootlin.com/linux/v6.18/C/ident/veth_set_features
-            for end in lab.ends() {
-                inside(&end.ns, || end.interface.set_feature("rx-gro", true))?;
-            }
         }
         for end in lab.ends() {
             inside(&end.ns, || {
@@ -242,6 +295,12 @@ impl Lab {
             })?;
         }
         Ok(lab)
+    }
+
+    /// Whether it is a veth pair, and not a wire.
+    #[must_use]
+    pub fn is_veth(&self) -> bool {
+        matches!(self.made_of, MadeOf::Veth)
     }
 
     /// Both ends.
@@ -264,7 +323,7 @@ impl Drop for Lab {
     fn drop(&mut self) {
         // A namespace ends some time after its last user, and the link with it. Removing it here makes sure that what
         // was attached to it is gone when this returns. It may be gone already.
-        if self.ours {
+        if self.is_veth() {
             let _ = self.a.ns.try_run(|| self.a.interface.delete());
         }
     }

@@ -1,4 +1,4 @@
-//! Network test beds on one machine: namespaces joined by veth pairs.
+//! Network test beds on one machine: namespaces joined by veth pairs, or by the machine's NICs.
 //!
 //! A test bed is two or more hosts, each a network namespace, joined by veth pairs with a known number of queues,
 //! MTU, addresses and offloads. It needs no configuration of the machine and leaves none behind: everything is removed
@@ -43,6 +43,8 @@
 //! # }
 //! ```
 //!
+//! Two NICs of this machine with a cable between them take a veth pair's place with [`Lab::cable`].
+//!
 //! More than two hosts in one network are veth pairs of which one end is a port of a bridge ([`Device::bridge`]).
 //! [`Device::vxlan`] and [`Device::geneve`] are tunnels of the kernel's, [`Tap`] an interface whose cable ends in the test. With another kernel, or with NICs
 //! that have zero-copy, programs run in a [`guest`]; how it is joined to the network is an [attachment](attach).
@@ -61,11 +63,13 @@
 #![deny(unsafe_code)]
 
 pub mod attach;
+mod borrowed;
 mod configure;
 mod device;
 mod enter;
 mod error;
 pub mod guest;
+mod in_use;
 mod lab;
 mod name;
 mod namespace;

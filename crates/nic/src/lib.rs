@@ -58,6 +58,7 @@ pub mod netlink;
 mod ntuple;
 pub mod owners;
 pub mod process;
+mod promiscuous;
 mod qdisc;
 mod queue_counters;
 mod route;
@@ -87,6 +88,7 @@ pub use netdev::{
     XskFeatures,
 };
 pub use ntuple::{NtupleFlow, NtupleRule};
+pub use promiscuous::Promiscuous;
 pub use qdisc::{Etf, Gate, Gates, Qdisc, QdiscSetup, QueueRange};
 pub use queue_counters::QueueCounter;
 pub use route::Route;

@@ -1,11 +1,14 @@
-//! `SIOCETHTOOL` and a socket option that rustix lacks: the only unsafe code of this crate.
+//! `SIOCETHTOOL` and socket options that rustix lacks: the only unsafe code of this crate.
 //!
 //! Several ethtool commands write as many elements as the driver has at that moment, whatever the caller announced
 //! (<https://elixir.bootlin.com/linux/v6.18/C/ident/ethtool_get_strings>). A buffer of the size that was right a
 //! moment ago may thus be too small. The buffer here ends in a page that cannot be written: the kernel's copy stops
 //! there with `EFAULT`, and the caller asks again, instead of memory being overwritten.
 
-#![allow(unsafe_code, reason = "ioctl, mmap and getsockopt; every block says why it is sound")]
+#![allow(
+    unsafe_code,
+    reason = "ioctl, mmap and socket options; every block says why it is sound"
+)]
 
 use std::ffi::{c_char, c_void};
 use std::io;
@@ -51,6 +54,45 @@ pub(crate) fn namespace_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
 }
 
 const SIZE_OF_COOKIE: libc::socklen_t = 8;
+
+/// A packet socket that receives nothing, in the calling thread's network namespace.
+pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(
+        AddressFamily::PACKET,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+/// Has an interface take all frames for as long as a packet socket is open: <https://man7.org/linux/man-pages/man7/packet.7.html>
+pub(crate) fn join_all_frames(socket: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
+    let membership = libc::packet_mreq {
+        mr_ifindex: ifindex.try_into().map_err(|_| io::ErrorKind::InvalidInput)?,
+        mr_type: PROMISCUOUS,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    // SAFETY: `membership` outlives the call, and the length is its size.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_ADD_MEMBERSHIP,
+            ptr::from_ref(&membership).cast::<c_void>(),
+            SIZE_OF_MEMBERSHIP,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// `PACKET_MR_PROMISC`: <https://elixir.bootlin.com/linux/v6.18/C/ident/PACKET_MR_PROMISC>
+const PROMISCUOUS: libc::c_ushort = 1;
+const SIZE_OF_MEMBERSHIP: libc::socklen_t = 16;
+const _: () = assert!(size_of::<libc::packet_mreq>() == SIZE_OF_MEMBERSHIP as usize);
 
 /// Memory for one ethtool command, zeroed, followed by a page that nobody can write.
 ///

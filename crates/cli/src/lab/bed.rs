@@ -13,7 +13,7 @@ use ringside_wire::MacAddr;
 
 use super::guests::{self, Guests};
 use super::passed::Passed;
-use super::plan::{self, Place, Plan, Way};
+use super::plan::{self, Place, Plan, Way, Wire};
 use crate::compare::{self, Side};
 use crate::serve::RemoteArgs;
 use crate::stop::Stop;
@@ -62,18 +62,45 @@ impl Bed {
             };
             namespaces.push(namespace);
         }
-        // Interfaces are numbered in each namespace.
-        let mut interfaces = vec![0; namespaces.len()];
+        // Interfaces are numbered in each namespace, but for NICs, which are called as ever.
+        let taken: Vec<&String> = plan.links.iter().filter_map(plan::Link::nics).flatten().collect();
+        let mut free: Vec<_> = namespaces
+            .iter()
+            .map(|_| {
+                (0..)
+                    .map(|number| format!("eth{number}"))
+                    .filter(|name| !taken.contains(&name))
+            })
+            .collect();
         let mut links = Vec::new();
         for (number, link) in plan.links.iter().enumerate() {
-            let names = link.ends.map(|host| {
-                interfaces[host] += 1;
-                format!("eth{}", interfaces[host] - 1)
-            });
             let [Some(a), Some(b)] = link.ends.map(|host| namespaces[host].as_ref()) else {
                 bail!("a link ends at namespaces");
             };
-            let made = Lab::join(a, b, config(link, number, names, hosts(plan, number)));
+            let config = config(link, number, hosts(plan, number));
+            let made = match &link.wire {
+                Wire::Veth { queues, gro } => {
+                    let names = link.ends.map(|host| free[host].next().unwrap_or_default());
+                    Lab::join(
+                        a,
+                        b,
+                        VethConfig {
+                            names,
+                            queues: *queues,
+                            gro: *gro,
+                            ..config
+                        },
+                    )
+                }
+                Wire::Nics(names) => Lab::cable(
+                    a,
+                    b,
+                    VethConfig {
+                        names: names.clone(),
+                        ..config
+                    },
+                ),
+            };
             links.push(made.with_context(|| format!("building the link {}", ends_of(plan, link)))?);
         }
         let mut bed = Self {
@@ -261,16 +288,13 @@ impl Bed {
     }
 }
 
-fn config(link: &plan::Link, number: usize, names: [String; 2], hosts: [u8; 2]) -> VethConfig {
+fn config(link: &plan::Link, number: usize, hosts: [u8; 2]) -> VethConfig {
     VethConfig {
-        names,
         hosts,
-        queues: link.queues,
         mtu: link.mtu,
         subnet: u8::try_from(number + 1).unwrap_or(u8::MAX),
         // Nothing but the packets of probes and loads.
         ipv6: false,
-        gro: link.gro,
         ..VethConfig::tagged("lab")
     }
 }

@@ -118,15 +118,17 @@ pub(super) enum Acceleration {
     Tcg,
 }
 
-/// A veth pair between two namespaces.
+/// A veth pair between two namespaces, or two NICs.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Link {
     pub(super) name: Option<Named>,
     pub(super) ends: Spanned<[Named; 2]>,
-    pub(super) queues: Option<Whole<1, 64>>,
+    /// Interfaces of this machine with a cable between them, one for each end.
+    pub(super) interfaces: Maybe<[String; 2]>,
+    pub(super) queues: Maybe<Whole<1, 64>>,
     pub(super) mtu: Option<Whole<576, 9000>>,
-    pub(super) gro: Option<bool>,
+    pub(super) gro: Maybe<bool>,
 }
 
 /// What runs beside the probes in every other turn.

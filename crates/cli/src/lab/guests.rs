@@ -193,19 +193,19 @@ impl Guests {
 
 /// The namespace's end of the link that leads to a guest, and the guest's address.
 pub(super) fn near<'l>(nic: &plan::Guest, links: &'l [Lab]) -> Result<(&'l End, Ipv4Addr)> {
-    let (near, _) = ends(nic, links)?;
+    let (_, near, _) = ends(nic, links)?;
     Ok((near, far_address(near)))
 }
 
-/// The near end of a guest's uplink, and the host's, which is the one without an address.
-fn ends<'l>(nic: &plan::Guest, links: &'l [Lab]) -> Result<(&'l End, &'l End)> {
+/// A guest's uplink: its near end, and the host's, which is the one without an address.
+fn ends<'l>(nic: &plan::Guest, links: &'l [Lab]) -> Result<(&'l Lab, &'l End, &'l End)> {
     let link = nic
         .uplink
         .and_then(|link| links.get(link))
         .context("a link that was built")?;
     Ok(match link.a.ipv4.is_unspecified() {
-        true => (&link.b, &link.a),
-        false => (&link.a, &link.b),
+        true => (link, &link.b, &link.a),
+        false => (link, &link.a, &link.b),
     })
 }
 
@@ -223,12 +223,8 @@ fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined
             address,
         });
     }
-    let (near, far) = ends(nic, links)?;
-    let uplink = Uplink {
-        ns: &far.ns,
-        interface: &far.interface,
-        peer: Some(near),
-    };
+    let (link, near, far) = ends(nic, links)?;
+    let uplink = Uplink::at(link, far, near);
     let mut config = AttachConfig::new(format!("g{number}"));
     config.queues = nic.queues;
     config.queue_len = nic.queue_len;

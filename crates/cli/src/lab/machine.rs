@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::env;
 
+use ringside_nic::Interface;
+
 use super::load::how_to_get;
 use super::plan::{self, Plan, Work};
 
@@ -26,6 +28,11 @@ pub(super) fn lacks(plan: &Plan) -> Vec<String> {
             Work::StressNg { .. } => Some("stress-ng"),
         })
         .collect();
+    let nics = plan.links.iter().filter_map(|link| link.nics());
+    all.extend(
+        nics.flatten()
+            .filter_map(|name| Some(Interface::by_name(name).err()?.to_string())),
+    );
     for program in programs {
         if !is_there(program) {
             all.push(format!("the program {program} is not there: {}", how_to_get(program)));

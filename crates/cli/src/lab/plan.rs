@@ -104,9 +104,37 @@ pub(super) struct Link {
     pub(super) name: Option<String>,
     /// Numbers of the hosts.
     pub(super) ends: [usize; 2],
-    pub(super) queues: u32,
+    pub(super) wire: Wire,
     pub(super) mtu: u32,
-    pub(super) gro: bool,
+}
+
+/// What a link is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wire {
+    Veth {
+        queues: u32,
+        gro: bool,
+    },
+    /// Two interfaces of this machine, by their names.
+    Nics([String; 2]),
+}
+
+impl Link {
+    /// Of both ends; those of NICs are their own.
+    pub(super) fn queues(&self) -> Option<u32> {
+        match self.wire {
+            Wire::Veth { queues, .. } => Some(queues),
+            Wire::Nics(_) => None,
+        }
+    }
+
+    /// The interfaces that it takes.
+    pub(super) fn nics(&self) -> Option<&[String; 2]> {
+        match &self.wire {
+            Wire::Nics(names) => Some(names),
+            Wire::Veth { .. } => None,
+        }
+    }
 }
 
 /// How one machine of the lab reaches another.

@@ -204,6 +204,32 @@ fn a_guest_with_a_nic_of_its_own_is_reached_from_here() {
 }
 
 #[test]
+fn a_link_may_be_two_nics() {
+    let nics = "[[link]]\nname = \"cable\"\nends = [\"a\", \"c\"]\ninterfaces = [\"enp1s0\", \"enp2s0\"]\n";
+    let path = probe("from = \"c\"\nto = \"a\"");
+    let steered = "[[steering]]\nname = \"s\"\nhost = \"a\"\nlink = \"cable\"\nrules = [\"udp:29620=3\"]\nqueue = 3\n";
+    let plan = plan(&format!("{nics}{path}steering = [\"s\"]\n{steered}"));
+    assert_eq!(plan.links[2].wire, Wire::Nics(["enp1s0", "enp2s0"].map(str::to_owned)));
+    assert_eq!(plan.probes[0].way, Way::Link { link: 2, back: true });
+    let queues = nics.replace("interfaces", "queues = 2\ninterfaces");
+    let twice = format!("{nics}{}", nics.replace("cable", "other"));
+    let one = nics.replace("enp2", "enp1");
+    for (text, why) in [
+        (queues, "key link.queues: NICs keep theirs"),
+        (twice, "the interface enp1s0 would be the end of two links"),
+        (
+            one,
+            "the interface enp1s0 would be the end of two links, or both ends of one",
+        ),
+    ] {
+        let told = Plan::read(&self::text(&format!("{text}{path}")))
+            .unwrap_err()
+            .to_string();
+        assert!(told.contains(why), "{told}");
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_told_with_its_place() {
     let good = probe("from = \"a\"\nto = \"b\"");
     let stress = |keys: &str| format!("{good}[[load]]\nname = \"l\"\nkind = \"stress-ng\"\n{keys}\n");

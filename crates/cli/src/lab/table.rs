@@ -11,7 +11,7 @@ use ringside_nic::Knob;
 use super::file::Text;
 use super::folder::State;
 use super::load::describe;
-use super::plan::{Place, Plan, Probe, Steering};
+use super::plan::{Place, Plan, Probe, Steering, Wire};
 use super::run::{Cell, condition, kind_name, time};
 use super::study;
 use crate::output::wrapped;
@@ -53,12 +53,12 @@ pub(super) fn plan(plan: &Plan) -> String {
     for link in &plan.links {
         let [a, b] = link.ends.map(|host| plan.hosts[host].name.as_str());
         let name = link.name.as_ref().map(|name| format!("{name}, ")).unwrap_or_default();
-        let queues = if link.queues == 1 {
-            "1 queue".to_owned()
-        } else {
-            format!("{} queues", link.queues)
+        let what = match &link.wire {
+            Wire::Veth { queues: 1, .. } => "veth, 1 queue".to_owned(),
+            Wire::Veth { queues, .. } => format!("veth, {queues} queues"),
+            Wire::Nics(names) => format!("the NICs {}", names.join(" and ")),
         };
-        _ = writeln!(text, "link   {name}{a} to {b}: veth, {queues}, MTU {}", link.mtu);
+        _ = writeln!(text, "link   {name}{a} to {b}: {what}, MTU {}", link.mtu);
     }
     for load in &plan.loads {
         _ = writeln!(text, "load   {}: {}", load.name, describe(load));

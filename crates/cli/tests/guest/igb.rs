@@ -94,3 +94,71 @@ pub(super) fn delays_are_measured(hosts: &Hosts) {
         eprintln!("{:?} {:?}: {delay:?}", cell.wait, cell.core);
     }
 }
+
+/// A lab whose link is two NICs with their own queues and interrupts, and zero-copy. They come back.
+const LAB: &str = r#"
+rounds = 1
+[[host]]
+name = "a"
+[[host]]
+name = "b"
+[[link]]
+ends = ["a", "b"]
+interfaces = ["eth0", "eth1"]
+[[steering]]
+name = "second"
+host = "b"
+rss = [1]
+irq = ["1=0"]
+queue = 1
+cpu = 0
+[[probe]]
+name = "udp"
+with = "udp"
+from = "a"
+to = "b"
+rate = 50
+measure = ["one-way"]
+steering = ["second"]
+[[probe]]
+name = "native"
+with = "xsk"
+from = "a"
+to = "b"
+rate = 50
+measure = ["rtt"]
+[[probe]]
+name = "zero-copy"
+with = "xsk"
+mode = "zero-copy"
+from = "a"
+to = "b"
+rate = 50
+measure = ["rtt"]
+"#;
+
+/// Takes the VLANs off, for who has one of them needs its NIC.
+pub(super) fn a_lab_takes_both_nics(hosts: &Hosts) {
+    hosts.run(&format!(
+        "sh -c ip link del eth0.5; ip -n far link del eth1.5; ip addr flush dev eth0; ip addr flush dev eth1; cat >/lab.toml <<'E'{LAB}E"
+    ));
+    let done = hosts.ringside("lab run /lab.toml --into /run/lab --json").good();
+    let Outcome::Lab(result) = done.document().result else {
+        panic!("no lab: {done:#?}");
+    };
+    assert_eq!(result.cells.len(), 3, "{result:#?}");
+    for cell in &result.cells {
+        assert_eq!((&cell.unavailable, cell.failed_turns), (&None, 0), "{cell:#?}");
+        assert!(cell.probes.received > 20, "{cell:#?}");
+    }
+    let [steered] = &result.cells[0].steering[..] else {
+        panic!("{result:#?}")
+    };
+    let landed = steered.seen.classes.iter().flat_map(|class| &class.landings);
+    let on = |(queue, cpu): (u32, u32)| -> u64 {
+        let there = landed.clone().filter(|one| (one.queue, one.cpu) == (queue, cpu));
+        there.map(|one| one.packets).sum()
+    };
+    assert!(on((1, 0)) > 20, "{steered:#?}");
+    hosts.run("sh -c ip link show eth0 && ip link show eth1");
+}

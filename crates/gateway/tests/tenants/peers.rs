@@ -1,7 +1,7 @@
 //! What tenants do to each other: echoes, iperf3, and connections that check every byte.
 
-use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -90,15 +90,30 @@ impl Noise {
     }
 }
 
+/// Listens without waiting for who connects. What listened there before may be there still for a while: a child that another test has just
+/// started has a copy of it until it is another program.
+pub(crate) fn listen(tenant: &Tenant, address: SocketAddr) -> TcpListener {
+    let mut bound = None;
+    let is_tried = || {
+        let listener = tenant.ns.run(|| TcpListener::bind(address));
+        let is_over = !matches!(&listener, Err(error) if error.kind() == ErrorKind::AddrInUse);
+        bound = Some(listener);
+        is_over
+    };
+    wait_until(PATIENCE, is_tried);
+    let listener = bound.expect("tried").expect("listens");
+    listener.set_nonblocking(true).expect("set");
+    listener
+}
+
 /// A connection between two tenants: the end of the one that asked, and that of the one that listened.
 pub(crate) fn connect(from: &Tenant, (to, address): (&Tenant, IpAddr), port: u16) -> [TcpStream; 2] {
-    let listener = to.ns.run(|| TcpListener::bind((address, port))).expect("listens");
+    let listener = listen(to, (address, port).into());
     let client = from
         .ns
         .run(|| TcpStream::connect_timeout(&(address, port).into(), PATIENCE))
         .expect("connects");
     // The last packet of the handshake may be lost, and its repetitions.
-    listener.set_nonblocking(true).expect("set");
     let mut accepted = None;
     let accepts = || {
         accepted = listener.accept().ok();
@@ -115,11 +130,11 @@ pub(crate) fn connect(from: &Tenant, (to, address): (&Tenant, IpAddr), port: u16
 
 /// Whether nothing of a connection attempt gets through.
 pub(crate) fn is_cut_off(from: &Tenant, (to, address): (&Tenant, IpAddr), port: u16) -> bool {
-    let _listener = to.ns.run(|| TcpListener::bind((address, port))).expect("listens");
+    let _listener = listen(to, (address, port).into());
     let tried = from
         .ns
         .run(|| TcpStream::connect_timeout(&(address, port).into(), MOMENT));
-    tried.is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
+    tried.is_err_and(|error| error.kind() == ErrorKind::TimedOut)
 }
 
 /// Sends so many bytes each way at once, and asserts that what came is what was sent.

@@ -6,7 +6,7 @@ use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant};
 use crate::on;
-use crate::peers::{answered, unanswered};
+use crate::peers::{answered, listen, unanswered};
 
 use crate::process::PATIENCE;
 
@@ -37,18 +37,15 @@ fn tenants_answer_each_other(kind: Kind) {
     }
 }
 
-/// The first port of [`networks_are_apart`], which takes another for each connection: a listener is there for a while after its end when
-/// another test has just begun a process.
 const PORT: u16 = 7000;
 
 fn networks_are_apart(kind: Kind) {
     let bed = Bed::new("apart", kind, &[Place::vxlan(Family::V4); 2]);
-    let mut ports = PORT..;
     for inner in FAMILIES {
         for network in 0..2 {
             for (from, to) in [(0, 1), (1, 0)] {
                 let (from, to) = (&bed.tenants[from][network], &bed.tenants[to][network]);
-                let address = SocketAddr::new(to.address(inner), ports.next().expect("a port"));
+                let address = SocketAddr::new(to.address(inner), PORT);
                 // Each tenant of that address listens; that of the same network answers.
                 let others = [&bed.tenants[0], &bed.tenants[1]].into_iter().flatten();
                 let there = others.filter(|other| other.card.v4 == to.card.v4);
@@ -79,13 +76,6 @@ fn networks_are_apart(kind: Kind) {
             .expect("address");
         unanswered(&bed.tenants[0][0], address);
     }
-}
-
-/// Who connects has to be asked for.
-fn listen(tenant: &Tenant, address: SocketAddr) -> TcpListener {
-    let listener = tenant.ns.run(|| TcpListener::bind(address)).expect("listens");
-    listener.set_nonblocking(true).expect("does not wait");
-    listener
 }
 
 fn connect(from: &Tenant, address: SocketAddr) -> TcpStream {

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use ringside_bpf::{Link, Redirected, Redirector, Traffic};
+use ringside_nic::Promiscuous;
 
-use super::{AttachConfig, Offload, Uplink, VLAN_INSERT, bpf};
+use super::{AttachConfig, Offload, Uplink, bpf};
+use crate::lab::inside;
 use crate::{Device, GuestTap, Result};
 
 /// An XDP program on the uplink that sends packets into the ring of the guest's TAP device, and one on the TAP device that sends what the guest
@@ -19,6 +21,7 @@ use crate::{Device, GuestTap, Result};
 pub struct XdpRedirect {
     // The programs go first: packets then find what is there without them.
     _links: [Link; 2],
+    _guests: Promiscuous,
     in_: Redirector,
     out: Redirector,
     /// The guest's device.
@@ -65,7 +68,7 @@ impl XdpRedirect {
         // A VLAN tag that is left to the device is not in the packet that the program sees, and is lost on the way.
         let mut offloads = vec![
             Offload::set_at_peer(uplink, "rx-gro", true)?,
-            Offload::set_at_peer(uplink, VLAN_INSERT, false)?,
+            Offload::tags_in_packets(uplink)?,
         ];
         if bridge.is_some() {
             // Behind a veth with a program of any kind the other end sends no long packets any more. What it sends is put together here.
@@ -80,9 +83,12 @@ impl XdpRedirect {
             out.send_to(up)?;
             Ok([in_.attach(up, config.xdp_mode)?, out.attach(down, config.xdp_mode)?])
         };
+        // What is for the guest is for none of the NIC's own addresses.
+        let guests = inside(uplink.ns, || uplink.interface.promiscuous())?;
         let links = uplink.ns.try_run(join)?.map_err(bpf("redirect packets of", uplink))?;
         Ok(Self {
             _links: links,
+            _guests: guests,
             in_,
             out,
             tap: Arc::new(tap),

@@ -13,6 +13,7 @@ use ringside_nic::Interface;
 pub use self::address::{ParsePciAddressError, PciAddress};
 use self::record::Record;
 use super::Way;
+use crate::in_use::use_of;
 use crate::{Error, Result, wait_until};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
@@ -227,34 +228,6 @@ fn interfaces(device: &Path) -> Vec<String> {
     names.sort();
     names.dedup();
     names
-}
-
-/// What an interface is used for, if it is.
-fn use_of(name: &str) -> Option<String> {
-    let addresses = Interface::by_name(name).and_then(|interface| interface.addresses());
-    match addresses {
-        // One that each interface makes for itself when it is up leads nobody here by name or route.
-        Ok(addresses) => {
-            let own = addresses.iter().map(|own| own.address);
-            let found = own.into_iter().find(|address| !is_link_local(address));
-            if let Some(address) = found {
-                return Some(format!("has the address {address}"));
-            }
-        }
-        Err(error) => return Some(format!("cannot be looked at ({error})")),
-    }
-    let entries = fs::read_dir(Path::new("/sys/class/net").join(name)).ok()?;
-    entries.flatten().find_map(|entry| {
-        let upper = entry.file_name().to_str()?.strip_prefix("upper_")?.to_owned();
-        Some(format!("is part of '{upper}'"))
-    })
-}
-
-fn is_link_local(address: &std::net::IpAddr) -> bool {
-    match address {
-        std::net::IpAddr::V4(_) => false,
-        std::net::IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
 }
 
 fn read(path: &Path) -> Option<String> {

@@ -271,6 +271,9 @@ pub fn receiving<T>(port: &mut Port, seen: &Seen, wait: Wait, fault: impl FnOnce
     })
 }
 
+/// How long a packet that was sent may be under way to its socket, on a machine that has other things to do.
+const ON_THE_WAY: Duration = Duration::from_millis(30);
+
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -282,7 +285,12 @@ impl Drop for Stop<'_> {
 fn receive(queue: &mut Queue, seen: &Seen, wait: Wait, stop: &AtomicBool) {
     let number = queue.id();
     let mut idle = 0_u32;
-    while !stop.load(Ordering::Relaxed) {
+    // A sender's packet is completed before the receiver's NAPI poll, in which it came, hands over what it has.
+    let mut stopped = None;
+    while stopped.is_none_or(|since: Instant| since.elapsed() < ON_THE_WAY) {
+        if stopped.is_none() && stop.load(Ordering::Relaxed) {
+            stopped = Some(Instant::now());
+        }
         match queue.recv(wait) {
             Ok(mut burst) => {
                 if let Some(event) = burst.event().cloned() {

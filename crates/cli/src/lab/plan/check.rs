@@ -9,7 +9,7 @@ use ringside_measure::probe::DEFAULT_PORT;
 use toml::Spanned;
 
 use super::steer::probes;
-use super::{Guest, Host, Link, Load, Place, Plan, Probe, Schedule, Serve, Steering, Way};
+use super::{Guest, Host, Link, Load, Place, Plan, Probe, Schedule, Serve, Steering, Way, Wire};
 use crate::lab::file::{self, Fault, Faults, File, Named, Text};
 use crate::serve::Pin;
 
@@ -265,20 +265,47 @@ impl Checker<'_> {
 
     fn link(&mut self, link: &file::Link) -> Option<Link> {
         let [a, b] = link.ends.get_ref();
-        let why = "a link is a veth pair between two of them";
+        let why = "a link is between two of them";
         let ends = [self.namespace(a, why), self.namespace(b, why)];
         let [Some(first), Some(second)] = ends else { return None };
         if first == second {
             self.at(&link.ends, "both ends are the same host");
             return None;
         }
+        let wire = match &link.interfaces {
+            None => Wire::Veth {
+                queues: link.queues.as_ref().map_or(1, |queues| queues.get_ref().small()),
+                gro: link.gro.as_ref().is_none_or(|gro| *gro.get_ref()),
+            },
+            Some(interfaces) => {
+                let own = || "NICs keep theirs: set it before with ethtool or `ringside tune`".to_owned();
+                self.superfluous(link.queues.as_ref(), own);
+                self.superfluous(link.gro.as_ref(), own);
+                self.interfaces(interfaces)?
+            }
+        };
         Some(Link {
             name: link.name.as_ref().map(|name| name.get_ref().0.clone()),
             ends: [first, second],
-            queues: link.queues.map_or(1, file::Whole::small),
+            wire,
             mtu: link.mtu.map_or(1500, file::Whole::small),
-            gro: link.gro.unwrap_or(true),
         })
+    }
+
+    /// Two NICs: each is somebody's once.
+    fn interfaces(&mut self, interfaces: &Spanned<[String; 2]>) -> Option<Wire> {
+        let names = interfaces.get_ref();
+        let taken = self.links.iter().filter_map(Link::nics).flatten();
+        let twice = names.iter().find(|name| taken.clone().any(|taken| taken == *name));
+        let twice = twice.or_else(|| (names[0] == names[1]).then_some(&names[0])).cloned();
+        if let Some(name) = twice {
+            self.at(
+                interfaces,
+                format!("the interface {name} would be the end of two links, or both ends of one"),
+            );
+            return None;
+        }
+        Some(Wire::Nics(names.clone()))
     }
 
     fn guest(&mut self, guest: &file::Guest) -> Option<Guest> {

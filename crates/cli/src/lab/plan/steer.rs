@@ -112,18 +112,23 @@ impl Checker<'_> {
                 self.superfluous(steering.interface.as_ref(), || {
                     "interfaces of a namespace are ends of links: name the link, if there are several".to_owned()
                 });
+                let link = self.link_of(steering, host, plan.host)?;
+                plan.at = super::At::Link(link);
+                self.superfluous(steering.egress.as_ref(), || {
+                    "an end of a link has no egress-qos-map: take a VLAN interface of a host with place = \"here\""
+                        .to_owned()
+                });
+                let Some(queues) = self.links[link].queues() else {
+                    return Some(());
+                };
                 let why = |key: &str| {
                     format!(
-                        "a link is a veth pair, which has no {key}: take an interface of a host with place = \"here\""
+                        "this link is a veth pair, which has no {key}: take one with interfaces, or an interface of a host with place = \"here\""
                     )
                 };
                 self.superfluous(steering.rules.as_ref(), || why("rules"));
                 self.superfluous(steering.rss.as_ref(), || why("rss"));
                 self.superfluous(steering.irq.as_ref(), || why("irq"));
-                self.superfluous(steering.egress.as_ref(), || why("egress-qos-map"));
-                let link = self.link_of(steering, host, plan.host)?;
-                plan.at = super::At::Link(link);
-                let queues = self.links[link].queues;
                 for (all, what) in [(&steering.rps, "receive"), (&steering.xps, "transmit")] {
                     let Some(all) = all else { continue };
                     if let Some(CpusArg(queue, _)) = all.get_ref().iter().find(|CpusArg(queue, _)| *queue >= queues) {
@@ -322,10 +327,10 @@ impl Checker<'_> {
                 );
             }
             let (queues, whose) = match way {
-                Way::Guest(guest) if is_back => (self.guests[guest].queues, "guest"),
-                _ => (self.links[link].queues, "link"),
+                Way::Guest(guest) if is_back => (Some(self.guests[guest].queues), "guest"),
+                _ => (self.links[link].queues(), "link"),
             };
-            if queues < 2 {
+            if queues.is_some_and(|queues| queues < 2) {
                 self.at(
                     key,
                     format!("it takes two queues, one for the schedule and one for everything else: give the {whose} queues = 2"),

@@ -175,15 +175,15 @@ fn what_is_wrong_is_told_with_line_and_key() {
         ),
         (
             with(steering("host = \"b\"\nrules = [\"pcp:5=1\"]")),
-            "key steering.rules: a link is a veth pair, which has no rules",
+            "key steering.rules: this link is a veth pair, which has no rules",
         ),
         (
             with(steering("host = \"b\"\negress = [\"3=5\"]")),
-            "key steering.egress: a link is a veth pair, which has no egress-qos-map",
+            "key steering.egress: an end of a link has no egress-qos-map",
         ),
         (
             with(steering("host = \"b\"\nirq = [\"0=1\"]")),
-            "key steering.irq: a link is a veth pair",
+            "key steering.irq: this link is a veth pair",
         ),
         (
             with(steering("host = \"b\"\ncpu = 0\nlink = \"other\"")),

@@ -57,6 +57,11 @@ pub(crate) fn run(args: &ImpairArgs) -> Result<()> {
     }
     let web = live::listen(&args.run.prometheus)?;
     let umem = umem(&args.port, &interfaces, hold)?;
+    // A NIC takes packets for the hosts at the ends only when it is told.
+    let _theirs = interfaces
+        .iter()
+        .map(Interface::promiscuous)
+        .collect::<Result<Vec<_>, _>>()?;
     let mut ports = Vec::new();
     for (interface, args) in interfaces.iter().zip(&port_args) {
         let port = session::open(interface.clone(), args, Direction::Both, Filter::Wire, Some(&umem));
