@@ -50,7 +50,8 @@ impl Hosts {
         let mut config = GuestConfig::new("cli", kernel, Agent::program(RINGSIDE)).back_to_back(model);
         config.programs = [RINGSIDE, "cat", "ip", "ping", "sh", "tc"].map(Into::into).to_vec();
         if model == Model::Igb {
-            config.programs.extend(["ethtool", "perl"].map(Into::into));
+            let own = ["ethtool", "perl", "phc2sys", "phc_ctl", "ptp4l"];
+            config.programs.extend(own.map(Into::into));
         }
         if let Some(attached) = attached {
             attached.configure(&mut config);
@@ -176,6 +177,15 @@ fn frames_fit_an_igb() {
     igb::one_queue_for_all(&hosts);
     igb::two_nics_share_frames(&hosts);
     igb::a_lab_takes_both_nics(&hosts);
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn clocks_of_igb() {
+    if !is_root() {
+        return;
+    }
+    igb::schedules_wait_for_the_nics_clock(&Hosts::boot(Model::Igb, None));
 }
 
 #[test]

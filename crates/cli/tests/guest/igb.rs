@@ -2,7 +2,9 @@
 
 use ringside_measure::schema::{Mode, Outcome};
 
-use super::{Hosts, end, packets_come_over};
+use ringside_netlab::wait_until;
+
+use super::{Done, Hosts, PATIENCE, end, packets_come_over};
 
 /// Asks for stamps of all received packets, as `hwstamp_ctl -r 1` does (SIOCSHWTSTAMP): perl has sockets without any module.
 /// <https://docs.kernel.org/networking/timestamping.html#hardware-timestamping-configuration-siocshwtstamp-and-siocghwtstamp>
@@ -161,4 +163,56 @@ pub(super) fn a_lab_takes_both_nics(hosts: &Hosts) {
     };
     assert!(on((1, 0)) > 20, "{steered:#?}");
     hosts.run("sh -c ip link show eth0 && ip link show eth1");
+}
+
+/// Quick, and no clock is touched: both ends are one host. An emulated 82576 stamps no delay request, so stamps are the kernel's; and its clock jumps
+/// by minutes when its rate is set, so it is this host's that follows.
+const PTP: &str = "[global]\nfree_running 1\ntime_stamping software\nnetwork_transport L2\n\
+                   logAnnounceInterval -2\nlogSyncInterval -3\nlogMinDelayReqInterval -3\n";
+
+/// Schedules begin when the NIC's clock shows the time that ptp4l keeps, by phc2sys, and not before.
+pub(super) fn schedules_wait_for_the_nics_clock(hosts: &Hosts) {
+    hosts.run(&format!("sh -c mkdir -p /run /var/run; cat >/ptp.conf <<'E'\n{PTP}E"));
+    hosts.run("phc_ctl eth0 adj 7200");
+    let ptp4l = "ptp4l -m -f /ptp.conf";
+    let leads = hosts.start(&format!(
+        "sh -c exec ip netns exec far {ptp4l} -i eth1 --uds_address=/run/far >/far.log 2>&1"
+    ));
+    let follows = hosts.start(&format!(
+        "sh -c exec {ptp4l} -s -i eth0 --uds_address=/run/near >/near.log 2>&1"
+    ));
+    let mut last = None;
+    let mut until = |what: &str, is_it: fn(&Done) -> bool| {
+        let listener =
+            "listener eth0 --cycle 100ms --class 5:0ms:50ms:200 --ptp4l /run/near --max-clock-offset 1s -t 0.2 --json";
+        let ask = || is_it(last.insert(hosts.ringside(listener)));
+        let is_so = wait_until(PATIENCE, ask);
+        assert!(is_so, "{what}: {last:#?} {}", hosts.run("sh -c cat /*.log").out);
+        last.take().expect("asked")
+    };
+    let refused = until("an offset of two hours", |done| {
+        done.err.contains("us off, by ptp4l and the NIC's clock")
+    });
+    let said = refused.bad();
+    let told = said
+        .split("CLOCK_TAI may be ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next());
+    let off: f64 = told.expect("by how much").parse().expect("a number");
+    assert!((off / 7.2e9 - 1.0).abs() < 0.01, "{said}");
+    let hands_on = hosts.start("sh -c exec phc2sys -m -s eth0 -c CLOCK_REALTIME -O 0 -R 8 >/phc2sys.log 2>&1");
+    // Nobody talks: that is told behind what was found.
+    let is_near = |done: &Done| !done.out.is_empty() && !done.err.contains("CLOCK_TAI may be");
+    let result = until("an offset of next to nothing", is_near).result();
+    let state = &result.schedule.as_ref().expect("a schedule").clock_state;
+    assert_eq!(state.by.as_deref(), Some("ptp4l and the NIC's clock"), "{state:#?}");
+    assert_eq!(state.ptp4l_steps_removed, Some(1), "{state:#?}");
+    let [ptp, phc] = [state.ptp4l_offset_ns, state.phc_offset_ns].map(|offset| offset.expect("known").unsigned_abs());
+    let sum = ptp + phc + state.phc_uncertainty_ns.expect("known");
+    assert_eq!(state.offset_ns, Some(sum), "{state:#?}");
+    eprintln!("{state:?}");
+    for child in [leads, follows, hands_on] {
+        child.signal(libc::SIGTERM).expect("signalled");
+        _ = child.wait(PATIENCE);
+    }
 }
