@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use ringside_measure::compare::{self, Ratio, Round, STEAL_LIMIT};
-use ringside_measure::latency::{Latency, Summary};
+use ringside_measure::latency::{Jitter, Latency, Summary};
 use ringside_measure::probe::Clock;
 use ringside_measure::schema::{
     LabCell, LabLoad, LabMachine, LabRedirected, LabResult, LabSchedule, LabStages, LabSteering, LabWindows,
@@ -177,8 +177,8 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
             corrected: corrected.summary(),
             raw_hdr: raw.to_hdr(),
             corrected_hdr: corrected.to_hdr(),
-            // Of several flows.
-            jitter: None,
+            // Only of classes, each of which is one stream in every turn.
+            jitter: Jitter::together(quiet.iter().filter_map(|turn| turn.jitter)),
             impossible_packets: quiet.iter().map(|turn| turn.impossible_packets).sum(),
         },
         rounds: medians(turns.clone()).into_iter().map(|(_, round)| round).collect(),
