@@ -326,7 +326,19 @@ fn warnings(plan: &Plan, cells: &[LabCell], stages: &[LabStages], folder: &Folde
             kind_name(cell.latency.kind)
         ));
     }
-    let impossible: u64 = cells.iter().map(|cell| cell.latency.impossible_packets).sum();
+    let impossible = |cell: &&LabCell| cell.latency.impossible_packets != 0;
+    if let Some((cell, clock)) = cells
+        .iter()
+        .filter(impossible)
+        .find_map(|cell| Some((cell, cell.clock?)))
+    {
+        all.push(format!(
+            "{} packets of {} came before they were due or sent by the other end's clock, which is known to ± {} ns: they are not among its times",
+            cell.latency.impossible_packets, cell.path, clock.uncertainty_ns
+        ));
+    }
+    let by_one_clock = cells.iter().filter(|cell| cell.clock.is_none());
+    let impossible: u64 = by_one_clock.map(|cell| cell.latency.impossible_packets).sum();
     if impossible != 0 {
         all.push(format!(
             "{impossible} probes were received before they were sent: the clocks of the CPUs do not agree, and no figure is to be \
