@@ -123,11 +123,7 @@ fn a_guest_is_reached_by_macvtap_a_switch_and_af_xdp() {
         // Each second 200; an emulated guest may be slow, and what comes too late is lost.
         assert!(cell.probes.received > 20, "{cell:#?}");
         let times = cell.latency.corrected.expect("times");
-        assert_eq!(
-            (times.samples, cell.rounds.len()),
-            (cell.probes.received, 2),
-            "{cell:#?}"
-        );
+        assert_eq!(times.samples, cell.probes.received, "{cell:#?}");
         // Whatever hands them to the guest has counted them.
         let tap = cell.tap.expect("what the guest took");
         assert!(tap.packets >= cell.probes.received && tap.bytes > 0, "{cell:#?}");
