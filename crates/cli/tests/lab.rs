@@ -1,6 +1,10 @@
 //! `ringside lab` on the real kernel: a run with its JSON and report, one that is killed and goes on, what breaks in the middle, and
 //! nothing left behind.
 
+#[path = "lab/attachments.rs"]
+mod attachments;
+#[path = "lab/broken.rs"]
+mod broken;
 #[path = "lab/cabled.rs"]
 mod cabled;
 mod common;
@@ -12,10 +16,14 @@ mod guests;
 mod inside;
 #[path = "lab/machines.rs"]
 mod machines;
+#[path = "lab/progress.rs"]
+mod progress;
 #[path = "lab/steered.rs"]
 mod steered;
 #[path = "lab/stressed.rs"]
 mod stressed;
+#[path = "lab/together.rs"]
+mod together;
 
 use std::fs;
 use std::path::{Path, PathBuf};

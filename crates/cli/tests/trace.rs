@@ -1,6 +1,8 @@
 //! `ringside trace` on the real kernel: a delay that a test puts somewhere is found there and nowhere else.
 
 mod common;
+#[path = "trace/interrupts.rs"]
+mod interrupts;
 
 use std::net::UdpSocket;
 use std::process::Command;

@@ -52,7 +52,7 @@ mod disturb;
 pub use across::Across;
 pub use breakdown::{Breakdown, StageTimes};
 pub use correlate::{Correlator, Heard, Packet, Stamp};
-pub use disturb::{Culprit, Disturber, DisturberKind, SlowPacket, Slowest, Timeline};
+pub use disturb::{Culprit, Disturber, DisturberKind, SlowPacket, Slowest, Stolen, Timeline};
 
 /// A place on a packet's way where somebody looks at the clock, in the order in which packets pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

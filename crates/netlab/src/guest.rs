@@ -76,6 +76,15 @@ const CLOCK_ROUNDS: usize = 17;
 /// How long copying a file may rest.
 const STEP_LIMIT: Duration = Duration::from_secs(30);
 
+/// Removes the folders that guests and attachments of killed processes left behind among the temporary files (a guest's image, sockets, a
+/// switch's database), and returns which.
+///
+/// Only names of this crate's form are looked at, and of those only the ones whose process no longer lives. Whatever makes such a folder does
+/// this first.
+pub fn reap_folders() -> Vec<PathBuf> {
+    Folder::reap()
+}
+
 /// A virtual machine that runs. Dropping it ends it.
 #[derive(Debug)]
 pub struct Guest {

@@ -8,8 +8,12 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-/* The number of a test packet lies behind its Ethernet header, in network byte order: its lowest byte. */
+/*
+ * The number of a test packet lies behind its Ethernet header, in network byte order: its lowest byte. In one of IPv4 it is in place of both
+ * addresses.
+ */
 #define NUMBER (ETH_HLEN + 7)
+#define NUMBER_IPV4 (ETH_HLEN + 12 + 7)
 
 /* steer: sockets that packets are spread over. uneven: one packet in as many goes to the second socket. */
 const volatile __u32 sockets = 1;
@@ -36,7 +40,12 @@ static __always_inline int number_of(const struct xdp_md *ctx)
 
 	if ((void *)(data + NUMBER + 1) > (void *)(long)ctx->data_end)
 		return -1;
-	return data[NUMBER];
+	/* ETH_P_IP */
+	if (data[ETH_ALEN * 2] != 0x08 || data[ETH_ALEN * 2 + 1] != 0x00)
+		return data[NUMBER];
+	if ((void *)(data + NUMBER_IPV4 + 1) > (void *)(long)ctx->data_end)
+		return -1;
+	return data[NUMBER_IPV4];
 }
 
 /* Packet n goes to the socket at place n mod sockets, whatever queue it came on. */

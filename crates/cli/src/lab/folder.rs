@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ringside_measure::latency::Summary;
+use ringside_measure::latency::{Jitter, Summary};
 use ringside_measure::schema::{
     LabClock, LabLoad, LabMachine, LabRedirected, LabSchedule, LabStages, LabSteering, LabTap, LoadKind,
 };
@@ -106,6 +106,9 @@ pub(super) struct Measured {
     /// Of a class of a schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) schedule: Option<LabSchedule>,
+    /// The same class's, of the latency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) jitter: Option<Jitter>,
     /// Where packets landed, for each end that was steered. Of a schedule at its first class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) steering: Vec<LabSteering>,

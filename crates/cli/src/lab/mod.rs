@@ -44,6 +44,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, anyhow, bail};
 use ringside_measure::schema::{self, Document, Outcome};
 use ringside_netlab::attach::Vfio;
+use ringside_netlab::guest::reap_folders;
 use ringside_netlab::reap_stale;
 
 use crate::stop::Stop;
@@ -212,6 +213,10 @@ fn clean(args: &CleanArgs) -> Result<()> {
         [] => "No namespace of a killed run is left.\n".to_owned(),
         names => format!("Removed, of killed runs: {}\n", names.join(", ")),
     };
+    let files: Vec<String> = reap_folders().iter().map(|path| path.display().to_string()).collect();
+    if !files.is_empty() {
+        told += &format!("Files of their guests, removed: {}\n", files.join(", "));
+    }
     if !devices.is_empty() {
         told += &format!("Back with their drivers, of killed runs: {}\n", devices.join(", "));
     }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use ringside_measure::compare::{self, Ratio, Round, STEAL_LIMIT};
-use ringside_measure::latency::{Latency, Summary};
+use ringside_measure::latency::{Jitter, Latency, Summary};
 use ringside_measure::probe::Clock;
 use ringside_measure::schema::{
     LabCell, LabLoad, LabMachine, LabRedirected, LabResult, LabSchedule, LabStages, LabSteering, LabWindows,
@@ -177,8 +177,8 @@ fn one(plan: &Plan, cell: Cell, turns: Vec<&Turn>) -> Result<LabCell> {
             corrected: corrected.summary(),
             raw_hdr: raw.to_hdr(),
             corrected_hdr: corrected.to_hdr(),
-            // Of several flows.
-            jitter: None,
+            // Only of classes, each of which is one stream in every turn.
+            jitter: Jitter::together(quiet.iter().filter_map(|turn| turn.jitter)),
             impossible_packets: quiet.iter().map(|turn| turn.impossible_packets).sum(),
         },
         rounds: medians(turns.clone()).into_iter().map(|(_, round)| round).collect(),
@@ -326,7 +326,19 @@ fn warnings(plan: &Plan, cells: &[LabCell], stages: &[LabStages], folder: &Folde
             kind_name(cell.latency.kind)
         ));
     }
-    let impossible: u64 = cells.iter().map(|cell| cell.latency.impossible_packets).sum();
+    let impossible = |cell: &&LabCell| cell.latency.impossible_packets != 0;
+    if let Some((cell, clock)) = cells
+        .iter()
+        .filter(impossible)
+        .find_map(|cell| Some((cell, cell.clock?)))
+    {
+        all.push(format!(
+            "{} packets of {} came before they were due or sent by the other end's clock, which is known to ± {} ns: they are not among its times",
+            cell.latency.impossible_packets, cell.path, clock.uncertainty_ns
+        ));
+    }
+    let by_one_clock = cells.iter().filter(|cell| cell.clock.is_none());
+    let impossible: u64 = by_one_clock.map(|cell| cell.latency.impossible_packets).sum();
     if impossible != 0 {
         all.push(format!(
             "{impossible} probes were received before they were sent: the clocks of the CPUs do not agree, and no figure is to be \

@@ -66,6 +66,7 @@ fn measured(ns: u64, steal: f64, is_loaded: bool) -> Outcome {
         clock: None,
         loads: is_loaded.then_some(load).into_iter().collect(),
         schedule: None,
+        jitter: None,
         steering: Vec::new(),
         redirected: None,
         tap: None,

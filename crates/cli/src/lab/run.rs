@@ -241,6 +241,7 @@ fn told(reading: &Reading, clock: Option<LabClock>) -> Option<Measured> {
         clock,
         loads: Vec::new(),
         schedule: None,
+        jitter: None,
         steering: Vec::new(),
         redirected: None,
         tap: None,

@@ -306,6 +306,7 @@ fn reading(
         clock,
         loads: Vec::new(),
         schedule: Some(told),
+        jitter: received.jitter,
         steering: Vec::new(),
         redirected: None,
         tap: None,

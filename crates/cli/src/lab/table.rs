@@ -232,7 +232,7 @@ fn told(cell: &LabCell) -> String {
             .map(|ns| format!(", by {} at the most", units::time(ns as f64)));
         text += &wrapped(
             &format!(
-                "{}: {} packets before and {} behind their window{}; {} left out, for it was over{}",
+                "{}: {} packets before and {} behind their window{}; {} left out, for it was over{}{}",
                 name(cell),
                 windows.early_packets,
                 windows.late_packets,
@@ -240,6 +240,10 @@ fn told(cell: &LabCell) -> String {
                 windows.skipped_packets,
                 lab_words::gap(windows)
                     .map(|gap| format!("; {gap}"))
+                    .unwrap_or_default(),
+                cell.latency
+                    .jitter
+                    .map(|jitter| format!("; {}", lab_words::jitter(&jitter)))
                     .unwrap_or_default()
             ),
             "  ",

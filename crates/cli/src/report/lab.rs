@@ -182,7 +182,7 @@ fn windows(lab: &LabResult) -> Markup {
     html! { @if all().next().is_some() {
         h3 { "Windows" }
         div.wide { table {
-            tr { @for head in ["class", "load", "window", "kept by", "left out", "before", "behind", "by at most", "packet to packet, p50", "p99"] {
+            tr { @for head in ["class", "load", "window", "kept by", "left out", "before", "behind", "by at most", "packet to packet, p50", "p99", "jitter", "mean difference"] {
                 th { (head) }
             } }
             @for (cell, of) in all() { tr {
@@ -194,10 +194,15 @@ fn windows(lab: &LabResult) -> Markup {
                 @for ns in [of.late_most_ns, gap.and_then(|gap| gap.p50_ns), gap.and_then(|gap| gap.p99_ns)] {
                     td.number { (ns.map_or_else(|| "–".to_owned(), |ns| units::time(ns as f64))) }
                 }
+                @let jitter = cell.latency.jitter.as_ref();
+                @for ns in [jitter.map(|jitter| jitter.rfc3550_smoothed_ns), jitter.map(|jitter| jitter.mean_abs_consecutive_difference_ns)] {
+                    td.number { (ns.map_or_else(|| "–".to_owned(), units::time)) }
+                }
             } }
         } }
         p { "Packets that were left out, because their window was over before they could be sent, and those that arrived before and behind it; \
-            from one packet's arrival to the next one's (inter-packet latency)." }
+            from one packet's arrival to the next one's (inter-packet latency); jitter of the latency by RFC 3550, which is that of the last turn, and \
+            as the mean difference from packet to packet in all turns." }
         @for (cell, _) in all().filter(|(_, of)| !of.windows.is_by_clock()) {
             p { (cell_name(cell)) ": " (lab_words::by_the_fastest(cell)) "." }
         }

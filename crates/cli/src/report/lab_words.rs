@@ -1,5 +1,6 @@
 //! Sentences about a lab that both table and page have.
 
+use ringside_measure::latency::Jitter;
 use ringside_measure::schema::{LabCell, LabLoad, LabRedirected, LabSchedule, LabTap};
 
 use super::units;
@@ -80,6 +81,15 @@ pub(crate) fn gap(of: &LabSchedule) -> Option<String> {
             time(p99)
         ),
     })
+}
+
+/// How much the latency of a class changes from packet to packet.
+pub(crate) fn jitter(of: &Jitter) -> String {
+    format!(
+        "jitter {} by RFC 3550 and {} as the mean difference",
+        units::time(of.rfc3550_smoothed_ns),
+        units::time(of.mean_abs_consecutive_difference_ns)
+    )
 }
 
 /// Why a class has windows, and no latencies.

@@ -10,6 +10,7 @@ use ringside_measure::trace::{
     Breakdown, Correlator, Disturber, DisturberKind, Event, Heard, Id, Packet, Place, Point, Slowest, Timeline,
 };
 
+use super::steal::Steal;
 use crate::session::nanos;
 
 /// What goes on before a recorded packet is shown, too.
@@ -56,6 +57,7 @@ pub(super) struct Collector {
     /// A packet that exceeded the bound.
     pub(super) recorded: Option<FlightRecord>,
     idle_states: HashMap<u32, String>,
+    steal: Option<Steal>,
 }
 
 impl Collector {
@@ -72,6 +74,7 @@ impl Collector {
             bound: bound.map(nanos),
             recorded: None,
             idle_states: idle_states(),
+            steal: Steal::watch(),
         }
     }
 
@@ -99,6 +102,10 @@ impl Collector {
                 continue;
             }
             event.tell(&mut self.correlator, self.kept.is_some());
+        }
+        // Where what CPUs do is looked at.
+        if let Some(steal) = self.steal.as_mut().filter(|_| !disturbers.is_empty()) {
+            steal.look().into_iter().for_each(|taken| self.timeline.add(taken));
         }
         for disturber in disturbers {
             self.timeline.add(named(disturber, &self.idle_states));

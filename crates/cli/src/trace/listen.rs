@@ -17,6 +17,7 @@ use super::args::{Args, Session};
 use super::collect::{Collector, Seen, idle_states, named};
 use super::path::Traced;
 use super::result::{self, Names};
+use super::steal::Steal;
 use crate::clock::now_ns;
 use crate::stop::Stop;
 
@@ -94,6 +95,7 @@ impl Recorder {
     /// All that is seen until it is over.
     fn run(mut self, is_over: impl Fn() -> bool) -> Result<Inside> {
         let idle = idle_states();
+        let mut steal = Steal::watch();
         let mut inside = Inside::here();
         let mut ends = false;
         while !ends {
@@ -110,10 +112,12 @@ impl Recorder {
                 .extend(events.iter().take(room).map(|event| Seen::from(event).row()));
             let room = MOST_DISTURBERS - inside.disturbers.len();
             inside.forgotten_disturbers += others.len().saturating_sub(room) as u64;
-            let others = others.into_iter().take(room);
-            inside
-                .disturbers
-                .extend(others.map(|other| across::row(named(other, &idle))));
+            // Where what CPUs do is looked at.
+            let steal = steal.as_mut().filter(|_| !others.is_empty());
+            let taken = steal.map(Steal::look).unwrap_or_default();
+            let others = others.into_iter().map(|other| named(other, &idle));
+            let all = others.chain(taken).take(room);
+            inside.disturbers.extend(all.map(across::row));
         }
         inside.missing = self.tracer.missing().iter().cloned().map(super::told_missing).collect();
         inside.lost_events += self.tracer.lost()?;

@@ -17,6 +17,7 @@ mod ends;
 mod listen;
 mod path;
 mod result;
+mod steal;
 mod table;
 
 use std::io::IsTerminal as _;

@@ -23,6 +23,8 @@ fn content() -> String {
     for (name, from, to, keys) in [
         ("in", "a", "vm", "uncertainty = \"10ms\"\n"),
         ("out", "vm", "a", "uncertainty = \"10ms\"\nqdisc = \"mqprio\"\n"),
+        ("etf", "vm", "a", "uncertainty = \"10ms\"\nqdisc = \"etf\"\n"),
+        ("taprio", "vm", "a", "uncertainty = \"10ms\"\nqdisc = \"taprio\"\n"),
         ("xdp", "a", "vm", "uncertainty = \"10ms\"\nvia = \"af-xdp\"\n"),
         ("blind", "a", "vm", "uncertainty = \"1us\"\n"),
     ] {
@@ -57,6 +59,10 @@ fn schedules_go_into_a_guest_and_out_of_it() {
             "in PCP 3",
             "out PCP 5",
             "out PCP 3",
+            "etf PCP 5",
+            "etf PCP 3",
+            "taprio PCP 5",
+            "taprio PCP 3",
             "xdp PCP 5",
             "xdp PCP 3",
             "blind PCP 5",
@@ -74,21 +80,41 @@ fn check(cell: &LabCell) {
     if cell.turns_left_out > 0 {
         return;
     }
+    // The queueing discipline drops what comes to it too late for its time: of a guest that stands still for long enough, all.
+    let is_etf = cell.path.starts_with("etf");
+    if let Some(why) = cell.unavailable.as_deref().filter(|_| is_etf) {
+        assert!(why.contains("no packet arrived"), "{cell:#?}");
+        return;
+    }
     assert_eq!((&cell.unavailable, cell.failed_turns), (&None, 0), "{cell:#?}");
     let of = cell.schedule.as_ref().expect("a schedule");
     let each = u64::from(of.class.packets_per_cycle);
+    let keeper = match cell.path.as_str() {
+        "etf PCP 5" | "etf PCP 3" => LaunchBy::Etf,
+        "taprio PCP 5" | "taprio PCP 3" => LaunchBy::Taprio,
+        _ => LaunchBy::Thread,
+    };
+    assert_eq!(of.kept_by, keeper, "{cell:#?}");
+    if is_etf && cell.probes.received < 5 {
+        return;
+    }
     // Twenty cycles; a busy machine may leave some out.
-    assert!(cell.probes.received >= 5 * each, "{cell:#?}");
-    assert_eq!(
-        (cell.probes.lost, cell.probes.reordered, cell.probes.duplicated),
-        (0, 0, 0),
-        "{cell:#?}"
-    );
-    assert_eq!(of.kept_by, LaunchBy::Thread);
+    assert!(cell.probes.received >= 5 * each || is_etf, "{cell:#?}");
+    assert!(cell.probes.lost == 0 || is_etf, "{cell:#?}");
+    assert_eq!((cell.probes.reordered, cell.probes.duplicated), (0, 0), "{cell:#?}");
     // From packet to packet 10 or 40 ms of a class with two in a cycle, 50 ms of the other: by one clock.
     let gap = of.gap.as_ref().expect("several packets");
     assert!(
         gap.samples + 1 == cell.probes.received && gap.max_ns > 20_000_000,
+        "{cell:#?}"
+    );
+    // So is jitter, whatever is known of the clocks; but of what came before it was due or sent by them.
+    let jitter = cell.latency.jitter.expect("several packets");
+    assert!(jitter.differences < cell.probes.received, "{cell:#?}");
+    let is_most = 2 * (jitter.differences + 1) >= cell.probes.received;
+    assert!(is_most || keeper != LaunchBy::Thread, "{cell:#?}");
+    assert!(
+        jitter.mean_abs_consecutive_difference_ns > 0.0 && jitter.rfc3550_smoothed_ns > 0.0,
         "{cell:#?}"
     );
     let clock = cell.clock.as_ref().expect("a guest's clock");
@@ -99,9 +125,12 @@ fn check(cell: &LabCell) {
         return;
     }
     assert!(clock.uncertainty_ns <= 10_000_000, "{clock:#?}");
-    assert_eq!((of.windows, cell.latency.impossible_packets), (LabWindows::Clock, 0));
+    assert_eq!(of.windows, LabWindows::Clock);
+    // What the kernel sends at its time comes so soon after it that a clock which is known less well may say before.
+    let impossible = cell.latency.impossible_packets;
+    assert!(impossible == 0 || keeper != LaunchBy::Thread, "{cell:#?}");
     let times = cell.latency.corrected.expect("latencies");
-    assert_eq!(times.samples, cell.probes.received, "{cell:#?}");
+    assert_eq!(times.samples + impossible, cell.probes.received, "{cell:#?}");
     // A window is 20 ms: of what was sent in it half came soon after, whatever the machine did.
     assert!(times.min_ns < 30_000_000 + clock.uncertainty_ns, "{cell:#?}");
 }

@@ -114,7 +114,16 @@ fn probes_are_steered_and_classes_sent_by_schedule() {
         // Two turns of ten cycles; a busy machine may leave some out.
         assert!(cell.probes.received >= 8 * u64::from(each_cycle), "{cell:#?}");
         assert_eq!(cell.probes.lost, 0, "{cell:#?}");
+        // No difference between two turns.
+        let jitter = cell.latency.jitter.expect("two turns");
+        assert_eq!(jitter.differences + 2, cell.probes.received, "{cell:#?}");
+        assert!(
+            done.err.contains("; jitter ") && done.err.contains(" by RFC 3550 and "),
+            "{}",
+            done.err
+        );
     }
+    assert_eq!(right.latency.jitter, None);
     // All classes of a schedule are counted at once, by their tags.
     if let Some(received) = five.steering.get(1) {
         assert_eq!(received.seen.classes.len(), 2, "{received:#?}");

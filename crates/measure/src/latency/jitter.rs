@@ -15,6 +15,35 @@ pub struct Jitter {
     pub differences: u64,
 }
 
+impl Jitter {
+    /// That of several streams, one after the other: the mean of all differences, none of them between two streams. The smoothed one
+    /// is that of the last stream. `None` of no stream.
+    ///
+    /// ```
+    /// use ringside_measure::latency::Jitter;
+    ///
+    /// let of = |smoothed, mean, differences| Jitter {
+    ///     rfc3550_smoothed_ns: smoothed,
+    ///     mean_abs_consecutive_difference_ns: mean,
+    ///     differences,
+    /// };
+    /// assert_eq!(Jitter::together([of(5.0, 100.0, 3), of(6.0, 200.0, 1)]), Some(of(6.0, 125.0, 4)));
+    /// assert_eq!(Jitter::together([]), None);
+    /// ```
+    #[must_use]
+    pub fn together(streams: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let sum = |jitter: &Self| jitter.mean_abs_consecutive_difference_ns * jitter.differences as f64;
+        streams.into_iter().reduce(|all, next| {
+            let differences = all.differences + next.differences;
+            Self {
+                mean_abs_consecutive_difference_ns: (sum(&all) + sum(&next)) / differences.max(1) as f64,
+                differences,
+                ..next
+            }
+        })
+    }
+}
+
 /// Takes times under way in the order of arrival.
 ///
 /// ```

@@ -30,6 +30,8 @@ pub enum DisturberKind {
     Task,
     /// Nobody: the CPU slept, and may have taken long to wake up.
     Idle,
+    /// The hypervisor, which gave the CPU to others meanwhile; known as well as its counter's ticks ([`Stolen`]).
+    Steal,
 }
 
 impl DisturberKind {
@@ -42,6 +44,7 @@ impl DisturberKind {
             Self::SoftInterrupt => "soft interrupt",
             Self::Task => "task",
             Self::Idle => "idle state",
+            Self::Steal => "steal",
         }
     }
 }
@@ -74,6 +77,8 @@ impl Disturber {
 #[derive(Debug, Default)]
 pub struct Timeline {
     cpus: HashMap<u32, VecDeque<Disturber>>,
+    /// What hypervisors took: told later than what ended after it.
+    stolen: HashMap<u32, VecDeque<Disturber>>,
 }
 
 impl Timeline {
@@ -85,7 +90,11 @@ impl Timeline {
 
     /// Adds something, when it is over.
     pub fn add(&mut self, disturber: Disturber) {
-        let cpu = self.cpus.entry(disturber.cpu).or_default();
+        let all = match disturber.kind {
+            DisturberKind::Steal => &mut self.stolen,
+            _ => &mut self.cpus,
+        };
+        let cpu = all.entry(disturber.cpu).or_default();
         cpu.push_back(disturber);
         if cpu.len() > REMEMBERED {
             cpu.pop_front();
@@ -94,7 +103,7 @@ impl Timeline {
 
     /// Forgets what was over before a time.
     pub fn forget(&mut self, before_ns: u64) {
-        for cpu in self.cpus.values_mut() {
+        for cpu in self.cpus.values_mut().chain(self.stolen.values_mut()) {
             while cpu.front().is_some_and(|disturber| disturber.to_ns < before_ns) {
                 cpu.pop_front();
             }
@@ -106,7 +115,8 @@ impl Timeline {
     pub fn during(&self, cpus: &[u32], from_ns: u64, to_ns: u64) -> Vec<&Disturber> {
         let mut found: Vec<&Disturber> = cpus
             .iter()
-            .filter_map(|cpu| self.cpus.get(cpu))
+            .flat_map(|cpu| [self.cpus.get(cpu), self.stolen.get(cpu)])
+            .flatten()
             .flat_map(|all| {
                 // In the order of their ends, for that is when they are told.
                 let first = all.partition_point(|disturber| disturber.to_ns < from_ns);
@@ -116,6 +126,65 @@ impl Timeline {
             .collect();
         found.sort_by_key(|disturber| (disturber.from_ns, Reverse(disturber.to_ns)));
         found
+    }
+}
+
+/// What a hypervisor takes of CPUs, by readings of the counters that the kernel has of it (`steal` in `/proc/stat`).
+///
+/// ```
+/// use ringside_measure::trace::{DisturberKind, Stolen};
+///
+/// let mut stolen = Stolen::new(10_000_000);
+/// assert_eq!(stolen.read(5_000_000, [(0, 7), (1, 3)]), []); // since boot
+/// let [taken] = &stolen.read(40_000_000, [(0, 7), (1, 5)])[..] else { panic!() };
+/// assert_eq!((taken.kind, taken.cpu), (DisturberKind::Steal, 1));
+/// assert_eq!((taken.from_ns, taken.to_ns), (20_000_000, 40_000_000)); // two ticks
+/// ```
+#[derive(Debug)]
+pub struct Stolen {
+    tick_ns: u64,
+    /// Of each CPU its counter, and since when that is known to be so.
+    seen: HashMap<u32, (u64, u64)>,
+}
+
+impl Stolen {
+    /// Of counters with such ticks, in nanoseconds.
+    #[must_use]
+    pub fn new(tick_ns: u64) -> Self {
+        Self {
+            tick_ns,
+            seen: HashMap::new(),
+        }
+    }
+
+    /// Takes a reading: CPUs with their counters, in ticks since boot. What was taken since the last one is told as if it had been taken
+    /// last: ticks tell how much it was, and when to a tick.
+    pub fn read(&mut self, now_ns: u64, cpus: impl IntoIterator<Item = (u32, u64)>) -> Vec<Disturber> {
+        let mut taken = Vec::new();
+        for (cpu, ticks) in cpus {
+            let Some((before, since_ns)) = self.seen.get(&cpu).copied() else {
+                self.seen.insert(cpu, (ticks, now_ns));
+                continue;
+            };
+            // Of a CPU that was away and has come back the counter may begin anew.
+            let Some(more) = ticks.checked_sub(before).filter(|more| *more > 0) else {
+                if ticks < before {
+                    self.seen.insert(cpu, (ticks, now_ns));
+                }
+                continue;
+            };
+            self.seen.insert(cpu, (ticks, now_ns));
+            let from_ns = now_ns.saturating_sub(more.saturating_mul(self.tick_ns));
+            taken.push(Disturber {
+                kind: DisturberKind::Steal,
+                name: "by the hypervisor".to_owned(),
+                id: 0,
+                cpu,
+                from_ns: from_ns.max(since_ns),
+                to_ns: now_ns,
+            });
+        }
+        taken
     }
 }
 

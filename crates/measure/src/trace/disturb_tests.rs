@@ -96,3 +96,84 @@ fn the_slowest_come_first_and_there_is_one_at_least() {
     assert_eq!(slow[0].packet.whole_ns(), 10 + 1_998);
     assert_eq!(slow[1].packet.whole_ns(), 10 + 1_997);
 }
+
+/// Whatever had the CPUs: it is named by its kind and name, and times of one kind are no other's.
+#[test]
+fn each_kind_of_culprit_is_named() {
+    use DisturberKind::{Idle, Interrupt, SoftInterrupt, Steal, Task, Vector};
+    let all = [
+        (Interrupt, "25 virtio0-input.0"),
+        (Vector, "local timer"),
+        (SoftInterrupt, "NET_RX"),
+        (Idle, "C6"),
+        (Steal, "by the hypervisor"),
+    ];
+    for (kind, name) in all {
+        let (mut timeline, mut slowest) = (Timeline::new(), Slowest::new());
+        for sequence in 0..2_000 {
+            let from = sequence * 1_000_000;
+            let is_slow = sequence % 1_000 == 700;
+            let to = from + if is_slow { 400_000 } else { 20_000 };
+            // Of all packets a little, of slow ones much.
+            timeline.add(Disturber {
+                kind,
+                ..disturber(name, 1, to - if is_slow { 300_000 } else { 1_000 }, to)
+            });
+            // A task of the same name that has its CPU always is another thing, and none.
+            timeline.add(disturber(name, 0, from, from + 5_000));
+            slowest.record(&packet(sequence, from, to), &timeline, &[]);
+            timeline.forget(from);
+        }
+        let culprits = slowest.culprits();
+        let [found] = &culprits[..] else {
+            panic!("{kind:?}: {culprits:?}")
+        };
+        assert_eq!((found.kind, found.name.as_str()), (kind, name));
+        assert_ne!(found.kind, Task);
+        let times = (found.slow_mean_ns, found.usual_mean_ns);
+        assert!(times.0 == 300_000.0 && times.1 < 20_000.0, "{found:?}");
+    }
+}
+
+/// Two CPUs of a virtual machine: readings as /proc/stat had them every 5 ms on one whose host had other things to do.
+#[test]
+fn what_a_hypervisor_took_is_told_by_its_ticks() {
+    const MS: u64 = 1_000_000;
+    let mut stolen = Stolen::new(10 * MS);
+    let mut timeline = Timeline::new();
+    let readings: [(u64, [u64; 2]); 6] = [
+        (0, [209_448, 116_801]),
+        (5, [209_448, 116_801]),
+        (10, [209_449, 116_801]),
+        (42, [209_449, 116_804]),
+        (47, [209_449, 116_804]),
+        // Offline and back.
+        (52, [209_449, 2]),
+    ];
+    for (ms, cpus) in readings {
+        for taken in stolen.read(ms * MS, (0..).zip(cpus)) {
+            timeline.add(taken);
+        }
+        // What ended before is told before, too.
+        timeline.add(disturber("work", 0, ms * MS, ms * MS + MS));
+    }
+    let all = timeline.during(&[0, 1], 0, 100 * MS);
+    let steal = all.iter().filter(|one| one.kind == DisturberKind::Steal);
+    let steal: Vec<(u32, u64, u64)> = steal.map(|one| (one.cpu, one.from_ns / MS, one.to_ns / MS)).collect();
+    assert_eq!(steal, [(0, 0, 10), (1, 12, 42)]);
+    // A packet that was on its way in the middle has its part of it.
+    let mut slowest = Slowest::new();
+    for sequence in 0..32 {
+        let from = if sequence == 20 { 12 * MS } else { 43 * MS };
+        let to = if sequence == 20 { 40 * MS } else { 44 * MS };
+        slowest.record(&packet(sequence, from, to), &timeline, &[]);
+    }
+    let culprits = slowest.culprits();
+    let [hypervisor] = &culprits[..] else {
+        panic!("{culprits:?}")
+    };
+    assert_eq!(hypervisor.kind.name(), "steal");
+    assert_eq!((hypervisor.slow_mean_ns, hypervisor.slow_percent), (28e6, 100.0));
+    timeline.forget(50 * MS);
+    assert!(timeline.during(&[1], 0, 100 * MS).is_empty());
+}

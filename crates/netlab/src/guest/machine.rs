@@ -25,18 +25,30 @@ pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub(crate) fn create(tag: &str) -> io::Result<Self> {
-        let root = std::env::temp_dir();
-        for entry in fs::read_dir(&root)?.flatten() {
-            let ours = entry.file_name().to_str().is_some_and(name::is_stale);
-            if ours && entry.path().join(Self::MARK).exists() {
-                _ = fs::remove_dir_all(entry.path());
-            }
-        }
-        let path = root.join(name::unique(tag)?);
+        Self::reap();
+        let path = std::env::temp_dir().join(name::unique(tag)?);
         fs::create_dir(&path)?;
         let folder = Self(path);
         fs::write(folder.path().join(Self::MARK), "")?;
         Ok(folder)
+    }
+
+    /// Removes those of killed processes, and returns which.
+    pub(crate) fn reap() -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(std::env::temp_dir()) else {
+            return Vec::new();
+        };
+        let is_left = |entry: &fs::DirEntry| {
+            let ours = entry.file_name().to_str().is_some_and(name::is_stale);
+            ours && entry.path().join(Self::MARK).exists()
+        };
+        // Another process may remove the same one at the same time: it is told by one of them.
+        entries
+            .flatten()
+            .filter(is_left)
+            .map(|entry| entry.path())
+            .filter(|path| fs::remove_dir_all(path).is_ok())
+            .collect()
     }
 
     /// Tells a guest's folder from whatever else may have such a name.

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::Queue;
 use crate::common::conformance::{row_on, usual};
+use crate::common::packet_of;
 use crate::common::traffic::{PATIENCE, only, packets, send};
 use crate::error::{Error, Violation};
 use crate::mode::Path;
@@ -285,10 +286,10 @@ fn refuses_everything(queue: &mut Queue, frame: Frame) {
     assert!(matches!(refused.error, Error::Poisoned { .. }));
 }
 
-/// A broadcast of an experimental type whose last byte is `mark`.
+/// A test packet as a broadcast whose last byte is `mark`.
 fn bytes(mark: u8) -> [u8; 60] {
-    let mut bytes = [0xff; 60];
-    bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
+    let packet = packet_of(0, 60, [0xff; 6], [0xff; 6]);
+    let mut bytes: [u8; 60] = packet.try_into().expect("as long as asked for");
     bytes[59] = mark;
     bytes
 }
@@ -323,7 +324,7 @@ fn receive(port: &mut Port, enough: usize) -> Vec<u8> {
         for queue in port.queues_mut() {
             let mut burst = queue.recv(Wait::Poll(Duration::from_millis(5))).expect("recv");
             for packet in &mut burst {
-                if packet.len() == 60 && packet.data()[12..14] == [0x88, 0xb5] {
+                if packet.len() == 60 && packet.data()[12..14] == bytes(0)[12..14] {
                     marks.push(packet.data()[59]);
                 }
             }

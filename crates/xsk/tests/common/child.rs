@@ -8,6 +8,7 @@ use ringside_netlab::Lab;
 use ringside_xsk::{Error, Interface};
 
 const PART: &str = "RINGSIDE_TEST_PART";
+const INTERFACE: &str = "RINGSIDE_TEST_PART_INTERFACE";
 
 thread_local! {
     /// Nobody else's locked memory counts for it: the kernel counts by the real user, and leaves to the effective one, root,
@@ -33,18 +34,19 @@ pub fn play(lab: &Lab, part: &str, capabilities: &str, memlock: Option<(u64, u64
         command.args(["prlimit", &format!("--memlock={soft}:{hard}")]);
     }
     command.arg(std::env::current_exe().unwrap());
-    as_child(command, part)
+    as_child(command, lab, part)
 }
 
 /// This binary once more, in the namespace of an end, with everything that the test may do.
 pub fn again(lab: &Lab, part: &str) -> Command {
-    as_child(lab.b.ns.command(std::env::current_exe().unwrap()), part)
+    as_child(lab.b.ns.command(std::env::current_exe().unwrap()), lab, part)
 }
 
-fn as_child(mut command: Command, part: &str) -> Command {
+fn as_child(mut command: Command, lab: &Lab, part: &str) -> Command {
     command
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(PART, part)
+        .env(INTERFACE, lab.b.interface.name())
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     command
@@ -53,7 +55,8 @@ fn as_child(mut command: Command, part: &str) -> Command {
 /// Which part to play on which interface; nothing to do in the process that runs the tests.
 pub fn part() -> Option<(String, Interface)> {
     let part = std::env::var(PART).ok()?;
-    Some((part, Interface::by_name("veth-b").expect("in the namespace")))
+    let interface = std::env::var(INTERFACE).expect("an interface");
+    Some((part, Interface::by_name(&interface).expect("in the namespace")))
 }
 
 /// What a child said after "says: ".

@@ -5,24 +5,30 @@
 //! `RINGSIDE_TEST_PEER` name two interfaces that are wired to each other, on those.
 
 use std::fmt;
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::os::fd::AsFd as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ringside_bpf::testing::pass;
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{End, Lab, VethConfig};
+use ringside_nic::Steering;
+use ringside_nic::changes::{Changes, Undo};
 use ringside_xsk::{
     AttachMode, BusyPoll, Direction, Error, Mode, Pages, Path, Port, PortBuilder, Queue, QueueOptions, Wait, XdpLink,
 };
 
-use super::{MODES, arrives_at, leading_to, try_open, within};
+use super::{MODES, arrives_at, hash_packets, leading_to, try_open};
+
+mod record;
+
+use record::Row;
 
 /// The queue that is not 0.
 pub const OTHER: u32 = 2;
+
+/// The same of a device under test: what has several has this one.
+const WIRED_OTHER: u32 = 1;
 
 /// Of a panic's message or an answer, what a table tells.
 const NOTE: usize = 240;
@@ -55,7 +61,7 @@ impl Case {
             .filter(move |(_, name)| chosen.is_empty() || chosen == *name);
         wanted.map(|(busy_poll, _)| busy_poll).flat_map(move |busy_poll| {
             paths.iter().flat_map(move |&path| {
-                [0, OTHER].map(|queue| Self {
+                [0, if wired { WIRED_OTHER } else { OTHER }].map(|queue| Self {
                     path,
                     queue,
                     busy_poll,
@@ -83,6 +89,35 @@ impl Case {
             return self.queue;
         }
         u32::try_from(arrives_at(self.index(), self.path)).expect("small")
+    }
+
+    /// On a device under test packets come on the queue that the variant is about: on 0 those that no NIC hashes, on another one those that are,
+    /// while both ends' tables have no other queue. The answer of a NIC that has no such queue or table.
+    fn steer(self, lab: &Lab) -> Result<Option<Steered>, String> {
+        if !self.wired || self.queue == 0 {
+            return Ok(None);
+        }
+        let mut undo = Vec::new();
+        for end in lab.ends() {
+            let queues = end.run(|| end.interface.rx_queues()).expect("readable");
+            if queues <= self.queue {
+                return Err(format!("the NIC has {queues} queue"));
+            }
+            let steering = Steering {
+                rss: vec![self.queue],
+                ..Steering::default()
+            };
+            match end.run(|| Changes::new().steer(&end.interface, &steering)) {
+                Ok((_, put_back)) => undo.push(put_back),
+                Err(error) => {
+                    return Err(format!(
+                        "the NIC cannot be told which queues it has for packets: {error}"
+                    ));
+                }
+            }
+        }
+        hash_packets(true);
+        Ok(Some(Steered { _undo: undo }))
     }
 
     /// With busy-polling if the variant has it.
@@ -218,6 +253,17 @@ impl Case {
     }
 }
 
+/// While it lives packets are hashed, and all come on one queue.
+struct Steered {
+    _undo: Vec<Undo>,
+}
+
+impl Drop for Steered {
+    fn drop(&mut self) {
+        hash_packets(false);
+    }
+}
+
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let polling = if self.busy_poll { "busy-poll" } else { "plain" };
@@ -293,18 +339,18 @@ pub fn row_on<O: Into<Outcome>>(name: &str, config: VethConfig, run: impl Fn(&La
     };
     let mut failed = Vec::new();
     for case in Case::all(paths, device().is_some()) {
-        if case.wired && case.queue != 0 {
-            row.record(
-                Some(case),
-                "skipped",
-                "the NIC's hash chooses the queue, and it is 0 for these packets",
-            );
-            continue;
-        }
+        let steered = match case.steer(&bed.lab) {
+            Ok(steered) => steered,
+            Err(reason) => {
+                row.record(Some(case), "skipped", &reason);
+                continue;
+            }
+        };
         case.set_napi(&bed.lab);
         let (run, bed) = (Arc::clone(&run), Arc::clone(&bed));
         failed.extend(row.attempt(Some(case), move || run(&bed.lab, case).into()));
         senders().clear();
+        drop(steered);
     }
     if let Err(answer) = zero_copy {
         row.write(["zero-copy", "", ""], "skipped", answer);
@@ -324,11 +370,50 @@ pub fn row<O: Into<Outcome>>(name: &str, run: impl Fn(Case) -> O + Send + Sync +
         let run = Arc::clone(&run);
         failed.extend(row.attempt(Some(case), move || run(case).into()));
     }
-    row.write(
-        ["zero-copy", "", ""],
-        "skipped",
-        "the row needs a veth pair, which has no zero-copy",
-    );
+    let elsewhere = device().is_some() && row.names.iter().all(|name| WIRED.contains(&name.as_str()));
+    if !elsewhere {
+        row.write(
+            ["zero-copy", "", ""],
+            "skipped",
+            "the row needs a veth pair, which has no zero-copy",
+        );
+    }
+    row.end(&failed);
+}
+
+/// Rows on veth pairs that the device under test has with zero-copy, by other tests: [`row_wired`].
+const WIRED: [&str; 6] = [
+    "K6",
+    "K12",
+    "KILL_UNDER_TRAFFIC",
+    "DOWN_AND_UP",
+    "INTERFACE_REMOVED",
+    "MOVED_TO_ANOTHER_NAMESPACE",
+];
+
+/// The part with zero-copy, on the device under test, of a row that is a [`row`] otherwise: on queue 0. What a variant has broken it mends, for
+/// the next test has the same device.
+pub fn row_wired<O: Into<Outcome>>(name: &str, run: impl Fn(&Lab, Case) -> O + Send + Sync + 'static) {
+    if !is_root() {
+        return;
+    }
+    assert!(device().is_some(), "RINGSIDE_TEST_IFACE names the device under test");
+    let row = Row::new(name, std::any::type_name_of_val(&run));
+    if let Err(answer) = zero_copy() {
+        row.write(["zero-copy", "", ""], "skipped", answer);
+        return;
+    }
+    let _turn = turn();
+    let run = Arc::new(run);
+    let mut failed = Vec::new();
+    for case in Case::all(&[Path::ZeroCopy], true).filter(|case| case.queue == 0) {
+        // An interface that came back is another one.
+        let bed = Bed::make(usual("wired"));
+        case.set_napi(&bed.lab);
+        let (run, bed) = (Arc::clone(&run), Arc::new(bed));
+        failed.extend(row.attempt(Some(case), move || run(&bed.lab, case).into()));
+        senders().clear();
+    }
     row.end(&failed);
 }
 
@@ -340,105 +425,6 @@ pub fn row_once<O: Into<Outcome>>(name: &str, run: impl FnOnce() -> O + Send + '
     let row = Row::new(name, std::any::type_name_of_val(&run));
     let failed = row.attempt(None, move || run().into());
     row.end(failed.as_slice());
-}
-
-struct Row {
-    names: Vec<String>,
-    /// The test that it is, as in `cargo test`.
-    test: String,
-}
-
-impl Row {
-    /// `closure`: the name of the type of the closure that the test passes, which begins with the name of the test.
-    fn new(names: &str, closure: &str) -> Self {
-        let names: Vec<String> = names.split(", ").map(str::to_owned).collect();
-        let test = closure.split("::{{closure}}").next().unwrap_or(closure);
-        if let Some(test) = test.strip_prefix("conformance::") {
-            let function = test.rsplit("::").next().unwrap_or(test).to_uppercase();
-            assert!(names == [function.as_str()], "the test {test} is the row {names:?}");
-        }
-        Self {
-            names,
-            test: test.to_owned(),
-        }
-    }
-
-    /// Runs one variant, or all there is; tells what failed.
-    fn attempt(&self, case: Option<Case>, run: impl FnOnce() -> Outcome + Send + 'static) -> Option<String> {
-        let variant = case.map_or("any".into(), |case| case.to_string());
-        // Rows on veth pairs, too, wait for the lock of all interfaces while a driver beside them resets its NIC.
-        let limit = if device().is_some() { WIRED_LIMIT } else { LIMIT };
-        match catch_unwind(AssertUnwindSafe(|| within(limit, run))) {
-            Ok(Outcome::Passed { remark }) => self.record(case, "passed", &remark),
-            Ok(Outcome::Skipped { reason }) => {
-                eprintln!("{} ({variant}): skipped: {reason}", self.test);
-                self.record(case, "skipped", &reason);
-            }
-            Err(panic) if panic.is::<Lacks>() => {
-                let reason = panic.downcast_ref::<Lacks>().map_or("", |lacks| lacks.0.as_str());
-                eprintln!("{} ({variant}): skipped: {reason}", self.test);
-                self.record(case, "skipped", reason);
-            }
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text
-                    .or_else(|| panic.downcast_ref::<&str>().copied())
-                    .unwrap_or("it panicked");
-                self.record(case, "failed", text);
-                return Some(format!("{variant}: {text}"));
-            }
-        }
-        None
-    }
-
-    fn record(&self, case: Option<Case>, outcome: &str, note: &str) {
-        self.write(fields(case), outcome, note);
-    }
-
-    fn write(&self, [mode, queue, polling]: [&str; 3], outcome: &str, note: &str) {
-        let Some(directory) = std::env::var_os("RINGSIDE_CONFORMANCE").filter(|value| !value.is_empty()) else {
-            return;
-        };
-        // One file for each process and one write for each line: nothing is torn, whoever else writes.
-        let path = std::path::Path::new(&directory).join(format!("{}.tsv", std::process::id()));
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .expect("a record");
-        // What a packet was is of no use in a table.
-        let note: String = note
-            .lines()
-            .next()
-            .unwrap_or("")
-            .replace('\t', " ")
-            .chars()
-            .take(NOTE)
-            .collect();
-        for name in &self.names {
-            let line = [name, mode, queue, polling, outcome, &note, &self.test].join("\t");
-            file.write_all(format!("{line}\n").as_bytes()).expect("recorded");
-        }
-    }
-
-    fn end(&self, failed: &[String]) {
-        assert!(
-            failed.is_empty(),
-            "{} failed in:\n  {}",
-            self.names.join(", "),
-            failed.join("\n  ")
-        );
-    }
-}
-
-/// Mode, queue and polling, as a record has them; of a row without any of these its mode is "any".
-fn fields(case: Option<Case>) -> [&'static str; 3] {
-    let Some(case) = case else { return ["any", "", ""] };
-    [
-        case.path.name(),
-        if case.queue == 0 { "0" } else { "other" },
-        if case.busy_poll { "busy-poll" } else { "plain" },
-    ]
 }
 
 /// The two interfaces that a row runs on: a veth pair of its own, or the device under test and what it is wired to.

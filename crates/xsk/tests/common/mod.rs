@@ -9,6 +9,7 @@ pub mod conformance;
 pub mod flow;
 pub mod traffic;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ringside_netlab::{End, Lab, VethConfig};
@@ -52,13 +53,32 @@ pub fn packet(n: u64, from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
     packet_of(n, length(n), from, to)
 }
 
-/// As [`packet`], of this length, at least 22 bytes.
+/// An ethertype for local experiments (IEEE 802), which no protocol of the kernel takes, and no NIC's hash: such packets come on its queue 0.
+const EXPERIMENT: [u8; 2] = 0x88b5_u16.to_be_bytes();
+
+const IPV4: [u8; 2] = 0x0800_u16.to_be_bytes();
+
+/// Whether test packets are IPv4, which NICs hash.
+static HASHED: AtomicBool = AtomicBool::new(false);
+
+/// From now on test packets are such that a NIC's hash chooses their queue, or not. For one test at a time.
+pub fn hash_packets(hashed: bool) {
+    HASHED.store(hashed, Ordering::Relaxed);
+}
+
+/// As [`packet`], of this length, at least 22 bytes; 34 of those that are hashed.
 pub fn packet_of(n: u64, len: usize, from: [u8; 6], to: [u8; 6]) -> Vec<u8> {
     let mut data = Vec::with_capacity(len);
     data.extend_from_slice(&to);
     data.extend_from_slice(&from);
-    // An ethertype for local experiments (IEEE 802), which no protocol of the kernel takes.
-    data.extend_from_slice(&0x88b5_u16.to_be_bytes());
+    if HASHED.load(Ordering::Relaxed) {
+        data.extend_from_slice(&IPV4);
+        // Of a protocol for experiments (RFC 3692), whole, its checksum unknown; in place of both addresses the number.
+        let [high, low] = u16::try_from(len - 14).expect("a packet").to_be_bytes();
+        data.extend_from_slice(&[0x45, 0, high, low, 0, 0, 0x40, 0, 64, 253, 0, 0]);
+    } else {
+        data.extend_from_slice(&EXPERIMENT);
+    }
     data.extend_from_slice(&n.to_be_bytes());
     data.extend((data.len()..len).map(|at| byte(n, at)));
     data
@@ -74,12 +94,15 @@ fn byte(n: u64, at: usize) -> u8 {
 
 /// The number of a test packet, after its length and every byte of it were checked; `None` for other traffic.
 pub fn check(data: &[u8]) -> Option<u64> {
-    if data.len() < 22 || data[12..14] != 0x88b5_u16.to_be_bytes() {
-        return None;
-    }
-    let n = u64::from_be_bytes(data[14..22].try_into().expect("8 bytes"));
+    let begin = match data.get(12..14)?.try_into().expect("2 bytes") {
+        EXPERIMENT => 14,
+        // Behind all but the addresses.
+        IPV4 if HASHED.load(Ordering::Relaxed) && data.get(23) == Some(&253) => 26,
+        _ => return None,
+    };
+    let n = u64::from_be_bytes(data.get(begin..begin + 8)?.try_into().expect("8 bytes"));
     assert_eq!(data.len(), length(n), "length of packet {n}");
-    for (at, &got) in data.iter().enumerate().skip(22) {
+    for (at, &got) in data.iter().enumerate().skip(begin + 8) {
         assert_eq!(got, byte(n, at), "byte {at} of packet {n}");
     }
     Some(n)

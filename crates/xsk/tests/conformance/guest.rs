@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_mins(40);
 const LOOK: Duration = Duration::from_secs(15);
 
 /// The modules of this binary whose tests are rows.
-const MODULES: [&str; 11] = [
+const MODULES: [&str; 12] = [
     "basic",
     "drivers",
     "facts",
@@ -29,7 +29,11 @@ const MODULES: [&str; 11] = [
     "rings",
     "shared",
     "stats",
+    WIRED,
 ];
+
+/// Rows that are only had on a NIC, and ignored elsewhere.
+const WIRED: &str = "wired";
 
 /// The kernel whose interrupts are threads and whose locks sleep.
 const PREEMPT_RT: &str = "linux-image-rt-amd64/trixie-backports";
@@ -173,6 +177,10 @@ fn rows(guest: &Guest, pair: usize, binary: &Path, words: &str) {
     let begin = Instant::now();
     let tests = guest.command(binary).args(["--test-threads=1", "--nocapture"]);
     let tests = tests.args(words.split('+').filter(|word| !word.is_empty()));
+    let tests = match words.starts_with(WIRED) {
+        true => tests.args(["--ignored"]),
+        false => tests,
+    };
     let tests = tests
         .env("RINGSIDE_CONFORMANCE", "/tmp/records")
         .env("RINGSIDE_STRICT", "1")

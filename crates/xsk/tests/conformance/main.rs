@@ -18,6 +18,15 @@ mod rings;
 mod shared;
 mod stats;
 mod table;
+mod wired;
+
+/// Not a test by itself: what another process does.
+#[test]
+fn child() {
+    if let Some((part, interface)) = common::child::part() {
+        wired::play(&part, interface);
+    }
+}
 
 #[test]
 #[cfg(target_arch = "x86_64")]

@@ -205,6 +205,7 @@ these variants show that its options, and interrupts that are deferred for it, d
 To run it: `make test` does, as root, and fails where this table is no longer true; `scripts/conformance` makes it
 anew. On a NIC: `RINGSIDE_TEST_IFACE=eth1 RINGSIDE_TEST_PEER=eth2 scripts/conformance`, where the two interfaces are
 wired to each other, have no other use, and are in this network namespace; with a driver that offers it, zero-copy runs too.
+Where both have several queues rows run on queue 1, too: their RSS tables have that one only meanwhile, and are put back.
 ";
 
 /// A cell without the numbers of its notes.

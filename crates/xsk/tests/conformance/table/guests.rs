@@ -9,7 +9,7 @@ const NICS: [(&str, &str); 3] = [
     ("virtio-net", "virtio-net has one queue here."),
     (
         "igb",
-        "The emulated Intel 82576 has two queues here, and its hash is set so that all packets come on queue 0. A cell that says \"plain\" is of a row\nthat has not run there with busy-polling.",
+        "The emulated Intel 82576 has two queues here. For queue 0 packets are such that its hash knows nothing of; for the other one they are IPv4, and both ends'\ntables have that queue only. A cell that says \"plain\" is of a row that has not run there with busy-polling.",
     ),
     (
         "preempt-rt",
@@ -20,7 +20,8 @@ const NICS: [(&str, &str); 3] = [
 const SECTION: &str = "\n## On NICs, in guests\n";
 
 const ABOUT: &str = "The list of [conformance.md](conformance.md) on two interfaces back to back in a guest under QEMU ([guests.md](guests.md)): rows that can
-have the NIC's driver, with zero-copy too, the others on veth pairs of that kernel. Each runs with and without preferred busy-polling. A row
+have the NIC's driver, with zero-copy too, the others on veth pairs of that kernel; of those, what happens when a process is killed, a link goes, the
+driver lets go of the NIC, or the interface moves has a part with zero-copy on the NIC. Each runs with and without preferred busy-polling. A row
 that no test has run there has a dash.";
 
 const ABOUT_SUMMARY: &str = "What came of the rows on NICs that QEMU emulates, with zero-copy too: `make test-guests` makes these documents and this table. A

@@ -1,0 +1,141 @@
+//! Ways to attach a guest that `guests.rs` does not have, by lab files: those that this machine has, in one boot; and those that it has not, which are
+//! rows with the reason.
+
+use std::fs;
+
+use ringside_measure::schema::{LabCell, LabResult};
+use ringside_netlab::attach::VHOST_NET;
+use ringside_netlab::testing::is_root;
+use ringside_nic::netlink::has_generic_family;
+
+use super::broken::State;
+use super::guests::{PATIENCE, all_children_of};
+use super::together::folders_of;
+use super::{HOSTS, Scratch, alone, assert_nothing_is_left_of, check_cell, has_ended, probe, result};
+
+/// A guest behind a link of its own, and its probe.
+fn guest(attachment: &str, keys: &str) -> String {
+    format!(
+        "[[link]]\nname = {attachment:?}\nends = [\"left\", \"right\"]\n\
+         [[guest]]\nname = {attachment:?}\nhost = \"right\"\nattachment = {attachment:?}\nuplink = {attachment:?}\n{keys}\
+         [[probe]]\nname = {attachment:?}\nfrom = \"left\"\nto = {attachment:?}\nwith = \"udp\"\nrate = 200\nmeasure = [\"rtt\"]\n"
+    )
+}
+
+fn cell<'r>(result: &'r LabResult, path: &str) -> &'r LabCell {
+    let found = result.cells.iter().find(|cell| cell.path == path);
+    found.unwrap_or_else(|| panic!("no row of {path}: {result:#?}"))
+}
+
+#[test]
+fn what_this_machine_cannot_have_is_a_row_with_the_reason() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let state = State::new(&scratch);
+    let mut content = ["rounds = 1\nturn = \"100ms\"\nsettle = \"1ms\"\n", HOSTS].concat();
+    content += "[[host]]\nname = \"me\"\nplace = \"here\"\n\
+                [[guest]]\nname = \"vfio\"\nhost = \"me\"\nattachment = \"vfio\"\npci = \"ffff:1f:1f.7\"\naddress = \"192.0.2.7/24\"\n";
+    let mut lacks = vec![
+        ("vfio", vec!["ffff:1f:1f.7", "there is none"]),
+        ("vhost-user", vec!["nowhere.sock", "No such file"]),
+    ];
+    content += &guest("vhost-user", "socket = \"/run/nowhere.sock\"\n");
+    if !fs::exists(VHOST_NET).expect("looked") {
+        content += &guest("vhost-net", "");
+        lacks.push(("vhost-net", vec![VHOST_NET, "No such file"]));
+    }
+    if !has_generic_family("ovs_datapath").expect("asked") {
+        content += &guest("ovs-kernel", "");
+        lacks.push((
+            "ovs-kernel",
+            vec!["the kernel has no openvswitch module", "CONFIG_OPENVSWITCH"],
+        ));
+    }
+    content += "[[probe]]\nname = \"vfio\"\nfrom = \"me\"\nto = \"vfio\"\nwith = \"udp\"\nmeasure = [\"rtt\"]\n";
+    // The link of its ends has no guest behind it.
+    content = content.replace(
+        "ends = [\"left\", \"right\"]\n[[host]]",
+        "name = \"plain\"\nends = [\"left\", \"right\"]\n[[host]]",
+    );
+    content += &probe("plain", "with = \"udp\"\nmeasure = [\"rtt\"]");
+    scratch.lab(&content);
+    let running = state.start(&scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let done = running.end().good();
+    assert_nothing_is_left_of(pid);
+    assert_eq!((folders_of(pid), state.changes()), (Vec::new(), Vec::new()));
+    let result = result(&done.out);
+    check_cell(cell(&result, "plain"));
+    assert_eq!(result.cells.len(), lacks.len() + 1);
+    let report = fs::read_to_string(scratch.path("run/report.html")).expect("a report");
+    for (path, words) in lacks {
+        let cell = cell(&result, path);
+        let why = cell.unavailable.as_deref().unwrap_or_default();
+        assert!(words.iter().all(|word| why.contains(word)), "{path}: {cell:#?}");
+        assert!(
+            done.err.contains(&format!("{path}, round trip, idle: not to be had: ")),
+            "{}",
+            done.err
+        );
+        assert!(report.contains(&format!("{path}, round trip, idle")), "{path}");
+        assert_eq!((cell.probes.sent, cell.latency.raw), (0, None), "{cell:#?}");
+    }
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn a_guest_is_reached_by_macvtap_a_switch_and_af_xdp() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let state = State::new(&scratch);
+    let hosts = "[[host]]\nname = \"left\"\n[[host]]\nname = \"right\"\n";
+    let machine = "machine = \"macvtap\"\n";
+    let content = [
+        "rounds = 2\nturn = \"500ms\"\n",
+        hosts,
+        &guest("macvtap", ""),
+        &guest("ovs-userspace", machine),
+        &guest("af-xdp", machine),
+    ];
+    scratch.lab(&content.concat());
+    let mut running = state.start(&scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let measures = || super::turns(&scratch.path("run")) >= 1;
+    let begun = ringside_netlab::wait_until(PATIENCE, || measures() || running.is_over());
+    assert!(begun, "{}", running.told());
+    // QEMU, the switch and its database, the forwarder.
+    let children = all_children_of(pid);
+    let done = running.end_within(PATIENCE).good();
+    let result = result(&done.out);
+    assert!(children.len() >= 4 || result.rounds < 2, "{children:?}");
+    assert_eq!(result.cells.len(), 3, "{result:#?}");
+    for path in ["macvtap", "ovs-userspace", "af-xdp"] {
+        let cell = cell(&result, path);
+        if cell.turns_left_out > 0 {
+            // On a machine that is given away while measuring a cell may have no quiet turn, and says so.
+            continue;
+        }
+        assert_eq!((&cell.unavailable, cell.failed_turns), (&None, 0), "{cell:#?}");
+        // Each second 200; an emulated guest may be slow, and what comes too late is lost.
+        assert!(cell.probes.received > 20, "{cell:#?}");
+        let times = cell.latency.corrected.expect("times");
+        assert_eq!(times.samples, cell.probes.received, "{cell:#?}");
+        // Whatever hands them to the guest has counted them.
+        let tap = cell.tap.expect("what the guest took");
+        assert!(tap.packets >= cell.probes.received && tap.bytes > 0, "{cell:#?}");
+        let machine = result.machines.iter().find(|machine| machine.name == path);
+        let attachment = machine.and_then(|machine| machine.attachment.as_deref());
+        assert_eq!(attachment, Some(path), "{result:#?}");
+        assert!(done.err.contains(&format!("| {path}")), "{}", done.err);
+    }
+    assert_nothing_is_left_of(pid);
+    assert!(children.iter().all(|pid| has_ended(*pid)), "{children:?}");
+    assert_eq!((folders_of(pid), state.changes()), (Vec::new(), Vec::new()));
+    let clean = state.start(&scratch, "clean run").end().good();
+    assert_eq!(clean.err, "");
+    assert!(!clean.out.contains(&format!("rs-{pid}-")), "{clean:#?}");
+}
