@@ -12,7 +12,7 @@ use super::objects::in_etcd;
 use super::ownership::Owners;
 
 /// What all keys begin with.
-const PREFIX: &str = "/ringside/gateway/";
+pub(crate) const PREFIX: &str = "/ringside/gateway/";
 
 impl Cluster {
     /// A key of a kind: `neighbors`, `ports`, `groups`.
@@ -48,31 +48,35 @@ impl Cluster {
 
     /// Puts what a key of a kind held a while ago in the place of what it holds now. Which key that was.
     pub(crate) fn put_back(&self, kind: &str) -> String {
-        let member = &self.members[0];
         let key = self.some_key(kind);
+        let before = self.value(&key);
+        let is_other = || self.value(&key) != before;
+        assert!(wait_until(PATIENCE, is_other), "nobody writes {key}");
+        self.put_value(&key, &before);
+        key
+    }
+
+    /// What a key holds.
+    pub(crate) fn value(&self, key: &str) -> Vec<u8> {
+        let mut get = self.members[0].command(&["get", key, "--print-value-only"]);
+        let mut value = get.output().unwrap().stdout;
+        assert_eq!(value.pop(), Some(b'\n'), "a line, says etcdctl");
+        value
+    }
+
+    /// Puts something in the place of what a key holds, past all rules.
+    pub(crate) fn put_value(&self, key: &str, value: &[u8]) {
+        let member = &self.members[0];
         let copy = member.folder.join("copy");
-        let value = || {
-            let mut get = member.command(&["get", &key, "--print-value-only"]);
-            let mut value = get.output().unwrap().stdout;
-            assert_eq!(value.pop(), Some(b'\n'), "a line, says etcdctl");
-            value
-        };
-        let before = value();
-        std::fs::write(&copy, &before).unwrap();
-        assert!(wait_until(PATIENCE, || value() != before), "nobody writes {key}");
-        let mut put = member.command(&["put", &key]);
+        std::fs::write(&copy, value).unwrap();
+        let mut put = member.command(&["put", key]);
         let done = put.stdin(File::open(&copy).unwrap()).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        key
     }
 
     /// Who owns what, by the key that says so; and how often that has changed.
     pub(crate) fn shard_map(&self) -> (u64, Owners) {
-        let key = format!("{PREFIX}v1/shards/map");
-        let mut get = self.members[0].command(&["get", &key, "--print-value-only"]);
-        let mut value = get.output().unwrap().stdout;
-        assert_eq!(value.pop(), Some(b'\n'), "a line, says etcdctl");
-        let map = Map::decode(&value).unwrap();
+        let map = Map::decode(&self.value(&format!("{PREFIX}v1/shards/map"))).unwrap();
         let owners = map.iter().map(|(_, owner)| owner.map_or(0, |owner| owner.0));
         (map.generation, owners.collect())
     }

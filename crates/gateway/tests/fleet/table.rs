@@ -1,6 +1,8 @@
 //! What may happen to three members of etcd and three gateways, one function each; around each the same trial: writers and watchers
 //! at all gateways, tenants who talk to each other through them, and everything that was answered and seen is checked.
 //!
+//! What tenants' packets go by changes meanwhile, and packets have to follow.
+//!
 //! `make test` has a few of them, `make test-fleet` all, and it prints what each one has shown: the file that `RINGSIDE_FAULTS`
 //! names gets a line of each.
 
@@ -9,7 +11,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::authority::Authority;
+use super::by_hand::PREFIX;
+use super::changes::{self, Changes};
 use super::cluster::{Cluster, ELECTION, How, NAMES, SILENCE};
+use super::followed::{Times, What, Wrong};
+use super::movers::Movers;
 use super::ownership::{Moves, Ownership};
 use super::recorder::Recorder;
 use super::traffic::{Carried, Packets, Traffic};
@@ -168,15 +174,20 @@ async fn trial(
     let recorder = Recorder::start(&sockets);
     recorder.settled().await;
     let traffic = Traffic::start(cluster.hosts());
-    sleep(SECOND / 2);
+    let changes = Changes::start(&cluster).await;
     let term = cluster.term();
+    let began = changes.now();
+    changes.go_on(SECOND / 4);
     happens(&mut cluster);
+    let over = changes.now();
     let packets = match cluster.term() == term {
         true => packets,
         false => packets.after_an_election(how.lease + ELECTION),
     };
     trial.converge(&sockets).await;
     cluster.wait_well();
+    let during = changes::during(began, over, packets, NAMES);
+    let followed = changes.end(&cluster).await;
     let compared = cluster.comparisons();
     recorder.settled().await;
     let carried = traffic.end(cluster.hosts());
@@ -186,12 +197,19 @@ async fn trial(
         true => cluster.wait_compared(&compared),
         false => _ = cluster.comparisons(),
     }
-    note(name, words, (&shown, &ownership, &carried));
+    note(name, words, (&shown, &ownership, &carried, followed.times(&during)));
     assert_eq!(ownership.violations(moves), []);
     assert!(
         carried.violations(packets).is_empty(),
         "{:#?}",
         carried.violations(packets)
+    );
+    let wrong = followed.violations(&during);
+    assert!(
+        wrong.is_empty(),
+        "{} of them: {:#?}",
+        wrong.len(),
+        &wrong[..wrong.len().min(20)]
     );
 }
 
@@ -201,9 +219,9 @@ fn tag(name: &str) -> String {
     format!("ft-{}", letters.collect::<String>())
 }
 
-fn note(name: &str, words: &str, (shown, ownership, carried): (&Shown, &Ownership, &Carried)) {
+fn note(name: &str, words: &str, (shown, ownership, carried, times): (&Shown, &Ownership, &Carried, Times)) {
     let mut line = format!(
-        "{name}: {words}: {shown}; {carried}; {} moves of shards",
+        "{name}: {words}: {shown}; {carried}; {times}; {} moves of shards",
         ownership.moved()
     );
     if !ownership.is_judged() {
@@ -516,4 +534,40 @@ async fn put_by_hand(kind: &str, removes: bool) {
     let found = found.downcast_ref::<String>().expect("words");
     assert!(expected.iter().any(|what| found.contains(what)), "{done}: {found}");
     eprintln!("{done}: found after {:?}", began.elapsed());
+}
+
+/// What somebody puts back past all rules, packets show: an address that has moved, and a rule that was withdrawn. The gateway believes
+/// etcd: it is the check that has to find it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "make test-fleet"]
+async fn an_older_version_put_by_hand_is_found_by_its_packets() {
+    let mut cluster = Cluster::start("ft-back", PLAIN);
+    cluster.wait_well();
+    let mut changes = Changes::start(&cluster).await;
+    let began = changes.now();
+    changes.followed(4).await;
+    let before = Movers::keys().map(|key| (cluster.value(&by_hand(&key)), by_hand(&key)));
+    changes.followed(5).await;
+    // So that nothing of the fourth step is under way any more.
+    sleep(2 * SECOND);
+    for (value, key) in &before {
+        cluster.put_value(key, value);
+    }
+    let until = changes.now() + 20 * SECOND;
+    let is_back = |found: &[Wrong]| {
+        let is_so = |what| move |wrong: &Wrong| matches!(wrong, Wrong::Backwards { what: of, had: 5, newest: 5, .. } if *of == what);
+        found.iter().any(is_so(What::Moved)) && found.iter().any(is_so(What::Even))
+    };
+    while !changes.goes_back_to(4, &[What::Moved, What::Even]) {
+        assert!(changes.now() < until, "no packet shows it");
+        sleep(SECOND / 20);
+    }
+    let during = changes::during(began, changes.now(), Packets::All, NAMES);
+    let found = changes.stop(&cluster).await.violations(&during);
+    assert!(is_back(&found), "{found:#?}");
+    eprintln!("put back by hand: {} packets are found", found.len());
+}
+
+fn by_hand(key: &str) -> String {
+    format!("{PREFIX}{key}")
 }
