@@ -8,14 +8,12 @@
 
 use std::io::Write as _;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::authority::Authority;
-use super::by_hand::PREFIX;
 use super::changes::{self, Changes};
 use super::cluster::{Cluster, ELECTION, How, NAMES, SILENCE};
-use super::followed::{Times, What, Wrong};
-use super::movers::Movers;
+use super::followed::Times;
 use super::ownership::{Moves, Ownership};
 use super::recorder::Recorder;
 use super::traffic::{Carried, Packets, Traffic};
@@ -34,7 +32,7 @@ fn kills(usually: u64) -> u64 {
 }
 
 /// With as many faults as are said, or else with what they are to be tried with.
-const PLAIN: How = How {
+pub(crate) const PLAIN: How = How {
     tenants: true,
     slow_disks: false,
     wrong_members: false,
@@ -484,90 +482,4 @@ mod happens {
         members_restarted(cluster);
         Cluster::renew_gateways(&mut cluster.gateways, &other, &[&other]);
     }
-}
-
-/// The checker finds what was done to a history that it has found nothing in.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "make test-fleet"]
-async fn an_older_version_put_by_hand_is_found() {
-    for kind in ["neighbors", "ports", "groups"] {
-        put_by_hand(kind, false).await;
-    }
-}
-
-/// What was removed past all rules is missing at all gateways and in etcd alike: only the history knows that it was there.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "make test-fleet"]
-async fn a_key_removed_by_hand_is_found() {
-    put_by_hand("ports", true).await;
-}
-
-async fn put_by_hand(kind: &str, removes: bool) {
-    let began = Instant::now();
-    let how = How {
-        tenants: false,
-        ..PLAIN
-    };
-    let mut cluster = Cluster::start("ft-hand", how);
-    let sockets = cluster.sockets();
-    let mut trial = Trial::new();
-    trial.write(NAMES[0], sockets[0].1.clone(), 1);
-    for (name, socket) in &sockets {
-        trial.watch(name, socket.clone()).await;
-    }
-    sleep(2 * SECOND);
-    // Somebody puts back what a key held before, past all rules; or takes it away when nobody writes any more.
-    let done = match removes {
-        false => cluster.put_back(kind),
-        true => {
-            trial.stop();
-            sleep(SECOND);
-            cluster.remove(kind)
-        }
-    };
-    sleep(SECOND);
-    cluster.wait_well();
-    // What the key held before may have been nothing of an object that is there.
-    let expected: &[&str] = if removes { &["Lost"] } else { &["Backwards", "Lost"] };
-    let ended = tokio::spawn(async move { trial.end(&sockets, Some(&|| cluster.objects()), 10).await.history });
-    let found = ended.await.expect_err("what was put back is found").into_panic();
-    let found = found.downcast_ref::<String>().expect("words");
-    assert!(expected.iter().any(|what| found.contains(what)), "{done}: {found}");
-    eprintln!("{done}: found after {:?}", began.elapsed());
-}
-
-/// What somebody puts back past all rules, packets show: an address that has moved, and a rule that was withdrawn. The gateway believes
-/// etcd: it is the check that has to find it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "make test-fleet"]
-async fn an_older_version_put_by_hand_is_found_by_its_packets() {
-    let mut cluster = Cluster::start("ft-back", PLAIN);
-    cluster.wait_well();
-    let mut changes = Changes::start(&cluster).await;
-    let began = changes.now();
-    changes.followed(4).await;
-    let before = Movers::keys().map(|key| (cluster.value(&by_hand(&key)), by_hand(&key)));
-    changes.followed(5).await;
-    // So that nothing of the fourth step is under way any more.
-    sleep(2 * SECOND);
-    for (value, key) in &before {
-        cluster.put_value(key, value);
-    }
-    let until = changes.now() + 20 * SECOND;
-    let is_back = |found: &[Wrong]| {
-        let is_so = |what| move |wrong: &Wrong| matches!(wrong, Wrong::Backwards { what: of, had: 5, newest: 5, .. } if *of == what);
-        found.iter().any(is_so(What::Moved)) && found.iter().any(is_so(What::Even))
-    };
-    while !changes.goes_back_to(4, &[What::Moved, What::Even]) {
-        assert!(changes.now() < until, "no packet shows it");
-        sleep(SECOND / 20);
-    }
-    let during = changes::during(began, changes.now(), Packets::All, NAMES);
-    let found = changes.stop(&cluster).await.violations(&during);
-    assert!(is_back(&found), "{found:#?}");
-    eprintln!("put back by hand: {} packets are found", found.len());
-}
-
-fn by_hand(key: &str) -> String {
-    format!("{PREFIX}{key}")
 }
