@@ -187,12 +187,16 @@ impl History {
             let its = |known: &&Known| known.by == Some(gateway) && known.at < begun;
             let answered = Newest::of(self.known.iter().filter(its));
             let mut last: HashMap<Key, u64> = HashMap::new();
-            // It tells in the order in which etcd took it: behind a write that was begun when something was known, that or something newer.
-            let mut latest = 0;
+            // It tells each kind in the order in which etcd took it: behind a write that was begun when something was known, that or
+            // something newer.
+            let mut latest = HashMap::new();
             for (key, state) in watched {
                 let before = last.insert(*key, state.version).unwrap_or(0);
-                let before = before.max(answered.before(*key, begun)).max(heard.before(*key, latest));
-                latest = latest.max(state.version);
+                let latest: &mut u64 = latest.entry(std::mem::discriminant(key)).or_default();
+                let before = before
+                    .max(answered.before(*key, begun))
+                    .max(heard.before(*key, *latest));
+                *latest = state.version.max(*latest);
                 if before > state.version {
                     found.push(Violation::Backwards {
                         at: at.clone(),
@@ -356,9 +360,12 @@ mod tests {
     #[test]
     fn what_goes_back_after_a_restart_is_found() {
         const NEXT: &str = "b 1";
+        const OTHER: Key = Key::Port(2);
         let after = |told: &[(Key, State)], known: Known| {
             with(|history| {
-                history.writes.push((NEIGHBOR, State::there(12), Answer::Unknown));
+                for key in [OTHER, NEIGHBOR] {
+                    history.writes.push((key, State::there(12), Answer::Unknown));
+                }
                 history.begun.insert(NEXT.to_owned(), ("b", 11));
                 history.known.push(known);
                 history.told(NEXT, told.to_vec(), 13);
@@ -376,7 +383,8 @@ mod tests {
             at,
             by,
         };
-        let (older, newer) = ((PORT, State::there(6)), (NEIGHBOR, State::there(12)));
+        let [newer, of_another_kind] = [OTHER, NEIGHBOR].map(|key| (key, State::there(12)));
+        let older = (PORT, State::there(6));
         // What the same gateway had answered before.
         assert_eq!(after(&[older], known(9, Some("b"))), back);
         assert_eq!(after(&[older], known(11, Some("b"))), [], "perhaps meanwhile");
@@ -385,6 +393,7 @@ mod tests {
         for by in [None, Some("a")] {
             assert_eq!(after(&[newer, older], known(12, by)), back);
             assert_eq!(after(&[newer, older], known(13, by)), [], "perhaps later");
+            assert_eq!(after(&[of_another_kind, older], known(12, by)), [], "by another way");
             assert_eq!(after(&[older, newer], known(9, by)), [], "it catches up");
         }
     }
