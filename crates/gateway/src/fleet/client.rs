@@ -22,9 +22,6 @@ pub(crate) const MOST_OPERATIONS: usize = 128;
 /// What a request may hold, below the 1.5 MiB that etcd takes unless it is told otherwise (`--max-request-bytes`).
 pub(crate) const MOST_BYTES: usize = 1 << 20;
 
-/// Keys of a page, by kind: a group may have a megabyte, a block of neighbours has a few hundred bytes.
-const PAGES: [i64; 3] = [16, 1024, 8192];
-
 /// Keys and certificates for etcd, in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdTls {
@@ -266,7 +263,7 @@ impl Etcd {
     ) -> Result<Page, Failed> {
         let page = KINDS
             .iter()
-            .zip(PAGES)
+            .zip(super::pages::KEYS)
             .find(|(known, _)| **known == kind)
             .map_or(1024, |(_, page)| page);
         let first = match after {
