@@ -380,6 +380,15 @@ impl Model {
         &self.timings
     }
 
+    /// Has packets dropped while nothing has been known for sure of etcd's state for so long, if there is a limit; to be called about once
+    /// a second. Without a fleet's state it does nothing.
+    pub fn limit_age(&self, limit: Option<Duration>) {
+        let Some(status) = self.health.fleet_status() else {
+            return;
+        };
+        self.path.set_stale(status.limit_age(limit));
+    }
+
     /// False if the data path does not go on.
     #[must_use]
     pub fn is_alive(&self) -> bool {

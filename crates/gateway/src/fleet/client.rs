@@ -71,6 +71,8 @@ pub struct EtcdOptions {
     pub request: Duration,
     /// After how long with another member of etcd the first one is asked again, and up to a quarter more.
     pub balance: Duration,
+    /// After how long without a proof that nothing of etcd is missing tenants' packets are dropped; None: they are sent on for ever.
+    pub forward_stale: Option<Duration>,
     /// When what is done.
     pub timing: Timing,
 }
