@@ -229,8 +229,9 @@ impl Record {
                 }
             }
         }
-        let (mut firm, mut due) = ([1; OBJECTS], [1; OBJECTS]);
-        let mut shown = [(Duration::ZERO, 1); OBJECTS];
+        // One that has not answered the first step may not have heard of it yet: some of that is as in any even one.
+        let (mut firm, mut due) = ([0; OBJECTS], [0; OBJECTS]);
+        let mut shown = [(Duration::ZERO, 0); OBJECTS];
         for arrival in arrived {
             let Some(object) = arrival.what.object() else { continue };
             let (sent, restarts) = (self.sent[arrival.number], &self.restarts[gateway]);
@@ -280,7 +281,7 @@ impl Record {
                 (Some(_), Some(step)) => {
                     // One is begun when the one before was answered: who has it has what came before it as well.
                     for (other, waiting) in waiting.iter_mut().enumerate() {
-                        let shown = if other <= object { step } else { step - 1 };
+                        let shown = if other <= object { step } else { step.saturating_sub(1) };
                         waiting.push(Reverse((arrival.at, Floor::Shown(shown))));
                     }
                 }

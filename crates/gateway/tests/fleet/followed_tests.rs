@@ -118,6 +118,18 @@ fn what_goes_back_is_found() {
     }
 }
 
+/// Nothing of it was there before the first step, and a gateway may not have heard of that when the first packets come.
+#[test]
+fn it_may_begin_late() {
+    let record = record(|gateway, time| if gateway == 2 && time < 300 { 0 } else { newest(time) });
+    assert_eq!(record.violations(&during()), []);
+    let late = self::record(|gateway, time| if gateway == 2 && time < 800 { 0 } else { newest(time) });
+    assert!(
+        !late.violations(&during()).is_empty(),
+        "it is to have heard of it by then"
+    );
+}
+
 /// Who has answered has it, whatever its packets have shown so far.
 #[test]
 fn an_answer_is_a_promise() {
