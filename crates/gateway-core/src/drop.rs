@@ -114,6 +114,8 @@ reasons! {
     UnknownSender = 40, "unknown-sender";
     /// A worker has it, and it is not the gateway's: what that is has changed since the XDP program looked.
     NotOurs = 41, "not-ours";
+    /// The gateway has known nothing for sure of the tenants' state for longer than its operator allows.
+    Stale = 42, "stale";
 }
 
 impl DropReason {

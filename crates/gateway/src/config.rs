@@ -18,6 +18,7 @@
 //! request-ms = 5000            # how long an answer may take
 //! silence-ms = 5000            # without a sign of life for so long etcd is cut off
 //! compare-seconds = 600        # between two comparisons with all that etcd holds
+//! forward-stale-seconds = 0    # so long without etcd, and tenants' packets are dropped; 0: they go on for ever
 //!
 //! [fleet]                      # for kind = "etcd": takes part in sharing out networks; off if there is none
 //! name = "gateway-1"           # by default the host's

@@ -140,6 +140,9 @@ async fn serve(
     loop {
         tokio::select! {
             _ = tick.tick() => {
+                if let Some(door) = &renewable.door {
+                    model.limit_age(door.forward_stale());
+                }
                 if !pulse.beat(&model).await {
                     anyhow::bail!("the store's threads have ended; the log says why");
                 }

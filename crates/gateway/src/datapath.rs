@@ -318,6 +318,7 @@ fn configure(options: &PathOptions, ports: &Ports, state: State, generation: u64
         generation,
         marking: false,
         source_check: options.source_check,
+        stale: false,
         derive_source_port: options.derive_source_port,
         vxlan_port: options.vxlan_port,
         geneve_port: options.geneve_port,
@@ -384,6 +385,12 @@ impl DataPath for XdpPath {
 
     fn drain(&self, drain: bool) {
         self.tables.conntrack.drain(drain);
+    }
+
+    fn set_stale(&self, is_stale: bool) {
+        if let Err(error) = self.cache().set_stale(is_stale) {
+            tracing::error!(%error, is_stale, "the fast path cannot be told how old the gateway's state is; it is told again");
+        }
     }
 
     fn is_alive(&self) -> bool {

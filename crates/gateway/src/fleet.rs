@@ -31,6 +31,7 @@ mod member;
 pub(crate) mod merge;
 pub mod migrate;
 pub mod order;
+pub(crate) mod pages;
 pub mod shards;
 pub(crate) mod space;
 mod status;

@@ -269,7 +269,7 @@ impl Model {
         let tables = Arc::new(Tables::new(limits));
         let mut book = Book::new(Arc::clone(&tables));
         let began = Instant::now();
-        let loaded = fill(&mut book, &mut store)?;
+        let loaded = fill(&mut book, &mut store, |_| ())?;
         report(&loaded, began.elapsed());
         let health = Arc::new(Health::new(store.problems().to_vec(), store.revision()?, store.bytes()));
         let readers = Arc::new(Readers::new(&store)?);
@@ -380,6 +380,15 @@ impl Model {
         &self.timings
     }
 
+    /// Has packets dropped while nothing has been known for sure of etcd's state for so long, if there is a limit; to be called about once
+    /// a second. Without a fleet's state it does nothing.
+    pub fn limit_age(&self, limit: Option<Duration>) {
+        let Some(status) = self.health.fleet_status() else {
+            return;
+        };
+        self.path.set_stale(status.limit_age(limit));
+    }
+
     /// False if the data path does not go on.
     #[must_use]
     pub fn is_alive(&self) -> bool {
@@ -429,7 +438,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::thread::JoinHa
 }
 
 /// Reads and checks rows while those before them come into the tables.
-fn fill(book: &mut Book, store: &mut Store) -> Result<Loaded, StoreError> {
+fn fill(book: &mut Book, store: &mut Store, mut look: impl FnMut(&[Change])) -> Result<Loaded, StoreError> {
     let (read, to_apply) = std::sync::mpsc::sync_channel::<(Vec<Change>, Vec<i64>)>(READ_AHEAD);
     std::thread::scope(|scope| {
         let applied = scope.spawn(move || {
@@ -437,7 +446,10 @@ fn fill(book: &mut Book, store: &mut Store) -> Result<Loaded, StoreError> {
             batches.for_each(|(changes, deleted)| book.load(&changes, &deleted));
         });
         // If the other has panicked, it is told below.
-        let loaded = store.load(|changes, deleted| _ = read.send((changes.to_vec(), deleted.to_vec())));
+        let loaded = store.load(|changes, deleted| {
+            look(changes);
+            _ = read.send((changes.to_vec(), deleted.to_vec()));
+        });
         drop(read);
         applied.join().expect("what is in the store can be applied");
         loaded

@@ -181,7 +181,9 @@ __noinline int long_way(struct xdp_md *ctx, const struct config *config)
 	worker = place_of_worker(ctx, config);
 	found.told_network = ~0u;
 	outcome = classify(ctx, config, &found);
-	if (outcome == TENANT && !is_owned(worker)) {
+	if ((outcome == TENANT || outcome >= SLOW_FIRST) && (config->flags & STALE)) {
+		outcome = DROP_STALE;
+	} else if (outcome == TENANT && !is_owned(worker)) {
 		outcome = DROP_NO_WORKER;
 	} else if (outcome == TENANT) {
 		outcome = serve(ctx, config, &found, &action);

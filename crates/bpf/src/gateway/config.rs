@@ -21,6 +21,8 @@ pub struct GatewayConfig {
     pub marking: bool,
     /// Only send on what comes from the host where its sender lives, with the sender's MAC address.
     pub source_check: bool,
+    /// What is known of tenants is too old to go by: all packets of theirs are dropped.
+    pub stale: bool,
     /// Choose the outer UDP source port by the tenant's flow, instead of keeping what the sender chose.
     pub derive_source_port: bool,
     /// UDP port of VXLAN.
@@ -104,7 +106,8 @@ impl GatewayConfig {
     /// The place of the first port's first worker, whose socket says that the owner lives; [`NO_WITNESS`] if packets may not
     /// take the straight lane, which knows neither flags nor samples, and nothing but IPv4.
     fn witness(&self, queues: u32) -> u32 {
-        let is_plain = !self.marking && !self.source_check && !self.derive_source_port && self.sampling.is_none();
+        let is_plain =
+            !self.marking && !self.source_check && !self.stale && !self.derive_source_port && self.sampling.is_none();
         let place = self.ports.iter().position(Option::is_some);
         match place.and_then(|place| u32::try_from(place).ok()) {
             Some(place) if is_plain && self.addresses.iter().any(IpAddr::is_ipv4) => place * queues,
@@ -114,7 +117,8 @@ impl GatewayConfig {
 
     /// `struct config` of gateway.h, for ports of so many queues.
     pub(super) fn bytes(&self, queues: u32) -> Vec<u8> {
-        let flags = u32::from(self.source_check) << 1 | u32::from(self.derive_source_port) << 2;
+        let flags =
+            u32::from(self.source_check) << 1 | u32::from(self.derive_source_port) << 2 | u32::from(self.stale) << 3;
         let addresses = |v6| self.addresses.iter().filter(move |address| address.is_ipv6() == v6);
         let count = |count: usize| u32::try_from(count).unwrap_or(0).to_ne_bytes();
         let mut bytes = Vec::with_capacity(Self::LEN);

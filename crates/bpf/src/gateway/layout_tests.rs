@@ -160,8 +160,9 @@ fn the_lane_is_told_whether_it_may_be_taken() {
     let witness = |config: &GatewayConfig| word(&config.bytes(4), 36).unwrap();
     assert_eq!(witness(&plain), 8, "the third port's first queue");
     assert_eq!(word(&plain.bytes(4), 40), Some((4789 << 16) - 20));
-    let edits: [fn(&mut GatewayConfig); 6] = [
+    let edits: [fn(&mut GatewayConfig); 7] = [
         |config| config.marking = true,
+        |config| config.stale = true,
         |config| config.source_check = true,
         |config| config.derive_source_port = true,
         |config| config.sampling = Some(crate::gateway::Sampling::default()),

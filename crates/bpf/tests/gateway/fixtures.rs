@@ -219,6 +219,31 @@ fn nobody_to_decide() {
     });
 }
 
+/// Whatever it is, and whether the fast path knows it or not; but not what is the kernel's.
+#[test]
+fn what_is_stale_is_dropped() {
+    with_bed(|mut bed| {
+        let ips = [1, 2].map(|number| match tenant(number, false) {
+            std::net::IpAddr::V4(ip) => ip,
+            std::net::IpAddr::V6(_) => unreachable!("IPv4"),
+        });
+        let question = sent(tenant_arp(mac(1), ips[0], ips[1])).bytes();
+        let packets = [udp(2, b"").bytes(), udp(99, b"").bytes(), question];
+        bed.configure(|config| config.stale = true);
+        let reason = DropReason::Stale.number();
+        for packet in &packets {
+            let ran = bed.run(packet);
+            assert_eq!((ran.outcome, ran.verdict), (Outcome::Dropped(reason), Verdict::Drop));
+        }
+        let mut other = udp(2, b"").bytes();
+        // Another protocol than UDP.
+        other[23] = 47;
+        assert_eq!(bed.run(&other).verdict, Verdict::Pass);
+        bed.configure(|config| config.stale = false);
+        assert_eq!(bed.run(&packets[0]).outcome, Outcome::Forwarded);
+    });
+}
+
 #[test]
 fn questions_are_answered() {
     with_bed(|mut bed| {

@@ -202,8 +202,9 @@ fn plain_packets_take_it() {
             assert_eq!(verdict(&geneve.bytes()), Verdict::Drop, "the long way");
 
             // What it does not know of closes it.
-            let edits: [fn(&mut GatewayConfig); 4] = [
+            let edits: [fn(&mut GatewayConfig); 5] = [
                 |config| config.marking = true,
+                |config| config.stale = true,
                 |config| config.source_check = true,
                 |config| config.derive_source_port = true,
                 |config| config.sampling = Some(Sampling::default()),

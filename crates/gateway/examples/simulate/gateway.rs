@@ -114,9 +114,9 @@ pub(crate) fn broken(what: &str) -> ! {
 
 impl Gateway {
     /// With a copy as of revision 1.
-    pub(crate) fn new(timing: Timing, seed: u64, cells: u32, networks: u32) -> Self {
+    pub(crate) fn new((timing, pages): (Timing, u32), seed: u64, cells: u32, networks: u32) -> Self {
         Self {
-            sync: Sync::new(timing, seed, Some(fleet_mark(Some(1))), Duration::ZERO),
+            sync: Sync::new(timing, seed, Some(fleet_mark(Some(1))), Duration::ZERO).with_pages(pages),
             up: true,
             cut: false,
             tags: [0; 3],
@@ -150,7 +150,7 @@ impl Gateway {
     }
 
     /// Starts anew, with its copy or without.
-    pub(crate) fn start(&mut self, timing: Timing, seed: u64, copy: bool, now: u64) {
+    pub(crate) fn start(&mut self, (timing, pages): (Timing, u32), seed: u64, copy: bool, now: u64) {
         self.stop();
         if !copy {
             self.versions.fill(0);
@@ -161,7 +161,7 @@ impl Gateway {
         (self.waited, self.blocked, self.busy, self.sweep) = (0, None, now, 0);
         self.applied = (self.mark.unwrap_or(0), now);
         let mark = self.mark.map(|revision| fleet_mark(Some(revision)));
-        self.sync = Sync::new(timing, seed, mark, Duration::from_nanos(now));
+        self.sync = Sync::new(timing, seed, mark, Duration::from_nanos(now)).with_pages(pages);
         (self.counts_before, self.compared_before) = (Counts::default(), 0);
     }
 

@@ -275,7 +275,7 @@ impl World {
 
     fn start(&mut self, number: usize, copy: bool) {
         let seed = self.random.draw();
-        let timing = self.setup.timing;
+        let timing = (self.setup.timing, self.setup.pages());
         self.gateways[number].start(timing, seed, copy, self.now);
         self.healed(number);
         Seats::start(self, number);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ringside_gateway::fleet::chance::{Chance, mixed};
 use ringside_gateway::fleet::sync::{Action, Input, Timing};
 
-use super::costs::{Costs, MILLISECOND, SECOND};
+use super::costs::{Costs, MILLISECOND, PAGE, SECOND};
 use super::gateway::{Gateway, Heard, LIST, PULSE, WATCH, nanoseconds};
 use super::log::{Log, name_of};
 use super::measure::Measure;
@@ -56,13 +56,18 @@ impl Setup {
 
     /// So many that a page has at least four of them.
     pub(crate) fn cells(&self) -> u32 {
-        let cells = (4 * self.keys()).div_ceil(super::costs::PAGE).max(64).min(self.keys());
+        let cells = (4 * self.keys()).div_ceil(PAGE).max(64).min(self.keys());
         u32::try_from(cells).unwrap_or(u32::MAX)
     }
 
     /// Networks that a cell stands for, of 64 keys each: a thousand neighbours.
     pub(crate) fn networks_of_cell(&self) -> u32 {
         u32::try_from(self.of_cell().div_ceil(64)).unwrap_or(u32::MAX)
+    }
+
+    /// Pages of a list of all keys.
+    pub(crate) fn pages(&self) -> u32 {
+        u32::try_from(self.keys().div_ceil(PAGE)).unwrap_or(u32::MAX)
     }
 
     /// Keys that a cell stands for.
@@ -130,7 +135,7 @@ impl World {
         let mut random = Chance::new(setup.seed);
         let (cells, networks) = (setup.cells(), setup.networks_of_cell());
         let gateways = (0..setup.gateways)
-            .map(|_| Gateway::new(setup.timing, random.draw(), cells, networks))
+            .map(|_| Gateway::new((setup.timing, setup.pages()), random.draw(), cells, networks))
             .collect();
         let mut world = Self {
             now: 0,

@@ -18,6 +18,9 @@ use crate::model::ModelOptions;
 /// The longest prefix, in bytes: it is in front of every key.
 const LONGEST_PREFIX: usize = 128;
 
+/// The longest that old state may be gone by, if there is a limit.
+const MOST_STALE: Duration = Duration::from_secs(30 * 86_400);
+
 /// What keeps the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -64,6 +67,7 @@ struct EtcdPart {
     silence_ms: u64,
     compare_seconds: u64,
     balance_seconds: u64,
+    forward_stale_seconds: u64,
 }
 
 impl Default for EtcdPart {
@@ -82,6 +86,7 @@ impl Default for EtcdPart {
             silence_ms: u64::try_from(timing.silence.as_millis()).unwrap_or(u64::MAX),
             compare_seconds: timing.compare.as_secs(),
             balance_seconds: 300,
+            forward_stale_seconds: 0,
         }
     }
 }
@@ -134,6 +139,15 @@ impl EtcdPart {
         };
         let compare = long("compare-seconds", self.compare_seconds, 10);
         let balance = long("balance-seconds", self.balance_seconds, 1);
+        // A proof is a second old when all is well, and older where an answer is late.
+        let stale = Duration::from_secs(self.forward_stale_seconds);
+        check.that(stale.is_zero() || (silence..=MOST_STALE).contains(&stale), || {
+            format!(
+                "store.etcd.forward-stale-seconds: {} is neither 0, for no limit, nor from silence-ms to {}",
+                self.forward_stale_seconds,
+                MOST_STALE.as_secs()
+            )
+        });
         Some(EtcdOptions {
             endpoints: self.endpoints.clone(),
             prefix: self.prefix.clone(),
@@ -142,6 +156,7 @@ impl EtcdPart {
             connect,
             request,
             balance,
+            forward_stale: (!stale.is_zero()).then_some(stale),
             timing: Timing {
                 // So that some answers may be late before that is taken for silence.
                 pulse: (silence / 4).min(Timing::default().pulse),

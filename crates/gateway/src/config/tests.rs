@@ -279,6 +279,10 @@ fn what_is_wrong_about_etcd_is_told_with_what_to_do() {
             "store.etcd.silence-ms: 1 is not within 100 to 60000",
         ),
         (&format!("{here}\ncompare-seconds = 0"), "store.etcd.compare-seconds: 0"),
+        (
+            &format!("{here}\nforward-stale-seconds = 4"),
+            "store.etcd.forward-stale-seconds: 4 is neither 0, for no limit, nor from silence-ms",
+        ),
         (&format!("{here}\nendpoint = 1"), "(did you mean `endpoints`?)"),
     ] {
         let problems = of_etcd(lines).unwrap_err();

@@ -258,6 +258,16 @@ impl Cache {
         self.configure()
     }
 
+    /// Whether tenants' packets are dropped because what is known is too old. What a worker has in its hands is not held up.
+    pub(super) fn set_stale(&mut self, is_stale: bool) -> Result<()> {
+        let before = std::mem::replace(&mut self.config.stale, is_stale);
+        if before == is_stale {
+            return Ok(());
+        }
+        // Else it is tried again.
+        self.configure().inspect_err(|_| self.config.stale = before)
+    }
+
     pub(super) fn configure(&self) -> Result<()> {
         Ok(self.program.configure(&self.config)?)
     }

@@ -22,9 +22,6 @@ pub(crate) const MOST_OPERATIONS: usize = 128;
 /// What a request may hold, below the 1.5 MiB that etcd takes unless it is told otherwise (`--max-request-bytes`).
 pub(crate) const MOST_BYTES: usize = 1 << 20;
 
-/// Keys of a page, by kind: a group may have a megabyte, a block of neighbours has a few hundred bytes.
-const PAGES: [i64; 3] = [16, 1024, 8192];
-
 /// Keys and certificates for etcd, in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdTls {
@@ -74,6 +71,8 @@ pub struct EtcdOptions {
     pub request: Duration,
     /// After how long with another member of etcd the first one is asked again, and up to a quarter more.
     pub balance: Duration,
+    /// After how long without a proof that nothing of etcd is missing tenants' packets are dropped; None: they are sent on for ever.
+    pub forward_stale: Option<Duration>,
     /// When what is done.
     pub timing: Timing,
 }
@@ -266,7 +265,7 @@ impl Etcd {
     ) -> Result<Page, Failed> {
         let page = KINDS
             .iter()
-            .zip(PAGES)
+            .zip(super::pages::KEYS)
             .find(|(known, _)| **known == kind)
             .map_or(1024, |(_, page)| page);
         let first = match after {

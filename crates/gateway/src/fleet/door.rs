@@ -76,6 +76,12 @@ impl Door {
         self.0.renewed.notify_one();
     }
 
+    /// See [`EtcdOptions::forward_stale`].
+    #[must_use]
+    pub fn forward_stale(&self) -> Option<Duration> {
+        self.options().forward_stale
+    }
+
     pub(crate) async fn renewed(&self) {
         self.0.renewed.notified().await;
     }

@@ -65,11 +65,17 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    pub(crate) fn new(door: Door, mark: Option<Mark>, status: Arc<Status>, tables: mpsc::Sender<Done>) -> Self {
+    /// With a copy as of what `mark` says, which would be listed in so many pages.
+    pub(crate) fn new(
+        door: Door,
+        (mark, pages): (Option<Mark>, u32),
+        status: Arc<Status>,
+        tables: mpsc::Sender<Done>,
+    ) -> Self {
         let timing = door.options().timing;
         let (inputs, heard) = mpsc::channel(WAITING);
         Self {
-            sync: Sync::new(timing, super::random(), mark, Duration::ZERO),
+            sync: Sync::new(timing, super::random(), mark, Duration::ZERO).with_pages(pages),
             door,
             status,
             tables,

@@ -39,6 +39,8 @@ pub struct Status {
     damaged_keys: Mutex<Vec<String>>,
     /// Whose tables have this revision knows all that the fleet knew when it began to follow; 0: it is not known yet which that is.
     pub(crate) complete: AtomicU64,
+    /// [`Status::lag_milliseconds`] is more than the operator allows.
+    stale: AtomicBool,
     /// What needs attention of the part that this gateway takes in its fleet.
     member: Mutex<Option<String>>,
     /// A word when the state has changed.
@@ -74,6 +76,7 @@ impl Status {
             newer: zero(),
             damaged_keys: Mutex::default(),
             complete: zero(),
+            stale: AtomicBool::new(false),
             member: Mutex::new(None),
             news: tokio::sync::Notify::new(),
             full: AtomicBool::new(false),
@@ -134,12 +137,35 @@ impl Status {
         }
     }
 
+    /// True while nothing has been known for sure for longer than this.
+    pub(crate) fn limit_age(&self, limit: Option<Duration>) -> bool {
+        let lag = Duration::from_millis(self.lag_milliseconds.load(Ordering::Relaxed));
+        let is_stale = limit.is_some_and(|limit| lag >= limit);
+        if self.stale.swap(is_stale, Ordering::Relaxed) != is_stale {
+            match is_stale {
+                true => tracing::error!(
+                    seconds = lag.as_secs(),
+                    "what is known of etcd's state is too old: packets are dropped"
+                ),
+                false => tracing::info!("etcd's state is known for sure again: packets go on"),
+            }
+        }
+        is_stale
+    }
+
     /// What needs attention, for people.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         problems.extend(self.copy.lock().unwrap_or_else(PoisonError::into_inner).clone());
         problems.extend(self.member.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        if self.stale.load(Ordering::Relaxed) {
+            let lag = self.lag_milliseconds.load(Ordering::Relaxed) / 1000;
+            problems.push(format!(
+                "tenants' packets are dropped (stale): for {lag} s it has not been known whether anything of etcd is missing, which is more than \
+                 store.etcd.forward-stale-seconds"
+            ));
+        }
         let damaged = self.damaged.load(Ordering::Relaxed);
         if damaged > 0 {
             let keys = self.damaged_keys.lock().unwrap_or_else(PoisonError::into_inner);

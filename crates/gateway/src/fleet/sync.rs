@@ -94,7 +94,7 @@ impl Sync {
     /// Begins with what a mark says, or with nothing. `seed` spreads tries over time.
     #[must_use]
     pub fn new(timing: Timing, seed: u64, mark: Option<Mark>, now: Duration) -> Self {
-        let mut sync = Self {
+        let sync = Self {
             timing,
             chance: Chance::new(seed),
             told: mark.as_ref().and_then(|mark| mark.revision).unwrap_or(0),
@@ -112,9 +112,7 @@ impl Sync {
             damaged: HashSet::new(),
             newer: HashSet::new(),
         };
-        // Of many that start at the same time not all at once.
-        sync.compare_at = now + sync.chance.up_to(timing.compare);
-        sync
+        sync.with_pages(0)
     }
 
     /// How it fares.

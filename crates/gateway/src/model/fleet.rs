@@ -13,6 +13,7 @@ use super::copy::Copier;
 use super::{AHEAD, DataPath, Health, Model, ModelOptions, QUEUE, Readers, Tables, Timings, fill, report, spawn};
 use crate::fleet::clock::Clock;
 use crate::fleet::follow::Follower;
+use crate::fleet::pages::Tally;
 use crate::fleet::sync::{Mark, State};
 use crate::fleet::write::Writer;
 use crate::fleet::{Door, Status, space};
@@ -43,7 +44,8 @@ impl Model {
         let tables = Arc::new(Tables::new(limits));
         let mut book = Book::new(Arc::clone(&tables));
         let began = Instant::now();
-        let loaded = fill(&mut book, &mut store)?;
+        let mut tally = Tally::default();
+        let loaded = fill(&mut book, &mut store, |changes| tally.count(changes))?;
         report(&loaded, began.elapsed());
         // What was damaged is missing: everything is listed.
         let mark = store.mark()?.map(|mark| Mark {
@@ -69,7 +71,7 @@ impl Model {
             status: Arc::clone(&status),
             reached,
         };
-        let follower = Follower::new(door.clone(), mark, Arc::clone(&status), done.clone());
+        let follower = Follower::new(door.clone(), (mark, tally.pages()), Arc::clone(&status), done.clone());
         let (space_door, space_status) = (door.clone(), Arc::clone(&status));
         let writer = Writer {
             door,

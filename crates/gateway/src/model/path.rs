@@ -24,6 +24,10 @@ pub trait DataPath: fmt::Debug + Send + Sync {
     /// To be taken out of service, or back.
     fn drain(&self, drain: bool);
 
+    /// What is known is too old to go by, or no longer is: tenants' packets are dropped as [`DropReason::Stale`]. It is said again and
+    /// again.
+    fn set_stale(&self, is_stale: bool);
+
     /// False if a worker has not come round for so long that only a restart helps: then the watchdog is not told any more
     /// that all is well.
     fn is_alive(&self) -> bool;
@@ -192,6 +196,8 @@ impl DataPath for NoDataPath {
     fn policy_changed(&self, _: &[Vni]) {}
 
     fn drain(&self, _: bool) {}
+
+    fn set_stale(&self, _: bool) {}
 
     fn is_alive(&self) -> bool {
         true

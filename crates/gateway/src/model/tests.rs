@@ -65,6 +65,8 @@ impl DataPath for Cache {
 
     fn drain(&self, _: bool) {}
 
+    fn set_stale(&self, _: bool) {}
+
     fn is_alive(&self) -> bool {
         true
     }

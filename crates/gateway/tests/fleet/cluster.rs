@@ -25,6 +25,7 @@ use super::common::etcd::configure;
 use super::hindered::{WrongClock, compile, write_at_once};
 use super::hosts::{Authorities, Hosts};
 use super::metrics::Metrics;
+use super::movers::Movers;
 use super::tenant::wake_for_what_is_sent_back;
 
 /// How long anything may take on a machine that has other things to do.
@@ -270,6 +271,8 @@ pub(crate) struct Gateway {
     /// Where its API is, whether it runs or not.
     pub(crate) socket: PathBuf,
     clock: Option<WrongClock>,
+    /// When it was ended, and begun anew.
+    pub(crate) restarts: Vec<[Instant; 2]>,
     /// With tenants: see [`wake_for_what_is_sent_back`].
     _wake: Option<Link>,
 }
@@ -295,9 +298,11 @@ impl Gateway {
 
     /// The same, and it is gone for so long.
     pub(crate) fn kill_for(&mut self, gone: Duration) {
+        let ended = Instant::now();
         let folder = self.daemon.take().expect("it runs").kill();
         std::thread::sleep(gone);
         self.start(folder);
+        self.restarts.push([ended, Instant::now()]);
     }
 
     /// Asks it to end, and starts it anew.
@@ -307,9 +312,11 @@ impl Gateway {
 
     /// Asks it to end, does something with its files, and starts it anew.
     pub(crate) fn restart_after(&mut self, work: impl FnOnce(&Folder)) {
+        let ended = Instant::now();
         let folder = self.daemon.take().expect("it runs").stop();
         work(&folder);
         self.start(folder);
+        self.restarts.push([ended, Instant::now()]);
     }
 
     /// How often it has compared all that etcd holds with its tables since it was started. None of that has been otherwise.
@@ -418,6 +425,7 @@ impl Cluster {
                 daemon: None,
                 socket: folder.join("api.sock"),
                 clock: how.wrong_clocks.then(WrongClock::new),
+                restarts: Vec::new(),
                 _wake: wake,
             };
             gateway.start(folder);
@@ -459,6 +467,11 @@ impl Cluster {
         let hosts = self.hosts.as_ref().expect("with tenants");
         hosts.follow(&self.gateways);
         hosts
+    }
+
+    /// Tenants whose addresses change.
+    pub(crate) fn movers(&self) -> &Arc<Movers> {
+        &self.hosts.as_ref().expect("with tenants").movers
     }
 
     /// Gateways' names, and where their APIs are.

@@ -1,6 +1,7 @@
 //! What was written, and what was seen of it; and whether that can be.
 //!
-//! All versions are taken from one counter, so that a version says which write it was.
+//! All versions are taken from one counter, so that a version says which write it was, and the counter is a clock: what was known when it
+//! stood at a number was known before a write of that version, or a higher one, was begun.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -56,10 +57,25 @@ pub(crate) enum Answer {
 pub(crate) struct History {
     /// What was to be, and what was answered.
     pub(crate) writes: Vec<(Key, State, Answer)>,
-    /// What each gateway's watch told, in order.
+    /// What each gateway's watch told, in order; of a gateway that was begun anew under another name.
     pub(crate) watched: HashMap<String, Vec<(Key, State)>>,
+    /// Whose watch that is, and where the counter stood when it was asked for.
+    pub(crate) begun: HashMap<String, (&'static str, u64)>,
+    /// All that was answered or told.
+    pub(crate) known: Vec<Known>,
     /// What each gateway holds in the end, and etcd; with what is remembered of what is gone.
     pub(crate) held: HashMap<&'static str, BTreeMap<Key, State>>,
+}
+
+/// That an object was as new as this, or newer, in etcd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) key: Key,
+    pub(crate) version: u64,
+    /// Where the counter stood when it was heard of.
+    pub(crate) at: u64,
+    /// Who had it, if it was answered.
+    pub(crate) by: Option<&'static str>,
 }
 
 /// What must not be.
@@ -74,7 +90,8 @@ pub(crate) enum Violation {
     },
     /// A version that nobody wrote, or that was refused; or that is there and was to be deleted, or the other way round.
     Invented { at: String, key: Key, state: State },
-    /// A watch told of an older version after a newer one.
+    /// A watch told of an older version than it can have been: after a newer one; after that gateway had answered a newer one, also before it
+    /// was begun anew; or after a write that was begun when somebody had heard of a newer one.
     Backwards { at: String, key: Key, from: u64, to: u64 },
     /// Two do not hold the same.
     Differs { one: &'static str, other: &'static str },
@@ -82,7 +99,56 @@ pub(crate) enum Violation {
     Denied { key: Key, version: u64, held: Option<u64> },
 }
 
+/// What was known of each object, in the order of the counter: the newest version that was heard of up to there.
+struct Newest(HashMap<Key, Vec<(u64, u64)>>);
+
+impl Newest {
+    fn of<'a>(known: impl Iterator<Item = &'a Known>) -> Self {
+        let mut all: HashMap<Key, Vec<(u64, u64)>> = HashMap::new();
+        for known in known {
+            all.entry(known.key).or_default().push((known.at, known.version));
+        }
+        for heard in all.values_mut() {
+            heard.sort_unstable();
+            let mut newest = 0;
+            for (_, version) in heard {
+                newest = newest.max(*version);
+                *version = newest;
+            }
+        }
+        Self(all)
+    }
+
+    /// Before a write of this version was begun. 0: nothing.
+    fn before(&self, key: Key, write: u64) -> u64 {
+        let heard = self.0.get(&key).map_or(&[][..], Vec::as_slice);
+        let count = heard.partition_point(|(at, _)| *at <= write);
+        count.checked_sub(1).map_or(0, |last| heard[last].1)
+    }
+}
+
 impl History {
+    /// Takes notice of a write and what a gateway answered, now that the counter stands there.
+    pub(crate) fn wrote(&mut self, by: Option<&'static str>, (key, state, answer): (Key, State, Answer), at: u64) {
+        self.writes.push((key, state, answer));
+        if matches!(answer, Answer::Made | Answer::Loaded) {
+            let version = state.version;
+            self.known.push(Known { key, version, at, by });
+        }
+    }
+
+    /// Takes notice of what a watch has told, now that the counter stands there.
+    pub(crate) fn told(&mut self, watch: &str, told: Vec<(Key, State)>, at: u64) {
+        let known = told.iter().map(|(key, state)| Known {
+            key: *key,
+            version: state.version,
+            at,
+            by: None,
+        });
+        self.known.extend(known);
+        self.watched.entry(watch.to_owned()).or_default().extend(told);
+    }
+
     /// Everything that must not be.
     pub(crate) fn violations(&self) -> Vec<Violation> {
         let mut found = Vec::new();
@@ -115,12 +181,23 @@ impl History {
             }
             found.extend(held.iter().filter_map(|(key, state)| invented(at, *key, *state)));
         }
+        let heard = Newest::of(self.known.iter());
         for (at, watched) in &self.watched {
+            let (gateway, begun) = self.begun.get(at).copied().unwrap_or_default();
+            let its = |known: &&Known| known.by == Some(gateway) && known.at < begun;
+            let answered = Newest::of(self.known.iter().filter(its));
             let mut last: HashMap<Key, u64> = HashMap::new();
+            // It tells each kind in the order in which etcd took it: behind a write that was begun when something was known, that or
+            // something newer.
+            let mut latest = HashMap::new();
             for (key, state) in watched {
-                if let Some(before) = last.insert(*key, state.version)
-                    && before > state.version
-                {
+                let before = last.insert(*key, state.version).unwrap_or(0);
+                let latest: &mut u64 = latest.entry(std::mem::discriminant(key)).or_default();
+                let before = before
+                    .max(answered.before(*key, begun))
+                    .max(heard.before(*key, *latest));
+                *latest = state.version.max(*latest);
+                if before > state.version {
                     found.push(Violation::Backwards {
                         at: at.clone(),
                         key: *key,
@@ -186,6 +263,8 @@ mod tests {
                 (GROUP, State::there(9), Answer::Unknown),
             ],
             watched: HashMap::from([("a".to_owned(), told), ("b".to_owned(), vec![(GROUP, State::there(9))])]),
+            begun: HashMap::from([("a".to_owned(), ("a", 1)), ("b".to_owned(), ("b", 1))]),
+            known: Vec::new(),
             held: HashMap::from([("a", held.clone()), ("b", held.clone()), ("etcd", held)]),
         }
     }
@@ -274,6 +353,48 @@ mod tests {
                 to: older.version,
             };
             assert_eq!(back, [expected]);
+        }
+    }
+
+    /// A gateway is begun anew, and its watch with it, which has told nothing of an object so far.
+    #[test]
+    fn what_goes_back_after_a_restart_is_found() {
+        const NEXT: &str = "b 1";
+        const OTHER: Key = Key::Port(2);
+        let after = |told: &[(Key, State)], known: Known| {
+            with(|history| {
+                for key in [OTHER, NEIGHBOR] {
+                    history.writes.push((key, State::there(12), Answer::Unknown));
+                }
+                history.begun.insert(NEXT.to_owned(), ("b", 11));
+                history.known.push(known);
+                history.told(NEXT, told.to_vec(), 13);
+            })
+        };
+        let back = [Violation::Backwards {
+            at: NEXT.to_owned(),
+            key: PORT,
+            from: 7,
+            to: 6,
+        }];
+        let known = |at, by| Known {
+            key: PORT,
+            version: 7,
+            at,
+            by,
+        };
+        let [newer, of_another_kind] = [OTHER, NEIGHBOR].map(|key| (key, State::there(12)));
+        let older = (PORT, State::there(6));
+        // What the same gateway had answered before.
+        assert_eq!(after(&[older], known(9, Some("b"))), back);
+        assert_eq!(after(&[older], known(11, Some("b"))), [], "perhaps meanwhile");
+        assert_eq!(after(&[older], known(9, Some("a"))), [], "another one");
+        // What anybody has heard of: by the watch, it has only reached etcd when it tells of a write that was begun later.
+        for by in [None, Some("a")] {
+            assert_eq!(after(&[newer, older], known(12, by)), back);
+            assert_eq!(after(&[newer, older], known(13, by)), [], "perhaps later");
+            assert_eq!(after(&[of_another_kind, older], known(12, by)), [], "by another way");
+            assert_eq!(after(&[older, newer], known(9, by)), [], "it catches up");
         }
     }
 

@@ -9,6 +9,7 @@
 //! are tracked there; the second one's has none.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ringside_gateway::fleet::shards::record;
 use ringside_gateway_core::Vni;
@@ -19,6 +20,7 @@ use super::authority::Authority;
 use super::cluster::{Gateway, NAMES, PATIENCE};
 use super::common::Folder;
 use super::common::daemon::binary;
+use super::movers::Movers;
 use super::objects::{GROUPS, NETWORKS};
 use super::process::Running;
 use super::tenant::{Family, Place, Tenant, join, neighbors};
@@ -73,6 +75,8 @@ pub(crate) struct Hosts {
     // In the order in which it is taken down.
     agents: Vec<Running>,
     pub(crate) networks: Vec<Network>,
+    /// Those whose addresses change.
+    pub(crate) movers: Arc<Movers>,
     _wires: Vec<Lab>,
     _folder: Folder,
 }
@@ -124,11 +128,14 @@ impl Hosts {
             .iter()
             .flat_map(|network| network.tenants.iter().map(|tenant| tenant.card))
             .collect();
+        let at = gateways.iter().map(|gateway| gateway.host.ip()).collect();
+        let movers = Movers::new(tag, switch, &wires, at);
+        let [moving_neighbors, moving_ports] = movers.objects();
         let (first, second) = (GROUPS, GROUPS + 1);
         let objects = format!(
-            "{}groups:\n  - {{id: {first}, rules: [{{id: 1, direction: egress}}, {{id: 2, direction: ingress, protocol: udp}}]}}\n  \
+            "{}{moving_neighbors}groups:\n  - {{id: {first}, rules: [{{id: 1, direction: egress}}, {{id: 2, direction: ingress, protocol: udp}}]}}\n  \
              - {{id: {second}, rules: [{{id: 1, direction: ingress, protocol: tcp, ports: {TCP}}}, \
-             {{id: 2, direction: ingress, protocol: udp}}, {{id: 3, direction: egress, protocol: udp}}]}}\nports:\n{}{}",
+             {{id: 2, direction: ingress, protocol: udp}}, {{id: 3, direction: egress, protocol: udp}}]}}\nports:\n{}{}{moving_ports}",
             neighbors(&cards),
             rules(networks[0].vni),
             rules(networks[2].vni),
@@ -169,6 +176,7 @@ impl Hosts {
         Self {
             agents: agents.into(),
             networks,
+            movers: Arc::new(movers),
             _wires: wires.into(),
             _folder: folder,
         }

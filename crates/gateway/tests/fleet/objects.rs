@@ -18,6 +18,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::common::{list_all, neighbor};
 use super::history::{Answer, Key, State};
+use super::movers::Told;
 
 /// Networks and groups from here on are tenants': they stay as they are, and nothing of them is looked at here.
 pub(crate) const NETWORKS: u32 = 40;
@@ -160,6 +161,23 @@ impl Clients {
                     gone
                 )
             }
+        }
+    }
+
+    /// Says something of what moves.
+    pub(crate) async fn tell(&mut self, told: Told) -> Option<Answer> {
+        match told {
+            Told::Neighbor(put) => say!(self.neighbors, put_neighbors, PutNeighborsRequest, neighbors, put),
+            Told::NoNeighbor(gone) => say!(
+                self.neighbors,
+                delete_neighbors,
+                DeleteNeighborsRequest,
+                neighbors,
+                gone
+            ),
+            Told::Port(put) => say!(self.ports, put_ports, PutPortsRequest, ports, put),
+            Told::NoPort(gone) => say!(self.ports, delete_ports, DeletePortsRequest, ports, gone),
+            Told::Group(put) => say!(self.groups, put_security_groups, PutSecurityGroupsRequest, groups, put),
         }
     }
 

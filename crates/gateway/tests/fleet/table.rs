@@ -1,15 +1,19 @@
 //! What may happen to three members of etcd and three gateways, one function each; around each the same trial: writers and watchers
 //! at all gateways, tenants who talk to each other through them, and everything that was answered and seen is checked.
 //!
+//! What tenants' packets go by changes meanwhile, and packets have to follow.
+//!
 //! `make test` has a few of them, `make test-fleet` all, and it prints what each one has shown: the file that `RINGSIDE_FAULTS`
 //! names gets a line of each.
 
 use std::io::Write as _;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::authority::Authority;
+use super::changes::{self, Changes};
 use super::cluster::{Cluster, ELECTION, How, NAMES, SILENCE};
+use super::followed::Times;
 use super::ownership::{Moves, Ownership};
 use super::recorder::Recorder;
 use super::traffic::{Carried, Packets, Traffic};
@@ -28,7 +32,7 @@ fn kills(usually: u64) -> u64 {
 }
 
 /// With as many faults as are said, or else with what they are to be tried with.
-const PLAIN: How = How {
+pub(crate) const PLAIN: How = How {
     tenants: true,
     slow_disks: false,
     wrong_members: false,
@@ -168,15 +172,20 @@ async fn trial(
     let recorder = Recorder::start(&sockets);
     recorder.settled().await;
     let traffic = Traffic::start(cluster.hosts());
-    sleep(SECOND / 2);
+    let changes = Changes::start(&cluster).await;
     let term = cluster.term();
+    let began = changes.now();
+    changes.go_on(SECOND / 4);
     happens(&mut cluster);
+    let over = changes.now();
     let packets = match cluster.term() == term {
         true => packets,
         false => packets.after_an_election(how.lease + ELECTION),
     };
     trial.converge(&sockets).await;
     cluster.wait_well();
+    let during = changes::during(began, over, packets, NAMES);
+    let followed = changes.end(&cluster).await;
     let compared = cluster.comparisons();
     recorder.settled().await;
     let carried = traffic.end(cluster.hosts());
@@ -186,12 +195,19 @@ async fn trial(
         true => cluster.wait_compared(&compared),
         false => _ = cluster.comparisons(),
     }
-    note(name, words, (&shown, &ownership, &carried));
+    note(name, words, (&shown, &ownership, &carried, followed.times(&during)));
     assert_eq!(ownership.violations(moves), []);
     assert!(
         carried.violations(packets).is_empty(),
         "{:#?}",
         carried.violations(packets)
+    );
+    let wrong = followed.violations(&during);
+    assert!(
+        wrong.is_empty(),
+        "{} of them: {:#?}",
+        wrong.len(),
+        &wrong[..wrong.len().min(20)]
     );
 }
 
@@ -201,9 +217,9 @@ fn tag(name: &str) -> String {
     format!("ft-{}", letters.collect::<String>())
 }
 
-fn note(name: &str, words: &str, (shown, ownership, carried): (&Shown, &Ownership, &Carried)) {
+fn note(name: &str, words: &str, (shown, ownership, carried, times): (&Shown, &Ownership, &Carried, Times)) {
     let mut line = format!(
-        "{name}: {words}: {shown}; {carried}; {} moves of shards",
+        "{name}: {words}: {shown}; {carried}; {times}; {} moves of shards",
         ownership.moved()
     );
     if !ownership.is_judged() {
@@ -466,54 +482,4 @@ mod happens {
         members_restarted(cluster);
         Cluster::renew_gateways(&mut cluster.gateways, &other, &[&other]);
     }
-}
-
-/// The checker finds what was done to a history that it has found nothing in.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "make test-fleet"]
-async fn an_older_version_put_by_hand_is_found() {
-    for kind in ["neighbors", "ports", "groups"] {
-        put_by_hand(kind, false).await;
-    }
-}
-
-/// What was removed past all rules is missing at all gateways and in etcd alike: only the history knows that it was there.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "make test-fleet"]
-async fn a_key_removed_by_hand_is_found() {
-    put_by_hand("ports", true).await;
-}
-
-async fn put_by_hand(kind: &str, removes: bool) {
-    let began = Instant::now();
-    let how = How {
-        tenants: false,
-        ..PLAIN
-    };
-    let mut cluster = Cluster::start("ft-hand", how);
-    let sockets = cluster.sockets();
-    let mut trial = Trial::new();
-    trial.write(NAMES[0], sockets[0].1.clone(), 1);
-    for (name, socket) in &sockets {
-        trial.watch(name, socket.clone()).await;
-    }
-    sleep(2 * SECOND);
-    // Somebody puts back what a key held before, past all rules; or takes it away when nobody writes any more.
-    let done = match removes {
-        false => cluster.put_back(kind),
-        true => {
-            trial.stop();
-            sleep(SECOND);
-            cluster.remove(kind)
-        }
-    };
-    sleep(SECOND);
-    cluster.wait_well();
-    // What the key held before may have been nothing of an object that is there.
-    let expected: &[&str] = if removes { &["Lost"] } else { &["Backwards", "Lost"] };
-    let ended = tokio::spawn(async move { trial.end(&sockets, Some(&|| cluster.objects()), 10).await.history });
-    let found = ended.await.expect_err("what was put back is found").into_panic();
-    let found = found.downcast_ref::<String>().expect("words");
-    assert!(expected.iter().any(|what| found.contains(what)), "{done}: {found}");
-    eprintln!("{done}: found after {:?}", began.elapsed());
 }

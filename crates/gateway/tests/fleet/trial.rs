@@ -106,6 +106,36 @@ impl Trial {
         }
     }
 
+    /// Writes an object once, by a gateway that takes it.
+    pub(crate) async fn put(&self, (name, socket): &(&'static str, PathBuf), key: Key) {
+        let state = State::there(self.version.fetch_add(1, Ordering::SeqCst));
+        let mut clients = connect(socket).await.expect("it answers");
+        let answer = clients.write(key, state).await.unwrap_or(Answer::Unknown);
+        let now = self.version.load(Ordering::SeqCst);
+        self.history
+            .lock()
+            .unwrap()
+            .wrote(Some(*name), (key, state, answer), now);
+        assert_eq!(answer, Answer::Made);
+    }
+
+    /// Waits until the watch of a gateway that was begun anew so often has told of something.
+    pub(crate) async fn tells(&self, name: &'static str, incarnations: usize) {
+        let begin = Instant::now();
+        loop {
+            let told = |history: &History| {
+                let mut its = history.begun.iter().filter(|(_, (of, _))| *of == name);
+                let told = its.by_ref().filter(|(watch, _)| history.watched.contains_key(*watch));
+                told.count() > incarnations
+            };
+            if told(&self.history.lock().unwrap()) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{name} tells nothing");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     /// Writes one after the other: some in the newest version there is, some in one that another writer has just taken. A gateway
     /// may go and come back.
     pub(crate) fn write(&mut self, name: &'static str, socket: PathBuf, seed: u64) {
@@ -126,18 +156,16 @@ impl Trial {
                     continue;
                 };
                 let (key, is_there) = what(&mut random);
-                let version = versions.fetch_add(1, Ordering::Relaxed);
+                let version = versions.fetch_add(1, Ordering::SeqCst);
                 // Taken before, and written late.
                 if draw(&mut random).is_multiple_of(16) {
                     tokio::time::sleep(PAUSE).await;
                 }
                 let state = State { version, is_there };
                 let answer = clients.write(key, state).await;
-                history
-                    .lock()
-                    .unwrap()
-                    .writes
-                    .push((key, state, answer.unwrap_or(Answer::Unknown)));
+                let known = answer.unwrap_or(Answer::Unknown);
+                let now = versions.load(Ordering::SeqCst);
+                history.lock().unwrap().wrote(Some(name), (key, state, known), now);
                 match answer {
                     Some(Answer::Made | Answer::Older | Answer::Loaded) => {
                         made.lock().unwrap().entry(name).or_default().push(Instant::now());
@@ -166,17 +194,18 @@ impl Trial {
                 let batch = |number: u32| {
                     let of = BULK / BATCHES;
                     let keys = (number * of..(number + 1) * of).map(Key::Neighbor);
-                    let versioned = |key| (key, versions.fetch_add(1, Ordering::Relaxed));
+                    let versioned = |key| (key, versions.fetch_add(1, Ordering::SeqCst));
                     keys.map(versioned).collect::<Vec<_>>()
                 };
                 let batches: Vec<_> = (0..BATCHES).map(batch).collect();
                 let done = clients.load(&batches).await;
+                let now = versions.load(Ordering::SeqCst);
                 let mut history = history.lock().unwrap();
                 for (number, batch) in batches.into_iter().enumerate() {
                     let answer = if number < done { Answer::Loaded } else { Answer::Unknown };
-                    let writes = batch.into_iter();
-                    let writes = writes.map(|(key, version)| (key, State::there(version), answer));
-                    history.writes.extend(writes);
+                    for (key, version) in batch {
+                        history.wrote(None, (key, State::there(version), answer), now);
+                    }
                 }
             }
         }));
@@ -184,7 +213,11 @@ impl Trial {
 
     /// Notes what a gateway's watch tells; of one that was started anew under another name, for it begins with what it knows.
     pub(crate) async fn watch(&mut self, name: &'static str, socket: PathBuf) {
-        let (history, stop) = (Arc::clone(&self.history), Arc::clone(&self.stop));
+        let (history, stop, versions) = (
+            Arc::clone(&self.history),
+            Arc::clone(&self.stop),
+            Arc::clone(&self.version),
+        );
         let (begun, has_begun) = tokio::sync::oneshot::channel();
         let mut begun = Some(begun);
         self.watchers.push(tokio::spawn(async move {
@@ -195,14 +228,15 @@ impl Trial {
                 if incarnation > 0 {
                     tokio::time::sleep(PAUSE).await;
                 }
+                let (watch, now) = (format!("{name} {incarnation}"), versions.load(Ordering::SeqCst));
                 let Some(mut clients) = connect(&socket).await else {
                     continue;
                 };
+                history.lock().unwrap().begun.insert(watch.clone(), (name, now));
                 let has_begun = || _ = begun.take().map(|begun| begun.send(()));
                 let note = |told: Vec<_>| {
-                    let mut history = history.lock().unwrap();
-                    let watched = history.watched.entry(format!("{name} {incarnation}"));
-                    watched.or_default().extend(told);
+                    let now = versions.load(Ordering::SeqCst);
+                    history.lock().unwrap().told(&watch, told, now);
                 };
                 clients.watch(has_begun, note).await;
             }
@@ -217,11 +251,14 @@ impl Trial {
         for (key, (name, socket)) in (MARKERS..).map(Key::Neighbor).zip(gateways) {
             let mut tries = 0;
             loop {
-                let state = State::there(self.version.fetch_add(1, Ordering::Relaxed));
+                let state = State::there(self.version.fetch_add(1, Ordering::SeqCst));
                 let answer = match connect(socket).await {
                     Some(mut clients) => {
                         let answer = clients.write(key, state).await.unwrap_or(Answer::Unknown);
-                        self.history.lock().unwrap().writes.push((key, state, answer));
+                        let now = self.version.load(Ordering::SeqCst);
+                        let mut history = self.history.lock().unwrap();
+                        history.wrote(Some(name), (key, state, answer), now);
+                        drop(history);
                         answer
                     }
                     None => Answer::Refused,

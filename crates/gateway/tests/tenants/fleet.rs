@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use crate::bed::{Bed, Family, Kind, Place};
 use crate::kills::{Flow, Talk};
 use crate::on;
-use crate::peers::{AtEnd, chat, connect, exchange_during, without_room};
+use crate::peers::{AtEnd, answered, chat, connect, exchange_during, ping, without_room};
 use crate::ringside::Ringside;
 
 on! {
-    fast = crate::FAST => without_etcd_packets_go_on;
+    fast = crate::FAST => without_etcd_packets_go_on, for_too_long_without_etcd_nothing_goes_on;
 }
 
 fn without_etcd_packets_go_on(kind: Kind) {
@@ -22,6 +22,35 @@ fn without_etcd_packets_go_on(kind: Kind) {
 #[ignore = "takes more than a minute: make test-fleet"]
 fn without_etcd_for_a_minute_packets_go_on() {
     outage(crate::FAST, Duration::from_secs(60));
+}
+
+/// Where an operator says so: neither what the fast path does alone nor what workers do; and all of it again when etcd is back.
+fn for_too_long_without_etcd_nothing_goes_on(kind: Kind) {
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let kind = Kind::Ringside(Ringside {
+        fleet: true,
+        stale: 2,
+        ..how
+    });
+    let mut bed = Bed::new("too-old", kind, &[Place::vxlan(Family::V4); 2]);
+    let to = bed.at(2).address(Family::V4);
+    let known = connect(bed.at(1), (bed.at(2), to), 7000);
+    chat(&known).expect("goes");
+    bed.ringside().set_etcd(false);
+    let is_said = |problems: &[String]| problems.concat().contains("store.etcd.forward-stale-seconds");
+    bed.ringside().wait_until(|gateway| is_said(&gateway.problems()));
+    let dropped = bed.ringside().dropped("stale");
+    let done = ping(bed.at(1), to, "-c 3 -i 0.2 -W 1");
+    assert!(done.out.contains(" 0 received"), "{done:#?}");
+    bed.ringside()
+        .wait_until(|gateway| gateway.dropped("stale") >= dropped + 3);
+    bed.ringside().set_etcd(true);
+    bed.ringside().wait_until(|gateway| gateway.problems().is_empty());
+    answered(bed.at(1), to);
+    chat(&known).expect("goes on");
+    chat(&connect(bed.at(1), (bed.at(2), to), 7001)).expect("goes");
 }
 
 fn outage(kind: Kind, least: Duration) {

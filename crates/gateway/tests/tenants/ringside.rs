@@ -37,6 +37,8 @@ pub(crate) struct Ringside {
     pub(crate) small_disk: bool,
     /// What it knows is in etcd.
     pub(crate) fleet: bool,
+    /// So many seconds without etcd, and nothing is sent on any more; 0: no limit.
+    pub(crate) stale: u32,
     /// More lines about the data path.
     pub(crate) more: &'static str,
 }
@@ -55,6 +57,7 @@ impl Ringside {
         patience: 10_000,
         small_disk: false,
         fleet: false,
+        stale: 0,
         more: "",
     };
 
@@ -119,7 +122,10 @@ impl Gateway {
             ("store.db", self.end.ns.command(binary().get_program()))
         };
         let config = match &self.etcd {
-            Some(etcd) => etcd::configure(&folder, &etcd.endpoint(), etcd::IMPATIENT, &self.configuration()),
+            Some(etcd) => {
+                let of_etcd = format!("{}\nforward-stale-seconds = {}", etcd::IMPATIENT, self.how.stale);
+                etcd::configure(&folder, &etcd.endpoint(), &of_etcd, &self.configuration())
+            }
             None => configure(&folder, store, &self.configuration()),
         };
         command.arg("--config").arg(config);

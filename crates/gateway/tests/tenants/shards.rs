@@ -285,6 +285,12 @@ struct Questions {
 }
 
 const EVERY: Duration = Duration::from_millis(2);
+/// So much longer than its lease a network may be without its gateway: etcd looks twice a second for leases that are over, map and agents
+/// take 0.1 to 0.3 s, which is less than a second, and a machine that has other things to do takes the rest. One etcd elects no leader, which
+/// would begin the lease anew. It is the bound of the fleet's faults, too.
+const BEYOND: Duration = Duration::from_secs(3);
+/// etcd's shortest lease, with its defaults: one and a half election time-outs, in whole seconds.
+const SHORTEST: Duration = Duration::from_secs(2);
 
 impl Questions {
     fn new(bed: &Bed) -> Self {
@@ -416,8 +422,9 @@ fn who_dies_is_replaced() {
     );
     let without = kill_owners(&mut fleet, kills(3));
     eprintln!("without answers for {without:?}");
-    // The lease, until etcd looks, the map, the agents; and a machine that has other things to do.
-    assert!(without.iter().all(|time| *time < Duration::from_secs(8)), "{without:?}");
+    // Beside other tests, which take their time of this machine, twice as much.
+    let most = SHORTEST + 2 * BEYOND;
+    assert!(without.iter().all(|time| *time < most), "{without:?}");
     assert!(
         without.iter().all(|time| *time > Duration::from_millis(300)),
         "nobody was killed: {without:?}"
@@ -445,8 +452,7 @@ fn fifty_are_replaced() {
             part(50),
             part(99),
         ));
-        // The lease, what etcd takes to end it, and what a busy machine takes.
-        assert!(most < Duration::from_secs(lease + 7), "{without:?}");
+        assert!(most < Duration::from_secs(lease) + BEYOND, "{without:?}");
     }
 }
 

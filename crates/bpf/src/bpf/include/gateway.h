@@ -46,6 +46,7 @@ enum outcome {
 	DROP_DISCOVERY_NOT_ASKED = 15,
 	DROP_TRANSMIT_FAILED = 35,
 	DROP_NO_WORKER = 38,
+	DROP_STALE = 42,
 
 	PASSED = 64,	 /* the kernel's */
 	FORWARDED = 65,	 /* by the port that it came from */
@@ -160,6 +161,7 @@ struct sampling {
 enum config_flags {
 	SOURCE_CHECK = 2, /* only from where the sender lives */
 	DERIVE_PORT = 4,  /* the outer source port follows from the tenant's flow */
+	STALE = 8,	  /* what is known is too old: tenants' packets are dropped */
 };
 
 #define NO_WITNESS 0xffffffff

@@ -20,11 +20,23 @@ pub(super) struct Comparison {
 }
 
 impl Sync {
+    /// A list of what its copy holds would be of so many pages: the first comparison is as much later as those after it. Of many that
+    /// start at the same time not all compare at once.
+    #[must_use]
+    pub fn with_pages(mut self, pages: u32) -> Self {
+        self.compare_at = self.began + self.chance.up_to(self.between(pages));
+        self
+    }
+
+    fn between(&self, pages: u32) -> Duration {
+        self.timing.compare * (pages / PAGES).max(1)
+    }
+
     /// Not before its time: not when others do it, for they may have started at the same time; and so that all that there is costs no more
     /// than some pages would.
     pub(super) fn compare_later(&mut self, now: Duration, pages: u32) {
         self.comparison = None;
-        let time = self.timing.compare * (pages / PAGES).max(1);
+        let time = self.between(pages);
         let quarter = time / 4;
         self.compare_at = now + time - quarter + self.chance.up_to(2 * quarter);
     }

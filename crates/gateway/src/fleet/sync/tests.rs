@@ -219,3 +219,32 @@ fn it_does_not_ask_without_pause() {
     world.run(Duration::from_secs(60));
     assert!(world.asked - before < 150, "{}", world.asked - before);
 }
+
+/// Who starts with a large copy compares it for the first time as late as it would later on; and as many that start at a time not all
+/// at once.
+#[test]
+fn the_first_comparison_is_as_much_later_as_there_is_more() {
+    let mark = || {
+        Some(Mark {
+            cluster: 1,
+            fleet: b"one".to_vec(),
+            revision: Some(7),
+        })
+    };
+    let timing = Timing::default();
+    let first = |pages: u32| {
+        let at = |seed| {
+            let sync = Sync::new(timing, seed, mark(), Duration::ZERO).with_pages(pages);
+            sync.compare_at.as_secs_f64() / timing.compare.as_secs_f64()
+        };
+        let mut all: Vec<f64> = (0..1000).map(at).collect();
+        all.sort_by(f64::total_cmp);
+        [all[100], all[500], all[999]]
+    };
+    for (pages, times) in [(0, 1.0), (16, 1.0), (31, 1.0), (32, 2.0), (763, 47.0)] {
+        let [tenth, half, last] = first(pages);
+        assert!((0.05..0.15).contains(&(tenth / times)), "{pages} pages: {tenth}");
+        assert!((0.4..0.6).contains(&(half / times)), "{pages} pages: {half}");
+        assert!((0.9..=1.0).contains(&(last / times)), "{pages} pages: {last}");
+    }
+}
