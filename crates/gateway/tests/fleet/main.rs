@@ -40,5 +40,6 @@ mod table;
 mod traffic;
 mod trial;
 mod turns;
+mod units;
 
 use common::etcd::Etcd;

@@ -35,6 +35,7 @@ mod shards;
 mod stale;
 mod streams;
 mod traced;
+mod units;
 mod weather;
 
 use bed::Kind;
