@@ -31,6 +31,7 @@ mod odd;
 mod paths;
 mod reach;
 mod restart;
+mod scraped;
 mod shards;
 mod stale;
 mod streams;

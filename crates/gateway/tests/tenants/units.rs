@@ -1,6 +1,5 @@
 //! The gateway's unit under a real systemd, between tenants: what its sandbox leaves is enough, and systemd does what the unit says.
 
-use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Output;
 
@@ -12,6 +11,7 @@ use crate::common::systemd::{Systemd, install};
 use crate::peers::{answered, chat, connect, exchange_during};
 use crate::process::PATIENCE;
 use crate::ringside::Ringside;
+use crate::scraped::Metrics;
 use crate::tenant::neighbors;
 
 const UNIT: &str = "ringside-gateway";
@@ -178,14 +178,11 @@ fn is_asked(systemd: &Systemd, bed: &Bed, open: &[TcpStream; 2]) {
     }));
     let traced = traced.end();
     assert!(traced.status.success() && traced.out.contains("10.0.0."), "{traced:#?}");
-    let fetch = || {
-        let mut stream = TcpStream::connect("127.0.0.1:9465")?;
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).map(|_| text)
-    };
-    let metrics = bed.uplinks[0].a.ns.run(fetch).expect("metrics");
-    assert!(metrics.contains("\nringside_gateway_packets_total{"), "{metrics}");
+    let metrics = Metrics::of(&bed.uplinks[0].a.ns);
+    assert!(
+        metrics.get("packets_total{path=\"fast\",verdict=\"forwarded\"}") > 0.0,
+        "{metrics:?}"
+    );
 }
 
 /// What does not feed its watchdog any more is ended by systemd, and started again.
