@@ -69,9 +69,15 @@ impl Hosts {
                 let (mut under_way, mut seen) = (0_u32, Instant::now());
                 loop {
                     let mut new = 0;
-                    self.answer(|flow| {
-                        let is_open = &mut is_open[flow as usize];
-                        new += u32::from(!std::mem::replace(is_open, true));
+                    self.answer(|flow, is_last| {
+                        let Some(is_open) = is_open.get_mut(flow as usize) else {
+                            return false;
+                        };
+                        let was_open = *is_open;
+                        *is_open |= is_last;
+                        new += u32::from(*is_open && !was_open);
+                        // Who has an open connection does not begin it again for a SYN that was under way for long.
+                        !was_open
                     })?;
                     if new != 0 {
                         seen = Instant::now();
@@ -105,7 +111,10 @@ impl Hosts {
             let (mut came, mut under_way, mut number, mut seen) = (0_u64, 0_u32, 0_u32, begun);
             while begun.elapsed() < time {
                 let mut new = 0;
-                self.answer(|_| new += 1)?;
+                self.answer(|_, is_last| {
+                    new += u32::from(is_last);
+                    !is_last
+                })?;
                 came += u64::from(new);
                 under_way = under_way.saturating_sub(new);
                 if new != 0 {
@@ -123,8 +132,8 @@ impl Hosts {
         })
     }
 
-    /// Answers what has come; says which connections have got their last packet.
-    fn answer(&mut self, mut done: impl FnMut(u32)) -> Result<()> {
+    /// Answers what has come, if it is to be: is asked with the flow, and whether it was its last packet, which has no answer.
+    fn answer(&mut self, mut is_wanted: impl FnMut(u32, bool) -> bool) -> Result<()> {
         let (packets, ports_at) = (&self.packets, self.ports_at);
         let mut burst = queue(&mut self.port).recv(Wait::Spin)?;
         for mut packet in &mut burst {
@@ -135,14 +144,16 @@ impl Hosts {
             }
             let ports: [u8; 4] = data[ports_at..ports_at + 4].try_into()?;
             let [a, b, c, d] = ports;
-            let answer = match Flags(data[ports_at + 13]) {
-                Flags::SYN => &packets[1],
-                flags if flags.has(Flags::SYN) => &packets[2],
-                _ => {
-                    done(flow([[a, b], [c, d]].map(u16::from_be_bytes)));
-                    packet.drop();
-                    continue;
-                }
+            let [sender, receiver] = [[a, b], [c, d]].map(u16::from_be_bytes);
+            let (flow, answer) = match Flags(data[ports_at + 13]) {
+                Flags::SYN => (flow([sender, receiver]), Some(&packets[1])),
+                flags if flags.has(Flags::SYN) => (flow([receiver, sender]), Some(&packets[2])),
+                _ => (flow([sender, receiver]), None),
+            };
+            let is_wanted = is_wanted(flow, answer.is_none());
+            let Some(answer) = answer.filter(|_| is_wanted) else {
+                packet.drop();
+                continue;
             };
             data[..answer.len()].copy_from_slice(answer);
             data[ports_at..ports_at + 4].copy_from_slice(&[c, d, a, b]);
