@@ -39,7 +39,7 @@ fuzz: setup ## fuzz the library and the gateway's decisions under AddressSanitiz
 cost: setup ## instructions and nanoseconds of user code per packet, without a kernel
 	@scripts/cost
 
-bench: root setup ## compare with other AF_XDP programs and crates, side by side, in about seven minutes (root)
+bench: root setup ## compare with other AF_XDP programs and crates, side by side, and measure the gateway (root)
 	@scripts/bench
 
 install: setup ## install the tool with its man pages, the gateway, and libringside for C: PREFIX (/usr/local), DESTDIR, …

@@ -1,11 +1,14 @@
 //! Connections under security groups: how many can begin in a second, what a million of them takes in memory, how fast packets
-//! of a million go, and what happens when there may be no more.
+//! of a million go, and what happens when there may be no more; and whole handshakes, and a million connections that are open.
 //!
-//! `cargo bench -p ringside-gateway --bench connections [-- ROUNDS]`, as root: half a minute a round.
+//! `cargo bench -p ringside-gateway --bench connections [-- ROUNDS] [handshakes]`, as root: a minute a round; only handshakes with that word.
 //!
 //! The program runs as a child with one worker, which looks for packets all the time on CPU 1. From CPU 0 the kernel's generator
 //! sends it more packets than it can take, of flows between two tenants whose ports differ, in an irregular order: UDP, or TCP's
 //! SYN. Nobody answers, so that all of it is the worker's.
+//!
+//! For handshakes a thread on CPU 0 is both tenants: it sends a SYN, answers what the gateway sends on, and has opened a connection
+//! when the last of its three packets has come through the gateway. The caches are those that there are by default.
 
 mod common;
 #[path = "../tests/common/mod.rs"]
@@ -14,6 +17,7 @@ mod program;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use common::handshakes::Hosts;
 use common::wire::{Result, Sent, Wire};
 use program::Folder;
 use program::daemon::{Daemon, binary, configure};
@@ -21,6 +25,7 @@ use ringside_bpf::GeneratorOptions;
 use ringside_gateway_core::table::Encapsulation;
 use ringside_gateway_core::testing::{self, tenant_udp};
 use ringside_measure::compare::{Round, figure};
+use ringside_netlab::{Lab, VethConfig};
 use ringside_wire::checksum::Sum;
 use ringside_wire::tcp::{Flags, Header};
 use ringside_wire::{MacAddr, Protocol, ethernet, ipv4};
@@ -40,7 +45,8 @@ const RECEIVER_AND_PORTS: usize = OUTER + ethernet::HEADER_LEN + 16;
 fn main() -> Result<()> {
     let rounds = common::numbers().next().unwrap_or(5);
     println!("{rounds} rounds: median (least to most)");
-    for protocol in [Protocol::UDP, Protocol::TCP] {
+    let all = !std::env::args().any(|word| word == "handshakes");
+    for protocol in [Protocol::UDP, Protocol::TCP].into_iter().filter(|_| all) {
         let wire = Wire::new("gwn", 1, 1)?;
         let mut seen: Vec<Seen> = Vec::new();
         for _ in 0..rounds {
@@ -68,7 +74,103 @@ fn main() -> Result<()> {
         show("memory of the program without connections, MB", |seen| seen.empty)?;
         show("the same for each of a million connections, bytes", |seen| seen.each)?;
     }
+    let mut seen: Vec<Opened> = Vec::new();
+    for _ in 0..rounds {
+        seen.push(handshakes()?);
+    }
+    println!("\nTCP, {FLOWS} connections opened by both sides");
+    for (what, of) in [
+        (
+            "handshakes through the gateway, thousands a second",
+            (|seen| seen.rate) as fn(&Opened) -> f64,
+        ),
+        ("  of the last tenth", |seen| seen.last),
+        ("  begun again for a packet that was lost, of 1000", |seen| seen.lost),
+        (
+            "packets on all of them, in an irregular order, millions a second",
+            |seen| seen.talk,
+        ),
+        ("  of these by the fast path, of 100", |seen| seen.fast),
+        ("memory of the program before, MB", |seen| seen.before),
+        ("memory of the program with all of them, MB", |seen| seen.after),
+        ("memory of the kernel's maps, MB", |seen| seen.maps),
+        ("directions of connections in the fast path", |seen| seen.cached),
+    ] {
+        let values = seen.iter().map(|seen| Round {
+            value: of(seen),
+            steal: 0.0,
+        });
+        let figure = figure(&values.collect::<Vec<_>>())?;
+        println!(
+            "{what:<66} {:>8.3} ({:.3} to {:.3})",
+            figure.median, figure.min, figure.max
+        );
+    }
     Ok(())
+}
+
+/// Connections that are opened by handshakes.
+const FLOWS: u32 = 1_000_000;
+
+/// What one round of handshakes has shown.
+struct Opened {
+    rate: f64,
+    last: f64,
+    lost: f64,
+    talk: f64,
+    fast: f64,
+    before: f64,
+    after: f64,
+    maps: f64,
+    cached: f64,
+}
+
+fn handshakes() -> Result<Opened> {
+    let lab = Lab::veth(VethConfig {
+        ipv6: false,
+        ..VethConfig::tagged("gwh")
+    })?;
+    let daemon = start(&lab, "");
+    let before = common::memory_of(&daemon.child);
+    let syn_ack = Flags(Flags::SYN.0 | Flags::ACK.0);
+    let packets = [
+        segment(&lab, [0, 1], Flags::SYN, [1000, 0]),
+        segment(&lab, [1, 0], syn_ack, [5000, 1001]),
+        segment(&lab, [0, 1], Flags::ACK, [1001, 5001]),
+    ];
+    let mut hosts = Hosts::new(&lab, packets, RECEIVER_AND_PORTS + 4)?;
+    let opened = hosts.open(FLOWS)?;
+    let statistics = || -> Value { serde_json::from_str(&daemon.ok(&["stats", "--json"])).expect("JSON") };
+    let established = statistics()["connections"]["states"]["established"].as_u64();
+    if established != Some(FLOWS.into()) {
+        return Err(format!("{established:?} of {FLOWS} connections are open").into());
+    }
+    let after = common::memory_of(&daemon.child);
+    let forwarded = |path: &str| -> f64 {
+        let all = statistics();
+        let mut paths = all["paths"].as_array().expect("paths").iter();
+        let path = paths.find(|one| one["path"] == path).expect("both");
+        path["forwarded-packets"].as_f64().unwrap_or_default()
+    };
+    // What workers have handed over is in the cache by then.
+    hosts.talk(FLOWS, Duration::from_secs(3))?;
+    let ways = ["fast", "slow"];
+    let first = ways.map(forwarded);
+    let talk = hosts.talk(FLOWS, Duration::from_secs(2))?;
+    let last = ways.map(forwarded);
+    let [fast, slow] = [last[0] - first[0], last[1] - first[1]];
+    let cached = statistics()["connection-cache"]["entries"].as_f64();
+    Ok(Opened {
+        rate: f64::from(FLOWS) / opened.seconds / 1e3,
+        last: f64::from(FLOWS / 10) / opened.last_seconds / 1e3,
+        lost: opened.lost as f64 * 1e3 / f64::from(FLOWS),
+        talk: talk / 1e6,
+        fast: fast * 100.0 / (fast + slow).max(1.0),
+        before: before as f64 / 1e6,
+        after: after as f64 / 1e6,
+        maps: common::maps_of(&daemon.child) as f64 / 1e6,
+        cached: cached.unwrap_or_default(),
+    })
 }
 
 /// What one round has shown.
@@ -83,7 +185,7 @@ struct Seen {
 }
 
 fn round(wire: &Wire, protocol: Protocol) -> Result<Seen> {
-    let daemon = start(wire);
+    let daemon = start(&wire.lab, SMALL);
     let (udp, tcp) = (first_packet(wire, Protocol::UDP), first_packet(wire, Protocol::TCP));
     let frame = if protocol == Protocol::UDP { udp } else { tcp };
     let send = |ports: u32, bits: u32, time: f64| -> Result<Sent> {
@@ -148,14 +250,17 @@ fn per_second(count: u64, sent: &Sent) -> Round {
     }
 }
 
+/// Nothing is handed over.
+const SMALL: &str = "cached-neighbors = 4096\ncached-connections = 4096\n";
+
 /// With two tenants on the host at the other end, whom rules allow to speak with each other. No connection times out meanwhile.
-fn start(wire: &Wire) -> Daemon {
+fn start(lab: &Lab, caches: &str) -> Daemon {
     let folder = Folder::new();
-    let (host, interface) = (&wire.lab.a, wire.lab.b.interface.name());
+    let (host, interface) = (&lab.a, lab.b.interface.name());
     let more = format!(
         "[connections]\nlimit = {LIMIT}\nper-tenant = {LIMIT}\n\
          timeout-seconds = {{ udp-unreplied = 3600, syn-sent = 3600 }}\n[path]\ninterface = \"{interface}\"\nmode = \"native\"\n\
-         workers = 1\ncpus = [1]\nspin = true\ncached-neighbors = 4096\ncached-connections = 4096\n"
+         workers = 1\ncpus = [1]\nspin = true\n{caches}"
     );
     let config = configure(&folder, "store.db", &more);
     let mut text =
@@ -172,7 +277,7 @@ fn start(wire: &Wire) -> Daemon {
     text.push_str(&neighbors);
     let objects = folder.join("objects.yaml");
     std::fs::write(&objects, text).expect("a file");
-    let mut command = wire.lab.b.ns.command(binary().get_program());
+    let mut command = lab.b.ns.command(binary().get_program());
     command.arg("--config").arg(config);
     let daemon = Daemon::spawn(folder, command);
     daemon.ok(&["apply", "-f", objects.to_str().expect("UTF-8")]);
@@ -181,20 +286,39 @@ fn start(wire: &Wire) -> Daemon {
 
 /// The first packet of a connection, in a tunnel from the host to the gateway.
 fn first_packet(wire: &Wire, protocol: Protocol) -> Vec<u8> {
-    let (host, gateway) = (&wire.lab.a, &wire.lab.b);
-    let ips = TENANTS.map(Into::into);
-    // As long as TCP's header.
-    let mut frame = tenant_udp(MACS, ips, [1000, 2000], 64, &[0; 12]);
     if protocol == Protocol::TCP {
-        let (ip, segment) = frame[ethernet::HEADER_LEN..].split_at_mut(ipv4::HEADER_LEN);
-        ip[9] = Protocol::TCP.0;
-        ip[10..12].fill(0);
-        let checksum = Sum::of(ip).finish();
-        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-        Header::new(1000, 2000, Flags::SYN).emit(segment).expect("room");
-        // Ports change and it does not: no gateway looks at it, unless it is the pseudo header's alone.
-        segment[16..18].copy_from_slice(&[0x12, 0x34]);
+        return segment(&wire.lab, [0, 1], Flags::SYN, [0, 0]);
     }
+    // As long as TCP's header.
+    tunnelled(
+        &wire.lab,
+        tenant_udp(MACS, TENANTS.map(Into::into), [1000, 2000], 64, &[0; 12]),
+    )
+}
+
+/// A segment without data from one tenant to the other, with these numbers: its own, and what it acknowledges.
+fn segment(lab: &Lab, [from, to]: [usize; 2], flags: Flags, [sequence, acknowledgment]: [u32; 2]) -> Vec<u8> {
+    let (macs, ips) = ([MACS[from], MACS[to]], [TENANTS[from], TENANTS[to]].map(Into::into));
+    let mut frame = tenant_udp(macs, ips, [1000, 2000], 64, &[0; 12]);
+    let (ip, segment) = frame[ethernet::HEADER_LEN..].split_at_mut(ipv4::HEADER_LEN);
+    ip[9] = Protocol::TCP.0;
+    ip[10..12].fill(0);
+    let checksum = Sum::of(ip).finish();
+    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    let header = Header {
+        sequence,
+        acknowledgment,
+        ..Header::new(1000, 2000, flags)
+    };
+    header.emit(segment).expect("room");
+    // Ports change and it does not: no gateway looks at it, unless it is the pseudo header's alone.
+    segment[16..18].copy_from_slice(&[0x12, 0x34]);
+    tunnelled(lab, frame)
+}
+
+/// From the host to the gateway.
+fn tunnelled(lab: &Lab, frame: Vec<u8>) -> Vec<u8> {
+    let (host, gateway) = (&lab.a, &lab.b);
     let hosts = [host.ipv4.into(), gateway.ipv4.into()];
     let mut sent = testing::Sent::new(hosts, Encapsulation::Vxlan, VNI, frame);
     sent.macs = [MacAddr(host.mac), MacAddr(gateway.mac)];

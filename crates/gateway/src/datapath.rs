@@ -423,6 +423,9 @@ impl DataPath for XdpPath {
         let (mut slow, mut full) = (PathCounters::default(), [0; Full::ALL.len()]);
         for worker in &*self.workers {
             let counts = worker.counters.read();
+            slow.received_packets += counts.received;
+            slow.received_bytes += counts.received_bytes;
+            slow.dropped_bytes += counts.dropped_bytes;
             slow.forwarded_packets += counts.sent;
             slow.forwarded_bytes += counts.sent_bytes;
             slow.answered_packets += counts.answered;
@@ -466,6 +469,8 @@ fn fast(program: &GatewayProgram) -> (PathCounters, Vec<(&'static str, u64)>) {
     let (mut counts, mut handed_up) = (PathCounters::default(), Vec::new());
     for outcome in Outcome::all() {
         let Ok(counter) = program.count(outcome) else { continue };
+        counts.received_packets += counter.packets;
+        counts.received_bytes += counter.bytes;
         match outcome {
             Outcome::Forwarded | Outcome::Redirected => {
                 counts.forwarded_packets += counter.packets;
@@ -474,6 +479,7 @@ fn fast(program: &GatewayProgram) -> (PathCounters, Vec<(&'static str, u64)>) {
             Outcome::Answered => counts.answered_packets += counter.packets,
             Outcome::Passed => counts.passed_packets += counter.packets,
             Outcome::Dropped(reason) if counter.packets != 0 => {
+                counts.dropped_bytes += counter.bytes;
                 let reason = DropReason::ALL.iter().find(|known| known.number() == reason);
                 counts
                     .dropped_packets

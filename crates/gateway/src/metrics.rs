@@ -305,10 +305,26 @@ fn packets(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
         })
     });
     out.counters("packets", "Packets, by what became of them", None, verdicts)?;
-    let bytes = paths
-        .iter()
-        .map(|(path, counters)| (label("path", *path), counters.forwarded_bytes));
-    out.counters("forwarded", "Bytes that were sent on", Some(&Unit::Bytes), bytes)?;
+    let received = paths.map(|(path, counters)| (label("path", path), counters.received_packets));
+    out.counters("received_packets", "Packets that came", None, received)?;
+    for (name, help, of) in [
+        (
+            "received",
+            "Bytes that came, from the outer Ethernet header on",
+            (|counters| counters.received_bytes) as fn(&PathCounters) -> u64,
+        ),
+        ("forwarded", "Bytes that were sent on", |counters| {
+            counters.forwarded_bytes
+        }),
+        (
+            "dropped",
+            "Bytes that were dropped, as they came; but for those that found no worker free",
+            |counters| counters.dropped_bytes,
+        ),
+    ] {
+        let bytes = paths.map(|(path, counters)| (label("path", path), of(counters)));
+        out.counters(name, help, Some(&Unit::Bytes), bytes)?;
+    }
     let reasons = paths.iter().flat_map(|(path, counters)| {
         counters.dropped_packets.iter().map(|(reason, packets)| {
             let labels = vec![("path", (*path).to_owned()), ("reason", reason.name().to_owned())];

@@ -72,7 +72,9 @@ pub(crate) fn batches(size: u32, order: Order, version: u64) -> impl Iterator<It
 pub(crate) struct Gateway {
     pub(crate) child: Child,
     pub(crate) channel: Channel,
-    /// From its start until it answered, which it does after the first packets could be forwarded.
+    /// When it was started.
+    pub(crate) began: Instant,
+    /// From then until it answered, which it does after the first packets could be forwarded.
     pub(crate) took: Duration,
     socket: PathBuf,
 }
@@ -87,12 +89,23 @@ impl Gateway {
         Self::start_as(folder, lab, "", &path).await
     }
 
-    /// The same with more about the store, and another data path.
+    /// The same with caches and room for connections as they are by default.
+    pub(crate) async fn start_with_defaults(folder: &Path, lab: &Lab) -> Self {
+        let path = format!("[path]\ninterface = \"{}\"\n", lab.b.interface.name());
+        Self::start_on(folder, lab, "", &path).await
+    }
+
+    /// With more about the store, another data path, and room for a thousand connections.
     pub(crate) async fn start_as(folder: &Path, lab: &Lab, store: &str, path: &str) -> Self {
+        let path = format!("[connections]\nlimit = 1000\n{path}");
+        Self::start_on(folder, lab, store, &path).await
+    }
+
+    async fn start_on(folder: &Path, lab: &Lab, store: &str, path: &str) -> Self {
         let socket = folder.join("api.sock");
         let config = folder.join("gateway.toml");
         let text = format!(
-            "[store]\npath = \"{}\"\n{store}[api]\nsocket = \"{}\"\n[metrics]\nenabled = false\n[connections]\nlimit = 1000\n{path}",
+            "[store]\npath = \"{}\"\n{store}[api]\nsocket = \"{}\"\n[metrics]\nenabled = false\n{path}",
             folder.join("store.db").display(),
             socket.display(),
         );
@@ -120,6 +133,7 @@ impl Gateway {
         Self {
             child,
             channel,
+            began,
             took,
             socket,
         }

@@ -1,8 +1,9 @@
 //! A wire: at its one end the kernel's generator and an XDP program that counts what comes back, at the other who is measured.
 
 use std::error::Error;
+use std::net::UdpSocket;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringside_bpf::{Generator, GeneratorOptions, Link, Sink, XdpMode};
 use ringside_netlab::{Lab, VethConfig};
@@ -37,6 +38,8 @@ impl Wire {
             queues,
             subnet,
             ipv6: false,
+            // As behind a NIC.
+            tx_checksum: false,
             ..VethConfig::tagged(tag)
         })?;
         let sink = Sink::load_for_udp(PORT)?;
@@ -84,6 +87,36 @@ impl Wire {
             seconds: longest.as_secs_f64(),
             steal: sum.steal as f64 / sum.total().max(1) as f64,
         })
+    }
+}
+
+/// When packets begin to come back: a datagram to a gateway goes out every millisecond until one does.
+pub(crate) struct First<'a> {
+    wire: &'a Wire,
+    socket: UdpSocket,
+    before: u64,
+}
+
+impl<'a> First<'a> {
+    pub(crate) fn new(wire: &'a Wire) -> Result<Self> {
+        let address = (wire.lab.a.ipv4, 0);
+        let socket = wire.lab.a.run(|| UdpSocket::bind(address))?;
+        let before = wire.sink.traffic()?.packets;
+        Ok(Self { wire, socket, before })
+    }
+
+    /// Sends this in datagrams until the first comes back; when that was.
+    pub(crate) fn wait(&self, payload: &[u8], patience: Duration) -> Result<Instant> {
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            // Nobody may listen there yet.
+            _ = self.socket.send_to(payload, (self.wire.lab.b.ipv4, PORT));
+            std::thread::sleep(Duration::from_millis(1));
+            if self.wire.sink.traffic()?.packets > self.before {
+                return Ok(Instant::now());
+            }
+        }
+        Err("no packet has come back".into())
     }
 }
 

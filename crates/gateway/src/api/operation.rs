@@ -33,6 +33,8 @@ fn path(name: &str, counters: &PathCounters) -> proto::PathStatistics {
     let dropped = counters.dropped_packets.iter().filter(|(_, packets)| *packets > 0);
     proto::PathStatistics {
         path: name.to_owned(),
+        received_packets: counters.received_packets,
+        received_bytes: counters.received_bytes,
         forwarded_packets: counters.forwarded_packets,
         forwarded_bytes: counters.forwarded_bytes,
         answered_packets: counters.answered_packets,
@@ -40,6 +42,7 @@ fn path(name: &str, counters: &PathCounters) -> proto::PathStatistics {
         dropped_packets: dropped
             .map(|(reason, packets)| count(reason.name(), *packets))
             .collect(),
+        dropped_bytes: counters.dropped_bytes,
     }
 }
 

@@ -92,11 +92,14 @@ pub(super) async fn stats(channel: Channel, json: bool) -> Result<()> {
     let path = |path: &proto::PathStatistics| {
         json!({
             "path": path.path,
+            "received-packets": path.received_packets,
+            "received-bytes": path.received_bytes,
             "forwarded-packets": path.forwarded_packets,
             "forwarded-bytes": path.forwarded_bytes,
             "answered-packets": path.answered_packets,
             "passed-packets": path.passed_packets,
             "dropped-packets": counts(&path.dropped_packets),
+            "dropped-bytes": path.dropped_bytes,
         })
     };
     let worker =

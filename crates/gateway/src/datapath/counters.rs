@@ -20,6 +20,7 @@ pub(super) struct WorkerCounters {
     waited: AtomicU64,
     busy: AtomicU64,
     dropped: [AtomicU64; REASONS],
+    dropped_bytes: AtomicU64,
     full: [AtomicU64; Full::ALL.len()],
 }
 
@@ -59,6 +60,7 @@ impl Default for WorkerCounters {
             waited: AtomicU64::new(0),
             busy: AtomicU64::new(0),
             dropped: [const { AtomicU64::new(0) }; REASONS],
+            dropped_bytes: AtomicU64::new(0),
             full: [const { AtomicU64::new(0) }; Full::ALL.len()],
         }
     }
@@ -86,6 +88,8 @@ pub(super) struct WorkerCounts {
     pub busy: u64,
     /// Packets dropped, by reason.
     pub dropped: Vec<(DropReason, u64)>,
+    /// Their bytes, as they came; but for those dropped as `worker-busy`.
+    pub dropped_bytes: u64,
     /// Times that there was no room, in the order of [`Full::ALL`].
     pub full: [u64; Full::ALL.len()],
 }
@@ -151,17 +155,20 @@ impl WorkerCounters {
         !is_full
     }
 
-    pub(super) fn dropped(&self, reason: DropReason) {
+    /// Counts a packet of so many bytes.
+    pub(super) fn dropped(&self, reason: DropReason, bytes: usize) {
         self.dropped_more(reason, 1);
+        add(&self.dropped_bytes, bytes as u64);
     }
 
-    /// Counts a packet that goes no farther, by its reason.
-    pub(super) fn refused(&self, decision: Decision) {
+    /// Counts a packet that goes no farther, by its reason, with the bytes that it came with.
+    pub(super) fn refused(&self, decision: Decision, bytes: usize) {
         if let Some(reason) = reason(decision) {
-            self.dropped(reason);
+            self.dropped(reason, bytes);
         }
     }
 
+    /// Counts packets whose bytes nobody knows.
     pub(super) fn dropped_more(&self, reason: DropReason, packets: u64) {
         add(&self.dropped[usize::from(reason.number()) % REASONS], packets);
     }
@@ -184,6 +191,7 @@ impl WorkerCounters {
             waited: of(&self.waited),
             busy: of(&self.busy),
             dropped: dropped.collect(),
+            dropped_bytes: of(&self.dropped_bytes),
             full: Full::ALL.map(|queue| of(&self.full[queue as usize])),
         }
     }

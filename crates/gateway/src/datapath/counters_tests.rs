@@ -17,7 +17,7 @@ fn what_comes_is_counted_once() {
     let mut tally = Tally::ZERO;
     for decision in kinds.repeat(10) {
         tally.received += 1;
-        counters.refused(decision);
+        counters.refused(decision, 100);
         match decision {
             Decision::Answer => tally.answered += 1,
             Decision::Complain(_) => tally.complained += 1,
@@ -29,6 +29,7 @@ fn what_comes_is_counted_once() {
     let counts = counters.read();
     let dropped: u64 = counts.dropped.iter().map(|(_, count)| count).sum();
     assert_eq!(counts.received, counts.sent + counts.answered + dropped + counts.waited);
+    assert_eq!(counts.dropped_bytes, dropped * 100);
     for reason in [DropReason::NotOurs, reason, DropReason::NoNeighbor] {
         assert!(counts.dropped.contains(&(reason, 10)), "{:?}", counts.dropped);
     }

@@ -211,7 +211,7 @@ impl Supervisor {
                 return None;
             }
             let happened = self.listen(watches, LISTEN);
-            let halted = halt.load(Ordering::Relaxed);
+            let halted = halt.load(Ordering::Acquire);
             if happened || halted || looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
                 looked = Some(Instant::now());
                 match self.look(opened) {
@@ -222,7 +222,9 @@ impl Supervisor {
                 }
             }
             if halted {
-                return Some(Why::Failed);
+                // Workers see the end of the gateway as well, and may be the first to.
+                let ends = self.shared.stop.load(Ordering::Relaxed);
+                return (!ends).then_some(Why::Failed);
             }
         }
     }
@@ -499,7 +501,7 @@ struct AtEnd<'a>(&'a AtomicBool);
 
 impl Drop for AtEnd<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.store(true, Ordering::Release);
     }
 }
 

@@ -173,7 +173,7 @@ fn count_left(decision: Decision, bytes: usize, is_sent: bool, tally: &mut Tally
     match decision {
         // It has its reason already.
         Decision::Complain(_) => tally.complained += u64::from(is_sent),
-        _ if !is_sent => counters.dropped(DropReason::TransmitFailed),
+        _ if !is_sent => counters.dropped(DropReason::TransmitFailed, bytes),
         Decision::Answer => tally.answered += 1,
         _ => {
             tally.sent += 1;
@@ -320,7 +320,9 @@ impl Worker<'_> {
         };
         for mut packet in &mut burst {
             tally.received += 1;
-            tally.received_bytes += packet.len() as u64;
+            // As it came: what is sent in its place may be shorter, or longer.
+            let bytes = packet.len();
+            tally.received_bytes += bytes as u64;
             let whole = match packet.len() == packet.data().len() {
                 true => None,
                 false => pieces.pop_front(),
@@ -362,7 +364,7 @@ impl Worker<'_> {
                 Decision::Complain(_) => {
                     packet.send();
                     tally.complained += 1;
-                    self.counters.refused(decision);
+                    self.counters.refused(decision, bytes);
                 }
                 Decision::Wait(host) => {
                     let is_asked_for = self.counters.tell(Full::Hosts, &self.tell.unresolved, host);
@@ -371,7 +373,7 @@ impl Worker<'_> {
                 }
                 Decision::Drop(_) | Decision::Kernel => {
                     packet.drop();
-                    self.counters.refused(decision);
+                    self.counters.refused(decision, bytes);
                 }
             }
         }
@@ -406,10 +408,11 @@ impl Worker<'_> {
             self.decider.begin(self.shared.has_policy.load(Ordering::Relaxed));
             self.decider.read(whole.as_ref().map_or(frame.data(), Buffer::bytes));
             let mut decisions = self.decider.look_up();
+            let bytes = frame.len();
             // Somebody may take the address back in this very moment.
             let unresolved = |_| Some(DropReason::HostUnresolved);
             let (decision, shown) = desk.decide(&mut decisions, &mut EditKept(&mut frame), whole, unresolved);
-            self.counters.refused(decision);
+            self.counters.refused(decision, bytes);
             let port = match decision {
                 Decision::Send { port, .. } => port,
                 Decision::Answer | Decision::Complain(_) => lane.port,
@@ -421,7 +424,7 @@ impl Worker<'_> {
 
     /// Lets go of a packet that nobody has told the MAC address of its host for, and shows that.
     fn waited_in_vain(&mut self, desk: &Desk<'_>, frame: &mut Frame) {
-        self.counters.dropped(DropReason::HostUnresolved);
+        self.counters.dropped(DropReason::HostUnresolved, frame.len());
         if desk.trace.is_none() {
             return;
         }

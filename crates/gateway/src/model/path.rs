@@ -165,6 +165,10 @@ pub struct DirectCounters {
 /// What one of the two ways of packets has counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PathCounters {
+    /// Packets that came.
+    pub received_packets: u64,
+    /// Their bytes, from the outer Ethernet header on.
+    pub received_bytes: u64,
     /// Packets that were sent on.
     pub forwarded_packets: u64,
     /// Their bytes, from the outer Ethernet header on.
@@ -175,6 +179,8 @@ pub struct PathCounters {
     pub passed_packets: u64,
     /// Packets that were dropped, by reason; reasons that there are none of may be left out.
     pub dropped_packets: Vec<(DropReason, u64)>,
+    /// Their bytes, as they came. Those dropped as `worker-busy` never came to a worker: their bytes are in none of these.
+    pub dropped_bytes: u64,
 }
 
 /// How busy a worker is.

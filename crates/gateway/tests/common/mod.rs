@@ -4,6 +4,7 @@
 pub(crate) mod bulk;
 pub(crate) mod daemon;
 pub(crate) mod etcd;
+pub(crate) mod systemd;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +40,10 @@ impl Folder {
 
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 }
 

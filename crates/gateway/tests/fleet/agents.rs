@@ -13,13 +13,13 @@ use super::members::{member_at, shares};
 use super::process::{PATIENCE, Running};
 
 /// Who vouches for whom: gateways and operators, hosts.
-struct Authorities {
+pub(crate) struct Authorities {
     ours: Authority,
     hosts: Authority,
 }
 
 impl Authorities {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             ours: Authority::new("ours"),
             hosts: Authority::new("hosts"),
@@ -34,7 +34,7 @@ impl Authorities {
     }
 
     /// Writes a host's files, or others in their place.
-    fn write_host(&self, folder: &Folder) {
+    pub(crate) fn write_host(&self, folder: &Folder) {
         Authority::write_trusted_as(&[&self.ours], folder, "ours.pem");
         self.hosts.write(&["host-1".to_owned()], folder, "host");
     }
@@ -55,7 +55,7 @@ fn set_up(folder: &Folder, etcd: &Etcd, address: &str, port: u16) {
 }
 
 /// A gateway of a fleet with an API over TCP, and where that is.
-fn gateway(etcd: &Etcd, authorities: &Authorities) -> (Daemon, String) {
+pub(crate) fn gateway(etcd: &Etcd, authorities: &Authorities) -> (Daemon, String) {
     let folder = Folder::new();
     authorities.write(&folder);
     let port = free_port();
@@ -75,7 +75,7 @@ fn shows(folder: &Folder, who: &str, ca: &str) -> Vec<String> {
 }
 
 /// `ip` in a namespace, and what it says.
-fn ip(host: &Namespace, words: &str) -> String {
+pub(crate) fn ip(host: &Namespace, words: &str) -> String {
     let output = host.command("ip").args(words.split(' ')).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}: {said}");

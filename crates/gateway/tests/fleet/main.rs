@@ -43,5 +43,6 @@ mod table;
 mod traffic;
 mod trial;
 mod turns;
+mod units;
 
 use common::etcd::Etcd;

@@ -31,10 +31,12 @@ mod odd;
 mod paths;
 mod reach;
 mod restart;
+mod scraped;
 mod shards;
 mod stale;
 mod streams;
 mod traced;
+mod units;
 mod weather;
 
 use bed::Kind;
