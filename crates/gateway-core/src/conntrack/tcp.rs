@@ -265,7 +265,7 @@ impl Tcp {
                 Seen::Fits(self.state())
             }
             // The other side knew nothing of the connection: it is a new one now.
-            (_, 1) if self.marks & AGAIN != 0 && acknowledgment == self.again => {
+            (_, 1) if self.marks & AGAIN != 0 && acknowledgment == self.again && !self.is_late(state, segment) => {
                 self.reopen(segment);
                 Seen::Fits(self.state())
             }
@@ -273,6 +273,11 @@ impl Tcp {
             _ if self.fits(way, segment) => Seen::Fits(state),
             _ => Seen::OutOfWindow,
         }
+    }
+
+    /// True if a SYN and ACK is that of the open connection once more, after its SYN has come late, too.
+    fn is_late(&self, state: State, segment: &Segment) -> bool {
+        state != State::SynReceived && self.marks & UNCHECKED == 0 && self.fits(1, segment)
     }
 
     fn see_reset(&mut self, state: State, way: usize, segment: &Segment) -> Seen {

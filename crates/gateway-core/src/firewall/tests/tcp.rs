@@ -3,12 +3,12 @@
 use super::bench::{SERVER, client, error_about, packet, rule, turned};
 use super::*;
 
-const SYN: Flags = Flags::SYN;
-const ACK: Flags = Flags::ACK;
+pub(super) const SYN: Flags = Flags::SYN;
+pub(super) const ACK: Flags = Flags::ACK;
 const RST: Flags = Flags::RST;
 const FIN_ACK: Flags = Flags(Flags::FIN.0 | Flags::ACK.0);
-const SYN_ACK: Flags = Flags(Flags::SYN.0 | Flags::ACK.0);
-const RST_ACK: Flags = Flags(Flags::RST.0 | Flags::ACK.0);
+pub(super) const SYN_ACK: Flags = Flags(Flags::SYN.0 | Flags::ACK.0);
+pub(super) const RST_ACK: Flags = Flags(Flags::RST.0 | Flags::ACK.0);
 
 /// Where client and server begin to count: both wrap soon.
 const C: u32 = u32::MAX - 5;
@@ -18,7 +18,7 @@ const S: u32 = u32::MAX - 1;
 const WINDOW: u16 = 1000;
 
 /// From client to server; `sequence` and `acknowledgment` count from C and S.
-fn from_client(flags: Flags, sequence: u32, acknowledgment: u32, payload: u32) -> Flow {
+pub(super) fn from_client(flags: Flags, sequence: u32, acknowledgment: u32, payload: u32) -> Flow {
     let upper = Upper::Tcp(Segment {
         ports: [4000, 80],
         sequence: C.wrapping_add(sequence),
@@ -32,7 +32,7 @@ fn from_client(flags: Flags, sequence: u32, acknowledgment: u32, payload: u32) -
 }
 
 /// From server to client; `sequence` and `acknowledgment` count from S and C.
-fn from_server(flags: Flags, sequence: u32, acknowledgment: u32, payload: u32) -> Flow {
+pub(super) fn from_server(flags: Flags, sequence: u32, acknowledgment: u32, payload: u32) -> Flow {
     let mut flow = turned(from_client(flags, 0, 0, payload));
     if let Upper::Tcp(segment) = &mut flow.upper {
         segment.sequence = S.wrapping_add(sequence);
@@ -49,7 +49,7 @@ fn with(mut flow: Flow, change: impl FnOnce(&mut Segment)) -> Flow {
 }
 
 /// An open connection, both sides at 1.
-fn open() -> Bench {
+pub(super) fn open() -> Bench {
     let mut bench = Bench::open(few());
     assert!(!bench.pass(&from_client(SYN, 0, 0, 0)));
     assert_eq!(bench.state(), State::SynSent);
@@ -92,71 +92,6 @@ fn rules_look_at_the_first_segment_only() {
     bench.refuse(&from_server(ACK, 1, 1, 5), Refused::NoLongerAllowed(Denied::Ingress));
     bench.refuse(&from_server(ACK, 1, 1, 5), Refused::Denied(Denied::Egress));
     bench.refuse(&from_client(ACK, 1, 1, 5), Refused::Denied(Denied::Ingress));
-}
-
-#[test]
-fn both_open_at_once() {
-    let mut bench = Bench::open(few());
-    bench.pass(&from_client(SYN, 0, 0, 0));
-    bench.pass(&from_server(SYN, 0, 0, 0));
-    assert_eq!(bench.state(), State::SynReceived);
-    bench.pass(&from_client(SYN_ACK, 0, 1, 0));
-    assert_eq!(bench.state(), State::SynReceived);
-    assert!(bench.pass(&from_server(SYN_ACK, 0, 1, 0)));
-    assert_eq!(bench.state(), State::Established);
-    assert!(bench.pass(&from_server(ACK, 1, 1, 10)));
-}
-
-#[test]
-fn whatever_is_lost_is_sent_again() {
-    let mut bench = Bench::open(few());
-    bench.pass(&from_client(SYN, 0, 0, 0));
-    bench.pass(&from_client(SYN, 0, 0, 0));
-    bench.pass(&from_server(SYN_ACK, 0, 1, 0));
-    bench.pass(&from_client(SYN, 0, 0, 0));
-    bench.pass(&from_server(SYN_ACK, 0, 1, 0));
-    assert_eq!(bench.state(), State::SynReceived);
-    // Data may come with the acknowledgment, and before it is seen.
-    bench.pass(&from_server(ACK, 1, 1, 100));
-    bench.pass(&from_server(ACK, 101, 1, 900));
-    bench.refuse(&from_server(ACK, 1002, 1, 1), Refused::OutOfWindow);
-    assert_eq!(bench.state(), State::SynReceived);
-    bench.pass(&from_client(ACK, 1, 1, 100));
-    bench.pass(&from_server(SYN_ACK, 0, 1, 0));
-    bench.pass(&from_client(ACK, 1, 1, 100));
-    bench.pass(&from_server(ACK, 101, 101, 100));
-    bench.pass(&from_server(ACK, 1, 1, 100));
-    bench.pass(&from_client(ACK, 101, 1001, 0));
-    // To see whether the other side is still there.
-    assert!(bench.pass(&from_client(ACK, 100, 1001, 0)));
-    assert!(bench.pass(&from_client(ACK, 100, 1001, 1)));
-}
-
-#[test]
-fn another_try_with_other_numbers() {
-    let mut bench = Bench::open(few());
-    bench.pass(&from_client(SYN, 0, 0, 0));
-    bench.pass(&from_client(SYN, 7000, 0, 0));
-    assert_eq!((bench.state(), bench.len()), (State::SynSent, 1));
-    bench.refuse(&from_server(RST_ACK, 0, 1, 0), Refused::OutOfWindow);
-    bench.pass(&from_server(SYN_ACK, 0, 7001, 0));
-    assert!(bench.pass(&from_client(ACK, 7001, 1, 0)));
-}
-
-#[test]
-fn data_in_the_syn() {
-    for taken in [1, 101] {
-        let mut bench = Bench::open(few());
-        bench.pass(&from_client(SYN, 0, 0, 100));
-        bench.pass(&from_server(SYN_ACK, 0, taken, 0));
-        assert!(bench.pass(&from_client(ACK, taken, 1, 101 - taken)));
-        assert!(bench.pass(&from_server(ACK, 1, 101, 10)));
-    }
-    let mut bench = Bench::open(few());
-    bench.pass(&from_client(SYN, 0, 0, 100));
-    bench.pass(&from_client(SYN, 0, 0, 0));
-    bench.pass(&from_server(SYN_ACK, 0, 101, 0));
-    assert!(bench.pass(&from_client(ACK, 101, 1, 0)));
 }
 
 #[test]

@@ -146,6 +146,8 @@ impl Tcp {
 
     fn syn_ack(&mut self, way: usize, said: &Said) -> Becomes {
         let opens = self.sides[1 - way].is_opened_by(said.acknowledges);
+        // The first ones once more.
+        let is_late = self.state != State::SynReceived && self.is_checked && self.fits(way, said);
         if self.state == State::SynSent {
             if way == 0 {
                 return Becomes::OutOfState;
@@ -156,7 +158,7 @@ impl Tcp {
             }
             self.answer(said);
         } else if self.state == State::SynReceived && opens && self.sides[way].syn == Some(said.first) {
-        } else if way == 1 && self.again == Some(said.acknowledges) {
+        } else if way == 1 && self.again == Some(said.acknowledges) && !is_late {
             // Who was asked anew did not know of the connection: what the other offered is not known.
             let asked = Side {
                 syn: Some(said.acknowledges - 1),
