@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use netlink_packet_route::link::{InfoData, InfoGeneve, InfoKind, InfoVxlan, LinkInfo};
+use netlink_packet_route::link::{InfoBridge, InfoData, InfoGeneve, InfoKind, InfoVxlan, LinkInfo};
 use ringside_nic::Interface;
 use ringside_nic::netlink::NetlinkError;
 
@@ -63,14 +63,19 @@ pub struct Device {
 }
 
 impl Device {
-    /// Makes a bridge without ports, without spanning tree: a port forwards as soon as it is up.
+    /// Makes a bridge without ports, without spanning tree: a port forwards as soon as it is up. It says nothing of its own: with
+    /// multicast snooping, the kernel's default, it would join 224.0.0.106 (RFC 4286), and say so in IGMP to all of its ports.
     ///
     /// # Errors
     ///
     /// [`Error::Link`](crate::Error::Link) with `EEXIST` if the name is taken, with `EOPNOTSUPP` if the kernel has no bridges.
     pub fn bridge(ns: &Arc<Namespace>, name: &str) -> Result<Self> {
         let planned = ("create a bridge", name, None, None);
-        configure::create_device(ns, ns, planned, vec![LinkInfo::Kind(InfoKind::Bridge)])?;
+        let info = vec![
+            LinkInfo::Kind(InfoKind::Bridge),
+            LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::MulticastSnooping(false)])),
+        ];
+        configure::create_device(ns, ns, planned, info)?;
         Self::finish(ns, name, false)
     }
 

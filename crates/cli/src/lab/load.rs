@@ -186,8 +186,11 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
             on.programs.push(Program::start("iperf3", client, &load.cpus)?);
         }
         Work::StressNg { stressor, workers } => {
-            let mut command = bed.here.command("stress-ng");
-            command.args(["--quiet", &format!("--{stressor}"), &workers.to_string()]);
+            // In a namespace of processes of their own, which ends with its first: a worker that was just made may not have
+            // asked to end with its parent yet, when the lab is killed.
+            let mut command = bed.here.command("unshare");
+            command.args(["--pid", "--kill-child", "stress-ng", "--quiet"]);
+            command.args([format!("--{stressor}"), workers.to_string()]);
             on.programs.push(Program::start("stress-ng", command, &load.cpus)?);
         }
     }
