@@ -329,10 +329,7 @@ impl Driver {
 
     /// Whoever may have something has to know what the others know, as of when it began to follow them, or did so anew.
     fn look_at_tables(&mut self) {
-        use std::sync::atomic::Ordering::Relaxed;
-        let complete = Some(self.status.complete.load(Relaxed)).filter(|revision| *revision > 0);
-        let applied = self.status.applied.load(Relaxed);
-        if let Some(synced) = self.barrier.look(&self.status.state(), complete, applied) {
+        if let Some(synced) = self.status.look(&mut self.barrier) {
             let now = self.now();
             self.shards.handle(now, Input::Synced(synced));
         }

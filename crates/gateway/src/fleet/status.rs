@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::key::Key;
 use super::space::FULL;
-use super::sync::{Counts, State};
+use super::sync::{Barrier, Counts, State};
 
 /// Damaged keys that are named.
 const NAMED: usize = 5;
@@ -92,6 +92,12 @@ impl Status {
     #[must_use]
     pub fn state(&self) -> State {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the tables have what etcd had when it was begun to follow, if that is news.
+    pub(crate) fn look(&self, barrier: &mut Barrier) -> Option<bool> {
+        let complete = Some(self.complete.load(Ordering::Relaxed)).filter(|revision| *revision > 0);
+        barrier.look(&self.state(), complete, self.applied.load(Ordering::Relaxed))
     }
 
     /// Why nothing can be changed now; None if it can.

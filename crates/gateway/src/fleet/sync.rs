@@ -34,6 +34,9 @@ use comparison::Comparison;
 use listing::Listing;
 pub use terms::{Action, Counts, Failed, Input, Mark, PAGES, Page, Pair, Pulse, State, Tell, Timing};
 
+/// Times as often as else it asks whether all is well while it is not known yet what is missing of a copy.
+const CATCHING_UP: u32 = 20;
+
 #[derive(Debug)]
 enum Phase {
     /// Nothing can be done before it is known whose state it is.
@@ -351,7 +354,12 @@ impl Sync {
     fn note(&mut self, pulse: Result<Pulse, String>) -> Option<(Pulse, u64)> {
         // One that is too late for its question.
         let (asked, told) = self.heart.asked.take()?;
-        self.heart.next = asked + self.timing.pulse;
+        // Packets wait for who catches up.
+        let often = match self.phase {
+            Phase::Watching(_) if self.complete.is_none() => CATCHING_UP,
+            _ => 1,
+        };
+        self.heart.next = asked + self.timing.pulse / often;
         match pulse {
             Ok(pulse) => {
                 self.heart.answered = Some((asked, pulse.revision));

@@ -14,7 +14,7 @@ use super::{AHEAD, DataPath, Health, Model, ModelOptions, QUEUE, Readers, Tables
 use crate::fleet::clock::Clock;
 use crate::fleet::follow::Follower;
 use crate::fleet::pages::Tally;
-use crate::fleet::sync::{Mark, State};
+use crate::fleet::sync::{Barrier, Mark};
 use crate::fleet::write::Writer;
 use crate::fleet::{Door, Status, space};
 use crate::store::{Store, StoreError};
@@ -25,9 +25,8 @@ const BEHIND: usize = 32;
 impl Model {
     /// As [`Model::start`], with the truth in etcd and a store that mirrors it ([`Store::open_mirror`]).
     ///
-    /// What is told first comes into the tables before the data path is started. A gateway that knows nothing waits for etcd, however
-    /// long; one that knows an earlier state waits for as long as an answer may
-    /// take, and goes on with that.
+    /// The data path is started when the tables have all that etcd had at the start. A gateway that knows nothing waits for that however
+    /// long; one that knows an earlier state waits for as long as an answer may take, and goes on with that.
     ///
     /// # Errors
     /// Those of [`StoreError`], and what starting the data path fails with.
@@ -138,20 +137,27 @@ impl Model {
 fn wait(applier: &mut Applier, told: &mut mpsc::Receiver<Done>, status: &Status, patience: Option<Duration>) {
     let began = Instant::now();
     let mut logged = began;
+    let mut barrier = Barrier::default();
     loop {
         match told.try_recv() {
             Ok(done) => applier.take(done),
             Err(mpsc::error::TryRecvError::Disconnected) => return,
             Err(mpsc::error::TryRecvError::Empty) if applier.sweep.is_some() => applier.sweep_a_part(),
             Err(mpsc::error::TryRecvError::Empty) => {
-                let state = status.state();
-                let is_late = patience.is_some_and(|patience| began.elapsed() >= patience);
-                if state == State::Following || is_late || (patience.is_some() && matches!(state, State::Rejected(_))) {
+                let has_all = status.look(&mut barrier);
+                if has_all == Some(true) || (has_all == Some(false) && patience.is_some()) {
+                    return;
+                }
+                if patience.is_some_and(|patience| began.elapsed() >= patience) {
+                    tracing::warn!(
+                        state = ?status.state(),
+                        "etcd does not say in time what is new: packets go by what was known"
+                    );
                     return;
                 }
                 if logged.elapsed() >= Duration::from_secs(10) {
                     logged = Instant::now();
-                    tracing::warn!(?state, "nothing is known yet, and etcd is waited for");
+                    tracing::warn!(state = ?status.state(), "nothing is known yet, and etcd is waited for");
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }

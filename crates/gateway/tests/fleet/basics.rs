@@ -120,6 +120,27 @@ fn without_etcd_a_gateway_that_knows_nothing_waits_and_one_that_knows_something_
     put(&a, "10.0.0.8", "192.0.2.1", "5");
 }
 
+/// Its data path begins with what has changed meanwhile, not with the copy, though etcd's revision says nothing of whose changes those are.
+#[test]
+fn who_starts_with_a_copy_has_all_that_changed_before_its_first_packet() {
+    let etcd = Etcd::start();
+    let (mut a, b) = (gateway(&etcd), gateway(&etcd));
+    for number in 1..=5 {
+        let folder = a.stop();
+        put(&b, &format!("10.0.0.{number}"), "192.0.2.1", "1");
+        // Somebody else's, after that: no event of it comes.
+        etcd.ctl(&["put", "others", &number.to_string()]);
+        a = Daemon::start_in(folder);
+        let stats: serde_json::Value = serde_json::from_str(&a.ok(&["stats", "--json"])).unwrap();
+        assert_eq!(
+            stats["neighbors"],
+            number,
+            "as soon as it answers: {stats}\n{}",
+            a.log()
+        );
+    }
+}
+
 /// Etcd is killed in the middle of a load: what the client says goes on where it ended.
 #[test]
 fn a_load_that_was_interrupted_goes_on_behind_what_was_put() {

@@ -58,9 +58,17 @@ impl Cluster {
     /// Puts what a key of a kind held a while ago in the place of what it holds now. Which key that was.
     pub(crate) fn put_back(&self, kind: &str) -> String {
         let key = self.some_key(kind);
+        let name = key.strip_prefix(PREFIX).unwrap();
+        let read = |value: &[u8]| -> BTreeMap<Key, State> { in_etcd(name.as_bytes(), value).into_iter().collect() };
         let before = self.value(&key);
-        let is_other = || self.value(&key) != before;
-        assert!(wait_until(PATIENCE, is_other), "nobody writes {key}");
+        let old = read(&before);
+        // Of an object that it held then: another one is put again by the next write, and nobody sees that it was gone.
+        let is_newer = || {
+            let now = read(&self.value(&key));
+            let is_newer = |(key, old): (&Key, &State)| now.get(key).is_some_and(|now| now.version > old.version);
+            old.iter().any(is_newer)
+        };
+        assert!(wait_until(PATIENCE, is_newer), "nobody writes {key}");
         self.put_value(&key, &before);
         key
     }

@@ -118,7 +118,7 @@ pub(crate) struct Record {
     /// When the packets of each number were sent; through all gateways one after the other, at that time or later.
     pub(crate) sent: Vec<Duration>,
     pub(crate) arrived: Vec<Arrival>,
-    /// When each gateway was ended, and begun anew.
+    /// When each gateway was ended, and begun anew with what it had known before, for etcd was late.
     pub(crate) restarts: [Vec<(Duration, Duration)>; GATEWAYS],
     pub(crate) foreign: Vec<String>,
 }
@@ -165,7 +165,7 @@ impl fmt::Display for Times {
 enum Floor {
     /// It has answered, or it is too late for anything else. `is_due`: the latter.
     Firm { step: usize, is_due: bool },
-    /// Packets have shown it, which a restart may take back to what is in its copy.
+    /// Packets have shown it, which a restart without etcd may take back to what is in its copy.
     Shown(usize),
 }
 

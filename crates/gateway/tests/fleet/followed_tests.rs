@@ -169,9 +169,9 @@ fn what_is_withheld_is_found() {
     }
 }
 
-/// What packets have shown is not known of the next run of a gateway; what it has answered is.
+/// What packets have shown is not known of the next run of a gateway that begins without etcd; what it has answered is.
 #[test]
-fn a_restart_may_go_back_to_the_copy() {
+fn a_restart_without_etcd_may_go_back_to_the_copy() {
     let back = |gateway: usize, time: usize| match gateway {
         0 if (2700..2900).contains(&time) => 2,
         _ => newest(time),
