@@ -205,13 +205,14 @@ fn shape(result: &LabResult) -> String {
     )
 }
 
-/// The files of turns and stages, and what is in them.
+/// The files of turns and stages, and what is in them; without those that are being written, which are named otherwise until they are whole.
 fn parts(run: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let folders = ["turns", "stages"]
         .into_iter()
         .filter_map(|name| fs::read_dir(run.join(name)).ok());
     let files = folders.flatten().flatten().map(|entry| entry.path());
     files
+        .filter(|path| path.extension().is_some_and(|extension| extension != "part"))
         .map(|path| (path.clone(), fs::read(&path).expect("a file")))
         .collect()
 }
