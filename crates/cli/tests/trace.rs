@@ -50,6 +50,15 @@ fn pin(cpu: usize) {
     sched_setaffinity(None, &set).expect("an online CPU");
 }
 
+/// Puts this thread on a CPU, in front of all others there.
+fn take_cpu(cpu: usize) {
+    pin(cpu);
+    let param = libc::sched_param { sched_priority: 10 };
+    // SAFETY: 0 is the calling thread, and `param` is alive for the call, which only reads it.
+    let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
+    assert_eq!(answer, 0, "SCHED_FIFO");
+}
+
 fn cpus() -> usize {
     thread::available_parallelism().expect("told").get()
 }
@@ -354,11 +363,7 @@ fn a_slow_forwarder_with_xdp_sockets_is_found_between_the_hops() {
 
 /// Takes its CPU from everybody who has no real-time priority, most of the time.
 fn hog(cpu: usize, end: &AtomicBool) {
-    pin(cpu);
-    let param = libc::sched_param { sched_priority: 10 };
-    // SAFETY: 0 is the calling thread, and `param` is alive for the call, which only reads it.
-    let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
-    assert_eq!(answer, 0, "SCHED_FIFO");
+    take_cpu(cpu);
     while !end.load(Ordering::Relaxed) {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(6) {

@@ -16,11 +16,7 @@ const RUNS: usize = 20;
 
 /// Sends datagrams that nobody wants: each is received by a soft interrupt of the same CPU, in front of all tasks.
 fn flood(cpu: usize, socket: &UdpSocket, end: &AtomicBool) {
-    pin(cpu);
-    let param = libc::sched_param { sched_priority: 10 };
-    // SAFETY: 0 is the calling thread, and `param` is alive for the call, which only reads it.
-    let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
-    assert_eq!(answer, 0, "SCHED_FIFO");
+    take_cpu(cpu);
     while !end.load(Ordering::Relaxed) {
         let begun = Instant::now();
         while begun.elapsed() < BUSY {
