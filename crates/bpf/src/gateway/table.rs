@@ -20,7 +20,7 @@ const GROUP: u32 = 4;
 /// Places that an address can have.
 const CHOICES: u32 = 2 * GROUP;
 /// Places for every five neighbours that there is room for: with fewer, moving them takes longer and looks at more lines.
-const PLACES_OF_FIVE: u64 = 8;
+const PLACES_OF_FIVE: u64 = 7;
 /// To make room for one, so many others are moved, and one more.
 const DEEP: u32 = 2;
 /// Entries that were moved, as far as they are remembered for who reads in parts.

@@ -15,7 +15,7 @@ use crate::datapath::{DirectOptions, PathOptions};
 use crate::notice::Key;
 
 /// Bytes that the fast path's caches take for a neighbour and for one direction of a connection.
-const NEIGHBOR_BYTES: u64 = 103;
+const NEIGHBOR_BYTES: u64 = 90;
 const CONNECTION_BYTES: u64 = 140;
 /// Of the host's memory, for each of the two caches, if nothing is said.
 const PART_OF_MEMORY: u64 = 64;

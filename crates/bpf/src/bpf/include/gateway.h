@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 7
+#define GATEWAY_LAYOUT 8
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
