@@ -10,7 +10,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use ringside_nic::Interface;
-use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_bind_recursive, mount_change, unmount};
 
 use crate::enter::Entrance;
 use crate::{Error, Result, name, sys};
@@ -48,7 +50,7 @@ impl Namespace {
             source,
         };
         let name = name::unique(tag).map_err(|source| failed("name", source))?;
-        fs::create_dir_all(DIRECTORY).map_err(|source| failed("make /run/netns for", source))?;
+        prepare().map_err(|source| failed("make /run/netns for", source))?;
         let path = Path::new(DIRECTORY).join(&name);
         // A thread can change its namespace for good, so a fresh one does and then ends.
         let made = thread::scope(|scope| {
@@ -247,6 +249,24 @@ pub fn reap_stale() -> Vec<String> {
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| name::is_stale(name) && remove(&Path::new(DIRECTORY).join(name)))
         .collect()
+}
+
+/// Makes the directory of names, and that a mount of its own which is shared, as `ip netns` does (`netns_add` of iproute2's
+/// `ip/ipnetns.c`): who did so when there are names already would hide their mounts below it, where nobody can end them.
+fn prepare() -> io::Result<()> {
+    fs::create_dir_all(DIRECTORY)?;
+    let directory = fs::File::open(DIRECTORY)?;
+    // `ip netns` holds it meanwhile, too.
+    flock(&directory, FlockOperation::LockExclusive)?;
+    let share = || mount_change(DIRECTORY, MountPropagationFlags::SHARED | MountPropagationFlags::REC);
+    match share() {
+        // It is no mount point yet.
+        Err(Errno::INVAL) => {
+            mount_bind_recursive(DIRECTORY, DIRECTORY)?;
+            Ok(share()?)
+        }
+        done => Ok(done?),
+    }
 }
 
 /// Makes a namespace, with loopback as the kernel makes it, and gives it a name. Leaves the calling thread inside.

@@ -13,6 +13,9 @@ use ringside_nic::Interface;
 /// Set in a copy of this test program that is to make a namespace and be killed.
 const VICTIM: &str = "RINGSIDE_NETLAB_VICTIM";
 
+/// Set in a copy that has mounts of its own.
+const INSIDE: &str = "RINGSIDE_NETLAB_INSIDE";
+
 fn ip_netns() -> String {
     let output = Command::new("ip").args(["netns", "list"]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
@@ -199,6 +202,39 @@ fn victim() {
         println!("victim made {}", ns.name());
         std::thread::sleep(Duration::from_secs(60));
     }
+}
+
+/// Whoever says `ip netns add` for the first time in a machine's life while there are test beds hides none of their names.
+#[test]
+fn names_vanish_though_ip_netns_came_after_them() {
+    if !testing::is_root() {
+        return;
+    }
+    if std::env::var_os(INSIDE).is_none() {
+        // Where nobody has used names so far: this test's own process, in mounts of its own.
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "mount -t tmpfs tmpfs /run && exec \"$@\"", "sh"]);
+        command.arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "names_vanish_though_ip_netns_came_after_them", "--nocapture"]);
+        let output = command.env(INSIDE, "1").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    let ns = Namespace::create("before").unwrap();
+    let ip = |words: [&str; 2]| {
+        let mut command = Command::new("ip");
+        assert!(command.arg("netns").args(words).status().unwrap().success());
+    };
+    ip(["add", "other"]);
+    assert!(ip_netns().contains(ns.name()));
+    let path = ns.path().to_owned();
+    drop(ns);
+    assert!(
+        !path.exists(),
+        "{}",
+        std::fs::read_to_string("/proc/self/mountinfo").unwrap()
+    );
+    ip(["delete", "other"]);
 }
 
 #[test]
