@@ -55,11 +55,13 @@ pub(super) struct Tcp {
 
 /// Numbers are not checked: the connection was not seen from its beginning, or not all of it is seen.
 const UNCHECKED: u8 = 1;
-/// Seen from its middle on, and one side only.
+/// Seen from its middle on, and one side only: who opened it, unless it is [`SECOND`].
 const PICKED_UP: u8 = 2;
 /// `again` is the end of a SYN on an open connection, which a SYN and ACK may still answer; or, before it is open, what was
 /// acknowledged that does not fit, to which a reset is the answer.
 const AGAIN: u8 = 4;
+/// The side that was seen of one that was picked up is not the one that opened it.
+const SECOND: u8 = 8;
 
 /// The least that acknowledgments may lag behind: more than any window without a shift.
 const LEAST_LAG: u32 = 66_000;
@@ -180,6 +182,19 @@ impl Tcp {
         } else {
             return None;
         }
+        Some((tcp, tcp.state()))
+    }
+
+    /// The same segment, if it was said in the middle of a connection that the other side has opened. None: it was not.
+    pub(super) fn picked_up_from_second(segment: &Segment, (begun, _): (Self, State)) -> Option<(Self, State)> {
+        if begun.marks & PICKED_UP == 0 {
+            return None;
+        }
+        let mut tcp = Self {
+            marks: begun.marks | SECOND,
+            ..Self::default()
+        };
+        tcp.note_fin(1, segment);
         Some((tcp, tcp.state()))
     }
 
@@ -310,7 +325,7 @@ impl Tcp {
             (State::SynReceived, way) if !self.sides[1 - way].opened_by(segment.acknowledgment) => {
                 return Seen::OutOfWindow;
             }
-            (State::PickedUp, 1) => {
+            (State::PickedUp, way) if (way == 0) == (self.marks & SECOND != 0) => {
                 self.marks &= !PICKED_UP;
                 self.open();
             }

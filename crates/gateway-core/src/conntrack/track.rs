@@ -43,6 +43,28 @@ impl Ask<'_> {
             .map_err(Refused::Denied)
     }
 
+    /// Asks the rules about a connection that the other side has begun, and in the middle of which this segment is.
+    fn judge_second(&self, segment: &Segment) -> bool {
+        let [port, _] = segment.ports;
+        let subject = Subject {
+            source: self.flow.destination,
+            destination: self.flow.source,
+            protocol: self.flow.protocol,
+            service: port,
+        };
+        let [source, destination] = self.profiles;
+        self.policy.judge(&subject, destination, source).is_ok()
+    }
+
+    /// What a segment begins whose own direction the rules do not allow: a connection that the other side has begun, if it
+    /// may be in the middle of one, and that is allowed.
+    fn begin_second(&self, begun: (Tcp, State)) -> Option<(Tcp, State)> {
+        let Upper::Tcp(segment) = &self.flow.upper else {
+            return None;
+        };
+        Tcp::picked_up_from_second(segment, begun).filter(|_| self.judge_second(segment))
+    }
+
     fn passed(&self, connection: Option<ConnectionId>, established: bool) -> Passed {
         Passed {
             connection,
@@ -173,23 +195,27 @@ impl Conntrack {
             Upper::Query(Query { asks: false, .. }) => return Some(Err(Refused::NoConnection)),
             _ => (Tcp::default(), State::first(ask.flow.protocol)),
         };
-        let (tcp, state) = begun;
         if self.draining.load(Ordering::Relaxed) {
             return Some(Err(Refused::Draining));
         }
-        if let Err(refused) = ask.judge() {
-            return Some(Err(refused));
-        }
+        let [source, destination] = ask.profiles;
+        let ((tcp, state), from, profiles) = match ask.judge() {
+            Ok(()) => (begun, ask.from, ask.profiles),
+            Err(refused) => match ask.begin_second(begun) {
+                Some(begun) => (begun, ask.from.other(), [destination, source]),
+                None => return Some(Err(refused)),
+            },
+        };
         if let Some((slot, entry)) = replaced {
             self.end(part, slot, entry, End::Replaced);
         }
         let entry = Entry {
             key: ask.key,
             state,
-            marks: if ask.from == From::Higher { FROM_HIGHER } else { 0 },
+            marks: if from == From::Higher { FROM_HIGHER } else { 0 },
             seen: ask.now,
             generation: ask.policy.generation(),
-            profiles: ask.profiles,
+            profiles,
             tcp,
         };
         let slot = match self.insert(part, &entry, ask.hash, ask.now, room)? {

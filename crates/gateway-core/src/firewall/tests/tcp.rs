@@ -412,10 +412,62 @@ fn what_does_not_come_in_this_order() {
     assert!(bench.pass(&from_client(ACK, 1, 1, 0)));
 }
 
+/// An answer that was on its way when all connections were forgotten: who waits for it says nothing.
+#[test]
+fn picked_up_by_an_answer() {
+    let web = || {
+        vec![rule(
+            Direction::Ingress,
+            Service::Ports(Protocol::TCP, 80..=80),
+            Remote::Any,
+        )]
+    };
+    let mut bench = Bench::new(few(), web());
+    assert!(!bench.pass(&from_server(ACK, 500, 500, 10)));
+    assert_eq!(bench.state(), State::PickedUp);
+    assert!(
+        !bench.pass(&from_server(ACK, 500, 500, 10)),
+        "the other side has said nothing yet"
+    );
+    assert!(bench.pass(&from_client(ACK, 500, 510, 10)));
+    assert_eq!(bench.state(), State::Established);
+    // It is the client's: its rules are those of what it began.
+    bench.put_group(SERVER, Vec::new());
+    bench.refuse(
+        &from_server(ACK, 510, 510, 0),
+        Refused::NoLongerAllowed(Denied::Ingress),
+    );
+    bench.refuse(&from_server(ACK, 510, 510, 0), Refused::Denied(Denied::Egress));
+
+    let mut bench = Bench::new(few(), web());
+    bench.pass(&from_server(FIN_ACK, 500, 500, 0));
+    bench.pass(&from_client(ACK, 500, 501, 0));
+    assert_eq!(bench.state(), State::CloseWait);
+
+    // Its port is none that anybody may connect to; and what begins or ends one is in the middle of none.
+    let mut bench = Bench::new(few(), web());
+    let other = with(from_server(ACK, 500, 500, 10), |segment| segment.ports[0] = 81);
+    bench.refuse(&other, Refused::Denied(Denied::Egress));
+    bench.refuse(&from_server(SYN, 500, 0, 0), Refused::Denied(Denied::Egress));
+    for flags in [SYN_ACK, RST, RST_ACK] {
+        bench.refuse(&from_server(flags, 500, 500, 0), Refused::NoConnection);
+    }
+    // The client begins anew, as it may at any time; the server does not.
+    bench.pass(&from_server(ACK, 500, 500, 10));
+    bench.refuse(&from_server(SYN, 500, 0, 0), Refused::Denied(Denied::Egress));
+    bench.pass(&from_client(SYN, 9000, 0, 0));
+    assert_eq!(bench.state(), State::SynSent);
+
+    let strict = Limits {
+        pick_up: false,
+        ..few()
+    };
+    Bench::new(strict, web()).refuse(&from_server(ACK, 500, 500, 10), Refused::NoConnection);
+}
+
 #[test]
 fn picked_up_in_its_middle() {
     let mut bench = Bench::open(few());
-    bench.refuse(&from_server(ACK, 500, 500, 10), Refused::Denied(Denied::Egress));
     assert!(!bench.pass(&from_client(ACK, 500, 500, 10)));
     assert_eq!(bench.state(), State::PickedUp);
     assert!(bench.pass(&from_server(ACK, 400, 510, 10)));
