@@ -295,14 +295,22 @@ pub(crate) fn tos(frame: &[u8], packet: &Packet) -> u8 {
 /// Tells flows of tenants apart, as RFC 7348 §5 asks: in the range of ephemeral ports.
 pub(crate) fn source_port(packet: &Packet, frame: &[u8]) -> u16 {
     let network = usize::from(packet.network);
-    // Addresses, protocol and, where they stand, ports: for spreading, a sum that mixes is enough.
-    let (addresses, ports_at) = match frame.get(network).map(|byte| byte >> 4) {
-        Some(4) => (network + 12..network + 20, network + 20),
-        _ => (network + 8..network + 40, network + 40),
+    let byte = |at: usize| frame.get(network + at).copied().unwrap_or_default();
+    let has_ports = |protocol| [Protocol::TCP, Protocol::UDP].contains(&Protocol(protocol));
+    // Addresses and, of a packet that has some and is in one piece, ports: for spreading, a sum that mixes is enough. What stands there
+    // else changes within a flow: an ICMP checksum, or payload.
+    let (addresses, end, has_ports) = match byte(0) >> 4 {
+        4 => {
+            let is_whole = word(frame, network + 6) & 0x3fff == 0;
+            (12, 20, byte(0) == 0x45 && is_whole && has_ports(byte(9)))
+        }
+        _ => (8, 40, has_ports(byte(6))),
     };
     let mut hash = u64::from(packet.vni.number());
-    let words = frame.get(addresses).unwrap_or_default().as_chunks::<4>().0;
-    let ports = frame.get(ports_at..).and_then(<[u8]>::first_chunk::<4>);
+    let addresses = frame.get(network + addresses..network + end).unwrap_or_default();
+    let words = addresses.as_chunks::<4>().0;
+    let ports = frame.get(network + end..).filter(|_| has_ports);
+    let ports = ports.and_then(<[u8]>::first_chunk::<4>);
     for word in words.iter().chain(ports) {
         hash = (hash ^ u64::from(u32::from_be_bytes(*word))).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash ^= hash >> 29;

@@ -329,4 +329,24 @@ fn flows_are_told_apart_by_their_source_port() {
         seen.insert(first);
     }
     assert!(seen.len() > 180, "{}", seen.len());
+    // Where ports stand else is what changes within a flow: ICMP's checksum, a later fragment's payload. Its addresses tell it apart.
+    for v6 in [false, true] {
+        let mut port_of = |protocol: Protocol, ports: [u16; 2], fragment: u16| {
+            let mut frame = tenant_udp([A, B], [tenant(1, v6), tenant(2, v6)], ports, 64, b"x");
+            frame[if v6 { 20 } else { 23 }] = protocol.0;
+            if !v6 {
+                frame[20..22].copy_from_slice(&fragment.to_be_bytes());
+                let sum = ringside_wire::checksum::Sum::of(&frame[14..24]).bytes(&frame[26..34]);
+                frame[24..26].copy_from_slice(&sum.finish().to_be_bytes());
+            }
+            read(&bed.decide(&sent(frame).bytes()).1).ports[0]
+        };
+        let icmp = if v6 { Protocol::ICMPV6 } else { Protocol::ICMP };
+        assert_eq!(port_of(icmp, [0x0800, 1], 0), port_of(icmp, [0x0800, 2], 0));
+        assert_ne!(port_of(Protocol::TCP, [7, 1], 0), port_of(Protocol::TCP, [7, 2], 0));
+        if !v6 {
+            let [first, later] = [0x2000, 0x0008].map(|fragment| port_of(Protocol::UDP, [7, fragment], fragment));
+            assert_eq!(first, later);
+        }
+    }
 }

@@ -241,6 +241,11 @@ struct route {
 	__u16 pad;
 };
 
+static __always_inline int has_ports(__u8 protocol)
+{
+	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
+}
+
 /* Tells flows apart, RFC 7348, 5: Decider's source_port(). 0: that takes more than is in the first buffer. */
 static __always_inline __be16 derived_port(const struct packet *packet,
 					  const struct found *found)
@@ -248,13 +253,14 @@ static __always_inline __be16 derived_port(const struct packet *packet,
 	const __u64 mix = 0x9e3779b97f4a7c15;
 	__u64 hash = found->vni;
 	__be32 *word, *ports;
-	int words = 2;
+	int words = 2, whole;
 
 	if (found->content == IP4) {
 		struct iphdr *ip = packet->network;
 
 		word = &ip->saddr;
 		ports = (__be32 *)(ip + 1);
+		whole = ip->ihl == 5 && !(ip->frag_off & bpf_htons(0x3fff)) && has_ports(ip->protocol);
 	} else {
 		struct ipv6hdr *ip6 = packet->network;
 
@@ -262,6 +268,7 @@ static __always_inline __be16 derived_port(const struct packet *packet,
 			return 0;
 		word = (__be32 *)&ip6->saddr;
 		ports = (__be32 *)(ip6 + 1);
+		whole = has_ports(ip6->nexthdr);
 		words = 8;
 	}
 #pragma unroll
@@ -271,7 +278,7 @@ static __always_inline __be16 derived_port(const struct packet *packet,
 			hash ^= hash >> 29;
 		}
 	}
-	if (FITS(ports, packet->end)) {
+	if (whole && FITS(ports, packet->end)) {
 		hash = (hash ^ bpf_ntohl(*ports)) * mix;
 		hash ^= hash >> 29;
 	}
