@@ -343,6 +343,7 @@ impl Config {
     pub fn model_options(&self) -> ModelOptions {
         ModelOptions {
             tombstones: self.tombstones,
+            ..ModelOptions::default()
         }
     }
 

@@ -1,5 +1,6 @@
 //! The program: from a configuration to a gateway that runs, until it is told to end.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -21,11 +22,14 @@ use crate::api::{Api, Keys, Listeners};
 use crate::config::{Config, Format, Level};
 use crate::fleet::{Baggage, Door, Member};
 use crate::metrics::{self, Metrics};
-use crate::model::{DataPath, Model, Tables};
+use crate::model::{DataPath, Model, ModelOptions, Tables};
 use crate::store::Store;
 
 /// Between two looks at what is to be done now and then. The watchdog's time has to be longer.
 const TICK: Duration = Duration::from_secs(1);
+/// Between two signs that a start goes on; and by when the next one comes, as in the unit's `TimeoutStartSec`.
+const SIGN: Duration = Duration::from_secs(10);
+const START: Duration = Duration::from_secs(120);
 /// A writer that does not answer for so long waits for its disk.
 const STALLED: Duration = Duration::from_secs(5);
 
@@ -55,7 +59,11 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
         .context("starting the threads of the control plane")?;
     // What somebody else may have is had before anything is done with packets.
     let doors = runtime.block_on(Doors::open(&config))?;
-    let (limits, options) = (config.limits.clone(), config.model_options());
+    let limits = config.limits.clone();
+    let options = ModelOptions {
+        working,
+        ..config.model_options()
+    };
     let start = |tables: &Arc<Tables>| {
         limit_tenants(tables, &BTreeMap::new(), &config.tenants);
         start_path(&config, tables)
@@ -251,6 +259,20 @@ fn renew(before: &mut Config, after: Config, renewable: &Renewable) -> Result<Co
         tracing::info!("the certificates of api.tcp were read again");
     }
     Ok(after)
+}
+
+/// Tells the service manager, not too often, that the start goes on: with a hundred million neighbours it takes minutes.
+fn working() {
+    thread_local! {
+        static TOLD: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+    TOLD.with(|told| {
+        if told.get().is_none_or(|told| told.elapsed() >= SIGN) {
+            told.set(Some(Instant::now()));
+            let most = u32::try_from(START.as_micros()).unwrap_or(u32::MAX);
+            tell(&[NotifyState::ExtendTimeoutUsec(most)]);
+        }
+    });
 }
 
 /// Tells the service manager, if there is one.

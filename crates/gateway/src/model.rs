@@ -187,6 +187,9 @@ pub enum WriteError {
 pub struct ModelOptions {
     /// How long versions of deleted objects are remembered.
     pub tombstones: Duration,
+    /// Called with each part of the state that is known, before the data path is started: a start may take long, and somebody may
+    /// wait for a sign.
+    pub working: fn(),
 }
 
 impl Default for ModelOptions {
@@ -194,6 +197,7 @@ impl Default for ModelOptions {
     fn default() -> Self {
         Self {
             tombstones: Duration::from_secs(7 * 24 * 3600),
+            working: || {},
         }
     }
 }
@@ -269,7 +273,7 @@ impl Model {
         let tables = Arc::new(Tables::new(limits));
         let mut book = Book::new(Arc::clone(&tables));
         let began = Instant::now();
-        let loaded = fill(&mut book, &mut store, |_| ())?;
+        let loaded = fill(&mut book, &mut store, |_| (options.working)())?;
         report(&loaded, began.elapsed());
         let health = Arc::new(Health::new(store.problems().to_vec(), store.revision()?, store.bytes()));
         let readers = Arc::new(Readers::new(&store)?);

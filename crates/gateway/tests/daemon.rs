@@ -161,11 +161,17 @@ fn the_service_manager_is_told() {
     let folder = Folder::new();
     let socket = UnixDatagram::bind(folder.join("notify")).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let config = configure(&folder, "store.db", "");
+    configure(&folder, "store.db", "");
+    let daemon = Daemon::start_in(folder);
+    daemon.ok(&put_neighbor(
+        ["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.1"],
+        None,
+    ));
+    let folder = daemon.stop();
     let mut command = binary();
     command
         .arg("--config")
-        .arg(config)
+        .arg(folder.join("gateway.toml"))
         .env("NOTIFY_SOCKET", folder.join("notify"));
     let daemon = Daemon::spawn(folder, command);
     let expect = |wanted: &str| {
@@ -178,6 +184,8 @@ fn the_service_manager_is_told() {
         }
         panic!("never told: {wanted}");
     };
+    // What it knows takes its time.
+    expect("EXTEND_TIMEOUT_USEC=120000000");
     expect("READY=1");
     expect("WATCHDOG=1");
     daemon.signal("HUP");

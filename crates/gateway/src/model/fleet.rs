@@ -44,7 +44,10 @@ impl Model {
         let mut book = Book::new(Arc::clone(&tables));
         let began = Instant::now();
         let mut tally = Tally::default();
-        let loaded = fill(&mut book, &mut store, |changes| tally.count(changes))?;
+        let loaded = fill(&mut book, &mut store, |changes| {
+            (options.working)();
+            tally.count(changes);
+        })?;
         report(&loaded, began.elapsed());
         // What was damaged is missing: everything is listed.
         let mark = store.mark()?.map(|mark| Mark {
@@ -59,6 +62,7 @@ impl Model {
         let health = Arc::new(health.of_fleet(Arc::clone(&status)));
         let readers = Arc::new(Readers::new(&store)?);
         let timings = Timings::new();
+        let working = options.working;
         let (jobs, queue) = mpsc::channel(QUEUE);
         let (changes, _) = broadcast::channel(super::watch::BATCHES);
         let (done, told) = mpsc::channel(AHEAD);
@@ -111,7 +115,7 @@ impl Model {
             sweep: None,
         };
         let mut told = told;
-        wait(&mut applier, &mut told, &status, patience);
+        wait(&mut applier, &mut told, &status, (patience, working));
         let path = start_path(&tables)?;
         applier.path = Arc::clone(&path);
         let thread = spawn("tables", move || {
@@ -133,14 +137,22 @@ impl Model {
     }
 }
 
-/// Takes what is told until everything is known, or for so long.
-fn wait(applier: &mut Applier, told: &mut mpsc::Receiver<Done>, status: &Status, patience: Option<Duration>) {
+/// Takes what is told until everything is known, or for so long; and says each time that it does.
+fn wait(
+    applier: &mut Applier,
+    told: &mut mpsc::Receiver<Done>,
+    status: &Status,
+    (patience, working): (Option<Duration>, fn()),
+) {
     let began = Instant::now();
     let mut logged = began;
     let mut barrier = Barrier::default();
     loop {
         match told.try_recv() {
-            Ok(done) => applier.take(done),
+            Ok(done) => {
+                working();
+                applier.take(done);
+            }
             Err(mpsc::error::TryRecvError::Disconnected) => return,
             Err(mpsc::error::TryRecvError::Empty) if applier.sweep.is_some() => applier.sweep_a_part(),
             Err(mpsc::error::TryRecvError::Empty) => {
