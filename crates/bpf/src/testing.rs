@@ -1,7 +1,9 @@
 //! XDP programs for tests of AF_XDP sockets. Not part of the API.
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenProgramMut, ProgramAttachType};
@@ -26,6 +28,22 @@ pub const EXAMPLE_FILE: &str = concat!(env!("OUT_DIR"), "/hints_object.o");
 
 /// `examples/nic.bpf.c` of the repository, compiled.
 pub const NIC_EXAMPLE_FILE: &str = concat!(env!("OUT_DIR"), "/nic_object.o");
+
+/// Has the maps that a gateway has pinned in a folder say that they are another version's, 99.
+///
+/// # Errors
+/// None are pinned there, or they cannot be written.
+pub fn of_another_version(folder: &Path) -> io::Result<()> {
+    let forge = || {
+        let state = MapHandle::from_pinned_path(folder.join("state"))?;
+        let mut value = state.lookup(&[0; 4], MapFlags::ANY)?.unwrap_or_default();
+        if let Some(layout) = value.first_chunk_mut() {
+            *layout = 99_u32.to_ne_bytes();
+        }
+        state.update(&[0; 4], &value, MapFlags::ANY)
+    };
+    forge().map_err(|error| load::os_error(&error))
+}
 
 /// What a [`TestProgram`] does with packets. Where it is not said otherwise they go to the socket at the place of the queue
 /// that they came on.

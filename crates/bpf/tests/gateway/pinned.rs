@@ -6,8 +6,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use ringside_bpf::gateway::{GatewayProgram, Outcome};
+use ringside_bpf::testing::of_another_version;
 use ringside_bpf::{Error, Generator, GeneratorOptions, Neighbours, Sink, Verdict, XdpMode, dry_run};
 
 use crate::bed::{Bed, LOOPBACK, Wanted, in_namespace};
@@ -82,10 +82,7 @@ fn maps_of_another_version_are_refused() {
         let bpffs = Bpffs::new();
         let folder = bpffs.folder();
         Bed::new(second, Wanted::default()).program.pin(&folder).unwrap();
-        let state = MapHandle::from_pinned_path(folder.join("state")).unwrap();
-        let mut value = vec![0; state.value_size() as usize];
-        value[..4].copy_from_slice(&99u32.to_ne_bytes());
-        state.update(&[0; 4], &value, MapFlags::ANY).unwrap();
+        of_another_version(&folder).unwrap();
         let refused = GatewayProgram::adopt(&folder).unwrap_err();
         assert!(matches!(refused, Error::Layout { found: 99, .. }), "{refused}");
         let text = refused.to_string();

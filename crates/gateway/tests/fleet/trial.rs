@@ -25,6 +25,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Between two loads.
 const BETWEEN: Duration = Duration::from_millis(200);
 
+/// What is said in time. The client's library may wait for ever for the answer of a gateway that is killed just as it is asked, though
+/// the connection is closed: one call of some ten thousand.
+async fn in_time<T>(said: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(PATIENCE / 3, said).await.ok()
+}
+
 fn draw(random: &mut u64) -> u64 {
     *random = random
         .wrapping_mul(6_364_136_223_846_793_005)
@@ -162,7 +168,7 @@ impl Trial {
                     tokio::time::sleep(PAUSE).await;
                 }
                 let state = State { version, is_there };
-                let answer = clients.write(key, state).await;
+                let answer = in_time(clients.write(key, state)).await.flatten();
                 let known = answer.unwrap_or(Answer::Unknown);
                 let now = versions.load(Ordering::SeqCst);
                 history.lock().unwrap().wrote(Some(name), (key, state, known), now);
@@ -198,7 +204,7 @@ impl Trial {
                     keys.map(versioned).collect::<Vec<_>>()
                 };
                 let batches: Vec<_> = (0..BATCHES).map(batch).collect();
-                let done = clients.load(&batches).await;
+                let done = in_time(clients.load(&batches)).await.unwrap_or(0);
                 let now = versions.load(Ordering::SeqCst);
                 let mut history = history.lock().unwrap();
                 for (number, batch) in batches.into_iter().enumerate() {
@@ -254,7 +260,8 @@ impl Trial {
                 let state = State::there(self.version.fetch_add(1, Ordering::SeqCst));
                 let answer = match connect(socket).await {
                     Some(mut clients) => {
-                        let answer = clients.write(key, state).await.unwrap_or(Answer::Unknown);
+                        let answer = in_time(clients.write(key, state)).await.flatten();
+                        let answer = answer.unwrap_or(Answer::Unknown);
                         let now = self.version.load(Ordering::SeqCst);
                         let mut history = self.history.lock().unwrap();
                         history.wrote(Some(name), (key, state, answer), now);

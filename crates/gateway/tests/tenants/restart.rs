@@ -1,21 +1,23 @@
 //! The daemon goes and comes back, and no connection is lost.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ringside_bpf::testing::of_another_version;
 use ringside_netlab::wait_until;
 
 use crate::bed::{Bed, Family, Kind, Place};
 use crate::on;
-use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off};
-use crate::process::PATIENCE;
+use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, unanswered};
+use crate::process::{PATIENCE, Running};
 use crate::ringside::Ringside;
 
 on! {
     fast = crate::FAST => a_daemon_that_ends_is_not_missed, a_daemon_that_is_killed_is_not_missed,
-        connections_under_rules_are_kept, maps_of_other_sizes_are_not_noticed;
+        connections_under_rules_are_kept, maps_of_other_sizes_are_not_noticed,
+        a_program_that_nobody_owns_does_nothing, maps_of_another_version_are_made_anew;
     two_ports = crate::TWO_PORTS => a_daemon_that_is_killed_is_not_missed;
     slow = crate::SLOW => a_daemon_that_is_killed_is_not_missed;
 }
@@ -147,6 +149,90 @@ fn maps_of_other_sizes_are_not_noticed(kind: Kind) {
         );
     }
     assert!(is_cut_off(bed.at(1), (bed.at(2), to.into()), DENIED));
+}
+
+/// An upgrade to a version whose maps are others, when nothing is known of what is open: it is picked up as it goes on, by rules in one
+/// direction only, too, and by whichever side says something first.
+fn maps_of_another_version_are_made_anew(kind: Kind) {
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let kind = Kind::Ringside(Ringside { pinned: true, ..how });
+    let mut bed = Bed::new("version", kind, &[Place::vxlan(Family::V4); 2]);
+    allow_one_way(&mut bed);
+    let to = bed.at(2).address(Family::V4);
+    let busy = connect(bed.at(1), (bed.at(2), to), 7000);
+    let [client, server] = connect(bed.at(1), (bed.at(2), to), 7001);
+    let [client_waits, server_waits] = [[&client, &server], [&server, &client]];
+    for [mut from, mut to] in [client_waits, server_waits] {
+        from.write_all(b"word").expect("taken");
+        to.read_exact(&mut [0; 4]).expect("comes");
+    }
+    exchange_during(&busy, || {
+        let folder = bed.ringside().end(true);
+        of_another_version(&bed.ringside().pins().join("maps")).expect("forged");
+        bed.ringside().start_in(folder);
+        let log = bed.ringside().daemon().log();
+        assert!(
+            log.contains("the maps are made anew") && log.contains("adopted=false"),
+            "{log}"
+        );
+    });
+    // Who was connected to answers, and who asked has nothing to say.
+    for [mut from, mut to] in [server_waits, client_waits] {
+        from.write_all(b"word").expect("taken");
+        to.read_exact(&mut [0; 4]).expect("comes");
+    }
+    assert!(is_cut_off(bed.at(1), (bed.at(2), to), 7002));
+}
+
+/// The daemon is gone for longer than `unowned-seconds`: then nothing is sent on, also of open connections, and nobody is answered.
+fn a_program_that_nobody_owns_does_nothing(kind: Kind) {
+    const MOMENT: Duration = Duration::from_secs(1);
+    let Kind::Ringside(how) = kind else {
+        panic!("for the daemon")
+    };
+    let how = Ringside {
+        pinned: true,
+        more: "unowned-seconds = 4",
+        ..how
+    };
+    let mut bed = Bed::new("unowned", Kind::Ringside(how), &[Place::vxlan(Family::V4); 2]);
+    allow_one_way(&mut bed);
+    let to = bed.at(2).address(Family::V4);
+    let open = |bed: &Bed, network: usize| connect(&bed.tenants[0][network], (&bed.tenants[1][network], to), 7000);
+    let both = [open(&bed, 0), open(&bed, 1)];
+    both.iter().cycle().take(40).for_each(|open| chat(open).expect("goes"));
+    // Of the network without rules, where echoes go by the fast path, too. It has to ask who has the address.
+    let forget = |bed: &Bed| {
+        Running::new(bed.tenants[0][1].command("ip neigh flush all"))
+            .end()
+            .good()
+    };
+    let folder = bed.ringside().end(false);
+    let killed = Instant::now();
+    forget(&bed);
+    answered(&bed.tenants[0][1], to);
+    both.iter().for_each(|open| chat(open).expect("goes on alone"));
+    assert!(killed.elapsed() < 3 * MOMENT, "too slow to say: {:?}", killed.elapsed());
+    std::thread::sleep((5 * MOMENT).saturating_sub(killed.elapsed()));
+    unanswered(&bed.tenants[0][1], to);
+    forget(&bed);
+    unanswered(&bed.tenants[0][1], to);
+    let known = Running::new(bed.tenants[0][1].command("ip neigh")).end().good().out;
+    assert!(!known.contains("lladdr"), "{known}");
+    for [from, to] in &both {
+        (&*from).write_all(b"word").expect("taken");
+        to.set_read_timeout(Some(MOMENT)).expect("set");
+        let error = (&*to).read(&mut [0; 4]).expect_err("nothing comes");
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        to.set_read_timeout(Some(PATIENCE)).expect("set");
+    }
+    bed.ringside().start_in(folder);
+    for [_, to] in &both {
+        (&*to).read_exact(&mut [0; 4]).expect("what was said meanwhile comes");
+    }
+    answered(&bed.tenants[0][1], to);
 }
 
 fn restart(tag: &str, kind: Kind, kindly: bool) {

@@ -147,7 +147,7 @@ impl Gateway {
     }
 
     /// A folder of the BPF file system for this gateway alone.
-    fn pins(&self) -> PathBuf {
+    pub(crate) fn pins(&self) -> PathBuf {
         Path::new("/sys/fs/bpf").join(format!("ringside-{}", self.end.ns.name()))
     }
 
