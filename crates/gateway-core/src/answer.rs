@@ -220,5 +220,5 @@ fn send_back(
     let tos = tos(bytes, packet);
     let source_port = word(bytes, usize::from(packet.udp));
     let end = u16::try_from(end).map_err(|_| DropReason::NoRoom)?;
-    wrap(frame, &Packet { end, ..*packet }, route, source_port, tos)
+    wrap(frame, &Packet { end, ..*packet }, route, source_port, tos, false)
 }

@@ -22,7 +22,7 @@ use crate::flow::Flow;
 use crate::lane::{self, Lane};
 use crate::packet::OUTER;
 use crate::policy::ProfileId;
-use crate::rewrite::{Route, complete_outer, forward, outer_len, source_port};
+use crate::rewrite::{Route, complete_outer, forward, outer_len, source_port, tunnel_stays};
 use crate::table::{BindingReader, Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader};
 use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Underlay, Vni};
 
@@ -509,7 +509,10 @@ impl Decider {
                 IpAddr::V6(_) => ipv6::HEADER_LEN,
             };
             const { assert!(vxlan::HEADER_LEN == geneve::HEADER_LEN) };
-            ip + udp::HEADER_LEN + vxlan::HEADER_LEN
+            match tunnel_stays(packet, route) {
+                true => ip + usize::from(packet.inner - packet.udp),
+                false => ip + udp::HEADER_LEN + vxlan::HEADER_LEN,
+            }
         };
         let inner = usize::from(packet.end - packet.inner);
         // With what a sender has put behind the datagram, if it leaves with that.

@@ -66,8 +66,13 @@ pub fn forward(frame: &mut impl Buffer, packet: &Packet, route: &Route, mac: Mac
             let at = usize::from(packet.udp);
             word(frame.bytes(), at)
         });
-        wrap(frame, packet, route, source_port, tos)
+        wrap(frame, packet, route, source_port, tos, tunnel_stays(packet, route))
     }
+}
+
+/// True if the tunnel's header goes on as it came: that of Geneve has options.
+pub(crate) fn tunnel_stays(packet: &Packet, route: &Route) -> bool {
+    [packet.encapsulation, route.encapsulation] == [Encapsulation::Geneve; 2]
 }
 
 /// Sums of what was replaced, and of what took its place.
@@ -168,29 +173,38 @@ fn in_place(frame: &mut [u8], packet: &Packet, route: &Route, mut change: Change
     }
 }
 
-/// Puts new headers before the tenant's frame, in place of those that are there.
+/// Puts new headers before the tenant's frame, in place of those that are there; `tunnel_stays`: but for the tunnel's.
 pub(crate) fn wrap(
     frame: &mut impl Buffer,
     packet: &Packet,
     route: &Route,
     source_port: u16,
     tos: u8,
+    tunnel_stays: bool,
 ) -> Result<(), DropReason> {
     let ip_len = match route.to.1 {
         IpAddr::V4(_) => ipv4::HEADER_LEN,
         IpAddr::V6(_) => ipv6::HEADER_LEN,
     };
-    let inner_len = usize::from(packet.end) - usize::from(packet.inner);
-    let headers = OUTER + ip_len + udp::HEADER_LEN + vxlan::HEADER_LEN;
-    let front = isize::try_from(headers).unwrap_or(0) - isize::try_from(packet.inner).unwrap_or(0);
-    if !frame.move_front(front) || !frame.set_len(headers + inner_len) {
+    let datagram = OUTER + ip_len + udp::HEADER_LEN;
+    let (stays, headers, vni) = match tunnel_stays {
+        true => (usize::from(packet.udp) + udp::HEADER_LEN, datagram, None),
+        false => (
+            packet.inner.into(),
+            datagram + vxlan::HEADER_LEN,
+            Some(packet.vni.number()),
+        ),
+    };
+    let front = isize::try_from(headers).unwrap_or(0) - isize::try_from(stays).unwrap_or(0);
+    if !frame.move_front(front) || !frame.set_len(headers + usize::from(packet.end) - stays) {
         return Err(DropReason::NoRoom);
     }
-    write_headers(frame.bytes_mut(), packet.vni.number(), route, source_port, tos).ok_or(DropReason::NoRoom)
+    write_headers(frame.bytes_mut(), vni, route, source_port, tos).ok_or(DropReason::NoRoom)
 }
 
-/// Writes outer headers before the tenant's frame that stands behind them already. None if there is no room for them.
-fn write_headers(frame: &mut [u8], vni: u32, route: &Route, source_port: u16, tos: u8) -> Option<()> {
+/// Writes outer headers before what stands behind them already: the tenant's frame or, without a `vni`, the tunnel's header. None if there
+/// is no room for them.
+fn write_headers(frame: &mut [u8], vni: Option<u32>, route: &Route, source_port: u16, tos: u8) -> Option<()> {
     let (ethertype, ip_len) = match route.to.1 {
         IpAddr::V4(_) => (EtherType::IPV4, ipv4::HEADER_LEN),
         IpAddr::V6(_) => (EtherType::IPV6, ipv6::HEADER_LEN),
@@ -232,9 +246,10 @@ fn write_headers(frame: &mut [u8], vni: u32, route: &Route, source_port: u16, to
     };
     header.emit(datagram).ok()?;
     let tunnel = datagram.get_mut(udp::HEADER_LEN..)?;
-    match route.encapsulation {
-        Encapsulation::Vxlan => vxlan::Header { vni }.emit(tunnel).ok()?,
-        Encapsulation::Geneve => geneve::Header { vni }.emit(tunnel).ok()?,
+    match (vni, route.encapsulation) {
+        (Some(vni), Encapsulation::Vxlan) => vxlan::Header { vni }.emit(tunnel).ok()?,
+        (Some(vni), Encapsulation::Geneve) => geneve::Header { vni }.emit(tunnel).ok()?,
+        (None, _) => {}
     }
     if route.to.1.is_ipv6() {
         udp::fill_checksum(datagram, route.from.1, route.to.1).ok()?;

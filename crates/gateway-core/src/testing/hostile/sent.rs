@@ -123,7 +123,15 @@ impl Case<'_> {
             // With whatever is behind its datagram.
             return read(self.before, self.settings).total;
         }
-        end - inner + if host.ip.is_ipv4() { 20 } else { 40 } + 8 + 8
+        end - inner + if host.ip.is_ipv4() { 20 } else { 40 } + 8 + 8 + self.options_to(host).len()
+    }
+
+    /// Options stay where it is Geneve and goes on as such.
+    fn options_to(&self, host: &Host) -> &[u8] {
+        match (self.packet.encapsulation, self.encapsulation_to(host)) {
+            (Encapsulation::Geneve, Encapsulation::Geneve) => read(self.before, self.settings).options,
+            _ => &[],
+        }
     }
 
     /// What of that is before the tenant's IP packet.
@@ -181,7 +189,8 @@ impl Case<'_> {
                 ChecksumState::Valid
             };
             assert_eq!((got.ttl, got.udp), (self.settings.ttl, udp));
-            assert!(got.options.is_empty() && got.header_is_right);
+            assert_eq!(got.options, self.options_to(host));
+            assert!(got.header_is_right);
             assert_eq!(got.total, got.len, "nothing behind it");
         }
     }
