@@ -13,16 +13,15 @@ mod rules;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ringside_wire::{MacAddr, flow, geneve, ipv4, ipv6, udp, vxlan};
+use ringside_wire::{MacAddr, flow};
 
 use crate::allowance::Allowance;
 use crate::answer::{Trouble, complain, i_have};
 use crate::conntrack::{ConnectionId, Place};
 use crate::flow::Flow;
 use crate::lane::{self, Lane};
-use crate::packet::OUTER;
 use crate::policy::ProfileId;
-use crate::rewrite::{Route, complete_outer, forward, outer_len, source_port, tunnel_stays};
+use crate::rewrite::{Route, complete_outer, forward, headers_len, leaves_in_place, outer_len, source_port};
 use crate::table::{BindingReader, Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader};
 use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Underlay, Vni};
 
@@ -500,26 +499,11 @@ impl Decider {
     /// The longest IP packet of a tenant that goes this way, if this one is longer.
     fn exceeds(&self, frame: &[u8], packet: &Packet, route: &Route, port: u8) -> Option<u16> {
         let mtu = self.settings.ports.get(usize::from(port))?.mtu;
-        let in_place = packet.encapsulation == route.encapsulation && packet.from.is_ipv4() == route.to.1.is_ipv4();
-        let outer = if in_place {
-            usize::from(packet.inner) - OUTER
-        } else {
-            let ip = match route.to.1 {
-                IpAddr::V4(_) => ipv4::HEADER_LEN,
-                IpAddr::V6(_) => ipv6::HEADER_LEN,
-            };
-            const { assert!(vxlan::HEADER_LEN == geneve::HEADER_LEN) };
-            match tunnel_stays(packet, route) {
-                true => ip + usize::from(packet.inner - packet.udp),
-                false => ip + udp::HEADER_LEN + vxlan::HEADER_LEN,
-            }
-        };
-        let inner = usize::from(packet.end - packet.inner);
+        let outer = headers_len(packet, route);
         // With what a sender has put behind the datagram, if it leaves with that.
-        let len = if in_place {
-            outer_len(frame, packet)
-        } else {
-            outer + inner
+        let len = match leaves_in_place(packet, route) {
+            true => outer_len(frame, packet),
+            false => outer + usize::from(packet.end - packet.inner),
         };
         let most = usize::from(mtu).saturating_sub(outer + usize::from(packet.network - packet.inner));
         (len > usize::from(mtu)).then(|| u16::try_from(most).unwrap_or(u16::MAX))

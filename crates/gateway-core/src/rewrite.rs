@@ -44,7 +44,6 @@ pub fn forward(frame: &mut impl Buffer, packet: &Packet, route: &Route, mac: Mac
         return Err(DropReason::OuterTtl);
     }
     let routed = packet.inner_destination(frame.bytes()) != mac;
-    let fits = packet.encapsulation == route.encapsulation && packet.from.is_ipv4() == route.to.1.is_ipv4();
     // As sums, what the edits of the tenant's part change in the outer checksum.
     let mut change = Change::default();
     let inner = usize::from(packet.inner);
@@ -52,7 +51,7 @@ pub fn forward(frame: &mut impl Buffer, packet: &Packet, route: &Route, mac: Mac
         route_on(frame.bytes_mut(), packet, &mut change)?;
         change.replace(frame.bytes_mut(), inner, &mac.0);
     }
-    if fits {
+    if leaves_in_place(packet, route) {
         // Padding, or whatever else is behind it, is nobody's, and may be more than the port takes.
         let end = OUTER + outer_len(frame.bytes(), packet);
         if frame.bytes().len() != end && !frame.set_len(end) {
@@ -70,9 +69,35 @@ pub fn forward(frame: &mut impl Buffer, packet: &Packet, route: &Route, mac: Mac
     }
 }
 
+/// True if it leaves with the headers that it came with.
+pub(crate) fn leaves_in_place(packet: &Packet, route: &Route) -> bool {
+    packet.encapsulation == route.encapsulation && packet.from.is_ipv4() == route.to.1.is_ipv4()
+}
+
 /// True if the tunnel's header goes on as it came: that of Geneve has options.
-pub(crate) fn tunnel_stays(packet: &Packet, route: &Route) -> bool {
+fn tunnel_stays(packet: &Packet, route: &Route) -> bool {
     [packet.encapsulation, route.encapsulation] == [Encapsulation::Geneve; 2]
+}
+
+/// Length of what leaves in front of the tenant's frame, behind the Ethernet header.
+pub(crate) fn headers_len(packet: &Packet, route: &Route) -> usize {
+    const { assert!(vxlan::HEADER_LEN == geneve::HEADER_LEN) };
+    let datagram = match tunnel_stays(packet, route) {
+        true => usize::from(packet.inner - packet.udp),
+        false => udp::HEADER_LEN + vxlan::HEADER_LEN,
+    };
+    match leaves_in_place(packet, route) {
+        true => usize::from(packet.inner) - OUTER,
+        false => ip_len(route) + datagram,
+    }
+}
+
+/// Length of the outer IP header.
+fn ip_len(route: &Route) -> usize {
+    match route.to.1 {
+        IpAddr::V4(_) => ipv4::HEADER_LEN,
+        IpAddr::V6(_) => ipv6::HEADER_LEN,
+    }
 }
 
 /// Sums of what was replaced, and of what took its place.
@@ -182,11 +207,7 @@ pub(crate) fn wrap(
     tos: u8,
     tunnel_stays: bool,
 ) -> Result<(), DropReason> {
-    let ip_len = match route.to.1 {
-        IpAddr::V4(_) => ipv4::HEADER_LEN,
-        IpAddr::V6(_) => ipv6::HEADER_LEN,
-    };
-    let datagram = OUTER + ip_len + udp::HEADER_LEN;
+    let datagram = OUTER + ip_len(route) + udp::HEADER_LEN;
     let (stays, headers, vni) = match tunnel_stays {
         true => (usize::from(packet.udp) + udp::HEADER_LEN, datagram, None),
         false => (
@@ -205,9 +226,9 @@ pub(crate) fn wrap(
 /// Writes outer headers before what stands behind them already: the tenant's frame or, without a `vni`, the tunnel's header. None if there
 /// is no room for them.
 fn write_headers(frame: &mut [u8], vni: Option<u32>, route: &Route, source_port: u16, tos: u8) -> Option<()> {
-    let (ethertype, ip_len) = match route.to.1 {
-        IpAddr::V4(_) => (EtherType::IPV4, ipv4::HEADER_LEN),
-        IpAddr::V6(_) => (EtherType::IPV6, ipv6::HEADER_LEN),
+    let ethertype = match route.to.1 {
+        IpAddr::V4(_) => EtherType::IPV4,
+        IpAddr::V6(_) => EtherType::IPV6,
     };
     let ethernet = ethernet::Header {
         dst: route.to.0,
@@ -215,7 +236,7 @@ fn write_headers(frame: &mut [u8], vni: Option<u32>, route: &Route, source_port:
         ethertype,
     };
     ethernet.emit(frame).ok()?;
-    let datagram_at = OUTER + ip_len;
+    let datagram_at = OUTER + ip_len(route);
     let datagram_len = frame.len().checked_sub(datagram_at)?;
     let ip = frame.get_mut(OUTER..)?;
     match (route.from.1, route.to.1) {
