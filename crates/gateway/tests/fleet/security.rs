@@ -82,7 +82,8 @@ fn certificates_are_changed_while_it_runs() {
 
 #[test]
 fn a_user_may_have_no_more_than_the_prefix() {
-    let etcd = Etcd::start();
+    let mut etcd = Etcd::start();
+    let endpoint = etcd.endpoint();
     for words in [
         "role add gateway",
         "role grant-permission gateway --prefix=true readwrite /ringside/gateway/",
@@ -102,7 +103,7 @@ fn a_user_may_have_no_more_than_the_prefix() {
             "{IMPATIENT}\nprefix = \"{prefix}\"\nuser = \"gateway\"\npassword-file = \"{}\"",
             file.display()
         );
-        configure(&folder, &etcd.endpoint(), &more, "");
+        configure(&folder, &endpoint, &more, "");
         folder
     };
     let mut gateway = Daemon::start_in(start("/ringside/gateway/", "secret-1\n"));
@@ -118,6 +119,24 @@ fn a_user_may_have_no_more_than_the_prefix() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(is_said, "{}", read());
+    // etcd's tokens are gone when it was started anew, and the old password when there is another.
+    etcd.kill();
+    etcd.start_again(Command::new("setpriv"));
+    is_well(&mut gateway);
+    put(&gateway, "2");
+    for words in ["delete gateway", "add gateway:secret-2", "grant-role gateway gateway"] {
+        let words = format!("--user root:root user {words}");
+        etcd.ctl(&words.split(' ').collect::<Vec<_>>());
+    }
+    std::fs::write(gateway.folder.join("password"), "secret-2").unwrap();
+    gateway.signal("HUP");
+    gateway.wait("the new password", |gateway| {
+        gateway.log().contains("credentials of store.etcd were read again")
+    });
+    etcd.kill();
+    etcd.start_again(Command::new("setpriv"));
+    is_well(&mut gateway);
+    put(&gateway, "3");
     assert!(!gateway.log().contains("secret"), "{}", gateway.log());
 }
 

@@ -13,10 +13,10 @@ use crate::process::PATIENCE;
 on! {
     fast = crate::FAST => only_what_is_allowed_goes, what_is_allowed_goes_the_fast_way, errors_about_what_is_allowed_come_back,
         a_rule_that_goes_ends_what_it_allowed, members_come_and_go, a_drained_gateway_begins_nothing, who_is_not_known_may_not_send,
-        a_change_elsewhere_is_nothing_to_who_is_connected,
+        a_change_elsewhere_is_nothing_to_who_is_connected, rules_name_families_and_prefixes,
         a_network_has_as_many_connections_as_it_may_have;
     two_ports_slow = crate::TWO_PORTS_SLOW => only_what_is_allowed_goes;
-    slow = crate::SLOW => only_what_is_allowed_goes, a_rule_that_goes_ends_what_it_allowed, who_is_not_known_may_not_send;
+    slow = crate::SLOW => only_what_is_allowed_goes, rules_name_families_and_prefixes, a_rule_that_goes_ends_what_it_allowed, who_is_not_known_may_not_send;
 }
 
 const OPEN: u16 = 7000;
@@ -130,28 +130,59 @@ fn errors_about_what_is_allowed_come_back(kind: Kind) {
 }
 
 fn a_rule_that_goes_ends_what_it_allowed(kind: Kind) {
-    let other = "{id: 2, direction: ingress, protocol: icmp}";
-    let mut bed = bed("rule-goes", kind, &group(1, &[TCP, other]), ["[3]", "[1]"]);
+    // ICMP of both families.
+    let others = [1, 58].map(|protocol| format!("{{id: {protocol}0, direction: ingress, protocol: {protocol}}}"));
+    let [all, without] = [&[TCP, &others[0], &others[1]][..], &[&others[0], &others[1]]].map(|rules| group(1, rules));
+    let mut bed = bed("rule-goes", kind, &all, ["[3]", "[1]"]);
     bed.ringside()
         .apply(&format!("groups:\n{}", group(3, &["{id: 1, direction: egress}"])));
-    let streams = connect(bed.at(1), (bed.at(2), bed.at(2).address(Family::V4)), OPEN);
-    for _ in 0..20 {
-        chat(&streams).expect("goes");
+    for inner in FAMILIES {
+        let to = bed.at(2).address(inner);
+        let streams = connect(bed.at(1), (bed.at(2), to), OPEN);
+        for _ in 0..20 {
+            chat(&streams).expect("goes");
+        }
+        let before = bed.ringside().dropped("no-longer-allowed");
+        bed.ringside().apply(&format!("groups:\n{without}"));
+        // From the answer on nothing of it goes.
+        set_patience(&streams, MOMENT);
+        assert!(chat(&streams).is_err());
+        bed.ringside()
+            .wait_until(|gateway| gateway.dropped("no-longer-allowed") > before);
+        answered(bed.at(1), to);
+        // With the rule it goes on, as soon as its sender tries again: the word that was under way comes first.
+        bed.ringside().apply(&format!("groups:\n{all}"));
+        set_patience(&streams, PATIENCE);
+        let mut word = [0; 4];
+        std::io::Read::read_exact(&mut &streams[1], &mut word).expect("goes on");
+        chat(&streams).expect("goes on");
     }
-    let before = bed.ringside().dropped("no-longer-allowed");
-    bed.ringside().apply(&format!("groups:\n{}", group(1, &[other])));
-    // From the answer on nothing of it goes.
-    set_patience(&streams, MOMENT);
-    assert!(chat(&streams).is_err());
-    bed.ringside()
-        .wait_until(|gateway| gateway.dropped("no-longer-allowed") > before);
-    answered(bed.at(1), bed.at(2).address(Family::V4));
-    // With the rule it goes on, as soon as its sender tries again: the word that was under way comes first.
-    bed.ringside().apply(&format!("groups:\n{}", group(1, &[TCP, other])));
-    set_patience(&streams, PATIENCE);
-    let mut word = [0; 4];
-    std::io::Read::read_exact(&mut &streams[1], &mut word).expect("goes on");
-    chat(&streams).expect("goes on");
+}
+
+/// Whatever carries it: here hosts that are reached over IPv6.
+fn rules_name_families_and_prefixes(kind: Kind) {
+    let mut bed = Bed::new("prefixes", kind, &[Place::vxlan(Family::V6); 2]);
+    let bound = bind(&bed, ["[2]", "[1]"]);
+    let sender = group(2, &["{id: 1, direction: egress}"]);
+    for (rule, are_allowed) in [
+        ("ether-type: ipv4", [true, false]),
+        ("ether-type: ipv6", [false, true]),
+        ("remote-prefix: 10.0.0.0/24", [true, false]),
+        ("remote-prefix: 10.0.0.1/32", [true, false]),
+        ("remote-prefix: 10.0.0.2/31", [false, false]),
+        ("remote-prefix: \"fd00::/64\"", [false, true]),
+        ("remote-prefix: \"fd00:0:0:1::/64\"", [false, false]),
+    ] {
+        let receiver = group(1, &[&format!("{{id: 1, direction: ingress, {rule}}}")]);
+        bed.ringside().apply(&format!("groups:\n{receiver}{sender}{bound}"));
+        for (inner, is_allowed) in FAMILIES.into_iter().zip(are_allowed) {
+            let to = bed.at(2).address(inner);
+            match is_allowed {
+                true => answered(bed.at(1), to),
+                false => unanswered(bed.at(1), to),
+            };
+        }
+    }
 }
 
 fn set_patience(streams: &[TcpStream; 2], time: Duration) {
@@ -166,18 +197,20 @@ fn members_come_and_go(kind: Kind) {
     let groups =
         group(1, &[rule]) + &group(2, &["{id: 1, direction: egress}"]) + &group(3, &["{id: 1, direction: egress}"]);
     let mut bed = bed("members", kind, &groups, ["[3]", "[1]"]);
-    let to = bed.at(2).address(Family::V4);
-    unanswered(bed.at(1), to);
-    let members = bind(&bed, ["[2]", "[1]"]);
-    bed.ringside().apply(&members);
-    answered(bed.at(1), to);
-    let streams = connect(bed.at(1), (bed.at(2), to), OPEN);
-    chat(&streams).expect("goes");
-    let members = bind(&bed, ["[3]", "[1]"]);
-    bed.ringside().apply(&members);
-    set_patience(&streams, MOMENT);
-    assert!(chat(&streams).is_err());
-    unanswered(bed.at(1), to);
+    for inner in FAMILIES {
+        let to = bed.at(2).address(inner);
+        unanswered(bed.at(1), to);
+        let members = bind(&bed, ["[2]", "[1]"]);
+        bed.ringside().apply(&members);
+        answered(bed.at(1), to);
+        let streams = connect(bed.at(1), (bed.at(2), to), OPEN);
+        chat(&streams).expect("goes");
+        let members = bind(&bed, ["[3]", "[1]"]);
+        bed.ringside().apply(&members);
+        set_patience(&streams, MOMENT);
+        assert!(chat(&streams).is_err());
+        unanswered(bed.at(1), to);
+    }
 }
 
 /// Rules of another network change all the time, its first and its last ones come and go: what is connected stays in the fast path.
