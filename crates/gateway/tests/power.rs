@@ -12,11 +12,17 @@ use std::process::Command;
 
 use common::daemon::{Daemon, binary, configure};
 use common::{Folder, connect, neighbor};
-use ringside_gateway::object::{Change, Statement};
+use ringside_gateway::object::{Change, GroupKey, Object, Statement};
 use ringside_gateway::proto::neighbor_service_client::NeighborServiceClient;
-use ringside_gateway::proto::{AddressVersion, DeleteNeighborsRequest, PutNeighborsRequest};
+use ringside_gateway::proto::port_service_client::PortServiceClient;
+use ringside_gateway::proto::security_group_service_client::SecurityGroupServiceClient;
+use ringside_gateway::proto::{
+    AddressVersion, DeleteNeighborsRequest, DeletePortsRequest, DeleteSecurityGroupsRequest, Direction, Neighbor, Port,
+    PutNeighborsRequest, PutPortsRequest, PutSecurityGroupsRequest, Rule, SecurityGroup, SecurityGroupVersion,
+};
 use ringside_gateway::store::Store;
 use ringside_gateway_core::TenantAddress;
+use ringside_gateway_core::policy::GroupId;
 
 /// Of each place of a cut, how many writes are looked at one by one.
 const CLOSELY: usize = 4;
@@ -143,8 +149,23 @@ impl<'a> Disk<'a> {
     }
 }
 
-/// What is to be there: by address, version and MAC address.
-type Known = HashMap<TenantAddress, (u64, [u8; 6])>;
+/// What is to be there, or is known to be gone: its version and what it says, by what it is about.
+type Known = HashMap<String, (u64, String)>;
+
+fn said(change: &Change) -> (String, (u64, String)) {
+    fn one<O: Object>(kind: &str, statement: &Statement<O>, what: impl Fn(&O) -> String) -> (String, (u64, String)) {
+        let (version, what) = match statement {
+            Statement::Put(object) => (object.version(), what(object)),
+            Statement::Delete(_, version) => (*version, "gone".to_owned()),
+        };
+        (format!("{kind} {:?}", statement.key()), (version, what))
+    }
+    match change {
+        Change::Neighbor(statement) => one("neighbor", statement, |there| format!("{:?}", there.mac.0)),
+        Change::Port(statement) => one("port", statement, |there| format!("{:?}", there.groups)),
+        Change::Group(statement) => one("group", statement, |there| there.rules.len().to_string()),
+    }
+}
 
 /// Opens a store that was left so.
 fn opened(folder: &Folder, files: &Files) -> Known {
@@ -158,13 +179,7 @@ fn opened(folder: &Folder, files: &Files) -> Known {
     }
     let mut store = Store::open(&path).unwrap();
     let mut known = Known::new();
-    let loaded = store.load(|changes, _| {
-        for change in changes {
-            if let Change::Neighbor(Statement::Put(there)) = change {
-                known.insert(there.address, (there.version, there.mac.0));
-            }
-        }
-    });
+    let loaded = store.load(|changes, _| known.extend(changes.iter().map(said)));
     let loaded = loaded.unwrap();
     assert_eq!((loaded.quarantined, store.problems()), (0, &[][..]));
     known
@@ -187,33 +202,91 @@ fn recorder(into: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Puts, puts again and deletes. What was to be there after each, and how much was recorded when it was acknowledged.
+/// Puts, puts again and deletes, of each kind. What was to be there after each, and how much was recorded when it was acknowledged.
 async fn load(daemon: &Daemon, recording: &Path) -> Vec<(u64, Known)> {
-    let mut client = NeighborServiceClient::new(connect(&daemon.folder.join("api.sock")).await);
+    let channel = connect(&daemon.folder.join("api.sock")).await;
+    let mut neighbors = NeighborServiceClient::new(channel.clone());
+    let mut ports = PortServiceClient::new(channel.clone());
+    let mut groups = SecurityGroupServiceClient::new(channel);
     let (mut known, mut after) = (Known::new(), vec![(0, Known::new())]);
     let batches = [(0, 300, 1), (300, 600, 1), (0, 600, 2), (200, 400, 0), (100, 500, 5)];
     for (from, to, version) in batches {
-        if version == 0 {
-            let addresses = (from..to).map(|number| AddressVersion {
-                address: neighbor(number, 1).address,
-                version: 4,
-            });
-            let request = DeleteNeighborsRequest {
-                neighbors: addresses.collect(),
-            };
-            client.delete_neighbors(request).await.unwrap();
-            (from..to).for_each(|number| _ = known.remove(&key(number)));
-        } else {
-            let neighbors: Vec<_> = (from..to).map(|number| neighbor(number, version)).collect();
-            for there in &neighbors {
-                let ip: [u8; 4] = there.address.as_ref().unwrap().ip.clone().try_into().unwrap();
-                let vni = there.address.as_ref().unwrap().vni;
-                let address = TenantAddress::new(ringside_gateway_core::Vni::new(vni).unwrap(), ip.into());
-                known.insert(address, (version, there.mac.clone().try_into().unwrap()));
+        // What is acknowledged for all of these: an object of the same kind in this version, or that it is gone.
+        let mut note = |kind: &str, keys: Vec<String>, what: &dyn Fn(usize) -> String| {
+            for (at, key) in keys.into_iter().enumerate() {
+                let (version, what) = if version == 0 {
+                    (4, "gone".to_owned())
+                } else {
+                    (version, what(at))
+                };
+                known.insert(format!("{kind} {key}"), (version, what));
             }
-            client.put_neighbors(PutNeighborsRequest { neighbors }).await.unwrap();
+            after.push((std::fs::metadata(recording).unwrap().len(), known.clone()));
+        };
+        let of_group = |number: u32| u64::from(number % 3) + version;
+        let all: Vec<_> = (from..to).map(|number| neighbor(number, version)).collect();
+        let gone: Vec<_> = (all.iter())
+            .map(|there| AddressVersion {
+                address: there.address.clone(),
+                version: 4,
+            })
+            .collect();
+        let keys: Vec<String> = (from..to).map(|number| format!("{:?}", key(number))).collect();
+        let some = 50;
+        if version == 0 {
+            let request = DeleteNeighborsRequest {
+                neighbors: gone.clone(),
+            };
+            neighbors.delete_neighbors(request).await.unwrap();
+        } else {
+            let request = PutNeighborsRequest { neighbors: all.clone() };
+            neighbors.put_neighbors(request).await.unwrap();
         }
-        after.push((std::fs::metadata(recording).unwrap().len(), known.clone()));
+        note("neighbor", keys.clone(), &|at| {
+            format!("{:?}", <[u8; 6]>::try_from(&*all[at].mac).unwrap())
+        });
+        if version == 0 {
+            let request = DeletePortsRequest {
+                ports: gone[..some].to_vec(),
+            };
+            ports.delete_ports(request).await.unwrap();
+        } else {
+            let port = |there: &Neighbor| Port {
+                address: there.address.clone(),
+                groups: vec![u32::try_from(version).unwrap()],
+                version,
+            };
+            let ports_of = all[..some].iter().map(port).collect();
+            ports.put_ports(PutPortsRequest { ports: ports_of }).await.unwrap();
+        }
+        note("port", keys[..some].to_vec(), &|_| {
+            format!("{:?}", [GroupId(u32::try_from(version).unwrap())])
+        });
+        if version == 0 {
+            let gone = |id| SecurityGroupVersion { id, version: 4 };
+            let request = DeleteSecurityGroupsRequest {
+                groups: (1..5).map(gone).collect(),
+            };
+            groups.delete_security_groups(request).await.unwrap();
+        } else {
+            let rule = |id| Rule {
+                id,
+                direction: Direction::Ingress.into(),
+                ..Rule::default()
+            };
+            let group = |id| SecurityGroup {
+                id,
+                name: String::new(),
+                rules: (0..of_group(id)).map(|number| rule(number + 1)).collect(),
+                version,
+            };
+            let request = PutSecurityGroupsRequest {
+                groups: (1..5).map(group).collect(),
+            };
+            groups.put_security_groups(request).await.unwrap();
+        }
+        let ids = (1..5).map(|id| format!("{:?}", GroupKey(GroupId(id)))).collect();
+        note("group", ids, &|at| of_group(u32::try_from(at).unwrap() + 1).to_string());
     }
     after
 }
@@ -253,13 +326,7 @@ async fn what_was_acknowledged_survives_a_power_cut() {
                     )
                 };
                 let is = after.iter().skip(least).take(2).any(|(_, expected)| *expected == known);
-                assert!(
-                    is,
-                    "{}: {} neighbours, not {}",
-                    told(),
-                    known.len(),
-                    after[least].1.len()
-                );
+                assert!(is, "{}: {} objects, not {}", told(), known.len(), after[least].1.len());
                 states += 1;
             }
         }

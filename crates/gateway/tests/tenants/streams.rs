@@ -12,7 +12,7 @@ on! {
     fast = crate::FAST =>
         iperf_tcp_gets_through, iperf_udp_loses_nothing_uncounted, both_directions_at_once, over_ipv6, other_encapsulations;
     slow = crate::SLOW => iperf_udp_loses_nothing_uncounted, both_directions_at_once;
-    workers = super::WORKERS => over_ipv6;
+    workers = super::WORKERS => iperf_tcp_gets_through, iperf_udp_loses_nothing_uncounted, over_ipv6;
     unsummed = crate::UNSUMMED => both_directions_at_once, other_encapsulations;
     generic = crate::GENERIC => iperf_tcp_gets_through, both_directions_at_once;
     two_queues = crate::TWO_QUEUES => both_directions_at_once;
