@@ -116,8 +116,11 @@ pub struct AttachConfig {
     pub ringside: PathBuf,
     /// Of [`Way::AfXdp`]: how the forwarder waits, as `ringside --wait` has it: "poll", "busy-poll", "spin".
     pub wait: String,
-    /// Of [`Way::VhostUser`]: the socket that the other program listens at.
+    /// Of [`Way::VhostUser`]: the socket of a program that somebody else has started.
     pub socket: Option<PathBuf>,
+    /// Of [`Way::VhostUser`] without a socket: the program that serves the guest's queues, and its arguments, in which `{socket}` is the socket that it is to
+    /// make and `{uplink}` the name of the uplink, in whose namespace it runs. Without any `dpdk-testpmd` is it.
+    pub program: Vec<String>,
     /// Of [`Way::Vfio`]: the NIC.
     pub pci: Option<PciAddress>,
 }
@@ -142,6 +145,7 @@ impl AttachConfig {
             ringside: "ringside".into(),
             wait: "poll".to_owned(),
             socket: None,
+            program: Vec::new(),
             pci: None,
         }
     }
@@ -205,7 +209,7 @@ impl Attachment {
             Way::Xdp => XdpRedirect::attach(uplink, config).map(Self::Xdp),
             Way::Express => XdpRedirect::express(uplink, config).map(Self::Xdp),
             Way::AfXdp => Forwarder::attach(uplink, config).map(Self::AfXdp),
-            Way::VhostUser => VhostUser::attach(config).map(Self::VhostUser),
+            Way::VhostUser => VhostUser::attach(uplink, config).map(Self::VhostUser),
             Way::Vfio => {
                 let address = config.pci.ok_or_else(|| Error::Missing {
                     way,
@@ -279,6 +283,7 @@ impl Attachment {
         match self {
             Self::Ovs(ovs) => ovs.check(),
             Self::AfXdp(forwarder) => forwarder.check(),
+            Self::VhostUser(user) => user.check(),
             _ => Ok(()),
         }
     }

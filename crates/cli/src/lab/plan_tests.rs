@@ -151,6 +151,8 @@ fn guests_of_all_attachments_are_read() {
         ("xdp-express", "express = \"pcp:5\""),
         ("af-xdp", "memory-mib = 512"),
         ("vhost-user", "acceleration = \"tcg\"\nsocket = \"/run/x\""),
+        ("vhost-user", "program = [\"switch\", \"{socket}\"]"),
+        ("vhost-user", ""),
     ] {
         let guest =
             format!("[[guest]]\nname = \"vm\"\nhost = \"c\"\nattachment = {attachment:?}\nuplink = \"up\"\n{more}\n");
