@@ -294,6 +294,9 @@ const VLAN_INSERT: &str = "tx-vlan-hw-insert";
 /// VLAN tags that are taken out of packets by the device.
 const VLAN_PARSE: &str = "rx-vlan-hw-parse";
 
+/// Packets that are put together where they are received.
+const GRO: &str = "rx-gro";
+
 /// An offload of an interface that was changed, and is put back when this is dropped.
 #[derive(Debug)]
 struct Offload {
@@ -337,6 +340,13 @@ impl Offload {
     fn whole_packets(uplink: &Uplink<'_>) -> Result<Vec<Self>> {
         let checksums = Self::set_at_peer(uplink, "tx-checksum-ip-generic", false)?;
         Ok(checksums.into_iter().chain(Self::tags_in_packets(uplink)?).collect())
+    }
+
+    /// The same for a carrier that reads packet sockets: what GRO has put together is longer than the room that it has for a packet.
+    fn whole_packets_of_sockets(uplink: &Uplink<'_>) -> Result<Vec<Self>> {
+        let mut all = Self::whole_packets(uplink)?;
+        all.extend(Self::set(uplink.ns, uplink.interface, GRO, false)?);
+        Ok(all)
     }
 }
 

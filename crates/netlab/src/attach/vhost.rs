@@ -65,9 +65,7 @@ impl VhostUser {
                 _folder: None,
             });
         }
-        let mut offloads = Offload::whole_packets(uplink)?;
-        // What GRO has put together is longer than what such programs take.
-        offloads.extend(Offload::set(uplink.ns, uplink.interface, "rx-gro", false)?);
+        let offloads = Offload::whole_packets_of_sockets(uplink)?;
         let folder = Folder::create(&config.tag).map_err(|error| Error::Prepare {
             operation: "make a folder for",
             what: "a program that serves vhost-user".to_owned(),
