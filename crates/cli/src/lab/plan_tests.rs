@@ -197,6 +197,29 @@ fn probes_take_the_express_lane_unless_other_packets_are_named() {
 }
 
 #[test]
+fn who_serves_vhost_user_is_started_or_runs_already() {
+    for (attachment, keys, told) in [
+        (
+            "tap-bridge",
+            "program = [\"x\"]",
+            "program is nothing that the attachment tap-bridge has",
+        ),
+        ("vhost-user", "program = []", "a program and its arguments"),
+        (
+            "vhost-user",
+            "program = [\"x\"]\nsocket = \"/run/x\"",
+            "a socket, or a program to be started",
+        ),
+    ] {
+        let guest =
+            format!("[[guest]]\nname = \"vm\"\nhost = \"c\"\nattachment = {attachment:?}\nuplink = \"up\"\n{keys}\n");
+        let read = Plan::read(&text(&(guest + &probe("from = \"b\"\nto = \"vm\""))));
+        let faults = read.expect_err("a fault").to_string();
+        assert!(faults.contains(told), "{faults}");
+    }
+}
+
+#[test]
 fn a_guest_with_a_nic_of_its_own_is_reached_from_here() {
     let guest = "[[guest]]\nname = \"vm\"\nhost = \"me\"\nattachment = \"vfio\"\npci = \"0000:01:10.0\"\naddress = \"192.0.2.9/24\"\n";
     let read = plan(&(guest.to_owned() + &probe("from = \"me\"\nto = \"vm\"")));
