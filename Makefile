@@ -27,7 +27,8 @@ demo: root setup ## compare UDP, AF_PACKET and AF_XDP on a test bed of its own, 
 test: setup ## run every check and test; without root those on the real kernel are left out
 	@scripts/test
 
-test-guests: root setup ## run what takes long in guests: other NICs, all of the conformance list with zero-copy (root)
+test-guests: root ## run what takes long in guests: other NICs, all of the conformance list with zero-copy (root)
+	@scripts/setup --guests
 	@scripts/test-guests
 
 test-fleet: root setup ## run what takes long with gateways: 50 kills under load; on etcd dead, paused, cut off, slow members; a line for each (root)

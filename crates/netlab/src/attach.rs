@@ -116,8 +116,11 @@ pub struct AttachConfig {
     pub ringside: PathBuf,
     /// Of [`Way::AfXdp`]: how the forwarder waits, as `ringside --wait` has it: "poll", "busy-poll", "spin".
     pub wait: String,
-    /// Of [`Way::VhostUser`]: the socket that the other program listens at.
+    /// Of [`Way::VhostUser`]: the socket of a program that somebody else has started.
     pub socket: Option<PathBuf>,
+    /// Of [`Way::VhostUser`] without a socket: the program that serves the guest's queues, and its arguments, in which `{socket}` is the socket that it is to
+    /// make and `{uplink}` the name of the uplink, in whose namespace it runs. Without any `dpdk-testpmd` is it.
+    pub program: Vec<String>,
     /// Of [`Way::Vfio`]: the NIC.
     pub pci: Option<PciAddress>,
 }
@@ -142,6 +145,7 @@ impl AttachConfig {
             ringside: "ringside".into(),
             wait: "poll".to_owned(),
             socket: None,
+            program: Vec::new(),
             pci: None,
         }
     }
@@ -205,7 +209,7 @@ impl Attachment {
             Way::Xdp => XdpRedirect::attach(uplink, config).map(Self::Xdp),
             Way::Express => XdpRedirect::express(uplink, config).map(Self::Xdp),
             Way::AfXdp => Forwarder::attach(uplink, config).map(Self::AfXdp),
-            Way::VhostUser => VhostUser::attach(config).map(Self::VhostUser),
+            Way::VhostUser => VhostUser::attach(uplink, config).map(Self::VhostUser),
             Way::Vfio => {
                 let address = config.pci.ok_or_else(|| Error::Missing {
                     way,
@@ -279,6 +283,7 @@ impl Attachment {
         match self {
             Self::Ovs(ovs) => ovs.check(),
             Self::AfXdp(forwarder) => forwarder.check(),
+            Self::VhostUser(user) => user.check(),
             _ => Ok(()),
         }
     }
@@ -288,6 +293,9 @@ impl Attachment {
 const VLAN_INSERT: &str = "tx-vlan-hw-insert";
 /// VLAN tags that are taken out of packets by the device.
 const VLAN_PARSE: &str = "rx-vlan-hw-parse";
+
+/// Packets that are put together where they are received.
+const GRO: &str = "rx-gro";
 
 /// An offload of an interface that was changed, and is put back when this is dropped.
 #[derive(Debug)]
@@ -332,6 +340,13 @@ impl Offload {
     fn whole_packets(uplink: &Uplink<'_>) -> Result<Vec<Self>> {
         let checksums = Self::set_at_peer(uplink, "tx-checksum-ip-generic", false)?;
         Ok(checksums.into_iter().chain(Self::tags_in_packets(uplink)?).collect())
+    }
+
+    /// The same for a carrier that reads packet sockets: what GRO has put together is longer than the room that it has for a packet.
+    fn whole_packets_of_sockets(uplink: &Uplink<'_>) -> Result<Vec<Self>> {
+        let mut all = Self::whole_packets(uplink)?;
+        all.extend(Self::set(uplink.ns, uplink.interface, GRO, false)?);
+        Ok(all)
     }
 }
 

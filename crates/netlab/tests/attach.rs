@@ -4,6 +4,7 @@
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -115,11 +116,33 @@ fn what_a_machine_lacks_is_named() {
         error.to_string()
     };
     let mut config = AttachConfig::new("t0");
-    assert!(refused(Way::VhostUser, &config).contains("no socket is named"));
+    config.program = vec!["/nowhere/testpmd".to_owned()];
+    let told = refused(Way::VhostUser, &config);
+    assert!(
+        told.contains("there is no program '/nowhere/testpmd'") && told.contains("dpdk-dev"),
+        "{told}"
+    );
     config.socket = Some("/nowhere/user.sock".into());
     assert!(refused(Way::VhostUser, &config).contains("/nowhere/user.sock: No such file"));
     config.socket = Some("/dev/null".into());
-    assert!(refused(Way::VhostUser, &config).contains("/dev/null is no socket"));
+    assert!(refused(Way::VhostUser, &config).contains("/dev/null: it is no socket"));
+    // Its program was killed, and left it behind.
+    let left = std::env::temp_dir().join(format!("{}-left.sock", std::process::id()));
+    drop(UnixListener::bind(&left).expect("a socket"));
+    config.socket = Some(left.clone());
+    assert!(refused(Way::VhostUser, &config).contains("Connection refused"));
+    fs::remove_file(&left).expect("removed");
+    // One that ends while it is used.
+    let server = UnixListener::bind(&left).expect("a socket");
+    let served = Attachment::make(Way::VhostUser, &Uplink::of(&lab), &config).expect("it listens");
+    served.check().expect("it still does");
+    drop(server);
+    let told = served.check().expect_err("it has ended").to_string();
+    assert!(
+        told.contains("left.sock") && told.contains("Connection refused"),
+        "{told}"
+    );
+    fs::remove_file(&left).expect("removed");
     config.ringside = "/nowhere/ringside".into();
     assert!(refused(Way::AfXdp, &config).contains("make install"));
     if !fs::exists(VHOST_NET).expect("looked") {

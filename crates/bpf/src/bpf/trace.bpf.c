@@ -21,6 +21,8 @@ struct irqaction {
 #define XSKMAP 17
 /* linux/socket.h */
 #define MSG_PEEK 2
+#define AF_INET 2
+#define AF_INET6 10
 /* The state of cpu_idle when the CPU goes on. */
 #define PWR_EVENT_EXIT ((__u32)-1)
 
@@ -293,17 +295,23 @@ int BPF_PROG(trace_copy, const struct sk_buff *skb)
 	return 0;
 }
 
-/* UDP copies short packets without telling. Which packet it was follows from the order in which the socket got them. */
+/*
+ * UDP copies short packets without telling. Which packet it was follows from the order in which the socket got them. A socket of another family
+ * that is read may lie where an XDP or packet socket was, whose memory is nobody's own: netlink's, when a program is detached.
+ */
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(trace_received, const struct sock *sk, int length, int flags)
 {
 	struct here *here;
 	struct event *event;
 	struct id id = {};
+	__u16 family = sk->__sk_common.skc_family;
 	__u64 sock = (__u64)sk;
 	__u32 pid;
 
-	if (length < 0 || flags & MSG_PEEK || !bpf_map_lookup_elem(&sockets, &sock))
+	if (length < 0 || flags & MSG_PEEK || (family != AF_INET && family != AF_INET6))
+		return 0;
+	if (!bpf_map_lookup_elem(&sockets, &sock))
 		return 0;
 	here = this_cpu();
 	if (!here)

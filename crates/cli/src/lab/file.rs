@@ -90,8 +90,10 @@ pub(super) struct Guest {
     pub(super) xdp_mode: Maybe<XdpMode>,
     /// Which packets take the express lane.
     pub(super) express: Maybe<Lane>,
-    /// Socket of the program that shares the guest's memory.
+    /// Socket of a program that shares the guest's memory, and runs already.
     pub(super) socket: Maybe<String>,
+    /// Such a program, which the lab starts, and its arguments.
+    pub(super) program: Maybe<Vec<String>>,
     /// Address of the device that it gets whole.
     pub(super) pci: Maybe<Pci>,
     /// Its own address then.

@@ -235,6 +235,7 @@ fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined
     };
     config.express = nic.express;
     config.socket = nic.socket.as_ref().map(Into::into);
+    config.program.clone_from(&nic.program);
     config.ringside = own_program()?;
     Ok(Joined {
         number,

@@ -90,6 +90,8 @@ pub(super) struct Guest {
     /// Which packets take its express lane, if it has one.
     pub(super) express: Redirected,
     pub(super) socket: Option<String>,
+    /// What serves its queues, if that is not the usual program.
+    pub(super) program: Vec<String>,
     /// The NIC that it gets whole, and its address there.
     pub(super) nic: Option<(PciAddress, Address)>,
     /// What the machine is made like.

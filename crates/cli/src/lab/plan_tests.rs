@@ -151,6 +151,8 @@ fn guests_of_all_attachments_are_read() {
         ("xdp-express", "express = \"pcp:5\""),
         ("af-xdp", "memory-mib = 512"),
         ("vhost-user", "acceleration = \"tcg\"\nsocket = \"/run/x\""),
+        ("vhost-user", "program = [\"switch\", \"{socket}\"]"),
+        ("vhost-user", ""),
     ] {
         let guest =
             format!("[[guest]]\nname = \"vm\"\nhost = \"c\"\nattachment = {attachment:?}\nuplink = \"up\"\n{more}\n");
@@ -190,6 +192,29 @@ fn probes_take_the_express_lane_unless_other_packets_are_named() {
         ("xdp-express", "express = \"all\"", "\"all\" is no express lane"),
     ] {
         let faults = of(attachment, keys).expect_err("a fault").to_string();
+        assert!(faults.contains(told), "{faults}");
+    }
+}
+
+#[test]
+fn who_serves_vhost_user_is_started_or_runs_already() {
+    for (attachment, keys, told) in [
+        (
+            "tap-bridge",
+            "program = [\"x\"]",
+            "program is nothing that the attachment tap-bridge has",
+        ),
+        ("vhost-user", "program = []", "a program and its arguments"),
+        (
+            "vhost-user",
+            "program = [\"x\"]\nsocket = \"/run/x\"",
+            "a socket, or a program to be started",
+        ),
+    ] {
+        let guest =
+            format!("[[guest]]\nname = \"vm\"\nhost = \"c\"\nattachment = {attachment:?}\nuplink = \"up\"\n{keys}\n");
+        let read = Plan::read(&text(&(guest + &probe("from = \"b\"\nto = \"vm\""))));
+        let faults = read.expect_err("a fault").to_string();
         assert!(faults.contains(told), "{faults}");
     }
 }

@@ -11,14 +11,20 @@ use ringside_nic::netlink::has_generic_family;
 use super::broken::State;
 use super::guests::{PATIENCE, all_children_of};
 use super::together::folders_of;
-use super::{HOSTS, Scratch, alone, assert_nothing_is_left_of, check_cell, has_ended, probe, result};
+use super::{HOSTS, Scratch, alone, assert_nothing_is_left_of, check_cell, has_ended, kill, probe, result};
+
+const LOAD: &str = "[[load]]\nname = \"tcp\"\nkind = \"tcp\"\nbitrate = \"8M\"\n";
 
 /// A guest behind a link of its own, and its probe.
 fn guest(attachment: &str, keys: &str) -> String {
+    named_guest(attachment, attachment, keys)
+}
+
+fn named_guest(name: &str, attachment: &str, keys: &str) -> String {
     format!(
-        "[[link]]\nname = {attachment:?}\nends = [\"left\", \"right\"]\n\
-         [[guest]]\nname = {attachment:?}\nhost = \"right\"\nattachment = {attachment:?}\nuplink = {attachment:?}\n{keys}\
-         [[probe]]\nname = {attachment:?}\nfrom = \"left\"\nto = {attachment:?}\nwith = \"udp\"\nrate = 200\nmeasure = [\"rtt\"]\n"
+        "[[link]]\nname = {name:?}\nends = [\"left\", \"right\"]\n\
+         [[guest]]\nname = {name:?}\nhost = \"right\"\nattachment = {attachment:?}\nuplink = {name:?}\n{keys}\
+         [[probe]]\nname = {name:?}\nfrom = \"left\"\nto = {name:?}\nwith = \"udp\"\nrate = 200\nmeasure = [\"rtt\"]\n"
     )
 }
 
@@ -40,8 +46,13 @@ fn what_this_machine_cannot_have_is_a_row_with_the_reason() {
     let mut lacks = vec![
         ("vfio", vec!["ffff:1f:1f.7", "there is none"]),
         ("vhost-user", vec!["nowhere.sock", "No such file"]),
+        ("no-program", vec!["there is no program '/nowhere/switch'", "dpdk-dev"]),
+        ("ends", vec!["exit status: 3", "no queues at", "vhost-user.sock on eth"]),
     ];
     content += &guest("vhost-user", "socket = \"/run/nowhere.sock\"\n");
+    content += &named_guest("no-program", "vhost-user", "program = [\"/nowhere/switch\"]\n");
+    let ends = "program = [\"sh\", \"-c\", \"echo no queues at {socket} on {uplink}; exit 3\"]\n";
+    content += &named_guest("ends", "vhost-user", ends);
     if !fs::exists(VHOST_NET).expect("looked") {
         content += &guest("vhost-net", "");
         lacks.push(("vhost-net", vec![VHOST_NET, "No such file"]));
@@ -97,9 +108,12 @@ fn a_guest_is_reached_by_macvtap_a_switch_and_af_xdp() {
     let content = [
         "rounds = 2\nturn = \"500ms\"\n",
         hosts,
+        LOAD,
         &guest("macvtap", ""),
+        "loads = []\n",
         &guest("ovs-userspace", machine),
         &guest("af-xdp", machine),
+        "loads = []\n",
     ];
     scratch.lab(&content.concat());
     let mut running = state.start(&scratch, "run my.toml --into run --json");
@@ -112,7 +126,8 @@ fn a_guest_is_reached_by_macvtap_a_switch_and_af_xdp() {
     let done = running.end_within(PATIENCE).good();
     let result = result(&done.out);
     assert!(children.len() >= 4 || result.rounds < 2, "{children:?}");
-    assert_eq!(result.cells.len(), 3, "{result:#?}");
+    assert_eq!(result.cells.len(), 4, "{result:#?}");
+    check_load(&result);
     for path in ["macvtap", "ovs-userspace", "af-xdp"] {
         let cell = cell(&result, path);
         if cell.turns_left_out > 0 {
@@ -138,4 +153,88 @@ fn a_guest_is_reached_by_macvtap_a_switch_and_af_xdp() {
     let clean = state.start(&scratch, "clean run").end().good();
     assert_eq!(clean.err, "");
     assert!(!clean.out.contains(&format!("rs-{pid}-")), "{clean:#?}");
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn a_guests_memory_is_served_by_a_program_until_that_is_killed() {
+    const ROUNDS: u32 = 16;
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let state = State::new(&scratch);
+    let hosts = "[[host]]\nname = \"left\"\n[[host]]\nname = \"right\"\n";
+    let settings = format!("rounds = {ROUNDS}\nturn = \"500ms\"\n");
+    scratch.lab(&[&settings, hosts, LOAD, &guest("vhost-user", "")].concat());
+
+    let mut running = state.start(&scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let measures = || super::turns(&scratch.path("run")) >= 2;
+    let begun = ringside_netlab::wait_until(PATIENCE, || measures() || running.is_over());
+    assert!(begun && !running.is_over(), "{}", running.told());
+    let children = all_children_of(pid);
+    let is_server = |pid: &&u32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.trim() == "dpdk-testpmd"
+    };
+    let server = *children
+        .iter()
+        .find(is_server)
+        .expect("a program that serves the guest");
+    kill(server);
+    let done = running.end_within(PATIENCE);
+    let told = done.bad();
+    assert!(
+        told.contains("dpdk-testpmd") && told.contains("signal: 9") && told.contains("--resume` goes on"),
+        "{told}"
+    );
+    assert_eq!(done.err.matches("ringside: ").count(), 1, "one error: {}", done.err);
+    check_nothing_is_left(&state, pid, &children);
+
+    // The same guest once more, until all is measured.
+    let running = state.start(&scratch, "run my.toml --into run --json --resume");
+    let pid = running.pid();
+    let done = running.end_within(PATIENCE).good();
+    check_nothing_is_left(&state, pid, &[]);
+    let result = result(&done.out);
+    assert_eq!((result.cells.len(), result.rounds), (2, ROUNDS), "{result:#?}");
+    for cell in &result.cells {
+        assert_eq!(
+            (&cell.unavailable, cell.failed_turns, cell.tap),
+            (&None, 0, None),
+            "{cell:#?}"
+        );
+        if cell.turns_left_out > 0 {
+            continue;
+        }
+        let probes = &cell.probes;
+        // Beside the load an emulated guest may answer some too late.
+        let is_enough = |part: u64| probes.received * part >= probes.sent * (part - 1);
+        assert!(
+            probes.sent > 100 && is_enough(if cell.loads.is_empty() { 20 } else { 4 }),
+            "{cell:#?}"
+        );
+    }
+    check_load(&result);
+    let machine = result.machines.iter().find(|machine| machine.name == "vhost-user");
+    let attachment = machine.and_then(|machine| machine.attachment.as_deref());
+    assert_eq!(attachment, Some("vhost-user"), "{result:#?}");
+    assert!(done.err.contains("| vhost-user"), "{}", done.err);
+}
+
+/// Long packets come in pieces that a reader of packet sockets has room for, and are whole in the guest: with GRO at the uplink a tenth of it came, and less.
+fn check_load(result: &LabResult) {
+    let loaded: Vec<&LabCell> = result.cells.iter().filter(|cell| !cell.loads.is_empty()).collect();
+    assert_eq!(loaded.len(), 1, "{result:#?}");
+    for cell in loaded.into_iter().filter(|cell| cell.turns_left_out == 0) {
+        let bits = cell.loads[0].received_bits_per_s;
+        assert!(bits.is_some_and(|bits| bits > 1.5e6), "{cell:#?}");
+    }
+}
+
+fn check_nothing_is_left(state: &State, pid: u32, children: &[u32]) {
+    assert_nothing_is_left_of(pid);
+    assert!(children.iter().all(|pid| has_ended(*pid)), "{children:?}");
+    assert_eq!((folders_of(pid), state.changes()), (Vec::new(), Vec::new()));
 }

@@ -130,7 +130,8 @@ fn check_stages(stages: &LabStages) {
         );
     }
     let traced = stages.traced.as_ref().expect("stages");
-    assert!(traced.traced_packets > 20, "{stages:#?}");
+    // 200 a second, of which a guest on a busy machine answers few.
+    assert!(traced.traced_packets > 5, "{stages:#?}");
     let inside = traced.stages.iter().filter(|stage| {
         let at = stage.interface.as_deref();
         at.is_some_and(|name| name.ends_with(" in the guest"))

@@ -31,13 +31,19 @@ impl Across {
             bounds.there(last.ns, first.ns);
         }
         let incoming = self.incoming().find(|stamp| !is_asked(stamp));
-        if let (Some(last), Some(first)) = (self.inside().last(), incoming) {
+        if let (Some(last), Some(first)) = (self.before_answer(), incoming) {
             bounds.back(last.ns, first.ns);
         }
     }
 
-    /// What the guest saw. Where it does not see the answer (XDP sockets that send out of their own memory), its last point of the request is the
-    /// last before the answer is out.
+    /// The guest's last point that the answer cannot have been out before. A reader that looks into its ring by itself may have answered before it is told
+    /// that there is something.
+    fn before_answer(&self) -> Option<&Stamp> {
+        let came = || self.came.stamps.iter().rfind(|stamp| !is_of_reader(stamp));
+        self.left.stamps.last().or_else(came)
+    }
+
+    /// What the guest saw; of the answer nothing where XDP sockets send it out of their own memory.
     fn inside(&self) -> impl Iterator<Item = &Stamp> + '_ {
         self.came.stamps.iter().chain(&self.left.stamps)
     }
@@ -58,6 +64,10 @@ impl Across {
             let here = mapping.here(stamp.ns);
             // Asked for before this packet was there, it was for another one.
             if is_asked(stamp) && here < begin {
+                continue;
+            }
+            // Told of after the reader had answered.
+            if is_of_reader(stamp) && self.left.stamps.is_empty() && here > end + mapping.uncertainty_ns() {
                 continue;
             }
             let ns = here.clamp(begin, end);
@@ -101,6 +111,10 @@ fn is_begun(stamp: &Stamp) -> bool {
 
 fn is_asked(stamp: &Stamp) -> bool {
     matches!(stamp.point, Point::Raised | Point::SoftIrq)
+}
+
+fn is_of_reader(stamp: &Stamp) -> bool {
+    matches!(stamp.point, Point::Ready | Point::Waking | Point::Running)
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl Ovs {
         }
         // The kernel's hands on what a socket buffer says about its checksum; AF_PACKET sockets as the switch has them do not.
         let (tap, offloads) = match datapath {
-            Datapath::Userspace => (config.tap(uplink, false)?, Offload::whole_packets(uplink)?),
+            Datapath::Userspace => (config.tap(uplink, false)?, Offload::whole_packets_of_sockets(uplink)?),
             Datapath::Kernel => (config.tap(uplink, true)?, Vec::new()),
         };
         let folder = Folder::create(&config.tag).map_err(|error| Error::Prepare {

@@ -31,12 +31,13 @@ impl Program {
     /// Starts it. What it prints goes into a file of this folder.
     pub(crate) fn start(way: Way, name: &str, mut command: Command, folder: &Path, advice: &str) -> Result<Self> {
         let log = folder.join(format!("{name}.out"));
+        let file = command.get_program().to_string_lossy().into_owned();
         let start = || -> io::Result<Machine> {
             let output = File::create(&log)?;
             command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
             Machine::start(command, Vec::new())
         };
-        let machine = start().map_err(|error| missing(way, name, &error, advice))?;
+        let machine = start().map_err(|error| missing(way, &file, &error, advice))?;
         Ok(Self {
             name: name.to_owned(),
             machine,

@@ -24,6 +24,7 @@ enum point {
 };
 
 struct sock_common {
+	unsigned short skc_family;
 	possible_net_t skc_net;
 } __attribute__((preserve_access_index));
 

@@ -328,14 +328,24 @@ impl Checker<'_> {
         if attachment != Express {
             self.superfluous(guest.express.as_ref(), || not_of("express"));
         }
-        match (&guest.socket, attachment) {
-            (None, VhostUser) => self.at(
-                &guest.attachment,
-                "vhost-user takes the other program's socket: socket = \"/run/x\"",
-            ),
-            (_, VhostUser) => {}
-            (socket, _) => self.superfluous(socket.as_ref(), || not_of("socket")),
+        if attachment != VhostUser {
+            self.superfluous(guest.socket.as_ref(), || not_of("socket"));
+            self.superfluous(guest.program.as_ref(), || not_of("program"));
+        } else if guest.socket.is_some() {
+            let not_both = || "who has that socket runs already: a socket, or a program to be started".to_owned();
+            self.superfluous(guest.program.as_ref(), not_both);
         }
+        let program = match &guest.program {
+            Some(words) if words.get_ref().first().is_none_or(String::is_empty) => {
+                self.at(
+                    words,
+                    "a program and its arguments: program = [\"NAME\", \"{socket}\", \"{uplink}\"]",
+                );
+                Vec::new()
+            }
+            Some(words) => words.get_ref().clone(),
+            None => Vec::new(),
+        };
         let nic = match (&guest.pci, &guest.address, attachment) {
             (Some(pci), Some(address), Vfio) => Some((pci.get_ref().0, *address.get_ref())),
             (_, _, Vfio) => {
@@ -440,6 +450,7 @@ impl Checker<'_> {
                 .as_ref()
                 .map_or(Redirected::Udp(DEFAULT_PORT), |lane| lane.get_ref().0),
             socket: guest.socket.as_ref().map(|socket| socket.get_ref().clone()),
+            program,
             kernel: guest.kernel.as_ref().map(|kernel| kernel.get_ref().clone()),
             cpus: guest.cpus.as_ref().map_or(2, |cpus| cpus.get_ref().small()),
             memory_mib: guest.memory_mib.as_ref().map_or(768, |mib| mib.get_ref().small()),
