@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Gateway, certificate, list_all, neighbor};
 use ringside_gateway::proto::fleet_service_client::FleetServiceClient;
 use ringside_gateway::proto::neighbor_event::Event;
@@ -12,6 +14,7 @@ use ringside_gateway::proto::security_group_service_client::SecurityGroupService
 use ringside_gateway::proto::*;
 use tokio_stream::StreamExt as _;
 use tonic::Code;
+use tonic::transport::Endpoint;
 
 #[tokio::test]
 async fn neighbors_are_put_found_listed_and_deleted() {
@@ -268,6 +271,40 @@ async fn a_watcher_gets_what_is_there_and_then_every_change() {
         );
     }
     assert_eq!(changes, [Event::Put(neighbor(7, 2)), Event::Deleted(gone)]);
+}
+
+/// It is not waited for, and it is told: nobody takes what it has heard for all there was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watcher_who_does_not_listen_is_told_that_it_has_missed_something() {
+    let gateway = Gateway::start();
+    let mut client = NeighborServiceClient::new(gateway.channel().await);
+    let narrow = Endpoint::from_shared(format!("unix:{}", gateway.socket().display())).unwrap();
+    let narrow = narrow.initial_stream_window_size(65_535).connect().await.unwrap();
+    let mut other = NeighborServiceClient::new(narrow);
+    let request = WatchNeighborsRequest::default();
+    let mut events = other.watch_neighbors(request.clone()).await.unwrap().into_inner();
+    // More than its connection has room for, and than is kept for who is slow.
+    for version in 1..=400 {
+        let neighbors = (0..50).map(|number| neighbor(number, version)).collect();
+        client.put_neighbors(PutNeighborsRequest { neighbors }).await.unwrap();
+    }
+    let mut heard = 0;
+    let told = loop {
+        let next = tokio::time::timeout(Duration::from_secs(60), events.next()).await;
+        match next.expect("it is told at once").expect("it is told why it ends") {
+            Ok(answer) => heard += answer.events.len(),
+            Err(told) => break told,
+        }
+    };
+    assert_eq!(told.code(), Code::OutOfRange, "{told}");
+    assert!(heard < 400 * 50, "{heard}");
+    // From here on it knows everything again.
+    let start = Some(WatchStart { existing: true });
+    let mut events = (other.watch_neighbors(WatchNeighborsRequest { start, ..request }).await)
+        .unwrap()
+        .into_inner();
+    let answer = events.next().await.unwrap().unwrap();
+    assert_eq!(answer.events.len(), 50);
 }
 
 #[tokio::test]
