@@ -164,9 +164,10 @@ Examples:
     /// Say that all of what a damaged store has lost was put anew: addresses without a port may do anything again
     #[command(after_help = "\
 Examples:
-  ringside gateway health             what was lost
-  ringside gateway apply -f all.yaml  put it anew
-  ringside gateway repaired")]
+  ringside gateway repaired
+
+`health` says what was lost. Put it anew first (apply, load), groups and ports above all: an address that has no port by then may do
+anything from then on.")]
     Repaired,
     /// Bring what a stopped gateway of this host knows from its file to etcd, or back
     #[command(after_help = "\

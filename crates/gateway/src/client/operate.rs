@@ -46,7 +46,7 @@ pub(super) async fn repaired(channel: Channel, json: bool) -> Result<()> {
     }
     show::print(&match missing.is_empty() {
         true => "nothing was missing".to_owned(),
-        false => format!("noted; {opened} addresses without a port may do anything from now on"),
+        false => format!("noted; addresses without a port, which may do anything from now on: {opened}"),
     })
 }
 

@@ -92,3 +92,51 @@ fn addresses_without_a_port_may_do_nothing_while_ports_may_be_missing() {
     drop(model);
     thread.join().unwrap();
 }
+
+/// Ports and groups in a file of which a page with ports is gone: each address goes by its rules, or by none at all.
+#[test]
+fn where_pages_of_ports_are_lost_nobody_goes_without_rules() {
+    const COUNT: u32 = 3000;
+    let file = File::new();
+    let at = |number: u32| {
+        let [_, _, c, d] = number.to_be_bytes();
+        TenantAddress::new(Vni::new(1).unwrap(), Ipv4Addr::new(10, 0, c, d).into())
+    };
+    let groups = |number: u32| vec![GroupId(100_000 + number)];
+    let mut said: Vec<Change> = (0..3).map(|id| say(group(id, 1, 1))).collect();
+    for number in 0..COUNT {
+        said.push(say(Port {
+            address: at(number),
+            groups: groups(number),
+            version: 1,
+        }));
+        said.push(say(Neighbor {
+            address: at(number),
+            ..neighbor(1, 1, 1)
+        }));
+    }
+    file.open().commit(said.iter(), 0).unwrap();
+    let path = file.0.join("store.db");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let text = (100_000 + COUNT / 2).to_string();
+    let place = bytes.windows(6).position(|part| part == text.as_bytes()).unwrap();
+    bytes[place / 4096 * 4096..][..4096].fill(0xa5);
+    std::fs::write(&path, bytes).unwrap();
+
+    let (model, thread) = start(file.open(), &Arc::new(Cache::default()));
+    let tables = model.tables();
+    let policy = tables.policy.write();
+    let (mut reader, mut closed) = (tables.neighbors.reader(), 0);
+    for number in 0..COUNT {
+        let profile = ProfileId::new(reader.find(at(number)).unwrap().policy);
+        let has = profile.and_then(|profile| policy.groups_of(profile));
+        match has {
+            Some([]) => closed += 1,
+            has => assert_eq!(has, Some(&*groups(number)), "{number}"),
+        }
+    }
+    assert!(closed > 10 && closed < COUNT / 2, "{closed}");
+    drop(policy);
+    drop(model);
+    thread.join().unwrap();
+}

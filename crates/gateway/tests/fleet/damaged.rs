@@ -59,6 +59,7 @@ fn a_gateway_whose_copy_is_damaged_has_all_that_etcd_has() {
             said.contains("its file was damaged") && said.contains("read anew from etcd"),
             "{said}"
         );
+        assert!(one.ok(&["repaired"]).contains("nothing was missing"));
         // The next start begins with a sound copy.
         one = Daemon::start_in(one.stop());
         assert!(one.ok(&["health"]).contains("ok"));

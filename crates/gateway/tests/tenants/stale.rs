@@ -166,7 +166,7 @@ fn whose_ports_are_lost(kind: Kind) {
         assert!(problems.concat().contains("addresses without one"), "{problems:?}");
         let said = gateway.daemon().ok(&["repaired"]);
         assert!(
-            said.contains("addresses without a port may do anything from now on"),
+            said.contains("addresses without a port, which may do anything from now on: "),
             "{said}"
         );
         assert!(gateway.problems().is_empty());
