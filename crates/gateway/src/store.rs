@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use crate::fleet::sync::Mark;
 use crate::object::{Change, Group, Neighbor, Object, Port, Statement};
 
 mod clock;
@@ -153,9 +154,7 @@ impl Store {
     /// Those of [`StoreError`]. A damaged file is none: see [`Store::problems`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let store = Self::open_any(path, Role::Truth)?;
-        let says_copy =
-            schema::is_copy(&store.connection).map_err(|source| store.failed("reading what it is", source))?;
-        match says_copy || store.mark()?.is_some() {
+        match store.says_copy()? || store.mark()?.is_some() {
             true => Err(StoreError::OfFleet { path: path.to_owned() }),
             false => Ok(store),
         }
@@ -245,11 +244,13 @@ impl Store {
             self.path.display(),
             bad.len()
         );
-        let is_copy = mirror::mark(&self.connection)?.is_some();
+        let mark = mirror::mark(&self.connection)?;
         let lacks_ports = bad.iter().any(Bad::is_port);
         let transaction = self.connection.transaction()?;
         damage::quarantine(&transaction, bad)?;
-        if is_copy {
+        if let Some(mark) = mark {
+            // Also by the start after this one, if this one does not come to it.
+            mirror::put_mark(&transaction, &Mark { revision: None, ..mark })?;
             self.problems.push(told + "; all is read anew from etcd");
         } else {
             let told = told + loss::what_to_do(lacks_ports);

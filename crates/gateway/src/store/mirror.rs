@@ -25,20 +25,26 @@ impl Store {
     /// Those of [`StoreError`]; [`StoreError::NotOfFleet`] if it holds what etcd does not know.
     pub fn open_mirror(path: &Path) -> Result<Self, StoreError> {
         let store = Self::open_any(path, Role::Copy)?;
-        let is_copy = store.mark()?.is_some();
+        let says_copy = store.says_copy()?;
+        let is_copy = says_copy || store.mark()?.is_some();
         let empty = is_empty(&store.connection);
         if !is_copy && !empty.map_err(|source| store.failed("looking whether it is empty", source))? {
             return Err(StoreError::NotOfFleet { path: path.to_owned() });
         }
         let set_up = (|| {
             // One that a program before this one made does not say so there.
-            if is_copy && !schema::is_copy(&store.connection)? {
+            if is_copy && !says_copy {
                 schema::set_copy(&store.connection, true)?;
             }
             store.connection.pragma_update(None, "synchronous", "NORMAL")
         })();
         set_up.map_err(|source| store.failed("setting it up", source))?;
         Ok(store)
+    }
+
+    /// Whether its header says that it is a copy, whatever else can be read of it.
+    pub(super) fn says_copy(&self) -> Result<bool, StoreError> {
+        schema::is_copy(&self.connection).map_err(|source| self.failed("reading what it is", source))
     }
 
     /// Whose state it mirrors; None: it is the truth itself, or empty.

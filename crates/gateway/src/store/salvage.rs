@@ -71,8 +71,9 @@ pub(super) fn replace(path: &Path, role: Role, why: &rusqlite::Error) -> Result<
     };
     let readable = old.as_ref().filter(|_| !is_copy || mark.is_some());
     let begin = format!(
-        "the store {}: its file was damaged ({why}) and is kept as {}; ",
+        "the store {}: its file was damaged ({}) and is kept as {}; ",
         path.display(),
+        why.to_string().replace('\n', " "),
         aside.display()
     );
     let new = with_suffix(path, NEW);

@@ -320,8 +320,31 @@ fn an_old_copy_says_what_it_is_from_its_next_start_on() {
     id(Some(old));
     drop(Store::open_mirror(&folder.store()).unwrap());
     assert_eq!(id(None), new);
+    // Also where somebody has taken the other note away: what it holds is listed and compared.
+    let file = Connection::open(folder.store()).unwrap();
+    file.execute("DELETE FROM meta WHERE name = 'fleet'", []).unwrap();
+    drop(file);
+    assert_eq!(Store::open_mirror(&folder.store()).unwrap().mark().unwrap(), None);
+    let refused = Store::open(&folder.store()).unwrap_err();
+    assert!(matches!(refused, StoreError::OfFleet { .. }), "{refused}");
     // And back, when it is the truth.
     Store::open_mirror(&folder.store()).unwrap().set_mark(None).unwrap();
     assert_eq!(id(None), old);
     drop(Store::open(&folder.store()).unwrap());
+}
+
+/// The next start, of who was killed before etcd had told anything, finds no damaged row any more: it has to know all the same.
+#[test]
+fn a_copy_with_a_damaged_row_is_read_anew_by_the_next_start_too() {
+    let folder = Folder::new();
+    copy(&folder.store());
+    let file = Connection::open(folder.store()).unwrap();
+    file.execute("UPDATE ports SET ip = x'0aff0000' WHERE ip = x'0a000001'", [])
+        .unwrap();
+    drop(file);
+    for quarantined in [1, 0] {
+        let mut store = Store::open_mirror(&folder.store()).unwrap();
+        assert_eq!(store.load(|_, _| ()).unwrap().quarantined, quarantined);
+        assert_eq!(store.mark().unwrap(), Some(mark(None)));
+    }
 }
