@@ -161,6 +161,14 @@ Examples:
   ringside gateway drain
   ringside gateway drain --off")]
     Drain(operate::DrainArgs),
+    /// Say that all of what a damaged store has lost was put anew: addresses without a port may do anything again
+    #[command(after_help = "\
+Examples:
+  ringside gateway repaired
+
+`health` says what was lost. Put it anew first (apply, load), groups and ports above all: an address that has no port by then may do
+anything from then on.")]
+    Repaired,
     /// Bring what a stopped gateway of this host knows from its file to etcd, or back
     #[command(after_help = "\
 Examples:
@@ -288,6 +296,7 @@ async fn command(args: &ClientArgs) -> Result<ExitCode> {
         Command::Stats => operate::stats(channel, json).await?,
         Command::Health => return operate::health(channel, json).await,
         Command::Trace(trace) => trace::run(channel, trace, json).await?,
+        Command::Repaired => operate::repaired(channel, json).await?,
         Command::Drain(drain) => operate::drain(channel, drain).await?,
         Command::Fleet(fleet) => return fleet::run(channel, fleet, json).await,
         Command::Agent(_) | Command::Direct(_) | Command::Migrate(_) => {}

@@ -75,6 +75,8 @@ pub struct Tables {
     groups: AtomicUsize,
     tombstones: AtomicUsize,
     draining: AtomicBool,
+    /// Ports may be missing, so addresses without one may do nothing.
+    closed: AtomicBool,
     connection_limit: u32,
 }
 
@@ -94,13 +96,14 @@ impl Tables {
             groups: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
         }
     }
 
     /// True if groups are bound to some address, so that senders have to be looked up, too.
     #[must_use]
     pub fn has_policy(&self) -> bool {
-        self.ports() > 0
+        self.ports() > 0 || self.closed.load(Ordering::Relaxed)
     }
 
     /// True if groups are bound to some address of this network.
@@ -226,7 +229,18 @@ pub(crate) enum Job {
     },
     /// Whether it is alive; and a moment for what is to be done now and then.
     Tick(oneshot::Sender<()>),
+    /// Nothing that was lost is missing any more. Says what was, and of how many addresses without a port that opens.
+    Repaired(oneshot::Sender<Result<Repaired, WriteError>>),
     Options(ModelOptions),
+}
+
+/// What came of it that somebody said that nothing is missing.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Repaired {
+    /// What was told to be missing until now.
+    pub missing: Vec<String>,
+    /// Addresses without a port, which might do nothing until now.
+    pub opened: usize,
 }
 
 /// Changes that wait for the writer, or were made.
@@ -239,8 +253,12 @@ impl Submitted {
     /// # Errors
     /// [`WriteError`]; nothing has changed then, but for [`WriteError::Unknown`].
     pub async fn outcomes(self) -> Result<Vec<Outcome>, WriteError> {
+        Self::answered(self.0).await
+    }
+
+    async fn answered<T>(answer: oneshot::Receiver<Result<T, WriteError>>) -> Result<T, WriteError> {
         let ended = |_| WriteError::Unknown("the gateway has ended meanwhile".into());
-        self.0.await.map_err(ended)?
+        answer.await.map_err(ended)?
     }
 }
 
@@ -275,7 +293,11 @@ impl Model {
         let began = Instant::now();
         let loaded = fill(&mut book, &mut store, |_| (options.working)())?;
         report(&loaded, began.elapsed());
-        let health = Arc::new(Health::new(store.problems().to_vec(), store.revision()?, store.bytes()));
+        if store.may_lack_ports()? {
+            book.close();
+        }
+        let health = Health::new(store.problems().to_vec(), store.revision()?, store.bytes());
+        let health = Arc::new(health.lacking(store.missing()?));
         let readers = Arc::new(Readers::new(&store)?);
         let path = start_path(&tables)?;
         let timings = Timings::new();
@@ -340,6 +362,17 @@ impl Model {
     pub async fn tick(&self) -> bool {
         let (answer, alive) = oneshot::channel();
         self.jobs.send(Job::Tick(answer)).await.is_ok() && alive.await.is_ok()
+    }
+
+    /// Notes that all of what a damaged store has lost was put anew, or is not missed: addresses without a port may do anything again.
+    ///
+    /// # Errors
+    /// [`WriteError`]; nothing has changed then, but for [`WriteError::Unknown`].
+    pub async fn repaired(&self) -> Result<Repaired, WriteError> {
+        let (answer, done) = oneshot::channel();
+        let asked = self.jobs.send(Job::Repaired(answer)).await;
+        asked.map_err(|_| WriteError::Stopping)?;
+        Submitted::answered(done).await
     }
 
     /// Other options from now on.

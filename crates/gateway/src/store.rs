@@ -6,9 +6,10 @@
 //!
 //! # What is checked
 //! Every row has a checksum over all its values. [`Store::open`] has SQLite check the structure of the file, and
-//! [`Store::load`] every row. A row that does not match is moved to the table `quarantine`, and told. A file that SQLite
-//! cannot read is set aside under another name, what can still be read of it is copied into a new one, and that is told,
-//! too: a gateway that forwards most of what it knew is better than one that does not start.
+//! [`Store::load`] every row. A row that does not match is moved to the table `quarantine`, and told. In the place of a file that
+//! SQLite finds damaged comes another one with what can still be read of it, and that is told, too: a gateway that forwards most of
+//! what it knew is better than one that does not start. What was lost is told until somebody says that it is there again
+//! ([`Store::repaired`]), for what is missing may be what forbids something.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -16,16 +17,19 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use crate::fleet::sync::Mark;
 use crate::object::{Change, Group, Neighbor, Object, Port, Statement};
 
 mod clock;
 mod damage;
+mod loss;
 mod mirror;
 mod read;
 mod row;
+mod salvage;
 mod schema;
 
-use damage::End;
+use damage::{Bad, End};
 pub use read::{Filter, Page, Reader};
 pub use row::Row;
 
@@ -111,6 +115,16 @@ const SOME_LOG_BYTES: u64 = 4 << 20;
 /// How long an operator who looks into the store, or writes into it, is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What a file is opened as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Truth,
+    /// Of a fleet's state.
+    Copy,
+    /// Whatever it says of itself.
+    Either,
+}
+
 /// The writer of a store.
 #[derive(Debug)]
 pub struct Store {
@@ -139,26 +153,35 @@ impl Store {
     /// # Errors
     /// Those of [`StoreError`]. A damaged file is none: see [`Store::problems`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let store = Self::open_any(path)?;
-        match store.mark()? {
-            Some(_) => Err(StoreError::OfFleet { path: path.to_owned() }),
-            None => Ok(store),
+        let store = Self::open_any(path, Role::Truth)?;
+        match store.says_copy()? || store.mark()?.is_some() {
+            true => Err(StoreError::OfFleet { path: path.to_owned() }),
+            false => Ok(store),
         }
     }
 
-    /// Whether it is the truth or a copy.
-    pub(crate) fn open_any(path: &Path) -> Result<Self, StoreError> {
+    /// As what it is, but for a damaged one: that is taken for what it is opened as, unless it says otherwise.
+    pub(crate) fn open_any(path: &Path, role: Role) -> Result<Self, StoreError> {
         let lock = lock(path)?;
+        let was_interrupted = salvage::finish(path)?;
         let mut problems = Vec::new();
         let connection = match connect(path) {
             Ok(connection) => connection,
             Err(StoreError::Sqlite { source, .. }) if is_damage(&source) => {
-                let (connection, told) = damage::replace(path, &source)?;
-                problems.push(told);
-                connection
+                problems.extend(salvage::replace(path, role, &source)?);
+                salvage::finish(path)?;
+                connect(path)?
             }
             Err(error) => return Err(error),
         };
+        let lines = loss::lines(&connection).map_err(|source| failed(path, "reading what it has lost", source))?;
+        if was_interrupted && lines.is_empty() {
+            problems.push(format!(
+                "the store {}: its file was damaged, and is kept beside it as .damaged-TIME; the start that put another one in its \
+                 place was killed",
+                path.display()
+            ));
+        }
         Ok(Self {
             connection,
             path: path.to_owned(),
@@ -167,7 +190,7 @@ impl Store {
         })
     }
 
-    /// What was wrong with it when it was opened and loaded, for people.
+    /// What was wrong with it when it was opened, for people, and needs nobody to do anything; but for that: [`Store::missing`].
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
@@ -202,21 +225,38 @@ impl Store {
                 &mut loaded,
                 &mut each,
             )?);
-            damage::quarantine(&mut self.connection, &bad)?;
+            self.set_aside(&bad)?;
             let instead: Vec<Change> = bad.iter().filter_map(|bad| bad.instead.clone()).collect();
             each(&instead, &vec![0; instead.len()]);
             Ok(bad.len() as u64)
         })();
         loaded.quarantined = found.map_err(|source| self.failed("reading all rows", source))?;
-        if loaded.quarantined > 0 {
-            self.problems.push(format!(
-                "the store {}: {} damaged rows are in its table `quarantine`, and are not in use; put these objects anew: until then \
-                 addresses whose ports are damaged may neither send nor get anything",
-                self.path.display(),
-                loaded.quarantined
-            ));
-        }
         Ok(loaded)
+    }
+
+    /// Moves damaged rows out of the way, and notes that; a copy is made anew from what it is a copy of.
+    fn set_aside(&mut self, bad: &[Bad]) -> rusqlite::Result<()> {
+        if bad.is_empty() {
+            return Ok(());
+        }
+        let told = format!(
+            "the store {}: {} damaged rows are in its table `quarantine`, and are not in use",
+            self.path.display(),
+            bad.len()
+        );
+        let mark = mirror::mark(&self.connection)?;
+        let lacks_ports = bad.iter().any(Bad::is_port);
+        let transaction = self.connection.transaction()?;
+        damage::quarantine(&transaction, bad)?;
+        if let Some(mark) = mark {
+            // Also by the start after this one, if this one does not come to it.
+            mirror::put_mark(&transaction, &Mark { revision: None, ..mark })?;
+            self.problems.push(told + "; all is read anew from etcd");
+        } else {
+            let told = told + loss::what_to_do(lacks_ports);
+            loss::note(&transaction, &told, lacks_ports)?;
+        }
+        transaction.commit()
     }
 
     /// Writes changes, in order, so that they are on the disk when it returns; or none of them. An older version changes

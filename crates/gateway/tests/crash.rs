@@ -105,14 +105,26 @@ async fn a_damaged_store_is_told_and_does_not_keep_it_from_starting() {
     let at = bytes.len() / 2 / 4096 * 4096;
     bytes[at..at + 4096].fill(0x5a);
     std::fs::write(&store, bytes).unwrap();
-    let daemon = Daemon::start_in(folder);
-    let health = daemon.ctl(&["health"]);
-    assert_eq!(health.status.code(), Some(1));
-    let health = String::from_utf8(health.stdout).unwrap();
-    assert!(
-        health.starts_with("degraded") && health.contains("the file was damaged"),
-        "{health}"
-    );
-    assert!(daemon.log().contains("the file was damaged"), "{}", daemon.log());
+    // Also by who was killed, and starts again.
+    let mut folder = Some(folder);
+    for _ in 0..2 {
+        let daemon = Daemon::start_in(folder.take().unwrap());
+        let health = daemon.ctl(&["health"]);
+        assert_eq!(health.status.code(), Some(1));
+        let health = String::from_utf8(health.stdout).unwrap();
+        assert!(
+            health.starts_with("degraded") && health.contains("its file was damaged"),
+            "{health}"
+        );
+        assert!(daemon.log().contains("its file was damaged"), "{}", daemon.log());
+        folder = Some(daemon.kill());
+    }
+    // Until it is said that nothing is missing any more. No port was lost, so nobody is let out by that.
+    let daemon = Daemon::start_in(folder.take().unwrap());
+    assert!(daemon.ok(&["repaired"]).contains("from now on: 0"));
+    assert!(daemon.ok(&["health"]).starts_with("ok"));
+    let daemon = Daemon::start_in(daemon.kill());
+    assert!(daemon.ok(&["health"]).starts_with("ok"));
+    assert!(daemon.ok(&["repaired"]).contains("nothing was missing"));
     daemon.stop();
 }

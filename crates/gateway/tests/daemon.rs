@@ -512,6 +512,7 @@ fn the_examples_of_the_help() {
         "stats",
         "health",
         "drain",
+        "repaired",
     ];
     let mut run = 0;
     for command in commands.into_iter().chain(["delete"]) {

@@ -38,7 +38,7 @@ pub struct Bindings {
     /// Only what is bound to them counts.
     profiles: Neighbors,
     policed: Arc<[AtomicU64]>,
-    /// Addresses of each network that has some; changed with the two others.
+    /// Addresses of each network that has some, and how often it is held; changed with the two others.
     counts: Mutex<HashMap<Vni, usize>>,
 }
 
@@ -82,21 +82,40 @@ impl Bindings {
                     version: VERSION,
                 };
                 writer.put(address, bound);
-                *counts.entry(address.vni).or_default() += 1;
-                let (word, bit) = place_of(address.vni);
-                self.policed[word].fetch_or(bit, Ordering::Release);
+                self.add(&mut counts, address.vni);
             }
             None => {
-                let was_bound = matches!(writer.remove(address, VERSION), Removed::Gone(_));
-                if let Some(count) = counts.get_mut(&address.vni).filter(|_| was_bound) {
-                    *count -= 1;
-                    if *count == 0 {
-                        counts.remove(&address.vni);
-                        let (word, bit) = place_of(address.vni);
-                        self.policed[word].fetch_and(!bit, Ordering::Release);
-                    }
+                if matches!(writer.remove(address, VERSION), Removed::Gone(_)) {
+                    self.take(&mut counts, address.vni);
                 }
             }
+        }
+    }
+
+    /// From now on this network counts as one in which something is bound, whether anything is or not, until [`Self::release`] is
+    /// called as often.
+    pub fn hold(&self, vni: Vni) {
+        self.add(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner), vni);
+    }
+
+    /// The end of [`Self::hold`].
+    pub fn release(&self, vni: Vni) {
+        self.take(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner), vni);
+    }
+
+    fn add(&self, counts: &mut HashMap<Vni, usize>, vni: Vni) {
+        *counts.entry(vni).or_default() += 1;
+        let (word, bit) = place_of(vni);
+        self.policed[word].fetch_or(bit, Ordering::Release);
+    }
+
+    fn take(&self, counts: &mut HashMap<Vni, usize>, vni: Vni) {
+        let Some(count) = counts.get_mut(&vni) else { return };
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&vni);
+            let (word, bit) = place_of(vni);
+            self.policed[word].fetch_and(!bit, Ordering::Release);
         }
     }
 

@@ -50,3 +50,19 @@ fn a_network_is_policed_as_long_as_something_is_bound_there() {
     }
     assert!(bindings.is_empty() && bindings.networks().is_empty());
 }
+
+#[test]
+fn a_network_that_is_held_is_policed_without_anything_bound() {
+    let profile = Some(Policy::new().write().profile(&[]));
+    let bindings = Bindings::new();
+    let address = address(7, "10.0.0.1");
+    bindings.hold(address.vni);
+    bindings.set(address, profile);
+    bindings.set(address, None);
+    assert!(bindings.is_policed(address.vni) && bindings.networks() == [address.vni]);
+    bindings.set(address, profile);
+    bindings.release(address.vni);
+    assert!(bindings.is_policed(address.vni));
+    bindings.set(address, None);
+    assert!(!bindings.is_policed(address.vni) && bindings.networks().is_empty());
+}

@@ -1,4 +1,4 @@
-//! Health, statistics, drain.
+//! Health, statistics, drain, and that nothing is missing.
 
 use ringside_gateway_core::conntrack::State;
 use ringside_gateway_core::{DropReason, Vni};
@@ -6,6 +6,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::kind::refused;
 use super::{Answers, Api, invalid};
 use crate::datapath::now;
 use crate::model::{CannotTrace, DirectCounters, Drops, PathCounters, TraceFilter};
@@ -211,5 +212,16 @@ impl OperationService for Api {
             None => self.model.drain(drain),
         }
         Ok(Response::new(proto::SetDrainResponse {}))
+    }
+
+    async fn set_repaired(
+        &self,
+        _: Request<proto::SetRepairedRequest>,
+    ) -> Result<Response<proto::SetRepairedResponse>, Status> {
+        let repaired = self.model.repaired().await.map_err(|error| refused(&error))?;
+        Ok(Response::new(proto::SetRepairedResponse {
+            missing: repaired.missing,
+            opened: size(repaired.opened),
+        }))
     }
 }

@@ -1,4 +1,4 @@
-//! health, stats, drain.
+//! health, stats, drain, repaired.
 
 use std::process::ExitCode;
 
@@ -34,6 +34,19 @@ pub(super) async fn drain(channel: Channel, args: &DrainArgs) -> Result<()> {
     show::print(match args.off {
         true => "in service again",
         false => "draining, until `drain --off` or a restart",
+    })
+}
+
+pub(super) async fn repaired(channel: Channel, json: bool) -> Result<()> {
+    let request = proto::SetRepairedRequest {};
+    let answer = OperationServiceClient::new(channel).set_repaired(request).await;
+    let proto::SetRepairedResponse { missing, opened } = answer.map_err(|status| refused(&status))?.into_inner();
+    if json {
+        return show::json(&json!({ "missing": missing, "opened": opened }), false);
+    }
+    show::print(&match missing.is_empty() {
+        true => "nothing was missing".to_owned(),
+        false => format!("noted; addresses without a port, which may do anything from now on: {opened}"),
     })
 }
 

@@ -20,7 +20,7 @@ use super::value::{Entry, Packed, pack};
 use crate::config::Config;
 use crate::model::Made;
 use crate::object::{Change, Group, Neighbor, Port, Statement};
-use crate::store::Store;
+use crate::store::{Role, Store};
 
 /// Transactions that are under way at a time.
 const UNDER_WAY: usize = 8;
@@ -120,7 +120,7 @@ impl State {
 /// What is in the way; what was there before is there still.
 pub fn migrate(config: &Config, to: To, beside_gateways: bool) -> Result<Migrated> {
     let options = config.etcd.as_ref().context("store.etcd is missing")?;
-    let mut store = Store::open_any(&config.store)?;
+    let mut store = Store::open_any(&config.store, Role::Either)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("starting")?.block_on(async {
         let etcd = Etcd::open(options).await.map_err(anyhow::Error::msg).context("etcd")?;
@@ -141,6 +141,12 @@ async fn to_etcd(store: &mut Store, etcd: &Etcd) -> Result<Migrated> {
         "the store is a copy of a fleet's state already: there is nothing to bring there"
     );
     let state = read_store(store)?;
+    let missing = store.missing()?;
+    ensure!(
+        missing.is_empty(),
+        "the store has lost something: {}. Do that with this gateway by itself (store.kind = \"sqlite\") first. Nothing was changed",
+        missing.join("; ")
+    );
     let (there, revisions, _) = list(etcd).await?;
     // Those of an earlier try are the same.
     if let Some((key, _)) = there.0.iter().find(|(key, value)| state.0.get(key) != Some(value)) {
@@ -265,7 +271,7 @@ fn read_store(store: &mut Store) -> Result<State> {
     })?;
     ensure!(
         loaded.quarantined == 0,
-        "{} rows of the store were damaged, and are in its table `quarantine`; put these objects anew, or run this again to go without them",
+        "{} rows of the store were damaged, and are in its table `quarantine`; put these objects anew",
         loaded.quarantined
     );
     let mut state = State::default();

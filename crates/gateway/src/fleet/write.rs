@@ -26,7 +26,7 @@ use super::merge::{self, Merged, Write, key_of};
 use super::space;
 use super::status::Status;
 use super::value;
-use crate::model::{Answer, Done, Job, ModelOptions, Outcome, Readers, WriteError, forget_every};
+use crate::model::{Answer, Done, Job, ModelOptions, Outcome, Readers, Repaired, WriteError, forget_every};
 use crate::object::Change;
 
 /// Changes that are taken together. More make the answer to the first one late and save nothing.
@@ -85,6 +85,8 @@ impl Writer {
                         answers.push(answer);
                     }
                     Job::Tick(answer) => ticks.push(answer),
+                    // Etcd has all of it.
+                    Job::Repaired(answer) => _ = answer.send(Ok(Repaired::default())),
                     Job::Options(options) => self.options = options,
                 }
                 if size >= AT_ONCE {

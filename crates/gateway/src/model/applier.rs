@@ -11,7 +11,7 @@ use super::book::{Applied, Book, Made};
 use super::copy::Copy;
 use super::sweep::Sweep;
 use super::watch::{self, Published};
-use super::{Answer, DataPath, Outcome, Tables, Timings};
+use super::{Answer, DataPath, Outcome, Repaired, Tables, Timings, WriteError};
 use crate::fleet::Status;
 use crate::fleet::item::Item;
 use crate::fleet::sync::{Mark, Tell};
@@ -25,6 +25,11 @@ pub(crate) enum Done {
         revision: u64,
         now: i64,
         jobs: Vec<(Vec<Change>, Answer)>,
+    },
+    /// It was noted that nothing is missing any more, as was told.
+    Repaired {
+        missing: Vec<String>,
+        answer: oneshot::Sender<Result<Repaired, WriteError>>,
     },
     /// What was deleted before this time was forgotten.
     Forgotten(i64),
@@ -90,6 +95,13 @@ impl Applier {
                 for (changes, answer) in jobs {
                     self.apply(revision, changes, answer);
                 }
+            }
+            Done::Repaired { missing, answer } => {
+                let applied = self.book.open();
+                tell_path(&*self.path, &applied);
+                let opened = applied.changed.len();
+                // Who asked and went away does not need to know.
+                _ = answer.send(Ok(Repaired { missing, opened }));
             }
             Done::Forgotten(before) => self.book.forget(before),
             Done::Tick(answers) => {

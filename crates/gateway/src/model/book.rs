@@ -13,6 +13,7 @@ use super::rule::{decide, unknown};
 use super::{Outcome, Tables};
 use crate::object::{Change, Group, GroupKey, Port, Statement};
 
+mod closed;
 mod mirror;
 
 pub(crate) use mirror::Made;
@@ -31,6 +32,8 @@ pub(super) struct Book {
     users: HashMap<ProfileId, HashMap<Vni, usize>>,
     unused: Vec<(ProfileId, Instant)>,
     gone: Gone,
+    /// While ports may be missing.
+    closed: Option<closed::Closed>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +71,7 @@ impl Book {
             users: HashMap::new(),
             unused: Vec::new(),
             gone: Gone::default(),
+            closed: None,
         }
     }
 
@@ -140,7 +144,7 @@ impl Book {
                 networks.insert(address.vni);
             }
             tables.bindings.set(address, profile);
-            if writer.set_policy(address, profile.map_or(0, ProfileId::number)) {
+            if writer.set_policy(address, profile.map_or(self.without_port(), ProfileId::number)) {
                 applied.changed.push(address);
             }
         }
@@ -149,7 +153,8 @@ impl Book {
 
     /// As `Neighbor::policy`.
     fn policy_of(&self, address: TenantAddress) -> u32 {
-        self.ports.get(&address).map_or(0, |bound| bound.profile.number())
+        let bound = self.ports.get(&address);
+        bound.map_or_else(|| self.without_port(), |bound| bound.profile.number())
     }
 
     fn group(&mut self, policy: &mut PolicyWriter<'_>, statement: &Statement<Group>) -> Outcome {
@@ -251,9 +256,13 @@ impl Book {
         let tables = Arc::clone(&self.tables);
         let mut writer = tables.neighbors.write();
         let mut reader = None;
+        let others = applied.networks.len();
         for (change, outcome) in changes.iter().zip(&mut applied.outcomes) {
             let Change::Neighbor(statement) = change else { continue };
             let address = statement.key();
+            if self.hold(address.vni) && !applied.networks[..others].contains(&address.vni) {
+                applied.networks.push(address.vni);
+            }
             let version = statement.version();
             let gone = self.gone.neighbors.get(&address).map(|(version, _)| *version);
             *outcome = match statement {

@@ -14,7 +14,7 @@ use super::{AHEAD, DataPath, Health, Model, ModelOptions, QUEUE, Readers, Tables
 use crate::fleet::clock::Clock;
 use crate::fleet::follow::Follower;
 use crate::fleet::pages::Tally;
-use crate::fleet::sync::{Barrier, Mark};
+use crate::fleet::sync::Barrier;
 use crate::fleet::write::Writer;
 use crate::fleet::{Door, Status, space};
 use crate::store::{Store, StoreError};
@@ -49,11 +49,8 @@ impl Model {
             tally.count(changes);
         })?;
         report(&loaded, began.elapsed());
-        // What was damaged is missing: everything is listed.
-        let mark = store.mark()?.map(|mark| Mark {
-            revision: mark.revision.filter(|_| loaded.quarantined == 0),
-            ..mark
-        });
+        // Without a revision if something was damaged, and is missing: everything is listed.
+        let mark = store.mark()?;
         let knows = mark.as_ref().and_then(|mark| mark.revision);
         let patience = knows.map(|_| door.options().request);
         let status = Arc::new(Status::new());

@@ -14,6 +14,8 @@ pub struct Health {
     began: Instant,
     /// Since the start.
     problems: Mutex<Vec<String>>,
+    /// What the store has lost, until somebody says that it is there again.
+    missing: Mutex<Vec<String>>,
     /// Why the store cannot be written.
     read_only: Mutex<Option<Arc<str>>>,
     /// The store's thread has not answered for seconds.
@@ -29,12 +31,27 @@ impl Health {
         Self {
             began: Instant::now(),
             problems: Mutex::new(problems),
+            missing: Mutex::default(),
             read_only: Mutex::new(None),
             stalled: AtomicBool::new(false),
             revision: AtomicU64::new(revision),
             store_bytes: AtomicU64::new(store_bytes),
             fleet: None,
         }
+    }
+
+    /// Of one whose store has lost this.
+    pub(super) fn lacking(self, missing: Vec<String>) -> Self {
+        missing.iter().for_each(|line| tracing::error!("{line}"));
+        Self {
+            missing: Mutex::new(missing),
+            ..self
+        }
+    }
+
+    /// Nothing is missing any more. Says what was.
+    pub(super) fn repaired(&self) -> Vec<String> {
+        std::mem::take(&mut *self.missing.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Of a gateway whose truth is in etcd.
@@ -68,6 +85,7 @@ impl Health {
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        problems.extend_from_slice(&self.missing.lock().unwrap_or_else(PoisonError::into_inner));
         problems.extend(self.fleet().into_iter().flat_map(Status::problems));
         problems.extend(
             self.read_only()

@@ -14,6 +14,9 @@ use ringside_wire::MacAddr;
 use super::*;
 use crate::object::{Group, Neighbor, Object, Port, Statement};
 
+#[path = "closed_tests.rs"]
+mod closed;
+
 /// A file that goes with the test.
 #[derive(Debug)]
 struct File(PathBuf);

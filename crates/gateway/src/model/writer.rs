@@ -4,10 +4,10 @@ use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::applier::Done;
-use super::{Answer, Health, Job, ModelOptions, Steady, Timings, WriteError, forget_every};
+use super::{Answer, Health, Job, ModelOptions, Repaired, Steady, Timings, WriteError, forget_every};
 use crate::object::Change;
 use crate::store::{Store, StoreError};
 
@@ -31,7 +31,7 @@ impl Writer {
         let mut forgotten = Instant::now();
         while let Some(first) = queue.blocking_recv() {
             let mut jobs: Vec<(Vec<Change>, Answer)> = Vec::new();
-            let mut ticks = Vec::new();
+            let (mut ticks, mut repaired) = (Vec::new(), Vec::new());
             let mut size = 0;
             let waiting = iter::from_fn(|| queue.try_recv().ok());
             for job in iter::once(first).chain(waiting) {
@@ -41,6 +41,7 @@ impl Writer {
                         jobs.push((changes, answer));
                     }
                     Job::Tick(answer) => ticks.push(answer),
+                    Job::Repaired(answer) => repaired.push(answer),
                     Job::Options(options) => self.options = options,
                 }
                 if size >= AT_ONCE {
@@ -51,6 +52,9 @@ impl Writer {
                 self.write(jobs);
             } else if !ticks.is_empty() {
                 self.tidy(&mut forgotten);
+            }
+            for answer in repaired {
+                self.repaired(answer);
             }
             if !ticks.is_empty() {
                 self.tell(Done::Tick(ticks));
@@ -76,6 +80,18 @@ impl Writer {
                 jobs.into_iter()
                     .for_each(|(_, answer)| _ = answer.send(Err(error.clone())));
             }
+        }
+    }
+
+    fn repaired(&mut self, answer: oneshot::Sender<Result<Repaired, WriteError>>) {
+        match self.store.repaired() {
+            Ok(()) => {
+                let missing = self.health.repaired();
+                tracing::info!(lines = missing.len(), "it is said that nothing is missing any more");
+                self.tell(Done::Repaired { missing, answer });
+            }
+            // Who asked and went away does not need to know.
+            Err(error) => _ = answer.send(Err(self.cannot_write(&error))),
         }
     }
 

@@ -1,13 +1,10 @@
-//! What becomes of rows and files that are damaged.
+//! What becomes of rows that are damaged; of files: [`super::salvage`].
 
-use std::path::Path;
-use std::time::SystemTime;
-
+use rusqlite::Connection;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OpenFlags};
 
-use super::{Loaded, Row, StoreError, connect, row, with_suffix};
-use crate::object::{Change, Group, Neighbor, Object as _, Port, Statement};
+use super::{Loaded, Row, row};
+use crate::object::{Change, Object as _, Port, Statement};
 
 /// Objects that are handed on at once: as many as fit the CPU's cache.
 const BATCH: usize = 4096;
@@ -83,6 +80,11 @@ pub(super) fn scan<O: Row>(
 }
 
 impl Bad {
+    /// Whether it was a port: of which address nobody knows, for that may be what is damaged.
+    pub(super) fn is_port(&self) -> bool {
+        self.table == Port::TABLE
+    }
+
     fn of<O: Row>(row: &rusqlite::Row<'_>, reason: String) -> rusqlite::Result<Self> {
         let condition: Vec<String> = O::KEYS.iter().map(|column| format!("{column} IS ?")).collect();
         let show = |at: usize| -> rusqlite::Result<String> {
@@ -109,94 +111,18 @@ impl Bad {
     }
 }
 
-/// Moves rows out of the way, and puts there what holds in their place.
-pub(super) fn quarantine(connection: &mut Connection, bad: &[Bad]) -> rusqlite::Result<()> {
-    if bad.is_empty() {
-        return Ok(());
-    }
-    let transaction = connection.transaction()?;
+/// Moves rows out of the way, and puts there what holds in their place; in a transaction of the caller's.
+pub(super) fn quarantine(connection: &Connection, bad: &[Bad]) -> rusqlite::Result<()> {
     for bad in bad {
-        transaction.execute(
+        connection.execute(
             "INSERT INTO quarantine (origin, reason, row) VALUES (?1, ?2, ?3)",
             [bad.table, &bad.reason, &bad.shown],
         )?;
-        transaction.execute(
+        connection.execute(
             &format!("DELETE FROM {} WHERE {}", bad.table, bad.condition),
             rusqlite::params_from_iter(&bad.keys),
         )?;
     }
     let instead = bad.iter().filter_map(|bad| bad.instead.as_ref());
-    super::write::<Port>(&transaction, instead.filter_map(Port::of), 0)?;
-    transaction.commit()
-}
-
-/// Sets a damaged file aside, makes a new one with what can be read of it, and tells about it.
-pub(super) fn replace(path: &Path, why: &rusqlite::Error) -> Result<(Connection, String), StoreError> {
-    let seconds = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs());
-    let aside = with_suffix(path, &format!(".damaged-{seconds}"));
-    // The log first: what is in it belongs to the file that it stands beside.
-    for suffix in ["-wal", "-shm", ""] {
-        let (from, to) = (with_suffix(path, suffix), with_suffix(&aside, suffix));
-        match std::fs::rename(&from, &to) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(StoreError::File {
-                    path: path.to_owned(),
-                    action: "setting the damaged file aside",
-                    source: error,
-                });
-            }
-            _ => {}
-        }
-    }
-    let mut connection = connect(path)?;
-    let saved =
-        save(&aside, &mut connection).map_err(|source| super::failed(path, "saving what can be read", source))?;
-    let told = format!(
-        "the store {}: the file was damaged ({why}) and is now {}; {} objects could be read and are in use, others \
-         are missing: put everything anew",
-        path.display(),
-        aside.display(),
-        saved.objects
-    );
-    Ok((connection, told))
-}
-
-/// Copies what can be read, with tombstones.
-fn save(from: &Path, to: &mut Connection) -> rusqlite::Result<Loaded> {
-    let mut loaded = Loaded::default();
-    let Ok(old) = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_WRITE) else {
-        return Ok(loaded);
-    };
-    copy::<Group>(&old, to, &mut loaded)?;
-    copy::<Port>(&old, to, &mut loaded)?;
-    copy::<Neighbor>(&old, to, &mut loaded)?;
-    Ok(loaded)
-}
-
-fn copy<O: Row>(old: &Connection, to: &mut Connection, loaded: &mut Loaded) -> rusqlite::Result<()> {
-    let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs());
-    // Up to the damage from the one end, then from the other.
-    for end in [End::First, End::Last] {
-        let mut written = Ok(());
-        let read = scan::<O>(old, end, loaded, &mut |changes, _| {
-            // Times of deletion start anew.
-            if written.is_ok() {
-                written = (|| {
-                    let transaction = to.transaction()?;
-                    super::write::<O>(&transaction, changes.iter().filter_map(O::of), now.cast_signed())?;
-                    transaction.commit()
-                })();
-            }
-        });
-        written?;
-        match read {
-            Ok(bad) => {
-                let instead = bad.iter().filter_map(|bad| bad.instead.as_ref());
-                return super::write::<Port>(to, instead.filter_map(Port::of), 0);
-            }
-            Err(error) if error.sqlite_error().is_some() => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+    super::write::<Port>(connection, instead.filter_map(Port::of), 0)
 }

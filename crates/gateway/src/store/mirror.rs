@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 
-use super::{Reader, Row, Store, StoreError, failed, next_revision, row};
+use super::{Reader, Role, Row, Store, StoreError, failed, loss, next_revision, row, schema};
 use crate::fleet::sync::Mark;
 use crate::model::Made;
 use crate::object::{Change, Group, Neighbor, Port, Statement};
@@ -24,20 +24,27 @@ impl Store {
     /// # Errors
     /// Those of [`StoreError`]; [`StoreError::NotOfFleet`] if it holds what etcd does not know.
     pub fn open_mirror(path: &Path) -> Result<Self, StoreError> {
-        let store = Self::open_any(path)?;
-        if store.mark()?.is_none() && !store.is_empty()? {
+        let store = Self::open_any(path, Role::Copy)?;
+        let says_copy = store.says_copy()?;
+        let is_copy = says_copy || store.mark()?.is_some();
+        let empty = is_empty(&store.connection);
+        if !is_copy && !empty.map_err(|source| store.failed("looking whether it is empty", source))? {
             return Err(StoreError::NotOfFleet { path: path.to_owned() });
         }
-        let relaxed = store.connection.pragma_update(None, "synchronous", "NORMAL");
-        relaxed.map_err(|source| store.failed("setting it up", source))?;
+        let set_up = (|| {
+            // One that a program before this one made does not say so there.
+            if is_copy && !says_copy {
+                schema::set_copy(&store.connection, true)?;
+            }
+            store.connection.pragma_update(None, "synchronous", "NORMAL")
+        })();
+        set_up.map_err(|source| store.failed("setting it up", source))?;
         Ok(store)
     }
 
-    fn is_empty(&self) -> Result<bool, StoreError> {
-        let query = "SELECT NOT EXISTS (SELECT 1 FROM neighbors) AND NOT EXISTS (SELECT 1 FROM ports) \
-                     AND NOT EXISTS (SELECT 1 FROM security_groups)";
-        let found = self.connection.query_row(query, [], |row| row.get(0));
-        found.map_err(|source| self.failed("looking whether it is empty", source))
+    /// Whether its header says that it is a copy, whatever else can be read of it.
+    pub(super) fn says_copy(&self) -> Result<bool, StoreError> {
+        schema::is_copy(&self.connection).map_err(|source| self.failed("reading what it is", source))
     }
 
     /// Whose state it mirrors; None: it is the truth itself, or empty.
@@ -45,27 +52,7 @@ impl Store {
     /// # Errors
     /// Those of [`StoreError`].
     pub fn mark(&self) -> Result<Option<Mark>, StoreError> {
-        let query = "SELECT value FROM meta WHERE name = ?1";
-        let number = |name: &str| {
-            let found = self.connection.query_row(query, [name], |row| row.get::<_, i64>(0));
-            found.optional()
-        };
-        let read = || {
-            let fleet = self
-                .connection
-                .query_row(query, [FLEET], |row| row.get::<_, Vec<u8>>(0));
-            let Some(fleet) = fleet.optional()? else {
-                return Ok(None);
-            };
-            let cluster = number(CLUSTER)?.unwrap_or_default();
-            let revision = number(REVISION)?;
-            Ok(Some(Mark {
-                cluster: cluster.cast_unsigned(),
-                fleet,
-                revision: revision.map(i64::cast_unsigned),
-            }))
-        };
-        read().map_err(|source| self.failed("reading whose state it mirrors", source))
+        mark(&self.connection).map_err(|source| self.failed("reading whose state it mirrors", source))
     }
 
     /// Writes what is other than it was, whatever it held, and what that is as of. Says how often something was committed.
@@ -109,6 +96,8 @@ impl Store {
             write::<Port>(&transaction, made)?;
             write::<Neighbor>(&transaction, made)?;
             put_mark(&transaction, mark)?;
+            // What it had lost, too.
+            loss::forget(&transaction)?;
             next_revision(&transaction)?;
             transaction.commit()
         };
@@ -128,6 +117,7 @@ impl Store {
                     let names = [FLEET, CLUSTER, REVISION];
                     let delete = "DELETE FROM meta WHERE name IN (?1, ?2, ?3)";
                     transaction.execute(delete, names)?;
+                    schema::set_copy(&transaction, false)?;
                 }
             }
             transaction.commit()
@@ -153,7 +143,35 @@ impl Reader {
     }
 }
 
-fn put_mark(connection: &Connection, mark: &Mark) -> rusqlite::Result<()> {
+pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
+    let query = "SELECT NOT EXISTS (SELECT 1 FROM neighbors) AND NOT EXISTS (SELECT 1 FROM ports) \
+                 AND NOT EXISTS (SELECT 1 FROM security_groups)";
+    connection.query_row(query, [], |row| row.get(0))
+}
+
+pub(super) fn mark(connection: &Connection) -> rusqlite::Result<Option<Mark>> {
+    let query = "SELECT value FROM meta WHERE name = ?1";
+    let number = |name: &str| {
+        let found = connection.query_row(query, [name], |row| row.get::<_, i64>(0));
+        found.optional()
+    };
+    let fleet = connection.query_row(query, [FLEET], |row| row.get::<_, Vec<u8>>(0));
+    let Some(fleet) = fleet.optional()? else {
+        return Ok(None);
+    };
+    let cluster = number(CLUSTER)?.unwrap_or_default();
+    let revision = number(REVISION)?;
+    Ok(Some(Mark {
+        cluster: cluster.cast_unsigned(),
+        fleet,
+        revision: revision.map(i64::cast_unsigned),
+    }))
+}
+
+pub(super) fn put_mark(connection: &Connection, mark: &Mark) -> rusqlite::Result<()> {
+    if !schema::is_copy(connection)? {
+        schema::set_copy(connection, true)?;
+    }
     let put = "INSERT OR REPLACE INTO meta VALUES (?1, ?2)";
     connection.execute(put, (FLEET, &mark.fleet))?;
     connection.execute(put, (CLUSTER, mark.cluster.cast_signed()))?;

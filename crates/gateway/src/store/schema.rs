@@ -8,6 +8,8 @@ use super::{StoreError, failed};
 
 /// By which the file tells what it is: "Ring". SQLite keeps it in the file's header.
 const APPLICATION: i64 = 0x5269_6e67;
+/// By which a copy of a fleet's state does: "Rinc". It stands there so that it can be read as long as anything of the file can.
+const COPY: i64 = 0x5269_6e63;
 
 /// Each brings the one before up to date. Never changed once it was released, only added to.
 const VERSIONS: [&str; 2] = [
@@ -56,14 +58,25 @@ pub(super) fn check(path: &Path, connection: &Connection) -> Result<(), StoreErr
     let path = path.to_owned();
     match (application, tables) {
         (0, 0) => Ok(()),
-        (APPLICATION, _) if version <= LATEST => Ok(()),
-        (APPLICATION, _) => Err(StoreError::Newer {
+        (APPLICATION | COPY, _) if version <= LATEST => Ok(()),
+        (APPLICATION | COPY, _) => Err(StoreError::Newer {
             path,
             found: version,
             known: LATEST,
         }),
         _ => Err(StoreError::Foreign { path }),
     }
+}
+
+/// Whether it says that it is a copy of a fleet's state. Those that programs before this one made say so only in `meta`.
+pub(super) fn is_copy(connection: &Connection) -> rusqlite::Result<bool> {
+    Ok(number(connection, "application_id")? == COPY)
+}
+
+/// Has it say whether it is one.
+pub(super) fn set_copy(connection: &Connection, is_copy: bool) -> rusqlite::Result<()> {
+    let application = if is_copy { COPY } else { APPLICATION };
+    connection.pragma_update(None, "application_id", application)
 }
 
 /// Brings the tables up to date, wholly or not at all.

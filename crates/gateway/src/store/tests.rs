@@ -10,6 +10,8 @@ use ringside_wire::{MacAddr, Protocol};
 
 use super::*;
 
+mod damaged;
+
 /// A folder that goes with the test.
 struct Folder(PathBuf);
 
@@ -77,12 +79,16 @@ fn group(id: u32, version: u64) -> Group {
     }
 }
 
-/// Everything in a store, as its load tells it.
+/// Everything in a store, as its load tells it, and what it tells to be wrong or missing.
 fn load(path: &Path) -> (Vec<Change>, Loaded, Vec<String>) {
     let mut store = Store::open(path).unwrap();
     let mut all = Vec::new();
     let loaded = store.load(|changes, _| all.extend_from_slice(changes)).unwrap();
-    (all, loaded, store.problems().to_vec())
+    (all, loaded, [store.problems(), &store.missing().unwrap()].concat())
+}
+
+fn may_lack_ports(path: &Path) -> bool {
+    Store::open(path).unwrap().may_lack_ports().unwrap()
 }
 
 #[test]
@@ -249,14 +255,18 @@ fn a_damaged_row_is_put_into_quarantine_and_told() {
         .unwrap();
     assert!(kept.starts_with("neighbors: 4, 0a000004, 020000000099"), "{kept}");
     drop(other);
-    // They are told once; then the store is sound again.
-    let (_, loaded, problems) = load(&folder.store());
-    assert_eq!((loaded.objects, loaded.quarantined, problems.len()), (9, 0, 0));
+    // It is told until somebody says that they are there again.
+    let (_, loaded, again) = load(&folder.store());
+    assert_eq!((loaded.objects, loaded.quarantined), (9, 0));
+    assert_eq!(again, problems);
+    assert!(!may_lack_ports(&folder.store()));
+    Store::open(&folder.store()).unwrap().repaired().unwrap();
+    assert!(load(&folder.store()).2.is_empty());
 }
 
-/// An address without a port may do anything: one whose port is lost may do nothing.
+/// An address without a port may do anything: one whose port is lost may do nothing. Whose it was may be what is damaged.
 #[test]
-fn a_damaged_port_closes_its_address_until_it_is_put_anew() {
+fn a_damaged_port_closes_its_address_and_those_without_one_until_it_is_repaired() {
     let folder = Folder::new();
     let mut store = Store::open(&folder.store()).unwrap();
     let port = |version| {
@@ -280,15 +290,18 @@ fn a_damaged_port_closes_its_address_until_it_is_put_anew() {
     for quarantined in [1, 0] {
         let (all, loaded, problems) = load(&folder.store());
         assert_eq!((all, loaded.quarantined), (vec![closed.clone()], quarantined));
-        assert_eq!(
-            problems.concat().contains("may neither send nor get anything"),
-            quarantined == 1
-        );
+        let text = problems.concat();
+        assert!(text.contains("may neither send nor get anything"), "{text}");
+        assert!(may_lack_ports(&folder.store()));
     }
     let mut store = Store::open(&folder.store()).unwrap();
     store.commit([port(7)].iter(), 2).unwrap();
+    assert!(store.may_lack_ports().unwrap(), "others may be missing");
+    store.repaired().unwrap();
     drop(store);
-    assert_eq!(load(&folder.store()).0, [port(7)]);
+    let (all, _, problems) = load(&folder.store());
+    assert_eq!((all, problems), (vec![port(7)], vec![]));
+    assert!(!may_lack_ports(&folder.store()));
 }
 
 /// Writes so many neighbours that the file has hundreds of pages, and closes it.
@@ -317,6 +330,10 @@ fn a_damaged_file_is_set_aside_and_what_can_be_read_is_kept() {
         .filter(|path| path.to_string_lossy().contains(".damaged-"))
         .collect();
     assert_eq!(std::fs::read(&aside[0]).unwrap(), bytes, "{aside:?}");
+    // A restart mends nothing; and no port was lost.
+    assert_eq!(load(&folder.store()).2, problems);
+    assert!(!may_lack_ports(&folder.store()));
+    Store::open(&folder.store()).unwrap().repaired().unwrap();
     assert!(load(&folder.store()).2.is_empty());
 }
 
@@ -333,6 +350,7 @@ fn a_file_that_is_no_database_is_set_aside() {
         all.is_empty() && problems.concat().contains("0 objects could be read"),
         "{problems:?}"
     );
+    assert!(may_lack_ports(&folder.store()), "who knows what was in it");
 }
 
 /// Any bytes anywhere: it opens with what is sound, or says what is wrong, and never takes a row that was not written.

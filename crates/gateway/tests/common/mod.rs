@@ -55,6 +55,25 @@ impl Drop for Folder {
     }
 }
 
+/// Overwrites the page of a store's file that a table begins with, as a bad disk would.
+pub(crate) fn overwrite(path: &Path, table: &str) {
+    use std::os::unix::fs::FileExt as _;
+    let file = rusqlite::Connection::open(path).unwrap();
+    // What is in the log would be read in its place.
+    file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+        .unwrap();
+    let page: u32 = match table {
+        "sqlite_schema" => 1,
+        _ => {
+            let query = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+            file.query_row(query, [table], |row| row.get(0)).unwrap()
+        }
+    };
+    drop(file);
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.write_all_at(&[0xa5; 4096], u64::from(page - 1) * 4096).unwrap();
+}
+
 /// A gateway without data path, on threads of its own.
 pub(crate) struct Gateway {
     stop: tokio::sync::watch::Sender<bool>,

@@ -3,8 +3,8 @@
 use std::process::Output;
 
 use super::Etcd;
-use super::common::Folder;
 use super::common::daemon::{Daemon, binary, put_neighbor};
+use super::common::{Folder, overwrite};
 
 pub(crate) fn migrate(folder: &Folder, to: &str) -> Output {
     let mut command = binary();
@@ -136,4 +136,49 @@ fn what_is_in_the_way_stays() {
             .contains("192.0.2.2")
     );
     assert!(fleet.ok(&["get", "neighbor", "1", "10.0.0.1"]).contains("192.0.2.1"));
+}
+
+/// Etcd would not know that ports may be missing.
+#[test]
+fn a_store_that_has_lost_something_is_not_brought_to_etcd() {
+    let etcd = Etcd::start();
+    let folder = Folder::new();
+    configure(&folder, "sqlite", &etcd);
+    let put = |gateway: &Daemon| {
+        gateway.ok(&put_neighbor(
+            ["1", "10.0.0.1", "02:00:00:00:00:01", "192.0.2.1"],
+            Some("1"),
+        ));
+    };
+    let gateway = Daemon::start_in(folder);
+    put(&gateway);
+    let folder = gateway.stop();
+    overwrite(&folder.join("store.db"), "ports");
+    // The second time it is known already.
+    for _ in 0..2 {
+        let output = migrate(&folder, "etcd");
+        let said = said(&output);
+        assert!(
+            !output.status.success() && said.contains("has lost something"),
+            "{said}"
+        );
+    }
+    let there = ["get", "--prefix", "--keys-only", "/ringside/gateway/v1/neighbors"];
+    assert_eq!(etcd.ctl(&there), "");
+    // Nor when a row is damaged.
+    let gateway = Daemon::start_in(folder);
+    assert!(gateway.ok(&["repaired"]).contains("from now on: 1"));
+    let folder = gateway.stop();
+    let file = rusqlite::Connection::open(folder.join("store.db")).unwrap();
+    file.execute("UPDATE neighbors SET mac = x'020000000099'", []).unwrap();
+    drop(file);
+    for reason in ["rows of the store were damaged", "has lost something"] {
+        let said = said(&migrate(&folder, "etcd"));
+        assert!(said.contains(reason), "{said}");
+    }
+    let gateway = Daemon::start_in(folder);
+    put(&gateway);
+    gateway.ok(&["repaired"]);
+    let output = migrate(&gateway.stop(), "etcd");
+    assert!(output.status.success(), "{}", said(&output));
 }

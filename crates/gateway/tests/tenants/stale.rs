@@ -10,13 +10,13 @@ use ringside_gateway_core::table::Host;
 use ringside_gateway_core::{TenantAddress, Vni};
 
 use crate::bed::{Bed, Family, Kind, Place, Tunnel, outer};
-use crate::common::Folder;
+use crate::common::{Folder, overwrite};
 use crate::on;
 use crate::peers::{AtEnd, MOMENT};
 use crate::ringside::Ringside;
 
 on! {
-    fast = crate::FAST => who_moved_meanwhile, who_went_meanwhile, what_is_quarantined;
+    fast = crate::FAST => who_moved_meanwhile, who_went_meanwhile, what_is_quarantined, whose_ports_are_lost;
     small = crate::SLOW => who_moved_meanwhile;
     without = super::WITHOUT => who_moved_meanwhile;
 }
@@ -36,6 +36,11 @@ fn places() -> [Place; 3] {
 /// A tenant sends to another all the time. When the fast path knows the way the daemon is killed, and its files are changed before
 /// the next one starts. After that this many packets come to each of the last two hosts.
 fn meanwhile(tag: &str, kind: Kind, change: impl FnOnce(&Folder, &Bed)) -> [usize; 2] {
+    meanwhile_and(tag, kind, change, |_| ())
+}
+
+/// The same; before they are counted something else is done.
+fn meanwhile_and(tag: &str, kind: Kind, change: impl FnOnce(&Folder, &Bed), then: impl FnOnce(&mut Bed)) -> [usize; 2] {
     let Kind::Ringside(how) = kind else {
         panic!("for the daemon")
     };
@@ -74,6 +79,7 @@ fn meanwhile(tag: &str, kind: Kind, change: impl FnOnce(&Folder, &Bed)) -> [usiz
         // What was under way may still come, and a host's MAC address may have to be found out.
         std::thread::sleep(MOMENT);
         take(&bed);
+        then(&mut bed);
         std::thread::sleep(2 * MOMENT);
         take(&bed)
     })
@@ -146,4 +152,26 @@ fn what_is_quarantined(kind: Kind) {
         assert_eq!(damaged, 1);
     });
     assert_eq!(came, [0, 0]);
+}
+
+/// Nobody has a port, as far as the file tells. What is lost is noted before anything is sent on, and said to be there again by somebody.
+fn whose_ports_are_lost(kind: Kind) {
+    let damage = |folder: &Folder, _: &Bed| overwrite(&folder.join("store.db"), "ports");
+    let came = meanwhile_and("lost", kind, damage, |bed| {
+        std::thread::sleep(2 * MOMENT);
+        assert_eq!(take(bed), [0, 0]);
+        let gateway = bed.ringside();
+        assert!(gateway.dropped("egress-denied") > 0);
+        let problems = gateway.problems();
+        assert!(problems.concat().contains("addresses without one"), "{problems:?}");
+        let said = gateway.daemon().ok(&["repaired"]);
+        assert!(
+            said.contains("addresses without a port, which may do anything from now on: "),
+            "{said}"
+        );
+        assert!(gateway.problems().is_empty());
+        std::thread::sleep(MOMENT);
+        take(bed);
+    });
+    assert!(came[0] > 0 && came[1] == 0, "{came:?}");
 }
