@@ -90,7 +90,9 @@ fn agents_over_tcp_show_who_they_are_or_are_told_what_is_wrong() {
     let (authorities, others) = (Authorities::new(), Authority::new("others"));
     let etcd = Etcd::start();
     let (mut gateway, address) = gateway(&etcd, &authorities);
-    gateway.wait("its map", |gateway| gateway.log().contains("shards were given or taken"));
+    gateway.wait("its map", |gateway| {
+        gateway.log().contains("shards were given or taken")
+    });
     let folder = Folder::new();
     Authority::write_trusted_as(&[&others], &folder, "others.pem");
     authorities.write_host(&folder);
