@@ -1,5 +1,7 @@
 //! Much at once: iperf3, and connections that check every byte.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tunnel};
@@ -61,8 +63,9 @@ fn iperf_udp_loses_nothing_uncounted(kind: Kind) {
     }
 }
 
-/// What sockets of the tenants and links of the bed have dropped since the beginning.
-fn counted_losses(bed: &Bed) -> u64 {
+/// What sockets of the tenants and links of the bed have dropped since the beginning: where much is sent at once a queue of the kernel's may
+/// be full.
+pub(crate) fn counted_losses(bed: &Bed) -> u64 {
     let sockets = bed.tenants().map(|tenant| tenant.ns.run(socket_losses));
     let wires = bed.hosts.iter().map(|host| &host.wire).chain(&bed.uplinks);
     let links = wires.flat_map(|wire| wire.ends().map(|end| end.run(link_losses)));
@@ -78,16 +81,28 @@ fn socket_losses() -> u64 {
     v6.sum::<u64>() + snmp("Udp", "RcvbufErrors")
 }
 
-/// What the links of this namespace have dropped.
+/// What the links of this namespace have dropped, also of what XDP programs have sent (veth's counters, by its driver alone:
+/// <https://elixir.bootlin.com/linux/v6.18/source/drivers/net/veth.c>, `veth_rq_stats_desc`).
 fn link_losses() -> u64 {
     let links = std::fs::read_dir("/sys/class/net").expect("links");
-    let counters = links.flat_map(|link| {
-        let folder = link.expect("a link").path().join("statistics");
-        ["rx_dropped", "tx_dropped"].map(|name| folder.join(name))
-    });
-    counters
-        .filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok())
-        .sum()
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let of = |link: std::fs::DirEntry| -> u64 {
+        let folder = link.path().join("statistics");
+        let counters = ["rx_dropped", "tx_dropped"].map(|name| std::fs::read_to_string(folder.join(name)));
+        let plain = counters.into_iter().filter_map(|text| number(&text.ok()?));
+        let asked = Command::new("ethtool").arg("-S").arg(link.file_name()).output();
+        let told = asked.expect("ethtool, which scripts/setup installs").stdout;
+        let told = String::from_utf8_lossy(&told);
+        let by_xdp = told.lines().filter_map(|line| {
+            let (name, count) = line.rsplit_once(':')?;
+            let is_loss = ["_xdp_tx_errors", "_xdp_xmit_errors"]
+                .iter()
+                .any(|end| name.ends_with(end));
+            number(count).filter(|_| is_loss)
+        });
+        plain.sum::<u64>() + by_xdp.sum::<u64>()
+    };
+    links.map(|link| of(link.expect("a link"))).sum()
 }
 
 fn both_directions_at_once(kind: Kind) {
