@@ -125,7 +125,7 @@ fn note(gone: Duration, talk: &Talk, without_room: u64) {
         talk.longest.as_millis()
     ));
     assert!(
-        talk.sent > 100 && lost <= without_room,
+        talk.sent > 100 && lost <= without_room.min(talk.sent / 1000),
         "{talk:?}, {without_room} by the kernel's queues, of this test's bulk and of others"
     );
 }

@@ -89,7 +89,7 @@ fn kill_9_under_load(kind: Kind) {
         assert_eq!(*answered == 0, is_denied, "{talk:?}");
         // What a worker was just looking at is lost with it, at most one of a flow, which waits for answers.
         assert!(
-            is_denied || sent - answered <= without_room + u64::try_from(without.len()).expect("few"),
+            is_denied || sent - answered <= without_room.min(sent / 1000) + u64::try_from(without.len()).expect("few"),
             "{}: {talk:?}, {without_room} by the kernel's queues, of this test's bulk and of others",
             flow.word
         );
