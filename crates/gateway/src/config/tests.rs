@@ -218,10 +218,15 @@ fn the_packaged_examples_are_some_but_for_files() {
     assert!(
         problems
             .iter()
-            .all(|problem| problem.contains("/etc/ringside-gateway/etcd-")),
+            .all(|problem| problem.contains(": /etc/ringside-gateway/") && problem.contains("No such file")),
         "{problems:?}"
     );
-    assert_eq!(problems.len(), 3, "{problems:?}");
+    let of = |table: &str| problems.iter().filter(|problem| problem.starts_with(table)).count();
+    assert_eq!(
+        (of("store.etcd."), of("api.tcp."), problems.len()),
+        (3, 4, 7),
+        "{problems:?}"
+    );
 }
 
 /// With `[store.etcd]` around lines.
