@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ringside_gateway::fleet::shards::{Action, Input, Proposal, Record, Registration, Shards, Timing};
-use ringside_gateway::fleet::sync::Barrier;
+use ringside_gateway::fleet::sync::{Barrier, State};
 use ringside_gateway_core::shard::{MemberId, Shard};
 
 use super::costs::{MILLISECOND, SECOND};
-use super::gateway::nanoseconds;
+use super::gateway::{broken, nanoseconds};
 use super::registry::{Moved, Registry};
 use super::server::{Ask, Packet, What};
 use super::world::{Event, World};
@@ -296,6 +296,11 @@ impl World {
         let (revision, at) = gateway.applied;
         let applied = if at <= self.now { revision } else { 0 };
         let (state, complete, up) = (gateway.state(self.now), gateway.sync.complete(), gateway.up);
+        if let State::Rejected(why) = &state {
+            broken(&format!(
+                "a gateway does not believe etcd, which did nothing wrong: {why}"
+            ));
+        }
         if up && let Some(synced) = self.seats.all[number].barrier.look(&state, complete, applied) {
             self.say(number, Input::Synced(synced));
         }

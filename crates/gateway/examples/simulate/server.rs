@@ -348,7 +348,8 @@ impl World {
                     asker.stream = Some(Stream {
                         member: number,
                         next: from,
-                        under_way: false,
+                        // Nothing is told before it was said that it has begun.
+                        under_way: true,
                         asks_progress: false,
                     });
                     input = Some(Input::Watching);
@@ -462,6 +463,7 @@ impl World {
                 stream.under_way = true;
                 What::Events(revision.min(stream.next + MOST_REVISIONS - 1))
             } else if std::mem::take(&mut stream.asks_progress) {
+                stream.under_way = true;
                 What::Progress
             } else {
                 continue;
