@@ -279,7 +279,7 @@ fn a_bad_file_is_refused_as_a_whole_before_anything_is_done() {
     let unknown = run(&scratch, "run nothing.toml").refused();
     assert!(
         unknown.contains(
-            "reading the lab file nothing.toml, which is no study either (smoke, host-to-host, host-to-guest, host-to-guest-xdp, schedule, steering)"
+            "reading the lab file nothing.toml, which is no study either (smoke, host-to-host, host-to-guest, host-to-guest-vhost-user, host-to-guest-xdp, schedule, steering)"
         ),
         "{unknown}"
     );

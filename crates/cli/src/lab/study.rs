@@ -8,10 +8,14 @@ use anyhow::{Context as _, Result, anyhow};
 use super::file::Text;
 
 /// Name and lab file of each.
-pub(super) const ALL: [(&str, &str); 6] = [
+pub(super) const ALL: [(&str, &str); 7] = [
     ("smoke", include_str!("../../../../lab/smoke.toml")),
     ("host-to-host", include_str!("../../../../lab/host-to-host.toml")),
     ("host-to-guest", include_str!("../../../../lab/host-to-guest.toml")),
+    (
+        "host-to-guest-vhost-user",
+        include_str!("../../../../lab/host-to-guest-vhost-user.toml"),
+    ),
     (
         "host-to-guest-xdp",
         include_str!("../../../../lab/host-to-guest-xdp.toml"),

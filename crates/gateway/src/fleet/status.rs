@@ -25,7 +25,7 @@ pub struct Status {
     pub lag_milliseconds: AtomicU64,
     /// Watches that were begun again where the last one ended.
     pub resumed: AtomicU64,
-    /// Lists because what had to be watched was compacted.
+    /// Lists because what had to be watched, or was being listed, was compacted.
     pub relisted: AtomicU64,
     /// Comparisons with all that etcd holds.
     pub compared: AtomicU64,

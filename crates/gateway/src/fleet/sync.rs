@@ -31,7 +31,7 @@ mod terms;
 
 pub use barrier::Barrier;
 use comparison::Comparison;
-use listing::Listing;
+use listing::{Listing, Vain};
 pub use terms::{Action, Counts, Failed, Input, Mark, PAGES, Page, Pair, Pulse, State, Tell, Timing};
 
 /// Times as often as else it asks whether all is well while it is not known yet what is missing of a copy.
@@ -85,6 +85,7 @@ pub struct Sync {
     /// When etcd was last known to have nothing more to tell.
     synced: Option<Duration>,
     tries: u32,
+    vain: Vain,
     began: Duration,
     actions: VecDeque<Action>,
     counts: Counts,
@@ -109,6 +110,7 @@ impl Sync {
             heart: Heart::default(),
             synced: None,
             tries: 0,
+            vain: Vain::default(),
             began: now,
             actions: VecDeque::new(),
             counts: Counts::default(),
@@ -247,7 +249,8 @@ impl Sync {
                     "what had to be watched was compacted; all of it is listed"
                 );
                 self.counts.relisted += 1;
-                self.list();
+                let took = self.vain.took.take();
+                self.list(now, self.told, took);
             }
             Input::Ended(Failed::Other(why)) => self.again(now, why),
         }
@@ -269,6 +272,7 @@ impl Sync {
             && revision >= known
         {
             watch.proven = now;
+            self.vain = Vain::default();
             self.synced = Some(asked);
             self.complete.get_or_insert(self.told);
         }
@@ -306,12 +310,13 @@ impl Sync {
         self.phase = Phase::Rejected(why);
     }
 
-    /// Everything is listed anew.
-    fn list(&mut self) {
+    /// Everything is listed anew: at once, or later after one that `took` so long and was in vain.
+    fn list(&mut self, now: Duration, least: u64, took: Option<Duration>) {
         self.comparison = None;
         self.complete = None;
         self.actions.push_back(Action::Unwatch);
-        self.phase = Phase::Listing(Listing::new(self.told));
+        let wait = self.vain.wait(took, &mut self.chance);
+        self.phase = Phase::Listing(Listing::new(least).not_before(now + wait));
     }
 
     /// What has to be done because time has passed.
@@ -405,7 +410,7 @@ impl Sync {
         }
         match &self.phase {
             Phase::Greeting if self.told > 0 => self.watch(now),
-            Phase::Greeting => self.list(),
+            Phase::Greeting => self.list(now, self.told, None),
             Phase::Watching(watch) if watch.begin.is_none() => self.actions.push_back(Action::Progress),
             _ => {}
         }
@@ -500,7 +505,11 @@ impl Sync {
             Err(failed) => {
                 let pause = self.pause();
                 match (&mut self.phase, &mut self.comparison, failed) {
-                    (Phase::Listing(listing), _, Failed::Compacted) => *listing = Listing::new(listing.least),
+                    (Phase::Listing(listing), _, Failed::Compacted) => {
+                        let (least, took) = (listing.least, listing.took);
+                        self.counts.relisted += 1;
+                        self.list(now, least, Some(took));
+                    }
                     (Phase::Listing(listing), ..) => listing.retry(now + pause),
                     (_, Some(comparison), Failed::Other(_)) => comparison.listing.retry(now + pause),
                     // Another time.
@@ -535,8 +544,8 @@ impl Sync {
             }
             self.actions.push_back(Action::Tell(Tell::Begin));
         }
-        let done = listing.take(&page);
-        let pages = listing.pages;
+        let done = listing.take(now, &page);
+        let (pages, took) = (listing.pages, listing.took);
         let items = self.read(&page.pairs);
         self.actions
             .push_back(Action::Tell(Tell::Items { items, compare: false }));
@@ -546,6 +555,7 @@ impl Sync {
             self.actions.push_back(Action::Tell(Tell::Revision(revision)));
             self.told = revision;
             self.complete = Some(revision);
+            self.vain.took = Some(took);
             self.watch(now);
             self.compare_later(now, pages);
         }

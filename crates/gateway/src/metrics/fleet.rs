@@ -77,7 +77,7 @@ pub(super) fn encode(out: &mut Out<'_, '_>, status: &Status) -> fmt::Result {
         ),
         (
             "fleet_relists",
-            "Lists of everything, because what had to be watched was compacted",
+            "Lists of everything, because what had to be watched, or was being listed, was compacted",
             &status.relisted,
         ),
         (

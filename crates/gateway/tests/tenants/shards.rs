@@ -47,6 +47,8 @@ struct How {
     lease: u64,
     /// Connections go along with networks.
     hands_over: bool,
+    /// How hosts' packets come and go.
+    outer: Family,
 }
 
 struct One {
@@ -67,8 +69,12 @@ struct Fleet {
 }
 
 impl One {
+    /// Where hosts send to.
     fn address(&self) -> IpAddr {
-        self.end.ipv4.into()
+        match self.how.outer {
+            Family::V4 => self.end.ipv4.into(),
+            Family::V6 => self.end.ipv6.into(),
+        }
     }
 
     fn name(&self) -> String {
@@ -89,10 +95,11 @@ impl One {
         let Kind::Ringside(how) = crate::FAST else {
             unreachable!("it is the daemon")
         };
-        let address = self.address();
+        let address = self.end.ipv4;
         let mut more = format!(
-            "[fleet]\nname = {:?}\naddresses = [\"{address}\"]\nlease-seconds = {}\n",
+            "[fleet]\nname = {:?}\naddresses = [\"{address}\", \"{}\"]\nlease-seconds = {}\n",
             self.name(),
+            self.end.ipv6,
             self.how.lease,
         );
         if self.how.hands_over {
@@ -132,7 +139,7 @@ impl One {
 impl Fleet {
     /// All three with their shares, and hosts that follow them.
     fn new(tag: &str, how: How) -> Self {
-        let bed = Bed::without_gateway(tag, crate::FAST, &[Place::vxlan(Family::V4); 2]);
+        let bed = Bed::without_gateway(tag, crate::FAST, &[Place::vxlan(how.outer); 2]);
         let etcd = Etcd::start();
         let mut gateways = Vec::new();
         for number in PLACES {
@@ -157,7 +164,7 @@ impl Fleet {
         let keys: Vec<_> = fleet
             .gateways
             .iter()
-            .map(|one| certificate(&one.address().to_string()))
+            .map(|one| certificate(&one.end.ipv4.to_string()))
             .collect();
         let authorities: Vec<u8> = keys.iter().flat_map(|(authority, ..)| authority.clone()).collect();
         let (hosts, of_host, key_of_host) = certificate("host");
@@ -189,7 +196,7 @@ impl Fleet {
         let mut command = self.bed.hosts[host - 1].wire.a.ns.command(binary().get_program());
         // Over TCP, where there is.
         let endpoint = |one: &One| match one.how.hands_over {
-            true => format!("https://{}:7443", one.address()),
+            true => format!("https://{}:7443", one.end.ipv4),
             false => format!("unix:{}", one.daemon().folder.join("api.sock").display()),
         };
         let endpoints: Vec<String> = self.gateways.iter().map(endpoint).collect();
@@ -418,6 +425,7 @@ fn who_dies_is_replaced() {
         How {
             lease: 1,
             hands_over: false,
+            outer: Family::V4,
         },
     );
     let without = kill_owners(&mut fleet, kills(3));
@@ -440,6 +448,7 @@ fn fifty_are_replaced() {
             How {
                 lease,
                 hands_over: false,
+                outer: Family::V4,
             },
         );
         let times = if lease == 2 { 50 } else { 10 };
@@ -466,6 +475,7 @@ fn who_drains_loses_nothing() {
         How {
             lease: 2,
             hands_over: true,
+            outer: Family::V4,
         },
     );
     let questions = Questions::new(&fleet.bed);
@@ -523,6 +533,7 @@ fn who_is_cut_off_from_etcd_sends_on_and_says_so() {
         How {
             lease: 1,
             hands_over: false,
+            outer: Family::V6,
         },
     );
     let questions = Questions::new(&fleet.bed);

@@ -73,7 +73,7 @@ impl Sync {
     /// A page of a comparison, when the watch has told as much. What has changed since is left out.
     pub(super) fn compared(&mut self, now: Duration, page: Page) {
         let Some(comparison) = &mut self.comparison else { return };
-        let done = comparison.listing.take(&page);
+        let done = comparison.listing.take(now, &page);
         let pages = comparison.listing.pages;
         let revision = comparison.listing.revision.unwrap_or(page.revision);
         let touched = &comparison.touched;

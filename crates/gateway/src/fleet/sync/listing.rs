@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::{Action, Page, kinds};
+use crate::fleet::chance::Chance;
 use crate::fleet::key::Key;
 
 /// Networks of the first range of a kind.
@@ -18,6 +19,33 @@ const GROWTH: u32 = 16;
 const ALL: u32 = 1 << 24;
 /// How often the size of a page is halved at the most.
 const SMALLEST: u32 = 5;
+
+/// How often in a row the time doubles by which a list is put off.
+const DOUBLED: u32 = 3;
+
+/// Lists one after the other that were in vain: what they list, or what was to be watched after them, was compacted first. Where many list at a time each takes
+/// longer, perhaps than history is kept, and all of them would begin anew for ever. So some wait until others are through.
+#[derive(Debug, Default)]
+pub(super) struct Vain {
+    times: u32,
+    /// What a list took that has ended, until it is known that nothing is missing behind it.
+    pub(super) took: Option<Duration>,
+}
+
+impl Vain {
+    /// How long to wait before the next list, behind one that took so long and was in vain; None: there was none.
+    pub(super) fn wait(&mut self, took: Option<Duration>, chance: &mut Chance) -> Duration {
+        let Some(took) = took else { return Duration::ZERO };
+        self.times = (self.times + 1).min(DOUBLED);
+        let wait = chance.up_to(took * (1 << self.times));
+        tracing::warn!(
+            took = took.as_secs_f64(),
+            wait = wait.as_secs_f64(),
+            "what was listed was compacted before all was told; etcd is to keep its history for longer than a list takes"
+        );
+        wait
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Listing {
@@ -35,6 +63,9 @@ pub(super) struct Listing {
     seen: HashSet<Key>,
     /// Pages that were taken.
     pub(super) pages: u32,
+    /// For how long pages were waited for that came.
+    pub(super) took: Duration,
+    asked: Duration,
     /// When the next page is asked for; None: it was.
     due: Option<Duration>,
 }
@@ -52,8 +83,16 @@ impl Listing {
             smaller: 0,
             seen: HashSet::new(),
             pages: 0,
+            took: Duration::ZERO,
+            asked: Duration::ZERO,
             due: Some(Duration::ZERO),
         }
+    }
+
+    /// Begins then.
+    pub(super) const fn not_before(mut self, at: Duration) -> Self {
+        self.due = Some(at);
+        self
     }
 
     pub(super) const fn due(&self) -> Option<Duration> {
@@ -85,6 +124,7 @@ impl Listing {
             return None;
         }
         self.due = None;
+        self.asked = now;
         if self.revision.is_none() {
             self.least = self.least.max(told);
         }
@@ -98,9 +138,10 @@ impl Listing {
     }
 
     /// Takes a page. With the last one, the revision and all keys.
-    pub(super) fn take(&mut self, page: &Page) -> Option<(u64, HashSet<Key>)> {
+    pub(super) fn take(&mut self, now: Duration, page: &Page) -> Option<(u64, HashSet<Key>)> {
         let revision = *self.revision.get_or_insert(page.revision);
         self.pages += 1;
+        self.took += now.saturating_sub(self.asked);
         self.smaller = self.smaller.saturating_sub(1);
         self.seen
             .extend(page.pairs.iter().filter_map(|pair| Key::parse(&pair.key)));

@@ -43,7 +43,7 @@ fn list(keys: &BTreeSet<Vec<u8>>, size: usize) -> Listed {
             pairs: range.iter().take(size).map(pair).collect(),
             more: range.len() > size,
         };
-        if let Some((revision, keys)) = listing.take(&page) {
+        if let Some((revision, keys)) = listing.take(Duration::ZERO, &page) {
             assert_eq!(revision, 7);
             return Listed { keys, asked, walked };
         }
@@ -104,9 +104,29 @@ fn what_is_late_is_asked_for_in_smaller_pages() {
         pairs: Vec::new(),
         more: false,
     };
-    assert_eq!(listing.take(&empty), None);
+    assert_eq!(listing.take(Duration::ZERO, &empty), None);
     assert!(matches!(
         listing.ask(Duration::ZERO, 0),
         Some(Action::List { smaller: 4, .. })
     ));
+}
+
+/// A list that was in vain is followed by another one within twice, four times, then always eight times what it took; one after something else at once.
+#[test]
+fn lists_in_vain_are_put_off() {
+    let took = Duration::from_secs(10);
+    let mut chance = Chance::new(1);
+    let mut vain = Vain::default();
+    assert_eq!(vain.wait(None, &mut chance), Duration::ZERO);
+    let mut longest = [Duration::ZERO; 5];
+    for _ in 0..1000 {
+        vain = Vain::default();
+        for longest in &mut longest {
+            *longest = vain.wait(Some(took), &mut chance).max(*longest);
+        }
+    }
+    for (longest, times) in longest.iter().zip([2, 4, 8, 8, 8]) {
+        assert!((took * times / 10 * 9..took * times).contains(longest), "{longest:?}");
+    }
+    assert_eq!(vain.wait(None, &mut chance), Duration::ZERO);
 }

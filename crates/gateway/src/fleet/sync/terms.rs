@@ -165,7 +165,7 @@ pub enum State {
 pub struct Counts {
     /// Watches that were begun again where the last one ended.
     pub resumed: u64,
-    /// Lists because what had to be watched was compacted.
+    /// Lists because what had to be watched, or was being listed, was compacted.
     pub relisted: u64,
     /// Comparisons that came to their end.
     pub compared: u64,

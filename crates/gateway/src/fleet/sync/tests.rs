@@ -184,6 +184,27 @@ fn compaction_behind_its_back_has_everything_listed_anew() {
     assert_eq!(world.divergence, 0);
 }
 
+/// A list that takes longer than history is kept is in vain, and the next one; they leave room between them, and the first that can be is the last.
+#[test]
+fn lists_in_vain_leave_room_for_others() {
+    let mut world = World::new(10);
+    busy(&mut world, 20);
+    world.step(Step::Restart);
+    world.step(Step::Stall);
+    let listed = |world: &World| world.sync.counts().relisted;
+    for number in 0..1000_u64 {
+        world.etcd.write(&[(u8::try_from(number % 12).unwrap(), Some(number))]);
+        world.step(Step::Compact);
+        world.run(milliseconds(20));
+    }
+    assert!((10..200).contains(&listed(&world)), "{}", listed(&world));
+    assert_eq!(world.sync.complete(), None);
+    world.run(Duration::from_secs(10));
+    assert_eq!(world.sync.state(world.now), State::Following);
+    world.assert_complete();
+    assert_eq!(world.divergence, 0);
+}
+
 /// Who starts with a copy follows at once, but knows everything only when the watch has caught up with what etcd had then.
 #[test]
 fn a_copy_is_not_complete_before_the_watch_has_caught_up() {
