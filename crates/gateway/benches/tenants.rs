@@ -2,9 +2,10 @@
 //! over the fast path, over workers alone, and through a gateway that is the kernel's own (a bridge and VXLAN endpoints);
 //! the first two with security groups as well.
 //!
-//! `cargo bench -p ringside-gateway --bench tenants [-- ROUNDS [SECONDS]] [apart]`, as root. With `apart` what the gateway has sent is received
-//! by a kernel thread, which the scheduler puts where there is room: as if it were another machine, and no part of the gateway's own
-//! system call or softirq. All beds are there at once, and each
+//! `cargo bench -p ringside-gateway --bench tenants [-- ROUNDS [SECONDS]] [apart] [moderated]`, as root. With `apart` what the gateway has sent is
+//! received by a kernel thread, which the scheduler puts where there is room: as if it were another machine, and no part of the gateway's own
+//! system call or softirq. With `moderated` hosts take what comes when the first packet of it is 50 µs old, as a NIC's interrupt
+//! moderation has them do; a veth tells of each packet at once. All beds are there at once, and each
 //! measures in its turn; ratios are of what was measured in the same round. On no wire is a packet longer than the wire's or
 //! without its checksums, as between hosts with NICs.
 
@@ -31,6 +32,8 @@ mod tenant;
 #[allow(dead_code, reason = "shared with the tests")]
 mod vtep;
 
+use std::time::Duration;
+
 use bed::{Bed, Family, Kind, Place};
 use peers::{answered, iperf, ping};
 use ringside::Ringside;
@@ -42,6 +45,8 @@ use tenant::wake_for_what_is_sent_back;
 
 /// Bytes that a TCP segment carries, time stamps taken off.
 const SEGMENT: f64 = 1398.0;
+/// For how long a moderated NIC keeps its first packet to itself: what drivers of servers' NICs begin with.
+const MODERATION: Duration = Duration::from_micros(50);
 /// Echoes of a round, a millisecond apart.
 const ECHOES: usize = 1000;
 
@@ -124,8 +129,8 @@ fn main() {
         .zip(&CONTENDERS)
         .map(|(number, contender)| contender.bed(number))
         .collect();
-    let apart = std::env::args().any(|word| word == "apart");
-    let _links = apart.then(|| receive_apart(&beds));
+    let [apart, moderated] = ["apart", "moderated"].map(|word| std::env::args().any(|said| said == word));
+    let _links = (apart || moderated).then(|| receive(&beds, apart, moderated));
     let mut all: Vec<[Vec<Round>; FIGURES.len()]> = CONTENDERS.iter().map(|_| Default::default()).collect();
     for round in 0..rounds {
         for turn in 0..beds.len() {
@@ -182,17 +187,24 @@ impl Contender {
     }
 }
 
-/// Whatever comes from a gateway is received by a thread of the kernel's. A veth has a NAPI instance for that where an XDP program is, as the
-/// beds of ours have one; the kernel's own gateway gets the same.
-fn receive_apart(beds: &[Bed]) -> Vec<Link> {
+/// How hosts receive what comes from a gateway: by a thread of the kernel's, with moderated interrupts, or both. A veth has a NAPI instance for
+/// that where an XDP program is, as the beds of ours have one; the kernel's own gateway gets the same.
+fn receive(beds: &[Bed], apart: bool, moderated: bool) -> Vec<Link> {
     let mut links = Vec::new();
     for (bed, contender) in beds.iter().zip(&CONTENDERS) {
         for uplink in &bed.uplinks {
-            if matches!(contender.kind, Kind::Kernel { .. }) {
-                links.push(wake_for_what_is_sent_back(&uplink.b, 1));
-            }
             let far = &uplink.b;
-            (far.run(|| far.interface.set_napi_threaded(true))).expect("a NAPI instance");
+            if matches!(contender.kind, Kind::Kernel { .. }) {
+                links.push(wake_for_what_is_sent_back(far, 1));
+            }
+            let set = || {
+                if moderated {
+                    far.interface.set_gro_flush_timeout(MODERATION)?;
+                    far.interface.set_napi_defer_hard_irqs(1)?;
+                }
+                far.interface.set_napi_threaded(apart)
+            };
+            far.run(set).expect("a NAPI instance");
         }
     }
     links
