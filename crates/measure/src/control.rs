@@ -36,6 +36,7 @@
 
 mod auth;
 mod client;
+mod errand;
 mod fault;
 mod frame;
 mod message;
@@ -44,6 +45,7 @@ mod server;
 
 pub use auth::{Nonce, Token, TokenError, fingerprint};
 pub use client::{Client, ClientEvent, ClientOptions};
+pub use errand::{Errand, LoadsEnd, ScheduleEnd, SteerEnd, Talk};
 pub use fault::Fault;
 pub use frame::{MOST_AFTER, MOST_BEFORE, MOST_FROM_SERVER};
 pub use message::{

@@ -6,16 +6,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use ringside_measure::control::{Errand, LoadsEnd};
 use ringside_measure::schema;
 use ringside_netlab::guest::Guest;
 use ringside_netlab::{End, Lab, Namespace, VethConfig};
 use ringside_wire::MacAddr;
 
 use super::guests::{self, Guests};
+use super::load;
 use super::passed::Passed;
 use super::plan::{self, Place, Plan, Way, Wire};
+use super::schedule::errand;
 use crate::compare::{self, Side};
-use crate::serve::RemoteArgs;
+use crate::output::note;
+use crate::serve::{Far, RemoteArgs};
 use crate::stop::Stop;
 use crate::system;
 use crate::trace::Names;
@@ -25,6 +29,8 @@ const MOST_LINKS: usize = 250;
 
 /// What was built.
 pub(super) struct Bed {
+    /// Receivers of loads on other machines.
+    receivers: Vec<Far>,
     /// Paths to other machines, by the numbers of their hosts; closed before links and namespaces go.
     far: Vec<(usize, compare::Bed)>,
     guests: Guests,
@@ -104,6 +110,7 @@ impl Bed {
             links.push(made.with_context(|| format!("building the link {}", ends_of(plan, link)))?);
         }
         let mut bed = Self {
+            receivers: Vec::new(),
             far: Vec::new(),
             guests: Guests::build(plan, &links, logs, stop)?,
             links,
@@ -114,10 +121,27 @@ impl Bed {
                 let path =
                     dial(serve, stop).with_context(|| format!("reaching the host {} ({})", host.name, serve.at))?;
                 bed.far.push((number, path));
+                bed.receive(plan, number, stop)?;
             }
         }
         bed.fits(plan)?;
         Ok(bed)
+    }
+
+    /// Has another machine receive the loads that go there, if its server does such a thing: somebody may have started what they take.
+    fn receive(&mut self, plan: &Plan, host: usize, stop: &Stop) -> Result<()> {
+        let wanted = load::receivers_at(plan, Way::Serve(host));
+        if wanted == LoadsEnd::default() {
+            return Ok(());
+        }
+        match errand(self.remote(host)?, Errand::Loads(wanted), stop) {
+            Ok(far) => self.receivers.push(far),
+            Err(why) => note(format_args!(
+                "the host {}: {why:#}. Loads to it take what is started there by hand: `ringside lab sink`, iperf3 -s",
+                plan.hosts[host].name
+            )),
+        }
+        Ok(())
     }
 
     /// The ends of a way over a link, from its beginning.
@@ -153,6 +177,12 @@ impl Bed {
     pub(super) fn far(&self, host: usize) -> Result<&compare::Bed> {
         let found = self.far.iter().find(|(number, _)| *number == host);
         Ok(&found.context("a host that was reached")?.1)
+    }
+
+    /// How that machine's server is reached.
+    pub(super) fn remote(&self, host: usize) -> Result<&RemoteArgs> {
+        let turns = self.far(host)?.turns.as_ref();
+        Ok(&turns.context("a host that was reached")?.remote)
     }
 
     /// Whether a way is there at all: an attachment may be nothing that this machine has.
@@ -276,8 +306,10 @@ impl Bed {
             let Way::Serve(host) = probe.way else { continue };
             let near = &self.far(host)?.a;
             let mtu = near.run(|| near.interface.state())?.mtu;
+            // The tags of a schedule's frames are counted with them, and not of the MTU.
+            let headers = if probe.scheduled.is_some() { 18 } else { 14 };
             ensure!(
-                u32::from(probe.frame_bytes) <= mtu + 14,
+                u32::from(probe.frame_bytes) <= mtu + headers,
                 "the probe {}: frames of {} bytes: the MTU of {} is {mtu}",
                 probe.name,
                 probe.frame_bytes,

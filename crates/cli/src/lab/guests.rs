@@ -20,7 +20,7 @@ use ringside_netlab::{End, Lab};
 
 use super::file::{self, Address};
 use super::passed::Passed;
-use super::plan::{self, Plan, Serve, Work};
+use super::plan::{self, Plan, Serve};
 use super::{bed, load};
 use crate::compare::{self, Side};
 use crate::output;
@@ -246,7 +246,7 @@ fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined
 }
 
 /// This program, which is in the guest, too.
-pub(super) fn own_program() -> Result<std::path::PathBuf> {
+pub(crate) fn own_program() -> Result<std::path::PathBuf> {
     std::env::current_exe().context("finding the program of this process")
 }
 
@@ -278,9 +278,8 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path)
     };
     config.programs = ["sh", "ip"].map(Into::into).to_vec();
     config.modules = qdiscs(plan, nics);
-    let is_iperf3 = |load: &plan::Load| matches!(load.what, Work::Iperf3 { .. });
-    let iperf3s = (0..plan.loads.len()).filter(|number| is_iperf3(&plan.loads[*number]));
-    if iperf3s.clone().next().is_some() {
+    let loads = load::receivers(plan, |_, _| true);
+    if !loads.iperf3.is_empty() {
         config.programs.push("iperf3".into());
     }
     config.nics = nics
@@ -300,12 +299,10 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path)
             log(at)
         );
     }
-    for port in iperf3s.map(load::iperf3_port) {
-        // One for each load, for a server has one client.
+    for port in loads.iperf3 {
         script += &format!("iperf3 -s -p {port} >/iperf3-{port}.log 2>&1 </dev/null &\n");
     }
-    let is_ours = |load: &plan::Load| matches!(load.what, Work::Tcp { .. } | Work::Udp { .. });
-    if plan.loads.iter().any(is_ours) {
+    if loads.sink {
         script += &format!("{} lab sink >/sink.log 2>&1 </dev/null &\n", own.display());
     }
     let done = guest.command("sh").args(["-c", &script]).output()?;

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use ringside_measure::control::LoadsEnd;
 use ringside_measure::schema::LabLoad;
 use ringside_netlab::{End, Namespace, wait_until};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -155,7 +156,7 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
         } => {
             let port = iperf3_port(number.into());
             let Course { from, to, at, .. } = bed.course(plan, way.unwrap_or(path))?;
-            // In a guest it runs already, and on another machine somebody has started it.
+            // In a guest it runs already, and on another machine its server or somebody has started it.
             if let Some(to) = to {
                 on.programs.push(iperf3_server(to, port)?);
                 let is_there = || listens(&to.ns, port);
@@ -197,6 +198,32 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
     Ok(on)
 }
 
+/// What has to be there of receivers for these loads, at an end that is no namespace of this machine.
+pub(super) fn receivers(plan: &Plan, mut is_wanted: impl FnMut(usize, &Load) -> bool) -> LoadsEnd {
+    let mut end = LoadsEnd::default();
+    for (number, load) in plan.loads.iter().enumerate() {
+        match &load.what {
+            Work::Udp { .. } | Work::Tcp { .. } if is_wanted(number, load) => end.sink = true,
+            // One for each load, for a server has one client.
+            Work::Iperf3 { .. } if is_wanted(number, load) => end.iperf3.push(iperf3_port(number)),
+            _ => {}
+        }
+    }
+    end
+}
+
+/// Those of the loads that go to another machine.
+pub(super) fn receivers_at(plan: &Plan, way: Way) -> LoadsEnd {
+    receivers(plan, |number, load| {
+        let own = match &load.what {
+            Work::Udp { way, .. } | Work::Tcp { way, .. } | Work::Iperf3 { way, .. } => *way,
+            Work::StressNg { .. } => return false,
+        };
+        let goes_along = |probe: &Probe| probe.way == way && probe.loads.contains(&number);
+        own.map_or_else(|| plan.probes.iter().any(goes_along), |own| own == way)
+    })
+}
+
 fn iperf3_server(at: &End, port: u16) -> Result<Program> {
     let mut server = at.ns.command("iperf3");
     server.args(["-s", "-1", "-J", "-B", &at.ipv4.to_string(), "-p", &port.to_string()]);
@@ -204,7 +231,7 @@ fn iperf3_server(at: &End, port: u16) -> Result<Program> {
 }
 
 /// Port of the server that a load of iperf3's has, by the load's number.
-pub(super) fn iperf3_port(number: usize) -> u16 {
+fn iperf3_port(number: usize) -> u16 {
     IPERF3_PORT.saturating_add(u16::try_from(number).unwrap_or(u16::MAX))
 }
 
@@ -422,7 +449,7 @@ pub(super) fn tempfile() -> std::io::Result<File> {
 }
 
 /// Whether somebody listens on a TCP port in a namespace.
-fn listens(namespace: &Namespace, port: u16) -> bool {
+pub(crate) fn listens(namespace: &Namespace, port: u16) -> bool {
     const LISTEN: &str = "0A";
     let is_it = |line: &str| {
         let mut fields = line.split_ascii_whitespace().skip(1);

@@ -27,7 +27,7 @@ mod plan;
 mod prober;
 mod result;
 mod run;
-mod schedule;
+pub(crate) mod schedule;
 mod stages;
 mod steered;
 mod study;
@@ -51,6 +51,8 @@ use crate::stop::Stop;
 use crate::{output, report, system};
 
 pub(crate) use args::Args;
+pub(crate) use guests::own_program;
+pub(crate) use load::listens;
 pub(crate) use run::kind_name;
 
 use args::{CleanArgs, Command, FileArgs, ListArgs, ReportArgs, RunArgs};

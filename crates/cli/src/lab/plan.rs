@@ -263,6 +263,8 @@ pub(super) enum At {
     Link(usize),
     /// An interface of this machine.
     Interface(String),
+    /// The interface of the `ringside serve` on another one.
+    There,
     /// The threads of a guest's machine.
     Guest { guest: usize, uplink: usize },
 }
@@ -275,7 +277,7 @@ pub(super) struct Schedule {
     pub(super) from: usize,
     /// From there.
     pub(super) way: Way,
-    /// The talker is the guest at the way's other end.
+    /// The talker is the guest or machine at the way's other end.
     pub(super) is_back: bool,
     /// As the command line has them.
     pub(super) classes: Vec<String>,
@@ -283,7 +285,7 @@ pub(super) struct Schedule {
     pub(super) via: ScheduleVia,
     pub(super) qdisc: Qdisc,
     pub(super) spins: bool,
-    /// How far a guest's clock may be wrong for latencies.
+    /// How far another clock may be wrong for latencies.
     pub(super) uncertainty: Duration,
     pub(super) steering: Vec<usize>,
 }
@@ -327,7 +329,9 @@ impl Plan {
             let name = format!("the load {}", load.name);
             load.cpus.iter().map(move |cpu| (name.clone(), *cpu))
         });
-        let steerings = self.steerings.iter().flat_map(|steering| {
+        // On another machine they are its own.
+        let here = self.steerings.iter().filter(|steering| steering.at != At::There);
+        let steerings = here.flat_map(|steering| {
             let settings = &steering.settings;
             let lists = settings.irqs.iter().chain(&settings.rps).chain(&settings.xps);
             let named = lists.flat_map(|list| &list.1).chain(&steering.cpu);

@@ -177,7 +177,7 @@ pub(super) enum Fault {
 fn one(plan: &Plan, bed: &Bed, cell: Cell, session: u32, stop: &Stop) -> Result<Vec<Measured>, Fault> {
     let probe = &plan.probes[cell.probe];
     // In front of all sockets: they remember which queue they have sent by.
-    let steered = Steered::begin(plan, bed, probe).map_err(Fault::Cell)?;
+    let steered = Steered::begin(plan, bed, probe, stop).map_err(Fault::Cell)?;
     let mut loads = match cell.is_loaded {
         true => match bed.has(probe.way) {
             Ok(()) => Running::start(plan, bed, probe).map_err(Fault::Lab)?,

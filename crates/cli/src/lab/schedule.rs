@@ -1,34 +1,39 @@
-//! A turn of a schedule: `ringside listener` at one end and `ringside talker` at the other, each in its namespace, or one of them in a guest. So all
-//! that they can do is had here, and what they find is what they find on their own; but for times by a guest's clock, of which a program in it
-//! knows nothing ([`crossing`]).
+//! A turn of a schedule: `ringside listener` at one end and `ringside talker` at the other, each in its namespace, or one of them in a guest or on
+//! another machine. So all that they can do is had here, and what they find is what they find on their own; but for times by another clock, of
+//! which a program there knows nothing ([`crossing`]).
 
 mod crossing;
 mod program;
+mod words;
 
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use ringside_measure::control::{ScheduleEnd, Talk};
 use ringside_measure::schedule::Class;
 use ringside_measure::schema::{
     ClassReceived, ClassResult, ClassSent, LabClock, LabSchedule, LabWindows, LaunchBy, RunResult, ScheduleResult,
 };
 use ringside_measure::sequence::Counts;
-use ringside_netlab::End;
 use ringside_netlab::guest::Guest;
+use ringside_netlab::{End, Namespace};
 use ringside_nic::host::CpuTimes;
+use ringside_wire::MacAddr;
 
 use super::bed::Bed;
-use super::file::ScheduleVia;
 use super::folder::Measured;
 use super::guests;
 use super::load::Running;
 use super::plan::{Plan, Schedule, Way};
+use crate::serve::RemoteArgs;
+use crate::session::nanos;
 use crate::stop::Stop;
 
 use crossing::Crossing;
-use program::Program;
+pub(in crate::lab) use program::errand;
+pub(crate) use program::{Kept, Program};
+pub(crate) use words::{of as words, program as name};
 
 /// How often everything is looked after.
 const LOOK: Duration = Duration::from_millis(10);
@@ -52,12 +57,12 @@ pub(super) fn turn(
         let passed = CpuTimes::read()?.since(&times).sum();
         Ok(passed.fraction(passed.steal).unwrap_or(0.0))
     };
-    let Way::Guest(guest) = schedule.way else {
+    if let Way::Link { .. } = schedule.way {
         let (sent, received, _) = streams(plan, schedule, [&talks, &listens], (loads, stop))?;
         let received = received.schedule.context("a listener tells of its schedule")?;
         return readings(schedule, &sent, &received, (steal()?, LabWindows::Clock, None));
-    };
-    let mut crossing = Crossing::new(plan, bed, schedule, guest);
+    }
+    let mut crossing = Crossing::new(plan, bed, schedule);
     crossing.ask(session, (loads, stop))?;
     let (sent, received, arrivals) = streams(plan, schedule, [&talks, &listens], (loads, stop))?;
     crossing.ask(session.wrapping_add(2), (loads, stop))?;
@@ -73,7 +78,9 @@ pub(super) fn turn(
 /// Where an end of a schedule runs.
 enum Place<'b> {
     Here {
-        end: &'b End,
+        interface: &'b str,
+        mac: [u8; 6],
+        ns: &'b Namespace,
         cpu: u32,
     },
     Inside {
@@ -81,39 +88,63 @@ enum Place<'b> {
         interface: &'b str,
         mac: [u8; 6],
     },
+    There {
+        remote: &'b RemoteArgs,
+        mac: [u8; 6],
+    },
+}
+
+impl<'b> Place<'b> {
+    fn end(end: &'b End, cpu: u32) -> Self {
+        Self::Here {
+            interface: end.interface.name(),
+            mac: end.mac,
+            ns: &end.ns,
+            cpu,
+        }
+    }
 }
 
 impl Place<'_> {
-    fn interface(&self) -> &str {
+    fn mac(&self) -> [u8; 6] {
         match self {
-            Self::Here { end, .. } => end.interface.name(),
-            Self::Inside { interface, .. } => interface,
+            Self::Here { mac, .. } | Self::Inside { mac, .. } | Self::There { mac, .. } => *mac,
         }
     }
 
-    fn mac(&self) -> [u8; 6] {
+    fn cpu(&self) -> Option<u32> {
         match self {
-            Self::Here { end, .. } => end.mac,
-            Self::Inside { mac, .. } => *mac,
+            Self::Here { cpu, .. } => Some(*cpu),
+            Self::Inside { .. } | Self::There { .. } => None,
         }
     }
 
     /// How long a program may take there until it is ready.
     fn patience(&self) -> Duration {
         match self {
-            Self::Here { .. } => START,
+            Self::Here { .. } | Self::There { .. } => START,
             Self::Inside { .. } => START_INSIDE,
         }
     }
 
-    fn start(&self, what: &'static str, words: &[String]) -> Result<Program<'_>> {
+    /// Where a listener there keeps when packets came, if that is not its machine's business.
+    fn kept(&self) -> Result<Option<Kept>> {
         match self {
-            Self::Here { end, .. } => {
-                let own = guests::own_program()?;
-                let command: Command = end.ns.command(own);
-                Program::here(what, command, words)
+            Self::Here { .. } => Kept::at(false).map(Some),
+            Self::Inside { .. } => Kept::at(true).map(Some),
+            Self::There { .. } => Ok(None),
+        }
+    }
+
+    fn start(&self, end: ScheduleEnd, kept: Option<&Kept>, stop: &Stop) -> Result<Program<'_>> {
+        let what = words::program(&end);
+        let all = |interface| words::of(&end, interface, kept);
+        match self {
+            Self::Here { interface, ns, .. } => {
+                Program::here(what, ns.command(guests::own_program()?), &all(interface))
             }
-            Self::Inside { guest, .. } => Program::inside(what, guest, words),
+            Self::Inside { guest, interface, .. } => Program::inside(what, guest, &all(interface)),
+            Self::There { remote, .. } => Program::there(what, remote, end, stop),
         }
     }
 }
@@ -126,7 +157,7 @@ fn places<'b>(plan: &Plan, bed: &'b Bed, schedule: &Schedule) -> Result<[Place<'
             let (near, far) = bed.ends(schedule.way)?;
             let [a, b] = plan.links[link].ends;
             let far_cpu = plan.cpu(if back { a } else { b });
-            (near, Place::Here { end: far, cpu: far_cpu })
+            (Place::end(near, near_cpu), Place::end(far, far_cpu))
         }
         Way::Guest(number) => {
             // That there is one.
@@ -136,25 +167,34 @@ fn places<'b>(plan: &Plan, bed: &'b Bed, schedule: &Schedule) -> Result<[Place<'
                 interface: bed.inside(number)?,
                 mac: path.b.mac().0,
             };
-            (bed.near(plan, number)?, inside)
+            (Place::end(bed.near(plan, number)?, near_cpu), inside)
         }
-        Way::Serve(_) => bail!("a schedule does not go to another machine"),
-    };
-    let near = Place::Here {
-        end: near,
-        cpu: near_cpu,
+        Way::Serve(number) => {
+            let path = bed.far(number)?;
+            let near = Place::Here {
+                interface: path.a.interface.name(),
+                mac: path.a.mac().0,
+                ns: &bed.here,
+                cpu: near_cpu,
+            };
+            let there = Place::There {
+                remote: bed.remote(number)?,
+                mac: path.b.mac().0,
+            };
+            (near, there)
+        }
     };
     Ok(if schedule.is_back { [far, near] } else { [near, far] })
 }
 
-/// Has the streams flow: what the talker says, what the listener says, and if one of them is in a guest when packets came.
+/// Has the streams flow: what the talker says, what the listener says, and if they have two clocks when packets came.
 fn streams(
     plan: &Plan,
     schedule: &Schedule,
     [talks, listens]: [&Place<'_>; 2],
     (loads, stop): (&mut Running, &Stop),
 ) -> Result<(RunResult, RunResult, Option<Vec<u8>>)> {
-    let mut watch = |end: &mut Program<'_>, until: &dyn Fn(&str) -> bool, limit: Duration| -> Result<Option<bool>> {
+    let mut watch = |end: &mut Program<'_>, until_it_listens: bool, limit: Duration| -> Result<Option<bool>> {
         let begin = Instant::now();
         loop {
             ensure!(!stop.is_set(), "interrupted");
@@ -162,7 +202,7 @@ fn streams(
             if let Some(is_well) = end.ended()? {
                 return Ok(Some(is_well));
             }
-            if until(&end.said()?) {
+            if until_it_listens && end.listens()? {
                 return Ok(None);
             }
             ensure!(
@@ -173,66 +213,42 @@ fn streams(
             thread::sleep(LOOK);
         }
     };
-    let kept = matches!(schedule.way, Way::Guest(_))
-        .then(|| program::Kept::at(matches!(listens, Place::Inside { .. })))
-        .transpose()?;
-    let mut listen = common(schedule, listens, "listener");
-    listen.extend(["--wait", if schedule.spins { "spin" } else { "poll" }].map(str::to_owned));
-    if let Some(kept) = &kept {
-        listen.extend(["--arrivals".to_owned(), kept.path()]);
-    }
-    let mut listener = listens.start("ringside listener", &listen)?;
-    let is_ready = |said: &str| said.contains("a packet socket listens") || said.contains("XDP program ringside_xsk");
-    if watch(&mut listener, &is_ready, listens.patience())?.is_some() {
+    let has_two_clocks = !matches!(schedule.way, Way::Link { .. });
+    let kept = if has_two_clocks { listens.kept()? } else { None };
+    let end = |place: &Place<'_>, talks: Option<Talk>| ScheduleEnd {
+        tells_arrivals: has_two_clocks && talks.is_none(),
+        talks,
+        via: schedule.via.name().to_owned(),
+        cycle_ns: schedule.schedule.cycle_ns(),
+        classes: schedule.classes.clone(),
+        spins: schedule.spins,
+        cpu: place.cpu(),
+    };
+    let mut listener = listens.start(end(listens, None), kept.as_ref(), stop)?;
+    if watch(&mut listener, true, listens.patience())?.is_some() {
         bail!("{}", listener.failed()?);
     }
-    let to = listens.mac().map(|byte| format!("{byte:02x}")).join(":");
-    let seconds = plan.turn.as_secs_f64().to_string();
-    let mut talk = common(schedule, talks, "talker");
-    talk.extend(["--to-mac", &to, "-t", &seconds, "--qdisc", schedule.qdisc.name()].map(str::to_owned));
-    if schedule.spins {
-        talk.push("--spin".to_owned());
-    }
-    let mut talker = talks.start("ringside talker", &talk)?;
-    let never = |_: &str| false;
-    if watch(&mut talker, &never, plan.turn + talks.patience())? != Some(true) {
+    let talk = Talk {
+        to_mac: MacAddr(listens.mac()).to_string(),
+        duration_ns: nanos(plan.turn),
+        qdisc: schedule.qdisc.name().to_owned(),
+    };
+    let mut talker = talks.start(end(talks, Some(talk)), None, stop)?;
+    if watch(&mut talker, false, plan.turn + talks.patience())? != Some(true) {
         bail!("{}", talker.failed()?);
     }
     thread::sleep(DRAIN);
     listener.interrupt()?;
-    if watch(&mut listener, &never, listens.patience())? != Some(true) {
+    if watch(&mut listener, false, listens.patience())? != Some(true) {
         bail!("{}", listener.failed()?);
     }
-    let arrivals = match (&kept, listens) {
-        (None, _) => None,
-        (Some(kept), Place::Here { .. }) => Some(kept.read()?),
-        (Some(kept), Place::Inside { guest, .. }) => Some(guest.read(kept.path())?),
+    let arrivals = match (listens, &kept) {
+        _ if !has_two_clocks => None,
+        (Place::There { .. }, _) => Some(listener.arrivals()?),
+        (Place::Inside { guest, .. }, Some(kept)) => Some(guest.read(kept.path())?),
+        (_, kept) => kept.as_ref().map(Kept::read).transpose()?,
     };
     Ok((talker.result()?, listener.result()?, arrivals))
-}
-
-/// The command line of one end.
-fn common(schedule: &Schedule, place: &Place<'_>, command: &str) -> Vec<String> {
-    let cycle = format!("{}ns", schedule.schedule.cycle_ns());
-    let mut words: Vec<String> = [
-        command,
-        place.interface(),
-        "--json",
-        "--via",
-        schedule.via.name(),
-        "--cycle",
-        &cycle,
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    words.extend(["--class".to_owned(), schedule.classes.join(",")]);
-    if let Place::Here { cpu, .. } = place {
-        words.extend(["--cpus".to_owned(), cpu.to_string()]);
-    }
-    if schedule.via == ScheduleVia::AfXdp {
-        words.extend(["--mode", "native"].map(str::to_owned));
-    }
-    words
 }
 
 /// What both ends say of each class, and of all: steal, from when on windows are counted, the other end's clock.

@@ -153,7 +153,7 @@ fn one(plan: &Plan, bed: &Bed, part: Part, session: u32, stop: &Stop) -> Result<
     let probe = &plan.probes[part.probe];
     bed.has(probe.way).map_err(Fault::Cell)?;
     // In front of all sockets: they remember which queue they have sent by.
-    let steered = Steered::begin(plan, bed, probe).map_err(Fault::Cell)?;
+    let steered = Steered::begin(plan, bed, probe, stop).map_err(Fault::Cell)?;
     let mut loads = match part.is_loaded {
         true => Running::start(plan, bed, probe).map_err(Fault::Lab)?,
         false => Running::default(),

@@ -1,15 +1,19 @@
 //! Steering for the time of a turn: set before its loads and sockets are there, counted, and put back.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
+use ringside_measure::control::Errand;
 use ringside_measure::probe::DEFAULT_PORT;
-use ringside_measure::schema::LabSteering;
+use ringside_measure::schema::{LabSteering, SteerResult};
 use ringside_measure::steer;
 use ringside_netlab::End;
 use ringside_nic::{Interface, NtupleFlow};
 
 use super::bed::Bed;
 use super::plan::{At, Plan, Probe, Steering};
+use super::schedule::errand;
+use crate::serve::Far;
 use crate::steer::{ClassArg, Installed, PinArg, Settings, Watch, look};
+use crate::stop::Stop;
 
 /// What is set and counted for a probe; put back when this is dropped.
 pub(super) struct Steered<'l> {
@@ -19,10 +23,19 @@ pub(super) struct Steered<'l> {
 struct One<'l> {
     name: String,
     host: String,
-    place: Place<'l>,
-    installed: Option<Installed>,
-    /// `None` where only threads are pinned.
-    watch: Option<Watch>,
+    done: Done<'l>,
+}
+
+/// By whom it is set and counted.
+enum Done<'l> {
+    Here {
+        place: Place<'l>,
+        installed: Option<Installed>,
+        /// `None` where only threads are pinned.
+        watch: Option<Box<Watch>>,
+    },
+    /// By another machine's server.
+    There(Box<Far>),
 }
 
 /// Where the interface is.
@@ -42,10 +55,10 @@ impl Place<'_> {
 
 impl<'l> Steered<'l> {
     /// Sets what a probe asks for, and begins to count.
-    pub(super) fn begin(plan: &Plan, bed: &'l Bed, probe: &Probe) -> Result<Self> {
+    pub(super) fn begin(plan: &Plan, bed: &'l Bed, probe: &Probe, stop: &Stop) -> Result<Self> {
         let mut all = Vec::new();
         for steering in probe.steering.iter().filter_map(|number| plan.steerings.get(*number)) {
-            let one = begin(plan, bed, probe, steering);
+            let one = begin(plan, bed, (probe, steering), stop);
             all.push(one.with_context(|| format!("the steering {}", steering.name))?);
         }
         Ok(Self { all })
@@ -53,59 +66,85 @@ impl<'l> Steered<'l> {
 
     /// What landed where; all of it is put back.
     pub(super) fn end(self) -> Result<Vec<LabSteering>> {
-        let end = |mut one: One<'_>| {
-            let threads = one.installed.as_mut().map(Installed::ran).unwrap_or_default();
-            let settings = one
-                .installed
-                .as_ref()
-                .map(|installed| installed.told.clone())
-                .unwrap_or_default();
-            let seen = match one.watch {
-                Some(watch) => one.place.run(|_| watch.end(None, None, settings, threads))?,
-                None => {
-                    let mut seen = one.place.run(look)?;
-                    (seen.settings, seen.threads) = (settings, threads);
-                    seen.sentences = steer::judge(&seen);
-                    seen
-                }
-            };
+        let end = |one: One<'_>| {
             Ok(LabSteering {
+                seen: one.done.end().with_context(|| format!("the steering {}", one.name))?,
                 name: one.name,
                 host: one.host,
-                seen,
             })
         };
         self.all.into_iter().map(end).collect()
     }
 }
 
-fn begin<'l>(plan: &Plan, bed: &'l Bed, probe: &Probe, steering: &Steering) -> Result<One<'l>> {
+impl Done<'_> {
+    /// What landed where; all of it is put back.
+    fn end(self) -> Result<SteerResult> {
+        let (place, mut installed, watch) = match self {
+            Self::There(far) => {
+                let far = far.finish(0);
+                return match (far.steered, far.lost) {
+                    (Some(seen), _) => Ok(*seen),
+                    (None, why) => bail!("{}", why.unwrap_or_else(|| "the server told of nothing".to_owned())),
+                };
+            }
+            Self::Here {
+                place,
+                installed,
+                watch,
+            } => (place, installed, watch),
+        };
+        let threads = installed.as_mut().map(Installed::ran).unwrap_or_default();
+        let settings = installed.as_ref().map(|installed| installed.told.clone());
+        let settings = settings.unwrap_or_default();
+        match watch {
+            Some(watch) => place.run(|_| watch.end(None, None, settings, threads)),
+            None => {
+                let mut seen = place.run(look)?;
+                (seen.settings, seen.threads) = (settings, threads);
+                seen.sentences = steer::judge(&seen);
+                Ok(seen)
+            }
+        }
+    }
+}
+
+fn begin<'l>(plan: &Plan, bed: &'l Bed, (probe, steering): (&Probe, &Steering), stop: &Stop) -> Result<One<'l>> {
     let at_link = |link: usize| bed.end(link, plan.links[link].ends[1] == steering.host).map(Place::End);
-    let (place, settings) = match &steering.at {
-        At::Link(link) => (at_link(*link)?, steering.settings.clone()),
-        At::Interface(name) => (Place::Here(Interface::by_name(name)?), steering.settings.clone()),
+    let classes = classes(plan, probe, steering);
+    let here = |place: Place<'l>, settings: &Settings, counts: bool| {
+        let (installed, watch) = place.run(|interface| {
+            let installed = settings.install(interface)?;
+            let watch = counts.then(|| Watch::begin(interface, &classes, None)).transpose()?;
+            let watch = watch.map(Box::new);
+            Ok((installed, watch))
+        })?;
+        Ok::<_, anyhow::Error>(Done::Here {
+            place,
+            installed,
+            watch,
+        })
+    };
+    let done = match &steering.at {
+        At::Link(link) => here(at_link(*link)?, &steering.settings, true)?,
+        At::Interface(name) => here(Place::Here(Interface::by_name(name)?), &steering.settings, true)?,
+        At::There => {
+            let wanted = Errand::Steer(steering.settings.asked_of(&classes));
+            Done::There(Box::new(errand(bed.remote(steering.host)?, wanted, stop)?))
+        }
         At::Guest { guest, uplink } => {
             let pins = pins(plan, steering, *guest, bed.process(plan, *guest)?);
             let settings = Settings {
                 pins,
                 ..Settings::default()
             };
-            (at_link(*uplink)?, settings)
+            here(at_link(*uplink)?, &settings, false)?
         }
     };
-    let counts = !matches!(steering.at, At::Guest { .. });
-    let classes = classes(plan, probe, steering);
-    let (installed, watch) = place.run(|interface| {
-        let installed = settings.install(interface)?;
-        let watch = counts.then(|| Watch::begin(interface, &classes, None)).transpose()?;
-        Ok((installed, watch))
-    })?;
     Ok(One {
         name: steering.name.clone(),
         host: plan.hosts[steering.host].name.clone(),
-        place,
-        installed,
-        watch,
+        done,
     })
 }
 

@@ -20,6 +20,7 @@ Examples:
   ringside search 192.0.2.7 --token-file ringside.token
   ringside serve eth0 --tls --token-file ringside.token  encrypted, with a key of its own, whose pin it prints
   ringside serve eth0 --token-file ringside.token --max-rate 1000000 --max-time 60
+  ringside serve eth0 --lab --trace --token-file ringside.token   a host of another one's `ringside lab`
   ringside serve --via udp --listen 127.0.0.1            without XDP, for this host alone";
 
 /// What to open, for whom, and how much of it.
@@ -65,6 +66,10 @@ pub(crate) struct Args {
     /// Let clients see what this host's kernel does with their probes (`ringside lab`, `trace = true`): tracing programs run for that time
     #[arg(long)]
     pub(super) trace: bool,
+    /// Do for clients' labs what `ringside lab` would do on this host for the time of a turn: be an end of a schedule (with its queueing
+    /// disciplines), steer the interface, receive loads
+    #[arg(long)]
+    pub(super) lab: bool,
     /// Seconds to serve [default: until Ctrl-C]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) time: Option<Duration>,

@@ -5,21 +5,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
-use ringside_measure::control::{FarVia, Fault, HANDSHAKE_NS, Ready, Server, ServerEvent, ServerOptions, Start, Work};
-use ringside_measure::counters::Ledger;
+use ringside_measure::control::{
+    self, FarVia, Fault, HANDSHAKE_NS, Ready, Server, ServerEvent, ServerOptions, Start, Work,
+};
 use ringside_measure::probe::DEFAULT_PORT;
-use ringside_measure::rate::Rates;
-use ringside_measure::schema::{self, FarEnd, Interval, Operation, RunResult};
+use ringside_measure::schema::{self, FarEnd};
 use ringside_nic::Interface;
 use ringside_nic::clock::{Monotonic, Offset, Realtime};
-use ringside_nic::host::CpuTimes;
 
-use super::board::{Entry, Session, Totals};
+use super::board::Session;
 use super::contest::Turn;
+use super::errand::Errand;
 use super::lending::Loan;
-use super::near::{ABOVE_RATE, THERE};
+use super::running::{LATE_NS, Running};
 use super::secret;
-use super::site::{Place, Site};
+use super::site::{Place, Site, XskEnd};
 use super::wire::{Came, Wire};
 use super::{clocks, tls, udp};
 use crate::clock::now_ns;
@@ -31,8 +31,6 @@ use crate::trace::Recording;
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a farewell may take to be read.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// Packets of a session that come so much after its time still count: they were on their way.
-const LATE_NS: u64 = 1_000_000_000;
 /// A piece of a session, for the record.
 const PIECE: Duration = Duration::from_secs(1);
 
@@ -46,6 +44,7 @@ pub(super) fn serve(site: &Site<'_>, stream: TcpStream, from: SocketAddr, place:
     // Whatever was open for it is closed before it is told.
     connection.session = None;
     connection.turn = None;
+    connection.errand = None;
     connection.loan = None;
     let output = connection.server.take_output();
     _ = connection.wire.write(&output);
@@ -65,6 +64,8 @@ struct Connection<'a> {
     session: Option<Running>,
     /// A turn of a comparison, with what it is told as.
     turn: Option<(Turn, FarEnd)>,
+    /// What is done for a lab, likewise.
+    errand: Option<(Errand, FarEnd)>,
     /// What its kernel sees of the turn's probes, if that is wanted.
     recording: Option<Recording>,
     /// A turn that is over, of which the record is being fetched.
@@ -73,28 +74,6 @@ struct Connection<'a> {
     turn_bytes: u64,
     /// The interface, from a comparison's first turn to the end of the connection. After the turn: that is on it.
     loan: Option<Loan<'a>>,
-}
-
-/// A session of this connection.
-struct Running {
-    start: Start,
-    via: FarVia,
-    entry: Entry,
-    /// Where it is not the XDP sockets.
-    _udp: Option<udp::Responder>,
-    most_ns: u64,
-    far: FarEnd,
-    begun: Option<Begun>,
-}
-
-/// What is known since packets came.
-struct Begun {
-    at: Instant,
-    cpus: Option<CpuTimes>,
-    intervals: Vec<Interval>,
-    piece_began: Instant,
-    before: Totals,
-    next_feedback: Instant,
 }
 
 impl<'a> Connection<'a> {
@@ -127,6 +106,7 @@ impl<'a> Connection<'a> {
             was_open: false,
             session: None,
             turn: None,
+            errand: None,
             recording: None,
             closing: None,
             turn_bytes: 0,
@@ -192,6 +172,13 @@ impl<'a> Connection<'a> {
                 Ok(ready) => self.server.ready(ready, now_ns()),
                 Err(error) => self.server.refuse(format!("{error:#}"), now_ns()),
             },
+            ServerEvent::Start(start) if start.work == Work::Errand => match self.prepare_errand(&start) {
+                Ok(ready) => self.server.ready(ready, now_ns()),
+                Err(error) => {
+                    note(format_args!("{}: refused: {error:#}", self.from));
+                    self.server.refuse(format!("{error:#}"), now_ns());
+                }
+            },
             ServerEvent::Start(start) => match self.prepare(start) {
                 Ok((session, ready)) => {
                     self.session = Some(session);
@@ -233,6 +220,11 @@ impl<'a> Connection<'a> {
                         Some(recording) => self.closing = Some(close(recording, far)?),
                         None => self.server.outcome(far, now_ns()),
                     }
+                }
+            }
+            ServerEvent::Stop(_) if self.errand.is_some() => {
+                if let Some((errand, far)) = self.errand.take() {
+                    self.server.outcome(errand.end(far), now_ns());
                 }
             }
             ServerEvent::Stop(stop) => {
@@ -298,18 +290,44 @@ impl<'a> Connection<'a> {
             Some(session) => Some(Recording::start(session).context("tracing")?),
         };
         let turn = Turn::open(start, &end.record.name, end.mac, to)?;
-        let far = self.far_end(FarVia::AfXdp, end.record.clone());
-        self.turn = Some((turn, far.clone()));
+        let ready = self.ready(end);
+        self.turn = Some((turn, ready.far.clone()));
         self.turn_bytes = start.frame_bytes.into();
-        Ok(Ready {
+        Ok(ready)
+    }
+
+    /// Begins what is to be done for a lab.
+    fn prepare_errand(&mut self, start: &Start) -> Result<Ready> {
+        let args = self.site.args;
+        if !args.lab {
+            bail!("this server does nothing for its clients' labs: start it with --lab");
+        }
+        let wanted = start.errand.as_deref().context("something to do is named")?;
+        let Some(end) = &self.site.xsk else {
+            bail!("a lab takes an interface: start the server with one (ringside serve INTERFACE)");
+        };
+        let takes_sockets = matches!(wanted, control::Errand::Schedule(end) if end.via == "af-xdp");
+        if takes_sockets && self.loan.is_none() && !self.site.is_lent() {
+            self.loan = Some(self.site.borrow()?);
+        }
+        note(format_args!("{}: {} for a lab", self.from, Errand::words(wanted)));
+        let errand = Errand::begin(wanted, &end.record.name, self.own, args.max_time)?;
+        let ready = self.ready(end);
+        self.errand = Some((errand, ready.far.clone()));
+        Ok(ready)
+    }
+
+    /// That the interface is ready.
+    fn ready(&self, end: &XskEnd) -> Ready {
+        Ready {
             via: FarVia::AfXdp,
             port: DEFAULT_PORT,
             mac: Some(end.mac.to_string()),
             most_ns: u64::MAX,
             most_pps: None,
             clock: clocks::own(),
-            far,
-        })
+            far: self.far_end(FarVia::AfXdp, end.record.clone()),
+        }
     }
 
     /// This end, before anything was counted.
@@ -329,6 +347,8 @@ impl<'a> Connection<'a> {
             back: None,
             lost: None,
             recorded: None,
+            steered: None,
+            arrivals: None,
         }
     }
 
@@ -484,106 +504,4 @@ fn interface_of(ip: IpAddr) -> Result<(schema::Interface, u32)> {
         }
     }
     bail!("{ip} is no address of this host")
-}
-
-impl Begun {
-    fn piece(&mut self, session: &Session, now: Instant) {
-        let totals = session.totals();
-        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.intervals.push(Interval {
-            start_ns: nanos(self.piece_began - self.at),
-            duration_ns: nanos(now - self.piece_began),
-            received_packets: totals.received - self.before.received,
-            sent_packets: totals.answered - self.before.answered,
-            p50_ns: None,
-        });
-        (self.piece_began, self.before) = (now, totals);
-    }
-}
-
-impl Running {
-    fn words(&self) -> String {
-        let rate = match self.start.rate_pps {
-            Some(rate) => format!("up to {} packets/s", crate::output::count(rate as f64)),
-            None => "no rate said".to_owned(),
-        };
-        let work = match self.start.work {
-            Work::Echo => "answers",
-            Work::Count | Work::Contest => "counts",
-        };
-        let via = match self.via {
-            FarVia::AfXdp => "XDP sockets",
-            FarVia::Udp => "a UDP socket",
-        };
-        format!("a session begins: {work} through {via}, {rate}")
-    }
-
-    fn go(&mut self) {
-        let now = Instant::now();
-        let most = self
-            .start
-            .duration_ns
-            .map_or(self.most_ns, |wanted| wanted.min(self.most_ns));
-        self.entry
-            .session
-            .go(now_ns().saturating_add(most).saturating_add(LATE_NS));
-        self.begun = Some(Begun {
-            at: now,
-            cpus: CpuTimes::read().ok(),
-            intervals: Vec::new(),
-            piece_began: now,
-            before: Totals::default(),
-            next_feedback: now,
-        });
-    }
-
-    /// What came of it.
-    fn finish(self, sent: u64, from: SocketAddr) -> FarEnd {
-        let session = &self.entry.session;
-        let totals = session.totals();
-        note(format_args!(
-            "{from}: the session ends: {} of {sent} packets came, {} were sent back",
-            totals.received, totals.answered
-        ));
-        let Some(mut begun) = self.begun else { return self.far };
-        let now = Instant::now();
-        begun.piece(session, now);
-        let duration_ns = u64::try_from((now - begun.at).as_nanos()).unwrap_or(u64::MAX);
-        let cpus = match (&begun.cpus, CpuTimes::read().ok()) {
-            (Some(before), Some(after)) => system::cpu_use(before, &after),
-            _ => Vec::new(),
-        };
-        let mut packets = Ledger {
-            generated: sent,
-            sent,
-            received: totals.received,
-            losses: Vec::new(),
-        };
-        let missing = sent.saturating_sub(totals.received);
-        let above = totals.above_rate.min(missing);
-        if above != 0 {
-            packets.lose(ABOVE_RATE, above);
-        }
-        packets.lose(THERE, missing - above);
-        let mean = totals.ip_bytes.checked_div(totals.received).unwrap_or(0) + 14;
-        let unaccounted_packets = i64::try_from(packets.difference()).unwrap_or(0);
-        let result = RunResult {
-            duration_ns,
-            frame_bytes: Some(mean),
-            received: Rates::new(totals.received, mean, mean.saturating_sub(42), duration_ns),
-            transmitted: Rates::new(totals.answered, mean, mean.saturating_sub(42), duration_ns),
-            unaccounted_packets,
-            packets,
-            cpus,
-            intervals: begun.intervals,
-            ..RunResult::new(match self.start.work {
-                Work::Echo => Operation::Echo,
-                Work::Count | Work::Contest => Operation::Rx,
-            })
-        };
-        FarEnd {
-            result: Some(Box::new(result)),
-            ..self.far
-        }
-    }
 }

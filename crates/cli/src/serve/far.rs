@@ -296,6 +296,10 @@ impl Drop for Far {
         if let Some(keeper) = self.keeper.take() {
             _ = keeper.join();
         }
+        // Whatever is open there is to be closed; nothing more is to be said after the end of a session.
+        let mut link = self.link();
+        link.client.bye(now_ns());
+        _ = link.pump();
     }
 }
 

@@ -19,6 +19,8 @@ fn far(losses: &[(&'static str, u64)], told: bool) -> FarEnd {
         back: None,
         lost: None,
         recorded: None,
+        steered: None,
+        arrivals: None,
     }
 }
 

@@ -7,6 +7,7 @@
 //! ```
 
 mod args;
+mod errand;
 mod runs;
 mod send;
 mod settings;

@@ -1,10 +1,11 @@
 //! What packets and CPUs are named by, on the command line and in files.
 
+use std::fmt;
 use std::str::FromStr;
 
 use ringside_bpf::LandingClass;
 use ringside_measure::schema::SteerFlow;
-use ringside_nic::NtupleFlow;
+use ringside_nic::{Knob, NtupleFlow};
 use serde::Deserialize;
 
 use crate::args::{List, list, list_or_none};
@@ -111,6 +112,47 @@ impl FromStr for PinArg {
             name: name.to_owned(),
             cpus,
         })
+    }
+}
+
+impl fmt::Display for ClassArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&written(self.flow))?;
+        if let Some(queue) = self.queue {
+            write!(f, "={queue}")?;
+        }
+        self.cpu.map_or(Ok(()), |cpu| write!(f, "@{cpu}"))
+    }
+}
+
+impl fmt::Display for RuleArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", written(self.0), self.1)
+    }
+}
+
+impl fmt::Display for CpusArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1.as_slice() {
+            [] => write!(f, "{}=none", self.0),
+            cpus => write!(f, "{}={}", self.0, Knob::cpu_list(cpus)),
+        }
+    }
+}
+
+impl fmt::Display for EgressArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.0, self.1)
+    }
+}
+
+/// As it is read.
+fn written(flow: NtupleFlow) -> String {
+    match flow {
+        NtupleFlow::VlanPriority(pcp) => format!("pcp:{pcp}"),
+        NtupleFlow::UdpPort(port) => format!("udp:{port}"),
+        // Which no text stands for.
+        _ => flow.to_string(),
     }
 }
 

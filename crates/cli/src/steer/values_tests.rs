@@ -1,4 +1,7 @@
+use ringside_measure::control::SteerEnd;
+
 use super::*;
+use crate::steer::Settings;
 
 fn class(text: &str) -> (NtupleFlow, Option<u32>, Option<u32>) {
     let class: ClassArg = text.parse().unwrap();
@@ -29,4 +32,29 @@ fn settings_are_read() {
     assert!("pcp:5".parse::<RuleArg>().is_err());
     assert!("0".parse::<CpusArg>().is_err() && "x=1".parse::<CpusArg>().is_err());
     assert!("vhost=1".parse::<PinArg>().is_err());
+}
+
+#[test]
+fn another_machine_reads_what_is_written_for_it() {
+    let settings = Settings {
+        rules: vec!["pcp:5=1".parse().unwrap(), "udp:7000=0".parse().unwrap()],
+        rss: vec![0, 2],
+        irqs: vec!["1=0-1,3".parse().unwrap()],
+        rps: vec!["0=none".parse().unwrap()],
+        xps: vec!["2=1".parse().unwrap()],
+        egress: vec!["5=6".parse().unwrap()],
+        pins: Vec::new(),
+    };
+    let classes: Vec<ClassArg> = ["pcp:5=1@0", "udp:7000@3", "udp:1=2", "pcp:0"]
+        .map(|text| text.parse().unwrap())
+        .to_vec();
+    let asked = settings.asked_of(&classes);
+    assert_eq!(asked.irq, ["1=0-1,3"]);
+    assert_eq!(Settings::of_errand(&asked).unwrap(), (settings, classes));
+    let wrong = SteerEnd {
+        rps: vec!["0".to_owned()],
+        ..SteerEnd::default()
+    };
+    let why = Settings::of_errand(&wrong).unwrap_err().to_string();
+    assert!(why.contains("is not QUEUE=CPUS"), "{why}");
 }

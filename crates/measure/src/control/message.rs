@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use super::Errand;
 use crate::schema::{FarEnd, Mode};
 
 /// Versions of the control protocol that are spoken here, the best first.
@@ -136,6 +137,8 @@ pub enum Work {
     Count,
     /// Be the far end of a turn of a comparison.
     Contest,
+    /// Do something for a lab.
+    Errand,
 }
 
 /// What the far end receives with.
@@ -174,6 +177,9 @@ pub struct Start {
     /// What has its turn, for [`Work::Contest`].
     #[serde(default)]
     pub contest: Option<ContestStart>,
+    /// What is to be done, for [`Work::Errand`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errand: Option<Box<Errand>>,
     /// After so long without a word during the run each side takes the other for gone, up to [`MOST_SILENCE_NS`](super::MOST_SILENCE_NS); `None`:
     /// [`SILENCE_NS`](super::SILENCE_NS). A server that does not know of it keeps to that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -197,6 +203,7 @@ impl Start {
             to: None,
             feedback_ns: None,
             contest: None,
+            errand: None,
             silence_ns: None,
         }
     }

@@ -48,6 +48,8 @@ fn far() -> FarEnd {
         back: None,
         lost: None,
         recorded: None,
+        steered: None,
+        arrivals: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Interface, LatencyResult, RunResult, System};
+use super::{Interface, LatencyResult, RunResult, SteerResult, System};
 
 /// What the other end was and what it counted. No addresses: results are shared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +34,12 @@ pub struct FarEnd {
     /// What its kernel saw of probes, for who traces both ends; in no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<serde_json::Value>,
+    /// Where packets landed there, for a lab that steers it; in no result as this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steered: Option<Box<SteerResult>>,
+    /// When packets of a schedule came there, as `ringside listener --arrivals` writes it, for a lab; in no result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrivals: Option<String>,
 }
 
 /// Why two clocks can be compared.

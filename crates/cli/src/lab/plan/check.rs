@@ -178,8 +178,11 @@ impl Checker<'_> {
         found
     }
 
-    pub(super) fn is_guest(&self, name: &Named) -> bool {
-        self.guest_names.contains(&name.get_ref().0)
+    /// A guest, or another machine.
+    pub(super) fn is_elsewhere(&self, name: &Named) -> bool {
+        let name = &name.get_ref().0;
+        let mut hosts = self.hosts.iter();
+        self.guest_names.contains(name) || hosts.any(|host| host.name == *name && matches!(host.place, Place::Serve(_)))
     }
 
     /// A host, whatever it is.

@@ -92,8 +92,11 @@ impl Checker<'_> {
         };
         match self.hosts[plan.host].place {
             Place::Serve(_) => {
-                self.at(host, "what is on another machine is set there, by `ringside steer`");
-                None
+                let why = || "on another machine it is the interface of the `ringside serve` there".to_owned();
+                self.superfluous(steering.link.as_ref(), why);
+                self.superfluous(steering.interface.as_ref(), why);
+                plan.at = super::At::There;
+                Some(())
             }
             Place::Here => {
                 self.superfluous(steering.link.as_ref(), || {
@@ -240,11 +243,11 @@ impl Checker<'_> {
     }
 
     pub(super) fn schedule(&mut self, schedule: &file::Schedule, steering: Vec<usize>) -> Option<Schedule> {
-        let is_back = self.is_guest(&schedule.from);
-        if is_back && self.is_guest(&schedule.to) {
+        let is_back = self.is_elsewhere(&schedule.from);
+        if is_back && self.is_elsewhere(&schedule.to) {
             self.at(
                 &schedule.to,
-                "one end of a schedule is a host: what goes from guest to guest is not measured",
+                "one end of a schedule is a host of this machine: what goes between guests or other machines is not measured",
             );
             return None;
         }
@@ -257,17 +260,16 @@ impl Checker<'_> {
             Way::Guest(guest) => self.guests[guest].uplink,
             Way::Serve(_) => None,
         };
-        let Some(link) = link else {
+        if let (Way::Guest(_), None) = (way, link) {
             self.at(
                 &schedule.to,
-                "a schedule goes over a link between namespaces, or to or from a guest with an uplink: on another machine start `ringside \
-                 listener` yourself",
+                "a schedule goes over a link between namespaces, to or from a guest with an uplink, or to or from another machine",
             );
             return None;
-        };
+        }
         if let Way::Link { .. } = way {
             self.superfluous(schedule.uncertainty.as_ref(), || {
-                "only a guest has another clock: both ends of a link have one".to_owned()
+                "only a guest or another machine has another clock: both ends of a link have one".to_owned()
             });
         }
         let mut classes: Vec<Class> = Vec::new();
@@ -297,7 +299,7 @@ impl Checker<'_> {
             }
         };
         // The tag is not of the MTU.
-        let room = self.links[link].mtu + 18;
+        let room = link.map_or(u32::MAX, |link| self.links[link].mtu + 18);
         if let Some(class) = checked.classes().iter().find(|class| class.frame_bytes > room) {
             self.at(
                 all,
@@ -328,7 +330,7 @@ impl Checker<'_> {
             }
             let (queues, whose) = match way {
                 Way::Guest(guest) if is_back => (Some(self.guests[guest].queues), "guest"),
-                _ => (self.links[link].queues(), "link"),
+                _ => (link.and_then(|link| self.links[link].queues()), "link"),
             };
             if queues.is_some_and(|queues| queues < 2) {
                 self.at(

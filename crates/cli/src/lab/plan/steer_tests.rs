@@ -137,14 +137,45 @@ fn a_schedule_goes_into_a_guest_and_out_of_it() {
         ),
         (
             schedule("class = [\"5:0us:200us\"]\nuncertainty = \"1ms\""),
-            "key schedule.uncertainty: only a guest has another clock",
+            "key schedule.uncertainty: only a guest or another machine has another clock",
+        ),
+    ] {
+        let error = read(&text).expect_err(&text);
+        assert!(error.contains(why), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn another_machine_has_schedules_and_is_steered() {
+    let with = |from: &str, to: &str, place: &str, keys: &str| {
+        format!(
+            "[[host]]\nname = \"far\"\nserve = \"192.0.2.7\"\n[[host]]\nname = \"own\"\nplace = {place:?}\n\
+             [[steering]]\nname = \"s\"\nhost = \"far\"\nirq = [\"0=8000\"]\n{keys}\n\
+             [[schedule]]\nname = \"tt\"\nfrom = {from:?}\nto = {to:?}\nclass = [\"5:0us:200us\"]\nsteering = [\"s\"]\n"
+        )
+    };
+    for (from, to, is_back) in [("own", "far", false), ("far", "own", true)] {
+        let plan = read(&with(from, to, "here", "")).unwrap();
+        let [one] = &plan.schedules[..] else {
+            panic!("{plan:#?}")
+        };
+        assert_eq!((one.from, one.way, one.is_back), (4, Way::Serve(3), is_back));
+        assert_eq!((plan.steerings[0].host, &plan.steerings[0].at), (3, &At::There));
+        // Its CPUs are not this machine's.
+        assert_eq!(plan.cpus().count(), 0);
+    }
+    for (text, why) in [
+        (
+            with("own", "far", "namespace", ""),
+            "no other machine is reached from a namespace",
         ),
         (
-            "[[host]]\nname = \"far\"\nserve = \"192.0.2.7\"\n".to_owned()
-                + &schedule("class = [\"5:0us:200us\"]")
-                    .replace("\"a\"", "\"me\"")
-                    .replace("\"b\"", "\"far\""),
-            "on another machine start `ringside listener` yourself",
+            with("far", "far", "here", ""),
+            "one end of a schedule is a host of this machine",
+        ),
+        (
+            with("own", "far", "here", "interface = \"eth1\""),
+            "on another machine it is the interface of the `ringside serve` there",
         ),
     ] {
         let error = read(&text).expect_err(&text);

@@ -1,4 +1,4 @@
-//! A schedule into a guest, or out of it: packets carry times of the talker's CLOCK_TAI and come at times of the listener's, which is another one.
+//! A schedule into a guest or to another machine, or out of it: packets carry times of the talker's CLOCK_TAI and come at times of the listener's, which is another one.
 //!
 //! ```text
 //!  host's CLOCK_TAI ── host's CLOCK_MONOTONIC ── guest's CLOCK_MONOTONIC ── guest's CLOCK_TAI
@@ -21,7 +21,7 @@ use crate::compare::Kind;
 use crate::lab::bed::Bed;
 use crate::lab::load::Running;
 use crate::lab::one_way;
-use crate::lab::plan::{Plan, Probe, SMALLEST_STAMPED, Schedule};
+use crate::lab::plan::{Plan, Probe, SMALLEST_STAMPED, Schedule, Way};
 use crate::lab::run;
 use crate::run::streams::Arrivals;
 use crate::stop::Stop;
@@ -31,12 +31,11 @@ const TRIPS: u64 = 300;
 /// How many of them a second.
 const RATE: u64 = 1_000;
 
-/// What is found out about a guest's clock.
+/// What is found out about the other end's clock.
 pub(super) struct Crossing<'l> {
     plan: &'l Plan,
     bed: &'l Bed,
     schedule: &'l Schedule,
-    guest: usize,
     bounds: Bounds,
 }
 
@@ -48,12 +47,11 @@ pub(super) struct Judged {
 }
 
 impl<'l> Crossing<'l> {
-    pub(super) fn new(plan: &'l Plan, bed: &'l Bed, schedule: &'l Schedule, guest: usize) -> Self {
+    pub(super) fn new(plan: &'l Plan, bed: &'l Bed, schedule: &'l Schedule) -> Self {
         Self {
             plan,
             bed,
             schedule,
-            guest,
             bounds: Bounds::new(),
         }
     }
@@ -62,7 +60,7 @@ impl<'l> Crossing<'l> {
     pub(super) fn ask(&mut self, session: u32, (loads, stop): (&mut Running, &Stop)) -> Result<()> {
         let probe = probe(self.schedule);
         let trips = run::turn(self.plan, self.bed, &probe, LatencyKind::OneWay, (session, loads, stop))
-            .context("asking for the guest's clock")?
+            .context("asking for the other end's clock")?
             .trips;
         for trip in trips {
             self.bounds.there(trip.sent_ns, trip.stamps.came_ns);
@@ -80,7 +78,11 @@ impl<'l> Crossing<'l> {
         let clocks = Clocks::of(&sent.clock_state, &received.clock_state)?;
         clocks.bound(&packets, self.schedule.is_back, &mut self.bounds);
         let mapping = self.bounds.fit().context("no answer had the guest's times")?;
-        let mut clock = one_way::clock(&mapping, self.plan, self.bed, Some(self.guest));
+        let guest = match self.schedule.way {
+            Way::Guest(guest) => Some(guest),
+            Way::Link { .. } | Way::Serve(_) => None,
+        };
+        let mut clock = one_way::clock(&mapping, self.plan, self.bed, guest);
         clock.uncertainty_ns += clocks.uncertainty_ns;
         let is_known =
             clock.contradiction_ns == 0 && u128::from(clock.uncertainty_ns) <= self.schedule.uncertainty.as_nanos();

@@ -1,31 +1,45 @@
-//! This program once more: in a namespace, or in a guest.
+//! This program once more: in a namespace, in a guest, or on another machine.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ringside_measure::schema::{Document, Outcome, RunResult};
+use ringside_measure::control::{Errand, ScheduleEnd, Start, Work};
+use ringside_measure::schema::{Document, FarEnd, Outcome, RunResult};
 use ringside_netlab::guest::{Guest, GuestChild};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::lab::guests;
 use crate::lab::load::tempfile;
+use crate::serve::{Dialled, Far, RemoteArgs};
+use crate::stop::Stop;
 
 /// Where a listener in a guest writes when packets came.
 const ARRIVALS: &str = "/arrivals.json";
 
 /// This program with a command line; killed when it is dropped.
-pub(super) struct Program<'g> {
-    pub(super) what: &'static str,
+pub(crate) struct Program<'g> {
+    pub(crate) what: &'static str,
     runs: Runs<'g>,
 }
 
 enum Runs<'g> {
     Here(Here),
     Inside(GuestChild<'g>),
+    There(Box<There>),
+}
+
+/// At a `ringside serve`, which is ready before it says that it is.
+struct There {
+    /// `None` once it was told to end.
+    far: Option<Far>,
+    /// When a talker is over.
+    over: Option<Instant>,
+    told: Option<FarEnd>,
 }
 
 struct Here {
@@ -36,7 +50,7 @@ struct Here {
 
 impl<'g> Program<'g> {
     /// On this machine, by a command in its namespace.
-    pub(super) fn here(what: &'static str, mut command: Command, words: &[String]) -> Result<Self> {
+    pub(crate) fn here(what: &'static str, mut command: Command, words: &[String]) -> Result<Self> {
         let (out, err) = (
             tempfile().context("a file for a result")?,
             tempfile().context("a file for messages")?,
@@ -65,25 +79,57 @@ impl<'g> Program<'g> {
         })
     }
 
+    /// At another machine's server; the loss of the connection sets `stop`.
+    pub(super) fn there(what: &'static str, remote: &RemoteArgs, end: ScheduleEnd, stop: &Stop) -> Result<Self> {
+        let lasts = end.talks.as_ref().map(|talk| Duration::from_nanos(talk.duration_ns));
+        let far = errand(remote, Errand::Schedule(end), stop)?;
+        let there = There {
+            far: Some(far),
+            over: lasts.map(|lasts| Instant::now() + lasts),
+            told: None,
+        };
+        Ok(Self {
+            what,
+            runs: Runs::There(Box::new(there)),
+        })
+    }
+
     /// Whether it ended well, if it has ended.
-    pub(super) fn ended(&mut self) -> Result<Option<bool>> {
+    pub(crate) fn ended(&mut self) -> Result<Option<bool>> {
         let status = match &mut self.runs {
             Runs::Here(here) => here.child.try_wait()?,
             Runs::Inside(child) => child.try_wait()?,
+            Runs::There(there) => {
+                if there.over.is_some_and(|over| Instant::now() >= over) {
+                    there.end();
+                }
+                return Ok(there.told.as_ref().map(|far| far.lost.is_none()));
+            }
         };
         Ok(status.map(|status| status.success()))
     }
 
     /// What it has said so far on standard error.
-    pub(super) fn said(&self) -> Result<String> {
+    pub(crate) fn said(&self) -> Result<String> {
         match &self.runs {
             Runs::Here(here) => text(&here.err),
             Runs::Inside(child) => Ok(String::from_utf8_lossy(&child.printed()[1]).into_owned()),
+            Runs::There(there) => Ok(there.told.as_ref().and_then(|far| far.lost.clone()).unwrap_or_default()),
         }
     }
 
-    pub(super) fn interrupt(&self) -> Result<()> {
-        match &self.runs {
+    /// Whether it has said that it listens.
+    pub(crate) fn listens(&self) -> Result<bool> {
+        if matches!(self.runs, Runs::There(_)) {
+            return Ok(true);
+        }
+        let said = self.said()?;
+        Ok(said.contains("a packet socket listens") || said.contains("XDP program ringside_xsk"))
+    }
+
+    pub(crate) fn interrupt(&mut self) -> Result<()> {
+        match &mut self.runs {
+            Runs::There(there) => there.end(),
             Runs::Here(here) => {
                 if let Some(pid) = pid(&here.child) {
                     // It may have ended by itself.
@@ -95,8 +141,12 @@ impl<'g> Program<'g> {
         Ok(())
     }
 
-    pub(super) fn result(&self) -> Result<RunResult> {
+    pub(crate) fn result(&self) -> Result<RunResult> {
         let json = match &self.runs {
+            Runs::There(there) => {
+                let result = there.told.as_ref().and_then(|far| far.result.clone());
+                return Ok(*result.with_context(|| format!("{} told of nothing", self.what))?);
+            }
             Runs::Here(here) => text(&here.out)?,
             Runs::Inside(child) => String::from_utf8_lossy(&child.printed()[0]).into_owned(),
         };
@@ -108,17 +158,48 @@ impl<'g> Program<'g> {
         }
     }
 
+    /// When packets came, of a listener on another machine.
+    pub(super) fn arrivals(&self) -> Result<Vec<u8>> {
+        let Runs::There(there) = &self.runs else {
+            bail!("it is not on another machine");
+        };
+        let arrivals = there.told.as_ref().and_then(|far| far.arrivals.clone());
+        Ok(arrivals.context("a listener tells when packets came")?.into_bytes())
+    }
+
     /// Why it ended.
-    pub(super) fn failed(&self) -> Result<String> {
+    pub(crate) fn failed(&self) -> Result<String> {
         let said = self.said()?;
         let last = said.lines().map(str::trim).rfind(|line| line.starts_with("ringside: "));
         let why = last.or_else(|| said.lines().last()).unwrap_or("it said nothing");
         let at = match &self.runs {
             Runs::Here(_) => "",
             Runs::Inside(_) => " in the guest",
+            Runs::There(_) => " on the other machine",
         };
         Ok(format!("{}{at}: {}", self.what, why.trim_start_matches("ringside: ")))
     }
+}
+
+impl There {
+    /// Has it end, and takes what came of it.
+    fn end(&mut self) {
+        if let Some(far) = self.far.take() {
+            self.told = Some(far.finish(0));
+        }
+    }
+}
+
+/// Has another machine's server do something, over a connection of its own, whose loss sets `stop`.
+pub(in crate::lab) fn errand(remote: &RemoteArgs, errand: Errand, stop: &Stop) -> Result<Far> {
+    let dialled = remote.dial()?.context("a server has an address")?;
+    let start = Start {
+        errand: Some(Box::new(errand)),
+        ..Start::new(Dialled::session()?, Work::Errand)
+    };
+    let mut far = dialled.start(start)?;
+    far.go(stop)?;
+    Ok(far)
 }
 
 impl Drop for Here {
@@ -135,7 +216,7 @@ fn pid(child: &Child) -> Option<Pid> {
 }
 
 /// Where a listener writes when packets came.
-pub(super) enum Kept {
+pub(crate) enum Kept {
     /// A file without a name, of this process.
     Here(File),
     /// A file of the guest's.
@@ -143,7 +224,7 @@ pub(super) enum Kept {
 }
 
 impl Kept {
-    pub(super) fn at(is_inside: bool) -> Result<Self> {
+    pub(crate) fn at(is_inside: bool) -> Result<Self> {
         Ok(match is_inside {
             true => Self::Inside,
             false => Self::Here(tempfile().context("a file for what a listener hears")?),
@@ -151,7 +232,7 @@ impl Kept {
     }
 
     /// As the listener finds it.
-    pub(super) fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         match self {
             Self::Here(file) => format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()),
             Self::Inside => ARRIVALS.to_owned(),
@@ -159,7 +240,7 @@ impl Kept {
     }
 
     /// What a listener of this machine has written.
-    pub(super) fn read(&self) -> Result<Vec<u8>> {
+    pub(crate) fn read(&self) -> Result<Vec<u8>> {
         match self {
             Self::Here(file) => whole(file),
             Self::Inside => bail!("it is in the guest"),

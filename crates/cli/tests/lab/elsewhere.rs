@@ -1,0 +1,156 @@
+//! What another machine's `ringside serve --lab` does for a lab here: it hears and sends the streams of schedules, steers its interface, and receives
+//! loads. The other machine is a namespace of this one: the same clock, though nothing here knows that.
+
+use std::fs;
+
+use ringside_measure::schema::{LabCell, LaunchBy, LoadKind};
+use ringside_netlab::testing::is_root;
+
+use super::common::{self, Running};
+use super::{Scratch, alone, check_cell, result};
+
+const HEAD: &str = "rounds = 1\nturn = \"200ms\"\nsettle = \"10ms\"\n[[host]]\nname = \"me\"\nplace = \"here\"\n";
+
+fn far(address: impl std::fmt::Display) -> String {
+    format!("[[host]]\nname = \"far\"\nserve = \"{address}\"\n")
+}
+
+#[test]
+fn another_machine_steers_and_keeps_schedules() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let hosts = common::lab("lab-else", 2);
+    let server = common::start(&hosts.b, "serve {} --insecure --lab");
+    server.wait_for("UDP port");
+    let mut content = HEAD.to_owned() + &far(hosts.b.ipv4);
+    // All that comes is spread over the CPU that it is not asked for on.
+    content += "[[steering]]\nname = \"rps\"\nhost = \"far\"\nrps = [\"0=0\", \"1=0\"]\ncpu = 1\n\
+                [[load]]\nname = \"streams\"\nkind = \"tcp\"\nbitrate = \"8M\"\nwindow = 16384\n\
+                [[load]]\nname = \"packets\"\nkind = \"udp\"\nrate = 2000\n\
+                [[load]]\nname = \"iperf\"\nkind = \"iperf3-udp\"\nbitrate = \"4M\"\n\
+                [[probe]]\nname = \"steered\"\nfrom = \"me\"\nto = \"far\"\nwith = \"udp\"\nsteering = [\"rps\"]\n";
+    for (name, ends, via) in [
+        ("there", "from = \"me\"\nto = \"far\"", "af-packet"),
+        ("back", "from = \"far\"\nto = \"me\"", "af-packet"),
+        ("xdp", "from = \"me\"\nto = \"far\"", "af-xdp"),
+    ] {
+        content += &format!(
+            "[[schedule]]\nname = {name:?}\n{ends}\nvia = {via:?}\nuncertainty = \"20ms\"\ncycle = \"10ms\"\n\
+             class = [\"5:0us:4ms:200:2\", \"3:5ms:4ms\"]\n"
+        );
+    }
+    scratch.lab(&content);
+    let mut command = common::ringside(&hosts.a, "lab run my.toml --into run --json");
+    command.current_dir(&scratch.0);
+    let done = Running::new(command).end().good();
+    let result = result(&done.out);
+    // Idle, and beside the loads.
+    let paths = [
+        "steered",
+        "there PCP 5",
+        "there PCP 3",
+        "back PCP 5",
+        "back PCP 3",
+        "xdp PCP 5",
+        "xdp PCP 3",
+    ];
+    for path in paths {
+        let cells = result.cells.iter().filter(|cell| cell.path == path).count();
+        assert_eq!(cells, 2, "{path}: {:#?}", result.cells);
+    }
+    assert_eq!(result.cells.len(), 2 * paths.len());
+    for cell in &result.cells {
+        assert_eq!(cell.unavailable, None, "{cell:#?}");
+        match cell.schedule {
+            Some(_) => check_class(cell),
+            None => check_steered(cell),
+        }
+    }
+    // What was set there is put back, and what was started is gone.
+    let rps = || fs::read_to_string(format!("/sys/class/net/{}/queues/rx-0/rps_cpus", hosts.b.interface)).unwrap();
+    let mask = hosts.b.run(rps);
+    assert!(mask.trim().chars().all(|digit| "0,".contains(digit)), "{mask}");
+    let said = server.interrupt().good().err;
+    assert!(
+        !said.contains("closed the connection"),
+        "it was told that all is over: {said}"
+    );
+    for word in ["a listener", "a talker", "steering", "receivers of loads"] {
+        assert!(said.contains(&format!("{word} for a lab")), "{said}");
+    }
+    common::assert_clean(&hosts.a);
+}
+
+fn check_steered(cell: &LabCell) {
+    check_cell(cell);
+    let [steering] = &cell.steering[..] else {
+        panic!("{cell:#?}")
+    };
+    assert_eq!((steering.name.as_str(), steering.host.as_str()), ("rps", "far"));
+    assert_eq!(steering.seen.settings.len(), 2, "{steering:#?}");
+    let landings: Vec<_> = steering.seen.classes.iter().flat_map(|class| &class.landings).collect();
+    assert!(
+        !landings.is_empty() && landings.iter().all(|landing| landing.cpu == 0),
+        "{steering:#?}"
+    );
+    // It is said that this is not what was asked for.
+    assert!(!steering.seen.is_right(), "{steering:#?}");
+    assert_eq!(
+        cell.loads.len(),
+        if cell.condition == LoadKind::Foreign { 3 } else { 0 }
+    );
+    for load in &cell.loads {
+        // What arrives at an iperf3 elsewhere is not told.
+        let came = load.received_bits_per_s.or(load.received_pps);
+        assert!(
+            came.is_some_and(|rate| rate > 100.0) || load.name == "iperf",
+            "{load:#?}"
+        );
+    }
+}
+
+fn check_class(cell: &LabCell) {
+    let of = cell.schedule.as_ref().expect("a schedule");
+    let each_cycle = u64::from(of.class.packets_per_cycle);
+    assert_eq!(of.kept_by, LaunchBy::Thread);
+    // A turn of twenty cycles; a busy machine may leave some out.
+    assert!(cell.probes.received >= 8 * each_cycle, "{cell:#?}");
+    if cell.condition != LoadKind::Foreign {
+        assert_eq!(cell.probes.lost, 0, "{cell:#?}");
+    }
+    let clock = cell.clock.as_ref().expect("another machine has another clock");
+    assert_eq!(clock.contradiction_ns, 0, "{clock:#?}");
+    // It is the same one.
+    assert!(clock.offset_ns.unsigned_abs() <= clock.uncertainty_ns, "{clock:#?}");
+}
+
+#[test]
+fn a_server_that_may_not_says_so() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let hosts = common::lab("lab-else", 1);
+    let server = common::start(&hosts.b, "serve {} --insecure");
+    server.wait_for("UDP port");
+    let mut content = HEAD.to_owned() + &far(hosts.b.ipv4);
+    content += "[[probe]]\nname = \"p\"\nfrom = \"me\"\nto = \"far\"\nwith = \"udp\"\n\
+                [[schedule]]\nname = \"s\"\nfrom = \"me\"\nto = \"far\"\nclass = [\"5:0us:500us\"]\n";
+    scratch.lab(&content);
+    let mut command = common::ringside(&hosts.a, "lab run my.toml --into run --json");
+    command.current_dir(&scratch.0);
+    let result = result(&Running::new(command).end().good().out);
+    let [probe, class] = &result.cells[..] else {
+        panic!("{result:#?}")
+    };
+    check_cell(probe);
+    let why = class.unavailable.as_deref().unwrap_or_default();
+    assert!(
+        why.contains("refuses") && why.contains("start it with --lab"),
+        "{class:#?}"
+    );
+    drop(server);
+    common::assert_clean(&hosts.a);
+}
