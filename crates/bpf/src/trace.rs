@@ -67,6 +67,7 @@ pub struct Tracer {
     events: MapHandle,
     disturbers: MapHandle,
     cpus: MapHandle,
+    awaited: MapHandle,
 }
 
 #[derive(Debug)]
@@ -116,6 +117,7 @@ impl Tracer {
             events: load::own_map(NAME, &skel.maps.events)?,
             disturbers: load::own_map(NAME, &skel.maps.disturbers)?,
             cpus: load::own_map(NAME, &skel.maps.cpus)?,
+            awaited: load::own_map(NAME, &skel.maps.awaited)?,
         };
         if tracer.programs.is_empty() {
             return Err(Error::invalid(
@@ -130,7 +132,14 @@ impl Tracer {
                 None => tracer.function(hook, options).map_err(|error| hooks::refused(&error)),
             };
             match loaded {
-                Ok(program) => tracer.programs.push(Loaded { hook, program }),
+                Ok(program) => {
+                    if let Some(replaced) = hook.replaces() {
+                        tracer.programs.retain(|loaded| loaded.hook != replaced);
+                        let name = replaced.missing("").hook;
+                        tracer.missing.retain(|missing| missing.hook != name);
+                    }
+                    tracer.programs.push(Loaded { hook, program });
+                }
                 Err(reason) => tracer.missing.push(hook.missing(reason)),
             }
         }
@@ -149,6 +158,7 @@ impl Tracer {
             }
             open.maps.events.reuse_fd(self.events.as_fd())?;
             open.maps.cpus.reuse_fd(self.cpus.as_fd())?;
+            open.maps.awaited.reuse_fd(self.awaited.as_fd())?;
             for mut program in open.open_object_mut().progs_mut() {
                 let is_it = program.name().to_string_lossy() == hook.program();
                 program.set_autoload(is_it);

@@ -3,6 +3,8 @@
 mod common;
 #[path = "trace/interrupts.rs"]
 mod interrupts;
+#[path = "trace/queues.rs"]
+mod queues;
 
 use std::net::UdpSocket;
 use std::process::Command;
@@ -219,6 +221,22 @@ impl Drop for Flow<'_> {
     }
 }
 
+/// A probe that is sent now.
+fn probe(session: u32, sequence: u64) -> [u8; HEADER_LEN + 8] {
+    let now = now_ns();
+    let probe = Probe {
+        kind: Kind::Request,
+        clock: Clock::Monotonic,
+        session,
+        sequence,
+        intended_ns: now,
+        sent_ns: now,
+    };
+    let mut payload = [0; HEADER_LEN + 8];
+    probe.encode(&mut payload).expect("room");
+    payload
+}
+
 /// Runs `body` while probes of a session go from `from` to an address, and `receive` takes them at the other end.
 fn while_probes_flow<T>(
     session: u32,
@@ -236,18 +254,7 @@ fn while_probes_flow<T>(
                 if end.load(Ordering::Relaxed) {
                     return;
                 }
-                let now = now_ns();
-                let probe = Probe {
-                    kind: Kind::Request,
-                    clock: Clock::Monotonic,
-                    session,
-                    sequence,
-                    intended_ns: now,
-                    sent_ns: now,
-                };
-                let mut payload = [0; HEADER_LEN + 8];
-                probe.encode(&mut payload).expect("room");
-                _ = from.send(&payload);
+                _ = from.send(&probe(session, sequence));
                 thread::sleep(every);
             }
         });

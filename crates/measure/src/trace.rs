@@ -48,6 +48,7 @@ mod across;
 mod breakdown;
 mod correlate;
 mod disturb;
+mod queue;
 
 pub use across::Across;
 pub use breakdown::{Breakdown, StageTimes};
@@ -124,6 +125,12 @@ impl Point {
             self,
             Self::Raised | Self::SoftIrq | Self::Ready | Self::Waking | Self::Running
         )
+    }
+
+    /// What a socket's reader needs to know of a packet. One that is awake takes it before that is told.
+    #[must_use]
+    pub fn is_of_reader(self) -> bool {
+        matches!(self, Self::Ready | Self::Waking | Self::Running)
     }
 
     /// A short name.

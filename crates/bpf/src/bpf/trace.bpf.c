@@ -21,8 +21,11 @@ struct irqaction {
 #define XSKMAP 17
 /* linux/socket.h */
 #define MSG_PEEK 2
+#define AF_UNSPEC 0
 #define AF_INET 2
 #define AF_INET6 10
+#define AF_PACKET 17
+#define AF_XDP 44
 /* The state of cpu_idle when the CPU goes on. */
 #define PWR_EVENT_EXIT ((__u32)-1)
 
@@ -59,14 +62,6 @@ struct {
 	__type(key, __u64);
 	__type(value, __u8);
 } sockets SEC(".maps");
-
-/* Readers that were woken up for a probe, and do not run yet. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u32);
-	__type(value, struct id);
-} awaited SEC(".maps");
 
 /* --- sending ------------------------------------------------------------------------------------------------------- */
 
@@ -110,6 +105,16 @@ int BPF_PROG(trace_softirq, unsigned int vec)
 	return 0;
 }
 
+/* What has come to no socket by now went elsewhere. */
+static __always_inline void forget(struct here *here)
+{
+	if (!here->next)
+		return;
+	for (__u32 at = 0; at < COMING; at++)
+		here->coming[at].port = 0;
+	here->next = 0;
+}
+
 SEC("tp_btf/softirq_exit")
 int BPF_PROG(trace_softirq_end, unsigned int vec)
 {
@@ -118,28 +123,22 @@ int BPF_PROG(trace_softirq_end, unsigned int vec)
 	if (here && vec == NET_RX) {
 		here->softirq_ns = 0;
 		here->asked_ns = 0;
-		here->is_probe = 0;
+		here->stack.kind = 0;
+		here->sent.kind = 0;
+		here->is_ring = 0;
+		here->is_stack = 0;
+		here->is_generic = 0;
 		here->is_waking = 0;
 		here->named = NOT_NAMED;
+		forget(here);
 	}
 	return 0;
 }
 
-static __always_inline void receiving(struct sk_buff *skb, __u8 point)
+static __always_inline void tell_received(struct here *here, const struct sk_buff *skb, const struct id *id, __u8 point, __u64 now)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct here *here = this_cpu();
-	struct event *event;
-	struct probe probe;
+	struct event *event = begin(here, point, id, now);
 
-	if (!here)
-		return;
-	here->is_waking = 0;
-	here->is_probe = skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe);
-	if (!here->is_probe)
-		return;
-	here->id = id_of(&probe);
-	event = begin(here, point, &here->id, now);
 	if (!event)
 		return;
 	on_device(event, skb->dev);
@@ -151,14 +150,45 @@ static __always_inline void receiving(struct sk_buff *skb, __u8 point)
 SEC("tp_btf/napi_gro_receive_entry")
 int BPF_PROG(trace_driver, struct sk_buff *skb)
 {
-	receiving(skb, POINT_DRIVER);
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = this_cpu();
+	struct probe probe;
+	struct id id;
+
+	if (!here || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
+		return 0;
+	id = id_of(&probe);
+	tell_received(here, skb, &id, POINT_DRIVER, now);
 	return 0;
 }
 
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(trace_stack, struct sk_buff *skb)
 {
-	receiving(skb, POINT_STACK);
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = this_cpu();
+	struct probe probe;
+	struct id id = {};
+	__be16 port;
+	__u64 at;
+
+	if (!here)
+		return 0;
+	here->is_waking = 0;
+	here->is_generic = 0;
+	here->is_stack = 1;
+	here->stack.kind = 0;
+	at = find_udp((__u64)skb->head + skb->mac_header);
+	if (!at)
+		return 0;
+	if (is_probe(at, (__u64)skb->head + skb->tail, &probe)) {
+		id = id_of(&probe);
+		here->stack = id;
+		tell_received(here, skb, &id, POINT_STACK, now);
+	}
+	/* Those that are no probes are in the sockets' queues, too. */
+	if (!bpf_probe_read_kernel(&port, sizeof(port), (void *)(at - 6)))
+		comes(here, skb, &id, bpf_ntohs(port), now);
 	return 0;
 }
 
@@ -174,20 +204,22 @@ int BPF_PROG(trace_redirect, const struct net_device *dev, const void *program, 
 	if (!here || map_type != XSKMAP)
 		return 0;
 	here->is_waking = 0;
-	here->is_probe = 1;
+	here->is_ring = !here->is_generic;
+	here->is_generic = 0;
 	switch (here->named) {
 	case TOLD:
 		here->named = NOT_NAMED;
+		here->is_ring = 0;
 		return 0;
 	case NAMED:
 		here->named = NOT_NAMED;
 		break;
 	default:
-		here->id.session = 0;
-		here->id.sequence = now;
-		here->id.kind = 0;
+		here->ring.session = 0;
+		here->ring.sequence = now;
+		here->ring.kind = 0;
 	}
-	event = begin(here, POINT_SOCKET, &here->id, now);
+	event = begin(here, POINT_SOCKET, &here->ring, now);
 	if (!event)
 		return 0;
 	on_device(event, dev);
@@ -198,30 +230,92 @@ int BPF_PROG(trace_redirect, const struct net_device *dev, const void *program, 
 
 /* --- from the socket to its reader --------------------------------------------------------------------------------- */
 
+/* The packet that a UDP socket tells of: of those that come to its port the first, unless one is known to be in its queue. */
+static __always_inline struct coming *come_to(struct here *here, const struct sock *sk, __u64 now)
+{
+	struct coming *found = 0;
+	__u16 port = sk->__sk_common.skc_num;
+
+	for (__u32 at = 0; at < COMING; at++) {
+		__u32 next = here->next + at;
+		struct coming *coming;
+
+		/* The oldest one is where the next one is put. */
+		barrier_var(next);
+		next &= COMING - 1;
+		coming = &here->coming[next];
+		if (!port || coming->port != port || coming->ns + COMING_NS < now)
+			continue;
+		if (!found || (coming->is_queued && !found->is_queued))
+			found = coming;
+	}
+	return found;
+}
+
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(trace_ready, const struct sock *sk)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct here *here = this_cpu();
 	__u64 sock = (__u64)sk;
+	struct coming *coming;
 	struct event *event;
 	struct id id = {};
+	__u64 since = now;
+	__u8 is_known = 0;
 	__u8 one = 1;
 
 	if (!here)
 		return 0;
-	if (here->is_probe) {
+	here->is_waking = 0;
+	switch (sk->__sk_common.skc_family) {
+	case AF_INET:
+	case AF_INET6:
+		if (sk->sk_protocol != UDP)
+			return 0;
+		coming = come_to(here, sk, now);
+		if (coming) {
+			id = coming->id;
+			since = coming->ns;
+			coming->port = 0;
+			is_known = id.kind != 0;
+		}
+		break;
+	case AF_XDP:
+		here->is_generic = !here->is_ring && here->is_stack;
+		id = here->is_ring ? here->ring : here->stack;
+		is_known = here->is_ring || id.kind;
+		break;
+	case AF_PACKET:
+		id = here->stack;
+		is_known = id.kind != 0;
+		break;
+	/* A TAP device's. */
+	case AF_UNSPEC:
+		id = here->sent;
+		here->sent.kind = 0;
+		is_known = id.kind != 0;
+		break;
+	default:
+		return 0;
+	}
+	if (is_known) {
 		here->is_waking = 1;
-		id = here->id;
+		here->waking = id;
 		if (!bpf_map_lookup_elem(&sockets, &sock))
 			bpf_map_update_elem(&sockets, &sock, &one, BPF_ANY);
 	} else if (!bpf_map_lookup_elem(&sockets, &sock)) {
 		return 0;
+	} else {
+		id.sequence = 0;
+		id.session = 0;
+		id.kind = 0;
 	}
 	event = begin(here, POINT_READY, &id, now);
 	if (!event)
 		return 0;
 	event->extra[0] = sock;
+	event->extra[1] = since;
 	tell(event);
 	return 0;
 }
@@ -239,8 +333,8 @@ int BPF_PROG(trace_waking, struct task_struct *task)
 	now = bpf_ktime_get_ns();
 	here->is_waking = 0;
 	pid = task->pid;
-	bpf_map_update_elem(&awaited, &pid, &here->id, BPF_ANY);
-	event = begin(here, POINT_WAKING, &here->id, now);
+	bpf_map_update_elem(&awaited, &pid, &here->waking, BPF_ANY);
+	event = begin(here, POINT_WAKING, &here->waking, now);
 	if (!event)
 		return 0;
 	event->extra[0] = pid;
@@ -274,29 +368,12 @@ int BPF_PROG(trace_switch, _Bool preempt, struct task_struct *prev, struct task_
 SEC("tp_btf/skb_copy_datagram_iovec")
 int BPF_PROG(trace_copy, const struct sk_buff *skb)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct here *here = this_cpu();
-	struct event *event;
-	struct probe probe;
-	struct id id;
-	__u32 pid;
-
-	if (!here || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
-		return 0;
-	/* Who was woken up while it ran is not switched to. */
-	pid = bpf_get_current_pid_tgid();
-	bpf_map_delete_elem(&awaited, &pid);
-	id = id_of(&probe);
-	event = begin(here, POINT_COPY, &id, now);
-	if (!event)
-		return 0;
-	event->extra[0] = pid;
-	tell(event);
+	copied(skb);
 	return 0;
 }
 
 /*
- * UDP copies short packets without telling. Which packet it was follows from the order in which the socket got them. A socket of another family
+ * UDP copies short packets without telling. Where trace_consumed cannot say which packet it was, it follows from the order in which the socket got them. A socket of another family
  * that is read may lie where an XDP or packet socket was, whose memory is nobody's own: netlink's, when a program is detached.
  */
 SEC("tp_btf/sock_recv_length")
@@ -309,7 +386,7 @@ int BPF_PROG(trace_received, const struct sock *sk, int length, int flags)
 	__u64 sock = (__u64)sk;
 	__u32 pid;
 
-	if (length < 0 || flags & MSG_PEEK || (family != AF_INET && family != AF_INET6))
+	if (length < 0 || flags & MSG_PEEK || (family != AF_INET && family != AF_INET6) || sk->sk_protocol != UDP)
 		return 0;
 	if (!bpf_map_lookup_elem(&sockets, &sock))
 		return 0;

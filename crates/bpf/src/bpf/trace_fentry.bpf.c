@@ -13,31 +13,50 @@ int BPF_PROG(trace_direct, struct sk_buff *skb)
 	return 0;
 }
 
-static __always_inline void given(struct sk_buff *skb, const struct net_device *dev)
+static __always_inline int given(const struct sk_buff *skb, const struct net_device *dev, struct id *id, __u64 now)
 {
-	__u64 now = bpf_ktime_get_ns();
 	struct here *here = this_cpu();
 	struct event *event;
 	struct probe probe;
-	struct id id;
 
 	if (!here || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
-		return;
-	id = id_of(&probe);
-	event = begin(here, POINT_SOCKET, &id, now);
+		return 0;
+	*id = id_of(&probe);
+	event = begin(here, POINT_SOCKET, id, now);
 	if (!event)
-		return;
+		return 1;
 	if (dev)
 		on_device(event, dev);
 	received(here, event);
 	tell(event);
+	return 1;
 }
 
 SEC("fentry/__udp_enqueue_schedule_skb")
 int BPF_PROG(trace_udp, struct sock *sk, struct sk_buff *skb)
 {
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = this_cpu();
+	struct coming *coming;
+	struct id id = {};
+
+	if (!here)
+		return 0;
 	/* UDP has put other things where the device was. */
-	given(skb, 0);
+	given(skb, 0, &id, now);
+	/* The socket tells of it next. */
+	coming = comes(here, skb, &id, sk->__sk_common.skc_num, now);
+	coming->is_queued = 1;
+	return 0;
+}
+
+/* A reader is done with it. */
+SEC("fentry/skb_consume_udp")
+int BPF_PROG(trace_consumed, struct sock *sk, struct sk_buff *skb, int length)
+{
+	/* Who only peeks tells so by an error. */
+	if (length >= 0)
+		copied(skb);
 	return 0;
 }
 
@@ -47,8 +66,11 @@ int BPF_PROG(trace_udp, struct sock *sk, struct sk_buff *skb)
 SEC("fentry/tpacket_rcv")
 int BPF_PROG(trace_tpacket, struct sk_buff *skb, struct net_device *dev)
 {
+	__u64 now = bpf_ktime_get_ns();
+	struct id id;
+
 	if (BPF_CORE_READ_BITFIELD(skb, pkt_type) != PACKET_OUTGOING)
-		given(skb, dev);
+		given(skb, dev, &id, now);
 	return 0;
 }
 
@@ -73,7 +95,7 @@ static __always_inline struct here *for_xsk(const struct xdp_buff *xdp)
 	here->named = NOT_NAMED;
 	if (!find_probe((__u64)xdp->data, (__u64)xdp->data_end, &probe))
 		return 0;
-	here->id = id_of(&probe);
+	here->ring = id_of(&probe);
 	return here;
 }
 
@@ -99,9 +121,9 @@ int BPF_PROG(trace_xsk_generic, void *xs, struct xdp_buff *xdp)
 	if (!here)
 		return 0;
 	here->named = TOLD;
-	here->is_probe = 1;
+	here->is_ring = 1;
 	here->is_waking = 0;
-	event = begin(here, POINT_SOCKET, &here->id, now);
+	event = begin(here, POINT_SOCKET, &here->ring, now);
 	if (!event)
 		return 0;
 	on_device(event, xdp->rxq->dev);

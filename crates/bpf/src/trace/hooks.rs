@@ -117,6 +117,11 @@ static HOOKS: &[Hook] = &[
         "when the packet comes into the queue of a UDP socket",
     ),
     function(
+        "trace_consumed",
+        "skb_consume_udp",
+        "which packet a reader of a UDP socket has taken, unless the order in its queue tells",
+    ),
+    function(
         "trace_tpacket",
         "tpacket_rcv",
         "when the packet comes to the ring of a packet socket",
@@ -218,6 +223,15 @@ impl Hook {
 
     pub(super) fn is_function(&self) -> bool {
         matches!(self.place, Place::Function(_))
+    }
+
+    /// The one that it takes the place of, since it knows more.
+    pub(super) fn replaces(&self) -> Option<&'static Self> {
+        let of = match self.program {
+            "trace_consumed" => "trace_received",
+            _ => return None,
+        };
+        Self::of_program(of)
     }
 
     pub(super) fn is_disturber(&self) -> bool {

@@ -18,6 +18,7 @@ use super::passed;
 use super::plan::{Place, Plan};
 use super::run::{Cell, kind_name};
 use super::stages;
+use crate::report::lab_stages;
 use crate::session::nanos;
 
 /// A round whose median is told, and the number of the round.
@@ -368,6 +369,7 @@ fn warnings(plan: &Plan, cells: &[LabCell], stages: &[LabStages], folder: &Folde
             stolen.join(", ")
         ));
     }
+    all.extend(stages.iter().filter_map(lab_stages::left_out));
     if let Some(of) = stages
         .iter()
         .find(|of| of.clock.is_some_and(|clock| clock.contradiction_ns > 0))

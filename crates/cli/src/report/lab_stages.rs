@@ -11,6 +11,10 @@ use crate::trace::{slow_words, stage_name};
 
 /// Stages told in a line of text.
 const MOST_TOLD: usize = 4;
+/// If more of the packets are left out, the stages may be those of other packets than one thinks.
+const MANY_PERCENT: f64 = 10.0;
+/// Tracing that makes so much of the median is told beside the stages.
+const SLOWED: f64 = 1.5;
 
 /// What the colours stand for.
 const GROUPS: [(&str, &str); 9] = [
@@ -56,8 +60,18 @@ fn direction(of: &LabStages) -> &'static str {
     if of.is_round_trip { "there and back" } else { "one way" }
 }
 
-/// The median of the same path without tracing, by the same kind of time.
-fn untraced(lab: &LabResult, of: &LabStages) -> Option<u64> {
+/// What tracing makes of a path's median.
+struct Slowed {
+    traced_ns: f64,
+    untraced_ns: f64,
+    /// Traced ÷ untraced, and by the slowest and the fastest of the turns without tracing.
+    ratio: f64,
+    by_turns: Option<(f64, f64)>,
+}
+
+/// Of the turn with tracing beside those without, by the same kind of time; `None` where one of them has no median.
+#[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns")]
+fn slowed(lab: &LabResult, of: &LabStages) -> Option<Slowed> {
     let kind = if of.is_round_trip {
         LatencyKind::RoundTrip
     } else {
@@ -66,7 +80,53 @@ fn untraced(lab: &LabResult, of: &LabStages) -> Option<u64> {
     let mut cells = lab.cells.iter();
     let cell =
         cells.find(|cell| cell.path == of.path && cell.condition == of.condition && cell.latency.kind == kind)?;
-    cell.latency.corrected?.p50_ns
+    let traced_ns = of.traced.as_ref()?.whole?.p50_ns? as f64;
+    let untraced_ns = cell.latency.corrected?.p50_ns.filter(|ns| *ns > 0)? as f64;
+    let turns = || cell.rounds.iter().map(|round| round.value).filter(|value| *value > 0.0);
+    let (fastest, slowest) = (turns().reduce(f64::min), turns().reduce(f64::max));
+    Some(Slowed {
+        traced_ns,
+        untraced_ns,
+        ratio: traced_ns / untraced_ns,
+        by_turns: fastest
+            .zip(slowest)
+            .map(|(fastest, slowest)| (traced_ns / slowest, traced_ns / fastest)),
+    })
+}
+
+impl Slowed {
+    fn words(&self) -> String {
+        let of = match self.by_turns {
+            Some((low, high)) => format!(" ({low:.2} to {high:.2} by single turns)"),
+            None => String::new(),
+        };
+        format!(
+            "median {} traced, {} in the turns without tracing: {:.2} times as long{of}",
+            units::time(self.traced_ns),
+            units::time(self.untraced_ns),
+            self.ratio
+        )
+    }
+
+    /// Even the slowest turn without tracing was much faster.
+    fn is_much(&self) -> bool {
+        self.by_turns.map_or(self.ratio, |(low, _)| low) > SLOWED
+    }
+}
+
+/// How many packets are in no stage, if they are many.
+#[allow(clippy::cast_precision_loss, reason = "counts of less than 2^53")]
+pub(crate) fn left_out(of: &LabStages) -> Option<String> {
+    let traced = of.traced.as_ref()?;
+    let all = traced.traced_packets + traced.incomplete_packets;
+    let percent = traced.incomplete_packets as f64 * 100.0 / all.max(1) as f64;
+    (percent > MANY_PERCENT).then(|| {
+        format!(
+            "{}: {} of {all} traced packets are left out, since not all of their way was seen: the stages are those of the others",
+            name(of),
+            traced.incomplete_packets
+        )
+    })
 }
 
 /// One line about a path: what took most.
@@ -88,8 +148,12 @@ pub(crate) fn line(of: &LabStages) -> String {
         )
     });
     let told: Vec<String> = told.collect();
+    let left_out = match traced.incomplete_packets {
+        0 => String::new(),
+        incomplete => format!(", {incomplete} left out"),
+    };
     format!(
-        "{}, {}: {} on average of {} packets; most in {}",
+        "{}, {}: {} on average of {} packets{left_out}; most in {}",
         name(of),
         direction(of),
         units::time(traced.whole.map_or(0.0, |whole| whole.mean_ns)),
@@ -108,11 +172,19 @@ pub(crate) fn slow(of: &LabStages) -> Option<String> {
 
 /// In words, path by path.
 pub(super) fn words(lab: &LabResult) -> Vec<Sentence> {
-    let of = |of: &LabStages| match of.traced {
-        Some(_) => said(format!("{}.", line(of))),
-        None => warned(format!("{}.", line(of))),
+    let of = |of: &LabStages| {
+        let line = format!("{}.", line(of));
+        let first = match of.traced {
+            Some(_) => said(line),
+            None => warned(line),
+        };
+        let slowed = slowed(lab, of).filter(Slowed::is_much);
+        let slowed = slowed.map(|slowed| format!("{}: tracing slows this path down: {}", name(of), slowed.words()));
+        let more = left_out(of).into_iter().chain(slowed);
+        let more: Vec<Sentence> = more.map(|text| warned(format!("{text}."))).collect();
+        [first].into_iter().chain(more)
     };
-    lab.stages.iter().map(of).collect()
+    lab.stages.iter().flat_map(of).collect()
 }
 
 pub(super) fn part(lab: &LabResult) -> Markup {
@@ -160,7 +232,8 @@ fn one(lab: &LabResult, of: &LabStages) -> Markup {
                 None => { p { (of.unavailable.as_deref().unwrap_or("nothing was traced")) } }
                 Some(traced) => {
                     (stages::table(traced))
-                    p { (compared(lab, of, traced)) }
+                    @if let Some(left_out) = left_out(of) { p { strong { "Left out: " } (left_out) "." } }
+                    p { (compared(lab, of)) }
                     @if let Some(slow) = slow(of) { pre { (slow) } }
                     @if let Some(clock) = &of.clock { p { (clock_words(clock)) } }
                     @for hook in &of.missing { p { small { "Missing: " (hook.hook) " (" (hook.tells) "): " (hook.reason) "." } } }
@@ -171,14 +244,9 @@ fn one(lab: &LabResult, of: &LabStages) -> Markup {
 }
 
 /// What tracing makes of the median.
-fn compared(lab: &LabResult, of: &LabStages, traced: &TracedPath) -> String {
-    let p50 = traced.whole.and_then(|whole| whole.p50_ns);
-    match p50.zip(untraced(lab, of)) {
-        Some((traced, without)) => format!(
-            "Median {} traced, {} in the turns without tracing.",
-            units::time(traced as f64),
-            units::time(without as f64)
-        ),
+fn compared(lab: &LabResult, of: &LabStages) -> String {
+    match slowed(lab, of) {
+        Some(slowed) => format!("What tracing costs: {}.", slowed.words()),
         None => "Of the same without tracing there is no median.".to_owned(),
     }
 }

@@ -1,4 +1,7 @@
+use ringside_measure::compare::Round;
 use ringside_measure::latency::Latency;
+use ringside_measure::schema::LabCell;
+use ringside_measure::sequence::Counts;
 
 use super::*;
 
@@ -83,6 +86,60 @@ fn a_line_has_what_took_most_with_its_uncertainty() {
     };
     assert_eq!(line(&none), "tap, loaded: no stages: no hook");
     assert!(words(&lab(vec![none]))[0].is_warning);
+}
+
+/// A cell of the same path: its median, and those of its turns.
+fn cell(p50_ns: u64, turns: &[f64]) -> LabCell {
+    let mut times = Latency::new();
+    (0..40).for_each(|_| times.record(p50_ns));
+    let json = serde_json::json!({
+        "path": "tap", "description": "", "condition": "foreign", "unavailable": null, "probes": Counts::default(), "not_sent_probes": 0,
+        "latency": {
+            "kind": "round_trip", "clock": "monotonic", "raw": null, "corrected": times.summary(), "jitter": null, "impossible_packets": 0
+        },
+        "rounds": turns.iter().map(|value| Round { value: *value, steal: 0.0 }).collect::<Vec<_>>(),
+        "turns_left_out": 0, "failed_turns": 0, "failure": null, "waiting_percent": null, "ratio_to_idle": null, "ratio_to_base": null
+    });
+    serde_json::from_value(json).expect("a cell")
+}
+
+#[test]
+fn what_is_left_out_and_what_tracing_costs_is_told() {
+    let mut many = stages();
+    many.traced.as_mut().unwrap().incomplete_packets = 5;
+    assert!(
+        line(&many).contains("of 40 packets, 5 left out; most in"),
+        "{}",
+        line(&many)
+    );
+    let told = left_out(&many).expect("five of 45");
+    assert!(
+        told.starts_with("tap, loaded: 5 of 45 traced packets are left out"),
+        "{told}"
+    );
+    let page = part(&lab(vec![many.clone()])).into_string();
+    assert!(page.contains("5 of 45 traced packets"), "{page}");
+    assert!(words(&lab(vec![many.clone()]))[1].is_warning);
+    many.traced.as_mut().unwrap().incomplete_packets = 4;
+    assert_eq!((left_out(&many), words(&lab(vec![many])).len()), (None, 1));
+
+    // Traced 40 µs, in single turns without tracing 16 µs to 25 µs.
+    let slow = LabResult {
+        cells: vec![cell(20_000, &[16_000.0, 25_000.0, 20_000.0])],
+        ..lab(vec![stages()])
+    };
+    let page = part(&slow).into_string();
+    let costs = "median 40.0 µs traced, 20.0 µs in the turns without tracing: 2.00 times as long (1.60 to 2.50 by single turns)";
+    assert!(page.contains(costs), "{page}");
+    let said = words(&slow);
+    assert!(said.len() == 2 && said[1].is_warning && said[1].text.contains("slows this path down"));
+    // One turn without was as slow.
+    let unsure = LabResult {
+        cells: vec![cell(20_000, &[16_000.0, 41_000.0])],
+        ..lab(vec![stages()])
+    };
+    assert!(part(&unsure).into_string().contains("2.00 times as long (0.98 to 2.50"));
+    assert_eq!(words(&unsure).len(), 1);
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub(super) fn words(trace: &TraceResult) -> Vec<Sentence> {
             all.push(said(format!(
                 "{}: the slowest 0.1 % had {} {} on their CPUs for {} more than others.",
                 name(path),
-                culprit.kind.name(),
+                culprit.kind_name(),
                 culprit.name,
                 units::time(culprit.more_ns())
             )));

@@ -3,7 +3,7 @@
 //! The guest's clock is brought to this host's by the packets themselves ([`ringside_measure::mapping`]): none was in the guest before it was
 //! given to its device, and none came out before the guest had sent it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, ensure};
 use ringside_measure::mapping::{Bounds, Mapping};
@@ -179,9 +179,14 @@ pub(crate) fn across(
         );
     };
     let mut breakdown = Breakdown::new();
-    let joined: Vec<Packet> = all.iter().filter_map(|packet| packet.join(&mapping)).collect();
+    let mut joined: Vec<Packet> = all.iter().filter_map(|packet| packet.join(&mapping)).collect();
     joined.iter().for_each(|packet| breakdown.record(packet));
     let incomplete = (all.len() - joined.len()) as u64;
+    // The slowest are those of the figures.
+    joined.retain(|packet| breakdown.is_complete(packet));
+    let told: HashSet<u64> = joined.iter().map(|packet| packet.id.sequence).collect();
+    let is_told = |packet: &Packet| told.contains(&packet.id.sequence);
+    observed.collector.slowest.only(told.len() as u64, is_told);
     let culprits = culprits(&joined, &inside, &mapping, far);
     ensure!(
         breakdown.whole().samples() > 0,

@@ -309,7 +309,7 @@ impl Seen {
         let passed = self.passed(point, apart);
         match (self.kind, point) {
             (0, Point::Copy) => correlator.taken(self.extra[0], self.ns, passed.place),
-            (0, Point::Ready) if self.sequence == 0 => correlator.other(self.extra[0]),
+            (0, Point::Ready) if self.sequence == 0 => correlator.other(self.extra[0], self.extra[1]),
             (0, _) => correlator.unnamed(&passed),
             _ => correlator.passed(&passed),
         }

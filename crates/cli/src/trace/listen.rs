@@ -63,7 +63,7 @@ pub(super) fn trace(args: &Args, session: Session, names: &Names, stop: &Stop) -
     }
     let lost = tracer.lost()?;
     Ok(Traced {
-        path: result::path(&collector, names, lost),
+        path: result::path(&mut collector, names, lost),
         missing: tracer.missing().to_vec(),
     })
 }

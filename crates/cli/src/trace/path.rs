@@ -102,14 +102,14 @@ pub(crate) fn trace(
     let make = |tracer: &Tracer| -> Result<Collector> {
         Ok(Collector::new(tracer.reader()?, Correlator::new(), setup.stop_above))
     };
-    let observed = observe(setup, ends, make, watch, stop)?;
+    let mut observed = observe(setup, ends, make, watch, stop)?;
     ensure!(
         observed.collector.breakdown.whole().samples() > 0,
         "no packet was traced: {} were sent, {} came",
         observed.sent,
         observed.received
     );
-    let mut path = result::path(&observed.collector, names, observed.lost_events);
+    let mut path = result::path(&mut observed.collector, names, observed.lost_events);
     path.receiver = Some(setup.name.to_owned());
     path.sent_packets = Some(observed.sent);
     path.received_packets = Some(observed.received);

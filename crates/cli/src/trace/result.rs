@@ -80,7 +80,9 @@ fn namespace() -> u32 {
 }
 
 /// The figures of what was collected.
-pub(super) fn path(collector: &Collector, names: &Names, lost_events: u64) -> TracedPath {
+pub(super) fn path(collector: &mut Collector, names: &Names, lost_events: u64) -> TracedPath {
+    let Collector { breakdown, slowest, .. } = collector;
+    slowest.only(breakdown.whole().samples(), |packet| breakdown.is_complete(packet));
     let path = of(&collector.breakdown, names, lost_events, None);
     let slow = slow(collector, &collector.breakdown.stages(), path.traced_packets);
     TracedPath {

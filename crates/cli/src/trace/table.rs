@@ -178,7 +178,7 @@ fn slowest(text: &mut String, slow: &SlowResult) {
     let culprits = slow.culprits.iter().take(MOST_TOLD).map(|culprit| {
         format!(
             "{} {} ({:.2} us of a packet, usually {:.2}; in {:.0} % of them, usually {:.0} %)",
-            culprit.kind.name(),
+            culprit.kind_name(),
             culprit.name,
             culprit.slow_mean_ns / 1e3,
             culprit.usual_mean_ns / 1e3,

@@ -227,6 +227,7 @@ fn check_stages(stages: &LabStages) {
     assert!(stages.is_round_trip && stages.unavailable.is_none(), "{stages:#?}");
     let traced = stages.traced.as_ref().expect("stages");
     assert!(traced.traced_packets > 20, "{stages:#?}");
+    few_are_left_out(stages);
     let all: Vec<Stage> = traced.stages.iter().map(|stage| stage.stage).collect();
     use Point::{Call, Driver, Intended, Queue, Ready, SoftIrq, Stack};
     for point in [Intended, Call, Queue, SoftIrq, Driver, Stack, Ready] {
@@ -250,6 +251,19 @@ fn check_stages(stages: &LabStages) {
     assert!((traced.sum_mean_ns - whole).abs() < 1_000.0, "they add up: {stages:#?}");
     agrees(stages.clock.as_ref().expect("a clock"));
     kick_is_named(stages);
+}
+
+/// All of the way is seen of nearly all packets, unless events were lost, which is told. What is on its way when tracing begins or ends is seen in part.
+pub(super) fn few_are_left_out(stages: &LabStages) {
+    let traced = stages.traced.as_ref().expect("stages");
+    if traced.lost_events == 0 {
+        assert!(
+            traced.incomplete_packets <= 2 + traced.traced_packets / 20,
+            "{} of {}: {stages:#?}",
+            traced.incomplete_packets,
+            traced.traced_packets
+        );
+    }
 }
 
 /// What no hook tells of the crossings is named, with the reason.

@@ -11,7 +11,7 @@ use ringside_measure::trace::{Point, Stage};
 use ringside_netlab::testing::is_root;
 use ringside_nic::process;
 
-use super::guests::{PATIENCE, kick_is_named, machine_of};
+use super::guests::{PATIENCE, few_are_left_out, kick_is_named, machine_of};
 use super::{Scratch, alone, assert_nothing_is_left_of, result, start};
 
 /// Probes whose virtual CPUs are the kernel's to place, and pinned one way and the other; one that asks for vhost; and ones to XDP sockets.
@@ -132,6 +132,7 @@ fn check_stages(stages: &LabStages) {
     let traced = stages.traced.as_ref().expect("stages");
     // 200 a second, of which a guest on a busy machine answers few.
     assert!(traced.traced_packets > 5, "{stages:#?}");
+    few_are_left_out(stages);
     let inside = traced.stages.iter().filter(|stage| {
         let at = stage.interface.as_deref();
         at.is_some_and(|name| name.ends_with(" in the guest"))

@@ -102,3 +102,68 @@ fn interrupts_and_soft_interrupts_of_others_are_named() {
         );
     }
 }
+
+/// Exits from idle states among the culprits of a run at a rate at which the receiver's CPU sleeps between packets, and whether it does, in percent.
+fn exits() -> (Vec<Culprit>, u64) {
+    let idle = || {
+        let text = fs::read_to_string("/proc/stat").expect("readable");
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("cpu1 "))
+            .expect("a second CPU");
+        line.split_ascii_whitespace()
+            .nth(4)
+            .and_then(|ticks| ticks.parse::<u64>().ok())
+            .expect("ticks")
+    };
+    let (before, begun) = (idle(), Instant::now());
+    let running = tool("trace --lab veth --rate 100 --cpus 0,1 -t 0.8 --no-cost --json");
+    let traced = result(&running.end().good());
+    // Ticks of 10 ms.
+    let percent = (idle() - before) * 1000 / u64::try_from(begun.elapsed().as_millis()).expect("short").max(1);
+    let slow = only(&traced).slow.clone().expect("a slowest packet");
+    let all = slow
+        .culprits
+        .into_iter()
+        .filter(|culprit| culprit.kind == DisturberKind::Idle);
+    (all.collect(), percent)
+}
+
+/// A CPU that sleeps between packets takes time to wake up, of which a slow packet has more than others sooner or later. One that is kept busy has none.
+#[test]
+fn the_way_out_of_an_idle_state_is_named_where_there_is_one() {
+    if !is_root() || cpus() < 2 {
+        return;
+    }
+    let _alone = alone();
+    let end = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _flow = Flow(&end);
+        scope.spawn(|| {
+            pin(1);
+            let param = libc::sched_param { sched_priority: 0 };
+            // SAFETY: 0 is the calling thread, and `param` is alive for the call, which only reads it.
+            let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const param) };
+            assert_eq!(answer, 0, "SCHED_IDLE");
+            while !end.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let (busy, _) = exits();
+        assert!(busy.is_empty(), "{busy:#?}");
+    });
+    let mut all = Vec::new();
+    for _ in 0..RUNS {
+        let (named, idle_percent) = exits();
+        if named.iter().any(|culprit| culprit.slow_mean_ns > culprit.usual_mean_ns) {
+            return;
+        }
+        all.push(idle_percent);
+        // On a machine where others have the CPU there may be no such packet.
+        if all.iter().filter(|percent| **percent < 50).count() >= 3 {
+            eprintln!("the CPU is busy: idle for {all:?} %");
+            return;
+        }
+    }
+    panic!("no exit from an idle state is named, although the CPU was idle for {all:?} %");
+}

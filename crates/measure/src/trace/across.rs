@@ -25,9 +25,9 @@ impl Across {
     /// What this packet says about the guest's clock.
     pub fn bound(&self, bounds: &mut Bounds) {
         // That a soft interrupt was asked for may have another reason than this packet.
-        let came = self.came.stamps.iter().find(|stamp| !is_asked(stamp));
+        let came = self.came().find(|stamp| !is_asked(stamp));
         // Where the host saw nothing of it (XDP sockets that send by XDP), it was not there before it was sent.
-        if let (Some(last), Some(first)) = (self.begun().chain(self.outgoing()).last(), came) {
+        if let (Some(last), Some(first)) = (self.sent().last(), came) {
             bounds.there(last.ns, first.ns);
         }
         let incoming = self.incoming().find(|stamp| !is_asked(stamp));
@@ -39,26 +39,39 @@ impl Across {
     /// The guest's last point that the answer cannot have been out before. A reader that looks into its ring by itself may have answered before it is told
     /// that there is something.
     fn before_answer(&self) -> Option<&Stamp> {
-        let came = || self.came.stamps.iter().rfind(|stamp| !is_of_reader(stamp));
+        let came = || self.came().filter(|stamp| !stamp.point.is_of_reader()).last();
         self.left.stamps.last().or_else(came)
+    }
+
+    /// What the guest saw of the request. What it would have done with it after it had answered was another packet's.
+    fn came(&self) -> impl Iterator<Item = &Stamp> + '_ {
+        let answered = self.left.stamps.first().map_or(u64::MAX, |stamp| stamp.ns);
+        self.came.stamps.iter().take_while(move |stamp| stamp.ns <= answered)
     }
 
     /// What the guest saw; of the answer nothing where XDP sockets send it out of their own memory.
     fn inside(&self) -> impl Iterator<Item = &Stamp> + '_ {
-        self.came.stamps.iter().chain(&self.left.stamps)
+        self.came().chain(&self.left.stamps)
+    }
+
+    /// What the host saw before the answer was there.
+    fn sent(&self) -> impl Iterator<Item = Stamp> + '_ {
+        let back = self.incoming().find(|stamp| !is_asked(stamp));
+        let back = back.map_or(u64::MAX, |stamp| stamp.ns);
+        let outgoing = self.outgoing().take_while(move |stamp| stamp.ns <= back);
+        self.begun().chain(outgoing)
     }
 
     /// Puts all stamps on the host's clock; `None` if the guest saw nothing of the request, or the host of the answer.
     ///
-    /// Where a stamp of the guest is before its cause on the host, or behind its effect, it is moved, and the disorder has by how much.
+    /// Where a stamp of the guest is before its cause on the host, or behind its effect, it is moved, and the disorder has by how much. One that contradicts
+    /// others by the same clock is left out.
     #[must_use]
     pub fn join(&self, mapping: &Mapping) -> Option<Packet> {
-        let mut stamps: Vec<Stamp> = self.begun().chain(self.outgoing()).collect();
+        let mut stamps: Vec<Stamp> = self.sent().collect();
         let begin = stamps.last()?.ns;
         let end = self.incoming().find(|stamp| !is_asked(stamp))?.ns.max(begin);
-        if self.came.stamps.is_empty() {
-            return None;
-        }
+        self.came().next()?;
         let mut disorder_ns = self.there.disorder_ns.max(self.back.disorder_ns);
         for stamp in self.inside() {
             let here = mapping.here(stamp.ns);
@@ -67,7 +80,8 @@ impl Across {
                 continue;
             }
             // Told of after the reader had answered.
-            if is_of_reader(stamp) && self.left.stamps.is_empty() && here > end + mapping.uncertainty_ns() {
+            let is_readers = stamp.point.is_of_reader() || stamp.point == Point::Copy;
+            if is_readers && self.left.stamps.is_empty() && here > end + mapping.uncertainty_ns() {
                 continue;
             }
             let ns = here.clamp(begin, end);
@@ -78,7 +92,7 @@ impl Across {
         }
         let left = stamps.last()?.ns;
         stamps.extend(self.incoming().filter(|stamp| !is_asked(stamp) || stamp.ns >= left));
-        // Each part is in order; the guest's are by the clamp.
+        // Each part is in order: the guest's are by the clamp, and what comes back is not before it.
         stamps.is_sorted_by_key(|stamp| stamp.ns).then_some(Packet {
             id: self.back.id,
             stamps,
@@ -111,10 +125,6 @@ fn is_begun(stamp: &Stamp) -> bool {
 
 fn is_asked(stamp: &Stamp) -> bool {
     matches!(stamp.point, Point::Raised | Point::SoftIrq)
-}
-
-fn is_of_reader(stamp: &Stamp) -> bool {
-    matches!(stamp.point, Point::Ready | Point::Waking | Point::Running)
 }
 
 #[cfg(test)]

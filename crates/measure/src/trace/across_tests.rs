@@ -58,13 +58,18 @@ fn across(at: u64, into: u64, out: u64) -> Across {
     }
 }
 
-#[test]
-fn both_kernels_stages_are_on_one_axis_and_the_boundaries_have_names() {
+fn many() -> (Vec<Across>, Bounds) {
     let mut bounds = Bounds::new();
     let all: Vec<Across> = (0..100)
         .map(|n| across(n * 100_000, 500 + n * 7 % 90, 800 + n * 13 % 70))
         .collect();
     all.iter().for_each(|packet| packet.bound(&mut bounds));
+    (all, bounds)
+}
+
+#[test]
+fn both_kernels_stages_are_on_one_axis_and_the_boundaries_have_names() {
+    let (all, bounds) = many();
     let mapping = bounds.fit().expect("bounds of both kinds");
     assert_eq!(bounds.len(), 200);
     assert!(mapping.uncertainty_ns() < 1_100, "{mapping:?}");
@@ -185,7 +190,7 @@ fn an_answer_that_the_guest_does_not_see_is_out_after_the_request_was_in_the_rin
         !joined
             .stamps
             .iter()
-            .any(|stamp| stamp.place.is_guest && is_of_reader(stamp)),
+            .any(|stamp| stamp.place.is_guest && stamp.point.is_of_reader()),
         "{joined:?}"
     );
     let blind = Across {
@@ -213,4 +218,27 @@ fn what_was_asked_for_before_is_left_out() {
     assert!(joined.disorder_ns <= mapping.uncertainty_ns());
     packet.came.stamps.clear();
     assert_eq!(packet.join(&mapping), None);
+}
+
+/// Whatever makes a stamp another packet's: what it contradicts by the same clock stays, with all the rest of the packet.
+#[test]
+fn a_stamp_behind_the_answer_is_left_out_and_not_the_packet() {
+    let (all, mut bounds) = many();
+    let mapping = bounds.fit().expect("bounds of both kinds");
+    let whole = all[50].join(&mapping).expect("all parts");
+    let copies = |packet: &Packet| packet.stamps.iter().filter(|stamp| stamp.point == Copy).count();
+    assert_eq!(copies(&whole), 2);
+    // Read when the next one was, in the guest and by the host.
+    let mut late = all[50].clone();
+    for stamps in [&mut late.came.stamps, &mut late.there.stamps] {
+        let last = stamps.last_mut().expect("a copy");
+        assert_eq!(last.point, Copy);
+        last.ns += 100_000;
+    }
+    let joined = late.join(&mapping).expect("all others");
+    assert_eq!((copies(&joined), joined.whole_ns()), (0, whole.whole_ns()));
+    assert_eq!(joined.stamps.len(), whole.stamps.len() - 2);
+    late.bound(&mut bounds);
+    let mapping = bounds.fit().expect("bounds of both kinds");
+    assert_eq!(mapping.contradiction_ns(), 0, "{mapping:?}");
 }

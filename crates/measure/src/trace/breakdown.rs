@@ -3,10 +3,14 @@
 use super::{Packet, Place, Point, Stage};
 use crate::latency::Latency;
 
-/// Different ways that are told apart: each has a histogram for each of its stages.
+/// Different ways of many packets that are told apart: each has a histogram for each of its stages.
 const MOST_WAYS: usize = 24;
 /// Beyond that packets are told apart only by the points that they cannot do without: there are some such ways more.
 const MORE_WAYS: usize = 8;
+/// Ways of few packets: under load they are many.
+const RARE_WAYS: usize = 1024;
+/// More packets than so many are no few.
+const FEW: usize = 64;
 
 /// How long a stage took.
 #[derive(Debug, Clone)]
@@ -34,8 +38,16 @@ struct Way {
     steps: Vec<Step>,
     end: (u32, Point),
     places: Vec<Place>,
-    times: Vec<Latency>,
-    whole: Latency,
+    times: Times,
+    packets: u64,
+}
+
+/// How long the steps of a way took, and all of them.
+#[derive(Debug)]
+enum Times {
+    /// Of each packet: a histogram takes much room.
+    Few(Vec<(Vec<u64>, u64)>),
+    Many(Vec<Latency>, Box<Latency>),
 }
 
 /// The stages of packets that took about the same way.
@@ -64,31 +76,42 @@ impl Breakdown {
             self.disordered += 1;
             self.disorder_ns = self.disorder_ns.max(packet.disorder_ns);
         }
-        let mut walk = Walk::of(packet);
-        if self.ways.len() >= MOST_WAYS && self.way_of(&walk).is_none() {
-            walk = Walk::of(&without_optional(packet));
-        }
-        let Some(end) = walk.end.filter(|_| !walk.steps.is_empty()) else {
-            self.unsorted += 1;
-            return;
-        };
-        let way = match self.way_of(&walk) {
-            Some(index) => &mut self.ways[index],
-            None if self.ways.len() == MOST_WAYS + MORE_WAYS => {
-                self.unsorted += 1;
-                return;
-            }
+        let walk = Walk::of(packet);
+        let room = self.room(&walk, MOST_WAYS);
+        let (walk, room) = match room {
+            Some(_) => (walk, room),
             None => {
-                self.ways.push(Way::new(walk.steps, end));
-                let last = self.ways.len() - 1;
-                &mut self.ways[last]
+                let walk = Walk::of(&without_optional(packet));
+                let room = self.room(&walk, MOST_WAYS + MORE_WAYS);
+                (walk, room)
             }
         };
-        for (times, ns) in way.times.iter_mut().zip(walk.times) {
-            times.record(ns);
+        match room {
+            Some(index) => self.ways[index].record(walk, packet.whole_ns()),
+            None => self.unsorted += 1,
         }
-        way.places = walk.places;
-        way.whole.record(packet.whole_ns());
+    }
+
+    /// The way of a packet, if there is still room for its times.
+    fn room(&mut self, walk: &Walk, most: usize) -> Option<usize> {
+        let end = walk.end.filter(|_| !walk.steps.is_empty())?;
+        let found = self.way_of(walk);
+        let index = match found {
+            Some(index) => index,
+            None if self.ways.len() >= RARE_WAYS => return None,
+            None => {
+                self.ways.push(Way::new(walk.steps.clone(), end));
+                self.ways.len() - 1
+            }
+        };
+        if self.ways[index].is_full() {
+            let many = self.ways.iter().filter(|way| matches!(way.times, Times::Many(..)));
+            if many.count() >= most {
+                return None;
+            }
+            self.ways[index].widen();
+        }
+        Some(index)
     }
 
     fn way_of(&self, walk: &Walk) -> Option<usize> {
@@ -109,14 +132,16 @@ impl Breakdown {
             let before = |missing: &Step| way.steps.iter().rfind(|step| rank(step) < rank(missing));
             let around: Vec<&Step> = missing.filter_map(before).collect();
             for (index, step) in way.steps.iter().enumerate() {
-                let times = &way.times[index];
-                if around.contains(&step) {
-                    remainder.merge(times);
-                } else if let Some((_, _, sum)) = all.iter_mut().find(|(other, ..)| other == step) {
-                    sum.merge(times);
+                let sum = if around.contains(&step) {
+                    &mut remainder
+                } else if let Some(at) = all.iter().position(|(other, ..)| other == step) {
+                    &mut all[at].2
                 } else {
-                    all.push((*step, way.places[index], times.clone()));
-                }
+                    all.push((*step, way.places[index], Latency::new()));
+                    let last = all.len() - 1;
+                    &mut all[last].2
+                };
+                way.add_to(sum, Some(index));
             }
         }
         all.sort_by_key(|(step, ..)| rank(step));
@@ -158,7 +183,7 @@ impl Breakdown {
         let mut whole = Latency::new();
         if let Some(main) = self.main() {
             for way in self.ways.iter().filter(|way| way.is_like(main)) {
-                whole.merge(&way.whole);
+                way.add_to(&mut whole, None);
             }
         }
         whole
@@ -173,8 +198,17 @@ impl Breakdown {
     /// Packets that began or ended elsewhere than nearly all did: lost ones, mostly. They are in no distribution.
     #[must_use]
     pub fn incomplete(&self) -> u64 {
-        let all: u64 = self.ways.iter().map(|way| way.whole.samples()).sum();
-        all - self.whole().samples() + self.unsorted
+        let Some(main) = self.main() else { return self.unsorted };
+        let others = self.ways.iter().filter(|way| !way.is_like(main));
+        others.map(|way| way.packets).sum::<u64>() + self.unsorted
+    }
+
+    /// Whether a packet began and ended as nearly all did that were recorded: if it was, it is in the distributions.
+    #[must_use]
+    pub fn is_complete(&self, packet: &Packet) -> bool {
+        let walk = Walk::of(packet);
+        let of = |main: &Way| walk.end == Some(main.end) && walk.steps.first() == main.steps.first();
+        self.main().is_some_and(of)
     }
 
     /// How many packets had stamps before their cause, and by how much at the most, in nanoseconds: the clocks of those who took
@@ -186,18 +220,57 @@ impl Breakdown {
 
     /// The way of most packets.
     fn main(&self) -> Option<&Way> {
-        self.ways.iter().max_by_key(|way| way.whole.samples())
+        self.ways.iter().max_by_key(|way| way.packets)
     }
 }
 
 impl Way {
     fn new(steps: Vec<Step>, end: (u32, Point)) -> Self {
         Self {
-            times: vec![Latency::new(); steps.len()],
+            times: Times::Few(Vec::new()),
             places: Vec::new(),
-            whole: Latency::new(),
+            packets: 0,
             steps,
             end,
+        }
+    }
+
+    fn record(&mut self, walk: Walk, whole_ns: u64) {
+        self.packets += 1;
+        self.places = walk.places;
+        match &mut self.times {
+            Times::Few(few) => few.push((walk.times, whole_ns)),
+            Times::Many(times, whole) => {
+                times
+                    .iter_mut()
+                    .zip(walk.times)
+                    .for_each(|(times, ns)| times.record(ns));
+                whole.record(whole_ns);
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        matches!(&self.times, Times::Few(few) if few.len() >= FEW)
+    }
+
+    fn widen(&mut self) {
+        let of = |step: Option<usize>| {
+            let mut times = Latency::new();
+            self.add_to(&mut times, step);
+            times
+        };
+        let times = (0..self.steps.len()).map(|index| of(Some(index))).collect();
+        self.times = Times::Many(times, Box::new(of(None)));
+    }
+
+    /// The times of a step; `None`: of all.
+    fn add_to(&self, sum: &mut Latency, step: Option<usize>) {
+        match (&self.times, step) {
+            (Times::Few(few), Some(step)) => few.iter().for_each(|(times, _)| sum.record(times[step])),
+            (Times::Few(few), None) => few.iter().for_each(|(_, whole)| sum.record(*whole)),
+            (Times::Many(times, _), Some(step)) => sum.merge(&times[step]),
+            (Times::Many(_, whole), None) => sum.merge(whole),
         }
     }
 

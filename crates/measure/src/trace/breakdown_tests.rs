@@ -215,8 +215,8 @@ fn a_point_that_is_passed_twice_is_one_stage() {
     assert_eq!(told(&breakdown), expected);
 }
 
-#[test]
-fn ways_without_end_do_not_take_memory_without_end() {
+/// Packets of all ways that there are by six points, so many of each.
+fn of_all_ways(each: usize) -> Breakdown {
     let mut breakdown = Breakdown::new();
     let points = [Point::Xdp, Point::Driver, Stack, Point::Socket, Ready, Waking];
     for bits in 0..64u32 {
@@ -224,12 +224,47 @@ fn ways_without_end_do_not_take_memory_without_end() {
         let chosen = points.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
         stamps.extend(chosen.map(|(bit, point)| (*point, 1 + bit as u64)));
         stamps.push((Application, 100));
-        breakdown.record(&packet(&stamps));
+        (0..each).for_each(|_| breakdown.record(&packet(&stamps)));
     }
-    assert_eq!(breakdown.ways.len(), MOST_WAYS);
-    assert_eq!(breakdown.whole().samples() + breakdown.incomplete(), 64);
+    breakdown
+}
+
+#[test]
+fn ways_without_end_do_not_take_memory_without_end() {
+    let each = FEW * 2;
+    let breakdown = of_all_ways(each);
+    let many = breakdown.ways.iter().filter(|way| matches!(way.times, Times::Many(..)));
+    assert!((MOST_WAYS..=MOST_WAYS + MORE_WAYS).contains(&many.count()));
+    assert!(
+        breakdown
+            .ways
+            .iter()
+            .all(|way| !matches!(&way.times, Times::Few(few) if few.len() > FEW))
+    );
+    assert_eq!(breakdown.whole().samples() + breakdown.incomplete(), 64 * each as u64);
     let mean = breakdown.whole().summary().unwrap().mean_ns;
-    assert_eq!(sum(&breakdown), mean * breakdown.whole().samples() as f64);
+    let all = mean * breakdown.whole().samples() as f64;
+    assert!((sum(&breakdown) - all).abs() < 1e-3 * all, "{} {all}", sum(&breakdown));
+}
+
+/// As under load, where points that depend on what else goes on are there or not, each by itself.
+#[test]
+fn many_ways_of_few_packets_are_all_told() {
+    let breakdown = of_all_ways(3);
+    assert_eq!((breakdown.whole().samples(), breakdown.incomplete()), (64 * 3, 0));
+    assert_eq!(sum(&breakdown), 100.0 * 64.0 * 3.0);
+}
+
+#[test]
+fn what_is_in_no_figure_is_known() {
+    let mut breakdown = Breakdown::new();
+    let [whole, lost] = [
+        vec![(Call, 0), (Queue, 10), (Application, 50)],
+        vec![(Call, 0), (Queue, 90)],
+    ];
+    (0..3).for_each(|_| breakdown.record(&packet(&whole)));
+    breakdown.record(&packet(&lost));
+    assert!(breakdown.is_complete(&packet(&whole)) && !breakdown.is_complete(&packet(&lost)));
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::queue::Queue;
 use super::{Event, Id, Place, Point};
 
 /// Packets of unknown identity that are remembered for each CPU: what a busy XDP socket gets in a quarter of a second.
 const REMEMBERED: usize = 1 << 18;
-/// Packets in the queue of a socket: more than its memory holds by default.
-const QUEUED: usize = 1 << 14;
+/// When readers of a socket took packets, at the most: more than its memory holds by default.
+const TAKEN: usize = 1 << 14;
 
 /// A point that a packet has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +75,7 @@ pub struct Correlator {
     /// When readers took packets from sockets, and where.
     taken: HashMap<u64, VecDeque<(u64, Place)>>,
     /// No application tells anything. What lies in the queues of sockets then: probes, and packets that are none.
-    queues: Option<HashMap<u64, VecDeque<Option<Id>>>>,
+    queues: Option<HashMap<u64, Queue>>,
 }
 
 impl Correlator {
@@ -96,50 +97,57 @@ impl Correlator {
 
     /// A packet passed a point.
     pub fn passed(&mut self, event: &Event) {
-        if let Some(socket) = event.socket {
-            self.enqueue(socket, Some(event.id));
-            if self.queues.is_none() {
-                self.sockets.insert(event.id, socket);
-            }
-        }
         let stamps = self.open.entry(event.id).or_default();
         note(stamps, event);
+        if let Some(socket) = event.socket {
+            self.sockets.insert(event.id, socket);
+            let came = stamps
+                .iter()
+                .filter(|stamp| is_arrival(stamp.point) && !stamp.point.is_of_reader());
+            let since_ns = came.map(|stamp| stamp.ns).filter(|ns| *ns <= event.ns).max();
+            self.enqueue(socket, Some(event.id), since_ns.unwrap_or(event.ns));
+        }
+        if event.point == Point::Waking
+            && let Some(queues) = &mut self.queues
+            && let Some(queue) = self.sockets.get(&event.id).and_then(|socket| queues.get_mut(socket))
+        {
+            queue.slept(event.id);
+        }
     }
 
-    /// A socket got a packet that is no probe, or one that is not traced.
-    pub fn other(&mut self, socket: u64) {
-        self.enqueue(socket, None);
+    /// A socket got a packet that is no probe, or one that is not traced, which was not there before `since_ns`.
+    pub fn other(&mut self, socket: u64, since_ns: u64) {
+        self.enqueue(socket, None, since_ns);
     }
 
     /// The reader of a socket got its next packet.
     pub fn taken(&mut self, socket: u64, ns: u64, place: Place) {
         match &mut self.queues {
             Some(queues) => {
-                // One that was there before anybody looked is not in the queue: the two agree again when both are empty.
-                let next = queues.get_mut(&socket).and_then(VecDeque::pop_front).flatten();
-                if let Some(stamps) = next.and_then(|id| self.open.get_mut(&id)) {
-                    let point = Point::Copy;
-                    stamps.push(Stamp { ns, point, place });
-                }
+                let next = queues.entry(socket).or_default().take(ns, place);
+                self.copied(next, ns, place);
             }
             None => {
                 let taken = self.taken.entry(socket).or_default();
                 taken.push_back((ns, place));
-                if taken.len() > QUEUED {
+                if taken.len() > TAKEN {
                     taken.pop_front();
                 }
             }
         }
     }
 
-    fn enqueue(&mut self, socket: u64, id: Option<Id>) {
-        if let Some(queues) = &mut self.queues {
-            let queue = queues.entry(socket).or_default();
-            queue.push_back(id);
-            // One whose reader maps a ring never takes any.
-            if queue.len() > QUEUED {
-                queue.pop_front();
-            }
+    fn enqueue(&mut self, socket: u64, id: Option<Id>, since_ns: u64) {
+        let Some(queues) = &mut self.queues else { return };
+        if let Some((ns, place)) = queues.entry(socket).or_default().put(id, since_ns) {
+            self.copied(id, ns, place);
+        }
+    }
+
+    fn copied(&mut self, id: Option<Id>, ns: u64, place: Place) {
+        if let Some(stamps) = id.and_then(|id| self.open.get_mut(&id)) {
+            let point = Point::Copy;
+            stamps.push(Stamp { ns, point, place });
         }
     }
 
@@ -173,7 +181,8 @@ impl Correlator {
     pub fn heard(&mut self, id: Id, heard: Heard) -> Packet {
         let mut stamps = self.open.remove(&id).unwrap_or_default();
         stamps.retain(|stamp| !matches!(stamp.point, Point::Intended | Point::Call));
-        let is_later = |copy: &Stamp| stamps.iter().all(|stamp| stamp.ns <= copy.ns);
+        let mut others = stamps.iter().filter(|stamp| !stamp.point.is_of_reader());
+        let is_later = |copy: &Stamp| others.all(|stamp| stamp.ns <= copy.ns);
         let copy = self.copy(id, heard.heard_ns).filter(is_later);
         stamps.extend(copy);
         let place = Place {
@@ -207,9 +216,7 @@ impl Correlator {
             });
         }
         // What tells of the socket may come after a reader that looks for itself has the packet.
-        stamps.retain(|stamp| {
-            stamp.ns <= heard.heard_ns || !matches!(stamp.point, Point::Ready | Point::Waking | Point::Running)
-        });
+        stamps.retain(|stamp| stamp.ns <= heard.heard_ns || !stamp.point.is_of_reader());
         let first = stamps.iter().map(|stamp| stamp.ns).min();
         let last = stamps.iter().map(|stamp| stamp.ns).max();
         let (mut call_ns, mut heard_ns) = (heard.call_ns, heard.heard_ns);
@@ -285,7 +292,17 @@ impl Correlator {
             let mut later = stamps[*index..].iter().take_while(|stamp| !is_arrival(stamp.point));
             !is_asked || (was_sent || !is_local) && !later.any(|stamp| is_sent(stamp.point))
         });
-        let stamps = kept.map(|index| stamps[index]).collect();
+        let mut stamps: Vec<Stamp> = kept.map(|index| stamps[index]).collect();
+        // A reader that is awake takes a packet before it is told of it.
+        let mut is_taken = false;
+        stamps.retain(|stamp| {
+            match stamp.point {
+                Point::Copy => is_taken = true,
+                point if !point.is_sending() && !point.is_of_reader() => is_taken = false,
+                _ => {}
+            }
+            !(is_taken && stamp.point.is_of_reader())
+        });
         Packet {
             id,
             stamps,

@@ -235,7 +235,7 @@ fn of_others_the_order_of_the_sockets_queue_tells() {
     // One that came before anybody looked.
     correlator.taken(77, 1_050, PLACE);
     correlator.passed(&ready(1));
-    correlator.other(77);
+    correlator.other(77, 1_101);
     correlator.passed(&ready(2));
     for ns in [1_200, 1_300, 1_400] {
         correlator.taken(77, ns, PLACE);
@@ -243,6 +243,109 @@ fn of_others_the_order_of_the_sockets_queue_tells() {
     let packets = correlator.settled(u64::MAX);
     assert_eq!(points(&packets[0]), [(Point::Ready, 1_101), (Point::Copy, 1_200)]);
     assert_eq!(points(&packets[1]), [(Point::Ready, 1_102), (Point::Copy, 1_400)]);
+}
+
+/// Packets of others to one socket, each with its number, when the stack takes it, when the socket tells, and when its reader has it, as they are told.
+#[derive(Clone, Copy)]
+struct Read {
+    stack: u64,
+    ready: u64,
+    copy: u64,
+    is_woken: bool,
+}
+
+fn copies(reads: &[Read], lost: impl Fn(u64, Point) -> bool) -> Vec<Option<u64>> {
+    let mut told: Vec<(u64, u64, Point)> = Vec::new();
+    for (sequence, read) in (1..).zip(reads) {
+        let woken = read.is_woken.then_some((read.ready + 1, sequence, Point::Waking));
+        told.extend([
+            (read.stack, sequence, Point::Stack),
+            (read.ready, sequence, Point::Ready),
+            (read.copy, sequence, Point::Copy),
+        ]);
+        told.extend(woken);
+    }
+    told.retain(|(_, sequence, point)| !lost(*sequence, *point));
+    told.sort_unstable();
+    let mut correlator = Correlator::of_others();
+    for (ns, sequence, point) in told {
+        match point {
+            Point::Copy => correlator.taken(77, ns, PLACE),
+            point => correlator.passed(&Event {
+                socket: (point == Point::Ready).then_some(77),
+                ..event(sequence, point, ns)
+            }),
+        }
+    }
+    let packets = correlator.settled(u64::MAX);
+    let copy = |packet: &Packet| {
+        let mut all = packet.stamps.iter();
+        all.find(|stamp| stamp.point == Point::Copy).map(|stamp| stamp.ns)
+    };
+    packets.iter().map(copy).collect()
+}
+
+fn reads(is_early: impl Fn(u64) -> bool, is_woken: bool) -> Vec<Read> {
+    let of = |number: u64| {
+        let at = number * 1_000;
+        Read {
+            stack: at,
+            ready: at + 200,
+            copy: at + if is_early(number) { 190 } else { 500 },
+            is_woken: is_woken && !is_early(number),
+        }
+    };
+    (1..=8).map(of).collect()
+}
+
+fn all_of(reads: &[Read]) -> Vec<Option<u64>> {
+    reads.iter().map(|read| Some(read.copy)).collect()
+}
+
+#[test]
+fn a_reader_that_is_awake_takes_a_packet_before_its_socket_tells() {
+    for is_early in [|number| number == 3, |number| number % 2 == 0, |_| true] {
+        let reads = reads(is_early, false);
+        assert_eq!(copies(&reads, |_, _| false), all_of(&reads));
+    }
+    // What the socket tells after that is no time in it.
+    let mut correlator = Correlator::of_others();
+    correlator.passed(&event(1, Point::Stack, 1_000));
+    correlator.taken(77, 1_190, PLACE);
+    for (point, ns) in [(Point::Ready, 1_200), (Point::Waking, 1_210)] {
+        correlator.passed(&Event {
+            socket: (point == Point::Ready).then_some(77),
+            ..event(1, point, ns)
+        });
+    }
+    correlator.passed(&event(1, Point::Queue, 1_195));
+    let packets = correlator.settled(u64::MAX);
+    let expected = [(Point::Stack, 1_000), (Point::Copy, 1_190), (Point::Queue, 1_195)];
+    assert_eq!(points(&packets[0]), expected);
+}
+
+/// Events that are lost cost the stamps of single packets, and not of all that come later.
+#[test]
+fn what_was_not_told_is_not_counted_for_ever() {
+    let is_lost = |wanted: Point| move |sequence: u64, point: Point| sequence == 3 && point == wanted;
+    // Of a socket that did not tell nobody knows what was read; the next one is right again.
+    let awake = reads(|_| false, false);
+    let mut expected = all_of(&awake);
+    expected[2] = None;
+    assert_eq!(copies(&awake, is_lost(Point::Ready)), expected);
+    // Who sleeps has read all: what was in front is over.
+    let sleeper = reads(|_| false, true);
+    assert_eq!(copies(&sleeper, is_lost(Point::Ready)), expected);
+    assert_eq!(copies(&sleeper, is_lost(Point::Copy)), expected);
+    // Two at once, of which one was not told of.
+    let mut both = reads(|_| false, false);
+    for read in &mut both[2..4] {
+        (read.stack, read.ready) = (3_000, 3_200);
+    }
+    both[3].stack += 10;
+    both[3].ready += 10;
+    let told = copies(&both, is_lost(Point::Ready));
+    assert_eq!(told[4..], all_of(&both)[4..], "{told:?}");
 }
 
 /// A forwarder that uses XDP sockets shows between the transmission of a packet and its next arrival.

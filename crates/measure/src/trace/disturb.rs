@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::Packet;
+use super::{Packet, Point};
 
 /// One packet in so many is a slow one.
 const ONE_SLOW_IN: u64 = 1000;
@@ -28,7 +28,7 @@ pub enum DisturberKind {
     SoftInterrupt,
     /// A task.
     Task,
-    /// Nobody: the CPU slept, and may have taken long to wake up.
+    /// Nobody: the CPU slept. Of a packet it takes the time from its reader's wake-up until that CPU is awake.
     Idle,
     /// The hypervisor, which gave the CPU to others meanwhile; known as well as its counter's ticks ([`Stolen`]).
     Steal,
@@ -217,6 +217,15 @@ pub struct Culprit {
 }
 
 impl Culprit {
+    /// What it was, in words.
+    #[must_use]
+    pub fn kind_name(&self) -> &'static str {
+        match self.kind {
+            DisturberKind::Idle => "exit from idle state",
+            kind => kind.name(),
+        }
+    }
+
     /// What it took more of a slow packet than of another one.
     #[must_use]
     pub fn more_ns(&self) -> f64 {
@@ -293,6 +302,12 @@ impl Slowest {
         }
     }
 
+    /// Leaves out packets that turn out to be in no figure: of all of them so many are left.
+    pub fn only(&mut self, packets: u64, is_in: impl Fn(&Packet) -> bool) {
+        self.packets = packets;
+        self.heap.retain(|Reverse(slow)| is_in(&slow.1.packet));
+    }
+
     /// One in a thousand, and the slowest one in any case.
     fn wanted(&self) -> usize {
         let share = usize::try_from(self.packets.div_ceil(ONE_SLOW_IN)).unwrap_or(MOST_SLOW);
@@ -363,12 +378,33 @@ fn taken(packet: &Packet, timeline: &Timeline, own: &[u32]) -> Taken {
         return taken;
     };
     for disturber in timeline.during(&cpus(packet), first.ns, last.ns) {
-        if disturber.kind != DisturberKind::Task || !own.contains(&disturber.id) {
+        let ns = match disturber.kind {
+            DisturberKind::Task if own.contains(&disturber.id) => continue,
+            DisturberKind::Idle => of_wake_ups(packet, disturber),
+            _ => disturber.within(first.ns, last.ns),
+        };
+        if ns > 0 {
             let what = (disturber.kind, disturber.name.clone());
-            *taken.entry(what).or_default() += disturber.within(first.ns, last.ns);
+            *taken.entry(what).or_default() += ns;
         }
     }
     taken
+}
+
+/// How long a CPU slept on when readers of the packet were to run there. Before that it slept because there was nothing to do.
+fn of_wake_ups(packet: &Packet, idle: &Disturber) -> u64 {
+    let (mut woken, mut sum) = (None, 0);
+    for stamp in &packet.stamps {
+        match stamp.point {
+            Point::Waking => woken = Some(stamp.ns),
+            Point::Running if stamp.place.cpu == idle.cpu => {
+                sum += woken.take().map_or(0, |from| idle.within(from, stamp.ns));
+            }
+            Point::Running => woken = None,
+            _ => {}
+        }
+    }
+    sum
 }
 
 #[cfg(test)]

@@ -95,17 +95,20 @@ fn the_slowest_come_first_and_there_is_one_at_least() {
     assert_eq!(slow.len(), 2);
     assert_eq!(slow[0].packet.whole_ns(), 10 + 1_998);
     assert_eq!(slow[1].packet.whole_ns(), 10 + 1_997);
+    // What turns out to be in no figure is none of them.
+    slowest.only(1_000, |packet| packet.whole_ns() < 10 + 1_990);
+    let slow = slowest.packets();
+    assert_eq!((slow.len(), slow[0].packet.whole_ns()), (1, 10 + 1_989));
 }
 
 /// Whatever had the CPUs: it is named by its kind and name, and times of one kind are no other's.
 #[test]
 fn each_kind_of_culprit_is_named() {
-    use DisturberKind::{Idle, Interrupt, SoftInterrupt, Steal, Task, Vector};
+    use DisturberKind::{Interrupt, SoftInterrupt, Steal, Task, Vector};
     let all = [
         (Interrupt, "25 virtio0-input.0"),
         (Vector, "local timer"),
         (SoftInterrupt, "NET_RX"),
-        (Idle, "C6"),
         (Steal, "by the hypervisor"),
     ];
     for (kind, name) in all {
@@ -133,6 +136,51 @@ fn each_kind_of_culprit_is_named() {
         let times = (found.slow_mean_ns, found.usual_mean_ns);
         assert!(times.0 == 300_000.0 && times.1 < 20_000.0, "{found:?}");
     }
+}
+
+/// A CPU that sleeps while a packet is on its way elsewhere is in nobody's way: it is when the packet's reader is to run there.
+#[test]
+fn of_an_idle_state_only_the_way_out_of_it_counts() {
+    let run = |exit_ns: fn(bool) -> u64, is_other: bool| {
+        let (mut timeline, mut slowest) = (Timeline::new(), Slowest::new());
+        for sequence in 0..2_000 {
+            let from = sequence * 1_000_000;
+            let is_slow = sequence % 1_000 == 700;
+            // On its way for long, and then its reader is woken up.
+            let woken = from + if is_slow { 400_000 } else { 20_000 };
+            let runs = woken + exit_ns(is_slow) + 1_000;
+            timeline.add(Disturber {
+                kind: DisturberKind::Idle,
+                ..disturber("C6", if is_other { 0 } else { 1 }, from, runs - 1_000)
+            });
+            let mut packet = packet(sequence, from, runs + 5_000);
+            let reader = [(Point::Waking, woken, 0), (Point::Running, runs, 1)];
+            for (at, (point, ns, cpu)) in (1..).zip(reader) {
+                let place = Place {
+                    cpu,
+                    ..Place::default()
+                };
+                packet.stamps.insert(at, Stamp { ns, point, place });
+            }
+            slowest.record(&packet, &timeline, &[]);
+            timeline.forget(from);
+        }
+        slowest.culprits()
+    };
+    assert_eq!(
+        run(|_| 3_000, false),
+        [],
+        "as long as ever, although the packet took longer"
+    );
+    let culprits = run(|is_slow| if is_slow { 130_000 } else { 2_000 }, false);
+    let [found] = &culprits[..] else { panic!("{culprits:?}") };
+    assert_eq!((found.kind_name(), found.name.as_str()), ("exit from idle state", "C6"));
+    assert_eq!((found.slow_mean_ns, found.usual_mean_ns < 3_500.0), (130_000.0, true));
+    assert_eq!(
+        run(|is_slow| if is_slow { 130_000 } else { 2_000 }, true),
+        [],
+        "another CPU"
+    );
 }
 
 /// Two CPUs of a virtual machine: readings as /proc/stat had them every 5 ms on one whose host had other things to do.

@@ -25,11 +25,13 @@ enum point {
 
 struct sock_common {
 	unsigned short skc_family;
+	__u16 skc_num;
 	possible_net_t skc_net;
 } __attribute__((preserve_access_index));
 
 struct sock {
 	struct sock_common __sk_common;
+	__u16 sk_protocol;
 } __attribute__((preserve_access_index));
 
 struct sk_buff {
@@ -46,7 +48,8 @@ struct event {
 	__u64 ns;
 	__u64 sequence;
 	/* queue and transmit: when it was to be sent, and when it was. driver, stack, socket: when the soft interrupt was asked for,
-	 * and when it began. waking, running: which task. ready, and copy of kind 0: which socket. */
+	 * and when it began. waking, running, copy: which task. ready: which socket, and since when the packet can be in it. copy of kind 0: which
+	 * socket. */
 	__u64 extra[2];
 	__u32 session;
 	__u32 namespace;
@@ -75,6 +78,24 @@ struct id {
 	__u32 kind;
 };
 
+/* A UDP packet that the stack has taken, until its socket tells of it. */
+struct coming {
+	/* kind 0: it is no probe, or none that is wanted. */
+	struct id id;
+	__u64 skb;
+	__u64 ns;
+	/* 0: there is none here. */
+	__u16 port;
+	/* It is in the socket's queue. */
+	__u8 is_queued;
+};
+
+/* What a driver hands over in a list comes to the sockets only when the stack has seen all of it: the kernel's lists have 8 packets by default
+ * (net.core.gro_normal_batch). A power of two. */
+#define COMING 16
+/* What has come to no socket for so long does not any more. */
+#define COMING_NS 50000000
+
 /* What goes on on this CPU. */
 struct here {
 	/* Events for which a ring had no room. First: it is read by its place. */
@@ -84,11 +105,24 @@ struct here {
 	/* It runs since, and was asked for then; 0: it does not. */
 	__u64 softirq_ns;
 	__u64 asked_ns;
-	/* The packet that was last given upwards, if it was a probe. */
-	struct id id;
-	__u8 is_probe;
-	/* The readers of its socket are being woken up. */
+	/* The last packet of each kind, with kind 0 where it was no probe: that the stack took, which packet sockets get at once; that was given to a
+	 * driver, of which a TAP device tells its reader at once; that was given to an XDP socket. */
+	struct id stack;
+	struct id sent;
+	struct id ring;
+	/* UDP packets that are on their way through the stack; where the next one is put, and how many were since the soft interrupt began. */
+	struct coming coming[COMING];
+	__u32 next;
+	/* The packet whose readers are being woken up. */
+	struct id waking;
+	/* They are. */
 	__u8 is_waking;
+	/* `ring` has one. */
+	__u8 is_ring;
+	/* The stack has taken something since the soft interrupt began. */
+	__u8 is_stack;
+	/* An XDP socket told of what the stack has taken: generic XDP, which tells that it has put it on the ring only then. */
+	__u8 is_generic;
 	/* What is given to an XDP socket was looked into: an enum named. */
 	__u8 named;
 	/* What may be in a packet's way, since when. */
@@ -102,11 +136,19 @@ struct here {
 
 enum named {
 	NOT_NAMED,
-	/* It is the probe in `id`, and not on the ring yet. */
+	/* It is the probe in `ring`, and not on the ring yet. */
 	NAMED,
 	/* It has been told of already. */
 	TOLD,
 };
+
+/* Readers that were woken up for a probe, and do not run yet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct id);
+} awaited SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -140,8 +182,8 @@ struct probe {
 #define CLOCK_MONOTONIC_ON_WIRE 1
 #define UDP 17
 
-/* The probe in an Ethernet frame, if there is a wanted one. What is read may be anything: only the helper follows addresses. */
-static __always_inline int find_probe(__u64 frame, __u64 end, struct probe *probe)
+/* Where the data of a UDP packet begins in an Ethernet frame, 0 if it is none. What is read may be anything: only the helper follows addresses. */
+static __always_inline __u64 find_udp(__u64 frame)
 {
 	__u8 head[22];
 	__u64 at = frame + 12;
@@ -166,6 +208,12 @@ static __always_inline int find_probe(__u64 frame, __u64 end, struct probe *prob
 	} else {
 		return 0;
 	}
+	return at;
+}
+
+/* Whether data of a UDP packet is a wanted probe. */
+static __always_inline int is_probe(__u64 at, __u64 end, struct probe *probe)
+{
 	if (at + sizeof(*probe) > end || bpf_probe_read_kernel(probe, sizeof(*probe), (void *)at))
 		return 0;
 	if (probe->magic != PROBE_MAGIC || probe->version != 1 || (probe->kind != 1 && probe->kind != 2))
@@ -173,6 +221,14 @@ static __always_inline int find_probe(__u64 frame, __u64 end, struct probe *prob
 	if (!any_session && bpf_ntohl(probe->session) != wanted_session)
 		return 0;
 	return one_of < 2 || bpf_be64_to_cpu(probe->sequence) % one_of == 0;
+}
+
+/* The probe in an Ethernet frame, if there is a wanted one. */
+static __always_inline int find_probe(__u64 frame, __u64 end, struct probe *probe)
+{
+	__u64 at = find_udp(frame);
+
+	return at && is_probe(at, end, probe);
 }
 
 static __always_inline struct id id_of(const struct probe *probe)
@@ -226,6 +282,39 @@ static __always_inline void received(struct here *here, struct event *event)
 	event->extra[1] = here->softirq_ns;
 }
 
+/* The place of a packet among those that are coming, emptied if it has been there before: it passes several devices. */
+static __always_inline struct coming *place_of(struct here *here, __u64 skb, const struct id *id)
+{
+	__u32 at;
+
+	for (at = 0; at < COMING; at++) {
+		struct coming *old = &here->coming[at];
+		int is_same = id->kind && old->id.sequence == id->sequence && old->id.session == id->session &&
+			      old->id.kind == id->kind;
+
+		if (old->port && (old->skb == skb || is_same))
+			old->port = 0;
+	}
+	at = here->next++;
+	/* The verifier shall see the bound, and not what the compiler made of it. */
+	barrier_var(at);
+	at &= COMING - 1;
+	return &here->coming[at];
+}
+
+/* A UDP packet is on its way to the socket of a port. */
+static __always_inline struct coming *comes(struct here *here, const struct sk_buff *skb, const struct id *id, __u16 port, __u64 now)
+{
+	struct coming *coming = place_of(here, (__u64)skb, id);
+
+	coming->id = *id;
+	coming->skb = (__u64)skb;
+	coming->ns = now;
+	coming->port = port;
+	coming->is_queued = 0;
+	return coming;
+}
+
 static __always_inline int skb_probe(const struct sk_buff *skb, __u64 frame, struct probe *probe)
 {
 	return find_probe(frame, (__u64)skb->head + skb->tail, probe);
@@ -240,9 +329,13 @@ static __always_inline void sending(const struct sk_buff *skb, __u8 point)
 	struct probe probe;
 	struct id id;
 
-	if (!here || !skb_probe(skb, (__u64)skb->data, &probe))
+	if (!here)
+		return;
+	here->sent.kind = 0;
+	if (!skb_probe(skb, (__u64)skb->data, &probe))
 		return;
 	id = id_of(&probe);
+	here->sent = id;
 	event = begin(here, point, &id, now);
 	if (!event)
 		return;
@@ -251,6 +344,29 @@ static __always_inline void sending(const struct sk_buff *skb, __u8 point)
 		event->extra[0] = bpf_be64_to_cpu(probe.intended);
 		event->extra[1] = bpf_be64_to_cpu(probe.sent);
 	}
+	tell(event);
+}
+
+/* A reader has it. */
+static __always_inline void copied(const struct sk_buff *skb)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = this_cpu();
+	struct event *event;
+	struct probe probe;
+	struct id id;
+	__u32 pid;
+
+	if (!here || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
+		return;
+	/* Who was woken up while it ran is not switched to. */
+	pid = bpf_get_current_pid_tgid();
+	bpf_map_delete_elem(&awaited, &pid);
+	id = id_of(&probe);
+	event = begin(here, POINT_COPY, &id, now);
+	if (!event)
+		return;
+	event->extra[0] = pid;
 	tell(event);
 }
 
