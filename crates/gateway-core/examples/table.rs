@@ -107,15 +107,26 @@ fn main() {
         sizes = vec![1_000, 10_000, 100_000, 1_000_000, 10_000_000];
     }
     println!(
-        "nanoseconds a look-up of a random known address, least and median of {ROUNDS} rounds of {LOOK_UPS}, while a second thread puts"
-    );
-    println!("others in place of what is there: none, 100,000 a second, as many as it can (millions a second: M/s)");
-    println!(
-        "                             bursts of {BURST}: none      100,000/s             all   M/s   hash map in a lock: none      \
-         100,000/s             all   M/s"
+        "nanoseconds a look-up of a random known address, least and median of {ROUNDS} rounds of {LOOK_UPS}: one at a time, and in bursts of {BURST}"
     );
     println!(
-        "neighbours  family  one at a time                                                                                                         bytes each  put, ns"
+        "beside nothing, and beside a second thread that puts 100,000 a second, or as many as it can (M/s: millions a second) in place of"
+    );
+    println!("what is there: in the table, and then in a hash map in a lock");
+    println!(
+        "{:>10}  family  {:>13}   {:>13}   {:>13}   {:>13}  {:>5}   {:>13}   {:>13}   {:>13}  {:>5}  {:>6}  {:>7}",
+        "neighbours",
+        "one at a time",
+        "alone",
+        "100,000/s",
+        "all",
+        "M/s",
+        "map alone",
+        "100,000/s",
+        "all",
+        "M/s",
+        "bytes",
+        "put, ns"
     );
     let random = RandomState::default();
     for size in sizes {
@@ -178,7 +189,7 @@ fn main() {
             });
             let family = if v6 { "IPv6" } else { "IPv4" };
             println!(
-                "{size:>10}  {family}  {:>6.1} {:>6.1}   {}   {}  {bytes:>6.1}  {put:>6.1}",
+                "{size:>10}  {family:<6}  {:>6.1} {:>6.1}   {}   {}  {bytes:>6.1}  {put:>7.1}",
                 single.0,
                 single.1,
                 row(&ours),
