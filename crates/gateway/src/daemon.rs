@@ -46,6 +46,8 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     make_parent(&config.store, 0o700, "store.path")?;
     make_parent(&config.socket.path, 0o755, "api.socket")?;
     let door = config.etcd.clone().map(Door::new);
+    let longest = config.etcd.as_ref().and_then(|etcd| etcd.forward_stale);
+    let held = config.path.as_ref().and_then(|path| Held::of(path, longest));
     let store = match door {
         Some(_) => Store::open_mirror(&config.store)?,
         None => Store::open(&config.store)?,
@@ -61,8 +63,6 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     // What somebody else may have is had before anything is done with packets.
     let doors = runtime.block_on(Doors::open(&config))?;
     let limits = config.limits.clone();
-    let longest = config.etcd.as_ref().and_then(|etcd| etcd.forward_stale);
-    let held = config.path.as_ref().and_then(|path| Held::of(path, longest));
     let options = ModelOptions {
         working: Working::new(move || {
             working();

@@ -17,6 +17,7 @@ const EVERY: Duration = Duration::from_secs(1);
 pub struct Held {
     lease: PinnedLease,
     unowned: Duration,
+    begun: Instant,
     /// Not beyond that.
     until: Option<Instant>,
     said: Mutex<Option<Instant>>,
@@ -32,16 +33,21 @@ impl Held {
         Some(Self {
             lease,
             unowned: options.settings.unowned,
+            begun: Instant::now(),
             until: longest.map(|longest| Instant::now() + longest),
             said: Mutex::new(None),
         })
     }
 
     /// It goes on for `unowned-seconds` from now, if its time is not over: then it does not begin anew, for who knows what has changed since.
-    /// To be called as often as is known that the start goes on.
+    /// To be called as often as is known that the start goes on. It does nothing until the start has taken a fourth of that time: one that
+    /// fails again and again, soon, is nobody who comes.
     pub fn renew(&self) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.is_some_and(|said| said.elapsed() < EVERY) || self.until.is_some_and(|until| Instant::now() >= until) {
+        if self.begun.elapsed() < self.unowned / 4 || said.is_some_and(|said| said.elapsed() < EVERY) {
+            return;
+        }
+        if self.until.is_some_and(|until| Instant::now() >= until) {
             return;
         }
         *said = Some(Instant::now());

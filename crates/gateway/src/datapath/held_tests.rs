@@ -37,7 +37,9 @@ impl Left {
     /// So many seconds are left of the lease, as it was and after it was renewed.
     fn renewed(&self, left: u64, longest: Option<Duration>) -> u64 {
         self.lease().set(worker::now() + left * SECOND).unwrap();
-        Held::of(&self.0, longest).expect("it is pinned").renew();
+        let mut held = Held::of(&self.0, longest).expect("it is pinned");
+        held.begun = Instant::now().checked_sub(self.0.settings.unowned / 4).unwrap();
+        held.renew();
         self.lease()
             .until()
             .unwrap()
@@ -63,6 +65,10 @@ fn what_was_left_goes_on_while_somebody_starts() {
     assert_eq!(left.renewed(0, None), 0, "what is over does not begin anew");
     assert_eq!(left.renewed(20, Some(Duration::from_secs(3600))), 60);
     assert_eq!(left.renewed(20, Some(Duration::ZERO)), 20, "what it knows is too old");
+    left.lease().set(worker::now() + 20 * SECOND).unwrap();
+    let before = left.lease().until().unwrap();
+    Held::of(&left.0, None).unwrap().renew();
+    assert_eq!(left.lease().until().unwrap(), before, "it has only begun");
     let none = PathOptions {
         pins: Some("/sys/fs/bpf/ringside-held-none".into()),
         ..PathOptions::default()
