@@ -42,6 +42,7 @@ pub use self::flows::{FlowSample, Flows};
 use self::layout::CONFIG_SLOTS;
 pub use self::layout::{CachedConnection, CachedNeighbor, ConnectionKey, NeighborKey, PolicySince, PolicySlot, Tunnel};
 pub use self::outcome::{Outcome, SlowCause};
+pub use self::pins::PinnedLease;
 pub use self::ring::Ring;
 pub use self::samples::{Sample, Samples};
 use self::table::Shape;

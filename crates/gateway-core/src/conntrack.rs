@@ -24,7 +24,8 @@
 //! - say by [`Conntrack::touch`] what it has sent on lately, more often than the shortest time-out of an open connection
 //!   (120 s of UDP, unless limits say otherwise) and than [`Conntrack::idle`], and let go of what is gone here.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use foldhash::quality::RandomState;
 
@@ -143,7 +144,7 @@ pub struct Conntrack {
     random: RandomState,
     limits: Limits,
     /// By state, in nanoseconds.
-    timeouts: [u64; State::COUNT],
+    timeouts: [AtomicU64; State::COUNT],
     tenants: Tenants,
     fragments: Fragments,
     total: AtomicU32,
@@ -176,15 +177,10 @@ impl Conntrack {
             mean + 6 * mean.isqrt() + 16
         };
         let most = most.min(ConnectionId::MOST_SLOTS);
-        let nanoseconds = |state: &State| u64::try_from(limits.timeouts.of(*state).as_nanos()).unwrap_or(u64::MAX);
-        let mut timeouts = [0; State::COUNT];
-        for (timeout, state) in timeouts.iter_mut().zip(State::ALL) {
-            *timeout = nanoseconds(state);
-        }
-        Self {
+        let conntrack = Self {
             parts: (0..stripes).map(|_| Stripe::new(most)).collect(),
             random: RandomState::default(),
-            timeouts,
+            timeouts: Default::default(),
             tenants: Tenants::new(limits.per_tenant),
             fragments: Fragments::new(),
             total: AtomicU32::new(0),
@@ -192,7 +188,33 @@ impl Conntrack {
             cursor: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             limits,
+        };
+        conntrack.set_timeouts(&conntrack.limits.timeouts);
+        conntrack
+    }
+
+    /// How long connections live without packets from now on, those that there are, too. What the fast path has sent on has to be told
+    /// before ([`Conntrack::touch`]).
+    pub fn set_timeouts(&self, timeouts: &Timeouts) {
+        for (timeout, state) in self.timeouts.iter().zip(State::ALL) {
+            let nanoseconds = u64::try_from(timeouts.of(*state).as_nanos()).unwrap_or(u64::MAX);
+            timeout.store(nanoseconds, Ordering::Relaxed);
         }
+    }
+
+    /// How long they live.
+    #[must_use]
+    pub fn timeouts(&self) -> Timeouts {
+        let mut timeouts = Timeouts::default();
+        for state in State::ALL {
+            timeouts.set(*state, Duration::from_nanos(self.timeout(*state)));
+        }
+        timeouts
+    }
+
+    /// How many connections each network may have that has no limit of its own ([`Conntrack::limit_tenant`]).
+    pub fn limit_each(&self, connections: u32) {
+        self.tenants.limit_each(connections);
     }
 
     /// How many connections there are.
@@ -328,12 +350,12 @@ impl Conntrack {
     /// How long a connection lives without packets in this state, in nanoseconds.
     #[must_use]
     pub fn timeout(&self, state: State) -> u64 {
-        self.timeouts[state.at()]
+        self.timeouts[state.at()].load(Ordering::Relaxed)
     }
 
     /// How long an established connection has been without packets that may have to make room for another.
     #[must_use]
-    pub fn idle(&self) -> std::time::Duration {
+    pub fn idle(&self) -> Duration {
         self.limits.idle
     }
 
@@ -403,7 +425,7 @@ impl Conntrack {
     }
 
     fn has_ended(&self, entry: &Entry, now: u64) -> bool {
-        now.saturating_sub(entry.seen) > self.timeouts[entry.state.at()]
+        now.saturating_sub(entry.seen) > self.timeout(entry.state)
     }
 
     /// Notes a packet of a connection, and what the connection is now; the entry is not put back yet.
@@ -420,7 +442,7 @@ impl Conntrack {
         }
         if state == before {
             let age = ticks(now).wrapping_sub(part.placed(slot)).cast_signed();
-            if i64::from(age) > i64::from(ticks(self.timeouts[state.at()] / 8)) {
+            if i64::from(age) > i64::from(ticks(self.timeout(state) / 8)) {
                 part.move_to(slot, state, state, now);
             }
             return;

@@ -8,6 +8,7 @@
 //! ```
 //! A packet whose receiver or host is not known is never sent on.
 
+mod cacheable;
 mod rules;
 
 use std::net::IpAddr;
@@ -15,9 +16,10 @@ use std::sync::Arc;
 
 use ringside_wire::{MacAddr, flow};
 
+use self::cacheable::may_be_taken;
 use crate::allowance::Allowance;
 use crate::answer::{Trouble, complain, i_have};
-use crate::conntrack::{ConnectionId, Place};
+use crate::conntrack::Place;
 use crate::flow::Flow;
 use crate::lane::{self, Lane};
 use crate::policy::ProfileId;
@@ -25,6 +27,7 @@ use crate::rewrite::{Route, complete_outer, forward, headers_len, leaves_in_plac
 use crate::table::{BindingReader, Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader};
 use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Underlay, Vni};
 
+pub use cacheable::Cacheable;
 pub use rules::Judged;
 
 /// What holds for all packets.
@@ -102,24 +105,6 @@ impl Decision {
     pub const fn is_edited(&self) -> bool {
         matches!(self, Self::Send { .. } | Self::Answer | Self::Complain(_))
     }
-}
-
-/// What the fast path may do by itself from now on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cacheable {
-    /// Nothing.
-    Nothing,
-    /// Forward to this address, whoever sends: no rules are bound to either end.
-    Neighbor(TenantAddress),
-    /// Forward packets of this connection, in this direction, while the policy is of this generation.
-    Connection {
-        /// Which.
-        connection: ConnectionId,
-        /// By which it was allowed.
-        generation: u64,
-    },
-    /// No longer anything between the two ends of this connection.
-    Ended(ConnectionId),
 }
 
 /// Decides about bursts, for one worker.
@@ -412,17 +397,20 @@ impl Decider {
         if let Some(most) = self.exceeds(frame.bytes(), packet, &route, port) {
             return Err((DropReason::TooBig, Some(Trouble::TooBig(most))));
         }
-        let end = usize::from(packet.end);
-        if complete_outer(frame.bytes_mut(), packet) {
-            // It was the outer one that the sender's kernel left: there is only one that it can.
-        } else if let Some(inner) = frame.bytes_mut().get_mut(usize::from(packet.inner)..end) {
-            // An outer checksum takes no part: it was made for what is there now (Linux: local checksum offload).
-            _ = flow::complete_checksum(inner);
-        }
+        let tenants = usize::from(packet.inner)..usize::from(packet.end);
+        // If not the outer one was left by the sender's kernel: there is only one that it can leave. An outer checksum takes no part in
+        // the inner one: it was made for what is there now (Linux: local checksum offload).
+        let was_left = complete_outer(frame.bytes_mut(), packet)
+            || (frame.bytes_mut().get_mut(tenants)).is_some_and(|inner| flow::complete_checksum(inner) == Ok(true));
+        let is_workers = was_left || !leaves_in_place(packet, &route);
         forward(frame, packet, &route, receiver.mac).map_err(|reason| {
             let trouble = (reason == DropReason::InnerTtl).then_some(Trouble::TimeExceeded);
             (reason, trouble)
         })?;
+        let cache = match is_workers {
+            true => cache.of_worker(sender.is_some()),
+            false => cache,
+        };
         Ok(Decision::Send { port, cache })
     }
 
@@ -475,7 +463,7 @@ impl Decider {
         let passed = self.firewall.judge(now, packet.vni, &flow, from, to)?;
         Ok(match passed.connection {
             Some(connection) if passed.let_go => Cacheable::Ended(connection),
-            Some(connection) if passed.established => Cacheable::Connection {
+            Some(connection) if passed.established && may_be_taken(&flow, sender) => Cacheable::Connection {
                 connection,
                 generation: passed.generation,
             },

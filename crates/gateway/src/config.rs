@@ -85,6 +85,7 @@
 
 mod fleet;
 mod path;
+mod reload;
 mod store;
 
 use std::collections::BTreeMap;
@@ -101,7 +102,6 @@ use serde::Deserialize;
 use crate::api::{TcpListener, Tls, UnixSocket};
 use crate::datapath::{CARRIED, PathOptions, SHORTEST};
 use crate::fleet::{EtcdOptions, MemberOptions};
-use crate::model::ModelOptions;
 
 /// What is wrong with a configuration: everything that is, with its place.
 #[derive(Debug, thiserror::Error)]
@@ -337,47 +337,6 @@ impl Config {
             path,
         })
     }
-
-    /// What can be changed while the gateway runs.
-    #[must_use]
-    pub fn model_options(&self) -> ModelOptions {
-        ModelOptions {
-            tombstones: self.tombstones,
-            ..ModelOptions::default()
-        }
-    }
-
-    /// The keys that differ and take a restart.
-    #[must_use]
-    pub fn takes_restart(&self, other: &Self) -> Vec<&'static str> {
-        let differs = [
-            ("store.path", self.store != other.store),
-            (
-                "store.etcd",
-                lasting(self.etcd.as_ref()) != lasting(other.etcd.as_ref()),
-            ),
-            ("fleet", self.fleet != other.fleet),
-            ("api", self.socket != other.socket),
-            ("api.tcp", self.tcp != other.tcp),
-            ("metrics", self.metrics != other.metrics),
-            ("log.format", self.format != other.format),
-            ("connections", self.limits != other.limits),
-            ("path", self.path != other.path),
-        ];
-        differs
-            .into_iter()
-            .filter_map(|(name, differs)| differs.then_some(name))
-            .collect()
-    }
-}
-
-/// Without what can be renewed.
-fn lasting(etcd: Option<&EtcdOptions>) -> Option<EtcdOptions> {
-    etcd.map(|etcd| EtcdOptions {
-        tls: None,
-        user: None,
-        ..etcd.clone()
-    })
 }
 
 /// Collects what is wrong.

@@ -20,9 +20,10 @@ use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 use crate::api::{Api, Keys, Listeners};
 use crate::config::{Config, Format, Level};
+use crate::datapath::Held;
 use crate::fleet::{Baggage, Door, Member};
 use crate::metrics::{self, Metrics};
-use crate::model::{DataPath, Model, ModelOptions, Tables};
+use crate::model::{DataPath, Model, ModelOptions, Tables, Working};
 use crate::store::Store;
 
 /// Between two looks at what is to be done now and then. The watchdog's time has to be longer.
@@ -45,6 +46,8 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     make_parent(&config.store, 0o700, "store.path")?;
     make_parent(&config.socket.path, 0o755, "api.socket")?;
     let door = config.etcd.clone().map(Door::new);
+    let longest = config.etcd.as_ref().and_then(|etcd| etcd.forward_stale);
+    let held = config.path.as_ref().and_then(|path| Held::of(path, longest));
     let store = match door {
         Some(_) => Store::open_mirror(&config.store)?,
         None => Store::open(&config.store)?,
@@ -61,7 +64,12 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     let doors = runtime.block_on(Doors::open(&config))?;
     let limits = config.limits.clone();
     let options = ModelOptions {
-        working,
+        working: Working::new(move || {
+            working();
+            if let Some(held) = &held {
+                held.renew();
+            }
+        }),
         ..config.model_options()
     };
     let start = |tables: &Arc<Tables>| {
@@ -205,7 +213,16 @@ async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, renew
         tell(&[NotifyState::Reloading, now]);
     }
     let read = Config::read(file).map_err(anyhow::Error::from);
-    let config = match read.and_then(|after| renew(&mut before, after, renewable)) {
+    let set = |config: &Config| match &config.path {
+        Some(path) => model.path().set(&path.settings, &config.limits.timeouts),
+        None => Ok(()),
+    };
+    let renewed = read.and_then(|after| {
+        // First, for what is renewed is not taken back.
+        set(&before.running(&after)).context("path")?;
+        renew(&mut before, after, renewable).inspect_err(|_| _ = set(&before))
+    });
+    let config = match renewed {
         Ok(after) => {
             let restart = before.takes_restart(&after);
             if !restart.is_empty() {
@@ -221,14 +238,10 @@ async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, renew
             }
             model.set_options(after.model_options()).await;
             limit_tenants(model.tables(), &before.tenants, &after.tenants);
+            model.tables().conntrack.limit_each(after.limits.per_tenant);
             tracing::info!("the configuration was read again");
             // What takes a restart stays what it was, so that it is told the next time, too.
-            Config {
-                level: after.level,
-                tombstones: after.tombstones,
-                tenants: after.tenants,
-                ..before
-            }
+            before.running(&after)
         }
         Err(error) => {
             tracing::error!("nothing was changed: {error:#}");

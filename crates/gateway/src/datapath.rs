@@ -27,7 +27,9 @@ mod counters;
 mod direct;
 mod edit;
 mod epochs;
+mod held;
 mod keeper;
+mod kernel_table;
 mod notices;
 mod options;
 mod pace;
@@ -47,6 +49,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use ringside_bpf::gateway::{GatewayConfig, GatewayProgram, Outcome, Sizes};
+use ringside_gateway_core::conntrack::Timeouts;
 use ringside_gateway_core::decide::Settings;
 use ringside_gateway_core::table::HostId;
 use ringside_gateway_core::{DropReason, TenantAddress, Underlay, Vni};
@@ -58,6 +61,7 @@ use self::cache::{Cache, Room};
 use self::counters::{Full, WorkerCounters};
 use self::direct::Telling;
 use self::epochs::Epochs;
+pub use self::held::Held;
 use self::keeper::Keeper;
 use self::notices::Notices;
 pub use self::options::{DirectOptions, PathOptions};
@@ -68,7 +72,9 @@ use self::sockets::Share;
 use self::supervisor::{Attached, Supervisor};
 pub(crate) use self::worker::now;
 use self::worker::{Shared, Tell};
-use crate::model::{CannotTrace, Counters, DataPath, PathCounters, Tables, TraceFilter, Traced, WorkerLoad};
+use crate::model::{
+    CannotTrace, Counters, DataPath, PathCounters, PathSettings, Tables, TraceFilter, Traced, WorkerLoad,
+};
 
 /// Packets of a burst.
 const BURST: u32 = 64;
@@ -171,11 +177,14 @@ impl XdpPath {
         };
         let pins = options.pins.as_deref();
         let lock = pins.map(attach::lock).transpose()?;
+        let held = Held::of(options, None);
+        let goes_on_meanwhile = || held.as_ref().map(Held::renew);
         let Obtained {
             program,
             adopted,
             before,
         } = attach::obtain(pins, sizes, &ports)?;
+        goes_on_meanwhile();
         let program = Arc::new(program);
         // Later than that of any process before, which had the same clock.
         let epoch = now();
@@ -190,13 +199,14 @@ impl XdpPath {
             // That goes on until ours takes its place. Who is open is handed over anew with its next packet.
             restored = connections::restore(&before, tables, epoch)?;
         }
+        goes_on_meanwhile();
         cache.police_all()?;
         // The cache is full before the first packet comes, so that a restart is no storm of misses.
         cache.fill(tables);
         if !adopted {
             cache.configure()?;
         }
-        renew(&program, options.unowned)?;
+        renew(&program, nanoseconds(options.settings.unowned))?;
         let goes_on = pins.is_some_and(|pins| attach::goes_on(pins, &ports));
         let opened = attach::attach_all(&program, adopted, &ports, options.mode, pins).and_then(|attached| {
             let modes: Vec<_> = attached.iter().flatten().map(|(_, mode)| *mode).collect();
@@ -230,6 +240,8 @@ impl XdpPath {
                 stop: AtomicBool::new(false),
                 has_policy: AtomicBool::new(tables.has_policy()),
                 settings: ArcSwap::from_pointee(settings),
+                patience: nanoseconds(options.settings.patience).into(),
+                unowned: nanoseconds(options.settings.unowned).into(),
                 epochs: Epochs::new(epoch),
                 trace: ArcSwapOption::empty(),
                 ports: ArcSwap::from_pointee(ports),
@@ -265,7 +277,6 @@ impl XdpPath {
             shared: Arc::clone(&self.shared),
             cache: Arc::clone(&self.cache),
             workers: Arc::clone(&self.workers),
-            unowned: options.unowned,
             cacheable: to_cache,
             hosts,
         };
@@ -314,16 +325,17 @@ impl XdpPath {
 
 /// What the program and the workers go by.
 fn configure(options: &PathOptions, ports: &Ports, state: State, generation: u64) -> (GatewayConfig, Settings) {
+    let wanted = &options.settings;
     let config = GatewayConfig {
         generation,
         marking: false,
-        source_check: options.source_check,
+        source_check: wanted.source_check,
         stale: false,
-        derive_source_port: options.derive_source_port,
+        derive_source_port: wanted.derive_source_port,
         vxlan_port: options.vxlan_port,
         geneve_port: options.geneve_port,
         addresses: state.addresses.clone(),
-        known_options: options.known_options.clone(),
+        known_options: wanted.known_options.clone(),
         ttl: TTL,
         one_in: options.direct.as_ref().map_or(0, direct::one_in),
         ports: ports.for_program(&state.ports),
@@ -334,21 +346,24 @@ fn configure(options: &PathOptions, ports: &Ports, state: State, generation: u64
             addresses: state.addresses,
             vxlan_port: options.vxlan_port,
             geneve_port: options.geneve_port,
-            known_options: options.known_options.clone(),
+            known_options: wanted.known_options.clone(),
         },
         ports: state.ports,
-        source_check: options.source_check,
-        derive_source_port: options.derive_source_port,
+        source_check: wanted.source_check,
+        derive_source_port: wanted.derive_source_port,
         ttl: TTL,
-        errors_per_second: options.errors_per_second,
+        errors_per_second: wanted.errors_per_second,
     };
     (config, settings)
 }
 
 /// The fast path goes on without us from now on for so long.
-fn renew(program: &GatewayProgram, unowned: Duration) -> Result<()> {
-    let unowned = u64::try_from(unowned.as_nanos()).unwrap_or(u64::MAX);
+fn renew(program: &GatewayProgram, unowned: u64) -> Result<()> {
     Ok(program.lease(now().saturating_add(unowned))?)
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Drop for XdpPath {
@@ -381,6 +396,44 @@ impl DataPath for XdpPath {
         if let Some(telling) = &self.telling {
             telling.policy_changed();
         }
+    }
+
+    fn set(&self, wanted: &PathSettings, timeouts: &Timeouts) -> Result<()> {
+        let mut cache = self.cache();
+        let before = cache.config.clone();
+        cache.config.source_check = wanted.source_check;
+        cache.config.derive_source_port = wanted.derive_source_port;
+        cache.config.known_options.clone_from(&wanted.known_options);
+        if cache.config != before
+            && let Err(error) = cache.configure()
+        {
+            cache.config = before;
+            return Err(error);
+        }
+        // Under the lock, as whatever else changes them.
+        let mut settings = Settings::clone(&self.shared.settings.load());
+        settings.underlay.known_options.clone_from(&wanted.known_options);
+        settings.source_check = wanted.source_check;
+        settings.derive_source_port = wanted.derive_source_port;
+        settings.errors_per_second = wanted.errors_per_second;
+        if settings != **self.shared.settings.load() {
+            self.shared.settings.store(Arc::new(settings));
+        }
+        let program = Arc::clone(&cache.program);
+        drop(cache);
+        for (to, duration) in [
+            (&self.shared.patience, wanted.patience),
+            (&self.shared.unowned, wanted.unowned),
+        ] {
+            to.store(nanoseconds(duration), Ordering::Relaxed);
+        }
+        let conntrack = &self.tables.conntrack;
+        if conntrack.timeouts() != *timeouts {
+            // Those that the fast path carries do not end because nobody has told them of their packets.
+            connections::synchronise(&program, conntrack, &self.shared.epochs)?;
+            conntrack.set_timeouts(timeouts);
+        }
+        Ok(())
     }
 
     fn drain(&self, drain: bool) {

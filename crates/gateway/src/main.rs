@@ -1,5 +1,7 @@
 //! `ringside-gateway`: the overlay gateway, and the client of its API.
 
+mod huge_pages;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -103,6 +105,7 @@ fn main() -> ExitCode {
             },
         ) => unpin(&config),
         (None, DaemonArgs { config, .. }) => {
+            huge_pages::ask();
             let run = daemon::run(&config, |config, tables| match &config.path {
                 Some(options) => Ok(Arc::new(XdpPath::start(options, tables)?) as Arc<dyn DataPath>),
                 None => Ok(Arc::new(NoDataPath)),

@@ -43,8 +43,8 @@ pub(crate) use book::Made;
 pub use foreign::Foreign;
 pub use health::Health;
 pub use path::{
-    CacheCounters, CannotTrace, Counters, DataPath, DirectCounters, Drops, NoDataPath, PathCounters, TraceFilter,
-    Traced, WorkerLoad,
+    CacheCounters, CannotTrace, Counters, DataPath, DirectCounters, Drops, NoDataPath, PathCounters, PathSettings,
+    TraceFilter, Traced, WorkerLoad,
 };
 pub use read::Readers;
 pub(crate) use steady::{Steady, forget_every};
@@ -192,7 +192,28 @@ pub struct ModelOptions {
     pub tombstones: Duration,
     /// Called with each part of the state that is known, before the data path is started: a start may take long, and somebody may
     /// wait for a sign.
-    pub working: fn(),
+    pub working: Working,
+}
+
+/// What is done with each sign that something goes on.
+#[derive(Clone)]
+pub struct Working(Arc<dyn Fn() + Send + Sync>);
+
+impl Working {
+    /// This is done.
+    pub fn new(sign: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(sign))
+    }
+
+    fn sign(&self) {
+        (self.0)();
+    }
+}
+
+impl std::fmt::Debug for Working {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Working").finish_non_exhaustive()
+    }
 }
 
 impl Default for ModelOptions {
@@ -200,7 +221,7 @@ impl Default for ModelOptions {
     fn default() -> Self {
         Self {
             tombstones: Duration::from_secs(7 * 24 * 3600),
-            working: || {},
+            working: Working::new(|| {}),
         }
     }
 }
@@ -291,7 +312,7 @@ impl Model {
         let tables = Arc::new(Tables::new(limits));
         let mut book = Book::new(Arc::clone(&tables));
         let began = Instant::now();
-        let loaded = fill(&mut book, &mut store, |_| (options.working)())?;
+        let loaded = fill(&mut book, &mut store, |_| options.working.sign())?;
         report(&loaded, began.elapsed());
         if store.may_lack_ports()? {
             book.close();

@@ -1,6 +1,8 @@
 //! The program as an operator runs it: configuration, signals, service manager, metrics, and its client.
 
 mod common;
+#[path = "daemon/huge_pages.rs"]
+mod huge_pages;
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixDatagram;

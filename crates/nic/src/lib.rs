@@ -83,6 +83,7 @@ pub use irq::{Irq, IrqUse};
 pub use knob::{Coalescing, Knob};
 pub use link::{LinkState, LinkStats, OperState, XdpAttachment, XdpMode};
 pub use napi::NapiSettings;
+pub use neighbour::{NeighbourEvent, NeighbourWatch};
 pub use netdev::{
     DeviceCapabilities, Napi, NapiSetting, QueueDetail, QueueKind, QueueStatistics, RxMetadata, Threaded, XdpFeatures,
     XskFeatures,

@@ -1,5 +1,7 @@
 //! Which hardware address an IP address of the link has.
 
+mod watch;
+
 use std::net::{IpAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,6 +11,8 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{NetlinkError, Socket};
 use crate::{Error, Interface, Result};
+
+pub use watch::{NeighbourEvent, NeighbourWatch};
 
 /// The discard service (RFC 863): a datagram to it makes the kernel resolve the address, and nobody answers it.
 const DISCARD: u16 = 9;

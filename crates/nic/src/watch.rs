@@ -14,6 +14,7 @@ use rustix::event::{Timespec, epoll};
 
 use self::channels::Channels;
 pub use self::event::{LinkEvent, LinkStatus};
+pub(crate) use self::messages::{Datagram, datagram, subscription};
 use self::messages::{Links, Message};
 use self::tracker::Tracker;
 use crate::netlink::{NetlinkError, Socket};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ringside_netlab::{Lab, Namespace, VethConfig, testing};
-use ringside_nic::{Error, Interface, LinkEvent, LinkStatus, LinkWatch};
+use ringside_nic::{Error, Interface, LinkEvent, LinkStatus, LinkWatch, NeighbourEvent, NeighbourWatch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const IN_TIME: Duration = Duration::from_secs(1);
@@ -303,4 +303,34 @@ fn after_lost_messages_the_difference_is_told() {
     assert_eq!(watch.overruns(), 2);
     ip(&lab.a.ns, "link set late up");
     assert!(within(&mut watch, IN_TIME).is_some(), "messages are followed again");
+}
+
+/// Found out when somebody asks, and told without a look through the table.
+#[test]
+fn neighbours_are_told() {
+    if !testing::is_root() {
+        return;
+    }
+    let config = VethConfig {
+        static_neighbours: false,
+        ..VethConfig::tagged("heard")
+    };
+    let lab = Lab::veth(config).unwrap();
+    lab.a.run(|| {
+        let mut watch = NeighbourWatch::open().unwrap();
+        for address in [lab.b.ipv4.into(), lab.b.ipv6.into()] {
+            lab.a.interface.ask_for(address);
+            let expected = NeighbourEvent::Known {
+                index: lab.a.interface.index(),
+                address,
+                mac: lab.b.mac,
+            };
+            let end = Instant::now() + CARRIER_IN_TIME;
+            while watch.next().unwrap() != Some(expected) {
+                assert!(Instant::now() < end, "{address}");
+                let timeout = Timespec::try_from(CARRIER_IN_TIME).unwrap();
+                poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&timeout)).unwrap();
+            }
+        }
+    });
 }

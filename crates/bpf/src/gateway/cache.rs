@@ -84,6 +84,19 @@ impl<K: Entry, V: Entry> Cache<K, V> {
         Ok(done)
     }
 
+    /// What is there under a key; None if nothing is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses the reading.
+    pub fn find(&self, key: &K) -> Result<Option<V>> {
+        let mut bytes = Vec::with_capacity(K::LEN);
+        key.write(&mut bytes);
+        let found = self.map.lookup(&bytes, MapFlags::ANY);
+        let found = found.map_err(|error| self.failed("reading")(load::os_error(&error)))?;
+        Ok(found.and_then(|bytes| V::read(&bytes)))
+    }
+
     /// Removes entries. It is no error if one is not there.
     ///
     /// # Errors

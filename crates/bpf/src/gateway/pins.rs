@@ -15,18 +15,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use libbpf_rs::MapHandle;
 use libbpf_rs::query::LinkTypeInfo;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use super::layout::LAYOUT;
 use super::table::Shape;
-use super::{GatewayProgram, Maps, Sizes};
+use super::{GatewayProgram, Maps, NAME, Sizes};
 use crate::attach::Link;
 use crate::error::{Error, Result};
 use crate::{load, sys};
 
 /// Pinned last.
 const STATE: &str = "state";
+const LEASE: &str = "lease";
+/// Of its only entry.
+const KEY: [u8; 4] = [0; 4];
 /// <https://elixir.bootlin.com/linux/v6.18/source/include/uapi/asm-generic/errno.h#L49>
 const ENOLINK: i32 = 67;
 
@@ -63,14 +66,7 @@ impl GatewayProgram {
         if !folder.join(STATE).exists() {
             return Ok(None);
         }
-        let open = |name: &'static str| {
-            let path = folder.join(name);
-            MapHandle::from_pinned_path(&path).map_err(|error| Error::Pin {
-                operation: "opening",
-                path,
-                source: load::os_error(&error),
-            })
-        };
+        let open = |name| open(folder, name);
         // First, because a map of another layout may be another kind of map.
         let state = super::read_state(&open(STATE)?)?;
         let found = super::layout::word(&state, 0).unwrap_or(0);
@@ -156,6 +152,59 @@ impl GatewayProgram {
         }
         fs::remove_dir(folder).map_err(pin_error("removing the folder", folder))
     }
+}
+
+/// Until when what another process pinned goes on by itself: [`GatewayProgram::lease`], before it is taken over, which may take a while.
+#[derive(Debug)]
+pub struct PinnedLease(MapHandle);
+
+impl PinnedLease {
+    /// Of the maps in `folder`. None if none were pinned there, or by another version.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pin`] if they cannot be opened.
+    pub fn open(folder: &Path) -> Result<Option<Self>> {
+        if !folder.join(STATE).exists() {
+            return Ok(None);
+        }
+        let state = super::read_state(&open(folder, STATE)?)?;
+        if super::layout::word(&state, 0) != Some(LAYOUT) {
+            return Ok(None);
+        }
+        open(folder, LEASE).map(Self).map(Some)
+    }
+
+    /// CLOCK_MONOTONIC in nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses the reading.
+    pub fn until(&self) -> Result<u64> {
+        let found = self.0.lookup(&KEY, MapFlags::ANY);
+        let found = found.map_err(|error| Error::map(NAME, LEASE, "reading", load::os_error(&error)))?;
+        Ok(found.and_then(|bytes| super::layout::long(&bytes, 0)).unwrap_or(0))
+    }
+
+    /// Until then, from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses the writing.
+    pub fn set(&self, until: u64) -> Result<()> {
+        let set = self.0.update(&KEY, &until.to_ne_bytes(), MapFlags::ANY);
+        set.map_err(|error| Error::map(NAME, LEASE, "writing", load::os_error(&error)))
+    }
+}
+
+/// A map that was pinned.
+fn open(folder: &Path, name: &str) -> Result<MapHandle> {
+    let path = folder.join(name);
+    MapHandle::from_pinned_path(&path).map_err(|error| Error::Pin {
+        operation: "opening",
+        path,
+        source: load::os_error(&error),
+    })
 }
 
 fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<()> {

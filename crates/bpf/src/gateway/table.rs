@@ -89,9 +89,13 @@ impl Slot {
         [0, 1, 2, 3].map(|word: usize| self.value[word].load(Ordering::Relaxed))
     }
 
-    /// In place of what is there, so that who reads meanwhile knows that it was changed. Network 0 makes it free.
+    /// In place of what is there, so that who reads meanwhile knows that it was changed; if it is the same, it was not. Network 0 makes
+    /// it free.
     fn put(&self, key: Key, value: [u64; 4]) {
         let version = self.version.load(Ordering::Relaxed);
+        if version & 1 == 0 && self.key() == key && self.value() == value {
+            return;
+        }
         self.version.store(version | 1, Ordering::Relaxed);
         fence(Ordering::Release);
         self.network.store(key.network, Ordering::Relaxed);
@@ -424,3 +428,7 @@ impl TableHand {
         self.next == 0 && !self.again
     }
 }
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

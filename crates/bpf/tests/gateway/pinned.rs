@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use ringside_bpf::gateway::{GatewayProgram, Outcome};
+use ringside_bpf::gateway::{GatewayProgram, Outcome, PinnedLease};
 use ringside_bpf::testing::of_another_version;
 use ringside_bpf::{Error, Generator, GeneratorOptions, Neighbours, Sink, Verdict, XdpMode, dry_run};
 
@@ -73,6 +73,28 @@ fn maps_are_taken_over_with_what_is_in_them() {
     });
 }
 
+/// Who starts, and takes long, can say that what is pinned goes on meanwhile.
+#[test]
+fn a_lease_is_had_before_the_maps_are() {
+    if !privileged() {
+        return;
+    }
+    in_namespace(|second| {
+        let bpffs = Bpffs::new();
+        let folder = bpffs.folder();
+        assert!(PinnedLease::open(&folder).unwrap().is_none(), "nothing is there");
+        let bed = Bed::new(second, Wanted::default());
+        bed.program.pin(&folder).unwrap();
+        bed.program.lease(17).unwrap();
+        let lease = PinnedLease::open(&folder).unwrap().expect("it is pinned");
+        assert_eq!(lease.until().unwrap(), 17);
+        lease.set(u64::MAX).unwrap();
+        let another = PinnedLease::open(&folder).unwrap().expect("it is pinned");
+        assert_eq!(another.until().unwrap(), u64::MAX);
+        GatewayProgram::unpin(&folder).unwrap();
+    });
+}
+
 #[test]
 fn maps_of_another_version_are_refused() {
     if !privileged() {
@@ -83,6 +105,7 @@ fn maps_of_another_version_are_refused() {
         let folder = bpffs.folder();
         Bed::new(second, Wanted::default()).program.pin(&folder).unwrap();
         of_another_version(&folder).unwrap();
+        assert!(PinnedLease::open(&folder).unwrap().is_none());
         let refused = GatewayProgram::adopt(&folder).unwrap_err();
         assert!(matches!(refused, Error::Layout { found: 99, .. }), "{refused}");
         let text = refused.to_string();

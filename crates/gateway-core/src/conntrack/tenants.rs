@@ -25,14 +25,14 @@ struct Tenant {
 #[derive(Debug)]
 pub(super) struct Tenants {
     chunks: Box<[OnceLock<Box<[Tenant]>>]>,
-    limit: u32,
+    limit: AtomicU32,
 }
 
 impl Tenants {
     pub(super) fn new(limit: u32) -> Self {
         Self {
             chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
-            limit,
+            limit: limit.into(),
         }
     }
 
@@ -40,7 +40,7 @@ impl Tenants {
     pub(super) fn enter(&self, vni: Vni) -> bool {
         let tenant = self.tenant(vni);
         let limit = match tenant.limit.load(Ordering::Relaxed) {
-            0 => self.limit,
+            0 => self.limit.load(Ordering::Relaxed),
             own => own - 1,
         };
         let entered = tenant.connections.fetch_add(1, Ordering::Relaxed) < limit;
@@ -58,6 +58,11 @@ impl Tenants {
         let (chunk, at) = place(vni);
         let chunk = self.chunks[chunk].get();
         chunk.map_or(0, |chunk| chunk[at].connections.load(Ordering::Relaxed))
+    }
+
+    /// Of those that have none of their own.
+    pub(super) fn limit_each(&self, limit: u32) {
+        self.limit.store(limit, Ordering::Relaxed);
     }
 
     pub(super) fn limit(&self, vni: Vni, limit: Option<u32>) {

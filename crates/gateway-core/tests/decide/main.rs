@@ -14,6 +14,7 @@ use ringside_wire::{EtherType, MacAddr, Protocol, arp, ethernet, geneve, icmp, i
 
 mod answers;
 mod forwarding;
+mod handing;
 mod reading;
 mod rules;
 

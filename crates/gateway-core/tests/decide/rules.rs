@@ -19,7 +19,7 @@ fn address(last: u8, v6: bool) -> TenantAddress {
 
 impl Bed {
     /// What allows everything in one direction.
-    fn allowing(&self, direction: Direction) -> Option<ProfileId> {
+    pub(super) fn allowing(&self, direction: Direction) -> Option<ProfileId> {
         let group = GroupId(1 + u32::from(direction == Direction::Egress));
         let mut policy = self.policy.write();
         let rule = Rule {
@@ -44,7 +44,7 @@ impl Bed {
     }
 
     /// As the control plane does it.
-    fn bind(&self, last: u8, profile: Option<ProfileId>) {
+    pub(super) fn bind(&self, last: u8, profile: Option<ProfileId>) {
         for v6 in [false, true] {
             self.bindings.set(address(last, v6), profile);
             let policy = profile.map_or(0, ProfileId::number);
@@ -52,7 +52,7 @@ impl Bed {
         }
     }
 
-    fn judge(&mut self, frame: &[u8]) -> Decision {
+    pub(super) fn judge(&mut self, frame: &[u8]) -> Decision {
         self.decider
             .decide(1_000_000_000, 0, true, &mut Roomy::new(frame, 128, 256))
     }

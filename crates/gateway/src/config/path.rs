@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::Check;
 use crate::datapath::{DirectOptions, PathOptions};
+use crate::model::PathSettings;
 use crate::notice::Key;
 
 /// Bytes that the fast path's caches take for a neighbour and for one direction of a connection.
@@ -140,6 +141,7 @@ impl Names {
 impl Default for PathPart {
     fn default() -> Self {
         let options = PathOptions::default();
+        let settings = &options.settings;
         Self {
             interface: None,
             mode: "auto".to_owned(),
@@ -148,16 +150,16 @@ impl Default for PathPart {
             cpus: None,
             spin: options.spin,
             pins: None,
-            unowned_seconds: options.unowned.as_secs(),
+            unowned_seconds: settings.unowned.as_secs(),
             vxlan_port: options.vxlan_port,
             geneve_port: options.geneve_port,
             geneve_options: Vec::new(),
-            source_check: options.source_check,
-            derive_source_port: options.derive_source_port,
-            errors_per_second: options.errors_per_second,
+            source_check: settings.source_check,
+            derive_source_port: settings.derive_source_port,
+            errors_per_second: settings.errors_per_second,
             cached_neighbors: None,
             cached_connections: None,
-            patience_ms: u64::try_from(options.patience.as_millis()).unwrap_or(u64::MAX),
+            patience_ms: u64::try_from(settings.patience.as_millis()).unwrap_or(u64::MAX),
             direct: None,
         }
     }
@@ -239,19 +241,21 @@ impl PathPart {
             cpus,
             spin: self.spin,
             pins: self.pins,
-            unowned: Duration::from_secs(self.unowned_seconds),
             vxlan_port: self.vxlan_port,
             geneve_port: self.geneve_port,
-            known_options: known_options.into_iter().flatten().collect(),
-            source_check: self.source_check,
-            derive_source_port: self.derive_source_port,
-            errors_per_second: self.errors_per_second,
             cached_neighbors: self
                 .cached_neighbors
                 .unwrap_or_else(|| cache_for(NEIGHBOR_BYTES, u32::MAX)),
             cached_connections: (self.cached_connections)
                 .unwrap_or_else(|| cache_for(CONNECTION_BYTES, connections.saturating_mul(2))),
-            patience: Duration::from_millis(self.patience_ms),
+            settings: PathSettings {
+                unowned: Duration::from_secs(self.unowned_seconds),
+                known_options: known_options.into_iter().flatten().collect(),
+                source_check: self.source_check,
+                derive_source_port: self.derive_source_port,
+                errors_per_second: self.errors_per_second,
+                patience: Duration::from_millis(self.patience_ms),
+            },
             direct: self.direct.map(|direct| direct.checked(check, self.source_check)),
         })
     }

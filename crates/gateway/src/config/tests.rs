@@ -185,7 +185,7 @@ fn there_is_room_for_sixteen_of_each() {
         format!("[path]\ninterface = {names:?}\ngeneve-options = {options:?}")
     };
     let path = parse(&text(16)).unwrap().path.unwrap();
-    assert_eq!((path.interfaces.len(), path.known_options.len()), (16, 16));
+    assert_eq!((path.interfaces.len(), path.settings.known_options.len()), (16, 16));
     let problems = parse(&text(17)).unwrap_err();
     assert_eq!(
         problems,
@@ -202,6 +202,22 @@ fn a_reload_knows_what_takes_a_restart() {
     let after =
         parse("[log]\nlevel = \"debug\"\n[store]\ntombstone-seconds = 1\n[connections.tenants]\n42 = 7").unwrap();
     assert!(before.takes_restart(&after).is_empty());
+    let path = "[path]\ninterface = \"eth0\"\n";
+    let more = "unowned-seconds = 7\ngeneve-options = [\"0102:80\"]\nsource-check = true\nderive-source-port = true\n\
+                errors-per-second = 7\npatience-ms = 7\n[connections]\nper-tenant = 7\ntimeout-seconds = { established = 7 }";
+    let [before_path, after_path] = ["", more].map(|more| parse(&format!("{path}{more}")).unwrap());
+    assert!(before_path.takes_restart(&after_path).is_empty());
+    assert_eq!(before_path.running(&after_path), after_path);
+    let other = parse(&format!("{path}workers = 1\nvxlan-port = 7\npatience-ms = 7")).unwrap();
+    assert_eq!(before_path.takes_restart(&other), ["path"]);
+    assert_eq!(
+        before_path.running(&other).path.unwrap().settings.patience.as_millis(),
+        7
+    );
+    // Who is told of direct paths is not checked by them.
+    let direct = parse(&format!("{path}[path.direct]\nport = 7")).unwrap();
+    assert_eq!(direct.takes_restart(&after_path), ["path"]);
+    assert!(!direct.running(&after_path).path.unwrap().settings.source_check);
     let after = parse("[connections]\nlimit = 5\n[api]\nsocket = \"/run/x\"").unwrap();
     assert_eq!(before.takes_restart(&after), ["api", "connections"]);
 }

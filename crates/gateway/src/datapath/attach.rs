@@ -16,7 +16,7 @@ use super::ports::Ports;
 const LINK: &str = "link-";
 
 /// The folder of the maps, below that of all.
-fn maps(pins: &Path) -> PathBuf {
+pub(super) fn maps(pins: &Path) -> PathBuf {
     pins.join("maps")
 }
 

@@ -9,7 +9,7 @@ use ringside_bpf::gateway::{
     CachedNeighbor, GatewayConfig, GatewayProgram, NeighborKey, PolicySince, Sampling, TableHand, Tunnel,
 };
 use ringside_gateway_core::table::{BindingReader, Encapsulation, HostId, HostReader, Neighbor, NeighborReader};
-use ringside_gateway_core::{TenantAddress, Vni};
+use ringside_gateway_core::{Neighbors, TenantAddress, Vni};
 use ringside_wire::MacAddr;
 
 use super::connections::Handed;
@@ -34,6 +34,28 @@ pub(super) enum Room {
     Made,
     /// They stay outside: nobody has asked for them yet.
     Kept,
+}
+
+/// Hosts whose MAC addresses are others than they were, and how far their neighbours were looked for.
+#[derive(Debug)]
+pub(super) struct Moved {
+    hosts: Vec<HostId>,
+    part: usize,
+}
+
+impl Moved {
+    /// Nothing has been looked for yet.
+    pub(super) fn new(hosts: impl Iterator<Item = HostId>) -> Self {
+        let mut hosts: Vec<HostId> = hosts.collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        Self { hosts, part: 0 }
+    }
+
+    /// All neighbours were looked at.
+    pub(super) fn is_done(&self) -> bool {
+        self.part == Neighbors::PARTS
+    }
 }
 
 /// The program, what it goes by, and how full its cache of neighbours is.
@@ -281,6 +303,20 @@ impl Cache {
         self.neighbors.look_up(addresses, &mut found);
         let now: Vec<_> = addresses.iter().copied().zip(found).collect();
         self.apply(&now, room);
+    }
+
+    /// Looks on through a part of all neighbours for those of hosts that have moved, and puts them there as they are now.
+    pub(super) fn follow(&mut self, moved: &mut Moved, neighbors: &Neighbors) {
+        let mut addresses = Vec::new();
+        neighbors.for_each_of(moved.part, |address, neighbor| {
+            if moved.hosts.binary_search(&neighbor.host).is_ok() {
+                addresses.push(address);
+            }
+        });
+        for addresses in addresses.chunks(BATCH) {
+            self.refresh(addresses, Room::Kept);
+        }
+        moved.part += 1;
     }
 
     /// Changes of what entries are marked by.

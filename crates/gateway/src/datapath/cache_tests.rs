@@ -65,14 +65,22 @@ impl Bed {
         }
     }
 
-    /// So many addresses of a network are known from now on.
-    fn learn(&mut self, network: u32, count: u32) {
-        let host = self.tables.hosts.intern(Host {
-            ip: IpAddr::from([192, 0, 2, 1]),
-            mac: Some(MacAddr([2, 0, 0, 0, 0, 1])),
+    /// A host of this number, whose MAC address was told or is to be found out.
+    fn host(&self, number: u8, mac: Option<MacAddr>) -> HostId {
+        self.tables.hosts.intern(Host {
+            ip: IpAddr::from([192, 0, 2, number]),
+            mac,
             port: None,
             encapsulation: None,
-        });
+        })
+    }
+
+    /// So many addresses of a network are known from now on.
+    fn learn(&mut self, network: u32, count: u32) {
+        self.learn_at(self.host(1, Some(MacAddr([2, 0, 0, 0, 0, 1]))), network, count);
+    }
+
+    fn learn_at(&mut self, host: HostId, network: u32, count: u32) {
         let addresses: Vec<_> = (0..count).map(|number| address(network, number)).collect();
         for address in &addresses {
             let neighbor = Neighbor {
@@ -221,4 +229,47 @@ fn rules_that_came_and_went_meanwhile_are_known() {
     bed.cache = Cache::new(Arc::clone(&bed.cache.program), config, &bed.tables, true);
     bed.cache.adopt(&bed.tables).unwrap();
     assert_eq!(bed.guarded(1), (3, 0));
+}
+
+/// Of those in a network: as many as have each of these MAC addresses of hosts.
+fn by_host(bed: &Bed, network: u32, macs: [u8; 2]) -> [u32; 2] {
+    let mut found = [0; 2];
+    bed.cache.program.neighbors().for_each(|key, value| {
+        for (found, mac) in found.iter_mut().zip(macs) {
+            *found += u32::from(key.vni == network && value.host_mac == [mac; 6]);
+        }
+    });
+    found
+}
+
+/// A part at a time, so that nobody waits for all; and then none of them is what it was.
+#[test]
+fn neighbors_follow_their_host() {
+    if !is_root() {
+        return;
+    }
+    let mut bed = Bed::new();
+    let [open, other] = [bed.host(2, None), bed.host(3, None)];
+    let found = |mac| Some((MacAddr([mac; 6]), 0));
+    bed.tables.hosts.resolve(other, found(3));
+    bed.learn_at(open, 1, MANY);
+    bed.learn_at(other, 2, 3);
+    assert_eq!(by_host(&bed, 1, [4, 6]), [0, 0], "nobody knows where they are");
+    let follow = |bed: &mut Bed, mac, parts| {
+        bed.tables.hosts.resolve(open, found(mac));
+        let mut moved = Moved::new([open, open].into_iter());
+        for _ in 0..parts {
+            assert!(!moved.is_done());
+            bed.cache.follow(&mut moved, &bed.tables.neighbors);
+        }
+        moved.is_done()
+    };
+    assert!(!follow(&mut bed, 4, 1));
+    let [some, _] = by_host(&bed, 1, [4, 6]);
+    assert!(some > 0 && some < MANY / 100, "{some} of {MANY} at once");
+    assert!(follow(&mut bed, 4, Neighbors::PARTS));
+    assert_eq!(by_host(&bed, 1, [4, 6]), [MANY, 0]);
+    assert!(follow(&mut bed, 6, Neighbors::PARTS));
+    assert_eq!(by_host(&bed, 1, [4, 6]), [0, MANY], "none is what it was");
+    assert_eq!(by_host(&bed, 2, [3, 6]), [3, 0], "nor are others");
 }

@@ -44,13 +44,14 @@ impl Handed {
     ) -> Result<()> {
         let mut entries = Vec::new();
         for (id, epoch) in connections {
-            // The program knows no other protocols.
-            let is_known = |connection: &Connection| {
-                matches!(connection.protocol, Protocol::TCP | Protocol::UDP)
-                    && epochs.holds(slot_of(connection.vni), epoch)
+            let known = conntrack.find(id);
+            let Some(known) = known.filter(|connection| epochs.holds(slot_of(connection.vni), epoch)) else {
+                continue;
             };
-            let known = conntrack.find(id).filter(is_known);
-            let Some(connection) = known.and_then(|_| conntrack.hand_over(id)) else {
+            if known.handed_over && is_there(program, &known, epoch, now)? {
+                continue;
+            }
+            let Some(connection) = conntrack.hand_over(id) else {
                 continue;
             };
             let idle = conntrack.timeout(connection.state) / 1_000_000;
@@ -133,6 +134,24 @@ impl Handed {
             refused: self.refused,
         }
     }
+}
+
+/// True if the fast path has a connection already as it was in this epoch, in both directions: its last packets came to workers before
+/// that, or are those that are theirs for good. Read and not written, because that spares a packet that goes through meanwhile.
+fn is_there(program: &GatewayProgram, connection: &Connection, epoch: u64, now: u64) -> Result<bool> {
+    for key in keys(connection) {
+        let is_its = |value: CachedConnection| {
+            let quiet = now.saturating_sub(value.seen);
+            value.name == connection.id.to_bits()
+                && value.generation >= epoch
+                // With a margin: it is for the next packet.
+                && quiet < u64::from(value.idle_ms) * 1_000_000 / 2
+        };
+        if !program.connections().find(&key)?.is_some_and(is_its) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Both directions: that of its first packet, and the other.

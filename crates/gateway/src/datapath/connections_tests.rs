@@ -162,3 +162,45 @@ fn who_has_packets_stays() {
     let entries = synchronise(&bed.program, &bed.conntrack, &bed.epochs);
     assert_eq!(entries.unwrap(), 2);
 }
+
+/// Of one that is there: when its last packet went through and which epoch it was put in, of both directions.
+fn entries(bed: &Bed) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    let entries = bed.program.connections();
+    entries
+        .for_each(|_, value| found.push((value.seen / SECOND, value.generation)))
+        .unwrap();
+    found
+}
+
+/// What the fast path has written there meanwhile is newer than what would be put.
+#[test]
+fn what_is_there_already_is_not_put_again() {
+    if !is_root() {
+        return;
+    }
+    let mut bed = Bed::new(1);
+    bed.hand_over(1, 10);
+    assert_eq!(entries(&bed), [(1, EPOCH); 2]);
+    bed.goes(1, 10);
+    bed.hand_over(1, 11);
+    assert_eq!(entries(&bed), [(10, EPOCH); 2]);
+    // One direction of two is not enough.
+    let [key, _] = keys(&bed.conntrack.find(bed.named(1)).unwrap());
+    bed.program.connections().remove(&[key]).unwrap();
+    bed.hand_over(1, 11);
+    assert_eq!(entries(&bed), [(1, EPOCH); 2]);
+    // Nor what the next packet would be too late for.
+    bed.goes(1, 10);
+    bed.hand_over(1, 10_000);
+    assert_eq!(entries(&bed), [(1, EPOCH); 2]);
+    // Nor what was judged by other rules.
+    bed.goes(1, 10);
+    bed.epochs.begin([PolicySlot::of(5)]);
+    let (named, epoch) = (bed.named(1), bed.epochs.latest());
+    let at = (&bed.epochs, 11 * SECOND);
+    bed.handed
+        .hand_over(&bed.program, &bed.conntrack, [(named, epoch)], at)
+        .unwrap();
+    assert_eq!(entries(&bed), [(1, epoch); 2]);
+}

@@ -1,5 +1,6 @@
 //! The thread that keeps the fast path's caches, and does what is to be done now and then.
 
+use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use ringside_gateway_core::decide::Cacheable;
 use ringside_gateway_core::table::HostId;
 
-use super::cache::{BATCH, Cache, Room};
+use super::cache::{BATCH, Cache, Moved, Room};
 use super::pace::{self, Pace};
 use super::worker::{Shared, now};
 use super::{Told, connections, renew};
@@ -17,17 +18,18 @@ use crate::model::Tables;
 
 /// What is to be done now and then is done so often.
 const TICK: Duration = Duration::from_secs(1);
-/// All neighbours are looked through for those of hosts whose MAC addresses were found out; not more often.
+/// All neighbours are looked through for those of hosts whose MAC addresses were found out; the next time begins so much later.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
-/// Between two parts that are looked through when networks change hands: others want the cache as well.
-const BETWEEN_MARKS: Duration = Duration::from_millis(2);
+/// A look is as long as that, and goes on after others had their turn: of ten million neighbours it takes a second or so.
+const LONGEST_LOOK: Duration = Duration::from_millis(2);
+/// Between two parts of it, and of what is looked through when networks change hands: others want the cache as well.
+const BETWEEN_PARTS: Duration = Duration::from_millis(2);
 
 pub(super) struct Keeper {
     pub(super) tables: Arc<Tables>,
     pub(super) shared: Arc<Shared>,
     pub(super) cache: Arc<Mutex<Cache>>,
     pub(super) workers: Arc<[Told]>,
-    pub(super) unowned: Duration,
     pub(super) cacheable: Receiver<(Cacheable, u64)>,
     /// Hosts whose MAC addresses are others than they were.
     pub(super) hosts: Receiver<HostId>,
@@ -37,10 +39,11 @@ impl Keeper {
     pub(super) fn run(self) {
         let (mut ticked, mut looked) = (Instant::now(), Instant::now());
         let mut synchronise = Pace::steady(pace::of_connections(&self.tables.conntrack), ticked);
+        let mut moved: Option<Moved> = None;
         let mut marks = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let pause = match (marks, self.hosts.is_empty()) {
-                (true, _) => BETWEEN_MARKS,
+            let pause = match (marks || moved.is_some(), self.hosts.is_empty()) {
+                (true, _) => BETWEEN_PARTS,
                 (false, true) => TICK / 10,
                 (false, false) => BETWEEN_LOOKS,
             };
@@ -49,9 +52,15 @@ impl Keeper {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            if !self.hosts.is_empty() && looked.elapsed() >= BETWEEN_LOOKS {
-                self.take_hosts();
-                looked = Instant::now();
+            if moved.is_none() && !self.hosts.is_empty() && looked.elapsed() >= BETWEEN_LOOKS {
+                moved = Some(Moved::new(self.hosts.try_iter()));
+            }
+            if let Some(hosts) = &mut moved {
+                self.follow(hosts);
+                if hosts.is_done() {
+                    moved = None;
+                    looked = Instant::now();
+                }
             }
             marks = self.cache().mark().unwrap_or_else(|error| {
                 tracing::warn!(%error, "packets cannot be let into the straight lane again");
@@ -61,6 +70,8 @@ impl Keeper {
                 let since = ticked.elapsed();
                 ticked = Instant::now();
                 warn("what is to be done every second", self.tick(since));
+                // Time-outs may be others by now.
+                synchronise.hasten(pace::of_connections(&self.tables.conntrack), ticked);
             }
             let begun = Instant::now();
             if synchronise.is_due(begun) {
@@ -97,6 +108,9 @@ impl Keeper {
         }
         addresses.sort_unstable();
         addresses.dedup();
+        // As it was found last.
+        open.sort_unstable_by_key(|(id, epoch)| (id.to_bits(), Reverse(*epoch)));
+        open.dedup_by_key(|(id, _)| *id);
         cache.refresh(&addresses, Room::Made);
         let program = Arc::clone(&cache.program);
         let at = (&self.shared.epochs, now());
@@ -104,22 +118,12 @@ impl Keeper {
         connections::let_go(&program, &self.tables.conntrack, ended)
     }
 
-    /// Neighbours of hosts whose MAC addresses have changed.
-    fn take_hosts(&self) {
-        let mut hosts: Vec<HostId> = self.hosts.try_iter().collect();
-        hosts.sort_unstable();
-        hosts.dedup();
-        let mut addresses = Vec::new();
-        self.tables.neighbors.for_each(|address, neighbor| {
-            if hosts.binary_search(&neighbor.host).is_ok() {
-                addresses.push(address);
-            }
-            if addresses.len() == BATCH {
-                self.cache().refresh(&addresses, Room::Kept);
-                addresses.clear();
-            }
-        });
-        self.cache().refresh(&addresses, Room::Kept);
+    /// Looks on for neighbours of hosts whose MAC addresses have changed.
+    fn follow(&self, moved: &mut Moved) {
+        let begun = Instant::now();
+        while !moved.is_done() && begun.elapsed() < LONGEST_LOOK {
+            self.cache().follow(moved, &self.tables.neighbors);
+        }
     }
 
     fn tick(&self, since: Duration) -> Result<()> {
@@ -128,7 +132,7 @@ impl Keeper {
             worker.measure(since);
         }
         let mut cache = self.cache();
-        renew(&cache.program, self.unowned)?;
+        renew(&cache.program, self.shared.unowned.load(Ordering::Relaxed))?;
         cache.count_foreign()
     }
 }

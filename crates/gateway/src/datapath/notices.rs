@@ -81,6 +81,8 @@ pub(super) enum About {
     Settings,
     /// MAC addresses of hosts cannot be found out.
     Hosts,
+    /// There are more of them than the kernel's table takes.
+    KernelTable,
 }
 
 #[derive(Debug, Default)]

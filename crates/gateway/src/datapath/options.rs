@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ringside_xsk::Mode;
 
+use crate::model::PathSettings;
 use crate::notice::{self, Key};
 
 /// What the data path is to be.
@@ -25,26 +26,16 @@ pub struct PathOptions {
     /// Where the fast path has names, so that it goes on while the daemon is started anew: a folder in a bpffs. None: it ends
     /// with the daemon.
     pub pins: Option<PathBuf>,
-    /// How long it goes on without a daemon.
-    pub unowned: Duration,
     /// UDP port of VXLAN.
     pub vxlan_port: u16,
     /// UDP port of Geneve.
     pub geneve_port: u16,
-    /// Geneve options (class, type) that may be critical.
-    pub known_options: Vec<(u16, u8)>,
-    /// Drop what does not come from where its sender lives.
-    pub source_check: bool,
-    /// Choose the outer UDP source port by the tenant's flow.
-    pub derive_source_port: bool,
-    /// ICMP errors a second, of one worker, at the most.
-    pub errors_per_second: u32,
     /// Neighbours in the fast path's cache.
     pub cached_neighbors: u32,
     /// Connections in the fast path's cache, one direction each.
     pub cached_connections: u32,
-    /// How long a packet waits for its host's MAC address.
-    pub patience: Duration,
+    /// What can be changed while it runs.
+    pub settings: PathSettings,
     /// Hosts that send much are told where it goes.
     pub direct: Option<DirectOptions>,
 }
@@ -87,17 +78,11 @@ impl Default for PathOptions {
             cpus: Vec::new(),
             spin: false,
             pins: None,
-            unowned: Duration::from_secs(60),
             vxlan_port: 4789,
             geneve_port: 6081,
-            known_options: Vec::new(),
-            source_check: false,
-            derive_source_port: false,
-            errors_per_second: 100,
             cached_neighbors: 4096,
             cached_connections: 4096,
-            // Longer than the kernel waits before it asks for a MAC address once more.
-            patience: Duration::from_millis(2500),
+            settings: PathSettings::default(),
             direct: None,
         }
     }

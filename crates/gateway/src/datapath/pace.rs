@@ -29,6 +29,12 @@ impl Pace {
         Self { every, due }
     }
 
+    /// From now on every so often, and the next time no later.
+    pub(super) fn hasten(&mut self, every: Duration, now: Instant) {
+        self.every = every;
+        self.due = self.due.min(now + every);
+    }
+
     pub(super) fn is_due(&self, now: Instant) -> bool {
         now >= self.due
     }

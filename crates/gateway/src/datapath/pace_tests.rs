@@ -14,6 +14,18 @@ fn every(change: impl FnOnce(&mut Limits)) -> Duration {
 }
 
 #[test]
+fn what_is_due_more_often_is_due_sooner() {
+    let now = Instant::now();
+    let mut pace = Pace::steady(10 * SECOND, now);
+    pace.hasten(SECOND, now + SECOND);
+    assert!(!pace.is_due(now + SECOND) && pace.is_due(now + 2 * SECOND));
+    pace.hasten(10 * SECOND, now + SECOND);
+    assert!(pace.is_due(now + 2 * SECOND), "what was said stays");
+    pace.done(now + 2 * SECOND, now + 2 * SECOND);
+    assert!(!pace.is_due(now + 11 * SECOND));
+}
+
+#[test]
 fn connections_hear_of_their_packets_well_within_their_time() {
     assert_eq!(every(|_| ()), SELDOM);
     for state in CARRIED {

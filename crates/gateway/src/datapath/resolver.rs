@@ -1,5 +1,8 @@
 //! Who finds out by which port a host is reached and which MAC address its packets get: by the kernel's routes, and by its
 //! neighbour table, which is kept true by ARP and neighbour discovery.
+//!
+//! What the kernel finds out it tells at once, and a look through its table is for what it knew before, and for what was missed: so a
+//! host that never answers costs no looks, however long tenants send to it.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -9,16 +12,18 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use ringside_gateway_core::table::{Host, HostId, HostReader};
-use ringside_nic::Route;
+use ringside_nic::{NeighbourEvent, NeighbourWatch, Route};
 use ringside_wire::MacAddr;
 
+use super::kernel_table;
 use super::notices::About;
+use super::ports::Ports;
 use super::worker::Shared;
 use crate::model::Tables;
 
-/// Between two looks into the kernel's table while somebody waits for an answer.
+/// What the kernel tells is listened to so often while somebody waits for an answer; and its table is looked through no more often.
 const WHILE_WAITING: Duration = Duration::from_millis(2);
-/// And otherwise.
+/// Its table is looked through so often whatever happens.
 const LOOK: Duration = Duration::from_secs(1);
 /// A host that does not answer is asked again with the next packet, but not sooner.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -67,19 +72,50 @@ struct Ways {
     places: Vec<(HostId, Place)>,
     numbers: HashMap<HostId, usize>,
     next: usize,
+    /// What the kernel finds out; None if it does not tell.
+    watch: Option<NeighbourWatch>,
+    /// As the interfaces were found last.
+    ports: Arc<Ports>,
+    looked: Instant,
+    looked_at_routes: Instant,
+    /// The kernel's table may have what it does not tell.
+    is_to_be_looked_through: bool,
+}
+
+/// What was done in a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Listened,
+    LookedThrough,
+    /// Nobody wants anything any more.
+    Ended,
 }
 
 impl Resolver {
     pub(super) fn run(self) {
+        let mut ways = self.begin();
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            if self.turn(&mut ways) == Turn::Ended {
+                return;
+            }
+        }
+    }
+
+    fn begin(&self) -> Ways {
+        let silent = |error: &_| tracing::warn!(%error, "MAC addresses are found out once a second, not at once");
+        let now = Instant::now();
         let mut ways = Ways {
             hosts: self.tables.hosts.reader(),
             hops: HashMap::new(),
             places: Vec::new(),
             numbers: HashMap::new(),
             next: 0,
+            watch: NeighbourWatch::open().inspect_err(silent).ok(),
+            ports: self.shared.ports.load_full(),
+            looked: now,
+            looked_at_routes: now,
+            is_to_be_looked_through: false,
         };
-        let mut looked = Instant::now();
-        let mut ports = self.shared.ports.load_full();
         for id in &self.resolved {
             let Some(host) = ways.hosts.find(*id) else { continue };
             let given = ways.hosts.given(*id).unwrap_or(host);
@@ -89,32 +125,39 @@ impl Resolver {
                 hop.mac = host.mac.map(|mac| mac.0);
             }
         }
-        while !self.shared.stop.load(Ordering::Relaxed) {
-            let waits = ways.hops.values().any(Hop::is_waited_for);
-            let pause = if waits { WHILE_WAITING } else { LOOK / 10 };
-            match self.wanted.recv_timeout(pause) {
-                Ok(id) => {
-                    self.ask(id, &mut ways);
-                    self.wanted.try_iter().for_each(|id| self.ask(id, &mut ways));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+        ways
+    }
+
+    fn turn(&self, ways: &mut Ways) -> Turn {
+        let waits = ways.is_to_be_looked_through || ways.hops.values().any(Hop::is_waited_for);
+        let pause = if waits { WHILE_WAITING } else { LOOK / 10 };
+        match self.wanted.recv_timeout(pause) {
+            Ok(id) => {
+                self.ask(id, ways);
+                self.wanted.try_iter().for_each(|id| self.ask(id, ways));
             }
-            let latest = self.shared.ports.load_full();
-            if !Arc::ptr_eq(&latest, &ports) {
-                // Whoever is on the links, nobody there has been asked.
-                ways.hops.values_mut().for_each(|hop| hop.asked = None);
-                ports = latest;
-            }
-            let all = looked.elapsed() >= LOOK;
-            if all {
-                looked = Instant::now();
-                self.look_at_routes(&mut ways);
-            }
-            if all || waits {
-                self.look(&mut ways);
-            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Turn::Ended,
         }
+        let latest = self.shared.ports.load_full();
+        if !Arc::ptr_eq(&latest, &ways.ports) {
+            // Whoever is on the links, nobody there has been asked.
+            ways.hops.values_mut().for_each(|hop| hop.asked = None);
+            ways.ports = latest;
+        }
+        self.listen(ways);
+        if ways.looked_at_routes.elapsed() >= LOOK {
+            ways.looked_at_routes = Instant::now();
+            ways.is_to_be_looked_through = true;
+            self.look_at_routes(ways);
+        }
+        if !ways.is_to_be_looked_through || ways.looked.elapsed() < WHILE_WAITING {
+            return Turn::Listened;
+        }
+        ways.is_to_be_looked_through = false;
+        self.look(ways);
+        ways.looked = Instant::now();
+        Turn::LookedThrough
     }
 
     /// By which port a host is reached, and whose MAC address packets to it get.
@@ -152,7 +195,12 @@ impl Resolver {
         let hop = ways.enrol(id, place);
         match given.mac.map(|mac| mac.0).or(hop.mac) {
             Some(mac) => self.tell(id, mac, place.0),
-            None if hop.is_to_be_asked(ASK_AGAIN) => self.ask_kernel(hop, place),
+            None if hop.is_to_be_asked(ASK_AGAIN) => {
+                // Who was never asked for may be known already, which nobody tells.
+                let is_new = hop.asked.is_none();
+                self.ask_kernel(hop, place);
+                ways.is_to_be_looked_through |= is_new;
+            }
             None => {}
         }
     }
@@ -181,7 +229,35 @@ impl Resolver {
         }
     }
 
-    /// What the kernel has found out since.
+    /// What the kernel tells.
+    fn listen(&self, ways: &mut Ways) {
+        let Some(watch) = &mut ways.watch else { return };
+        loop {
+            match watch.next() {
+                Ok(Some(NeighbourEvent::Known { index, address, mac })) => {
+                    let place = ways.ports.number(index).map(|port| (port, address));
+                    if let Some((place, hop)) = place.and_then(|place| Some((place, ways.hops.get_mut(&place)?))) {
+                        self.learn(hop, place, mac);
+                    }
+                }
+                Ok(Some(_)) => ways.is_to_be_looked_through = true,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::debug!(%error, "the kernel cannot be listened to");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn learn(&self, hop: &mut Hop, (port, _): Place, mac: [u8; 6]) {
+        if hop.mac != Some(mac) {
+            hop.mac = Some(mac);
+            hop.hosts.iter().for_each(|id| self.tell(*id, mac, port));
+        }
+    }
+
+    /// What the kernel has in its table.
     fn look(&self, ways: &mut Ways) {
         let ports = self.shared.ports.load();
         let mut failed = None;
@@ -199,14 +275,18 @@ impl Resolver {
                     }
                 };
                 for (ip, mac) in known {
-                    if let Some(hop) = ways.hops.get_mut(&(port, ip)).filter(|hop| hop.mac != Some(mac)) {
-                        hop.mac = Some(mac);
-                        hop.hosts.iter().for_each(|id| self.tell(*id, mac, port));
+                    let place = (port, ip);
+                    if let Some(hop) = ways.hops.get_mut(&place) {
+                        self.learn(hop, place, mac);
                     }
                 }
             }
         }
         self.shared.notices.tell(About::Hosts, failed);
+        let there = kernel_table::count(ways.hops.keys().map(|(_, ip)| ip));
+        self.shared
+            .notices
+            .tell(About::KernelTable, kernel_table::problem(there, kernel_table::limits()));
         for (place, hop) in &mut ways.hops {
             if hop.mac.is_some() && hop.is_to_be_asked(CONFIRM) {
                 self.ask_kernel(hop, *place);
@@ -248,3 +328,7 @@ impl Ways {
         hop
     }
 }
+
+#[cfg(test)]
+#[path = "resolver_tests.rs"]
+mod tests;

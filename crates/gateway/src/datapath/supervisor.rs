@@ -128,8 +128,7 @@ impl Supervisor {
                     let _at_end = AtEnd(halt);
                     let lanes = share.iter_mut().flat_map(|(number, port)| {
                         let number = *number;
-                        port.queues_mut()
-                            .map(move |queue| Lane::new(number, queue, self.options.patience))
+                        port.queues_mut().map(move |queue| Lane::new(number, queue))
                     });
                     self.worker(number, told, halt).run(lanes.collect())
                 };
@@ -336,8 +335,9 @@ impl Supervisor {
             // One has just gone: the next look sees it.
             Err(error) => return tracing::debug!(%error, "the interfaces cannot be looked at"),
         };
-        let before = self.shared.settings.load_full();
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: they may be changed by others.
+        let before = self.shared.settings.load_full();
         let for_program = ports.for_program(&now.ports);
         let is_same = before.ports == now.ports && before.underlay.addresses == now.addresses;
         if !is_same || cache.config.ports != for_program {

@@ -22,16 +22,14 @@ struct Waits<P> {
 pub(super) struct Waiting<P> {
     packets: VecDeque<Waits<P>>,
     most: usize,
-    patience_ns: u64,
 }
 
 impl<P> Waiting<P> {
-    /// For so many packets together, each for so long. Memory is taken now.
-    pub(super) fn new(most: usize, patience_ns: u64) -> Self {
+    /// For so many packets together. Memory is taken now.
+    pub(super) fn new(most: usize) -> Self {
         Self {
             packets: VecDeque::with_capacity(most),
             most,
-            patience_ns,
         }
     }
 
@@ -44,11 +42,11 @@ impl<P> Waiting<P> {
         self.packets.len() < self.most && self.packets.iter().filter(|waits| waits.host == host).count() < OF_A_HOST
     }
 
-    /// A packet for a host, which somebody asks for, or could not be told to.
-    pub(super) fn push(&mut self, now: u64, (host, is_asked_for): (HostId, bool), packet: P) {
+    /// A packet for a host, which somebody asks for, or could not be told to. It may wait until then.
+    pub(super) fn push(&mut self, until: u64, (host, is_asked_for): (HostId, bool), packet: P) {
         self.packets.push_back(Waits {
             host,
-            until: now.saturating_add(self.patience_ns),
+            until,
             is_asked_for,
             packet,
         });
@@ -84,11 +82,11 @@ mod tests {
 
     #[test]
     fn packets_wait_until_their_host_is_known_or_their_time_is_over() {
-        let mut waiting = Waiting::new(20, 100);
+        let mut waiting = Waiting::new(20);
         let [a, b] = [HostId(1), HostId(2)];
-        waiting.push(0, (a, true), "a1");
-        waiting.push(5, (b, true), "b1");
-        waiting.push(7, (a, true), "a2");
+        waiting.push(100, (a, true), "a1");
+        waiting.push(105, (b, true), "b1");
+        waiting.push(107, (a, true), "a2");
         assert_eq!(waiting.next(10, |_| false), None);
         assert_eq!(waiting.next(10, |host| host == b), Some(("b1", false)));
         assert_eq!(waiting.next(100, |_| false), Some(("a1", true)));
@@ -105,12 +103,12 @@ mod tests {
     #[test]
     fn who_found_no_room_to_ask_asks_again() {
         let [a, b, c] = [1, 2, 3].map(HostId);
-        let mut waiting = Waiting::new(20, 100);
+        let mut waiting = Waiting::new(20);
         let (ask, asked) = crossbeam_channel::bounded(1);
         let counters = WorkerCounters::default();
         for host in [a, b, c] {
             let is_asked_for = counters.tell(Full::Hosts, &ask, host);
-            waiting.push(0, (host, is_asked_for), host);
+            waiting.push(100, (host, is_asked_for), host);
         }
         assert_eq!(counters.read().full, [2, 0, 0]);
         let mut all = Vec::new();
@@ -126,15 +124,15 @@ mod tests {
 
     #[test]
     fn no_host_takes_all_the_room() {
-        let mut waiting = Waiting::new(20, 100);
+        let mut waiting = Waiting::new(20);
         let mut taken = 0;
         while waiting.has_room(HostId(1)) {
-            waiting.push(0, (HostId(1), true), ());
+            waiting.push(100, (HostId(1), true), ());
             taken += 1;
         }
         assert_eq!(taken, OF_A_HOST);
         while waiting.has_room(HostId(2)) {
-            waiting.push(0, (HostId(2), true), ());
+            waiting.push(100, (HostId(2), true), ());
             taken += 1;
         }
         assert_eq!((taken, waiting.has_room(HostId(3))), (20, false));

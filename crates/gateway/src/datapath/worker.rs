@@ -42,6 +42,10 @@ pub(super) struct Shared {
     /// Rules are bound to some address.
     pub(super) has_policy: AtomicBool,
     pub(super) settings: arc_swap::ArcSwap<Settings>,
+    /// How long packets wait for MAC addresses, in nanoseconds.
+    pub(super) patience: AtomicU64,
+    /// How long the fast path goes on without a daemon, in nanoseconds.
+    pub(super) unowned: AtomicU64,
     /// Which of what the fast path has of connections still holds.
     pub(super) epochs: Epochs,
     /// Whoever wants to see packets.
@@ -109,12 +113,11 @@ pub(super) struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    pub(super) fn new(port: u8, queue: &'a mut Queue, patience: Duration) -> Self {
-        let patience = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+    pub(super) fn new(port: u8, queue: &'a mut Queue) -> Self {
         Self {
             port,
             queue,
-            waiting: Waiting::new(MOST_WAITING, patience),
+            waiting: Waiting::new(MOST_WAITING),
             lost: 0,
         }
     }
@@ -343,7 +346,8 @@ impl Worker<'_> {
             let (decision, shown) = desk.decide(&mut decisions, &mut Edit(&mut packet), whole, no_room);
             match decision {
                 Decision::Send { port: by, cache } => {
-                    if let (Some(flow), Cacheable::Neighbor(_)) = (flow, cache) {
+                    let of_connection = matches!(cache, Cacheable::Connection { .. } | Cacheable::Ended(_));
+                    if let Some(flow) = flow.filter(|_| !of_connection) {
                         self.counters.tell(Full::Flows, &self.tell.flows, flow);
                     }
                     if by == port {
@@ -368,7 +372,8 @@ impl Worker<'_> {
                 }
                 Decision::Wait(host) => {
                     let is_asked_for = self.counters.tell(Full::Hosts, &self.tell.unresolved, host);
-                    waiting.push(begun, (host, is_asked_for), packet.keep());
+                    let patience = self.shared.patience.load(Ordering::Relaxed);
+                    waiting.push(begun.saturating_add(patience), (host, is_asked_for), packet.keep());
                     tally.waited += 1;
                 }
                 Decision::Drop(_) | Decision::Kernel => {

@@ -10,7 +10,9 @@ use tokio::sync::{broadcast, mpsc, watch};
 use super::applier::{Applier, Done, OfFleet};
 use super::book::Book;
 use super::copy::Copier;
-use super::{AHEAD, DataPath, Health, Model, ModelOptions, QUEUE, Readers, Tables, Timings, fill, report, spawn};
+use super::{
+    AHEAD, DataPath, Health, Model, ModelOptions, QUEUE, Readers, Tables, Timings, Working, fill, report, spawn,
+};
 use crate::fleet::clock::Clock;
 use crate::fleet::follow::Follower;
 use crate::fleet::pages::Tally;
@@ -45,7 +47,7 @@ impl Model {
         let began = Instant::now();
         let mut tally = Tally::default();
         let loaded = fill(&mut book, &mut store, |changes| {
-            (options.working)();
+            options.working.sign();
             tally.count(changes);
         })?;
         report(&loaded, began.elapsed());
@@ -59,7 +61,7 @@ impl Model {
         let health = Arc::new(health.of_fleet(Arc::clone(&status)));
         let readers = Arc::new(Readers::new(&store)?);
         let timings = Timings::new();
-        let working = options.working;
+        let working = options.working.clone();
         let (jobs, queue) = mpsc::channel(QUEUE);
         let (changes, _) = broadcast::channel(super::watch::BATCHES);
         let (done, told) = mpsc::channel(AHEAD);
@@ -112,7 +114,7 @@ impl Model {
             sweep: None,
         };
         let mut told = told;
-        wait(&mut applier, &mut told, &status, (patience, working));
+        wait(&mut applier, &mut told, &status, (patience, &working));
         let path = start_path(&tables)?;
         applier.path = Arc::clone(&path);
         let thread = spawn("tables", move || {
@@ -139,7 +141,7 @@ fn wait(
     applier: &mut Applier,
     told: &mut mpsc::Receiver<Done>,
     status: &Status,
-    (patience, working): (Option<Duration>, fn()),
+    (patience, working): (Option<Duration>, &Working),
 ) {
     let began = Instant::now();
     let mut logged = began;
@@ -147,7 +149,7 @@ fn wait(
     loop {
         match told.try_recv() {
             Ok(done) => {
-                working();
+                working.sign();
                 applier.take(done);
             }
             Err(mpsc::error::TryRecvError::Disconnected) => return,

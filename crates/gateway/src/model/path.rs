@@ -3,7 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use ringside_gateway_core::conntrack::Timeouts;
 use ringside_gateway_core::{DropReason, TenantAddress, Vni};
 use tokio::sync::mpsc;
 
@@ -20,6 +22,12 @@ pub trait DataPath: fmt::Debug + Send + Sync {
     /// bound to addresses there, or others are bound to an address. Where that is the first or the last one, senders begin or cease to
     /// count.
     fn policy_changed(&self, networks: &[Vni]);
+
+    /// Goes by these from now on, and loses no packet by that; nor a connection that had packets, where time-outs are shorter than before.
+    ///
+    /// # Errors
+    /// Why it cannot: then it goes by what it went by before.
+    fn set(&self, settings: &PathSettings, timeouts: &Timeouts) -> anyhow::Result<()>;
 
     /// To be taken out of service, or back.
     fn drain(&self, drain: bool);
@@ -46,6 +54,38 @@ pub trait DataPath: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`CannotTrace`].
     fn trace(&self, filter: TraceFilter, to: mpsc::Sender<Traced>) -> Result<(), CannotTrace>;
+}
+
+/// What can be changed while packets are forwarded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathSettings {
+    /// How long the fast path goes on without a daemon.
+    pub unowned: Duration,
+    /// Geneve options (class, type) that may be critical.
+    pub known_options: Vec<(u16, u8)>,
+    /// Drop what does not come from where its sender lives.
+    pub source_check: bool,
+    /// Choose the outer UDP source port by the tenant's flow.
+    pub derive_source_port: bool,
+    /// ICMP errors a second, of one worker, at the most.
+    pub errors_per_second: u32,
+    /// How long a packet waits for its host's MAC address.
+    pub patience: Duration,
+}
+
+impl Default for PathSettings {
+    /// A minute, no options, what is sent as it came and from anywhere, a hundred errors.
+    fn default() -> Self {
+        Self {
+            unowned: Duration::from_secs(60),
+            known_options: Vec::new(),
+            source_check: false,
+            derive_source_port: false,
+            errors_per_second: 100,
+            // Longer than the kernel waits before it asks for a MAC address once more.
+            patience: Duration::from_millis(2500),
+        }
+    }
 }
 
 /// Which packets are shown: all, unless something is said.
@@ -200,6 +240,10 @@ impl DataPath for NoDataPath {
     fn changed(&self, _: &[TenantAddress]) {}
 
     fn policy_changed(&self, _: &[Vni]) {}
+
+    fn set(&self, _: &PathSettings, _: &Timeouts) -> anyhow::Result<()> {
+        Ok(())
+    }
 
     fn drain(&self, _: bool) {}
 

@@ -11,6 +11,8 @@ use ringside_gateway_core::table::Host;
 use ringside_gateway_core::{TenantAddress, Vni, table};
 use ringside_wire::MacAddr;
 
+use ringside_gateway_core::conntrack::Timeouts;
+
 use super::*;
 use crate::object::{Group, Neighbor, Object, Port, Statement};
 
@@ -64,6 +66,10 @@ impl DataPath for Cache {
 
     fn policy_changed(&self, networks: &[Vni]) {
         self.policy_changes.lock().unwrap().push(networks.to_vec());
+    }
+
+    fn set(&self, _: &PathSettings, _: &Timeouts) -> anyhow::Result<()> {
+        Ok(())
     }
 
     fn drain(&self, _: bool) {}

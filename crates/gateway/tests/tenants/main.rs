@@ -30,6 +30,7 @@ mod mtu;
 mod odd;
 mod paths;
 mod reach;
+mod reloaded;
 mod restart;
 mod scraped;
 mod shards;

@@ -136,6 +136,12 @@ impl Gateway {
         self.how.configuration(&self.pins())
     }
 
+    /// Has it read its configuration again, with this in it.
+    pub(crate) fn reload_as(&mut self, how: Ringside, connections: &str) {
+        self.how = how;
+        self.reload(connections);
+    }
+
     /// Has it read its configuration again, with these lines of `[connections]`.
     pub(crate) fn reload(&self, connections: &str) {
         let daemon = self.daemon();

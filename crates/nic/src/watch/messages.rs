@@ -84,7 +84,7 @@ impl AsFd for Links {
 }
 
 /// A socket in the calling thread's network namespace that gets what the kernel sends to a group.
-pub(super) fn subscription(protocol: isize, group: u32) -> io::Result<Socket> {
+pub(crate) fn subscription(protocol: isize, group: u32) -> io::Result<Socket> {
     let mut socket = Socket::new(protocol)?;
     socket.bind_auto()?;
     // Connected to the kernel, so that no other process can send to it.
@@ -95,14 +95,14 @@ pub(super) fn subscription(protocol: isize, group: u32) -> io::Result<Socket> {
 
 /// What a read of a subscription gives.
 #[derive(Debug)]
-pub(super) enum Datagram<'a> {
+pub(crate) enum Datagram<'a> {
     Some(&'a [u8]),
     None,
     /// The kernel dropped messages (`ENOBUFS`), or this one is longer than the buffer.
     Lost,
 }
 
-pub(super) fn datagram<'a>(socket: BorrowedFd<'_>, buffer: &'a mut [u8]) -> io::Result<Datagram<'a>> {
+pub(crate) fn datagram<'a>(socket: BorrowedFd<'_>, buffer: &'a mut [u8]) -> io::Result<Datagram<'a>> {
     match recv(socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
         Ok((length, whole)) if length == whole => Ok(Datagram::Some(&buffer[..length])),
         // https://elixir.bootlin.com/linux/v6.18/C/ident/netlink_overrun

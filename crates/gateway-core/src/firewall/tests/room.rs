@@ -203,6 +203,38 @@ fn packets_keep_a_connection_from_being_swept() {
     assert_eq!(bench.firewall.conntrack().sweep(bench.now), 1);
 }
 
+/// Those that are there, too.
+#[test]
+fn limits_change_while_connections_are_there() {
+    let mut bench = Bench::open(limits(10));
+    bench.pass(&udp(1, 53));
+    bench.firewall.conntrack().limit_each(1);
+    assert_eq!(
+        bench.judge(&udp(2, 53)).err(),
+        None,
+        "the one that nobody answered goes"
+    );
+    bench.pass(&turned(udp(2, 53)));
+    assert_eq!(bench.judge(&udp(3, 53)), Err(Refused::TenantFull));
+    bench.firewall.conntrack().limit_each(2);
+    bench.pass(&udp(3, 53));
+    bench.pass(&turned(udp(3, 53)));
+    let mut timeouts = bench.firewall.conntrack().timeouts();
+    assert_eq!(timeouts, Limits::default().timeouts);
+    timeouts.set(State::UdpReplied, Duration::from_secs(5));
+    bench.firewall.conntrack().set_timeouts(&timeouts);
+    assert_eq!(bench.firewall.conntrack().timeouts(), timeouts);
+    bench.wait(4);
+    bench.pass(&udp(3, 53));
+    bench.wait(4);
+    assert_eq!(
+        bench.firewall.conntrack().sweep(bench.now),
+        1,
+        "the one without packets"
+    );
+    bench.pass(&udp(3, 53));
+}
+
 #[test]
 fn the_fast_path_keeps_a_connection_alive() {
     let mut bench = Bench::open(limits(10));

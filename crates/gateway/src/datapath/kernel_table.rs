@@ -1,0 +1,82 @@
+//! Whether the kernel's neighbour tables take all hosts of the links.
+
+use std::net::IpAddr;
+
+/// Hosts, and routers to them, of IPv4 and IPv6.
+pub(super) type Count = [usize; 2];
+
+/// What the kernel's tables take at the most, of IPv4 and IPv6: `gc_thresh3` of
+/// <https://docs.kernel.org/networking/ip-sysctl.html>. Of all interfaces and namespaces together. `usize::MAX` if it does not say.
+pub(super) fn limits() -> Count {
+    ["ipv4", "ipv6"].map(|family| {
+        let path = format!("/proc/sys/net/{family}/neigh/default/gc_thresh3");
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.trim().parse().unwrap_or(usize::MAX)
+    })
+}
+
+pub(super) fn count<'a>(places: impl Iterator<Item = &'a IpAddr>) -> Count {
+    let mut count = [0; 2];
+    for ip in places {
+        count[usize::from(ip.is_ipv6())] += 1;
+    }
+    count
+}
+
+/// What is wrong, and what to do. With more than fit the kernel forgets some, and packets wait for them again and again.
+pub(super) fn problem(there: Count, limits: Count) -> Option<String> {
+    let too_many = |((family, there), takes): ((&str, usize), usize)| {
+        (there > takes).then(|| {
+            // For as many again, and what else is there.
+            let enough = (2 * there).next_power_of_two();
+            format!(
+                "{there} hosts and routers of {} are on the links, and the kernel's neighbour table takes {takes}: it forgets some, whose \
+                 packets wait or are dropped; sysctl -w net.{family}.neigh.default.gc_thresh3={enough} \
+                 net.{family}.neigh.default.gc_thresh2={}",
+                if family == "ipv4" { "IPv4" } else { "IPv6" },
+                enough / 2
+            )
+        })
+    };
+    let problems: Vec<String> = ["ipv4", "ipv6"]
+        .into_iter()
+        .zip(there)
+        .zip(limits)
+        .filter_map(too_many)
+        .collect();
+    (!problems.is_empty()).then(|| problems.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_fit_are_told() {
+        assert_eq!(problem([1024, 0], [1024, 1024]), None);
+        let problem = |there, limits| problem(there, limits).expect("too many");
+        let v4 = problem([1025, 1024], [1024, 1024]);
+        assert!(v4.contains("1025 hosts") && v4.contains("takes 1024"), "{v4}");
+        assert!(
+            v4.contains("net.ipv4.neigh.default.gc_thresh3=4096") && !v4.contains("ipv6"),
+            "{v4}"
+        );
+        let both = problem([5, 6], [4, 5]);
+        assert!(both.contains("net.ipv4.") && both.contains("net.ipv6."), "{both}");
+    }
+
+    #[test]
+    fn hosts_are_counted_by_family() {
+        let ips = ["192.0.2.1", "fd00::1", "192.0.2.2"].map(|ip| ip.parse().unwrap());
+        assert_eq!(count(ips.iter()), [2, 1]);
+    }
+
+    #[test]
+    fn the_kernel_says_what_its_tables_take() {
+        assert!(
+            limits().iter().all(|takes| (1..usize::MAX).contains(takes)),
+            "{:?}",
+            limits()
+        );
+    }
+}
