@@ -28,6 +28,7 @@ mod direct;
 mod edit;
 mod epochs;
 mod keeper;
+mod limits;
 mod notices;
 mod options;
 mod pace;
@@ -59,6 +60,7 @@ use self::counters::{Full, WorkerCounters};
 use self::direct::Telling;
 use self::epochs::Epochs;
 use self::keeper::Keeper;
+use self::limits::LimitCounters;
 use self::notices::Notices;
 pub use self::options::{DirectOptions, PathOptions};
 pub(crate) use self::pace::{CARRIED, SHORTEST};
@@ -84,6 +86,7 @@ pub struct XdpPath {
     shared: Arc<Shared>,
     cache: Arc<Mutex<Cache>>,
     workers: Arc<[Told]>,
+    limits: Arc<LimitCounters>,
     /// Who tells hosts of direct paths.
     telling: Option<Arc<Telling>>,
     threads: Vec<JoinHandle<()>>,
@@ -238,6 +241,7 @@ impl XdpPath {
             }),
             cache: Arc::new(Mutex::new(cache)),
             workers: (0..workers).map(|_| Told::new()).collect(),
+            limits: Arc::default(),
             telling: (options.direct.as_ref())
                 .map(|direct| Telling::new(options, direct, tables).map(Arc::new))
                 .transpose()?,
@@ -259,6 +263,7 @@ impl XdpPath {
             resolved,
             wanted,
             found,
+            limits: Arc::clone(&self.limits),
         };
         let keeper = Keeper {
             tables: Arc::clone(&self.tables),
@@ -458,6 +463,8 @@ impl DataPath for XdpPath {
             connection_cache,
             workers: workers.filter(|worker| !worker.name.is_empty()).collect(),
             interface_events: self.shared.notices.events(),
+            path_mtu: self.limits.events(),
+            limited_hosts: self.limits.limited(),
             queue_full: Full::ALL.map(Full::name).into_iter().zip(full).collect(),
             direct: self.telling.as_ref().map(|telling| telling.counters()),
         }
