@@ -142,6 +142,7 @@ fn entry(number: u32, mac: [u8; 6]) -> (NeighborKey, CachedNeighbor) {
         policed: false,
         foreign: false,
         guarded: false,
+        mtu: None,
         used: true,
     };
     (key, value)

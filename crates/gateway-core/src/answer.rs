@@ -16,8 +16,9 @@ const ALL_NODES_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
 /// "The ICMP datagram SHOULD contain as much of the original datagram as possible without the length of the ICMP
 /// datagram exceeding 576 bytes", RFC 1812 §4.3.2.3.
 const MOST_V4: usize = 576;
-/// "… without the ICMPv6 packet exceeding the minimum IPv6 MTU", RFC 4443 §2.4 (c).
-const MOST_V6: usize = 1280;
+/// "… without the ICMPv6 packet exceeding the minimum IPv6 MTU", RFC 4443 §2.4 (c), nor with the headers around it: the way back to the
+/// sender's host may take no more either.
+const MOST_V6: usize = 1280 - 100;
 const ERROR_HEADER_LEN: usize = 8;
 /// Time to live of what the gateway sends in a tenant's network.
 const TTL: u8 = 64;

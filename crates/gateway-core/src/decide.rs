@@ -394,7 +394,7 @@ impl Decider {
         let route = self
             .route(packet, frame.bytes(), &host, (port, host_mac))
             .ok_or(drop(DropReason::HostUnresolved))?;
-        if let Some(most) = self.exceeds(frame.bytes(), packet, &route, port) {
+        if let Some(most) = self.exceeds(frame.bytes(), packet, &route, (port, receiver.host)) {
             return Err((DropReason::TooBig, Some(Trouble::TooBig(most))));
         }
         let tenants = usize::from(packet.inner)..usize::from(packet.end);
@@ -485,8 +485,9 @@ impl Decider {
     }
 
     /// The longest IP packet of a tenant that goes this way, if this one is longer.
-    fn exceeds(&self, frame: &[u8], packet: &Packet, route: &Route, port: u8) -> Option<u16> {
-        let mtu = self.settings.ports.get(usize::from(port))?.mtu;
+    fn exceeds(&mut self, frame: &[u8], packet: &Packet, route: &Route, (port, host): (u8, HostId)) -> Option<u16> {
+        let own = self.settings.ports.get(usize::from(port))?.mtu;
+        let mtu = (self.hosts.mtu(host)).map_or(own, |way| own.min(way.get()));
         let outer = headers_len(packet, route);
         // With what a sender has put behind the datagram, if it leaves with that.
         let len = match leaves_in_place(packet, route) {

@@ -140,7 +140,7 @@ pub(crate) fn send(
     let headers = frame.first_chunk_mut::<UPPER>()?;
     let own = port.v4?.octets();
     let routed = headers[INNER..INNER + 6] != receiver.0;
-    if word(headers, IP + 2) > port.mtu || (routed && headers[INNER_IP + 8] <= 1) {
+    if word(headers, IP + 2) > port.mtu.min(host.mtu) || (routed && headers[INNER_IP + 8] <= 1) {
         return None;
     }
     // What the outer UDP checksum covers, before and after.

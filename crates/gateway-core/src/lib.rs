@@ -34,6 +34,7 @@ pub mod firewall;
 pub mod flow;
 mod lane;
 pub mod packet;
+pub mod path_mtu;
 pub mod policy;
 mod prefetch;
 pub mod rewrite;

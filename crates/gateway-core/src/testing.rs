@@ -2,6 +2,7 @@
 
 pub mod corpus;
 pub mod hostile;
+pub mod pcapng;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -108,6 +108,7 @@ impl Contender {
                     policed: false,
                     foreign: false,
                     guarded: false,
+                    mtu: None,
                     used: true,
                 };
                 let key = |number| NeighborKey {

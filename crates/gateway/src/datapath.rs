@@ -30,6 +30,7 @@ mod epochs;
 mod held;
 mod keeper;
 mod kernel_table;
+mod limits;
 mod notices;
 mod options;
 mod pace;
@@ -63,6 +64,7 @@ use self::direct::Telling;
 use self::epochs::Epochs;
 pub use self::held::Held;
 use self::keeper::Keeper;
+use self::limits::LimitCounters;
 use self::notices::Notices;
 pub use self::options::{DirectOptions, PathOptions};
 pub(crate) use self::pace::{CARRIED, SHORTEST};
@@ -90,6 +92,7 @@ pub struct XdpPath {
     shared: Arc<Shared>,
     cache: Arc<Mutex<Cache>>,
     workers: Arc<[Told]>,
+    limits: Arc<LimitCounters>,
     /// Who tells hosts of direct paths.
     telling: Option<Arc<Telling>>,
     threads: Vec<JoinHandle<()>>,
@@ -250,6 +253,7 @@ impl XdpPath {
             }),
             cache: Arc::new(Mutex::new(cache)),
             workers: (0..workers).map(|_| Told::new()).collect(),
+            limits: Arc::default(),
             telling: (options.direct.as_ref())
                 .map(|direct| Telling::new(options, direct, tables).map(Arc::new))
                 .transpose()?,
@@ -271,6 +275,7 @@ impl XdpPath {
             resolved,
             wanted,
             found,
+            limits: Arc::clone(&self.limits),
         };
         let keeper = Keeper {
             tables: Arc::clone(&self.tables),
@@ -511,6 +516,8 @@ impl DataPath for XdpPath {
             connection_cache,
             workers: workers.filter(|worker| !worker.name.is_empty()).collect(),
             interface_events: self.shared.notices.events(),
+            path_mtu: self.limits.events(),
+            limited_hosts: self.limits.limited(),
             queue_full: Full::ALL.map(Full::name).into_iter().zip(full).collect(),
             direct: self.telling.as_ref().map(|telling| telling.counters()),
         }

@@ -367,6 +367,19 @@ fn packets(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
         None,
         events.map(|(event, count)| (label("event", *event), *count)),
     )?;
+    let said = counters.path_mtu.iter();
+    out.counters(
+        "path_mtu_messages",
+        "What routers have said of packets that were too long for them, by what became of it",
+        None,
+        said.map(|(what, count)| (label("what", *what), *count)),
+    )?;
+    out.gauge(
+        "limited_hosts",
+        "Hosts to which less gets than the port sends, as far as is known",
+        None,
+        usize::try_from(counters.limited_hosts).unwrap_or(usize::MAX),
+    )?;
     Ok(())
 }
 

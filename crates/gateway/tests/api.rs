@@ -1,6 +1,8 @@
 //! The API as a client sees it, over a unix socket and over TLS.
 
 mod common;
+#[path = "api/pages.rs"]
+mod pages;
 
 use std::time::Duration;
 

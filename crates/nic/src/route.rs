@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{NetlinkError, Socket};
@@ -20,6 +20,9 @@ pub struct Route {
     pub source: Option<IpAddr>,
     /// The address is this host's own: packets to it never leave.
     pub is_local: bool,
+    /// The longest IP packet, in bytes, that the route says gets there (`ip route … mtu`), or that the kernel has heard of from a
+    /// router; None where the interface's own MTU is all that is known.
+    pub mtu: Option<u32>,
 }
 
 impl Route {
@@ -51,12 +54,13 @@ impl Route {
         });
         let found = found.ok_or_else(|| no_route(std::io::Error::from_raw_os_error(libc::ENETUNREACH)))?;
         let mut index = None;
-        let (mut gateway, mut source) = (None, None);
+        let (mut gateway, mut source, mut mtu) = (None, None, None);
         for attribute in &found.attributes {
             match attribute {
                 RouteAttribute::Oif(oif) => index = Some(*oif),
                 RouteAttribute::Gateway(via) => gateway = ip(via),
                 RouteAttribute::PrefSource(from) => source = ip(from),
+                RouteAttribute::Metrics(metrics) => mtu = metrics.iter().find_map(limit),
                 _ => {}
             }
         }
@@ -67,7 +71,15 @@ impl Route {
             gateway,
             source,
             is_local: found.header.kind == RouteType::Local,
+            mtu,
         })
+    }
+}
+
+fn limit(metric: &RouteMetric) -> Option<u32> {
+    match metric {
+        RouteMetric::Mtu(mtu) if *mtu != 0 => Some(*mtu),
+        _ => None,
     }
 }
 

@@ -89,6 +89,35 @@ pub(crate) fn join_all_frames(socket: BorrowedFd<'_>, ifindex: u32) -> io::Resul
     }
 }
 
+/// Has a raw socket receive messages of one ICMP type alone: <https://elixir.bootlin.com/linux/v6.18/C/ident/icmp_filter>,
+/// <https://elixir.bootlin.com/linux/v6.18/C/ident/icmp6_filter>. Each set bit is a type that does not come.
+pub(crate) fn take_icmp_type(socket: BorrowedFd<'_>, is_v4: bool, message_type: u8) -> io::Result<()> {
+    let mut blocked = [u32::MAX; 8];
+    blocked[usize::from(message_type / 32)] &= !(1 << (message_type % 32));
+    let (level, length) = match is_v4 {
+        // The types from 32 on are no longer used, and not asked about.
+        true => (libc::SOL_RAW, size_of::<u32>()),
+        false => (libc::SOL_ICMPV6, size_of_val(&blocked)),
+    };
+    // SAFETY: `blocked` outlives the call, and is at least as long as the length says.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            ICMP_FILTER,
+            blocked.as_ptr().cast::<c_void>(),
+            libc::socklen_t::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// `ICMP_FILTER` and `ICMPV6_FILTER`: <https://elixir.bootlin.com/linux/v6.18/C/ident/ICMP_FILTER>
+const ICMP_FILTER: libc::c_int = 1;
+
 /// `PACKET_MR_PROMISC`: <https://elixir.bootlin.com/linux/v6.18/C/ident/PACKET_MR_PROMISC>
 const PROMISCUOUS: libc::c_ushort = 1;
 const SIZE_OF_MEMBERSHIP: libc::socklen_t = 16;

@@ -3,9 +3,10 @@
 //! Made of plain data field by field, in the machine's byte order where the C has no `__be`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU16;
 
 /// Counted up with each change of what is here: `GATEWAY_LAYOUT`.
-pub(super) const LAYOUT: u32 = 8;
+pub(super) const LAYOUT: u32 = 9;
 
 /// What there can be of each in the settings.
 pub(super) const MOST_PORTS: usize = 16;
@@ -54,6 +55,9 @@ pub struct CachedNeighbor {
     /// Rules are bound to some address of its network: packets to it do not take the straight lane, which does not look at the
     /// sender. See [`GatewayConfig::marking`](super::GatewayConfig::marking).
     pub guarded: bool,
+    /// The longest IP packet, in bytes, that gets to its host, if the way there takes less than the port may. What is longer goes to a
+    /// worker, and the rest not by the straight lane.
+    pub mtu: Option<NonZeroU16>,
     /// The program has used it since it was put. Entries that stay unused are those to be removed first.
     pub used: bool,
 }
@@ -187,15 +191,17 @@ const POLICED: u8 = 1;
 const HOST_IS_V6: u8 = 2;
 const FOREIGN: u8 = 4;
 const GUARDED: u8 = 8;
+const LIMITED: u8 = 16;
 
 impl Entry for CachedNeighbor {
-    const LEN: usize = 32;
+    const LEN: usize = 40;
 
     fn write(&self, bytes: &mut Vec<u8>) {
         let policed = if self.policed { POLICED } else { 0 };
         let family = if self.host.is_ipv6() { HOST_IS_V6 } else { 0 };
         let foreign = if self.foreign { FOREIGN } else { 0 };
         let guarded = if self.guarded { GUARDED } else { 0 };
+        let limited = if self.mtu.is_some() { LIMITED } else { 0 };
         let tunnel = match self.tunnel {
             None => 0,
             Some(Tunnel::Vxlan) => 1,
@@ -203,9 +209,11 @@ impl Entry for CachedNeighbor {
         };
         bytes.extend(address(self.host));
         bytes.extend(self.mac);
-        bytes.extend([self.port, policed | family | foreign | guarded]);
+        bytes.extend([self.port, policed | family | foreign | guarded | limited]);
         bytes.extend(self.host_mac);
         bytes.extend([tunnel, self.used.into()]);
+        bytes.extend(self.mtu.map_or(0, NonZeroU16::get).to_ne_bytes());
+        bytes.extend([0; 6]);
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
@@ -213,7 +221,8 @@ impl Entry for CachedNeighbor {
         let (mac, rest) = rest.split_first_chunk::<6>()?;
         let (&[port, flags], rest) = rest.split_first_chunk::<2>()?;
         let (host_mac, rest) = rest.split_first_chunk::<6>()?;
-        let &[tunnel, used] = rest.first_chunk()?;
+        let (&[tunnel, used], rest) = rest.split_first_chunk::<2>()?;
+        let mtu = NonZeroU16::new(u16::from_ne_bytes(*rest.first_chunk()?));
         Some(Self {
             host: read_address(flags & HOST_IS_V6 != 0, host)?,
             host_mac: *host_mac,
@@ -228,6 +237,7 @@ impl Entry for CachedNeighbor {
             policed: flags & POLICED != 0,
             foreign: flags & FOREIGN != 0,
             guarded: flags & GUARDED != 0,
+            mtu: mtu.filter(|_| flags & LIMITED != 0),
             used: used != 0,
         })
     }

@@ -46,6 +46,7 @@ fn what_is_written_is_read_back() {
             policed: true,
             foreign: false,
             guarded: true,
+            mtu: NonZeroU16::new(1400),
             used: false,
         };
         let other = CachedNeighbor {
@@ -53,6 +54,7 @@ fn what_is_written_is_read_back() {
             policed: false,
             foreign: true,
             guarded: false,
+            mtu: None,
             used: true,
             ..neighbor
         };

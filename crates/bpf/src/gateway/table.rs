@@ -26,6 +26,10 @@ const DEEP: u32 = 2;
 /// Entries that were moved, as far as they are remembered for who reads in parts.
 const MOST_MOVES: usize = 4096;
 
+/// Words of a value: `struct neighbor`.
+const VALUE: usize = 5;
+type Value = [u64; VALUE];
+
 /// One place, a line of the CPU's cache: `struct neighbor_slot`.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -33,8 +37,7 @@ pub(crate) struct Slot {
     version: AtomicU32,
     network: AtomicU32,
     address: [AtomicU64; 2],
-    value: [AtomicU64; 4],
-    spare: AtomicU64,
+    value: [AtomicU64; VALUE],
 }
 
 /// A key as it lies in memory.
@@ -85,13 +88,13 @@ impl Slot {
         }
     }
 
-    fn value(&self) -> [u64; 4] {
-        [0, 1, 2, 3].map(|word: usize| self.value[word].load(Ordering::Relaxed))
+    fn value(&self) -> Value {
+        std::array::from_fn(|word| self.value[word].load(Ordering::Relaxed))
     }
 
     /// In place of what is there, so that who reads meanwhile knows that it was changed; if it is the same, it was not. Network 0 makes
     /// it free.
-    fn put(&self, key: Key, value: [u64; 4]) {
+    fn put(&self, key: Key, value: Value) {
         let version = self.version.load(Ordering::Relaxed);
         if version & 1 == 0 && self.key() == key && self.value() == value {
             return;
@@ -113,7 +116,7 @@ impl Slot {
             network: 0,
             address: [0; 2],
         };
-        self.put(nothing, [0; 4]);
+        self.put(nothing, [0; VALUE]);
     }
 }
 
@@ -294,7 +297,7 @@ impl NeighborTable {
         done
     }
 
-    fn put_one(&self, writer: &mut Writer, key: Key, value: [u64; 4]) -> bool {
+    fn put_one(&self, writer: &mut Writer, key: Key, value: Value) -> bool {
         let hash = self.shape.hash(key);
         let all = self.places.all();
         let mut free = None;

@@ -1,15 +1,16 @@
 //! The program and a `Decider` that know the same.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringside_bpf::gateway::{
-    CachedNeighbor, GatewayConfig, GatewayPort, GatewayProgram, NeighborKey, Outcome, Sample, Samples, Sampling, Sizes,
-    Tunnel,
+    CachedNeighbor, ConnectionKey, GatewayConfig, GatewayPort, GatewayProgram, NeighborKey, Outcome, PolicySince,
+    PolicySlot, Sample, Samples, Sampling, Sizes, Tunnel,
 };
 use ringside_bpf::{Verdict, dry_run};
 use ringside_gateway_core::conntrack::{Conntrack, Limits};
@@ -22,16 +23,19 @@ use ringside_wire::MacAddr;
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use crate::common::Pair;
+use crate::rules::{GENERATION, NOW, everything};
 
 /// The loopback interface, where `BPF_PROG_TEST_RUN` says that packets come from.
 pub(crate) const LOOPBACK: u32 = 1;
 /// Of the second port: what is longer than the shortest packets is too long for it.
 pub(crate) const SHORT: u16 = 120;
 const LONG: u16 = 9000;
+/// Some of what tenant 2 gets is longer, and some is not.
+const LIMIT: NonZeroU16 = NonZeroU16::new(110).unwrap();
 
 pub(crate) const SIZES: Sizes = Sizes {
     neighbors: 64,
-    connections: 64,
+    connections: 1024,
     queues: 2,
     sample_bytes: 65536,
 };
@@ -43,6 +47,10 @@ pub(crate) struct Wanted {
     pub(crate) v6: bool,
     pub(crate) source_check: bool,
     pub(crate) derive_source_port: bool,
+    /// The way to tenant 2's host takes no more than [`LIMIT`].
+    pub(crate) limited: bool,
+    /// Rules are bound to these tenants, which allow everything; open connections go through the fast path.
+    pub(crate) bound: &'static [u8],
 }
 
 pub(crate) struct Bed {
@@ -50,10 +58,22 @@ pub(crate) struct Bed {
     pub(crate) config: GatewayConfig,
     /// How the host of a tenant is reached.
     pub(crate) ways: HashMap<IpAddr, (bool, Option<Tunnel>)>,
-    decider: Decider,
+    pub(crate) wanted: Wanted,
+    pub(crate) core: Core,
+    /// Connections that the program has.
+    pub(crate) handed: HashSet<ConnectionKey>,
     samples: Samples,
     worker: OwnedFd,
+}
+
+/// What user space decides by.
+pub(crate) struct Core {
+    decider: Decider,
+    pub(crate) conntrack: Arc<Conntrack>,
+    // The tables of the decider's readers.
     _neighbors: Neighbors,
+    _bindings: Bindings,
+    _policy: Policy,
 }
 
 /// What the program did with a packet.
@@ -97,6 +117,7 @@ pub(crate) fn neighbor(last: u8, v6: bool) -> CachedNeighbor {
         policed: false,
         foreign: false,
         guarded: false,
+        mtu: None,
         used: false,
     }
 }
@@ -126,7 +147,7 @@ pub(crate) fn in_namespace<T: Send>(work: impl FnOnce(u32) -> T + Send) -> T {
 impl Bed {
     pub(crate) fn new(second: u32, wanted: Wanted) -> Self {
         let program = GatewayProgram::load(SIZES).unwrap();
-        let (entries, ways) = entries(wanted.v6);
+        let (entries, ways) = entries(wanted);
         assert_eq!(program.neighbors().put(&entries), entries.len());
         let config = GatewayConfig {
             source_check: wanted.source_check,
@@ -144,16 +165,23 @@ impl Bed {
         let worker = socket(AddressFamily::XDP, SocketType::RAW, None).unwrap();
         program.set_worker(0, 0, worker.as_fd()).unwrap();
         let samples = program.samples().unwrap();
-        let (decider, neighbors) = decider(&config, wanted.v6);
-        Self {
+        let core = Core::new(&config, wanted);
+        let mut bed = Self {
             program,
             config,
             ways,
-            decider,
+            wanted,
+            core,
+            handed: HashSet::new(),
             samples,
             worker,
-            _neighbors: neighbors,
+        };
+        if bed.has_rules() {
+            let since = (PolicySlot::of(VNI), PolicySince(GENERATION));
+            bed.program.policies().put(&[since]).unwrap();
+            bed.hand_over_all();
         }
+        bed
     }
 
     pub(crate) fn underlay(&self) -> Underlay {
@@ -191,20 +219,28 @@ impl Bed {
     /// What user space decides about the same frame.
     pub(crate) fn decide(&mut self, frame: &[u8]) -> (Decision, Vec<u8>) {
         let mut buffer = Roomy::new(frame, 128, 256);
-        let decision = self.decider.decide(1_000_000_000, 0, false, &mut buffer);
+        let has_rules = self.has_rules();
+        let decision = self.core.decider.decide(NOW, 0, has_rules, &mut buffer);
         (decision, buffer.bytes().to_vec())
     }
 }
 
 type Entries = Vec<(NeighborKey, CachedNeighbor)>;
 
-fn entries(v6: bool) -> (Entries, HashMap<IpAddr, (bool, Option<Tunnel>)>) {
+fn entries(wanted: Wanted) -> (Entries, HashMap<IpAddr, (bool, Option<Tunnel>)>) {
+    let Wanted { v6, bound, .. } = wanted;
     let mut entries = Vec::new();
     let mut ways = HashMap::new();
     for inner_v6 in [false, true] {
         for last in [1].into_iter().chain(RECEIVERS) {
             let (host_v6, _, tunnel) = way(last, v6);
-            entries.push((key(last, inner_v6), neighbor(last, v6)));
+            let entry = CachedNeighbor {
+                policed: bound.contains(&last),
+                guarded: !bound.is_empty(),
+                mtu: (wanted.limited && last == 2).then_some(LIMIT),
+                ..neighbor(last, v6)
+            };
+            entries.push((key(last, inner_v6), entry));
             ways.insert(tenant(last, inner_v6), (host_v6, tunnel));
         }
     }
@@ -218,57 +254,74 @@ fn underlay(config: &GatewayConfig) -> Underlay {
     }
 }
 
-/// From the same settings and entries.
-fn decider(config: &GatewayConfig, v6: bool) -> (Decider, Neighbors) {
-    let port = |port: &Option<GatewayPort>| {
-        let port = port.expect("both are there");
-        PortSettings {
-            mac: MacAddr(port.mac),
-            v4: port.v4,
-            v6: port.v6,
-            mtu: port.mtu,
-        }
-    };
-    let settings = Settings {
-        underlay: underlay(config),
-        ports: config.ports.iter().map(port).collect(),
-        source_check: config.source_check,
-        derive_source_port: config.derive_source_port,
-        ttl: config.ttl,
-        errors_per_second: 1_000_000,
-    };
-    let (neighbors, hosts) = (Neighbors::new(), Hosts::new());
-    for (NeighborKey { ip, .. }, cached) in entries(v6).0 {
-        let host = hosts.intern(Host {
-            ip: cached.host,
-            mac: Some(MacAddr(cached.host_mac)),
-            port: Some(cached.port),
-            encapsulation: cached.tunnel.map(|tunnel| match tunnel {
-                Tunnel::Vxlan => Encapsulation::Vxlan,
-                Tunnel::Geneve => Encapsulation::Geneve,
-            }),
-        });
-        let neighbor = Neighbor {
-            mac: MacAddr(cached.mac),
-            host,
-            policy: 0,
-            version: 1,
+impl Core {
+    /// From the same settings and entries.
+    pub(crate) fn new(config: &GatewayConfig, wanted: Wanted) -> Self {
+        let port = |port: &Option<GatewayPort>| {
+            let port = port.expect("both are there");
+            PortSettings {
+                mac: MacAddr(port.mac),
+                v4: port.v4,
+                v6: port.v6,
+                mtu: port.mtu,
+            }
         };
-        let vni = Vni::new(VNI).expect("24 bits");
-        neighbors.write().put(TenantAddress::new(vni, ip), neighbor);
+        let settings = Settings {
+            underlay: underlay(config),
+            ports: config.ports.iter().map(port).collect(),
+            source_check: config.source_check,
+            derive_source_port: config.derive_source_port,
+            ttl: config.ttl,
+            errors_per_second: 1_000_000,
+        };
+        let (neighbors, hosts, bindings, policy) = (Neighbors::new(), Hosts::new(), Bindings::new(), Policy::new());
+        let profile = everything(&policy);
+        for (NeighborKey { ip, .. }, cached) in entries(wanted).0 {
+            let host = hosts.intern(Host {
+                ip: cached.host,
+                mac: Some(MacAddr(cached.host_mac)),
+                port: Some(cached.port),
+                encapsulation: cached.tunnel.map(|tunnel| match tunnel {
+                    Tunnel::Vxlan => Encapsulation::Vxlan,
+                    Tunnel::Geneve => Encapsulation::Geneve,
+                }),
+            });
+            hosts.limit(host, cached.mtu);
+            let neighbor = Neighbor {
+                mac: MacAddr(cached.mac),
+                host,
+                policy: if cached.policed { profile.number() } else { 0 },
+                version: 1,
+            };
+            let address = TenantAddress::new(vni(), ip);
+            neighbors.write().put(address, neighbor);
+            if cached.policed {
+                bindings.set(address, Some(profile));
+            }
+        }
+        let limits = Limits {
+            connections: 10_000,
+            ..Limits::default()
+        };
+        let conntrack = Arc::new(Conntrack::new(limits));
+        let decider = Decider::new(
+            Arc::new(settings),
+            neighbors.reader(),
+            hosts.reader(),
+            bindings.reader(),
+            Firewall::new(&policy, Arc::clone(&conntrack)),
+            32,
+        );
+        Self {
+            decider,
+            conntrack,
+            _neighbors: neighbors,
+            _bindings: bindings,
+            _policy: policy,
+        }
     }
-    let limits = Limits {
-        connections: 100,
-        ..Limits::default()
-    };
-    let firewall = Firewall::new(&Policy::new(), Arc::new(Conntrack::new(limits)));
-    let decider = Decider::new(
-        Arc::new(settings),
-        neighbors.reader(),
-        hosts.reader(),
-        Bindings::new().reader(),
-        firewall,
-        32,
-    );
-    (decider, neighbors)
+}
+
+pub(crate) fn vni() -> Vni {
+    Vni::new(VNI).expect("24 bits")
 }

@@ -6,6 +6,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use pcap_file::DataLink;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
+use pcap_file::pcapng::{Block, PcapNgReader};
 use ringside_gateway_core::table::Encapsulation;
 use ringside_gateway_core::testing::Sent;
 use ringside_gateway_core::testing::corpus::{VNI, gateway, host};
@@ -22,8 +25,39 @@ fn folder() -> PathBuf {
     )
 }
 
-/// The Ethernet frames of a file in the format that libpcap has had since 1998; none of others.
-fn frames(file: &[u8]) -> Vec<&[u8]> {
+/// The Ethernet frames of a capture file, with their comments; none of what is neither of the two formats.
+pub(crate) fn frames(file: &[u8]) -> Vec<(Option<String>, Vec<u8>)> {
+    match file.first_chunk() {
+        Some([0x0a, 0x0d, 0x0d, 0x0a]) => of_pcapng(file),
+        _ => of_pcap(file).into_iter().map(|frame| (None, frame.to_vec())).collect(),
+    }
+}
+
+/// Up to where it can be read.
+fn of_pcapng(file: &[u8]) -> Vec<(Option<String>, Vec<u8>)> {
+    let Ok(mut reader) = PcapNgReader::new(file) else {
+        return Vec::new();
+    };
+    let (mut frames, mut is_ethernet) = (Vec::new(), Vec::new());
+    while let Some(Ok(block)) = reader.next_block() {
+        match block {
+            Block::SectionHeader(_) => is_ethernet.clear(),
+            Block::InterfaceDescription(interface) => is_ethernet.push(interface.linktype == DataLink::ETHERNET),
+            Block::EnhancedPacket(packet) if is_ethernet.get(packet.interface_id as usize) == Some(&true) => {
+                let comment = packet.options.iter().find_map(|option| match option {
+                    EnhancedPacketOption::Comment(text) => Some(text.to_string()),
+                    _ => None,
+                });
+                frames.push((comment, packet.data.to_vec()));
+            }
+            _ => {}
+        }
+    }
+    frames
+}
+
+/// The format that libpcap has had since 1998.
+fn of_pcap(file: &[u8]) -> Vec<&[u8]> {
     const ETHERNET: u32 = 1;
     let little = match file.first_chunk() {
         Some([0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1]) => true,
@@ -105,9 +139,9 @@ fn captures_of_others() {
         if path.is_dir() {
             continue;
         }
-        for (number, frame) in frames(&fs::read(&path).unwrap()).into_iter().enumerate() {
+        for (number, (_, frame)) in frames(&fs::read(&path).unwrap()).into_iter().enumerate() {
             let name = format!("frame {number} of {}", path.display());
-            all.extend(ways(frame).into_iter().map(|frame| (name.clone(), frame)));
+            all.extend(ways(&frame).into_iter().map(|frame| (name.clone(), frame)));
         }
     }
     assert!(!all.is_empty(), "no capture of Ethernet in {}", folder.display());

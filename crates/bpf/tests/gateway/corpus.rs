@@ -9,32 +9,48 @@ use ringside_bpf::Verdict;
 use ringside_bpf::gateway::{Outcome, SlowCause, Tunnel};
 use ringside_gateway_core::decide::Decision;
 use ringside_gateway_core::table::Encapsulation;
+use ringside_gateway_core::testing::pcapng::pcapng;
 use ringside_gateway_core::testing::{corpus, hostile};
 use ringside_gateway_core::{Class, Content, DropReason, Packet};
 use ringside_wire::udp::{ChecksumState, checksum_state};
 use ringside_wire::{Protocol, flow, ipv4, ipv6, vlan};
 
 use crate::bed::{Bed, Ran, Wanted, in_namespace};
+use crate::captures::frames;
 use crate::common::privileged;
+use crate::rules::is_judged;
 
 #[test]
 fn both_parsers_say_the_same() {
     if !privileged() {
         return;
     }
+    let corpus = written_and_read(&corpus::corpus(corpus::SEED));
     in_namespace(|second| {
         for v6 in [false, true] {
-            for (source_check, derive_source_port) in [(false, false), (true, false), (false, true)] {
+            for (source_check, derive_source_port, limited) in
+                [(false, false, false), (true, false, true), (false, true, false)]
+            {
                 let wanted = Wanted {
                     v6,
                     source_check,
                     derive_source_port,
+                    limited,
+                    ..Wanted::default()
                 };
-                let seen = compare(Bed::new(second, wanted), &corpus::corpus(6));
+                let seen = compare(Bed::new(second, wanted), &corpus);
                 has_met_everything(&seen, wanted);
             }
         }
     });
+}
+
+/// As the example `corpus` writes them, for tcpdump and Wireshark: both parsers are tried with what the file has.
+fn written_and_read(named: &[(String, Vec<u8>)]) -> Vec<(String, Vec<u8>)> {
+    let read = frames(&pcapng(named)).into_iter();
+    let read: Vec<_> = read.map(|(name, frame)| (name.expect("a comment"), frame)).collect();
+    assert!(read == named, "{} of {} frames, or others", read.len(), named.len());
+    read
 }
 
 /// What fuzzers have kept, and variations of it: single frames as they are, and those that the target of decisions makes.
@@ -64,6 +80,7 @@ fn both_parsers_say_the_same_of_what_was_kept() {
                 v6,
                 source_check,
                 derive_source_port,
+                ..Wanted::default()
             };
             let seen = compare(Bed::new(second, wanted), &frames);
             println!("{} frames: {seen:?}", frames.len());
@@ -100,6 +117,7 @@ pub(crate) fn compare(mut bed: Bed, frames: &[(String, Vec<u8>)]) -> HashMap<Out
                 ran.outcome
             ));
         }
+        bed.follow(decision);
     }
     let few: Vec<&String> = wrong.iter().take(12).collect();
     let (count, config) = (frames.len(), &bed.config);
@@ -182,11 +200,15 @@ fn judge(
             )?;
         }
         (_, Class::Drop(_)) => check(false, "not dropped")?,
-        (Outcome::Forwarded | Outcome::Redirected, Class::Tenant(_)) => {
+        (Outcome::Forwarded | Outcome::Redirected, Class::Tenant(packet)) => {
             let port = u8::from(ran.outcome == Outcome::Redirected);
             let is_sent = matches!(decision, Decision::Send { port: to, .. } if to == port);
             check(is_sent, "sent, and should not be")?;
             check(ran.bytes == decided, "other bytes sent on")?;
+            check(
+                !bed.is_for_rules(frame, &packet),
+                "sent on, though rules have to be asked",
+            )?;
         }
         (Outcome::Answered, Class::Tenant(_)) => {
             check(decision == Decision::Answer, "answered, and should not be")?;
@@ -214,6 +236,13 @@ fn may_be_left(bed: &Bed, cause: SlowCause, frame: &[u8], packet: &Packet, decis
         _ => None,
     };
     match cause {
+        // Before anything else is looked at.
+        SlowCause::Sender | SlowCause::TooLong | SlowCause::Ttl
+            if bed.has_rules() && refused.is_some_and(is_judged) =>
+        {
+            true
+        }
+        SlowCause::Policed => bed.is_for_rules(frame, packet),
         SlowCause::Miss => refused == Some(NoNeighbor),
         SlowCause::Sender => refused == Some(WrongSource),
         SlowCause::TooLong => refused == Some(TooBig),

@@ -16,5 +16,7 @@ mod flows;
 mod foreign;
 mod lane;
 mod pinned;
+mod rules;
+mod sizes;
 mod tables;
 mod verifier;

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
@@ -46,16 +47,21 @@ pub(crate) struct PlainHost {
     pub(crate) port: Option<u8>,
     /// It takes nothing but Geneve.
     pub(crate) geneve: bool,
+    /// The longest IP packet that gets there; [`u16::MAX`] if that is not known.
+    pub(crate) mtu: u16,
 }
 
 /// Address, then one word with all that may change, so that no reader sees half a change, and what that was at first.
+/// A line of the CPU's cache.
 #[derive(Debug, Default)]
-#[repr(align(32))]
+#[repr(align(64))]
 struct Slot {
     ip: [AtomicU64; 2],
     /// Port 8 bits, flags 8, MAC address 48.
     rest: AtomicU64,
     given: AtomicU64,
+    /// Of the way there: 0 if none is known. Whoever reads it a moment too early is told by ICMP, as the one before.
+    mtu: AtomicU16,
 }
 
 const HAS_MAC: u64 = 1 << 48;
@@ -66,7 +72,7 @@ const NO_PORT: u8 = u8::MAX;
 type Chunks = Vec<Arc<[Slot]>>;
 
 /// All hosts. Their numbers are never used a second time, so that a worker that has just looked one up never sends to
-/// another: a host that comes and goes costs 32 bytes for good.
+/// another: a host that comes and goes costs 64 bytes for good.
 #[derive(Debug)]
 pub struct Hosts {
     chunks: Arc<ArcSwap<Chunks>>,
@@ -131,6 +137,17 @@ impl Hosts {
         true
     }
 
+    /// Makes known the longest IP packet, in bytes, that gets to a host, or that nobody knows of a limit but the port's. False for
+    /// a host that is not there.
+    pub fn limit(&self, id: HostId, mtu: Option<NonZeroU16>) -> bool {
+        let chunks = self.chunks.load();
+        let Some(slot) = slot(&chunks, id).filter(|slot| slot.read(&slot.given).is_some()) else {
+            return false;
+        };
+        slot.mtu.store(mtu.map_or(0, NonZeroU16::get), Ordering::Release);
+        true
+    }
+
     /// How many hosts there have been.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -160,13 +177,18 @@ impl HostReader {
         slot(self.0.load(), id).and_then(|slot| slot.read(&slot.rest))
     }
 
-    /// The same in short. None also for one of IPv6, and for one whose MAC address is not known.
+    /// The longest IP packet, in bytes, that gets to it, if something on the way takes less than the port may: see [`Hosts::limit`].
+    pub fn mtu(&mut self, id: HostId) -> Option<NonZeroU16> {
+        slot(self.0.load(), id).and_then(|slot| NonZeroU16::new(slot.mtu.load(Ordering::Acquire)))
+    }
+
+    /// The same as [`Self::find`] in short. None also for one of IPv6, and for one whose MAC address is not known.
     #[inline]
     pub(crate) fn find_plain(&mut self, id: HostId) -> Option<PlainHost> {
         slot(self.0.load(), id).and_then(Slot::plain)
     }
 
-    /// The same without what was found out since.
+    /// As [`Self::find`], without what was found out since.
     pub fn given(&mut self, id: HostId) -> Option<Host> {
         slot(self.0.load(), id).and_then(|slot| slot.read(&slot.given))
     }
@@ -206,6 +228,10 @@ impl Slot {
             mac: MacAddr(mac),
             port: (port != NO_PORT).then_some(port),
             geneve: rest & GENEVE != 0,
+            mtu: match self.mtu.load(Ordering::Relaxed) {
+                0 => u16::MAX,
+                mtu => mtu,
+            },
         })
     }
 

@@ -35,13 +35,13 @@ impl Guess {
 }
 
 /// A byte of the hash that neither tells the shard nor, mostly, the group; never 0.
-fn tag(hash: u64) -> u8 {
+const fn tag(hash: u64) -> u8 {
     hash.to_be_bytes()[7] | 1
 }
 
 /// The tag in every byte.
-fn wanted(hash: u64) -> u64 {
-    ONES * u64::from(tag(hash))
+const fn wanted(hash: u64) -> u64 {
+    ONES * tag(hash) as u64
 }
 
 /// The slot of a group's lowest candidate.
@@ -52,6 +52,13 @@ fn slot(group: usize, candidates: u64) -> usize {
 /// The highest bit of each byte that is zero. A byte above one that is zero may be taken for one, too: a candidate more.
 const fn zeros(word: u64) -> u64 {
     word.wrapping_sub(ONES) & !word & HIGHS
+}
+
+/// The highest bit of the byte of each slot that may have a hash. An empty one never is among them, though its tag is next to the lowest
+/// that there is: tags are odd, so that two of them differ by an even number.
+const fn candidates(tags: u64, hash: u64) -> u64 {
+    let differ = tags ^ wanted(hash);
+    zeros(differ) & !(differ << 7)
 }
 
 impl<S: Slot> Shard<S> {
@@ -99,7 +106,7 @@ impl<S: Slot> Shard<S> {
     pub(super) fn guess(&self, hash: u64) -> Guess {
         let home = self.home(hash);
         let tags = self.tags(home);
-        let candidates = zeros(tags ^ wanted(hash));
+        let candidates = candidates(tags, hash);
         if candidates != 0 {
             let at = slot(home, candidates);
             self.slots[at].fetch();
@@ -154,7 +161,7 @@ impl<S: Slot> Shard<S> {
         let (mut group, mut dead) = (self.home(hash), 0);
         loop {
             let tags = self.tags(group);
-            let mut candidates = zeros(tags ^ wanted(hash));
+            let mut candidates = candidates(tags, hash);
             while candidates != 0 {
                 let slot = &self.slots[slot(group, candidates)];
                 match slot.is_of(address) {
@@ -211,6 +218,30 @@ mod tests {
     use crate::Vni;
     use crate::table::HostId;
     use crate::table::slot::Narrow;
+
+    /// A slot that nobody has filled is that of no address, also of the one that is all zeros, whose tag may be the lowest.
+    #[test]
+    fn what_is_empty_is_nobodys() {
+        let (zero, other) = (
+            address_of(0),
+            TenantAddress::new(Vni::new(5).unwrap(), "10.0.0.1".parse().unwrap()),
+        );
+        let neighbor = Neighbor {
+            mac: MacAddr::ZERO,
+            host: HostId(1),
+            policy: 0,
+            version: 1,
+        };
+        for hash in [0x1234_5678_9abc_de00, 0x1234_5678_9abc_de01, 0x1234_5678_9abc_de03] {
+            let shard: Shard<Narrow> = Shard::new(32);
+            shard.fill(&other, hash, &neighbor);
+            let guess = shard.guess(hash);
+            assert!(shard.find(&zero, hash, guess).is_none(), "{hash:x}");
+            assert!(shard.find_by(0, hash, guess).is_none());
+            assert!(shard.look(&zero, hash).is_none());
+            assert!(shard.find(&other, hash, guess).is_some());
+        }
+    }
 
     /// Whoever has read the tags before an address was put anew, once or twice, finds what it is now.
     #[test]

@@ -17,6 +17,8 @@ pub const VNI: u32 = 0x01_02_03;
 pub const ROUTER: MacAddr = MacAddr([2, 0xff, 0, 0, 0, 0xff]);
 /// An option that may be critical, because it is known.
 pub const KNOWN_OPTION: (u16, u8) = (0x0103, 0x81);
+/// Of the random changes in the corpus, where nobody wants others.
+pub const SEED: u64 = 6;
 /// Last bytes of the tenants that frames go to, besides 99, whom nobody should know.
 pub const RECEIVERS: [u8; 5] = [2, 3, 4, 5, 6];
 
@@ -525,7 +527,7 @@ fn cut(frame: &[u8], len: usize) -> Vec<u8> {
 }
 
 /// [`fixtures`], with their headers damaged in named ways, cut at every length (with and without lengths that say so), and
-/// with single bytes changed at random. Some forty thousand.
+/// with single bytes changed at random. Some seventy thousand.
 #[must_use]
 pub fn corpus(seed: u64) -> Vec<Named> {
     let fixtures = fixtures();

@@ -85,7 +85,10 @@ fn complaint(bytes: &[u8], v6: bool) -> (u8, u8, u16, Vec<u8>) {
             [tenant(2, true), tenant(1, true)]
         );
         assert!(icmp::verify_v6(ip.payload(), ip.src(), ip.dst()));
-        assert!(ip.total_len() <= 1280);
+        assert!(
+            ip.total_len() <= 1280 && got.tunnel.len() + 48 <= 1280,
+            "as long as any way takes"
+        );
         ip.payload()
     } else {
         let ip = ipv4::Packet::parse(ethernet.payload()).unwrap();
@@ -99,6 +102,44 @@ fn complaint(bytes: &[u8], v6: bool) -> (u8, u8, u16, Vec<u8>) {
     };
     let mtu = u16::from_be_bytes([message[6], message[7]]);
     (message[0], message[1], mtu, message[8..].to_vec())
+}
+
+/// Something on the way takes less than the port: by the lane, and by the long way (to which a tag leads).
+#[test]
+fn a_way_that_takes_less_is_told_by_what_it_takes() {
+    for outer_v6 in [false, true] {
+        let mut bed = bed(
+            Way {
+                v6: outer_v6,
+                ..BY_IPV4
+            },
+            settings(),
+        );
+        let limit = |bed: &Bed, mtu| assert!(bed.hosts.limit(bed.host_b, NonZeroU16::new(mtu)));
+        let headers = if outer_v6 { 70 } else { 50 };
+        for v6 in [false, true] {
+            let of = |ip_len: u16| {
+                let payload = vec![7; usize::from(ip_len) - if v6 { 48 } else { 28 }];
+                tenant_udp([A, ROUTER], [tenant(1, v6), tenant(2, v6)], [1, 2], 64, &payload)
+            };
+            // None at all, less than the port, more than the port, which counts then, and none again.
+            for (mtu, most) in [(0, 1500), (1400, 1400), (1280, 1280), (9000, 1500), (0, 1500)] {
+                limit(&bed, mtu);
+                for tag in [0, 4] {
+                    let most = most - headers - tag;
+                    let in_tags = |frame: Vec<u8>| if tag == 0 { frame } else { tagged(&frame, 5) };
+                    let (decision, _) = bed.decide(&sent(in_tags(of(most))).bytes());
+                    assert!(matches!(decision, Decision::Send { .. }), "{mtu} {tag}: {decision:?}");
+                    let (decision, bytes) = bed.decide(&sent(in_tags(of(most + 1))).bytes());
+                    assert_eq!(decision, Decision::Complain(DropReason::TooBig), "{mtu} {tag}");
+                    if tag == 0 {
+                        assert_eq!(complaint(&bytes, v6).2, most, "{mtu}");
+                    }
+                }
+            }
+        }
+        assert!(!bed.hosts.limit(HostId(99), None));
+    }
 }
 
 #[test]

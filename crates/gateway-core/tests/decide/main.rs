@@ -1,6 +1,7 @@
 //! What becomes of packets: read back with the views of `ringside-wire`, as a host would.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use ringside_gateway_core::conntrack::{Conntrack, Limits};

@@ -30,6 +30,8 @@ pub(crate) enum Order {
     Dense,
     /// In none.
     Scattered,
+    /// The same over IPv6, inside and out.
+    Six,
 }
 
 /// One of up to 16 million, spread over 1000 networks.
@@ -39,17 +41,19 @@ pub(crate) fn neighbor(number: u32, order: Order, version: u64) -> Neighbor {
         Order::Rising => (mixed % 1000, number),
         Order::Dense => (number / 1000, number % 1000),
         // An odd factor: each of 24 bits comes once.
-        Order::Scattered => (mixed % 1000, mixed & 0xff_ffff),
+        Order::Scattered | Order::Six => (mixed % 1000, mixed & 0xff_ffff),
     };
     let [_, b, c, d] = address.to_be_bytes();
+    let six = |high: u8, low: [u8; 3]| [&[0xfd, high, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], &low].concat();
+    let (ip, host) = match order {
+        Order::Six => (six(0, [b, c, d]), six(1, [0, 0, 1 + d % 250])),
+        Order::Rising | Order::Dense | Order::Scattered => (vec![10, b, c, d], vec![192, 0, 2, 1 + d % 250]),
+    };
     Neighbor {
-        address: Some(TenantAddress {
-            vni,
-            ip: vec![10, b, c, d],
-        }),
+        address: Some(TenantAddress { vni, ip }),
         mac: vec![2, 0, 0, b, c, d],
         host: Some(Host {
-            ip: vec![192, 0, 2, 1 + d % 250],
+            ip: host,
             mac: vec![2, 1, 0, 0, 0, d % 250],
             port: None,
             encapsulation: 0,

@@ -143,6 +143,10 @@ impl OperationService for Api {
             interface_events: (counters.interface_events.iter())
                 .map(|(event, times)| count(event, *times))
                 .collect(),
+            path_mtu: (counters.path_mtu.iter())
+                .map(|(what, times)| count(what, *times))
+                .collect(),
+            limited_hosts: counters.limited_hosts,
             queue_full: (counters.queue_full.iter())
                 .map(|(queue, times)| count(queue, *times))
                 .collect(),

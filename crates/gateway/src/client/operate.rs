@@ -142,6 +142,8 @@ pub(super) async fn stats(channel: Channel, json: bool) -> Result<()> {
         },
         "handed-up-packets": counts(&all.handed_up),
         "interface-events": counts(&all.interface_events),
+        "path-mtu": counts(&all.path_mtu),
+        "limited-hosts": all.limited_hosts,
         "queue-full": counts(&all.queue_full),
         "workers": all.workers.iter().map(worker).collect::<Vec<_>>(),
         "direct": all.direct.map(|direct| json!({

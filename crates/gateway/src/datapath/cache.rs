@@ -123,7 +123,7 @@ impl Cache {
     }
 
     /// Removes what the process before has left and what is no longer so, and takes up from it what the MAC addresses of hosts
-    /// are: those hosts.
+    /// are (of those hosts that it returns), and what the ways to them take.
     pub(super) fn adopt(&mut self, tables: &Tables) -> Result<Vec<HostId>> {
         let (mut gone, mut others, mut resolved) = (Vec::new(), Vec::new(), Vec::new());
         let program = Arc::clone(&self.program);
@@ -135,6 +135,9 @@ impl Cache {
                 let host = self.hosts.find(known.host)?;
                 let is_its = host.ip == value.host && host.port.is_none_or(|port| port == value.port);
                 let is_open = host.mac.is_none() || (host.port.is_none() && !self.one_port);
+                if is_its && value.mtu.is_some() {
+                    tables.hosts.limit(known.host, value.mtu);
+                }
                 if is_its && is_open {
                     let found = (MacAddr(value.host_mac), value.port);
                     tables.hosts.resolve(known.host, Some(found));
@@ -384,6 +387,7 @@ impl Cache {
             policed: neighbor.policy != 0,
             foreign: self.foreign.is(vni),
             guarded: self.policed.has(vni),
+            mtu: self.hosts.mtu(neighbor.host),
             // What has just come is not the first to go, and its first packets need not write that it is used.
             used: true,
         })

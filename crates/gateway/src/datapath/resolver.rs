@@ -1,21 +1,23 @@
-//! Who finds out by which port a host is reached and which MAC address its packets get: by the kernel's routes, and by its
-//! neighbour table, which is kept true by ARP and neighbour discovery.
+//! Who finds out by which port a host is reached, which MAC address its packets get and how long they may be: by the kernel's routes,
+//! by its neighbour table, which is kept true by ARP and neighbour discovery, and by what routers say.
 //!
 //! What the kernel finds out it tells at once, and a look through its table is for what it knew before, and for what was missed: so a
 //! host that never answers costs no looks, however long tenants send to it.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use ringside_gateway_core::table::{Host, HostId, HostReader};
-use ringside_nic::{NeighbourEvent, NeighbourWatch, Route};
+use ringside_nic::{NeighbourEvent, NeighbourWatch, Route, TooBigMessages};
 use ringside_wire::MacAddr;
 
 use super::kernel_table;
+use super::limits::{LimitCounters, Limits, listeners};
 use super::notices::About;
 use super::ports::Ports;
 use super::worker::Shared;
@@ -41,10 +43,14 @@ pub(super) struct Resolver {
     pub(super) wanted: Receiver<HostId>,
     /// Hosts to which it is another than it was.
     pub(super) found: Sender<HostId>,
+    pub(super) limits: Arc<LimitCounters>,
 }
 
 /// Somebody on a link, by the port's number.
 type Place = (u8, IpAddr);
+
+/// Who that is for a host, and the longest packet that gets there, if the route says so.
+type Way = (Place, Option<NonZeroU16>);
 
 /// A host, or the router to some.
 #[derive(Default)]
@@ -72,6 +78,9 @@ struct Ways {
     places: Vec<(HostId, Place)>,
     numbers: HashMap<HostId, usize>,
     next: usize,
+    limits: Limits,
+    /// To whom routers on the way talk.
+    routers: Vec<TooBigMessages>,
     /// What the kernel finds out; None if it does not tell.
     watch: Option<NeighbourWatch>,
     /// As the interfaces were found last.
@@ -110,6 +119,8 @@ impl Resolver {
             places: Vec::new(),
             numbers: HashMap::new(),
             next: 0,
+            limits: Limits::new(&self.tables.hosts, Arc::clone(&self.limits), now),
+            routers: listeners(),
             watch: NeighbourWatch::open().inspect_err(silent).ok(),
             ports: self.shared.ports.load_full(),
             looked: now,
@@ -119,7 +130,10 @@ impl Resolver {
         for id in &self.resolved {
             let Some(host) = ways.hosts.find(*id) else { continue };
             let given = ways.hosts.given(*id).unwrap_or(host);
-            let Some(place) = self.place_of(&given) else { continue };
+            let Some((place, mtu)) = self.way_to(&given) else {
+                continue;
+            };
+            ways.limits.route(&self.tables.hosts, *id, mtu);
             let hop = ways.enrol(*id, place);
             if host.port == Some(place.0) {
                 hop.mac = host.mac.map(|mac| mac.0);
@@ -150,6 +164,12 @@ impl Resolver {
             ways.looked_at_routes = Instant::now();
             ways.is_to_be_looked_through = true;
             self.look_at_routes(ways);
+            ways.limits.forget(&self.tables.hosts, ways.looked_at_routes);
+        }
+        let now = Instant::now();
+        (ways.limits).listen(&self.tables.hosts, &ways.routers, &self.shared.settings.load(), now);
+        for id in ways.limits.changed(now) {
+            _ = self.found.send(id);
         }
         if !ways.is_to_be_looked_through || ways.looked.elapsed() < WHILE_WAITING {
             return Turn::Listened;
@@ -160,8 +180,8 @@ impl Resolver {
         Turn::LookedThrough
     }
 
-    /// By which port a host is reached, and whose MAC address packets to it get.
-    fn place_of(&self, given: &Host) -> Option<Place> {
+    /// By which port a host is reached, whose MAC address packets to it get, and how long they may be.
+    fn way_to(&self, given: &Host) -> Option<Way> {
         let route = match Route::to(given.ip) {
             Ok(route) => route,
             Err(error) => {
@@ -176,8 +196,10 @@ impl Resolver {
             tracing::debug!(host = %given.ip, by = route.interface.name(), "the way to a host is by no interface of the gateway");
             return None;
         };
-        let router = route.gateway.filter(|_| routed.is_none_or(|routed| routed == port));
-        Some((port, router.unwrap_or(given.ip)))
+        let is_its = routed.is_none_or(|routed| routed == port);
+        let router = route.gateway.filter(|_| is_its);
+        let mtu = route.mtu.filter(|_| is_its).and_then(|mtu| u16::try_from(mtu).ok());
+        Some(((port, router.unwrap_or(given.ip)), mtu.and_then(NonZeroU16::new)))
     }
 
     fn ask(&self, id: HostId, ways: &mut Ways) {
@@ -186,7 +208,11 @@ impl Resolver {
             return;
         }
         let Some(given) = ways.hosts.given(id) else { return };
-        let Some(place) = self.place_of(&given) else { return };
+        let Some((place, mtu)) = self.way_to(&given) else {
+            return;
+        };
+        // Before it can be sent to.
+        ways.limits.route(&self.tables.hosts, id, mtu);
         self.go(id, &given, place, ways);
     }
 
@@ -219,7 +245,11 @@ impl Resolver {
             let (id, before) = ways.places[ways.next % ways.places.len()];
             ways.next = (ways.next + 1) % ways.places.len();
             let Some(given) = ways.hosts.given(id) else { continue };
-            if let Some(place) = self.place_of(&given).filter(|place| *place != before) {
+            let Some((place, mtu)) = self.way_to(&given) else {
+                continue;
+            };
+            ways.limits.route(&self.tables.hosts, id, mtu);
+            if place != before {
                 self.go(id, &given, place, ways);
                 others += 1;
             }

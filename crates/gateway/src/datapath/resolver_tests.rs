@@ -70,6 +70,7 @@ fn who_does_not_answer_costs_few_looks_and_is_found_when_it_does() {
             resolved: Vec::new(),
             wanted,
             found,
+            limits: Arc::default(),
         };
         let mut ways = resolver.begin();
         // Until it is known, or that long. How long it took, and how often the table was looked through.

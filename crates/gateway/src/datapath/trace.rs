@@ -11,6 +11,8 @@ use ringside_bpf::gateway::{Drops as OfProgram, Outcome, Sample, Sampling};
 use ringside_gateway_core::decide::{Cacheable, Decision, Judged};
 use ringside_gateway_core::policy::{Denied, RuleId};
 use ringside_gateway_core::{Content, DropReason, Packet, Vni};
+use ringside_wire::icmp::{ErrorKind, ErrorMessage};
+use ringside_wire::{ipv4, ipv6, vlan};
 use tokio::sync::mpsc;
 
 use super::cache::Cache;
@@ -111,7 +113,11 @@ fn by_worker(decision: Decision, after: &[u8]) -> String {
             }
         }
         Decision::Answer => "answered".to_owned(),
-        Decision::Complain(reason) => format!("dropped: {}; its sender is told by ICMP", reason.name()),
+        Decision::Complain(reason) => {
+            let most = told_mtu(after).map(|mtu| format!(": no more than {mtu} bytes go there"));
+            let most = most.unwrap_or_default();
+            format!("dropped: {}; its sender is told by ICMP{most}", reason.name())
+        }
         Decision::Wait(_) => "waits for the MAC address of its host".to_owned(),
         Decision::Drop(reason) => format!("dropped: {}", reason.name()),
     }
@@ -144,6 +150,30 @@ fn receiver(frame: &[u8]) -> Option<IpAddr> {
     match frame.get(12..14)? {
         [0x08, 0x00] => Some(IpAddr::from(*frame.get(30..)?.first_chunk::<4>()?)),
         [0x86, 0xdd] => Some(IpAddr::from(*frame.get(38..)?.first_chunk::<16>()?)),
+        _ => None,
+    }
+}
+
+/// How long a packet may be that goes there, if that is what an ICMP error in a tunnel says.
+fn told_mtu(frame: &[u8]) -> Option<u32> {
+    let udp = match frame.get(12..14)? {
+        [0x08, 0x00] => 34,
+        _ => 54,
+    };
+    let tunnel = frame.get(udp + 8..)?;
+    // Geneve says what is in it, where VXLAN has nothing.
+    let header = match tunnel.first_chunk()? {
+        [options, _, 0x65, 0x58] => 8 + 4 * usize::from(options & 0x3f),
+        _ => 8,
+    };
+    let inner = tunnel.get(header..)?;
+    let ip = inner.get(vlan::Network::parse(inner).ok()?.offset..)?;
+    let error = match ip.first()? >> 4 {
+        4 => ErrorMessage::parse_v4(ipv4::Packet::parse(ip).ok()?.payload()),
+        _ => ErrorMessage::parse_v6(ipv6::Packet::parse(ip).ok()?.payload()),
+    };
+    match error.ok()?.kind {
+        ErrorKind::TooBig { mtu } => Some(mtu),
         _ => None,
     }
 }

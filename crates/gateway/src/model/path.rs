@@ -169,6 +169,10 @@ pub struct Counters {
     pub workers: Vec<WorkerLoad>,
     /// What happened to the interface: what, and how often.
     pub interface_events: Vec<(&'static str, u64)>,
+    /// What routers have said of packets that were too long for them: what became of it, and how often.
+    pub path_mtu: Vec<(&'static str, u64)>,
+    /// Hosts to which less gets than the port sends, as far as is known.
+    pub limited_hosts: u64,
     /// How often workers found no room where they tell others what is to be done, by queue. They tell it again: hosts that packets
     /// wait for a moment later, the rest with the next packet.
     pub queue_full: Vec<(&'static str, u64)>,

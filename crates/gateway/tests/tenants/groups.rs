@@ -16,7 +16,8 @@ on! {
         a_change_elsewhere_is_nothing_to_who_is_connected, rules_name_families_and_prefixes,
         a_network_has_as_many_connections_as_it_may_have;
     two_ports_slow = crate::TWO_PORTS_SLOW => only_what_is_allowed_goes;
-    slow = crate::SLOW => only_what_is_allowed_goes, rules_name_families_and_prefixes, a_rule_that_goes_ends_what_it_allowed, who_is_not_known_may_not_send;
+    slow = crate::SLOW => only_what_is_allowed_goes, rules_name_families_and_prefixes, a_rule_that_goes_ends_what_it_allowed,
+        errors_about_what_is_allowed_come_back, members_come_and_go, who_is_not_known_may_not_send;
 }
 
 const OPEN: u16 = 7000;

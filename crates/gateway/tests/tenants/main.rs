@@ -27,6 +27,7 @@ mod interface;
 mod kills;
 mod moves;
 mod mtu;
+mod narrow;
 mod odd;
 mod paths;
 mod reach;

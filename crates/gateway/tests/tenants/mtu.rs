@@ -95,7 +95,7 @@ fn a_connection_finds_what_goes(kind: Kind) {
 }
 
 /// What the first tenant's kernel has found out about the way to an address.
-fn known_mtu(bed: &Bed, to: IpAddr) -> Option<u32> {
+pub(crate) fn known_mtu(bed: &Bed, to: IpAddr) -> Option<u32> {
     let output = bed.at(1).command(&format!("ip route get {to}")).output().expect("ip");
     let route = String::from_utf8(output.stdout).expect("UTF-8");
     let mut words = route.split_whitespace().skip_while(|word| *word != "mtu");

@@ -66,6 +66,7 @@ mod inside {
             tunnel: None,
             policed: false,
             guarded: false,
+            mtu: None,
             foreign: false,
             used: false,
         };

@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 8
+#define GATEWAY_LAYOUT 9
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
@@ -92,6 +92,7 @@ enum neighbor_flags {
 	HOST_IS_V6 = 2,
 	FOREIGN = 4, /* its network is another gateway's: counted, which the straight lane does not */
 	GUARDED = 8, /* rules are bound to some address of its network: the sender counts, which the straight lane does not know */
+	LIMITED = 16, /* its way takes less than its port does: `mtu`, which the straight lane does not look at */
 };
 
 enum encapsulation {
@@ -100,7 +101,7 @@ enum encapsulation {
 	GENEVE = 2,
 };
 
-/* Where it lives. Four words. */
+/* Where it lives. Five words. */
 struct neighbor {
 	__be32 host[4];
 	__u8 mac[ETH_ALEN];
@@ -109,6 +110,8 @@ struct neighbor {
 	__u8 host_mac[ETH_ALEN];
 	__u8 encapsulation;
 	__u8 used; /* set with each hit: the loader clears it, and evicts what stayed clear */
+	__u16 mtu; /* of LIMITED ones: the longest IP packet that gets to its host */
+	__u16 pad[3];
 } __attribute__((__aligned__(8)));
 
 /* One direction of a connection. */

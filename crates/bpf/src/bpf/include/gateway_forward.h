@@ -337,7 +337,8 @@ __noinline int find_route(struct xdp_md *ctx, const struct config *config,
 		return SLOW_ENCAPSULATION;
 	if (!by->ifindex)
 		return SLOW_ROUTE;
-	if (found->total > by->mtu)
+	if (found->total > by->mtu ||
+	    ((receiver->flags & LIMITED) && found->total > receiver->mtu))
 		return SLOW_TOO_LONG;
 
 	route->routed = !same_mac(packet.inner->h_dest, receiver->mac);

@@ -30,7 +30,6 @@ struct neighbor_slot {
 	__u32 version; /* odd: it is being written */
 	struct neighbor_key key; /* network 0: it is free */
 	struct neighbor value;
-	__u64 spare;
 };
 
 struct {
@@ -104,7 +103,7 @@ __noinline __u32 elsewhere(__u32 network, __u64 first, __u64 second)
  * were put one by one would have to be waited for.
  */
 static __always_inline int read_slot(struct neighbor_slot *slot, __u32 network, __u64 first,
-				     __u64 second, __u64 value[4])
+				     __u64 second, __u64 value[5])
 {
 	const volatile __u64 *word;
 	__u32 version = version_of(slot, 0);
@@ -115,9 +114,9 @@ static __always_inline int read_slot(struct neighbor_slot *slot, __u32 network, 
 	    word[0] != first || word[1] != second)
 		return 0;
 #pragma unroll
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 5; i++)
 		value[i] = word[2 + i];
-	return version_of(slot, value[0] | value[1] | value[2] | value[3]) == version;
+	return version_of(slot, value[0] | value[1] | value[2] | value[3] | value[4]) == version;
 }
 
 /* Where an address lives: true. It is marked as used. Not known, or just being changed: false. */
@@ -125,7 +124,7 @@ __noinline int find_address(__u32 network, __u64 first, __u64 second, struct nei
 {
 	__u32 place = place_of(hash_of(network, first, second), 0);
 	struct neighbor_slot *slot = bpf_map_lookup_elem(&neighbors, &place);
-	__u64 value[4];
+	__u64 value[5];
 
 	if (!slot || !found)
 		return 0;

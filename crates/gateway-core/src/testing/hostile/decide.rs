@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use ringside_wire::Protocol;
 use ringside_wire::icmp::v6;
+use ringside_wire::tcp::Flags;
 
 use super::world::{OPEN_PORT, Rules, World, a_frame};
 use super::{Choices, sent};
@@ -217,12 +218,16 @@ impl History {
             let key = (vni, flow.source, flow.destination, protocol, piece.identification);
             self.first.insert(key);
         }
-        if let Some(ends) = flow
-            .ends()
-            .filter(|_| allows(bound, protocol, flow.service().unwrap_or(0)))
-        {
-            self.said
-                .insert((vni, flow.source, flow.destination, protocol, numbers(ends)));
+        let by_itself = allows(bound, protocol, flow.service().unwrap_or(0));
+        if let Some([first, second]) = flow.ends().map(numbers) {
+            if by_itself {
+                self.said
+                    .insert((vni, flow.source, flow.destination, protocol, [first, second]));
+            } else if passes && is_of_the_middle(&flow) {
+                // The other side has begun it.
+                self.said
+                    .insert((vni, flow.destination, flow.source, protocol, [second, first]));
+            }
         }
         passes
     }
@@ -237,11 +242,18 @@ impl History {
         } else {
             ([second, first], first)
         };
+        let begun = (vni, flow.destination, flow.source, protocol, back);
         allows([source, destination], protocol, flow.service().unwrap_or(0))
-            || self
-                .said
-                .contains(&(vni, flow.destination, flow.source, protocol, back))
+            || (self.said.contains(&begun) || is_of_the_middle(flow))
                 && allows([destination, source], protocol, service)
+    }
+}
+
+/// A segment by which a connection is picked up that is not known, or no longer: from either side.
+fn is_of_the_middle(flow: &Flow) -> bool {
+    match flow.upper {
+        Upper::Tcp(segment) => [Flags::ACK, Flags::FIN | Flags::ACK].contains(&segment.flags.of_state()),
+        _ => false,
     }
 }
 

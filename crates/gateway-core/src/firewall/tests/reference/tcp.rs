@@ -107,6 +107,28 @@ impl Tcp {
         Some(tcp)
     }
 
+    /// Known from elsewhere, of which only the state is known.
+    pub(super) fn restored(state: State) -> Self {
+        let side = Side {
+            syn: Some(i64::MIN),
+            is_acked: true,
+            unit: 1,
+            ..Side::default()
+        };
+        Self {
+            sides: [side; 2],
+            state,
+            is_checked: false,
+            is_one_sided: false,
+            again: None,
+        }
+    }
+
+    /// Not all of it is seen any more.
+    pub(super) fn stop_checking(&mut self) {
+        self.is_checked = false;
+    }
+
     pub(super) fn see(&mut self, way: usize, said: &Said) -> Becomes {
         const SYN_ACK: Flags = Flags(Flags::SYN.0 | Flags::ACK.0);
         if said.flags.has(Flags::RST) {
