@@ -60,8 +60,8 @@ pub const MOST_INTERFACES: usize = layout::MOST_PORTS;
 pub const MOST_OPTIONS: usize = layout::MOST_OPTIONS;
 const MOST_PORTS: u32 = 16;
 
-/// How much there is room for. All of it is memory from the start: 90 bytes a neighbour, 140 or so a direction of a
-/// connection.
+/// How much there is room for. All of it is memory from the start: 90 bytes a neighbour, 144 to 160 a direction of
+/// a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Neighbours in the cache, 1 or more.
