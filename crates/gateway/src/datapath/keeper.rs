@@ -10,6 +10,7 @@ use ringside_gateway_core::decide::Cacheable;
 use ringside_gateway_core::table::HostId;
 
 use super::cache::{BATCH, Cache, Room};
+use super::check::Check;
 use super::pace::{self, Pace};
 use super::worker::{Shared, now};
 use super::{Told, connections, renew};
@@ -37,6 +38,7 @@ impl Keeper {
     pub(super) fn run(self) {
         let (mut ticked, mut looked) = (Instant::now(), Instant::now());
         let mut synchronise = Pace::steady(pace::of_connections(&self.tables.conntrack), ticked);
+        let mut check = Check::new(ticked);
         let mut marks = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
             let pause = match (marks, self.hosts.is_empty()) {
@@ -57,6 +59,10 @@ impl Keeper {
                 tracing::warn!(%error, "packets cannot be let into the straight lane again");
                 false
             });
+            // Not while entries wait for what their hosts are reached by now.
+            if check.is_due(Instant::now()) && self.hosts.is_empty() {
+                self.cache().check(&mut check, Instant::now());
+            }
             if ticked.elapsed() >= TICK {
                 let since = ticked.elapsed();
                 ticked = Instant::now();
