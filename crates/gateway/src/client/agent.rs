@@ -322,7 +322,10 @@ impl Keeper {
 
     /// The number of a network, if that is to be said.
     fn network(&self, vni: u32) -> String {
-        self.is_verbose.then(|| format!(" {vni}")).unwrap_or_default()
+        match self.is_verbose {
+            true => format!(" {vni}"),
+            false => String::new(),
+        }
     }
 
     /// Says once that the owner has no address that this endpoint could send to.

@@ -198,11 +198,11 @@ impl Applier {
     }
 
     fn tell_copy(&self, made: Vec<Made>, mark: Option<Mark>) {
-        if let Some(fleet) = self.fleet.as_ref().filter(|_| !made.is_empty() || mark.is_some()) {
-            if fleet.status.backlog.put(made.len()) {
-                // If that thread has panicked the daemon ends.
-                _ = fleet.copy.send(Copy { made, mark });
-            }
+        if let Some(fleet) = self.fleet.as_ref().filter(|_| !made.is_empty() || mark.is_some())
+            && fleet.status.backlog.put(made.len())
+        {
+            // If that thread has panicked the daemon ends.
+            _ = fleet.copy.send(Copy { made, mark });
         }
     }
 

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use ringside_netlab::wait_until;
+
 use super::Etcd;
 use super::basics::sees;
 use super::common::Folder;
@@ -47,20 +49,24 @@ impl SlowDisk {
     }
 }
 
-/// Kills the program itself, and what its disk was slow by ends with it.
-fn kill(mut daemon: Daemon) -> Folder {
+/// Kills the program, and what its disk is slow by. Nothing has its files open after that.
+fn kill(daemon: Daemon) -> Folder {
     let parent = daemon.child.id();
-    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
-    let killed = Command::new("kill")
-        .args(["-s", "KILL"])
-        .args(children.split_whitespace())
-        .status();
-    assert!(killed.unwrap().success());
-    // What stands between it and its disk sleeps for as long as that hangs.
-    let pid = children.trim().to_owned();
-    let is_gone = || !std::path::Path::new(&format!("/proc/{pid}/fd/0")).exists();
-    daemon.wait("its end", |_| is_gone());
-    daemon.kill()
+    let pid = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+    let process = PathBuf::from("/proc").join(pid.trim());
+    let folder = daemon.kill();
+    // A thread that waits for the disk may be the last one to end; who reaps what is left may take its time.
+    let is_over = || {
+        let threads = std::fs::read_dir(process.join("task")).map_or(0, Iterator::count);
+        let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+        threads == 0 || (threads == 1 && stat.contains(") Z "))
+    };
+    assert!(
+        wait_until(Duration::from_secs(60), is_over),
+        "{} lives on",
+        process.display()
+    );
+    folder
 }
 
 fn put<'a>(ip: &'a str, version: &'a str) -> Vec<&'a str> {

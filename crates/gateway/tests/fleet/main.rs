@@ -49,5 +49,6 @@ mod trial;
 mod turns;
 mod units;
 mod unsaid;
+mod way;
 
 use common::etcd::Etcd;
