@@ -65,8 +65,7 @@ pub(crate) const ALL: [Step; 9] = [
     step("all start without copies", Fault::Cold, 0),
 ];
 
-/// What costs no more the larger a fleet is: for tests.
-#[cfg(test)]
+/// What is the same at any size.
 pub(crate) const SMALL: [Step; 3] = [
     step("etcd's leader cut off", Fault::Leader, 20),
     step("etcd's leader dies", Fault::LeaderDies, 20),
