@@ -22,6 +22,7 @@
 
 mod attach;
 mod cache;
+mod check;
 mod connections;
 mod counters;
 mod direct;
@@ -513,6 +514,7 @@ impl DataPath for XdpPath {
             cache_capacity: cache.program.sizes().neighbors.into(),
             cache_evicted: cache.evicted,
             cache_refused: cache.refused,
+            cache_diverged: cache.diverged,
             connection_cache,
             workers: workers.filter(|worker| !worker.name.is_empty()).collect(),
             interface_events: self.shared.notices.events(),

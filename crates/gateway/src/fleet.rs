@@ -16,9 +16,11 @@
 //! | `space` | whether etcd takes anything |
 //! | [`migrate`] | the truth from a file to etcd, or back |
 //! | [`Status`] | how it fares |
+//! | `backlog` | what waits for the disk of the copy |
 
 use std::hash::{BuildHasher as _, RandomState};
 
+pub(crate) mod backlog;
 pub(crate) mod baggage;
 pub mod chance;
 pub(crate) mod client;

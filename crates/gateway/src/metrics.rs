@@ -390,6 +390,11 @@ fn caches(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
         evicted: counters.cache_evicted,
         refused: counters.cache_refused,
     };
+    out.counter(
+        "fast_path_divergences",
+        "Entries of the fast path's cache of neighbours that were other than the tables: never, unless something is wrong",
+        counters.cache_diverged,
+    )?;
     let labelled = |(what, count): (&'static str, u64)| (label("what", what), count);
     for (name, cache) in [
         ("fast_path_cache", neighbors),

@@ -57,6 +57,11 @@ impl Running {
         String::from_utf8_lossy(&self.err.lock().unwrap()).into_owned()
     }
 
+    /// What standard output holds by now.
+    pub fn printed(&self) -> String {
+        String::from_utf8_lossy(&self.out.lock().unwrap()).into_owned()
+    }
+
     /// Waits until standard error holds `text`.
     pub fn wait_for(&self, text: &str) {
         self.wait_for_times(text, 1);

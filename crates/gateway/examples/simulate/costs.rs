@@ -66,6 +66,10 @@ pub(crate) struct Costs {
     pub(crate) compare: u64,
     /// A gateway's memory for a neighbour. Docs.
     pub(crate) neighbor_memory: u64,
+    /// The same over IPv6. Measured.
+    pub(crate) neighbor_memory_v6: u64,
+    /// Digits that a key has more over IPv6, in each event.
+    pub(crate) key_bytes_v6: u64,
     /// A gateway's disk for a neighbour. Docs.
     pub(crate) neighbor_disk: u64,
 }
@@ -107,6 +111,8 @@ impl Default for Costs {
             apply: 1366,
             compare: 150,
             neighbor_memory: 78,
+            neighbor_memory_v6: 89,
+            key_bytes_v6: 24,
             neighbor_disk: 49,
         }
     }

@@ -55,6 +55,8 @@ pub(crate) struct Gateway {
     pub(crate) up: bool,
     /// Off from etcd.
     pub(crate) cut: bool,
+    /// Off from this member of it alone.
+    pub(crate) cut_from: Option<usize>,
     pub(crate) tags: [u64; 3],
     /// In which turn each of these was asked.
     pub(crate) asked: [u64; 3],
@@ -119,6 +121,7 @@ impl Gateway {
             sync: Sync::new(timing, seed, Some(fleet_mark(Some(1))), Duration::ZERO).with_pages(pages),
             up: true,
             cut: false,
+            cut_from: None,
             tags: [0; 3],
             asked: [0; 3],
             turns: 0,

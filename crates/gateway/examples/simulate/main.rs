@@ -36,7 +36,7 @@ use ringside_gateway::fleet::sync::Timing;
 
 use costs::{Costs, MILLISECOND, SECOND};
 use report::Report;
-use scenario::{ALL, Director, Step};
+use scenario::{ALL, Director, SMALL, Step};
 use world::{Setup, World};
 
 /// Simulate a fleet of gateways on etcd through everything that can go wrong.
@@ -143,8 +143,11 @@ impl Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    // Those that are the same at any size are there for who names them.
+    let named = SMALL.into_iter().filter(|_| !args.only.is_empty());
     let steps = ALL
         .into_iter()
+        .chain(named)
         .map(|step| Step {
             hold: step.hold.min(args.hold_seconds * SECOND),
             ..step

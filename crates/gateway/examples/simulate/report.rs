@@ -213,6 +213,12 @@ impl Report {
         buckets * entry
     }
 
+    /// Bytes a second to a gateway where tenants have IPv6: nearly all of them are events, and a key's digits are more.
+    fn received_v6(&self) -> f64 {
+        let costs = &self.setup.costs;
+        self.received * float(costs.event_bytes + costs.key_bytes_v6) / float(costs.event_bytes)
+    }
+
     pub(crate) fn text(&self) -> String {
         let setup = &self.setup;
         let costs = &setup.costs;
@@ -301,11 +307,13 @@ impl Report {
         _ = writeln!(out, "{table}\n");
         _ = writeln!(
             out,
-            "a gateway: {}B of memory for all neighbours and {}B more while it lists all keys; {}B of disk; {}B/s from etcd; {} to {} shards",
+            "a gateway: {}B of memory for all neighbours ({}B over IPv6) and {}B more while it lists all keys; {}B of disk; {}B/s from etcd ({}B/s over IPv6); {} to {} shards",
             large(float(setup.neighbors * costs.neighbor_memory)),
+            large(float(setup.neighbors * costs.neighbor_memory_v6)),
             large(float(self.keep_bytes())),
             large(float(setup.neighbors * costs.neighbor_disk)),
             large(self.received),
+            large(self.received_v6()),
             self.shards[0],
             self.shards[1],
         );
@@ -362,6 +370,8 @@ impl Report {
             "divergences": self.divergences,
             "gateway": {
                 "memory_bytes": setup.neighbors * setup.costs.neighbor_memory,
+                "memory_bytes_v6": setup.neighbors * setup.costs.neighbor_memory_v6,
+                "received_bytes_s_v6": self.received_v6(),
                 "listing_memory_bytes": self.keep_bytes(),
                 "disk_bytes": setup.neighbors * setup.costs.neighbor_disk,
                 "received_bytes_s": self.received,

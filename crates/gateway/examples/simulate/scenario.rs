@@ -18,8 +18,14 @@ pub(crate) enum Fault {
     Crash(Part),
     /// So many gateways are cut off from etcd.
     Cut(Part),
-    /// One of etcd's members is cut off from the others, and gateways still reach it.
+    /// One of etcd's members that follow is cut off from the others, and gateways still reach it.
     Minority,
+    /// The one that leads is.
+    Leader,
+    /// The one that leads dies.
+    LeaderDies,
+    /// One gateway does not reach the member that it asks, nor that one it; all else is well.
+    OneWire,
     /// All of etcd is gone.
     Outage,
     /// So many gateways are cut off; what they have to be told is compacted meanwhile.
@@ -59,6 +65,13 @@ pub(crate) const ALL: [Step; 9] = [
     step("all start without copies", Fault::Cold, 0),
 ];
 
+/// What is the same at any size.
+pub(crate) const SMALL: [Step; 3] = [
+    step("etcd's leader cut off", Fault::Leader, 20),
+    step("etcd's leader dies", Fault::LeaderDies, 20),
+    step("one wire cut", Fault::OneWire, 20),
+];
+
 #[derive(Debug)]
 enum Stage {
     Begin,
@@ -81,6 +94,8 @@ pub(crate) struct Director {
     at: usize,
     stage: Stage,
     hit: Vec<usize>,
+    /// The member of etcd that something happened to.
+    member: usize,
     /// When all steps were done.
     stopped: Option<u64>,
 }
@@ -92,6 +107,7 @@ impl Director {
             at: 0,
             stage: Stage::Begin,
             hit: Vec::new(),
+            member: 0,
             stopped: None,
         }
     }
@@ -157,7 +173,14 @@ impl Director {
         self.hit = match step.fault {
             Fault::Crash(part) | Fault::Cut(part) | Fault::Compacted(part) => self.some(part, world),
             Fault::Cold => (0..world.gateways.len()).collect(),
+            Fault::OneWire => vec![0],
             _ => Vec::new(),
+        };
+        let all = world.members.all.len();
+        self.member = match step.fault {
+            Fault::Leader | Fault::LeaderDies => world.members.leader().unwrap_or(0),
+            Fault::OneWire => world.gateways[0].member(all),
+            _ => all - 1,
         };
         match step.fault {
             Fault::Start | Fault::Nothing => {}
@@ -168,7 +191,9 @@ impl Director {
                 }
             }
             Fault::Cut(_) | Fault::Compacted(_) => self.hit.iter().for_each(|gateway| world.cut(*gateway, true)),
-            Fault::Minority => world.cut_member(true),
+            Fault::Minority | Fault::Leader => world.cut_member(self.member, true),
+            Fault::LeaderDies => world.member_up(self.member, false),
+            Fault::OneWire => world.cut_wire(0, Some(self.member)),
             Fault::Outage => world.outage(true),
             Fault::Upgrade(_) => {
                 self.stage = Stage::Upgrading {
@@ -191,7 +216,9 @@ impl Director {
                 world.compact(world.log.revision());
                 hit.iter().for_each(|gateway| world.cut(*gateway, false));
             }
-            Fault::Minority => world.cut_member(false),
+            Fault::Minority | Fault::Leader => world.cut_member(self.member, false),
+            Fault::LeaderDies => world.member_up(self.member, true),
+            Fault::OneWire => world.cut_wire(0, None),
             Fault::Outage => world.outage(false),
         }
     }
@@ -293,36 +320,46 @@ impl World {
         }
     }
 
-    fn cut_member(&mut self, cut: bool) {
-        let last = self.members.all.len() - 1;
-        self.members.set_cut(last, cut);
+    fn cut_member(&mut self, member: usize, cut: bool) {
+        self.members.set_cut(member, cut);
         self.elect();
         if cut {
             // Three times etcd's election timeout of a second, in which it has heard of no leader.
-            self.after(3 * SECOND, Event::Leaderless(last, self.members.term));
+            self.after(3 * SECOND, Event::Leaderless(member, self.members.term));
         } else {
             self.tell_seats();
         }
     }
 
-    fn outage(&mut self, gone: bool) {
-        for member in 0..self.members.all.len() {
-            let lost = self.members.set_up(member, !gone);
-            lost.into_iter().for_each(|part| self.give_back(part));
-            Seats::unwatched(self, member);
-        }
+    /// A member ends, and all its connections with it; or it starts again.
+    fn member_up(&mut self, member: usize, up: bool) {
+        let lost = self.members.set_up(member, up);
+        lost.into_iter().for_each(|part| self.give_back(part));
+        Seats::unwatched(self, member);
         self.elect();
         for number in 0..self.gateways.len() {
-            if !gone {
-                self.healed(number);
-                continue;
-            }
-            self.away(number);
-            if self.gateways[number].stream.take().is_some() {
+            let has = self.gateways[number].stream.as_ref();
+            if !up && has.is_some_and(|stream| stream.member == member) {
+                self.gateways[number].stream = None;
                 let tag = self.gateways[number].tags[super::gateway::WATCH];
                 self.fail(number, super::gateway::WATCH, tag, "connection reset");
             }
         }
+    }
+
+    /// Nothing gets from a gateway to this member, or back.
+    fn cut_wire(&mut self, number: usize, member: Option<usize>) {
+        self.gateways[number].cut_from = member;
+    }
+
+    fn outage(&mut self, gone: bool) {
+        for number in 0..self.gateways.len() {
+            match gone {
+                true => self.away(number),
+                false => self.healed(number),
+            }
+        }
+        (0..self.members.all.len()).for_each(|member| self.member_up(member, !gone));
     }
 
     fn elect(&mut self) {

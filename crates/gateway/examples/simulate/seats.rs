@@ -532,7 +532,8 @@ impl World {
                 continue;
             };
             let member = &self.members.all[watch.member];
-            let reaches = member.up && !member.cut && !self.gateways[gateway].cut;
+            let its = &self.gateways[gateway];
+            let reaches = member.up && !member.cut && !its.cut && its.cut_from != Some(watch.member);
             if watch.under_way || watch.told >= revision || !reaches {
                 continue;
             }

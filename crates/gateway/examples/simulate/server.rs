@@ -1,6 +1,6 @@
 //! etcd's members: what each has to do for gateways, how long that takes, and what it answers.
 
-use ringside_gateway::fleet::sync::{Failed, Input, Page, Pulse};
+use ringside_gateway::fleet::sync::{Failed, Input, Page, Pages, Pulse};
 
 use super::costs::{Costs, MOST_REVISIONS, PAGE, SECOND};
 use super::gateway::{Heard, LIST, PULSE, Stream, WATCH, fleet_mark};
@@ -20,13 +20,7 @@ pub(crate) struct Ask {
 
 #[derive(Debug)]
 pub(crate) enum What {
-    List {
-        kind: &'static str,
-        after: Option<Vec<u8>>,
-        before: Option<Vec<u8>>,
-        smaller: u32,
-        revision: Option<u64>,
-    },
+    List(Pages),
     Pulse,
     Watch(u64),
     /// Changes up to this revision, on a watch that there is.
@@ -128,6 +122,10 @@ impl Members {
         self.leader.is_some() && now >= self.led_from
     }
 
+    pub(crate) const fn leader(&self) -> Option<usize> {
+        self.leader
+    }
+
     pub(crate) fn set_cut(&mut self, member: usize, cut: bool) {
         self.all[member].cut = cut;
         self.all[member].leaderless = false;
@@ -207,14 +205,8 @@ impl World {
                 let keys: u64 = (from..=*upto).map(|revision| self.log.change(revision).keys).sum();
                 costs.message + keys * costs.event
             }
-            What::List {
-                kind,
-                after,
-                before,
-                smaller,
-                ..
-            } => {
-                let range = self.range(kind, after.as_deref(), before.as_deref(), *smaller);
+            What::List(pages) => {
+                let range = self.range(pages);
                 let keys = u64::from(range.cells) * self.setup.of_cell();
                 costs.read + keys * costs.page_key + u64::from(range.walked) * self.setup.of_cell() * costs.walked_key
             }
@@ -244,15 +236,16 @@ impl World {
     }
 
     /// What of a range a page has.
-    fn range(&self, kind: &str, after: Option<&[u8]>, before: Option<&[u8]>, smaller: u32) -> Range {
+    fn range(&self, pages: &Pages) -> Range {
         let of_cell = self.setup.of_cell();
-        let name = |text: &[u8]| text.strip_prefix(kind.as_bytes()).map(<[u8]>::to_vec);
+        let name = |text: &[u8]| text.strip_prefix(pages.kind.as_bytes()).map(<[u8]>::to_vec);
         let mut range = Range::default();
-        if kind != "v1/neighbors/" {
+        if pages.kind != "v1/neighbors/" {
             return range;
         }
         // Cells lie in the order of their names.
         let names = &self.names;
+        let (after, before) = (pages.after.as_deref(), pages.before.as_deref());
         let first = after
             .and_then(name)
             .map_or(0, |after| names.partition_point(|name| *name <= after));
@@ -265,7 +258,7 @@ impl World {
         } else {
             all as usize
         };
-        let page = PAGE >> if self.setup.walks_all { 0 } else { smaller };
+        let page = PAGE >> if self.setup.walks_all { 0 } else { pages.smaller };
         range.first = u32::try_from(first).unwrap_or(u32::MAX);
         range.walked = u32::try_from(walked).unwrap_or(u32::MAX);
         // Never less than a cell.
@@ -326,15 +319,9 @@ impl World {
                 bytes += answer_bytes;
                 input = Some(Input::Progress(self.members.all[number].revision));
             }
-            What::List {
-                kind,
-                after,
-                before,
-                smaller,
-                revision,
-            } => {
-                let range = self.range(kind, after.as_deref(), before.as_deref(), smaller);
-                let page = self.page(range, revision);
+            What::List(pages) => {
+                let range = self.range(&pages);
+                let page = self.page(range, pages.revision);
                 if page.is_ok() {
                     keys = u64::from(range.cells) * self.setup.of_cell();
                     bytes += keys * page_bytes;
@@ -455,7 +442,7 @@ impl World {
                 continue;
             };
             // Nothing is acknowledged on the way to one that is cut off, and what was sent waits.
-            if gateway.cut {
+            if gateway.cut || gateway.cut_from == Some(stream.member) {
                 continue;
             }
             let revision = self.members.all[stream.member].revision;

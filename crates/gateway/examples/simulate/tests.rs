@@ -6,7 +6,7 @@ use ringside_gateway::fleet::sync::Timing;
 
 use super::costs::{Costs, MILLISECOND, SECOND};
 use super::report::Report;
-use super::scenario::{ALL, Director, Fault, Step};
+use super::scenario::{ALL, Director, Fault, SMALL, Step};
 use super::world::{Setup, World};
 
 fn small(seed: u64) -> Setup {
@@ -120,6 +120,28 @@ fn what_is_not_over_in_time_is_complained_about() {
         problem.contains("no etcd for 60 s") && problem.contains("--patience-seconds"),
         "{problem}"
     );
+}
+
+/// The member that leads is cut off, and dies; and one gateway does not reach one member: shards stay where they are, and nobody is without
+/// etcd for longer than an election, or until it has turned to another member, takes.
+#[test]
+fn what_happens_to_the_leader_or_to_one_wire_moves_nothing() {
+    for seed in 0..4 {
+        let (world, report) = run(small(11 + seed), ALL.into_iter().take(1).chain(SMALL).collect());
+        let json = report.json();
+        assert!(report.settled() && report.equal, "{}", report.text());
+        assert_eq!(world.measure.divergences, 0);
+        for (at, step) in (1..).zip(SMALL) {
+            let phase = &json["phases"][at];
+            assert_eq!(phase["moved_shards"], 0, "{}: {json:#}", step.name);
+            let without = phase["gateway_seconds_not_following"].as_u64();
+            // Of twenty gateways each; and of the one.
+            let most = if let Fault::OneWire = step.fault { 6 } else { 20 * 6 };
+            assert!(without <= Some(most), "{}: {without:?} {json:#}", step.name);
+        }
+        assert!(world.members.term >= 2, "nobody was elected");
+        assert!(world.gateways[0].turns() > 0, "it did not turn to another member");
+    }
 }
 
 /// Else one that had been gone would have nothing to do any more.

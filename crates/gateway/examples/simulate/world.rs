@@ -306,22 +306,7 @@ impl World {
     fn act(&mut self, number: usize, action: Action) {
         let gateway = &mut self.gateways[number];
         let (kind, what) = match action {
-            Action::List {
-                kind,
-                after,
-                before,
-                smaller,
-                revision,
-            } => (
-                LIST,
-                What::List {
-                    kind,
-                    after,
-                    before,
-                    smaller,
-                    revision,
-                },
-            ),
+            Action::List(pages) => (LIST, What::List(pages)),
             Action::Pulse => (PULSE, What::Pulse),
             Action::Watch(from) => {
                 // One that goes on and tells nothing: perhaps another member does.
@@ -368,7 +353,9 @@ impl World {
         let gateway = &self.gateways[ask.gateway];
         if !gateway.cut {
             let member = gateway.member(self.members.all.len());
-            self.after(self.setup.costs.way, Event::Arrive(member, ask));
+            if gateway.cut_from != Some(member) {
+                self.after(self.setup.costs.way, Event::Arrive(member, ask));
+            }
         }
     }
 

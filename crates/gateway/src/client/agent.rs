@@ -33,6 +33,9 @@ pub(super) struct AgentArgs {
     /// The network namespaces that they are in, by their names or paths [default: this one]
     #[arg(long, value_name = "NAMESPACE", value_delimiter = ',')]
     netns: Vec<PathBuf>,
+    /// Say the numbers of networks, too: what the agent says may be in a log, which is not to have them
+    #[arg(long)]
+    verbose: bool,
 }
 
 /// A gateway that says nothing for so long is gone.
@@ -131,6 +134,7 @@ pub(super) async fn run(at: &At, args: &AgentArgs, json: bool) -> Result<()> {
         let mut kept = Keeper {
             devices: args.devices.clone(),
             json,
+            is_verbose: args.verbose,
             told: BTreeMap::new(),
         };
         let thread = std::thread::Builder::new().name("endpoints".to_owned());
@@ -277,6 +281,8 @@ fn tell(words: &str) {
 struct Keeper {
     devices: Vec<String>,
     json: bool,
+    /// Numbers of networks are said.
+    is_verbose: bool,
     /// What was said of a device that cannot be pointed anywhere: it is looked at every second, and said once.
     told: BTreeMap<String, String>,
 }
@@ -314,16 +320,24 @@ impl Keeper {
         Ok(())
     }
 
+    /// The number of a network, if that is to be said.
+    fn network(&self, vni: u32) -> String {
+        match self.is_verbose {
+            true => format!(" {vni}"),
+            false => String::new(),
+        }
+    }
+
     /// Says once that the owner has no address that this endpoint could send to.
     fn lacks(&mut self, device: &Interface, made: &Vxlan, name: &str) {
-        let (device, vni) = (device.name(), made.vni);
+        let (device, network) = (device.name(), self.network(made.vni));
         let family = match made.remote.or(made.local) {
             Some(IpAddr::V6(_)) => "IPv6",
             _ => "IPv4",
         };
         let stays = made.remote.map(|remote| format!("; it goes on sending to {remote}"));
         let words = format!(
-            "{device}: network {vni} is {name}'s, which has no {family} address that hosts can send to: give it one (fleet.addresses){}",
+            "{device}: its network{network} is {name}'s, which has no {family} address that hosts can send to: give it one (fleet.addresses){}",
             stays.unwrap_or_default()
         );
         if self.told.get(device) != Some(&words) {
@@ -351,20 +365,22 @@ impl Keeper {
             return Ok(());
         }
         if self.json {
-            let value = json!({
+            let mut value = json!({
                 "device": device.name(),
-                "vni": made.vni,
                 "gateway": name,
                 "address": to,
                 "before": made.remote,
                 "generation": owners.generation,
             });
+            if self.is_verbose {
+                value["vni"] = made.vni.into();
+            }
             return show::json(&value, true);
         }
         show::print(&format!(
-            "{}: network {} to {name} at {to}, generation {}",
+            "{}: its network{} to {name} at {to}, generation {}",
             device.name(),
-            made.vni,
+            self.network(made.vni),
             owners.generation
         ))
     }

@@ -91,6 +91,8 @@ pub(super) struct Cache {
     pub(super) evicted: u64,
     /// Entries that there was no room for.
     pub(super) refused: u64,
+    /// Entries that were other than the tables.
+    pub(super) diverged: u64,
     /// The cache of connections.
     pub(super) handed: Handed,
 }
@@ -116,6 +118,7 @@ impl Cache {
             hand: TableHand::default(),
             evicted: 0,
             refused: 0,
+            diverged: 0,
             handed: Handed::default(),
         };
         cache.marked = cache.changes();
@@ -372,6 +375,12 @@ impl Cache {
         self.program.neighbors().len() as u64
     }
 
+    /// What the program has to know of an address now.
+    pub(super) fn known(&mut self, address: TenantAddress) -> Option<CachedNeighbor> {
+        let neighbor = self.neighbors.find(address)?;
+        self.cached(address.vni, &neighbor)
+    }
+
     /// What the program has to know; None as long as nobody knows how its host is reached.
     fn cached(&mut self, vni: Vni, neighbor: &Neighbor) -> Option<CachedNeighbor> {
         let host = self.hosts.find(neighbor.host)?;
@@ -400,7 +409,7 @@ impl Cache {
 }
 
 /// With these marks: of another gateway's network, of a network with rules.
-fn marked(value: CachedNeighbor, (foreign, guarded): (bool, bool)) -> CachedNeighbor {
+pub(super) fn marked(value: CachedNeighbor, (foreign, guarded): (bool, bool)) -> CachedNeighbor {
     CachedNeighbor {
         foreign,
         guarded,

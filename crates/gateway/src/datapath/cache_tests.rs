@@ -8,6 +8,7 @@ use ringside_gateway_core::policy::ProfileId;
 use ringside_gateway_core::table::Host;
 use ringside_netlab::testing::is_root;
 
+use super::super::check::Check;
 use super::*;
 
 const LOOPBACK: u32 = 1;
@@ -272,4 +273,58 @@ fn neighbors_follow_their_host() {
     assert!(follow(&mut bed, 6, Neighbors::PARTS));
     assert_eq!(by_host(&bed, 1, [4, 6]), [0, MANY], "none is what it was");
     assert_eq!(by_host(&bed, 2, [3, 6]), [3, 0], "nor are others");
+}
+
+/// Somebody has changed the map behind the gateway's back.
+#[test]
+fn what_is_other_than_the_tables_is_found_and_put_right() {
+    if !is_root() {
+        return;
+    }
+    let mut bed = Bed::new();
+    bed.learn(7, MANY);
+    let begin = Instant::now();
+    let mut now = begin;
+    // Once through all of it, and back here.
+    let mut round = |bed: &mut Bed, meanwhile: &mut dyn FnMut(&mut Bed, usize)| {
+        let mut check = Check::new(begin);
+        let mut part = 0;
+        now += Duration::from_secs(3600);
+        while check.is_due(now) {
+            bed.cache.check(&mut check, now);
+            meanwhile(bed, part);
+            part += 1;
+            now += Duration::from_secs(3);
+        }
+        bed.cache.diverged
+    };
+    assert_eq!(round(&mut bed, &mut |_, _| ()), 0);
+    let entries = |bed: &Bed| {
+        let mut all = Vec::new();
+        bed.cache
+            .program
+            .neighbors()
+            .for_each(|key, value| all.push((key, value)));
+        all.sort_by_key(|(key, _)| (key.vni, key.ip));
+        all
+    };
+    let right = entries(&bed);
+    let (moved, mut value) = right[17];
+    value.host = IpAddr::from([192, 0, 2, 66]);
+    let (of_nobody, other) = (key_of(address(8, 1)), right[18].1);
+    let neighbors = |bed: &Bed| Arc::clone(&bed.cache.program);
+    neighbors(&bed).neighbors().put(&[(moved, value), (of_nobody, other)]);
+    // One that changes while it is looked at is no fault: the next look finds it as it is to be.
+    let late = key_of(address(7, 99));
+    let mut late_value = right[99].1;
+    late_value.mac = [9; 6];
+    neighbors(&bed).neighbors().put(&[(late, late_value)]);
+    let found = round(&mut bed, &mut |bed, part| {
+        if part == 1 {
+            bed.cache.refresh(&[address(7, 99)], Room::Kept);
+        }
+    });
+    assert_eq!(found, 2);
+    assert_eq!(entries(&bed), right);
+    assert_eq!(round(&mut bed, &mut |_, _| ()), 2);
 }

@@ -11,6 +11,7 @@ use ringside_gateway_core::decide::Cacheable;
 use ringside_gateway_core::table::HostId;
 
 use super::cache::{BATCH, Cache, Moved, Room};
+use super::check::Check;
 use super::pace::{self, Pace};
 use super::worker::{Shared, now};
 use super::{Told, connections, renew};
@@ -40,6 +41,7 @@ impl Keeper {
         let (mut ticked, mut looked) = (Instant::now(), Instant::now());
         let mut synchronise = Pace::steady(pace::of_connections(&self.tables.conntrack), ticked);
         let mut moved: Option<Moved> = None;
+        let mut check = Check::new(ticked);
         let mut marks = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
             let pause = match (marks || moved.is_some(), self.hosts.is_empty()) {
@@ -66,6 +68,10 @@ impl Keeper {
                 tracing::warn!(%error, "packets cannot be let into the straight lane again");
                 false
             });
+            // Not while entries wait for what their hosts are reached by now.
+            if check.is_due(Instant::now()) && moved.is_none() && self.hosts.is_empty() {
+                self.cache().check(&mut check, Instant::now());
+            }
             if ticked.elapsed() >= TICK {
                 let since = ticked.elapsed();
                 ticked = Instant::now();

@@ -11,7 +11,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::key::{CLOCK, FLEET, KINDS, Key, MIGRATION, SCHEMA};
 use super::space::{self, Space};
-use super::sync::{Failed, Page, Pair, Pulse, Timing};
+use super::sync::{Failed, Page, Pages, Pair, Pulse, Timing};
 
 mod members;
 
@@ -254,15 +254,15 @@ impl Etcd {
         }
     }
 
-    /// Some keys that begin with `kind`, behind one and before another; see [`super::sync::Action::List`].
-    pub(crate) async fn list(
-        &self,
-        kind: &'static str,
-        after: Option<Vec<u8>>,
-        before: Option<Vec<u8>>,
-        smaller: u32,
-        revision: Option<u64>,
-    ) -> Result<Page, Failed> {
+    /// Some keys that begin with a kind, behind one and before another.
+    pub(crate) async fn list(&self, pages: Pages) -> Result<Page, Failed> {
+        let Pages {
+            kind,
+            after,
+            before,
+            smaller,
+            revision,
+        } = pages;
         let page = KINDS
             .iter()
             .zip(super::pages::KEYS)

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use super::client::{Etcd, EtcdOptions, late};
 use super::order::Order;
+use super::sync::{Failed, Page, Pages};
 
 /// A connection takes some time, and who a user is takes etcd more, on a machine that has other things to do most.
 const LEAST_PATIENCE: Duration = Duration::from_millis(500);
@@ -113,6 +114,16 @@ impl Door {
                 Err(why)
             }
         }
+    }
+
+    /// Some keys: see [`Etcd::list`].
+    pub(crate) async fn list(&self, pages: Pages) -> Result<Page, Failed> {
+        let etcd = self.etcd().await.map_err(Failed::Other)?;
+        let listed = etcd.list(pages).await;
+        if let Err(Failed::Other(_)) = listed {
+            self.turn_from(etcd.turn()).await;
+        }
+        listed
     }
 
     /// It did not answer: from now on another member is asked, unless that is so already.

@@ -57,6 +57,10 @@ pub(crate) struct Follower {
     began: Instant,
     /// How long the tables were waited for: time in which etcd cannot have been late.
     waited: Duration,
+    /// When etcd was asked last whether all is well; when it was asked what it has answered last; and what was made of that.
+    asked: Instant,
+    answered: Instant,
+    proven: Option<Duration>,
     tasks: [Task; 3],
     tags: [u64; 3],
     progress: Option<mpsc::Sender<()>>,
@@ -81,6 +85,9 @@ impl Follower {
             tables,
             began: Instant::now(),
             waited: Duration::ZERO,
+            asked: Instant::now(),
+            answered: Instant::now(),
+            proven: None,
             tasks: Default::default(),
             tags: [0; 3],
             progress: None,
@@ -126,19 +133,25 @@ impl Follower {
         if let Some((kind, tag, input)) = tagged
             && self.tags.get(kind) == Some(&tag)
         {
+            if matches!(input, Input::Pulse(Ok(_))) {
+                self.answered = self.asked;
+            }
             self.sync.handle(self.now(), input);
         }
     }
 
-    fn tell_status(&self) {
+    fn tell_status(&mut self) {
         let now = self.now();
+        if self.proven != self.sync.proven() {
+            self.proven = self.sync.proven();
+            self.status.prove(self.sync.told(), self.answered);
+        }
         let sync = &self.sync;
         self.status
             .complete
             .store(sync.complete().unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
-        let (known, lag, damaged) = (sync.known(), sync.lag(now), sync.damaged());
-        self.status
-            .set(sync.state(now), known, lag, sync.counts(), (damaged, sync.newer()));
+        let unread = (sync.damaged(), sync.newer());
+        self.status.set(sync.state(now), sync.known(), sync.counts(), unread);
     }
 
     /// Begins something in the place of the last of its kind.
@@ -156,26 +169,11 @@ impl Follower {
     async fn act(&mut self, action: Action) -> Result<(), ()> {
         let door = self.door.clone();
         match action {
-            Action::List {
-                kind,
-                after,
-                before,
-                smaller,
-                revision,
-            } => self.start(LIST, |line| async move {
-                let listed = match door.etcd().await {
-                    Ok(etcd) => {
-                        let listed = etcd.list(kind, after, before, smaller, revision).await;
-                        if let Err(Failed::Other(_)) = listed {
-                            door.turn_from(etcd.turn()).await;
-                        }
-                        listed
-                    }
-                    Err(why) => Err(Failed::Other(why)),
-                };
-                line.say(Input::Listed(listed)).await;
+            Action::List(pages) => self.start(LIST, |line| async move {
+                line.say(Input::Listed(door.list(pages).await)).await;
             }),
             Action::Pulse => {
+                self.asked = Instant::now();
                 let is_new = self.sync.mark().is_none();
                 self.start(PULSE, |line| async move {
                     line.say(Input::Pulse(pulse(&door, is_new).await)).await;

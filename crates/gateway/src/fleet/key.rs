@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! PREFIX v1/fleet                          what this is, and a number that names it
+//!        v1/migration                      only while something is brought there from a file
 //!        v1/clock                          the fleet's time, in seconds; digits
 //!        v1/groups/ID                      a security group
 //!        v1/ports/VNI/BLOCK                ports of 16 addresses

@@ -6,16 +6,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use sha2::{Digest as _, Sha256};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, LocalSet};
 
-use super::client::{Committed, Etcd, MOST_BYTES, MOST_OPERATIONS, Refused, Step, why};
+use super::client::{Committed, Etcd, Held, MOST_BYTES, MOST_OPERATIONS, Refused, Step, why};
+use super::door::Door;
 use super::item::Item;
-use super::key::{KINDS, Key};
+use super::key::Key;
 use super::shards::Record;
-use super::sync::{Mark, Pulse};
+use super::sync::{Failed, Listing, Mark, Pulse};
 use super::value::{Entry, Packed, pack};
 use crate::config::Config;
 use crate::model::Made;
@@ -24,6 +26,8 @@ use crate::store::{Role, Store};
 
 /// Transactions that are under way at a time.
 const UNDER_WAY: usize = 8;
+/// So often something is asked in vain, one member of etcd after the other, before it is given up.
+const TRIES: u32 = 8;
 
 /// Where the truth comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -122,20 +126,62 @@ pub fn migrate(config: &Config, to: To, beside_gateways: bool) -> Result<Migrate
     let options = config.etcd.as_ref().context("store.etcd is missing")?;
     let mut store = Store::open_any(&config.store, Role::Either)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("starting")?.block_on(async {
-        let etcd = Etcd::open(options).await.map_err(anyhow::Error::msg).context("etcd")?;
-        let pulse = etcd.pulse().await.map_err(anyhow::Error::msg).context("etcd")?;
+    let all = async {
+        let door = Door::new(options.clone());
+        let pulse = ask(&door, async |etcd| etcd.pulse().await).await?;
         if !beside_gateways {
-            nobody_lives(&etcd).await?;
+            nobody_lives(&door).await?;
         }
         match to {
-            To::Etcd => to_etcd(&mut store, &etcd).await,
-            To::Sqlite => to_sqlite(&mut store, &etcd, pulse).await,
+            To::Etcd => to_etcd(&mut store, &door).await,
+            To::Sqlite => to_sqlite(&mut store, &door, pulse).await,
         }
-    })
+    };
+    runtime.context("starting")?.block_on(LocalSet::new().run_until(all))
 }
 
-async fn to_etcd(store: &mut Store, etcd: &Etcd) -> Result<Migrated> {
+/// Tries in vain, one after the other.
+struct Tries<'a> {
+    door: &'a Door,
+    vain: u32,
+}
+
+impl<'a> Tries<'a> {
+    const fn of(door: &'a Door) -> Self {
+        Self { door, vain: 0 }
+    }
+
+    /// How long to wait before the next try. An error after the last one.
+    fn pause(&mut self, why: String) -> Result<Duration> {
+        self.vain += 1;
+        let options = self.door.options();
+        ensure!(
+            self.vain < TRIES + u32::try_from(options.endpoints.len()).unwrap_or(TRIES),
+            "etcd: {why}"
+        );
+        Ok(options.timing.retry * self.vain)
+    }
+}
+
+/// What a member of etcd answers: where one does not the next one is asked, as gateways do. It may be asked twice.
+async fn ask<T>(door: &Door, question: impl AsyncFn(&Etcd) -> Result<T, String>) -> Result<T> {
+    let mut tries = Tries::of(door);
+    loop {
+        let why = match door.etcd().await {
+            Ok(etcd) => match question(&etcd).await {
+                Ok(answer) => return Ok(answer),
+                Err(why) => {
+                    door.turn_from(etcd.turn()).await;
+                    why
+                }
+            },
+            Err(why) => why,
+        };
+        tokio::time::sleep(tries.pause(why)?).await;
+    }
+}
+
+async fn to_etcd(store: &mut Store, door: &Door) -> Result<Migrated> {
     ensure!(
         store.mark()?.is_none(),
         "the store is a copy of a fleet's state already: there is nothing to bring there"
@@ -147,26 +193,26 @@ async fn to_etcd(store: &mut Store, etcd: &Etcd) -> Result<Migrated> {
         "the store has lost something: {}. Do that with this gateway by itself (store.kind = \"sqlite\") first. Nothing was changed",
         missing.join("; ")
     );
-    let (there, revisions, _) = list(etcd).await?;
+    let (there, revisions, _) = list(door).await?;
     // Those of an earlier try are the same.
     if let Some((key, _)) = there.0.iter().find(|(key, value)| state.0.get(key) != Some(value)) {
         bail!(
             "etcd holds other objects under this prefix, at {key}: give another store.etcd.prefix, or remove them. Nothing was changed"
         );
     }
-    let begun = etcd.begin_migration(&super::name()).await;
-    begun.map_err(anyhow::Error::msg).context("etcd")?;
+    let name = super::name();
+    ask(door, async |etcd| etcd.begin_migration(&name).await).await?;
     let missing = state.0.iter().filter(|(key, _)| !revisions.contains_key(key));
-    write(etcd, missing).await?;
-    let (written, _, revision) = list(etcd).await?;
+    write(door, missing).await?;
+    let (written, _, revision) = list(door).await?;
     ensure!(
         state.digest() == written.digest(),
         "etcd does not hold what the store holds: somebody else writes there too. The store is as it was"
     );
-    let pulse = etcd.pulse().await.map_err(anyhow::Error::msg).context("etcd")?;
+    let pulse = ask(door, async |etcd| etcd.pulse().await).await?;
     let fleet = pulse.fleet.context("etcd has lost whose state this is")?;
     // Until now it was to be run again; from here on gateways may begin with what etcd holds.
-    etcd.end_migration().await.map_err(anyhow::Error::msg).context("etcd")?;
+    ask(door, async |etcd| etcd.end_migration().await).await?;
     store.set_mark(Some(&Mark {
         cluster: pulse.cluster,
         fleet,
@@ -175,9 +221,9 @@ async fn to_etcd(store: &mut Store, etcd: &Etcd) -> Result<Migrated> {
     summary(To::Etcd, &state, revision)
 }
 
-async fn to_sqlite(store: &mut Store, etcd: &Etcd, pulse: Pulse) -> Result<Migrated> {
+async fn to_sqlite(store: &mut Store, door: &Door, pulse: Pulse) -> Result<Migrated> {
     let fleet = pulse.fleet.context("etcd holds no fleet's state under this prefix")?;
-    let is_half = etcd.is_migrating().await.map_err(anyhow::Error::msg).context("etcd")?;
+    let is_half = ask(door, async |etcd| etcd.is_migrating().await).await?;
     ensure!(
         !is_half,
         "what etcd holds is a part of what was to be brought there: run migrate --to etcd to its end first"
@@ -189,7 +235,7 @@ async fn to_sqlite(store: &mut Store, etcd: &Etcd, pulse: Pulse) -> Result<Migra
             "the store holds objects of its own: give another store.path. Nothing was changed"
         );
     }
-    let (state, _, revision) = list(etcd).await?;
+    let (state, _, revision) = list(door).await?;
     let made: Vec<Made> = (state.statements()?.into_iter())
         .map(|(change, deleted)| Made::Said(change, deleted))
         .collect();
@@ -205,7 +251,7 @@ async fn to_sqlite(store: &mut Store, etcd: &Etcd, pulse: Pulse) -> Result<Migra
         state.digest() == written.digest(),
         "the store does not hold what etcd holds; it is a copy of etcd's state still"
     );
-    let (now, ..) = list(etcd).await?;
+    let (now, ..) = list(door).await?;
     ensure!(
         state.digest() == now.digest(),
         "somebody has changed what etcd holds meanwhile: stop all gateways that have it, and run this again. The store is a copy of etcd's \
@@ -217,8 +263,8 @@ async fn to_sqlite(store: &mut Store, etcd: &Etcd, pulse: Pulse) -> Result<Migra
 }
 
 /// Gateways that take part in etcd's fleet would go on with it, and write there.
-async fn nobody_lives(etcd: &Etcd) -> Result<()> {
-    let listed = etcd.list_members().await.map_err(anyhow::Error::msg).context("etcd")?;
+async fn nobody_lives(door: &Door) -> Result<()> {
+    let listed = ask(door, async |etcd| etcd.list_members().await).await?;
     let record = |value: Option<Vec<u8>>| Record::decode(&value?).ok();
     let mut names: Vec<String> = (listed.members.into_iter())
         .map(|entry| record(entry.value).map_or_else(|| format!("{:016x}", entry.id.0), |record| record.name))
@@ -281,33 +327,50 @@ fn read_store(store: &mut Store) -> Result<State> {
     Ok(state)
 }
 
-/// Everything, when each key was changed, and as of which revision.
-async fn list(etcd: &Etcd) -> Result<(State, HashMap<Key, u64>, u64)> {
-    let (mut state, mut revisions, mut revision) = (State::default(), HashMap::new(), None);
-    for kind in KINDS {
-        let mut after = None;
-        loop {
-            let page = etcd.list(kind, after, None, 0, revision).await;
-            let page = page.map_err(|failed| anyhow::anyhow!("listing what etcd holds: {}", why(failed)))?;
-            revision.get_or_insert(page.revision);
-            after = page.pairs.last().map(|pair| pair.key.clone());
-            for pair in page.pairs {
-                let name = String::from_utf8_lossy(&pair.key).into_owned();
-                let key = Key::parse(&pair.key)
-                    .with_context(|| format!("etcd holds {name}, which is no key of this schema"))?;
-                revisions.insert(key, pair.revision);
-                state.0.insert(key, pair.value.unwrap_or_default());
+/// Everything, when each key was changed, and as of which revision: asked for as a gateway does that starts.
+async fn list(door: &Door) -> Result<(State, HashMap<Key, u64>, u64)> {
+    let (mut state, mut revisions) = (State::default(), HashMap::new());
+    let (mut listing, mut tries, mut lists) = (Listing::new(0), Tries::of(door), Tries::of(door));
+    let began = Instant::now();
+    loop {
+        let now = began.elapsed();
+        let Some(pages) = listing.ask(now, 0) else {
+            tokio::time::sleep(listing.due().unwrap_or(now).saturating_sub(now)).await;
+            continue;
+        };
+        let page = match door.list(pages).await {
+            Ok(page) => page,
+            Err(Failed::Compacted) => {
+                // Another one may have more time.
+                let failed =
+                    "what was listed was compacted before all of it was: etcd is to keep its history for longer";
+                tokio::time::sleep(lists.pause(failed.to_owned())?).await;
+                (state, revisions, listing) = (State::default(), HashMap::new(), Listing::new(0));
+                continue;
             }
-            if !page.more {
-                break;
+            Err(failed) => {
+                let pause = tries.pause(format!("listing what it holds: {}", why(failed)))?;
+                listing.retry(began.elapsed() + pause);
+                continue;
             }
+        };
+        tries = Tries::of(door);
+        let end = listing.take(began.elapsed(), &page);
+        for pair in page.pairs {
+            let name = String::from_utf8_lossy(&pair.key).into_owned();
+            let key =
+                Key::parse(&pair.key).with_context(|| format!("etcd holds {name}, which is no key of this schema"))?;
+            revisions.insert(key, pair.revision);
+            state.0.insert(key, pair.value.unwrap_or_default());
+        }
+        if let Some((revision, _)) = end {
+            return Ok((state, revisions, revision));
         }
     }
-    Ok((state, revisions, revision.unwrap_or(0)))
 }
 
 /// Keys that nobody has written yet.
-async fn write(etcd: &Etcd, values: impl Iterator<Item = (&Key, &Vec<u8>)>) -> Result<()> {
+async fn write(door: &Door, values: impl Iterator<Item = (&Key, &Vec<u8>)>) -> Result<()> {
     let mut values = values.peekable();
     let mut under_way = JoinSet::new();
     loop {
@@ -323,20 +386,34 @@ async fn write(etcd: &Etcd, values: impl Iterator<Item = (&Key, &Vec<u8>)>) -> R
                     write: Some(Some(value.clone())),
                 });
             }
-            let etcd = etcd.clone();
-            under_way.spawn(async move { etcd.commit(&steps).await });
+            under_way.spawn_local(commit(door.clone(), steps));
         }
         match under_way.join_next().await {
             None => return Ok(()),
-            Some(Ok(Ok(Committed::Yes(_)))) => {}
-            Some(Ok(Ok(Committed::No(_)))) => {
-                bail!("somebody else writes into etcd under this prefix; run this when nobody does")
-            }
-            Some(Ok(Err(refused))) => bail!(
-                "writing into etcd: {}; run this again, it goes on from there",
-                Refused::why(refused)
-            ),
+            Some(Ok(done)) => done?,
             Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
         }
+    }
+}
+
+/// Writes some of them, all or none. One whose answer was lost may have been made: then they are there.
+async fn commit(door: Door, steps: Vec<Step>) -> Result<()> {
+    let committed = ask(&door, async |etcd| match etcd.commit(&steps).await {
+        Err(Refused::Lost(why)) => Err(why),
+        answer => Ok(answer),
+    });
+    let is_there =
+        |held: &[Held]| (held.iter().zip(&steps)).all(|(held, step)| Some(&held.value) == step.write.as_ref());
+    match committed
+        .await
+        .context("writing into it; run this again, it goes on from there")?
+    {
+        Ok(Committed::Yes(_)) => Ok(()),
+        Ok(Committed::No(held)) if is_there(&held) => Ok(()),
+        Ok(Committed::No(_)) => bail!("somebody else writes into etcd under this prefix; run this when nobody does"),
+        Err(refused) => bail!(
+            "writing into etcd: {}; run this again, it goes on from there",
+            refused.why()
+        ),
     }
 }

@@ -105,6 +105,8 @@ pub struct Shards {
     registering: Option<(i64, Record)>,
     /// The own key: when it was changed last, with which lease, and what it held.
     own: Option<(u64, i64, Record)>,
+    /// When it was taken away, though the lease had time left.
+    robbed: Option<Duration>,
     /// It has been there.
     was_member: bool,
     is_lapsed: bool,
@@ -144,6 +146,7 @@ impl Shards {
             register: Ask::default(),
             registering: None,
             own: None,
+            robbed: None,
             was_member: false,
             is_lapsed: false,
             replaced: None,
@@ -396,6 +399,7 @@ impl Shards {
         match kept {
             Ok(Duration::ZERO) => {
                 // Its key is gone with it, and its shards are others' by now: before it is a member again it has to know whose.
+                self.robbed = (now < lease.until).then_some(now).or(self.robbed);
                 self.lease = None;
                 self.own = None;
                 self.has_view = false;
@@ -404,6 +408,9 @@ impl Shards {
                 self.counts.lapses += u64::from(self.was_member && !self.is_lapsed);
                 self.keep.done(now);
                 self.grant.next = now;
+                // What was tried with that lease was in vain, and says nothing of the next one.
+                self.register.tries = 0;
+                self.register.next = now;
             }
             Ok(lives) => {
                 lease.until = self.keep.at + lives;
@@ -458,6 +465,8 @@ impl Shards {
             // Nobody has it. If its lease lives, somebody took it away.
             if self.own.take().is_some() {
                 self.keep.next = now;
+                let lives = self.lease.as_ref().is_some_and(|lease| now < lease.until);
+                self.robbed = lives.then_some(now).or(self.robbed);
             }
             return;
         };

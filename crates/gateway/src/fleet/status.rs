@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::backlog::Backlog;
 use super::key::Key;
 use super::space::FULL;
 use super::sync::{Barrier, Counts, State};
@@ -14,15 +15,17 @@ const NAMED: usize = 5;
 /// See the module. All counters begin with the start of the program.
 #[derive(Debug)]
 pub struct Status {
-    state: Mutex<State>,
-    /// Why the copy on the disk cannot be written.
-    copy: Mutex<Option<String>>,
+    /// And when it was last all well, or the start.
+    state: Mutex<(State, Instant)>,
+    /// So long it may be behind without anybody being told.
+    silence: Duration,
+    /// What the copy on the disk has to take yet.
+    pub(crate) backlog: Backlog,
     /// The revision of etcd that tables and data path have.
     pub applied: AtomicU64,
     /// The highest that etcd is known to have.
     pub known: AtomicU64,
-    /// How old the last proof is that nothing is missing.
-    pub lag_milliseconds: AtomicU64,
+    proof: Mutex<Proof>,
     /// Watches that were begun again where the last one ended.
     pub resumed: AtomicU64,
     /// Lists because what had to be watched, or was being listed, was compacted.
@@ -39,7 +42,7 @@ pub struct Status {
     damaged_keys: Mutex<Vec<String>>,
     /// Whose tables have this revision knows all that the fleet knew when it began to follow; 0: it is not known yet which that is.
     pub(crate) complete: AtomicU64,
-    /// [`Status::lag_milliseconds`] is more than the operator allows.
+    /// [`Status::lag`] is more than the operator allows.
     stale: AtomicBool,
     /// What needs attention of the part that this gateway takes in its fleet.
     member: Mutex<Option<String>>,
@@ -59,15 +62,26 @@ pub struct Status {
     pub conflicts: AtomicU64,
 }
 
+/// When nothing of etcd was missing in the tables, for sure.
+#[derive(Debug)]
+struct Proof {
+    at: Instant,
+    /// Up to which revision everything was told, and when etcd had nothing more, where the tables may not have it yet.
+    next: Option<(u64, Instant)>,
+}
+
 impl Status {
-    pub(crate) fn new() -> Self {
+    /// `silence`: without a sign of life for so long something is wrong.
+    pub(crate) fn new(silence: Duration) -> Self {
         let zero = || AtomicU64::new(0);
+        let now = Instant::now();
         Self {
-            state: Mutex::new(State::Behind),
-            copy: Mutex::new(None),
+            state: Mutex::new((State::Behind, now)),
+            silence,
+            backlog: Backlog::default(),
             applied: zero(),
             known: zero(),
-            lag_milliseconds: zero(),
+            proof: Mutex::new(Proof { at: now, next: None }),
             resumed: zero(),
             relisted: zero(),
             compared: zero(),
@@ -91,7 +105,31 @@ impl Status {
     /// How it fares.
     #[must_use]
     pub fn state(&self) -> State {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// How old the last proof is that nothing of etcd is missing in the tables.
+    #[must_use]
+    pub fn lag(&self) -> Duration {
+        self.proof(None).elapsed()
+    }
+
+    /// Everything up to this revision was told, and etcd had nothing more at a time.
+    pub(crate) fn prove(&self, told: u64, at: Instant) {
+        self.proof(Some((told, at)));
+    }
+
+    fn proof(&self, news: Option<(u64, Instant)>) -> Instant {
+        let applied = self.applied.load(Ordering::Relaxed);
+        let mut proof = self.proof.lock().unwrap_or_else(PoisonError::into_inner);
+        // One after the other: where there is always something on its way, the newest never is in the tables.
+        for _ in 0..2 {
+            if let Some((_, at)) = proof.next.take_if(|(told, _)| *told <= applied) {
+                proof.at = at;
+            }
+            proof.next = proof.next.or(news);
+        }
+        proof.at
     }
 
     /// Whether the tables have what etcd had when it was begun to follow, if that is news.
@@ -103,10 +141,19 @@ impl Status {
     /// Why nothing can be changed now; None if it can.
     #[must_use]
     pub fn refusal(&self) -> Option<Arc<str>> {
-        match self.state() {
+        let (state, since) = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match state {
+            State::Behind if since.elapsed() > self.silence => Some(
+                format!(
+                    "what etcd holds has to be listed anew, and for {} s has not come to its end: packets go on with what was known then, and changes \
+                     are taken when it has, or by another gateway",
+                    since.elapsed().as_secs()
+                )
+                .into(),
+            ),
             State::Behind | State::Following => self.is_full().then(|| FULL.into()),
             State::CutOff(why) => {
-                let lag = self.lag_milliseconds.load(Ordering::Relaxed) / 1000;
+                let lag = self.lag().as_secs();
                 Some(
                     format!(
                         "etcd cannot be reached since {lag} s ({why}): packets go on with what was known then, and changes are taken when it \
@@ -145,7 +192,7 @@ impl Status {
 
     /// True while nothing has been known for sure for longer than this.
     pub(crate) fn limit_age(&self, limit: Option<Duration>) -> bool {
-        let lag = Duration::from_millis(self.lag_milliseconds.load(Ordering::Relaxed));
+        let lag = self.lag();
         let is_stale = limit.is_some_and(|limit| lag >= limit);
         if self.stale.swap(is_stale, Ordering::Relaxed) != is_stale {
             match is_stale {
@@ -163,10 +210,10 @@ impl Status {
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        problems.extend(self.copy.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        problems.extend(self.backlog.problem());
         problems.extend(self.member.lock().unwrap_or_else(PoisonError::into_inner).clone());
         if self.stale.load(Ordering::Relaxed) {
-            let lag = self.lag_milliseconds.load(Ordering::Relaxed) / 1000;
+            let lag = self.lag().as_secs();
             problems.push(format!(
                 "tenants' packets are dropped (stale): for {lag} s it has not been known whether anything of etcd is missing, which is more than \
                  store.etcd.forward-stale-seconds"
@@ -198,10 +245,6 @@ impl Status {
         problems
     }
 
-    pub(crate) fn set_copy(&self, problem: Option<String>) {
-        *self.copy.lock().unwrap_or_else(PoisonError::into_inner) = problem;
-    }
-
     pub(crate) fn set_member(&self, problem: Option<String>) {
         *self.member.lock().unwrap_or_else(PoisonError::into_inner) = problem;
     }
@@ -211,16 +254,11 @@ impl Status {
         &self,
         state: State,
         known: u64,
-        lag: Duration,
         counts: Counts,
         (damaged, newer): (impl ExactSizeIterator<Item = Key>, usize),
     ) {
         let stored = [
             (&self.known, known),
-            (
-                &self.lag_milliseconds,
-                u64::try_from(lag.as_millis()).unwrap_or(u64::MAX),
-            ),
             (&self.resumed, counts.resumed),
             (&self.relisted, counts.relisted),
             (&self.compared, counts.compared),
@@ -235,7 +273,11 @@ impl Status {
             keys.sort();
             *self.damaged_keys.lock().unwrap_or_else(PoisonError::into_inner) = keys;
         }
-        let mut before = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known_as = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (before, well) = &mut *known_as;
+        if *before == State::Following {
+            *well = Instant::now();
+        }
         if *before != state {
             match &state {
                 State::Behind => tracing::info!("all of etcd's state is listed"),
@@ -251,5 +293,50 @@ impl Status {
             *before = state;
             self.news.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A proof counts when the tables have what it is about, whoever waits for whom meanwhile; the lag is that of the moment.
+    #[test]
+    fn the_lag_is_that_of_the_tables() {
+        let status = Status::new(SECOND);
+        let began = Instant::now();
+        let ago = |seconds| began.checked_sub(seconds * SECOND).unwrap();
+        assert!(status.lag() < SECOND);
+        status.proof.lock().unwrap().at = ago(100);
+        // Told and not yet in the tables; what is told later does not put it off.
+        status.prove(7, ago(50));
+        status.prove(9, ago(20));
+        assert!(status.lag() >= 100 * SECOND);
+        status.applied.store(8, Ordering::Relaxed);
+        assert!((50 * SECOND..52 * SECOND).contains(&status.lag()), "{:?}", status.lag());
+        status.prove(9, ago(10));
+        assert!(status.lag() >= 50 * SECOND);
+        status.applied.store(9, Ordering::Relaxed);
+        assert!((10 * SECOND..12 * SECOND).contains(&status.lag()), "{:?}", status.lag());
+        // Also where nobody tells anything any more.
+        std::thread::sleep(SECOND / 10);
+        assert!(status.lag() >= 10 * SECOND + SECOND / 10);
+    }
+
+    #[test]
+    fn who_stays_behind_takes_no_change_and_says_so() {
+        let status = Status::new(SECOND / 10);
+        let set = |state| status.set(state, 1, Counts::default(), (std::iter::empty::<Key>(), 0));
+        set(State::Behind);
+        assert_eq!(status.refusal(), None, "not at once");
+        std::thread::sleep(SECOND / 5);
+        assert!(status.refusal().unwrap().contains("has to be listed anew"));
+        set(State::Following);
+        assert_eq!(status.refusal(), None);
+        std::thread::sleep(SECOND / 5);
+        set(State::Behind);
+        assert_eq!(status.refusal(), None, "it was well until now");
     }
 }

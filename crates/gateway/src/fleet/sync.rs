@@ -31,8 +31,9 @@ mod terms;
 
 pub use barrier::Barrier;
 use comparison::Comparison;
-use listing::{Listing, Vain};
-pub use terms::{Action, Counts, Failed, Input, Mark, PAGES, Page, Pair, Pulse, State, Tell, Timing};
+pub(crate) use listing::Listing;
+use listing::Vain;
+pub use terms::{Action, Counts, Failed, Input, Mark, PAGES, Page, Pages, Pair, Pulse, State, Tell, Timing};
 
 /// Times as often as else it asks whether all is well while it is not known yet what is missing of a copy.
 const CATCHING_UP: u32 = 20;
@@ -81,6 +82,8 @@ pub struct Sync {
     phase: Phase,
     comparison: Option<Comparison>,
     compare_at: Duration,
+    /// Of the last list or comparison that came to its end, or of what a copy holds.
+    pages: u32,
     heart: Heart,
     /// When etcd was last known to have nothing more to tell.
     synced: Option<Duration>,
@@ -107,6 +110,7 @@ impl Sync {
             phase: Phase::Greeting,
             comparison: None,
             compare_at: now,
+            pages: 0,
             heart: Heart::default(),
             synced: None,
             tries: 0,
@@ -154,6 +158,12 @@ impl Sync {
     #[must_use]
     pub fn known(&self) -> u64 {
         self.heart.answered.map_or(0, |(_, revision)| revision).max(self.told)
+    }
+
+    /// When etcd was last asked for what was then known to be all; None: never yet.
+    #[must_use]
+    pub const fn proven(&self) -> Option<Duration> {
+        self.synced
     }
 
     /// How old the last proof is that nothing is missing.
@@ -337,7 +347,7 @@ impl Sync {
         }
         match &mut self.phase {
             Phase::Greeting | Phase::Rejected(_) => {}
-            Phase::Listing(listing) => self.actions.extend(listing.ask(now, told)),
+            Phase::Listing(listing) => self.actions.extend(listing.ask(now, told).map(Action::List)),
             Phase::Watching(watch) => {
                 if let Some(begin) = watch.begin {
                     if now >= begin {
@@ -512,8 +522,8 @@ impl Sync {
                     }
                     (Phase::Listing(listing), ..) => listing.retry(now + pause),
                     (_, Some(comparison), Failed::Other(_)) => comparison.listing.retry(now + pause),
-                    // Another time.
-                    _ => self.compare_later(now, 0),
+                    // Another time, and no sooner because of it: where it is compacted, etcd has enough to do.
+                    _ => self.compare_later(now, self.pages),
                 }
                 return;
             }

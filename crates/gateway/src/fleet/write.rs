@@ -40,8 +40,8 @@ const FORGET_AT_ONCE: usize = 16_384;
 pub(crate) struct Writer {
     pub(crate) door: Door,
     pub(crate) status: Arc<Status>,
-    /// The revision that tables and copy have.
-    pub(crate) reached: watch::Receiver<u64>,
+    /// The revisions that the tables have, and that the copy has.
+    pub(crate) has: [watch::Receiver<u64>; 2],
     pub(crate) tables: mpsc::Sender<Done>,
     pub(crate) readers: Arc<Readers>,
     pub(crate) clock: Arc<Clock>,
@@ -174,15 +174,21 @@ impl Writer {
             }
         }
         self.commit.observe(began.elapsed().as_secs_f64());
-        let mut reached = self.reached.clone();
+        let ([mut reached, mut copied], status) = (self.has.clone(), Arc::clone(&self.status));
         tokio::spawn(async move {
             let all = answers.into_iter().zip(outcomes).zip(revisions).zip(errors);
             for (((answer, outcomes), revision), error) in all {
                 let result = match error {
                     Some(error) => Err(error),
                     None => {
-                        match tokio::time::timeout(patience, reached.wait_for(|reached| *reached >= revision)).await {
-                            Ok(Ok(_)) => Ok(outcomes),
+                        let has_it = async { reached.wait_for(|reached| *reached >= revision).await.map(drop) };
+                        match tokio::time::timeout(patience, has_it).await {
+                            Ok(Ok(())) => {
+                                // Lists are to show it, too; but nobody waits for a disk that hangs.
+                                let has_it = copied.wait_for(|copied| *copied >= revision);
+                                _ = tokio::time::timeout(status.backlog.patience(), has_it).await;
+                                Ok(outcomes)
+                            }
                             Ok(Err(_)) => Err(WriteError::Unknown("etcd has it, and this gateway ends".into())),
                             Err(_) => Err(WriteError::Unknown(
                                 "etcd has it, and has not told this gateway of it yet".into(),

@@ -63,12 +63,10 @@ pub(super) fn encode(out: &mut Out<'_, '_>, status: &Status) -> fmt::Result {
         sizes.map(|(what, size)| (label("what", what), size.load(Ordering::Relaxed))),
     )?;
     let help = "Age of the last proof that nothing of etcd is missing";
-    let lag = status.lag_milliseconds.load(Ordering::Relaxed);
     let metric = out
         .0
         .encode_descriptor("fleet_lag", help, Some(&Unit::Seconds), MetricType::Gauge)?;
-    #[allow(clippy::cast_precision_loss, reason = "milliseconds to 16 digits")]
-    ConstGauge::new(lag as f64 / 1000.0).encode(metric)?;
+    ConstGauge::new(status.lag().as_secs_f64()).encode(metric)?;
     let counters = [
         (
             "fleet_watch_resumes",

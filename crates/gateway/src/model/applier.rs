@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tokio::sync::mpsc::error::TryRecvError;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::book::{Applied, Book, Made};
 use super::copy::Copy;
 use super::sweep::Sweep;
-use super::watch::{self, Published};
+use super::watch::{Published, publish};
 use super::{Answer, DataPath, Outcome, Repaired, Tables, Timings, WriteError};
 use crate::fleet::Status;
 use crate::fleet::item::Item;
@@ -54,7 +54,9 @@ pub(super) struct Applier {
 #[derive(Debug)]
 pub(super) struct OfFleet {
     pub(super) status: Arc<Status>,
-    pub(super) copy: std::sync::mpsc::SyncSender<Copy>,
+    pub(super) copy: std::sync::mpsc::Sender<Copy>,
+    /// The revision that the tables have, for answers.
+    pub(super) reached: watch::Sender<u64>,
     /// The last revision that the tables had.
     pub(super) revision: u64,
 }
@@ -167,6 +169,7 @@ impl Applier {
         let Some(fleet) = &mut self.fleet else { return };
         fleet.revision = revision;
         fleet.status.applied.store(revision, Ordering::Relaxed);
+        fleet.reached.send_replace(revision);
         self.tell_copy(Vec::new(), mark);
     }
 
@@ -189,14 +192,16 @@ impl Applier {
         if let Some(fleet) = self.fleet.as_ref().filter(|_| self.watchers.receiver_count() > 0) {
             let changes: Vec<Change> = made.iter().cloned().filter_map(Made::into_change).collect();
             let outcomes = vec![Outcome::Replaced; changes.len()];
-            watch::publish(&self.watchers, fleet.revision, changes, &outcomes);
+            publish(&self.watchers, fleet.revision, changes, &outcomes);
         }
         self.tell_copy(made, None);
     }
 
     fn tell_copy(&self, made: Vec<Made>, mark: Option<Mark>) {
-        if let Some(fleet) = self.fleet.as_ref().filter(|_| !made.is_empty() || mark.is_some()) {
-            // If that thread has panicked nobody is answered any more, and the daemon ends.
+        if let Some(fleet) = self.fleet.as_ref().filter(|_| !made.is_empty() || mark.is_some())
+            && fleet.status.backlog.put(made.len())
+        {
+            // If that thread has panicked the daemon ends.
             _ = fleet.copy.send(Copy { made, mark });
         }
     }
@@ -206,7 +211,7 @@ impl Applier {
         let applied = self.book.apply(&changes);
         tell_path(&*self.path, &applied);
         self.timings.program.observe(began.elapsed().as_secs_f64());
-        watch::publish(&self.watchers, revision, changes, &applied.outcomes);
+        publish(&self.watchers, revision, changes, &applied.outcomes);
         // Who asked and went away does not need to know.
         _ = answer.send(Ok(applied.outcomes));
     }

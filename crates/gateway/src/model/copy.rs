@@ -14,8 +14,6 @@ use crate::store::Store;
 
 /// Objects that go into one transaction.
 const AT_ONCE: usize = 65_536;
-/// Objects that wait while the disk cannot be written.
-const MOST_WAITING: usize = 1_000_000;
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -32,54 +30,43 @@ pub(super) struct Copier {
     pub(super) store: Store,
     pub(super) health: Arc<Health>,
     pub(super) status: Arc<Status>,
-    /// The revision that tables and copy have.
-    pub(super) reached: watch::Sender<u64>,
+    /// The revision that the copy has, or would have if it could be written.
+    pub(super) copied: watch::Sender<u64>,
 }
 
 impl Copier {
     /// Until there is nothing more to write.
     pub(super) fn run(mut self, waiting: &Receiver<Copy>) {
-        let mut made = Vec::new();
-        let mut mark = None;
-        // Too much has waited: what is on the disk is not brought up to date before the next start.
-        let mut is_lost = false;
-        while let Some(first) = self.next(waiting, made.is_empty() && mark.is_none()) {
+        let (mut made, mut mark, mut puts) = (Vec::new(), None, 0);
+        // Something is missing between what is on the disk and what comes.
+        let mut has_gap = false;
+        while let Some(first) = self.next(waiting, puts == 0) {
             for copy in first.into_iter().chain(iter::from_fn(|| waiting.try_recv().ok())) {
                 made.extend(copy.made);
                 mark = copy.mark.or(mark);
+                puts += 1;
                 if made.len() >= AT_ONCE {
                     break;
                 }
             }
             let revision = mark.as_ref().and_then(|mark: &Mark| mark.revision);
-            let written = if is_lost {
-                Ok(())
-            } else {
-                self.write(&made, mark.as_ref())
-            };
-            match written {
-                Ok(()) => {
-                    made.clear();
-                    mark = None;
-                }
-                Err(why) => {
-                    if made.len() > MOST_WAITING {
-                        is_lost = true;
-                        made = Vec::new();
+            let is_kept = !has_gap
+                && match self.write(&made, mark.as_ref()) {
+                    Ok(()) => {
+                        self.status.backlog.written(made.len(), puts);
+                        false
                     }
-                    let when = if is_lost {
-                        "at the next start"
-                    } else {
-                        "when it can be written"
-                    };
-                    self.status.set_copy(Some(format!(
-                        "the copy of etcd's state is not up to date: lists are old; it is brought up to date {when}: {why}"
-                    )));
-                }
+                    Err(why) => {
+                        has_gap = self.status.backlog.failed(why);
+                        !has_gap
+                    }
+                };
+            if !is_kept {
+                (made, mark, puts) = (Vec::new(), None, 0);
             }
             // The truth is in etcd and in the tables all the same.
             if let Some(revision) = revision {
-                self.reached.send_replace(revision);
+                self.copied.send_replace(revision);
             }
         }
         if let Err(error) = self.store.rest() {
@@ -109,7 +96,6 @@ impl Copier {
         match self.store.mirror(made, mark) {
             Ok(revision) => {
                 self.health.can_write(revision, self.store.bytes());
-                self.status.set_copy(None);
                 Ok(())
             }
             Err(error) => {

@@ -21,9 +21,6 @@ use crate::fleet::write::Writer;
 use crate::fleet::{Door, Status, space};
 use crate::store::{Store, StoreError};
 
-/// What the tables have and the copy has not yet: pages of a list.
-const BEHIND: usize = 32;
-
 impl Model {
     /// As [`Model::start`], with the truth in etcd and a store that mirrors it ([`Store::open_mirror`]).
     ///
@@ -55,7 +52,7 @@ impl Model {
         let mark = store.mark()?;
         let knows = mark.as_ref().and_then(|mark| mark.revision);
         let patience = knows.map(|_| door.options().request);
-        let status = Arc::new(Status::new());
+        let status = Arc::new(Status::new(door.options().timing.silence));
         status.applied.store(knows.unwrap_or(0), Ordering::Relaxed);
         let health = Health::new(store.problems().to_vec(), store.revision()?, store.bytes());
         let health = Arc::new(health.of_fleet(Arc::clone(&status)));
@@ -65,20 +62,21 @@ impl Model {
         let (jobs, queue) = mpsc::channel(QUEUE);
         let (changes, _) = broadcast::channel(super::watch::BATCHES);
         let (done, told) = mpsc::channel(AHEAD);
-        let (copy, to_copy) = std::sync::mpsc::sync_channel(BEHIND);
+        let (copy, to_copy) = std::sync::mpsc::channel();
         let (reached, reached_now) = watch::channel(knows.unwrap_or(0));
+        let (copied, copied_now) = watch::channel(knows.unwrap_or(0));
         let copier = Copier {
             store,
             health: Arc::clone(&health),
             status: Arc::clone(&status),
-            reached,
+            copied,
         };
         let follower = Follower::new(door.clone(), (mark, tally.pages()), Arc::clone(&status), done.clone());
         let (space_door, space_status) = (door.clone(), Arc::clone(&status));
         let writer = Writer {
             door,
             status: Arc::clone(&status),
-            reached: reached_now,
+            has: [reached_now, copied_now],
             tables: done,
             clock: Arc::new(Clock::new(Arc::clone(&readers))),
             readers: Arc::clone(&readers),
@@ -109,6 +107,7 @@ impl Model {
             fleet: Some(OfFleet {
                 status: Arc::clone(&status),
                 copy,
+                reached,
                 revision: knows.unwrap_or(0),
             }),
             sweep: None,

@@ -163,6 +163,8 @@ pub struct Counters {
     pub cache_evicted: u64,
     /// Entries that there was no room for.
     pub cache_refused: u64,
+    /// Entries that were other than the tables, and were put right.
+    pub cache_diverged: u64,
     /// The fast path's cache of connections, one direction each.
     pub connection_cache: CacheCounters,
     /// The workers that run.

@@ -9,7 +9,7 @@ use ringside_gateway_core::conntrack::Limits;
 use ringside_gateway_core::table::Host;
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::MacAddr;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use super::*;
 use crate::fleet::Status;
@@ -62,8 +62,11 @@ impl Gateway {
             connections: 10,
             ..Limits::default()
         };
-        let (tables, status) = (Arc::new(Tables::new(limits)), Arc::new(Status::new()));
-        let (copy, copies) = std::sync::mpsc::sync_channel(10_000);
+        let (tables, status) = (
+            Arc::new(Tables::new(limits)),
+            Arc::new(Status::new(Duration::from_secs(5))),
+        );
+        let (copy, copies) = std::sync::mpsc::channel();
         let applier = Applier {
             book: Book::new(Arc::clone(&tables)),
             timings: Timings::new(),
@@ -72,6 +75,7 @@ impl Gateway {
             fleet: Some(OfFleet {
                 status: Arc::clone(&status),
                 copy,
+                reached: watch::channel(0).0,
                 revision: 0,
             }),
             sweep: None,

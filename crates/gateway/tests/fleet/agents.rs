@@ -186,7 +186,7 @@ fn an_owner_without_an_address_of_a_hosts_family_is_told_of_once() {
     let endpoint = format!("unix:{}", one.folder.join("api.sock").display());
     command.args(["ctl", "agent", "--endpoint", &endpoint, "--netns", host.name()]);
     let agent = Running::new(command);
-    let said = "six: network 42 is one's, which has no IPv6 address that hosts can send to";
+    let said = "six: its network is one's, which has no IPv6 address that hosts can send to";
     agent.wait_for(said);
     assert!(
         agent.told().contains("it goes on sending to 2001:db8::9"),

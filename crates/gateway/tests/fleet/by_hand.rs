@@ -1,11 +1,11 @@
 //! What is asked of etcd past all gateways, and done to it; and that those who check find it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ringside_gateway::fleet::shards::Map;
+use ringside_gateway::fleet::shards::{Map, record};
 use ringside_netlab::wait_until;
 
 use super::changes::{self, Changes};
@@ -14,7 +14,8 @@ use super::followed::{What, Wrong};
 use super::history::{Key, State};
 use super::movers::Movers;
 use super::objects::in_etcd;
-use super::ownership::Owners;
+use super::ownership::{Moves, Owners, Violation};
+use super::recorder::Recorder;
 use super::table::PLAIN;
 use super::traffic::Packets;
 use super::trial::Trial;
@@ -97,6 +98,45 @@ impl Cluster {
         let owners = map.iter().map(|(_, owner)| owner.map_or(0, |owner| owner.0));
         (map.generation, owners.collect())
     }
+}
+
+/// Who owns what is written anew by hand, past all rules: the checker of owners finds it, whatever gateways make of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_map_put_by_hand_is_found() {
+    let how = How {
+        tenants: false,
+        ..PLAIN
+    };
+    let mut cluster = Cluster::start("ft-map", how);
+    let sockets = cluster.sockets();
+    let key = format!("{PREFIX}v1/shards/map");
+    let all = BTreeSet::from(NAMES.map(record::id));
+    // The next generation, the same one, and an older one: in each of them a shard is another's.
+    for (newer, is_found) in [
+        (
+            1,
+            (|wrong| matches!(wrong, Violation::Moved { .. })) as fn(&Violation) -> bool,
+        ),
+        (0, |wrong| matches!(wrong, Violation::TwoMaps { .. })),
+        (-2, |wrong| matches!(wrong, Violation::Backwards { .. })),
+    ] {
+        let recorder = Recorder::start(&sockets);
+        recorder.settled().await;
+        let mut map = Map::decode(&cluster.value(&key)).unwrap();
+        map.generation = map.generation.checked_add_signed(newer).unwrap();
+        let (shard, owner) = map.iter().next().unwrap();
+        map.set(shard, *all.iter().find(|id| Some(**id) != owner).unwrap());
+        cluster.put_value(&key, &map.encode());
+        // Until each has heard of it; they make of it what they want to.
+        sleep(SECOND / 2);
+        let found = recorder.end(|| cluster.shard_map()).await.violations(Moves::None);
+        assert!(found.iter().any(is_found), "{newer}: {found:#?}");
+    }
+    cluster.wait_well();
+    // Nobody has touched it.
+    let recorder = Recorder::start(&sockets);
+    recorder.settled().await;
+    assert_eq!(recorder.end(|| cluster.shard_map()).await.violations(Moves::None), []);
 }
 
 /// The checker finds what was done to a history that it has found nothing in.

@@ -14,18 +14,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringside_bpf::Link;
 use ringside_netlab::{Device, Lab, Namespace, VethConfig, wait_until};
 use serde_json::Value;
 
 use super::authority::Authority;
 use super::common::Folder;
-use super::common::daemon::{Daemon, binary, put_neighbor};
+use super::common::daemon::{Daemon, put_neighbor};
 use super::common::etcd::configure;
 use super::hindered::{WrongClock, compile, write_at_once};
 use super::hosts::{Authorities, Hosts};
-use super::metrics::Metrics;
+use super::hung::SlowDisk;
 use super::movers::Movers;
+use super::node::Gateway;
 use super::tenant::wake_for_what_is_sent_back;
 
 /// How long anything may take on a machine that has other things to do.
@@ -37,13 +37,13 @@ pub(crate) const ELECTION: Duration = Duration::from_millis(500);
 /// Nobody has it.
 const NOWHERE: &str = "02:00:00:00:fe:fe";
 /// Where a gateway offers metrics, on the loopback of its host.
-const METRICS: u16 = 9465;
+pub(crate) const METRICS: u16 = 9465;
 /// Names of gateways.
 pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// A host at the switch.
 pub(crate) struct Host {
-    ns: Arc<Namespace>,
+    pub(crate) ns: Arc<Namespace>,
     wire: Lab,
     number: u8,
 }
@@ -263,84 +263,6 @@ impl Drop for Member {
     }
 }
 
-/// A gateway that may be killed and started anew.
-pub(crate) struct Gateway {
-    pub(crate) name: &'static str,
-    pub(crate) host: Host,
-    daemon: Option<Daemon>,
-    /// Where its API is, whether it runs or not.
-    pub(crate) socket: PathBuf,
-    clock: Option<WrongClock>,
-    /// When it was ended, and begun anew with what it had known, for etcd was late.
-    pub(crate) restarts: Vec<[Instant; 2]>,
-    /// With tenants: see [`wake_for_what_is_sent_back`].
-    _wake: Option<Link>,
-}
-
-impl Gateway {
-    pub(crate) fn daemon(&mut self) -> &mut Daemon {
-        self.daemon.as_mut().expect("it runs")
-    }
-
-    fn start(&mut self, folder: Folder) {
-        let mut command = self.host.ns.command(binary().get_program());
-        command.arg("--config").arg(folder.join("gateway.toml"));
-        if let Some(clock) = &self.clock {
-            clock.give(&mut command);
-        }
-        self.daemon = Some(Daemon::spawn(folder, command));
-    }
-
-    /// Kills it and starts it anew.
-    pub(crate) fn kill(&mut self) {
-        self.kill_for(Duration::ZERO);
-    }
-
-    /// The same, and it is gone for so long.
-    pub(crate) fn kill_for(&mut self, gone: Duration) {
-        let ended = Instant::now();
-        let folder = self.daemon.take().expect("it runs").kill();
-        std::thread::sleep(gone);
-        self.start_again(folder, ended);
-    }
-
-    /// Asks it to end, and starts it anew.
-    pub(crate) fn restart(&mut self) {
-        self.restart_after(|_| ());
-    }
-
-    /// Asks it to end, does something with its files, and starts it anew.
-    pub(crate) fn restart_after(&mut self, work: impl FnOnce(&Folder)) {
-        let ended = Instant::now();
-        let folder = self.daemon.take().expect("it runs").stop();
-        work(&folder);
-        self.start_again(folder, ended);
-    }
-
-    fn start_again(&mut self, folder: Folder, ended: Instant) {
-        self.start(folder);
-        if self.daemon().log().contains("packets go by what was known") {
-            self.restarts.push([ended, Instant::now()]);
-        }
-    }
-
-    /// How often it has compared all that etcd holds with its tables since it was started. None of that has been otherwise.
-    fn comparisons(&self) -> u64 {
-        let told = self.host.ns.run(|| Metrics::of(METRICS));
-        let found = told.count("fleet_divergences_total");
-        assert_eq!(found, 0, "gateway {}: {told:?}", self.name);
-        told.count("fleet_comparisons_total")
-    }
-
-    /// From now on its wall clock is wrong by so many seconds.
-    pub(crate) fn set_clock(&self, seconds: i64) {
-        self.clock
-            .as_ref()
-            .expect("with a clock that can be wrong")
-            .set(seconds);
-    }
-}
-
 fn signal(child: &Child, name: &str) {
     let status = Command::new("kill")
         .args(["-s", name, &child.id().to_string()])
@@ -363,6 +285,10 @@ pub(crate) struct How {
     pub(crate) lease: Duration,
     /// What is said after an etcd that is silent for so long; faults that are to be noticed have to take longer.
     pub(crate) silence: Duration,
+    /// The first gateway's disk can be made slow.
+    pub(crate) slow_gateway: bool,
+    /// Gateways log all that they may.
+    pub(crate) talks: bool,
     /// More of `[store]`, or of its `etcd`.
     pub(crate) more: &'static str,
 }
@@ -374,6 +300,7 @@ pub(crate) struct Cluster {
     pub(crate) gateways: Vec<Gateway>,
     pub(crate) members: Vec<Member>,
     pub(crate) authority: Authority,
+    authorities: Option<Authorities>,
     _switch: Device,
     _folder: Folder,
 }
@@ -416,6 +343,7 @@ impl Cluster {
             gateways: Vec::new(),
             members,
             authority,
+            authorities: None,
             _switch: switch,
             _folder: folder,
         };
@@ -430,6 +358,7 @@ impl Cluster {
                 daemon: None,
                 socket: folder.join("api.sock"),
                 clock: how.wrong_clocks.then(WrongClock::new),
+                disk: (how.slow_gateway && number == 11).then(SlowDisk::new),
                 restarts: Vec::new(),
                 _wake: wake,
             };
@@ -439,6 +368,7 @@ impl Cluster {
         if let Some(authorities) = &authorities {
             cluster.hosts = Some(Hosts::new(tag, &cluster._switch, &mut cluster.gateways, authorities));
         }
+        cluster.authorities = authorities;
         cluster
     }
 
@@ -463,7 +393,8 @@ impl Cluster {
         );
         let path = authorities.map(|authorities| authorities.configure(folder, &host.ip().to_string()));
         let metrics = format!("\n[metrics]\nlisten = \"127.0.0.1:{METRICS}\"\n");
-        let fleet = fleet + &path.unwrap_or_default() + &metrics;
+        let level = if how.talks { "[log]\nlevel = \"trace\"\n" } else { "" };
+        let fleet = fleet + &path.unwrap_or_default() + &metrics + level;
         configure(folder, &urls.join("\", \""), &of_etcd, &fleet);
     }
 
@@ -472,6 +403,13 @@ impl Cluster {
         let hosts = self.hosts.as_ref().expect("with tenants");
         hosts.follow(&self.gateways);
         hosts
+    }
+
+    /// Others vouch for gateways' API and for hosts from now on.
+    pub(crate) fn rotate(&mut self) {
+        let hosts = self.hosts.as_ref().expect("with tenants");
+        let authorities = self.authorities.as_mut().expect("with tenants");
+        authorities.rotate(&mut self.gateways, hosts);
     }
 
     /// Tenants whose addresses change.

@@ -17,16 +17,19 @@ use ringside_gateway_core::shard::{Member, Shard, preferred};
 use ringside_netlab::{Device, Lab, Namespace, wait_until};
 
 use super::authority::Authority;
-use super::cluster::{Gateway, NAMES, PATIENCE};
+use super::cluster::{NAMES, PATIENCE};
 use super::common::Folder;
 use super::common::daemon::binary;
 use super::movers::Movers;
+use super::node::Gateway;
 use super::objects::{GROUPS, NETWORKS};
 use super::process::Running;
 use super::tenant::{Family, Place, Tenant, join, neighbors};
 
 /// Last bytes of hosts' addresses.
 const PLACES: [u8; 2] = [21, 22];
+/// An agent says so of each gateway that it hears.
+const OF_THE_MAP: &str = "of the map";
 /// Where a tenant takes connections.
 pub(crate) const TCP: u16 = 7000;
 
@@ -44,11 +47,52 @@ impl Authorities {
         }
     }
 
+    /// From now on others vouch for gateways' API and for hosts, as an operator goes over to them: first both are trusted, then certificates are
+    /// the new ones, and in the end nobody trusts the old ones.
+    pub(crate) fn rotate(&mut self, gateways: &mut [Gateway], hosts: &Hosts) {
+        let other = Self::new();
+        for (shown, trusted) in [
+            (&*self, &[&*self, &other][..]),
+            (&other, &[&*self, &other]),
+            (&other, &[&other]),
+        ] {
+            for gateway in gateways.iter_mut() {
+                let said = "the certificates of api.tcp were read again";
+                let address = gateway.host.ip().to_string();
+                let daemon = gateway.daemon();
+                let before = daemon.log().matches(said).count();
+                shown.write(&daemon.folder, &address, trusted);
+                daemon.signal("HUP");
+                daemon.wait(said, |daemon| daemon.log().matches(said).count() > before);
+            }
+            shown.write_host(&hosts.folder, trusted);
+            for agent in &hosts.agents {
+                let before = agent.told().matches(OF_THE_MAP).count();
+                agent.signal(libc::SIGHUP);
+                agent.wait_for_times(OF_THE_MAP, before + 1);
+            }
+        }
+        *self = other;
+    }
+
+    /// A gateway's files.
+    fn write(&self, folder: &Folder, address: &str, trusted: &[&Self]) {
+        let of = |which: fn(&Self) -> &Authority| trusted.iter().map(|one| which(one)).collect::<Vec<_>>();
+        self.gateways.write(&[address.to_owned()], folder, "api");
+        Authority::write_trusted_as(&of(|one| &one.gateways), folder, "gateways.pem");
+        Authority::write_trusted_as(&of(|one| &one.hosts), folder, "hosts.pem");
+    }
+
+    /// A host's.
+    fn write_host(&self, folder: &Folder, trusted: &[&Self]) {
+        self.hosts.write(&["host".to_owned()], folder, "host");
+        let gateways: Vec<&Authority> = trusted.iter().map(|one| &one.gateways).collect();
+        Authority::write_trusted_as(&gateways, folder, "gateways.pem");
+    }
+
     /// `[fleet]`'s API, `[api.tcp]` and the data path of a gateway, whose files are there.
     pub(crate) fn configure(&self, folder: &Folder, address: &str) -> String {
-        self.gateways.write(&[address.to_owned()], folder, "api");
-        Authority::write_trusted_as(&[&self.gateways], folder, "gateways.pem");
-        Authority::write_trusted_as(&[&self.hosts], folder, "hosts.pem");
+        self.write(folder, address, &[self]);
         let file = |name: &str| folder.join(name).display().to_string();
         format!(
             "api = \"https://{address}:7443\"\n\
@@ -78,7 +122,7 @@ pub(crate) struct Hosts {
     /// Those whose addresses change.
     pub(crate) movers: Arc<Movers>,
     _wires: Vec<Lab>,
-    _folder: Folder,
+    folder: Folder,
 }
 
 /// The first network of tenants that this gateway owns.
@@ -144,8 +188,7 @@ impl Hosts {
         let file = folder.join("objects.yaml");
         std::fs::write(&file, objects).expect("a file");
         gateways[0].daemon().ok(&["apply", "-f", file.to_str().expect("UTF-8")]);
-        authorities.hosts.write(&["host".to_owned()], &folder, "host");
-        Authority::write_trusted_as(&[&authorities.gateways], &folder, "gateways.pem");
+        authorities.write_host(&folder, &[authorities]);
         let endpoints: Vec<String> = gateways
             .iter()
             .map(|gateway| format!("https://{}:7443", gateway.host.ip()))
@@ -171,20 +214,21 @@ impl Hosts {
             Running::new(command)
         });
         for agent in &agents {
-            agent.wait_for("of the map");
+            agent.wait_for(OF_THE_MAP);
         }
         Self {
             agents: agents.into(),
             networks,
             movers: Arc::new(movers),
             _wires: wires.into(),
-            _folder: folder,
+            folder,
         }
     }
 
     /// What agents have said so far.
     pub(crate) fn told(&self) -> String {
-        self.agents.iter().map(Running::told).collect()
+        let all = |agent: &Running| agent.told() + &agent.printed();
+        self.agents.iter().map(all).collect()
     }
 
     /// Waits until each network is sent to the gateway that owns it when all live.

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use ringside_netlab::wait_until;
 
-use super::cluster::{Cluster, Gateway, How, Member, PATIENCE, SILENCE};
+use super::cluster::{Cluster, How, Member, PATIENCE, SILENCE};
 use super::history::{Key, State};
+use super::node::Gateway;
 use super::objects::connect;
 use super::recorder::Recorder;
 use super::trial::Trial;
@@ -64,6 +65,8 @@ async fn a_backup_is_not_believed_until_gateways_are_told_to_forget() {
         wrong_clocks: false,
         lease: Duration::from_secs(5),
         silence: SILENCE,
+        slow_gateway: false,
+        talks: false,
         more: "",
     };
     let mut cluster = Cluster::start("ft-back", how);

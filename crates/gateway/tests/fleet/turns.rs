@@ -1,9 +1,5 @@
 //! Which member of etcd a gateway asks: another one when that one is gone, and its first again when that is back.
 
-use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -11,88 +7,13 @@ use super::Etcd;
 use super::common::Folder;
 use super::common::daemon::{Daemon, put_neighbor};
 use super::common::etcd::{IMPATIENT, configure, gateway};
-
-/// A way to etcd, which can be closed.
-struct Way {
-    at: SocketAddr,
-    is_open: Arc<AtomicBool>,
-    connections: Arc<AtomicUsize>,
-    ended: Arc<AtomicBool>,
-}
-
-impl Way {
-    fn to(etcd: &Etcd) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let to = etcd.endpoint().trim_start_matches("http://").to_owned();
-        let way = Self {
-            at: listener.local_addr().unwrap(),
-            is_open: Arc::new(AtomicBool::new(true)),
-            connections: Arc::default(),
-            ended: Arc::default(),
-        };
-        let (is_open, connections) = (Arc::clone(&way.is_open), Arc::clone(&way.connections));
-        let ended = Arc::clone(&way.ended);
-        thread::spawn(move || {
-            while !ended.load(Ordering::Relaxed) {
-                let Ok((stream, _)) = listener.accept() else {
-                    thread::sleep(Duration::from_millis(5));
-                    continue;
-                };
-                if is_open.load(Ordering::Relaxed)
-                    && let Ok(there) = TcpStream::connect(&to)
-                {
-                    let (is_open, connections) = (Arc::clone(&is_open), Arc::clone(&connections));
-                    connections.fetch_add(1, Ordering::Relaxed);
-                    thread::spawn(move || {
-                        carry([stream, there], &is_open);
-                        connections.fetch_sub(1, Ordering::Relaxed);
-                    });
-                }
-            }
-        });
-        way
-    }
-
-    fn set_open(&self, is_open: bool) {
-        self.is_open.store(is_open, Ordering::Relaxed);
-    }
-
-    fn is_used(&self) -> bool {
-        self.connections.load(Ordering::Relaxed) > 0
-    }
-}
-
-impl Drop for Way {
-    fn drop(&mut self) {
-        self.set_open(false);
-        self.ended.store(true, Ordering::Relaxed);
-    }
-}
-
-/// What one says to the other, until one of them ends or the way is closed.
-fn carry(ends: [TcpStream; 2], is_open: &AtomicBool) {
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for [mut from, mut to] in [[&ends[0], &ends[1]], [&ends[1], &ends[0]]] {
-            let is_over = &is_over;
-            scope.spawn(move || {
-                _ = io::copy(&mut from, &mut to);
-                is_over.store(true, Ordering::Relaxed);
-            });
-        }
-        while is_open.load(Ordering::Relaxed) && !is_over.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(5));
-        }
-        ends.iter().for_each(|end| _ = end.shutdown(Shutdown::Both));
-    });
-}
+use super::way::Way;
 
 #[test]
 fn a_gateway_turns_to_another_member_and_back_to_its_first() {
     let etcd = Etcd::start();
     let ways = [Way::to(&etcd), Way::to(&etcd)];
-    let endpoints = ways.each_ref().map(|way| format!("http://{}", way.at)).join("\", \"");
+    let endpoints = ways.each_ref().map(Way::endpoint).join("\", \"");
     let folder = Folder::new();
     configure(&folder, &endpoints, &format!("{IMPATIENT}\nbalance-seconds = 1"), "");
     let mut one = Daemon::start_in(folder);

@@ -29,6 +29,10 @@ impl Shards {
             if rank > RANKS {
                 wait += self.chance.up_to(self.timing.stagger * RANKS);
             }
+            // Those who live are there again by then, and nothing has to move.
+            if self.view.are_most_gone() || self.robbed.is_some_and(|robbed| now < robbed + self.timing.lease) {
+                wait += self.timing.back();
+            }
             self.propose.next = self.propose.next.max(now + wait);
         }
         if self.propose.is_asked {

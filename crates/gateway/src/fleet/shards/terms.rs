@@ -33,6 +33,13 @@ impl Timing {
     pub fn patience(&self) -> Duration {
         (self.lease / 6).max(LEAST_PATIENCE).min(self.lease / 3)
     }
+
+    /// How long those whose keys are gone together may take to be there again, should they live: an old leader of etcd before 3.4.31 ends
+    /// all leases when it goes on. Twice the time of an answer, for they need a lease, a list and a key.
+    #[must_use]
+    pub fn back(&self) -> Duration {
+        2 * self.patience()
+    }
 }
 
 impl Default for Timing {

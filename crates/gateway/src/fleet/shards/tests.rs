@@ -389,6 +389,39 @@ fn without_etcd_nothing_moves_and_everybody_holds_what_was_his() {
     assert_eq!(world.etcd.moved, moved);
 }
 
+/// Whose leases are ended though they live are there again before anything moves.
+#[test]
+fn nothing_moves_when_all_leases_are_ended() {
+    for seed in 0..20 {
+        let mut world = fleet(seed, &[1, 1, 1]);
+        let moved = world.etcd.moved;
+        for _ in 0..3 {
+            let now = world.now;
+            world.etcd.end_all_leases(now);
+            world.run(milliseconds(200 + 100 * seed));
+        }
+        world.run(LONG / 10);
+        assert_eq!(world.etcd.moved, moved, "seed {seed}");
+        assert!(is_settled(&world));
+    }
+}
+
+/// Of those that are gone together each is waited for, but not for long.
+#[test]
+fn of_many_dead_shards_move_a_little_later() {
+    for (seed, weights) in [(1, vec![1; 3]), (2, vec![1; 5])] {
+        let mut world = fleet(seed, &weights);
+        (1..weights.len()).for_each(|node| world.kill(node));
+        world.run_until(LONG, is_settled);
+        let most = timing().back() + milliseconds(500);
+        assert!(
+            world.etcd.slowest > timing().back() / 2 && world.etcd.slowest < most,
+            "{:?}",
+            world.etcd.slowest
+        );
+    }
+}
+
 #[test]
 fn who_was_stopped_takes_nothing_back_by_itself() {
     let mut world = fleet(11, &[1, 1, 1]);

@@ -92,6 +92,13 @@ impl View {
         self.has_orphans
     }
 
+    /// Of the owners of shards several are gone, and as many as are left.
+    pub(super) fn are_most_gone(&self) -> bool {
+        let owners: BTreeSet<MemberId> = self.map.iter().filter_map(|(_, owner)| owner).collect();
+        let gone = owners.iter().filter(|owner| !self.peers.contains_key(owner)).count();
+        gone > 1 && 2 * gone >= owners.len()
+    }
+
     /// Shards of this member's that are to be others'.
     pub(super) fn mine(&self) -> &[Move] {
         &self.mine

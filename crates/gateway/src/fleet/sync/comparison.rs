@@ -24,6 +24,7 @@ impl Sync {
     /// start at the same time not all compare at once.
     #[must_use]
     pub fn with_pages(mut self, pages: u32) -> Self {
+        self.pages = pages;
         self.compare_at = self.began + self.chance.up_to(self.between(pages));
         self
     }
@@ -36,6 +37,7 @@ impl Sync {
     /// than some pages would.
     pub(super) fn compare_later(&mut self, now: Duration, pages: u32) {
         self.comparison = None;
+        self.pages = pages;
         let time = self.between(pages);
         let quarter = time / 4;
         self.compare_at = now + time - quarter + self.chance.up_to(2 * quarter);
@@ -64,7 +66,7 @@ impl Sync {
                     self.compared(now, page);
                 } else if comparison.held.is_none() {
                     let ask = comparison.listing.ask(now, told);
-                    self.actions.extend(ask);
+                    self.actions.extend(ask.map(Action::List));
                 }
             }
         }

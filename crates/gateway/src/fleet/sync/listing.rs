@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::{Action, Page, kinds};
+use super::{Page, Pages, kinds};
 use crate::fleet::chance::Chance;
 use crate::fleet::key::Key;
 
@@ -48,7 +48,7 @@ impl Vain {
 }
 
 #[derive(Debug)]
-pub(super) struct Listing {
+pub(crate) struct Listing {
     /// As of which revision; None before the first page.
     pub(super) revision: Option<u64>,
     /// Less than that is not believed.
@@ -72,7 +72,7 @@ pub(super) struct Listing {
 
 impl Listing {
     /// Not begun.
-    pub(super) fn new(least: u64) -> Self {
+    pub(crate) fn new(least: u64) -> Self {
         Self {
             revision: None,
             least,
@@ -95,13 +95,13 @@ impl Listing {
         self
     }
 
-    pub(super) const fn due(&self) -> Option<Duration> {
+    pub(crate) const fn due(&self) -> Option<Duration> {
         self.due
     }
 
     /// Asks for the same page again, at a time, and for less of it: where an answer is late because many ask, as much again
     /// would be late again.
-    pub(super) fn retry(&mut self, at: Duration) {
+    pub(crate) fn retry(&mut self, at: Duration) {
         self.due = Some(at);
         self.smaller = (self.smaller + 1).min(SMALLEST);
     }
@@ -119,7 +119,7 @@ impl Listing {
     }
 
     /// Asks for the next page if it is time. `told`: what was told by now, which the first page cannot be older than.
-    pub(super) fn ask(&mut self, now: Duration, told: u64) -> Option<Action> {
+    pub(crate) fn ask(&mut self, now: Duration, told: u64) -> Option<Pages> {
         if now < self.due? {
             return None;
         }
@@ -128,7 +128,7 @@ impl Listing {
         if self.revision.is_none() {
             self.least = self.least.max(told);
         }
-        Some(Action::List {
+        Some(Pages {
             kind: kinds().get(self.kind)?,
             after: self.after.clone(),
             before: self.before(),
@@ -138,7 +138,7 @@ impl Listing {
     }
 
     /// Takes a page. With the last one, the revision and all keys.
-    pub(super) fn take(&mut self, now: Duration, page: &Page) -> Option<(u64, HashSet<Key>)> {
+    pub(crate) fn take(&mut self, now: Duration, page: &Page) -> Option<(u64, HashSet<Key>)> {
         let revision = *self.revision.get_or_insert(page.revision);
         self.pages += 1;
         self.took += now.saturating_sub(self.asked);

@@ -22,7 +22,7 @@ fn list(keys: &BTreeSet<Vec<u8>>, size: usize) -> Listed {
     let mut listing = Listing::new(0);
     let (mut asked, mut walked) = (0, 0);
     loop {
-        let Some(Action::List {
+        let Some(Pages {
             kind, after, before, ..
         }) = listing.ask(Duration::ZERO, 0)
         else {
@@ -91,7 +91,7 @@ fn a_page_is_not_asked_for_among_all() {
 fn what_is_late_is_asked_for_in_smaller_pages() {
     let mut listing = Listing::new(0);
     let mut smaller = || {
-        let Some(Action::List { smaller, .. }) = listing.ask(Duration::ZERO, 0) else {
+        let Some(Pages { smaller, .. }) = listing.ask(Duration::ZERO, 0) else {
             panic!("nothing is asked")
         };
         listing.retry(Duration::ZERO);
@@ -105,10 +105,7 @@ fn what_is_late_is_asked_for_in_smaller_pages() {
         more: false,
     };
     assert_eq!(listing.take(Duration::ZERO, &empty), None);
-    assert!(matches!(
-        listing.ask(Duration::ZERO, 0),
-        Some(Action::List { smaller: 4, .. })
-    ));
+    assert!(matches!(listing.ask(Duration::ZERO, 0), Some(Pages { smaller: 4, .. })));
 }
 
 /// A list that was in vain is followed by another one within twice, four times, then always eight times what it took; one after something else at once.

@@ -100,18 +100,7 @@ pub struct Pulse {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// List keys, in the place of what was listed before.
-    List {
-        /// That begin with this, behind the prefix.
-        kind: &'static str,
-        /// Behind this one.
-        after: Option<Vec<u8>>,
-        /// And before this one; None: all that there are of the kind.
-        before: Option<Vec<u8>>,
-        /// How often the size of a page is to be halved.
-        smaller: u32,
-        /// As of this revision; None: now, linearizable.
-        revision: Option<u64>,
-    },
+    List(Pages),
     /// Watch everything from this revision on, in the place of what was watched before.
     Watch(u64),
     /// Watch no more.
@@ -122,6 +111,21 @@ pub enum Action {
     Progress,
     /// Tell the tables.
     Tell(Tell),
+}
+
+/// Which keys are listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pages {
+    /// Those that begin with this, behind the prefix.
+    pub kind: &'static str,
+    /// Behind this one.
+    pub after: Option<Vec<u8>>,
+    /// And before this one; None: all that there are of the kind.
+    pub before: Option<Vec<u8>>,
+    /// How often the size of a page is to be halved.
+    pub smaller: u32,
+    /// As of this revision; None: now, linearizable.
+    pub revision: Option<u64>,
 }
 
 /// What the tables are told.

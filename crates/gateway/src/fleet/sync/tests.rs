@@ -269,3 +269,47 @@ fn the_first_comparison_is_as_much_later_as_there_is_more() {
         assert!((0.9..=1.0).contains(&(last / times)), "{pages} pages: {last}");
     }
 }
+
+/// Where a comparison's list is compacted etcd has too much to do: the next one comes no sooner because of that.
+#[test]
+fn a_comparison_that_is_compacted_is_as_much_later_as_others() {
+    const PAGES: u32 = 763;
+    let fleet = b"one".to_vec();
+    let mark = Mark {
+        cluster: 1,
+        fleet: fleet.clone(),
+        revision: Some(7),
+    };
+    let timing = Timing::default();
+    for seed in 0..20 {
+        let mut sync = Sync::new(timing, seed, Some(mark.clone()), Duration::ZERO).with_pages(PAGES);
+        let (mut now, mut asked) = (Duration::ZERO, Vec::new());
+        while asked.len() < 3 {
+            while let Some(action) = sync.poll(now) {
+                let input = match action {
+                    Action::Pulse => Input::Pulse(Ok(Pulse {
+                        revision: 7,
+                        cluster: 1,
+                        fleet: Some(fleet.clone()),
+                    })),
+                    Action::Progress => Input::Progress(7),
+                    Action::List(_) => {
+                        asked.push(now);
+                        Input::Listed(Err(Failed::Compacted))
+                    }
+                    _ => continue,
+                };
+                sync.handle(now, input);
+            }
+            now = sync.wake().max(now + milliseconds(1));
+        }
+        let between = timing.compare * (PAGES / super::PAGES);
+        for pair in asked.windows(2) {
+            let passed = pair[1] - pair[0];
+            assert!(
+                passed >= between / 4 * 3 && passed <= between / 4 * 5 + timing.pulse,
+                "{passed:?}"
+            );
+        }
+    }
+}

@@ -120,6 +120,12 @@ impl Etcd {
         }
     }
 
+    /// As an old leader does that goes on (<https://github.com/etcd-io/etcd/issues/15247>): leases that others have kept are over.
+    pub(super) fn end_all_leases(&mut self, now: Duration) {
+        self.leases.values_mut().for_each(|until| *until = now);
+        self.tick(now);
+    }
+
     fn map_entry(&self) -> Option<MapEntry> {
         self.map.as_ref().map(|(revision, map)| MapEntry {
             value: Some(map.clone()),

@@ -6,7 +6,7 @@ use ringside_gateway_core::{TenantAddress, Vni};
 
 use crate::fleet::item::Item;
 use crate::fleet::key::{FLEET, Key};
-use crate::fleet::sync::{Failed, Page, Pair};
+use crate::fleet::sync::{Failed, Page, Pages, Pair};
 use crate::fleet::value::{Entry, Packed as _, pack};
 use crate::object::{Neighbor, Statement};
 
@@ -132,19 +132,24 @@ impl Etcd {
 
     pub(super) fn list(
         &self,
-        kind: &str,
-        after: Option<&[u8]>,
-        before: Option<&[u8]>,
-        revision: Option<u64>,
+        Pages {
+            kind,
+            after,
+            before,
+            revision,
+            ..
+        }: &Pages,
         size: usize,
     ) -> Result<Page, Failed> {
+        let revision = *revision;
+        let (after, before) = (after.as_ref(), before.as_ref());
         if revision.is_some_and(|revision| revision < self.compacted) {
             return Err(Failed::Compacted);
         }
         let pairs = self.pairs_at(revision.unwrap_or(self.revision));
         let mut pairs: Vec<Pair> = (pairs.into_values())
-            .filter(|pair| pair.key.starts_with(kind.as_bytes()) && after.is_none_or(|after| &*pair.key > after))
-            .filter(|pair| before.is_none_or(|before| &*pair.key < before))
+            .filter(|pair| pair.key.starts_with(kind.as_bytes()) && after.is_none_or(|after| pair.key > *after))
+            .filter(|pair| before.is_none_or(|before| pair.key < *before))
             .cloned()
             .collect();
         let more = pairs.len() > size;

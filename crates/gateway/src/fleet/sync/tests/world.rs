@@ -5,7 +5,7 @@ use std::time::Duration;
 pub(super) use super::etcd::Fault;
 use super::etcd::{Etcd, Items};
 use crate::fleet::item::Item;
-use crate::fleet::sync::{Action, Failed, Input, Mark, Pair, Pulse, State, Sync, Tell, Timing};
+use crate::fleet::sync::{Action, Failed, Input, Mark, Pages, Pair, Pulse, State, Sync, Tell, Timing};
 
 /// What happens.
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ pub(super) struct World {
     /// What was put down need not be what etcd held.
     pub(super) lenient: bool,
     stream: Option<Stream>,
-    list: Option<(Duration, Action)>,
+    list: Option<(Duration, Pages)>,
     pulse: Option<(Duration, Pulse)>,
     cut_off: Duration,
     late: Duration,
@@ -192,10 +192,10 @@ impl World {
                 let late = Duration::from_millis(self.chance(40));
                 self.pulse = Some((self.now + late, pulse));
             }
-            Action::List { .. } => {
+            Action::List(pages) => {
                 self.asked += 1;
                 let late = Duration::from_millis(self.chance(60));
-                self.list = Some((self.now + late, action));
+                self.list = Some((self.now + late, pages));
             }
         }
     }
@@ -211,21 +211,11 @@ impl World {
             self.sync.handle(now, Input::Pulse(pulse));
         }
         let list = self.list.take_if(|(at, _)| *at <= now);
-        if let Some((
-            _,
-            Action::List {
-                kind,
-                after,
-                before,
-                revision,
-                ..
-            },
-        )) = list
-        {
+        if let Some((_, pages)) = list {
             let listed = if now < self.cut_off || std::mem::take(&mut self.fail_list) {
                 Err(Failed::Other("no list".to_owned()))
             } else {
-                self.etcd.list(kind, after.as_deref(), before.as_deref(), revision, 2)
+                self.etcd.list(&pages, 2)
             };
             self.sync.handle(now, Input::Listed(listed));
         }
