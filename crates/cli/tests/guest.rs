@@ -113,7 +113,11 @@ impl Hosts {
 }
 
 fn end(what: &str, child: GuestChild<'_>) -> Done {
-    let Output { status, stdout, stderr } = child.wait(PATIENCE).expect("ends");
+    end_within(what, child, PATIENCE)
+}
+
+fn end_within(what: &str, child: GuestChild<'_>, limit: Duration) -> Done {
+    let Output { status, stdout, stderr } = child.wait(limit).expect("ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     Done {
         what: what.to_owned(),
@@ -194,7 +198,9 @@ fn steering_on_igb() {
     if !is_root() {
         return;
     }
-    steering::run_on_igb(&Hosts::boot(Model::Igb, None));
+    let hosts = Hosts::boot(Model::Igb, None);
+    steering::run_on_igb(&hosts);
+    steering::study_on_igb(&hosts);
 }
 
 /// An older kernel, and what it has not.

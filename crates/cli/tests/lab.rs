@@ -137,6 +137,40 @@ fn result(json: &str) -> LabResult {
     }
 }
 
+/// `ringside lab run my.toml --into run --json`, of which nothing is left. What the hypervisor took the machine away from is not there to be tested: such a run is
+/// repeated, and a machine that is never quiet is a failure.
+fn run_quietly(scratch: &Scratch) -> (Done, LabResult) {
+    const RUNS: u32 = 4;
+    for last in (0..RUNS).rev() {
+        let running = start(scratch, "run my.toml --into run --json");
+        let pid = running.pid();
+        let done = running.end().good();
+        assert_nothing_is_left_of(pid);
+        let result = result(&done.out);
+        let left_out = result.cells.iter().filter(|cell| cell.turns_left_out > 0).count();
+        if left_out == 0 || last == 0 {
+            quiet(&result);
+            return (done, result);
+        }
+        eprintln!(
+            "once more: turns of {left_out} of {} cells were left out",
+            result.cells.len()
+        );
+        run(scratch, "clean run").good();
+    }
+    unreachable!("the last run is one to be tested")
+}
+
+/// The cells of which no turn was left out because the machine was given away: without any nothing would be tested.
+fn quiet(result: &LabResult) -> Vec<&LabCell> {
+    let cells: Vec<_> = result.cells.iter().filter(|cell| cell.turns_left_out == 0).collect();
+    assert!(
+        !cells.is_empty(),
+        "the machine was given away in all cells: {result:#?}"
+    );
+    cells
+}
+
 /// What holds of each cell that was measured.
 fn check_cell(cell: &LabCell) {
     if cell.turns_left_out > 0 && cell.unavailable.is_some() {
@@ -177,11 +211,7 @@ fn a_short_run_has_a_matrix_json_and_a_report() {
         ),
     ];
     scratch.lab(&content.concat());
-    let running = start(&scratch, "run my.toml --into run --json");
-    let pid = running.pid();
-    let done = running.end().good();
-    assert_nothing_is_left_of(pid);
-    let result = result(&done.out);
+    let (_, result) = run_quietly(&scratch);
     assert_eq!(fs::read_to_string(scratch.path("run/lab.toml")).unwrap(), result.file);
     assert_eq!(
         (result.rounds, result.interrupted, result.base.as_str()),
@@ -281,7 +311,7 @@ fn a_bad_file_is_refused_as_a_whole_before_anything_is_done() {
     let unknown = run(&scratch, "run nothing.toml").refused();
     assert!(
         unknown.contains(
-            "reading the lab file nothing.toml, which is no study either (smoke, host-to-host, host-to-guest, host-to-guest-vhost-user, host-to-guest-xdp, schedule, steering)"
+            "reading the lab file nothing.toml, which is no study either (smoke, host-to-host, host-to-guest, host-to-guest-vhost-user, host-to-guest-xdp, schedule, steering, steering-igb)"
         ),
         "{unknown}"
     );

@@ -222,6 +222,9 @@ fn windows(turns: &[&Measured]) -> Result<Option<LabSchedule>> {
         early_packets: all().map(|one| one.early_packets).sum(),
         late_packets: all().map(|one| one.late_packets).sum(),
         late_most_ns: all().filter_map(|one| one.late_most_ns).max(),
+        missed_packets: all()
+            .filter_map(|one| one.missed_packets)
+            .reduce(|all, more| all + more),
         windows: match all().all(|one| one.windows.is_by_clock()) {
             true => LabWindows::Clock,
             false => LabWindows::Fastest,

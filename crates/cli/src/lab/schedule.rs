@@ -258,10 +258,10 @@ fn readings(
     received: &ScheduleResult,
     (steal, windows, clock): (f64, LabWindows, Option<LabClock>),
 ) -> Result<Vec<Measured>> {
-    let kept_by = sent
-        .cycle
-        .as_ref()
-        .and_then(|cycle| Some(cycle.launch.as_ref()?.kept_by));
+    let launch = sent.cycle.as_ref().and_then(|cycle| cycle.launch.as_ref());
+    let kept_by = launch.map(|launch| launch.kept_by);
+    let missed = launch.and_then(|launch| launch.missed_packets);
+    let all_sent = sent.packets.sent;
     let sent = sent.schedule.as_ref().context("a talker tells of its schedule")?;
     let of = |class: &Class| {
         let is_it = |other: &&ClassResult| other.class.pcp == class.pcp;
@@ -280,11 +280,19 @@ fn readings(
             early_packets: received.early_packets,
             late_packets: received.late_packets,
             late_most_ns: received.late_most_ns,
+            missed_packets: missed,
             windows,
             gap: received.gap,
             gap_hdr: received.gap_hdr.clone(),
         };
-        ensure!(received.received_packets > 0, "class {}: no packet arrived", class.pcp);
+        ensure!(
+            received.received_packets > 0,
+            "class {}: no packet arrived{}",
+            class.pcp,
+            missed.map_or_else(String::new, |missed| format!(
+                "; of {all_sent} packets that all classes sent the queueing discipline threw {missed} away: too late for their time"
+            ))
+        );
         Ok(reading(&sent, received, told, (steal, clock)))
     };
     schedule.schedule.classes().iter().map(of).collect()

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow};
 use super::file::Text;
 
 /// Name and lab file of each.
-pub(super) const ALL: [(&str, &str); 7] = [
+pub(super) const ALL: [(&str, &str); 8] = [
     ("smoke", include_str!("../../../../lab/smoke.toml")),
     ("host-to-host", include_str!("../../../../lab/host-to-host.toml")),
     ("host-to-guest", include_str!("../../../../lab/host-to-guest.toml")),
@@ -22,6 +22,7 @@ pub(super) const ALL: [(&str, &str); 7] = [
     ),
     ("schedule", include_str!("../../../../lab/schedule.toml")),
     ("steering", include_str!("../../../../lab/steering.toml")),
+    ("steering-igb", include_str!("../../../../lab/steering-igb.toml")),
 ];
 
 /// A lab file, or a study by its name where there is no such file.

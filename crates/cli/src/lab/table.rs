@@ -232,12 +232,15 @@ fn told(cell: &LabCell) -> String {
             .map(|ns| format!(", by {} at the most", units::time(ns as f64)));
         text += &wrapped(
             &format!(
-                "{}: {} packets before and {} behind their window{}; {} left out, for it was over{}{}",
+                "{}: {} packets before and {} behind their window{}; {} left out, for it was over{}{}{}",
                 name(cell),
                 windows.early_packets,
                 windows.late_packets,
                 late.unwrap_or_default(),
                 windows.skipped_packets,
+                lab_words::missed(windows)
+                    .map(|missed| format!("; {missed}"))
+                    .unwrap_or_default(),
                 lab_words::gap(windows)
                     .map(|gap| format!("; {gap}"))
                     .unwrap_or_default(),

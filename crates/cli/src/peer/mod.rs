@@ -8,6 +8,7 @@
 //!               UDP_SEGMENT         queueing discipline
 //! ```
 
+mod filter;
 pub(crate) mod packet;
 mod probes;
 #[allow(

@@ -13,6 +13,7 @@ use ringside_wire::vlan::TAG_LEN;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::filter;
 use super::probes::{answer_in_place, payload, write_tagged};
 use super::sys::ring::{BlockRing, FrameRing};
 use super::sys::{self, Messages};
@@ -39,7 +40,7 @@ enum Ring {
 pub(crate) enum Receive {
     /// For throughput.
     Blocks,
-    /// For latency.
+    /// For latency: UDP to the port that it sends from, alone.
     Frames,
     /// For sending only.
     Nothing,
@@ -69,6 +70,10 @@ impl Packet {
             (libc::PACKET_QDISC_BYPASS, "PACKET_QDISC_BYPASS"),
         ] {
             sys::set_option(fd, libc::SOL_PACKET, option, 1).with_context(|| format!("setting {name}"))?;
+        }
+        if receive == Receive::Frames {
+            // As an XDP program does for its socket: what others send takes no place of the ring.
+            sys::filter(fd, &filter::udp(flow.src.port())).context("setting SO_ATTACH_FILTER")?;
         }
         let ring = match receive {
             Receive::Blocks => BlockRing::new(fd, BLOCK_BYTES, BLOCKS, RETIRE_MS).map(Ring::Blocks),

@@ -140,6 +140,38 @@ fn a_full_block_ring_counts_what_it_drops() {
     assert_eq!(received + dropped, sent, "{received} {dropped}");
 }
 
+/// More than the ring has room for, of which none is to be heard, beside one that is.
+#[test]
+fn what_others_send_takes_no_place_of_a_frame_ring() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab();
+    let mut far = open(&lab.b, &lab.a, Receive::Frames);
+    let mut other = flow(&lab.a, &lab.b);
+    other.dst.set_port(8);
+    let mut frame = vec![0; 100];
+    other.write(&mut frame, 58).unwrap();
+    let mut loud = lab
+        .a
+        .run(|| Packet::open(lab.a.interface.index(), Receive::Nothing, other, frame))
+        .unwrap();
+    let mut near = open(&lab.a, &lab.b, Receive::Nothing);
+    for n in 0..4 {
+        loud.transmit().unwrap();
+        // With a tag, which the kernel takes out, and without.
+        near = near.tagged((n == 3).then_some(5));
+        near.ask(&[n; 8]).unwrap();
+        loud.transmit().unwrap();
+    }
+    let mut heard = Vec::new();
+    wait_until(Duration::from_secs(5), || {
+        far.hear(&mut |payload| heard.push(payload[0])).unwrap();
+        heard.len() >= 4
+    });
+    assert_eq!((heard, drops(&far)), (vec![0, 1, 2, 3], 0));
+}
+
 /// A frame ring has a packet at once, and again after it went round many times.
 #[test]
 fn a_frame_ring_hands_over_single_packets() {

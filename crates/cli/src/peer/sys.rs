@@ -171,6 +171,25 @@ pub(super) fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, valu
     counted(result).map(drop)
 }
 
+/// `SO_ATTACH_FILTER`: what the socket is to get.
+pub(super) fn filter(socket: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: `program` is as long as told, and points to that many instructions; both live until the call returns, and the kernel only reads them.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            length(size_of_val(&program)),
+        )
+    };
+    counted(result).map(drop)
+}
+
 /// Packets for which a socket's ring had no room, since the last call.
 #[cfg(test)]
 pub(super) fn ring_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {

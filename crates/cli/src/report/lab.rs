@@ -201,8 +201,12 @@ fn windows(lab: &LabResult) -> Markup {
             } }
         } }
         p { "Packets that were left out, because their window was over before they could be sent, and those that arrived before and behind it; \
-            from one packet's arrival to the next one's (inter-packet latency); jitter of the latency by RFC 3550, which is that of the last turn, and \
+            from one packet's arrival to the next one's (inter-packet latency), which of a class with several packets in a cycle has two kinds, in a cycle and to the next one, \
+            so that the median may be either; jitter of the latency by RFC 3550, which is that of the last turn, and \
             as the mean difference from packet to packet in all turns." }
+        @for (cell, missed) in all().filter_map(|(cell, of)| Some((cell, lab_words::missed(of)?))) {
+            p { (cell_name(cell)) ": " (missed) "." }
+        }
         @for (cell, _) in all().filter(|(_, of)| !of.windows.is_by_clock()) {
             p { (cell_name(cell)) ": " (lab_words::by_the_fastest(cell)) "." }
         }

@@ -68,6 +68,14 @@ pub(crate) fn tap(of: &LabTap) -> String {
     text
 }
 
+/// What the queueing discipline threw away, if it did.
+pub(crate) fn missed(of: &LabSchedule) -> Option<String> {
+    let missed = of.missed_packets.filter(|missed| *missed > 0)?;
+    Some(format!(
+        "the queueing discipline threw {missed} of all classes away, too late for their time"
+    ))
+}
+
 /// Inter-packet latency of a class.
 #[allow(clippy::cast_precision_loss, reason = "figures of three digits")]
 pub(crate) fn gap(of: &LabSchedule) -> Option<String> {

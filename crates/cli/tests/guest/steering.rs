@@ -2,7 +2,7 @@
 
 use ringside_measure::schema::{Outcome, SteerClass, SteerFlow, SteerResult};
 
-use super::{Done, Hosts, PATIENCE, RINGSIDE, end};
+use super::{Done, Hosts, PATIENCE, RINGSIDE, end, end_within};
 
 /// Packets of each class: 20 a second, for an emulated CPU, and so many seconds.
 const SENT: &str = "--rate 20 -t 2 --json";
@@ -94,6 +94,75 @@ pub(super) fn run_on_igb(hosts: &Hosts) {
     );
     assert_eq!(after.rss_queues, [0, 1]);
     a_lab_s_probes_are_marked(hosts);
+}
+
+/// The study `steering-igb` over both NICs: priority, queue, interrupt and CPU, and the load that nothing keeps out of the probes' queue. Its report goes
+/// into the folder that `RINGSIDE_REPORTS` names.
+pub(super) fn study_on_igb(hosts: &Hosts) {
+    hosts.run(
+        "sh -c set -e
+        ip link del eth0.5; ip -n far link del eth1.5; ip addr flush dev eth0; ip -n far addr flush dev eth1
+        ip -n far link set eth1 netns 1",
+    );
+    let line = format!("{RINGSIDE} lab run steering-igb --into /study --json");
+    let done = end_within(&line, hosts.start(&line), PATIENCE * 3).good();
+    if let Some(folder) = std::env::var_os("RINGSIDE_REPORTS") {
+        for (name, kept) in [
+            ("report.html", "steering-igb.html"),
+            ("result.json", "steering-igb.json"),
+        ] {
+            let content = hosts.guest.read(format!("/study/{name}")).expect("a file");
+            std::fs::write(std::path::Path::new(&folder).join(kept), content).expect("written");
+        }
+    }
+    let Outcome::Lab(lab) = done.document().result else {
+        panic!("no lab: {done:#?}")
+    };
+    assert_eq!(lab.cells.len(), 8, "{lab:#?}");
+    for cell in &lab.cells {
+        let of = format!("{cell:#?}");
+        if cell.path == "by-rule" {
+            let why = cell.unavailable.as_deref().unwrap_or_default();
+            assert!(why.contains("cannot insert a rule for a receive queue"), "{of}");
+            continue;
+        }
+        assert_eq!((&cell.unavailable, cell.failed_turns), (&None, 0), "{of}");
+        let [steered] = &cell.steering[..] else { panic!("{of}") };
+        let [class] = &steered.seen.classes[..] else {
+            panic!("{of}")
+        };
+        assert_eq!(class.flow, SteerFlow::VlanPriority(5));
+        let (mut queues, mut interrupts) = (Vec::new(), 0);
+        for queue in &steered.seen.queues {
+            queues.push(queue.queue);
+            interrupts += queue.interrupts.iter().map(|count| count.count).sum::<u64>();
+        }
+        assert!(queues == [0, 1] && interrupts > 50, "{of}");
+        let said = |words: &str| {
+            steered
+                .seen
+                .sentences
+                .iter()
+                .any(|one| !one.right && one.text.contains(words))
+        };
+        let is_loaded = !cell.loads.is_empty();
+        match cell.path.as_str() {
+            "plain" => {}
+            "by-table" => {
+                assert_mostly_on(class, 1, 1);
+                assert_eq!(
+                    said("packets of no class landed on queue 1, which PCP 5 asked for"),
+                    is_loaded,
+                    "{of}"
+                );
+            }
+            _ => {
+                assert_mostly_on(class, 1, 0);
+                assert!(said("asked for queue 1, CPU 1"), "{of}");
+            }
+        }
+        eprintln!("{} {is_loaded}: {:?}", cell.path, steered.seen.sentences);
+    }
 }
 
 /// A lab from here to another machine, which is a namespace, over VLAN devices: what the map says is in the tags, and the map is as before.

@@ -11,7 +11,7 @@ use ringside_nic::netlink::has_generic_family;
 use super::broken::State;
 use super::guests::{PATIENCE, all_children_of};
 use super::together::folders_of;
-use super::{HOSTS, Scratch, alone, assert_nothing_is_left_of, check_cell, has_ended, kill, probe, result};
+use super::{HOSTS, Scratch, alone, assert_nothing_is_left_of, check_cell, has_ended, kill, probe, quiet, result};
 
 const LOAD: &str = "[[load]]\nname = \"tcp\"\nkind = \"tcp\"\nbitrate = \"8M\"\n";
 
@@ -128,12 +128,8 @@ fn a_guest_is_reached_by_macvtap_a_switch_and_af_xdp() {
     assert!(children.len() >= 4 || result.rounds < 2, "{children:?}");
     assert_eq!(result.cells.len(), 4, "{result:#?}");
     check_load(&result);
-    for path in ["macvtap", "ovs-userspace", "af-xdp"] {
-        let cell = cell(&result, path);
-        if cell.turns_left_out > 0 {
-            // On a machine that is given away while measuring a cell may have no quiet turn, and says so.
-            continue;
-        }
+    for cell in quiet(&result) {
+        let path = cell.path.as_str();
         assert_eq!((&cell.unavailable, cell.failed_turns), (&None, 0), "{cell:#?}");
         // Each second 200; an emulated guest may be slow, and what comes too late is lost.
         assert!(cell.probes.received > 20, "{cell:#?}");
@@ -199,15 +195,15 @@ fn a_guests_memory_is_served_by_a_program_until_that_is_killed() {
     check_nothing_is_left(&state, pid, &[]);
     let result = result(&done.out);
     assert_eq!((result.cells.len(), result.rounds), (2, ROUNDS), "{result:#?}");
-    for cell in &result.cells {
+    // Few machines are quiet in all rounds of so many.
+    let quiet = |cell: &&LabCell| cell.turns_left_out < ROUNDS / 2;
+    assert!(result.cells.iter().any(|cell| quiet(&cell)), "{result:#?}");
+    for cell in result.cells.iter().filter(quiet) {
         assert_eq!(
             (&cell.unavailable, cell.failed_turns, cell.tap),
             (&None, 0, None),
             "{cell:#?}"
         );
-        if cell.turns_left_out > 0 {
-            continue;
-        }
         let probes = &cell.probes;
         // Beside the load an emulated guest may answer some too late.
         let is_enough = |part: u64| probes.received * part >= probes.sent * (part - 1);

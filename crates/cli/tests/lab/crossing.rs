@@ -12,7 +12,7 @@ use ringside_netlab::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::guests::{PATIENCE, agrees, all_children_of};
-use super::{Scratch, alone, assert_nothing_is_left_of, result, run, start};
+use super::{Scratch, alone, assert_nothing_is_left_of, quiet, result, run, start};
 
 /// Long cycles, for an emulated CPU.
 fn content() -> String {
@@ -69,7 +69,7 @@ fn schedules_go_into_a_guest_and_out_of_it() {
             "blind PCP 3"
         ]
     );
-    result.cells.iter().for_each(check);
+    quiet(&result).into_iter().for_each(check);
     assert!(done.err.contains("from packet to packet"), "{}", done.err);
     let blind = "worse than asked for: no latencies, and windows are counted from the fastest packet on";
     let text = done.err.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -77,13 +77,16 @@ fn schedules_go_into_a_guest_and_out_of_it() {
 }
 
 fn check(cell: &LabCell) {
-    if cell.turns_left_out > 0 {
-        return;
-    }
-    // The queueing discipline drops what comes to it too late for its time: of a guest that stands still for long enough, all.
+    // The queueing discipline drops what comes to it too late for its time: of a guest that stands still for long enough, all. It has to say so itself: what it
+    // loses otherwise is a fault. That it keeps packets for their time is tested with longer leads (`guest/schedules.rs`).
     let is_etf = cell.path.starts_with("etf");
     if let Some(why) = cell.unavailable.as_deref().filter(|_| is_etf) {
-        assert!(why.contains("no packet arrived"), "{cell:#?}");
+        let missed = why.split("the queueing discipline threw ").nth(1);
+        let missed: Option<u64> = missed.and_then(|rest| rest.split(' ').next()?.parse().ok());
+        assert!(
+            why.contains("no packet arrived; of ") && missed.is_some_and(|missed| missed >= 5),
+            "{cell:#?}"
+        );
         return;
     }
     assert_eq!((&cell.unavailable, cell.failed_turns), (&None, 0), "{cell:#?}");
@@ -95,8 +98,14 @@ fn check(cell: &LabCell) {
         _ => LaunchBy::Thread,
     };
     assert_eq!(of.kept_by, keeper, "{cell:#?}");
-    if is_etf && cell.probes.received < 5 {
-        return;
+    if is_etf {
+        assert!(
+            of.missed_packets.is_some_and(|missed| cell.probes.lost <= missed),
+            "{cell:#?}"
+        );
+        if cell.probes.received < 5 {
+            return;
+        }
     }
     // Twenty cycles; a busy machine may leave some out.
     assert!(cell.probes.received >= 5 * each || is_etf, "{cell:#?}");
@@ -140,8 +149,8 @@ fn check(cell: &LabCell) {
 #[ignore = "make test-guests runs it"]
 fn a_slow_forwarder_is_found_on_the_way_into_the_guest_and_out_of_it() {
     /// Of each period.
-    const STOPPED: Duration = Duration::from_millis(24);
-    const GOES_ON: Duration = Duration::from_millis(4);
+    const STOPPED: Duration = Duration::from_millis(45);
+    const GOES_ON: Duration = Duration::from_millis(5);
     if !is_root() {
         return;
     }
@@ -188,6 +197,6 @@ fn a_slow_forwarder_is_found_on_the_way_into_the_guest_and_out_of_it() {
     assert!(part > wait && part > whole / 2.0, "{part} of {whole}: {path:#?}");
     for stage in others {
         let median = stage.times.and_then(|times| times.p50_ns).unwrap_or(0);
-        assert!((median as f64) < wait / 2.0, "{stage:#?}");
+        assert!((median as f64) < wait / 6.0, "{stage:#?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Guests of a lab: cells, one way by the guest's clock, stages into the guest and back, and a guest that is killed. Two boots.
+//! Guests of a lab: cells, one way by the guest's clock, stages into the guest and back, a guest that is killed, and a disk that is full. Three boots.
 
 use std::fs;
 use std::process::Command;
@@ -8,9 +8,12 @@ use ringside_measure::schema::{LabCell, LabClock, LabStages, LatencyKind, LoadKi
 use ringside_measure::trace::{Point, Stage};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::wait_until;
+use rustix::mount::{MountFlags, mount_remount};
 
+use super::broken::State;
 use super::common::Running;
-use super::{Scratch, alone, assert_nothing_is_left_of, has_ended, kill, result, start, turns};
+use super::together::folders_of;
+use super::{Scratch, Small, alone, assert_nothing_is_left_of, has_ended, kill, result, start, turns};
 
 /// How long an emulated guest and its turns may take on a machine that does other things.
 pub(super) const PATIENCE: Duration = Duration::from_secs(400);
@@ -285,8 +288,12 @@ fn a_guest_that_is_killed_ends_the_run_with_one_error() {
         return;
     }
     let (_alone, scratch) = (alone(), Scratch::new());
-    scratch.lab(&content());
-    let running = start(&scratch, "run my.toml --into run");
+    let state = State::new(&scratch);
+    // Something is changed beside what is made: it is to be put back.
+    let steering = "[[steering]]\nname = \"pinned\"\nguest = \"tap-bridge\"\nvcpus = [0, 1]\n";
+    let pinned = content().replacen("rate = 200\n", "rate = 200\nsteering = [\"pinned\"]\n", 1);
+    scratch.lab(&(pinned + steering));
+    let running = state.start(&scratch, "run my.toml --into run");
     let pid = running.pid();
     assert!(
         wait_until(PATIENCE, || turns(&scratch.path("run")) >= 1),
@@ -309,6 +316,49 @@ fn a_guest_that_is_killed_ends_the_run_with_one_error() {
     assert!(console.is_file(), "{told}");
     assert_nothing_is_left_of(pid);
     assert!(children.iter().all(|pid| has_ended(*pid)), "{children:?}");
+    assert_eq!((folders_of(pid), state.changes()), (Vec::new(), Vec::new()));
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn a_disk_that_is_full_ends_a_run_and_its_guest() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let state = State::new(&scratch);
+    let small = Small::mount(scratch.path("small"));
+    mount_remount(&small.0, MountFlags::empty(), "size=4m").expect("remounted");
+    scratch.lab(
+        "rounds = 500\nturn = \"100ms\"\nsettle = \"1ms\"\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n\
+         [[link]]\nname = \"up\"\nends = [\"a\", \"b\"]\n\
+         [[guest]]\nname = \"vm\"\nhost = \"b\"\nattachment = \"tap-bridge\"\nuplink = \"up\"\n\
+         [[probe]]\nname = \"p\"\nfrom = \"a\"\nto = \"vm\"\nwith = \"udp\"\nmeasure = [\"rtt\"]\n",
+    );
+    let mut running = state.start(&scratch, "run my.toml --into small/run");
+    let pid = running.pid();
+    let folder = scratch.path("small/run");
+    assert!(
+        wait_until(PATIENCE, || turns(&folder) >= 2 || running.is_over()),
+        "{}",
+        running.told()
+    );
+    let children = all_children_of(pid);
+    fs::write(scratch.path("small/filler"), vec![1; 8 << 20]).expect_err("full");
+    let done = running.end_within(Duration::from_secs(60));
+    let told = done.bad();
+    assert!(
+        told.contains("small/run/turns/0") && told.contains("No space left on device"),
+        "{told}"
+    );
+    assert!(told.contains("make room, then go on with --resume"), "{told}");
+    assert_eq!(done.err.matches("ringside: ").count(), 1, "one error: {}", done.err);
+    assert_nothing_is_left_of(pid);
+    assert!(
+        !children.is_empty() && children.iter().all(|pid| has_ended(*pid)),
+        "{children:?}"
+    );
+    assert_eq!((folders_of(pid), state.changes()), (Vec::new(), Vec::new()));
 }
 
 /// Children of all threads of a process: a machine is started by one of its own.

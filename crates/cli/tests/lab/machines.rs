@@ -1,10 +1,10 @@
 //! Another machine, known by the `ringside serve` there: a namespace of this one, and for stages, which take another kernel, a guest that the lab
-//! does not know as one. One boot.
+//! does not know as one, whose receiver is made to stand still, too. One boot.
 
-use ringside_measure::schema::{LatencyKind, LoadKind};
-use ringside_measure::trace::Stage;
+use ringside_measure::schema::{LabStages, LatencyKind, LoadKind, StageResult};
+use ringside_measure::trace::{Point, Stage};
 use ringside_netlab::attach::{AttachConfig, Attachment, Uplink, Way};
-use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel};
+use ringside_netlab::guest::{Agent, Guest, GuestChild, GuestConfig, Kernel};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, VethConfig};
 
@@ -101,6 +101,75 @@ fn another_machine_answers_by_its_server() {
     common::assert_clean(&hosts.a);
 }
 
+/// A guest that the lab does not know as one, with two CPUs.
+struct Far {
+    guest: Guest,
+    _attachment: Attachment,
+    lab: Lab,
+}
+
+impl Far {
+    fn boot() -> Self {
+        let lab = Lab::veth(VethConfig {
+            hosts: [1, 0],
+            subnet: 41,
+            ipv6: false,
+            ..VethConfig::tagged("labmachine")
+        })
+        .expect("test bed");
+        let mut attach = AttachConfig::new("lm".to_owned());
+        attach.ringside = RINGSIDE.into();
+        let attachment = Attachment::make(Way::TapBridge, &Uplink::of(&lab), &attach).expect("a bridge");
+        let kernel = Kernel::usual().expect("a kernel for guests");
+        let mut config = GuestConfig::new("machine", kernel, Agent::program(RINGSIDE));
+        config.programs = ["ip", "perl", "sh"].map(Into::into).to_vec();
+        config.nics = vec![attachment.nic("eth0".to_owned())];
+        let guest = Guest::start(&config).expect("a guest");
+        let script = "ip link set lo up; ip addr add 10.77.41.2/24 dev eth0; ip link set eth0 up";
+        let set_up = guest.command("sh").args(["-c", script]).output().expect("runs");
+        assert!(set_up.status.success(), "{set_up:?}");
+        Self {
+            guest,
+            _attachment: attachment,
+            lab,
+        }
+    }
+
+    /// Killed when it is dropped.
+    fn start(&self, script: &str) -> GuestChild<'_> {
+        self.guest.command("sh").args(["-c", script]).spawn().expect("starts")
+    }
+
+    /// A server, whose number is in the file `/served`.
+    fn serve(&self) -> GuestChild<'_> {
+        let mut server = self.start(&format!(
+            "echo $$ >/served; exec {RINGSIDE} serve eth0 --listen 10.77.41.2 --insecure --trace"
+        ));
+        server
+            .wait_for("XDP program ringside_xsk", PATIENCE)
+            .expect("it serves");
+        server
+    }
+
+    /// The stages of round trips to it, so many a second.
+    fn stages(&self, scratch: &Scratch, into: &str, rate: u32) -> LabStages {
+        scratch.lab(&format!(
+            "rounds = 1\nturn = \"2s\"\ntrace = true\n[[host]]\nname = \"me\"\nplace = \"here\"\n\
+             [[host]]\nname = \"far\"\nserve = \"10.77.41.2\"\n\
+             [[probe]]\nname = \"p\"\nfrom = \"me\"\nto = \"far\"\nwith = \"udp\"\nrate = {rate}\n"
+        ));
+        let mut command = common::ringside(&self.lab.a, &format!("lab run my.toml --into {into} --json"));
+        command.current_dir(&scratch.0);
+        let mut result = result(&Running::new(command).end_within(PATIENCE).good().out);
+        let stages = result.stages.pop().unwrap_or_else(|| panic!("{result:#?}"));
+        assert!(stages.is_round_trip && stages.unavailable.is_none(), "{stages:#?}");
+        let path = stages.traced.as_ref().expect("traced");
+        let whole = path.whole.expect("packets").mean_ns;
+        assert!((path.sum_mean_ns - whole).abs() < 1_000.0, "they add up: {path:#?}");
+        stages
+    }
+}
+
 #[test]
 #[ignore = "make test-guests runs it"]
 fn stages_are_those_of_both_machines() {
@@ -108,44 +177,11 @@ fn stages_are_those_of_both_machines() {
         return;
     }
     let (_alone, scratch) = (alone(), Scratch::new());
-    let lab = Lab::veth(VethConfig {
-        hosts: [1, 0],
-        subnet: 41,
-        ipv6: false,
-        ..VethConfig::tagged("labmachine")
-    })
-    .expect("test bed");
-    let mut attach = AttachConfig::new("lm".to_owned());
-    attach.ringside = RINGSIDE.into();
-    let attachment = Attachment::make(Way::TapBridge, &Uplink::of(&lab), &attach).expect("a bridge");
-    let kernel = Kernel::usual().expect("a kernel for guests");
-    let mut config = GuestConfig::new("machine", kernel, Agent::program(RINGSIDE));
-    config.programs = ["ip", "sh"].map(Into::into).to_vec();
-    config.nics = vec![attachment.nic("eth0".to_owned())];
-    let guest = Guest::start(&config).expect("a guest");
-    let script = format!(
-        "ip link set lo up; ip addr add 10.77.41.2/24 dev eth0; ip link set eth0 up; exec {RINGSIDE} serve eth0 --listen 10.77.41.2 --insecure --trace"
-    );
-    let mut server = guest.command("sh").args(["-c", &script]).spawn().expect("starts");
-    server
-        .wait_for("XDP program ringside_xsk", PATIENCE)
-        .expect("it serves");
-    scratch.lab(
-        "rounds = 1\nturn = \"1s\"\ntrace = true\n[[host]]\nname = \"me\"\nplace = \"here\"\n\
-         [[host]]\nname = \"far\"\nserve = \"10.77.41.2\"\n\
-         [[probe]]\nname = \"p\"\nfrom = \"me\"\nto = \"far\"\nwith = \"udp\"\nrate = 200\n",
-    );
-    let mut command = common::ringside(&lab.a, "lab run my.toml --into run --json");
-    command.current_dir(&scratch.0);
-    let result = result(&Running::new(command).end_within(PATIENCE).good().out);
-    let [stages] = &result.stages[..] else {
-        panic!("{result:#?}")
-    };
-    assert!(stages.is_round_trip && stages.unavailable.is_none(), "{stages:#?}");
+    let far = Far::boot();
+    let server = far.serve();
+    let stages = far.stages(&scratch, "run", 200);
     let path = stages.traced.as_ref().expect("traced");
     assert!(path.traced_packets > 20, "{path:#?}");
-    let whole = path.whole.expect("packets").mean_ns;
-    assert!((path.sum_mean_ns - whole).abs() < 1_000.0, "they add up: {path:#?}");
     let clock = stages.clock.as_ref().expect("a clock");
     assert_eq!((clock.contradiction_ns, clock.asked_apart_ns), (0, None), "{clock:#?}");
     for (crossing, name) in [
@@ -165,6 +201,46 @@ fn stages_are_those_of_both_machines() {
         .filter(|stage| stage.interface.as_deref() == Some("eth0 at far"));
     assert!(there.count() >= 2, "{path:#?}");
     drop(server);
+
+    // The guest's receiver stands still for most of the time. An answer is waited for 100 ms.
+    let server = far.serve();
+    let sleeps = far.start(
+        "exec perl -e 'open(F, \"/served\"); $p = <F>; \
+         while (kill STOP => $p) { select(undef, undef, undef, 0.07); kill CONT => $p; select(undef, undef, undef, 0.01) }'",
+    );
+    let stages = far.stages(&scratch, "sleeps", 25);
+    drop(sleeps);
+    assert_delay_in(&stages, Stage::From(Point::Ready));
+    drop(server);
+    let Far { guest, lab, .. } = far;
     drop(guest);
     common::assert_clean(&lab.a);
+}
+
+/// Half of the packets lose 10 ms and more there, and next to nothing of that anywhere else.
+fn assert_delay_in(stages: &LabStages, stage: Stage) {
+    let path = stages.traced.as_ref().expect("traced");
+    assert!(path.traced_packets >= 10, "{path:#?}");
+    let median = |of: &StageResult| of.times.and_then(|times| times.p50_ns).unwrap_or(0);
+    for one in &path.stages {
+        eprintln!("{:<28} {:>9} ns, {:>5.1} %", one.name, median(one), one.part_percent);
+    }
+    let at = |stage: Stage| {
+        let found = path.stages.iter().position(|other| other.stage == stage);
+        found.unwrap_or_else(|| panic!("{stage:?}: {path:#?}"))
+    };
+    // The sender's kernel has such a stage for the answer, too.
+    let inside = at(Stage::IntoGuest)..at(Stage::OutOfGuest);
+    let mut found = 0;
+    for (number, one) in path.stages.iter().enumerate() {
+        if one.stage == stage && inside.contains(&number) {
+            found = median(one);
+            assert!(one.part_percent > 60.0, "{path:#?}");
+        }
+    }
+    assert!(found > 10_000_000, "{path:#?}");
+    for (number, other) in path.stages.iter().enumerate() {
+        let is_it = other.stage == stage && inside.contains(&number);
+        assert!(is_it || median(other) < found / 8, "{}: {path:#?}", other.name);
+    }
 }

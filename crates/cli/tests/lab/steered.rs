@@ -67,18 +67,10 @@ fn probes_are_steered_and_classes_sent_by_schedule() {
         checked.contains("steer  wrong-cpu at right: RPS of queue 1 on CPU 0; packets are to land on queue 1, CPU 1"),
         "{checked}"
     );
-    let running = start(&scratch, "run my.toml --into run --json");
-    let pid = running.pid();
-    let done = running.end().good();
-    assert_nothing_is_left_of(pid);
-    let result = result(&done.out);
+    let (done, result) = run_quietly(&scratch);
     let names: Vec<&str> = result.cells.iter().map(|cell| cell.path.as_str()).collect();
     assert_eq!(names, ["right", "wrong", "tt PCP 5", "tt PCP 3"]);
-    for cell in &result.cells {
-        if cell.turns_left_out == 0 {
-            check_cell(cell);
-        }
-    }
+    quiet(&result).into_iter().for_each(check_cell);
     let [right, wrong, five, three] = &result.cells[..] else {
         panic!("{names:?}")
     };
@@ -145,11 +137,7 @@ fn a_traced_turn_is_steered_too() {
     let keys = "with = \"udp\"\nmeasure = [\"one-way\"]\ntrace = true\nsteering = [\"sent\", \"right-cpu\"]";
     let (lab, _) = LAB.split_once("[[schedule]]").expect("a schedule");
     scratch.lab(&(lab.replace("rounds = 2", "rounds = 1") + &probe("right", keys)));
-    let running = start(&scratch, "run my.toml --into run --json");
-    let pid = running.pid();
-    let done = running.end().good();
-    assert_nothing_is_left_of(pid);
-    let result = result(&done.out);
+    let (done, result) = run_quietly(&scratch);
     let [stages] = result.stages.as_slice() else {
         panic!("{result:#?}")
     };
@@ -190,8 +178,7 @@ fn what_iperf3_did_is_beside_what_it_was_asked_for() {
         &probe("p", "with = \"udp\"\nmeasure = [\"rtt\"]"),
     ];
     scratch.lab(&content.concat());
-    let done = start(&scratch, "run my.toml --into run --json").end().good();
-    let result = result(&done.out);
+    let (_, result) = run_quietly(&scratch);
     let Some(cell) = result
         .cells
         .iter()
@@ -244,13 +231,9 @@ fn probes_have_the_priority_that_the_file_gives_them() {
     scratch.lab(&content.concat());
     let checked = run(&scratch, "check my.toml").good().out;
     assert!(checked.contains("frames of 82 bytes and a tag of PCP 5"), "{checked}");
-    let running = start(&scratch, "run my.toml --into run --json");
-    let pid = running.pid();
-    let done = running.end().good();
-    assert_nothing_is_left_of(pid);
-    let result = result(&done.out);
+    let (_, result) = run_quietly(&scratch);
     assert_eq!(result.cells.len(), 4);
-    for cell in result.cells.iter().filter(|cell| cell.turns_left_out == 0) {
+    for cell in quiet(&result) {
         assert_eq!((&cell.unavailable, cell.probes.lost), (&None, 0), "{cell:#?}");
         let [seen] = &cell.steering[..] else {
             panic!("{cell:#?}")
@@ -296,11 +279,7 @@ fn our_own_tcp_streams_are_on_beside_the_probes_that_name_them() {
     ] {
         assert!(checked.contains(words), "{words}: {checked}");
     }
-    let running = start(&scratch, "run my.toml --into run --json");
-    let pid = running.pid();
-    let done = running.end().good();
-    assert_nothing_is_left_of(pid);
-    let result = result(&done.out);
+    let (_, result) = run_quietly(&scratch);
     let cells: Vec<(&str, LoadKind)> = result
         .cells
         .iter()
@@ -312,7 +291,7 @@ fn our_own_tcp_streams_are_on_beside_the_probes_that_name_them() {
         ("web-only", LoadKind::Foreign),
     ];
     assert_eq!(cells, expected);
-    for cell in result.cells.iter().filter(|cell| cell.turns_left_out == 0) {
+    for cell in quiet(&result) {
         let names: Vec<&str> = cell.loads.iter().map(|load| load.name.as_str()).collect();
         match (cell.path.as_str(), cell.condition) {
             (_, LoadKind::Idle) => assert!(names.is_empty()),

@@ -128,6 +128,9 @@ pub struct LabSchedule {
     pub late_packets: u64,
     /// By how much at the most.
     pub late_most_ns: Option<u64>,
+    /// Of all classes together: packets that the queueing discipline said it threw away, too late for their time; `None` where nobody tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed_packets: Option<u64>,
     /// From when on windows are counted at the receiver.
     #[serde(default, skip_serializing_if = "LabWindows::is_by_clock")]
     pub windows: LabWindows,

@@ -85,6 +85,7 @@ fn lab() -> LabResult {
                 early_packets: 2,
                 late_packets: 3,
                 late_most_ns: Some(4),
+                missed_packets: Some(5),
                 windows: LabWindows::Fastest,
                 gap: times.raw().summary(),
                 gap_hdr: times.raw().to_hdr(),
