@@ -5,8 +5,7 @@ fn slot(version: u32) -> Slot {
         version: version.into(),
         network: 0.into(),
         address: [0, 0].map(AtomicU64::new),
-        value: [0; 4].map(AtomicU64::new),
-        spare: 0.into(),
+        value: [0; 5].map(AtomicU64::new),
     }
 }
 
@@ -20,16 +19,16 @@ const KEY: Key = Key {
 fn what_is_the_same_was_not_changed() {
     let slot = slot(0);
     let version = || slot.version.load(Ordering::Relaxed);
-    slot.put(KEY, [1, 2, 3, 4]);
-    assert_eq!((version(), slot.key(), slot.value()), (2, KEY, [1, 2, 3, 4]));
-    slot.put(KEY, [1, 2, 3, 4]);
+    slot.put(KEY, [1, 2, 3, 4, 5]);
+    assert_eq!((version(), slot.key(), slot.value()), (2, KEY, [1, 2, 3, 4, 5]));
+    slot.put(KEY, [1, 2, 3, 4, 5]);
     assert_eq!(version(), 2);
-    for (put, value) in [(4, [1, 2, 3, 5]), (6, [0, 2, 3, 5])] {
+    for (put, value) in [(4, [1, 2, 3, 4, 6]), (6, [0, 2, 3, 4, 6])] {
         slot.put(KEY, value);
         assert_eq!((version(), slot.value()), (put, value));
     }
     let other = Key { address: [1, 3], ..KEY };
-    slot.put(other, [0, 2, 3, 5]);
+    slot.put(other, [0, 2, 3, 4, 6]);
     assert_eq!((version(), slot.key()), (8, other));
     slot.clear();
     assert!(slot.is_free() && version() == 10);
