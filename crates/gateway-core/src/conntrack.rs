@@ -32,10 +32,12 @@ use foldhash::quality::RandomState;
 use crate::Vni;
 use crate::flow::Flow;
 use crate::policy::{Denied, ProfileId, Snapshot};
+use crate::shard::Shard;
 
 mod entry;
 mod fragments;
 mod key;
+mod moving;
 mod room;
 mod slot;
 mod state;
@@ -50,6 +52,7 @@ pub use state::{Limits, Rank, State, Timeouts};
 use entry::{Entry, HANDED_OVER, NONE};
 use fragments::Fragments;
 use key::Key;
+use moving::Moving;
 use slot::Slot;
 use stripe::{Part, Stripe, ticks};
 use tenants::Tenants;
@@ -153,6 +156,7 @@ pub struct Conntrack {
     /// Where to look next for one that has to.
     cursor: AtomicUsize,
     draining: AtomicBool,
+    moving: Moving,
 }
 
 impl Conntrack {
@@ -187,6 +191,7 @@ impl Conntrack {
             weak: AtomicU32::new(0),
             cursor: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
+            moving: Moving::new(),
             limits,
         };
         conntrack.set_timeouts(&conntrack.limits.timeouts);
@@ -249,6 +254,13 @@ impl Conntrack {
     /// Lets no connection begin from now on, or lets them begin again. Those that there are go on.
     pub fn drain(&self, drain: bool) {
         self.draining.store(drain, Ordering::Relaxed);
+    }
+
+    /// The networks of a shard go from one gateway to another, and this is one of the two. Until then, by the clock of
+    /// [`crate::Firewall::judge`], some hosts send to the one and some to the other. So what the rules allow as an answer passes though the
+    /// connection is not known here, and numbers of TCP do not count, if [`Limits::pick_up`] allows such.
+    pub fn changes_hands(&self, shard: Shard, until: u64) {
+        self.moving.set(shard, until);
     }
 
     /// Bytes that are reserved.

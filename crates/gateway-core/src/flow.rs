@@ -164,6 +164,19 @@ impl Flow {
         })
     }
 
+    /// What rules match of the packet that this answers, if it answers one. None for what answers nothing.
+    #[must_use]
+    pub fn answered_service(&self) -> Option<u16> {
+        Some(match self.upper {
+            Upper::Tcp(Segment { ports, .. }) | Upper::Ports(ports) => ports[0],
+            Upper::Query(query @ Query { asks: false, .. }) => {
+                u16::from_be_bytes([Query { asks: true, ..query }.message_type(self.protocol), 0])
+            }
+            Upper::Other => 0,
+            Upper::Query(_) | Upper::Error(_) | Upper::Icmp { .. } | Upper::Later => return None,
+        })
+    }
+
     /// Which of the two addresses' conversations it belongs to. None for ICMP that belongs to none, and for later
     /// fragments.
     #[must_use]

@@ -106,6 +106,8 @@ pub(super) struct Entry {
 pub(super) const FROM_HIGHER: u8 = 1;
 /// It is in the fast path.
 pub(super) const HANDED_OVER: u8 = 2;
+/// Of other protocols than TCP: begun by an answer, and who asked has said nothing here yet.
+pub(super) const ONLY_ANSWERS: u8 = 4;
 
 impl Entry {
     /// The end that began it.

@@ -176,26 +176,43 @@ impl Tcp {
         let flags = segment.flags.of_state();
         if flags == Flags::SYN {
             tcp.sides[0] = Side::of_syn(segment);
-        } else if pick_up && (flags == Flags::ACK || flags == Flags::FIN | Flags::ACK) {
-            tcp.marks = UNCHECKED | PICKED_UP;
-            tcp.note_fin(0, segment);
+        } else if pick_up {
+            return Self::picked_up(segment, 0, false);
         } else {
             return None;
         }
         Some((tcp, tcp.state()))
     }
 
-    /// The same segment, if it was said in the middle of a connection that the other side has opened. None: it was not.
-    pub(super) fn picked_up_from_second(segment: &Segment, (begun, _): (Self, State)) -> Option<(Self, State)> {
-        if begun.marks & PICKED_UP == 0 {
+    /// From a segment in the middle of a connection, said by the side that opened it (`way` 0) or the other one. None: it is none, unless
+    /// the answer to a SYN that went elsewhere counts, too.
+    pub(super) fn picked_up(segment: &Segment, way: usize, with_answers: bool) -> Option<(Self, State)> {
+        let flags = segment.flags.of_state();
+        let is_answer = way == 1 && flags == Flags::SYN | Flags::ACK;
+        if flags != Flags::ACK && flags != Flags::FIN | Flags::ACK && !(with_answers && is_answer) {
             return None;
         }
         let mut tcp = Self {
-            marks: begun.marks | SECOND,
+            marks: UNCHECKED | PICKED_UP | if way == 1 { SECOND } else { 0 },
             ..Self::default()
         };
-        tcp.note_fin(1, segment);
+        tcp.note_fin(way, segment);
         Some((tcp, tcp.state()))
+    }
+
+    /// Takes in a segment of a connection of which others have gone by another gateway: numbers do not count.
+    pub(super) fn see_some(&mut self, state: State, way: usize, segment: &Segment) -> Seen {
+        self.stop_checking();
+        match self.see(state, way, segment) {
+            seen @ (Seen::OutOfState | Seen::OutOfWindow) => match Self::picked_up(segment, way, true) {
+                Some((picked_up, state)) => {
+                    *self = picked_up;
+                    Seen::Fits(state)
+                }
+                None => seen,
+            },
+            seen => seen,
+        }
     }
 
     /// From a connection of which only the state is known.

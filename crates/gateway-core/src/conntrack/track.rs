@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use ringside_wire::Protocol;
 
-use super::entry::{ConnectionId, Entry, FROM_HIGHER, HANDED_OVER};
+use super::entry::{ConnectionId, Entry, FROM_HIGHER, HANDED_OVER, ONLY_ANSWERS};
 use super::key::{From, Key};
 use super::room::Room;
 use super::state::State;
@@ -18,6 +18,7 @@ use crate::policy::{Snapshot, Subject};
 /// What is asked about a packet.
 struct Ask<'a> {
     now: u64,
+    vni: Vni,
     flow: &'a Flow,
     policy: &'a Snapshot,
     /// Of the packet's source and destination.
@@ -43,26 +44,32 @@ impl Ask<'_> {
             .map_err(Refused::Denied)
     }
 
-    /// Asks the rules about a connection that the other side has begun, and in the middle of which this segment is.
-    fn judge_second(&self, segment: &Segment) -> bool {
-        let [port, _] = segment.ports;
+    /// Asks the rules about a connection that the other side has begun, and to which this belongs.
+    fn judge_second(&self) -> bool {
+        let Some(service) = self.flow.answered_service() else {
+            return false;
+        };
         let subject = Subject {
             source: self.flow.destination,
             destination: self.flow.source,
             protocol: self.flow.protocol,
-            service: port,
+            service,
         };
         let [source, destination] = self.profiles;
         self.policy.judge(&subject, destination, source).is_ok()
     }
 
-    /// What a segment begins whose own direction the rules do not allow: a connection that the other side has begun, if it
-    /// may be in the middle of one, and that is allowed.
-    fn begin_second(&self, begun: (Tcp, State)) -> Option<(Tcp, State)> {
-        let Upper::Tcp(segment) = &self.flow.upper else {
-            return None;
+    /// What a packet begins whose own direction the rules do not allow: a connection that the other side has begun, and that is allowed. Of
+    /// TCP it is in the middle of one; while the network changes hands the answer to what went by another gateway does, too.
+    fn begin_second(&self, pick_up: bool, is_moving: bool) -> Option<(Tcp, State)> {
+        let begun = match &self.flow.upper {
+            Upper::Tcp(segment) if pick_up => Tcp::picked_up(segment, 1, is_moving)?,
+            Upper::Ports(_) | Upper::Query(Query { asks: false, .. }) | Upper::Other if is_moving => {
+                (Tcp::default(), State::first(self.flow.protocol))
+            }
+            _ => return None,
         };
-        Tcp::picked_up_from_second(segment, begun).filter(|_| self.judge_second(segment))
+        self.judge_second().then_some(begun)
     }
 
     fn passed(&self, connection: Option<ConnectionId>, established: bool) -> Passed {
@@ -93,6 +100,7 @@ impl Conntrack {
         let stripe = self.stripe_of(hash);
         let ask = Ask {
             now,
+            vni,
             flow,
             policy,
             profiles,
@@ -114,6 +122,12 @@ impl Conntrack {
             return self.begin(part, ask, None, room);
         }
         let way = usize::from(ask.from != entry.origin());
+        let only_answers = entry.marks & ONLY_ANSWERS != 0;
+        if only_answers && way == 1 && !self.is_moving(ask) {
+            // By now its question would have come here, too.
+            self.end(part, slot, &entry, End::TimedOut);
+            return self.begin(part, ask, None, room);
+        }
         let [source, destination] = ask.profiles;
         let profiles = if way == 0 { ask.profiles } else { [destination, source] };
         if let Err(refused) = self.still_allowed(part, slot, &mut entry, ask.policy, profiles) {
@@ -125,11 +139,20 @@ impl Conntrack {
                 if ask.flow.fragment.is_some() {
                     entry.tcp.stop_checking();
                 }
-                entry.tcp.see(entry.state, way, segment)
+                match entry.tcp.see(entry.state, way, segment) {
+                    Seen::OutOfState | Seen::OutOfWindow if self.is_moving(ask) => {
+                        entry.tcp.see_some(entry.state, way, segment)
+                    }
+                    seen => seen,
+                }
             }
             // A question against the direction: somebody's number of it is the same as the kind that stands for the other.
             Upper::Query(Query { asks: true, .. }) if way == 1 => Seen::Turned,
-            _ if way == 1 => Seen::Fits(entry.state.replied()),
+            _ if way == 1 && !only_answers => Seen::Fits(entry.state.replied()),
+            _ if way == 0 && only_answers => {
+                entry.marks &= !ONLY_ANSWERS;
+                Seen::Fits(entry.state.replied())
+            }
             _ => Seen::Fits(entry.state),
         };
         let handed_over = entry.marks & HANDED_OVER != 0;
@@ -179,6 +202,11 @@ impl Conntrack {
         Ok(())
     }
 
+    /// Its network changes hands, and what the other gateway has seen is not to be missed.
+    fn is_moving(&self, ask: &Ask<'_>) -> bool {
+        self.limits.pick_up && self.moving.is(ask.vni, ask.now)
+    }
+
     /// Begins a connection, in the place of another if there was one of the same ends.
     fn begin(
         &self,
@@ -188,21 +216,28 @@ impl Conntrack {
         room: Room,
     ) -> Option<Result<Passed, Refused>> {
         let begun = match &ask.flow.upper {
-            Upper::Tcp(segment) => match Tcp::begin(segment, self.limits.pick_up) {
-                Some(begun) => begun,
-                None => return Some(Err(no_beginning(segment))),
-            },
-            Upper::Query(Query { asks: false, .. }) => return Some(Err(Refused::NoConnection)),
-            _ => (Tcp::default(), State::first(ask.flow.protocol)),
+            Upper::Tcp(segment) => Tcp::begin(segment, self.limits.pick_up).ok_or_else(|| no_beginning(segment)),
+            Upper::Query(Query { asks: false, .. }) => Err(Refused::NoConnection),
+            _ => Ok((Tcp::default(), State::first(ask.flow.protocol))),
         };
+        let is_moving = self.is_moving(ask);
+        if let (Err(refused), false) = (begun, is_moving) {
+            return Some(Err(refused));
+        }
         if self.draining.load(Ordering::Relaxed) {
             return Some(Err(Refused::Draining));
         }
         let [source, destination] = ask.profiles;
-        let ((tcp, state), from, profiles) = match ask.judge() {
-            Ok(()) => (begun, ask.from, ask.profiles),
-            Err(refused) => match ask.begin_second(begun) {
-                Some(begun) => (begun, ask.from.other(), [destination, source]),
+        let mut marks = 0;
+        let ((tcp, state), from, profiles) = match begun.and_then(|begun| ask.judge().map(|()| begun)) {
+            Ok(begun) => (begun, ask.from, ask.profiles),
+            Err(refused) => match ask.begin_second(self.limits.pick_up, is_moving) {
+                Some(begun) => {
+                    if !matches!(ask.flow.upper, Upper::Tcp(_)) {
+                        marks = ONLY_ANSWERS;
+                    }
+                    (begun, ask.from.other(), [destination, source])
+                }
                 None => return Some(Err(refused)),
             },
         };
@@ -212,7 +247,7 @@ impl Conntrack {
         let entry = Entry {
             key: ask.key,
             state,
-            marks: if from == From::Higher { FROM_HIGHER } else { 0 },
+            marks: marks | if from == From::Higher { FROM_HIGHER } else { 0 },
             seen: ask.now,
             generation: ask.policy.generation(),
             profiles,

@@ -13,6 +13,7 @@ mod bench;
 mod handshake;
 mod matrix;
 mod model;
+mod moving;
 mod peers;
 mod reference;
 mod room;

@@ -33,6 +33,14 @@ const CONNECT: Duration = Duration::from_secs(2);
 /// How long all of it may take.
 const LONGEST: Duration = Duration::from_secs(10);
 
+/// So long after a network has changed hands, by the map that both owners know, some host may still send to the one before. In nanoseconds.
+const HOSTS_FOLLOW: u64 = 10_000_000_000;
+
+/// Until when a network that changes hands now has answers pass of which the other owner knows the question.
+pub(crate) fn moved_until() -> u64 {
+    now().saturating_add(HOSTS_FOLLOW)
+}
+
 /// See the module. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Baggage {
@@ -53,9 +61,12 @@ impl Baggage {
         }
     }
 
-    /// Which networks are this gateway's, for whoever counts the others'.
+    /// Which networks are this gateway's, for whoever counts the others', and for connections that both owners see a part of.
     pub(super) fn own(&self, is_owned: impl Fn(Shard) -> bool) {
-        self.foreign.set(is_owned);
+        let until = moved_until();
+        for shard in self.foreign.set(is_owned) {
+            self.conntrack.changes_hands(shard, until);
+        }
     }
 
     /// Packets of others' networks that came here: what the fast path has counted is a second old.
@@ -69,6 +80,10 @@ impl Baggage {
 
     /// Gives the connections of these shards to the gateway whose API this is. False if there is no way to it.
     pub(super) async fn give(&self, api: Option<String>, shards: &[Shard]) -> Result<bool, String> {
+        let until = moved_until();
+        shards
+            .iter()
+            .for_each(|shard| self.conntrack.changes_hands(*shard, until));
         let shards: HashSet<Shard> = shards.iter().copied().collect();
         let now = now();
         let mut all = Vec::new();
@@ -175,5 +190,7 @@ pub(crate) fn take(tables: &Tables, message: &TrackedConnection) -> Result<bool,
         handed_over: false,
         id: ConnectionId::from_bits(0),
     };
+    // The map says it soon.
+    tables.conntrack.changes_hands(Shard::of(vni), moved_until());
     Ok(tables.conntrack.restore(now, &connection))
 }

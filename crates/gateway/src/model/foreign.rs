@@ -31,21 +31,29 @@ impl Foreign {
         }
     }
 
-    /// From now on these are this gateway's, and all others are not.
-    pub fn set(&self, is_owned: impl Fn(Shard) -> bool) {
+    /// From now on these are this gateway's, and all others are not. Those of which it was otherwise.
+    pub fn set(&self, is_owned: impl Fn(Shard) -> bool) -> Vec<Shard> {
         let mut owned = [0; WORDS];
         for shard in Shard::all().filter(|shard| is_owned(*shard)) {
             let number = shard.number() as usize;
             owned[number / 64] |= 1_u64 << (number % 64);
         }
-        let mut has_changed = !self.is_member.swap(true, Ordering::Relaxed);
-        for (place, word) in self.owned.iter().zip(owned) {
-            has_changed |= place.swap(word, Ordering::Relaxed) != word;
+        let was_none = !self.is_member.swap(true, Ordering::Relaxed);
+        let mut others = [0; WORDS];
+        for ((place, word), other) in self.owned.iter().zip(owned).zip(&mut others) {
+            *other = place.swap(word, Ordering::Relaxed) ^ word;
         }
-        if has_changed {
+        if was_none || others != [0; WORDS] {
             // Who sees this number sees what it stands for.
             self.changes.fetch_add(1, Ordering::Release);
         }
+        let is_other = |shard: &Shard| {
+            let number = shard.number() as usize;
+            others
+                .get(number / 64)
+                .is_some_and(|word| word & (1_u64 << (number % 64)) != 0)
+        };
+        Shard::all().filter(is_other).collect()
     }
 
     /// How often it has changed which networks are other gateways'.
@@ -96,12 +104,17 @@ mod tests {
         assert!(all.iter().all(|vni| !foreign.is(*vni)), "there is no fleet");
         assert_eq!(foreign.changes(), 0);
         let is_owned = |shard: Shard| shard.number().is_multiple_of(3);
-        foreign.set(is_owned);
+        let changed = foreign.set(is_owned);
+        assert_eq!(
+            changed,
+            Shard::all().filter(|shard| is_owned(*shard)).collect::<Vec<_>>()
+        );
         assert!(all.iter().all(|vni| foreign.is(*vni) != is_owned(Shard::of(*vni))));
         assert_eq!(foreign.changes(), 1);
-        foreign.set(is_owned);
+        assert_eq!(foreign.set(is_owned), [], "as it was");
         assert_eq!(foreign.changes(), 1, "as it was");
-        foreign.set(|_| true);
+        let changed = foreign.set(|_| true);
+        assert!(changed.iter().all(|shard| !is_owned(*shard)) && !changed.is_empty());
         assert_eq!(foreign.changes(), 2);
         assert!(all.iter().all(|vni| !foreign.is(*vni)));
         foreign.count(2);

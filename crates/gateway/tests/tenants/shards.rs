@@ -3,6 +3,7 @@
 //! Each gateway reaches etcd by a way of its own, which can be cut.
 
 mod foreign;
+mod moving;
 mod uplink;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -45,8 +46,9 @@ const PLACES: [u8; 3] = [254, 253, 252];
 struct How {
     /// Seconds.
     lease: u64,
-    /// Connections go along with networks.
+    /// Connections go along with networks, and `learns` says whether any are learned besides.
     hands_over: bool,
+    learns: bool,
     /// How hosts' packets come and go.
     outer: Family,
 }
@@ -103,7 +105,6 @@ impl One {
             self.how.lease,
         );
         if self.how.hands_over {
-            // Nothing is learned anew: what goes on was handed over.
             let tls =
                 ["certificate", "key", "client-ca", "host-ca"].map(|name| format!("{name} = {:?}", folder.join(name)));
             more += &format!(
@@ -111,7 +112,10 @@ impl One {
                 tls.join("\n")
             );
             more += &how.configuration(std::path::Path::new("/none"));
-            more += "pick-up = false\n";
+            if !self.how.learns {
+                // What goes on was handed over.
+                more += "pick-up = false\n";
+            }
         } else {
             more += &how.configuration(std::path::Path::new("/none"));
         }
@@ -425,6 +429,7 @@ fn who_dies_is_replaced() {
         How {
             lease: 1,
             hands_over: false,
+            learns: true,
             outer: Family::V4,
         },
     );
@@ -451,6 +456,7 @@ fn fifty_are_replaced() {
             How {
                 lease,
                 hands_over: false,
+                learns: true,
                 outer: Family::V4,
             },
         );
@@ -478,6 +484,7 @@ fn who_drains_loses_nothing() {
         How {
             lease: 2,
             hands_over: true,
+            learns: false,
             outer: Family::V4,
         },
     );
@@ -536,6 +543,7 @@ fn who_is_cut_off_from_etcd_sends_on_and_says_so() {
         How {
             lease: 1,
             hands_over: false,
+            learns: true,
             outer: Family::V6,
         },
     );

@@ -19,6 +19,7 @@ fn who_has_no_link_gives_its_networks_away_and_takes_them_back() {
         How {
             lease: 2,
             hands_over: false,
+            learns: true,
             outer: Family::V6,
         },
     );
