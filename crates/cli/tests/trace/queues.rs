@@ -24,11 +24,11 @@ fn a_reader_that_never_sleeps_has_each_packet_at_once() {
             _ = receiver.recv(&mut [0; 128]);
         }
     };
-    let every = Duration::from_millis(2);
+    let every = Duration::from_millis(10);
     let traced = while_probes_flow(45, &sender, every, take, || listen(45, 0.8));
     let path = only(&traced);
     assert_eq!(path.end, Some(Point::Copy), "{path:#?}");
     // Counted wrongly by one it would be the time from one packet to the next.
-    assert!(path.stages.iter().all(|stage| median_ms(stage) < 1.0), "{path:#?}");
+    assert!(path.stages.iter().all(|stage| median_ms(stage) < 5.0), "{path:#?}");
     few_are_incomplete(path);
 }

@@ -51,7 +51,7 @@ const SHORT: How = How {
 /// Until hosts send to another gateway when one is gone: its lease, and what etcd takes to end it, the others to share out, agents to
 /// follow, and a busy machine. A new leader of etcd begins all leases anew: see [`Packets::after_an_election`].
 const REPLACED: Duration = Duration::from_secs(SHORT.lease.as_secs() + 3);
-/// Who is asked to end gives its networks up first: hosts send to others by then, but for a busy machine. No run has lost any.
+/// Who is asked to end gives its networks up first: hosts send to others by then, but for a busy machine.
 const RESTART: Duration = Duration::from_millis(500);
 /// Longer than [`REPLACED`].
 const GONE: Duration = Duration::from_secs(8);
