@@ -6,7 +6,7 @@ mod foreign;
 mod moving;
 mod uplink;
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -261,6 +261,12 @@ impl Fleet {
         );
     }
 
+    /// A connection between the tenants of network 42.
+    fn connect(&self) -> [TcpStream; 2] {
+        let to = self.bed.at(2);
+        connect(self.bed.at(1), (to, to.address(Family::V4)), 7000)
+    }
+
     /// Who owns network 42, as a gateway that lives says.
     fn owner(&self) -> usize {
         let one = self.living().next().expect("one lives");
@@ -391,11 +397,7 @@ impl Questions {
 /// Kills the owner of a network under traffic, so often, and returns how long its tenants were without answers each time.
 fn kill_owners(fleet: &mut Fleet, times: u64) -> Vec<Duration> {
     let questions = Questions::new(&fleet.bed);
-    let stream = connect(
-        fleet.bed.at(1),
-        (fleet.bed.at(2), fleet.bed.at(2).address(Family::V4)),
-        7000,
-    );
+    let stream = fleet.connect();
     chat(&stream).expect("goes");
     let mut without = Vec::new();
     questions.during(|questions| {
@@ -489,11 +491,7 @@ fn who_drains_loses_nothing() {
         },
     );
     let questions = Questions::new(&fleet.bed);
-    let stream = connect(
-        fleet.bed.at(1),
-        (fleet.bed.at(2), fleet.bed.at(2).address(Family::V4)),
-        7000,
-    );
+    let stream = fleet.connect();
     chat(&stream).expect("goes");
     questions.during(|questions| {
         let owner = fleet.owner();
@@ -583,11 +581,7 @@ fn who_is_cut_off_from_etcd_sends_on_and_says_so() {
         let tenant = fleet.bed.at(host);
         tenant.ns.run(|| tenant.interface().set_vxlan_remote(old)).expect("set");
     }
-    let stream = connect(
-        fleet.bed.at(1),
-        (fleet.bed.at(2), fleet.bed.at(2).address(Family::V4)),
-        7000,
-    );
+    let stream = fleet.connect();
     chat(&stream).expect("goes");
     // Network 43 has no rules.
     answered(&fleet.bed.tenants[0][1], fleet.bed.tenants[1][1].address(Family::V4));

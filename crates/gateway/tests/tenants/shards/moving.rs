@@ -67,13 +67,13 @@ impl Fleet {
         let of = |one: &super::One| {
             let all = one.json(&["stats"]);
             let paths = all["paths"].as_array().cloned().unwrap_or_default();
-            let count = |reason: &&str| {
+            let count = |reason: &str| {
                 paths
                     .iter()
-                    .map(|path| path["dropped-packets"][*reason].as_u64().unwrap_or(0))
+                    .map(|path| path["dropped-packets"][reason].as_u64().unwrap_or(0))
                     .sum::<u64>()
             };
-            REFUSALS.iter().map(|reason| count(&reason)).sum()
+            REFUSALS.iter().map(|reason| count(reason)).sum()
         };
         self.living().map(of).collect()
     }
