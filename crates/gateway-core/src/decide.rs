@@ -487,7 +487,14 @@ impl Decider {
     /// The longest IP packet of a tenant that goes this way, if this one is longer.
     fn exceeds(&mut self, frame: &[u8], packet: &Packet, route: &Route, (port, host): (u8, HostId)) -> Option<u16> {
         let own = self.settings.ports.get(usize::from(port))?.mtu;
-        let mtu = (self.hosts.mtu(host)).map_or(own, |way| own.min(way.get()));
+        // Which no tenant goes below, whatever it is told: what a router said does not hold it back, for somebody else may have said it.
+        let least = least_of_tenant(packet);
+        let way = self
+            .hosts
+            .mtu(host)
+            .filter(|_| usize::from(packet.end - packet.network) > least);
+        let way = way.map(|way| way.get()).filter(|way| *way < own);
+        let mtu = way.unwrap_or(own);
         let outer = headers_len(packet, route);
         // With what a sender has put behind the datagram, if it leaves with that.
         let len = match leaves_in_place(packet, route) {
@@ -495,7 +502,17 @@ impl Decider {
             false => outer + usize::from(packet.end - packet.inner),
         };
         let most = usize::from(mtu).saturating_sub(outer + usize::from(packet.network - packet.inner));
+        let most = if way.is_some() { most.max(least) } else { most };
         (len > usize::from(mtu)).then(|| u16::try_from(most).unwrap_or(u16::MAX))
+    }
+}
+
+/// The longest packet of its family that a sender may go on with though it was told of less: what each link of IPv6 takes (RFC 8200 §5), and
+/// what Linux goes down to (`net.ipv4.route.min_pmtu`).
+const fn least_of_tenant(packet: &Packet) -> usize {
+    match packet.content {
+        Content::Ip { dst: IpAddr::V4(_), .. } => 552,
+        _ => 1280,
     }
 }
 

@@ -9,6 +9,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 const TUNABLES: &str = "GLIBC_TUNABLES";
+/// Said to the program that begins anew: a program with capabilities of its file's does not see the other one, and would begin for ever.
+const AGAIN: &str = "RINGSIDE_BEGUN_ANEW";
 /// <https://sourceware.org/glibc/manual/latest/html_node/Memory-Allocation-Tunables.html>, glibc 2.35.
 const ASK: &str = "glibc.malloc.hugetlb=1";
 /// <https://docs.kernel.org/admin-guide/mm/transhuge.html>
@@ -19,12 +21,14 @@ pub(crate) fn ask() {
     let tunables = std::env::var_os(TUNABLES);
     let enabled = std::fs::read_to_string(ENABLED).unwrap_or_default();
     let Ok(program) = std::env::current_exe() else { return };
-    if !takes_a_beginning(tunables.as_deref(), &enabled) {
+    if std::env::var_os(AGAIN).is_some() || !takes_a_beginning(tunables.as_deref(), &enabled) {
         return;
     }
     let mut words = std::env::args_os();
     let mut anew = Command::new(program);
-    anew.env(TUNABLES, ASK).arg0(words.next().unwrap_or_default());
+    anew.env(TUNABLES, ASK)
+        .env(AGAIN, "1")
+        .arg0(words.next().unwrap_or_default());
     let error = anew.args(words).exec();
     eprintln!("ringside-gateway: large tables stay on normal pages, for it cannot begin anew: {error}");
 }

@@ -63,6 +63,14 @@ struct {
 	__type(value, __u8);
 } sockets SEC(".maps");
 
+/* UDP ports that probes come to: a reader that is awake takes the first one before its socket has told of it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 256);
+	__type(key, __u16);
+	__type(value, __u8);
+} ports SEC(".maps");
+
 /* --- sending ------------------------------------------------------------------------------------------------------- */
 
 SEC("tp_btf/net_dev_queue")
@@ -169,7 +177,9 @@ int BPF_PROG(trace_stack, struct sk_buff *skb)
 	struct here *here = this_cpu();
 	struct probe probe;
 	struct id id = {};
-	__be16 port;
+	__be16 net;
+	__u16 port;
+	__u8 one = 1;
 	__u64 at;
 
 	if (!here)
@@ -187,8 +197,12 @@ int BPF_PROG(trace_stack, struct sk_buff *skb)
 		tell_received(here, skb, &id, POINT_STACK, now);
 	}
 	/* Those that are no probes are in the sockets' queues, too. */
-	if (!bpf_probe_read_kernel(&port, sizeof(port), (void *)(at - 6)))
-		comes(here, skb, &id, bpf_ntohs(port), now);
+	if (bpf_probe_read_kernel(&net, sizeof(net), (void *)(at - 6)))
+		return 0;
+	port = bpf_ntohs(net);
+	comes(here, skb, &id, port, now);
+	if (id.kind && !bpf_map_lookup_elem(&ports, &port))
+		bpf_map_update_elem(&ports, &port, &one, BPF_ANY);
 	return 0;
 }
 
@@ -384,11 +398,13 @@ int BPF_PROG(trace_received, const struct sock *sk, int length, int flags)
 	struct id id = {};
 	__u16 family = sk->__sk_common.skc_family;
 	__u64 sock = (__u64)sk;
+	__u16 port;
 	__u32 pid;
 
 	if (length < 0 || flags & MSG_PEEK || (family != AF_INET && family != AF_INET6) || sk->sk_protocol != UDP)
 		return 0;
-	if (!bpf_map_lookup_elem(&sockets, &sock))
+	port = sk->__sk_common.skc_num;
+	if (!bpf_map_lookup_elem(&sockets, &sock) && !bpf_map_lookup_elem(&ports, &port))
 		return 0;
 	here = this_cpu();
 	if (!here)

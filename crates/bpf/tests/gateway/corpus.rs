@@ -245,7 +245,10 @@ fn may_be_left(bed: &Bed, cause: SlowCause, frame: &[u8], packet: &Packet, decis
         SlowCause::Policed => bed.is_for_rules(frame, packet),
         SlowCause::Miss => refused == Some(NoNeighbor),
         SlowCause::Sender => refused == Some(WrongSource),
-        SlowCause::TooLong => refused == Some(TooBig),
+        // A short one is sent on whatever the way takes: by a worker, which knows how short.
+        SlowCause::TooLong => {
+            refused == Some(TooBig) || bed.wanted.limited && matches!(refused, None | Some(OuterTtl | InnerTtl))
+        }
         SlowCause::Ttl => matches!(refused, Some(OuterTtl | InnerTtl)),
         SlowCause::Encapsulation => is_another_way(bed, packet),
         SlowCause::Checksum => is_partial(frame, packet),

@@ -202,17 +202,22 @@ impl Tcp {
 
     /// Takes in a segment of a connection of which others have gone by another gateway: numbers do not count.
     pub(super) fn see_some(&mut self, state: State, way: usize, segment: &Segment) -> Seen {
-        self.stop_checking();
-        match self.see(state, way, segment) {
+        let mut unchecked = *self;
+        unchecked.stop_checking();
+        let seen = match unchecked.see(state, way, segment) {
             seen @ (Seen::OutOfState | Seen::OutOfWindow) => match Self::picked_up(segment, way, true) {
                 Some((picked_up, state)) => {
-                    *self = picked_up;
+                    unchecked = picked_up;
                     Seen::Fits(state)
                 }
                 None => seen,
             },
             seen => seen,
+        };
+        if matches!(seen, Seen::Fits(_)) {
+            *self = unchecked;
         }
+        seen
     }
 
     /// From a connection of which only the state is known.

@@ -347,6 +347,12 @@ impl Conntrack {
             if let Some(slot) = part.find(&key, hash) {
                 let mut known = part.entry(slot);
                 known.tcp.stop_checking();
+                if known.marks & ONLY_ANSWERS != 0 {
+                    // Its question has been seen.
+                    known.marks &= !ONLY_ANSWERS;
+                    let state = known.state.replied();
+                    self.refresh(part, slot, &mut known, state, now);
+                }
                 part.put(slot, &known);
                 return Some(Err(Refused::SameEnds));
             }

@@ -384,11 +384,14 @@ impl Cache {
     /// What the program has to know; None as long as nobody knows how its host is reached.
     fn cached(&mut self, vni: Vni, neighbor: &Neighbor) -> Option<CachedNeighbor> {
         let host = self.hosts.find(neighbor.host)?;
+        let port = host.port.or(self.one_port.then_some(0))?;
+        let ours = self.config.ports.get(usize::from(port)).and_then(Option::as_ref);
+        let takes = ours.map_or(u16::MAX, |port| port.mtu);
         Some(CachedNeighbor {
             host: host.ip,
             host_mac: host.mac?.0,
             mac: neighbor.mac.0,
-            port: host.port.or(self.one_port.then_some(0))?,
+            port,
             tunnel: host.encapsulation.map(|speaks| match speaks {
                 Encapsulation::Vxlan => Tunnel::Vxlan,
                 Encapsulation::Geneve => Tunnel::Geneve,
@@ -396,7 +399,8 @@ impl Cache {
             policed: neighbor.policy != 0,
             foreign: self.foreign.is(vni),
             guarded: self.policed.has(vni),
-            mtu: self.hosts.mtu(neighbor.host),
+            // A way that takes as much as its port does is none that the straight lane has to stay away from.
+            mtu: self.hosts.mtu(neighbor.host).filter(|way| way.get() < takes),
             // What has just come is not the first to go, and its first packets need not write that it is used.
             used: true,
         })

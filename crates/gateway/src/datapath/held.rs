@@ -51,10 +51,12 @@ impl Held {
             return;
         }
         *said = Some(Instant::now());
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let more = left.map_or(self.unowned, |left| left.min(self.unowned));
         let renewed = self.lease.until().and_then(|until| match until > worker::now() {
             true => self
                 .lease
-                .set(worker::now().saturating_add(nanoseconds(self.unowned)).max(until)),
+                .set(worker::now().saturating_add(nanoseconds(more)).max(until)),
             false => Ok(()),
         });
         if let Err(error) = renewed {
