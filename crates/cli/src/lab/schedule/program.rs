@@ -306,15 +306,19 @@ mod tests {
         // Whoever runs the tests may have left SIGINT ignored, which no shell can undo.
         let words = ["--default-signal=INT", "sh", "-c", script, &kept.path()].map(str::to_owned);
         let program = Program::here("a shell", Command::new("env"), &words).expect("a shell");
-        let end = Instant::now() + Duration::from_secs(20);
-        while !program.said().expect("readable").contains("ready") {
-            assert!(Instant::now() < end, "{:?}", program.said());
-            thread::sleep(LOOK);
-        }
+        wait_for(&program, "ready");
         program
     }
 
-    const ORDERLY: &str = "trap 'trap \"echo again >> $0; exit 1\" INT; sleep 0.2; echo undone >> $0; exit 0' INT; \
+    fn wait_for(program: &Program<'_>, word: &str) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !program.said().expect("readable").contains(word) {
+            assert!(Instant::now() < end, "{:?}", program.said());
+            thread::sleep(LOOK);
+        }
+    }
+
+    const ORDERLY: &str = "trap 'trap \"echo again >> $0; exit 1\" INT; echo told >&2; sleep 0.2; echo undone >> $0; exit 0' INT; \
                            echo ready >&2; while :; do sleep 0.02; done";
 
     #[test]
@@ -326,6 +330,7 @@ mod tests {
         let kept = Kept::at(false).expect("a file");
         let mut program = shell(ORDERLY, &kept);
         program.interrupt().expect("told");
+        wait_for(&program, "told");
         drop(program);
         assert_eq!(kept.read().expect("readable"), b"undone\n");
     }
