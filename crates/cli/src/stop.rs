@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Tells all threads of a run to end.
-#[derive(Clone, Debug)]
+/// Tells all threads of a run to end. Without more no signal sets it.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Stop {
     flag: Arc<AtomicBool>,
     /// It was a signal. Apart from `flag`: at the regular end of a run the first signal must not kill the process while

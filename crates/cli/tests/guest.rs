@@ -15,6 +15,8 @@ mod common;
 mod debian;
 #[path = "guest/igb.rs"]
 mod igb;
+#[path = "guest/kernel_ways.rs"]
+mod kernel_ways;
 #[path = "guest/schedules.rs"]
 mod schedules;
 #[path = "guest/steering.rs"]
@@ -201,6 +203,14 @@ fn steering_on_igb() {
     let hosts = Hosts::boot(Model::Igb, None);
     steering::run_on_igb(&hosts);
     steering::study_on_igb(&hosts);
+}
+
+#[test]
+#[ignore = "make test-guests runs it"]
+fn ways_that_take_modules() {
+    if is_root() {
+        kernel_ways::are_made_in_a_guest();
+    }
 }
 
 /// An older kernel, and what it has not.

@@ -131,7 +131,11 @@ impl GuestTap {
         self.vhost
     }
 
-    pub(crate) fn queues(&self) -> &[OwnedFd] {
+    /// Its queues, for who carries packets between it and something else. A read is a packet that the namespace sends, a write one that it
+    /// receives (`EAGAIN` where there is none); with what is left to the device (`struct virtio_net_hdr`, 10 bytes) in front, unless it is [`GuestTap::whole`]. A guest that has the
+    /// device reads the same ones.
+    #[must_use]
+    pub fn queues(&self) -> &[OwnedFd] {
         &self.queues
     }
 }

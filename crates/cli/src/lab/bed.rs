@@ -130,16 +130,27 @@ impl Bed {
 
     /// Has another machine receive the loads that go there, if its server does such a thing: somebody may have started what they take.
     fn receive(&mut self, plan: &Plan, host: usize, stop: &Stop) -> Result<()> {
-        let wanted = load::receivers_at(plan, Way::Serve(host));
-        if wanted == LoadsEnd::default() {
-            return Ok(());
-        }
-        match errand(self.remote(host)?, Errand::Loads(wanted), stop) {
-            Ok(far) => self.receivers.push(far),
-            Err(why) => note(format_args!(
-                "the host {}: {why:#}. Loads to it take what is started there by hand: `ringside lab sink`, iperf3 -s",
-                plan.hosts[host].name
-            )),
+        let LoadsEnd { sink, iperf3 } = load::receivers_at(plan, Way::Serve(host));
+        let sink = LoadsEnd {
+            sink,
+            ..LoadsEnd::default()
+        };
+        let iperf3 = LoadsEnd {
+            iperf3,
+            ..LoadsEnd::default()
+        };
+        // One by one: a machine without iperf3 takes streams all the same.
+        for (wanted, by_hand) in [(sink, "`ringside lab sink`"), (iperf3, "iperf3 -s")] {
+            if wanted == LoadsEnd::default() {
+                continue;
+            }
+            match errand(self.remote(host)?, Errand::Loads(wanted), stop) {
+                Ok(far) => self.receivers.push(far),
+                Err(why) => note(format_args!(
+                    "the host {}: {why:#}. Such loads to it take what is started there by hand: {by_hand}",
+                    plan.hosts[host].name
+                )),
+            }
         }
         Ok(())
     }

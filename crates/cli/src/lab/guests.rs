@@ -29,8 +29,9 @@ use crate::stop::Stop;
 
 /// How long a server may take in a guest whose CPUs are emulated.
 const SERVE: Duration = Duration::from_secs(60);
-/// How long a guest whose CPUs are emulated may say nothing during a turn: it is slow, and not gone. Who ends it is noticed by its process.
-const SILENCE: Duration = Duration::from_secs(10);
+/// How long a guest whose CPUs are emulated may say nothing during a turn: it is slow, and not gone. Who ends it is noticed by its process. So long, too,
+/// another machine that does something for the lab.
+pub(super) const SILENCE: Duration = Duration::from_secs(10);
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(300);
 

@@ -15,8 +15,8 @@ use ringside_nic::clock::{Monotonic, Offset, Realtime};
 
 use super::board::Session;
 use super::contest::Turn;
-use super::errand::Errand;
-use super::lending::Loan;
+use super::errand::{self, Errand};
+use super::lending::{Loan, Part};
 use super::running::{LATE_NS, Running};
 use super::secret;
 use super::site::{Place, Site, XskEnd};
@@ -64,8 +64,8 @@ struct Connection<'a> {
     session: Option<Running>,
     /// A turn of a comparison, with what it is told as.
     turn: Option<(Turn, FarEnd)>,
-    /// What is done for a lab, likewise.
-    errand: Option<(Errand, FarEnd)>,
+    /// What is done for a lab.
+    errand: Option<Doing<'a>>,
     /// What its kernel sees of the turn's probes, if that is wanted.
     recording: Option<Recording>,
     /// A turn that is over, of which the record is being fetched.
@@ -74,6 +74,16 @@ struct Connection<'a> {
     turn_bytes: u64,
     /// The interface, from a comparison's first turn to the end of the connection. After the turn: that is on it.
     loan: Option<Loan<'a>>,
+}
+
+/// Something for a lab. Undone before others may have the interface.
+struct Doing<'a> {
+    errand: Errand,
+    /// What it is told as.
+    far: FarEnd,
+    /// When its time is over.
+    over: Instant,
+    _loan: Loan<'a>,
 }
 
 impl<'a> Connection<'a> {
@@ -134,6 +144,7 @@ impl<'a> Connection<'a> {
             }
             self.server.tick(now_ns())?;
             self.follow();
+            self.end_in_time()?;
             let output = self.server.take_output();
             self.wire.write(&output).context("the connection is broken")?;
         }
@@ -223,8 +234,9 @@ impl<'a> Connection<'a> {
                 }
             }
             ServerEvent::Stop(_) if self.errand.is_some() => {
-                if let Some((errand, far)) = self.errand.take() {
-                    self.server.outcome(errand.end(far), now_ns());
+                if let Some(doing) = self.errand.take() {
+                    let far = doing.errand.end(doing.far, self.site.stop);
+                    self.server.outcome(far, now_ns());
                 }
             }
             ServerEvent::Stop(stop) => {
@@ -260,6 +272,19 @@ impl<'a> Connection<'a> {
         }
     }
 
+    /// Ends what is done for a lab for longer than this server allows.
+    fn end_in_time(&mut self) -> Result<()> {
+        if let Some(doing) = self.errand.take_if(|doing| Instant::now() >= doing.over) {
+            // It is undone before it is told.
+            drop(doing);
+            let most = self.site.args.max_time.as_secs_f64();
+            let why = format!("this server does nothing for a lab for longer than {most} s (--max-time)");
+            self.server.refuse(why.clone(), now_ns());
+            bail!(why);
+        }
+        Ok(())
+    }
+
     /// Opens the far end of a comparison's turn.
     fn prepare_turn(&mut self, start: &Start) -> Result<Ready> {
         let Some(end) = &self.site.xsk else {
@@ -275,7 +300,7 @@ impl<'a> Connection<'a> {
             );
         }
         if self.loan.is_none() {
-            self.loan = Some(self.site.borrow()?);
+            self.loan = Some(self.site.borrow(self.client(), Part::Turns)?);
             note(format_args!(
                 "{}: a comparison has {} for itself",
                 self.from, end.record.name
@@ -307,14 +332,29 @@ impl<'a> Connection<'a> {
             bail!("a lab takes an interface: start the server with one (ringside serve INTERFACE)");
         };
         let takes_sockets = matches!(wanted, control::Errand::Schedule(end) if end.via == "af-xdp");
-        if takes_sockets && self.loan.is_none() && !self.site.is_lent() {
-            self.loan = Some(self.site.borrow()?);
-        }
+        let part = if takes_sockets { Part::Sockets } else { Part::Beside };
+        let loan = self.site.borrow(self.client(), part)?;
         note(format_args!("{}: {} for a lab", self.from, Errand::words(wanted)));
-        let errand = Errand::begin(wanted, &end.record.name, self.own, args.max_time)?;
+        let bounds = errand::Bounds {
+            time: args.max_time,
+            rate_pps: args.max_rate,
+            stop: self.site.stop,
+        };
+        let errand = Errand::begin(wanted, &end.record.name, self.own, &bounds)?;
         let ready = self.ready(end);
-        self.errand = Some((errand, ready.far.clone()));
+        self.errand = Some(Doing {
+            errand,
+            far: ready.far.clone(),
+            // It began a little before the streams that may last for all of the time.
+            over: Instant::now() + args.max_time + errand::PATIENCE,
+            _loan: loan,
+        });
         Ok(ready)
+    }
+
+    /// Who it is, where its other connections are concerned.
+    fn client(&self) -> IpAddr {
+        self.from.ip().to_canonical()
     }
 
     /// That the interface is ready.

@@ -4,20 +4,32 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use ringside_measure::control::{Errand as Wanted, LoadsEnd, MOST_FROM_SERVER, ScheduleEnd, SteerEnd};
+use anyhow::{Context as _, Error, Result, bail, ensure};
+use ringside_measure::control::{Errand as Wanted, LoadsEnd, MOST_FROM_SERVER, ScheduleEnd, SteerEnd, Talk};
+use ringside_measure::schedule::{Class, Schedule};
 use ringside_measure::schema::FarEnd;
 use ringside_netlab::Namespace;
 use ringside_nic::Interface;
+use ringside_wire::MacAddr;
 
 use crate::lab::schedule::{self, Kept, Program};
 use crate::lab::{listens, own_program};
 use crate::steer::{Installed, Settings, Watch};
+use crate::stop::Stop;
 
-/// How long a program may take until it is ready, and until it has ended: the other end waits for longer.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// How long programs may take until they are ready, all of them, and one until it has ended: the other end waits for longer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(8);
+/// Servers of iperf3 that one client may have.
+const MOST_SERVERS: usize = 64;
 /// What `ringside lab sink` says when it is there.
 const SINK_IS_THERE: &str = "Taking streams";
+
+/// What a client may have done, and for how long it is waited.
+pub(super) struct Bounds<'a> {
+    pub(super) time: Duration,
+    pub(super) rate_pps: Option<u64>,
+    pub(super) stop: &'a Stop,
+}
 
 /// Something that is being done.
 pub(super) enum Errand {
@@ -50,24 +62,24 @@ impl Errand {
     ///
     /// # Errors
     /// Why it cannot be done; nothing is left then.
-    pub(super) fn begin(wanted: &Wanted, interface: &str, own: IpAddr, most: Duration) -> Result<Self> {
+    pub(super) fn begin(wanted: &Wanted, interface: &str, own: IpAddr, bounds: &Bounds<'_>) -> Result<Self> {
         match wanted {
-            Wanted::Schedule(end) => stream(end, interface, most),
+            Wanted::Schedule(end) => stream(end, interface, bounds),
             Wanted::Steer(end) => steer(end, interface),
-            Wanted::Loads(end) => loads(end, own).map(Self::Loads),
+            Wanted::Loads(end) => loads(end, own, bounds.stop).map(Self::Loads),
         }
     }
 
     /// Ends it, undoes it, and tells what came of it.
-    pub(super) fn end(self, far: FarEnd) -> FarEnd {
+    pub(super) fn end(self, far: FarEnd, stop: &Stop) -> FarEnd {
         let mut told = far;
-        if let Err(error) = self.finish(&mut told) {
+        if let Err(error) = self.finish(&mut told, stop) {
             told.lost = Some(format!("{error:#}"));
         }
         told
     }
 
-    fn finish(self, told: &mut FarEnd) -> Result<()> {
+    fn finish(self, told: &mut FarEnd, stop: &Stop) -> Result<()> {
         match self {
             Self::Schedule {
                 mut program,
@@ -77,7 +89,7 @@ impl Errand {
                 if !talks {
                     program.interrupt()?;
                 }
-                if !ended_well(&mut program)? {
+                if !ended_well(&mut program, stop)? {
                     bail!("{}", program.failed()?);
                 }
                 told.result = Some(Box::new(program.result()?));
@@ -109,49 +121,79 @@ fn start(what: &'static str, program: impl AsRef<std::ffi::OsStr>, words: &[Stri
     Program::here(what, Namespace::current()?.command(program), words)
 }
 
-/// Waits for a program to be ready; its own words if it ends before.
-fn until_ready(program: &mut Program<'_>, is_ready: impl Fn(&Program<'_>) -> bool) -> Result<()> {
-    let begin = Instant::now();
-    while !is_ready(program) {
+/// Waits for a program to be ready; its own words if it has ended then.
+fn until_ready(
+    program: &mut Program<'_>,
+    (deadline, stop): (Instant, &Stop),
+    is_ready: impl Fn(&Program<'_>) -> bool,
+) -> Result<()> {
+    loop {
+        // In this order: what makes it look ready may be another's.
+        let is_there = is_ready(program);
         if program.ended()?.is_some() {
             bail!("{}", program.failed()?);
         }
+        if is_there {
+            return Ok(());
+        }
+        ensure!(!stop.is_set(), "the server was ended");
         ensure!(
-            begin.elapsed() < PATIENCE,
+            Instant::now() < deadline,
             "{} is not ready after {PATIENCE:?}",
             program.what
         );
         std::thread::sleep(Duration::from_millis(10));
     }
-    Ok(())
 }
 
-fn ended_well(program: &mut Program<'_>) -> Result<bool> {
+fn ended_well(program: &mut Program<'_>, stop: &Stop) -> Result<bool> {
     let begin = Instant::now();
     loop {
         if let Some(is_well) = program.ended()? {
             return Ok(is_well);
         }
+        ensure!(!stop.is_set(), "the server was ended");
         ensure!(begin.elapsed() < PATIENCE, "{} does not end", program.what);
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-fn stream(end: &ScheduleEnd, interface: &str, most: Duration) -> Result<Errand> {
-    if let Some(talk) = &end.talks
-        && Duration::from_nanos(talk.duration_ns) > most
-    {
+/// Whether a talker may be: for so long, so many packets, to one host.
+fn check_talk(end: &ScheduleEnd, talk: &Talk, bounds: &Bounds<'_>) -> Result<()> {
+    if Duration::from_nanos(talk.duration_ns) > bounds.time {
         bail!(
-            "streams of {} ns are asked for, this server allows {most:?} (--max-time)",
-            talk.duration_ns
+            "streams of {} ns are asked for, this server allows {:?} (--max-time)",
+            talk.duration_ns,
+            bounds.time
         );
+    }
+    let to: MacAddr = talk.to_mac.parse().context("the listener's hardware address")?;
+    ensure!(!to.is_multicast(), "streams to {to}, which is more than one host's");
+    let classes = end.classes.iter().map(|class| class.parse::<Class>());
+    let classes: Vec<_> = classes.collect::<Result<_, _>>().map_err(Error::msg)?;
+    let schedule = Schedule::new(end.cycle_ns, classes)?;
+    if let Some(most) = bounds.rate_pps {
+        let packets = u128::from(schedule.packets_per_cycle()) * 1_000_000_000;
+        let rate = packets.div_ceil(u128::from(schedule.cycle_ns()));
+        ensure!(
+            rate <= u128::from(most),
+            "streams of {rate} packets/s are asked for, this server allows {most} (--max-rate)"
+        );
+    }
+    Ok(())
+}
+
+fn stream(end: &ScheduleEnd, interface: &str, bounds: &Bounds<'_>) -> Result<Errand> {
+    if let Some(talk) = &end.talks {
+        check_talk(end, talk, bounds)?;
     }
     let talks = end.talks.is_some();
     let kept = end.tells_arrivals.then(|| Kept::at(false)).transpose()?;
     let words = schedule::words(end, interface, kept.as_ref());
     let mut program = start(schedule::name(end), own_program()?, &words)?;
     if !talks {
-        until_ready(&mut program, |program| program.listens().unwrap_or(false))?;
+        let waits = (Instant::now() + PATIENCE, bounds.stop);
+        until_ready(&mut program, waits, |program| program.listens().unwrap_or(false))?;
     }
     Ok(Errand::Schedule {
         program: Box::new(program),
@@ -169,7 +211,23 @@ fn steer(end: &SteerEnd, interface: &str) -> Result<Errand> {
     Ok(Errand::Steer { installed, watch })
 }
 
-fn loads(end: &LoadsEnd, own: IpAddr) -> Result<Vec<Program<'static>>> {
+fn check_ports(ports: &[u16]) -> Result<()> {
+    ensure!(
+        ports.len() <= MOST_SERVERS,
+        "{} servers of iperf3 are asked for: {MOST_SERVERS} are the most",
+        ports.len()
+    );
+    let mut sorted = ports.to_vec();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => bail!("two servers of iperf3 on one port, {}", pair[0]),
+        None => Ok(()),
+    }
+}
+
+fn loads(end: &LoadsEnd, own: IpAddr, stop: &Stop) -> Result<Vec<Program<'static>>> {
+    check_ports(&end.iperf3)?;
+    let waits = (Instant::now() + PATIENCE, stop);
     let mut all = Vec::new();
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let own_text = own.to_string();
@@ -179,20 +237,75 @@ fn loads(end: &LoadsEnd, own: IpAddr) -> Result<Vec<Program<'static>>> {
             own_program()?,
             &words(&["lab", "sink", "--listen", &own_text]),
         )?;
-        until_ready(&mut sink, |sink| {
+        until_ready(&mut sink, waits, |sink| {
             sink.said().is_ok_and(|said| said.contains(SINK_IS_THERE))
         })?;
         all.push(sink);
     }
     let here = Namespace::current()?;
     for port in &end.iperf3 {
+        ensure!(!listens(&here, *port), "somebody listens on TCP port {port} already");
         let mut server = start(
             "iperf3",
             "iperf3",
             &words(&["-s", "-B", &own_text, "-p", &port.to_string()]),
         )?;
-        until_ready(&mut server, |_| listens(&here, *port))?;
+        until_ready(&mut server, waits, |_| listens(&here, *port))?;
         all.push(server);
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(to_mac: &str, seconds: u64, classes: &[&str]) -> Option<String> {
+        let talk = Talk {
+            to_mac: to_mac.to_owned(),
+            duration_ns: seconds * 1_000_000_000,
+            qdisc: "as-it-is".to_owned(),
+        };
+        let end = ScheduleEnd {
+            talks: Some(talk.clone()),
+            via: "af-packet".to_owned(),
+            cycle_ns: 1_000_000,
+            classes: classes.iter().map(|class| (*class).to_owned()).collect(),
+            spins: false,
+            cpu: None,
+            tells_arrivals: false,
+        };
+        let bounds = Bounds {
+            time: Duration::from_secs(10),
+            rate_pps: Some(3_000),
+            stop: &Stop::default(),
+        };
+        check_talk(&end, &talk, &bounds).err().map(|why| format!("{why:#}"))
+    }
+
+    #[test]
+    fn a_talker_keeps_to_what_the_server_allows() {
+        const ONE: &str = "02:00:00:00:00:01";
+        const TWO: &str = "5:0us:100us:128:2";
+        let says = |why: Option<String>, word: &str| {
+            let why = why.unwrap_or_default();
+            assert!(why.contains(word), "{why:?}: {word}");
+        };
+        assert_eq!(why(ONE, 10, &[TWO, "3:200us:100us"]), None);
+        says(why(ONE, 10, &[TWO, "3:200us:100us:128:2"]), "--max-rate");
+        says(why(ONE, 11, &[TWO]), "--max-time");
+        says(why("ff:ff:ff:ff:ff:ff", 1, &[TWO]), "more than one");
+        says(why("01:00:5e:00:00:01", 1, &[TWO]), "more than one");
+        says(why("everybody", 1, &[TWO]), "hardware address");
+        // Not two classes where one was counted.
+        assert!(why(ONE, 1, &["5:0us:100us,3:200us:100us"]).is_some());
+    }
+
+    #[test]
+    fn servers_have_a_port_each_and_are_not_many() {
+        let ports: Vec<u16> = (5201..5201 + 64).collect();
+        check_ports(&ports).expect("so many");
+        check_ports(&[&ports[..], &[80]].concat()).expect_err("one more");
+        check_ports(&[5201, 5202, 5201]).expect_err("one twice");
+    }
 }

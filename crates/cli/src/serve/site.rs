@@ -17,7 +17,7 @@ use rustls::ServerConfig;
 use super::args::{Args, Via};
 use super::board::Board;
 use super::connection;
-use super::lending::{Lending, Loan};
+use super::lending::{Lending, Loan, Part};
 use super::secret;
 use super::tls::{Identity, Pin, refuse_open};
 use super::xsk;
@@ -37,6 +37,8 @@ const MOST_TOLD: u32 = 5;
 const TELL: Duration = Duration::from_secs(1);
 /// How long it may take to notice the end.
 const LOOK: Duration = Duration::from_millis(100);
+/// For how long it is tried to open the sockets again that were lent: what was on the interface may take a moment to go.
+const REOPENING: Duration = Duration::from_secs(5);
 
 /// What all connections of a server share.
 pub(super) struct Site<'a> {
@@ -221,14 +223,22 @@ impl Site<'_> {
             if over() || !self.lending.lend_until_back(over) {
                 return Ok(());
             }
-            port = open(self.args)?;
+            let tried = Instant::now();
+            port = loop {
+                match open(self.args) {
+                    Ok(port) => break port,
+                    Err(_) if over() => return Ok(()),
+                    Err(error) if tried.elapsed() >= REOPENING => return Err(error.context("opening them again")),
+                    Err(_) => std::thread::sleep(LOOK),
+                }
+            };
             self.lending.is_back();
         }
     }
 
-    /// Lends the interface to a comparison: the sockets are closed until what is returned is dropped.
-    pub(super) fn borrow(&self) -> Result<Loan<'_>> {
-        self.lending.borrow(&self.board)
+    /// Lends the interface to a client: unless only something beside the sockets is wanted, these are closed until all that its client has is dropped.
+    pub(super) fn borrow(&self, client: IpAddr, part: Part) -> Result<Loan<'_>> {
+        self.lending.borrow(client, part, &self.board)
     }
 
     pub(super) fn is_lent(&self) -> bool {

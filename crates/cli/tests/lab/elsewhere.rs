@@ -154,3 +154,28 @@ fn a_server_that_may_not_says_so() {
     drop(server);
     common::assert_clean(&hosts.a);
 }
+
+/// Somebody presses Ctrl-C while the other machine talks: what was begun there ends, and its server goes on and has its sockets again.
+#[test]
+fn a_run_that_is_interrupted_leaves_the_server_as_it_was() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let hosts = common::lab("lab-else", 1);
+    let server = common::start(&hosts.b, "serve {} --insecure --lab");
+    server.wait_for("UDP port");
+    let mut content = HEAD.replace("200ms", "60s") + &far(hosts.b.ipv4);
+    content += "[[schedule]]\nname = \"s\"\nfrom = \"far\"\nto = \"me\"\nvia = \"af-xdp\"\nuncertainty = \"20ms\"\nclass = [\"5:0us:500us\"]\n";
+    scratch.lab(&content);
+    let mut command = common::ringside(&hosts.a, "lab run my.toml --into run --json");
+    command.current_dir(&scratch.0);
+    let run = Running::new(command);
+    server.wait_for("a talker for a lab");
+    let done = run.interrupt();
+    assert!(!done.status.success(), "{}", done.err);
+    let ping = format!("ping {} --far-via af-xdp --count 5", hosts.b.ipv4);
+    common::run(&hosts.a, &ping).good();
+    server.interrupt().good();
+    common::assert_clean(&hosts.a);
+}

@@ -21,9 +21,6 @@ const SCHEMAS: [&str; 2] = [
 
 const ADVICE: &str = "install Open vSwitch (Debian's openvswitch-switch; its service is not used)";
 
-/// The interface that every switch in user space makes beside its bridges.
-const OWN_DEVICE: &str = "ovs-netdev";
-
 /// The file of the socket at which the switch takes commands.
 const CONTROL: &str = "switch.ctl";
 
@@ -54,6 +51,14 @@ impl Datapath {
             Self::Kernel => "system",
         }
     }
+
+    /// The interface that a switch makes beside its bridges: of all in a namespace the same one.
+    const fn own_device(self) -> &'static str {
+        match self {
+            Self::Userspace => "ovs-netdev",
+            Self::Kernel => "ovs-system",
+        }
+    }
 }
 
 /// A switch that learns addresses, with the uplink and the guest's TAP device for ports.
@@ -67,7 +72,7 @@ pub struct Ovs {
     // The switch ends before its database does, and both before their files go.
     switch: Program,
     database: Program,
-    _left: Left,
+    left: Left,
     /// The guest's device.
     pub tap: Arc<GuestTap>,
     /// The hardware address of the guest's NIC.
@@ -107,7 +112,7 @@ impl Ovs {
         let bridge = config.name("br");
         let left = Left {
             ns: Arc::clone(uplink.ns),
-            names: [bridge.clone(), OWN_DEVICE.to_owned()],
+            names: [bridge.clone(), datapath.own_device().to_owned()],
         };
         if let Some(name) = left.there() {
             return Err(Error::Program {
@@ -153,7 +158,7 @@ impl Ovs {
             datapath,
             switch,
             database,
-            _left: left,
+            left,
             tap: Arc::new(tap),
             mac: config.mac,
             _offloads: offloads,
@@ -185,6 +190,12 @@ impl Drop for Ovs {
                 exit.args(["--timeout=5", "exit", "--cleanup"]),
                 ADVICE,
             );
+            // One that was killed cannot.
+            if self.left.there().is_some() {
+                let mut delete = self.left.ns.command("ovs-dpctl");
+                let device = self.datapath.own_device();
+                _ = run(self.datapath.way(), delete.args(["del-dp", device]), ADVICE);
+            }
         }
     }
 }

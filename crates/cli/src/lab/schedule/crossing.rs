@@ -77,7 +77,7 @@ impl<'l> Crossing<'l> {
         let packets = Arrivals::read(arrivals, session)?;
         let clocks = Clocks::of(&sent.clock_state, &received.clock_state)?;
         clocks.bound(&packets, self.schedule.is_back, &mut self.bounds);
-        let mapping = self.bounds.fit().context("no answer had the guest's times")?;
+        let mapping = self.bounds.fit().context("no answer had the other end's times")?;
         let guest = match self.schedule.way {
             Way::Guest(guest) => Some(guest),
             Way::Link { .. } | Way::Serve(_) => None,

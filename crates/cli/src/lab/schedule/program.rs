@@ -5,6 +5,7 @@ use std::io::{Read as _, Seek as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -15,13 +16,19 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::lab::guests;
 use crate::lab::load::tempfile;
+use crate::napi;
 use crate::serve::{Dialled, Far, RemoteArgs};
+use crate::session::nanos;
 use crate::stop::Stop;
 
 /// Where a listener in a guest writes when packets came.
 const ARRIVALS: &str = "/arrivals.json";
+/// How long a program has, once it is told to end, to put back what it has changed.
+const LAST: Duration = Duration::from_secs(2);
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(5);
 
-/// This program with a command line; killed when it is dropped.
+/// This program with a command line; ended when it is dropped.
 pub(crate) struct Program<'g> {
     pub(crate) what: &'static str,
     runs: Runs<'g>,
@@ -44,6 +51,8 @@ struct There {
 
 struct Here {
     child: Child,
+    /// A second signal would end it at once, and leave what it has changed.
+    is_told: bool,
     out: File,
     err: File,
 }
@@ -65,7 +74,12 @@ impl<'g> Program<'g> {
         let child = command.spawn().with_context(|| format!("starting {what}"))?;
         Ok(Self {
             what,
-            runs: Runs::Here(Here { child, out, err }),
+            runs: Runs::Here(Here {
+                child,
+                is_told: false,
+                out,
+                err,
+            }),
         })
     }
 
@@ -130,12 +144,7 @@ impl<'g> Program<'g> {
     pub(crate) fn interrupt(&mut self) -> Result<()> {
         match &mut self.runs {
             Runs::There(there) => there.end(),
-            Runs::Here(here) => {
-                if let Some(pid) = pid(&here.child) {
-                    // It may have ended by itself.
-                    _ = kill_process(pid, Signal::INT);
-                }
-            }
+            Runs::Here(here) => here.interrupt(),
             Runs::Inside(child) => child.signal(libc::SIGINT)?,
         }
         Ok(())
@@ -190,11 +199,13 @@ impl There {
     }
 }
 
-/// Has another machine's server do something, over a connection of its own, whose loss sets `stop`.
+/// Has another machine's server do something, over a connection of its own, whose loss sets `stop`. Loads may fill the path: a word that is held up is
+/// no loss.
 pub(in crate::lab) fn errand(remote: &RemoteArgs, errand: Errand, stop: &Stop) -> Result<Far> {
     let dialled = remote.dial()?.context("a server has an address")?;
     let start = Start {
         errand: Some(Box::new(errand)),
+        silence_ns: Some(nanos(guests::SILENCE)),
         ..Start::new(Dialled::session()?, Work::Errand)
     };
     let mut far = dialled.start(start)?;
@@ -202,12 +213,36 @@ pub(in crate::lab) fn errand(remote: &RemoteArgs, errand: Errand, stop: &Stop) -
     Ok(far)
 }
 
+impl Here {
+    /// Has it end; told once, however often this is asked for.
+    fn interrupt(&mut self) {
+        // Who has ended is told nothing: its number may be another's.
+        if self.is_told || !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        if let Some(pid) = pid(&self.child) {
+            self.is_told = true;
+            _ = kill_process(pid, Signal::INT);
+        }
+    }
+}
+
 impl Drop for Here {
+    /// It puts back by itself what it has changed, a talker its queueing discipline. Who does not is killed, and what it left put back from here.
     fn drop(&mut self) {
+        self.interrupt();
+        let end = Instant::now() + LAST;
+        while Instant::now() < end {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            thread::sleep(LOOK);
+        }
         if let Some(group) = pid(&self.child) {
             _ = kill_process_group(group, Signal::KILL);
         }
         _ = self.child.wait();
+        napi::recover();
     }
 }
 
@@ -260,4 +295,58 @@ fn whole(file: &File) -> Result<Vec<u8>> {
     again.rewind()?;
     again.read_to_end(&mut content)?;
     Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shell with a script, whose `$0` is a file of this process; once it has said that it is ready.
+    fn shell(script: &str, kept: &Kept) -> Program<'static> {
+        // Whoever runs the tests may have left SIGINT ignored, which no shell can undo.
+        let words = ["--default-signal=INT", "sh", "-c", script, &kept.path()].map(str::to_owned);
+        let program = Program::here("a shell", Command::new("env"), &words).expect("a shell");
+        wait_for(&program, "ready");
+        program
+    }
+
+    fn wait_for(program: &Program<'_>, word: &str) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !program.said().expect("readable").contains(word) {
+            assert!(Instant::now() < end, "{:?}", program.said());
+            thread::sleep(LOOK);
+        }
+    }
+
+    const ORDERLY: &str = "trap 'trap \"echo again >> $0; exit 1\" INT; echo told >&2; sleep 0.2; echo undone >> $0; exit 0' INT; \
+                           echo ready >&2; while :; do sleep 0.02; done";
+
+    #[test]
+    fn who_is_dropped_puts_back_what_it_has_changed() {
+        let kept = Kept::at(false).expect("a file");
+        drop(shell(ORDERLY, &kept));
+        assert_eq!(kept.read().expect("readable"), b"undone\n");
+        // Who is on its way out already is not told a second time.
+        let kept = Kept::at(false).expect("a file");
+        let mut program = shell(ORDERLY, &kept);
+        program.interrupt().expect("told");
+        wait_for(&program, "told");
+        drop(program);
+        assert_eq!(kept.read().expect("readable"), b"undone\n");
+    }
+
+    #[test]
+    fn who_does_not_end_is_killed() {
+        let kept = Kept::at(false).expect("a file");
+        let program = shell("trap '' INT; echo ready >&2; while :; do sleep 0.02; done", &kept);
+        let Runs::Here(here) = &program.runs else {
+            panic!("it is here")
+        };
+        let number = pid(&here.child).expect("a number");
+        let begun = Instant::now();
+        drop(program);
+        assert!(begun.elapsed() >= LAST, "it had its time");
+        let gone = rustix::process::test_kill_process(number);
+        assert_eq!(gone, Err(rustix::io::Errno::SRCH));
+    }
 }
