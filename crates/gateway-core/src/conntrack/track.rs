@@ -220,8 +220,9 @@ impl Conntrack {
             Upper::Query(Query { asks: false, .. }) => Err(Refused::NoConnection),
             _ => Ok((Tcp::default(), State::first(ask.flow.protocol))),
         };
-        let is_moving = self.is_moving(ask);
-        if let (Err(refused), false) = (begun, is_moving) {
+        if let Err(refused) = begun
+            && !self.is_moving(ask)
+        {
             return Some(Err(refused));
         }
         if self.draining.load(Ordering::Relaxed) {
@@ -231,7 +232,7 @@ impl Conntrack {
         let mut marks = 0;
         let ((tcp, state), from, profiles) = match begun.and_then(|begun| ask.judge().map(|()| begun)) {
             Ok(begun) => (begun, ask.from, ask.profiles),
-            Err(refused) => match ask.begin_second(self.limits.pick_up, is_moving) {
+            Err(refused) => match ask.begin_second(self.limits.pick_up, self.is_moving(ask)) {
                 Some(begun) => {
                     if !matches!(ask.flow.upper, Upper::Tcp(_)) {
                         marks = ONLY_ANSWERS;
