@@ -43,12 +43,7 @@ const WAYS: [(&str, Encapsulation, bool); 3] = [
 ];
 
 fn main() {
-    let sizes: Vec<u32> = std::env::args().skip(1).filter_map(|size| size.parse().ok()).collect();
-    let sizes = if sizes.is_empty() {
-        vec![1000, 1_000_000, 8_000_000]
-    } else {
-        sizes
-    };
+    let sizes: Vec<u32> = common::sizes([1000, 1_000_000, 8_000_000]);
     let vni = Vni::new(VNI).expect("a number");
     println!("nanoseconds a packet, least and median of {ROUNDS} rounds of {PACKETS} packets in bursts of {BURST}");
     for size in sizes {

@@ -353,10 +353,7 @@ fn threads(size: u32) {
 }
 
 fn main() {
-    let mut sizes: Vec<u32> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
-    if sizes.is_empty() {
-        sizes = vec![1_000, 10_000, 100_000, 1_000_000];
-    }
+    let sizes: Vec<u32> = common::sizes([1_000, 10_000, 100_000, 1_000_000]);
     policies();
     profiles();
     connections(&sizes);

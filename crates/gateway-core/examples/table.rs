@@ -102,10 +102,7 @@ fn row(of_each: &[((f64, f64), f64)]) -> String {
 }
 
 fn main() {
-    let mut sizes: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
-    if sizes.is_empty() {
-        sizes = vec![1_000, 10_000, 100_000, 1_000_000, 10_000_000];
-    }
+    let sizes: Vec<u64> = common::sizes([1_000, 10_000, 100_000, 1_000_000, 10_000_000]);
     println!(
         "nanoseconds a look-up of a random known address, least and median of {ROUNDS} rounds of {LOOK_UPS}: one at a time, and in bursts of {BURST}"
     );

@@ -1,7 +1,5 @@
 //! `ringside-gateway`: the overlay gateway, and the client of its API.
 
-mod huge_pages;
-
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,6 +11,10 @@ use ringside_gateway::daemon;
 use ringside_gateway::datapath::{self, XdpPath};
 use ringside_gateway::fleet::migrate::{To, migrate};
 use ringside_gateway::model::{DataPath, NoDataPath};
+use ringside_nic::HugePages;
+
+#[global_allocator]
+static MEMORY: HugePages = HugePages;
 
 /// An overlay gateway: it knows where tenants' addresses live, and sends their packets on.
 #[derive(Debug, Parser)]
@@ -105,7 +107,6 @@ fn main() -> ExitCode {
             },
         ) => unpin(&config),
         (None, DaemonArgs { config, .. }) => {
-            huge_pages::ask();
             let run = daemon::run(&config, |config, tables| match &config.path {
                 Some(options) => Ok(Arc::new(XdpPath::start(options, tables)?) as Arc<dyn DataPath>),
                 None => Ok(Arc::new(NoDataPath)),

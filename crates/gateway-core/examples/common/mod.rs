@@ -1,6 +1,27 @@
-//! What both examples measure with.
+//! What the examples measure with.
 
+use std::str::FromStr;
 use std::time::Instant;
+
+use ringside_nic::HugePages;
+
+/// As the gateway has it.
+#[global_allocator]
+static MEMORY: HugePages = HugePages;
+
+/// The numbers among the words of the command line, or these. With `normal-pages` there are no huge ones.
+pub(crate) fn sizes<T: FromStr>(usual: impl IntoIterator<Item = T>) -> Vec<T> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.iter().any(|word| word == "normal-pages") {
+        HugePages::none().expect("Linux 3.15");
+    }
+    let sizes: Vec<T> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    if sizes.is_empty() {
+        usual.into_iter().collect()
+    } else {
+        sizes
+    }
+}
 
 pub(crate) const ROUNDS: usize = 7;
 

@@ -7,6 +7,12 @@ pub(crate) mod wire;
 
 use std::process::Child;
 
+use ringside_nic::HugePages;
+
+/// As the daemon has it.
+#[global_allocator]
+static MEMORY: HugePages = HugePages;
+
 /// Bytes of memory that a process has just now, what it shares with others included.
 pub(crate) fn memory_of(child: &Child) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
@@ -33,7 +39,10 @@ pub(crate) fn maps_of(child: &Child) -> u64 {
     maps.values().sum()
 }
 
-/// The numbers among the words of the command line; Cargo adds words of its own.
+/// The numbers among the words of the command line; Cargo adds words of its own. With `normal-pages` there are no huge ones.
 pub(crate) fn numbers() -> impl Iterator<Item = u32> {
+    if std::env::args().any(|word| word == "normal-pages") {
+        HugePages::none().expect("Linux 3.15");
+    }
     std::env::args().skip(1).filter_map(|word| word.parse().ok())
 }

@@ -159,15 +159,6 @@ fn is_in_its_sandbox(systemd: &Systemd) {
     for (place, expected) in [("/", "ro,"), ("/etc", "ro,"), ("/sys/fs/bpf", "rw,")] {
         assert!(options(place).starts_with(expected), "{place}: {mounts}");
     }
-    // It has begun anew once, as the process that systemd knows.
-    let huge_pages = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    if huge_pages.is_ok_and(|enabled| enabled.contains("[madvise]")) {
-        let environment = systemd.process(UNIT, "environ");
-        assert!(
-            environment.contains("GLIBC_TUNABLES=glibc.malloc.hugetlb=1"),
-            "{environment}"
-        );
-    }
 }
 
 /// Whoever asks is answered: its client, with packets of both ways, and who fetches its metrics.

@@ -1,0 +1,82 @@
+//! Large tables on huge pages.
+//!
+//! glibc would ask by itself with `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`, but that of Debian 12 (2.36) does so or not by chance: it
+//! compares what it has read of the kernel's setting with a text that it has not ended.
+
+#![allow(unsafe_code, reason = "an allocator is given and gives raw memory")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io;
+
+use rustix::mm::{Advice, madvise};
+use rustix::thread::disable_transparent_huge_pages;
+
+/// What the kernel maps at once: 2 MiB, as on x86-64 and on arm64 with pages of 4 KiB.
+const HUGE: usize = 2 << 20;
+/// What has less is not worth a system call. Many tables are of many parts, each of less than a huge page, that lie beside each other.
+const LARGE: usize = 64 << 10;
+
+/// The system's allocator, which asks the kernel for huge pages where 64 KiB or more are allocated at once, by `madvise(MADV_HUGEPAGE)`.
+///
+/// Random look-ups in tables of gigabytes wait for the page tables else. It does something where the kernel leaves that to programs
+/// (`madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`, as Debian and Ubuntu have it); how many there are is the kernel's to say
+/// (`AnonHugePages` in `/proc/PID/smaps`). Since Linux 2.6.38
+/// (<https://docs.kernel.org/admin-guide/mm/transhuge.html>).
+///
+/// ```
+/// use ringside_nic::HugePages;
+///
+/// #[global_allocator]
+/// static MEMORY: HugePages = HugePages;
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HugePages;
+
+impl HugePages {
+    /// Has this process, and what it begins, be on normal pages from now on: to compare with.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says of `prctl(PR_SET_THP_DISABLE)`, since Linux 3.15.
+    pub fn none() -> io::Result<()> {
+        disable_transparent_huge_pages(true).map_err(io::Error::from)
+    }
+}
+
+/// Asks for the huge pages that some memory is a part of. That there are none is no error.
+fn ask(memory: *mut u8, bytes: usize) -> *mut u8 {
+    if bytes >= LARGE && !memory.is_null() {
+        let before = memory.addr() % HUGE;
+        let whole = (before + bytes).next_multiple_of(HUGE);
+        // SAFETY: whatever lies there, the advice changes nothing that is in it; the kernel passes over what is not mapped.
+        _ = unsafe { madvise(memory.wrapping_sub(before).cast(), whole, Advice::LinuxHugepage) };
+    }
+    memory
+}
+
+// SAFETY: all is the system's allocator's, as it gives it.
+unsafe impl GlobalAlloc for HugePages {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        ask(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        ask(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        ask(unsafe { System.realloc(memory, layout, size) }, size)
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[cfg(test)]
+#[path = "huge_pages_tests.rs"]
+mod tests;
