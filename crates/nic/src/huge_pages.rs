@@ -5,8 +5,8 @@
 
 #![allow(unsafe_code, reason = "an allocator is given and gives raw memory")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::io;
+use std::alloc::{GlobalAlloc, Layout};
+use std::{io, ptr};
 
 use rustix::mm::{Advice, madvise};
 use rustix::thread::disable_transparent_huge_pages;
@@ -15,8 +15,11 @@ use rustix::thread::disable_transparent_huge_pages;
 const HUGE: usize = 2 << 20;
 /// What has less is not worth a system call. Many tables are of many parts, each of less than a huge page, that lie beside each other.
 const LARGE: usize = 64 << 10;
+/// As what `malloc` gives is for any basic type of C: 16 bytes where pointers have 8.
+const ALIGNED: usize = 2 * size_of::<usize>();
 
-/// The system's allocator, which asks the kernel for huge pages where 64 KiB or more are allocated at once, by `madvise(MADV_HUGEPAGE)`.
+/// The C library's allocator, which asks the kernel for huge pages where 64 KiB or more are allocated at once, by
+/// `madvise(MADV_HUGEPAGE)`, and has 2 MiB and more begin where a huge page does.
 ///
 /// Random look-ups in tables of gigabytes wait for the page tables else. It does something where the kernel leaves that to programs
 /// (`madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`, as Debian and Ubuntu have it); how many there are is the kernel's to say
@@ -54,26 +57,60 @@ fn ask(memory: *mut u8, bytes: usize) -> *mut u8 {
     memory
 }
 
-// SAFETY: all is the system's allocator's, as it gives it.
+/// Memory of that alignment, and of a huge page's where it has one.
+unsafe fn aligned(layout: Layout) -> *mut u8 {
+    let align = layout.align().max(if layout.size() < HUGE { ALIGNED } else { HUGE });
+    let mut memory = ptr::null_mut();
+    // SAFETY: the alignment is a power of two and that of a pointer or more, and where it is not given, `memory` stays null.
+    _ = unsafe { libc::posix_memalign(&mut memory, align, layout.size()) };
+    memory.cast()
+}
+
+// SAFETY: all is the C library's, as it gives it: it frees by address alone, and `realloc` takes what `posix_memalign` gave.
 unsafe impl GlobalAlloc for HugePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= ALIGNED && layout.size() < HUGE {
+            // SAFETY: it takes any size.
+            return ask(unsafe { libc::malloc(layout.size()) }.cast(), layout.size());
+        }
         // SAFETY: as the caller promises.
-        ask(unsafe { System.alloc(layout) }, layout.size())
+        ask(unsafe { aligned(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller promises.
-        ask(unsafe { System.alloc_zeroed(layout) }, layout.size())
+        if layout.align() <= ALIGNED {
+            // What comes from the kernel is zero without being written. SAFETY: it takes any size.
+            return ask(unsafe { libc::calloc(layout.size(), 1) }.cast(), layout.size());
+        }
+        // SAFETY: as the caller promises, and the memory is as large as the layout says.
+        unsafe {
+            let memory = self.alloc(layout);
+            if !memory.is_null() {
+                memory.write_bytes(0, layout.size());
+            }
+            memory
+        }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as the caller promises.
-        ask(unsafe { System.realloc(memory, layout, size) }, size)
+        if layout.align() <= ALIGNED {
+            // SAFETY: as the caller promises.
+            return ask(unsafe { libc::realloc(memory.cast(), size) }.cast(), size);
+        }
+        // SAFETY: as the caller promises: the new size does not overflow with the alignment, and both have the lesser one.
+        unsafe {
+            let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+            if !new.is_null() {
+                memory.copy_to_nonoverlapping(new, size.min(layout.size()));
+                self.dealloc(memory, layout);
+            }
+            new
+        }
     }
 
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+    unsafe fn dealloc(&self, memory: *mut u8, _: Layout) {
         // SAFETY: as the caller promises.
-        unsafe { System.dealloc(memory, layout) }
+        unsafe { libc::free(memory.cast()) };
     }
 }
 

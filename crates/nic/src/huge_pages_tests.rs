@@ -4,19 +4,20 @@ use super::*;
 fn is_asked_for(memory: &[u8]) -> bool {
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("proc");
     let (begin, end) = (memory.as_ptr().addr(), memory.as_ptr_range().end.addr());
-    let mut asked = 0;
+    // Other threads map and unmap meanwhile, so that a mapping may be told twice.
+    let mut asked = begin;
     let mut here = 0..0;
     for line in maps.lines() {
         if let Some(flags) = line.strip_prefix("VmFlags:") {
-            if flags.split_whitespace().any(|flag| flag == "hg") {
-                asked += here.end.min(end).saturating_sub(here.start.max(begin));
+            if here.contains(&asked) && flags.split_whitespace().any(|flag| flag == "hg") {
+                asked = here.end;
             }
         } else if let Some((from, to)) = line.split(' ').next().and_then(|range| range.split_once('-')) {
             let address = |text| usize::from_str_radix(text, 16).expect("hexadecimal");
             here = address(from)..address(to);
         }
     }
-    asked == end - begin
+    asked >= end
 }
 
 /// Memory of this allocator, and not of that of the test.
@@ -24,7 +25,11 @@ struct Memory(*mut u8, Layout);
 
 impl Memory {
     fn new(bytes: usize, zeroed: bool) -> Self {
-        let layout = Layout::from_size_align(bytes, 8).expect("small");
+        Self::aligned(bytes, 8, zeroed)
+    }
+
+    fn aligned(bytes: usize, align: usize, zeroed: bool) -> Self {
+        let layout = Layout::from_size_align(bytes, align).expect("small");
         // SAFETY: the layout has a size.
         let memory = unsafe {
             if zeroed {
@@ -33,14 +38,15 @@ impl Memory {
                 HugePages.alloc(layout)
             }
         };
-        assert!(!memory.is_null());
+        assert!(!memory.is_null() && memory.addr().is_multiple_of(align));
         Self(memory, layout)
     }
 
     fn grow(&mut self, bytes: usize) {
         // SAFETY: the memory is of this allocator and layout, and the new size is not zero.
         self.0 = unsafe { HugePages.realloc(self.0, self.1, bytes) };
-        self.1 = Layout::from_size_align(bytes, 8).expect("small");
+        self.1 = Layout::from_size_align(bytes, self.1.align()).expect("small");
+        assert!(!self.0.is_null() && self.0.addr().is_multiple_of(self.1.align()));
     }
 
     /// With something in all of it.
@@ -84,4 +90,33 @@ fn what_is_small_or_not_there_is_left_alone() {
     assert_eq!(small.filled().len(), LARGE - 1);
     let null = ask(std::ptr::null_mut(), LARGE);
     assert!(null.is_null());
+}
+
+/// With what is in it, whatever the size and the alignment.
+#[test]
+fn what_grows_and_shrinks_keeps_what_is_in_it() {
+    for align in [1, 8, 64, 4096, 4 << 20] {
+        for (from, to) in [
+            (100, 300),
+            (100, LARGE),
+            (LARGE, 3 * HUGE),
+            (3 * HUGE, 5 * HUGE),
+            (5 * HUGE, 10),
+        ] {
+            let mut memory = Memory::aligned(from, align, true);
+            // SAFETY: all of it is given and zeroed.
+            let there = unsafe { std::slice::from_raw_parts_mut(memory.0, from) };
+            assert!(there.iter().all(|byte| *byte == 0), "{align}, {from}");
+            for (byte, number) in there.iter_mut().zip((0..251).cycle()) {
+                *byte = number;
+            }
+            memory.grow(to);
+            // SAFETY: so much of it was written.
+            let kept = unsafe { std::slice::from_raw_parts(memory.0, from.min(to)) };
+            assert!(
+                kept.iter().copied().eq((0..251).cycle().take(kept.len())),
+                "{align}, {from} to {to}"
+            );
+        }
+    }
 }
