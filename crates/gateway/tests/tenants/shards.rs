@@ -462,7 +462,7 @@ fn fifty_are_replaced() {
                 outer: Family::V4,
             },
         );
-        let times = if lease == 2 { 50 } else { 10 };
+        let times = 50;
         let mut without = kill_owners(&mut fleet, times);
         without.sort_unstable();
         let part = |percent: usize| without[((without.len() * percent).div_ceil(100)).max(1) - 1];
