@@ -85,7 +85,7 @@ struct Args {
     #[arg(long, default_value_t = 8)]
     quota_gib: u64,
     /// How long a fault may take to be over, in seconds
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 1200)]
     patience_seconds: u64,
     /// Ask for pages as it was once done: among all keys, and always of the same size
     #[arg(long)]
