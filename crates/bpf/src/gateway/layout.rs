@@ -3,7 +3,7 @@
 //! Made of plain data field by field, in the machine's byte order where the C has no `__be`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 
 /// Counted up with each change of what is here: `GATEWAY_LAYOUT`.
 pub(super) const LAYOUT: u32 = 9;
@@ -58,6 +58,8 @@ pub struct CachedNeighbor {
     /// The longest IP packet, in bytes, that gets to its host, if the way there takes less than the port may. What is longer goes to a
     /// worker, and the rest not by the straight lane.
     pub mtu: Option<NonZeroU16>,
+    /// Until when that is believed, in seconds of CLOCK_MONOTONIC, if it ends by itself; the program does not look at it.
+    pub mtu_until: Option<NonZeroU32>,
     /// The program has used it since it was put. Entries that stay unused are those to be removed first.
     pub used: bool,
 }
@@ -213,7 +215,8 @@ impl Entry for CachedNeighbor {
         bytes.extend(self.host_mac);
         bytes.extend([tunnel, self.used.into()]);
         bytes.extend(self.mtu.map_or(0, NonZeroU16::get).to_ne_bytes());
-        bytes.extend([0; 6]);
+        bytes.extend([0; 2]);
+        bytes.extend(self.mtu_until.map_or(0, NonZeroU32::get).to_ne_bytes());
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
@@ -223,6 +226,7 @@ impl Entry for CachedNeighbor {
         let (host_mac, rest) = rest.split_first_chunk::<6>()?;
         let (&[tunnel, used], rest) = rest.split_first_chunk::<2>()?;
         let mtu = NonZeroU16::new(u16::from_ne_bytes(*rest.first_chunk()?));
+        let mtu_until = word(rest, 4).and_then(NonZeroU32::new);
         Some(Self {
             host: read_address(flags & HOST_IS_V6 != 0, host)?,
             host_mac: *host_mac,
@@ -238,6 +242,7 @@ impl Entry for CachedNeighbor {
             foreign: flags & FOREIGN != 0,
             guarded: flags & GUARDED != 0,
             mtu: mtu.filter(|_| flags & LIMITED != 0),
+            mtu_until,
             used: used != 0,
         })
     }

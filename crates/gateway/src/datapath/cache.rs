@@ -8,12 +8,14 @@ use anyhow::Result;
 use ringside_bpf::gateway::{
     CachedNeighbor, GatewayConfig, GatewayProgram, NeighborKey, PolicySince, Sampling, TableHand, Tunnel,
 };
-use ringside_gateway_core::table::{BindingReader, Encapsulation, HostId, HostReader, Neighbor, NeighborReader};
+use ringside_gateway_core::table::{BindingReader, Encapsulation, HostId, HostReader, Limit, Neighbor, NeighborReader};
 use ringside_gateway_core::{Neighbors, TenantAddress, Vni};
 use ringside_wire::MacAddr;
 
 use super::connections::Handed;
 use super::epochs::{Epochs, Policed, slot_of};
+use super::limits::seconds_of;
+use super::now;
 use crate::model::{Foreign, Tables};
 
 /// Entries that are put with one call.
@@ -126,11 +128,13 @@ impl Cache {
     }
 
     /// Removes what the process before has left and what is no longer so, and takes up from it what the MAC addresses of hosts
-    /// are (of those hosts that it returns), and what the ways to them take.
+    /// are (of those hosts that it returns), and what the ways to them take: what a router has said as long as that is believed, and
+    /// what a route said until the resolver has asked for it.
     pub(super) fn adopt(&mut self, tables: &Tables) -> Result<Vec<HostId>> {
         let (mut gone, mut others, mut resolved) = (Vec::new(), Vec::new(), Vec::new());
         let program = Arc::clone(&self.program);
         self.foreign_packets = program.foreign()?.packets;
+        let seconds = seconds_of(now());
         program.neighbors().for_each(|key, value| {
             let address = Vni::new(key.vni).map(|vni| TenantAddress::new(vni, key.ip));
             let known = address.and_then(|address| self.neighbors.find(address));
@@ -138,8 +142,19 @@ impl Cache {
                 let host = self.hosts.find(known.host)?;
                 let is_its = host.ip == value.host && host.port.is_none_or(|port| port == value.port);
                 let is_open = host.mac.is_none() || (host.port.is_none() && !self.one_port);
-                if is_its && value.mtu.is_some() {
-                    tables.hosts.limit(known.host, value.mtu);
+                // Routes are asked for no others.
+                let holds = value.mtu_until.map_or(is_open, |until| until.get() > seconds);
+                // That process may have ended before it had told all entries.
+                let is_less = value
+                    .mtu
+                    .is_some_and(|mtu| self.hosts.mtu(known.host).is_none_or(|other| mtu < other));
+                if is_its && holds && is_less {
+                    let until = value.mtu_until;
+                    let limit = Limit {
+                        until,
+                        ..Limit::of(value.mtu)
+                    };
+                    tables.hosts.limit(known.host, limit);
                 }
                 if is_its && is_open {
                     let found = (MacAddr(value.host_mac), value.port);
@@ -381,12 +396,22 @@ impl Cache {
         self.cached(address.vni, &neighbor)
     }
 
+    /// True if what the way to an address takes is less than entries were told, which they are in their turn.
+    pub(super) fn waits_for_its_limit(&mut self, address: TenantAddress) -> bool {
+        let neighbor = self.neighbors.find(address);
+        let limit = neighbor.map_or(Limit::default(), |neighbor| self.hosts.limit(neighbor.host));
+        (limit.mtu).is_some_and(|mtu| limit.told.is_none_or(|told| mtu < told))
+    }
+
     /// What the program has to know; None as long as nobody knows how its host is reached.
     fn cached(&mut self, vni: Vni, neighbor: &Neighbor) -> Option<CachedNeighbor> {
         let host = self.hosts.find(neighbor.host)?;
         let port = host.port.or(self.one_port.then_some(0))?;
         let ours = self.config.ports.get(usize::from(port)).and_then(Option::as_ref);
         let takes = ours.map_or(u16::MAX, |port| port.mtu);
+        let limit = self.hosts.limit(neighbor.host);
+        // What is not told yet holds of what comes meanwhile, too.
+        let mtu = limit.mtu.into_iter().chain(limit.told).min();
         Some(CachedNeighbor {
             host: host.ip,
             host_mac: host.mac?.0,
@@ -400,7 +425,8 @@ impl Cache {
             foreign: self.foreign.is(vni),
             guarded: self.policed.has(vni),
             // A way that takes as much as its port does is none that the straight lane has to stay away from.
-            mtu: self.hosts.mtu(neighbor.host).filter(|way| way.get() < takes),
+            mtu: mtu.filter(|way| way.get() < takes),
+            mtu_until: mtu.and(limit.until),
             // What has just come is not the first to go, and its first packets need not write that it is used.
             used: true,
         })

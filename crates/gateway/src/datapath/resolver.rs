@@ -20,7 +20,7 @@ use super::kernel_table;
 use super::limits::{LimitCounters, Limits, listeners};
 use super::notices::About;
 use super::ports::Ports;
-use super::worker::Shared;
+use super::worker::{Shared, now};
 use crate::model::Tables;
 
 /// What the kernel tells is listened to so often while somebody waits for an answer; and its table is looked through no more often.
@@ -112,28 +112,32 @@ impl Resolver {
 
     fn begin(&self) -> Ways {
         let silent = |error: &_| tracing::warn!(%error, "MAC addresses are found out once a second, not at once");
-        let now = Instant::now();
+        let begun = Instant::now();
         let mut ways = Ways {
             hosts: self.tables.hosts.reader(),
             hops: HashMap::new(),
             places: Vec::new(),
             numbers: HashMap::new(),
             next: 0,
-            limits: Limits::new(&self.tables.hosts, Arc::clone(&self.limits), now),
+            limits: Limits::new(&self.tables.hosts, Arc::clone(&self.limits)),
             routers: listeners(),
             watch: NeighbourWatch::open().inspect_err(silent).ok(),
             ports: self.shared.ports.load_full(),
-            looked: now,
-            looked_at_routes: now,
+            looked: begun,
+            looked_at_routes: begun,
             is_to_be_looked_through: false,
         };
         for id in &self.resolved {
             let Some(host) = ways.hosts.find(*id) else { continue };
             let given = ways.hosts.given(*id).unwrap_or(host);
-            let Some((place, mtu)) = self.way_to(&given) else {
-                continue;
+            let place = match self.way_to(&given) {
+                Some((place, mtu)) => {
+                    ways.limits.route(&self.tables.hosts, *id, mtu, now());
+                    place
+                }
+                // As it was, until there is a way again.
+                None => (host.port.unwrap_or(0), host.ip),
             };
-            ways.limits.route(&self.tables.hosts, *id, mtu);
             let hop = ways.enrol(*id, place);
             if host.port == Some(place.0) {
                 hop.mac = host.mac.map(|mac| mac.0);
@@ -164,11 +168,11 @@ impl Resolver {
             ways.looked_at_routes = Instant::now();
             ways.is_to_be_looked_through = true;
             self.look_at_routes(ways);
-            ways.limits.forget(&self.tables.hosts, ways.looked_at_routes);
+            ways.limits.forget(&self.tables.hosts, now());
         }
-        let now = Instant::now();
-        (ways.limits).listen(&self.tables.hosts, &ways.routers, &self.shared.settings.load(), now);
-        for id in ways.limits.changed(now) {
+        let at = now();
+        (ways.limits).listen(&self.tables.hosts, &ways.routers, &self.shared.settings.load(), at);
+        for id in ways.limits.changed(&self.tables.hosts, at) {
             _ = self.found.send(id);
         }
         if !ways.is_to_be_looked_through || ways.looked.elapsed() < WHILE_WAITING {
@@ -212,7 +216,7 @@ impl Resolver {
             return;
         };
         // Before it can be sent to.
-        ways.limits.route(&self.tables.hosts, id, mtu);
+        ways.limits.route(&self.tables.hosts, id, mtu, now());
         self.go(id, &given, place, ways);
     }
 
@@ -248,7 +252,7 @@ impl Resolver {
             let Some((place, mtu)) = self.way_to(&given) else {
                 continue;
             };
-            ways.limits.route(&self.tables.hosts, id, mtu);
+            ways.limits.route(&self.tables.hosts, id, mtu, now());
             if place != before {
                 self.go(id, &given, place, ways);
                 others += 1;

@@ -111,7 +111,8 @@ struct neighbor {
 	__u8 encapsulation;
 	__u8 used; /* set with each hit: the loader clears it, and evicts what stayed clear */
 	__u16 mtu; /* of LIMITED ones: the longest IP packet that gets to its host */
-	__u16 pad[3];
+	__u16 pad;
+	__u32 until; /* the owner's: the program does not look at it */
 } __attribute__((__aligned__(8)));
 
 /* One direction of a connection. */
