@@ -213,17 +213,21 @@ async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, renew
         tell(&[NotifyState::Reloading, now]);
     }
     let read = Config::read(file).map_err(anyhow::Error::from);
-    let set = |config: &Config| match &config.path {
-        Some(path) => model.path().set(&path.settings, &config.limits.timeouts),
-        None => Ok(()),
-    };
-    let renewed = read.and_then(|after| {
-        // First, for what is renewed is not taken back.
-        set(&before.running(&after)).context("path")?;
-        renew(&mut before, after, renewable).inspect_err(|_| _ = set(&before))
+    // What may fail is first, and of that what changes something is last.
+    let possible = read.and_then(|after| {
+        let keys = renewable.read_keys(&before, &after)?;
+        let running = before.running(&after);
+        if let Some(path) = &running.path {
+            let set = model.path().set(&path.settings, &running.limits.timeouts);
+            set.context("path")?;
+        }
+        Ok((after, keys))
     });
-    let config = match renewed {
-        Ok(after) => {
+    let config = match possible {
+        Ok((after, keys)) => {
+            if let Some(keys) = keys {
+                renewable.renew(&keys, &mut before, &after);
+            }
             let restart = before.takes_restart(&after);
             if !restart.is_empty() {
                 tracing::warn!(keys = restart.join(", "), "these changes take a restart");
@@ -259,19 +263,26 @@ fn limit_tenants(tables: &Tables, before: &BTreeMap<Vni, u32>, now: &BTreeMap<Vn
     }
 }
 
-/// Whoever connects over TCP is greeted with the certificates that the files hold now.
-fn renew(before: &mut Config, after: Config, renewable: &Renewable) -> Result<Config> {
-    if let (Some(keys), Some(known), Some(now)) = (&renewable.keys, &mut before.tcp, &after.tcp)
-        && known.tls != now.tls
-    {
-        keys.replace(&now.tls)?;
-        known.tls = now.tls.clone();
-        if let Some(member) = &renewable.member {
-            member.set_tls(now.tls.clone());
+impl Renewable {
+    /// What the files of api.tcp hold now, if that is something else.
+    fn read_keys(&self, before: &Config, after: &Config) -> Result<Option<Keys>> {
+        match (&self.keys, &before.tcp, &after.tcp) {
+            (Some(_), Some(known), Some(now)) if known.tls != now.tls => Ok(Some(Keys::read(&now.tls)?)),
+            _ => Ok(None),
         }
-        tracing::info!("the certificates of api.tcp were read again");
     }
-    Ok(after)
+
+    /// Whoever connects over TCP is greeted with these.
+    fn renew(&self, by: &Keys, before: &mut Config, after: &Config) {
+        if let (Some(keys), Some(known), Some(now)) = (&self.keys, &mut before.tcp, &after.tcp) {
+            keys.replace(by);
+            known.tls = now.tls.clone();
+            if let Some(member) = &self.member {
+                member.set_tls(now.tls.clone());
+            }
+            tracing::info!("the certificates of api.tcp were read again");
+        }
+    }
 }
 
 /// Tells the service manager, not too often, that the start goes on: with a hundred million neighbours it takes minutes.

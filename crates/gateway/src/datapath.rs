@@ -405,6 +405,14 @@ impl DataPath for XdpPath {
     }
 
     fn set(&self, wanted: &PathSettings, timeouts: &Timeouts) -> Result<()> {
+        let conntrack = &self.tables.conntrack;
+        let has_other_timeouts = conntrack.timeouts() != *timeouts;
+        // What may fail is first, and the last of that is taken back: after it nothing does.
+        if has_other_timeouts {
+            // Connections that the fast path carries do not end because nobody has told them of their packets.
+            let program = Arc::clone(&self.cache().program);
+            connections::synchronise(&program, conntrack, &self.shared.epochs)?;
+        }
         let mut cache = self.cache();
         let before = cache.config.clone();
         cache.config.source_check = wanted.source_check;
@@ -425,7 +433,6 @@ impl DataPath for XdpPath {
         if settings != **self.shared.settings.load() {
             self.shared.settings.store(Arc::new(settings));
         }
-        let program = Arc::clone(&cache.program);
         drop(cache);
         for (to, duration) in [
             (&self.shared.patience, wanted.patience),
@@ -433,10 +440,7 @@ impl DataPath for XdpPath {
         ] {
             to.store(nanoseconds(duration), Ordering::Relaxed);
         }
-        let conntrack = &self.tables.conntrack;
-        if conntrack.timeouts() != *timeouts {
-            // Those that the fast path carries do not end because nobody has told them of their packets.
-            connections::synchronise(&program, conntrack, &self.shared.epochs)?;
+        if has_other_timeouts {
             conntrack.set_timeouts(timeouts);
         }
         Ok(())
@@ -553,3 +557,7 @@ fn fast(program: &GatewayProgram) -> (PathCounters, Vec<(&'static str, u64)>) {
     }
     (counts, handed_up)
 }
+
+#[cfg(test)]
+#[path = "datapath/set_tests.rs"]
+mod tests;
