@@ -46,8 +46,7 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     make_parent(&config.store, 0o700, "store.path")?;
     make_parent(&config.socket.path, 0o755, "api.socket")?;
     let door = config.etcd.clone().map(Door::new);
-    let longest = config.etcd.as_ref().and_then(|etcd| etcd.forward_stale);
-    let held = config.path.as_ref().and_then(|path| Held::of(path, longest));
+    let held = config.path.as_ref().and_then(Held::of);
     let store = match door {
         Some(_) => Store::open_mirror(&config.store)?,
         None => Store::open(&config.store)?,
@@ -156,9 +155,7 @@ async fn serve(
     loop {
         tokio::select! {
             _ = tick.tick() => {
-                if let Some(door) = &renewable.door {
-                    model.limit_age(door.forward_stale());
-                }
+                model.limit_age(renewable.door.as_ref().and_then(Door::forward_stale));
                 if !pulse.beat(&model).await {
                     anyhow::bail!("the store's threads have ended; the log says why");
                 }

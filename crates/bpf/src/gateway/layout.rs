@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::{NonZeroU16, NonZeroU32};
 
 /// Counted up with each change of what is here: `GATEWAY_LAYOUT`.
-pub(super) const LAYOUT: u32 = 9;
+pub(super) const LAYOUT: u32 = 10;
 
 /// What there can be of each in the settings.
 pub(super) const MOST_PORTS: usize = 16;
@@ -121,6 +121,15 @@ impl PolicySlot {
 /// addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PolicySince(pub u64);
+
+/// How long the data path goes on without its owner. Times are CLOCK_MONOTONIC in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Lease {
+    /// Until when packets are sent on and answered although their queue has no worker; then tenants' packets are dropped.
+    pub until: u64,
+    /// Nobody but an owner may make that later than this: the program does not look at it.
+    pub longest: u64,
+}
 
 /// A key or value of a map. Nobody outside can name it: only the types in this file are.
 pub trait Entry: Sized {
@@ -308,6 +317,22 @@ impl Entry for PolicySlot {
 
     fn read(bytes: &[u8]) -> Option<Self> {
         word(bytes, 0).map(Self)
+    }
+}
+
+impl Entry for Lease {
+    const LEN: usize = 16;
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.until.to_ne_bytes());
+        bytes.extend(self.longest.to_ne_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        Some(Self {
+            until: long(bytes, 0)?,
+            longest: long(bytes, 8)?,
+        })
     }
 }
 

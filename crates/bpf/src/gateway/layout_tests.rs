@@ -78,6 +78,7 @@ fn what_is_written_is_read_back() {
     }]);
     entries(&[PolicySlot::of(0), PolicySlot::of(u32::MAX)]);
     entries(&[PolicySince(u64::MAX)]);
+    entries(&[Lease { until: 1, longest: 2 }]);
 }
 
 #[test]

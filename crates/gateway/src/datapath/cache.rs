@@ -20,6 +20,8 @@ use crate::model::{Foreign, Tables};
 
 /// Entries that are put with one call.
 pub(super) const BATCH: usize = 4096;
+/// Of those of hosts that have moved: changes wait meanwhile.
+pub(super) const FOLLOWED: usize = 1024;
 /// A full cache is looked through for what can go once in so long.
 const EVICT_EVERY: Duration = Duration::from_secs(1);
 /// This part of it at a time.
@@ -38,11 +40,12 @@ pub(super) enum Room {
     Kept,
 }
 
-/// Hosts whose MAC addresses are others than they were, and how far their neighbours were looked for.
+/// Hosts whose MAC addresses are others than they were, how far their neighbours were looked for, and those that were found.
 #[derive(Debug)]
 pub(super) struct Moved {
     hosts: Vec<HostId>,
     part: usize,
+    found: Vec<TenantAddress>,
 }
 
 impl Moved {
@@ -51,12 +54,30 @@ impl Moved {
         let mut hosts: Vec<HostId> = hosts.collect();
         hosts.sort_unstable();
         hosts.dedup();
-        Self { hosts, part: 0 }
+        Self {
+            hosts,
+            part: 0,
+            found: Vec::new(),
+        }
     }
 
-    /// All neighbours were looked at.
+    /// All neighbours were looked at, and those that were found were taken.
     pub(super) fn is_done(&self) -> bool {
-        self.part == Neighbors::PARTS
+        self.part == Neighbors::PARTS && self.found.is_empty()
+    }
+
+    /// Some that have to be put there as they are now: looks on for more only if there are none. No lock is needed for that, and
+    /// [`FOLLOWED`] at a time are put within less than a millisecond.
+    pub(super) fn next(&mut self, neighbors: &Neighbors) -> Vec<TenantAddress> {
+        if self.found.is_empty() {
+            neighbors.for_each_of(self.part, |address, neighbor| {
+                if self.hosts.binary_search(&neighbor.host).is_ok() {
+                    self.found.push(address);
+                }
+            });
+            self.part += 1;
+        }
+        self.found.split_off(self.found.len().saturating_sub(FOLLOWED))
     }
 }
 
@@ -324,20 +345,6 @@ impl Cache {
         self.neighbors.look_up(addresses, &mut found);
         let now: Vec<_> = addresses.iter().copied().zip(found).collect();
         self.apply(&now, room);
-    }
-
-    /// Looks on through a part of all neighbours for those of hosts that have moved, and puts them there as they are now.
-    pub(super) fn follow(&mut self, moved: &mut Moved, neighbors: &Neighbors) {
-        let mut addresses = Vec::new();
-        neighbors.for_each_of(moved.part, |address, neighbor| {
-            if moved.hosts.binary_search(&neighbor.host).is_ok() {
-                addresses.push(address);
-            }
-        });
-        for addresses in addresses.chunks(BATCH) {
-            self.refresh(addresses, Room::Kept);
-        }
-        moved.part += 1;
     }
 
     /// Changes of what entries are marked by.

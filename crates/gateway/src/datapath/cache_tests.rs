@@ -304,7 +304,9 @@ fn neighbors_follow_their_host() {
         let mut moved = Moved::new([open, open].into_iter());
         for _ in 0..parts {
             assert!(!moved.is_done());
-            bed.cache.follow(&mut moved, &bed.tables.neighbors);
+            let addresses = moved.next(&bed.tables.neighbors);
+            assert!(addresses.len() <= FOLLOWED, "who waits for the cache waits for no more");
+            bed.cache.refresh(&addresses, Room::Kept);
         }
         moved.is_done()
     };
@@ -316,6 +318,32 @@ fn neighbors_follow_their_host() {
     assert!(follow(&mut bed, 6, Neighbors::PARTS));
     assert_eq!(by_host(&bed, 1, [4, 6]), [0, MANY], "none is what it was");
     assert_eq!(by_host(&bed, 2, [3, 6]), [3, 0], "nor are others");
+}
+
+/// Of one host as well, which may have all of them: each once, and few at a time.
+#[test]
+fn a_hosts_neighbors_are_found_few_at_a_time() {
+    let (neighbors, host) = (Neighbors::new(), HostId(7));
+    let count = 3 * u32::try_from(FOLLOWED * Neighbors::PARTS / 2).unwrap();
+    let mut writer = neighbors.write();
+    for number in 0..count {
+        let neighbor = Neighbor {
+            mac: MacAddr([2; 6]),
+            host: if number % 100 == 0 { HostId(8) } else { host },
+            policy: 0,
+            version: 1,
+        };
+        writer.put(address(1, number), neighbor);
+    }
+    drop(writer);
+    let mut moved = Moved::new([host].into_iter());
+    let (mut found, mut most) = (HashSet::new(), 0);
+    while !moved.is_done() {
+        let some = moved.next(&neighbors);
+        most = most.max(some.len());
+        found.extend(some);
+    }
+    assert_eq!((found.len(), most), ((count - count.div_ceil(100)) as usize, FOLLOWED));
 }
 
 /// Somebody has changed the map behind the gateway's back.

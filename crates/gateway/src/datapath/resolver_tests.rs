@@ -29,6 +29,7 @@ fn shared(tables: &Tables, interface: &str) -> Shared {
         settings: ArcSwap::from_pointee(settings),
         patience: AtomicU64::new(0),
         unowned: AtomicU64::new(0),
+        longest: AtomicU64::new(0),
         epochs: Epochs::new(1),
         trace: ArcSwapOption::empty(),
         ports: ArcSwap::from_pointee(Ports::by_name(&[interface.to_owned()]).unwrap()),

@@ -38,8 +38,7 @@ fn over() -> (ConnectionKey, CachedConnection) {
     (key, value)
 }
 
-#[test]
-fn settings_that_cannot_be_had_change_nothing() {
+fn with_path(test: impl FnOnce(&XdpPath, &PathOptions, &Tables) + Send) {
     if !is_root() {
         return;
     }
@@ -49,7 +48,13 @@ fn settings_that_cannot_be_had_change_nothing() {
         ..VethConfig::tagged("set")
     };
     let lab = Lab::veth(config).unwrap();
-    let pins = Pins(Path::new("/sys/fs/bpf").join(format!("ringside-set-{}", std::process::id())));
+    static BEDS: AtomicU64 = AtomicU64::new(0);
+    let name = format!(
+        "ringside-set-{}-{}",
+        std::process::id(),
+        BEDS.fetch_add(1, Ordering::Relaxed)
+    );
+    let pins = Pins(Path::new("/sys/fs/bpf").join(name));
     lab.a.run(|| {
         let tables = Arc::new(Tables::new(Limits {
             connections: 10,
@@ -63,6 +68,37 @@ fn settings_that_cannot_be_had_change_nothing() {
             ..PathOptions::default()
         };
         let path = XdpPath::start(&options, &tables).unwrap();
+        test(&path, &options, &tables);
+    });
+}
+
+/// What starts after this process has that go on for no longer than was said last, and the map tells it.
+#[test]
+fn how_long_it_may_go_on_is_what_was_said_last() {
+    with_path(|path, options, _| {
+        let longest = || path.shared.longest.load(Ordering::Relaxed);
+        let most = nanoseconds(options.settings.unowned) * STARTS;
+        let begun = now();
+        path.set_stale(false, Some(Duration::MAX));
+        assert!((begun + most..=now() + most).contains(&longest()));
+        let (begun, more) = (now(), 5_000_000_000);
+        path.set_stale(false, Some(Duration::from_nanos(more)));
+        assert!((begun + more..=now() + more).contains(&longest()));
+        let said = longest();
+        path.set_stale(true, None);
+        assert_eq!(longest(), said);
+        let (program, begun) = (Arc::clone(&path.cache().program), Instant::now());
+        while program.leased().unwrap().longest != said {
+            assert!(begun.elapsed() < Duration::from_secs(30), "the map does not tell it");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(program.leased().unwrap().until > said, "who runs has the usual time");
+    });
+}
+
+#[test]
+fn settings_that_cannot_be_had_change_nothing() {
+    with_path(|path, options, tables| {
         let (settings, timeouts) = (options.settings.clone(), tables.conntrack.timeouts());
         let other = PathSettings {
             unowned: Duration::from_secs(7),
@@ -88,7 +124,7 @@ fn settings_that_cannot_be_had_change_nothing() {
         let before = now();
         let program = Arc::clone(&path.cache().program);
         program.connections().put(&[over()]).unwrap();
-        ringside_bpf::testing::freeze(&attach::maps(&pins.0), "connections").unwrap();
+        ringside_bpf::testing::freeze(&attach::maps(options.pins.as_deref().unwrap()), "connections").unwrap();
         path.set(&other, &shorter).unwrap_err();
         assert_eq!(now(), before);
         // It is not about time-outs then.
@@ -97,6 +133,5 @@ fn settings_that_cannot_be_had_change_nothing() {
         assert_ne!((&after.0, &after.1, after.2), (&before.0, &before.1, before.2));
         path.set(&settings, &timeouts).unwrap();
         assert_eq!(now(), before);
-        drop(path);
     });
 }

@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 9
+#define GATEWAY_LAYOUT 10
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
@@ -198,6 +198,7 @@ struct config {
 /* Until when packets are sent on although there is no socket to send others to: CLOCK_MONOTONIC in ns. */
 struct lease {
 	__u64 until;
+	__u64 longest; /* the owner's: the program does not look at it */
 };
 
 struct state {
