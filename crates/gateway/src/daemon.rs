@@ -47,9 +47,15 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     make_parent(&config.socket.path, 0o755, "api.socket")?;
     let door = config.etcd.clone().map(Door::new);
     let held = config.path.as_ref().and_then(Held::of);
+    let working = Working::new(move || {
+        working();
+        if let Some(held) = &held {
+            held.renew();
+        }
+    });
     let store = match door {
-        Some(_) => Store::open_mirror(&config.store)?,
-        None => Store::open(&config.store)?,
+        Some(_) => Store::open_mirror_with(&config.store, &working)?,
+        None => Store::open_with(&config.store, &working)?,
     };
     // Two: one for a bulk load and one for everybody else. Packets do not come here.
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -63,12 +69,7 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     let doors = runtime.block_on(Doors::open(&config))?;
     let limits = config.limits.clone();
     let options = ModelOptions {
-        working: Working::new(move || {
-            working();
-            if let Some(held) = &held {
-                held.renew();
-            }
-        }),
+        working,
         ..config.model_options()
     };
     let start = |tables: &Arc<Tables>| {

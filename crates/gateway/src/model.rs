@@ -205,8 +205,15 @@ impl Working {
         Self(Arc::new(sign))
     }
 
-    fn sign(&self) {
+    pub(crate) fn sign(&self) {
         (self.0)();
+    }
+}
+
+impl Default for Working {
+    /// Nothing is.
+    fn default() -> Self {
+        Self::new(|| {})
     }
 }
 
@@ -221,7 +228,7 @@ impl Default for ModelOptions {
     fn default() -> Self {
         Self {
             tombstones: Duration::from_secs(7 * 24 * 3600),
-            working: Working::new(|| {}),
+            working: Working::default(),
         }
     }
 }

@@ -87,7 +87,8 @@ struct Narrowed {
 pub(super) struct Limits {
     hosts: HostReader,
     counters: Arc<LimitCounters>,
-    /// Numbers by addresses, of the first so many hosts.
+    /// Numbers by addresses, of the first so many hosts: some 100 bytes of each host that there ever was, for a host that comes back has its
+    /// number still.
     numbers: HashMap<IpAddr, Vec<HostId>>,
     numbered: u32,
     /// What routes of the kernel say, where they say something.
@@ -168,7 +169,7 @@ impl Limits {
     }
 
     /// What the fast path is to be told of a host.
-    fn to_tell(&mut self, id: HostId) -> Option<(NonZeroU16, Option<NonZeroU32>)> {
+    fn tellable(&mut self, id: HostId) -> Option<(NonZeroU16, Option<NonZeroU32>)> {
         let holds = self.holds(id);
         let is_unsteady = self.narrowed.get(&id).is_some_and(|narrowed| narrowed.told > TOLD);
         match self.hosts.find(id) {
@@ -202,7 +203,7 @@ impl Limits {
     /// The fast path is told in its turn, if there is something to tell.
     fn compare(&mut self, id: HostId) {
         let known = self.hosts.limit(id);
-        let is_same = match self.to_tell(id) {
+        let is_same = match self.tellable(id) {
             // Until when may be later than it knows: that is only for the next process.
             Some((mtu, until)) => known.told == Some(mtu) && known.until.is_some() == until.is_some(),
             None => known.told.is_none(),
@@ -310,7 +311,7 @@ impl Limits {
             {
                 narrowed.told = narrowed.told.saturating_add(1);
             }
-            let (told, until) = self.to_tell(id).unzip();
+            let (told, until) = self.tellable(id).unzip();
             let until = until.flatten();
             table.limit(id, Limit { told, until, ..before });
         }
