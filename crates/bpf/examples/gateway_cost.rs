@@ -143,6 +143,7 @@ fn entry(number: u32, mac: [u8; 6]) -> (NeighborKey, CachedNeighbor) {
         foreign: false,
         guarded: false,
         mtu: None,
+        mtu_until: None,
         used: true,
     };
     (key, value)

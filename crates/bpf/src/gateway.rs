@@ -40,7 +40,9 @@ pub use self::cache::{Cache, Hand};
 pub use self::config::{Drops, GatewayConfig, GatewayPort, Sampling};
 pub use self::flows::{FlowSample, Flows};
 use self::layout::CONFIG_SLOTS;
-pub use self::layout::{CachedConnection, CachedNeighbor, ConnectionKey, NeighborKey, PolicySince, PolicySlot, Tunnel};
+pub use self::layout::{
+    CachedConnection, CachedNeighbor, ConnectionKey, Lease, NeighborKey, PolicySince, PolicySlot, Tunnel,
+};
 pub use self::outcome::{Outcome, SlowCause};
 pub use self::pins::PinnedLease;
 pub use self::ring::Ring;
@@ -174,7 +176,10 @@ impl GatewayProgram {
         }
         let loaded = Self::load_with(sizes, Shape::new(neighbors), None)?;
         loaded.activate(0)?;
-        loaded.lease(u64::MAX)?;
+        loaded.lease(Lease {
+            until: u64::MAX,
+            longest: u64::MAX,
+        })?;
         Ok(loaded)
     }
 
@@ -296,14 +301,22 @@ impl GatewayProgram {
             .map_err(|error| Error::map(NAME, name, "writing", load::os_error(&error)))
     }
 
-    /// Until when packets are sent on and answered although their queue has no worker, CLOCK_MONOTONIC in nanoseconds: so
-    /// long the data path goes on without its owner, and then tenants' packets are dropped. For ever, unless it is said.
+    /// So long the data path goes on without its owner. For ever, unless it is said.
     ///
     /// # Errors
     ///
     /// [`Error::Map`] if the kernel refuses it.
-    pub fn lease(&self, until: u64) -> Result<()> {
-        self.write("lease", &self.maps.lease, 0, &until.to_ne_bytes())
+    pub fn lease(&self, lease: Lease) -> Result<()> {
+        pins::write_lease(&self.maps.lease, lease)
+    }
+
+    /// What was said last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if the kernel refuses the reading.
+    pub fn leased(&self) -> Result<Lease> {
+        pins::read_lease(&self.maps.lease)
     }
 
     /// Sends what needs a worker, from this queue of this port (its place in [`GatewayConfig::ports`]), to this AF_XDP socket.

@@ -45,6 +45,15 @@ pub fn of_another_version(folder: &Path) -> io::Result<()> {
     forge().map_err(|error| load::os_error(&error))
 }
 
+/// Has the kernel refuse whatever is to be changed in a map that a gateway has pinned in a folder, as long as there is the map.
+///
+/// # Errors
+/// It is not pinned there, or the kernel refuses this, too.
+pub fn freeze(folder: &Path, map: &str) -> io::Result<()> {
+    let map = MapHandle::from_pinned_path(folder.join(map));
+    map.and_then(|map| map.freeze()).map_err(|error| load::os_error(&error))
+}
+
 /// What a [`TestProgram`] does with packets. Where it is not said otherwise they go to the socket at the place of the queue
 /// that they came on.
 #[derive(Clone, Copy, Debug)]

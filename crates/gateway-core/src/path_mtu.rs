@@ -9,8 +9,15 @@ use ringside_wire::{Protocol, ipv4};
 use crate::decide::Settings;
 
 /// No way is believed to take less: what each host has to put together (RFC 791), and what each link of IPv6 takes (RFC 8200).
-const LEAST_V4: u32 = 576;
-const LEAST_V6: u32 = 1280;
+const LEAST_V4: u16 = 576;
+const LEAST_V6: u16 = 1280;
+
+/// No message makes less of the way to such a host: bytes of an IP packet.
+#[must_use]
+pub const fn least(host: IpAddr) -> NonZeroU16 {
+    let least = if host.is_ipv4() { LEAST_V4 } else { LEAST_V6 };
+    NonZeroU16::new(least).expect("both are more than nothing")
+}
 
 /// The host, and the longest IP packet in bytes that gets there, if a message that has come says so about a packet that can have been
 /// the gateway's: one from its own address of a port to one of the tunnels' UDP ports. Whether there is such a host is the caller's
@@ -42,12 +49,10 @@ pub fn too_big(message: &[u8], is_v4: bool, settings: &Settings) -> Option<(IpAd
         .map(|port| u16::from_be_bytes(*port))?;
     let tunnels = [settings.underlay.vxlan_port, settings.underlay.geneve_port];
     let is_tunnel = quoted.protocol == Protocol::UDP && quoted.fragment_offset == 0 && tunnels.contains(&to);
-    let is_believable = mtu >= if is_v4 { LEAST_V4 } else { LEAST_V6 };
     // More than 65,535 bytes is no limit to anything.
-    let mtu = u16::try_from(mtu)
-        .ok()
-        .filter(|_| is_ours && is_tunnel && is_believable)?;
-    Some((quoted.dst, NonZeroU16::new(mtu)?))
+    let mtu = u16::try_from(mtu).ok().and_then(NonZeroU16::new)?;
+    let is_believable = mtu >= least(quoted.dst);
+    (is_ours && is_tunnel && is_believable).then_some((quoted.dst, mtu))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ mod slot;
 
 pub use bindings::{BindingReader, Bindings};
 pub(crate) use hosts::PlainHost;
-pub use hosts::{Encapsulation, Host, HostId, HostReader, Hosts};
+pub use hosts::{Encapsulation, Host, HostId, HostReader, Hosts, Limit};
 pub use neighbors::{Neighbor, NeighborReader, NeighborWriter, Neighbors, Put, Removed};
 
 #[cfg(test)]

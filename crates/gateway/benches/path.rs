@@ -109,6 +109,7 @@ impl Contender {
                     foreign: false,
                     guarded: false,
                     mtu: None,
+                    mtu_until: None,
                     used: true,
                 };
                 let key = |number| NeighborKey {

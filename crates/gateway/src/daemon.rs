@@ -46,11 +46,16 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     make_parent(&config.store, 0o700, "store.path")?;
     make_parent(&config.socket.path, 0o755, "api.socket")?;
     let door = config.etcd.clone().map(Door::new);
-    let longest = config.etcd.as_ref().and_then(|etcd| etcd.forward_stale);
-    let held = config.path.as_ref().and_then(|path| Held::of(path, longest));
+    let held = config.path.as_ref().and_then(Held::of);
+    let working = Working::new(move || {
+        working();
+        if let Some(held) = &held {
+            held.renew();
+        }
+    });
     let store = match door {
-        Some(_) => Store::open_mirror(&config.store)?,
-        None => Store::open(&config.store)?,
+        Some(_) => Store::open_mirror_with(&config.store, &working)?,
+        None => Store::open_with(&config.store, &working)?,
     };
     // Two: one for a bulk load and one for everybody else. Packets do not come here.
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -64,12 +69,7 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     let doors = runtime.block_on(Doors::open(&config))?;
     let limits = config.limits.clone();
     let options = ModelOptions {
-        working: Working::new(move || {
-            working();
-            if let Some(held) = &held {
-                held.renew();
-            }
-        }),
+        working,
         ..config.model_options()
     };
     let start = |tables: &Arc<Tables>| {
@@ -156,9 +156,7 @@ async fn serve(
     loop {
         tokio::select! {
             _ = tick.tick() => {
-                if let Some(door) = &renewable.door {
-                    model.limit_age(door.forward_stale());
-                }
+                model.limit_age(renewable.door.as_ref().and_then(Door::forward_stale));
                 if !pulse.beat(&model).await {
                     anyhow::bail!("the store's threads have ended; the log says why");
                 }
@@ -213,17 +211,21 @@ async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, renew
         tell(&[NotifyState::Reloading, now]);
     }
     let read = Config::read(file).map_err(anyhow::Error::from);
-    let set = |config: &Config| match &config.path {
-        Some(path) => model.path().set(&path.settings, &config.limits.timeouts),
-        None => Ok(()),
-    };
-    let renewed = read.and_then(|after| {
-        // First, for what is renewed is not taken back.
-        set(&before.running(&after)).context("path")?;
-        renew(&mut before, after, renewable).inspect_err(|_| _ = set(&before))
+    // What may fail is first, and of that what changes something is last.
+    let possible = read.and_then(|after| {
+        let keys = renewable.read_keys(&before, &after)?;
+        let running = before.running(&after);
+        if let Some(path) = &running.path {
+            let set = model.path().set(&path.settings, &running.limits.timeouts);
+            set.context("path")?;
+        }
+        Ok((after, keys))
     });
-    let config = match renewed {
-        Ok(after) => {
+    let config = match possible {
+        Ok((after, keys)) => {
+            if let Some(keys) = keys {
+                renewable.renew(&keys, &mut before, &after);
+            }
             let restart = before.takes_restart(&after);
             if !restart.is_empty() {
                 tracing::warn!(keys = restart.join(", "), "these changes take a restart");
@@ -259,19 +261,26 @@ fn limit_tenants(tables: &Tables, before: &BTreeMap<Vni, u32>, now: &BTreeMap<Vn
     }
 }
 
-/// Whoever connects over TCP is greeted with the certificates that the files hold now.
-fn renew(before: &mut Config, after: Config, renewable: &Renewable) -> Result<Config> {
-    if let (Some(keys), Some(known), Some(now)) = (&renewable.keys, &mut before.tcp, &after.tcp)
-        && known.tls != now.tls
-    {
-        keys.replace(&now.tls)?;
-        known.tls = now.tls.clone();
-        if let Some(member) = &renewable.member {
-            member.set_tls(now.tls.clone());
+impl Renewable {
+    /// What the files of api.tcp hold now, if that is something else.
+    fn read_keys(&self, before: &Config, after: &Config) -> Result<Option<Keys>> {
+        match (&self.keys, &before.tcp, &after.tcp) {
+            (Some(_), Some(known), Some(now)) if known.tls != now.tls => Ok(Some(Keys::read(&now.tls)?)),
+            _ => Ok(None),
         }
-        tracing::info!("the certificates of api.tcp were read again");
     }
-    Ok(after)
+
+    /// Whoever connects over TCP is greeted with these.
+    fn renew(&self, by: &Keys, before: &mut Config, after: &Config) {
+        if let (Some(keys), Some(known), Some(now)) = (&self.keys, &mut before.tcp, &after.tcp) {
+            keys.replace(by);
+            known.tls = now.tls.clone();
+            if let Some(member) = &self.member {
+                member.set_tls(now.tls.clone());
+            }
+            tracing::info!("the certificates of api.tcp were read again");
+        }
+    }
 }
 
 /// Tells the service manager, not too often, that the start goes on: with a hundred million neighbours it takes minutes.

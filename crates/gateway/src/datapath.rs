@@ -50,7 +50,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use arc_swap::{ArcSwap, ArcSwapOption};
-use ringside_bpf::gateway::{GatewayConfig, GatewayProgram, Outcome, Sizes};
+use ringside_bpf::gateway::{GatewayConfig, GatewayProgram, Lease, Outcome, Sizes};
 use ringside_gateway_core::conntrack::Timeouts;
 use ringside_gateway_core::decide::Settings;
 use ringside_gateway_core::table::HostId;
@@ -83,6 +83,8 @@ use crate::model::{
 const BURST: u32 = 64;
 /// A worker that has not come round for so long is stuck.
 const STUCK: Duration = Duration::from_secs(10);
+/// What a process has left goes on for no more than that times `unowned-seconds` after it, while others start.
+const STARTS: u64 = 10;
 /// Time to live of what is sent with new outer headers.
 const TTL: u8 = 64;
 
@@ -181,7 +183,7 @@ impl XdpPath {
         };
         let pins = options.pins.as_deref();
         let lock = pins.map(attach::lock).transpose()?;
-        let held = Held::of(options, None);
+        let held = Held::of(options);
         let goes_on_meanwhile = || held.as_ref().map(Held::renew);
         let Obtained {
             program,
@@ -190,6 +192,11 @@ impl XdpPath {
         } = attach::obtain(pins, sizes, &ports)?;
         goes_on_meanwhile();
         let program = Arc::new(program);
+        let left = match (adopted, &before) {
+            (true, _) => program.leased()?,
+            (false, Some(before)) => before.leased()?,
+            (false, None) => Lease::default(),
+        };
         // Later than that of any process before, which had the same clock.
         let epoch = now();
         let (config, settings) = configure(options, &ports, state, epoch);
@@ -210,7 +217,8 @@ impl XdpPath {
         if !adopted {
             cache.configure()?;
         }
-        renew(&program, nanoseconds(options.settings.unowned))?;
+        // No more than who starts may say: that somebody runs is said by the keeper.
+        program.lease(held::prolonged(left, options.settings.unowned))?;
         let goes_on = pins.is_some_and(|pins| attach::goes_on(pins, &ports));
         let opened = attach::attach_all(&program, adopted, &ports, options.mode, pins).and_then(|attached| {
             let modes: Vec<_> = attached.iter().flatten().map(|(_, mode)| *mode).collect();
@@ -246,6 +254,7 @@ impl XdpPath {
                 settings: ArcSwap::from_pointee(settings),
                 patience: nanoseconds(options.settings.patience).into(),
                 unowned: nanoseconds(options.settings.unowned).into(),
+                longest: left.longest.into(),
                 epochs: Epochs::new(epoch),
                 trace: ArcSwapOption::empty(),
                 ports: ArcSwap::from_pointee(ports),
@@ -263,6 +272,7 @@ impl XdpPath {
             _pins: lock,
         };
         path.start_threads(options, shares, resolved)?;
+        renew(&path.cache().program, &path.shared)?;
         Ok(path)
     }
 
@@ -364,8 +374,11 @@ fn configure(options: &PathOptions, ports: &Ports, state: State, generation: u64
 }
 
 /// The fast path goes on without us from now on for so long.
-fn renew(program: &GatewayProgram, unowned: u64) -> Result<()> {
-    Ok(program.lease(now().saturating_add(unowned))?)
+fn renew(program: &GatewayProgram, shared: &Shared) -> Result<()> {
+    Ok(program.lease(Lease {
+        until: now().saturating_add(shared.unowned.load(Ordering::Relaxed)),
+        longest: shared.longest.load(Ordering::Relaxed),
+    })?)
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
@@ -405,6 +418,14 @@ impl DataPath for XdpPath {
     }
 
     fn set(&self, wanted: &PathSettings, timeouts: &Timeouts) -> Result<()> {
+        let conntrack = &self.tables.conntrack;
+        let has_other_timeouts = conntrack.timeouts() != *timeouts;
+        // What may fail is first, and the last of that is taken back: after it nothing does.
+        if has_other_timeouts {
+            // Connections that the fast path carries do not end because nobody has told them of their packets.
+            let program = Arc::clone(&self.cache().program);
+            connections::synchronise(&program, conntrack, &self.shared.epochs)?;
+        }
         let mut cache = self.cache();
         let before = cache.config.clone();
         cache.config.source_check = wanted.source_check;
@@ -425,7 +446,6 @@ impl DataPath for XdpPath {
         if settings != **self.shared.settings.load() {
             self.shared.settings.store(Arc::new(settings));
         }
-        let program = Arc::clone(&cache.program);
         drop(cache);
         for (to, duration) in [
             (&self.shared.patience, wanted.patience),
@@ -433,10 +453,7 @@ impl DataPath for XdpPath {
         ] {
             to.store(nanoseconds(duration), Ordering::Relaxed);
         }
-        let conntrack = &self.tables.conntrack;
-        if conntrack.timeouts() != *timeouts {
-            // Those that the fast path carries do not end because nobody has told them of their packets.
-            connections::synchronise(&program, conntrack, &self.shared.epochs)?;
+        if has_other_timeouts {
             conntrack.set_timeouts(timeouts);
         }
         Ok(())
@@ -446,7 +463,12 @@ impl DataPath for XdpPath {
         self.tables.conntrack.drain(drain);
     }
 
-    fn set_stale(&self, is_stale: bool) {
+    fn set_stale(&self, is_stale: bool, longest: Option<Duration>) {
+        if let Some(longest) = longest {
+            let most = self.shared.unowned.load(Ordering::Relaxed).saturating_mul(STARTS);
+            let longest = now().saturating_add(nanoseconds(longest).min(most));
+            self.shared.longest.store(longest, Ordering::Relaxed);
+        }
         if let Err(error) = self.cache().set_stale(is_stale) {
             tracing::error!(%error, is_stale, "the fast path cannot be told how old the gateway's state is; it is told again");
         }
@@ -553,3 +575,7 @@ fn fast(program: &GatewayProgram) -> (PathCounters, Vec<(&'static str, u64)>) {
     }
     (counts, handed_up)
 }
+
+#[cfg(test)]
+#[path = "datapath/set_tests.rs"]
+mod tests;

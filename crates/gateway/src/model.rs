@@ -205,8 +205,15 @@ impl Working {
         Self(Arc::new(sign))
     }
 
-    fn sign(&self) {
+    pub(crate) fn sign(&self) {
         (self.0)();
+    }
+}
+
+impl Default for Working {
+    /// Nothing is.
+    fn default() -> Self {
+        Self::new(|| {})
     }
 }
 
@@ -221,7 +228,7 @@ impl Default for ModelOptions {
     fn default() -> Self {
         Self {
             tombstones: Duration::from_secs(7 * 24 * 3600),
-            working: Working::new(|| {}),
+            working: Working::default(),
         }
     }
 }
@@ -439,12 +446,12 @@ impl Model {
     }
 
     /// Has packets dropped while nothing has been known for sure of etcd's state for so long, if there is a limit; to be called about once
-    /// a second. Without a fleet's state it does nothing.
+    /// a second. Nothing but this gateway changes the state of one without a fleet: that never gets too old.
     pub fn limit_age(&self, limit: Option<Duration>) {
-        let Some(status) = self.health.fleet_status() else {
-            return;
-        };
-        self.path.set_stale(status.limit_age(limit));
+        match self.health.fleet_status() {
+            Some(status) => self.path.set_stale(status.limit_age(limit), status.left_of(limit)),
+            None => self.path.set_stale(false, Some(Duration::MAX)),
+        }
     }
 
     /// False if the data path does not go on.

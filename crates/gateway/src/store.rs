@@ -18,6 +18,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use crate::fleet::sync::Mark;
+use crate::model::Working;
 use crate::object::{Change, Group, Neighbor, Object, Port, Statement};
 
 mod clock;
@@ -114,6 +115,8 @@ const SOME_LOG_BYTES: u64 = 4 << 20;
 
 /// How long an operator who looks into the store, or writes into it, is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Steps of SQLite between two signs that it goes on: less than a millisecond, when it does.
+const STEPS: i32 = 10_000;
 
 /// What a file is opened as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,7 +156,15 @@ impl Store {
     /// # Errors
     /// Those of [`StoreError`]. A damaged file is none: see [`Store::problems`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let store = Self::open_any(path, Role::Truth)?;
+        Self::open_with(path, &Working::default())
+    }
+
+    /// The same, with signs that it goes on: a large one is looked through before it is opened.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`].
+    pub fn open_with(path: &Path, working: &Working) -> Result<Self, StoreError> {
+        let store = Self::open_any(path, Role::Truth, working)?;
         match store.says_copy()? || store.mark()?.is_some() {
             true => Err(StoreError::OfFleet { path: path.to_owned() }),
             false => Ok(store),
@@ -161,19 +172,21 @@ impl Store {
     }
 
     /// As what it is, but for a damaged one: that is taken for what it is opened as, unless it says otherwise.
-    pub(crate) fn open_any(path: &Path, role: Role) -> Result<Self, StoreError> {
+    pub(crate) fn open_any(path: &Path, role: Role, working: &Working) -> Result<Self, StoreError> {
         let lock = lock(path)?;
         let was_interrupted = salvage::finish(path)?;
         let mut problems = Vec::new();
-        let connection = match connect(path) {
+        let mut connection = match connect(path, working) {
             Ok(connection) => connection,
             Err(StoreError::Sqlite { source, .. }) if is_damage(&source) => {
-                problems.extend(salvage::replace(path, role, &source)?);
+                problems.extend(salvage::replace(path, role, &source, working)?);
                 salvage::finish(path)?;
-                connect(path)?
+                connect(path, working)?
             }
             Err(error) => return Err(error),
         };
+        // From here on others tell how far they are.
+        say_progress(&mut connection, None).map_err(|source| failed(path, "setting it up", source))?;
         let lines = loss::lines(&connection).map_err(|source| failed(path, "reading what it has lost", source))?;
         if was_interrupted && lines.is_empty() {
             problems.push(format!(
@@ -405,14 +418,27 @@ fn lock(path: &Path) -> Result<File, StoreError> {
     }
 }
 
+/// Gives a sign each time that SQLite has done a little more.
+fn say_progress(connection: &mut Connection, working: Option<&Working>) -> rusqlite::Result<()> {
+    let sign = working.cloned().map(|working| {
+        move || {
+            working.sign();
+            // It goes on.
+            false
+        }
+    });
+    connection.progress_handler(STEPS, sign)
+}
+
 /// Opens, checks and brings up to date.
-fn connect(path: &Path) -> Result<Connection, StoreError> {
+fn connect(path: &Path, working: &Working) -> Result<Connection, StoreError> {
     let error = |action| move |source| failed(path, action, source);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(error("opening it"))?;
     // Before anything is set: setting it up would change a file that is somebody else's.
     schema::check(path, &connection)?;
     (|| {
+        say_progress(&mut connection, Some(working))?;
         connection.busy_timeout(PATIENCE)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;

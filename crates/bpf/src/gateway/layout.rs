@@ -3,10 +3,10 @@
 //! Made of plain data field by field, in the machine's byte order where the C has no `__be`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 
 /// Counted up with each change of what is here: `GATEWAY_LAYOUT`.
-pub(super) const LAYOUT: u32 = 9;
+pub(super) const LAYOUT: u32 = 10;
 
 /// What there can be of each in the settings.
 pub(super) const MOST_PORTS: usize = 16;
@@ -58,6 +58,8 @@ pub struct CachedNeighbor {
     /// The longest IP packet, in bytes, that gets to its host, if the way there takes less than the port may. What is longer goes to a
     /// worker, and the rest not by the straight lane.
     pub mtu: Option<NonZeroU16>,
+    /// Until when that is believed, in seconds of CLOCK_MONOTONIC, if it ends by itself; the program does not look at it.
+    pub mtu_until: Option<NonZeroU32>,
     /// The program has used it since it was put. Entries that stay unused are those to be removed first.
     pub used: bool,
 }
@@ -119,6 +121,15 @@ impl PolicySlot {
 /// addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PolicySince(pub u64);
+
+/// How long the data path goes on without its owner. Times are CLOCK_MONOTONIC in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Lease {
+    /// Until when packets are sent on and answered although their queue has no worker; then tenants' packets are dropped.
+    pub until: u64,
+    /// Nobody but an owner may make that later than this: the program does not look at it.
+    pub longest: u64,
+}
 
 /// A key or value of a map. Nobody outside can name it: only the types in this file are.
 pub trait Entry: Sized {
@@ -213,7 +224,8 @@ impl Entry for CachedNeighbor {
         bytes.extend(self.host_mac);
         bytes.extend([tunnel, self.used.into()]);
         bytes.extend(self.mtu.map_or(0, NonZeroU16::get).to_ne_bytes());
-        bytes.extend([0; 6]);
+        bytes.extend([0; 2]);
+        bytes.extend(self.mtu_until.map_or(0, NonZeroU32::get).to_ne_bytes());
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
@@ -223,6 +235,7 @@ impl Entry for CachedNeighbor {
         let (host_mac, rest) = rest.split_first_chunk::<6>()?;
         let (&[tunnel, used], rest) = rest.split_first_chunk::<2>()?;
         let mtu = NonZeroU16::new(u16::from_ne_bytes(*rest.first_chunk()?));
+        let mtu_until = word(rest, 4).and_then(NonZeroU32::new);
         Some(Self {
             host: read_address(flags & HOST_IS_V6 != 0, host)?,
             host_mac: *host_mac,
@@ -238,6 +251,7 @@ impl Entry for CachedNeighbor {
             foreign: flags & FOREIGN != 0,
             guarded: flags & GUARDED != 0,
             mtu: mtu.filter(|_| flags & LIMITED != 0),
+            mtu_until,
             used: used != 0,
         })
     }
@@ -303,6 +317,22 @@ impl Entry for PolicySlot {
 
     fn read(bytes: &[u8]) -> Option<Self> {
         word(bytes, 0).map(Self)
+    }
+}
+
+impl Entry for Lease {
+    const LEN: usize = 16;
+
+    fn write(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.until.to_ne_bytes());
+        bytes.extend(self.longest.to_ne_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        Some(Self {
+            until: long(bytes, 0)?,
+            longest: long(bytes, 8)?,
+        })
     }
 }
 

@@ -47,6 +47,7 @@ fn what_is_written_is_read_back() {
             foreign: false,
             guarded: true,
             mtu: NonZeroU16::new(1400),
+            mtu_until: NonZeroU32::new(u32::MAX),
             used: false,
         };
         let other = CachedNeighbor {
@@ -55,6 +56,7 @@ fn what_is_written_is_read_back() {
             foreign: true,
             guarded: false,
             mtu: None,
+            mtu_until: None,
             used: true,
             ..neighbor
         };
@@ -76,6 +78,7 @@ fn what_is_written_is_read_back() {
     }]);
     entries(&[PolicySlot::of(0), PolicySlot::of(u32::MAX)]);
     entries(&[PolicySince(u64::MAX)]);
+    entries(&[Lease { until: 1, longest: 2 }]);
 }
 
 #[test]

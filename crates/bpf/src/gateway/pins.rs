@@ -18,7 +18,7 @@ use std::path::Path;
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use super::layout::LAYOUT;
+use super::layout::{Entry as _, LAYOUT, Lease};
 use super::table::Shape;
 use super::{GatewayProgram, Maps, NAME, Sizes};
 use crate::attach::Link;
@@ -175,26 +175,36 @@ impl PinnedLease {
         open(folder, LEASE).map(Self).map(Some)
     }
 
-    /// CLOCK_MONOTONIC in nanoseconds.
+    /// As it is.
     ///
     /// # Errors
     ///
     /// [`Error::Map`] if the kernel refuses the reading.
-    pub fn until(&self) -> Result<u64> {
-        let found = self.0.lookup(&KEY, MapFlags::ANY);
-        let found = found.map_err(|error| Error::map(NAME, LEASE, "reading", load::os_error(&error)))?;
-        Ok(found.and_then(|bytes| super::layout::long(&bytes, 0)).unwrap_or(0))
+    pub fn read(&self) -> Result<Lease> {
+        read_lease(&self.0)
     }
 
-    /// Until then, from now on.
+    /// That, from now on.
     ///
     /// # Errors
     ///
     /// [`Error::Map`] if the kernel refuses the writing.
-    pub fn set(&self, until: u64) -> Result<()> {
-        let set = self.0.update(&KEY, &until.to_ne_bytes(), MapFlags::ANY);
-        set.map_err(|error| Error::map(NAME, LEASE, "writing", load::os_error(&error)))
+    pub fn set(&self, lease: Lease) -> Result<()> {
+        write_lease(&self.0, lease)
     }
+}
+
+pub(super) fn read_lease(map: &MapHandle) -> Result<Lease> {
+    let found = map.lookup(&KEY, MapFlags::ANY);
+    let found = found.map_err(|error| Error::map(NAME, LEASE, "reading", load::os_error(&error)))?;
+    Ok(found.and_then(|bytes| Lease::read(&bytes)).unwrap_or_default())
+}
+
+pub(super) fn write_lease(map: &MapHandle, lease: Lease) -> Result<()> {
+    let mut bytes = Vec::with_capacity(Lease::LEN);
+    lease.write(&mut bytes);
+    let set = map.update(&KEY, &bytes, MapFlags::ANY);
+    set.map_err(|error| Error::map(NAME, LEASE, "writing", load::os_error(&error)))
 }
 
 /// A map that was pinned.

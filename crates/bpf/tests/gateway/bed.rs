@@ -16,7 +16,7 @@ use ringside_bpf::{Verdict, dry_run};
 use ringside_gateway_core::conntrack::{Conntrack, Limits};
 use ringside_gateway_core::decide::{Decider, Decision, PortSettings, Settings};
 use ringside_gateway_core::policy::Policy;
-use ringside_gateway_core::table::{Bindings, Encapsulation, Host, Neighbor};
+use ringside_gateway_core::table::{Bindings, Encapsulation, Host, Limit, Neighbor};
 use ringside_gateway_core::testing::corpus::{KNOWN_OPTION, RECEIVERS, VNI, gateway, host, mac, tenant};
 use ringside_gateway_core::{Buffer, Firewall, Hosts, Neighbors, Roomy, TenantAddress, Underlay, Vni};
 use ringside_wire::MacAddr;
@@ -118,6 +118,7 @@ pub(crate) fn neighbor(last: u8, v6: bool) -> CachedNeighbor {
         foreign: false,
         guarded: false,
         mtu: None,
+        mtu_until: None,
         used: false,
     }
 }
@@ -286,7 +287,7 @@ impl Core {
                     Tunnel::Geneve => Encapsulation::Geneve,
                 }),
             });
-            hosts.limit(host, cached.mtu);
+            hosts.limit(host, Limit::of(cached.mtu));
             let neighbor = Neighbor {
                 mac: MacAddr(cached.mac),
                 host,

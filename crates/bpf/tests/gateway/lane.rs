@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use ringside_bpf::gateway::{
-    CachedNeighbor, GatewayConfig, GatewayProgram, Outcome, PolicySince, PolicySlot, Sampling,
+    CachedNeighbor, GatewayConfig, GatewayProgram, Lease, Outcome, PolicySince, PolicySlot, Sampling,
 };
 use ringside_bpf::{Verdict, dry_run};
 use ringside_gateway_core::DropReason;
@@ -156,6 +156,10 @@ fn it_rewrites_as_the_long_way() {
     });
 }
 
+fn until(until: u64) -> Lease {
+    Lease { until, longest: until }
+}
+
 /// What is known of tenant 2, which is reached by the second port.
 fn receiver() -> CachedNeighbor {
     CachedNeighbor {
@@ -175,7 +179,7 @@ fn witnessed(second: u32, test: impl Fn(&GatewayProgram, &GatewayConfig)) {
     config.ports.swap(0, 1);
     config.ports[1].as_mut().unwrap().ifindex = LOOPBACK;
     program.configure(&config).unwrap();
-    program.lease(0).unwrap();
+    program.lease(until(0)).unwrap();
     test(&program, &config);
 }
 
@@ -248,9 +252,9 @@ fn plain_packets_take_it() {
             }
             let reason = Outcome::Dropped(DropReason::NoWorker.number());
             assert!(program.count(reason).unwrap().packets >= 8);
-            program.lease(u64::MAX).unwrap();
+            program.lease(until(u64::MAX)).unwrap();
             assert_eq!(verdict(&frame), Verdict::Tx, "a lease is enough");
-            program.lease(0).unwrap();
+            program.lease(until(0)).unwrap();
             // The first port is gone: the one that is there has the witness.
             let mut other = config.clone();
             other.ports[0] = None;

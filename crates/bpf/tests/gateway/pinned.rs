@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
-use ringside_bpf::gateway::{GatewayProgram, Outcome, PinnedLease};
+use ringside_bpf::gateway::{GatewayProgram, Lease, Outcome, PinnedLease};
 use ringside_bpf::testing::of_another_version;
 use ringside_bpf::{Error, Generator, GeneratorOptions, Neighbours, Sink, Verdict, XdpMode, dry_run};
 
@@ -85,12 +85,17 @@ fn a_lease_is_had_before_the_maps_are() {
         assert!(PinnedLease::open(&folder).unwrap().is_none(), "nothing is there");
         let bed = Bed::new(second, Wanted::default());
         bed.program.pin(&folder).unwrap();
-        bed.program.lease(17).unwrap();
+        let first = Lease { until: 17, longest: 18 };
+        bed.program.lease(first).unwrap();
         let lease = PinnedLease::open(&folder).unwrap().expect("it is pinned");
-        assert_eq!(lease.until().unwrap(), 17);
-        lease.set(u64::MAX).unwrap();
+        assert_eq!((lease.read().unwrap(), bed.program.leased().unwrap()), (first, first));
+        let second = Lease {
+            until: u64::MAX,
+            ..first
+        };
+        lease.set(second).unwrap();
         let another = PinnedLease::open(&folder).unwrap().expect("it is pinned");
-        assert_eq!(another.until().unwrap(), u64::MAX);
+        assert_eq!(another.read().unwrap(), second);
         GatewayProgram::unpin(&folder).unwrap();
     });
 }

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::num::NonZeroU16;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::num::{NonZeroU16, NonZeroU32};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, Cache};
@@ -39,6 +39,45 @@ pub struct Host {
     pub encapsulation: Option<Encapsulation>,
 }
 
+/// What is known of the way to a host. Nothing by default: then it takes what the gateway's port does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Limit {
+    /// The longest IP packet, in bytes, that gets there.
+    pub mtu: Option<NonZeroU16>,
+    /// The longest that what is told of the host elsewhere, as a cache, lets pass, in bytes: to tell that takes longer, and it may be less.
+    pub told: Option<NonZeroU16>,
+    /// Until when [`Self::told`] is believed, in seconds of CLOCK_MONOTONIC, if it ends by itself.
+    pub until: Option<NonZeroU32>,
+}
+
+impl Limit {
+    /// It takes that, or as much as the port does, and everybody knows.
+    #[must_use]
+    pub const fn of(mtu: Option<NonZeroU16>) -> Self {
+        Self {
+            mtu,
+            told: mtu,
+            until: None,
+        }
+    }
+
+    /// Until 32 bits, told 16, bytes 16; 0 for None.
+    fn word(self) -> u64 {
+        let bytes = |mtu: Option<NonZeroU16>| u64::from(mtu.map_or(0, NonZeroU16::get));
+        let until = u64::from(self.until.map_or(0, NonZeroU32::get));
+        until << 32 | bytes(self.told) << 16 | bytes(self.mtu)
+    }
+
+    fn read(word: u64) -> Self {
+        let [a, b, c, d, told_high, told_low, mtu_high, mtu_low] = word.to_be_bytes();
+        Self {
+            mtu: NonZeroU16::new(u16::from_be_bytes([mtu_high, mtu_low])),
+            told: NonZeroU16::new(u16::from_be_bytes([told_high, told_low])),
+            until: NonZeroU32::new(u32::from_be_bytes([a, b, c, d])),
+        }
+    }
+}
+
 /// A host of IPv4 that can be sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PlainHost {
@@ -60,8 +99,8 @@ struct Slot {
     /// Port 8 bits, flags 8, MAC address 48.
     rest: AtomicU64,
     given: AtomicU64,
-    /// Of the way there: 0 if none is known. Whoever reads it a moment too early is told by ICMP, as the one before.
-    mtu: AtomicU16,
+    /// [`Limit`] of the way there. Whoever reads it a moment too early is told by ICMP, as the one before.
+    limit: AtomicU64,
 }
 
 const HAS_MAC: u64 = 1 << 48;
@@ -72,7 +111,8 @@ const NO_PORT: u8 = u8::MAX;
 type Chunks = Vec<Arc<[Slot]>>;
 
 /// All hosts. Their numbers are never used a second time, so that a worker that has just looked one up never sends to
-/// another: a host that comes and goes costs 64 bytes for good.
+/// another: a host that comes and goes costs 64 bytes for good, 40 to 80 more by which it is found again, and what the table's owner keeps of it
+/// by its number.
 #[derive(Debug)]
 pub struct Hosts {
     chunks: Arc<ArcSwap<Chunks>>,
@@ -137,14 +177,13 @@ impl Hosts {
         true
     }
 
-    /// Makes known the longest IP packet, in bytes, that gets to a host, or that nobody knows of a limit but the port's. False for
-    /// a host that is not there.
-    pub fn limit(&self, id: HostId, mtu: Option<NonZeroU16>) -> bool {
+    /// Makes known how long packets may be that get to a host. False for a host that is not there.
+    pub fn limit(&self, id: HostId, limit: Limit) -> bool {
         let chunks = self.chunks.load();
         let Some(slot) = slot(&chunks, id).filter(|slot| slot.read(&slot.given).is_some()) else {
             return false;
         };
-        slot.mtu.store(mtu.map_or(0, NonZeroU16::get), Ordering::Release);
+        slot.limit.store(limit.word(), Ordering::Release);
         true
     }
 
@@ -179,7 +218,12 @@ impl HostReader {
 
     /// The longest IP packet, in bytes, that gets to it, if something on the way takes less than the port may: see [`Hosts::limit`].
     pub fn mtu(&mut self, id: HostId) -> Option<NonZeroU16> {
-        slot(self.0.load(), id).and_then(|slot| NonZeroU16::new(slot.mtu.load(Ordering::Acquire)))
+        self.limit(id).mtu
+    }
+
+    /// All that is known of the way to it.
+    pub fn limit(&mut self, id: HostId) -> Limit {
+        slot(self.0.load(), id).map_or(Limit::default(), |slot| Limit::read(slot.limit.load(Ordering::Acquire)))
     }
 
     /// The same as [`Self::find`] in short. None also for one of IPv6, and for one whose MAC address is not known.
@@ -228,10 +272,9 @@ impl Slot {
             mac: MacAddr(mac),
             port: (port != NO_PORT).then_some(port),
             geneve: rest & GENEVE != 0,
-            mtu: match self.mtu.load(Ordering::Relaxed) {
-                0 => u16::MAX,
-                mtu => mtu,
-            },
+            mtu: Limit::read(self.limit.load(Ordering::Relaxed))
+                .mtu
+                .map_or(u16::MAX, NonZeroU16::get),
         })
     }
 

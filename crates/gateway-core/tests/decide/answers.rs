@@ -115,7 +115,7 @@ fn a_way_that_takes_less_is_told_by_what_it_takes() {
             },
             settings(),
         );
-        let limit = |bed: &Bed, mtu| assert!(bed.hosts.limit(bed.host_b, NonZeroU16::new(mtu)));
+        let limit = |bed: &Bed, mtu| assert!(bed.hosts.limit(bed.host_b, Limit::of(NonZeroU16::new(mtu))));
         let headers = if outer_v6 { 70 } else { 50 };
         for v6 in [false, true] {
             let of = |ip_len: u16| {
@@ -147,7 +147,7 @@ fn a_way_that_takes_less_is_told_by_what_it_takes() {
                 }
             }
         }
-        assert!(!bed.hosts.limit(HostId(99), None));
+        assert!(!bed.hosts.limit(HostId(99), Limit::default()));
     }
 }
 

@@ -126,13 +126,17 @@ impl Keys {
         Ok(Self(Arc::new(ArcSwap::from_pointee(greeting))))
     }
 
-    /// Others for whoever connects from now on; connections that are there stay.
+    /// Others, for [`Self::replace`].
     ///
     /// # Errors
-    /// [`ServeError::Tls`]; then nothing has changed.
-    pub fn replace(&self, tls: &Tls) -> Result<(), ServeError> {
-        self.0.store(Arc::new(tls.greeting().map_err(ServeError::Tls)?));
-        Ok(())
+    /// [`ServeError::Tls`].
+    pub fn read(tls: &Tls) -> Result<Self, ServeError> {
+        Self::new(tls)
+    }
+
+    /// What others are, for whoever connects from now on; connections that are there stay.
+    pub fn replace(&self, by: &Self) {
+        self.0.store(by.0.load_full());
     }
 }
 

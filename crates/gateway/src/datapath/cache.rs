@@ -8,16 +8,20 @@ use anyhow::Result;
 use ringside_bpf::gateway::{
     CachedNeighbor, GatewayConfig, GatewayProgram, NeighborKey, PolicySince, Sampling, TableHand, Tunnel,
 };
-use ringside_gateway_core::table::{BindingReader, Encapsulation, HostId, HostReader, Neighbor, NeighborReader};
+use ringside_gateway_core::table::{BindingReader, Encapsulation, HostId, HostReader, Limit, Neighbor, NeighborReader};
 use ringside_gateway_core::{Neighbors, TenantAddress, Vni};
 use ringside_wire::MacAddr;
 
 use super::connections::Handed;
 use super::epochs::{Epochs, Policed, slot_of};
+use super::limits::seconds_of;
+use super::now;
 use crate::model::{Foreign, Tables};
 
 /// Entries that are put with one call.
 pub(super) const BATCH: usize = 4096;
+/// Of those of hosts that have moved: changes wait meanwhile.
+pub(super) const FOLLOWED: usize = 1024;
 /// A full cache is looked through for what can go once in so long.
 const EVICT_EVERY: Duration = Duration::from_secs(1);
 /// This part of it at a time.
@@ -36,11 +40,12 @@ pub(super) enum Room {
     Kept,
 }
 
-/// Hosts whose MAC addresses are others than they were, and how far their neighbours were looked for.
+/// Hosts whose MAC addresses are others than they were, how far their neighbours were looked for, and those that were found.
 #[derive(Debug)]
 pub(super) struct Moved {
     hosts: Vec<HostId>,
     part: usize,
+    found: Vec<TenantAddress>,
 }
 
 impl Moved {
@@ -49,12 +54,30 @@ impl Moved {
         let mut hosts: Vec<HostId> = hosts.collect();
         hosts.sort_unstable();
         hosts.dedup();
-        Self { hosts, part: 0 }
+        Self {
+            hosts,
+            part: 0,
+            found: Vec::new(),
+        }
     }
 
-    /// All neighbours were looked at.
+    /// All neighbours were looked at, and those that were found were taken.
     pub(super) fn is_done(&self) -> bool {
-        self.part == Neighbors::PARTS
+        self.part == Neighbors::PARTS && self.found.is_empty()
+    }
+
+    /// Some that have to be put there as they are now: looks on for more only if there are none. No lock is needed for that, and
+    /// [`FOLLOWED`] at a time are put within less than a millisecond.
+    pub(super) fn next(&mut self, neighbors: &Neighbors) -> Vec<TenantAddress> {
+        if self.found.is_empty() {
+            neighbors.for_each_of(self.part, |address, neighbor| {
+                if self.hosts.binary_search(&neighbor.host).is_ok() {
+                    self.found.push(address);
+                }
+            });
+            self.part += 1;
+        }
+        self.found.split_off(self.found.len().saturating_sub(FOLLOWED))
     }
 }
 
@@ -126,11 +149,13 @@ impl Cache {
     }
 
     /// Removes what the process before has left and what is no longer so, and takes up from it what the MAC addresses of hosts
-    /// are (of those hosts that it returns), and what the ways to them take.
+    /// are (of those hosts that it returns), and what the ways to them take: what a router has said as long as that is believed, and
+    /// what a route said until the resolver has asked for it.
     pub(super) fn adopt(&mut self, tables: &Tables) -> Result<Vec<HostId>> {
         let (mut gone, mut others, mut resolved) = (Vec::new(), Vec::new(), Vec::new());
         let program = Arc::clone(&self.program);
         self.foreign_packets = program.foreign()?.packets;
+        let seconds = seconds_of(now());
         program.neighbors().for_each(|key, value| {
             let address = Vni::new(key.vni).map(|vni| TenantAddress::new(vni, key.ip));
             let known = address.and_then(|address| self.neighbors.find(address));
@@ -138,8 +163,19 @@ impl Cache {
                 let host = self.hosts.find(known.host)?;
                 let is_its = host.ip == value.host && host.port.is_none_or(|port| port == value.port);
                 let is_open = host.mac.is_none() || (host.port.is_none() && !self.one_port);
-                if is_its && value.mtu.is_some() {
-                    tables.hosts.limit(known.host, value.mtu);
+                // Routes are asked for no others.
+                let holds = value.mtu_until.map_or(is_open, |until| until.get() > seconds);
+                // That process may have ended before it had told all entries.
+                let is_less = value
+                    .mtu
+                    .is_some_and(|mtu| self.hosts.mtu(known.host).is_none_or(|other| mtu < other));
+                if is_its && holds && is_less {
+                    let until = value.mtu_until;
+                    let limit = Limit {
+                        until,
+                        ..Limit::of(value.mtu)
+                    };
+                    tables.hosts.limit(known.host, limit);
                 }
                 if is_its && is_open {
                     let found = (MacAddr(value.host_mac), value.port);
@@ -311,20 +347,6 @@ impl Cache {
         self.apply(&now, room);
     }
 
-    /// Looks on through a part of all neighbours for those of hosts that have moved, and puts them there as they are now.
-    pub(super) fn follow(&mut self, moved: &mut Moved, neighbors: &Neighbors) {
-        let mut addresses = Vec::new();
-        neighbors.for_each_of(moved.part, |address, neighbor| {
-            if moved.hosts.binary_search(&neighbor.host).is_ok() {
-                addresses.push(address);
-            }
-        });
-        for addresses in addresses.chunks(BATCH) {
-            self.refresh(addresses, Room::Kept);
-        }
-        moved.part += 1;
-    }
-
     /// Changes of what entries are marked by.
     fn changes(&self) -> u64 {
         self.foreign.changes() + self.policed.changes()
@@ -381,12 +403,22 @@ impl Cache {
         self.cached(address.vni, &neighbor)
     }
 
+    /// True if what the way to an address takes is less than entries were told, which they are in their turn.
+    pub(super) fn waits_for_its_limit(&mut self, address: TenantAddress) -> bool {
+        let neighbor = self.neighbors.find(address);
+        let limit = neighbor.map_or(Limit::default(), |neighbor| self.hosts.limit(neighbor.host));
+        (limit.mtu).is_some_and(|mtu| limit.told.is_none_or(|told| mtu < told))
+    }
+
     /// What the program has to know; None as long as nobody knows how its host is reached.
     fn cached(&mut self, vni: Vni, neighbor: &Neighbor) -> Option<CachedNeighbor> {
         let host = self.hosts.find(neighbor.host)?;
         let port = host.port.or(self.one_port.then_some(0))?;
         let ours = self.config.ports.get(usize::from(port)).and_then(Option::as_ref);
         let takes = ours.map_or(u16::MAX, |port| port.mtu);
+        let limit = self.hosts.limit(neighbor.host);
+        // What is not told yet holds of what comes meanwhile, too.
+        let mtu = limit.mtu.into_iter().chain(limit.told).min();
         Some(CachedNeighbor {
             host: host.ip,
             host_mac: host.mac?.0,
@@ -400,7 +432,8 @@ impl Cache {
             foreign: self.foreign.is(vni),
             guarded: self.policed.has(vni),
             // A way that takes as much as its port does is none that the straight lane has to stay away from.
-            mtu: self.hosts.mtu(neighbor.host).filter(|way| way.get() < takes),
+            mtu: mtu.filter(|way| way.get() < takes),
+            mtu_until: mtu.and(limit.until),
             // What has just come is not the first to go, and its first packets need not write that it is used.
             used: true,
         })

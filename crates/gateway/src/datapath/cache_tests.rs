@@ -1,6 +1,7 @@
 //! Which entries are marked, and when packets may go straight: with the program's maps, as root.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::{NonZeroU16, NonZeroU32};
 
 use ringside_bpf::gateway::{GatewayPort, PolicySlot, Sizes};
 use ringside_gateway_core::conntrack::Limits;
@@ -232,6 +233,48 @@ fn rules_that_came_and_went_meanwhile_are_known() {
     assert_eq!(bed.guarded(1), (3, 0));
 }
 
+fn limit(mtu: u16, until: Option<u32>) -> Limit {
+    Limit {
+        until: until.and_then(NonZeroU32::new),
+        ..Limit::of(NonZeroU16::new(mtu))
+    }
+}
+
+/// A router is believed across a restart until its time is over, and a route's word holds where it is asked for again.
+#[test]
+fn what_ways_take_is_taken_over_with_what_it_is_known_from() {
+    if !is_root() {
+        return;
+    }
+    let mut bed = Bed::new();
+    let soon = seconds_of(now()) + 100;
+    let given = Some(MacAddr([2; 6]));
+    let cases = [
+        (2, None, limit(1400, Some(soon)), limit(1400, Some(soon))),
+        (3, None, limit(1300, None), limit(1300, None)),
+        (4, None, limit(1300, Some(seconds_of(now()))), Limit::default()),
+        (5, given, limit(1400, Some(soon)), limit(1400, Some(soon))),
+        (6, given, limit(1300, None), Limit::default()),
+    ];
+    for (number, mac, before, _) in cases {
+        let host = bed.host(number, mac);
+        bed.tables.hosts.resolve(host, Some((MacAddr([2; 6]), 0)));
+        bed.tables.hosts.limit(host, before);
+        bed.learn_at(host, number.into(), 3);
+        // As it is known to a process that has just begun.
+        bed.tables.hosts.resolve(host, None);
+        bed.tables.hosts.limit(host, Limit::default());
+    }
+    let config = bed.cache.config.clone();
+    bed.cache = Cache::new(Arc::clone(&bed.cache.program), config, &bed.tables, true);
+    let resolved = bed.cache.adopt(&bed.tables).unwrap();
+    assert_eq!(resolved.len(), 3);
+    for (number, mac, _, after) in cases {
+        let host = bed.host(number, mac);
+        assert_eq!(bed.tables.hosts.reader().limit(host), after, "{number}");
+    }
+}
+
 /// Of those in a network: as many as have each of these MAC addresses of hosts.
 fn by_host(bed: &Bed, network: u32, macs: [u8; 2]) -> [u32; 2] {
     let mut found = [0; 2];
@@ -261,7 +304,9 @@ fn neighbors_follow_their_host() {
         let mut moved = Moved::new([open, open].into_iter());
         for _ in 0..parts {
             assert!(!moved.is_done());
-            bed.cache.follow(&mut moved, &bed.tables.neighbors);
+            let addresses = moved.next(&bed.tables.neighbors);
+            assert!(addresses.len() <= FOLLOWED, "who waits for the cache waits for no more");
+            bed.cache.refresh(&addresses, Room::Kept);
         }
         moved.is_done()
     };
@@ -273,6 +318,32 @@ fn neighbors_follow_their_host() {
     assert!(follow(&mut bed, 6, Neighbors::PARTS));
     assert_eq!(by_host(&bed, 1, [4, 6]), [0, MANY], "none is what it was");
     assert_eq!(by_host(&bed, 2, [3, 6]), [3, 0], "nor are others");
+}
+
+/// Of one host as well, which may have all of them: each once, and few at a time.
+#[test]
+fn a_hosts_neighbors_are_found_few_at_a_time() {
+    let (neighbors, host) = (Neighbors::new(), HostId(7));
+    let count = 3 * u32::try_from(FOLLOWED * Neighbors::PARTS / 2).unwrap();
+    let mut writer = neighbors.write();
+    for number in 0..count {
+        let neighbor = Neighbor {
+            mac: MacAddr([2; 6]),
+            host: if number % 100 == 0 { HostId(8) } else { host },
+            policy: 0,
+            version: 1,
+        };
+        writer.put(address(1, number), neighbor);
+    }
+    drop(writer);
+    let mut moved = Moved::new([host].into_iter());
+    let (mut found, mut most) = (HashSet::new(), 0);
+    while !moved.is_done() {
+        let some = moved.next(&neighbors);
+        most = most.max(some.len());
+        found.extend(some);
+    }
+    assert_eq!((found.len(), most), ((count - count.div_ceil(100)) as usize, FOLLOWED));
 }
 
 /// Somebody has changed the map behind the gateway's back.
@@ -327,4 +398,18 @@ fn what_is_other_than_the_tables_is_found_and_put_right() {
     assert_eq!(found, 2);
     assert_eq!(entries(&bed), right);
     assert_eq!(round(&mut bed, &mut |_, _| ()), 2);
+    // Nor is that which entries are told in their turn.
+    let host = bed.host(1, Some(MacAddr([2, 0, 0, 0, 0, 1])));
+    let narrow = Limit {
+        told: None,
+        ..limit(1400, None)
+    };
+    bed.tables.hosts.limit(host, narrow);
+    assert_eq!(round(&mut bed, &mut |_, _| ()), 2);
+    bed.tables.hosts.limit(host, limit(1400, None));
+    assert_eq!(
+        round(&mut bed, &mut |_, _| ()),
+        2 + u64::from(MANY),
+        "what they should have been told is missing"
+    );
 }

@@ -82,7 +82,12 @@ impl Cache {
 
     fn is_right(&mut self, key: NeighborKey, value: CachedNeighbor) -> bool {
         let Some(address) = address(key) else { return false };
-        let should_be = self.known(address);
+        let mut should_be = self.known(address);
+        if let Some(should_be) = &mut should_be
+            && self.waits_for_its_limit(address)
+        {
+            (should_be.mtu, should_be.mtu_until) = (value.mtu, value.mtu_until);
+        }
         should_be.map(|should_be| marked(should_be, (value.foreign, value.guarded))) == Some(value)
     }
 

@@ -35,17 +35,24 @@ impl Left {
     }
 
     /// So many seconds are left of the lease, as it was and after it was renewed.
-    fn renewed(&self, left: u64, longest: Option<Duration>) -> u64 {
-        self.lease().set(worker::now() + left * SECOND).unwrap();
-        let mut held = Held::of(&self.0, longest).expect("it is pinned");
+    fn renewed(&self, left: u64, longest: u64) -> u64 {
+        self.lease().set(lease(left, longest)).unwrap();
+        let mut held = Held::of(&self.0).expect("it is pinned");
         held.begun = Instant::now().checked_sub(self.0.settings.unowned / 4).unwrap();
         held.renew();
         self.lease()
-            .until()
+            .read()
             .unwrap()
+            .until
             .saturating_sub(worker::now())
             .div_ceil(SECOND)
     }
+}
+
+/// Seconds from now.
+fn lease(until: u64, longest: u64) -> Lease {
+    let [until, longest] = [until, longest].map(|seconds| worker::now() + seconds * SECOND);
+    Lease { until, longest }
 }
 
 impl Drop for Left {
@@ -60,18 +67,18 @@ fn what_was_left_goes_on_while_somebody_starts() {
         return;
     }
     let left = Left::new();
-    assert_eq!(left.renewed(20, None), 60);
-    assert_eq!(left.renewed(100, None), 100, "no shorter than it was");
-    assert_eq!(left.renewed(0, None), 0, "what is over does not begin anew");
-    assert_eq!(left.renewed(20, Some(Duration::from_secs(3600))), 60);
-    assert_eq!(left.renewed(20, Some(Duration::ZERO)), 20, "what it knows is too old");
-    left.lease().set(worker::now() + 20 * SECOND).unwrap();
-    let before = left.lease().until().unwrap();
-    Held::of(&left.0, None).unwrap().renew();
-    assert_eq!(left.lease().until().unwrap(), before, "it has only begun");
+    assert_eq!(left.renewed(20, 3600), 60);
+    assert_eq!(left.renewed(100, 3600), 100, "no shorter than it was");
+    assert_eq!(left.renewed(0, 3600), 0, "what is over does not begin anew");
+    assert_eq!(left.renewed(20, 40), 40, "what it knows is too old then");
+    assert_eq!(left.renewed(20, 0), 20, "what it knows is too old");
+    let before = lease(20, 3600);
+    left.lease().set(before).unwrap();
+    Held::of(&left.0).unwrap().renew();
+    assert_eq!(left.lease().read().unwrap(), before, "it has only begun");
     let none = PathOptions {
         pins: Some("/sys/fs/bpf/ringside-held-none".into()),
         ..PathOptions::default()
     };
-    assert!(Held::of(&none, None).is_none() && Held::of(&PathOptions::default(), None).is_none());
+    assert!(Held::of(&none).is_none() && Held::of(&PathOptions::default()).is_none());
 }

@@ -128,7 +128,10 @@ impl Keeper {
     fn follow(&self, moved: &mut Moved) {
         let begun = Instant::now();
         while !moved.is_done() && begun.elapsed() < LONGEST_LOOK {
-            self.cache().follow(moved, &self.tables.neighbors);
+            let addresses = moved.next(&self.tables.neighbors);
+            if !addresses.is_empty() {
+                self.cache().refresh(&addresses, Room::Kept);
+            }
         }
     }
 
@@ -138,7 +141,7 @@ impl Keeper {
             worker.measure(since);
         }
         let mut cache = self.cache();
-        renew(&cache.program, self.shared.unowned.load(Ordering::Relaxed))?;
+        renew(&cache.program, &self.shared)?;
         cache.count_foreign()
     }
 }

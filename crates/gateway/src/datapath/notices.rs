@@ -81,8 +81,15 @@ pub(super) enum About {
     Settings,
     /// MAC addresses of hosts cannot be found out.
     Hosts,
-    /// There are more of them than the kernel's table takes.
-    KernelTable,
+    /// There are more of them, of a family, than the kernel's table takes.
+    KernelTable(&'static str),
+}
+
+impl About {
+    /// What it says has a number that changes all the while: news when it begins and when it ends.
+    const fn counts(self) -> bool {
+        matches!(self, Self::KernelTable(_))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -92,18 +99,20 @@ pub(super) struct Notices {
 }
 
 impl Notices {
-    /// Something is wrong, or not any more.
-    pub(super) fn tell(&self, about: About, problem: Option<String>) {
+    /// Something is wrong, or not any more. True if that is news, which is logged.
+    pub(super) fn tell(&self, about: About, problem: Option<String>) -> bool {
         let mut problems = self.lock();
         let before = match &problem {
             Some(text) => problems.insert(about, text.clone()),
             None => problems.remove(&about),
         };
         match (before, problem) {
-            (before, Some(now)) if before.as_ref() != Some(&now) => tracing::error!("{now}"),
+            (Some(before), Some(now)) if before == now || about.counts() => return false,
+            (None, None) => return false,
+            (_, Some(now)) => tracing::error!("{now}"),
             (Some(before), None) => tracing::info!("no longer so: {before}"),
-            _ => {}
         }
+        true
     }
 
     pub(super) fn problems(&self) -> Vec<String> {
@@ -150,6 +159,20 @@ mod tests {
         assert!(notices.is_out(0));
         notices.tell(About::Link(0), None);
         assert!(!notices.is_out(0));
+    }
+
+    #[test]
+    fn what_is_wrong_is_logged_once() {
+        let notices = Notices::default();
+        let tell = |about, text: &str| notices.tell(about, Some(text.to_owned()));
+        assert!(tell(About::Link(0), "eth1 is down") && !tell(About::Link(0), "eth1 is down"));
+        assert!(tell(About::Link(0), "eth1 has no carrier"));
+        let of_table = About::KernelTable("ipv4");
+        assert!(tell(of_table, "1025 hosts") && !tell(of_table, "1026 hosts"));
+        assert_eq!(notices.problems(), ["eth1 has no carrier", "1026 hosts"]);
+        assert!(tell(About::KernelTable("ipv6"), "1025 hosts"), "of the other family");
+        assert!(notices.tell(of_table, None) && !notices.tell(of_table, None));
+        assert!(tell(of_table, "1025 hosts"));
     }
 
     #[test]

@@ -45,6 +45,34 @@ impl Pace {
     }
 }
 
+/// Lets so many through at once, and one in so many nanoseconds for long.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gate {
+    every: u64,
+    at_once: u32,
+    /// Until then it lets fewer through, CLOCK_MONOTONIC in nanoseconds.
+    full_at: u64,
+}
+
+impl Gate {
+    pub(super) const fn new(every: u64, at_once: u32) -> Self {
+        Self {
+            every,
+            at_once,
+            full_at: 0,
+        }
+    }
+
+    pub(super) fn lets_through(&mut self, now: u64) -> bool {
+        let after = self.full_at.max(now) + self.every;
+        let may = after - now <= self.every * u64::from(self.at_once);
+        if may {
+            self.full_at = after;
+        }
+        may
+    }
+}
+
 /// How often connections are told what the fast path has sent on, lest one ends that it carries.
 pub(super) fn of_connections(conntrack: &Conntrack) -> Duration {
     let timeouts = CARRIED.map(|state| Duration::from_nanos(conntrack.timeout(state)));

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use ringside_gateway_core::Neighbors;
 use ringside_gateway_core::table::{Host, HostId, HostReader};
 use ringside_nic::{NeighbourEvent, NeighbourWatch, Route, TooBigMessages};
 use ringside_wire::MacAddr;
@@ -20,7 +21,7 @@ use super::kernel_table;
 use super::limits::{LimitCounters, Limits, listeners};
 use super::notices::About;
 use super::ports::Ports;
-use super::worker::Shared;
+use super::worker::{Shared, now};
 use crate::model::Tables;
 
 /// What the kernel tells is listened to so often while somebody waits for an answer; and its table is looked through no more often.
@@ -33,6 +34,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const CONFIRM: Duration = Duration::from_secs(30);
 /// Hosts whose routes are asked for with each look: another way is found soon, and the kernel is not kept busy.
 const ROUTES: usize = 1000;
+/// Parts of all neighbours that are looked through with each look for who lives where: all of them in a minute or so.
+const PARTS: usize = 4;
 
 pub(super) struct Resolver {
     pub(super) tables: Arc<Tables>,
@@ -70,12 +73,24 @@ impl Hop {
     }
 }
 
-/// What is known.
+/// Where a host is.
+struct Known {
+    id: HostId,
+    place: Place,
+    /// In which round it has come.
+    round: u64,
+}
+
+/// What is known of hosts on which somebody lives. Who has none any more is forgotten, after one to two rounds.
 struct Ways {
     hosts: HostReader,
     hops: HashMap<Place, Hop>,
-    /// Of each host, in the order in which their routes are looked at.
-    places: Vec<(HostId, Place)>,
+    /// In the order in which their routes are looked at.
+    places: Vec<Known>,
+    /// The round of looks through all neighbours, how far it is, and on which hosts, by number, it has found some.
+    round: u64,
+    part: usize,
+    used: Vec<bool>,
     numbers: HashMap<HostId, usize>,
     next: usize,
     limits: Limits,
@@ -112,28 +127,35 @@ impl Resolver {
 
     fn begin(&self) -> Ways {
         let silent = |error: &_| tracing::warn!(%error, "MAC addresses are found out once a second, not at once");
-        let now = Instant::now();
+        let begun = Instant::now();
         let mut ways = Ways {
             hosts: self.tables.hosts.reader(),
             hops: HashMap::new(),
             places: Vec::new(),
+            round: 0,
+            part: 0,
+            used: Vec::new(),
             numbers: HashMap::new(),
             next: 0,
-            limits: Limits::new(&self.tables.hosts, Arc::clone(&self.limits), now),
+            limits: Limits::new(&self.tables.hosts, Arc::clone(&self.limits)),
             routers: listeners(),
             watch: NeighbourWatch::open().inspect_err(silent).ok(),
             ports: self.shared.ports.load_full(),
-            looked: now,
-            looked_at_routes: now,
+            looked: begun,
+            looked_at_routes: begun,
             is_to_be_looked_through: false,
         };
         for id in &self.resolved {
             let Some(host) = ways.hosts.find(*id) else { continue };
             let given = ways.hosts.given(*id).unwrap_or(host);
-            let Some((place, mtu)) = self.way_to(&given) else {
-                continue;
+            let place = match self.way_to(&given) {
+                Some((place, mtu)) => {
+                    ways.limits.route(&self.tables.hosts, *id, mtu, now());
+                    place
+                }
+                // As it was, until there is a way again.
+                None => (host.port.unwrap_or(0), host.ip),
             };
-            ways.limits.route(&self.tables.hosts, *id, mtu);
             let hop = ways.enrol(*id, place);
             if host.port == Some(place.0) {
                 hop.mac = host.mac.map(|mac| mac.0);
@@ -164,11 +186,14 @@ impl Resolver {
             ways.looked_at_routes = Instant::now();
             ways.is_to_be_looked_through = true;
             self.look_at_routes(ways);
-            ways.limits.forget(&self.tables.hosts, ways.looked_at_routes);
+            for id in ways.look_for_users(&self.tables.neighbors) {
+                self.forget(id, ways);
+            }
+            ways.limits.forget(&self.tables.hosts, now());
         }
-        let now = Instant::now();
-        (ways.limits).listen(&self.tables.hosts, &ways.routers, &self.shared.settings.load(), now);
-        for id in ways.limits.changed(now) {
+        let at = now();
+        (ways.limits).listen(&self.tables.hosts, &ways.routers, &self.shared.settings.load(), at);
+        for id in ways.limits.changed(&self.tables.hosts, at) {
             _ = self.found.send(id);
         }
         if !ways.is_to_be_looked_through || ways.looked.elapsed() < WHILE_WAITING {
@@ -212,7 +237,7 @@ impl Resolver {
             return;
         };
         // Before it can be sent to.
-        ways.limits.route(&self.tables.hosts, id, mtu);
+        ways.limits.route(&self.tables.hosts, id, mtu, now());
         self.go(id, &given, place, ways);
     }
 
@@ -242,13 +267,13 @@ impl Resolver {
     fn look_at_routes(&self, ways: &mut Ways) {
         let mut others = 0;
         for _ in 0..ways.places.len().min(ROUTES) {
-            let (id, before) = ways.places[ways.next % ways.places.len()];
+            let Known { id, place: before, .. } = ways.places[ways.next % ways.places.len()];
             ways.next = (ways.next + 1) % ways.places.len();
             let Some(given) = ways.hosts.given(id) else { continue };
             let Some((place, mtu)) = self.way_to(&given) else {
                 continue;
             };
-            ways.limits.route(&self.tables.hosts, id, mtu);
+            ways.limits.route(&self.tables.hosts, id, mtu, now());
             if place != before {
                 self.go(id, &given, place, ways);
                 others += 1;
@@ -257,6 +282,15 @@ impl Resolver {
         if others != 0 {
             tracing::info!(hosts = others, "the kernel routes to hosts by another way than before");
         }
+    }
+
+    /// Nobody lives on a host any more. If somebody comes, it is asked for anew.
+    fn forget(&self, id: HostId, ways: &mut Ways) {
+        ways.leave(id);
+        ways.limits.route(&self.tables.hosts, id, None, now());
+        self.tables.hosts.resolve(id, None);
+        // For who has come meanwhile.
+        _ = self.found.send(id);
     }
 
     /// What the kernel tells.
@@ -314,9 +348,14 @@ impl Resolver {
         }
         self.shared.notices.tell(About::Hosts, failed);
         let there = kernel_table::count(ways.hops.keys().map(|(_, ip)| ip));
-        self.shared
-            .notices
-            .tell(About::KernelTable, kernel_table::problem(there, kernel_table::limits()));
+        for ((family, there), takes) in kernel_table::FAMILIES
+            .into_iter()
+            .zip(there)
+            .zip(kernel_table::limits())
+        {
+            let problem = kernel_table::problem(family, there, takes);
+            self.shared.notices.tell(About::KernelTable(family), problem);
+        }
         for (place, hop) in &mut ways.hops {
             if hop.mac.is_some() && hop.is_to_be_asked(CONFIRM) {
                 self.ask_kernel(hop, *place);
@@ -336,26 +375,65 @@ impl Ways {
     fn enrol(&mut self, id: HostId, place: Place) -> &mut Hop {
         match self.numbers.get(&id) {
             Some(&number) => {
-                let before = std::mem::replace(&mut self.places[number].1, place);
+                let before = std::mem::replace(&mut self.places[number].place, place);
                 if before != place {
-                    let left = self.hops.get_mut(&before);
-                    let is_empty = left.is_some_and(|hop| {
-                        hop.hosts.remove(&id);
-                        hop.hosts.is_empty()
-                    });
-                    if is_empty {
-                        self.hops.remove(&before);
-                    }
+                    self.leave_hop(id, before);
                 }
             }
             None => {
+                let round = self.round;
                 self.numbers.insert(id, self.places.len());
-                self.places.push((id, place));
+                self.places.push(Known { id, place, round });
             }
         }
         let hop = self.hops.entry(place).or_default();
         hop.hosts.insert(id);
         hop
+    }
+
+    fn leave_hop(&mut self, id: HostId, place: Place) {
+        let left = self.hops.get_mut(&place);
+        let is_empty = left.is_some_and(|hop| {
+            hop.hosts.remove(&id);
+            hop.hosts.is_empty()
+        });
+        if is_empty {
+            self.hops.remove(&place);
+        }
+    }
+
+    /// A host is at no hop any more.
+    fn leave(&mut self, id: HostId) {
+        let Some(number) = self.numbers.remove(&id) else { return };
+        let Known { place, .. } = self.places.swap_remove(number);
+        if let Some(moved) = self.places.get(number) {
+            self.numbers.insert(moved.id, number);
+        }
+        self.leave_hop(id, place);
+    }
+
+    /// Looks on for who lives on which host. After a round: hosts that were known all the while, on which it has found nobody.
+    fn look_for_users(&mut self, neighbors: &Neighbors) -> Vec<HostId> {
+        for part in self.part..(self.part + PARTS).min(Neighbors::PARTS) {
+            neighbors.for_each_of(part, |_, neighbor| {
+                if let Some(used) = self.used.get_mut(neighbor.host.0 as usize) {
+                    *used = true;
+                }
+            });
+        }
+        self.part += PARTS;
+        if self.part < Neighbors::PARTS {
+            return Vec::new();
+        }
+        let is_unused = |known: &&Known| known.round < self.round && !self.used[known.id.0 as usize];
+        let unused = self.places.iter().filter(is_unused).map(|known| known.id).collect();
+        self.part = 0;
+        self.round += 1;
+        // Those that come later are of this round.
+        let most = self.places.iter().map(|known| known.id.0 as usize + 1).max();
+        self.used.clear();
+        self.used.resize(most.unwrap_or(0), false);
+        unused
     }
 }
 

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use ringside_gateway_core::Underlay;
 use ringside_gateway_core::conntrack::Limits;
 use ringside_gateway_core::decide::Settings;
+use ringside_gateway_core::table::Neighbor;
+use ringside_gateway_core::{TenantAddress, Underlay, Vni};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::{Lab, VethConfig};
 
@@ -28,6 +29,7 @@ fn shared(tables: &Tables, interface: &str) -> Shared {
         settings: ArcSwap::from_pointee(settings),
         patience: AtomicU64::new(0),
         unowned: AtomicU64::new(0),
+        longest: AtomicU64::new(0),
         epochs: Epochs::new(1),
         trace: ArcSwapOption::empty(),
         ports: ArcSwap::from_pointee(Ports::by_name(&[interface.to_owned()]).unwrap()),
@@ -95,5 +97,104 @@ fn who_does_not_answer_costs_few_looks_and_is_found_when_it_does() {
         assert!(lab.b.ns.command("ip").args(words).status().unwrap().success());
         let (_, _, mac) = send(nobody, Duration::from_secs(20));
         assert_eq!(mac, Some(MacAddr(lab.b.mac)), "there at last");
+    });
+}
+
+/// Hosts that somebody lives on stay, others go with what the kernel is asked for them.
+#[test]
+fn hosts_without_neighbours_are_forgotten() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::veth(VethConfig::tagged("forgets")).unwrap();
+    lab.a.run(|| {
+        let tables = Arc::new(Tables::new(Limits {
+            connections: 1,
+            ..Limits::default()
+        }));
+        let host = |last| {
+            tables.hosts.intern(Host {
+                ip: IpAddr::from([10, 77, 0, last]),
+                mac: None,
+                port: None,
+                encapsulation: None,
+            })
+        };
+        let ids: Vec<HostId> = (10..20).map(host).collect();
+        let kept = host(2);
+        let address = TenantAddress::new(Vni::new(1).unwrap(), [10, 0, 0, 1].into());
+        let neighbor = Neighbor {
+            mac: MacAddr([2; 6]),
+            host: kept,
+            policy: 0,
+            version: 1,
+        };
+        tables.neighbors.write().put(address, neighbor);
+        let (_want, wanted) = crossbeam_channel::unbounded();
+        let (found, hosts) = crossbeam_channel::unbounded();
+        let resolver = Resolver {
+            shared: Arc::new(shared(&tables, lab.a.interface.name())),
+            tables: Arc::clone(&tables),
+            resolved: Vec::new(),
+            wanted,
+            found,
+            limits: Arc::default(),
+        };
+        let mut ways = resolver.begin();
+        let round = |ways: &mut Ways| {
+            let before = ways.round;
+            while ways.round == before {
+                for id in ways.look_for_users(&tables.neighbors) {
+                    resolver.forget(id, ways);
+                }
+            }
+        };
+        let known = |ways: &Ways| {
+            let mut hosts: Vec<HostId> = ways.places.iter().map(|known| known.id).collect();
+            hosts.sort_unstable();
+            assert!(
+                ways.places
+                    .iter()
+                    .enumerate()
+                    .all(|(number, known)| ways.numbers[&known.id] == number)
+            );
+            let at_hops: usize = ways.hops.values().map(|hop| hop.hosts.len()).sum();
+            assert_eq!((at_hops, ways.hops.len()), (hosts.len(), hosts.len()));
+            hosts
+        };
+        ids.iter().chain([&kept]).for_each(|id| resolver.ask(*id, &mut ways));
+        let found = Some((MacAddr([2; 6]), 0));
+        assert!(tables.hosts.resolve(ids[0], found) && tables.hosts.resolve(kept, found));
+        assert_eq!(known(&ways).len(), 11);
+        round(&mut ways);
+        assert_eq!(
+            known(&ways).len(),
+            11,
+            "they have just come: who lives there may not have been seen"
+        );
+        round(&mut ways);
+        assert_eq!(known(&ways), [kept]);
+        let mut reader = tables.hosts.reader();
+        assert!(reader.find(kept).unwrap().mac.is_some());
+        assert_eq!(reader.find(ids[0]).unwrap().mac, None, "it would be followed no more");
+        assert!(
+            hosts.try_iter().any(|id| id == ids[0]),
+            "who has come meanwhile is told"
+        );
+
+        // The last one goes, and somebody comes to another.
+        tables.neighbors.write().remove(address, 2);
+        tables.neighbors.write().put(
+            address,
+            Neighbor {
+                host: ids[3],
+                version: 3,
+                ..neighbor
+            },
+        );
+        resolver.ask(ids[3], &mut ways);
+        round(&mut ways);
+        round(&mut ways);
+        assert_eq!(known(&ways), [ids[3]]);
     });
 }

@@ -348,7 +348,8 @@ impl Supervisor {
             if let Err(error) = cache.configure() {
                 (cache.config.ports, cache.config.addresses) = old;
                 let problem = format!("an interface has changed, and what was so before goes on: {error}");
-                return notices.tell(About::Settings, Some(problem));
+                notices.tell(About::Settings, Some(problem));
+                return;
             }
             tracing::info!(?now, "an interface has changed");
             notices.count(Event::Changed);

@@ -46,6 +46,8 @@ pub(super) struct Shared {
     pub(super) patience: AtomicU64,
     /// How long the fast path goes on without a daemon, in nanoseconds.
     pub(super) unowned: AtomicU64,
+    /// Until when it may at the longest, whoever starts meanwhile: CLOCK_MONOTONIC in nanoseconds.
+    pub(super) longest: AtomicU64,
     /// Which of what the fast path has of connections still holds.
     pub(super) epochs: Epochs,
     /// Whoever wants to see packets.

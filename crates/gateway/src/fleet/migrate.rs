@@ -20,7 +20,7 @@ use super::shards::Record;
 use super::sync::{Failed, Listing, Mark, Pulse};
 use super::value::{Entry, Packed, pack};
 use crate::config::Config;
-use crate::model::Made;
+use crate::model::{Made, Working};
 use crate::object::{Change, Group, Neighbor, Port, Statement};
 use crate::store::{Role, Store};
 
@@ -124,7 +124,7 @@ impl State {
 /// What is in the way; what was there before is there still.
 pub fn migrate(config: &Config, to: To, beside_gateways: bool) -> Result<Migrated> {
     let options = config.etcd.as_ref().context("store.etcd is missing")?;
-    let mut store = Store::open_any(&config.store, Role::Either)?;
+    let mut store = Store::open_any(&config.store, Role::Either, &Working::default())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let all = async {
         let door = Door::new(options.clone());

@@ -66,6 +66,8 @@ pub struct Status {
 #[derive(Debug)]
 struct Proof {
     at: Instant,
+    /// There has been one: before, it is the time of the start.
+    is_given: bool,
     /// Up to which revision everything was told, and when etcd had nothing more, where the tables may not have it yet.
     next: Option<(u64, Instant)>,
 }
@@ -81,7 +83,11 @@ impl Status {
             backlog: Backlog::default(),
             applied: zero(),
             known: zero(),
-            proof: Mutex::new(Proof { at: now, next: None }),
+            proof: Mutex::new(Proof {
+                at: now,
+                is_given: false,
+                next: None,
+            }),
             resumed: zero(),
             relisted: zero(),
             compared: zero(),
@@ -111,7 +117,14 @@ impl Status {
     /// How old the last proof is that nothing of etcd is missing in the tables.
     #[must_use]
     pub fn lag(&self) -> Duration {
-        self.proof(None).elapsed()
+        self.proof(None).0.elapsed()
+    }
+
+    /// So long what is known is young enough, after that limit. None as long as etcd has never been followed since the start.
+    pub(crate) fn left_of(&self, limit: Option<Duration>) -> Option<Duration> {
+        let (at, is_given) = self.proof(None);
+        let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(at.elapsed()));
+        is_given.then_some(left)
     }
 
     /// Everything up to this revision was told, and etcd had nothing more at a time.
@@ -119,17 +132,17 @@ impl Status {
         self.proof(Some((told, at)));
     }
 
-    fn proof(&self, news: Option<(u64, Instant)>) -> Instant {
+    fn proof(&self, news: Option<(u64, Instant)>) -> (Instant, bool) {
         let applied = self.applied.load(Ordering::Relaxed);
         let mut proof = self.proof.lock().unwrap_or_else(PoisonError::into_inner);
         // One after the other: where there is always something on its way, the newest never is in the tables.
         for _ in 0..2 {
             if let Some((_, at)) = proof.next.take_if(|(told, _)| *told <= applied) {
-                proof.at = at;
+                (proof.at, proof.is_given) = (at, true);
             }
             proof.next = proof.next.or(news);
         }
-        proof.at
+        (proof.at, proof.is_given)
     }
 
     /// Whether the tables have what etcd had when it was begun to follow, if that is news.
@@ -309,6 +322,7 @@ mod tests {
         let began = Instant::now();
         let ago = |seconds| began.checked_sub(seconds * SECOND).unwrap();
         assert!(status.lag() < SECOND);
+        assert_eq!(status.left_of(Some(60 * SECOND)), None, "that it has begun is no proof");
         status.proof.lock().unwrap().at = ago(100);
         // Told and not yet in the tables; what is told later does not put it off.
         status.prove(7, ago(50));
@@ -320,6 +334,10 @@ mod tests {
         assert!(status.lag() >= 50 * SECOND);
         status.applied.store(9, Ordering::Relaxed);
         assert!((10 * SECOND..12 * SECOND).contains(&status.lag()), "{:?}", status.lag());
+        let left = status.left_of(Some(60 * SECOND)).unwrap();
+        assert!((48 * SECOND..=50 * SECOND).contains(&left), "{left:?}");
+        assert_eq!(status.left_of(Some(SECOND)), Some(Duration::ZERO));
+        assert_eq!(status.left_of(None), Some(Duration::MAX));
         // Also where nobody tells anything any more.
         std::thread::sleep(SECOND / 10);
         assert!(status.lag() >= 10 * SECOND + SECOND / 10);

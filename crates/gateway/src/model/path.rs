@@ -32,9 +32,9 @@ pub trait DataPath: fmt::Debug + Send + Sync {
     /// To be taken out of service, or back.
     fn drain(&self, drain: bool);
 
-    /// What is known is too old to go by, or no longer is: tenants' packets are dropped as [`DropReason::Stale`]. It is said again and
-    /// again.
-    fn set_stale(&self, is_stale: bool);
+    /// What is known is too old to go by, or no longer is: tenants' packets are dropped as [`DropReason::Stale`]. And for how long from now
+    /// it may be gone by without a daemon, whoever starts meanwhile; None: no longer than was said before. It is said again and again.
+    fn set_stale(&self, is_stale: bool, longest: Option<Duration>);
 
     /// False if a worker has not come round for so long that only a restart helps: then the watchdog is not told any more
     /// that all is well.
@@ -253,7 +253,7 @@ impl DataPath for NoDataPath {
 
     fn drain(&self, _: bool) {}
 
-    fn set_stale(&self, _: bool) {}
+    fn set_stale(&self, _: bool, _: Option<Duration>) {}
 
     fn is_alive(&self) -> bool {
         true

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use ringside_gateway_core::policy::{Direction, GroupId, ProfileId, Remote, Rule, RuleId, Service};
@@ -74,7 +75,7 @@ impl DataPath for Cache {
 
     fn drain(&self, _: bool) {}
 
-    fn set_stale(&self, _: bool) {}
+    fn set_stale(&self, _: bool, _: Option<Duration>) {}
 
     fn is_alive(&self) -> bool {
         true

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 
 use super::{Reader, Role, Row, Store, StoreError, failed, loss, next_revision, row, schema};
 use crate::fleet::sync::Mark;
-use crate::model::Made;
+use crate::model::{Made, Working};
 use crate::object::{Change, Group, Neighbor, Port, Statement};
 
 /// In `meta`: whose state it is (bytes), etcd's cluster, and the revision.
@@ -24,7 +24,15 @@ impl Store {
     /// # Errors
     /// Those of [`StoreError`]; [`StoreError::NotOfFleet`] if it holds what etcd does not know.
     pub fn open_mirror(path: &Path) -> Result<Self, StoreError> {
-        let store = Self::open_any(path, Role::Copy)?;
+        Self::open_mirror_with(path, &Working::default())
+    }
+
+    /// The same, with signs that it goes on.
+    ///
+    /// # Errors
+    /// Those of [`Self::open_mirror`].
+    pub fn open_mirror_with(path: &Path, working: &Working) -> Result<Self, StoreError> {
+        let store = Self::open_any(path, Role::Copy, working)?;
         let says_copy = store.says_copy()?;
         let is_copy = says_copy || store.mark()?.is_some();
         let empty = is_empty(&store.connection);

@@ -17,6 +17,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::damage::{self, End};
 use super::{Loaded, PATIENCE, Role, Row, StoreError, failed, loss, mirror, schema, with_suffix};
 use crate::fleet::sync::Mark;
+use crate::model::Working;
 use crate::object::{Group, Neighbor, Port};
 
 /// Behind the file's name: what is being made, and what is to take its place.
@@ -48,13 +49,23 @@ struct Saved {
 ///
 /// # Errors
 /// Those of [`StoreError`]; also if it is not of this role. Then it is as it was.
-pub(super) fn replace(path: &Path, role: Role, why: &rusqlite::Error) -> Result<Option<String>, StoreError> {
+pub(super) fn replace(
+    path: &Path,
+    role: Role,
+    why: &rusqlite::Error,
+    working: &Working,
+) -> Result<Option<String>, StoreError> {
     let aside = name_aside(path);
     let old = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     );
-    let old = old.and_then(|old| old.busy_timeout(PATIENCE).map(|()| old)).ok();
+    let old = old.and_then(|mut old| {
+        old.busy_timeout(PATIENCE)?;
+        super::say_progress(&mut old, Some(working))?;
+        Ok(old)
+    });
+    let old = old.ok();
     let is = old.as_ref().map_or(Is::Unknown, ask);
     match (&is, role) {
         (Is::Copy(_), Role::Truth) => return Err(StoreError::OfFleet { path: path.to_owned() }),

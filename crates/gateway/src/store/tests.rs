@@ -486,3 +486,28 @@ fn time_goes_on_where_it_was_noted() {
     store.set_clock(180).unwrap();
     assert_eq!(store.clock().unwrap(), Some(150), "nothing grows old any more");
 }
+
+/// A large one takes minutes to be looked through, and somebody waits for a sign meanwhile.
+#[test]
+fn who_opens_a_large_store_sees_that_it_goes_on() {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    let folder = Folder::new();
+    let signs = Arc::new(AtomicU64::new(0));
+    let open = || {
+        let before = signs.load(Ordering::Relaxed);
+        let counted = Arc::clone(&signs);
+        let working = Working::new(move || _ = counted.fetch_add(1, Ordering::Relaxed));
+        let store = Store::open_with(&folder.store(), &working).unwrap();
+        (store, signs.load(Ordering::Relaxed) - before)
+    };
+    let (mut store, of_none) = open();
+    let changes: Vec<Change> = (0..20_000).map(|number| put(neighbor(number, 1))).collect();
+    store.commit(changes.iter(), 1).unwrap();
+    drop(store);
+    let (store, of_many) = open();
+    assert!(of_many > of_none + 3, "{of_none} {of_many}");
+    let after = signs.load(Ordering::Relaxed);
+    store.may_lack_ports().unwrap();
+    assert_eq!(signs.load(Ordering::Relaxed), after, "it is open");
+}

@@ -67,6 +67,7 @@ mod inside {
             policed: false,
             guarded: false,
             mtu: None,
+            mtu_until: None,
             foreign: false,
             used: false,
         };

@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 9
+#define GATEWAY_LAYOUT 10
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
@@ -111,7 +111,8 @@ struct neighbor {
 	__u8 encapsulation;
 	__u8 used; /* set with each hit: the loader clears it, and evicts what stayed clear */
 	__u16 mtu; /* of LIMITED ones: the longest IP packet that gets to its host */
-	__u16 pad[3];
+	__u16 pad;
+	__u32 until; /* the owner's: the program does not look at it */
 } __attribute__((__aligned__(8)));
 
 /* One direction of a connection. */
@@ -197,6 +198,7 @@ struct config {
 /* Until when packets are sent on although there is no socket to send others to: CLOCK_MONOTONIC in ns. */
 struct lease {
 	__u64 until;
+	__u64 longest; /* the owner's: the program does not look at it */
 };
 
 struct state {

@@ -1,0 +1,137 @@
+//! Other settings while packets are forwarded: in a namespace, as root.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use ringside_bpf::gateway::{CachedConnection, ConnectionKey};
+use ringside_gateway_core::conntrack::{Limits, State};
+use ringside_netlab::testing::is_root;
+use ringside_netlab::{Lab, VethConfig};
+
+use super::*;
+
+/// Taken down at the end.
+struct Pins(PathBuf);
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        _ = unpin(&self.0);
+    }
+}
+
+/// One that nobody knows, which is to be removed.
+fn over() -> (ConnectionKey, CachedConnection) {
+    let key = ConnectionKey {
+        vni: 1,
+        source: IpAddr::from([10, 0, 0, 1]),
+        destination: IpAddr::from([10, 0, 0, 2]),
+        ports: [1, 2],
+        protocol: 17,
+    };
+    let value = CachedConnection {
+        generation: 0,
+        seen: 0,
+        idle_ms: 0,
+        reply: false,
+        name: 1,
+    };
+    (key, value)
+}
+
+fn with_path(test: impl FnOnce(&XdpPath, &PathOptions, &Tables) + Send) {
+    if !is_root() {
+        return;
+    }
+    // Addresses of IPv6 come when they like.
+    let config = VethConfig {
+        ipv6: false,
+        ..VethConfig::tagged("set")
+    };
+    let lab = Lab::veth(config).unwrap();
+    static BEDS: AtomicU64 = AtomicU64::new(0);
+    let name = format!(
+        "ringside-set-{}-{}",
+        std::process::id(),
+        BEDS.fetch_add(1, Ordering::Relaxed)
+    );
+    let pins = Pins(Path::new("/sys/fs/bpf").join(name));
+    lab.a.run(|| {
+        let tables = Arc::new(Tables::new(Limits {
+            connections: 10,
+            ..Limits::default()
+        }));
+        let options = PathOptions {
+            interfaces: vec![lab.a.interface.name().to_owned()],
+            pins: Some(pins.0.clone()),
+            cached_neighbors: 100,
+            cached_connections: 100,
+            ..PathOptions::default()
+        };
+        let path = XdpPath::start(&options, &tables).unwrap();
+        test(&path, &options, &tables);
+    });
+}
+
+/// What starts after this process has that go on for no longer than was said last, and the map tells it.
+#[test]
+fn how_long_it_may_go_on_is_what_was_said_last() {
+    with_path(|path, options, _| {
+        let longest = || path.shared.longest.load(Ordering::Relaxed);
+        let most = nanoseconds(options.settings.unowned) * STARTS;
+        let begun = now();
+        path.set_stale(false, Some(Duration::MAX));
+        assert!((begun + most..=now() + most).contains(&longest()));
+        let (begun, more) = (now(), 5_000_000_000);
+        path.set_stale(false, Some(Duration::from_nanos(more)));
+        assert!((begun + more..=now() + more).contains(&longest()));
+        let said = longest();
+        path.set_stale(true, None);
+        assert_eq!(longest(), said);
+        let (program, begun) = (Arc::clone(&path.cache().program), Instant::now());
+        while program.leased().unwrap().longest != said {
+            assert!(begun.elapsed() < Duration::from_secs(30), "the map does not tell it");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(program.leased().unwrap().until > said, "who runs has the usual time");
+    });
+}
+
+#[test]
+fn settings_that_cannot_be_had_change_nothing() {
+    with_path(|path, options, tables| {
+        let (settings, timeouts) = (options.settings.clone(), tables.conntrack.timeouts());
+        let other = PathSettings {
+            unowned: Duration::from_secs(7),
+            known_options: vec![(1, 2)],
+            source_check: true,
+            derive_source_port: true,
+            errors_per_second: 1,
+            patience: Duration::from_millis(3),
+        };
+        let mut shorter = timeouts.clone();
+        shorter.set(State::Established, Duration::from_secs(60));
+        let now = || {
+            let shared = &path.shared;
+            let settings = Settings::clone(&shared.settings.load());
+            let times = [&shared.patience, &shared.unowned].map(|time| time.load(Ordering::Relaxed));
+            (
+                path.cache().config.clone(),
+                settings,
+                times,
+                tables.conntrack.timeouts(),
+            )
+        };
+        let before = now();
+        let program = Arc::clone(&path.cache().program);
+        program.connections().put(&[over()]).unwrap();
+        ringside_bpf::testing::freeze(&attach::maps(options.pins.as_deref().unwrap()), "connections").unwrap();
+        path.set(&other, &shorter).unwrap_err();
+        assert_eq!(now(), before);
+        // It is not about time-outs then.
+        path.set(&other, &timeouts).unwrap();
+        let after = now();
+        assert_ne!((&after.0, &after.1, after.2), (&before.0, &before.1, before.2));
+        path.set(&settings, &timeouts).unwrap();
+        assert_eq!(now(), before);
+    });
+}
