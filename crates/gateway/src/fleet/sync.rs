@@ -33,6 +33,7 @@ pub use barrier::Barrier;
 use comparison::Comparison;
 pub(crate) use listing::Listing;
 use listing::Vain;
+use terms::Next;
 pub use terms::{Action, Counts, Failed, Input, Mark, PAGES, Page, Pages, Pair, Pulse, State, Tell, Timing};
 
 /// Times as often as else it asks whether all is well while it is not known yet what is missing of a copy.
@@ -67,14 +68,6 @@ struct Heart {
     /// When the last question that was answered had been asked, and the answer.
     answered: Option<(Duration, u64)>,
     error: Option<String>,
-}
-
-/// What comes next, in this order.
-#[derive(Debug)]
-enum Next {
-    Do(Action),
-    /// Read what these say, and tell the tables: so late that etcd has been asked for the next page before.
-    Read(Vec<Pair>),
 }
 
 /// See the module.
@@ -408,6 +401,7 @@ impl Sync {
 
     fn pulse(&mut self, now: Duration, pulse: Result<Pulse, String>) {
         let before = self.heart.answered.map_or(0, |(_, revision)| revision);
+        let was_away = self.heart.error.is_some();
         let Some((pulse, told)) = self.note(pulse) else { return };
         // What was told after the question may well be newer than the answer.
         let least = told.max(before);
@@ -435,6 +429,12 @@ impl Sync {
                     revision: None,
                 });
             }
+        }
+        // What is changed now waits for the watch.
+        if let Phase::Watching(watch) = &mut self.phase
+            && was_away
+        {
+            watch.begin = watch.begin.map(|begin| begin.min(now));
         }
         match &self.phase {
             Phase::Greeting if self.told > 0 => self.watch(now),
