@@ -124,7 +124,7 @@ impl Applier {
     }
 
     /// Whether the copy is told all that there is, and has room for more of it.
-    fn may_tell_a_part(&mut self) -> bool {
+    pub(super) fn may_tell_a_part(&mut self) -> bool {
         let Some(fleet) = self.fleet.as_ref().filter(|_| self.anew.is_some()) else {
             return false;
         };
@@ -136,7 +136,7 @@ impl Applier {
         has_room == Some(true)
     }
 
-    fn tell_a_part(&mut self) {
+    pub(super) fn tell_a_part(&mut self) {
         let Some(done) = self.anew.as_ref().map(|anew| anew.done) else {
             return;
         };

@@ -162,7 +162,11 @@ impl Gateway {
                 self.status.backlog
             );
             self.applier.take(Done::Tick(Vec::new()));
-            std::thread::sleep(Duration::from_millis(5));
+            // As where nothing else is to be done.
+            if self.applier.may_tell_a_part() {
+                self.applier.tell_a_part();
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
