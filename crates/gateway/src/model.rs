@@ -347,6 +347,8 @@ impl Model {
             watchers: changes.clone(),
             fleet: None,
             sweep: None,
+            is_new: false,
+            anew: None,
         };
         let writer = spawn("store", move || writer.run(queue));
         let thread = spawn("tables", move || {

@@ -10,8 +10,8 @@ use crate::model::{Model, Outcome, Submitted};
 use crate::object::Neighbor;
 use crate::proto::{LoadNeighborsRequest, LoadNeighborsResponse};
 
-/// Batches of a stream that may wait for the disk.
-const UNDER_WAY: usize = 8;
+/// Batches of a stream that may wait for the disk: some that are written, and as many that come next.
+const UNDER_WAY: usize = 16;
 
 pub(super) fn load(model: Model, mut batches: Streaming<LoadNeighborsRequest>) -> Answers<LoadNeighborsResponse> {
     let (answers, stream) = mpsc::channel(UNDER_WAY);

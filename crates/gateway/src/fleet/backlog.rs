@@ -1,171 +1,243 @@
 //! What waits to be written into the copy of etcd's state, and whether its disk answers.
 //!
-//! The copy is for a start without etcd and for lists; the truth is in etcd, and packets go by the tables. So nobody waits for a disk that
-//! hangs: who has answers to give waits a moment, who has more to be written until so much waits that the copy is given up.
+//! The copy is for a start without etcd and for lists; the truth is in etcd, and packets go by the tables. So nobody waits for a disk that hangs
+//! or is slow: who has answers to give waits a moment, who has more to be written not at all. When too much waits the copy is **given up**: what
+//! waits is forgotten, and what is on the disk stays as it was, as of an earlier revision of etcd. When the disk does something again, the copy is
+//! **made anew**, out of the tables, in one transaction; until its end lists show what was there before.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Objects that wait at the most.
-const MOST: usize = 1_000_000;
+/// Bytes of memory that may wait, and one more batch: a million neighbours, or a few hundred of the largest security groups.
+const MOST: usize = 128 << 20;
 /// A disk that has done nothing for so long hangs: answers do not wait for it any more.
 pub(crate) const HANGS: Duration = Duration::from_secs(2);
+/// How long the end of the program waits for the disk.
+const LAST: Duration = Duration::from_secs(5);
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Backlog {
+    most: usize,
     waiting: Mutex<Waiting>,
     done: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Objects, and one for each time that something was put.
-    size: usize,
+    bytes: usize,
     /// Since when the disk has to do the next thing; None: nothing waits.
     since: Option<Instant>,
-    /// Too much has waited: what is on the disk is not brought up to date before the next start.
-    is_lost: bool,
+    state: State,
+    /// How often the copy was given up.
+    given_up: u64,
     /// What the disk has said last, if it was no good.
     error: Option<String>,
+    /// Nothing more will be written.
+    is_over: bool,
+}
+
+/// How the copy is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    /// What is put is written.
+    #[default]
+    Kept,
+    /// It is forgotten, until the disk does something again.
+    GivenUp,
+    /// The disk does something again: all that there is is to be put.
+    Wanted,
+    /// All that there is is being put, and what changes meanwhile.
+    Anew,
+}
+
+impl Default for Backlog {
+    fn default() -> Self {
+        Self::with_room(MOST)
+    }
 }
 
 impl Backlog {
+    /// With room for so many bytes.
+    pub(crate) fn with_room(most: usize) -> Self {
+        Self {
+            most,
+            waiting: Mutex::default(),
+            done: Condvar::new(),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many objects more wait. As long as the disk goes on this waits until there is room for them. False: they need not be kept, for
-    /// the copy is lost.
-    pub(crate) fn put(&self, objects: usize) -> bool {
+    /// So many bytes more wait. False: they need not be kept, for the copy is given up.
+    pub(crate) fn put(&self, bytes: usize) -> bool {
         let mut waiting = self.lock();
-        while waiting.size > MOST && !waiting.is_lost {
-            let hangs = waiting
-                .since
-                .map_or(HANGS, |since| HANGS.saturating_sub(since.elapsed()));
-            if hangs.is_zero() {
-                waiting.lose();
-                break;
-            }
-            let woken = self.done.wait_timeout(waiting, hangs);
-            (waiting, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        if waiting.bytes > self.most {
+            waiting.give_up();
         }
-        if !waiting.is_lost {
-            waiting.size += objects + 1;
+        let is_kept = matches!(waiting.state, State::Kept | State::Anew);
+        if is_kept {
+            waiting.bytes += bytes;
             waiting.since.get_or_insert_with(Instant::now);
         }
-        !waiting.is_lost
+        is_kept
     }
 
-    /// The disk has been asked to write what was put so many times, with so many objects, and it was.
-    pub(crate) fn written(&self, objects: usize, puts: usize) {
+    /// So much of what was put does not wait any more: the disk has it, or it was forgotten.
+    pub(crate) fn taken(&self, bytes: usize) {
         let mut waiting = self.lock();
-        waiting.size = waiting.size.saturating_sub(objects + puts);
-        waiting.since = (waiting.size > 0).then(Instant::now);
-        waiting.error = None;
+        waiting.bytes = waiting.bytes.saturating_sub(bytes);
+        waiting.since = (waiting.bytes > 0).then(Instant::now);
         self.done.notify_all();
     }
 
-    /// It could not be written, and is tried again. True: it need not be, for the copy is lost.
-    pub(crate) fn failed(&self, why: String) -> bool {
+    /// The disk has so much, and nothing is wrong with it.
+    pub(crate) fn written(&self, bytes: usize) {
+        self.lock().error = None;
+        self.taken(bytes);
+    }
+
+    /// Something could not be written.
+    pub(crate) fn failed(&self, why: String) {
         let mut waiting = self.lock();
-        waiting.since = Some(Instant::now());
+        waiting.since = waiting.since.map(|_| Instant::now());
         waiting.error = Some(why);
-        if waiting.size > MOST {
-            waiting.lose();
+        if waiting.bytes > self.most {
+            waiting.give_up();
         }
-        self.done.notify_all();
-        waiting.is_lost
+    }
+
+    /// What is written into the copy anew cannot be brought to its end.
+    pub(crate) fn give_up(&self) {
+        self.lock().give_up();
+    }
+
+    /// Nothing is to be kept.
+    pub(crate) fn is_given_up(&self) -> bool {
+        matches!(self.lock().state, State::GivenUp | State::Wanted)
+    }
+
+    /// The disk can be tried again.
+    pub(crate) fn want_all(&self) {
+        let mut waiting = self.lock();
+        if waiting.state == State::GivenUp {
+            waiting.state = State::Wanted;
+        }
+    }
+
+    /// Whether all that there is is to be put, and from now on again what changes.
+    pub(crate) fn begin_anew(&self) -> bool {
+        let mut waiting = self.lock();
+        let is_wanted = waiting.state == State::Wanted;
+        if is_wanted {
+            waiting.state = State::Anew;
+        }
+        is_wanted
+    }
+
+    /// Whether a part of all that there is may be put: what changes meanwhile is to have room, too. None: all of it is given up again.
+    pub(crate) fn has_room(&self) -> Option<bool> {
+        let waiting = self.lock();
+        (waiting.state == State::Anew).then_some(waiting.bytes <= self.most / 4)
+    }
+
+    /// The copy has all that there is.
+    pub(crate) fn is_whole(&self) {
+        let mut waiting = self.lock();
+        if waiting.state == State::Anew {
+            waiting.state = State::Kept;
+        }
     }
 
     /// How long an answer may wait until the copy has what it is about.
     pub(crate) fn patience(&self) -> Duration {
         let waiting = self.lock();
         match waiting.since {
-            _ if waiting.is_lost => Duration::ZERO,
+            _ if waiting.state != State::Kept => Duration::ZERO,
             Some(since) => HANGS.saturating_sub(since.elapsed()),
             None => HANGS,
         }
     }
 
+    /// How often the copy was given up, and bytes that wait.
+    pub(crate) fn counts(&self) -> (u64, usize) {
+        let waiting = self.lock();
+        (waiting.given_up, waiting.bytes)
+    }
+
     /// What needs attention, for people.
     pub(crate) fn problem(&self) -> Option<String> {
         let waiting = self.lock();
-        let hangs = waiting.since.map(|since| since.elapsed()).filter(|time| *time >= HANGS);
-        let why = match (&waiting.error, hangs) {
-            (Some(error), _) => error.clone(),
-            (None, Some(time)) => format!("its disk has not answered for {} s", time.as_secs()),
-            (None, None) if waiting.is_lost => "its disk did not take what there was to write".to_owned(),
-            (None, None) => return None,
+        let why = match (waiting.why(), waiting.state) {
+            (Some(why), _) => why,
+            (None, State::Kept) => return None,
+            (None, _) => "its disk was too slow for what there was to write".to_owned(),
         };
-        let when = match waiting.is_lost {
-            true => "at the next start",
-            false => "when it can be written",
+        let when = match waiting.state {
+            State::Kept => "it is brought up to date when it can be written",
+            State::GivenUp | State::Wanted => "it was given up, and is made anew when it can be written",
+            State::Anew => "it was given up, and is being made anew",
         };
         Some(format!(
-            "the copy of etcd's state is not up to date: lists are old; it is brought up to date {when}: {why}"
+            "the copy of etcd's state is not up to date: lists are old; {when}: {why}"
         ))
+    }
+
+    /// Nothing more will be written.
+    pub(crate) fn end(&self) {
+        self.lock().is_over = true;
+        self.done.notify_all();
+    }
+
+    /// Waits until nothing more will be written, for a few seconds at the most: the program ends.
+    ///
+    /// # Errors
+    /// What was not written and why, for people.
+    pub(crate) fn wait_for_end(&self) -> Result<(), String> {
+        let waiting = self.lock();
+        let waited = self.done.wait_timeout_while(waiting, LAST, |waiting| !waiting.is_over);
+        let (waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match (waiting.state, waiting.bytes) {
+            (State::Kept, 0) => Ok(()),
+            (State::Kept, bytes) => Err(format!(
+                "{} KiB were not written: {}",
+                bytes.div_ceil(1024),
+                waiting.last()
+            )),
+            (..) => Err(format!("it was given up before: {}", waiting.last())),
+        }
     }
 }
 
 impl Waiting {
-    fn lose(&mut self) {
-        self.is_lost = true;
-        tracing::error!(
-            "the copy of etcd's state is not brought up to date before the next start: too much waits for its disk"
-        );
+    fn give_up(&mut self) {
+        if matches!(self.state, State::Kept | State::Anew) {
+            self.state = State::GivenUp;
+            self.given_up += 1;
+            tracing::error!(
+                bytes = self.bytes,
+                "the copy of etcd's state is given up, for too much waits for its disk; it is made anew when that can be written"
+            );
+        }
+    }
+
+    /// What is wrong with the disk.
+    fn why(&self) -> Option<String> {
+        let hangs = self.since.map(|since| since.elapsed()).filter(|time| *time >= HANGS);
+        match (&self.error, hangs) {
+            (Some(error), _) => Some(error.clone()),
+            (None, Some(time)) => Some(format!("its disk has not answered for {} s", time.as_secs())),
+            (None, None) => None,
+        }
+    }
+
+    fn last(&self) -> String {
+        self.why().unwrap_or_else(|| "its disk is slow".to_owned())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_do_not_wait_for_a_disk_that_hangs() {
-        let backlog = Backlog::default();
-        assert_eq!((backlog.patience(), backlog.problem()), (HANGS, None));
-        assert!(backlog.put(1));
-        std::thread::sleep(HANGS + Duration::from_millis(1));
-        assert_eq!(backlog.patience(), Duration::ZERO);
-        assert!(backlog.problem().unwrap().contains("has not answered for 2 s"));
-        backlog.written(1, 1);
-        assert_eq!((backlog.patience(), backlog.problem()), (HANGS, None));
-    }
-
-    /// Who has more than there is room for waits for a disk that goes on, and gives up one that does not.
-    #[test]
-    fn a_disk_that_goes_on_is_waited_for() {
-        let backlog = Backlog::default();
-        assert!(backlog.put(MOST));
-        std::thread::scope(|scope| {
-            let next = scope.spawn(|| backlog.put(MOST));
-            std::thread::sleep(HANGS / 2);
-            assert!(!next.is_finished());
-            backlog.written(MOST, 1);
-            assert!(next.join().unwrap());
-        });
-        assert!(!backlog.put(1), "it hangs");
-        assert!(!backlog.put(1));
-        assert_eq!(backlog.patience(), Duration::ZERO);
-        backlog.written(MOST, 1);
-        let problem = backlog.problem().unwrap();
-        assert!(
-            problem.contains("at the next start") && problem.contains("did not take"),
-            "{problem}"
-        );
-    }
-
-    #[test]
-    fn a_disk_that_fails_answers() {
-        let backlog = Backlog::default();
-        assert!(backlog.put(7));
-        assert!(!backlog.failed("it is full".to_owned()));
-        assert!(backlog.patience() > HANGS / 2);
-        let problem = backlog.problem().unwrap();
-        assert!(problem.contains("when it can be written: it is full"), "{problem}");
-        assert!(backlog.put(MOST));
-        assert!(backlog.failed("it is full".to_owned()), "too much waits");
-        assert!(backlog.problem().unwrap().contains("at the next start: it is full"));
-    }
-}
+#[path = "backlog_tests.rs"]
+mod tests;

@@ -4,10 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KvClient, LeaseClient, MaintenanceClient, Txn,
-    TxnOp, TxnOpResponse, WatchClient, WatchOptions, WatchRequestSender, WatchResponseStream,
+    Channel, Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, KvClient, LeaseClient, MaintenanceClient,
+    Txn, TxnOp, TxnOpResponse, WatchClient, WatchOptions, WatchRequestSender, WatchResponseStream,
 };
-use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+use tonic::transport::channel::Change;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::key::{CLOCK, FLEET, KINDS, Key, MIGRATION, SCHEMA};
 use super::space::{self, Space};
@@ -17,10 +18,18 @@ mod members;
 
 /// The largest answer: a watch that catches up is told a thousand revisions at once.
 const LONGEST: usize = 1 << 30;
+/// What may be on its way of an answer, and of all answers of a connection. With HTTP/2's own 64 KiB a page of a list would wait a dozen times for
+/// this side to say that more may come.
+const WINDOW: u32 = 2 << 20;
+const WINDOWS: u32 = 8 << 20;
 /// What etcd takes in a transaction unless it is told otherwise (`--max-txn-ops`).
 pub(crate) const MOST_OPERATIONS: usize = 128;
 /// What a request may hold, below the 1.5 MiB that etcd takes unless it is told otherwise (`--max-request-bytes`).
 pub(crate) const MOST_BYTES: usize = 1 << 20;
+
+/// Of how many keys a transaction tells how they are, should it not be made. Those of more are read then: else all members would have that in
+/// their logs for each of them, and mostly for nothing.
+const TOLD: usize = 16;
 
 /// Keys and certificates for etcd, in PEM.
 #[derive(Clone, PartialEq, Eq)]
@@ -103,6 +112,14 @@ pub(crate) struct Held {
     /// When it was changed last; 0: it is not there.
     pub(crate) revision: u64,
     pub(crate) value: Option<Vec<u8>>,
+}
+
+impl Held {
+    /// It is not there.
+    pub(crate) const NONE: Self = Self {
+        revision: 0,
+        value: None,
+    };
 }
 
 /// A key, how it has to be, and what becomes of it: None, nothing; Some(None), it goes.
@@ -190,26 +207,42 @@ pub(crate) fn failed(error: &Error) -> Failed {
     }
 }
 
-impl Etcd {
-    /// Asks for nothing but, where there is a user, who that is; who answers shows later.
-    pub(crate) async fn open(options: &EtcdOptions) -> Result<Self, String> {
-        let mut connect = ConnectOptions::new()
-            .with_connect_timeout(options.connect)
-            .with_keep_alive(options.timing.silence, options.timing.silence)
-            .with_require_leader(true);
+/// As `Client::connect` makes one, with windows for what etcd tells at once.
+async fn channel(options: &EtcdOptions) -> Result<Channel, Error> {
+    let (channel, endpoints) = tonic::transport::Channel::balance_channel(1);
+    for endpoint in &options.endpoints {
+        let mut endpoint = Endpoint::from_shared(endpoint.clone())?
+            .connect_timeout(options.connect)
+            .keep_alive_while_idle(true)
+            .http2_keep_alive_interval(options.timing.silence)
+            .keep_alive_timeout(options.timing.silence)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOWS);
         if let Some(tls) = &options.tls {
             let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.ca));
             if let Some((certificate, key)) = &tls.identity {
                 config = config.identity(Identity::from_pem(certificate, key));
             }
-            connect = connect.with_tls(config);
+            endpoint = endpoint.tls_config(config)?;
         }
+        let change = Change::Insert(endpoint.uri().clone(), endpoint);
+        let told = endpoints.send(change).await;
+        told.map_err(|_| Error::EndpointError("the channel has ended".to_owned()))?;
+    }
+    Ok(Channel::Tonic(channel))
+}
+
+impl Etcd {
+    /// Asks for nothing but, where there is a user, who that is; who answers shows later.
+    pub(crate) async fn open(options: &EtcdOptions) -> Result<Self, String> {
+        let mut connect = ConnectOptions::new().with_require_leader(true);
         if let Some(user) = &options.user {
             connect = connect
                 .with_user(&user.name, &user.password)
                 .with_auto_token_refresh(true);
         }
-        let connected = tokio::time::timeout(options.request, Client::connect(&options.endpoints, Some(connect))).await;
+        let opened = async { Client::from_channel(channel(options).await?, Some(connect)).await };
+        let connected = tokio::time::timeout(options.request, opened).await;
         let client = connected
             .map_err(|_| late(options.request))?
             .map_err(|error| told(&error))?;
@@ -238,13 +271,14 @@ impl Etcd {
         format!("{}{key}", self.prefix)
     }
 
-    fn pair(&self, pair: &etcd_client::KeyValue, is_put: bool) -> Pair {
-        let key = pair.key();
-        Pair {
-            key: key.strip_prefix(self.prefix.as_bytes()).unwrap_or(key).to_vec(),
-            value: is_put.then(|| pair.value().to_vec()),
-            revision: number(pair.mod_revision()),
+    fn pair(&self, pair: etcd_client::KeyValue, is_put: bool) -> Pair {
+        let revision = number(pair.mod_revision());
+        let (mut key, value) = pair.into_key_value();
+        if key.starts_with(self.prefix.as_bytes()) {
+            key.drain(..self.prefix.len());
         }
+        let value = is_put.then_some(value);
+        Pair { key, value, revision }
     }
 
     async fn within<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {
@@ -284,11 +318,11 @@ impl Etcd {
             options = options.with_revision(revision.cast_signed());
         }
         let mut kv = self.kv.clone();
-        let answer = self.within(kv.get(first, Some(options))).await?;
+        let mut answer = self.within(kv.get(first, Some(options))).await?;
         Ok(Page {
             revision: revision_of(answer.header()),
-            pairs: answer.kvs().iter().map(|pair| self.pair(pair, true)).collect(),
             more: answer.more(),
+            pairs: (answer.take_kvs().into_iter().map(|pair| self.pair(pair, true))).collect(),
         })
     }
 
@@ -386,7 +420,11 @@ impl Etcd {
 
     /// Keys, as the member that is asked knows them: perhaps as they were.
     pub(crate) async fn read(&self, keys: &[Key]) -> Result<Vec<Held>, Refused> {
-        let get = |key: &Key| TxnOp::get(self.name(key), Some(GetOptions::new().with_serializable()));
+        self.read_by(keys, &GetOptions::new().with_serializable()).await
+    }
+
+    async fn read_by(&self, keys: &[Key], options: &GetOptions) -> Result<Vec<Held>, Refused> {
+        let get = |key: &Key| TxnOp::get(self.name(key), Some(options.clone()));
         let read = Txn::new().and_then(keys.iter().map(get).collect::<Vec<_>>());
         Ok(held(&self.transact(read).await?))
     }
@@ -405,15 +443,21 @@ impl Etcd {
             })
         };
         let get = |step: &Step| TxnOp::get(self.name(step.key), None);
-        let transaction = Txn::new()
+        let mut transaction = Txn::new()
             .when(steps.iter().map(compare).collect::<Vec<_>>())
-            .and_then(steps.iter().filter_map(write).collect::<Vec<_>>())
-            .or_else(steps.iter().map(get).collect::<Vec<_>>());
+            .and_then(steps.iter().filter_map(write).collect::<Vec<_>>());
+        let tells = steps.len() <= TOLD;
+        if tells {
+            transaction = transaction.or_else(steps.iter().map(get).collect::<Vec<_>>());
+        }
         let answer = self.transact(transaction).await?;
         Ok(if answer.succeeded() {
             Committed::Yes(revision_of(answer.header()))
-        } else {
+        } else if tells {
             Committed::No(held(&answer))
+        } else {
+            let keys: Vec<Key> = steps.iter().map(|step| step.key).collect();
+            Committed::No(self.read_by(&keys, &GetOptions::new()).await?)
         })
     }
 
@@ -444,7 +488,7 @@ impl Etcd {
         }
         let pairs = answer.events().iter().filter_map(|event| {
             let is_put = event.event_type() == etcd_client::EventType::Put;
-            Some(self.pair(event.kv()?, is_put))
+            Some(self.pair(event.kv()?.clone(), is_put))
         });
         Heard::Events(pairs.collect())
     }
@@ -466,14 +510,10 @@ fn held(answer: &etcd_client::TxnResponse) -> Vec<Held> {
         }),
         _ => None,
     };
-    let none = Held {
-        revision: 0,
-        value: None,
-    };
     answer
         .op_responses()
         .iter()
-        .map(|answer| of(answer).unwrap_or_else(|| none.clone()))
+        .map(|answer| of(answer).unwrap_or(Held::NONE))
         .collect()
 }
 

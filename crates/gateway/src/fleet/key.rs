@@ -14,6 +14,7 @@
 //! its last four bits: 7 digits of IPv4, 31 of IPv6.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ringside_gateway_core::policy::GroupId;
@@ -25,11 +26,25 @@ const OPEN: u32 = 4;
 pub const ADDRESSES: u8 = 1 << OPEN;
 
 /// Addresses of a network that lie beside each other, and share a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Block {
     vni: Vni,
     /// Its open bits are 0.
     first: IpAddr,
+}
+
+impl Hash for Block {
+    /// In one step where it can be: a list hashes each of its keys.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let vni = u64::from(self.vni.number());
+        match self.first {
+            IpAddr::V4(ip) => state.write_u64(vni << 32 | u64::from(ip.to_bits())),
+            IpAddr::V6(ip) => {
+                state.write_u64(vni);
+                state.write_u128(ip.to_bits());
+            }
+        }
+    }
 }
 
 impl Block {
@@ -63,6 +78,11 @@ impl Block {
         TenantAddress::new(self.vni, ip)
     }
 
+    /// All of them, in their order.
+    pub(crate) fn addresses(self) -> [TenantAddress; ADDRESSES as usize] {
+        std::array::from_fn(|low| self.address(u8::try_from(low).unwrap_or(0)))
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let (vni, block) = text.split_once('/')?;
         let vni = Vni::new(hex(vni, 6)?.try_into().ok()?)?;
@@ -76,9 +96,14 @@ impl Block {
 
 /// A number of so many lower case digits, and no other way to write it.
 fn hex(text: &str, digits: usize) -> Option<u128> {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    (text.len() == digits && text.bytes().all(is_digit))
-        .then(|| u128::from_str_radix(text, 16).ok())
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut all = text.bytes();
+    (text.len() == digits)
+        .then(|| all.try_fold(0, |number, byte| Some(number << 4 | u128::from(digit(byte)?))))
         .flatten()
 }
 

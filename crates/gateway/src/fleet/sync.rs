@@ -33,6 +33,7 @@ pub use barrier::Barrier;
 use comparison::Comparison;
 pub(crate) use listing::Listing;
 use listing::Vain;
+use terms::Next;
 pub use terms::{Action, Counts, Failed, Input, Mark, PAGES, Page, Pages, Pair, Pulse, State, Tell, Timing};
 
 /// Times as often as else it asks whether all is well while it is not known yet what is missing of a copy.
@@ -90,7 +91,7 @@ pub struct Sync {
     tries: u32,
     vain: Vain,
     began: Duration,
-    actions: VecDeque<Action>,
+    next: VecDeque<Next>,
     counts: Counts,
     damaged: HashSet<Key>,
     /// Those that only a newer program can read.
@@ -116,7 +117,7 @@ impl Sync {
             tries: 0,
             vain: Vain::default(),
             began: now,
-            actions: VecDeque::new(),
+            next: VecDeque::new(),
             counts: Counts::default(),
             damaged: HashSet::new(),
             newer: HashSet::new(),
@@ -197,10 +198,16 @@ impl Sync {
 
     /// What is to be done now, if there is something.
     pub fn poll(&mut self, now: Duration) -> Option<Action> {
-        if self.actions.is_empty() {
+        if self.next.is_empty() {
             self.look(now);
         }
-        self.actions.pop_front()
+        Some(match self.next.pop_front()? {
+            Next::Do(action) => action,
+            Next::Read(pairs) => {
+                let items = self.read(&pairs);
+                Action::Tell(Tell::Items { items, compare: false })
+            }
+        })
     }
 
     /// When [`Sync::poll`] may have something without anything happening before.
@@ -266,6 +273,10 @@ impl Sync {
         }
     }
 
+    fn act(&mut self, action: Action) {
+        self.next.push_back(Next::Do(action));
+    }
+
     fn alive(&mut self, now: Duration) {
         if let Phase::Watching(watch) = &mut self.phase {
             watch.alive = now;
@@ -315,7 +326,7 @@ impl Sync {
 
     /// Nothing is believed any more.
     fn reject(&mut self, why: String) {
-        self.actions.push_back(Action::Unwatch);
+        self.act(Action::Unwatch);
         self.comparison = None;
         self.phase = Phase::Rejected(why);
     }
@@ -324,7 +335,7 @@ impl Sync {
     fn list(&mut self, now: Duration, least: u64, took: Option<Duration>) {
         self.comparison = None;
         self.complete = None;
-        self.actions.push_back(Action::Unwatch);
+        self.act(Action::Unwatch);
         let wait = self.vain.wait(took, &mut self.chance);
         self.phase = Phase::Listing(Listing::new(least).not_before(now + wait));
     }
@@ -343,17 +354,17 @@ impl Sync {
         } else if now >= self.heart.next {
             self.heart.asked = Some((now, told));
             self.heart.next = now + self.timing.pulse;
-            self.actions.push_back(Action::Pulse);
+            self.act(Action::Pulse);
         }
         match &mut self.phase {
             Phase::Greeting | Phase::Rejected(_) => {}
-            Phase::Listing(listing) => self.actions.extend(listing.ask(now, told).map(Action::List)),
+            Phase::Listing(listing) => self.next.extend(listing.ask(now, told).map(Action::List).map(Next::Do)),
             Phase::Watching(watch) => {
                 if let Some(begin) = watch.begin {
                     if now >= begin {
                         (watch.begin, watch.alive, watch.proven) = (None, now, now);
                         watch.progress = 0;
-                        self.actions.push_back(Action::Watch(told + 1));
+                        self.next.push_back(Next::Do(Action::Watch(told + 1)));
                     }
                 } else if now >= watch.alive + self.timing.silence {
                     self.again(now, "it was silent for too long".to_owned());
@@ -390,6 +401,7 @@ impl Sync {
 
     fn pulse(&mut self, now: Duration, pulse: Result<Pulse, String>) {
         let before = self.heart.answered.map_or(0, |(_, revision)| revision);
+        let was_away = self.heart.error.is_some();
         let Some((pulse, told)) = self.note(pulse) else { return };
         // What was told after the question may well be newer than the answer.
         let least = told.max(before);
@@ -418,10 +430,16 @@ impl Sync {
                 });
             }
         }
+        // What is changed now waits for the watch.
+        if let Phase::Watching(watch) = &mut self.phase
+            && was_away
+        {
+            watch.begin = watch.begin.map(|begin| begin.min(now));
+        }
         match &self.phase {
             Phase::Greeting if self.told > 0 => self.watch(now),
             Phase::Greeting => self.list(now, self.told, None),
-            Phase::Watching(watch) if watch.begin.is_none() => self.actions.push_back(Action::Progress),
+            Phase::Watching(watch) if watch.begin.is_none() => self.act(Action::Progress),
             _ => {}
         }
         // Nothing may have changed since it was told.
@@ -465,9 +483,8 @@ impl Sync {
         }
         let items = self.read(&pairs);
         self.told = last;
-        self.actions
-            .push_back(Action::Tell(Tell::Items { items, compare: false }));
-        self.actions.push_back(Action::Tell(Tell::Revision(last)));
+        self.act(Action::Tell(Tell::Items { items, compare: false }));
+        self.act(Action::Tell(Tell::Revision(last)));
         self.prove(now, last);
     }
 
@@ -552,17 +569,18 @@ impl Sync {
                 let least = listing.least;
                 return self.reject(format!("its revision went back from {least} to {}", page.revision));
             }
-            self.actions.push_back(Action::Tell(Tell::Begin));
+            self.next.push_back(Next::Do(Action::Tell(Tell::Begin)));
         }
         let done = listing.take(now, &page);
         let (pages, took) = (listing.pages, listing.took);
-        let items = self.read(&page.pairs);
-        self.actions
-            .push_back(Action::Tell(Tell::Items { items, compare: false }));
+        if done.is_none() {
+            let next = listing.ask(now, self.told);
+            self.next.extend(next.map(Action::List).map(Next::Do));
+        }
+        self.next.push_back(Next::Read(page.pairs));
         if let Some((revision, keep)) = done {
-            self.actions
-                .push_back(Action::Tell(Tell::Sweep { keep, compare: false }));
-            self.actions.push_back(Action::Tell(Tell::Revision(revision)));
+            self.act(Action::Tell(Tell::Sweep { keep, compare: false }));
+            self.act(Action::Tell(Tell::Revision(revision)));
             self.told = revision;
             self.complete = Some(revision);
             self.vain.took = Some(took);

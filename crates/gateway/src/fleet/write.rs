@@ -21,18 +21,18 @@ use tokio::time::Instant;
 use super::client::{Committed, Etcd, Held, MOST_BYTES, MOST_OPERATIONS, Refused, Step};
 use super::clock::Clock;
 use super::door::Door;
-use super::key::Key;
+use super::key::{ADDRESSES, Key};
 use super::merge::{self, Merged, Write, key_of};
 use super::space;
 use super::status::Status;
 use super::value;
-use crate::model::{Answer, Done, Job, ModelOptions, Outcome, Readers, Repaired, WriteError, forget_every};
+use crate::model::{Answer, Done, Job, ModelOptions, Outcome, Readers, Repaired, Tables, WriteError, forget_every};
 use crate::object::Change;
 
 /// Changes that are taken together. More make the answer to the first one late and save nothing.
 const AT_ONCE: usize = 65_536;
 /// Transactions that are under way at a time.
-const UNDER_WAY: usize = 8;
+const UNDER_WAY: usize = 16;
 /// Objects that are forgotten at a time.
 const FORGET_AT_ONCE: usize = 16_384;
 
@@ -43,6 +43,8 @@ pub(crate) struct Writer {
     /// The revisions that the tables have, and that the copy has.
     pub(crate) has: [watch::Receiver<u64>; 2],
     pub(crate) tables: mpsc::Sender<Done>,
+    /// What the tables know, by which it is guessed what is in etcd.
+    pub(crate) known: Arc<Tables>,
     pub(crate) readers: Arc<Readers>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) options: ModelOptions,
@@ -57,6 +59,7 @@ type Said = (Key, Vec<(usize, usize)>);
 struct Part {
     requests: Arc<Vec<Vec<Change>>>,
     said: Vec<Said>,
+    known: Arc<Tables>,
     clock: Arc<Clock>,
     deadline: Instant,
 }
@@ -212,6 +215,7 @@ impl Writer {
         let mut parts = said.chunks(MOST_OPERATIONS).map(|said| Part {
             requests: Arc::clone(requests),
             said: said.to_vec(),
+            known: Arc::clone(&self.known),
             clock: Arc::clone(&self.clock),
             deadline,
         });
@@ -284,7 +288,11 @@ impl Part {
         let deletes = self.said.iter().flat_map(|(_, said)| said).any(is_delete);
         let now = if deletes { self.clock.now(etcd).await? } else { 0 };
         let keys: Vec<Key> = self.said.iter().map(|(key, _)| *key).collect();
-        let mut held = etcd.read(&keys).await?;
+        let mut is_guess = self.are_new(&keys);
+        let mut held = match is_guess {
+            true => vec![Held::NONE; keys.len()],
+            false => etcd.read(&keys).await?,
+        };
         let mut made = Made {
             outcomes: Vec::new(),
             revision: 0,
@@ -306,7 +314,8 @@ impl Part {
                     from += steps.len();
                 }
                 Committed::No(now) => {
-                    status.conflicts.fetch_add(1, Ordering::Relaxed);
+                    let conflicts = u64::from(!std::mem::take(&mut is_guess));
+                    status.conflicts.fetch_add(conflicts, Ordering::Relaxed);
                     if Instant::now() > self.deadline {
                         return Err(Refused::Lost("others change the same again and again".to_owned()));
                     }
@@ -315,6 +324,18 @@ impl Part {
             }
         }
         Ok(made)
+    }
+
+    /// Whether the tables know nobody at any address of these keys. Then it is likely that they are not in etcd, either, as in a load of what is
+    /// new, and they need not be read: if they are there after all, a transaction that takes them for new is not made, and says so.
+    fn are_new(&self, keys: &[Key]) -> bool {
+        let mut reader = self.known.neighbors.reader();
+        let mut found = [None; ADDRESSES as usize];
+        keys.iter().all(|key| {
+            let Key::Neighbors(block) = key else { return false };
+            reader.look_up(&block.addresses(), &mut found);
+            found.iter().all(Option::is_none)
+        })
     }
 
     /// What becomes of keys from one on, up to as much as a request may hold.

@@ -62,6 +62,18 @@ pub(super) fn encode(out: &mut Out<'_, '_>, status: &Status) -> fmt::Result {
         Some(&Unit::Bytes),
         sizes.map(|(what, size)| (label("what", what), size.load(Ordering::Relaxed))),
     )?;
+    let (given_up, waiting) = status.backlog.counts();
+    out.counter(
+        "fleet_copies_given_up",
+        "Copies of etcd's state that were given up, for too much waited for their disk",
+        given_up,
+    )?;
+    out.gauge(
+        "fleet_copy_waiting",
+        "Memory of what waits for the disk of the copy of etcd's state",
+        Some(&Unit::Bytes),
+        waiting,
+    )?;
     let help = "Age of the last proof that nothing of etcd is missing";
     let metric = out
         .0

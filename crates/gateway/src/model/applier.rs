@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ringside_gateway_core::table::Neighbors;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -48,6 +49,20 @@ pub(super) struct Applier {
     pub(super) fleet: Option<OfFleet>,
     /// The end of a list, as long as it is under way.
     pub(super) sweep: Option<Sweep>,
+    /// Nothing was known when the list began that is under way: all that is known was listed, and there is nothing to sweep.
+    pub(super) is_new: bool,
+    /// All that is known is being told the copy.
+    pub(super) anew: Option<Anew>,
+}
+
+/// What is told the copy part by part, in the way of a [`Sweep`].
+#[derive(Debug, Default)]
+pub(super) struct Anew {
+    /// Parts that were told; the first one is all that is no neighbour.
+    done: usize,
+    /// How long the last part took, and for how long others have had the tables since.
+    part: Duration,
+    waited: Duration,
 }
 
 /// What a gateway of a fleet has besides.
@@ -59,19 +74,22 @@ pub(super) struct OfFleet {
     pub(super) reached: watch::Sender<u64>,
     /// The last revision that the tables had.
     pub(super) revision: u64,
+    /// The last mark of what they have.
+    pub(super) mark: Option<Mark>,
 }
 
 impl Applier {
     /// Until the writer ends.
     pub(super) fn run(mut self, mut done: mpsc::Receiver<Done>) {
         loop {
-            let next = match self.sweep {
-                Some(_) => done.try_recv(),
-                None => done.blocking_recv().ok_or(TryRecvError::Disconnected),
+            let next = match self.sweep.is_some() || self.may_tell_a_part() {
+                true => done.try_recv(),
+                false => done.blocking_recv().ok_or(TryRecvError::Disconnected),
             };
             match next {
                 Ok(done) => self.take(done),
-                Err(TryRecvError::Empty) => self.sweep_a_part(),
+                Err(TryRecvError::Empty) if self.sweep.is_some() => self.sweep_a_part(),
+                Err(TryRecvError::Empty) => self.tell_a_part(),
                 // A list that has no end has no revision on the disk: it is made anew.
                 Err(TryRecvError::Disconnected) => return,
             }
@@ -86,6 +104,60 @@ impl Applier {
             && sweep.has_waited(began.elapsed())
         {
             self.sweep_a_part();
+        }
+        self.look_after_copy(began.elapsed());
+    }
+
+    /// Begins to tell the copy all that there is, if it wants that; or goes on, if others have had the tables for as long as a part takes.
+    fn look_after_copy(&mut self, took: Duration) {
+        let Some(fleet) = &self.fleet else { return };
+        if fleet.status.backlog.begin_anew() {
+            self.anew = Some(Anew::default());
+            self.send_copy(Copy::Anew);
+        }
+        if let Some(anew) = &mut self.anew {
+            anew.waited += took;
+            if anew.waited >= anew.part && self.may_tell_a_part() {
+                self.tell_a_part();
+            }
+        }
+    }
+
+    /// Whether the copy is told all that there is, and has room for more of it.
+    pub(super) fn may_tell_a_part(&mut self) -> bool {
+        let Some(fleet) = self.fleet.as_ref().filter(|_| self.anew.is_some()) else {
+            return false;
+        };
+        let has_room = fleet.status.backlog.has_room();
+        if has_room.is_none() {
+            // It was given up once more.
+            self.anew = None;
+        }
+        has_room == Some(true)
+    }
+
+    pub(super) fn tell_a_part(&mut self) {
+        let Some(done) = self.anew.as_ref().map(|anew| anew.done) else {
+            return;
+        };
+        let began = Instant::now();
+        let made = match done.checked_sub(1) {
+            None => self.book.all_policy(),
+            Some(part) => self.book.all_neighbors(part),
+        };
+        if !made.is_empty() {
+            self.send_copy(Copy::Made { made, mark: None });
+        }
+        if done == Neighbors::PARTS {
+            self.anew = None;
+            let mark = self.fleet.as_ref().and_then(|fleet| fleet.mark.clone());
+            self.send_copy(Copy::Whole(mark));
+        } else {
+            self.anew = Some(Anew {
+                done: done + 1,
+                part: began.elapsed(),
+                waited: Duration::ZERO,
+            });
         }
     }
 
@@ -119,6 +191,7 @@ impl Applier {
             Tell::Begin => {
                 // It ends with a sweep of its own.
                 self.sweep = None;
+                self.is_new = self.book.is_empty();
                 self.tell_copy(Vec::new(), mark);
             }
             Tell::Revision(revision) => {
@@ -141,7 +214,9 @@ impl Applier {
                 while self.sweep.is_some() {
                     self.sweep_a_part();
                 }
-                self.sweep = Some(Sweep::new(keep, compare));
+                if compare || !self.is_new {
+                    self.sweep = Some(Sweep::new(keep, compare));
+                }
             }
         }
     }
@@ -183,7 +258,7 @@ impl Applier {
     }
 
     /// Tells everybody what has become otherwise in the tables.
-    fn mirrored(&self, began: Instant, applied: &Applied, made: Vec<Made>) {
+    fn mirrored(&mut self, began: Instant, applied: &Applied, made: Vec<Made>) {
         tell_path(&*self.path, applied);
         if made.is_empty() {
             return;
@@ -197,12 +272,23 @@ impl Applier {
         self.tell_copy(made, None);
     }
 
-    fn tell_copy(&self, made: Vec<Made>, mark: Option<Mark>) {
-        if let Some(fleet) = self.fleet.as_ref().filter(|_| !made.is_empty() || mark.is_some())
-            && fleet.status.backlog.put(made.len())
+    fn tell_copy(&mut self, made: Vec<Made>, mark: Option<Mark>) {
+        if let Some(fleet) = &mut self.fleet
+            && mark.is_some()
+        {
+            fleet.mark.clone_from(&mark);
+        }
+        if !made.is_empty() || mark.is_some() {
+            self.send_copy(Copy::Made { made, mark });
+        }
+    }
+
+    fn send_copy(&self, copy: Copy) {
+        if let Some(fleet) = &self.fleet
+            && fleet.status.backlog.put(copy.bytes())
         {
             // If that thread has panicked the daemon ends.
-            _ = fleet.copy.send(Copy { made, mark });
+            _ = fleet.copy.send(copy);
         }
     }
 

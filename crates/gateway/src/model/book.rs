@@ -75,6 +75,11 @@ impl Book {
         }
     }
 
+    /// Whether nothing is known, not even of anything that was deleted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tables.neighbors.is_empty() && self.ports.is_empty() && self.groups.is_empty() && self.gone.len() == 0
+    }
+
     /// Says what time it is.
     pub(super) fn set_now(&mut self, now: i64) {
         self.gone.now = now;

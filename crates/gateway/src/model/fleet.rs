@@ -65,12 +65,8 @@ impl Model {
         let (copy, to_copy) = std::sync::mpsc::channel();
         let (reached, reached_now) = watch::channel(knows.unwrap_or(0));
         let (copied, copied_now) = watch::channel(knows.unwrap_or(0));
-        let copier = Copier {
-            store,
-            health: Arc::clone(&health),
-            status: Arc::clone(&status),
-            copied,
-        };
+        let copier = Copier::new(store, Arc::clone(&health), Arc::clone(&status), copied);
+        let last_mark = mark.clone();
         let follower = Follower::new(door.clone(), (mark, tally.pages()), Arc::clone(&status), done.clone());
         let (space_door, space_status) = (door.clone(), Arc::clone(&status));
         let writer = Writer {
@@ -78,6 +74,7 @@ impl Model {
             status: Arc::clone(&status),
             has: [reached_now, copied_now],
             tables: done,
+            known: Arc::clone(&tables),
             clock: Arc::new(Clock::new(Arc::clone(&readers))),
             readers: Arc::clone(&readers),
             options,
@@ -88,15 +85,27 @@ impl Model {
             .enable_all()
             .build()
             .expect("a runtime can be had");
+        // What is told is read on a thread of its own, while the next of it comes.
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let handle = runtime.handle().clone();
+        let follower = spawn("follower", move || {
+            handle.block_on(async {
+                tokio::select! {
+                    () = follower.run() => {}
+                    _ = stopped => {}
+                }
+            });
+        });
         let followed = spawn("etcd", move || {
             runtime.block_on(async {
-                let follower = tokio::spawn(follower.run());
                 let space = tokio::spawn(space::watch(space_door, space_status));
                 writer.run(queue).await;
                 space.abort();
-                follower.abort();
-                _ = follower.await;
+                drop(stop);
             });
+            // A question to a disk that hangs is not waited for.
+            runtime.shutdown_background();
+            follower.join().expect("the follower's thread does not panic");
         });
         let copied = spawn("store", move || copier.run(&to_copy));
         let mut applier = Applier {
@@ -109,18 +118,32 @@ impl Model {
                 copy,
                 reached,
                 revision: knows.unwrap_or(0),
+                mark: last_mark,
             }),
             sweep: None,
+            is_new: false,
+            anew: None,
         };
         let mut told = told;
         wait(&mut applier, &mut told, &status, (patience, &working));
         let path = start_path(&tables)?;
+        let ending = Arc::clone(&status);
         applier.path = Arc::clone(&path);
         let thread = spawn("tables", move || {
             applier.run(told);
             // They have ended, for nobody else ends what is received; unless one panicked.
             followed.join().expect("etcd's thread does not panic");
-            copied.join().expect("the store's thread does not panic");
+            match ending.backlog.wait_for_end() {
+                Ok(()) => {}
+                Err(why) => tracing::warn!(
+                    why,
+                    "the copy of etcd's state is older than what was known: the next start reads what is missing from etcd"
+                ),
+            }
+            // If it is not over it ends with the program.
+            if copied.is_finished() {
+                copied.join().expect("the store's thread does not panic");
+            }
         });
         let model = Self {
             tables,

@@ -72,9 +72,7 @@ impl Store {
             let transaction = self
                 .connection
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
-            write::<Group>(&transaction, made)?;
-            write::<Port>(&transaction, made)?;
-            write::<Neighbor>(&transaction, made)?;
+            write_all(&transaction, made)?;
             if let Some(mark) = mark {
                 put_mark(&transaction, mark)?;
             }
@@ -90,6 +88,63 @@ impl Store {
         Ok(revision)
     }
 
+    /// Begins to write all of it anew, in one transaction: readers see what was there before until [`Store::end_anew`], and so does the next
+    /// start, should there be none.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`]; then it holds what it held.
+    pub(crate) fn begin_anew(&mut self) -> Result<(), StoreError> {
+        let begin = || {
+            self.connection.execute_batch("BEGIN IMMEDIATE")?;
+            clear(&self.connection)
+        };
+        begin().map_err(|source| {
+            self.give_up_anew();
+            self.failed("writing it anew", source)
+        })
+    }
+
+    /// Some of it, after [`Store::begin_anew`].
+    ///
+    /// # Errors
+    /// Those of [`StoreError`]; then it holds what it held, and it has to be begun anew.
+    pub(crate) fn go_on_anew(&mut self, made: &[Made]) -> Result<(), StoreError> {
+        write_all(&self.connection, made).map_err(|source| {
+            self.give_up_anew();
+            self.failed("writing it anew", source)
+        })
+    }
+
+    /// The end of that: what it holds is as of this mark, or still of the one before. Says how often something was committed.
+    ///
+    /// # Errors
+    /// Those of [`StoreError`]; then it holds what it held, and it has to be begun anew.
+    pub(crate) fn end_anew(&mut self, mark: Option<&Mark>) -> Result<u64, StoreError> {
+        let end = || {
+            if let Some(mark) = mark {
+                put_mark(&self.connection, mark)?;
+            }
+            let revision = next_revision(&self.connection)?;
+            self.connection.execute_batch("COMMIT")?;
+            Ok(revision)
+        };
+        let revision = end().map_err(|source| {
+            self.give_up_anew();
+            self.failed("writing it anew", source)
+        })?;
+        // It is as long as all that there is.
+        _ = self.write_back();
+        Ok(revision)
+    }
+
+    /// It holds what it held.
+    pub(crate) fn give_up_anew(&self) {
+        if !self.connection.is_autocommit() {
+            // What cannot be rolled back is when the file is opened.
+            _ = self.connection.execute_batch("ROLLBACK");
+        }
+    }
+
     /// Writes this in the place of all that it held, as a copy of what this mark says; all of it, or nothing.
     ///
     /// # Errors
@@ -97,15 +152,9 @@ impl Store {
     pub(crate) fn replace_all(&mut self, made: &[Made], mark: &Mark) -> Result<(), StoreError> {
         let mut replace = || {
             let transaction = self.connection.transaction()?;
-            for table in [Group::TABLE, Port::TABLE, Neighbor::TABLE] {
-                transaction.execute(&format!("DELETE FROM {table}"), [])?;
-            }
-            write::<Group>(&transaction, made)?;
-            write::<Port>(&transaction, made)?;
-            write::<Neighbor>(&transaction, made)?;
+            clear(&transaction)?;
+            write_all(&transaction, made)?;
             put_mark(&transaction, mark)?;
-            // What it had lost, too.
-            loss::forget(&transaction)?;
             next_revision(&transaction)?;
             transaction.commit()
         };
@@ -188,6 +237,20 @@ pub(super) fn put_mark(connection: &Connection, mark: &Mark) -> rusqlite::Result
         None => connection.execute("DELETE FROM meta WHERE name = ?1", [REVISION]),
     }
     .map(drop)
+}
+
+/// Nothing is known any more, and nothing that was lost is missing.
+fn clear(connection: &Connection) -> rusqlite::Result<()> {
+    for table in [Group::TABLE, Port::TABLE, Neighbor::TABLE] {
+        connection.execute(&format!("DELETE FROM {table}"), [])?;
+    }
+    loss::forget(connection)
+}
+
+fn write_all(connection: &Connection, made: &[Made]) -> rusqlite::Result<()> {
+    write::<Group>(connection, made)?;
+    write::<Port>(connection, made)?;
+    write::<Neighbor>(connection, made)
 }
 
 fn write<O: Row>(connection: &Connection, made: &[Made]) -> rusqlite::Result<()> {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::Etcd;
 use super::common::daemon::{Daemon, put_neighbor, refusal};
-use super::common::etcd::{configure, gateway, program};
+use super::common::etcd::{IMPATIENT, configure, gateway, program};
 use super::common::{Folder, daemon};
+use super::metrics::Metrics;
 
 /// Waits until a gateway knows of something what another was told.
 pub(crate) fn sees(gateway: &mut Daemon, words: &[&str], part: &str) {
@@ -190,4 +191,31 @@ fn a_load_that_was_interrupted_goes_on_behind_what_was_put() {
     // Somebody who has it from etcd alone.
     let mut other = super::common::etcd::gateway(&etcd);
     other.wait("all of them", |other| known(other) == COUNT);
+}
+
+/// What a gateway's tables do not know it takes for new, without a look at etcd, which may know that it was deleted.
+#[test]
+fn what_was_deleted_is_not_taken_for_new() {
+    let (etcd, port) = (Etcd::start(), daemon::free_port());
+    let folder = Folder::new();
+    let metrics = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"");
+    configure(&folder, &etcd.endpoint(), IMPATIENT, &metrics);
+    let gateway = Daemon::start_in(folder);
+    let file = gateway.folder.join("neighbors.csv");
+    // A key each, and more of them than a transaction tells of.
+    let line = |number: u32| format!("42,10.0.{number}.1,02:00:00:00:00:07,192.0.2.1\n");
+    let lines: String = (1..=40).map(line).collect();
+    std::fs::write(&file, format!("vni,ip,mac,host-ip\n{lines}")).unwrap();
+    let load = |version| gateway.ok(&["load", file.to_str().unwrap(), "--version", version]);
+    assert!(load("5").contains("40 new or newer, 0 there already"));
+    for number in 1..=40 {
+        let ip = format!("10.0.{number}.1");
+        gateway.ok(&["delete", "neighbor", "42", &ip, "--version", "6"]);
+    }
+    let older = load("5");
+    assert!(older.contains("0 new or newer, 0 there already, 40 older"), "{older}");
+    assert!(load("7").contains("40 new or newer"));
+    assert!(load("7").contains("40 there already"));
+    // Nobody was met.
+    assert_eq!(Metrics::of(port).count("fleet_conflicts_total"), 0);
 }

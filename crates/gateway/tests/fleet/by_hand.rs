@@ -100,7 +100,8 @@ impl Cluster {
     }
 }
 
-/// Who owns what is written anew by hand, past all rules: the checker of owners finds it, whatever gateways make of it.
+/// Who owns what is written anew by hand, past all rules: the checker of owners finds it, whatever gateways make of it. Only who has a certificate
+/// may do that: a member without one is none to the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_map_put_by_hand_is_found() {
     let how = How {
@@ -133,6 +134,7 @@ async fn a_map_put_by_hand_is_found() {
         assert!(found.iter().any(is_found), "{newer}: {found:#?}");
     }
     cluster.wait_well();
+    cluster.refuse_a_stranger();
     // Nobody has touched it.
     let recorder = Recorder::start(&sockets);
     recorder.settled().await;

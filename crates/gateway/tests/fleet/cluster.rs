@@ -4,7 +4,7 @@
 //!   etcd 10.77.0.1   etcd 10.77.0.2   etcd 10.77.0.3        gateways 10.77.0.11 to .13     hosts with tenants, if wanted
 //!        └────────────────┴──────── switch ──────────────────────┴─────────────────────────────────┘
 //! ```
-//! etcd is asked over TLS with certificates on both sides, as on any wire that leaves a host. A direction is cut by a MAC address
+//! etcd is asked over TLS with certificates on both sides, as on any wire that leaves a host, and so its members talk to each other. A direction is cut by a MAC address
 //! that nobody has: what is sent goes, and arrives nowhere, with no answer to the sender.
 
 use std::fs::File;
@@ -131,7 +131,7 @@ impl Member {
 
     /// Where the others reach it.
     pub(crate) fn peer_url(&self) -> String {
-        format!("http://{}:2380", self.host.ip())
+        format!("https://{}:2380", self.host.ip())
     }
 
     fn url(&self) -> String {
@@ -174,6 +174,13 @@ impl Member {
             .args(["--initial-cluster", &self.peers])
             .args(["--cert-file", &path("server.pem"), "--key-file", &path("server.key")])
             .args(["--client-cert-auth", "--trusted-ca-file", &path("ca.pem")])
+            .args([
+                "--peer-cert-file",
+                &path("server.pem"),
+                "--peer-key-file",
+                &path("server.key"),
+            ])
+            .args(["--peer-client-cert-auth", "--peer-trusted-ca-file", &path("ca.pem")])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log.unwrap());
@@ -314,7 +321,7 @@ impl Cluster {
         let slow = how.slow_disks.then(|| compile("slow.c", folder.join("slow"), &[]));
         let wrong = how.wrong_members.then(|| compile("wrong.c", folder.join("wrong"), &[]));
         let hosts: Vec<Host> = (1..=3).map(|number| Host::new(tag, &switch, number)).collect();
-        let peer = |host: &Host| format!("m{}=http://{}:2380", host.number, host.ip());
+        let peer = |host: &Host| format!("m{}=https://{}:2380", host.number, host.ip());
         let peers = hosts.iter().map(peer).collect::<Vec<_>>().join(",");
         let mut members: Vec<Member> = hosts
             .into_iter()

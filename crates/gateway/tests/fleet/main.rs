@@ -43,6 +43,7 @@ mod ownership;
 mod recorder;
 mod restore;
 mod security;
+mod stranger;
 mod table;
 mod traffic;
 mod trial;

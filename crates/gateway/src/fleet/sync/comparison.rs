@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::listing::Listing;
-use super::{Action, PAGES, Page, Pair, Sync, Tell};
+use super::{Action, Next, PAGES, Page, Pair, Sync, Tell};
 use crate::fleet::key::Key;
 
 /// A comparison that is under way.
@@ -66,7 +66,7 @@ impl Sync {
                     self.compared(now, page);
                 } else if comparison.held.is_none() {
                     let ask = comparison.listing.ask(now, told);
-                    self.actions.extend(ask.map(Action::List));
+                    self.next.extend(ask.map(Action::List).map(Next::Do));
                 }
             }
         }
@@ -89,11 +89,9 @@ impl Sync {
             keep
         });
         let items = self.read(&known);
-        self.actions
-            .push_back(Action::Tell(Tell::Items { items, compare: true }));
+        self.act(Action::Tell(Tell::Items { items, compare: true }));
         if let Some(keep) = sweep {
-            self.actions
-                .push_back(Action::Tell(Tell::Sweep { keep, compare: true }));
+            self.act(Action::Tell(Tell::Sweep { keep, compare: true }));
             self.counts.compared += 1;
             self.compare_later(now, pages);
         }

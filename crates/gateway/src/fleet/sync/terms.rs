@@ -113,6 +113,14 @@ pub enum Action {
     Tell(Tell),
 }
 
+/// What comes next, in this order.
+#[derive(Debug)]
+pub(super) enum Next {
+    Do(Action),
+    /// Read what these say, and tell the tables: so late that etcd has been asked for the next page before.
+    Read(Vec<Pair>),
+}
+
 /// Which keys are listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pages {

@@ -33,7 +33,68 @@ impl Made {
     }
 }
 
+impl Made {
+    /// Bytes of memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let (Self::Said(change, _) | Self::Forgotten(change, _)) = self;
+        let more = match change {
+            Change::Group(statement) => match &**statement {
+                Statement::Put(group) => size_of_val(&**statement) + group.name.len() + size_of_val(&*group.rules),
+                Statement::Delete(..) => size_of_val(&**statement),
+            },
+            Change::Port(Statement::Put(port)) => size_of_val(&*port.groups),
+            Change::Port(_) | Change::Neighbor(_) => 0,
+        };
+        size_of::<Self>() + more
+    }
+}
+
 impl Book {
+    /// All security groups and ports that are known, and what was deleted and is remembered.
+    pub(crate) fn all_policy(&self) -> Vec<Made> {
+        let policy = self.tables.policy.write();
+        let groups = self.groups.iter().map(|(id, (version, name))| {
+            Group::into_change(Statement::Put(Group {
+                id: *id,
+                name: name.clone(),
+                rules: policy.group(*id).unwrap_or_default().to_vec(),
+                version: *version,
+            }))
+        });
+        let ports = self.ports.iter().map(|(address, bound)| {
+            Change::Port(Statement::Put(Port {
+                address: *address,
+                groups: policy.groups_of(bound.profile).unwrap_or_default().to_vec(),
+                version: bound.version,
+            }))
+        });
+        let there = groups.chain(ports).map(|change| Made::Said(change, 0));
+        fn gone<O: Object>((key, (version, when)): (&O::Key, &(u64, i64))) -> Made {
+            Made::Said(O::into_change(Statement::Delete(*key, *version)), *when)
+        }
+        there
+            .chain(self.gone.groups.iter().map(gone::<Group>))
+            .chain(self.gone.ports.iter().map(gone::<Port>))
+            .chain(self.gone.neighbors.iter().map(gone::<Neighbor>))
+            .collect()
+    }
+
+    /// All neighbours of a part: see `Neighbors::for_each_of`.
+    pub(crate) fn all_neighbors(&self, part: usize) -> Vec<Made> {
+        let mut hosts = self.tables.hosts.reader();
+        let mut all = Vec::new();
+        self.tables.neighbors.for_each_of(part, |address, known| {
+            let neighbor = hosts.given(known.host).map(|host| Neighbor {
+                address,
+                mac: known.mac,
+                host,
+                version: known.version,
+            });
+            all.extend(neighbor.map(|neighbor| Made::Said(Change::Neighbor(Statement::Put(neighbor)), 0)));
+        });
+        all
+    }
+
     /// Makes it so, and says what was otherwise.
     pub(crate) fn mirror(&mut self, items: &[Item]) -> (Applied, Vec<Made>) {
         let (mut applied, mut made) = (Applied::default(), Vec::new());
@@ -179,13 +240,15 @@ impl Book {
             let Item::Neighbors(block, entries) = item else {
                 continue;
             };
-            let addresses: [TenantAddress; ADDRESSES as usize] =
-                std::array::from_fn(|low| block.address(u8::try_from(low).unwrap_or(0)));
             let mut found = [None; ADDRESSES as usize];
-            reader.look_up(&addresses, &mut found);
+            reader.look_up(&block.addresses(), &mut found);
             let mut known = found.iter();
             each(*block, entries, |address, entry| {
                 let known = known.next().copied().flatten();
+                // So it is with most addresses where they are far apart.
+                if entry.is_none() && known.is_none() && self.gone.neighbors.is_empty() {
+                    return;
+                }
                 if let Some(change) = self.mirror_neighbor(&mut writer, address, entry, known) {
                     if known.is_some() || matches!(change, Made::Said(Change::Neighbor(Statement::Put(_)), _)) {
                         applied.changed.push(address);
