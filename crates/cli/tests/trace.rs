@@ -1,5 +1,7 @@
 //! `ringside trace` on the real kernel: a delay that a test puts somewhere is found there and nowhere else.
 
+#[path = "trace/backlog.rs"]
+mod backlog;
 mod common;
 #[path = "trace/interrupts.rs"]
 mod interrupts;
@@ -165,13 +167,13 @@ fn every_receiver_is_traced_on_a_test_bed() {
             _ => assert!(path.received_packets <= path.sent_packets, "{path:#?}"),
         }
         let stages = stages(path);
-        use Point::{Call, Intended, Queue, Ready, Socket, SoftIrq, Stack, Transmit, Xdp};
+        use Point::{Backlog, Call, Intended, Queue, Ready, Socket, SoftIrq, Stack, Transmit, Xdp};
         let here: &[Point] = match receiver {
-            "udp-blocking" | "af-packet" => &[Stack, Ready],
-            "af-xdp-native" => &[Xdp, Socket, Ready],
-            _ => &[Stack, Xdp, Ready],
+            "udp-blocking" | "af-packet" => &[Backlog, Stack, Ready],
+            "af-xdp-native" => &[SoftIrq, Xdp, Socket, Ready],
+            _ => &[Backlog, Stack, Xdp, Ready],
         };
-        for point in [Intended, Call, Queue, Transmit, SoftIrq].iter().chain(here) {
+        for point in [Intended, Call, Queue, Transmit].iter().chain(here) {
             let hook = format!("{receiver}: {point:?} in {path:#?}");
             assert!(stages.contains(&Stage::From(*point)), "{hook}");
         }

@@ -8,9 +8,9 @@
 //!  sender   Intended ── Call ── Queue ── Transmit ─┐
 //!                                                  │ wire                           (a hop)
 //!  kernel   ┌──────────────────────────────────────┘
-//!           └ Raised ── SoftIrq ─┬─ Driver ── Stack ────────┬─ Ready ── Waking ── Running ── Copy ─┐
-//!                                └─ Xdp ───── Socket (ring) ─┘                                     │
-//!  receiver                                                                          Application ──┘
+//!           └ Raised ── SoftIrq ─┬─ Driver ── Backlog ── Stack ─┬─ Ready ── Waking ── Running ── Copy ─┐
+//!                                └─ Xdp ───── Socket (ring) ────┘                                     │
+//!  receiver                                                                             Application ──┘
 //! ```
 //!
 //! A packet that is sent again after it was received (forwarded, answered) has several hops; what was done with it in between
@@ -29,7 +29,7 @@
 //!     let at = sequence * 1_000_000;
 //!     let place = Place { cpu: 0, interface: 2, namespace: 1, is_guest: false };
 //!     for (point, ns) in [(Point::Queue, 1_500), (Point::Transmit, 1_700), (Point::Stack, 4_000), (Point::Copy, 6_000)] {
-//!         correlator.passed(&Event { id, point, ns: at + ns, place, before: [None; 2], socket: None });
+//!         correlator.passed(&Event { id, point, ns: at + ns, place, before: [None; 2], socket: None, task: None });
 //!     }
 //!     let heard = Heard { intended_ns: at, call_ns: at + 1_000, heard_ns: at + 6_500, cpu: 1, xdp: None };
 //!     breakdown.record(&correlator.heard(id, heard));
@@ -75,6 +75,9 @@ pub enum Point {
     Xdp,
     /// The driver's poll handed it to the kernel (`net:napi_gro_receive_entry`).
     Driver,
+    /// It was put on the backlog of a CPU (`net:netif_rx`; by RPS `net:netif_receive_skb_entry` and [`Driver`](Self::Driver)'s), whose soft interrupt
+    /// takes it from there: that belongs to this wait, so it has no [`Raised`](Self::Raised) and no [`SoftIrq`](Self::SoftIrq) of its own.
+    Backlog,
     /// The stack took it (`net:netif_receive_skb`).
     Stack,
     /// It was put on the ring of an XDP socket (`xdp:xdp_redirect`), or into the queue of another one.
@@ -93,7 +96,7 @@ pub enum Point {
 
 impl Point {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Intended,
         Self::Call,
         Self::Queue,
@@ -102,6 +105,7 @@ impl Point {
         Self::SoftIrq,
         Self::Xdp,
         Self::Driver,
+        Self::Backlog,
         Self::Stack,
         Self::Socket,
         Self::Ready,
@@ -145,6 +149,7 @@ impl Point {
             Self::SoftIrq => "soft interrupt",
             Self::Xdp => "XDP program",
             Self::Driver => "driver receive",
+            Self::Backlog => "backlog",
             Self::Stack => "stack",
             Self::Socket => "socket",
             Self::Ready => "ready",
@@ -186,6 +191,7 @@ impl Stage {
                 Point::SoftIrq => "NAPI poll",
                 Point::Xdp => "XDP",
                 Point::Driver => "driver to stack",
+                Point::Backlog => "backlog",
                 Point::Stack => "stack",
                 Point::Socket => "to the socket",
                 Point::Ready => "in the socket",
@@ -240,4 +246,6 @@ pub struct Event {
     pub before: [Option<u64>; 2],
     /// Of [`Point::Ready`]: the socket, by a number that is its own.
     pub socket: Option<u64>,
+    /// Of [`Point::Waking`] and [`Point::Running`]: the reader, by its number.
+    pub task: Option<u32>,
 }

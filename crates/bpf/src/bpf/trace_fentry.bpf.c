@@ -13,6 +13,28 @@ int BPF_PROG(trace_direct, struct sk_buff *skb)
 	return 0;
 }
 
+/* Whoever puts it on a backlog. */
+SEC("fentry/enqueue_to_backlog")
+int BPF_PROG(trace_enqueued, struct sk_buff *skb)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = this_cpu();
+	struct event *event;
+	struct probe probe;
+	struct id id;
+
+	if (!here || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
+		return 0;
+	id = id_of(&probe);
+	event = begin(here, POINT_BACKLOG, &id, now);
+	if (!event)
+		return 0;
+	on_device(event, skb->dev);
+	received(here, event);
+	tell(event);
+	return 0;
+}
+
 static __always_inline int given(const struct sk_buff *skb, const struct net_device *dev, struct id *id, __u64 now)
 {
 	struct here *here = this_cpu();

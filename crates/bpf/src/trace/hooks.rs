@@ -84,6 +84,18 @@ static HOOKS: &[Hook] = &[
         "napi_gro_receive_entry",
         "when the driver's poll hands the packet over",
     ),
+    tracepoint(
+        "trace_backlog",
+        "net",
+        "netif_rx",
+        "when the packet is put on the backlog of a CPU",
+    ),
+    tracepoint(
+        "trace_steered",
+        "net",
+        "netif_receive_skb_entry",
+        "when RPS puts packets of drivers without GRO on the backlog of a CPU",
+    ),
     tracepoint("trace_stack", "net", "netif_receive_skb", "when the stack takes it"),
     tracepoint(
         "trace_redirect",
@@ -110,6 +122,11 @@ static HOOKS: &[Hook] = &[
         "trace_direct",
         "__dev_direct_xmit",
         "when the driver gets packets of XDP sockets, and of packet sockets past the queueing discipline",
+    ),
+    function(
+        "trace_enqueued",
+        "enqueue_to_backlog",
+        "when RPS puts the packet on the backlog of a CPU, which GRO had until then or a driver handed over in a list",
     ),
     function(
         "trace_udp",

@@ -122,6 +122,7 @@ impl Collector {
                 let here = here(&there, &back);
                 kept.push(Asked { there, back });
                 if let Some(here) = here {
+                    self.slowest.record(&here, &self.timeline, &self.own);
                     self.look_at(&here);
                 }
             }
@@ -144,13 +145,15 @@ impl Collector {
     }
 
     fn record(&mut self, packet: &Packet) {
-        self.breakdown.record(packet);
+        // The slowest are those of the figures.
+        if self.breakdown.record(packet) {
+            self.slowest.record(packet, &self.timeline, &self.own);
+        }
         self.look_at(packet);
     }
 
-    /// Whether it is one of the slowest, or the one to stop at.
+    /// Whether it is the one to stop at.
     fn look_at(&mut self, packet: &Packet) {
-        self.slowest.record(packet, &self.timeline, &self.own);
         let is_enough = self.kept.as_ref().is_none_or(|kept| kept.len() >= CLOCK_PACKETS);
         if let Some(bound_ns) = self.bound.filter(|bound| packet.whole_ns() > *bound && is_enough)
             && self.recorded.is_none()
@@ -336,6 +339,7 @@ impl Seen {
             },
             before: before.map(|ns| (ns != 0).then_some(ns)),
             socket: (point == Point::Ready).then_some(self.extra[0]),
+            task: self.reader(),
         }
     }
 }

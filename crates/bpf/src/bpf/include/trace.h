@@ -15,12 +15,13 @@ enum point {
 	POINT_QUEUE = 2,
 	POINT_TRANSMIT = 3,
 	POINT_DRIVER = 7,
-	POINT_STACK = 8,
-	POINT_SOCKET = 9,
-	POINT_READY = 10,
-	POINT_WAKING = 11,
-	POINT_RUNNING = 12,
-	POINT_COPY = 13,
+	POINT_BACKLOG = 8,
+	POINT_STACK = 9,
+	POINT_SOCKET = 10,
+	POINT_READY = 11,
+	POINT_WAKING = 12,
+	POINT_RUNNING = 13,
+	POINT_COPY = 14,
 };
 
 struct sock_common {
@@ -37,17 +38,23 @@ struct sock {
 struct sk_buff {
 	struct net_device *dev;
 	unsigned char pkt_type : 3;
+	__u16 queue_mapping;
 	__u16 mac_header;
 	unsigned int tail;
 	unsigned char *head;
 	unsigned char *data;
 } __attribute__((preserve_access_index));
 
+struct task_struct {
+	int pid;
+	char comm[16];
+} __attribute__((preserve_access_index));
+
 /* A point that a packet has passed; as in trace/event.rs. */
 struct event {
 	__u64 ns;
 	__u64 sequence;
-	/* queue and transmit: when it was to be sent, and when it was. driver, stack, socket: when the soft interrupt was asked for,
+	/* queue and transmit: when it was to be sent, and when it was. driver, backlog, stack, socket: when the soft interrupt was asked for,
 	 * and when it began. waking, running, copy: which task. ready: which socket, and since when the packet can be in it. copy of kind 0: which
 	 * socket. */
 	__u64 extra[2];
@@ -282,12 +289,10 @@ static __always_inline void received(struct here *here, struct event *event)
 	event->extra[1] = here->softirq_ns;
 }
 
-/* The place of a packet among those that are coming, emptied if it has been there before: it passes several devices. */
-static __always_inline struct coming *place_of(struct here *here, __u64 skb, const struct id *id)
+/* A packet is not on its way to a socket any more, or not by this device: it passes several. */
+static __always_inline void goes(struct here *here, __u64 skb, const struct id *id)
 {
-	__u32 at;
-
-	for (at = 0; at < COMING; at++) {
+	for (__u32 at = 0; at < COMING; at++) {
 		struct coming *old = &here->coming[at];
 		int is_same = id->kind && old->id.sequence == id->sequence && old->id.session == id->session &&
 			      old->id.kind == id->kind;
@@ -295,7 +300,12 @@ static __always_inline struct coming *place_of(struct here *here, __u64 skb, con
 		if (old->port && (old->skb == skb || is_same))
 			old->port = 0;
 	}
-	at = here->next++;
+}
+
+static __always_inline struct coming *place_of(struct here *here)
+{
+	__u32 at = here->next++;
+
 	/* The verifier shall see the bound, and not what the compiler made of it. */
 	barrier_var(at);
 	at &= COMING - 1;
@@ -305,8 +315,10 @@ static __always_inline struct coming *place_of(struct here *here, __u64 skb, con
 /* A UDP packet is on its way to the socket of a port. */
 static __always_inline struct coming *comes(struct here *here, const struct sk_buff *skb, const struct id *id, __u16 port, __u64 now)
 {
-	struct coming *coming = place_of(here, (__u64)skb, id);
+	struct coming *coming;
 
+	goes(here, (__u64)skb, id);
+	coming = place_of(here);
 	coming->id = *id;
 	coming->skb = (__u64)skb;
 	coming->ns = now;
@@ -327,14 +339,18 @@ static __always_inline void sending(const struct sk_buff *skb, __u8 point)
 	struct here *here = this_cpu();
 	struct event *event;
 	struct probe probe;
-	struct id id;
+	struct id id = {};
 
 	if (!here)
 		return;
 	here->sent.kind = 0;
-	if (!skb_probe(skb, (__u64)skb->data, &probe))
+	if (skb_probe(skb, (__u64)skb->data, &probe))
+		id = id_of(&probe);
+	/* What is sent on comes to no socket here. */
+	if (here->next)
+		goes(here, (__u64)skb, &id);
+	if (!id.kind)
 		return;
-	id = id_of(&probe);
 	here->sent = id;
 	event = begin(here, point, &id, now);
 	if (!event)
