@@ -49,11 +49,13 @@ mod breakdown;
 mod correlate;
 mod disturb;
 mod queue;
+mod vcpu;
 
 pub use across::Across;
 pub use breakdown::{Breakdown, StageTimes};
 pub use correlate::{Correlator, Heard, Packet, Stamp};
 pub use disturb::{Culprit, Disturber, DisturberKind, SlowPacket, Slowest, Stolen, Timeline};
+pub use vcpu::{Scheduled, Vcpus};
 
 /// A place on a packet's way where somebody looks at the clock, in the order in which packets pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -92,11 +94,17 @@ pub enum Point {
     Copy,
     /// The application has it.
     Application,
+    /// Before a guest: the virtual CPU that is to see it runs already, so nobody wakes it up ([`Vcpus`]).
+    Awake,
+    /// Before a guest: the virtual CPU that is to see it slept, and was woken up.
+    Kick,
+    /// Before a guest: that virtual CPU got a CPU of the host.
+    Entered,
 }
 
 impl Point {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Intended,
         Self::Call,
         Self::Queue,
@@ -113,6 +121,9 @@ impl Point {
         Self::Running,
         Self::Copy,
         Self::Application,
+        Self::Awake,
+        Self::Kick,
+        Self::Entered,
     ];
 
     /// Before the wire.
@@ -121,14 +132,27 @@ impl Point {
         self <= Self::Transmit
     }
 
-    /// Whether a packet passes it depends on what else goes on: a reader that is awake is not woken up, and a soft interrupt
+    /// Whether a packet passes it depends on what else goes on: a reader or a virtual CPU that is awake is not woken up, and a soft interrupt
     /// that runs already is not asked for. The time of such a stage belongs to the one before when the point is missing.
     #[must_use]
     pub fn is_optional(self) -> bool {
         matches!(
             self,
-            Self::Raised | Self::SoftIrq | Self::Ready | Self::Waking | Self::Running
+            Self::Raised
+                | Self::SoftIrq
+                | Self::Ready
+                | Self::Waking
+                | Self::Running
+                | Self::Awake
+                | Self::Kick
+                | Self::Entered
         )
+    }
+
+    /// What the virtual CPU does that is to see a packet in a guest.
+    #[must_use]
+    pub fn is_of_vcpu(self) -> bool {
+        matches!(self, Self::Awake | Self::Kick | Self::Entered)
     }
 
     /// What a socket's reader needs to know of a packet. One that is awake takes it before that is told.
@@ -157,6 +181,9 @@ impl Point {
             Self::Running => "running",
             Self::Copy => "copy",
             Self::Application => "application",
+            Self::Awake => "vCPU awake",
+            Self::Kick => "vCPU kick",
+            Self::Entered => "vCPU running",
         }
     }
 }
@@ -169,7 +196,8 @@ pub enum Stage {
     From(Point),
     /// From the last point of receiving to the first of sending again: who forwards or answers has it.
     Relay,
-    /// From the host's last point before a guest to the guest's first: QEMU or vhost, and the virtual CPU that is to be interrupted.
+    /// From the host's last point before a guest to the kick of the virtual CPU that is to be interrupted: QEMU or vhost. Where that is not known, to the
+    /// guest's first point; where the virtual CPU is awake there is [`Point::Awake`] instead.
     IntoGuest,
     /// From a guest's last point to the host's first one after it.
     OutOfGuest,
@@ -199,6 +227,9 @@ impl Stage {
                 Point::Running => "back in the system call",
                 Point::Copy => "return to the application",
                 Point::Application => "application",
+                Point::Awake => "QEMU, with the vCPU awake",
+                Point::Kick => "vCPU wake-up",
+                Point::Entered => "vCPU to guest interrupt",
             },
             Self::Relay => "relay",
             Self::IntoGuest => "QEMU and vCPU kick",

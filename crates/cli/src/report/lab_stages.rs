@@ -25,7 +25,7 @@ const GROUPS: [(&str, &str); 9] = [
     ("c4", "in the socket"),
     ("c5", "wake-up"),
     ("c6", "application, forwarder"),
-    ("c7", "QEMU and vCPU kick, out of the guest"),
+    ("c7", "QEMU and vCPU, out of the guest"),
     ("base", "remainder"),
 ];
 
@@ -39,6 +39,7 @@ fn class(stage: Stage) -> &'static str {
             Point::Ready => "c4",
             Point::Waking | Point::Running => "c5",
             Point::Copy | Point::Application => "c6",
+            Point::Awake | Point::Kick | Point::Entered => "c7",
         },
         Stage::Relay => "c6",
         Stage::IntoGuest | Stage::OutOfGuest => "c7",

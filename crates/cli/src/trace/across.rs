@@ -179,7 +179,8 @@ pub(crate) fn across(
         );
     };
     let mut breakdown = Breakdown::new();
-    let mut joined: Vec<Packet> = all.iter().filter_map(|packet| packet.join(&mapping)).collect();
+    let vcpus = observed.collector.take_vcpus();
+    let mut joined: Vec<Packet> = all.iter().filter_map(|packet| packet.join(&mapping, &vcpus)).collect();
     let incomplete = (all.len() - joined.len()) as u64;
     // The slowest are those of the figures.
     joined.retain(|packet| breakdown.record(packet));

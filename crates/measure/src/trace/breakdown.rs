@@ -284,7 +284,9 @@ impl Way {
     fn needed(&self) -> impl Iterator<Item = &Step> {
         self.steps.iter().filter(|step| match step.stage {
             Stage::From(point) => !point.is_optional(),
-            Stage::Relay | Stage::IntoGuest | Stage::OutOfGuest | Stage::Remainder => true,
+            // One or the other is what leads into a guest: who does without does not end there.
+            Stage::IntoGuest => false,
+            Stage::Relay | Stage::OutOfGuest | Stage::Remainder => true,
         })
     }
 }
@@ -317,14 +319,19 @@ impl Walk {
         let mut hop = 0;
         for pair in packet.stamps.windows(2) {
             let [from, to] = pair else { continue };
+            let crosses = from.place.is_guest != to.place.is_guest;
             let stage = match (from.place.is_guest, to.place.is_guest) {
+                _ if from.point.is_of_vcpu() => Stage::From(from.point),
+                // That is looked at when the host has it.
+                _ if to.point == Point::Awake => continue,
                 (false, true) => Stage::IntoGuest,
                 (true, false) => Stage::OutOfGuest,
+                _ if to.point.is_of_vcpu() => Stage::IntoGuest,
                 _ if is_relayed(from.point, to.point) => Stage::Relay,
                 _ => Stage::From(from.point),
             };
             walk.add(Step { hop, stage }, from.place, to.ns - from.ns);
-            hop += u32::from(!matches!(stage, Stage::From(_)));
+            hop += u32::from(crosses || stage == Stage::Relay);
         }
         walk.end = packet.stamps.last().map(|last| (hop, last.point));
         walk

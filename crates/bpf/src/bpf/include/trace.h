@@ -22,6 +22,10 @@ enum point {
 	POINT_WAKING = 12,
 	POINT_RUNNING = 13,
 	POINT_COPY = 14,
+	/* No points, but what the scheduler does with a task that is watched. */
+	TASK_WOKEN = 64,
+	TASK_ON = 65,
+	TASK_OFF = 66,
 };
 
 struct sock_common {
@@ -55,7 +59,7 @@ struct event {
 	__u64 ns;
 	__u64 sequence;
 	/* queue and transmit: when it was to be sent, and when it was. driver, backlog, stack, socket: when the soft interrupt was asked for,
-	 * and when it began. waking, running, copy: which task. ready: which socket, and since when the packet can be in it. copy of kind 0: which
+	 * and when it began. waking, running, copy, and of watched tasks: which task. ready: which socket, and since when the packet can be in it. copy of kind 0: which
 	 * socket. */
 	__u64 extra[2];
 	__u32 session;

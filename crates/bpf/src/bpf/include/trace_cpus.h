@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What else CPUs do while packets are on their way. Included by trace.bpf.c, whose programs these are.
+ * What else CPUs do while packets are on their way, and when tasks that are watched are woken up and run. Included by trace.bpf.c, whose programs these are.
  */
 #ifndef RINGSIDE_TRACE_CPUS_H
 #define RINGSIDE_TRACE_CPUS_H
@@ -204,6 +204,45 @@ int BPF_PROG(disturb_idle, unsigned int state, unsigned int cpu)
 	}
 	note(here, IDLE, here->idle_state, here->idle_ns, now);
 	here->idle_ns = 0;
+	return 0;
+}
+
+/* --- tasks that are watched ---------------------------------------------------------------------------------------- */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u8);
+} watched SEC(".maps");
+
+static __always_inline void scheduled(__u8 what, __u32 pid)
+{
+	struct here *here = this_cpu();
+	struct event *event;
+	struct id id = {};
+
+	if (!here || !bpf_map_lookup_elem(&watched, &pid))
+		return;
+	event = begin(here, what, &id, bpf_ktime_get_ns());
+	if (!event)
+		return;
+	event->extra[0] = pid;
+	tell(event);
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(watch_waking, struct task_struct *task)
+{
+	scheduled(TASK_WOKEN, task->pid);
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(watch_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	scheduled(TASK_OFF, prev->pid);
+	scheduled(TASK_ON, next->pid);
 	return 0;
 }
 
