@@ -3,6 +3,8 @@
 #[path = "trace/backlog.rs"]
 mod backlog;
 mod common;
+#[path = "trace/functions.rs"]
+mod functions;
 #[path = "trace/interrupts.rs"]
 mod interrupts;
 #[path = "trace/queues.rs"]

@@ -117,7 +117,7 @@ static __always_inline void tell_received(struct here *here, const struct sk_buf
 	tell(event);
 }
 
-/* Whether RPS puts what came to a device's queue on the backlog of a CPU. */
+/* Whether RPS puts what came to a device's queue on the backlog of a CPU. What only RFS takes, by flow, it does not see. */
 static __always_inline int is_steered(const struct sk_buff *skb)
 {
 	const struct net_device *dev = skb->dev;
@@ -125,13 +125,13 @@ static __always_inline int is_steered(const struct sk_buff *skb)
 	__u32 queue = skb->queue_mapping;
 	struct netdev_rx_queue *of = 0;
 
-	if (!bpf_core_field_exists(of->rps_map) || !bpf_core_field_exists(of->rps_flow_table))
+	if (!bpf_core_field_exists(of->rps_map))
 		return 0;
 	queue = queue ? queue - 1 : 0;
 	if (queue >= dev->real_num_rx_queues)
 		return 0;
 	of = (void *)((__u64)dev->_rx + queue * bpf_core_type_size(struct netdev_rx_queue));
-	return BPF_CORE_READ(of, rps_map) || BPF_CORE_READ(of, rps_flow_table);
+	return BPF_CORE_READ(of, rps_map) != 0;
 }
 
 /* It goes on a backlog. */

@@ -127,7 +127,7 @@ static HOOKS: &[Hook] = &[
     function(
         "trace_enqueued",
         "enqueue_to_backlog",
-        "when RPS puts the packet on the backlog of a CPU, which GRO had until then or a driver handed over in a list",
+        "when RPS puts the packet on the backlog of a CPU that GRO had until then, and of RFS and lists of drivers that it does so at all",
     ),
     function(
         "trace_udp",

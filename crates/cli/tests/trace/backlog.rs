@@ -1,7 +1,8 @@
 //! The backlog of a CPU: who goes over it waits there, and others do not.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::*;
-use ringside_measure::schema::FlightRecord;
 use ringside_netlab::{Namespace, VethConfig};
 
 /// Puts what comes to the only queue of an end on the backlog of CPU 1.
@@ -14,15 +15,27 @@ fn has(path: &TracedPath, point: Point) -> bool {
     stages(path).contains(&Stage::From(point))
 }
 
-/// A packet from its sending on: of those that were on their way when tracing began some points are missing.
-fn one_packet(session: u32) -> FlightRecord {
-    let one = || {
-        let line = format!("trace --session {session} --stop-above 1us -t 20 --json");
-        let stopped = result(&tool(&line).end().good());
-        stopped.paths.into_iter().next()?.recorded
-    };
-    let is_whole = |record: &FlightRecord| record.points.iter().any(|of| of.point == Point::Transmit);
-    (0..10).find_map(|_| one().filter(is_whole)).expect("a record")
+/// The CPUs on which packets passed some points, of those that passed all of them but the optional one: as a guest's recorder writes it down.
+fn cpus_of(session: u32) -> BTreeSet<[Option<u64>; 3]> {
+    let file = std::env::temp_dir().join(format!("ringside-trace-{}-{session}.json", std::process::id()));
+    let line = format!("trace --session {session} --events {} -t 0.4", file.display());
+    tool(&line).end().good();
+    let written: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).expect("written")).expect("JSON");
+    std::fs::remove_file(&file).expect("removed");
+    let mut packets: BTreeMap<u64, [Option<u64>; 3]> = BTreeMap::new();
+    for row in written["events"].as_array().expect("events") {
+        let column = |at: usize| row[at].as_u64().expect("a number");
+        let (sequence, cpu, point, kind) = (column(1), column(7), column(8), column(9));
+        let points = [Point::Transmit, Point::Backlog, Point::Stack];
+        if let Some(at) = points.iter().position(|other| *other as u64 == point)
+            && kind == 1
+        {
+            packets.entry(sequence).or_default()[at] = Some(cpu);
+        }
+    }
+    // Of those that were on their way when it began or ended only some points are seen.
+    packets.retain(|_, [sent, _, taken]| sent.is_some() && taken.is_some());
+    packets.into_values().collect()
 }
 
 /// A veth without NAPI gives everything to `netif_rx()`; one that has NAPI nothing, until RPS takes what its poll hands over.
@@ -47,8 +60,8 @@ fn a_wait_on_a_backlog_is_a_stage_where_there_is_one() {
             steer_to_cpu_1(b);
         }
         let take = || drop(receiver.recv(&mut [0; 128]));
-        let (traced, record) = while_probes_flow(session, &sender, every, take, || {
-            (listen(session, 0.4), one_packet(session))
+        let (traced, cpus) = while_probes_flow(session, &sender, every, take, || {
+            (listen(session, 0.4), cpus_of(session))
         });
         let path = only(&traced);
         assert!(path.traced_packets >= 20, "{path:#?}");
@@ -62,44 +75,54 @@ fn a_wait_on_a_backlog_is_a_stage_where_there_is_one() {
             _ => [true, false, true],
         };
         assert_eq!(found, expected, "interrupt, driver and backlog of {session}: {path:#?}");
-        let cpu = |point: Point| record.points.iter().find(|other| other.point == point).map(|of| of.cpu);
-        let cpus = [cpu(Point::Transmit), cpu(Point::Backlog), cpu(Point::Stack)];
         let backlog = (session != 52).then_some(0);
-        assert_eq!(cpus, [Some(0), backlog, Some(u32::from(is_steered))], "{record:#?}");
+        let expected = [Some(0), backlog, Some(u64::from(is_steered))];
+        assert_eq!(
+            Vec::from_iter(cpus),
+            [expected],
+            "sent, put on a backlog and taken by the stack"
+        );
     }
 }
 
 /// Packets for the same port of other hosts come with those that a socket gets, and are sent on: it does not tell of them.
 #[test]
 fn what_is_sent_on_is_not_taken_for_what_a_socket_tells_of() {
-    if !is_root() || cpus() < 2 {
+    if !is_root() {
         return;
     }
     let _alone = alone();
-    let [near, middle, far] =
-        ["n", "m", "f"].map(|end| Namespace::create(&format!("tracefwd-{end}")).expect("namespace"));
-    let config = |subnet, names: [&str; 2]| VethConfig {
+    forwarded(54);
+}
+
+/// A link whose second end is polled every two milliseconds: what came meanwhile is handed over together.
+pub(super) fn bursts(subnet: u8, names: [&str; 2]) -> VethConfig {
+    VethConfig {
         subnet,
         ipv6: false,
-        ..VethConfig::named(names[0], names[1])
-    };
-    // Polled every two milliseconds: what came meanwhile is handed over together.
-    let left = VethConfig {
         tx_checksum: false,
         gro: true,
         napi_defer_hard_irqs: 100,
         gro_flush_timeout: Duration::from_millis(2),
-        ..config(1, ["left", "in"])
+        ..VethConfig::named(names[0], names[1])
+    }
+}
+
+pub(super) fn forwarded(session: u32) {
+    let [near, middle, far] =
+        ["n", "m", "f"].map(|end| Namespace::create(&format!("tracefwd-{end}")).expect("namespace"));
+    let left = Lab::join(&near, &middle, bursts(1, ["left", "in"])).expect("link");
+    let right = VethConfig {
+        subnet: 2,
+        ipv6: false,
+        ..VethConfig::named("out", "right")
     };
-    let left = Lab::join(&near, &middle, left).expect("link");
-    let right = Lab::join(&middle, &far, config(2, ["out", "right"])).expect("link");
+    let right = Lab::join(&middle, &far, right).expect("link");
     left.b
         .run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"))
         .expect("forwarding");
-    let route = left
-        .a
-        .ns
-        .command("ip")
+    let mut route = left.a.ns.command("ip");
+    let route = route
         .args(["route", "add", "10.77.2.0/24", "via", "10.77.1.2"])
         .status();
     assert!(route.expect("ip").success());
@@ -107,8 +130,13 @@ fn what_is_sent_on_is_not_taken_for_what_a_socket_tells_of() {
     sender.connect((left.b.ipv4, 7000)).expect("connected");
     let (others, _beyond) = (socket(&left.a, 0), socket(&right.b, 7000));
     others.connect((right.b.ipv4, 7000)).expect("connected");
+    all_are_told(&with_others(session, &sender, &others, &receiver));
+}
+
+/// Probes, each behind packets of others.
+pub(super) fn with_others(session: u32, sender: &UdpSocket, others: &UdpSocket, receiver: &UdpSocket) -> TraceResult {
     let end = AtomicBool::new(false);
-    let traced = thread::scope(|scope| {
+    thread::scope(|scope| {
         let _flow = Flow(&end);
         scope.spawn(|| {
             pin(0);
@@ -117,7 +145,7 @@ fn what_is_sent_on_is_not_taken_for_what_a_socket_tells_of() {
                     return;
                 }
                 (0..6).for_each(|_| drop(others.send(&[0; 64])));
-                _ = sender.send(&probe(54, sequence));
+                _ = sender.send(&probe(session, sequence));
                 thread::sleep(Duration::from_millis(4));
             }
         });
@@ -126,17 +154,21 @@ fn what_is_sent_on_is_not_taken_for_what_a_socket_tells_of() {
                 _ = receiver.recv(&mut [0; 128]);
             }
         });
-        listen(54, 0.8)
-    });
-    let path = only(&traced);
+        listen(session, 0.8)
+    })
+}
+
+/// The socket tells of nearly every probe.
+pub(super) fn all_are_told(traced: &TraceResult) {
+    let path = only(traced);
     let told = path
         .stages
         .iter()
         .find(|stage| stage.stage == Stage::From(Point::Ready));
     let told = told.and_then(|stage| stage.times).map_or(0, |times| times.samples);
     assert!(
-        path.traced_packets >= 50 && told * 10 >= path.traced_packets * 9,
-        "{path:#?}"
+        path.traced_packets >= 20 && told * 10 >= path.traced_packets * 9,
+        "{told}: {path:#?}"
     );
     assert_eq!(path.end, Some(Point::Copy), "{path:#?}");
 }

@@ -28,9 +28,8 @@ struct rtnl_link_ops {
 } __attribute__((preserve_access_index));
 
 struct netdev_rx_queue {
-	/* Where RPS is built in: what it is set to. */
+	/* Where RPS is built in: its CPUs. */
 	void *rps_map;
-	void *rps_flow_table;
 } __attribute__((preserve_access_index));
 
 struct net_device {
