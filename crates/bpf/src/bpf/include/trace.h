@@ -293,10 +293,12 @@ static __always_inline void received(struct here *here, struct event *event)
 	event->extra[1] = here->softirq_ns;
 }
 
-/* A packet is not on its way to a socket any more, or not by this device: it passes several. */
-static __always_inline void goes(struct here *here, __u64 skb, const struct id *id)
+/* The place of a packet among those that are coming, emptied if it has been there before: it passes several devices. */
+static __always_inline struct coming *place_of(struct here *here, __u64 skb, const struct id *id)
 {
-	for (__u32 at = 0; at < COMING; at++) {
+	__u32 at;
+
+	for (at = 0; at < COMING; at++) {
 		struct coming *old = &here->coming[at];
 		int is_same = id->kind && old->id.sequence == id->sequence && old->id.session == id->session &&
 			      old->id.kind == id->kind;
@@ -304,25 +306,26 @@ static __always_inline void goes(struct here *here, __u64 skb, const struct id *
 		if (old->port && (old->skb == skb || is_same))
 			old->port = 0;
 	}
-}
-
-static __always_inline struct coming *place_of(struct here *here)
-{
-	__u32 at = here->next++;
-
+	at = here->next++;
 	/* The verifier shall see the bound, and not what the compiler made of it. */
 	barrier_var(at);
 	at &= COMING - 1;
 	return &here->coming[at];
 }
 
+/* A packet is sent on: it comes to no socket here. */
+static __always_inline void goes(struct here *here, __u64 skb)
+{
+	for (__u32 at = 0; at < COMING; at++)
+		if (here->coming[at].skb == skb)
+			here->coming[at].port = 0;
+}
+
 /* A UDP packet is on its way to the socket of a port. */
 static __always_inline struct coming *comes(struct here *here, const struct sk_buff *skb, const struct id *id, __u16 port, __u64 now)
 {
-	struct coming *coming;
+	struct coming *coming = place_of(here, (__u64)skb, id);
 
-	goes(here, (__u64)skb, id);
-	coming = place_of(here);
 	coming->id = *id;
 	coming->skb = (__u64)skb;
 	coming->ns = now;
@@ -343,18 +346,16 @@ static __always_inline void sending(const struct sk_buff *skb, __u8 point)
 	struct here *here = this_cpu();
 	struct event *event;
 	struct probe probe;
-	struct id id = {};
+	struct id id;
 
 	if (!here)
 		return;
 	here->sent.kind = 0;
-	if (skb_probe(skb, (__u64)skb->data, &probe))
-		id = id_of(&probe);
-	/* What is sent on comes to no socket here. */
 	if (here->next)
-		goes(here, (__u64)skb, &id);
-	if (!id.kind)
+		goes(here, (__u64)skb);
+	if (!skb_probe(skb, (__u64)skb->data, &probe))
 		return;
+	id = id_of(&probe);
 	here->sent = id;
 	event = begin(here, point, &id, now);
 	if (!event)
