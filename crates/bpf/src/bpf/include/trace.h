@@ -293,32 +293,32 @@ static __always_inline void received(struct here *here, struct event *event)
 	event->extra[1] = here->softirq_ns;
 }
 
-/* The place of a packet among those that are coming, emptied if it has been there before: it passes several devices. */
-static __always_inline struct coming *place_of(struct here *here, __u64 skb, const struct id *id)
-{
-	__u32 at;
-
-	for (at = 0; at < COMING; at++) {
-		struct coming *old = &here->coming[at];
-		int is_same = id->kind && old->id.sequence == id->sequence && old->id.session == id->session &&
-			      old->id.kind == id->kind;
-
-		if (old->port && (old->skb == skb || is_same))
-			old->port = 0;
-	}
-	at = here->next++;
-	/* The verifier shall see the bound, and not what the compiler made of it. */
-	barrier_var(at);
-	at &= COMING - 1;
-	return &here->coming[at];
-}
-
-/* A packet is sent on: it comes to no socket here. */
+/* A packet is not on its way to a socket any more. Few branches: the verifier walks them for each place. */
 static __always_inline void goes(struct here *here, __u64 skb)
 {
 	for (__u32 at = 0; at < COMING; at++)
 		if (here->coming[at].skb == skb)
 			here->coming[at].port = 0;
+}
+
+/* The place of a packet among those that are coming, emptied if it has been there before: it passes several devices. */
+static __always_inline struct coming *place_of(struct here *here, __u64 skb, const struct id *id)
+{
+	__u32 at;
+
+	goes(here, skb);
+	if (id->kind)
+		for (at = 0; at < COMING; at++) {
+			struct id *old = &here->coming[at].id;
+
+			if (((old->sequence ^ id->sequence) | (old->session ^ id->session) | (old->kind ^ id->kind)) == 0)
+				here->coming[at].port = 0;
+		}
+	at = here->next++;
+	/* The verifier shall see the bound, and not what the compiler made of it. */
+	barrier_var(at);
+	at &= COMING - 1;
+	return &here->coming[at];
 }
 
 /* A UDP packet is on its way to the socket of a port. */
