@@ -523,5 +523,9 @@ fn bad_input_is_refused_with_a_reason() {
     if is_root() {
         let message = tool("trace --session 4711 -t 0.3").end().bad();
         assert!(message.contains("no probe of session 4711"), "{message}");
+        let message = tool("trace --lab veth --receivers af-xdp-zero-copy --no-cost -t 0.2")
+            .end()
+            .bad();
+        assert!(message.contains("zero-copy"), "{message}");
     }
 }
