@@ -106,17 +106,6 @@ int BPF_PROG(trace_softirq_end, unsigned int vec)
 	return 0;
 }
 
-static __always_inline void tell_received(struct here *here, const struct sk_buff *skb, const struct id *id, __u8 point, __u64 now)
-{
-	struct event *event = begin(here, point, id, now);
-
-	if (!event)
-		return;
-	on_device(event, skb->dev);
-	received(here, event);
-	tell(event);
-}
-
 /* Whether RPS puts what came to a device's queue on the backlog of a CPU. What only RFS takes, by flow, it does not see. */
 static __always_inline int is_steered(const struct sk_buff *skb)
 {
@@ -138,15 +127,7 @@ static __always_inline int is_steered(const struct sk_buff *skb)
 SEC("tp_btf/netif_rx")
 int BPF_PROG(trace_backlog, struct sk_buff *skb)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct here *here = this_cpu();
-	struct probe probe;
-	struct id id;
-
-	if (!here || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
-		return 0;
-	id = id_of(&probe);
-	tell_received(here, skb, &id, POINT_BACKLOG, now);
+	receiving(skb, POINT_BACKLOG);
 	return 0;
 }
 
@@ -154,15 +135,8 @@ int BPF_PROG(trace_backlog, struct sk_buff *skb)
 SEC("tp_btf/netif_receive_skb_entry")
 int BPF_PROG(trace_steered, const struct sk_buff *skb)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct here *here = this_cpu();
-	struct probe probe;
-	struct id id;
-
-	if (!here || !is_steered(skb) || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
-		return 0;
-	id = id_of(&probe);
-	tell_received(here, skb, &id, POINT_BACKLOG, now);
+	if (is_steered(skb))
+		receiving(skb, POINT_BACKLOG);
 	return 0;
 }
 
@@ -170,15 +144,7 @@ int BPF_PROG(trace_steered, const struct sk_buff *skb)
 SEC("tp_btf/napi_gro_receive_entry")
 int BPF_PROG(trace_driver, struct sk_buff *skb)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct here *here = this_cpu();
-	struct probe probe;
-	struct id id;
-
-	if (!here || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
-		return 0;
-	id = id_of(&probe);
-	tell_received(here, skb, &id, is_steered(skb) ? POINT_BACKLOG : POINT_DRIVER, now);
+	receiving(skb, is_steered(skb) ? POINT_BACKLOG : POINT_DRIVER);
 	return 0;
 }
 

@@ -17,21 +17,7 @@ int BPF_PROG(trace_direct, struct sk_buff *skb)
 SEC("fentry/enqueue_to_backlog")
 int BPF_PROG(trace_enqueued, struct sk_buff *skb)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct here *here = this_cpu();
-	struct event *event;
-	struct probe probe;
-	struct id id;
-
-	if (!here || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
-		return 0;
-	id = id_of(&probe);
-	event = begin(here, POINT_BACKLOG, &id, now);
-	if (!event)
-		return 0;
-	on_device(event, skb->dev);
-	received(here, event);
-	tell(event);
+	receiving(skb, POINT_BACKLOG);
 	return 0;
 }
 

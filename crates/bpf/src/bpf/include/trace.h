@@ -368,6 +368,31 @@ static __always_inline void sending(const struct sk_buff *skb, __u8 point)
 	tell(event);
 }
 
+static __always_inline void tell_received(struct here *here, const struct sk_buff *skb, const struct id *id, __u8 point, __u64 now)
+{
+	struct event *event = begin(here, point, id, now);
+
+	if (!event)
+		return;
+	on_device(event, skb->dev);
+	received(here, event);
+	tell(event);
+}
+
+/* Receiving: whoever holds it now hands it on. */
+static __always_inline void receiving(const struct sk_buff *skb, __u8 point)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = this_cpu();
+	struct probe probe;
+	struct id id;
+
+	if (!here || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
+		return;
+	id = id_of(&probe);
+	tell_received(here, skb, &id, point, now);
+}
+
 /* A reader has it. */
 static __always_inline void copied(const struct sk_buff *skb)
 {
