@@ -34,6 +34,8 @@ pub struct TraceOptions {
     pub one_of: u32,
     /// Also what else the CPUs do: interrupts, soft interrupts, tasks, sleep.
     pub disturbers: bool,
+    /// Also when tasks are woken up and get a CPU that are watched ([`Tracer::watch`]).
+    pub tasks: bool,
 }
 
 /// The tracing programs, loaded. They cost nothing until they are attached.
@@ -50,7 +52,7 @@ pub struct TraceOptions {
 /// ```no_run
 /// use ringside_bpf::{TraceOptions, Tracer};
 ///
-/// let mut tracer = Tracer::load(TraceOptions { session: None, one_of: 1, disturbers: false })?;
+/// let mut tracer = Tracer::load(TraceOptions { session: None, one_of: 1, disturbers: false, tasks: false })?;
 /// let reader = tracer.reader()?;
 /// tracer.attach()?;
 /// std::thread::sleep(std::time::Duration::from_millis(100));
@@ -68,6 +70,7 @@ pub struct Tracer {
     disturbers: MapHandle,
     cpus: MapHandle,
     awaited: MapHandle,
+    watched: MapHandle,
 }
 
 #[derive(Debug)]
@@ -96,8 +99,7 @@ impl Tracer {
                 data.one_of = options.one_of;
             }
             for mut program in open.open_object_mut().progs_mut() {
-                let wanted = Hook::of_program(&program.name().to_string_lossy())
-                    .filter(|hook| options.disturbers || !hook.is_disturber());
+                let wanted = Hook::of_program(&program.name().to_string_lossy()).filter(|hook| hook.is_wanted(options));
                 let reason = wanted.and_then(|hook| kernel.lacks(hook));
                 program.set_autoload(wanted.is_some() && reason.is_none());
                 missing.extend(wanted.zip(reason).map(|(hook, reason)| hook.missing(reason)));
@@ -118,6 +120,7 @@ impl Tracer {
             disturbers: load::own_map(NAME, &skel.maps.disturbers)?,
             cpus: load::own_map(NAME, &skel.maps.cpus)?,
             awaited: load::own_map(NAME, &skel.maps.awaited)?,
+            watched: load::own_map(NAME, &skel.maps.watched)?,
         };
         if tracer.programs.is_empty() {
             return Err(Error::invalid(
@@ -204,6 +207,23 @@ impl Tracer {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Whether it tells what is done with tasks that are watched: all of it, with [`TraceOptions::tasks`] on a kernel that has both hooks for that, or nothing.
+    #[must_use]
+    pub fn watches(&self) -> bool {
+        let is_there = |hook: &Hook| self.programs.iter().any(|loaded| loaded.hook == hook);
+        hooks::of_tasks().all(is_there)
+    }
+
+    /// Has it told when a task is woken up, gets a CPU and is off it again, by its number: with [`TraceOptions::tasks`]. 1024 tasks at the most.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Map`] if there are too many.
+    pub fn watch(&self, task: u32) -> Result<()> {
+        let put = self.watched.update(&task.to_ne_bytes(), &[1], MapFlags::ANY);
+        put.map_err(|error| Error::map(NAME, "watched", "writing", load::os_error(&error)))
     }
 
     /// Stops tracing: nothing costs anything any more. What was told before can still be read.

@@ -41,6 +41,7 @@ fn options() -> TraceOptions {
         session: Some(SESSION),
         one_of: 1,
         disturbers: false,
+        tasks: false,
     }
 }
 
@@ -169,6 +170,7 @@ fn only_what_is_asked_for_is_told_and_only_meanwhile() {
         session: Some(SESSION + 1),
         one_of: 3,
         disturbers: true,
+        tasks: false,
     })
     .unwrap();
     let reader = tracer.reader().unwrap();
@@ -242,4 +244,46 @@ fn without_the_capabilities_it_says_so() {
     let error = with_only(LEAST, || Tracer::load(options())).unwrap_err();
     assert!(matches!(error, Error::Load { .. }), "{error}");
     assert!(error.to_string().contains("CAP_PERFMON"), "{error}");
+}
+
+/// Of a task that is watched it is told when it is woken up, gets a CPU and is off it; of others nothing, and nothing at all where nobody asks for it.
+#[test]
+fn a_task_that_is_watched_is_told_of() {
+    if !privileged() {
+        return;
+    }
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    let (tell, told_id) = std::sync::mpsc::channel();
+    let sleeper = thread::spawn(move || {
+        tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        while receiver.recv().is_ok() {}
+    });
+    let task = u32::try_from(told_id.recv().unwrap()).unwrap();
+    let changes = |tasks: bool| {
+        let mut tracer = Tracer::load(TraceOptions { tasks, ..options() }).unwrap();
+        assert_eq!(tracer.watches(), tasks);
+        tracer.watch(task).unwrap();
+        let reader = tracer.reader().unwrap();
+        tracer.attach().unwrap();
+        for _ in 0..3 {
+            thread::sleep(Duration::from_millis(5));
+            sender.send(()).unwrap();
+        }
+        thread::sleep(Duration::from_millis(5));
+        let mut events = told(&reader);
+        let is_other = |event: &TraceEvent| event.point >= TraceEvent::TASK_WOKEN && event.extra[0] != u64::from(task);
+        assert!(!events.iter().any(is_other), "{events:?}");
+        events.retain(|event| event.point >= TraceEvent::TASK_WOKEN);
+        events.sort_by_key(|event| event.ns);
+        let points: Vec<u8> = events.iter().map(|event| event.point).collect();
+        points
+    };
+    assert!(changes(false).is_empty());
+    let points = changes(true);
+    let once = [TraceEvent::TASK_WOKEN, TraceEvent::TASK_ON, TraceEvent::TASK_OFF];
+    // It may lose its CPU to others in between.
+    let is_once = |at: usize| points[at..].starts_with(&once);
+    assert!((0..points.len()).filter(|at| is_once(*at)).count() >= 2, "{points:?}");
+    drop(sender);
+    sleeper.join().unwrap();
 }

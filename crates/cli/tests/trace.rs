@@ -1,6 +1,10 @@
 //! `ringside trace` on the real kernel: a delay that a test puts somewhere is found there and nowhere else.
 
+#[path = "trace/backlog.rs"]
+mod backlog;
 mod common;
+#[path = "trace/functions.rs"]
+mod functions;
 #[path = "trace/interrupts.rs"]
 mod interrupts;
 #[path = "trace/queues.rs"]
@@ -165,13 +169,13 @@ fn every_receiver_is_traced_on_a_test_bed() {
             _ => assert!(path.received_packets <= path.sent_packets, "{path:#?}"),
         }
         let stages = stages(path);
-        use Point::{Call, Intended, Queue, Ready, Socket, SoftIrq, Stack, Transmit, Xdp};
+        use Point::{Backlog, Call, Intended, Queue, Ready, Socket, SoftIrq, Stack, Transmit, Xdp};
         let here: &[Point] = match receiver {
-            "udp-blocking" | "af-packet" => &[Stack, Ready],
-            "af-xdp-native" => &[Xdp, Socket, Ready],
-            _ => &[Stack, Xdp, Ready],
+            "udp-blocking" | "af-packet" => &[Backlog, Stack, Ready],
+            "af-xdp-native" => &[SoftIrq, Xdp, Socket, Ready],
+            _ => &[Backlog, Stack, Xdp, Ready],
         };
-        for point in [Intended, Call, Queue, Transmit, SoftIrq].iter().chain(here) {
+        for point in [Intended, Call, Queue, Transmit].iter().chain(here) {
             let hook = format!("{receiver}: {point:?} in {path:#?}");
             assert!(stages.contains(&Stage::From(*point)), "{hook}");
         }
@@ -519,5 +523,9 @@ fn bad_input_is_refused_with_a_reason() {
     if is_root() {
         let message = tool("trace --session 4711 -t 0.3").end().bad();
         assert!(message.contains("no probe of session 4711"), "{message}");
+        let message = tool("trace --lab veth --receivers af-xdp-zero-copy --no-cost -t 0.2")
+            .end()
+            .bad();
+        assert!(message.contains("zero-copy"), "{message}");
     }
 }

@@ -8,9 +8,9 @@
 //!  sender   Intended ── Call ── Queue ── Transmit ─┐
 //!                                                  │ wire                           (a hop)
 //!  kernel   ┌──────────────────────────────────────┘
-//!           └ Raised ── SoftIrq ─┬─ Driver ── Stack ────────┬─ Ready ── Waking ── Running ── Copy ─┐
-//!                                └─ Xdp ───── Socket (ring) ─┘                                     │
-//!  receiver                                                                          Application ──┘
+//!           └ Raised ── SoftIrq ─┬─ Driver ── Backlog ── Stack ─┬─ Ready ── Waking ── Running ── Copy ─┐
+//!                                └─ Xdp ───── Socket (ring) ────┘                                     │
+//!  receiver                                                                             Application ──┘
 //! ```
 //!
 //! A packet that is sent again after it was received (forwarded, answered) has several hops; what was done with it in between
@@ -29,7 +29,7 @@
 //!     let at = sequence * 1_000_000;
 //!     let place = Place { cpu: 0, interface: 2, namespace: 1, is_guest: false };
 //!     for (point, ns) in [(Point::Queue, 1_500), (Point::Transmit, 1_700), (Point::Stack, 4_000), (Point::Copy, 6_000)] {
-//!         correlator.passed(&Event { id, point, ns: at + ns, place, before: [None; 2], socket: None });
+//!         correlator.passed(&Event { id, point, ns: at + ns, place, before: [None; 2], socket: None, task: None });
 //!     }
 //!     let heard = Heard { intended_ns: at, call_ns: at + 1_000, heard_ns: at + 6_500, cpu: 1, xdp: None };
 //!     breakdown.record(&correlator.heard(id, heard));
@@ -49,11 +49,13 @@ mod breakdown;
 mod correlate;
 mod disturb;
 mod queue;
+mod vcpu;
 
 pub use across::Across;
 pub use breakdown::{Breakdown, StageTimes};
 pub use correlate::{Correlator, Heard, Packet, Stamp};
 pub use disturb::{Culprit, Disturber, DisturberKind, SlowPacket, Slowest, Stolen, Timeline};
+pub use vcpu::{Scheduled, Vcpus};
 
 /// A place on a packet's way where somebody looks at the clock, in the order in which packets pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -75,6 +77,9 @@ pub enum Point {
     Xdp,
     /// The driver's poll handed it to the kernel (`net:napi_gro_receive_entry`).
     Driver,
+    /// It was put on the backlog of a CPU (`net:netif_rx`; by RPS `net:netif_receive_skb_entry` and [`Driver`](Self::Driver)'s), whose soft interrupt
+    /// takes it from there: that belongs to this wait, so it has no [`Raised`](Self::Raised) and no [`SoftIrq`](Self::SoftIrq) of its own.
+    Backlog,
     /// The stack took it (`net:netif_receive_skb`).
     Stack,
     /// It was put on the ring of an XDP socket (`xdp:xdp_redirect`), or into the queue of another one.
@@ -89,11 +94,17 @@ pub enum Point {
     Copy,
     /// The application has it.
     Application,
+    /// Before a guest: the virtual CPU that is to see it runs already, so nobody wakes it up ([`Vcpus`]).
+    Awake,
+    /// Before a guest: the virtual CPU that is to see it slept, and was woken up.
+    Kick,
+    /// Before a guest: that virtual CPU got a CPU of the host.
+    Entered,
 }
 
 impl Point {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 19] = [
         Self::Intended,
         Self::Call,
         Self::Queue,
@@ -102,6 +113,7 @@ impl Point {
         Self::SoftIrq,
         Self::Xdp,
         Self::Driver,
+        Self::Backlog,
         Self::Stack,
         Self::Socket,
         Self::Ready,
@@ -109,6 +121,9 @@ impl Point {
         Self::Running,
         Self::Copy,
         Self::Application,
+        Self::Awake,
+        Self::Kick,
+        Self::Entered,
     ];
 
     /// Before the wire.
@@ -117,14 +132,27 @@ impl Point {
         self <= Self::Transmit
     }
 
-    /// Whether a packet passes it depends on what else goes on: a reader that is awake is not woken up, and a soft interrupt
+    /// Whether a packet passes it depends on what else goes on: a reader or a virtual CPU that is awake is not woken up, and a soft interrupt
     /// that runs already is not asked for. The time of such a stage belongs to the one before when the point is missing.
     #[must_use]
     pub fn is_optional(self) -> bool {
         matches!(
             self,
-            Self::Raised | Self::SoftIrq | Self::Ready | Self::Waking | Self::Running
+            Self::Raised
+                | Self::SoftIrq
+                | Self::Ready
+                | Self::Waking
+                | Self::Running
+                | Self::Awake
+                | Self::Kick
+                | Self::Entered
         )
+    }
+
+    /// What the virtual CPU does that is to see a packet in a guest.
+    #[must_use]
+    pub fn is_of_vcpu(self) -> bool {
+        matches!(self, Self::Awake | Self::Kick | Self::Entered)
     }
 
     /// What a socket's reader needs to know of a packet. One that is awake takes it before that is told.
@@ -145,6 +173,7 @@ impl Point {
             Self::SoftIrq => "soft interrupt",
             Self::Xdp => "XDP program",
             Self::Driver => "driver receive",
+            Self::Backlog => "backlog",
             Self::Stack => "stack",
             Self::Socket => "socket",
             Self::Ready => "ready",
@@ -152,6 +181,9 @@ impl Point {
             Self::Running => "running",
             Self::Copy => "copy",
             Self::Application => "application",
+            Self::Awake => "vCPU awake",
+            Self::Kick => "vCPU kick",
+            Self::Entered => "vCPU running",
         }
     }
 }
@@ -164,7 +196,8 @@ pub enum Stage {
     From(Point),
     /// From the last point of receiving to the first of sending again: who forwards or answers has it.
     Relay,
-    /// From the host's last point before a guest to the guest's first: QEMU or vhost, and the virtual CPU that is to be interrupted.
+    /// From the host's last point before a guest to the kick of the virtual CPU that is to be interrupted: QEMU or vhost. Where that is not known, to the
+    /// guest's first point; where the virtual CPU is awake there is [`Point::Awake`] instead.
     IntoGuest,
     /// From a guest's last point to the host's first one after it.
     OutOfGuest,
@@ -186,6 +219,7 @@ impl Stage {
                 Point::SoftIrq => "NAPI poll",
                 Point::Xdp => "XDP",
                 Point::Driver => "driver to stack",
+                Point::Backlog => "backlog",
                 Point::Stack => "stack",
                 Point::Socket => "to the socket",
                 Point::Ready => "in the socket",
@@ -193,6 +227,9 @@ impl Stage {
                 Point::Running => "back in the system call",
                 Point::Copy => "return to the application",
                 Point::Application => "application",
+                Point::Awake => "QEMU, with the vCPU awake",
+                Point::Kick => "vCPU wake-up",
+                Point::Entered => "vCPU to guest interrupt",
             },
             Self::Relay => "relay",
             Self::IntoGuest => "QEMU and vCPU kick",
@@ -240,4 +277,6 @@ pub struct Event {
     pub before: [Option<u64>; 2],
     /// Of [`Point::Ready`]: the socket, by a number that is its own.
     pub socket: Option<u64>,
+    /// Of [`Point::Waking`] and [`Point::Running`]: the reader, by its number.
+    pub task: Option<u32>,
 }

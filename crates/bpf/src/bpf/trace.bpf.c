@@ -6,15 +6,6 @@
  */
 #include "trace.h"
 
-struct task_struct {
-	int pid;
-	char comm[16];
-} __attribute__((preserve_access_index));
-
-struct irqaction {
-	const char *name;
-} __attribute__((preserve_access_index));
-
 /* linux/interrupt.h: NET_RX_SOFTIRQ, since 2.6.27 */
 #define NET_RX 3
 /* linux/bpf.h: BPF_MAP_TYPE_XSKMAP, as the tracepoint tells it */
@@ -26,34 +17,6 @@ struct irqaction {
 #define AF_INET6 10
 #define AF_PACKET 17
 #define AF_XDP 44
-/* The state of cpu_idle when the CPU goes on. */
-#define PWR_EVENT_EXIT ((__u32)-1)
-
-/* As in trace/event.rs. */
-enum disturbance {
-	INTERRUPT,
-	VECTOR,
-	SOFT_INTERRUPT,
-	TASK,
-	IDLE,
-};
-
-/* Something that had a CPU for a while. */
-struct disturber {
-	__u64 from_ns;
-	__u64 to_ns;
-	/* the interrupt's number, the vector's kind, the soft interrupt's number, the task's, the idle state */
-	__u32 id;
-	__u16 cpu;
-	__u8 kind;
-	__u8 pad;
-	char name[16];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 8 << 20);
-} disturbers SEC(".maps");
 
 /* Sockets that got probes. */
 struct {
@@ -143,30 +106,45 @@ int BPF_PROG(trace_softirq_end, unsigned int vec)
 	return 0;
 }
 
-static __always_inline void tell_received(struct here *here, const struct sk_buff *skb, const struct id *id, __u8 point, __u64 now)
+/* Whether RPS puts what came to a device's queue on the backlog of a CPU. What only RFS takes, by flow, it does not see. */
+static __always_inline int is_steered(const struct sk_buff *skb)
 {
-	struct event *event = begin(here, point, id, now);
+	const struct net_device *dev = skb->dev;
+	/* One more than the queue; 0: nobody has said which. */
+	__u32 queue = skb->queue_mapping;
+	struct netdev_rx_queue *of = 0;
 
-	if (!event)
-		return;
-	on_device(event, skb->dev);
-	received(here, event);
-	tell(event);
+	if (!bpf_core_field_exists(of->rps_map))
+		return 0;
+	queue = queue ? queue - 1 : 0;
+	if (queue >= dev->real_num_rx_queues)
+		return 0;
+	of = (void *)((__u64)dev->_rx + queue * bpf_core_type_size(struct netdev_rx_queue));
+	return BPF_CORE_READ(of, rps_map) != 0;
 }
 
-/* The driver's poll hands it over. */
+/* It goes on a backlog. */
+SEC("tp_btf/netif_rx")
+int BPF_PROG(trace_backlog, struct sk_buff *skb)
+{
+	receiving(skb, POINT_BACKLOG);
+	return 0;
+}
+
+/* A driver without GRO hands it over, or a device on top of others: of interest where RPS takes it. */
+SEC("tp_btf/netif_receive_skb_entry")
+int BPF_PROG(trace_steered, const struct sk_buff *skb)
+{
+	if (is_steered(skb))
+		receiving(skb, POINT_BACKLOG);
+	return 0;
+}
+
+/* The driver's poll hands it over. RPS takes it as soon as GRO has done with it, which no hook tells. */
 SEC("tp_btf/napi_gro_receive_entry")
 int BPF_PROG(trace_driver, struct sk_buff *skb)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct here *here = this_cpu();
-	struct probe probe;
-	struct id id;
-
-	if (!here || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
-		return 0;
-	id = id_of(&probe);
-	tell_received(here, skb, &id, POINT_DRIVER, now);
+	receiving(skb, is_steered(skb) ? POINT_BACKLOG : POINT_DRIVER);
 	return 0;
 }
 
@@ -244,7 +222,8 @@ int BPF_PROG(trace_redirect, const struct net_device *dev, const void *program, 
 
 /* --- from the socket to its reader --------------------------------------------------------------------------------- */
 
-/* The packet that a UDP socket tells of: of those that come to its port the first, unless one is known to be in its queue. */
+/* The packet that a UDP socket tells of: of those that come to its port the first, unless one is known to have come to its queue: then the last of these, for
+ * the queue of the others was full. */
 static __always_inline struct coming *come_to(struct here *here, const struct sock *sk, __u64 now)
 {
 	struct coming *found = 0;
@@ -260,8 +239,11 @@ static __always_inline struct coming *come_to(struct here *here, const struct so
 		coming = &here->coming[next];
 		if (!port || coming->port != port || coming->ns + COMING_NS < now)
 			continue;
-		if (!found || (coming->is_queued && !found->is_queued))
-			found = coming;
+		if (found && !coming->is_queued)
+			continue;
+		if (found && found->is_queued)
+			found->port = 0;
+		found = coming;
 	}
 	return found;
 }
@@ -419,173 +401,6 @@ int BPF_PROG(trace_received, const struct sock *sk, int length, int flags)
 	return 0;
 }
 
-/* --- what else CPUs do --------------------------------------------------------------------------------------------- */
-
-static __always_inline struct disturber *noted(struct here *here, __u8 kind, __u32 id, __u64 from, __u64 to)
-{
-	struct disturber *disturber;
-
-	if (!from)
-		return 0;
-	disturber = bpf_ringbuf_reserve(&disturbers, sizeof(*disturber), 0);
-	if (!disturber) {
-		here->lost++;
-		return 0;
-	}
-	disturber->from_ns = from;
-	disturber->to_ns = to;
-	disturber->id = id;
-	disturber->cpu = bpf_get_smp_processor_id();
-	disturber->kind = kind;
-	disturber->pad = 0;
-	disturber->name[0] = 0;
-	return disturber;
-}
-
-static __always_inline void note(struct here *here, __u8 kind, __u32 id, __u64 from, __u64 to)
-{
-	struct disturber *disturber = noted(here, kind, id, from, to);
-
-	if (disturber)
-		bpf_ringbuf_submit(disturber, BPF_RB_NO_WAKEUP);
-}
-
-SEC("tp_btf/sched_switch")
-int BPF_PROG(disturb_switch, _Bool preempt, struct task_struct *prev, struct task_struct *next)
-{
-	__u64 now = bpf_ktime_get_ns();
-	struct disturber *disturber;
-	struct here *here = this_cpu();
-
-	if (!here)
-		return 0;
-	if (prev->pid) {
-		disturber = noted(here, TASK, prev->pid, here->switch_ns, now);
-		if (disturber) {
-			bpf_probe_read_kernel_str(disturber->name, sizeof(disturber->name), prev->comm);
-			bpf_ringbuf_submit(disturber, BPF_RB_NO_WAKEUP);
-		}
-	}
-	here->switch_ns = now;
-	return 0;
-}
-
-/* There are ten kinds. */
-static __always_inline __u64 *soft_since(struct here *here, __u32 vec)
-{
-	/* The verifier shall see the bound, and not what the compiler made of it. */
-	barrier_var(vec);
-	vec &= 15;
-	return &here->soft_ns[vec];
-}
-
-SEC("tp_btf/softirq_entry")
-int BPF_PROG(disturb_softirq, unsigned int vec)
-{
-	struct here *here = this_cpu();
-
-	if (here)
-		*soft_since(here, vec) = bpf_ktime_get_ns();
-	return 0;
-}
-
-SEC("tp_btf/softirq_exit")
-int BPF_PROG(disturb_softirq_end, unsigned int vec)
-{
-	struct here *here = this_cpu();
-	__u64 *since;
-
-	if (!here)
-		return 0;
-	since = soft_since(here, vec);
-	note(here, SOFT_INTERRUPT, vec, *since, bpf_ktime_get_ns());
-	*since = 0;
-	return 0;
-}
-
-SEC("tp_btf/irq_handler_entry")
-int BPF_PROG(disturb_irq, int irq, struct irqaction *action)
-{
-	struct here *here = this_cpu();
-
-	if (here)
-		here->irq_ns = bpf_ktime_get_ns();
-	return 0;
-}
-
-SEC("tp_btf/irq_handler_exit")
-int BPF_PROG(disturb_irq_end, int irq, struct irqaction *action, int ret)
-{
-	struct disturber *disturber;
-	struct here *here = this_cpu();
-
-	if (!here)
-		return 0;
-	disturber = noted(here, INTERRUPT, irq, here->irq_ns, bpf_ktime_get_ns());
-	here->irq_ns = 0;
-	if (!disturber)
-		return 0;
-	bpf_probe_read_kernel_str(disturber->name, sizeof(disturber->name), action->name);
-	bpf_ringbuf_submit(disturber, BPF_RB_NO_WAKEUP);
-	return 0;
-}
-
-/* Interrupts that are no device's: x86 has tracepoints of their own for them. */
-static __always_inline int vector(void)
-{
-	struct here *here = this_cpu();
-
-	if (here)
-		here->vector_ns = bpf_ktime_get_ns();
-	return 0;
-}
-
-static __always_inline int vector_end(__u32 kind)
-{
-	struct here *here = this_cpu();
-
-	if (here) {
-		note(here, VECTOR, kind, here->vector_ns, bpf_ktime_get_ns());
-		here->vector_ns = 0;
-	}
-	return 0;
-}
-
-#define VECTOR_OF(name, number)                    \
-	SEC("tp_btf/" #name "_entry")              \
-	int BPF_PROG(disturb_##name)               \
-	{                                          \
-		return vector();                   \
-	}                                          \
-	SEC("tp_btf/" #name "_exit")               \
-	int BPF_PROG(disturb_##name##_end)         \
-	{                                          \
-		return vector_end(number);         \
-	}
-
-VECTOR_OF(local_timer, 0)
-VECTOR_OF(reschedule, 1)
-VECTOR_OF(call_function, 2)
-VECTOR_OF(call_function_single, 3)
-VECTOR_OF(irq_work, 4)
-
-SEC("tp_btf/cpu_idle")
-int BPF_PROG(disturb_idle, unsigned int state, unsigned int cpu)
-{
-	struct here *here = this_cpu();
-	__u64 now;
-
-	if (!here)
-		return 0;
-	now = bpf_ktime_get_ns();
-	if (state != PWR_EVENT_EXIT) {
-		here->idle_ns = now;
-		here->idle_state = state;
-		return 0;
-	}
-	note(here, IDLE, here->idle_state, here->idle_ns, now);
-	here->idle_ns = 0;
-	return 0;
-}
+#include "trace_cpus.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

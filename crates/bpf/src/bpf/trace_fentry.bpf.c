@@ -13,6 +13,14 @@ int BPF_PROG(trace_direct, struct sk_buff *skb)
 	return 0;
 }
 
+/* Whoever puts it on a backlog. */
+SEC("fentry/enqueue_to_backlog")
+int BPF_PROG(trace_enqueued, struct sk_buff *skb)
+{
+	receiving(skb, POINT_BACKLOG);
+	return 0;
+}
+
 static __always_inline int given(const struct sk_buff *skb, const struct net_device *dev, struct id *id, __u64 now)
 {
 	struct here *here = this_cpu();

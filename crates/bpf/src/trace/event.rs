@@ -10,7 +10,7 @@ pub struct TraceEvent {
     /// socket, or 0.
     pub sequence: u64,
     /// Of queue and transmit: when it was to be sent, and when it was. Of driver, stack and socket: when the soft interrupt was
-    /// asked for, and when it began. Of waking and running: the task's number. Of ready, and of copy with [`kind`](Self::kind)
+    /// asked for, and when it began. Of waking and running, and of tasks that are watched: the task's number. Of ready, and of copy with [`kind`](Self::kind)
     /// 0: which socket, a number that is its own while it is open. 0 where it is not known.
     pub extra: [u64; 2],
     /// Session of the probe.
@@ -21,7 +21,8 @@ pub struct TraceEvent {
     pub interface: u32,
     /// The CPU.
     pub cpu: u16,
-    /// Which point: `ringside_measure::trace::Point` counted from 0.
+    /// Which point: `ringside_measure::trace::Point` counted from 0; or what was done with a task that is watched:
+    /// [`TASK_WOKEN`](Self::TASK_WOKEN) and the others.
     pub point: u8,
     /// 1 for a request, 2 for a reply; 0: a packet that nobody looked into.
     pub kind: u8,
@@ -49,6 +50,13 @@ pub struct TraceDisturber {
 pub(super) const LOST_AT: usize = 0;
 
 impl TraceEvent {
+    /// A task that is watched is to run.
+    pub const TASK_WOKEN: u8 = 64;
+    /// It gets a CPU.
+    pub const TASK_ON: u8 = 65;
+    /// It is off its CPU.
+    pub const TASK_OFF: u8 = 66;
+
     /// `struct event`
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; 48] = bytes.get(..48)?.try_into().ok()?;

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::load;
+use crate::trace::TraceOptions;
 
 /// A hook that is not there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -84,6 +85,18 @@ static HOOKS: &[Hook] = &[
         "napi_gro_receive_entry",
         "when the driver's poll hands the packet over",
     ),
+    tracepoint(
+        "trace_backlog",
+        "net",
+        "netif_rx",
+        "when the packet is put on the backlog of a CPU",
+    ),
+    tracepoint(
+        "trace_steered",
+        "net",
+        "netif_receive_skb_entry",
+        "when RPS puts packets of drivers without GRO on the backlog of a CPU",
+    ),
     tracepoint("trace_stack", "net", "netif_receive_skb", "when the stack takes it"),
     tracepoint(
         "trace_redirect",
@@ -112,6 +125,11 @@ static HOOKS: &[Hook] = &[
         "when the driver gets packets of XDP sockets, and of packet sockets past the queueing discipline",
     ),
     function(
+        "trace_enqueued",
+        "enqueue_to_backlog",
+        "when RPS puts the packet on the backlog of a CPU that GRO had until then, and of RFS and lists of drivers that it does so at all",
+    ),
+    function(
         "trace_udp",
         "__udp_enqueue_schedule_skb",
         "when the packet comes into the queue of a UDP socket",
@@ -135,6 +153,18 @@ static HOOKS: &[Hook] = &[
         "trace_xsk_generic",
         "xsk_generic_rcv",
         "when generic XDP gives the packet to an XDP socket, and which it is, unless its program or reader tells",
+    ),
+    tracepoint(
+        "watch_waking",
+        "sched",
+        "sched_waking",
+        "when a guest's virtual CPUs are woken up",
+    ),
+    tracepoint(
+        "watch_switch",
+        "sched",
+        "sched_switch",
+        "when a guest's virtual CPUs run",
     ),
     tracepoint("disturb_switch", "sched", "sched_switch", "tasks among the disturbers"),
     tracepoint(
@@ -199,6 +229,11 @@ pub(super) fn functions() -> impl Iterator<Item = &'static Hook> {
     HOOKS.iter().filter(|hook| hook.is_function())
 }
 
+/// Those that tell of tasks that are watched.
+pub(super) fn of_tasks() -> impl Iterator<Item = &'static Hook> {
+    HOOKS.iter().filter(|hook| hook.is_of_tasks())
+}
+
 /// Why the kernel took a program not, in a line.
 pub(super) fn refused(error: &Error) -> String {
     match error {
@@ -234,8 +269,13 @@ impl Hook {
         Self::of_program(of)
     }
 
-    pub(super) fn is_disturber(&self) -> bool {
-        self.program.starts_with("disturb")
+    /// Whether it is of use to who wants such things.
+    pub(super) fn is_wanted(&self, options: TraceOptions) -> bool {
+        (options.tasks || !self.is_of_tasks()) && (options.disturbers || !self.program.starts_with("disturb"))
+    }
+
+    fn is_of_tasks(&self) -> bool {
+        self.program.starts_with("watch")
     }
 
     pub(super) fn missing(&self, reason: impl Into<String>) -> MissingHook {

@@ -26,5 +26,36 @@ fn every_program_has_its_hook() {
     for (index, name) in names.iter().enumerate() {
         assert!(!names[..index].contains(name), "{name} twice");
     }
-    assert!(functions().count() >= 3 && functions().all(|hook| !hook.is_disturber()));
+    let nothing_more = TraceOptions {
+        session: None,
+        one_of: 1,
+        disturbers: false,
+        tasks: false,
+    };
+    assert!(functions().count() >= 3 && functions().all(|hook| hook.is_wanted(nothing_more)));
+    for (more, of) in [
+        (
+            "watch_",
+            TraceOptions {
+                tasks: true,
+                ..nothing_more
+            },
+        ),
+        (
+            "disturb_",
+            TraceOptions {
+                disturbers: true,
+                ..nothing_more
+            },
+        ),
+    ] {
+        let added = HOOKS
+            .iter()
+            .filter(|hook| hook.is_wanted(of) && !hook.is_wanted(nothing_more));
+        let names: Vec<&str> = added.map(Hook::program).collect();
+        assert!(
+            names.len() >= 2 && names.iter().all(|name| name.starts_with(more)),
+            "{names:?}"
+        );
+    }
 }

@@ -197,6 +197,7 @@ fn setup<'a>(plan: &Plan, probe: &'a Probe, session: u32) -> Setup<'a> {
         slot: None,
         cpus: bench(plan, probe).cpus,
         carriers: Vec::new(),
+        vcpus: Vec::new(),
     }
 }
 
@@ -268,9 +269,11 @@ fn into_guest(
     turns.begin(contender.start()?)?;
     let traced = (|| {
         let sender = Sender::new(contender.open(&path.a)?, payload_len, session, interval(probe));
+        let threads = ringside_nic::process::threads(bed.process(plan, number)?);
         let setup = Setup {
             // They carry the packets: what they do is in the stages.
-            carriers: threads(bed.process(plan, number)?),
+            carriers: threads.iter().map(|thread| thread.id).collect(),
+            vcpus: threads.iter().filter_map(|of| Some((vcpu(&of.name)?, of.id))).collect(),
             ..setup(plan, probe, session)
         };
         let names = bed.names();
@@ -368,13 +371,13 @@ impl trace::Guest for Server<'_> {
     }
 }
 
-/// Those of a process, as they are now.
-fn threads(process: u32) -> Vec<u32> {
-    let all = ringside_nic::process::threads(process);
-    all.iter().map(|thread| thread.id).collect()
+/// The virtual CPU whose thread has such a name in QEMU: `CPU 0/KVM`.
+fn vcpu(name: &str) -> Option<u32> {
+    let (number, accelerator) = name.strip_prefix("CPU ")?.split_once('/')?;
+    matches!(accelerator, "KVM" | "TCG").then(|| number.parse().ok())?
 }
 
-/// Why the way into a guest and the way out are one stage each: what is between the host's last point and the guest's first, no hook tells.
+/// What no hook tells of the way into a guest and out of it.
 fn crossing(accelerator: Accelerator) -> [MissingHook; 2] {
     let reason = match accelerator {
         Accelerator::Tcg => {
@@ -385,7 +388,8 @@ fn crossing(accelerator: Accelerator) -> [MissingHook; 2] {
     [
         (
             "tracepoints kvm:kvm_msi_set_irq and kvm:kvm_entry",
-            "when QEMU kicks the virtual CPU and when that runs: 'QEMU and vCPU kick' is one stage",
+            "when QEMU interrupts a virtual CPU that is awake, and when a thread that runs enters the guest: 'QEMU, with the vCPU awake' and 'vCPU to guest interrupt' \
+             are one stage each",
         ),
         (
             "tracepoint kvm:kvm_exit",

@@ -81,7 +81,7 @@ fn an_uncertainty_is_for_one_way_by_another_clock_alone() {
 #[test]
 fn what_no_hook_tells_of_the_way_into_a_guest_is_named_with_its_reason() {
     let [into, out] = crossing(Accelerator::Tcg);
-    assert!(into.tells.contains("'QEMU and vCPU kick'") && out.tells.contains("'out of the guest'"));
+    assert!(into.tells.contains("'vCPU to guest interrupt'") && out.tells.contains("'out of the guest'"));
     assert!([into, out].iter().all(|hook| hook.reason.contains("emulated (tcg)")));
     let by_kvm = crossing(Accelerator::Kvm);
     assert!(
@@ -104,4 +104,18 @@ fn disturbers_are_looked_for_where_something_is_traced() {
         let refused = plan("", &probe("one", ["a", "b"], keys)).unwrap_err();
         assert!(refused.contains(why), "{refused}");
     }
+}
+
+#[test]
+fn virtual_cpus_are_known_by_the_names_of_their_threads() {
+    let found = [
+        "CPU 0/TCG",
+        "CPU 11/KVM",
+        "CPU 1/other",
+        "CPU x/KVM",
+        "qemu-system-x86",
+        "vhost-77",
+    ]
+    .map(vcpu);
+    assert_eq!(found, [Some(0), Some(11), None, None, None, None]);
 }

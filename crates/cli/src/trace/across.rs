@@ -179,10 +179,11 @@ pub(crate) fn across(
         );
     };
     let mut breakdown = Breakdown::new();
-    let mut joined: Vec<Packet> = all.iter().filter_map(|packet| packet.join(&mapping)).collect();
-    joined.iter().for_each(|packet| breakdown.record(packet));
+    let vcpus = observed.collector.take_vcpus();
+    let mut joined: Vec<Packet> = all.iter().filter_map(|packet| packet.join(&mapping, &vcpus)).collect();
     let incomplete = (all.len() - joined.len()) as u64;
     // The slowest are those of the figures.
+    joined.retain(|packet| breakdown.record(packet));
     joined.retain(|packet| breakdown.is_complete(packet));
     let told: HashSet<u64> = joined.iter().map(|packet| packet.id.sequence).collect();
     let is_told = |packet: &Packet| told.contains(&packet.id.sequence);

@@ -10,9 +10,9 @@ fn a_request_and_its_answer_are_two_packets() {
     let inside = Inside {
         events: vec![
             // Into the stack, out of the socket, and the answer to the driver.
-            row(8, 1, 1_000, 5, [900, 950]),
-            row(10, 1, 1_100, 5, [77, 0]),
-            row(13, 0, 1_300, 0, [77, 0]),
+            row(9, 1, 1_000, 5, [900, 950]),
+            row(11, 1, 1_100, 5, [77, 0]),
+            row(14, 0, 1_300, 0, [77, 0]),
             row(2, 2, 1_500, 5, [0, 0]),
             row(3, 2, 1_600, 5, [0, 0]),
             // No row that anybody wrote.
@@ -34,7 +34,7 @@ fn a_request_and_its_answer_are_two_packets() {
 
 #[test]
 fn rows_are_read_as_they_were_written() {
-    let written = row(8, 1, 1_000, 5, [900, 950]);
+    let written = row(9, 1, 1_000, 5, [900, 950]);
     assert_eq!(Seen::of_row(&written).map(|seen| seen.row()), Some(written));
 }
 
@@ -81,7 +81,7 @@ fn what_had_the_guests_cpus_during_slow_packets_is_named() {
         }
     }
     // The reader was woken for a packet.
-    inside.events.push(row(11, 0, AHEAD, 0, [77, 0]));
+    inside.events.push(row(12, 0, AHEAD, 0, [77, 0]));
     let mapping = bounds.fit().expect("bounds of both kinds");
     let found = culprits(&joined, &inside, &mapping, Far::Guest);
     let [hog] = &found[..] else { panic!("{found:#?}") };

@@ -107,6 +107,8 @@ pub(super) enum Receiver {
     AfXdpPoll,
     /// AF_XDP, generic XDP, looked at again and again
     AfXdpGeneric,
+    /// AF_XDP, native XDP with zero-copy, looked at again and again
+    AfXdpZeroCopy,
 }
 
 impl Receiver {
@@ -119,6 +121,7 @@ impl Receiver {
             Self::AfXdpNative => "af-xdp-native",
             Self::AfXdpPoll => "af-xdp-poll",
             Self::AfXdpGeneric => "af-xdp-generic",
+            Self::AfXdpZeroCopy => "af-xdp-zero-copy",
         }
     }
 

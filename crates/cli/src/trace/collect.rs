@@ -7,7 +7,8 @@ use anyhow::Result;
 use ringside_bpf::{TraceDisturber, TraceEvent, TraceReader};
 use ringside_measure::schema::{FlightRecord, RecordedEvent, RecordedPoint};
 use ringside_measure::trace::{
-    Breakdown, Correlator, Disturber, DisturberKind, Event, Heard, Id, Packet, Place, Point, Slowest, Timeline,
+    Breakdown, Correlator, Disturber, DisturberKind, Event, Heard, Id, Packet, Place, Point, Scheduled, Slowest,
+    Timeline, Vcpus,
 };
 
 use super::steal::Steal;
@@ -53,6 +54,9 @@ pub(super) struct Collector {
     pub(super) receiver: Option<u32>,
     /// Requests and answers are told apart, and kept: others know more of them.
     kept: Option<Vec<Asked>>,
+    /// Numbers of virtual CPUs by their threads, and what is done with these.
+    threads: HashMap<u32, u32>,
+    vcpus: Vcpus,
     bound: Option<u64>,
     /// A packet that exceeded the bound.
     pub(super) recorded: Option<FlightRecord>,
@@ -71,6 +75,8 @@ impl Collector {
             own: Vec::new(),
             receiver: None,
             kept: None,
+            threads: HashMap::new(),
+            vcpus: Vcpus::new(),
             bound: bound.map(nanos),
             recorded: None,
             idle_states: idle_states(),
@@ -86,6 +92,17 @@ impl Collector {
         }
     }
 
+    /// A virtual CPU of the guest that packets are kept of has such a thread, which is watched.
+    pub(super) fn watch(&mut self, vcpu: u32, thread: u32) {
+        self.threads.insert(thread, vcpu);
+        self.vcpus.watch(vcpu);
+    }
+
+    /// What was done with them.
+    pub(super) fn take_vcpus(&mut self) -> Vcpus {
+        std::mem::take(&mut self.vcpus)
+    }
+
     /// What was kept.
     pub(super) fn take_kept(&mut self) -> Vec<Asked> {
         self.kept.replace(Vec::new()).unwrap_or_default()
@@ -95,6 +112,12 @@ impl Collector {
     pub(super) fn read(&mut self) -> Result<()> {
         let (events, disturbers) = self.reader.read()?;
         for event in events.iter().map(Seen::from) {
+            if let Some((what, thread)) = event.scheduled() {
+                if let Some(vcpu) = self.threads.get(&thread) {
+                    self.vcpus.changed(*vcpu, event.ns, what, event.cpu);
+                }
+                continue;
+            }
             let is_of_reader = matches!(event.point(), Some(Point::Waking | Point::Running));
             if let Some(receiver) = self.receiver.filter(|_| is_of_reader)
                 && event.extra[0] != u64::from(receiver)
@@ -122,6 +145,7 @@ impl Collector {
                 let here = here(&there, &back);
                 kept.push(Asked { there, back });
                 if let Some(here) = here {
+                    self.slowest.record(&here, &self.timeline, &self.own);
                     self.look_at(&here);
                 }
             }
@@ -144,13 +168,15 @@ impl Collector {
     }
 
     fn record(&mut self, packet: &Packet) {
-        self.breakdown.record(packet);
+        // The slowest are those of the figures.
+        if self.breakdown.record(packet) {
+            self.slowest.record(packet, &self.timeline, &self.own);
+        }
         self.look_at(packet);
     }
 
-    /// Whether it is one of the slowest, or the one to stop at.
+    /// Whether it is the one to stop at.
     fn look_at(&mut self, packet: &Packet) {
-        self.slowest.record(packet, &self.timeline, &self.own);
         let is_enough = self.kept.as_ref().is_none_or(|kept| kept.len() >= CLOCK_PACKETS);
         if let Some(bound_ns) = self.bound.filter(|bound| packet.whole_ns() > *bound && is_enough)
             && self.recorded.is_none()
@@ -297,6 +323,17 @@ impl Seen {
         Point::ALL.get(usize::from(self.point)).copied()
     }
 
+    /// What was done with a task that is watched, and with which.
+    fn scheduled(&self) -> Option<(Scheduled, u32)> {
+        let what = match self.point {
+            TraceEvent::TASK_WOKEN => Scheduled::Woken,
+            TraceEvent::TASK_ON => Scheduled::On,
+            TraceEvent::TASK_OFF => Scheduled::Off,
+            _ => return None,
+        };
+        Some((what, u32::try_from(self.extra[0]).ok()?))
+    }
+
     /// The task that was woken for a packet.
     pub(super) fn reader(&self) -> Option<u32> {
         let is_of_reader = matches!(self.point(), Some(Point::Waking | Point::Running));
@@ -336,6 +373,7 @@ impl Seen {
             },
             before: before.map(|ns| (ns != 0).then_some(ns)),
             socket: (point == Point::Ready).then_some(self.extra[0]),
+            task: self.reader(),
         }
     }
 }

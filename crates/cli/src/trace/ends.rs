@@ -183,6 +183,7 @@ impl Hearer {
             Receiver::AfXdpNative => Self::xsk(&bed.b, Path::NativeCopy, false),
             Receiver::AfXdpPoll => Self::xsk(&bed.b, Path::NativeCopy, true),
             Receiver::AfXdpGeneric => Self::xsk(&bed.b, Path::Generic, false),
+            Receiver::AfXdpZeroCopy => Self::xsk(&bed.b, Path::ZeroCopy, false),
         }
     }
 

@@ -141,6 +141,7 @@ impl Recording {
             session: Some(session),
             one_of: 1,
             disturbers: true,
+            tasks: false,
         };
         let end = Arc::new(AtomicBool::new(false));
         let its = Arc::clone(&end);
@@ -196,5 +197,6 @@ fn options(args: &Args, session: Session, disturbers: bool) -> TraceOptions {
         },
         one_of: args.one_of,
         disturbers,
+        tasks: false,
     }
 }

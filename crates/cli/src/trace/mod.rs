@@ -154,6 +154,7 @@ fn one(args: &Args, bed: &Bed, names: &Names, receiver: Receiver, session: u32, 
         slot: (!args.no_cost).then(|| args.bench.slot()),
         cpus: args.bench.cpus,
         carriers: Vec::new(),
+        vcpus: Vec::new(),
     };
     trace(&setup, Ends::Two(sender, hearer), names, &mut || Ok(()), stop)
 }

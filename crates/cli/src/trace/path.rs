@@ -61,6 +61,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) cpus: [u32; 2],
     /// Threads of other programs that are of the path, and disturb nobody.
     pub(crate) carriers: Vec<u32>,
+    /// Threads that are a guest's virtual CPUs, with the numbers of these.
+    pub(crate) vcpus: Vec<(u32, u32)>,
 }
 
 /// What was traced of one receiver.
@@ -133,8 +135,14 @@ pub(super) fn observe(
         session: Some(session),
         one_of: setup.one_of,
         disturbers: setup.disturbers,
+        tasks: !setup.vcpus.is_empty(),
     })?;
-    let collector = collector(&tracer)?;
+    let mut collector = collector(&tracer)?;
+    let watched = setup.vcpus.iter().filter(|_| tracer.watches());
+    for (vcpu, thread) in watched {
+        tracer.watch(*thread)?;
+        collector.watch(*vcpu, *thread);
+    }
     let board = Board::new();
     let [sender_cpu, receiver_cpu] = setup.cpus;
     let mut run = Run {

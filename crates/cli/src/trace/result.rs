@@ -120,8 +120,7 @@ pub(super) fn of(
             times_hdr: stage.latency.to_hdr(),
             part_ns,
             part_percent: if mean > 0.0 { part_ns * 100.0 / mean } else { 0.0 },
-            uncertainty_ns: clock_uncertainty_ns
-                .filter(|_| matches!(stage.stage, Stage::IntoGuest | Stage::OutOfGuest)),
+            uncertainty_ns: clock_uncertainty_ns.filter(|_| is_between_clocks(stage.stage)),
         }
     };
     let (disordered_packets, clock_error_ns) = breakdown.disorder();
@@ -143,6 +142,15 @@ pub(super) fn of(
         cost: None,
         slow: None,
         recorded: None,
+    }
+}
+
+/// Whether a stage may begin by one clock and end by another.
+fn is_between_clocks(stage: Stage) -> bool {
+    match stage {
+        Stage::IntoGuest | Stage::OutOfGuest => true,
+        Stage::From(point) => point.is_of_vcpu(),
+        Stage::Relay | Stage::Remainder => false,
     }
 }
 

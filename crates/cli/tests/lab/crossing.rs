@@ -189,12 +189,16 @@ fn a_slow_forwarder_is_found_on_the_way_into_the_guest_and_out_of_it() {
     assert!(path.traced_packets >= 10, "{path:#?}");
     let whole = path.whole.expect("packets").mean_ns;
     assert!((path.sum_mean_ns - whole).abs() < 1_000.0, "they add up: {path:#?}");
-    let is_crossing = |stage: Stage| matches!(stage, Stage::IntoGuest | Stage::OutOfGuest);
+    let is_crossing = |stage: Stage| match stage {
+        Stage::IntoGuest | Stage::OutOfGuest => true,
+        Stage::From(point) => point.is_of_vcpu(),
+        _ => false,
+    };
     let (crossings, others): (Vec<_>, Vec<_>) = path.stages.iter().partition(|stage| is_crossing(stage.stage));
     let part: f64 = crossings.iter().map(|stage| stage.part_ns).sum();
-    // Each way a packet waits for half of the time that it stands still, on average.
+    // On its way there a packet waits for half of the time that it stands still, on average, if it comes then; its answer may come out while it goes on.
     let wait = STOPPED.as_secs_f64() * 1e9 / 2.0;
-    assert!(part > wait && part > whole / 2.0, "{part} of {whole}: {path:#?}");
+    assert!(part > wait / 2.0 && part > whole / 2.0, "{part} of {whole}: {path:#?}");
     for stage in others {
         let median = stage.times.and_then(|times| times.p50_ns).unwrap_or(0);
         assert!((median as f64) < wait / 6.0, "{stage:#?}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use ringside_measure::schema::{LabCell, LabClock, LabStages, LatencyKind, LoadKind};
+use ringside_measure::schema::{LabCell, LabClock, LabStages, LatencyKind, LoadKind, TracedPath};
 use ringside_measure::trace::{Point, Stage};
 use ringside_netlab::testing::is_root;
 use ringside_netlab::wait_until;
@@ -183,7 +183,7 @@ fn guests_are_a_part_of_the_matrix() {
         }
     }
     assert!(
-        done.err.contains("QEMU and vCPU kick") || done.err.contains("out of the guest"),
+        done.err.contains("vCPU") || done.err.contains("out of the guest"),
         "{}",
         done.err
     );
@@ -271,14 +271,48 @@ pub(super) fn few_are_left_out(stages: &LabStages) {
 
 /// What no hook tells of the crossings is named, with the reason.
 pub(super) fn kick_is_named(stages: &LabStages) {
+    vcpu_is_told(stages.traced.as_ref().expect("stages"));
     for (hook, stage) in [
-        ("kvm:kvm_entry", "'QEMU and vCPU kick'"),
+        ("kvm:kvm_entry", "'vCPU to guest interrupt'"),
         ("kvm:kvm_exit", "'out of the guest'"),
     ] {
         let named = stages.missing.iter().find(|missing| missing.hook.contains(hook));
         let told = named.is_some_and(|missing| missing.tells.contains(stage) && !missing.reason.is_empty());
         assert!(told, "{hook}: {:#?}", stages.missing);
     }
+}
+
+/// Of each packet it is told whether the virtual CPU that saw it was awake, or slept and was woken up, or waited for a CPU; in this order, and before anything in
+/// the guest.
+fn vcpu_is_told(path: &TracedPath) {
+    let of = |stage: Stage| {
+        let at = path.stages.iter().position(|other| other.stage == stage);
+        let times = at.and_then(|at| path.stages[at].times);
+        (at, times.map_or(0, |times| times.samples))
+    };
+    let [awake, kick, entered] = [Point::Awake, Point::Kick, Point::Entered].map(|point| of(Stage::From(point)));
+    let qemu = of(Stage::IntoGuest);
+    // One or the other led into the guest.
+    assert_eq!(qemu.1 + awake.1, path.traced_packets, "{path:#?}");
+    assert!(kick.1 <= entered.1 && entered.1 <= qemu.1, "{path:#?}");
+    // Whose way in is not known is one whose times contradict each other by more than is known of the clocks.
+    let unknown = qemu.1 - entered.1;
+    assert!(unknown * 10 <= path.traced_packets, "{unknown}: {path:#?}");
+    let inside = path.stages.iter().position(|stage| {
+        stage
+            .interface
+            .as_deref()
+            .is_some_and(|at| at.ends_with("in the guest"))
+    });
+    let order = [qemu.0, kick.0, entered.0, inside].into_iter().flatten();
+    assert!(
+        order.is_sorted() && awake.0.is_none_or(|at| Some(at) < inside),
+        "{path:#?}"
+    );
+    eprintln!(
+        "of {} packets {} found the vCPU awake, {} woke it up, {unknown} unknown",
+        path.traced_packets, awake.1, kick.1
+    );
 }
 
 #[test]

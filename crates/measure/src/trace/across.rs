@@ -1,6 +1,6 @@
 //! A packet that goes through a guest: what the host's kernel and the guest's saw of it, on one axis of time.
 
-use super::{Packet, Point, Stamp};
+use super::{Packet, Point, Stamp, Vcpus};
 use crate::mapping::{Bounds, Mapping};
 
 /// A request and its answer, as two kernels saw them, each by its own clock.
@@ -62,14 +62,15 @@ impl Across {
         self.begun().chain(outgoing)
     }
 
-    /// Puts all stamps on the host's clock; `None` if the guest saw nothing of the request, or the host of the answer.
+    /// Puts all stamps on the host's clock, with what the guest's virtual CPU did for it; `None` if the guest saw nothing of the request, or the host of the answer.
     ///
     /// Where a stamp of the guest is before its cause on the host, or behind its effect, it is moved, and the disorder has by how much. One that contradicts
     /// others by the same clock is left out.
     #[must_use]
-    pub fn join(&self, mapping: &Mapping) -> Option<Packet> {
+    pub fn join(&self, mapping: &Mapping, vcpus: &Vcpus) -> Option<Packet> {
         let mut stamps: Vec<Stamp> = self.sent().collect();
-        let begin = stamps.last()?.ns;
+        let last = *stamps.last()?;
+        let begin = last.ns;
         let end = self.incoming().find(|stamp| !is_asked(stamp))?.ns.max(begin);
         self.came().next()?;
         let mut disorder_ns = self.there.disorder_ns.max(self.back.disorder_ns);
@@ -88,7 +89,13 @@ impl Across {
             disorder_ns = disorder_ns.max(here.abs_diff(ns));
             let mut place = stamp.place;
             place.is_guest = true;
-            stamps.push(Stamp { ns, place, ..*stamp });
+            let stamp = Stamp { ns, place, ..*stamp };
+            if stamps.last() == Some(&last) {
+                let (way_in, moved_ns) = vcpus.enter(&last, &stamp, mapping.uncertainty_ns());
+                disorder_ns = disorder_ns.max(moved_ns);
+                stamps.extend(way_in);
+            }
+            stamps.push(stamp);
         }
         let left = stamps.last()?.ns;
         stamps.extend(self.incoming().filter(|stamp| !is_asked(stamp) || stamp.ns >= left));

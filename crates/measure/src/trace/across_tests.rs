@@ -1,7 +1,8 @@
-use super::super::{Breakdown, Id, Place, Stage};
+use super::super::{Breakdown, Id, Place, Scheduled, Stage};
 use super::*;
 use Point::{
-    Application, Call, Copy, Driver, Intended, Queue, Raised, Ready, Running, SoftIrq, Stack, Transmit, Waking,
+    Application, Awake, Call, Copy, Driver, Entered, Intended, Kick, Queue, Raised, Ready, Running, SoftIrq, Stack,
+    Transmit, Waking,
 };
 
 fn packet(stamps: &[(Point, u64)]) -> Packet {
@@ -75,7 +76,7 @@ fn both_kernels_stages_are_on_one_axis_and_the_boundaries_have_names() {
     assert!(mapping.uncertainty_ns() < 1_100, "{mapping:?}");
     let mut breakdown = Breakdown::new();
     for packet in &all {
-        let joined = packet.join(&mapping).expect("all parts");
+        let joined = packet.join(&mapping, &Vcpus::new()).expect("all parts");
         assert_eq!(
             (joined.stamps.first().unwrap().point, joined.disorder_ns),
             (Intended, 0)
@@ -129,6 +130,69 @@ fn both_kernels_stages_are_on_one_axis_and_the_boundaries_have_names() {
     assert!((parts - whole).abs() < 1.0, "{parts} {whole}");
 }
 
+/// One packet in three finds the virtual CPU awake, of the others it sleeps, and one in three has to wait for the CPU that it was to run on already.
+#[test]
+fn what_the_virtual_cpu_does_parts_the_way_into_the_guest() {
+    let (all, bounds) = many();
+    let mapping = bounds.fit().expect("bounds of both kinds");
+    let mut vcpus = Vcpus::new();
+    vcpus.watch(0);
+    for n in 0..100 {
+        // The host's last point is at 2000, the guest's first at 2500 and more.
+        let at = n * 100_000;
+        use Scheduled::{Off, On, Woken};
+        let changes: &[(u64, Scheduled)] = match n % 3 {
+            0 => &[(2_100, Woken), (2_200, On)],
+            1 => &[(2_300, On)],
+            _ => &[],
+        };
+        let before = if n % 3 == 2 { On } else { Off };
+        vcpus.changed(0, at, before, 1);
+        changes
+            .iter()
+            .for_each(|(ns, what)| vcpus.changed(0, at + ns, *what, 1));
+    }
+    let (mut with, mut without) = (Breakdown::new(), Breakdown::new());
+    for packet in &all {
+        let joined = packet.join(&mapping, &vcpus).expect("all parts");
+        assert_eq!(joined.disorder_ns, 0);
+        with.record(&joined);
+        without.record(&packet.join(&mapping, &Vcpus::new()).expect("all parts"));
+    }
+    assert_eq!((with.whole().samples(), with.incomplete()), (100, 0));
+    let stages = with.stages();
+    let of = |hop: u32, wanted: Stage| {
+        let found = stages
+            .iter()
+            .position(|stage| (stage.hop, stage.stage) == (hop, wanted));
+        let at = found.unwrap_or_else(|| panic!("{wanted:?}: {stages:?}"));
+        let times = stages[at].latency.summary().expect("packets");
+        (at, times.samples, times.mean_ns)
+    };
+    let (qemu, awake) = (of(1, Stage::IntoGuest), of(1, Stage::From(Awake)));
+    let (kick, entered) = (of(1, Stage::From(Kick)), of(1, Stage::From(Entered)));
+    assert_eq!([qemu.1, awake.1, kick.1, entered.1], [67, 33, 34, 67]);
+    // From the host's last point to the kick, or to where it runs; from the kick to where it runs.
+    let mean = f64::from(34 * 100 + 33 * 300) / 67.0;
+    assert!(
+        (qemu.2 - mean).abs() < 1e-6 && (kick.2 - 100.0).abs() < 1e-6,
+        "{qemu:?} {kick:?}"
+    );
+    assert!(qemu.0 < kick.0 && kick.0 < entered.0 && entered.0 < of(2, Stage::From(Raised)).0);
+    assert_eq!(
+        (stages.last().unwrap().stage, stages.last().unwrap().latency.samples()),
+        (Stage::Remainder, 0)
+    );
+    // It is the same time, told in more stages, and the rest is as it was.
+    let sum = |breakdown: &Breakdown| -> f64 {
+        let stages = breakdown.stages();
+        let times = stages.iter().filter_map(|stage| stage.latency.summary());
+        times.map(|times| times.mean_ns * times.samples as f64).sum()
+    };
+    assert!((sum(&with) - sum(&without)).abs() < 1.0);
+    assert_eq!(with.stages().len(), without.stages().len() + 3);
+}
+
 /// XDP sockets that send, and programs that redirect: nobody on the host sees the packet between its sending and the guest.
 #[test]
 fn what_the_host_does_not_see_is_bounded_by_the_sending() {
@@ -143,7 +207,7 @@ fn what_the_host_does_not_see_is_bounded_by_the_sending() {
     assert_eq!((bounds.len(), mapping.contradiction_ns()), (200, 0));
     // Known by half of what is not seen: from the sending to the guest, and out of it.
     assert!((1_000..2_500).contains(&mapping.uncertainty_ns()), "{mapping:?}");
-    let joined = all[0].join(&mapping).expect("all parts");
+    let joined = all[0].join(&mapping, &Vcpus::new()).expect("all parts");
     let begin: Vec<Point> = joined.stamps.iter().map(|stamp| stamp.point).take(4).collect();
     assert_eq!(begin, [Intended, Call, Raised, SoftIrq]);
 }
@@ -167,7 +231,7 @@ fn an_answer_that_the_guest_does_not_see_is_out_after_the_request_was_in_the_rin
     assert_eq!((bounds.len(), mapping.contradiction_ns()), (200, 0));
     let mut breakdown = Breakdown::new();
     for packet in &all {
-        breakdown.record(&packet.join(&mapping).expect("what there is"));
+        breakdown.record(&packet.join(&mapping, &Vcpus::new()).expect("what there is"));
     }
     let stages = breakdown.stages();
     let told = |wanted| {
@@ -184,7 +248,7 @@ fn an_answer_that_the_guest_does_not_see_is_out_after_the_request_was_in_the_rin
     late.bound(&mut bounds);
     let mapping = bounds.fit().expect("bounds of both kinds");
     assert_eq!(mapping.contradiction_ns(), 0, "{mapping:?}");
-    let joined = late.join(&mapping).expect("what there is");
+    let joined = late.join(&mapping, &Vcpus::new()).expect("what there is");
     assert!(joined.disorder_ns <= mapping.uncertainty_ns(), "{joined:?}");
     assert!(
         !joined
@@ -197,7 +261,7 @@ fn an_answer_that_the_guest_does_not_see_is_out_after_the_request_was_in_the_rin
         came: packet(&[]),
         ..all[0].clone()
     };
-    assert_eq!(blind.join(&mapping), None);
+    assert_eq!(blind.join(&mapping, &Vcpus::new()), None);
 }
 
 /// A soft interrupt that was asked for before the packet was there is not the packet's, and is no bound of the clock.
@@ -212,12 +276,12 @@ fn what_was_asked_for_before_is_left_out() {
     good.bound(&mut other);
     let mapping = bounds.fit().expect("bounds");
     assert_eq!(mapping.contradiction_ns(), 0, "{mapping:?}");
-    let joined = packet.join(&mapping).expect("all parts");
+    let joined = packet.join(&mapping, &Vcpus::new()).expect("all parts");
     assert!(joined.stamps.iter().all(|stamp| stamp.point != Raised));
     assert!(joined.stamps.iter().any(|stamp| stamp.point == SoftIrq));
     assert!(joined.disorder_ns <= mapping.uncertainty_ns());
     packet.came.stamps.clear();
-    assert_eq!(packet.join(&mapping), None);
+    assert_eq!(packet.join(&mapping, &Vcpus::new()), None);
 }
 
 /// Whatever makes a stamp another packet's: what it contradicts by the same clock stays, with all the rest of the packet.
@@ -225,7 +289,7 @@ fn what_was_asked_for_before_is_left_out() {
 fn a_stamp_behind_the_answer_is_left_out_and_not_the_packet() {
     let (all, mut bounds) = many();
     let mapping = bounds.fit().expect("bounds of both kinds");
-    let whole = all[50].join(&mapping).expect("all parts");
+    let whole = all[50].join(&mapping, &Vcpus::new()).expect("all parts");
     let copies = |packet: &Packet| packet.stamps.iter().filter(|stamp| stamp.point == Copy).count();
     assert_eq!(copies(&whole), 2);
     // Read when the next one was, in the guest and by the host.
@@ -235,7 +299,7 @@ fn a_stamp_behind_the_answer_is_left_out_and_not_the_packet() {
         assert_eq!(last.point, Copy);
         last.ns += 100_000;
     }
-    let joined = late.join(&mapping).expect("all others");
+    let joined = late.join(&mapping, &Vcpus::new()).expect("all others");
     assert_eq!((copies(&joined), joined.whole_ns()), (0, whole.whole_ns()));
     assert_eq!(joined.stamps.len(), whole.stamps.len() - 2);
     late.bound(&mut bounds);

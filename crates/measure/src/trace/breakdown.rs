@@ -70,8 +70,8 @@ impl Breakdown {
         Self::default()
     }
 
-    /// Adds a packet.
-    pub fn record(&mut self, packet: &Packet) {
+    /// Adds a packet. False if it will be in no distribution, whatever comes: its way is one of more than can be told apart.
+    pub fn record(&mut self, packet: &Packet) -> bool {
         if packet.disorder_ns > 0 {
             self.disordered += 1;
             self.disorder_ns = self.disorder_ns.max(packet.disorder_ns);
@@ -90,6 +90,7 @@ impl Breakdown {
             Some(index) => self.ways[index].record(walk, packet.whole_ns()),
             None => self.unsorted += 1,
         }
+        room.is_some()
     }
 
     /// The way of a packet, if there is still room for its times.
@@ -203,7 +204,8 @@ impl Breakdown {
         others.map(|way| way.packets).sum::<u64>() + self.unsorted
     }
 
-    /// Whether a packet began and ended as nearly all did that were recorded: if it was, it is in the distributions.
+    /// Whether a packet began and ended as nearly all did that were recorded: if it was, and there was room for it
+    /// ([`record`](Self::record)), it is in the distributions.
     #[must_use]
     pub fn is_complete(&self, packet: &Packet) -> bool {
         let walk = Walk::of(packet);
@@ -282,7 +284,9 @@ impl Way {
     fn needed(&self) -> impl Iterator<Item = &Step> {
         self.steps.iter().filter(|step| match step.stage {
             Stage::From(point) => !point.is_optional(),
-            Stage::Relay | Stage::IntoGuest | Stage::OutOfGuest | Stage::Remainder => true,
+            // One or the other is what leads into a guest: who does without does not end there.
+            Stage::IntoGuest => false,
+            Stage::Relay | Stage::OutOfGuest | Stage::Remainder => true,
         })
     }
 }
@@ -315,14 +319,19 @@ impl Walk {
         let mut hop = 0;
         for pair in packet.stamps.windows(2) {
             let [from, to] = pair else { continue };
+            let crosses = from.place.is_guest != to.place.is_guest;
             let stage = match (from.place.is_guest, to.place.is_guest) {
+                _ if from.point.is_of_vcpu() => Stage::From(from.point),
+                // That is looked at when the host has it.
+                _ if to.point == Point::Awake => continue,
                 (false, true) => Stage::IntoGuest,
                 (true, false) => Stage::OutOfGuest,
+                _ if to.point.is_of_vcpu() => Stage::IntoGuest,
                 _ if is_relayed(from.point, to.point) => Stage::Relay,
                 _ => Stage::From(from.point),
             };
             walk.add(Step { hop, stage }, from.place, to.ns - from.ns);
-            hop += u32::from(!matches!(stage, Stage::From(_)));
+            hop += u32::from(crosses || stage == Stage::Relay);
         }
         walk.end = packet.stamps.last().map(|last| (hop, last.point));
         walk
@@ -344,7 +353,7 @@ impl Walk {
 /// Whether a packet that had come was sent again in between: its sending is seen, or else that it comes again.
 fn is_relayed(from: Point, to: Point) -> bool {
     let is_sent = !from.is_sending() && to.is_sending();
-    let comes_again = from >= Point::Socket && matches!(to, Point::Raised | Point::SoftIrq);
+    let comes_again = from >= Point::Socket && matches!(to, Point::Raised | Point::SoftIrq | Point::Backlog);
     is_sent || comes_again
 }
 

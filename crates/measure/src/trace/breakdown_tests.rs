@@ -224,7 +224,7 @@ fn of_all_ways(each: usize) -> Breakdown {
         let chosen = points.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
         stamps.extend(chosen.map(|(bit, point)| (*point, 1 + bit as u64)));
         stamps.push((Application, 100));
-        (0..each).for_each(|_| breakdown.record(&packet(&stamps)));
+        (0..each).for_each(|_| _ = breakdown.record(&packet(&stamps)));
     }
     breakdown
 }
@@ -262,8 +262,8 @@ fn what_is_in_no_figure_is_known() {
         vec![(Call, 0), (Queue, 10), (Application, 50)],
         vec![(Call, 0), (Queue, 90)],
     ];
-    (0..3).for_each(|_| breakdown.record(&packet(&whole)));
-    breakdown.record(&packet(&lost));
+    assert!((0..3).all(|_| breakdown.record(&packet(&whole))));
+    assert!(breakdown.record(&packet(&lost)));
     assert!(breakdown.is_complete(&packet(&whole)) && !breakdown.is_complete(&packet(&lost)));
 }
 
@@ -278,4 +278,28 @@ fn disorder_is_the_clock_error() {
         });
     }
     assert_eq!(breakdown.disorder(), (2, 30));
+}
+
+/// Of more ways than are told apart each packet that is in no figure is known.
+#[test]
+fn packets_that_there_is_no_room_for_are_told() {
+    let points = [Point::Xdp, Point::Driver, Point::Backlog, Stack, Point::Socket, Copy];
+    let mut breakdown = Breakdown::new();
+    let mut told = Vec::new();
+    let mut all = 0;
+    for number in 0..6_usize.pow(5) {
+        let digits = (0..5).map(|digit| points[number / 6_usize.pow(digit) % 6]);
+        let mut stamps = vec![(Call, 0)];
+        stamps.extend(digits.zip(1..));
+        stamps.push((Application, 100));
+        let packet = packet(&stamps);
+        all += 1;
+        if breakdown.record(&packet) {
+            told.push(packet);
+        }
+    }
+    let complete = told.iter().filter(|packet| breakdown.is_complete(packet)).count();
+    assert!(told.len() < all, "there are ways enough");
+    assert_eq!(breakdown.whole().samples(), complete as u64);
+    assert_eq!(breakdown.whole().samples() + breakdown.incomplete(), all as u64);
 }

@@ -111,7 +111,7 @@ impl Correlator {
             && let Some(queues) = &mut self.queues
             && let Some(queue) = self.sockets.get(&event.id).and_then(|socket| queues.get_mut(socket))
         {
-            queue.slept(event.id);
+            queue.slept(event.id, event.task);
         }
     }
 
@@ -290,7 +290,8 @@ impl Correlator {
             let is_asked = matches!(stamps[*index].point, Point::Raised | Point::SoftIrq);
             let was_sent = stamps[..*index].iter().any(|stamp| is_sent(stamp.point));
             let mut later = stamps[*index..].iter().take_while(|stamp| !is_arrival(stamp.point));
-            !is_asked || (was_sent || !is_local) && !later.any(|stamp| is_sent(stamp.point))
+            let is_its = (was_sent || !is_local) && !later.any(|stamp| is_sent(stamp.point));
+            !is_asked || is_its && !is_of_backlog(&stamps, *index)
         });
         let mut stamps: Vec<Stamp> = kept.map(|index| stamps[index]).collect();
         // A reader that is awake takes a packet before it is told of it.
@@ -371,6 +372,22 @@ fn note(stamps: &mut Vec<Stamp>, event: &Event) {
 /// It is on its way.
 fn is_sent(point: Point) -> bool {
     matches!(point, Point::Call | Point::Queue | Point::Transmit)
+}
+
+/// Whether a soft interrupt is the one that took the packet from a CPU's backlog. It may have begun before the packet was put there, by another CPU.
+fn is_of_backlog(stamps: &[Stamp], index: usize) -> bool {
+    let (before, after) = stamps.split_at(index);
+    let is_passed = |stamp: &&Stamp| stamp.point.is_sending() || is_arrival(stamp.point);
+    let waits = before
+        .iter()
+        .rfind(is_passed)
+        .is_some_and(|stamp| stamp.point == Point::Backlog);
+    let next = after.iter().find(|stamp| is_arrival(stamp.point));
+    let is_elsewhere = |next: &Stamp| {
+        let comes_to_backlog = matches!(next.point, Point::Driver | Point::Backlog);
+        comes_to_backlog && next.place.cpu != stamps[index].place.cpu
+    };
+    waits || next.is_some_and(is_elsewhere)
 }
 
 /// Points that are passed by the packet itself, on the receiving side.

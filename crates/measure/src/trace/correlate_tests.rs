@@ -15,6 +15,7 @@ fn event(sequence: u64, point: Point, ns: u64) -> Event {
         place: PLACE,
         before: [None; 2],
         socket: None,
+        task: None,
     }
 }
 
@@ -391,4 +392,64 @@ fn a_forwarders_socket_is_found_between_two_hops() {
     });
     let packet = correlator.heard(id(2), heard(6_000, 6_300));
     assert!(packet.stamps.iter().all(|stamp| stamp.point != Socket), "{packet:?}");
+}
+
+/// The soft interrupt that takes a packet from a backlog is a part of the wait there, also one that another CPU had begun before.
+#[test]
+fn the_soft_interrupt_of_a_backlog_is_not_told_beside_it() {
+    let mut correlator = Correlator::new();
+    let at = |cpu, before: [u64; 2], point, ns| Event {
+        before: before.map(Some),
+        place: Place { cpu, ..PLACE },
+        ..event(1, point, ns)
+    };
+    // By the NIC's interrupt on CPU 0, and by RPS to CPU 1, which has just begun, or begins later.
+    let stack = [[1_015, 1_025], [1_095, 1_150]];
+    for (sequence, before) in stack.into_iter().enumerate() {
+        let sequence = u64::try_from(sequence).unwrap() + 1;
+        let id = id(sequence);
+        let of = |event: Event| Event { id, ..event };
+        correlator.passed(&of(event(1, Point::Transmit, 1_010)));
+        correlator.passed(&of(at(0, [1_020, 1_030], Point::Driver, 1_080)));
+        correlator.passed(&of(at(0, [1_020, 1_030], Point::Backlog, 1_090)));
+        correlator.passed(&of(at(1, before, Point::Stack, 1_200)));
+        let packet = correlator.heard(id, heard(1_000, 1_300));
+        let expected = [
+            (Point::Intended, 990),
+            (Point::Call, 1_000),
+            (Point::Transmit, 1_010),
+            (Point::Raised, 1_020),
+            (Point::SoftIrq, 1_030),
+            (Point::Driver, 1_080),
+            (Point::Backlog, 1_090),
+            (Point::Stack, 1_200),
+            (Point::Application, 1_300),
+        ];
+        let mut found = points(&packet);
+        found.dedup();
+        assert_eq!(found, expected, "{before:?}");
+    }
+}
+
+/// Two that wait at one socket are woken up one after the other, before either has taken its packet: the first packet is still there then.
+#[test]
+fn of_two_readers_the_second_one_is_woken_while_the_packet_of_the_first_one_waits() {
+    let mut correlator = Correlator::of_others();
+    for (sequence, task) in [(1, 31), (2, 32), (3, 31)] {
+        let at = 1_000 + sequence * 10;
+        correlator.passed(&Event {
+            socket: Some(77),
+            ..event(sequence, Point::Ready, at)
+        });
+        correlator.passed(&Event {
+            task: Some(task),
+            ..event(sequence, Point::Waking, at + 1)
+        });
+    }
+    for ns in [1_200, 1_300, 1_400] {
+        correlator.taken(77, ns, PLACE);
+    }
+    let packets = correlator.settled(u64::MAX);
+    let copies = packets.iter().map(|packet| packet.stamps.last().map(|stamp| stamp.ns));
+    assert_eq!(copies.collect::<Vec<_>>(), [Some(1_200), Some(1_300), Some(1_400)]);
 }

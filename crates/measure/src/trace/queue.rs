@@ -12,12 +12,23 @@ const EARLY: usize = 16;
 /// What lies in the queue of a socket.
 ///
 /// A packet is in it before the socket tells of it, and a reader that is awake may have taken it by then. What was not told of, when events are lost,
-/// makes single packets nobody's or another one's: when the queue is empty again, or a reader sleeps, the two agree again.
+/// makes single packets nobody's or another one's: when the queue is empty again, or its only reader sleeps, the two agree again.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     lying: VecDeque<Lying>,
     /// Taken from an empty queue.
     early: VecDeque<(u64, Place)>,
+    /// Who was woken up for its packets.
+    readers: Readers,
+}
+
+/// Who reads a socket.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    #[default]
+    Unknown,
+    One(u32),
+    Several,
 }
 
 /// A packet.
@@ -62,8 +73,17 @@ impl Queue {
         }
     }
 
-    /// Its reader slept when this packet came, so whatever was there before is not there any more.
-    pub(super) fn slept(&mut self, id: Id) {
+    /// A reader slept when this packet came, so whatever was there before is not there any more, unless there are others: one that was woken up for it
+    /// may not have taken it yet when the next one is woken up.
+    pub(super) fn slept(&mut self, id: Id, task: Option<u32>) {
+        self.readers = match (self.readers, task) {
+            (Readers::Unknown, Some(task)) => Readers::One(task),
+            (Readers::One(one), Some(task)) if one != task => Readers::Several,
+            (readers, _) => readers,
+        };
+        if self.readers == Readers::Several {
+            return;
+        }
         if let Some(at) = self.lying.iter().rposition(|lying| lying.id == Some(id)) {
             self.lying.drain(..at);
         }

@@ -165,6 +165,7 @@ mod inside {
             session: None,
             one_of: 1,
             disturbers: true,
+            tasks: true,
         };
         let mut tracer = Tracer::load(options).expect("taken");
         tracer.attach().expect("attached");

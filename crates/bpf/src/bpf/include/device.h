@@ -27,8 +27,15 @@ struct rtnl_link_ops {
 	const char *kind;
 } __attribute__((preserve_access_index));
 
+struct netdev_rx_queue {
+	/* Where RPS is built in: its CPUs. */
+	void *rps_map;
+} __attribute__((preserve_access_index));
+
 struct net_device {
 	int ifindex;
+	struct netdev_rx_queue *_rx;
+	unsigned int real_num_rx_queues;
 	possible_net_t nd_net;
 	const struct rtnl_link_ops *rtnl_link_ops;
 } __attribute__((preserve_access_index));

@@ -15,12 +15,17 @@ enum point {
 	POINT_QUEUE = 2,
 	POINT_TRANSMIT = 3,
 	POINT_DRIVER = 7,
-	POINT_STACK = 8,
-	POINT_SOCKET = 9,
-	POINT_READY = 10,
-	POINT_WAKING = 11,
-	POINT_RUNNING = 12,
-	POINT_COPY = 13,
+	POINT_BACKLOG = 8,
+	POINT_STACK = 9,
+	POINT_SOCKET = 10,
+	POINT_READY = 11,
+	POINT_WAKING = 12,
+	POINT_RUNNING = 13,
+	POINT_COPY = 14,
+	/* No points, but what the scheduler does with a task that is watched. */
+	TASK_WOKEN = 64,
+	TASK_ON = 65,
+	TASK_OFF = 66,
 };
 
 struct sock_common {
@@ -37,18 +42,24 @@ struct sock {
 struct sk_buff {
 	struct net_device *dev;
 	unsigned char pkt_type : 3;
+	__u16 queue_mapping;
 	__u16 mac_header;
 	unsigned int tail;
 	unsigned char *head;
 	unsigned char *data;
 } __attribute__((preserve_access_index));
 
+struct task_struct {
+	int pid;
+	char comm[16];
+} __attribute__((preserve_access_index));
+
 /* A point that a packet has passed; as in trace/event.rs. */
 struct event {
 	__u64 ns;
 	__u64 sequence;
-	/* queue and transmit: when it was to be sent, and when it was. driver, stack, socket: when the soft interrupt was asked for,
-	 * and when it began. waking, running, copy: which task. ready: which socket, and since when the packet can be in it. copy of kind 0: which
+	/* queue and transmit: when it was to be sent, and when it was. driver, backlog, stack, socket: when the soft interrupt was asked for,
+	 * and when it began. waking, running, copy, and of watched tasks: which task. ready: which socket, and since when the packet can be in it. copy of kind 0: which
 	 * socket. */
 	__u64 extra[2];
 	__u32 session;
@@ -282,19 +293,27 @@ static __always_inline void received(struct here *here, struct event *event)
 	event->extra[1] = here->softirq_ns;
 }
 
+/* A packet is not on its way to a socket any more. Few branches: the verifier walks them for each place. */
+static __always_inline void goes(struct here *here, __u64 skb)
+{
+	for (__u32 at = 0; at < COMING; at++)
+		if (here->coming[at].skb == skb)
+			here->coming[at].port = 0;
+}
+
 /* The place of a packet among those that are coming, emptied if it has been there before: it passes several devices. */
 static __always_inline struct coming *place_of(struct here *here, __u64 skb, const struct id *id)
 {
 	__u32 at;
 
-	for (at = 0; at < COMING; at++) {
-		struct coming *old = &here->coming[at];
-		int is_same = id->kind && old->id.sequence == id->sequence && old->id.session == id->session &&
-			      old->id.kind == id->kind;
+	goes(here, skb);
+	if (id->kind)
+		for (at = 0; at < COMING; at++) {
+			struct id *old = &here->coming[at].id;
 
-		if (old->port && (old->skb == skb || is_same))
-			old->port = 0;
-	}
+			if (((old->sequence ^ id->sequence) | (old->session ^ id->session) | (old->kind ^ id->kind)) == 0)
+				here->coming[at].port = 0;
+		}
 	at = here->next++;
 	/* The verifier shall see the bound, and not what the compiler made of it. */
 	barrier_var(at);
@@ -332,6 +351,8 @@ static __always_inline void sending(const struct sk_buff *skb, __u8 point)
 	if (!here)
 		return;
 	here->sent.kind = 0;
+	if (here->next)
+		goes(here, (__u64)skb);
 	if (!skb_probe(skb, (__u64)skb->data, &probe))
 		return;
 	id = id_of(&probe);
@@ -345,6 +366,31 @@ static __always_inline void sending(const struct sk_buff *skb, __u8 point)
 		event->extra[1] = bpf_be64_to_cpu(probe.sent);
 	}
 	tell(event);
+}
+
+static __always_inline void tell_received(struct here *here, const struct sk_buff *skb, const struct id *id, __u8 point, __u64 now)
+{
+	struct event *event = begin(here, point, id, now);
+
+	if (!event)
+		return;
+	on_device(event, skb->dev);
+	received(here, event);
+	tell(event);
+}
+
+/* Receiving: whoever holds it now hands it on. */
+static __always_inline void receiving(const struct sk_buff *skb, __u8 point)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct here *here = this_cpu();
+	struct probe probe;
+	struct id id;
+
+	if (!here || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
+		return;
+	id = id_of(&probe);
+	tell_received(here, skb, &id, point, now);
 }
 
 /* A reader has it. */
