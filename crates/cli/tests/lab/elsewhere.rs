@@ -141,7 +141,7 @@ fn what_cannot_be_done_elsewhere_is_told_before_it_begins() {
     server.wait_for("UDP port");
     // It is reached over a router by the one, and is on the same link as the other.
     let (behind, beside) = (&row.left.a, &row.right.a);
-    let probe = "[[probe]]\nname = \"p\"\nfrom = \"me\"\nto = \"far\"\nwith = \"udp\"\n";
+    let probe = "[[probe]]\nname = \"p\"\nfrom = \"me\"\nto = \"far\"\nwith = \"udp\"\ncount = 20\n";
     let load = "[[load]]\nname = \"tcp\"\nkind = \"tcp\"\nbitrate = \"8M\"\nwindow = 16384\n";
     let schedule = |from: &str, to: &str| {
         format!(
