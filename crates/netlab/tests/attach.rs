@@ -13,7 +13,7 @@ use ringside_bpf::TapRings;
 use ringside_netlab::attach::{AttachConfig, Attachment, PciAddress, Uplink, VHOST_NET, Vfio, Way};
 use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, Model, agent};
 use ringside_netlab::testing::{interfaces, is_root, skip, uplinked};
-use ringside_netlab::{Device, End, Error, Lab, VethConfig, reap_stale, wait_until};
+use ringside_netlab::{Device, End, Error, Lab, reap_stale, wait_until};
 use ringside_nic::netlink::has_generic_family;
 
 /// Far more than anything here takes.

@@ -145,7 +145,10 @@ impl Bed {
         };
         let mut done = LoadsEnd::default();
         // One by one: a machine without iperf3 takes streams all the same.
-        for (wanted, by_hand) in [(sink, "`ringside lab sink`"), (iperf3, "iperf3 -s")] {
+        let servers: Vec<String> = (iperf3.iperf3.iter())
+            .map(|port| format!("`iperf3 -s -p {port}`"))
+            .collect();
+        for (wanted, by_hand) in [(sink, "`ringside lab sink`".to_owned()), (iperf3, servers.join(", "))] {
             if wanted == LoadsEnd::default() {
                 continue;
             }

@@ -83,7 +83,8 @@ fn check(args: &FileArgs) -> Result<()> {
     let plan = Plan::read(&text)?;
     let mut told = table::plan(&plan);
     for lack in machine::lacks(&plan).into_iter().chain(servers::lacks(&plan)) {
-        told += &output::wrapped(&format!("It cannot be run here: {lack}."), "");
+        let end = if lack.ends_with('?') { "" } else { "." };
+        told += &output::wrapped(&format!("It cannot be run here: {lack}{end}"), "");
     }
     output::print(&told)
 }

@@ -76,7 +76,7 @@ fn a_link_is_two_interfaces_of_this_machine() {
     assert!(told.bad().contains(wanted), "{told:#?}");
     assert!(ip("link del one-in").success());
     let told = machine.lab(&scratch, "check my.toml").end();
-    let wanted = "This machine cannot run it: no interface named 'one-in'";
+    let wanted = "It cannot be run here: no interface named 'one-in'";
     assert!(told.good().out.contains(wanted));
 }
 

@@ -131,50 +131,50 @@ impl<'g> Program<'g> {
         &mut self,
         is_ready: impl Fn(&Self) -> Result<bool>,
         deadline: Instant,
-        mut goes_on: impl FnMut() -> Result<()>,
+        goes_on: impl FnMut() -> Result<()>,
     ) -> Result<()> {
-        let begin = Instant::now();
-        loop {
+        let is_there = |program: &mut Self| {
             // In this order: what makes it look ready may be another's.
-            let is_there = is_ready(self)?;
-            if self.ended()?.is_some() {
-                bail!("{}", self.failed()?);
+            let is_there = is_ready(program)?;
+            match program.ended()? {
+                Some(_) => bail!("{}", program.failed()?),
+                None => Ok(is_there),
             }
-            if is_there {
-                return Ok(());
-            }
-            goes_on()?;
-            ensure!(
-                Instant::now() < deadline,
-                "{} is not ready after {:.1} s",
-                self.what,
-                begin.elapsed().as_secs_f64()
-            );
-            thread::sleep(LOOK);
-        }
+        };
+        self.wait("is not ready", is_there, deadline, goes_on)
     }
 
     /// Waits for it to end well, while `goes_on`.
     ///
     /// # Errors
     /// Its own words if it does not end well; and where it does not end in time.
-    pub(crate) fn until_ended(&mut self, deadline: Instant, mut goes_on: impl FnMut() -> Result<()>) -> Result<()> {
+    pub(crate) fn until_ended(&mut self, deadline: Instant, goes_on: impl FnMut() -> Result<()>) -> Result<()> {
+        let is_over = |program: &mut Self| match program.ended()? {
+            Some(false) => bail!("{}", program.failed()?),
+            ended => Ok(ended.is_some()),
+        };
+        self.wait("has not ended", is_over, deadline, goes_on)
+    }
+
+    fn wait(
+        &mut self,
+        lack: &str,
+        is_so: impl Fn(&mut Self) -> Result<bool>,
+        deadline: Instant,
+        mut goes_on: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
         let begin = Instant::now();
-        loop {
-            match self.ended()? {
-                Some(true) => return Ok(()),
-                Some(false) => bail!("{}", self.failed()?),
-                None => {}
-            }
+        while !is_so(self)? {
             goes_on()?;
             ensure!(
                 Instant::now() < deadline,
-                "{} has not ended after {:.1} s",
+                "{} {lack} after {:.1} s",
                 self.what,
                 begin.elapsed().as_secs_f64()
             );
             thread::sleep(LOOK);
         }
+        Ok(())
     }
 
     /// What it has said so far on standard error.
