@@ -24,6 +24,8 @@ mod progress;
 mod steered;
 #[path = "lab/stressed.rs"]
 mod stressed;
+#[path = "lab/studies.rs"]
+mod studies;
 #[path = "lab/together.rs"]
 mod together;
 

@@ -1,7 +1,10 @@
 //! What tests of networks need beside the test bed.
 
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::{Lab, Namespace, VethConfig};
 
 /// Environment variable that turns the skipping of a test for lack of privileges into a failure.
 pub const STRICT: &str = "RINGSIDE_STRICT";
@@ -38,6 +41,37 @@ pub fn is_root() -> bool {
         skip("root (CAP_SYS_ADMIN and CAP_NET_ADMIN)");
     }
     able
+}
+
+/// A host, and one that a guest could be attached to: `a` reaches it, `b` is its uplink.
+///
+/// # Panics
+///
+/// When it cannot be built.
+#[must_use]
+pub fn uplinked(tag: &str) -> Lab {
+    Lab::veth(VethConfig {
+        hosts: [1, 0],
+        ipv6: false,
+        ..VethConfig::tagged(tag)
+    })
+    .expect("test bed")
+}
+
+/// Names of the interfaces of a namespace, in order.
+///
+/// # Panics
+///
+/// Without sysfs.
+#[must_use]
+pub fn interfaces(namespace: &Namespace) -> Vec<String> {
+    let entries = namespace.run(|| fs::read_dir("/sys/class/net").expect("sysfs").flatten());
+    let mut names: Vec<_> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.retain(|name| name != "bonding_masters");
+    names.sort();
+    names
 }
 
 /// Says on standard error that a test is skipped, and what it needs.

@@ -12,32 +12,12 @@ use std::time::Duration;
 use ringside_bpf::TapRings;
 use ringside_netlab::attach::{AttachConfig, Attachment, PciAddress, Uplink, VHOST_NET, Vfio, Way};
 use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel, Model, agent};
-use ringside_netlab::testing::{is_root, skip};
-use ringside_netlab::{Device, End, Error, Lab, VethConfig, reap_stale, wait_until};
+use ringside_netlab::testing::{interfaces, is_root, skip, uplinked};
+use ringside_netlab::{Device, End, Error, Lab, reap_stale, wait_until};
 use ringside_nic::netlink::has_generic_family;
 
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A host, and one that a guest could be attached to.
-fn lab(tag: &str) -> Lab {
-    Lab::veth(VethConfig {
-        hosts: [1, 0],
-        ipv6: false,
-        ..VethConfig::tagged(tag)
-    })
-    .expect("test bed")
-}
-
-fn interfaces(lab: &Lab) -> Vec<String> {
-    let entries = lab.b.run(|| fs::read_dir("/sys/class/net").expect("sysfs").flatten());
-    let mut names: Vec<_> = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    names.retain(|name| name != "bonding_masters");
-    names.sort();
-    names
-}
 
 /// Offloads that ways change: checksums and GRO of the far end, GRO of the uplink.
 fn offloads(lab: &Lab) -> [bool; 3] {
@@ -72,7 +52,7 @@ fn what_is_made_is_removed() {
     if !is_root() {
         return;
     }
-    let lab = lab("made");
+    let lab = uplinked("made");
     for (way, devices) in [
         (Way::TapBridge, &["br-t0", "tap-t0"][..]),
         (Way::Macvtap, &["mvt-t0"]),
@@ -86,14 +66,14 @@ fn what_is_made_is_removed() {
             assert_eq!(attachment.way(), way);
             let mut expected = [&["lo", "veth-b"], devices].concat();
             expected.sort_unstable();
-            assert_eq!(interfaces(&lab), expected, "{way}");
+            assert_eq!(interfaces(&lab.b.ns), expected, "{way}");
             attachment.check().expect("it runs");
             let config = AttachConfig::new("t0");
             assert_eq!(attachment.nic("eth0").mac, config.mac);
             let again = Attachment::make(way, &Uplink::of(&lab), &config).expect_err("the names are taken");
             assert!(again.to_string().contains("t0"), "{way}: {again}");
             drop(attachment);
-            assert_eq!(interfaces(&lab), ["lo", "veth-b"], "{way}");
+            assert_eq!(interfaces(&lab.b.ns), ["lo", "veth-b"], "{way}");
             assert_eq!(offloads(&lab), [true, false, false], "{way}");
         }
     }
@@ -104,14 +84,14 @@ fn what_a_machine_lacks_is_named() {
     if !is_root() {
         return;
     }
-    let lab = lab("lacks");
+    let lab = uplinked("lacks");
     let refused = |way, config: &AttachConfig| {
         let error = Attachment::make(way, &Uplink::of(&lab), config).expect_err("it is not there");
         assert!(
             matches!(&error, Error::Missing { way: told, .. } if *told == way),
             "{error:?}"
         );
-        assert_eq!(interfaces(&lab), ["lo", "veth-b"], "{way}");
+        assert_eq!(interfaces(&lab.b.ns), ["lo", "veth-b"], "{way}");
         assert_eq!(offloads(&lab), [true, false, false], "{way}");
         error.to_string()
     };
@@ -155,7 +135,7 @@ fn what_a_machine_lacks_is_named() {
     if !has_generic_family("ovs_datapath").expect("asked") {
         assert!(refused(Way::OvsKernel, &config).contains("CONFIG_OPENVSWITCH"));
         // Something else is in the way, too: that is not the reason.
-        let taken = self::lab("taken");
+        let taken = self::uplinked("taken");
         let _other = Device::bridge(&taken.b.ns, "ovs-netdev").expect("a bridge");
         let told = Attachment::make(Way::OvsKernel, &Uplink::of(&taken), &config).expect_err("no module");
         let told = told.to_string();
@@ -173,7 +153,7 @@ fn what_waits_for_a_guest_is_seen() {
     }
     let taps = TapRings::start().expect("this kernel has BTF, and TUN in it");
     for way in [Way::TapBridge, Way::Xdp] {
-        let lab = lab("waits");
+        let lab = uplinked("waits");
         let mut config = AttachConfig::new("t0");
         config.queue_len = Some(ROOM);
         let attachment = Attachment::make(way, &Uplink::of(&lab), &config).expect("attached");
@@ -217,21 +197,21 @@ fn a_forwarder_that_does_not_begin_is_an_error_with_what_it_said() {
     if !is_root() {
         return;
     }
-    let lab = lab("wrong");
+    let lab = uplinked("wrong");
     let mut config = AttachConfig::new("t0");
     config.ringside = "ls".into();
     let error = Attachment::make(Way::AfXdp, &Uplink::of(&lab), &config).expect_err("ls forwards nothing");
     assert!(matches!(error, Error::Program { .. }), "{error:?}");
     let told = error.to_string();
     assert!(told.contains("it ended with") && told.contains("--wait"), "{told}");
-    assert_eq!(interfaces(&lab), ["lo", "veth-b"]);
+    assert_eq!(interfaces(&lab.b.ns), ["lo", "veth-b"]);
     assert_eq!(offloads(&lab), [true, false, false]);
 }
 
 #[test]
 #[ignore = "killed by a_killed_process_leaves_nothing"]
 fn victim() {
-    let lab = lab("victim");
+    let lab = uplinked("victim");
     let ways = [(Way::OvsUserspace, "t1"), (Way::Xdp, "t2")];
     let made = ways.map(|(way, tag)| Attachment::make(way, &Uplink::of(&lab), &AttachConfig::new(tag)));
     // The uplink is a port of the switch, which XDP does not mind.
@@ -289,7 +269,7 @@ fn a_killed_process_leaves_nothing() {
     let names = fs::read_dir("/run/netns").expect("readable").flatten();
     let mut names = names.filter_map(|entry| entry.file_name().into_string().ok());
     assert!(!names.any(|name| name.starts_with(&format!("rs-{pid}-"))));
-    if let Some(next) = make(Way::OvsUserspace, &lab("next")) {
+    if let Some(next) = make(Way::OvsUserspace, &uplinked("next")) {
         drop(next);
         assert_eq!(folders(), [""; 0]);
     }
@@ -447,7 +427,7 @@ fn a_switch_with_dpdk_serves_a_guest() {
     let program = std::env::var("RINGSIDE_OVS_DPDK").expect("RINGSIDE_OVS_DPDK names the program");
     // "-d …/librte_mempool_ring.so" where the libraries are not in their usual place.
     let more = std::env::var("RINGSIDE_OVS_DPDK_EXTRA").unwrap_or_default();
-    let lab = lab("dpdk");
+    let lab = uplinked("dpdk");
     // It hands on what it gets from an AF_PACKET socket as it is.
     lab.a.run(|| lab.a.interface.set_tx_checksum(false)).expect("set");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("dpdk-{}", std::process::id()));

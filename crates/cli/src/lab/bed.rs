@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::slice;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -15,8 +16,9 @@ use ringside_wire::MacAddr;
 use super::guests::{self, Guests};
 use super::load;
 use super::passed::Passed;
-use super::plan::{self, Place, Plan, Way, Wire};
+use super::plan::{self, Place, Plan, Probe, Way, Wire};
 use super::schedule::errand;
+use super::servers;
 use crate::compare::{self, Side};
 use crate::output::note;
 use crate::serve::{Far, RemoteArgs};
@@ -29,8 +31,9 @@ const MOST_LINKS: usize = 250;
 
 /// What was built.
 pub(super) struct Bed {
-    /// Receivers of loads on other machines.
-    receivers: Vec<Far>,
+    /// What other machines' servers do for loads, by the numbers of their hosts.
+    receivers: Vec<(usize, LoadsEnd)>,
+    stop: Stop,
     /// Paths to other machines, by the numbers of their hosts; closed before links and namespaces go.
     far: Vec<(usize, compare::Bed)>,
     guests: Guests,
@@ -111,6 +114,7 @@ impl Bed {
         }
         let mut bed = Self {
             receivers: Vec::new(),
+            stop: stop.clone(),
             far: Vec::new(),
             guests: Guests::build(plan, &links, logs, stop)?,
             links,
@@ -121,16 +125,16 @@ impl Bed {
                 let path =
                     dial(serve, stop).with_context(|| format!("reaching the host {} ({})", host.name, serve.at))?;
                 bed.far.push((number, path));
-                bed.receive(plan, number, stop)?;
+                bed.find_receivers(plan, number)?;
             }
         }
         bed.fits(plan)?;
         Ok(bed)
     }
 
-    /// Has another machine receive the loads that go there, if its server does such a thing: somebody may have started what they take.
-    fn receive(&mut self, plan: &Plan, host: usize, stop: &Stop) -> Result<()> {
-        let LoadsEnd { sink, iperf3 } = load::receivers_at(plan, Way::Serve(host));
+    /// Finds out whether another machine's server receives the loads that go there: somebody may have started what they take.
+    fn find_receivers(&mut self, plan: &Plan, host: usize) -> Result<()> {
+        let LoadsEnd { sink, iperf3 } = load::receivers_at(plan, &plan.probes, Way::Serve(host));
         let sink = LoadsEnd {
             sink,
             ..LoadsEnd::default()
@@ -139,20 +143,42 @@ impl Bed {
             iperf3,
             ..LoadsEnd::default()
         };
+        let mut done = LoadsEnd::default();
         // One by one: a machine without iperf3 takes streams all the same.
-        for (wanted, by_hand) in [(sink, "`ringside lab sink`"), (iperf3, "iperf3 -s")] {
+        let servers: Vec<String> = (iperf3.iperf3.iter())
+            .map(|port| format!("`iperf3 -s -p {port}`"))
+            .collect();
+        for (wanted, by_hand) in [(sink, "`ringside lab sink`".to_owned()), (iperf3, servers.join(", "))] {
             if wanted == LoadsEnd::default() {
                 continue;
             }
-            match errand(self.remote(host)?, Errand::Loads(wanted), stop) {
-                Ok(far) => self.receivers.push(far),
+            match errand(self.remote(host)?, Errand::Loads(wanted.clone()), &self.stop) {
+                Ok(_) => {
+                    done.sink |= wanted.sink;
+                    done.iperf3.extend(wanted.iperf3);
+                }
                 Err(why) => note(format_args!(
                     "the host {}: {why:#}. Such loads to it take what is started there by hand: {by_hand}",
                     plan.hosts[host].name
                 )),
             }
         }
+        self.receivers.push((host, done));
         Ok(())
+    }
+
+    /// Has other machines receive the loads beside a probe, until the value is dropped. For a turn only: a server does nothing for as long as a run may take.
+    pub(super) fn receive(&self, plan: &Plan, probe: &Probe) -> Result<Vec<Far>> {
+        let mut all = Vec::new();
+        for (host, done) in &self.receivers {
+            let mut wanted = load::receivers_at(plan, slice::from_ref(probe), Way::Serve(*host));
+            wanted.sink &= done.sink;
+            wanted.iperf3.retain(|port| done.iperf3.contains(port));
+            if wanted != LoadsEnd::default() {
+                all.push(errand(self.remote(*host)?, Errand::Loads(wanted), &self.stop)?);
+            }
+        }
+        Ok(all)
     }
 
     /// The ends of a way over a link, from its beginning.
@@ -359,15 +385,7 @@ fn ends_of(plan: &Plan, link: &plan::Link) -> String {
 
 /// The path to a machine where `ringside serve` runs.
 pub(super) fn dial(serve: &plan::Serve, stop: &Stop) -> Result<compare::Bed> {
-    let pin = serve.pin.as_deref().map(str::parse).transpose();
-    let remote = RemoteArgs {
-        server: Some(serve.at.clone()),
-        token_file: serve.token_file.as_ref().map(Into::into),
-        pin: pin.map_err(|error| anyhow::anyhow!("pin: {error}"))?,
-        tls: serve.tls,
-        far_via: None,
-        far_mode: None,
-    };
+    let remote = servers::remote(serve)?;
     let way = remote.way()?.context("a server has an address")?;
     let dialled = remote.dial()?.context("a server has an address")?;
     let (IpAddr::V4(to), Some(IpAddr::V4(from))) = (way.to, way.from) else {

@@ -22,6 +22,7 @@ use super::tcp::{self, Streams};
 use super::udp;
 use crate::pin;
 use crate::report::units;
+use crate::serve::Far;
 
 /// Of the first load, if it is of iperf3; the next one has the next port, wherever its server is.
 const IPERF3_PORT: u16 = 5_201;
@@ -38,6 +39,8 @@ const LONGER_THAN_A_TURN: &str = "86400";
 #[derive(Default)]
 pub(super) struct Running {
     on: Vec<On>,
+    /// What receives them on other machines: ends behind them.
+    receivers: Vec<Far>,
     begun: Option<Instant>,
     is_broken: bool,
 }
@@ -78,7 +81,10 @@ struct Program {
 impl Running {
     /// Starts the loads that are to be on beside the probes of a path.
     pub(super) fn start(plan: &Plan, bed: &Bed, probe: &Probe) -> Result<Self> {
-        let mut running = Self::default();
+        let mut running = Self {
+            receivers: bed.receive(plan, probe)?,
+            ..Self::default()
+        };
         for number in &probe.loads {
             let load = plan.loads.get(*number).context("a load of the lab")?;
             let number = u16::try_from(*number).unwrap_or(u16::MAX);
@@ -112,7 +118,10 @@ impl Running {
     pub(super) fn end(mut self) -> Result<Vec<LabLoad>> {
         self.check()?;
         let seconds = self.begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
-        self.on.drain(..).map(|on| on.end(seconds)).collect()
+        let done = self.on.drain(..).map(|on| on.end(seconds)).collect();
+        // Who asked a receiver what came has its answer now.
+        self.receivers.clear();
+        done
     }
 }
 
@@ -212,15 +221,15 @@ pub(super) fn receivers(plan: &Plan, mut is_wanted: impl FnMut(usize, &Load) -> 
     end
 }
 
-/// Those of the loads that go to another machine.
-pub(super) fn receivers_at(plan: &Plan, way: Way) -> LoadsEnd {
+/// For those of the loads beside these probes that go to another machine.
+pub(super) fn receivers_at(plan: &Plan, probes: &[Probe], way: Way) -> LoadsEnd {
     receivers(plan, |number, load| {
         let own = match &load.what {
             Work::Udp { way, .. } | Work::Tcp { way, .. } | Work::Iperf3 { way, .. } => *way,
             Work::StressNg { .. } => return false,
         };
-        let goes_along = |probe: &Probe| probe.way == way && probe.loads.contains(&number);
-        own.map_or_else(|| plan.probes.iter().any(goes_along), |own| own == way)
+        let goes_there = |probe: &Probe| probe.loads.contains(&number) && own.unwrap_or(probe.way) == way;
+        probes.iter().any(goes_there)
     })
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!  lab file ── file.rs (values, lines and keys) ── plan.rs (what it means) ──▶ Plan
 //!                                                                              │
+//!  machine.rs, servers.rs  what this machine and others lack for it ◀──────────┤
 //!  bed.rs  namespaces, links, other machines ◀─────────────────────────────────┤
 //!  run.rs  round 1: A idle, A loaded, B idle, B loaded, …   round 2: backwards ┘
 //!     ├─ steered.rs what is steered for its time    load.rs  streams (tcp.rs) and programs beside the probes
@@ -28,6 +29,7 @@ mod prober;
 mod result;
 mod run;
 pub(crate) mod schedule;
+mod servers;
 mod stages;
 mod steered;
 mod study;
@@ -80,8 +82,9 @@ fn check(args: &FileArgs) -> Result<()> {
     let text = study::read(&args.file)?;
     let plan = Plan::read(&text)?;
     let mut told = table::plan(&plan);
-    for lack in machine::lacks(&plan) {
-        told += &output::wrapped(&format!("This machine cannot run it: {lack}."), "");
+    for lack in machine::lacks(&plan).into_iter().chain(servers::lacks(&plan)) {
+        let end = if lack.ends_with('?') { "" } else { "." };
+        told += &output::wrapped(&format!("It cannot be run here: {lack}{end}"), "");
     }
     output::print(&told)
 }
@@ -89,10 +92,15 @@ fn check(args: &FileArgs) -> Result<()> {
 fn measure(args: &RunArgs) -> Result<()> {
     let text = study::read(&args.file.file)?;
     let plan = Plan::read(&text)?;
-    if let Some(lack) = machine::lacks(&plan).first() {
-        bail!("the lab {}: {lack}", text.name);
-    }
+    let refuse = |lacks: Vec<String>| match lacks.first() {
+        Some(lack) => bail!("the lab {}: {lack}", text.name),
+        None => Ok(()),
+    };
+    refuse(machine::lacks(&plan))?;
     output::check(&args.output)?;
+    if !args.resume {
+        refuse(servers::lacks(&plan))?;
+    }
     let stop = Stop::on_signals().context("listening for signals")?;
     let mut folder = open(args, &text)?;
     let path = folder.path().to_owned();
@@ -100,6 +108,9 @@ fn measure(args: &RunArgs) -> Result<()> {
     if let Some(document) = finished(&path)? {
         output::note("it is finished: this is its result");
         return deliver(args, &path, &document);
+    }
+    if args.resume {
+        refuse(servers::lacks(&plan))?;
     }
     let bed = Bed::build(&plan, &path, &stop)?;
     folder.know(bed.machines(&plan))?;

@@ -9,7 +9,7 @@ mod words;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use ringside_measure::control::{ScheduleEnd, Talk};
 use ringside_measure::schedule::Class;
 use ringside_measure::schema::{
@@ -31,12 +31,10 @@ use crate::session::nanos;
 use crate::stop::Stop;
 
 use crossing::Crossing;
-pub(in crate::lab) use program::errand;
 pub(crate) use program::{Kept, Program};
+pub(in crate::lab) use program::{errand, start};
 pub(crate) use words::{of as words, program as name};
 
-/// How often everything is looked after.
-const LOOK: Duration = Duration::from_millis(10);
 /// How long a listener may take until it has its socket, and a talker longer than its turn.
 const START: Duration = Duration::from_secs(10);
 /// The same in a guest whose CPUs are emulated.
@@ -194,25 +192,11 @@ fn streams(
     [talks, listens]: [&Place<'_>; 2],
     (loads, stop): (&mut Running, &Stop),
 ) -> Result<(RunResult, RunResult, Option<Vec<u8>>)> {
-    let mut watch = |end: &mut Program<'_>, until_it_listens: bool, limit: Duration| -> Result<Option<bool>> {
-        let begin = Instant::now();
-        loop {
-            ensure!(!stop.is_set(), "interrupted");
-            loads.check()?;
-            if let Some(is_well) = end.ended()? {
-                return Ok(Some(is_well));
-            }
-            if until_it_listens && end.listens()? {
-                return Ok(None);
-            }
-            ensure!(
-                begin.elapsed() < limit,
-                "{} is not as far as it should be after {limit:?}",
-                end.what
-            );
-            thread::sleep(LOOK);
-        }
+    let mut goes_on = || {
+        ensure!(!stop.is_set(), "interrupted");
+        loads.check()
     };
+    let within = |limit: Duration| Instant::now() + limit;
     let has_two_clocks = !matches!(schedule.way, Way::Link { .. });
     let kept = if has_two_clocks { listens.kept()? } else { None };
     let end = |place: &Place<'_>, talks: Option<Talk>| ScheduleEnd {
@@ -225,23 +209,17 @@ fn streams(
         cpu: place.cpu(),
     };
     let mut listener = listens.start(end(listens, None), kept.as_ref(), stop)?;
-    if watch(&mut listener, true, listens.patience())?.is_some() {
-        bail!("{}", listener.failed()?);
-    }
+    listener.until(Program::listens, within(listens.patience()), &mut goes_on)?;
     let talk = Talk {
         to_mac: MacAddr(listens.mac()).to_string(),
         duration_ns: nanos(plan.turn),
         qdisc: schedule.qdisc.name().to_owned(),
     };
     let mut talker = talks.start(end(talks, Some(talk)), None, stop)?;
-    if watch(&mut talker, false, plan.turn + talks.patience())? != Some(true) {
-        bail!("{}", talker.failed()?);
-    }
+    talker.until_ended(within(plan.turn + talks.patience()), &mut goes_on)?;
     thread::sleep(DRAIN);
     listener.interrupt()?;
-    if watch(&mut listener, false, listens.patience())? != Some(true) {
-        bail!("{}", listener.failed()?);
-    }
+    listener.until_ended(within(listens.patience()), &mut goes_on)?;
     let arrivals = match (listens, &kept) {
         _ if !has_two_clocks => None,
         (Place::There { .. }, _) => Some(listener.arrivals()?),

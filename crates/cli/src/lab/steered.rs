@@ -4,7 +4,6 @@ use anyhow::{Context as _, Result, bail};
 use ringside_measure::control::Errand;
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_measure::schema::{LabSteering, SteerResult};
-use ringside_measure::steer;
 use ringside_netlab::End;
 use ringside_nic::{Interface, NtupleFlow};
 
@@ -12,7 +11,7 @@ use super::bed::Bed;
 use super::plan::{At, Plan, Probe, Steering};
 use super::schedule::errand;
 use crate::serve::Far;
-use crate::steer::{ClassArg, Installed, PinArg, Settings, Watch, look};
+use crate::steer::{ClassArg, Installed, PinArg, Settings, Watch, judged};
 use crate::stop::Stop;
 
 /// What is set and counted for a probe; put back when this is dropped.
@@ -94,18 +93,11 @@ impl Done<'_> {
                 watch,
             } => (place, installed, watch),
         };
-        let threads = installed.as_mut().map(Installed::ran).unwrap_or_default();
-        let settings = installed.as_ref().map(|installed| installed.told.clone());
-        let settings = settings.unwrap_or_default();
-        match watch {
-            Some(watch) => place.run(|_| watch.end(None, None, settings, threads)),
-            None => {
-                let mut seen = place.run(look)?;
-                (seen.settings, seen.threads) = (settings, threads);
-                seen.sentences = steer::judge(&seen);
-                Ok(seen)
-            }
-        }
+        let installed = installed.as_mut_slice();
+        place.run(|interface| match watch {
+            Some(watch) => watch.end(None, None, installed),
+            None => judged(interface, installed),
+        })
     }
 }
 

@@ -24,6 +24,7 @@ use super::wire::{Came, Wire};
 use super::{clocks, tls, udp};
 use crate::clock::now_ns;
 use crate::output::note;
+use crate::session::nanos;
 use crate::system;
 use crate::trace::Recording;
 
@@ -341,7 +342,11 @@ impl<'a> Connection<'a> {
             stop: self.site.stop,
         };
         let errand = Errand::begin(wanted, &end.record.name, self.own, &bounds)?;
-        let ready = self.ready(end);
+        let ready = Ready {
+            most_ns: nanos(args.max_time),
+            most_pps: args.max_rate,
+            ..self.ready(end)
+        };
         self.errand = Some(Doing {
             errand,
             far: ready.far.clone(),
@@ -395,7 +400,7 @@ impl<'a> Connection<'a> {
     /// Opens what a session needs, or says why not.
     fn prepare(&self, start: Start) -> Result<(Running, Ready)> {
         let (args, site) = (self.site.args, self.site);
-        let most_ns = u64::try_from(args.max_time.as_nanos()).unwrap_or(u64::MAX);
+        let most_ns = nanos(args.max_time);
         if let (Some(wanted), Some(most)) = (start.rate_pps, args.max_rate)
             && wanted > most
         {

@@ -54,6 +54,7 @@ impl Errand {
             Wanted::Schedule(end) if end.talks.is_some() => "a talker",
             Wanted::Schedule(_) => "a listener",
             Wanted::Steer(_) => "steering",
+            Wanted::Loads(end) if *end == LoadsEnd::default() => "a question of bounds",
             Wanted::Loads(_) => "receivers of loads",
         }
     }
@@ -89,9 +90,7 @@ impl Errand {
                 if !talks {
                     program.interrupt()?;
                 }
-                if !ended_well(&mut program, stop)? {
-                    bail!("{}", program.failed()?);
-                }
+                program.until_ended(Instant::now() + PATIENCE, || goes_on(stop))?;
                 told.result = Some(Box::new(program.result()?));
                 if let Some(kept) = kept {
                     let arrivals = String::from_utf8(kept.read()?).context("reading when packets came")?;
@@ -103,9 +102,7 @@ impl Errand {
                 }
             }
             Self::Steer { mut installed, watch } => {
-                let threads = installed.as_mut().map(Installed::ran).unwrap_or_default();
-                let settings = installed.as_ref().map(|installed| installed.told.clone());
-                let seen = watch.end(None, None, settings.unwrap_or_default(), threads)?;
+                let seen = watch.end(None, None, installed.as_mut_slice())?;
                 if let Some(installed) = installed {
                     installed.put_back();
                 }
@@ -121,41 +118,10 @@ fn start(what: &'static str, program: impl AsRef<std::ffi::OsStr>, words: &[Stri
     Program::here(what, Namespace::current()?.command(program), words)
 }
 
-/// Waits for a program to be ready; its own words if it has ended then.
-fn until_ready(
-    program: &mut Program<'_>,
-    (deadline, stop): (Instant, &Stop),
-    is_ready: impl Fn(&Program<'_>) -> bool,
-) -> Result<()> {
-    loop {
-        // In this order: what makes it look ready may be another's.
-        let is_there = is_ready(program);
-        if program.ended()?.is_some() {
-            bail!("{}", program.failed()?);
-        }
-        if is_there {
-            return Ok(());
-        }
-        ensure!(!stop.is_set(), "the server was ended");
-        ensure!(
-            Instant::now() < deadline,
-            "{} is not ready after {PATIENCE:?}",
-            program.what
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn ended_well(program: &mut Program<'_>, stop: &Stop) -> Result<bool> {
-    let begin = Instant::now();
-    loop {
-        if let Some(is_well) = program.ended()? {
-            return Ok(is_well);
-        }
-        ensure!(!stop.is_set(), "the server was ended");
-        ensure!(begin.elapsed() < PATIENCE, "{} does not end", program.what);
-        std::thread::sleep(Duration::from_millis(10));
-    }
+/// Whether there is still a server.
+fn goes_on(stop: &Stop) -> Result<()> {
+    ensure!(!stop.is_set(), "the server was ended");
+    Ok(())
 }
 
 /// Whether a talker may be: for so long, so many packets, to one host.
@@ -192,8 +158,7 @@ fn stream(end: &ScheduleEnd, interface: &str, bounds: &Bounds<'_>) -> Result<Err
     let words = schedule::words(end, interface, kept.as_ref());
     let mut program = start(schedule::name(end), own_program()?, &words)?;
     if !talks {
-        let waits = (Instant::now() + PATIENCE, bounds.stop);
-        until_ready(&mut program, waits, |program| program.listens().unwrap_or(false))?;
+        program.until(Program::listens, Instant::now() + PATIENCE, || goes_on(bounds.stop))?;
     }
     Ok(Errand::Schedule {
         program: Box::new(program),
@@ -227,7 +192,7 @@ fn check_ports(ports: &[u16]) -> Result<()> {
 
 fn loads(end: &LoadsEnd, own: IpAddr, stop: &Stop) -> Result<Vec<Program<'static>>> {
     check_ports(&end.iperf3)?;
-    let waits = (Instant::now() + PATIENCE, stop);
+    let deadline = Instant::now() + PATIENCE;
     let mut all = Vec::new();
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let own_text = own.to_string();
@@ -237,9 +202,8 @@ fn loads(end: &LoadsEnd, own: IpAddr, stop: &Stop) -> Result<Vec<Program<'static
             own_program()?,
             &words(&["lab", "sink", "--listen", &own_text]),
         )?;
-        until_ready(&mut sink, waits, |sink| {
-            sink.said().is_ok_and(|said| said.contains(SINK_IS_THERE))
-        })?;
+        let is_there = |sink: &Program<'_>| Ok(sink.said()?.contains(SINK_IS_THERE));
+        sink.until(is_there, deadline, || goes_on(stop))?;
         all.push(sink);
     }
     let here = Namespace::current()?;
@@ -250,7 +214,7 @@ fn loads(end: &LoadsEnd, own: IpAddr, stop: &Stop) -> Result<Vec<Program<'static
             "iperf3",
             &words(&["-s", "-B", &own_text, "-p", &port.to_string()]),
         )?;
-        until_ready(&mut server, waits, |_| listens(&here, *port))?;
+        server.until(|_| Ok(listens(&here, *port)), deadline, || goes_on(stop))?;
         all.push(server);
     }
     Ok(all)

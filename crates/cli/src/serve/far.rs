@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use ringside_measure::control::{
-    Client, ClientEvent, ClientOptions, Ready, SESSION_STEP, Start, Stop as StopMessage, Tally, Token,
+    Client, ClientEvent, ClientOptions, Ready, SESSION_STEP, Start, Stop as StopMessage, Tally, Token, Work,
 };
 use ringside_measure::schema::FarEnd;
 
@@ -25,6 +25,8 @@ use crate::stop::Stop;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long the keeper sleeps: part of the two seconds in which packets stop when the connection is lost.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a server may take to undo what it does: a program there has two seconds to end.
+const UNDO: Duration = Duration::from_secs(15);
 
 /// A connection that is open, both sides having proven who they are.
 pub(crate) struct Dialled {
@@ -38,6 +40,8 @@ pub(crate) struct Far {
     who: String,
     pub(crate) ready: Ready,
     keeper: Option<JoinHandle<()>>,
+    /// It does something that is to be undone, and has not said that it is.
+    is_doing: bool,
 }
 
 /// Connection, state, and what came and was not asked for yet.
@@ -168,6 +172,7 @@ impl Dialled {
 
     /// Has the far end open.
     pub(crate) fn start(mut self, start: Start) -> Result<Far> {
+        let is_doing = start.work == Work::Errand;
         self.link.client.start(start, now_ns());
         loop {
             match self.link.next().with_context(|| self.who.clone())? {
@@ -177,6 +182,7 @@ impl Dialled {
                         who: self.who,
                         ready: *ready,
                         keeper: None,
+                        is_doing,
                     });
                 }
                 ClientEvent::Refused(why) => bail!("{} refuses: {why}", self.who),
@@ -276,21 +282,26 @@ impl Far {
         if let Some(keeper) = self.keeper.take() {
             _ = keeper.join();
         }
-        let mut link = self.link();
-        link.pump()?;
-        link.client.stop(StopMessage { sent_packets }, now_ns());
-        loop {
-            if let ClientEvent::Outcome(far) = link.next()? {
-                link.client.bye(now_ns());
-                _ = link.pump();
-                link.wire.finish(LOOK);
-                return Ok(*far);
+        let far = {
+            let mut link = self.link();
+            link.pump()?;
+            link.client.stop(StopMessage { sent_packets }, now_ns());
+            loop {
+                if let ClientEvent::Outcome(far) = link.next()? {
+                    link.client.bye(now_ns());
+                    _ = link.pump();
+                    link.wire.finish(LOOK);
+                    break *far;
+                }
             }
-        }
+        };
+        self.is_doing = false;
+        Ok(far)
     }
 }
 
 impl Drop for Far {
+    /// Who does something has undone it when this returns, or it is said that nobody knows.
     fn drop(&mut self) {
         self.link().over = true;
         if let Some(keeper) = self.keeper.take() {
@@ -299,7 +310,14 @@ impl Drop for Far {
         // Whatever is open there is to be closed; nothing more is to be said after the end of a session.
         let mut link = self.link();
         link.client.bye(now_ns());
-        _ = link.pump();
+        let is_there = link.pump().is_ok();
+        link.wire.finish(LOOK);
+        if self.is_doing && is_there && !link.wire.ends_within(UNDO) {
+            note(format_args!(
+                "{}: it has not said within {UNDO:?} that what it did is undone: look at its own terminal, or end it there",
+                self.who
+            ));
+        }
     }
 }
 
@@ -352,3 +370,7 @@ pub(super) fn keep(link: &Mutex<Link>, stop: &Stop, who: &str) {
         std::thread::sleep(LOOK);
     }
 }
+
+#[cfg(test)]
+#[path = "far_tests.rs"]
+mod tests;

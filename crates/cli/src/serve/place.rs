@@ -67,6 +67,13 @@ pub(crate) struct Way {
 }
 
 impl RemoteArgs {
+    /// The router on the way to the server, if there is one.
+    pub(crate) fn router(&self) -> Result<Option<IpAddr>> {
+        let Some(server) = &self.server else { return Ok(None) };
+        let to = address(server)?.ip();
+        Ok(Route::to(to)?.gateway)
+    }
+
     /// The way to the server, if there is one.
     pub(crate) fn way(&self) -> Result<Option<Way>> {
         let Some(server) = &self.server else { return Ok(None) };

@@ -154,15 +154,25 @@ impl Wire {
     /// Says that nothing more comes, and reads what is still on its way: a socket that is closed before it has read everything
     /// throws away also what it has sent and the other side has not read yet.
     pub(super) fn linger(&mut self, longest: Duration) {
-        let end = Instant::now() + longest;
         match &self.stream {
             Stream::Plain(stream) => _ = stream.shutdown(Shutdown::Write),
             Stream::Client(stream) => _ = stream.sock.shutdown(Shutdown::Write),
             Stream::Server(stream) => _ = stream.sock.shutdown(Shutdown::Write),
         }
-        while Instant::now() < end && matches!(self.read(), Ok(Came::Bytes(_))) {
-            self.wait(Duration::from_millis(20));
+        self.ends_within(longest);
+    }
+
+    /// Reads what still comes, and nobody wants. Whether the other side closes the connection in that time.
+    pub(super) fn ends_within(&mut self, longest: Duration) -> bool {
+        let end = Instant::now() + longest;
+        while Instant::now() < end {
+            match self.read() {
+                Ok(Came::Bytes(_)) => self.wait(Duration::from_millis(20)),
+                Ok(Came::End) => return true,
+                Err(_) => return false,
+            }
         }
+        false
     }
 }
 

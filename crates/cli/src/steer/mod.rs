@@ -26,7 +26,7 @@ pub(crate) use args::Args;
 pub(crate) use settings::{Installed, Settings};
 pub(crate) use table::grid;
 pub(crate) use values::{ClassArg, CpusArg, EgressArg, PinArg, RuleArg};
-pub(crate) use watch::{Watch, look};
+pub(crate) use watch::{Watch, judged};
 
 use args::{Command, RunArgs, ShowArgs};
 use send::{OWN_PORT, Pace};
@@ -56,7 +56,7 @@ fn show(args: &ShowArgs, stop: &Stop) -> Result<()> {
     let side = Side::open(&args.interface)?;
     let watch = side.run(|| Watch::begin(&side.interface, &[], None))?;
     stop.sleep_until(Instant::now() + args.time);
-    let result = side.run(|| watch.end(None, None, Vec::new(), Vec::new()))?;
+    let result = side.run(|| watch.end(None, None, &mut []))?;
     tell(&args.output, &side, None, result)
 }
 
@@ -135,9 +135,7 @@ fn measure(
         }
     };
     let sender = from.map(|from| from.interface.name().to_owned());
-    let settings = installed.iter().flat_map(|one| one.told.clone()).collect();
-    let threads = installed.iter_mut().flat_map(Installed::ran).collect();
-    let result = to.run(|| watch.end(sent.as_deref(), sender, settings, threads))?;
+    let result = to.run(|| watch.end(sent.as_deref(), sender, installed))?;
     ensure!(
         from.is_some() || result.classes.iter().any(|class| class.arrived() > 0),
         "no packet of any class arrived on {} within {:.1} s: does somebody send? --from sends from a port of this machine",

@@ -5,13 +5,12 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use ringside_bpf::{LandingClass, Landings, Link};
-use ringside_measure::schema::{
-    SteerClass, SteerCount, SteerCpu, SteerLanding, SteerQueue, SteerResult, SteerRule, SteerSetting, SteerThread,
-};
+use ringside_measure::schema::{SteerClass, SteerCount, SteerCpu, SteerLanding, SteerQueue, SteerResult, SteerRule};
 use ringside_measure::steer;
 use ringside_nic::host::Interruptions;
 use ringside_nic::{Interface, Knob, QueueIrq, QueueKind};
 
+use super::settings::Installed;
 use super::values::{ClassArg, told};
 
 /// Counting, from when it is begun.
@@ -67,13 +66,13 @@ impl Watch {
             .sum())
     }
 
-    /// What there was, judged: to be called in the interface's namespace, with what was sent of each class, if we did.
+    /// What there was, judged: to be called in the interface's namespace, with what was sent of each class, if we did, and what was
+    /// set, which is still there.
     pub(crate) fn end(
         self,
         sent: Option<&[u64]>,
         sender: Option<String>,
-        settings: Vec<SteerSetting>,
-        threads: Vec<SteerThread>,
+        installed: &mut [Installed],
     ) -> Result<SteerResult> {
         let elapsed = self.begun.elapsed();
         let landed = self.counter.counts()?;
@@ -97,12 +96,10 @@ impl Watch {
         let mut result = SteerResult {
             sender,
             elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
-            settings,
             classes: classes.collect(),
             others: of(None),
             cpus: host.cpus_since(&self.before),
-            threads,
-            ..look(&self.interface)?
+            ..look(&self.interface, installed)?
         };
         let packets = by_driver(&self.interface);
         for queue in &mut result.queues {
@@ -118,8 +115,15 @@ impl Watch {
     }
 }
 
-/// How an interface of the calling thread's namespace steers what it receives, without any counts.
-pub(crate) fn look(interface: &Interface) -> Result<SteerResult> {
+/// What there is where only threads were pinned, judged.
+pub(crate) fn judged(interface: &Interface, installed: &mut [Installed]) -> Result<SteerResult> {
+    let mut seen = look(interface, installed)?;
+    seen.sentences = steer::judge(&seen);
+    Ok(seen)
+}
+
+/// How an interface of the calling thread's namespace steers what it receives, and by what that was set, without any counts.
+fn look(interface: &Interface, installed: &mut [Installed]) -> Result<SteerResult> {
     let irqs = interface.queue_irqs()?;
     let rules = interface.ntuple_rules()?.map(|rules| {
         let told = rules.into_iter().map(|rule| SteerRule {
@@ -138,14 +142,14 @@ pub(crate) fn look(interface: &Interface) -> Result<SteerResult> {
         driver: interface.driver().ok().map(|driver| driver.name),
         sender: None,
         elapsed_ns: 0,
-        settings: Vec::new(),
+        settings: installed.iter().flat_map(|one| one.told.clone()).collect(),
         rules,
         rss_queues,
         classes: Vec::new(),
         others: Vec::new(),
         queues: queues.collect(),
         cpus: Vec::new(),
-        threads: Vec::new(),
+        threads: installed.iter_mut().flat_map(Installed::ran).collect(),
         sentences: Vec::new(),
     })
 }

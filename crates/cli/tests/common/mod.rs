@@ -54,6 +54,21 @@ pub fn wire(tag: &str) -> Row {
     row_of(tag, [1, 1], 1500, [1, 1])
 }
 
+/// With a router of the kernel's in the middle.
+pub fn routed(tag: &str) -> Row {
+    let row = row(tag);
+    row.left
+        .b
+        .run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("forwarding"));
+    for (end, by) in [(&row.left.a, &row.left.b), (&row.right.b, &row.right.a)] {
+        let mut command = end.ns.command("ip");
+        command.args(["route", "add", "default", "via", &by.ipv4.to_string()]);
+        let done = command.output().expect("ip");
+        assert!(done.status.success(), "{done:?}");
+    }
+    row
+}
+
 fn row_of(tag: &str, queues: [u32; 2], mtu: u32, subnets: [u8; 2]) -> Row {
     let [left, middle, right] =
         ["l", "m", "r"].map(|end| Namespace::create(&format!("{tag}-{end}")).expect("namespace"));

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use ringside_netlab::attach::{AttachConfig, Attachment, Uplink, Way};
 use ringside_netlab::guest::{Agent, Guest, GuestConfig, Kernel};
-use ringside_netlab::{Lab, VethConfig, wait_until};
+use ringside_netlab::testing::{interfaces, uplinked};
+use ringside_netlab::wait_until;
 use ringside_nic::process::{Thread, threads};
 
 use super::{PATIENCE, RINGSIDE};
@@ -65,25 +66,6 @@ pub(super) fn are_made_in_a_guest() {
     }
 }
 
-fn lab(tag: &str) -> Lab {
-    Lab::veth(VethConfig {
-        hosts: [1, 0],
-        ipv6: false,
-        ..VethConfig::tagged(tag)
-    })
-    .expect("test bed")
-}
-
-fn interfaces(lab: &Lab) -> Vec<String> {
-    let entries = lab.b.run(|| fs::read_dir("/sys/class/net").expect("sysfs").flatten());
-    let mut names: Vec<_> = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    names.retain(|name| name != "bonding_masters");
-    names.sort();
-    names
-}
-
 /// A frame with UDP over IPv4 in it, whose checksum is left away.
 fn datagram(from: [u8; 6], source: [u8; 4], to: [u8; 4], port: u16, payload: &[u8]) -> Vec<u8> {
     let length = |more: usize| u16::try_from(payload.len() + more).expect("small").to_be_bytes();
@@ -117,7 +99,7 @@ const NOTE: usize = 10;
 #[ignore = "runs in a guest"]
 fn open_vswitch_in_the_kernel() {
     const PACKETS: u8 = 20;
-    let lab = lab("ovs");
+    let lab = uplinked("ovs");
     let datapaths = || {
         let mut show = lab.b.ns.command("ovs-dpctl");
         let done = show.arg("show").output().expect("ovs-dpctl");
@@ -141,7 +123,7 @@ fn open_vswitch_in_the_kernel() {
     for is_killed in [false, true, false] {
         let attachment = Attachment::make(Way::OvsKernel, &Uplink::of(&lab), &config).expect("the module is there");
         assert_eq!(attachment.way(), Way::OvsKernel);
-        assert_eq!(interfaces(&lab), ["br-t0", "lo", "ovs-system", "tap-t0", "veth-b"]);
+        assert_eq!(interfaces(&lab.b.ns), ["br-t0", "lo", "ovs-system", "tap-t0", "veth-b"]);
         let tap = attachment.tap().expect("it has one");
         let [queue] = tap.queues() else { panic!("{tap:?}") };
 
@@ -218,7 +200,7 @@ fn open_vswitch_in_the_kernel() {
             assert!(wait_until(PATIENCE, || attachment.check().is_err()), "it was killed");
         }
         drop(attachment);
-        assert_eq!(interfaces(&lab), ["lo", "veth-b"], "killed: {is_killed}");
+        assert_eq!(interfaces(&lab.b.ns), ["lo", "veth-b"], "killed: {is_killed}");
         assert_eq!(datapaths(), "", "killed: {is_killed}");
     }
 }
@@ -287,7 +269,7 @@ fn cpus_of(thread: &Thread) -> Vec<usize> {
 #[test]
 #[ignore = "runs in a guest"]
 fn vhost_nets_thread_is_pinned() {
-    let lab = lab("vhost");
+    let lab = uplinked("vhost");
     let config = AttachConfig::new("t0");
     let attachment = Attachment::make(Way::VhostNet, &Uplink::of(&lab), &config).expect("the module is there");
     assert_eq!(attachment.way(), Way::VhostNet);
@@ -318,5 +300,5 @@ fn vhost_nets_thread_is_pinned() {
     assert_eq!(cpus_of(&vhost()[0]), free, "put back");
     drop(machine);
     drop(attachment);
-    assert_eq!(interfaces(&lab), ["lo", "veth-b"]);
+    assert_eq!(interfaces(&lab.b.ns), ["lo", "veth-b"]);
 }

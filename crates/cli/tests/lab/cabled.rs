@@ -2,7 +2,7 @@
 
 use ringside_measure::schema::LabResult;
 use ringside_netlab::Namespace;
-use ringside_netlab::testing::is_root;
+use ringside_netlab::testing::{interfaces, is_root};
 
 use super::common::Running;
 use super::guests::PATIENCE;
@@ -33,19 +33,13 @@ impl Machine {
     }
 
     fn run(&self, scratch: &Scratch) -> LabResult {
-        let before = self.interfaces();
+        let before = interfaces(&self.0);
         let running = self.lab(scratch, "run my.toml --into run --json");
         let pid = running.pid();
         let done = running.end_within(PATIENCE).good();
         assert_nothing_is_left_of(pid);
-        assert_eq!(self.interfaces(), before, "{done:#?}");
+        assert_eq!(interfaces(&self.0), before, "{done:#?}");
         result(&done.out)
-    }
-
-    fn interfaces(&self) -> Vec<String> {
-        let done = self.0.command("ls").arg("/sys/class/net").output().expect("runs");
-        let text = String::from_utf8(done.stdout).expect("names");
-        text.lines().map(str::to_owned).collect()
     }
 }
 
@@ -82,7 +76,7 @@ fn a_link_is_two_interfaces_of_this_machine() {
     assert!(told.bad().contains(wanted), "{told:#?}");
     assert!(ip("link del one-in").success());
     let told = machine.lab(&scratch, "check my.toml").end();
-    let wanted = "This machine cannot run it: no interface named 'one-in'";
+    let wanted = "It cannot be run here: no interface named 'one-in'";
     assert!(told.good().out.contains(wanted));
 }
 

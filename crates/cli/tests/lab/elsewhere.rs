@@ -77,9 +77,12 @@ fn another_machine_steers_and_keeps_schedules() {
         !said.contains("closed the connection"),
         "it was told that all is over: {said}"
     );
-    for word in ["a listener", "a talker", "steering", "receivers of loads"] {
-        assert!(said.contains(&format!("{word} for a lab")), "{said}");
+    let times = |word: &str| said.matches(&format!("{word} for a lab")).count();
+    for word in ["a question of bounds", "a listener", "a talker", "steering"] {
+        assert!(times(word) > 0, "{word}: {said}");
     }
+    // Each kind once to see whether it is had here, and all of them for each loaded turn: none is there for longer than that.
+    assert_eq!(times("receivers of loads"), 2 + 4, "{said}");
     common::assert_clean(&hosts.a);
 }
 
@@ -124,6 +127,72 @@ fn check_class(cell: &LabCell) {
     assert_eq!(clock.contradiction_ns, 0, "{clock:#?}");
     // It is the same one.
     assert!(clock.offset_ns.unsigned_abs() <= clock.uncertainty_ns, "{clock:#?}");
+}
+
+/// Nothing begins that a server would end in the middle, or that cannot get there.
+#[test]
+fn what_cannot_be_done_elsewhere_is_told_before_it_begins() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let row = common::routed("lab-else");
+    let server = common::start(&row.right.b, "serve {} --insecure --lab --max-time 1");
+    server.wait_for("UDP port");
+    // It is reached over a router by the one, and is on the same link as the other.
+    let (behind, beside) = (&row.left.a, &row.right.a);
+    let probe = "[[probe]]\nname = \"p\"\nfrom = \"me\"\nto = \"far\"\nwith = \"udp\"\ncount = 20\n";
+    let load = "[[load]]\nname = \"tcp\"\nkind = \"tcp\"\nbitrate = \"8M\"\nwindow = 16384\n";
+    let schedule = |from: &str, to: &str| {
+        format!(
+            "[[schedule]]\nname = \"s\"\nfrom = {from:?}\nto = {to:?}\nuncertainty = \"20ms\"\nclass = [\"5:0us:500us\"]\n"
+        )
+    };
+    let steering = "[[steering]]\nname = \"rps\"\nhost = \"far\"\nrps = [\"0=0\"]\n";
+    let steered = steering.to_owned() + probe + "steering = [\"rps\"]\n";
+    let (there, back) = (schedule("me", "far"), schedule("far", "me"));
+    let router = format!("the schedule s goes to a host behind the router {}", row.left.b.ipv4);
+    let time = "a turn of 1.01s with `settle` is longer than its server does anything for a lab, 1s".to_owned();
+    for (near, turn, what, why) in [
+        (behind, "200ms", there.as_str(), Some(&router)),
+        (behind, "200ms", &back, Some(&router)),
+        (behind, "200ms", &(load.to_owned() + probe), None),
+        (beside, "1s", &there, Some(&time)),
+        (beside, "1s", &steered, Some(&time)),
+        (beside, "1s", &(load.to_owned() + probe), Some(&time)),
+        // The server answers probes for as long as they come.
+        (beside, "1s", probe, None),
+        (beside, "200ms", &(load.to_owned() + &steered + &there), None),
+    ] {
+        let content = HEAD.replace("200ms", turn) + &far(row.right.b.ipv4) + what;
+        scratch.lab(&content);
+        let lab = |line: &str| {
+            let mut command = common::ringside(near, &format!("lab {line}"));
+            command.current_dir(&scratch.0);
+            Running::new(command).end()
+        };
+        let checked = lab("check my.toml").good().out;
+        // As a paragraph for people has it.
+        let checked = checked.split_whitespace().collect::<Vec<_>>().join(" ");
+        let done = lab("run my.toml --into run --json");
+        match why {
+            None => {
+                assert!(!checked.contains("cannot be run"), "{checked}\n{content}");
+                let result = result(&done.good().out);
+                let is_had = |cell: &LabCell| cell.unavailable.is_none();
+                assert!(result.cells.iter().all(is_had), "{content}: {result:#?}");
+                fs::remove_dir_all(scratch.path("run")).expect("its folder");
+            }
+            Some(why) => {
+                let told = done.bad();
+                assert!(told.contains(why.as_str()), "{told}\n{content}");
+                assert!(checked.contains(why.as_str()), "{checked}\n{content}");
+                assert!(!scratch.path("run").exists(), "nothing has begun: {content}");
+            }
+        }
+    }
+    server.interrupt().good();
+    common::assert_clean(&row.left.a);
 }
 
 #[test]

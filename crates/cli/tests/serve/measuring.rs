@@ -105,26 +105,14 @@ fn a_search_through_a_server_there_and_back_and_there_only() {
     assert_clean(&lab.a);
 }
 
-/// Three hosts in a row, the one in the middle a router of the kernel's, with so many Mbit/s on its way out.
-fn routed(tag: &str, mbit: Option<u32>) -> Option<common::Row> {
-    let row = common::row(tag);
-    let ip = |end: &End, arguments: &str| {
-        let mut command = end.ns.command("ip");
-        let done = command.args(arguments.split_whitespace()).output().expect("ip");
-        assert!(done.status.success(), "ip {arguments}: {done:?}");
-    };
-    row.left
-        .b
-        .run(|| fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("forwarding"));
-    ip(&row.left.a, &format!("route add default via {}", row.left.b.ipv4));
-    ip(&row.right.b, &format!("route add default via {}", row.right.a.ipv4));
-    if let Some(mbit) = mbit {
-        let limit = format!("qdisc add dev out root tbf rate {mbit}mbit burst 16kb latency 20ms");
-        let done = row.right.a.ns.command("tc").args(limit.split(' ')).output();
-        if !done.is_ok_and(|done| done.status.success()) {
-            eprintln!("left out: this kernel has no queueing discipline tbf");
-            return None;
-        }
+/// A router with so many Mbit/s on its way out.
+fn narrow(tag: &str, mbit: u32) -> Option<common::Row> {
+    let row = common::routed(tag);
+    let limit = format!("qdisc add dev out root tbf rate {mbit}mbit burst 16kb latency 20ms");
+    let done = row.right.a.ns.command("tc").args(limit.split(' ')).output();
+    if !done.is_ok_and(|done| done.status.success()) {
+        eprintln!("left out: this kernel has no queueing discipline tbf");
+        return None;
     }
     Some(row)
 }
@@ -134,7 +122,7 @@ fn a_host_behind_a_router_is_found_by_its_route() {
     if !is_root() {
         return;
     }
-    let Some(row) = routed("serve-route", None) else { return };
+    let row = common::routed("serve-route");
     let token = TokenFile::new("route", TOKEN);
     let server = Running::new(command(
         &row.right.b,
@@ -180,7 +168,7 @@ fn the_capacity_of_an_unknown_path_is_found() {
     if !is_root() {
         return;
     }
-    let Some(row) = routed("serve-capacity", Some(40)) else {
+    let Some(row) = narrow("serve-capacity", 40) else {
         return;
     };
     let token = TokenFile::new("capacity", TOKEN);

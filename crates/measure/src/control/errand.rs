@@ -10,7 +10,7 @@ pub enum Errand {
     Schedule(ScheduleEnd),
     /// Steer the server's interface, and count where packets land; told in [`FarEnd::steered`](crate::schema::FarEnd::steered).
     Steer(SteerEnd),
-    /// Be the other end of loads.
+    /// Be the other end of loads; of none: only [`Ready`](super::Ready) is wanted, which has the server's bounds.
     Loads(LoadsEnd),
 }
 

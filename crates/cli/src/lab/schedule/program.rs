@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use ringside_measure::control::{Errand, ScheduleEnd, Start, Work};
 use ringside_measure::schema::{Document, FarEnd, Outcome, RunResult};
 use ringside_netlab::guest::{Guest, GuestChild};
@@ -123,6 +123,60 @@ impl<'g> Program<'g> {
         Ok(status.map(|status| status.success()))
     }
 
+    /// Waits for it to be ready, while `goes_on`.
+    ///
+    /// # Errors
+    /// Its own words if it has ended; and where it is not ready in time.
+    pub(crate) fn until(
+        &mut self,
+        is_ready: impl Fn(&Self) -> Result<bool>,
+        deadline: Instant,
+        goes_on: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let is_there = |program: &mut Self| {
+            // In this order: what makes it look ready may be another's.
+            let is_there = is_ready(program)?;
+            match program.ended()? {
+                Some(_) => bail!("{}", program.failed()?),
+                None => Ok(is_there),
+            }
+        };
+        self.wait("is not ready", is_there, deadline, goes_on)
+    }
+
+    /// Waits for it to end well, while `goes_on`.
+    ///
+    /// # Errors
+    /// Its own words if it does not end well; and where it does not end in time.
+    pub(crate) fn until_ended(&mut self, deadline: Instant, goes_on: impl FnMut() -> Result<()>) -> Result<()> {
+        let is_over = |program: &mut Self| match program.ended()? {
+            Some(false) => bail!("{}", program.failed()?),
+            ended => Ok(ended.is_some()),
+        };
+        self.wait("has not ended", is_over, deadline, goes_on)
+    }
+
+    fn wait(
+        &mut self,
+        lack: &str,
+        is_so: impl Fn(&mut Self) -> Result<bool>,
+        deadline: Instant,
+        mut goes_on: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let begin = Instant::now();
+        while !is_so(self)? {
+            goes_on()?;
+            ensure!(
+                Instant::now() < deadline,
+                "{} {lack} after {:.1} s",
+                self.what,
+                begin.elapsed().as_secs_f64()
+            );
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
     /// What it has said so far on standard error.
     pub(crate) fn said(&self) -> Result<String> {
         match &self.runs {
@@ -203,14 +257,18 @@ impl There {
 /// no loss.
 pub(in crate::lab) fn errand(remote: &RemoteArgs, errand: Errand, stop: &Stop) -> Result<Far> {
     let dialled = remote.dial()?.context("a server has an address")?;
-    let start = Start {
+    let mut far = dialled.start(start(errand)?)?;
+    far.go(stop)?;
+    Ok(far)
+}
+
+/// What a server is asked for.
+pub(in crate::lab) fn start(errand: Errand) -> Result<Start> {
+    Ok(Start {
         errand: Some(Box::new(errand)),
         silence_ns: Some(nanos(guests::SILENCE)),
         ..Start::new(Dialled::session()?, Work::Errand)
-    };
-    let mut far = dialled.start(start)?;
-    far.go(stop)?;
-    Ok(far)
+    })
 }
 
 impl Here {
