@@ -103,9 +103,10 @@ impl Model {
                 space.abort();
                 drop(stop);
             });
+            // It has timers of this runtime, and is to end before them.
+            follower.join().expect("the follower's thread does not panic");
             // A question to a disk that hangs is not waited for.
             runtime.shutdown_background();
-            follower.join().expect("the follower's thread does not panic");
         });
         let copied = spawn("store", move || copier.run(&to_copy));
         let mut applier = Applier {
