@@ -251,6 +251,17 @@ fn while_probes_flow<T>(
     receive: impl Fn() + Sync,
     body: impl FnOnce() -> T,
 ) -> T {
+    let send = |sequence| drop(from.send(&probe(session, sequence)));
+    while_packets_flow(send, every, receive, body)
+}
+
+/// The same with what `send` sends, for a sequence number each.
+fn while_packets_flow<T>(
+    send: impl Fn(u64) + Sync,
+    every: Duration,
+    receive: impl Fn() + Sync,
+    body: impl FnOnce() -> T,
+) -> T {
     let end = AtomicBool::new(false);
     thread::scope(|scope| {
         let _flow = Flow(&end);
@@ -260,7 +271,7 @@ fn while_probes_flow<T>(
                 if end.load(Ordering::Relaxed) {
                     return;
                 }
-                _ = from.send(&probe(session, sequence));
+                send(sequence);
                 thread::sleep(every);
             }
         });

@@ -340,16 +340,7 @@ impl Model {
             timings: timings.clone(),
             done,
         };
-        let applier = applier::Applier {
-            book,
-            timings: timings.clone(),
-            path: Arc::clone(&path),
-            watchers: changes.clone(),
-            fleet: None,
-            sweep: None,
-            is_new: false,
-            anew: None,
-        };
+        let applier = applier::Applier::new(book, timings.clone(), Arc::clone(&path), changes.clone(), None);
         let writer = spawn("store", move || writer.run(queue));
         let thread = spawn("tables", move || {
             applier.run(committed);

@@ -375,11 +375,7 @@ fn reach(guest: &Guest, nic: &Joined<'_>, at: usize, stop: &Stop) -> Result<comp
 fn dial(near: &End, address: Ipv4Addr, stop: &Stop) -> Result<compare::Bed> {
     let remote = RemoteArgs {
         server: Some(address.to_string()),
-        token_file: None,
-        pin: None,
-        tls: false,
-        far_via: None,
-        far_mode: None,
+        ..RemoteArgs::default()
     };
     let way = remote.way()?.context("a server has an address")?;
     let dialled = remote.dial()?.context("a server has an address")?;

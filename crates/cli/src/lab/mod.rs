@@ -98,6 +98,7 @@ fn measure(args: &RunArgs) -> Result<()> {
     };
     refuse(machine::lacks(&plan))?;
     output::check(&args.output)?;
+    // Before there is a folder; but one that is finished is told without its machines.
     if !args.resume {
         refuse(servers::lacks(&plan))?;
     }

@@ -31,8 +31,7 @@ pub(super) fn remote(serve: &Serve) -> Result<RemoteArgs> {
         token_file: serve.token_file.as_ref().map(Into::into),
         pin: pin.map_err(|error| anyhow::anyhow!("pin: {error}"))?,
         tls: serve.tls,
-        far_via: None,
-        far_mode: None,
+        ..RemoteArgs::default()
     })
 }
 

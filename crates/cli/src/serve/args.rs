@@ -96,7 +96,7 @@ impl From<Via> for FarVia {
 }
 
 /// A `ringside serve` at the other end.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "A `ringside serve` at the other end")]
 pub(crate) struct RemoteArgs {
     /// Host where `ringside serve` runs, and its TCP port if it is not 29620. A HOST in the interface's place means the same, with

@@ -386,14 +386,7 @@ impl<'a> Connection<'a> {
             authenticated_by: self.authenticated_by().to_owned(),
             system: system::system(),
             interfaces: vec![record],
-            result: None,
-            clock: None,
-            there: None,
-            back: None,
-            lost: None,
-            recorded: None,
-            steered: None,
-            arrivals: None,
+            ..FarEnd::default()
         }
     }
 

@@ -23,15 +23,7 @@ fn ready() -> Ready {
             via: "udp".to_owned(),
             authenticated_by: "nothing".to_owned(),
             system: system::system(),
-            interfaces: Vec::new(),
-            result: None,
-            clock: None,
-            there: None,
-            back: None,
-            lost: None,
-            recorded: None,
-            steered: None,
-            arrivals: None,
+            ..FarEnd::default()
         },
     }
 }
@@ -75,11 +67,7 @@ fn what_is_done_there_is_undone_when_its_handle_is_gone() {
         scope.spawn(|| serve(&listener, &is_undone));
         let remote = RemoteArgs {
             server: Some(address.to_string()),
-            token_file: None,
-            pin: None,
-            tls: false,
-            far_via: None,
-            far_mode: None,
+            ..RemoteArgs::default()
         };
         let dialled = remote.dial().expect("a server").expect("a server");
         let start = Start::new(SESSION_STEP, Work::Errand);

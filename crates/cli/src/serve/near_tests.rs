@@ -1,4 +1,4 @@
-use ringside_measure::schema::{Operation, RunResult, System};
+use ringside_measure::schema::{Operation, RunResult};
 
 use super::*;
 
@@ -8,19 +8,10 @@ fn far(losses: &[(&'static str, u64)], told: bool) -> FarEnd {
         result.packets.lose(*name, *count);
     }
     FarEnd {
-        tool_version: String::new(),
         via: "udp".into(),
         authenticated_by: "token".into(),
-        system: System::default(),
-        interfaces: Vec::new(),
         result: told.then(|| Box::new(result)),
-        clock: None,
-        there: None,
-        back: None,
-        lost: None,
-        recorded: None,
-        steered: None,
-        arrivals: None,
+        ..FarEnd::default()
     }
 }
 

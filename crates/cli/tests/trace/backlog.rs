@@ -135,27 +135,12 @@ pub(super) fn forwarded(session: u32) {
 
 /// Probes, each behind packets of others.
 pub(super) fn with_others(session: u32, sender: &UdpSocket, others: &UdpSocket, receiver: &UdpSocket) -> TraceResult {
-    let end = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _flow = Flow(&end);
-        scope.spawn(|| {
-            pin(0);
-            for sequence in 0.. {
-                if end.load(Ordering::Relaxed) {
-                    return;
-                }
-                (0..6).for_each(|_| drop(others.send(&[0; 64])));
-                _ = sender.send(&probe(session, sequence));
-                thread::sleep(Duration::from_millis(4));
-            }
-        });
-        scope.spawn(|| {
-            while !end.load(Ordering::Relaxed) {
-                _ = receiver.recv(&mut [0; 128]);
-            }
-        });
-        listen(session, 0.8)
-    })
+    let send = |sequence| {
+        (0..6).for_each(|_| drop(others.send(&[0; 64])));
+        _ = sender.send(&probe(session, sequence));
+    };
+    let take = || drop(receiver.recv(&mut [0; 128]));
+    while_packets_flow(send, Duration::from_millis(4), take, || listen(session, 0.8))
 }
 
 /// The socket tells of nearly every probe.

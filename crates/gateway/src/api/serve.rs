@@ -132,7 +132,7 @@ impl Listeners {
             None => None,
             Some(tcp) => {
                 let address = tcp.address;
-                let keys = Keys::new(&tcp.tls)?;
+                let keys = Keys::read(&tcp.tls)?;
                 let listener = tokio::net::TcpListener::bind(address).await;
                 let listener = listener.map_err(|source| ServeError::Tcp { address, source })?;
                 Some((listener, keys))

@@ -121,17 +121,13 @@ impl Tls {
 pub struct Keys(Arc<ArcSwap<Greeting>>);
 
 impl Keys {
-    pub(super) fn new(tls: &Tls) -> Result<Self, ServeError> {
-        let greeting = tls.greeting().map_err(ServeError::Tls)?;
-        Ok(Self(Arc::new(ArcSwap::from_pointee(greeting))))
-    }
-
-    /// Others, for [`Self::replace`].
+    /// What is in the files now.
     ///
     /// # Errors
     /// [`ServeError::Tls`].
     pub fn read(tls: &Tls) -> Result<Self, ServeError> {
-        Self::new(tls)
+        let greeting = tls.greeting().map_err(ServeError::Tls)?;
+        Ok(Self(Arc::new(ArcSwap::from_pointee(greeting))))
     }
 
     /// What others are, for whoever connects from now on; connections that are there stay.

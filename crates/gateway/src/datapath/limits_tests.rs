@@ -57,17 +57,11 @@ struct Bed {
 
 /// Three hosts; the last two have one address.
 fn bed() -> Bed {
-    let (table, counters, now) = (Hosts::new(), Arc::default(), 5 * BELIEVED);
+    let table = Hosts::new();
     for (last, port) in [(1, None), (2, None), (2, Some(0))] {
         table.intern(host(last, port));
     }
-    let limits = Limits::new(&table, Arc::clone(&counters));
-    Bed {
-        table,
-        counters,
-        limits,
-        now,
-    }
+    Bed::of(table, 5 * BELIEVED)
 }
 
 fn host(last: u8, port: Option<u8>) -> Host {
@@ -80,6 +74,17 @@ fn host(last: u8, port: Option<u8>) -> Host {
 }
 
 impl Bed {
+    /// With the hosts of a table, and what is known of the ways to them.
+    fn of(table: Hosts, now: u64) -> Self {
+        let limits = Limits::new(&table, Arc::default());
+        Self {
+            counters: Arc::clone(&limits.counters),
+            table,
+            limits,
+            now,
+        }
+    }
+
     fn hear(&mut self, host: IpAddr, mtu: u16) {
         let message = said(host, mtu);
         (self.limits).hear(&self.table, (&message, true), &settings(), self.now);
@@ -186,13 +191,7 @@ fn what_the_process_before_knew_is_believed_for_as_long_as_by_that() {
     for id in 1..=3 {
         table.limit(HostId(id), word(1300, 0));
     }
-    let limits = Limits::new(&table, Arc::default());
-    let mut bed = Bed {
-        counters: Arc::clone(&limits.counters),
-        table,
-        limits,
-        now,
-    };
+    let mut bed = Bed::of(table, now);
     let all = [1400, 1300, 1300, 1300, 1400];
     assert_eq!((bed.all(), bed.counters.limited()), (all.to_vec(), 5));
     // As before, other than before, and not at all.
@@ -250,13 +249,7 @@ fn many_ways_that_become_narrower_do_not_keep_the_cache_busy() {
     for last in 1..=200 {
         table.intern(host(last, None));
     }
-    let limits = Limits::new(&table, Arc::default());
-    let mut bed = Bed {
-        counters: Arc::clone(&limits.counters),
-        table,
-        limits,
-        now,
-    };
+    let mut bed = Bed::of(table, now);
     let (mut looks, mut told) = (0, 0);
     for last in 1..=200 {
         bed.hear(ip(last), 1400);

@@ -38,6 +38,23 @@ fn shared(tables: &Tables, interface: &str) -> Shared {
     }
 }
 
+fn tables() -> Arc<Tables> {
+    Arc::new(Tables::new(Limits {
+        connections: 1,
+        ..Limits::default()
+    }))
+}
+
+/// One on the test bed's link.
+fn host(tables: &Tables, last: u8) -> HostId {
+    tables.hosts.intern(Host {
+        ip: IpAddr::from([10, 77, 0, last]),
+        mac: None,
+        port: None,
+        encapsulation: None,
+    })
+}
+
 /// Tenants send to it all the while.
 #[test]
 fn who_does_not_answer_costs_few_looks_and_is_found_when_it_does() {
@@ -51,18 +68,8 @@ fn who_does_not_answer_costs_few_looks_and_is_found_when_it_does() {
     };
     let lab = Lab::veth(config).unwrap();
     lab.a.run(|| {
-        let tables = Arc::new(Tables::new(Limits {
-            connections: 1,
-            ..Limits::default()
-        }));
-        let host = |last| {
-            tables.hosts.intern(Host {
-                ip: IpAddr::from([10, 77, 0, last]),
-                mac: None,
-                port: None,
-                encapsulation: None,
-            })
-        };
+        let tables = tables();
+        let host = |last| host(&tables, last);
         let [nobody, b] = [host(9), host(2)];
         let (want, wanted) = crossbeam_channel::unbounded();
         let (found, _hosts) = crossbeam_channel::unbounded();
@@ -108,18 +115,8 @@ fn hosts_without_neighbours_are_forgotten() {
     }
     let lab = Lab::veth(VethConfig::tagged("forgets")).unwrap();
     lab.a.run(|| {
-        let tables = Arc::new(Tables::new(Limits {
-            connections: 1,
-            ..Limits::default()
-        }));
-        let host = |last| {
-            tables.hosts.intern(Host {
-                ip: IpAddr::from([10, 77, 0, last]),
-                mac: None,
-                port: None,
-                encapsulation: None,
-            })
-        };
+        let tables = tables();
+        let host = |last| host(&tables, last);
         let ids: Vec<HostId> = (10..20).map(host).collect();
         let kept = host(2);
         let address = TenantAddress::new(Vni::new(1).unwrap(), [10, 0, 0, 1].into());

@@ -43,16 +43,16 @@ pub(crate) enum Done {
 #[derive(Debug)]
 pub(super) struct Applier {
     pub(super) book: Book,
-    pub(super) timings: Timings,
+    timings: Timings,
     pub(super) path: Arc<dyn DataPath>,
-    pub(super) watchers: broadcast::Sender<Arc<Published>>,
-    pub(super) fleet: Option<OfFleet>,
+    watchers: broadcast::Sender<Arc<Published>>,
+    fleet: Option<OfFleet>,
     /// The end of a list, as long as it is under way.
     pub(super) sweep: Option<Sweep>,
     /// Nothing was known when the list began that is under way: all that is known was listed, and there is nothing to sweep.
-    pub(super) is_new: bool,
+    is_new: bool,
     /// All that is known is being told the copy.
-    pub(super) anew: Option<Anew>,
+    anew: Option<Anew>,
 }
 
 /// What is told the copy part by part, in the way of a [`Sweep`].
@@ -79,6 +79,40 @@ pub(super) struct OfFleet {
 }
 
 impl Applier {
+    /// Where nothing is known yet but what the book has.
+    pub(super) fn new(
+        book: Book,
+        timings: Timings,
+        path: Arc<dyn DataPath>,
+        watchers: broadcast::Sender<Arc<Published>>,
+        fleet: Option<OfFleet>,
+    ) -> Self {
+        Self {
+            book,
+            timings,
+            path,
+            watchers,
+            fleet,
+            sweep: None,
+            is_new: false,
+            anew: None,
+        }
+    }
+
+    /// That of a gateway of a fleet that knows nothing, for tests of what it tells the copy.
+    #[cfg(test)]
+    pub(super) fn of_fleet(book: Book, status: Arc<Status>, copy: std::sync::mpsc::Sender<Copy>) -> Self {
+        let fleet = OfFleet {
+            status,
+            copy,
+            reached: watch::channel(0).0,
+            revision: 0,
+            mark: None,
+        };
+        let watchers = broadcast::channel(1).0;
+        Self::new(book, Timings::new(), Arc::new(super::NoDataPath), watchers, Some(fleet))
+    }
+
     /// Until the writer ends.
     pub(super) fn run(mut self, mut done: mpsc::Receiver<Done>) {
         loop {

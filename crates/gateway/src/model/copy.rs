@@ -100,16 +100,12 @@ impl Copier {
                 let is_enough = self.batch.bytes >= AT_ONCE || self.batch.is_whole;
                 next = if is_enough { None } else { waiting.try_recv().ok() };
             }
-            if self.way != Way::Anew && self.way != Way::Keep {
-                continue;
-            }
-            if self.status.backlog.is_given_up() {
+            match self.way {
+                Way::Forget(_) => {}
                 // It has answered: that it was too slow is over.
-                self.forget(0);
-            } else if self.way == Way::Anew {
-                self.go_on();
-            } else {
-                self.keep();
+                _ if self.status.backlog.is_given_up() => self.forget(0),
+                Way::Anew => self.go_on(),
+                Way::Keep => self.keep(),
             }
         }
         if self.way == Way::Keep

@@ -9,7 +9,6 @@ use ringside_gateway_core::policy::GroupId;
 use ringside_gateway_core::table::Host;
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::MacAddr;
-use tokio::sync::broadcast;
 
 use super::*;
 use crate::fleet::backlog::Backlog;
@@ -17,9 +16,9 @@ use crate::fleet::item::Item;
 use crate::fleet::key::Block;
 use crate::fleet::sync::Tell;
 use crate::fleet::value::Entry;
-use crate::model::applier::{Applier, Done, OfFleet};
+use crate::model::Tables;
+use crate::model::applier::{Applier, Done};
 use crate::model::book::Book;
-use crate::model::{NoDataPath, Tables, Timings};
 use crate::object::{Change, Group, GroupKey, Neighbor, Port, Statement};
 
 /// Bytes that may wait: some tens of neighbours.
@@ -108,22 +107,8 @@ impl Gateway {
         status.backlog = Backlog::with_room(room);
         let status = Arc::new(status);
         let (copy, waiting): (Sender<Copy>, _) = std::sync::mpsc::channel();
-        let applier = Applier {
-            book: Book::new(Arc::new(Tables::new(limits))),
-            timings: Timings::new(),
-            path: Arc::new(NoDataPath),
-            watchers: broadcast::channel(1).0,
-            fleet: Some(OfFleet {
-                status: Arc::clone(&status),
-                copy,
-                reached: watch::channel(0).0,
-                revision: 0,
-                mark: None,
-            }),
-            sweep: None,
-            is_new: false,
-            anew: None,
-        };
+        let book = Book::new(Arc::new(Tables::new(limits)));
+        let applier = Applier::of_fleet(book, Arc::clone(&status), copy);
         let folder = std::env::temp_dir().join(format!("ringside-copy-{name}-{}", std::process::id()));
         _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();
@@ -265,7 +250,7 @@ fn what_is_not_whole_is_as_it_was() {
     }
     drop(store);
     let held_before = held(&path);
-    let mut store = Store::open_mirror(&path).unwrap();
+    let store = Store::open_mirror(&path).unwrap();
     store.begin_anew().unwrap();
     store.go_on_anew(&gateway.applier.book.all_policy()).unwrap();
     let listed = store

@@ -109,22 +109,15 @@ impl Model {
             runtime.shutdown_background();
         });
         let copied = spawn("store", move || copier.run(&to_copy));
-        let mut applier = Applier {
-            book,
-            timings: timings.clone(),
-            path: Arc::new(super::NoDataPath),
-            watchers: changes.clone(),
-            fleet: Some(OfFleet {
-                status: Arc::clone(&status),
-                copy,
-                reached,
-                revision: knows.unwrap_or(0),
-                mark: last_mark,
-            }),
-            sweep: None,
-            is_new: false,
-            anew: None,
+        let of_fleet = OfFleet {
+            status: Arc::clone(&status),
+            copy,
+            reached,
+            revision: knows.unwrap_or(0),
+            mark: last_mark,
         };
+        let no_path = Arc::new(super::NoDataPath);
+        let mut applier = Applier::new(book, timings.clone(), no_path, changes.clone(), Some(of_fleet));
         let mut told = told;
         wait(&mut applier, &mut told, &status, (patience, &working));
         let path = start_path(&tables)?;
@@ -134,12 +127,11 @@ impl Model {
             applier.run(told);
             // They have ended, for nobody else ends what is received; unless one panicked.
             followed.join().expect("etcd's thread does not panic");
-            match ending.backlog.wait_for_end() {
-                Ok(()) => {}
-                Err(why) => tracing::warn!(
+            if let Err(why) = ending.backlog.wait_for_end() {
+                tracing::warn!(
                     why,
                     "the copy of etcd's state is older than what was known: the next start reads what is missing from etcd"
-                ),
+                );
             }
             // If it is not over it ends with the program.
             if copied.is_finished() {

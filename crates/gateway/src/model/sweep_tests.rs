@@ -9,7 +9,6 @@ use ringside_gateway_core::conntrack::Limits;
 use ringside_gateway_core::table::Host;
 use ringside_gateway_core::{TenantAddress, Vni};
 use ringside_wire::MacAddr;
-use tokio::sync::{broadcast, watch};
 
 use super::*;
 use crate::fleet::Status;
@@ -17,9 +16,9 @@ use crate::fleet::item::Item;
 use crate::fleet::key::Block;
 use crate::fleet::sync::Tell;
 use crate::fleet::value::Entry;
-use crate::model::applier::{Applier, Done, OfFleet};
+use crate::model::Tables;
+use crate::model::applier::{Applier, Done};
 use crate::model::copy::Copy;
-use crate::model::{NoDataPath, Tables, Timings};
 use crate::object::{Change, Neighbor, Statement};
 
 fn address(number: u32) -> TenantAddress {
@@ -74,22 +73,8 @@ impl Gateway {
             Arc::new(Status::new(Duration::from_secs(5))),
         );
         let (copy, copies) = std::sync::mpsc::channel();
-        let applier = Applier {
-            book: Book::new(Arc::clone(&tables)),
-            timings: Timings::new(),
-            path: Arc::new(NoDataPath),
-            watchers: broadcast::channel(1).0,
-            fleet: Some(OfFleet {
-                status: Arc::clone(&status),
-                copy,
-                reached: watch::channel(0).0,
-                revision: 0,
-                mark: None,
-            }),
-            sweep: None,
-            is_new: false,
-            anew: None,
-        };
+        let book = Book::new(Arc::clone(&tables));
+        let applier = Applier::of_fleet(book, Arc::clone(&status), copy);
         Self {
             applier,
             tables,

@@ -93,14 +93,10 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`StoreError`]; then it holds what it held.
-    pub(crate) fn begin_anew(&mut self) -> Result<(), StoreError> {
-        let begin = || {
-            self.connection.execute_batch("BEGIN IMMEDIATE")?;
-            clear(&self.connection)
-        };
-        begin().map_err(|source| {
-            self.give_up_anew();
-            self.failed("writing it anew", source)
+    pub(crate) fn begin_anew(&self) -> Result<(), StoreError> {
+        self.anew(|connection| {
+            connection.execute_batch("BEGIN IMMEDIATE")?;
+            clear(connection)
         })
     }
 
@@ -108,11 +104,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`StoreError`]; then it holds what it held, and it has to be begun anew.
-    pub(crate) fn go_on_anew(&mut self, made: &[Made]) -> Result<(), StoreError> {
-        write_all(&self.connection, made).map_err(|source| {
-            self.give_up_anew();
-            self.failed("writing it anew", source)
-        })
+    pub(crate) fn go_on_anew(&self, made: &[Made]) -> Result<(), StoreError> {
+        self.anew(|connection| write_all(connection, made))
     }
 
     /// The end of that: what it holds is as of this mark, or still of the one before. Says how often something was committed.
@@ -120,21 +113,25 @@ impl Store {
     /// # Errors
     /// Those of [`StoreError`]; then it holds what it held, and it has to be begun anew.
     pub(crate) fn end_anew(&mut self, mark: Option<&Mark>) -> Result<u64, StoreError> {
-        let end = || {
+        let revision = self.anew(|connection| {
             if let Some(mark) = mark {
-                put_mark(&self.connection, mark)?;
+                put_mark(connection, mark)?;
             }
-            let revision = next_revision(&self.connection)?;
-            self.connection.execute_batch("COMMIT")?;
+            let revision = next_revision(connection)?;
+            connection.execute_batch("COMMIT")?;
             Ok(revision)
-        };
-        let revision = end().map_err(|source| {
-            self.give_up_anew();
-            self.failed("writing it anew", source)
         })?;
         // It is as long as all that there is.
         _ = self.write_back();
         Ok(revision)
+    }
+
+    /// A step of that, which is given up if it fails.
+    fn anew<T>(&self, step: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        step(&self.connection).map_err(|source| {
+            self.give_up_anew();
+            self.failed("writing it anew", source)
+        })
     }
 
     /// It holds what it held.

@@ -40,16 +40,7 @@ fn far() -> FarEnd {
         tool_version: "1".into(),
         via: "udp".into(),
         authenticated_by: "token".into(),
-        system: crate::schema::System::default(),
-        interfaces: Vec::new(),
-        result: None,
-        clock: None,
-        there: None,
-        back: None,
-        lost: None,
-        recorded: None,
-        steered: None,
-        arrivals: None,
+        ..FarEnd::default()
     }
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Interface, LatencyResult, RunResult, SteerResult, System};
 
 /// What the other end was and what it counted. No addresses: results are shared.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct FarEnd {
     /// Version of the tool there.
     pub tool_version: String,

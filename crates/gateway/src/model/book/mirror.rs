@@ -31,9 +31,7 @@ impl Made {
             Self::Forgotten(_, false) => None,
         }
     }
-}
 
-impl Made {
     /// Bytes of memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         let (Self::Said(change, _) | Self::Forgotten(change, _)) = self;
