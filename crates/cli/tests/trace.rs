@@ -9,6 +9,8 @@ mod functions;
 mod interrupts;
 #[path = "trace/queues.rs"]
 mod queues;
+#[path = "trace/taps.rs"]
+mod taps;
 
 use std::net::UdpSocket;
 use std::process::Command;

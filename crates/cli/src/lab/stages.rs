@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::mapping::Mapping;
 use ringside_measure::schema::{LabClock, LabLoad, LabStages, LoadKind, MissingHook, TracedPath};
+use ringside_netlab::attach::Way as Join;
 use ringside_netlab::guest::{Accelerator, Guest, GuestChild};
 use ringside_nic::host::CpuTimes;
 
@@ -296,7 +297,8 @@ fn into_guest(
     let mut stages = told(crossed, Far::Guest, |mapping| {
         one_way::clock(mapping, plan, bed, Some(number))
     });
-    stages.missing.extend(crossing(guest.accelerator()));
+    let attachment = plan.guests[number].attachment;
+    stages.missing.extend(crossing(guest.accelerator(), attachment));
     if !disturbers && probe.disturbers.is_none() {
         stages.missing.push(unwatched());
     }
@@ -378,29 +380,46 @@ fn vcpu(name: &str) -> Option<u32> {
 }
 
 /// What no hook tells of the way into a guest and out of it.
-fn crossing(accelerator: Accelerator) -> [MissingHook; 2] {
+fn crossing(accelerator: Accelerator, attachment: Join) -> Vec<MissingHook> {
     let reason = match accelerator {
         Accelerator::Tcg => {
             "the guest is emulated (tcg): its interrupts and virtual CPUs are QEMU's own work, in which KVM has no part and no hook"
         }
         Accelerator::Kvm => "not read: they name no packet, and one interrupt is for several",
     };
-    [
+    // Where there is no TAP device, with its ring and its reader.
+    let carried = match attachment {
+        Join::VhostUser => Some("a program carries packets by the guest's own memory, and looks for them again and again"),
+        Join::Vfio => Some("the NIC puts packets into the guest's memory by itself"),
+        _ => None,
+    };
+    let carried = carried.map(|reason| {
+        (
+            "any hook from the uplink to the guest's queues",
+            "how long a packet waits for what carries it: there is no 'TAP ring', and 'QEMU and vCPU kick' has all of it",
+            reason,
+        )
+    });
+    let kvm = [
         (
             "tracepoints kvm:kvm_msi_set_irq and kvm:kvm_entry",
             "when QEMU interrupts a virtual CPU that is awake, and when a thread that runs enters the guest: 'QEMU, with the vCPU awake' and 'vCPU to guest interrupt' \
              are one stage each",
+            reason,
         ),
         (
             "tracepoint kvm:kvm_exit",
             "when the guest's doorbell comes out of it: 'out of the guest' is one stage",
+            reason,
         ),
-    ]
-    .map(|(hook, tells)| MissingHook {
+    ];
+    let all = carried.into_iter().chain(kvm);
+    all.map(|(hook, tells, reason)| MissingHook {
         hook: hook.to_owned(),
         tells: tells.to_owned(),
         reason: reason.to_owned(),
     })
+    .collect()
 }
 
 /// Why nobody looks what an emulated guest does.

@@ -158,7 +158,7 @@ fn is_between_clocks(stage: Stage) -> bool {
 fn at_interface(stage: Stage) -> bool {
     use ringside_measure::trace::Point;
     match stage {
-        Stage::From(point) => (Point::Queue..=Point::Ready).contains(&point),
+        Stage::From(point) => (Point::Queue..=Point::Ready).contains(&point) || point == Point::Ring,
         Stage::Relay | Stage::IntoGuest | Stage::OutOfGuest | Stage::Remainder => false,
     }
 }

@@ -254,6 +254,24 @@ fn check_stages(stages: &LabStages) {
     assert!((traced.sum_mean_ns - whole).abs() < 1_000.0, "they add up: {stages:#?}");
     agrees(stages.clock.as_ref().expect("a clock"));
     kick_is_named(stages);
+    ring_is_told(traced);
+}
+
+/// However packets come to the TAP device, by the stack or by XDP: how long they wait in its ring, and that QEMU is woken up for one and takes it. Where QEMU's
+/// taking is not seen, its wake-up is the last point before the guest, and there is no stage behind it.
+pub(super) fn ring_is_told(path: &TracedPath) {
+    let into = path.stages.iter().position(|stage| {
+        matches!(stage.stage, Stage::IntoGuest | Stage::From(Point::Awake))
+    });
+    let here = &path.stages[..into.expect("a way in")];
+    let samples = |point: Point| -> u64 {
+        let of = here.iter().filter(|stage| stage.stage == Stage::From(point));
+        of.filter_map(|stage| stage.times).map(|times| times.samples).sum()
+    };
+    let [ring, woken, runs] = [Point::Ring, Point::Waking, Point::Running].map(samples);
+    eprintln!("of {} packets {ring} were in the TAP ring, {woken} woke QEMU up, {runs} were taken then", path.traced_packets);
+    assert!(ring * 10 >= path.traced_packets * 9 && ring <= path.traced_packets, "{path:#?}");
+    assert!(woken > 0 && runs * 10 >= woken * 9, "{path:#?}");
 }
 
 /// All of the way is seen of nearly all packets, unless events were lost, which is told. What is on its way when tracing begins or ends is seen in part.

@@ -353,8 +353,10 @@ impl Walk {
 /// Whether a packet that had come was sent again in between: its sending is seen, or else that it comes again.
 fn is_relayed(from: Point, to: Point) -> bool {
     let is_sent = !from.is_sending() && to.is_sending();
-    let comes_again = from >= Point::Socket && matches!(to, Point::Raised | Point::SoftIrq | Point::Backlog);
-    is_sent || comes_again
+    let was_there = (Point::Socket..=Point::Application).contains(&from);
+    // A forwarder's XDP sockets put it in a TAP device's ring, too.
+    let comes_again = matches!(to, Point::Raised | Point::SoftIrq | Point::Backlog | Point::Ring);
+    is_sent || was_there && comes_again
 }
 
 #[cfg(test)]

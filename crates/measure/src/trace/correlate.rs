@@ -294,12 +294,14 @@ impl Correlator {
             !is_asked || is_its && !is_of_backlog(&stamps, *index)
         });
         let mut stamps: Vec<Stamp> = kept.map(|index| stamps[index]).collect();
-        // A reader that is awake takes a packet before it is told of it.
-        let mut is_taken = false;
+        // A reader that is awake takes a packet before it is told of it. One that has sent it on has put it in the next ring.
+        let (mut is_taken, mut is_sent_on) = (false, false);
         stamps.retain(|stamp| {
             match stamp.point {
-                Point::Copy => is_taken = true,
-                point if !point.is_sending() && !point.is_of_reader() => is_taken = false,
+                Point::Copy => (is_taken, is_sent_on) = (true, false),
+                Point::Ring if is_sent_on => is_taken = false,
+                point if point.is_sending() => is_sent_on = true,
+                point if !point.is_of_reader() => is_taken = false,
                 _ => {}
             }
             !(is_taken && stamp.point.is_of_reader())
