@@ -52,7 +52,7 @@ mod queue;
 mod vcpu;
 
 pub use across::Across;
-pub use breakdown::{Breakdown, StageTimes};
+pub use breakdown::{Breakdown, Measured, StageTimes};
 pub use correlate::{Correlator, Heard, Packet, Stamp};
 pub use disturb::{Culprit, Disturber, DisturberKind, SlowPacket, Slowest, Stolen, Timeline};
 pub use vcpu::{Scheduled, Vcpus};

@@ -237,7 +237,9 @@ pub(super) fn functions() -> impl Iterator<Item = &'static Hook> {
 
 /// Those that tell of tasks that are watched.
 pub(super) fn of_tasks() -> impl Iterator<Item = &'static Hook> {
-    ["watch_waking", "watch_switch"].into_iter().filter_map(Hook::of_program)
+    ["watch_waking", "watch_switch"]
+        .into_iter()
+        .filter_map(Hook::of_program)
 }
 
 /// Why the kernel took a program not, in a line.
@@ -277,7 +279,8 @@ impl Hook {
 
     /// Whether it is of use to who wants such things.
     pub(super) fn is_wanted(&self, options: TraceOptions) -> bool {
-        (options.tasks || !self.program.starts_with("watch")) && (options.disturbers || !self.program.starts_with("disturb"))
+        (options.tasks || !self.program.starts_with("watch"))
+            && (options.disturbers || !self.program.starts_with("disturb"))
     }
 
     pub(super) fn missing(&self, reason: impl Into<String>) -> MissingHook {

@@ -78,7 +78,7 @@ fn take(tap: &Tap) -> u64 {
 }
 
 fn waits_and_wake_ups_are_told(tap: &Tap, index: u32, sender: &UdpSocket) {
-    let send = |sequence| drop(sender.send(&probe(SESSION, sequence)).expect("sent"));
+    let send = |sequence| assert!(sender.send(&probe(SESSION, sequence)).is_ok(), "sent");
     // The neighbour is known, and what the kernel sends by itself is out, before it counts.
     send(1_000);
     assert_eq!(take(tap), 1_000);

@@ -46,6 +46,8 @@ pub struct Packet {
     /// By how much the clocks of application and kernel contradict each other about it: something would have been before its
     /// cause. The stamp was moved by it.
     pub disorder_ns: u64,
+    /// What it took as its application measures it, from when it was to be sent until it had it (or its answer): by no stamp of the kernel's, and moved by nothing.
+    pub measured_ns: Option<u64>,
 }
 
 impl Packet {
@@ -238,7 +240,10 @@ impl Correlator {
         ] {
             stamps.push(Stamp { ns, point, place });
         }
-        self.finish(id, stamps, disorder_ns)
+        Packet {
+            measured_ns: Some(heard.heard_ns.saturating_sub(heard.intended_ns)),
+            ..self.finish(id, stamps, disorder_ns)
+        }
     }
 
     /// What was told of a packet whose application tells nothing, and of which no more will be told.
@@ -310,6 +315,7 @@ impl Correlator {
             id,
             stamps,
             disorder_ns,
+            measured_ns: None,
         }
     }
 

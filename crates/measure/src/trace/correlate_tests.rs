@@ -469,6 +469,14 @@ fn a_packet_is_in_a_ring_until_it_is_taken_from_there() {
     assert_eq!(of(&waits), waits);
     let is_awake = [(Transmit, 10), (Copy, 20), (Ring, 30), (Waking, 40)];
     assert_eq!(of(&is_awake), [(Transmit, 10), (Copy, 20)]);
-    let sent_on = [(Ready, 5), (Copy, 10), (Queue, 20), (Transmit, 30), (Ring, 40), (Waking, 50), (Copy, 60)];
+    let sent_on = [
+        (Ready, 5),
+        (Copy, 10),
+        (Queue, 20),
+        (Transmit, 30),
+        (Ring, 40),
+        (Waking, 50),
+        (Copy, 60),
+    ];
     assert_eq!(of(&sent_on), sent_on);
 }

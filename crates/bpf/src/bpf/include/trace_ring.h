@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * When probes are put in the ring of a TAP or macvtap device, by the stack or by XDP, and when who reads the device begins to take one that XDP has put there: of
+ * When probes are put in the ring of a TAP device, by the stack or by XDP, and when who reads the device begins to take one that XDP has put there: of
  * the others a tracepoint tells. Included by trace.bpf.c, whose programs these are.
  */
 #ifndef RINGSIDE_TRACE_RING_H
@@ -15,23 +15,14 @@ struct ptr_ring {
 	void **queue;
 } __attribute__((preserve_access_index));
 
-/* Each begins with its socket. */
 struct tun_struct {
 	struct net_device *dev;
 } __attribute__((preserve_access_index));
 
+/* It begins with its socket. */
 struct tun_file {
 	struct tun_struct *tun;
 	struct ptr_ring tx_ring;
-} __attribute__((preserve_access_index));
-
-struct tap_dev {
-	struct net_device *dev;
-} __attribute__((preserve_access_index));
-
-struct tap_queue {
-	struct tap_dev *tap;
-	struct ptr_ring ring;
 } __attribute__((preserve_access_index));
 
 struct xdp_frame {
@@ -41,8 +32,8 @@ struct xdp_frame {
 
 /* linux/if_tun.h: what lies in the ring is an XDP frame, and no socket buffer */
 #define TUN_XDP_FLAG 1ull
-/* linux/netdevice.h: XDP puts so many there at once, at the most */
-#define DEV_MAP_BULK_SIZE 16
+/* linux/netdevice.h: XDP puts what one poll of a driver takes there, so many at the most, before it tells of any */
+#define NAPI_POLL_WEIGHT 64
 
 /* Rings of sockets, and up to where they have been looked at. */
 struct {
@@ -52,25 +43,15 @@ struct {
 	__type(value, __u32);
 } rings SEC(".maps");
 
-enum ring_kind {
-	NO_RING,
-	OF_TUN,
-	OF_TAP,
-};
-
-/* Which kind of ring a socket without a family has. */
-static __always_inline enum ring_kind kind_of(const struct sock *sk)
+/* Whether a socket without a family is a TAP device's. That of a macvtap device has a ring, too, and tells nobody of it. */
+static __always_inline int has_ring(const struct sock *sk)
 {
 	char name[4] = {};
 
+	if (!bpf_core_field_exists(((struct tun_file *)0)->tx_ring))
+		return 0;
 	bpf_probe_read_kernel_str(name, sizeof(name), sk->__sk_common.skc_prot->name);
-	if (name[0] != 't')
-		return NO_RING;
-	if (name[1] == 'u' && name[2] == 'n' && bpf_core_field_exists(((struct tun_file *)0)->tx_ring))
-		return OF_TUN;
-	if (name[1] == 'a' && name[2] == 'p' && bpf_core_field_exists(((struct tap_queue *)0)->ring))
-		return OF_TAP;
-	return NO_RING;
+	return name[0] == 't' && name[1] == 'u' && name[2] == 'n';
 }
 
 /*
@@ -133,45 +114,30 @@ static __always_inline __u64 device_of(const struct net_device *dev)
 static __always_inline void put_in_ring(const struct sock *sk, __u64 now)
 {
 	__u64 sock = (__u64)sk, device, slot;
-	__u32 producer, size, count = 1;
+	struct tun_file *file = (void *)sock;
+	__u32 producer, size, since;
 	struct ptr_ring *ring;
 	void **places;
 	__u32 *seen;
 
-	switch (kind_of(sk)) {
-	case OF_TUN: {
-		struct tun_file *file = (void *)sock;
-
-		ring = (void *)(sock + bpf_core_field_offset(struct tun_file, tx_ring));
-		device = device_of(BPF_CORE_READ(file, tun, dev));
-		break;
-	}
-	case OF_TAP: {
-		struct tap_queue *queue = (void *)sock;
-
-		ring = (void *)(sock + bpf_core_field_offset(struct tap_queue, ring));
-		device = device_of(BPF_CORE_READ(queue, tap, dev));
-		break;
-	}
-	default:
+	if (!has_ring(sk))
 		return;
-	}
+	ring = (void *)(sock + bpf_core_field_offset(struct tun_file, tx_ring));
+	device = device_of(BPF_CORE_READ(file, tun, dev));
 	size = BPF_CORE_READ(ring, size);
 	producer = BPF_CORE_READ(ring, producer);
 	places = BPF_CORE_READ(ring, queue);
 	if (producer >= size)
 		return;
+	/* The first time all that lies there is new. */
 	seen = bpf_map_lookup_elem(&rings, &sock);
-	if (seen) {
-		count = producer - *seen;
-		if (producer < *seen)
-			count += size;
+	since = seen ? *seen : BPF_CORE_READ(ring, consumer_head);
+	if (seen)
 		*seen = producer;
-	} else {
+	else
 		bpf_map_update_elem(&rings, &sock, &producer, BPF_ANY);
-	}
-	for (__u32 at = 0; at < DEV_MAP_BULK_SIZE; at++) {
-		if (at >= count)
+	for (__u32 at = 0; at < NAPI_POLL_WEIGHT; at++) {
+		if (producer == since)
 			break;
 		producer = (producer ? producer : size) - 1;
 		if (!bpf_probe_read_kernel(&slot, sizeof(slot), places + producer))
@@ -233,7 +199,6 @@ int BPF_PROG(watch_read, struct pt_regs *regs, long call)
 
 	if (call != SYS_READ && call != SYS_READV)
 		return 0;
-	/* Of macvtap nothing in the ring is XDP's. */
 	if (!bpf_core_field_exists(((struct tun_file *)0)->tx_ring))
 		return 0;
 	fd = FIRST_ARGUMENT(regs);
