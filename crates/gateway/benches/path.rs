@@ -1,7 +1,8 @@
 //! What the gateway's workers send on a second, beside `ringside fwd`, which only swaps MAC addresses; and its fast path, beside
 //! the least XDP program that could do the same: the same bed, in turns.
 //!
-//! `cargo bench -p ringside-gateway --bench path [-- ROUNDS [SECONDS]] [xdp]`, as root, after `cargo build --release -p ringside`. With `xdp` only the fast path.
+//! `cargo bench -p ringside-gateway --bench path [-- ROUNDS [SECONDS]] [workers] [fast] [others]`, as root, after `cargo build --release -p ringside`: all
+//! three parts, or those that are named.
 //!
 //! The kernel's generator on CPU 0 sends VXLAN packets to receivers in an irregular order (of ten million to 8,388,608), workers run on CPU 1 (with two
 //! queues both share both), and an XDP program counts what comes back. Then the same with packets that no straight lane is for: Geneve, IPv6 inside and
@@ -20,9 +21,10 @@ use ringside_bpf::gateway::cost::{Contender as Least, Cost};
 use ringside_bpf::gateway::{CachedNeighbor, GatewayProgram, NeighborKey, Sizes};
 use ringside_bpf::{GeneratorOptions, XdpMode};
 use ringside_gateway::datapath::{PathOptions, XdpPath};
-use ringside_gateway::model::Tables;
+use ringside_gateway::model::{DataPath as _, Outcome, Tables, Unstored};
+use ringside_gateway::object::{Change, Group, Port, Statement};
 use ringside_gateway_core::conntrack::Limits;
-use ringside_gateway_core::policy::{Direction, GroupId, ProfileId, Remote, Rule, RuleId, Service};
+use ringside_gateway_core::policy::{Direction, GroupId, Remote, Rule, RuleId, Service};
 use ringside_gateway_core::table::{Encapsulation, Host, Neighbor};
 use ringside_gateway_core::testing::{Sent, tenant_udp};
 use ringside_gateway_core::{TenantAddress, Vni};
@@ -43,54 +45,66 @@ const MOST: u32 = 23;
 const TEN_MILLION: u32 = 10_000_000;
 
 fn main() -> Result<()> {
-    let mut words = common::numbers();
-    let xdp = std::env::args().any(|word| word == "xdp");
-    let rounds = words.next().unwrap_or(9) as usize;
-    let each = Duration::from_secs(words.next().unwrap_or(2).into());
+    let mut numbers = common::numbers();
+    let rounds = numbers.next().unwrap_or(9) as usize;
+    let each = Duration::from_secs(numbers.next().unwrap_or(2).into());
     println!("packets of 128 bytes a second that are sent on, in millions; medians of {rounds} rounds of {each:?}");
-    let one = |contender| (contender, Traffic::Plain);
-    println!("\nqueues  neighbours   ringside fwd   workers   workers / fwd (95 %)");
-    for queues in if xdp { [].as_slice() } else { &[1, 2] } {
-        for bits in [10, MOST] {
-            print!("{queues:>6}  {:>10}", neighbors(bits));
-            measure(
-                &[one(Contender::Fwd), one(Contender::Workers)],
-                *queues,
-                bits,
-                rounds,
-                each,
-            )?;
-        }
-    }
-    println!(
-        "\nqueues  neighbours   least, hash of the kernel's   least, our table   fast   fast / each of these (95 %)"
-    );
-    for bits in [10, 17, 20] {
-        let contenders = [
-            one(Contender::Least(Least::Least)),
-            one(Contender::Least(Least::LeastTable)),
-            one(Contender::Fast),
-        ];
-        print!("{:>6}  {:>10}", 1, neighbors(bits));
-        measure(&contenders, 1, bits, rounds, each)?;
-    }
-    println!("\n1024 neighbours, one queue                     plain   these   these / plain (95 %)");
-    for traffic in OTHERS {
-        print!("fast, {:<34}", traffic.name());
-        measure(&[one(Contender::Fast), (Contender::Fast, traffic)], 1, 10, rounds, each)?;
-    }
-    println!("\n1024 neighbours, one queue              ringside fwd   workers   workers / fwd (95 %)");
-    for traffic in OTHERS.into_iter().filter(|_| !xdp) {
-        print!("{:<40}", traffic.name());
-        measure(
-            &[(Contender::Fwd, traffic), (Contender::Workers, traffic)],
-            1,
-            10,
-            rounds,
-            each,
-        )?;
+    let measure = |contenders: &[(Contender, Traffic)], queues, bits| measure(contenders, queues, bits, rounds, each);
+    type Part<'a> = (&'a str, fn(&Measure<'_>) -> Result<()>);
+    let parts: [Part<'_>; 3] = [("workers", workers), ("fast", fast), ("others", others)];
+    let is_wanted = |name: &str| std::env::args().any(|word| word == name);
+    let all = !parts.iter().any(|(name, _)| is_wanted(name));
+    for (_, part) in parts.iter().filter(|(name, _)| all || is_wanted(name)) {
+        part(&measure)?;
     }
     Ok(())
+}
+
+/// Contenders in turns, on so many queues, with as many neighbours as addresses of so many bits.
+type Measure<'a> = dyn Fn(&[(Contender, Traffic)], u32, u32) -> Result<()> + 'a;
+
+fn workers(measure: &Measure<'_>) -> Result<()> {
+    println!("\nqueues  neighbours   ringside fwd   workers   workers / fwd (95 %)");
+    for queues in [1, 2] {
+        for bits in [10, MOST] {
+            print!("{queues:>6}  {:>10}", neighbors(bits));
+            measure(&[Contender::Fwd, Contender::Workers].map(plain), queues, bits)?;
+        }
+    }
+    Ok(())
+}
+
+fn fast(measure: &Measure<'_>) -> Result<()> {
+    println!("\nneighbours   least, hash of the kernel's   least, our table   fast   fast / each of these (95 %)");
+    for bits in [10, 17, 20] {
+        let contenders = [
+            Contender::Least(Least::Least),
+            Contender::Least(Least::LeastTable),
+            Contender::Fast,
+        ];
+        print!("{:>10}", neighbors(bits));
+        measure(&contenders.map(plain), 1, bits)?;
+    }
+    Ok(())
+}
+
+/// What no straight lane is for.
+fn others(measure: &Measure<'_>) -> Result<()> {
+    println!("\nfast path, 1024 neighbours                plain   these   these / plain (95 %)");
+    for traffic in OTHERS {
+        print!("{:<38}", traffic.name());
+        measure(&[plain(Contender::Fast), (Contender::Fast, traffic)], 1, 10)?;
+    }
+    println!("\nworkers, 1024 neighbours, one queue     ringside fwd   workers   workers / fwd (95 %)");
+    for traffic in OTHERS {
+        print!("{:<38}", traffic.name());
+        measure(&[Contender::Fwd, Contender::Workers].map(|who| (who, traffic)), 1, 10)?;
+    }
+    Ok(())
+}
+
+fn plain(contender: Contender) -> (Contender, Traffic) {
+    (contender, Traffic::Plain)
 }
 
 /// What is sent.
@@ -205,8 +219,14 @@ impl Contender {
                 round(bed, traffic, bits, queues, each)
             }
             Self::Workers | Self::Fast => {
-                let _path = gateway(bed, traffic, self == Self::Fast, queues, neighbors)?;
-                round(bed, traffic, bits, queues, each)
+                let path = gateway(bed, traffic, self == Self::Fast, queues, neighbors)?;
+                let round = round(bed, traffic, bits, queues, each)?;
+                let counters = path.counters();
+                let sent = [&counters.fast, &counters.slow].map(|path| path.forwarded_packets);
+                if self == Self::Fast && sent[1] > sent[0] / 10 {
+                    return Err(format!("{}: {sent:?} by the fast path and by workers", traffic.name()).into());
+                }
+                Ok(round)
             }
             Self::Least(least) => {
                 let program = GatewayProgram::load(Sizes {
@@ -308,7 +328,7 @@ fn beside(name: &str) -> Result<PathBuf> {
     }
 }
 
-fn gateway(bed: &Wire, traffic: Traffic, fast: bool, queues: u32, neighbors: u32) -> Result<XdpPath> {
+fn gateway(bed: &Wire, traffic: Traffic, fast: bool, queues: u32, neighbors: u32) -> Result<Arc<XdpPath>> {
     let tables = Arc::new(Tables::new(Limits {
         connections: 4096,
         ..Limits::default()
@@ -319,24 +339,18 @@ fn gateway(bed: &Wire, traffic: Traffic, fast: bool, queues: u32, neighbors: u32
         port: None,
         encapsulation: None,
     });
-    let profile = if traffic == Traffic::Rules {
-        Some(allow(&tables)?)
-    } else {
-        None
-    };
     let vni = Vni::new(VNI).ok_or("a number of a network")?;
     let mut writer = tables.neighbors.write();
     let receivers = (0..neighbors).map(|number| (Ipv4Addr::from(u32::from(FIRST) + number), RECEIVER));
-    for (ip, mac) in receivers.chain([(SENDER, SENDERS)]) {
+    let tenants = receivers.chain([(SENDER, SENDERS)]);
+    for (ip, mac) in tenants.clone() {
         let neighbor = Neighbor {
             mac,
             host,
-            policy: profile.map_or(0, ProfileId::number),
+            policy: 0,
             version: 1,
         };
-        let address = TenantAddress::new(vni, traffic.address(ip));
-        tables.bindings.set(address, profile);
-        writer.put(address, neighbor);
+        writer.put(TenantAddress::new(vni, traffic.address(ip)), neighbor);
     }
     drop(writer);
     let options = PathOptions {
@@ -351,11 +365,16 @@ fn gateway(bed: &Wire, traffic: Traffic, fast: bool, queues: u32, neighbors: u32
         cached_connections: 8192,
         ..PathOptions::default()
     };
-    Ok(bed.lab.b.run(|| XdpPath::start(&options, &tables))?)
+    let path = Arc::new(bed.lab.b.run(|| XdpPath::start(&options, &tables))?);
+    if traffic == Traffic::Rules {
+        let tenants = tenants.map(|(ip, _)| TenantAddress::new(vni, traffic.address(ip)));
+        allow(tables, Arc::clone(&path), tenants);
+    }
+    Ok(path)
 }
 
-/// Of those who have a security group that allows all.
-fn allow(tables: &Tables) -> Result<ProfileId> {
+/// All of them get a security group that allows all.
+fn allow(tables: Arc<Tables>, path: Arc<XdpPath>, tenants: impl Iterator<Item = TenantAddress>) {
     let rule = |number, direction| Rule {
         id: RuleId(number),
         direction,
@@ -363,14 +382,21 @@ fn allow(tables: &Tables) -> Result<ProfileId> {
         service: Service::Any,
         remote: Remote::Any,
     };
-    let mut policy = tables.policy.write();
-    policy.put_group(
-        GroupId(1),
-        vec![rule(1, Direction::Ingress), rule(2, Direction::Egress)],
-    )?;
-    let profile = policy.profile(&[GroupId(1)]);
-    policy.publish();
-    Ok(profile)
+    let group = Group {
+        id: GroupId(1),
+        name: "all".to_owned(),
+        rules: vec![rule(1, Direction::Ingress), rule(2, Direction::Egress)],
+        version: 1,
+    };
+    let port = |address| Port {
+        address,
+        groups: vec![GroupId(1)],
+        version: 1,
+    };
+    let mut changes = vec![Change::Group(Box::new(Statement::Put(group)))];
+    changes.extend(tenants.map(|address| Change::Port(Statement::Put(port(address)))));
+    let outcomes = Unstored::new(tables, path).apply(&changes);
+    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Created));
 }
 
 /// All in turns; then what the last sends on, as part of what each of the others does.
