@@ -18,6 +18,8 @@ use crate::tenant::neighbors;
 pub(crate) struct Ringside {
     /// XDP mode, as the configuration names it.
     pub(crate) mode: &'static str,
+    /// False: workers alone.
+    pub(crate) fast: bool,
     /// Entries of the fast path's cache of neighbours; None for more than there are.
     pub(crate) cache: Option<u32>,
     /// Entries of its cache of connections.
@@ -47,6 +49,7 @@ impl Ringside {
     /// In native mode, all in the cache.
     pub(crate) const FAST: Self = Self {
         mode: "native",
+        fast: true,
         cache: None,
         cached_connections: 4096,
         interfaces: 1,
@@ -70,6 +73,9 @@ impl Ringside {
             several => writeln!(text, "interface = {several:?}"),
         }
         .expect("text");
+        if !self.fast {
+            text.push_str("fast = false\n");
+        }
         if self.pinned {
             writeln!(text, "pins = \"{}\"", pins.display()).expect("text");
         }
@@ -236,8 +242,12 @@ impl Gateway {
 
     /// Packets that were dropped for a reason, by both ways.
     pub(crate) fn dropped(&self, reason: &str) -> u64 {
-        let of = |path| self.of_path(path)["dropped-packets"][reason].as_u64().unwrap_or(0);
-        of("fast") + of("slow")
+        self.dropped_by("fast", reason) + self.dropped_by("slow", reason)
+    }
+
+    /// The same of one of them.
+    pub(crate) fn dropped_by(&self, path: &str, reason: &str) -> u64 {
+        self.of_path(path)["dropped-packets"][reason].as_u64().unwrap_or(0)
     }
 
     /// Packets that were sent on, by both ways.

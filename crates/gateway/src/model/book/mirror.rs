@@ -137,11 +137,20 @@ impl Book {
             Key::Ports(block) => Item::Ports(block, Vec::new()),
             Key::Neighbors(block) => Item::Neighbors(block, Vec::new()),
         };
-        let items: Vec<Item> = keys.into_iter().map(nothing).collect();
+        // What is bound goes before the rules that hold for it.
+        let items: Vec<Item> = keys.into_iter().rev().map(nothing).collect();
         self.mirror(&items)
     }
 
+    /// In the order in which it was said: a group that is not bound any more may be emptied before another one is, and the other way round.
     fn mirror_policy(&mut self, items: &[Item], applied: &mut Applied, made: &mut Vec<Made>) {
+        let is_group = |item: &Item| matches!(item, Item::Group(..));
+        for items in items.chunk_by(|one, next| is_group(one) == is_group(next)) {
+            self.mirror_groups_or_ports(items, applied, made);
+        }
+    }
+
+    fn mirror_groups_or_ports(&mut self, items: &[Item], applied: &mut Applied, made: &mut Vec<Made>) {
         let tables = Arc::clone(&self.tables);
         let mut policy = tables.policy.write();
         let mut bound = Vec::new();
