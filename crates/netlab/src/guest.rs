@@ -65,6 +65,7 @@ use self::arguments::{Files, arguments};
 use self::link::{Answers, Link};
 use self::machine::{Folder, Machine, last_lines};
 use self::message::{Answer, PIECE, Request};
+use crate::attach::process::is_program;
 use crate::{Error, Result};
 
 /// The emulator's program.
@@ -100,6 +101,23 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// Whether this machine can have guests, as far as that is seen without one: its architecture, and QEMU.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Prepare`] with what is missing.
+    pub fn check() -> Result<()> {
+        if !cfg!(target_arch = "x86_64") {
+            let reason = "guests run this machine's programs, and only x86_64 is known how";
+            return Err(prepare("start", "a guest", reason));
+        }
+        if !is_program(QEMU) {
+            let reason = "there is no such program; make setup installs it (Debian's qemu-system-x86)";
+            return Err(prepare("start", QEMU, reason));
+        }
+        Ok(())
+    }
+
     /// Starts a guest and waits until it can be told what to do.
     ///
     /// # Errors
@@ -107,13 +125,7 @@ impl Guest {
     /// [`Error::Prepare`] if something that it is made of is missing; [`Error::Guest`] with the end of its console if it does not
     /// come up.
     pub fn start(config: &GuestConfig) -> Result<Self> {
-        if !cfg!(target_arch = "x86_64") {
-            return Err(prepare(
-                "start",
-                "a guest",
-                "guests run this machine's programs, and only x86_64 is known how",
-            ));
-        }
+        Self::check()?;
         let failed =
             |error: io::Error| prepare("write", format_args!("the files of the guest '{}'", config.name), error);
         let folder = Folder::create(&config.name).map_err(failed)?;

@@ -226,6 +226,17 @@ fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined
     }
     let (link, near, far) = ends(nic, links)?;
     let uplink = Uplink::at(link, far, near);
+    let config = attachment(nic, number)?;
+    Ok(Joined {
+        number,
+        attachment: Attachment::make(nic.attachment, &uplink, &config)?,
+        near: Some(near),
+        address: Address(far_address(near), 24),
+    })
+}
+
+/// What a guest's attachment is to be like.
+pub(super) fn attachment(nic: &plan::Guest, number: usize) -> Result<AttachConfig> {
     let mut config = AttachConfig::new(format!("g{number}"));
     config.queues = nic.queues;
     config.queue_len = nic.queue_len;
@@ -238,12 +249,8 @@ fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined
     config.socket = nic.socket.as_ref().map(Into::into);
     config.program.clone_from(&nic.program);
     config.ringside = own_program()?;
-    Ok(Joined {
-        number,
-        attachment: Attachment::make(nic.attachment, &uplink, &config)?,
-        near: Some(near),
-        address: Address(far_address(near), 24),
-    })
+    config.pci = nic.nic.map(|(pci, _)| pci);
+    Ok(config)
 }
 
 /// This program, which is in the guest, too.
