@@ -9,6 +9,7 @@ mod config;
 mod delay;
 mod doctor;
 mod lab;
+mod left;
 mod live;
 mod manual;
 mod napi;

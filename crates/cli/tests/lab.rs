@@ -30,6 +30,8 @@ mod stressed;
 mod studies;
 #[path = "lab/together.rs"]
 mod together;
+#[path = "lab/undone.rs"]
+mod undone;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -50,6 +50,7 @@ use ringside_netlab::attach::Vfio;
 use ringside_netlab::guest::reap_folders;
 use ringside_netlab::reap_stale;
 
+use crate::left::Left;
 use crate::stop::Stop;
 use crate::{output, report, system};
 
@@ -121,17 +122,27 @@ fn measure(args: &RunArgs) -> Result<()> {
     if args.resume {
         refuse()?;
     }
-    let bed = Bed::build(&plan, &path, &stop)?;
+    let left = Left::default();
+    let unfinished = |error: anyhow::Error, turns: usize| {
+        let (file, path) = (args.file.file.display(), path.display());
+        anyhow!("{error:#}; {turns} turns are kept: `ringside lab run {file} --into {path} --resume` goes on")
+    };
+    let bed = Bed::build(&plan, &path, &stop, &left).map_err(|error| {
+        left.take().iter().for_each(output::note);
+        // Whatever was not waited for is no fault of the lab's.
+        let error = if stop.is_signal() {
+            anyhow!("interrupted")
+        } else {
+            error
+        };
+        unfinished(error, folder.turns.len())
+    })?;
     folder.know(bed.machines(&plan))?;
     let measured = run::measure(&plan, &bed, &mut folder, &stop);
     let interfaces = bed.interfaces();
     // What was built goes before anything is told.
     drop(bed);
-    measured.map_err(|error| {
-        let (file, path) = (args.file.file.display(), path.display());
-        let turns = folder.turns.len();
-        anyhow!("{error:#}; {turns} turns are kept: `ringside lab run {file} --into {path} --resume` goes on")
-    })?;
+    measured.map_err(|error| unfinished(error, folder.turns.len()))?;
     let document = document(&plan, &text, &folder, interfaces)?;
     let json = serde_json::to_vec_pretty(&document).context("writing the result as JSON")?;
     folder.write(
