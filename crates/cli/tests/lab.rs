@@ -12,6 +12,8 @@ mod checked;
 mod common;
 #[path = "lab/crossing.rs"]
 mod crossing;
+#[path = "lab/ctrl_c.rs"]
+mod ctrl_c;
 #[path = "lab/elsewhere.rs"]
 mod elsewhere;
 #[path = "lab/guests.rs"]

@@ -91,7 +91,7 @@ impl Guests {
             }
             let name = &plan.guests[machine].name;
             let console = console(logs, name)?;
-            let guest = boot(plan, &plan.guests[machine], &joined, &console)
+            let guest = boot(plan, &plan.guests[machine], &joined, (&console, stop))
                 .with_context(|| format!("booting the guest {name} (its console: {})", console.display()))?;
             for (at, nic) in joined.into_iter().enumerate() {
                 let name = &plan.guests[nic.number].name;
@@ -269,7 +269,7 @@ fn console(logs: &Path, name: &str) -> Result<PathBuf> {
     all.find(|path| !path.exists()).context("a name for a guest's console")
 }
 
-fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path) -> Result<Guest> {
+fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], (console, stop): (&Path, &Stop)) -> Result<Guest> {
     let own = own_program()?;
     let kernel = match &machine.kernel {
         Some(kernel) => Kernel::named(kernel)?,
@@ -279,6 +279,7 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path)
     config.cpus = machine.cpus;
     config.memory_mib = machine.memory_mib;
     config.console = Some(console.to_owned());
+    config.cancel = Some(stop.flag());
     config.acceleration = match machine.acceleration {
         file::Acceleration::Any => Acceleration::Any,
         file::Acceleration::Kvm => Acceleration::Require(Accelerator::Kvm),
