@@ -20,7 +20,7 @@ use super::bed::Bed;
 use super::folder::Folder;
 use super::load::Running;
 use super::plan::{Plan, Probe, Way};
-use super::run::{Fault, begins, bench, condition, contender, pace};
+use super::run::{Fault, begins, bench, condition, contender, keep_left, pace};
 use super::steered::Steered;
 use super::{guests, one_way};
 use crate::output;
@@ -95,7 +95,9 @@ pub(super) fn measure(
         let mut best: Option<LabStages> = None;
         for _ in 0..TRIES {
             session = session.wrapping_add(2);
-            let traced = match one(plan, bed, part, session, stop) {
+            let turn = one(plan, bed, part, session, stop);
+            keep_left(bed, folder, bar)?;
+            let traced = match turn {
                 Ok(traced) => traced,
                 Err(Fault::Cell(error)) => {
                     // What is broken for all is not this path's fault.
