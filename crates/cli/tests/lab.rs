@@ -10,6 +10,8 @@ mod cabled;
 mod common;
 #[path = "lab/crossing.rs"]
 mod crossing;
+#[path = "lab/delayed.rs"]
+mod delayed;
 #[path = "lab/elsewhere.rs"]
 mod elsewhere;
 #[path = "lab/guests.rs"]

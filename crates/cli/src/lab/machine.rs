@@ -2,11 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::path::PathBuf;
 
 use ringside_nic::Interface;
 
 use super::load::how_to_get;
 use super::plan::{self, Plan, Work};
+
+/// Has programs run on some CPUs, where no thread of ours starts them.
+pub(super) const PINS: &str = "taskset";
 
 /// What it lacks.
 pub(super) fn lacks(plan: &Plan) -> Vec<String> {
@@ -22,10 +26,10 @@ pub(super) fn lacks(plan: &Plan) -> Vec<String> {
     let programs: BTreeSet<&str> = plan
         .loads
         .iter()
-        .filter_map(|load| match load.what {
+        .filter_map(|load| match &load.what {
             Work::Udp { .. } | Work::Tcp { .. } => None,
             Work::Iperf3 { .. } => Some("iperf3"),
-            Work::StressNg { .. } => Some("stress-ng"),
+            Work::Program { command, .. } => command.first().map(String::as_str),
         })
         .collect();
     let nics = plan.links.iter().filter_map(|link| link.nics());
@@ -34,14 +38,16 @@ pub(super) fn lacks(plan: &Plan) -> Vec<String> {
             .filter_map(|name| Some(Interface::by_name(name).err()?.to_string())),
     );
     for program in programs {
-        if !is_there(program) {
+        if find(program).is_none() {
             all.push(format!("the program {program} is not there: {}", how_to_get(program)));
         }
     }
     all
 }
 
-fn is_there(program: &str) -> bool {
+/// The file of a program.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    let mut all = env::split_paths(&path).map(|folder| folder.join(program));
+    all.find(|file| file.is_absolute() && file.is_file())
 }

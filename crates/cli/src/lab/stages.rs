@@ -206,7 +206,7 @@ fn interval(probe: &Probe) -> Duration {
 }
 
 /// Whether everything is as it should be.
-fn look(loads: &mut Running, stop: &Stop) -> Result<()> {
+fn look(loads: &mut Running<'_>, stop: &Stop) -> Result<()> {
     ensure!(!stop.is_set(), "interrupted");
     loads.check()
 }
@@ -217,7 +217,7 @@ fn over_link(
     bed: &Bed,
     probe: &Probe,
     session: u32,
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<Stages> {
     let path = bed.path(probe.way)?;
     let bench = bench(plan, probe);
@@ -253,7 +253,7 @@ fn into_guest(
     bed: &Bed,
     (probe, number): (&Probe, usize),
     session: u32,
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<Stages> {
     let path = bed.guest(number)?;
     let bench = bench(plan, probe);
@@ -309,7 +309,7 @@ fn to_machine(
     bed: &Bed,
     (probe, number): (&Probe, usize),
     session: u32,
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<Stages> {
     let path = bed.far(number)?;
     let bench = bench(plan, probe);
