@@ -53,12 +53,12 @@ fn a_hog_and_a_receiver_that_stands_still_are_found_inside_a_guest() {
     let free = traced(&result, "hog", LoadKind::Idle);
     let [hog, aside, still] = ["hog", "aside", "still"].map(|name| traced(&result, name, LoadKind::Foreign));
     let wake_up = Stage::From(Point::Waking);
-    assert_delay_in(free, hog, wake_up, 3.0 * MS);
+    assert_delay_in(free, hog, wake_up, MS);
     assert_delay_in(free, still, Stage::From(Point::Ready), 10.0 * MS);
     // What nobody has to wait for is not found there.
     let [found, elsewhere] = [hog, aside].map(|path| growth(free, path, hop_inside(path), wake_up));
     eprintln!("wake-up in the guest: {found} ns beside it, {elsewhere} ns beside the other CPU");
-    assert!(elsewhere < found / 4.0, "{free:#?}\n{aside:#?}");
+    assert!(elsewhere < found / 3.0, "{free:#?}\n{aside:#?}");
 }
 
 fn traced<'r>(result: &'r LabResult, path: &str, condition: LoadKind) -> &'r TracedPath {
@@ -117,7 +117,7 @@ fn growth(free: &TracedPath, delayed: &TracedPath, hop: u32, stage: Stage) -> f6
 }
 
 /// A stage of the guest takes so much longer for most packets, has most of what the whole way takes longer, and no other stage, there or here, grows by a
-/// quarter of that.
+/// third of that.
 fn assert_delay_in(free: &TracedPath, delayed: &TracedPath, stage: Stage, least_ns: f64) {
     let hop = hop_inside(delayed);
     let part = |path| stage_of(path, hop, stage).map_or(0.0, |of| of.part_ns);
@@ -134,6 +134,6 @@ fn assert_delay_in(free: &TracedPath, delayed: &TracedPath, stage: Stage, least_
     for other in &delayed.stages {
         let is_it = (other.hop, other.stage) == (hop, stage);
         let grown = growth(free, delayed, other.hop, other.stage);
-        assert!(is_it || grown < found / 4.0, "{} by {grown} ns: {}", other.name, both());
+        assert!(is_it || grown < found / 3.0, "{} by {grown} ns: {}", other.name, both());
     }
 }
