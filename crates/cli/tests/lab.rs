@@ -14,6 +14,8 @@ mod common;
 mod crossing;
 #[path = "lab/ctrl_c.rs"]
 mod ctrl_c;
+#[path = "lab/delayed.rs"]
+mod delayed;
 #[path = "lab/elsewhere.rs"]
 mod elsewhere;
 #[path = "lab/guests.rs"]

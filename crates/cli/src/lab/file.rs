@@ -155,10 +155,14 @@ pub(super) struct Load {
     pub(super) answer: Maybe<Whole<1, 1_048_576>>,
     /// Bytes of a stream that may be under way.
     pub(super) window: Maybe<Whole<2048, 67_108_864>>,
-    /// The CPUs of the sender, or of stress-ng.
+    /// The CPUs of the sender, or of a program.
     pub(super) cpus: Maybe<Vec<Whole<0, 8191>>>,
     pub(super) stressor: Maybe<Name>,
     pub(super) workers: Maybe<Whole<1, 1024>>,
+    /// A program and its arguments.
+    pub(super) command: Maybe<Vec<String>>,
+    /// The guest in which it runs.
+    pub(super) guest: Option<Named>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -169,6 +173,7 @@ pub(super) enum LoadKind {
     Iperf3Tcp,
     Iperf3Udp,
     StressNg,
+    Program,
 }
 
 impl LoadKind {
@@ -179,6 +184,7 @@ impl LoadKind {
             Self::Iperf3Tcp => "iperf3-tcp",
             Self::Iperf3Udp => "iperf3-udp",
             Self::StressNg => "stress-ng",
+            Self::Program => "program",
         }
     }
 }

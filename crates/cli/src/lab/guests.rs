@@ -20,8 +20,8 @@ use ringside_netlab::{End, Lab};
 
 use super::file::{self, Address};
 use super::passed::Passed;
-use super::plan::{self, Plan, Serve};
-use super::{bed, load};
+use super::plan::{self, Plan, Serve, Work};
+use super::{bed, load, machine};
 use crate::compare::{self, Side};
 use crate::output;
 use crate::serve::RemoteArgs;
@@ -287,6 +287,18 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], (console, stop)
     };
     config.programs = ["sh", "ip"].map(Into::into).to_vec();
     config.modules = qdiscs(plan, nics);
+    for load in &plan.loads {
+        if let Work::Program {
+            command,
+            guest: Some(guest),
+            ..
+        } = &load.what
+            && plan.guests[*guest].machine == machine.machine
+        {
+            config.programs.extend(command.first().map(PathBuf::from));
+            config.programs.push(machine::PINS.into());
+        }
+    }
     let loads = load::receivers(plan, |_, _| true);
     if !loads.iperf3.is_empty() {
         config.programs.push("iperf3".into());

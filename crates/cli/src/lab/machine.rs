@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use ringside_netlab::attach::Attachment;
@@ -13,6 +14,9 @@ use super::guests;
 use super::load::how_to_get;
 use super::plan::{self, Place, Plan, Way, Work};
 use crate::compare::Kind;
+
+/// Has programs run on some CPUs, where no thread of ours starts them.
+pub(super) const PINS: &str = "taskset";
 
 /// What is missing for a lab.
 #[derive(Debug, Default)]
@@ -63,10 +67,10 @@ pub(super) fn lacks(plan: &Plan) -> Lacks {
     let programs: BTreeSet<&str> = plan
         .loads
         .iter()
-        .filter_map(|load| match load.what {
+        .filter_map(|load| match &load.what {
             Work::Udp { .. } | Work::Tcp { .. } => None,
             Work::Iperf3 { .. } => Some("iperf3"),
-            Work::StressNg { .. } => Some("stress-ng"),
+            Work::Program { command, .. } => command.first().map(String::as_str),
         })
         .collect();
     let nics = plan.links.iter().filter_map(|link| link.nics());
@@ -75,7 +79,7 @@ pub(super) fn lacks(plan: &Plan) -> Lacks {
             .filter_map(|name| Some(Interface::by_name(name).err()?.to_string())),
     );
     for program in programs {
-        if !is_there(program) {
+        if find(program).is_none() {
             whole.push(format!("the program {program} is not there: {}", how_to_get(program)));
         }
     }
@@ -134,7 +138,9 @@ fn over(plan: &Plan, way: Way) -> Vec<usize> {
         .collect()
 }
 
-fn is_there(program: &str) -> bool {
+/// The file of a program.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    let mut all = env::split_paths(&path).map(|folder| folder.join(program));
+    all.find(|file| file.is_absolute() && file.is_file())
 }

@@ -265,7 +265,7 @@ pub(super) fn turn(
     bed: &Bed,
     probe: &Probe,
     kind: LatencyKind,
-    (session, loads, stop): (u32, &mut Running, &Stop),
+    (session, loads, stop): (u32, &mut Running<'_>, &Stop),
 ) -> Result<Reading> {
     let made;
     let path = match probe.way {

@@ -47,7 +47,7 @@ pub(super) fn turn(
     plan: &Plan,
     bed: &Bed,
     schedule: &Schedule,
-    (session, loads, stop): (u32, &mut Running, &Stop),
+    (session, loads, stop): (u32, &mut Running<'_>, &Stop),
 ) -> Result<Vec<Measured>> {
     let [talks, listens] = places(plan, bed, schedule)?;
     let times = CpuTimes::read()?;
@@ -205,7 +205,7 @@ fn streams(
     plan: &Plan,
     schedule: &Schedule,
     [talks, listens]: [&Place<'_>; 2],
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<(RunResult, RunResult, Option<Vec<u8>>)> {
     let mut goes_on = || {
         ensure!(!stop.is_set(), "interrupted");

@@ -208,7 +208,7 @@ fn interval(probe: &Probe) -> Duration {
 }
 
 /// Whether everything is as it should be.
-fn look(loads: &mut Running, stop: &Stop) -> Result<()> {
+fn look(loads: &mut Running<'_>, stop: &Stop) -> Result<()> {
     ensure!(!stop.is_set(), "interrupted");
     loads.check()
 }
@@ -219,7 +219,7 @@ fn over_link(
     bed: &Bed,
     probe: &Probe,
     session: u32,
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<Stages> {
     let path = bed.path(probe.way)?;
     let bench = bench(plan, probe);
@@ -255,7 +255,7 @@ fn into_guest(
     bed: &Bed,
     (probe, number): (&Probe, usize),
     session: u32,
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<Stages> {
     let path = bed.guest(number)?;
     let bench = bench(plan, probe);
@@ -311,7 +311,7 @@ fn to_machine(
     bed: &Bed,
     (probe, number): (&Probe, usize),
     session: u32,
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<Stages> {
     let path = bed.far(number)?;
     let bench = bench(plan, probe);

@@ -62,7 +62,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         _ = writeln!(text, "link   {name}{a} to {b}: {what}, MTU {}", link.mtu);
     }
     for load in &plan.loads {
-        _ = writeln!(text, "load   {}: {}", load.name, describe(load));
+        _ = writeln!(text, "load   {}: {}", load.name, describe(plan, load));
     }
     for steering in &plan.steerings {
         _ = writeln!(text, "steer  {}", describe_steering(plan, steering));

@@ -392,6 +392,11 @@ impl Checker<'_> {
                 }
             }
         };
+        // All NICs of a machine have its CPUs.
+        let cpus = match self.guests.get(machine) {
+            Some(other) => other.cpus,
+            None => guest.cpus.as_ref().map_or(2, |cpus| cpus.get_ref().small()),
+        };
         let uplink = match &guest.uplink {
             // What it has no use for was told already.
             Some(name) if attachment != Vfio => {
@@ -455,7 +460,7 @@ impl Checker<'_> {
             socket: guest.socket.as_ref().map(|socket| socket.get_ref().clone()),
             program,
             kernel: guest.kernel.as_ref().map(|kernel| kernel.get_ref().clone()),
-            cpus: guest.cpus.as_ref().map_or(2, |cpus| cpus.get_ref().small()),
+            cpus,
             memory_mib: guest.memory_mib.as_ref().map_or(768, |mib| mib.get_ref().small()),
             acceleration: guest
                 .acceleration
