@@ -16,7 +16,7 @@ use crate::object::{Change, Group, GroupKey, Port, Statement};
 mod closed;
 mod mirror;
 
-pub(crate) use mirror::Made;
+pub(crate) use mirror::{Made, Other};
 
 /// A profile that nothing is bound to stays so long: a worker may just have looked up an address that had it.
 const LINGER: Duration = Duration::from_secs(10);
