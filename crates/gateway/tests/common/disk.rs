@@ -86,6 +86,15 @@ impl SlowDisk {
         });
     }
 
+    /// How many calls have ended with an error.
+    pub(crate) fn failed(&self) -> u32 {
+        let all = std::fs::read(self.folder.join("settings")).unwrap();
+        let count = all
+            .get(20..24)
+            .map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
+        count.unwrap_or(0)
+    }
+
     /// Nothing is wrong with it any more.
     pub(crate) fn heal(&self) {
         self.fail(Calls::All, 0, 0);

@@ -6,12 +6,13 @@
  *   which calls do: 1 flushes (fsync, fdatasync), 2 writes (pwrite, ftruncate), 3 both
  *   how many of these still go well, from when the next number has changed
  *   any number, another one each time that the three before it are set
+ *   how many calls have ended with an error: this one is told
  *
  * With SLOW_WRITES in the environment writes are seen, too, and take longer as flushes do, as where a disk has hung for so long that there is no
  * room for what it has to take. What waits goes on as soon as FILE says so. */
 #include "notify.h"
 
-enum { DELAY, ERROR, WHICH, SPARE, EDITION, NUMBERS };
+enum { DELAY, ERROR, WHICH, SPARE, EDITION, NUMBERS, FAILED = NUMBERS };
 enum { FLUSHES = 1, WRITES = 2 };
 
 static int file;
@@ -32,7 +33,7 @@ static int64_t milliseconds(void)
 
 static void answer(int listener, const struct seccomp_notif *asked, struct seccomp_notif_resp *told)
 {
-	static uint32_t edition, left;
+	static uint32_t edition, left, failed;
 	uint32_t settings[NUMBERS], which = asked->data.nr == SYS_fsync || asked->data.nr == SYS_fdatasync ? FLUSHES : WRITES;
 	uint64_t id = asked->id;
 	int64_t began = milliseconds(), passed;
@@ -48,10 +49,14 @@ static void answer(int listener, const struct seccomp_notif *asked, struct secco
 		edition = settings[EDITION];
 		left = settings[SPARE];
 	}
-	if (settings[ERROR] && settings[WHICH] & which && (!left || !left--))
+	if (settings[ERROR] && settings[WHICH] & which && (!left || !left--)) {
 		told->error = -(int32_t)settings[ERROR];
-	else
+		failed++;
+		if (pwrite(file, &failed, sizeof(failed), FAILED * sizeof(failed)) != sizeof(failed))
+			fail("pwrite");
+	} else {
 		told->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+	}
 }
 
 int main(int count, char **words)
@@ -71,7 +76,7 @@ int main(int count, char **words)
 	pid_t child;
 	if (count < 3)
 		return 2;
-	if ((file = open(words[1], O_RDONLY | O_CLOEXEC)) < 0)
+	if ((file = open(words[1], O_RDWR | O_CLOEXEC)) < 0)
 		fail(words[1]);
 	if (!(child = begun(&line)))
 		become(line, filter, sizeof(filter) / sizeof(filter[0]), words + 2);

@@ -172,13 +172,23 @@ async fn tables_follow_while_the_disk_of_the_copy_is_slow_or_fails() {
     {
         let before = copied(&bed.one);
         bed.disk.fail(Calls::All, errno, spare);
-        let began = Instant::now();
-        let mut version = 1000 * (round as u64 + 1);
+        let (began, failed) = (Instant::now(), bed.disk.failed());
+        let first = 1000 * (round as u64 + 1);
+        let mut version = first;
         while began.elapsed() < Duration::from_secs(2) {
             bed.put_neighbors(50, version).await;
             version += 1;
         }
         assert!(bed.follow() > 0);
+        // Once a second, and a few calls each time, and not with each change.
+        let (failed, changes) = (bed.disk.failed() - failed, version - first);
+        let most = 4 * (began.elapsed().as_secs() + 2);
+        assert!(
+            (1..=most).contains(&failed.into()),
+            "{failed} calls in {:?}",
+            began.elapsed()
+        );
+        assert!(changes > 2, "{changes}");
         let health = bed.health();
         assert!(
             health.contains("it is brought up to date when it can be written") && health.contains(why),
