@@ -12,6 +12,8 @@ mod common;
 mod crossing;
 #[path = "lab/elsewhere.rs"]
 mod elsewhere;
+#[path = "lab/far_guests.rs"]
+mod far_guests;
 #[path = "lab/guests.rs"]
 mod guests;
 #[path = "lab/inside.rs"]

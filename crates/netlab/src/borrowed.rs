@@ -1,19 +1,20 @@
-//! An interface of this machine that a lab has for a while.
+//! An interface of this machine that a test bed has for a while.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use ringside_nic::Interface;
+use ringside_nic::{Interface, OperState};
 
 use crate::in_use::use_of;
-use crate::lab::inside;
-use crate::{Error, Namespace, Result, configure};
+use crate::lab::{READY_SECONDS, inside};
+use crate::{Error, Namespace, Result, configure, wait_until};
 
 /// One that was taken into a namespace; it goes back when this is dropped, as it was.
 ///
 /// The kernel itself gives hardware back, to the machine's first namespace, when a namespace ends: that is where it is after a kill.
 /// <https://elixir.bootlin.com/linux/v6.18/C/ident/default_device_exit_net>
 #[derive(Debug)]
-pub(crate) struct Borrowed {
+pub struct Borrowed {
     home: Arc<Namespace>,
     to: Arc<Namespace>,
     interface: Interface,
@@ -22,8 +23,12 @@ pub(crate) struct Borrowed {
 }
 
 impl Borrowed {
-    /// Takes one of the namespace `home`, and leaves it down.
-    pub(crate) fn take(home: &Arc<Namespace>, to: &Arc<Namespace>, name: &str) -> Result<Self> {
+    /// Takes one of the namespace `home`, and leaves it down, without addresses.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interface`] if there is none of that name, [`Error::Refused`] if somebody needs it ([`use_of`](crate::use_of)).
+    pub fn take(home: &Arc<Namespace>, to: &Arc<Namespace>, name: &str) -> Result<Self> {
         let before = inside(home, || Interface::by_name(name)?.state())?;
         if let Some(use_) = home.try_run(|| use_of(name))? {
             return Err(Error::Refused {
@@ -47,8 +52,34 @@ impl Borrowed {
         })
     }
 
-    pub(crate) fn interface(&self) -> &Interface {
+    /// The interface, where it is now.
+    #[must_use]
+    pub fn interface(&self) -> &Interface {
         &self.interface
+    }
+
+    /// Switches it on, without IPv6, so that it says nothing by itself, and waits until packets pass.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotReady`] if it has no carrier in time.
+    pub fn bring_up(&self) -> Result<()> {
+        let name = self.interface.name();
+        self.to.try_run(|| configure::quiet_ipv6(&self.to, name, false))??;
+        inside(&self.to, || self.interface.set_up(true))?;
+        let is_up = || {
+            let state = self.interface.state();
+            state.is_ok_and(|state| state.operstate == OperState::Up)
+        };
+        let wait = || wait_until(Duration::from_secs(READY_SECONDS), is_up);
+        if self.to.try_run(wait)? {
+            return Ok(());
+        }
+        Err(Error::NotReady {
+            interface: name.to_owned(),
+            namespace: self.to.name().to_owned(),
+            seconds: READY_SECONDS,
+        })
     }
 }
 

@@ -73,6 +73,9 @@ const QEMU: &str = "qemu-system-x86_64";
 /// Readings of a guest's clock, of which the best counts.
 const CLOCK_ROUNDS: usize = 17;
 
+/// How often it is looked whether a guest that comes up is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// How long copying a file may rest.
 const STEP_LIMIT: Duration = Duration::from_secs(30);
 
@@ -126,6 +129,9 @@ impl Guest {
         let started = match config.acceleration {
             Acceleration::Require(accelerator) => start(accelerator, all),
             Acceleration::Any if kvm::is_worth_a_try() => start(Accelerator::Kvm, tried).or_else(|error| {
+                if config.is_called_off() {
+                    return Err(error);
+                }
                 let dear = begin.elapsed() >= kvm::DEAR;
                 // Not what is missing for another reason, nor what was not waited for.
                 let late = matches!(&error, Error::Guest { source, .. } if source.kind() == io::ErrorKind::TimedOut);
@@ -398,9 +404,9 @@ fn start(
     // What unpacks a kernel says a word, too, where nothing else will run.
     let silent = || fs::read(&console).is_ok_and(|said| !String::from_utf8_lossy(&said).contains("Linux version"));
     let (first_word, limit) = limits;
-    let mut answer = ready.recv_timeout(first_word.min(limit));
+    let mut answer = wait(config, &ready, first_word.min(limit));
     if matches!(answer, Err(RecvTimeoutError::Timeout)) && !silent() {
-        answer = ready.recv_timeout(limit.saturating_sub(first_word));
+        answer = wait(config, &ready, limit.saturating_sub(first_word));
     }
     let source = match answer {
         Ok((Answer::Ready { version, release }, _)) if version == message::VERSION => {
@@ -410,6 +416,9 @@ fn start(
             "its agent ({}) is of another version of Ringside",
             config.agent.program.display()
         )),
+        Err(RecvTimeoutError::Timeout) if config.is_called_off() => {
+            io::Error::new(io::ErrorKind::Interrupted, "it was called off")
+        }
         Err(RecvTimeoutError::Timeout) => {
             let limit = if silent() { first_word.min(limit) } else { limit };
             let text = format!("it is not ready after {:.1} s", limit.as_secs_f64());
@@ -423,6 +432,18 @@ fn start(
         }
     };
     Err(failed(source))
+}
+
+/// Waits for an answer, unless the guest is called off.
+fn wait(config: &GuestConfig, answers: &Answers, limit: Duration) -> Result<(Answer, Vec<u8>), RecvTimeoutError> {
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match answers.recv_timeout(left.min(LOOK)) {
+            Err(RecvTimeoutError::Timeout) if !left.is_zero() && !config.is_called_off() => {}
+            other => return other,
+        }
+    }
 }
 
 fn console(config: &GuestConfig, folder: &Folder) -> PathBuf {

@@ -12,7 +12,7 @@ use crate::configure::{self, Planned};
 use crate::{Error, Namespace, Result, wait_until};
 
 /// How long a new link may take until packets pass. A veth takes microseconds, a NIC seconds; the rest is for a loaded machine.
-const READY_SECONDS: u64 = 20;
+pub(crate) const READY_SECONDS: u64 = 20;
 
 /// What a veth pair is made like. All of it applies to both ends.
 #[derive(Debug, Clone)]

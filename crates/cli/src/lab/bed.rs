@@ -13,6 +13,7 @@ use ringside_netlab::guest::Guest;
 use ringside_netlab::{End, Lab, Namespace, VethConfig};
 use ringside_wire::MacAddr;
 
+use super::far_guests::{self, Lodging};
 use super::guests::{self, Guests};
 use super::load;
 use super::passed::Passed;
@@ -34,8 +35,10 @@ pub(super) struct Bed {
     /// What other machines' servers do for loads, by the numbers of their hosts.
     receivers: Vec<(usize, LoadsEnd)>,
     stop: Stop,
-    /// Paths to other machines, by the numbers of their hosts; closed before links and namespaces go.
-    far: Vec<(usize, compare::Bed)>,
+    /// Paths to other machines, and to guests there, by the numbers of their hosts, or why there is none; closed before links and namespaces go.
+    far: Vec<(usize, Result<compare::Bed, String>)>,
+    /// Guests there: behind the paths to them.
+    lodgings: Vec<Lodging>,
     guests: Guests,
     links: Vec<Lab>,
     /// The namespace that this process is in.
@@ -67,7 +70,7 @@ impl Bed {
                     let made = Namespace::create(&format!("lab-{}", host.name));
                     Some(made.with_context(|| format!("building the host {}", host.name))?)
                 }
-                Place::Here | Place::Serve(_) => None,
+                Place::Here | Place::Serve(_) | Place::Guest(_) => None,
             };
             namespaces.push(namespace);
         }
@@ -116,20 +119,42 @@ impl Bed {
             receivers: Vec::new(),
             stop: stop.clone(),
             far: Vec::new(),
+            lodgings: Vec::new(),
             guests: Guests::build(plan, &links, logs, stop)?,
             links,
             here: Namespace::current()?,
         };
         for (number, host) in plan.hosts.iter().enumerate() {
             if let Place::Serve(serve) = &host.place {
-                let path =
-                    dial(serve, stop).with_context(|| format!("reaching the host {} ({})", host.name, serve.at))?;
-                bed.far.push((number, path));
+                let path = servers::remote(serve).and_then(|remote| dial(remote, stop));
+                let path = path.with_context(|| format!("reaching the host {} ({})", host.name, serve.at))?;
+                bed.far.push((number, Ok(path)));
                 bed.find_receivers(plan, number)?;
             }
         }
+        for machine in far_guests::machines(plan, None) {
+            bed.have_there(plan, machine)?;
+        }
         bed.fits(plan)?;
         Ok(bed)
+    }
+
+    /// Has another machine's server start a guest.
+    fn have_there(&mut self, plan: &Plan, machine: usize) -> Result<()> {
+        let of = &plan.hosts[machine];
+        let host = of.lodger().context("a guest elsewhere")?.guest.host;
+        let lodging = Lodging::begin(plan, machine, self.remote(host)?, &self.stop);
+        let lodging = lodging.with_context(|| format!("starting the guest {}", of.name))?;
+        let paths = lodging.reach(plan, &self.stop)?;
+        self.lodgings.push(lodging);
+        for (number, path) in paths {
+            let is_there = path.is_ok();
+            self.far.push((number, path));
+            if is_there {
+                self.find_receivers(plan, number)?;
+            }
+        }
+        Ok(())
     }
 
     /// Finds out whether another machine's server receives the loads that go there: somebody may have started what they take.
@@ -213,7 +238,10 @@ impl Bed {
     /// The path to another machine.
     pub(super) fn far(&self, host: usize) -> Result<&compare::Bed> {
         let found = self.far.iter().find(|(number, _)| *number == host);
-        Ok(&found.context("a host that was reached")?.1)
+        match &found.context("a host that was reached")?.1 {
+            Ok(path) => Ok(path),
+            Err(why) => bail!("{why}"),
+        }
     }
 
     /// How that machine's server is reached.
@@ -226,7 +254,8 @@ impl Bed {
     pub(super) fn has(&self, way: Way) -> Result<()> {
         match way {
             Way::Guest(number) => self.guests.path(number).map(drop),
-            Way::Link { .. } | Way::Serve(_) => Ok(()),
+            Way::Serve(number) => self.far(number).map(drop),
+            Way::Link { .. } => Ok(()),
         }
     }
 
@@ -292,7 +321,9 @@ impl Bed {
 
     /// The guests, for the result.
     pub(super) fn machines(&self, plan: &Plan) -> Vec<schema::LabMachine> {
-        self.guests.machines(plan)
+        let mut all = self.guests.machines(plan);
+        all.extend(self.lodgings.iter().flat_map(|lodging| lodging.told(plan)));
+        all
     }
 
     /// Whether everything is still there and up.
@@ -313,10 +344,14 @@ impl Bed {
             }
         }
         self.guests.check(plan)?;
+        // What its server says of a guest that is gone tells more than that it does not answer.
+        self.lodgings.iter().try_for_each(|lodging| lodging.check(plan))?;
         for (number, path) in &self.far {
-            let lost = path.turns.as_ref().and_then(|turns| turns.finish()?.lost);
-            if let Some(why) = lost {
-                bail!("the host {}: {why}", plan.hosts[*number].name);
+            let turns = path.as_ref().ok().and_then(|path| path.turns.as_ref());
+            if let Some(why) = turns.and_then(|turns| turns.finish()?.lost) {
+                let host = &plan.hosts[*number];
+                let what = if host.lodger().is_some() { "guest" } else { "host" };
+                bail!("the {what} {}: {why}", host.name);
             }
         }
         Ok(())
@@ -333,7 +368,8 @@ impl Bed {
         let far = self
             .far
             .iter()
-            .flat_map(|(_, path)| path.records().into_iter().map(Some));
+            .filter_map(|(_, path)| path.as_ref().ok())
+            .flat_map(|path| path.records().into_iter().map(Some));
         links.chain(far).flatten().collect()
     }
 
@@ -341,7 +377,9 @@ impl Bed {
     fn fits(&self, plan: &Plan) -> Result<()> {
         for probe in &plan.probes {
             let Way::Serve(host) = probe.way else { continue };
-            let near = &self.far(host)?.a;
+            // Else that is the reason in its row.
+            let Ok(path) = self.far(host) else { continue };
+            let near = &path.a;
             let mtu = near.run(|| near.interface.state())?.mtu;
             // The tags of a schedule's frames are counted with them, and not of the MTU.
             let headers = if probe.scheduled.is_some() { 18 } else { 14 };
@@ -384,8 +422,7 @@ fn ends_of(plan: &Plan, link: &plan::Link) -> String {
 }
 
 /// The path to a machine where `ringside serve` runs.
-pub(super) fn dial(serve: &plan::Serve, stop: &Stop) -> Result<compare::Bed> {
-    let remote = servers::remote(serve)?;
+pub(super) fn dial(remote: RemoteArgs, stop: &Stop) -> Result<compare::Bed> {
     let way = remote.way()?.context("a server has an address")?;
     let dialled = remote.dial()?.context("a server has an address")?;
     let (IpAddr::V4(to), Some(IpAddr::V4(from))) = (way.to, way.from) else {

@@ -3,6 +3,7 @@
 mod fault;
 mod values;
 
+use ringside_netlab::guest::{self, Accelerator};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -77,6 +78,8 @@ pub(super) struct Guest {
     pub(super) attachment: Spanned<Attachment>,
     /// The link of the host by which others reach it.
     pub(super) uplink: Option<Named>,
+    /// On another machine: the interface of that machine.
+    pub(super) interface: Maybe<String>,
     /// The guest whose machine this NIC is in.
     pub(super) machine: Option<Named>,
     /// Its kernel: `host`, or a package.
@@ -96,7 +99,7 @@ pub(super) struct Guest {
     pub(super) program: Maybe<Vec<String>>,
     /// Address of the device that it gets whole.
     pub(super) pci: Maybe<Pci>,
-    /// Its own address then.
+    /// Its own address then, and on another machine.
     pub(super) address: Maybe<Address>,
 }
 
@@ -118,6 +121,24 @@ pub(super) enum Acceleration {
     Any,
     Kvm,
     Tcg,
+}
+
+impl Acceleration {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+
+    pub(super) fn wanted(self) -> guest::Acceleration {
+        match self {
+            Self::Any => guest::Acceleration::Any,
+            Self::Kvm => guest::Acceleration::Require(Accelerator::Kvm),
+            Self::Tcg => guest::Acceleration::Require(Accelerator::Tcg),
+        }
+    }
 }
 
 /// A veth pair between two namespaces, or two NICs.

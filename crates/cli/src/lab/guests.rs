@@ -15,12 +15,13 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use ringside_bpf::{TapRings, XdpMode};
 use ringside_measure::schema::LabMachine;
 use ringside_netlab::attach::{AttachConfig, Attachment, Uplink, Vfio};
-use ringside_netlab::guest::{Acceleration, Accelerator, Agent, Guest, GuestConfig, Kernel};
+use ringside_netlab::guest::{Accelerator, Guest, Kernel};
 use ringside_netlab::{End, Lab};
 
+use super::boot::{self, Boot, own_program};
 use super::file::{self, Address};
 use super::passed::Passed;
-use super::plan::{self, Plan, Serve};
+use super::plan::{self, Plan};
 use super::{bed, load};
 use crate::compare::{self, Side};
 use crate::output;
@@ -97,7 +98,7 @@ impl Guests {
                 let name = &plan.guests[nic.number].name;
                 let path = reach(&guest, &nic, at, stop).with_context(|| format!("reaching the guest {name}"))?;
                 all.paths.push((nic.number, Ok(path)));
-                all.interfaces.push((nic.number, interface(at)));
+                all.interfaces.push((nic.number, boot::interface(at)));
                 all.attachments.push((nic.number, nic.attachment));
             }
             all.machines.push(Machine {
@@ -246,11 +247,6 @@ fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined
     })
 }
 
-/// This program, which is in the guest, too.
-pub(crate) fn own_program() -> Result<std::path::PathBuf> {
-    std::env::current_exe().context("finding the program of this process")
-}
-
 /// Where a guest's console goes: a file of the run's folder that no boot before has.
 fn console(logs: &Path, name: &str) -> Result<PathBuf> {
     // QEMU opens it, wherever that runs.
@@ -263,81 +259,47 @@ fn console(logs: &Path, name: &str) -> Result<PathBuf> {
 }
 
 fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path) -> Result<Guest> {
-    let own = own_program()?;
     let kernel = match &machine.kernel {
         Some(kernel) => Kernel::named(kernel)?,
         None => Kernel::usual()?,
     };
-    let mut config = GuestConfig::new(&machine.name, kernel, Agent::program(&own));
-    config.cpus = machine.cpus;
-    config.memory_mib = machine.memory_mib;
-    config.console = Some(console.to_owned());
-    config.acceleration = match machine.acceleration {
-        file::Acceleration::Any => Acceleration::Any,
-        file::Acceleration::Kvm => Acceleration::Require(Accelerator::Kvm),
-        file::Acceleration::Tcg => Acceleration::Require(Accelerator::Tcg),
-    };
-    config.programs = ["sh", "ip"].map(Into::into).to_vec();
-    config.modules = qdiscs(plan, nics);
     let loads = load::receivers(plan, |_, _| true);
-    if !loads.iperf3.is_empty() {
-        config.programs.push("iperf3".into());
-    }
-    config.nics = nics
-        .iter()
-        .enumerate()
-        .map(|(at, nic)| nic.attachment.nic(interface(at)))
-        .collect();
-    let guest = Guest::start(&config)?;
-    let mut script = "set -e\nip link set lo up\n".to_owned();
-    for (at, nic) in nics.iter().enumerate() {
-        let (name, Address(address, prefix)) = (interface(at), nic.address);
-        script += &format!("ip addr add {address}/{prefix} dev {name}\nip link set {name} up\n");
-        // Its log stays in the guest, for when it does not come up.
-        script += &format!(
-            "{} serve {name} --listen {address} --insecure >{} 2>&1 </dev/null &\n",
-            own.display(),
-            log(at)
-        );
-    }
-    for port in loads.iperf3 {
-        script += &format!("iperf3 -s -p {port} >/iperf3-{port}.log 2>&1 </dev/null &\n");
-    }
+    let iperf3 = |port: &u16| format!("iperf3 -s -p {port} >/iperf3-{port}.log 2>&1 </dev/null &");
+    let mut also: Vec<String> = loads.iperf3.iter().map(iperf3).collect();
     if loads.sink {
-        script += &format!("{} lab sink >/sink.log 2>&1 </dev/null &\n", own.display());
+        also.push(format!(
+            "{} lab sink >/sink.log 2>&1 </dev/null &",
+            own_program()?.display()
+        ));
     }
-    let done = guest.command("sh").args(["-c", &script]).output()?;
-    ensure!(
-        done.status.success(),
-        "setting up its interfaces: {}",
-        String::from_utf8_lossy(&done.stderr).trim()
-    );
-    Ok(guest)
-}
-
-/// Modules of the queueing disciplines that talkers in a machine install.
-fn qdiscs(plan: &Plan, nics: &[Joined<'_>]) -> Vec<String> {
-    let is_its = |schedule: &&plan::Schedule| {
-        let own = |nic: &Joined<'_>| schedule.way == plan::Way::Guest(nic.number);
-        schedule.is_back && nics.iter().any(own)
+    let boot = Boot {
+        name: &machine.name,
+        kernel,
+        cpus: machine.cpus,
+        memory_mib: machine.memory_mib,
+        acceleration: machine.acceleration.wanted(),
+        qdiscs: qdiscs(plan, |way| nics.iter().any(|nic| way == plan::Way::Guest(nic.number))),
+        has_iperf3: !loads.iperf3.is_empty(),
+        nics: nics
+            .iter()
+            .map(|nic| (&nic.attachment, nic.address.0, nic.address.1))
+            .collect(),
+        serve: [String::new(), "--insecure".to_owned()],
+        also,
+        console: Some(console.to_owned()),
+        called_off: None,
     };
-    let kinds = plan.schedules.iter().filter(is_its).flat_map(|of| match of.qdisc {
-        file::Qdisc::AsItIs => &[][..],
-        file::Qdisc::Mqprio => &["sch_mqprio"][..],
-        // Below an mqprio.
-        file::Qdisc::Etf => &["sch_mqprio", "sch_etf"][..],
-        file::Qdisc::Taprio => &["sch_taprio"][..],
-    });
-    let all: BTreeSet<&str> = kinds.copied().collect();
-    all.into_iter().map(str::to_owned).collect()
+    boot.start()
 }
 
-fn interface(at: usize) -> String {
-    format!("eth{at}")
-}
-
-fn log(at: usize) -> String {
-    format!("/serve{at}.log")
+/// Queueing disciplines that talkers install at the other end of these ways.
+pub(super) fn qdiscs(plan: &Plan, is_its: impl Fn(plan::Way) -> bool) -> Vec<&'static str> {
+    let schedules = plan.schedules.iter();
+    let its = schedules.filter(|schedule| schedule.is_back && is_its(schedule.way));
+    let all: BTreeSet<&str> = its.map(|schedule| schedule.qdisc.name()).collect();
+    all.into_iter()
+        .filter(|name| *name != file::Qdisc::AsItIs.name())
+        .collect()
 }
 
 /// Waits for the server behind a NIC, and connects to it.
@@ -347,13 +309,7 @@ fn reach(guest: &Guest, nic: &Joined<'_>, at: usize, stop: &Stop) -> Result<comp
         ensure!(!stop.is_set(), "interrupted");
         let dialled = match nic.near {
             Some(near) => near.ns.try_run(|| dial(near, nic.address.0, stop))?,
-            None => bed::dial(
-                &Serve {
-                    at: nic.address.0.to_string(),
-                    ..Serve::default()
-                },
-                stop,
-            ),
+            None => bed::dial(of(nic.address.0), stop),
         };
         match dialled {
             Ok(mut path) => {
@@ -363,8 +319,7 @@ fn reach(guest: &Guest, nic: &Joined<'_>, at: usize, stop: &Stop) -> Result<comp
                 return Ok(path);
             }
             Err(error) if Instant::now() >= over => {
-                let said = guest.read(Path::new(&log(at))).unwrap_or_default();
-                let said = String::from_utf8_lossy(&said).trim().replace('\n', "; ");
+                let said = boot::said(guest, at);
                 bail!("{error:#}; `ringside serve` there said: {said}");
             }
             Err(_) => std::thread::sleep(LOOK),
@@ -372,11 +327,16 @@ fn reach(guest: &Guest, nic: &Joined<'_>, at: usize, stop: &Stop) -> Result<comp
     }
 }
 
-fn dial(near: &End, address: Ipv4Addr, stop: &Stop) -> Result<compare::Bed> {
-    let remote = RemoteArgs {
+/// How the server of a guest is reached.
+fn of(address: Ipv4Addr) -> RemoteArgs {
+    RemoteArgs {
         server: Some(address.to_string()),
         ..RemoteArgs::default()
-    };
+    }
+}
+
+fn dial(near: &End, address: Ipv4Addr, stop: &Stop) -> Result<compare::Bed> {
+    let remote = of(address);
     let way = remote.way()?.context("a server has an address")?;
     let dialled = remote.dial()?.context("a server has an address")?;
     let IpAddr::V4(to) = way.to else {

@@ -41,7 +41,8 @@ pub(super) fn lacks(plan: &Plan) -> Vec<String> {
     all
 }
 
-fn is_there(program: &str) -> bool {
+/// Whether a program is in `PATH`.
+pub(crate) fn is_there(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }

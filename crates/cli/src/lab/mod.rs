@@ -5,6 +5,7 @@
 //!                                                                              │
 //!  machine.rs, servers.rs  what this machine and others lack for it ◀──────────┤
 //!  bed.rs  namespaces, links, other machines ◀─────────────────────────────────┤
+//!     └─ guests.rs, far_guests.rs, boot.rs  guests here, and at other machines   │
 //!  run.rs  round 1: A idle, A loaded, B idle, B loaded, …   round 2: backwards ┘
 //!     ├─ steered.rs what is steered for its time    load.rs  streams (tcp.rs) and programs beside the probes
 //!     ├─ passed.rs  what goes through a guest's attachment, and waits in it
@@ -16,7 +17,9 @@
 
 mod args;
 mod bed;
+mod boot;
 mod date;
+mod far_guests;
 mod file;
 mod folder;
 mod guests;
@@ -53,8 +56,9 @@ use crate::stop::Stop;
 use crate::{output, report, system};
 
 pub(crate) use args::Args;
-pub(crate) use guests::own_program;
+pub(crate) use boot::{Boot, own_program, said};
 pub(crate) use load::listens;
+pub(crate) use machine::is_there;
 pub(crate) use run::kind_name;
 
 use args::{CleanArgs, Command, FileArgs, ListArgs, ReportArgs, RunArgs};

@@ -1,6 +1,7 @@
 //! What a lab file means: every name looked up, every key where it may stand. Nothing of it depends on the machine.
 
 mod check;
+mod guest;
 mod steer;
 mod traffic;
 
@@ -62,6 +63,28 @@ pub(super) enum Place {
     Here,
     /// Another machine, where `ringside serve` runs.
     Serve(Serve),
+    /// A guest of another machine, where `ringside serve` runs as well once it is up.
+    Guest(Box<FarGuest>),
+}
+
+impl Host {
+    /// The guest that it is, of another machine.
+    pub(super) fn lodger(&self) -> Option<&FarGuest> {
+        match &self.place {
+            Place::Guest(there) => Some(there),
+            _ => None,
+        }
+    }
+}
+
+/// A NIC of a guest that another machine's server starts.
+#[derive(Debug)]
+pub(super) struct FarGuest {
+    /// Its machine is that of a host, by its number: itself, or one before.
+    pub(super) guest: Guest,
+    /// The interface there that it is joined to; `None`: which the server has for that.
+    pub(super) interface: Option<String>,
+    pub(super) address: Address,
 }
 
 /// How a `ringside serve` is reached.
@@ -144,7 +167,7 @@ impl Link {
 pub(super) enum Way {
     /// A link by its number, from its first end to its second, or back.
     Link { link: usize, back: bool },
-    /// The host with a server, by its number.
+    /// The host with a server, by its number: another machine, or a guest there.
     Serve(usize),
     /// The guest, by its number.
     Guest(usize),

@@ -11,7 +11,7 @@ use ringside_nic::Knob;
 use super::file::Text;
 use super::folder::State;
 use super::load::describe;
-use super::plan::{Place, Plan, Probe, Steering, Wire};
+use super::plan::{FarGuest, Place, Plan, Probe, Steering, Wire};
 use super::run::{Cell, condition, kind_name, time};
 use super::study;
 use crate::output::wrapped;
@@ -39,6 +39,10 @@ pub(super) fn plan(plan: &Plan) -> String {
             Place::Namespace => format!("a namespace, its probes on CPU {}", plan.cpu(number)),
             Place::Here => format!("this machine, its probes on CPU {}", plan.cpu(number)),
             Place::Serve(serve) => format!("another machine, where `ringside serve` runs: {}", serve.at),
+            Place::Guest(there) => {
+                text += &far_guest(plan, number, there);
+                continue;
+            }
         };
         _ = writeln!(text, "host   {}: {what}", host.name);
     }
@@ -92,6 +96,24 @@ pub(super) fn plan(plan: &Plan) -> String {
         text += &wrapped(&format!("Note: {note}."), "");
     }
     text
+}
+
+/// A guest that another machine's server is to start.
+fn far_guest(plan: &Plan, number: usize, there: &FarGuest) -> String {
+    let guest = &there.guest;
+    let machine = match guest.machine == number {
+        true => format!("{} CPUs, {} MiB", guest.cpus, guest.memory_mib),
+        false => format!("one more NIC of {}", plan.hosts[guest.machine].name),
+    };
+    format!(
+        "guest  {} of {}, which starts it: {} at {}, {}/{}, {machine}\n",
+        guest.name,
+        plan.hosts[guest.host].name,
+        guest.attachment.name(),
+        there.interface.as_deref().unwrap_or("its first interface for guests"),
+        there.address.0,
+        there.address.1
+    )
 }
 
 /// Under what a probe has its turns, where that is not idle and beside all loads.

@@ -56,6 +56,7 @@ impl Errand {
             Wanted::Steer(_) => "steering",
             Wanted::Loads(end) if *end == LoadsEnd::default() => "a question of bounds",
             Wanted::Loads(_) => "receivers of loads",
+            Wanted::Guest(_) => "a guest",
         }
     }
 
@@ -68,6 +69,7 @@ impl Errand {
             Wanted::Schedule(end) => stream(end, interface, bounds),
             Wanted::Steer(end) => steer(end, interface),
             Wanted::Loads(end) => loads(end, own, bounds.stop).map(Self::Loads),
+            Wanted::Guest(_) => bail!("a guest is started elsewhere"),
         }
     }
 

@@ -75,7 +75,10 @@ impl RemoteArgs {
             }
             return Ok(None);
         };
-        let token = secret::token(self.token_file.as_deref())?;
+        let token = match &self.token {
+            Some(token) => Some(token.clone()),
+            None => secret::token(self.token_file.as_deref())?,
+        };
         let who = format!("the server at {server}");
         let address = place::address(server)?;
         let stream = TcpStream::connect_timeout(&address, CONNECT).map_err(|error| {
@@ -150,6 +153,18 @@ impl Link {
         Ok(self.wire.write(&output)?)
     }
 
+    /// Says that it is all. Who does something has undone it when this returns, or it is said that nobody knows.
+    fn part(&mut self, who: &str, is_doing: bool) {
+        self.client.bye(now_ns());
+        let is_there = self.pump().is_ok();
+        self.wire.finish(LOOK);
+        if is_doing && is_there && !self.wire.ends_within(UNDO) {
+            note(format_args!(
+                "{who}: it has not said within {UNDO:?} that what it did is undone: look at its own terminal, or end it there"
+            ));
+        }
+    }
+
     /// Waits for the next event. How long is the protocol's business.
     fn next(&mut self) -> Result<ClientEvent> {
         loop {
@@ -171,11 +186,28 @@ impl Dialled {
     }
 
     /// Has the far end open.
-    pub(crate) fn start(mut self, start: Start) -> Result<Far> {
+    pub(crate) fn start(self, start: Start) -> Result<Far> {
+        self.start_while(start, || Ok(()))
+    }
+
+    /// The same of what may take minutes, while `goes_on`.
+    ///
+    /// # Errors
+    /// Why it does not; what was begun there is undone then.
+    pub(crate) fn start_while(mut self, start: Start, goes_on: impl Fn() -> Result<()>) -> Result<Far> {
         let is_doing = start.work == Work::Errand;
         self.link.client.start(start, now_ns());
         loop {
-            match self.link.next().with_context(|| self.who.clone())? {
+            if let Err(error) = goes_on() {
+                self.link.part(&self.who, is_doing);
+                return Err(error);
+            }
+            self.link.pump().with_context(|| self.who.clone())?;
+            let Some(event) = self.link.events.pop_front() else {
+                self.link.wire.wait(LOOK);
+                continue;
+            };
+            match event {
                 ClientEvent::Ready(ready) => {
                     return Ok(Far {
                         link: Arc::new(Mutex::new(self.link)),
@@ -213,6 +245,12 @@ impl Far {
                 .context("starting a thread")?,
         );
         Ok(())
+    }
+
+    /// Why the connection is of no use any more.
+    pub(crate) fn lost(&self) -> Option<String> {
+        let lost = self.link().lost.clone();
+        lost.map(|why| format!("{}: {why}", self.who))
     }
 
     /// What has come there of a trial, asked for now. `None` when the connection is lost.
@@ -309,15 +347,7 @@ impl Drop for Far {
         }
         // Whatever is open there is to be closed; nothing more is to be said after the end of a session.
         let mut link = self.link();
-        link.client.bye(now_ns());
-        let is_there = link.pump().is_ok();
-        link.wire.finish(LOOK);
-        if self.is_doing && is_there && !link.wire.ends_within(UNDO) {
-            note(format_args!(
-                "{}: it has not said within {UNDO:?} that what it did is undone: look at its own terminal, or end it there",
-                self.who
-            ));
-        }
+        link.part(&self.who, self.is_doing);
     }
 }
 

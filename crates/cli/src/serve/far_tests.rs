@@ -25,6 +25,8 @@ fn ready() -> Ready {
             system: system::system(),
             ..FarEnd::default()
         },
+        guests: None,
+        guest: None,
     }
 }
 

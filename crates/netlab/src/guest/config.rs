@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::kernel::Kernel;
@@ -35,6 +36,8 @@ pub struct GuestConfig {
     pub acceleration: Acceleration,
     /// How long it may take until it is ready. An emulated CPU takes ten seconds on an idle machine.
     pub boot_limit: Duration,
+    /// Set by another thread, it ends the waiting for it to be ready, and the guest.
+    pub called_off: Option<Arc<AtomicBool>>,
     /// Whether it has an IOMMU, and so groups of devices for VFIO.
     pub iommu: bool,
     /// Where its console's output is to stay; otherwise it goes with the guest.
@@ -59,10 +62,17 @@ impl GuestConfig {
             files: Vec::new(),
             acceleration: Acceleration::Any,
             boot_limit: Duration::from_mins(5),
+            called_off: None,
             iommu: false,
             console: None,
             kernel_arguments: Vec::new(),
         }
+    }
+
+    /// Whether it is not wanted any more.
+    pub(crate) fn is_called_off(&self) -> bool {
+        let flag = self.called_off.as_ref();
+        flag.is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
     /// With two more NICs, eth0 and eth1 unless there are others, wired to each other.

@@ -14,8 +14,8 @@ use ringside_measure::schema::{Document, FarEnd, Outcome, RunResult};
 use ringside_netlab::guest::{Guest, GuestChild};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::lab::guests;
 use crate::lab::load::tempfile;
+use crate::lab::{boot, guests};
 use crate::napi;
 use crate::serve::{Dialled, Far, RemoteArgs};
 use crate::session::nanos;
@@ -85,7 +85,7 @@ impl<'g> Program<'g> {
 
     /// In a guest.
     pub(super) fn inside(what: &'static str, guest: &'g Guest, words: &[String]) -> Result<Self> {
-        let own = guests::own_program()?;
+        let own = boot::own_program()?;
         let child = guest.command(own).args(words.iter().map(String::as_str)).spawn()?;
         Ok(Self {
             what,
