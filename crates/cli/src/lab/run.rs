@@ -344,5 +344,8 @@ pub(super) fn time(plan: &Plan) -> Duration {
     let first = |number: &usize| together(plan, &cells, *number).first() == Some(number);
     let count = |turns: usize| u32::try_from(turns).unwrap_or(u32::MAX);
     let turns = count((0..cells.len()).filter(first).count()).saturating_mul(plan.rounds);
-    (plan.turn + plan.settle) * turns.saturating_add(count(stages::all(plan).len()))
+    let traced = stages::all(plan)
+        .into_iter()
+        .map(|part| stages::time(plan, &plan.probes[part.probe]));
+    (plan.turn + plan.settle) * turns + traced.sum::<Duration>()
 }

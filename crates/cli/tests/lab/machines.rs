@@ -195,6 +195,11 @@ fn stages_are_those_of_both_machines() {
             (name, Some(clock.uncertainty_ns))
         );
     }
+    // There it is traced all the time.
+    if let Some(cost) = &path.cost {
+        assert_eq!(cost.always_on.as_deref(), Some("at far"), "{cost:#?}");
+        assert!(cost.off.events > 0 && cost.on.events > 0, "{cost:#?}");
+    }
     let there = path
         .stages
         .iter()
