@@ -9,8 +9,8 @@
 //! | policies | [`PolicySlot`] | [`PolicySince`] | nobody: 0 stands for nothing |
 //! | workers | port and queue | AF_XDP socket | the kernel, when the socket is closed |
 //!
-//! What becomes of packets is counted by [`Outcome`], and shown by [`Samples`]. ARP, neighbour discovery and all else of
-//! the host go up to the kernel, always; a tenant's packet never does.
+//! What becomes of packets is counted by [`Outcome`], and shown by [`Samples`]; what the kernel drops afterwards is counted by
+//! [`Losses`]. ARP, neighbour discovery and all else of the host go up to the kernel, always; a tenant's packet never does.
 //!
 //! Packets may be in several buffers (`xdp.frags`), so interfaces keep their MTU; workers' sockets have to be bound with
 //! `XDP_USE_SG` (Linux 6.6) to get those.
@@ -24,6 +24,7 @@ mod config;
 pub mod cost;
 mod flows;
 mod layout;
+mod losses;
 mod outcome;
 mod pins;
 mod ring;
@@ -32,6 +33,7 @@ mod table;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -43,6 +45,7 @@ use self::layout::CONFIG_SLOTS;
 pub use self::layout::{
     CachedConnection, CachedNeighbor, ConnectionKey, Lease, NeighborKey, PolicySince, PolicySlot, Tunnel,
 };
+pub use self::losses::Losses;
 pub use self::outcome::{Outcome, SlowCause};
 pub use self::pins::PinnedLease;
 pub use self::ring::Ring;
@@ -252,7 +255,8 @@ impl GatewayProgram {
             }
         }
         let slot = (self.active()? + 1) % CONFIG_SLOTS;
-        self.write("configs", &self.maps.configs, slot, &config.bytes(self.sizes.queues))?;
+        let bytes = config.bytes(self.sizes.queues, namespace());
+        self.write("configs", &self.maps.configs, slot, &bytes)?;
         self.activate(slot)?;
         // Nothing is sent to them any more.
         let places = u32::try_from(config.ports.len()).unwrap_or(MOST_PORTS);
@@ -367,6 +371,7 @@ impl GatewayProgram {
 
     /// How many packets had this outcome since the maps were made, summed over the CPUs.
     ///
+    /// What the kernel has dropped after the program let it go is counted as that, and once more as [`lost`](Self::lost).
     /// Bytes of packets that were sent on or answered are counted without what follows the datagram.
     ///
     /// # Errors
@@ -392,6 +397,17 @@ impl GatewayProgram {
     /// As [`count`](Self::count).
     pub fn foreign(&self) -> Result<Counter> {
         self.counter(outcome::FOREIGN_PACKETS)
+    }
+
+    /// Packets that the kernel has dropped after the program had sent them on or answered them, since the maps were made, while
+    /// [they were counted](Self::count_losses). Of [`Outcome::Dropped`] it is number 43.
+    ///
+    /// # Errors
+    ///
+    /// As [`count`](Self::count).
+    pub fn lost(&self) -> Result<u64> {
+        self.counter(outcome::TRANSMIT_LOST.into())
+            .map(|counter| counter.packets)
     }
 
     fn counter(&self, place: u32) -> Result<Counter> {
@@ -422,6 +438,13 @@ impl AsFd for GatewayProgram {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
+}
+
+/// The inode of the calling thread's network namespace, by which tracing programs tell it from others. 0, which is none's, without a
+/// file system of processes.
+fn namespace() -> u32 {
+    let file = std::fs::metadata("/proc/thread-self/ns/net");
+    file.map_or(0, |file| u32::try_from(file.ino()).unwrap_or(0))
 }
 
 fn read_state(map: &MapHandle) -> Result<Vec<u8>> {

@@ -85,6 +85,36 @@ pub enum Trouble {
     TimeExceeded,
 }
 
+/// Whether the sender of a tenant's packet may be told what is wrong with it: see [`complain`].
+pub(crate) fn may_be_told(frame: &[u8], packet: &Packet) -> bool {
+    error_about(frame, packet).is_some()
+}
+
+/// The IP header of an error about a packet, if there may be one, and how long the packet is.
+fn error_about(frame: &[u8], packet: &Packet) -> Option<(Header, usize)> {
+    if packet.inner_source(frame).is_multicast() {
+        return None;
+    }
+    let tenant = frame.get(usize::from(packet.network)..usize::from(packet.end))?;
+    if tenant.first()? >> 4 == 4 {
+        let ip = ipv4::Packet::parse(tenant).ok()?;
+        let (src, dst) = allowed_v4(&ip)?;
+        let header = ipv4::Header {
+            ttl: TTL,
+            ..ipv4::Header::new(dst, src, Protocol::ICMP)
+        };
+        Some((Header::V4(header), ip.total_len()))
+    } else {
+        let ip = ipv6::Packet::parse(tenant).ok()?;
+        let (src, dst) = allowed_v6(&ip)?;
+        let header = ipv6::Header {
+            hop_limit: TTL,
+            ..ipv6::Header::new(dst, src, Protocol::ICMPV6)
+        };
+        Some((Header::V6(header), ip.total_len()))
+    }
+}
+
 /// Turns a tenant's packet into the ICMP error that its sender gets, in the name of the packet's receiver, as Linux' own
 /// tunnels do. None if RFC 1122 §3.2.2 or RFC 4443 §2.4 (e) do not allow one: for an ICMP error, a later fragment, and a
 /// sender that is not one host, by its IP address or its MAC. The frame is what it was then.
@@ -94,27 +124,8 @@ pub fn complain(frame: &mut impl Buffer, packet: &Packet, route: &Route, trouble
         packet.inner_source(frame.bytes()),
         packet.inner_destination(frame.bytes()),
     );
-    if to.is_multicast() {
-        return None;
-    }
+    let (header, total) = error_about(frame.bytes(), packet)?;
     let tenant = frame.bytes().get(network..usize::from(packet.end))?;
-    let (header, total) = if tenant.first()? >> 4 == 4 {
-        let ip = ipv4::Packet::parse(tenant).ok()?;
-        let (src, dst) = allowed_v4(&ip)?;
-        let header = ipv4::Header {
-            ttl: TTL,
-            ..ipv4::Header::new(dst, src, Protocol::ICMP)
-        };
-        (Header::V4(header), ip.total_len())
-    } else {
-        let ip = ipv6::Packet::parse(tenant).ok()?;
-        let (src, dst) = allowed_v6(&ip)?;
-        let header = ipv6::Header {
-            hop_limit: TTL,
-            ..ipv6::Header::new(dst, src, Protocol::ICMPV6)
-        };
-        (Header::V6(header), ip.total_len())
-    };
     let len = total.min(header.most() - header.len() - ERROR_HEADER_LEN);
     let mut quoted = [0; MOST_V6];
     quoted[..len].copy_from_slice(&tenant[..len]);

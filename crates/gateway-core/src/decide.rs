@@ -10,6 +10,7 @@
 
 mod cacheable;
 mod rules;
+mod settings;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,65 +18,19 @@ use std::sync::Arc;
 use ringside_wire::{MacAddr, flow};
 
 use self::cacheable::may_be_taken;
-use crate::allowance::Allowance;
-use crate::answer::{Trouble, complain, i_have};
+use crate::allowance::Shares;
+use crate::answer::{Trouble, complain, i_have, may_be_told};
 use crate::conntrack::Place;
 use crate::flow::Flow;
 use crate::lane::{self, Lane};
 use crate::policy::ProfileId;
 use crate::rewrite::{Route, complete_outer, forward, headers_len, leaves_in_place, outer_len, source_port};
 use crate::table::{BindingReader, Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader};
-use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Underlay, Vni};
+use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Vni};
 
 pub use cacheable::Cacheable;
 pub use rules::Judged;
-
-/// What holds for all packets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Which packets are the gateway's.
-    pub underlay: Underlay,
-    /// The ports that packets leave by, by their numbers ([`Host::port`]).
-    pub ports: Vec<PortSettings>,
-    /// Drop packets that do not come from the host where their sender lives, with the MAC address that it has there.
-    pub source_check: bool,
-    /// Choose the outer UDP source port by the tenant's flow, instead of keeping what the sender chose.
-    pub derive_source_port: bool,
-    /// Time to live of packets with new outer headers.
-    pub ttl: u8,
-    /// ICMP errors a second, of one worker, at the most.
-    pub errors_per_second: u32,
-}
-
-/// One of the gateway's interfaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PortSettings {
-    /// Its MAC address.
-    pub mac: MacAddr,
-    /// Its address for hosts of IPv4.
-    pub v4: Option<std::net::Ipv4Addr>,
-    /// Its address for hosts of IPv6.
-    pub v6: Option<std::net::Ipv6Addr>,
-    /// Longest IP packet that it sends, in bytes.
-    pub mtu: u16,
-}
-
-impl Settings {
-    /// The number of the port on the way to a host: there may be but one.
-    #[must_use]
-    pub fn port_to(&self, host: &Host) -> Option<u8> {
-        host.port.or((self.ports.len() == 1).then_some(0))
-    }
-}
-
-impl PortSettings {
-    fn address_for(&self, host: IpAddr) -> Option<IpAddr> {
-        match host {
-            IpAddr::V4(_) => self.v4.map(IpAddr::V4),
-            IpAddr::V6(_) => self.v6.map(IpAddr::V6),
-        }
-    }
-}
+pub use settings::{PortSettings, Settings};
 
 /// What becomes of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,8 +70,9 @@ pub struct Decider {
     hosts: HostReader,
     bindings: BindingReader,
     firewall: Firewall,
-    /// Of ICMP errors.
-    errors: Allowance,
+    /// Of ICMP errors, and those that there would have been too many of.
+    errors: Shares,
+    held_back: u64,
     /// The lane, if there may be packets of it.
     lane: Option<Lane>,
     /// Of each packet, in order: whether it is of the lane.
@@ -151,7 +107,8 @@ impl Decider {
         burst: usize,
     ) -> Self {
         Self {
-            errors: Allowance::FULL,
+            errors: Shares::new(),
+            held_back: 0,
             lane: Lane::of(&settings),
             settings,
             neighbors,
@@ -267,8 +224,20 @@ impl Decider {
         self.look_up().next(now, in_port, frame)
     }
 
-    fn may_complain(&mut self, now: u64) -> bool {
-        self.errors.take(now, self.settings.errors_per_second)
+    /// True if its sender may be told what is wrong with it, and one more is not too much.
+    fn may_complain(&mut self, now: u64, frame: &[u8], packet: &Packet) -> bool {
+        // First: what nobody is told of takes nothing from those who are.
+        if !may_be_told(frame, packet) {
+            return false;
+        }
+        let may = self.errors.take(packet.vni, now, self.settings.errors_per_second);
+        self.held_back += u64::from(!may);
+        may
+    }
+
+    /// How many ICMP errors were held back since this was asked last, because there would have been too many.
+    pub fn take_held_back(&mut self) -> u64 {
+        std::mem::take(&mut self.held_back)
     }
 
     fn answer(&mut self, frame: &mut impl Buffer, packet: &Packet, in_port: u8, who: Neighbor) -> Decision {
@@ -324,7 +293,7 @@ impl Decider {
     ) -> Decision {
         let (reason, trouble) = why;
         let route = self.way_back(frame.bytes(), packet, in_port);
-        let told = route.filter(|_| self.may_complain(now));
+        let told = route.filter(|_| self.may_complain(now, frame.bytes(), packet));
         match told.and_then(|route| complain(frame, packet, &route, trouble)) {
             Some(()) => Decision::Complain(reason),
             None => Decision::Drop(reason),

@@ -116,6 +116,8 @@ reasons! {
     NotOurs = 41, "not-ours";
     /// The gateway has known nothing for sure of the tenants' state for longer than its operator allows.
     Stale = 42, "stale";
+    /// The XDP program had sent it on or answered it, and the kernel could not: it is counted as that, too.
+    TransmitLost = 43, "transmit-lost";
 }
 
 impl DropReason {
@@ -123,6 +125,12 @@ impl DropReason {
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
+    }
+
+    /// It was found out after the packet had been counted as something else.
+    #[must_use]
+    pub const fn is_afterwards(self) -> bool {
+        matches!(self, Self::TransmitLost)
     }
 }
 

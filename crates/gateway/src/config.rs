@@ -69,7 +69,7 @@
 //! geneve-options = ["0102:80"] # class and type, hexadecimal, of options that may be critical
 //! source-check = false         # drop what does not come from where its sender lives
 //! derive-source-port = false   # the outer UDP source port follows from the tenant's flow
-//! errors-per-second = 100      # ICMP errors, of each worker
+//! errors-per-second = 100      # ICMP errors, of each worker to each network
 //! cached-neighbors = 1000000   # in the fast path; by default what 1/64 of the memory holds
 //! cached-connections = 2000000 # one direction each
 //! patience-ms = 2500           # how long packets wait for their host's MAC address

@@ -50,17 +50,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use arc_swap::{ArcSwap, ArcSwapOption};
-use ringside_bpf::gateway::{GatewayConfig, GatewayProgram, Lease, Outcome, Sizes};
+use ringside_bpf::gateway::{GatewayConfig, GatewayProgram, Lease, Losses, Sizes};
 use ringside_gateway_core::conntrack::Timeouts;
 use ringside_gateway_core::decide::Settings;
 use ringside_gateway_core::table::HostId;
-use ringside_gateway_core::{DropReason, TenantAddress, Underlay, Vni};
+use ringside_gateway_core::{TenantAddress, Underlay, Vni};
 use tokio::sync::mpsc;
 
 use self::attach::Obtained;
 pub use self::attach::unpin;
 use self::cache::{Cache, Room};
-use self::counters::{Full, WorkerCounters};
+use self::counters::{Full, WorkerCounters, of_program};
 use self::direct::Telling;
 use self::epochs::Epochs;
 pub use self::held::Held;
@@ -100,6 +100,8 @@ pub struct XdpPath {
     telling: Option<Arc<Telling>>,
     threads: Vec<JoinHandle<()>>,
     attached: Arc<Attached>,
+    /// What the kernel drops after the verdict is counted; by programs that end with this, or are pinned.
+    _losses: Option<Losses>,
     /// Keeps others off the pins.
     _pins: Option<std::fs::File>,
 }
@@ -220,11 +222,14 @@ impl XdpPath {
         // No more than who starts may say: that somebody runs is said by the keeper.
         program.lease(held::prolonged(left, options.settings.unowned))?;
         let goes_on = pins.is_some_and(|pins| attach::goes_on(pins, &ports));
-        let opened = attach::attach_all(&program, adopted, &ports, options.mode, pins).and_then(|attached| {
+        let opened = attach::name(&program, adopted, &ports, pins).and_then(|()| {
+            // Before the first packet.
+            let losses = attach::count_losses(&program, pins);
+            let attached = attach::attach_all(&program, &ports, options.mode, pins)?;
             let modes: Vec<_> = attached.iter().flatten().map(|(_, mode)| *mode).collect();
-            Ok((sockets::open(options, &ports, &modes, &program)?, attached))
+            Ok((sockets::open(options, &ports, &modes, &program)?, attached, losses))
         });
-        let (shares, attached) = opened.inspect_err(|_| {
+        let (shares, attached, losses) = opened.inspect_err(|_| {
             // What did not go on before shall not do so because a start failed. That is what there is to say, not this.
             if let Some(pins) = pins.filter(|_| !goes_on) {
                 _ = attach::remove(pins);
@@ -269,6 +274,7 @@ impl XdpPath {
                 .transpose()?,
             threads: Vec::new(),
             attached: Arc::new(Mutex::new(attached)),
+            _losses: losses,
             _pins: lock,
         };
         path.start_threads(options, shares, resolved)?;
@@ -501,7 +507,7 @@ impl DataPath for XdpPath {
     }
 
     fn counters(&self) -> Counters {
-        let (mut slow, mut full) = (PathCounters::default(), [0; Full::ALL.len()]);
+        let (mut slow, mut full, mut errors) = (PathCounters::default(), [0; Full::ALL.len()], [0; 2]);
         for worker in &*self.workers {
             let counts = worker.counters.read();
             slow.received_packets += counts.received;
@@ -510,6 +516,7 @@ impl DataPath for XdpPath {
             slow.forwarded_packets += counts.sent;
             slow.forwarded_bytes += counts.sent_bytes;
             slow.answered_packets += counts.answered;
+            errors = [errors[0] + counts.complained, errors[1] + counts.held_back];
             for (reason, count) in counts.dropped {
                 match slow.dropped_packets.iter_mut().find(|(other, _)| *other == reason) {
                     Some((_, sum)) => *sum += count,
@@ -527,7 +534,7 @@ impl DataPath for XdpPath {
         let mut cache = self.cache();
         let program = Arc::clone(&cache.program);
         let connection_cache = cache.handed.counters(&program);
-        let (fast, handed_up) = fast(&cache.program);
+        let (fast, handed_up) = of_program(&cache.program);
         Counters {
             fast,
             slow,
@@ -542,38 +549,11 @@ impl DataPath for XdpPath {
             interface_events: self.shared.notices.events(),
             path_mtu: self.limits.events(),
             limited_hosts: self.limits.limited(),
+            icmp_errors: ["sent", "held-back"].into_iter().zip(errors).collect(),
             queue_full: Full::ALL.map(Full::name).into_iter().zip(full).collect(),
             direct: self.telling.as_ref().map(|telling| telling.counters()),
         }
     }
-}
-
-/// What the program has counted. A counter that cannot be read is left out, as it would be a moment later.
-fn fast(program: &GatewayProgram) -> (PathCounters, Vec<(&'static str, u64)>) {
-    let (mut counts, mut handed_up) = (PathCounters::default(), Vec::new());
-    for outcome in Outcome::all() {
-        let Ok(counter) = program.count(outcome) else { continue };
-        counts.received_packets += counter.packets;
-        counts.received_bytes += counter.bytes;
-        match outcome {
-            Outcome::Forwarded | Outcome::Redirected => {
-                counts.forwarded_packets += counter.packets;
-                counts.forwarded_bytes += counter.bytes;
-            }
-            Outcome::Answered => counts.answered_packets += counter.packets,
-            Outcome::Passed => counts.passed_packets += counter.packets,
-            Outcome::Dropped(reason) if counter.packets != 0 => {
-                counts.dropped_bytes += counter.bytes;
-                let reason = DropReason::ALL.iter().find(|known| known.number() == reason);
-                counts
-                    .dropped_packets
-                    .extend(reason.map(|&reason| (reason, counter.packets)));
-            }
-            Outcome::Slow(cause) if counter.packets != 0 => handed_up.push((cause.name(), counter.packets)),
-            Outcome::Dropped(_) | Outcome::Slow(_) => {}
-        }
-    }
-    (counts, handed_up)
 }
 
 #[cfg(test)]

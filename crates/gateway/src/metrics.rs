@@ -290,12 +290,11 @@ fn packets(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
             passed_packets,
             ..
         } = counters;
-        let dropped: u64 = counters.dropped_packets.iter().map(|(_, packets)| packets).sum();
         [
             ("forwarded", *forwarded_packets),
             ("answered", *answered_packets),
             ("passed", *passed_packets),
-            ("dropped", dropped),
+            ("dropped", counters.refused_packets()),
         ]
         .map(|(verdict, packets)| {
             (
@@ -318,7 +317,7 @@ fn packets(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
         }),
         (
             "dropped",
-            "Bytes that were dropped, as they came; but for those that found no worker free",
+            "Bytes that were dropped, as they came; but for those that found no worker free, and those that the kernel dropped in the end",
             |counters| counters.dropped_bytes,
         ),
     ] {
@@ -332,6 +331,13 @@ fn packets(out: &mut Out<'_, '_>, counters: &Counters) -> fmt::Result {
         })
     });
     out.counters("dropped_packets", "Packets that were dropped, by reason", None, reasons)?;
+    let errors = counters.icmp_errors.iter();
+    out.counters(
+        "icmp_errors",
+        "ICMP errors to tenants, by what became of them",
+        None,
+        errors.map(|(what, count)| (label("what", *what), *count)),
+    )?;
     let causes = counters.handed_up.iter();
     out.counters(
         "handed_up_packets",

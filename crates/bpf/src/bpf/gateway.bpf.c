@@ -85,10 +85,9 @@ __noinline int take_sample(struct xdp_md *ctx, __u32 outcome, __u32 network, __u
 }
 
 /* To be called before the packet is edited. */
-static __always_inline void tell(struct xdp_md *ctx, const struct config *config,
-				 const struct found *found, __u32 outcome, __u64 bytes)
+static __always_inline void show(struct xdp_md *ctx, const struct config *config,
+				 const struct found *found, __u32 outcome)
 {
-	count(outcome, bytes);
 	if (config->sampling.on)
 		take_sample(ctx, outcome, found->told_network, found->told_place);
 }
@@ -117,7 +116,10 @@ static __always_inline int is_owned(__u32 worker)
 	return left && bpf_ktime_get_coarse_ns() < left->until;
 }
 
-/* A tenant's packet is sent on, or what it asks is answered, if that can be done here: TENANT. */
+/*
+ * A tenant's packet is sent on, or what it asks is answered, if that can be done here: TENANT. It is
+ * counted once it is ready to be sent, and shown before: one that cannot be made so is shown once more.
+ */
 static __always_inline __u32 serve(struct xdp_md *ctx, const struct config *config,
 				   const struct found *found, int *action)
 {
@@ -139,14 +141,15 @@ static __always_inline __u32 serve(struct xdp_md *ctx, const struct config *conf
 		}
 		if (*action == XDP_DROP)
 			return DROP_TRANSMIT_FAILED;
-		tell(ctx, config, found, outcome, bytes);
-		if (route.to.flags & FOREIGN)
-			count(FOREIGN_PACKETS, bytes);
+		show(ctx, config, found, outcome);
 		/* Rules are for the gateway to keep. */
 		if (config->one_in && !route.policed)
 			choose(ctx, config, found, outcome);
 		if (!send_on(ctx, config, found, &route))
-			*action = XDP_DROP;
+			goto failed;
+		count(outcome, bytes);
+		if (route.to.flags & FOREIGN)
+			count(FOREIGN_PACKETS, bytes);
 	} else {
 		struct answer answer = {};
 
@@ -154,15 +157,19 @@ static __always_inline __u32 serve(struct xdp_md *ctx, const struct config *conf
 		if (outcome != TENANT)
 			return outcome;
 		*action = XDP_TX;
-		tell(ctx, config, found, ANSWERED, bytes);
-		if (answer.foreign)
-			count(FOREIGN_PACKETS, bytes);
+		show(ctx, config, found, ANSWERED);
 		if (!(found->content == ARP ? answer_arp(ctx, found, &answer) :
 					      answer_discovery(ctx, found, &answer)) ||
 		    !send_back(ctx, config, found, &answer))
-			*action = XDP_DROP;
+			goto failed;
+		count(ANSWERED, bytes);
+		if (answer.foreign)
+			count(FOREIGN_PACKETS, bytes);
 	}
 	return TENANT;
+failed:
+	*action = XDP_DROP;
+	return DROP_TRANSMIT_FAILED;
 }
 
 /*
@@ -197,7 +204,8 @@ __noinline int long_way(struct xdp_md *ctx, const struct config *config)
 		if (action == XDP_DROP)
 			outcome = DROP_NO_WORKER;
 	}
-	tell(ctx, config, &found, outcome, bpf_xdp_get_buff_len(ctx));
+	count(outcome, bpf_xdp_get_buff_len(ctx));
+	show(ctx, config, &found, outcome);
 	return action;
 }
 

@@ -115,8 +115,8 @@ impl GatewayConfig {
         }
     }
 
-    /// `struct config` of gateway.h, for ports of so many queues.
-    pub(super) fn bytes(&self, queues: u32) -> Vec<u8> {
+    /// `struct config` of gateway.h, for ports of so many queues, in the network namespace of this inode.
+    pub(super) fn bytes(&self, queues: u32, namespace: u32) -> Vec<u8> {
         let flags =
             u32::from(self.source_check) << 1 | u32::from(self.derive_source_port) << 2 | u32::from(self.stale) << 3;
         let addresses = |v6| self.addresses.iter().filter(move |address| address.is_ipv6() == v6);
@@ -135,7 +135,7 @@ impl GatewayConfig {
         bytes.extend(self.witness(queues).to_ne_bytes());
         let vxlan_plain = (u32::from(self.vxlan_port) << 16).wrapping_sub(IPV4_HEADER);
         bytes.extend(vxlan_plain.to_ne_bytes());
-        bytes.extend([0; 4]);
+        bytes.extend(namespace.to_ne_bytes());
         fill(&mut bytes, 4 * MOST_ADDRESSES, |bytes| {
             bytes.extend(addresses(false).flat_map(|&ip| address(ip)[..4].to_vec()));
         });

@@ -115,6 +115,7 @@ fn numbers_are_those_of_the_program() {
         ("FORWARDED", Outcome::Forwarded.number()),
         ("REDIRECTED", Outcome::Redirected.number()),
         ("ANSWERED", Outcome::Answered.number()),
+        ("DROP_TRANSMIT_LOST", super::super::outcome::TRANSMIT_LOST.into()),
         ("SAMPLES_LOST", super::super::outcome::SAMPLES_LOST),
         ("FOREIGN_PACKETS", super::super::outcome::FOREIGN_PACKETS),
         ("POLICED", POLICED.into()),
@@ -162,9 +163,9 @@ fn the_lane_is_told_whether_it_may_be_taken() {
         ports: vec![None, None, Some(port)],
         ..GatewayConfig::default()
     };
-    let witness = |config: &GatewayConfig| word(&config.bytes(4), 36).unwrap();
+    let witness = |config: &GatewayConfig| word(&config.bytes(4, 0), 36).unwrap();
     assert_eq!(witness(&plain), 8, "the third port's first queue");
-    assert_eq!(word(&plain.bytes(4), 40), Some((4789 << 16) - 20));
+    assert_eq!(word(&plain.bytes(4, 0), 40), Some((4789 << 16) - 20));
     let edits: [fn(&mut GatewayConfig); 7] = [
         |config| config.marking = true,
         |config| config.stale = true,

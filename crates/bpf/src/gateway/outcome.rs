@@ -71,6 +71,8 @@ const PASSED: u32 = 64;
 const FORWARDED: u32 = 65;
 const REDIRECTED: u32 = 66;
 const ANSWERED: u32 = 67;
+/// Among the reasons.
+pub(super) const TRANSMIT_LOST: u8 = 43;
 pub(super) const SAMPLES_LOST: u32 = 90;
 pub(super) const FOREIGN_PACKETS: u32 = 91;
 /// Reasons have numbers below.

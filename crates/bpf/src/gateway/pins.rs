@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  /sys/fs/bpf/ringside-gateway/   neighbors connections policies configs lease state workers ports counters samples
-//!                                  link-eth0  …
+//!                                  lost-bulk lost-exception  …  link-eth0  …
 //! ```
 //! The next process takes the maps over ([`GatewayProgram::adopt`]), loads its own program on them, and puts that behind
 //! the link in one step ([`GatewayProgram::take_over`]): each packet meets the old or the new program. In between, hits are
@@ -217,7 +217,7 @@ fn open(folder: &Path, name: &str) -> Result<MapHandle> {
     })
 }
 
-fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<()> {
+pub(super) fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<()> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| pin_error("pinning", path)(invalid()))?;
     sys::pin(object, &name).map_err(pin_error("pinning", path))
 }
@@ -226,7 +226,7 @@ fn invalid() -> io::Error {
     io::ErrorKind::InvalidInput.into()
 }
 
-fn pin_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub(super) fn pin_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Pin {
         operation,

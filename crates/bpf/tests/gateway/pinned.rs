@@ -17,10 +17,10 @@ use crate::fixtures::udp;
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A bpffs of the test's own.
-struct Bpffs(PathBuf);
+pub(crate) struct Bpffs(PathBuf);
 
 impl Bpffs {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("rsb-bpffs-{}-{number}", std::process::id()));
         fs::create_dir(&path).unwrap();
@@ -29,7 +29,7 @@ impl Bpffs {
         Self(path)
     }
 
-    fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         self.0.join("gateway")
     }
 }

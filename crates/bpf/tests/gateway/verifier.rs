@@ -8,7 +8,7 @@ use ringside_bpf::gateway::GatewayProgram;
 use crate::bed::SIZES;
 use crate::common::privileged;
 
-/// What newer kernels may need: twice what Linux 6.18 does, which is 76,463. 6.1, whose verifier knows fewer states to be alike, takes some 110,000 for
+/// What newer kernels may need: twice what Linux 6.18 does, which is 76,851. 6.1, whose verifier knows fewer states to be alike, takes some 110,000 for
 /// the same. Of a program that had 289,207 on 6.18 it refused to see the end.
 const MOST: u64 = 150_000;
 

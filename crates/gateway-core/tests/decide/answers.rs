@@ -205,6 +205,8 @@ fn errors_are_limited_and_never_about_errors() {
         }
     }
     assert_eq!(told, 2);
+    assert_eq!(bed.decider.take_held_back(), 8);
+    assert_eq!(bed.decider.take_held_back(), 0, "since the last time");
 
     let mut bed = self::bed(BY_IPV4, settings());
     // The same bytes as an ICMP "unreachable".
@@ -217,4 +219,42 @@ fn errors_are_limited_and_never_about_errors() {
     frame[26..30].copy_from_slice(&[10, 0, 0, 1]);
     (frame[20], frame[21]) = (0, 9);
     bed.dropped(&sent(frame).bytes(), DropReason::InnerTtl);
+}
+
+/// One network's packets that are too long, or too far on their way, take no errors from another's: else who sends many of them would
+/// have others never find out what goes through.
+#[test]
+fn errors_of_one_network_are_none_of_anothers() {
+    const FLOOD: u32 = 5000;
+    let mut bed = bed(BY_IPV4, settings());
+    let b = bed
+        .neighbors
+        .reader()
+        .find(TenantAddress::new(vni(), tenant(2, false)))
+        .unwrap();
+    let other = Vni::new(VNI + 1).unwrap();
+    bed.neighbors
+        .write()
+        .put(TenantAddress::new(other, tenant(2, false)), b);
+    let ips = [tenant(1, false), tenant(2, false)];
+    let packet = |vni, frame| Sent::new([host(1, false), gateway(false)], Encapsulation::Vxlan, vni, frame).bytes();
+    let expired = tenant_udp([A, ROUTER], ips, [1, 2], 1, b"x");
+    let too_long = tenant_udp([A, B], ips, [1, 2], 64, &vec![0; 1473 - 28]);
+    let flood = packet(VNI, expired.clone());
+    let told = |decision| u32::from(matches!(decision, Decision::Complain(_)));
+    let told_in_flood: u32 = (0..FLOOD).map(|_| told(bed.decide(&flood).0)).sum();
+    assert_eq!(told_in_flood, settings().errors_per_second);
+    assert_eq!(bed.decider.take_held_back(), u64::from(FLOOD - told_in_flood));
+    for (frame, reason) in [(too_long, DropReason::TooBig), (expired, DropReason::InnerTtl)] {
+        let (decision, bytes) = bed.decide(&packet(VNI + 1, frame));
+        assert_eq!(decision, Decision::Complain(reason), "{bytes:x?}");
+    }
+    // What nobody may be told of takes nothing either.
+    let mut bed = self::bed(BY_IPV4, settings());
+    let mut error = tenant_udp([A, ROUTER], ips, [1, 2], 1, b"12345678");
+    (error[14 + 9], error[34]) = (1, 3);
+    let error = packet(VNI, error);
+    (0..FLOOD).for_each(|_| bed.dropped(&error, DropReason::InnerTtl));
+    assert_eq!(bed.decider.take_held_back(), 0);
+    assert_eq!(bed.decide(&flood).0, Decision::Complain(DropReason::InnerTtl));
 }

@@ -147,6 +147,9 @@ impl OperationService for Api {
                 .map(|(what, times)| count(what, *times))
                 .collect(),
             limited_hosts: counters.limited_hosts,
+            icmp_errors: (counters.icmp_errors.iter())
+                .map(|(what, errors)| count(what, *errors))
+                .collect(),
             queue_full: (counters.queue_full.iter())
                 .map(|(queue, times)| count(queue, *times))
                 .collect(),

@@ -144,6 +144,7 @@ pub(super) async fn stats(channel: Channel, json: bool) -> Result<()> {
         "interface-events": counts(&all.interface_events),
         "path-mtu": counts(&all.path_mtu),
         "limited-hosts": all.limited_hosts,
+        "icmp-errors": counts(&all.icmp_errors),
         "queue-full": counts(&all.queue_full),
         "workers": all.workers.iter().map(worker).collect::<Vec<_>>(),
         "direct": all.direct.map(|direct| json!({

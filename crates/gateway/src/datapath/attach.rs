@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use ringside_bpf::gateway::{GatewayProgram, Sizes};
+use ringside_bpf::gateway::{GatewayProgram, Losses, Sizes};
 use ringside_bpf::{Error, Link, XdpMode};
 use ringside_nic::Interface;
 use ringside_xsk::{Mode, Path as Way};
@@ -118,21 +118,32 @@ fn same(one: Sizes, other: Sizes) -> bool {
     (one.neighbors, one.connections, one.queues) == (other.neighbors, other.connections, other.queues)
 }
 
+/// Gives the maps their names, if they are to have some and have not.
+pub(super) fn name(program: &GatewayProgram, adopted: bool, ports: &Ports, pins: Option<&Path>) -> Result<()> {
+    let Some(pins) = pins else { return Ok(()) };
+    if !adopted {
+        GatewayProgram::unpin(&maps(pins))?;
+        program.pin(&maps(pins))?;
+    }
+    leave_others(pins, ports)
+}
+
+/// Counts what the kernel drops after the verdict, beside maps that have names if they are to have some. It goes without, too.
+pub(super) fn count_losses(program: &GatewayProgram, pins: Option<&Path>) -> Option<Losses> {
+    let counted = program.count_losses(pins.map(maps).as_deref());
+    let told = counted.inspect_err(|error| {
+        tracing::warn!(%error, "what the kernel drops after the fast path has sent it on is not counted (transmit-lost)");
+    });
+    told.ok()
+}
+
 /// Puts the program on the interfaces, in place of that of the process before.
 pub(super) fn attach_all(
     program: &GatewayProgram,
-    adopted: bool,
     ports: &Ports,
     mode: Mode,
     pins: Option<&Path>,
 ) -> Result<Vec<Option<(Link, XdpMode)>>> {
-    if let Some(pins) = pins {
-        if !adopted {
-            GatewayProgram::unpin(&maps(pins))?;
-            program.pin(&maps(pins))?;
-        }
-        leave_others(pins, ports)?;
-    }
     let attached = ports
         .iter()
         .map(|(_, interface)| attach(program, interface, mode, pins).map(Some));

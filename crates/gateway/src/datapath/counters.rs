@@ -1,10 +1,13 @@
-//! What workers count: each its own, read by anybody.
+//! What workers count, each its own, read by anybody; and what the XDP program does.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Sender, TrySendError};
+use ringside_bpf::gateway::{GatewayProgram, Outcome};
 use ringside_gateway_core::DropReason;
 use ringside_gateway_core::decide::Decision;
+
+use crate::model::PathCounters;
 
 const REASONS: usize = 64;
 
@@ -17,6 +20,7 @@ pub(super) struct WorkerCounters {
     sent_bytes: AtomicU64,
     answered: AtomicU64,
     complained: AtomicU64,
+    held_back: AtomicU64,
     waited: AtomicU64,
     busy: AtomicU64,
     dropped: [AtomicU64; REASONS],
@@ -57,6 +61,7 @@ impl Default for WorkerCounters {
             sent_bytes: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             complained: AtomicU64::new(0),
+            held_back: AtomicU64::new(0),
             waited: AtomicU64::new(0),
             busy: AtomicU64::new(0),
             dropped: [const { AtomicU64::new(0) }; REASONS],
@@ -82,6 +87,8 @@ pub(super) struct WorkerCounts {
     pub answered: u64,
     /// Of those in `dropped`, by their own reason: packets in whose place their sender got an ICMP error.
     pub complained: u64,
+    /// Of those, too: packets whose sender got none, because there would have been too many.
+    pub held_back: u64,
     /// Packets that had to wait for a host's MAC address; they are counted once more when that is known, or not.
     pub waited: u64,
     /// Nanoseconds in which there were packets.
@@ -103,6 +110,7 @@ pub(super) struct Tally {
     pub(super) sent_bytes: u64,
     pub(super) answered: u64,
     pub(super) complained: u64,
+    pub(super) held_back: u64,
     pub(super) waited: u64,
     pub(super) busy: u64,
 }
@@ -115,6 +123,7 @@ impl Tally {
         sent_bytes: 0,
         answered: 0,
         complained: 0,
+        held_back: 0,
         waited: 0,
         busy: 0,
     };
@@ -144,6 +153,7 @@ impl WorkerCounters {
         add(&self.sent_bytes, tally.sent_bytes);
         add(&self.answered, tally.answered);
         add(&self.complained, tally.complained);
+        add(&self.held_back, tally.held_back);
         add(&self.waited, tally.waited);
         add(&self.busy, tally.busy);
     }
@@ -188,6 +198,7 @@ impl WorkerCounters {
             sent_bytes: of(&self.sent_bytes),
             answered: of(&self.answered),
             complained: of(&self.complained),
+            held_back: of(&self.held_back),
             waited: of(&self.waited),
             busy: of(&self.busy),
             dropped: dropped.collect(),
@@ -195,6 +206,41 @@ impl WorkerCounters {
             full: Full::ALL.map(|queue| of(&self.full[queue as usize])),
         }
     }
+}
+
+/// What the program has counted, and what it handed to workers, by cause. A counter that cannot be read is left out, as it would be a
+/// moment later.
+pub(super) fn of_program(program: &GatewayProgram) -> (PathCounters, Vec<(&'static str, u64)>) {
+    let (mut counts, mut handed_up) = (PathCounters::default(), Vec::new());
+    for outcome in Outcome::all() {
+        let Ok(counter) = program.count(outcome) else { continue };
+        let reason = match outcome {
+            Outcome::Dropped(number) => DropReason::ALL.iter().find(|known| known.number() == number).copied(),
+            _ => None,
+        };
+        // What was found out afterwards came only once.
+        if !reason.is_some_and(DropReason::is_afterwards) {
+            counts.received_packets += counter.packets;
+            counts.received_bytes += counter.bytes;
+        }
+        match outcome {
+            Outcome::Forwarded | Outcome::Redirected => {
+                counts.forwarded_packets += counter.packets;
+                counts.forwarded_bytes += counter.bytes;
+            }
+            Outcome::Answered => counts.answered_packets += counter.packets,
+            Outcome::Passed => counts.passed_packets += counter.packets,
+            Outcome::Dropped(_) if counter.packets != 0 => {
+                counts.dropped_bytes += counter.bytes;
+                counts
+                    .dropped_packets
+                    .extend(reason.map(|reason| (reason, counter.packets)));
+            }
+            Outcome::Slow(cause) if counter.packets != 0 => handed_up.push((cause.name(), counter.packets)),
+            Outcome::Dropped(_) | Outcome::Slow(_) => {}
+        }
+    }
+    (counts, handed_up)
 }
 
 const _: () = {

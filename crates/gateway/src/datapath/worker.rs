@@ -220,6 +220,7 @@ impl Worker<'_> {
         for Leaving(_, frame, decision, _) in self.leaving.drain(..) {
             count_left(decision, frame.len(), false, &mut tally, self.counters);
         }
+        tally.held_back = self.decider.take_held_back();
         self.counters.add(&tally);
         self.count_lost(&mut lanes);
         done
@@ -385,6 +386,7 @@ impl Worker<'_> {
             }
         }
         burst.finish()?;
+        tally.held_back = self.decider.take_held_back();
         if let Some(measured) = measured {
             tally.busy = now().saturating_sub(measured) * MEASURED;
         }

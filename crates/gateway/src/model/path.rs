@@ -67,7 +67,8 @@ pub struct PathSettings {
     pub source_check: bool,
     /// Choose the outer UDP source port by the tenant's flow.
     pub derive_source_port: bool,
-    /// ICMP errors a second, of one worker, at the most.
+    /// ICMP errors a second to the tenants of one network, of one worker, at the most:
+    /// [`Settings::errors_per_second`](ringside_gateway_core::decide::Settings::errors_per_second).
     pub errors_per_second: u32,
     /// How long a packet waits for its host's MAC address.
     pub patience: Duration,
@@ -178,6 +179,8 @@ pub struct Counters {
     /// How often workers found no room where they tell others what is to be done, by queue. They tell it again: hosts that packets
     /// wait for a moment later, the rest with the next packet.
     pub queue_full: Vec<(&'static str, u64)>,
+    /// ICMP errors to tenants: what became of them, and how many.
+    pub icmp_errors: Vec<(&'static str, u64)>,
     /// Direct paths, if hosts are told of them.
     pub direct: Option<DirectCounters>,
 }
@@ -223,10 +226,24 @@ pub struct PathCounters {
     pub answered_packets: u64,
     /// Packets that were handed to the kernel.
     pub passed_packets: u64,
-    /// Packets that were dropped, by reason; reasons that there are none of may be left out.
+    /// Packets that were dropped, by reason; reasons that there are none of may be left out. Those that were found out
+    /// [afterwards](DropReason::is_afterwards) are among those that were sent on or answered, too.
     pub dropped_packets: Vec<(DropReason, u64)>,
-    /// Their bytes, as they came. Those dropped as `worker-busy` never came to a worker: their bytes are in none of these.
+    /// Their bytes, as they came. Those dropped as `worker-busy` never came to a worker, and of those dropped as `transmit-lost` nobody
+    /// tells: their bytes are in none of these.
     pub dropped_bytes: u64,
+}
+
+impl PathCounters {
+    /// Packets about which it was decided that they are dropped.
+    #[must_use]
+    pub fn refused_packets(&self) -> u64 {
+        let refused = self
+            .dropped_packets
+            .iter()
+            .filter(|(reason, _)| !reason.is_afterwards());
+        refused.map(|(_, packets)| packets).sum()
+    }
 }
 
 /// How busy a worker is.

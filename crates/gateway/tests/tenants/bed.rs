@@ -203,6 +203,11 @@ impl Bed {
         &self.uplinks[usize::from(host - 1) % self.uplinks.len()]
     }
 
+    /// Nobody takes what the gateway sends back to the switches any more: see [`wake_for_what_is_sent_back`].
+    pub(crate) fn sleep(&mut self) {
+        self.wakes.clear();
+    }
+
     /// Takes one of the gateway's interfaces away.
     pub(crate) fn unplug(&mut self, number: u8) {
         self.uplinks[usize::from(number)].delete_link().expect("deleted");

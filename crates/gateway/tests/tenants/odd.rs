@@ -146,6 +146,37 @@ fn what_somebody_else_has_is_told_before_anything_is_touched() {
     assert!(odd.is_untouched());
 }
 
+/// A kernel without BTF has no tracepoints for programs: the gateway does without, and says so once.
+#[test]
+fn a_kernel_that_does_not_tell_what_it_drops() {
+    if !is_root() {
+        return;
+    }
+    let odd = Odd::new("untold");
+    let folder = Folder::new();
+    let configured = odd.command(&folder, Some(&odd.pins), "");
+    let mut without = odd.end().ns.command("unshare");
+    let script = "mount --bind /dev/null /sys/kernel/btf/vmlinux && exec \"$0\" \"$@\"";
+    without
+        .args(["--mount", "sh", "-c", script])
+        .arg(configured.get_program());
+    without.args(configured.get_args());
+    let daemon = Daemon::spawn(folder, without);
+    daemon.ok(&["health"]);
+    let log = daemon.log();
+    assert_eq!(log.matches("(transmit-lost)").count(), 1, "{log}");
+    assert!(log.contains("packets are forwarded"), "{log}");
+    let folder = daemon.kill();
+    // The next one finds BTF, and counts on the same maps.
+    let daemon = odd.start(folder, Some(&odd.pins));
+    let log = daemon.log();
+    assert!(
+        log.contains("adopted=true") && !log.contains("(transmit-lost)"),
+        "{log}"
+    );
+    daemon.stop();
+}
+
 #[test]
 fn pins_that_are_damaged_are_made_anew() {
     if !is_root() {

@@ -86,7 +86,7 @@ impl Metrics {
     }
 
     /// What came by a way has become something.
-    fn adds_up(&self, path: &str) -> bool {
+    pub(crate) fn adds_up(&self, path: &str) -> bool {
         let verdicts = ["forwarded", "answered", "passed", "dropped"].map(|verdict| self.packets(path, verdict));
         let handed_up = match path {
             "fast" => self.sum("handed_up_packets_total"),

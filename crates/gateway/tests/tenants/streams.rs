@@ -1,7 +1,9 @@
 //! Much at once: iperf3, and connections that check every byte.
 
+use std::ffi::OsStr;
 use std::process::Command;
 
+use ringside_netlab::End;
 use serde_json::Value;
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tunnel};
@@ -95,19 +97,29 @@ fn link_losses() -> u64 {
         let folder = link.path().join("statistics");
         let counters = ["rx_dropped", "tx_dropped"].map(|name| std::fs::read_to_string(folder.join(name)));
         let plain = counters.into_iter().filter_map(|text| number(&text.ok()?));
-        let asked = Command::new("ethtool").arg("-S").arg(link.file_name()).output();
-        let told = asked.expect("ethtool, which scripts/setup installs").stdout;
-        let told = String::from_utf8_lossy(&told);
-        let by_xdp = told.lines().filter_map(|line| {
-            let (name, count) = line.rsplit_once(':')?;
-            let is_loss = ["_xdp_tx_errors", "_xdp_xmit_errors"]
-                .iter()
-                .any(|end| name.ends_with(end));
-            number(count).filter(|_| is_loss)
-        });
-        plain.sum::<u64>() + by_xdp.sum::<u64>()
+        plain.sum::<u64>() + lost_by_xdp(&link.file_name())
     };
     links.map(|link| of(link.expect("a link"))).sum()
+}
+
+/// What a link of this namespace has dropped of what XDP programs have sent.
+fn lost_by_xdp(link: &OsStr) -> u64 {
+    let asked = Command::new("ethtool").arg("-S").arg(link).output();
+    let told = asked.expect("ethtool, which scripts/setup installs").stdout;
+    let told = String::from_utf8_lossy(&told);
+    let losses = told.lines().filter_map(|line| {
+        let (name, count) = line.rsplit_once(':')?;
+        let is_loss = ["_xdp_tx_errors", "_xdp_xmit_errors"]
+            .iter()
+            .any(|end| name.ends_with(end));
+        count.trim().parse::<u64>().ok().filter(|_| is_loss)
+    });
+    losses.sum()
+}
+
+/// The same of an end of a wire.
+pub(crate) fn xdp_losses(end: &End) -> u64 {
+    end.run(|| lost_by_xdp(end.interface.name().as_ref()))
 }
 
 fn both_directions_at_once(kind: Kind) {

@@ -10,7 +10,7 @@
 
 #include "parse.h"
 
-#define GATEWAY_LAYOUT 10
+#define GATEWAY_LAYOUT 11
 
 #define MOST_PORTS 16
 #define MOST_ADDRESSES 16
@@ -47,6 +47,8 @@ enum outcome {
 	DROP_TRANSMIT_FAILED = 35,
 	DROP_NO_WORKER = 38,
 	DROP_STALE = 42,
+	/* By the kernel, after the verdict: counted by losses.bpf.c, and as sent on or answered, too. */
+	DROP_TRANSMIT_LOST = 43,
 
 	PASSED = 64,	 /* the kernel's */
 	FORWARDED = 65,	 /* by the port that it came from */
@@ -187,7 +189,7 @@ struct config {
 	 */
 	__u32 witness;
 	__u32 vxlan_plain; /* vxlan_port in the upper half, less an IPv4 header: adding a packet's length gives port and length of UDP */
-	__u32 pad;
+	__u32 namespace; /* in which the ports' indexes mean something: the inode of the network namespace */
 	__be32 v4[MOST_ADDRESSES];
 	__be32 v6[MOST_ADDRESSES][4];
 	struct known_option options[MOST_OPTIONS];
