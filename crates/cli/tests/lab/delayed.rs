@@ -1,4 +1,4 @@
-//! Delays inside a guest: programs that its answering one waits for, and an answering one that stands still, each found in its stage and in no other. One boot.
+//! Delays inside a guest: a program that its answering one waits for, and an answering one that stands still, each found in its stage and in no other. One boot.
 
 use ringside_measure::latency::Latency;
 use ringside_measure::schema::{LabResult, LabStages, LoadKind, StageResult, TracedPath};
@@ -8,27 +8,31 @@ use ringside_netlab::testing::is_root;
 use super::guests::PATIENCE;
 use super::{Scratch, alone, assert_nothing_is_left_of, result, start};
 
+/// Takes its CPU from everybody who has no real-time priority, most of the time.
+const HOG: &str = r#"$t = "\0" x 16; $priority = pack("i", 10); sub now { syscall(228, 1, $t); my @t = unpack("qq", $t); $t[0] + $t[1] / 1e9 }
+syscall(144, 0, 1, $priority) == 0 or die "SCHED_FIFO: $!";
+for (;;) { $end = now() + 0.02; 1 while now() < $end; select(undef, undef, undef, 0.004) }"#;
+
 /// Stops the guest's server for most of the time, and lets it go on when it is killed itself.
 const STOPS: &str = r#"opendir(D, "/proc"); for $n (grep { /^\d+$/ } readdir(D)) { open(F, "/proc/$n/cmdline") or next; $_ = <F>; $p = $n if /\0serve\0/ }
 die "nobody serves" unless $p; $own = $$;
 if (!fork) { setpgrp; select(undef, undef, undef, 0.005) while getppid == $own; kill CONT => $p; exit }
-while (kill 0 => $p) { kill STOP => $p; select(undef, undef, undef, 0.07); kill CONT => $p; select(undef, undef, undef, 0.02) }"#;
+while (kill 0 => $p) { kill STOP => $p; select(undef, undef, undef, 0.07); kill CONT => $p; select(undef, undef, undef, 0.008) }"#;
 
 const MS: f64 = 1e6;
 
-/// One path: without anything beside it, beside programs on the guest's CPU that answers, 0, beside the same on the other CPU, and with the one that answers standing still.
+/// One path: without anything beside it, beside a program on the guest's CPU that answers, 0, beside some on the other CPU, and with the one that answers standing still.
 fn content() -> String {
     let mut content = "rounds = 1\nturn = \"4s\"\ntrace = true\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n\
                        [[link]]\nname = \"up\"\nends = [\"a\", \"b\"]\n\
                        [[guest]]\nname = \"vm\"\nhost = \"b\"\nattachment = \"tap-bridge\"\nuplink = \"up\"\n"
         .to_owned();
-    for (name, cpu) in [("hog", 0), ("aside", 1)] {
-        content +=
-            &format!("[[load]]\nname = {name:?}\nkind = \"stress-ng\"\nguest = \"vm\"\nworkers = 16\ncpus = [{cpu}]\n");
+    content += "[[load]]\nname = \"aside\"\nkind = \"stress-ng\"\nguest = \"vm\"\nworkers = 16\ncpus = [1]\n";
+    for (name, script, cpus) in [("hog", HOG, "cpus = [0]\n"), ("still", STOPS, "")] {
+        content += &format!(
+            "[[load]]\nname = {name:?}\nkind = \"program\"\nguest = \"vm\"\ncommand = [\"perl\", \"-e\", '''{script}''']\n{cpus}"
+        );
     }
-    content += &format!(
-        "[[load]]\nname = \"still\"\nkind = \"program\"\nguest = \"vm\"\ncommand = [\"perl\", \"-e\", '''{STOPS}''']\n"
-    );
     for (name, keys) in [("hog", ""), ("aside", "idle = false\n"), ("still", "idle = false\n")] {
         content += &format!(
             "[[probe]]\nname = {name:?}\nfrom = \"a\"\nto = \"vm\"\nwith = \"udp\"\nrate = 25\nmeasure = [\"rtt\"]\nloads = [{name:?}]\n{keys}"
