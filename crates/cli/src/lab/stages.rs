@@ -21,7 +21,7 @@ use super::bed::Bed;
 use super::folder::Folder;
 use super::load::Running;
 use super::plan::{Plan, Probe, Way};
-use super::run::{Fault, begins, bench, condition, contender, pace};
+use super::run::{Fault, begins, bench, condition, contender, keep_left, pace};
 use super::steered::Steered;
 use super::{guests, one_way};
 use crate::output;
@@ -96,7 +96,9 @@ pub(super) fn measure(
         let mut best: Option<LabStages> = None;
         for _ in 0..TRIES {
             session = session.wrapping_add(2);
-            let traced = match one(plan, bed, part, session, stop) {
+            let turn = one(plan, bed, part, session, stop);
+            keep_left(bed, folder, bar)?;
+            let traced = match turn {
                 Ok(traced) => traced,
                 Err(Fault::Cell(error)) => {
                     // What is broken for all is not this path's fault.
@@ -224,7 +226,7 @@ fn interval(probe: &Probe) -> Duration {
 }
 
 /// Whether everything is as it should be.
-fn look(loads: &mut Running, stop: &Stop) -> Result<()> {
+fn look(loads: &mut Running<'_>, stop: &Stop) -> Result<()> {
     ensure!(!stop.is_set(), "interrupted");
     loads.check()
 }
@@ -235,7 +237,7 @@ fn over_link(
     bed: &Bed,
     probe: &Probe,
     session: u32,
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<Stages> {
     let path = bed.path(probe.way)?;
     let bench = bench(plan, probe);
@@ -271,7 +273,7 @@ fn into_guest(
     bed: &Bed,
     (probe, number): (&Probe, usize),
     session: u32,
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<Stages> {
     let path = bed.guest(number)?;
     let bench = bench(plan, probe);
@@ -328,7 +330,7 @@ fn to_machine(
     bed: &Bed,
     (probe, number): (&Probe, usize),
     session: u32,
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<Stages> {
     let path = bed.far(number)?;
     let bench = bench(plan, probe);
