@@ -34,7 +34,8 @@ pub struct TraceOptions {
     pub one_of: u32,
     /// Also what else the CPUs do: interrupts, soft interrupts, tasks, sleep.
     pub disturbers: bool,
-    /// Also when tasks are woken up and get a CPU that are watched ([`Tracer::watch`]).
+    /// Also when tasks are woken up and get a CPU that are watched ([`Tracer::watch`]), and when who reads a TAP device takes what XDP has put in its ring: each system
+    /// call of the machine costs a little more then.
     pub tasks: bool,
 }
 

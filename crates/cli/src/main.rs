@@ -9,6 +9,7 @@ mod config;
 mod delay;
 mod doctor;
 mod lab;
+mod left;
 mod live;
 mod manual;
 mod napi;
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
         }
         Command::Sweep(args) => done(sweep::run(&args)),
         Command::Steer(args) => done(steer::run(&args)),
-        Command::Lab(args) => done(lab::run(&args)),
+        Command::Lab(args) => lab::run(&args),
         Command::Completions(args) => done(manual::completions(&args)),
         Command::Man(args) => done(manual::man(&args)),
         Command::Top(args) => done(top::run(&args)),

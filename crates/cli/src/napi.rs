@@ -7,7 +7,7 @@ use clap::Args;
 use ringside_xsk::{Deferral, Port, PortBuilder, ThreadedNapi};
 
 use crate::args::{List, list};
-use crate::output;
+use crate::{left, output};
 
 /// Settings of the interface for the time of the run, put back at its end; after a kill by the next run.
 #[derive(Clone, Debug, Args)]
@@ -68,13 +68,24 @@ impl NapiArgs {
 
 /// Puts back what an earlier run left that was killed.
 pub(crate) fn recover() {
-    match ringside_nic::changes::recover() {
-        Ok(left) => left.iter().for_each(output::note),
+    recover_of(None);
+}
+
+/// The same; a sentence for each change of that process that cannot be put back.
+pub(crate) fn recover_of(process: Option<u32>) -> Vec<String> {
+    let recovered = match ringside_nic::changes::recover() {
+        Ok(recovered) => recovered,
         // No reason not to measure; who changes something is told again.
-        Err(error) => output::note(format_args!(
-            "what an earlier run may have left cannot be put back: {error}"
-        )),
-    }
+        Err(error) => {
+            output::note(format_args!(
+                "what an earlier run may have left cannot be put back: {error}"
+            ));
+            return Vec::new();
+        }
+    };
+    recovered.iter().for_each(output::note);
+    let own = recovered.iter().filter(|of| Some(of.pid) == process);
+    own.flat_map(|of| left::sentences(&of.changes)).collect()
 }
 
 /// Says so where busy-polling did nothing.

@@ -51,6 +51,11 @@ impl Stop {
         self.flag.load(Ordering::Relaxed)
     }
 
+    /// What is true then, for who knows nothing of this.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.flag)
+    }
+
     /// Ends the run.
     pub(crate) fn set(&self) {
         self.flag.store(true, Ordering::Relaxed);

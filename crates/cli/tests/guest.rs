@@ -38,6 +38,9 @@ const PATIENCE: Duration = Duration::from_mins(3);
 
 const RINGSIDE: &str = env!("CARGO_BIN_EXE_ringside");
 
+/// What a command takes for each mode.
+const MODES: [&str; 4] = ["zero-copy", "zero-copy --wait busy-poll", "native", "generic"];
+
 struct Hosts {
     guest: Guest,
     model: Model,
@@ -143,6 +146,7 @@ fn zero_copy_on_virtio_net_and_ways_to_attach_a_guest() {
     packets_come_over(&hosts, "zero-copy --wait busy-poll", ["eth0", "eth1"]);
     round_trips(&hosts);
     a_vlan_is_a_network_of_its_own(&hosts);
+    delays_are_measured(&hosts);
     steering::run(&hosts);
     schedules::run(&hosts);
     attached.carry_packets(&hosts.guest);
@@ -157,19 +161,7 @@ fn zero_copy_on_igb() {
         return;
     }
     let hosts = Hosts::boot(Model::Igb, None);
-    igb::one_queue_for_all(&hosts);
-    // It takes VLAN tags off.
-    doctor_finds_it(&hosts, "warning");
-    round_trips(&hosts);
-    // A queue gets its usual rings back some time after its zero-copy socket has gone, and what is in the others then is lost. Who binds it again waits
-    // for that, who uses the VLAN does not: so the modes that copy are the last.
-    for mode in ["zero-copy", "zero-copy --wait busy-poll", "native", "generic"] {
-        packets_come_over(&hosts, mode, ["eth0", "eth1"]);
-    }
-    a_vlan_is_a_network_of_its_own(&hosts);
-    igb::what_the_nic_knows(&hosts);
-    igb::delays_are_measured(&hosts);
-    schedules::each_keeps_it(&hosts, &schedules::IGB);
+    all_ways_on_igb(&hosts);
     stages_are_traced(&hosts);
 }
 
@@ -225,23 +217,60 @@ fn doctor_on_debian_12() {
 }
 
 /// A kernel whose interrupts are threads and whose locks sleep.
+fn boot_preempt_rt(model: Model) -> Hosts {
+    let kernel = Kernel::named("linux-image-rt-amd64/trixie-backports").expect("a kernel for guests");
+    let hosts = Hosts::boot_on(kernel, model, None);
+    let version = hosts.run("cat /proc/version").out;
+    assert!(version.contains("PREEMPT_RT"), "{version}");
+    hosts
+}
+
 #[test]
 #[ignore = "make test-guests runs it"]
 fn preempt_rt() {
     if !is_root() {
         return;
     }
-    let kernel = Kernel::named("linux-image-rt-amd64/trixie-backports").expect("a kernel for guests");
-    let hosts = Hosts::boot_on(kernel, Model::VirtioNet, None);
-    let version = hosts.run("cat /proc/version").out;
-    assert!(version.contains("PREEMPT_RT"), "{version}");
+    let hosts = boot_preempt_rt(Model::VirtioNet);
     doctor_finds_it(&hosts, "note");
-    for mode in ["zero-copy", "zero-copy --wait busy-poll", "native", "generic"] {
+    for mode in MODES {
         packets_come_over(&hosts, mode, ["eth0", "eth1"]);
     }
     round_trips(&hosts);
-    igb::delays_are_measured(&hosts);
+    a_vlan_is_a_network_of_its_own(&hosts);
+    hints_are_the_programs(&hosts);
+    delays_are_measured(&hosts);
     schedules::run(&hosts);
+}
+
+/// The NIC's interrupts, for each queue and direction one, are threads there, too.
+#[test]
+#[ignore = "make test-guests runs it"]
+fn preempt_rt_on_igb() {
+    if !is_root() {
+        return;
+    }
+    let hosts = boot_preempt_rt(Model::Igb);
+    all_ways_on_igb(&hosts);
+    // Clocks jump there.
+    igb::schedules_wait_for_the_nics_clock(&hosts);
+}
+
+fn all_ways_on_igb(hosts: &Hosts) {
+    igb::one_queue_for_all(hosts);
+    // It takes VLAN tags off.
+    doctor_finds_it(hosts, "warning");
+    round_trips(hosts);
+    // A queue gets its usual rings back some time after its zero-copy socket has gone, and what is in the others then is lost. Who binds it again waits
+    // for that, who uses the VLAN does not: so the modes that copy are the last.
+    for mode in MODES {
+        packets_come_over(hosts, mode, ["eth0", "eth1"]);
+    }
+    a_vlan_is_a_network_of_its_own(hosts);
+    igb::no_stamps_for_all_packets(hosts);
+    hints_are_the_programs(hosts);
+    delays_are_measured(hosts);
+    schedules::each_keeps_it(hosts, &schedules::IGB);
 }
 
 /// A NIC with a driver and interrupts of its own, and a kernel that has the entries of functions, too.
@@ -361,4 +390,67 @@ fn round_trips(hosts: &Hosts) {
 fn a_vlan_is_a_network_of_its_own(hosts: &Hosts) {
     hosts.run("ping -c1 -w 60 10.9.5.2");
     packets_come_over(hosts, "generic", ["eth0.5", "eth1.5"]);
+}
+
+/// Neither driver has anything for an XDP program (Linux 7.3): that is told, and what the program knows by itself is there.
+fn hints_are_the_programs(hosts: &Hosts) {
+    let silent = "the driver tells nothing about received packets (xdp-rx-metadata-features)";
+    let behind = "generic XDP runs behind the driver, which cannot be asked any more";
+    for (mode, why_not) in [("zero-copy", silent), ("native", silent), ("generic", behind)] {
+        let receiver = hosts.far(&format!(
+            "rx eth1 --hints --wait poll --filter udp:29620 --count 20 --mode {mode} --json"
+        ));
+        let sent = "tx eth0 --to 10.9.0.2 --rate 100 --size 200 --count 20 --json";
+        hosts.ringside(&format!("{sent} --mode {mode}")).good();
+        let received = end("rx --hints", receiver).good().result();
+        assert_eq!(received.packets.received, 20, "{received:#?}");
+        let hints = received.hints.as_ref().expect("hints");
+        let written: Vec<_> = (hints.layouts.iter())
+            .map(|layout| (layout.name.as_str(), layout.packets))
+            .filter(|(_, packets)| *packets != 0)
+            .collect();
+        assert_eq!(written, [("ringside_rx", 20)], "{hints:#?}");
+        let nic = hints.nic.as_ref().expect("what the NIC knows");
+        assert!(!nic.device_bound, "{nic:#?}");
+        assert_eq!(
+            (nic.why_not.as_deref(), nic.offers.as_deref()),
+            (Some(why_not), Some(&[][..])),
+            "{nic:#?}"
+        );
+        let stamps: Vec<_> = nic
+            .stamps
+            .iter()
+            .map(|count| (count.source.as_str(), count.packets))
+            .collect();
+        assert_eq!(stamps, [("hardware", 0), ("xdp", 20), ("application", 0)], "{nic:#?}");
+        assert_eq!((nic.hash.packets, nic.vlan.packets), (0, 0), "{nic:#?}");
+        // Only the one has a clock.
+        let has_clock = nic.stamps[0].clock.starts_with("PHC /dev/ptp");
+        assert_eq!(has_clock, hosts.model == Model::Igb, "{nic:#?}");
+    }
+}
+
+/// Figures of an emulated CPU: that there are some for each way to wait, and none that is impossible.
+fn delays_are_measured(hosts: &Hosts) {
+    let line =
+        "delay eth1 --waits poll,spin --cores other,same --c-states as-is --samples 100 --rounds 1 -t 120 --json";
+    let delay = hosts.start(&format!("ip netns exec far {RINGSIDE} {line}"));
+    // Nobody answers ARP while the other end's NIC is reset.
+    let to = "--to 10.9.0.2 --to-mac 02:72:73:67:00:02";
+    let sender = hosts.start(&format!("{RINGSIDE} tx eth0 {to} --rate 100 --json"));
+    let done = end("delay", delay).good();
+    sender.signal(libc::SIGINT).expect("signalled");
+    end("tx", sender).good();
+    let Outcome::Delay(result) = done.document().result else {
+        panic!("not a delay: {done:#?}");
+    };
+    assert_eq!(result.cells.len(), 4, "{result:#?}");
+    for cell in &result.cells {
+        let delay = cell
+            .delay
+            .as_ref()
+            .unwrap_or_else(|| panic!("nothing was sampled: {cell:#?}"));
+        assert!(delay.samples >= 100 && cell.impossible_packets == 0, "{cell:#?}");
+        eprintln!("{:?} {:?}: {delay:?}", cell.wait, cell.core);
+    }
 }

@@ -7,9 +7,15 @@ mod attachments;
 mod broken;
 #[path = "lab/cabled.rs"]
 mod cabled;
+#[path = "lab/checked.rs"]
+mod checked;
 mod common;
 #[path = "lab/crossing.rs"]
 mod crossing;
+#[path = "lab/ctrl_c.rs"]
+mod ctrl_c;
+#[path = "lab/delayed.rs"]
+mod delayed;
 #[path = "lab/elsewhere.rs"]
 mod elsewhere;
 #[path = "lab/guests.rs"]
@@ -28,6 +34,8 @@ mod stressed;
 mod studies;
 #[path = "lab/together.rs"]
 mod together;
+#[path = "lab/undone.rs"]
+mod undone;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -163,6 +171,20 @@ fn run_quietly(scratch: &Scratch) -> (Done, LabResult) {
     unreachable!("the last run is one to be tested")
 }
 
+/// A text whose paragraphs were wrapped for people, as one line.
+fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// That `ringside lab check` found a file right and the machine lacking, which is no failure of its own; what it said, as one line.
+fn cannot_be_run(checked: &Done) -> String {
+    let told = unwrapped(&checked.out);
+    assert_eq!(checked.status.code(), Some(4), "{checked:#?}");
+    assert!(!checked.err.contains("ringside: "), "{checked:#?}");
+    assert!(told.contains("It cannot be run here: "), "{told}");
+    told
+}
+
 /// The cells of which no turn was left out because the machine was given away: without any nothing would be tested.
 fn quiet(result: &LabResult) -> Vec<&LabCell> {
     let cells: Vec<_> = result.cells.iter().filter(|cell| cell.turns_left_out == 0).collect();
@@ -295,41 +317,6 @@ fn the_examples_of_the_help_do_what_they_say() {
     }
     let report = fs::read_to_string(scratch.path("run1.md")).expect("a report");
     assert!(report.contains("p, round trip, idle"), "{report}");
-}
-
-#[test]
-fn a_bad_file_is_refused_as_a_whole_before_anything_is_done() {
-    let scratch = Scratch::new();
-    let content = HOSTS.to_owned() + &probe("p", "with = \"udp\"\nmode = \"native\"\nsize = 9000");
-    scratch.lab(&content);
-    for command in ["check my.toml", "run my.toml"] {
-        let refused = run(&scratch, command).refused();
-        assert!(refused.contains("the lab file my.toml has 2 faults:"), "{refused}");
-        assert!(
-            refused.contains("line 13, key probe.mode: only with") && refused.contains("line 14, key probe.size"),
-            "{refused}"
-        );
-    }
-    let unknown = run(&scratch, "run nothing.toml").refused();
-    assert!(
-        unknown.contains(
-            "reading the lab file nothing.toml, which is no study either (smoke, host-to-host, host-to-guest, host-to-guest-vhost-user, host-to-guest-xdp, schedule, steering, steering-igb)"
-        ),
-        "{unknown}"
-    );
-    scratch.lab(&format!(
-        "{}{}",
-        HOSTS.replace("cpu = 0", "cpu = 4000"),
-        probe("p", "with = \"udp\"")
-    ));
-    let cpu = run(&scratch, "run my.toml").refused();
-    assert!(
-        cpu.contains("the host left is to be on CPU 4000, which is not online"),
-        "{cpu}"
-    );
-    let good = run(&scratch, "check smoke").good();
-    assert!(good.out.contains("8 cells, 2 rounds of 200 ms each"), "{good:#?}");
-    assert!(!scratch.path("ringside-lab").exists());
 }
 
 /// Six turns of a quarter of a second and more.

@@ -17,13 +17,11 @@ use std::sync::Arc;
 
 use ringside_wire::{MacAddr, flow};
 
-use self::cacheable::may_be_taken;
 use crate::allowance::Shares;
 use crate::answer::{Trouble, complain, i_have, may_be_told};
 use crate::conntrack::Place;
 use crate::flow::Flow;
 use crate::lane::{self, Lane};
-use crate::policy::ProfileId;
 use crate::rewrite::{Route, complete_outer, forward, headers_len, leaves_in_place, outer_len, source_port};
 use crate::table::{BindingReader, Encapsulation, Host, HostId, HostReader, Neighbor, NeighborReader};
 use crate::{Buffer, Class, Content, DropReason, Firewall, Packet, TenantAddress, Vni};
@@ -90,6 +88,8 @@ pub struct Decider {
     asked: Vec<TenantAddress>,
     found: Vec<Option<Neighbor>>,
     has_policy: bool,
+    /// The rules that there were before anything of the burst was looked up.
+    generation: u64,
 }
 
 /// Receiver, and sender if it was looked up and is known.
@@ -125,6 +125,7 @@ impl Decider {
             asked: Vec::with_capacity(2 * burst),
             found: vec![None; 2 * burst],
             has_policy: true,
+            generation: 0,
         }
     }
 
@@ -150,6 +151,7 @@ impl Decider {
         self.places.clear();
         self.asked.clear();
         self.has_policy = has_policy;
+        self.generation = self.firewall.generation();
     }
 
     /// Rules may be bound to addresses of this network: where none are, it does not matter that others have some.
@@ -387,57 +389,6 @@ impl Decider {
         let Some(sender) = sender else { return false };
         let host = self.hosts.find(sender.host);
         host.is_some_and(|host| host.ip == packet.from) && packet.inner_source(frame) == sender.mac
-    }
-
-    /// What is bound to a sender that is no neighbour, or was not looked up.
-    ///
-    /// Where rules are bound to any address nobody else may send: he could have taken the address to be bound by none.
-    fn profile_of_stranger(&mut self, packet: &Packet) -> Result<Option<ProfileId>, DropReason> {
-        let Content::Ip { src, .. } = packet.content else {
-            return Ok(None);
-        };
-        let sender = TenantAddress::new(packet.vni, src);
-        let profile = self.bindings.profile(sender);
-        // It may have become a neighbour since the burst began.
-        if profile.is_none() && self.bindings.is_policed(packet.vni) && self.neighbors.find(sender).is_none() {
-            return Err(DropReason::UnknownSender);
-        }
-        Ok(profile)
-    }
-
-    fn judge(
-        &mut self,
-        now: u64,
-        frame: &[u8],
-        packet: &Packet,
-        flow: Option<Flow>,
-        (receiver, sender): Ends,
-    ) -> Result<Cacheable, DropReason> {
-        let to = ProfileId::new(receiver.policy);
-        let from = match sender {
-            Some(sender) => ProfileId::new(sender.policy),
-            None if self.may_have_rules(packet.vni) || to.is_some() => self.profile_of_stranger(packet)?,
-            None => None,
-        };
-        if (from, to) == (None, None) {
-            let Content::Ip { dst, .. } = packet.content else {
-                return Ok(Cacheable::Nothing);
-            };
-            return Ok(Cacheable::Neighbor(TenantAddress::new(packet.vni, dst)));
-        }
-        // Rules may be bound since the burst began.
-        let flow = flow
-            .or_else(|| flow_of(frame, packet))
-            .ok_or(DropReason::InnerMalformed)?;
-        let passed = self.firewall.judge(now, packet.vni, &flow, from, to)?;
-        Ok(match passed.connection {
-            Some(connection) if passed.let_go => Cacheable::Ended(connection),
-            Some(connection) if passed.established && may_be_taken(&flow, sender) => Cacheable::Connection {
-                connection,
-                generation: passed.generation,
-            },
-            _ => Cacheable::Nothing,
-        })
     }
 
     fn route(&self, packet: &Packet, frame: &[u8], host: &Host, (port, mac): (u8, MacAddr)) -> Option<Route> {

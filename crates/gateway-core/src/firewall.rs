@@ -8,7 +8,7 @@ use ringside_wire::icmp::v6;
 use crate::Vni;
 use crate::conntrack::{Conntrack, Passed, Refused};
 use crate::flow::{Flow, Upper};
-use crate::policy::{Denied, Direction, Policy, PolicyReader, ProfileId, RuleId, Subject};
+use crate::policy::{Denied, Direction, Policy, PolicyReader, ProfileId, RuleId, Snapshot, Subject};
 
 /// Judges packets, for one thread.
 ///
@@ -107,47 +107,82 @@ impl Firewall {
         source: Option<ProfileId>,
         destination: Option<ProfileId>,
     ) -> Result<Passed, Refused> {
-        let policy = self.policy.load();
-        let once = Passed::once(policy);
-        if (source, destination) == (None, None) {
-            return Ok(Passed {
-                established: flow.ends().is_some() && flow.fragment.is_none(),
-                ..once
-            });
-        }
-        let profiles = [source, destination];
-        let passed = match &flow.upper {
-            Upper::Later => return self.conntrack.later_fragment(now, vni, flow, policy, profiles),
-            // Without it no IPv6 address would be found; 255 hops show that it comes from no farther than the network.
-            Upper::Icmp {
-                message_type: v6::NEIGHBOR_SOLICITATION | v6::NEIGHBOR_ADVERTISEMENT,
-                ..
-            } if flow.protocol == Protocol::ICMPV6 && flow.hops == u8::MAX => Ok(once),
-            Upper::Error(about) => self.conntrack.related(now, vni, flow, about, policy, profiles),
-            _ => match flow.ends() {
-                Some(ends) => self.conntrack.track(now, vni, flow, ends, policy, profiles),
-                None => {
-                    let subject = Subject {
-                        source: flow.source,
-                        destination: flow.destination,
-                        protocol: flow.protocol,
-                        service: flow.service().unwrap_or(0),
-                    };
-                    let judged = policy.judge(&subject, source, destination);
-                    judged.map(|()| once).map_err(Refused::Denied)
-                }
-            },
-        }?;
-        if flow.fragment.is_some() {
-            self.conntrack
-                .allow_fragments(now, vni, flow, passed.generation, profiles);
-            return Ok(Passed {
-                established: false,
-                ..passed
-            });
-        }
-        Ok(passed)
+        judge(
+            self.policy.load(),
+            &self.conntrack,
+            now,
+            vni,
+            flow,
+            [source, destination],
+        )
     }
+
+    /// As [`Firewall::judge`], by the rules of a generation. None: there are others by now.
+    pub(crate) fn judge_in(
+        &mut self,
+        generation: u64,
+        now: u64,
+        vni: Vni,
+        flow: &Flow,
+        profiles: [Option<ProfileId>; 2],
+    ) -> Option<Result<Passed, Refused>> {
+        let policy = self.policy.load();
+        (policy.generation() == generation).then(|| judge(policy, &self.conntrack, now, vni, flow, profiles))
+    }
+
+    /// That of the rules that there are.
+    pub(crate) fn generation(&mut self) -> u64 {
+        self.policy.load().generation()
+    }
+}
+
+/// See [`Firewall::judge`].
+fn judge(
+    policy: &Snapshot,
+    conntrack: &Conntrack,
+    now: u64,
+    vni: Vni,
+    flow: &Flow,
+    profiles: [Option<ProfileId>; 2],
+) -> Result<Passed, Refused> {
+    let once = Passed::once(policy);
+    let [source, destination] = profiles;
+    if (source, destination) == (None, None) {
+        return Ok(Passed {
+            established: flow.ends().is_some() && flow.fragment.is_none(),
+            ..once
+        });
+    }
+    let passed = match &flow.upper {
+        Upper::Later => return conntrack.later_fragment(now, vni, flow, policy, profiles),
+        // Without it no IPv6 address would be found; 255 hops show that it comes from no farther than the network.
+        Upper::Icmp {
+            message_type: v6::NEIGHBOR_SOLICITATION | v6::NEIGHBOR_ADVERTISEMENT,
+            ..
+        } if flow.protocol == Protocol::ICMPV6 && flow.hops == u8::MAX => Ok(once),
+        Upper::Error(about) => conntrack.related(now, vni, flow, about, policy, profiles),
+        _ => match flow.ends() {
+            Some(ends) => conntrack.track(now, vni, flow, ends, policy, profiles),
+            None => {
+                let subject = Subject {
+                    source: flow.source,
+                    destination: flow.destination,
+                    protocol: flow.protocol,
+                    service: flow.service().unwrap_or(0),
+                };
+                let judged = policy.judge(&subject, source, destination);
+                judged.map(|()| once).map_err(Refused::Denied)
+            }
+        },
+    }?;
+    if flow.fragment.is_some() {
+        conntrack.allow_fragments(now, vni, flow, passed.generation, profiles);
+        return Ok(Passed {
+            established: false,
+            ..passed
+        });
+    }
+    Ok(passed)
 }
 
 #[cfg(test)]

@@ -58,14 +58,15 @@ struct Contender {
 }
 
 const SLOW: Kind = Kind::Ringside(Ringside {
-    more: "fast = false",
+    fast: false,
     ..Ringside::FAST
 });
 
 /// On both CPUs, as the fast path is: packets of one flow are one queue's all the same.
 const SLOW_ON_BOTH: Kind = Kind::Ringside(Ringside {
     queues: 2,
-    more: "fast = false\nworkers = 2\ncpus = [0, 1]",
+    fast: false,
+    more: "workers = 2\ncpus = [0, 1]",
     ..Ringside::FAST
 });
 

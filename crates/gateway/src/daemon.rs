@@ -21,6 +21,7 @@ use tracing_subscriber::{Layer, Registry, fmt, reload};
 use crate::api::{Api, Keys, Listeners};
 use crate::config::{Config, Format, Level};
 use crate::datapath::Held;
+use crate::fleet::backlog::LAST;
 use crate::fleet::{Baggage, Door, Member};
 use crate::metrics::{self, Metrics};
 use crate::model::{DataPath, Model, ModelOptions, Tables, Working};
@@ -98,11 +99,25 @@ pub fn run(file: &Path, start_path: impl FnOnce(&Config, &Arc<Tables>) -> Result
     let served = runtime.block_on(serve(file, config, model, &log, doors, &renewable, member));
     // What still runs is let go, so that the writer can end.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    if writer.join().is_err() {
+    // A copy of etcd's state has an end of its own.
+    if renewable.door.is_none() && !ends(&writer, LAST) {
+        tracing::warn!(
+            "the store's disk does not answer, and is not waited for: what was answered is there at the next start, what was not may be"
+        );
+    } else if writer.join().is_err() {
         tracing::error!("a thread of the store has panicked");
     }
     tracing::info!("ended");
     served
+}
+
+/// Whether a thread ends within this time.
+fn ends(thread: &std::thread::JoinHandle<()>, patience: Duration) -> bool {
+    let began = Instant::now();
+    while !thread.is_finished() && began.elapsed() < patience {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    thread.is_finished()
 }
 
 /// Where the gateway is asked. Nobody is let in yet.
@@ -238,7 +253,9 @@ async fn reread(file: &Path, mut before: Config, model: &Model, log: &Log, renew
                 door.renew(known.clone()).await;
                 tracing::info!("the credentials of store.etcd were read again");
             }
-            model.set_options(after.model_options()).await;
+            // The queue may be full, of changes that wait for a disk that hangs: whatever else is to be done now does not.
+            let (waits, options) = (model.clone(), after.model_options());
+            tokio::spawn(async move { waits.set_options(options).await });
             limit_tenants(model.tables(), &before.tenants, &after.tenants);
             model.tables().conntrack.limit_each(after.limits.per_tenant);
             tracing::info!("the configuration was read again");

@@ -232,6 +232,12 @@ impl OfModel {
             read_only,
         )?;
         out.gauge(
+            "store_stalled",
+            "1 while the store has not answered for five seconds",
+            None,
+            health.is_stalled().into(),
+        )?;
+        out.gauge(
             "problems",
             "What needs attention: see `ringside gateway health`",
             None,

@@ -108,6 +108,26 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// True if a commit that ended with this may be on the disk all the same: all of it was written, and whether it is kept nobody knows. As
+    /// long as this program runs it is not there, and what is written next takes its place; a start may find it.
+    pub(crate) fn is_open(&self) -> bool {
+        use rusqlite::ffi;
+        let Self::Sqlite { r#source, .. } = self else {
+            return false;
+        };
+        // The last that a commit does is to flush, and to tell readers by memory that they share: https://sqlite.org/walformat.html
+        let last = [
+            ffi::SQLITE_IOERR_FSYNC,
+            ffi::SQLITE_IOERR_SHMSIZE,
+            ffi::SQLITE_IOERR_SHMMAP,
+        ];
+        source
+            .sqlite_error()
+            .is_some_and(|error| last.contains(&error.extended_code))
+    }
+}
+
 /// Pages of the write-ahead log after which it is written back even while work waits: 256 MB.
 const MOST_LOG_BYTES: u64 = 256 << 20;
 /// As much of it is written back when there is nothing else to do.
@@ -321,26 +341,30 @@ impl Store {
             .map_err(|source| self.failed("reading its revision", source))
     }
 
-    /// Forgets versions of what was deleted before a time, in seconds since 1970, and says of how many.
+    /// Forgets versions of what was deleted before a time, in seconds since 1970, and says of how many; or none of them.
     ///
     /// # Errors
     /// Those of [`StoreError`].
     pub fn forget(&mut self, before: i64) -> Result<usize, StoreError> {
-        let mut forgotten = 0;
-        for table in [Neighbor::TABLE, Port::TABLE, Group::TABLE] {
-            forgotten += self
+        let mut forget = || {
+            let mut forgotten = 0;
+            let transaction = self
                 .connection
-                .execute(&format!("DELETE FROM {table} WHERE deleted < ?1"), [before])
-                .map_err(|source| self.failed("forgetting what was deleted long ago", source))?;
-        }
-        Ok(forgotten)
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            for table in [Neighbor::TABLE, Port::TABLE, Group::TABLE] {
+                forgotten += transaction.execute(&format!("DELETE FROM {table} WHERE deleted < ?1"), [before])?;
+            }
+            transaction.commit()?;
+            Ok(forgotten)
+        };
+        forget().map_err(|source| self.failed("forgetting what was deleted long ago", source))
     }
 
     /// Writes the log back into the file, if there is something of it. To be called when nothing else is to be done.
     ///
     /// # Errors
     /// Those of [`StoreError`]; nothing is lost then.
-    pub fn rest(&mut self) -> Result<(), StoreError> {
+    pub fn rest(&self) -> Result<(), StoreError> {
         if self.log_bytes() > SOME_LOG_BYTES {
             self.write_back()?;
         }

@@ -1,6 +1,8 @@
 //! What was acknowledged survives: kill -9 in the middle of bulk loads, and a full disk.
 
 mod common;
+#[path = "crash/disk.rs"]
+mod disk;
 
 use std::process::Command;
 

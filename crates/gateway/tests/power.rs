@@ -8,9 +8,9 @@ mod common;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::process::Command;
 
 use common::daemon::{Daemon, binary, configure};
+use common::disk::compile;
 use common::{Folder, connect, neighbor};
 use ringside_gateway::object::{Change, GroupKey, Object, Statement};
 use ringside_gateway::proto::neighbor_service_client::NeighborServiceClient;
@@ -191,17 +191,6 @@ fn key(number: u32) -> TenantAddress {
     TenantAddress::new(ringside_gateway_core::Vni::new(there.vni).unwrap(), ip.into())
 }
 
-fn recorder(into: &Path) {
-    let source = format!("{}/tests/power/record.c", env!("CARGO_MANIFEST_DIR"));
-    let output = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .arg(into)
-        .arg(source)
-        .output();
-    let output = output.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// Puts, puts again and deletes, of each kind. What was to be there after each, and how much was recorded when it was acknowledged.
 async fn load(daemon: &Daemon, recording: &Path) -> Vec<(u64, Known)> {
     let channel = connect(&daemon.folder.join("api.sock")).await;
@@ -294,8 +283,8 @@ async fn load(daemon: &Daemon, recording: &Path) -> Vec<(u64, Known)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_survives_a_power_cut() {
     let (folder, aside) = (Folder::new(), Folder::new());
-    let (library, recording) = (aside.join("record.so"), aside.join("recording"));
-    recorder(&library);
+    let library = compile("power/record.c", aside.join("record.so"), &["-shared", "-fPIC"]);
+    let recording = aside.join("recording");
     let config = configure(&folder, "store.db", "");
     let mut command = binary();
     command.arg("--config").arg(config).env("LD_PRELOAD", &library);

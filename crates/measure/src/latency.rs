@@ -281,6 +281,13 @@ impl Latency {
         })
     }
 
+    /// The median of however few samples: to be one of several that are compared with each other. By itself [`summary`](Self::summary) tells none that is of few.
+    #[must_use]
+    pub fn median(&self) -> Option<u64> {
+        let value = self.histogram.value_at_quantile(0.5);
+        (self.samples() > 0).then(|| value.clamp(self.min, self.max))
+    }
+
     /// The value at a quantile beyond which one sample in `one_in` is expected.
     fn percentile(&self, quantile: f64, one_in: u64) -> Option<u64> {
         if self.samples() / one_in < SAMPLES_BEYOND {

@@ -74,8 +74,8 @@ pub use steer::{
 pub use sweep::{BestResult, ConfigurationResult, KnobResult, LevelResult, SweepResult, UnavailableLevel};
 pub use system::{CState, Interface, Mitigation, Mode, QueueMode, System};
 pub use trace::{
-    FlightRecord, MissingHook, RecordedEvent, RecordedPoint, SlowResult, SlowStage, StageResult, TraceCost,
-    TraceResult, TracedPath,
+    CostTurns, FlightRecord, MeasuredWhole, MissingHook, RecordedEvent, RecordedPoint, SlowResult, SlowStage,
+    StageResult, TraceCost, TraceResult, TracedPath,
 };
 pub use under_load::{LoadCondition, LoadKind, Responsiveness, UnderLoadResult};
 pub use until::{SeriesEstimate, UntilCi};

@@ -52,7 +52,7 @@ mod queue;
 mod vcpu;
 
 pub use across::Across;
-pub use breakdown::{Breakdown, StageTimes};
+pub use breakdown::{Breakdown, Measured, StageTimes};
 pub use correlate::{Correlator, Heard, Packet, Stamp};
 pub use disturb::{Culprit, Disturber, DisturberKind, SlowPacket, Slowest, Stolen, Timeline};
 pub use vcpu::{Scheduled, Vcpus};
@@ -90,7 +90,7 @@ pub enum Point {
     Waking,
     /// The reader got a CPU (`sched:sched_switch`).
     Running,
-    /// The packet was copied to the reader (`skb:skb_copy_datagram_iovec`, `sock:sock_recv_length`).
+    /// The packet was copied to the reader (`skb:skb_copy_datagram_iovec`, `sock:sock_recv_length`), or the reader of a TAP device asked for it (`raw_syscalls:sys_enter`).
     Copy,
     /// The application has it.
     Application,
@@ -100,11 +100,13 @@ pub enum Point {
     Kick,
     /// Before a guest: that virtual CPU got a CPU of the host.
     Entered,
+    /// It was put in the ring of a TAP device, and its reader told of it (`sock:sk_data_ready`): QEMU takes it from there.
+    Ring,
 }
 
 impl Point {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Intended,
         Self::Call,
         Self::Queue,
@@ -124,6 +126,7 @@ impl Point {
         Self::Awake,
         Self::Kick,
         Self::Entered,
+        Self::Ring,
     ];
 
     /// Before the wire.
@@ -146,6 +149,7 @@ impl Point {
                 | Self::Awake
                 | Self::Kick
                 | Self::Entered
+                | Self::Ring
         )
     }
 
@@ -158,7 +162,7 @@ impl Point {
     /// What a socket's reader needs to know of a packet. One that is awake takes it before that is told.
     #[must_use]
     pub fn is_of_reader(self) -> bool {
-        matches!(self, Self::Ready | Self::Waking | Self::Running)
+        matches!(self, Self::Ready | Self::Waking | Self::Running | Self::Ring)
     }
 
     /// A short name.
@@ -184,6 +188,7 @@ impl Point {
             Self::Awake => "vCPU awake",
             Self::Kick => "vCPU kick",
             Self::Entered => "vCPU running",
+            Self::Ring => "TAP ring",
         }
     }
 }
@@ -230,6 +235,7 @@ impl Stage {
                 Point::Awake => "QEMU, with the vCPU awake",
                 Point::Kick => "vCPU wake-up",
                 Point::Entered => "vCPU to guest interrupt",
+                Point::Ring => "TAP ring",
             },
             Self::Relay => "relay",
             Self::IntoGuest => "QEMU and vCPU kick",

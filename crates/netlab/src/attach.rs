@@ -41,7 +41,7 @@ mod bridge;
 mod forwarder;
 mod macvtap;
 mod ovs;
-mod process;
+pub(crate) mod process;
 mod redirect;
 mod vfio;
 mod vhost;
@@ -219,6 +219,20 @@ impl Attachment {
                 Ok(Self::Vfio(Arc::new(Vfio::bind(address)?)))
             }
         }
+    }
+
+    /// What this machine is seen to lack for a way before anything is made: a program, a device file, the NIC. `None` is no promise that it can be
+    /// made: what the kernel has is found out by [`Attachment::make`].
+    #[must_use]
+    pub fn lacks(way: Way, config: &AttachConfig) -> Option<Error> {
+        let found = match way {
+            Way::TapBridge | Way::Macvtap | Way::Xdp | Way::Express | Way::AfXdp => Ok(()),
+            Way::VhostNet => TapBridge::find_vhost(),
+            Way::OvsUserspace | Way::OvsKernel => Ovs::find(way),
+            Way::VhostUser => VhostUser::find(config),
+            Way::Vfio => config.pci.map_or(Ok(()), Vfio::check),
+        };
+        found.err()
     }
 
     /// Which way it is.

@@ -65,10 +65,14 @@ use self::arguments::{Files, arguments};
 use self::link::{Answers, Link};
 use self::machine::{Folder, Machine, last_lines};
 use self::message::{Answer, PIECE, Request};
+use crate::attach::process::is_program;
 use crate::{Error, Result};
 
 /// The emulator's program.
 const QEMU: &str = "qemu-system-x86_64";
+
+/// How often it is looked whether a guest is still waited for.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Readings of a guest's clock, of which the best counts.
 const CLOCK_ROUNDS: usize = 17;
@@ -100,20 +104,31 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// Whether this machine can have guests, as far as that is seen without one: its architecture, and QEMU.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Prepare`] with what is missing.
+    pub fn check() -> Result<()> {
+        if !cfg!(target_arch = "x86_64") {
+            let reason = "guests run this machine's programs, and only x86_64 is known how";
+            return Err(prepare("start", "a guest", reason));
+        }
+        if !is_program(QEMU) {
+            let reason = "there is no such program; make setup installs it (Debian's qemu-system-x86)";
+            return Err(prepare("start", QEMU, reason));
+        }
+        Ok(())
+    }
+
     /// Starts a guest and waits until it can be told what to do.
     ///
     /// # Errors
     ///
     /// [`Error::Prepare`] if something that it is made of is missing; [`Error::Guest`] with the end of its console if it does not
-    /// come up.
+    /// come up, or is not waited for any longer ([`GuestConfig::cancel`]).
     pub fn start(config: &GuestConfig) -> Result<Self> {
-        if !cfg!(target_arch = "x86_64") {
-            return Err(prepare(
-                "start",
-                "a guest",
-                "guests run this machine's programs, and only x86_64 is known how",
-            ));
-        }
+        Self::check()?;
         let failed =
             |error: io::Error| prepare("write", format_args!("the files of the guest '{}'", config.name), error);
         let folder = Folder::create(&config.name).map_err(failed)?;
@@ -388,19 +403,20 @@ fn start(
         source,
         console: last_lines(&console),
     };
-    let (machine, link, ready) = run().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            let reason = format!("{error}; make setup installs it (Debian's qemu-system-x86)");
-            prepare("start", QEMU, reason)
-        }
-        _ => failed(error),
-    })?;
+    let cancelled = || failed(io::Error::new(io::ErrorKind::Interrupted, "it is not waited for"));
+    if config.is_cancelled() {
+        return Err(cancelled());
+    }
+    let (machine, link, ready) = run().map_err(failed)?;
     // What unpacks a kernel says a word, too, where nothing else will run.
     let silent = || fs::read(&console).is_ok_and(|said| !String::from_utf8_lossy(&said).contains("Linux version"));
     let (first_word, limit) = limits;
-    let mut answer = ready.recv_timeout(first_word.min(limit));
+    let mut answer = wait(&ready, first_word.min(limit), config);
     if matches!(answer, Err(RecvTimeoutError::Timeout)) && !silent() {
-        answer = ready.recv_timeout(limit.saturating_sub(first_word));
+        answer = wait(&ready, limit.saturating_sub(first_word), config);
+    }
+    if config.is_cancelled() && answer.is_err() {
+        return Err(cancelled());
     }
     let source = match answer {
         Ok((Answer::Ready { version, release }, _)) if version == message::VERSION => {
@@ -423,6 +439,22 @@ fn start(
         }
     };
     Err(failed(source))
+}
+
+/// Waits for an answer, unless that is cancelled.
+fn wait(
+    ready: &Answers,
+    limit: Duration,
+    config: &GuestConfig,
+) -> std::result::Result<(Answer, Vec<u8>), RecvTimeoutError> {
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match ready.recv_timeout(left.min(LOOK)) {
+            Err(RecvTimeoutError::Timeout) if !left.is_zero() && !config.is_cancelled() => {}
+            answer => return answer,
+        }
+    }
 }
 
 fn console(config: &GuestConfig, folder: &Folder) -> PathBuf {

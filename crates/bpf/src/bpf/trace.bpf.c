@@ -4,7 +4,7 @@
  *
  * Each program is one hook, and does without the others: a kernel that lacks one has that point less.
  */
-#include "trace.h"
+#include "trace_ring.h"
 
 /* linux/interrupt.h: NET_RX_SOFTIRQ, since 2.6.27 */
 #define NET_RX 3
@@ -95,7 +95,6 @@ int BPF_PROG(trace_softirq_end, unsigned int vec)
 		here->softirq_ns = 0;
 		here->asked_ns = 0;
 		here->stack.kind = 0;
-		here->sent.kind = 0;
 		here->is_ring = 0;
 		here->is_stack = 0;
 		here->is_generic = 0;
@@ -288,10 +287,8 @@ int BPF_PROG(trace_ready, const struct sock *sk)
 		break;
 	/* A TAP device's. */
 	case AF_UNSPEC:
-		id = here->sent;
-		here->sent.kind = 0;
-		is_known = id.kind != 0;
-		break;
+		put_in_ring(sk, now);
+		return 0;
 	default:
 		return 0;
 	}

@@ -9,7 +9,7 @@ pub struct TraceEvent {
     /// Number of the probe; of a packet that nobody looked into ([`kind`](Self::kind) 0) the time when it was given to an XDP
     /// socket, or 0.
     pub sequence: u64,
-    /// Of queue and transmit: when it was to be sent, and when it was. Of driver, stack and socket: when the soft interrupt was
+    /// Of queue and transmit: when it was to be sent, and when it was. Of driver, stack, socket, and what XDP has put in a TAP device's ring: when the soft interrupt was
     /// asked for, and when it began. Of waking and running, and of tasks that are watched: the task's number. Of ready, and of copy with [`kind`](Self::kind)
     /// 0: which socket, a number that is its own while it is open. 0 where it is not known.
     pub extra: [u64; 2],

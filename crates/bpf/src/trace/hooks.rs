@@ -108,6 +108,12 @@ static HOOKS: &[Hook] = &[
     tracepoint("trace_waking", "sched", "sched_waking", "when its reader is woken up"),
     tracepoint("trace_switch", "sched", "sched_switch", "when its reader gets a CPU"),
     tracepoint(
+        "watch_read",
+        "raw_syscalls",
+        "sys_enter",
+        "when QEMU takes from a TAP device what XDP has put in its ring",
+    ),
+    tracepoint(
         "trace_copy",
         "skb",
         "skb_copy_datagram_iovec",
@@ -231,7 +237,9 @@ pub(super) fn functions() -> impl Iterator<Item = &'static Hook> {
 
 /// Those that tell of tasks that are watched.
 pub(super) fn of_tasks() -> impl Iterator<Item = &'static Hook> {
-    HOOKS.iter().filter(|hook| hook.is_of_tasks())
+    ["watch_waking", "watch_switch"]
+        .into_iter()
+        .filter_map(Hook::of_program)
 }
 
 /// Why the kernel took a program not, in a line.
@@ -271,11 +279,8 @@ impl Hook {
 
     /// Whether it is of use to who wants such things.
     pub(super) fn is_wanted(&self, options: TraceOptions) -> bool {
-        (options.tasks || !self.is_of_tasks()) && (options.disturbers || !self.program.starts_with("disturb"))
-    }
-
-    fn is_of_tasks(&self) -> bool {
-        self.program.starts_with("watch")
+        (options.tasks || !self.program.starts_with("watch"))
+            && (options.disturbers || !self.program.starts_with("disturb"))
     }
 
     pub(super) fn missing(&self, reason: impl Into<String>) -> MissingHook {

@@ -26,7 +26,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Check a lab file as a whole, and tell what it would do
+    /// Check a lab file as a whole, and tell what it would do; exit status 4 if the file is right and the lab cannot be run here
     Check(FileArgs),
     /// Build the lab, measure all cells round by round, and write result and report
     Run(RunArgs),

@@ -17,11 +17,12 @@ use super::guests::{self, Guests};
 use super::load;
 use super::passed::Passed;
 use super::plan::{self, Place, Plan, Probe, Way, Wire};
-use super::schedule::errand;
+use super::schedule::{Remote, errand};
 use super::servers;
 use crate::compare::{self, Side};
+use crate::left::Left;
 use crate::output::note;
-use crate::serve::{Far, RemoteArgs};
+use crate::serve::Far;
 use crate::stop::Stop;
 use crate::system;
 use crate::trace::Names;
@@ -31,11 +32,15 @@ const MOST_LINKS: usize = 250;
 
 /// What was built.
 pub(super) struct Bed {
+    /// What could not be undone of what was done for turns.
+    left: Left,
     /// What other machines' servers do for loads, by the numbers of their hosts.
     receivers: Vec<(usize, LoadsEnd)>,
     stop: Stop,
     /// Paths to other machines, by the numbers of their hosts; closed before links and namespaces go.
     far: Vec<(usize, compare::Bed)>,
+    /// What hosts are called, with the address of another machine.
+    hosts: Vec<String>,
     guests: Guests,
     links: Vec<Lab>,
     /// The namespace that this process is in.
@@ -53,8 +58,8 @@ pub(super) struct Course<'b> {
 }
 
 impl Bed {
-    /// Builds it; what guests' consoles say stays in the folder `logs`.
-    pub(super) fn build(plan: &Plan, logs: &Path, stop: &Stop) -> Result<Self> {
+    /// Builds it; what guests' consoles say stays in the folder `logs`. What cannot be undone of what is done with it is told to `left`.
+    pub(super) fn build(plan: &Plan, logs: &Path, stop: &Stop, left: &Left) -> Result<Self> {
         ensure!(
             plan.links.len() <= MOST_LINKS,
             "{} links: {MOST_LINKS} are the most",
@@ -113,9 +118,11 @@ impl Bed {
             links.push(made.with_context(|| format!("building the link {}", ends_of(plan, link)))?);
         }
         let mut bed = Self {
+            left: left.clone(),
             receivers: Vec::new(),
             stop: stop.clone(),
             far: Vec::new(),
+            hosts: plan.hosts.iter().map(named).collect(),
             guests: Guests::build(plan, &links, logs, stop)?,
             links,
             here: Namespace::current()?,
@@ -152,7 +159,7 @@ impl Bed {
             if wanted == LoadsEnd::default() {
                 continue;
             }
-            match errand(self.remote(host)?, Errand::Loads(wanted.clone()), &self.stop) {
+            match errand(&self.remote(host)?, Errand::Loads(wanted.clone()), &self.stop) {
                 Ok(_) => {
                     done.sink |= wanted.sink;
                     done.iperf3.extend(wanted.iperf3);
@@ -175,7 +182,7 @@ impl Bed {
             wanted.sink &= done.sink;
             wanted.iperf3.retain(|port| done.iperf3.contains(port));
             if wanted != LoadsEnd::default() {
-                all.push(errand(self.remote(*host)?, Errand::Loads(wanted), &self.stop)?);
+                all.push(errand(&self.remote(*host)?, Errand::Loads(wanted), &self.stop)?);
             }
         }
         Ok(all)
@@ -217,9 +224,27 @@ impl Bed {
     }
 
     /// How that machine's server is reached.
-    pub(super) fn remote(&self, host: usize) -> Result<&RemoteArgs> {
+    pub(super) fn remote(&self, host: usize) -> Result<Remote<'_>> {
         let turns = self.far(host)?.turns.as_ref();
-        Ok(&turns.context("a host that was reached")?.remote)
+        Ok(Remote {
+            args: &turns.context("a host that was reached")?.remote,
+            left: self.left_at(host),
+        })
+    }
+
+    /// Who is told of what could not be undone at a host.
+    pub(super) fn left_at(&self, host: usize) -> Left {
+        self.left.at(self.hosts.get(host).cloned().unwrap_or_default())
+    }
+
+    /// The same in a guest.
+    pub(super) fn left_in(&self, guest: &str) -> Left {
+        self.left.at(format!("the guest {guest}"))
+    }
+
+    /// What could not be undone since this was asked for the last time.
+    pub(super) fn take_left(&self) -> Vec<String> {
+        self.left.take()
     }
 
     /// Whether a way is there at all: an attachment may be nothing that this machine has.
@@ -354,6 +379,14 @@ impl Bed {
             );
         }
         Ok(())
+    }
+}
+
+/// `the host far (192.0.2.7)`
+fn named(host: &plan::Host) -> String {
+    match &host.place {
+        Place::Serve(serve) => format!("the host {} ({})", host.name, serve.at),
+        Place::Namespace | Place::Here => format!("the host {}", host.name),
     }
 }
 

@@ -1,12 +1,14 @@
 //! The lab file: what stands in it, as it is written. What it means is checked in `plan`, whole, before anything is done.
 
 mod fault;
+mod read;
 mod values;
 
 use serde::Deserialize;
 use toml::Spanned;
 
 pub(super) use fault::{Fault, Faults, Text};
+pub(super) use read::Pair;
 pub(super) use values::{Address, Attachment, Bitrate, Lane, Name, Pci, Time, Whole};
 
 use crate::steer::{CpusArg, EgressArg, RuleArg};
@@ -30,19 +32,19 @@ pub(super) struct File {
     pub(super) trace: Option<bool>,
     /// Whether what waits for guests in TAP devices is counted.
     pub(super) rings: Option<bool>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read::tables")]
     pub(super) host: Vec<Host>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read::tables")]
     pub(super) guest: Vec<Guest>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read::tables")]
     pub(super) link: Vec<Link>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read::tables")]
     pub(super) load: Vec<Load>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read::tables")]
     pub(super) probe: Vec<Probe>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read::tables")]
     pub(super) steering: Vec<Steering>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read::tables")]
     pub(super) schedule: Vec<Schedule>,
 }
 
@@ -125,9 +127,9 @@ pub(super) enum Acceleration {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Link {
     pub(super) name: Option<Named>,
-    pub(super) ends: Spanned<[Named; 2]>,
+    pub(super) ends: Spanned<Pair<Named>>,
     /// Interfaces of this machine with a cable between them, one for each end.
-    pub(super) interfaces: Maybe<[String; 2]>,
+    pub(super) interfaces: Maybe<Pair<String>>,
     pub(super) queues: Maybe<Whole<1, 64>>,
     pub(super) mtu: Option<Whole<576, 9000>>,
     pub(super) gro: Maybe<bool>,
@@ -153,10 +155,14 @@ pub(super) struct Load {
     pub(super) answer: Maybe<Whole<1, 1_048_576>>,
     /// Bytes of a stream that may be under way.
     pub(super) window: Maybe<Whole<2048, 67_108_864>>,
-    /// The CPUs of the sender, or of stress-ng.
+    /// The CPUs of the sender, or of a program.
     pub(super) cpus: Maybe<Vec<Whole<0, 8191>>>,
     pub(super) stressor: Maybe<Name>,
     pub(super) workers: Maybe<Whole<1, 1024>>,
+    /// A program and its arguments.
+    pub(super) command: Maybe<Vec<String>>,
+    /// The guest in which it runs.
+    pub(super) guest: Option<Named>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -167,6 +173,7 @@ pub(super) enum LoadKind {
     Iperf3Tcp,
     Iperf3Udp,
     StressNg,
+    Program,
 }
 
 impl LoadKind {
@@ -177,6 +184,7 @@ impl LoadKind {
             Self::Iperf3Tcp => "iperf3-tcp",
             Self::Iperf3Udp => "iperf3-udp",
             Self::StressNg => "stress-ng",
+            Self::Program => "program",
         }
     }
 }

@@ -42,6 +42,31 @@ fn a_fault_has_its_line_and_its_key() {
         ("turn = \"5\"\n", "line 1, key turn: \"5\" is no time with a unit"),
         ("turn = \"2h\"\n", "line 1, key turn: "),
         (
+            "turn = 250\n",
+            "line 1, key turn: invalid type: integer `250`, expected a time with its unit in quotes, such as \"250ms\"",
+        ),
+        (
+            "rounds = 1e3\n",
+            "line 1, key rounds: invalid type: floating point `1000.0`, expected a whole number",
+        ),
+        (
+            "[[load]]\nname = \"l\"\nkind = \"tcp\"\nbitrate = 100\n",
+            "line 4, key load.bitrate: invalid type: integer `100`, expected bits a second in quotes",
+        ),
+        // A slip that TOML makes easy.
+        (
+            "[host]\nname = \"a\"\n",
+            "line 1, key host: invalid type: map, expected one or more, each with its name in double brackets",
+        ),
+        (
+            "[[link]]\nends = [\"a\", \"b\", \"c\"]\n",
+            "line 2, key link.ends: two are wanted, one for each end; there are 3",
+        ),
+        (
+            "[[link]]\nends = [\"a\", \"b\"]\ninterfaces = [\"eth1\"]\n",
+            "line 3, key link.interfaces: two are wanted, one for each end; there are 1",
+        ),
+        (
             "[[load]]\nname = \"l\"\nkind = \"iperf3-udp\"\nbitrate = \"fast\"\n",
             "line 4, key load.bitrate: \"fast\" is no bit rate",
         ),

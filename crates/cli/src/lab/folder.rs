@@ -4,6 +4,7 @@
 //! DIR/lab.toml               the file, as it was when the run began: --resume wants the same
 //! DIR/run.json               by what it was begun, and on what
 //! DIR/guests.json            how guests came up, if there are any
+//! DIR/left.json              what could not be undone of what was done for turns, if there is anything
 //! DIR/turns/0001-003.json    round 1, cell 3: written whole and to the disk before the next turn begins
 //! DIR/stages/001-idle.json   where packets' time went on the path of the first probe
 //! DIR/result.json  report.html
@@ -35,6 +36,7 @@ pub(super) const RUNS: &str = "ringside-lab";
 const LAB: &str = "lab.toml";
 const RUN: &str = "run.json";
 const GUESTS: &str = "guests.json";
+const LEFT: &str = "left.json";
 const TURNS: &str = "turns";
 const STAGES: &str = "stages";
 const LOCK: &str = "lock";
@@ -52,6 +54,8 @@ pub(super) struct Folder {
     pub(super) stages: Vec<LabStages>,
     /// Guests, as they came up.
     pub(super) guests: Vec<LabMachine>,
+    /// What could not be undone of what was done for turns, a sentence each.
+    pub(super) left: Vec<String>,
     /// Nobody else's for as long as it is held; not needed to look.
     _lock: Option<File>,
 }
@@ -159,6 +163,7 @@ impl Folder {
                 turns: Vec::new(),
                 stages: Vec::new(),
                 guests: Vec::new(),
+                left: Vec::new(),
                 _lock: Some(lock),
             })
         };
@@ -220,10 +225,8 @@ impl Folder {
                 folder if folder.exists() => parts(&folder)?,
                 _ => Vec::new(),
             },
-            guests: match path.join(GUESTS) {
-                file if file.exists() => parse(&file)?,
-                _ => Vec::new(),
-            },
+            guests: list(&path.join(GUESTS))?,
+            left: list(&path.join(LEFT))?,
             _lock: None,
         })
     }
@@ -276,6 +279,20 @@ impl Folder {
         }
         self.guests = guests;
         Ok(())
+    }
+
+    /// Keeps what could not be undone, each once.
+    pub(super) fn add_left(&mut self, sentences: Vec<String>) -> Result<()> {
+        let before = self.left.len();
+        for sentence in sentences {
+            if !self.left.contains(&sentence) {
+                self.left.push(sentence);
+            }
+        }
+        match self.left.len() > before {
+            true => put(&self.path.join(LEFT), &json(&self.left)?),
+            false => Ok(()),
+        }
     }
 
     /// Writes a file of the run.
@@ -405,6 +422,14 @@ fn parts<T: DeserializeOwned>(folder: &Path) -> Result<Vec<T>> {
     files.retain(|file| file.extension().is_some_and(|end| end == "json"));
     files.sort();
     files.iter().map(|file| parse(file)).collect()
+}
+
+/// What a file holds, which is there only if there is something.
+fn list<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>> {
+    match file.exists() {
+        true => parse(file),
+        false => Ok(Vec::new()),
+    }
 }
 
 fn lock(path: &Path) -> Result<File> {

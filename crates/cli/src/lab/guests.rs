@@ -20,8 +20,8 @@ use ringside_netlab::{End, Lab};
 
 use super::file::{self, Address};
 use super::passed::Passed;
-use super::plan::{self, Plan, Serve};
-use super::{bed, load};
+use super::plan::{self, Plan, Serve, Work};
+use super::{bed, load, machine};
 use crate::compare::{self, Side};
 use crate::output;
 use crate::serve::RemoteArgs;
@@ -91,7 +91,7 @@ impl Guests {
             }
             let name = &plan.guests[machine].name;
             let console = console(logs, name)?;
-            let guest = boot(plan, &plan.guests[machine], &joined, &console)
+            let guest = boot(plan, &plan.guests[machine], &joined, (&console, stop))
                 .with_context(|| format!("booting the guest {name} (its console: {})", console.display()))?;
             for (at, nic) in joined.into_iter().enumerate() {
                 let name = &plan.guests[nic.number].name;
@@ -226,6 +226,17 @@ fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined
     }
     let (link, near, far) = ends(nic, links)?;
     let uplink = Uplink::at(link, far, near);
+    let config = attachment(nic, number)?;
+    Ok(Joined {
+        number,
+        attachment: Attachment::make(nic.attachment, &uplink, &config)?,
+        near: Some(near),
+        address: Address(far_address(near), 24),
+    })
+}
+
+/// What a guest's attachment is to be like.
+pub(super) fn attachment(nic: &plan::Guest, number: usize) -> Result<AttachConfig> {
     let mut config = AttachConfig::new(format!("g{number}"));
     config.queues = nic.queues;
     config.queue_len = nic.queue_len;
@@ -238,12 +249,8 @@ fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined
     config.socket = nic.socket.as_ref().map(Into::into);
     config.program.clone_from(&nic.program);
     config.ringside = own_program()?;
-    Ok(Joined {
-        number,
-        attachment: Attachment::make(nic.attachment, &uplink, &config)?,
-        near: Some(near),
-        address: Address(far_address(near), 24),
-    })
+    config.pci = nic.nic.map(|(pci, _)| pci);
+    Ok(config)
 }
 
 /// This program, which is in the guest, too.
@@ -262,7 +269,7 @@ fn console(logs: &Path, name: &str) -> Result<PathBuf> {
     all.find(|path| !path.exists()).context("a name for a guest's console")
 }
 
-fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path) -> Result<Guest> {
+fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], (console, stop): (&Path, &Stop)) -> Result<Guest> {
     let own = own_program()?;
     let kernel = match &machine.kernel {
         Some(kernel) => Kernel::named(kernel)?,
@@ -272,6 +279,7 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path)
     config.cpus = machine.cpus;
     config.memory_mib = machine.memory_mib;
     config.console = Some(console.to_owned());
+    config.cancel = Some(stop.flag());
     config.acceleration = match machine.acceleration {
         file::Acceleration::Any => Acceleration::Any,
         file::Acceleration::Kvm => Acceleration::Require(Accelerator::Kvm),
@@ -279,6 +287,18 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], console: &Path)
     };
     config.programs = ["sh", "ip"].map(Into::into).to_vec();
     config.modules = qdiscs(plan, nics);
+    for load in &plan.loads {
+        if let Work::Program {
+            command,
+            guest: Some(guest),
+            ..
+        } = &load.what
+            && plan.guests[*guest].machine == machine.machine
+        {
+            config.programs.extend(command.first().map(PathBuf::from));
+            config.programs.push(machine::PINS.into());
+        }
+    }
     let loads = load::receivers(plan, |_, _| true);
     if !loads.iperf3.is_empty() {
         config.programs.push("iperf3".into());

@@ -6,20 +6,22 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, anyhow, ensure};
 use ringside_measure::control::LoadsEnd;
 use ringside_measure::schema::LabLoad;
+use ringside_netlab::guest::{Guest, GuestChild};
 use ringside_netlab::{End, Namespace, wait_until};
+use ringside_nic::Knob;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::bed::{Bed, Course};
 use super::file::Bitrate;
 use super::plan::{Load, Plan, Probe, Way, Work};
 use super::tcp::{self, Streams};
-use super::udp;
+use super::{machine, udp};
 use crate::pin;
 use crate::report::units;
 use crate::serve::Far;
@@ -30,6 +32,8 @@ const IPERF3_PORT: u16 = 5_201;
 const HEADERS: u16 = 42;
 /// How long a program may take until it does its work.
 const START: Duration = Duration::from_secs(5);
+/// The same in a guest whose CPUs are emulated.
+const START_INSIDE: Duration = Duration::from_secs(60);
 /// How long iperf3 may take to say what it did.
 const END: Duration = Duration::from_secs(2);
 /// iperf3 ends by itself after a time: longer than any turn.
@@ -37,8 +41,8 @@ const LONGER_THAN_A_TURN: &str = "86400";
 
 /// The loads that are on; off when it is dropped.
 #[derive(Default)]
-pub(super) struct Running {
-    on: Vec<On>,
+pub(super) struct Running<'b> {
+    on: Vec<On<'b>>,
     /// What receives them on other machines: ends behind them.
     receivers: Vec<Far>,
     begun: Option<Instant>,
@@ -46,12 +50,13 @@ pub(super) struct Running {
 }
 
 /// A load that is on.
-struct On {
+struct On<'b> {
     name: String,
     description: String,
     udp: Option<udp::Stream>,
     tcp: Option<Tcp>,
     programs: Vec<Program>,
+    inside: Option<Inside<'b>>,
     iperf3: Option<Iperf3>,
 }
 
@@ -78,9 +83,15 @@ struct Program {
     errors: File,
 }
 
-impl Running {
+/// A program in a guest.
+struct Inside<'b> {
+    what: String,
+    child: GuestChild<'b>,
+}
+
+impl<'b> Running<'b> {
     /// Starts the loads that are to be on beside the probes of a path.
-    pub(super) fn start(plan: &Plan, bed: &Bed, probe: &Probe) -> Result<Self> {
+    pub(super) fn start(plan: &Plan, bed: &'b Bed, probe: &Probe) -> Result<Self> {
         let mut running = Self {
             receivers: bed.receive(plan, probe)?,
             ..Self::default()
@@ -125,13 +136,14 @@ impl Running {
     }
 }
 
-fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Result<On> {
+fn start<'b>(plan: &Plan, load: &Load, number: u16, (bed, path): (&'b Bed, Way)) -> Result<On<'b>> {
     let mut on = On {
         name: load.name.clone(),
-        description: describe(load),
+        description: describe(plan, load),
         udp: None,
         tcp: None,
         programs: Vec::new(),
+        inside: None,
         iperf3: None,
     };
     match &load.what {
@@ -195,13 +207,21 @@ fn start(plan: &Plan, load: &Load, number: u16, (bed, path): (&Bed, Way)) -> Res
             });
             on.programs.push(Program::start("iperf3", client, &load.cpus)?);
         }
-        Work::StressNg { stressor, workers } => {
+        Work::Program {
+            command,
+            guest: Some(guest),
+            begins,
+        } => {
+            bed.has(Way::Guest(*guest))?;
+            let machine = bed.machine(plan, *guest)?;
+            on.inside = Some(Inside::start(machine, command, &load.cpus, *begins)?);
+        }
+        Work::Program { command, .. } => {
             // In a namespace of processes of their own, which ends with its first: a worker that was just made may not have
             // asked to end with its parent yet, when the lab is killed.
-            let mut command = bed.here.command("unshare");
-            command.args(["--pid", "--kill-child", "stress-ng", "--quiet"]);
-            command.args([format!("--{stressor}"), workers.to_string()]);
-            on.programs.push(Program::start("stress-ng", command, &load.cpus)?);
+            let mut unshare = bed.here.command("unshare");
+            unshare.args(["--pid", "--kill-child"]).args(command);
+            on.programs.push(Program::start(name(command), unshare, &load.cpus)?);
         }
     }
     Ok(on)
@@ -226,7 +246,7 @@ pub(super) fn receivers_at(plan: &Plan, probes: &[Probe], way: Way) -> LoadsEnd 
     receivers(plan, |number, load| {
         let own = match &load.what {
             Work::Udp { way, .. } | Work::Tcp { way, .. } | Work::Iperf3 { way, .. } => *way,
-            Work::StressNg { .. } => return false,
+            Work::Program { .. } => return false,
         };
         let goes_there = |probe: &Probe| probe.loads.contains(&number) && own.unwrap_or(probe.way) == way;
         probes.iter().any(goes_there)
@@ -244,12 +264,20 @@ fn iperf3_port(number: usize) -> u16 {
     IPERF3_PORT.saturating_add(u16::try_from(number).unwrap_or(u16::MAX))
 }
 
+/// Of a program with its arguments.
+fn name(command: &[String]) -> &str {
+    command.first().map_or("", String::as_str)
+}
+
 /// In words.
-pub(super) fn describe(load: &Load) -> String {
-    let on = match load.cpus.as_slice() {
+pub(super) fn describe(plan: &Plan, load: &Load) -> String {
+    let mut on = match load.cpus.as_slice() {
         [] => String::new(),
-        cpus => format!(", on CPU {}", ringside_nic::Knob::cpu_list(cpus)),
+        cpus => format!(", on CPU {}", Knob::cpu_list(cpus)),
     };
+    if let Some(guest) = load.guest().and_then(|guest| plan.guests.get(guest)) {
+        on += &format!(" in the guest {}", guest.name);
+    }
     match &load.what {
         Work::Udp { rate, size, .. } => format!("UDP, {rate} packets/s, frames of {size} bytes{on}"),
         Work::Iperf3 {
@@ -280,12 +308,16 @@ pub(super) fn describe(load: &Load) -> String {
             };
             format!("TCP in {streams} stream{plural}, {each}{on}")
         }
-        Work::StressNg { stressor, workers } => format!("stress-ng --{stressor} {workers}{on}"),
+        // In one line, whatever it is given.
+        Work::Program { command, .. } => command.join(" ").replace('\n', " ") + &on,
     }
 }
 
-impl On {
+impl On<'_> {
     fn check(&mut self) -> Result<()> {
+        if let Some(inside) = &mut self.inside {
+            inside.check()?;
+        }
         // A server ends with its client, which was started last and has the reason.
         if self.programs.iter_mut().any(|program| program.check().is_err()) {
             for program in self.programs.iter_mut().rev() {
@@ -353,6 +385,57 @@ impl On {
     }
 }
 
+impl<'b> Inside<'b> {
+    /// On these of the guest's CPUs, or on any of them.
+    fn start(guest: &'b Guest, command: &[String], cpus: &[u32], begins: Option<&str>) -> Result<Self> {
+        let name = name(command);
+        let path = machine::find(name).with_context(|| format!("the program {name} is not there"))?;
+        let program = match cpus {
+            [] => guest.command(path),
+            cpus => {
+                let words = ["-c", &Knob::cpu_list(cpus), &path.to_string_lossy()].map(str::to_owned);
+                guest.command(machine::PINS).args(words)
+            }
+        };
+        let mut inside = Self {
+            what: format!("{name} in the guest"),
+            child: program.args(command.iter().skip(1).cloned()).spawn()?,
+        };
+        if let Some(begins) = begins {
+            inside.child.wait_for(begins, START_INSIDE)?;
+        }
+        Ok(inside)
+    }
+
+    fn check(&mut self) -> Result<()> {
+        let Some(status) = self.child.try_wait()? else {
+            return Ok(());
+        };
+        let printed = self.child.printed().concat();
+        Err(ended(&self.what, status, &String::from_utf8_lossy(&printed)))
+    }
+}
+
+/// Why there is no load any more, with the end of what its program said.
+fn ended(what: &str, status: ExitStatus, said: &str) -> Error {
+    let report: Option<serde_json::Value> = serde_json::from_str(said).ok();
+    let last = match report.as_ref().and_then(|report| report["error"].as_str()) {
+        // iperf3 says it there when it is to write JSON.
+        Some(error) => error.to_owned(),
+        None => {
+            // The last lines: what came before leads to them.
+            let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+            lines[lines.len().saturating_sub(3)..].join("; ")
+        }
+    };
+    let how = match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, signal) => format!("signal {}", signal.unwrap_or(0)),
+    };
+    let last = if last.is_empty() { last } else { format!(": {last}") };
+    anyhow!("{what} ended in the middle of a turn ({how}){last}")
+}
+
 impl Program {
     /// On these CPUs, which a program has from the thread that starts it; on any if there are none.
     fn start(what: &str, mut command: Command, cpus: &[u32]) -> Result<Self> {
@@ -369,8 +452,8 @@ impl Program {
         pin::to_cpus(&before)?;
         let name = command.get_program().to_string_lossy().into_owned();
         let child = child.map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => anyhow::anyhow!("starting {name}: it is not there: {}", how_to_get(&name)),
-            _ => anyhow::anyhow!("starting {name}: {error}"),
+            std::io::ErrorKind::NotFound => anyhow!("starting {name}: it is not there: {}", how_to_get(&name)),
+            _ => anyhow!("starting {name}: {error}"),
         })?;
         Ok(Self {
             what: what.to_owned(),
@@ -388,33 +471,9 @@ impl Program {
             return Ok(());
         };
         let said = self.said();
-        let report: Option<serde_json::Value> = serde_json::from_str(&said).ok();
-        let last = match report.as_ref().and_then(|report| report["error"].as_str()) {
-            // iperf3 says it there when it is to write JSON.
-            Some(error) => error.to_owned(),
-            None => {
-                // The last lines: what came before leads to them.
-                let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-                lines[lines.len().saturating_sub(3)..].join("; ")
-            }
-        };
-        let how = match (status.code(), status.signal()) {
-            (Some(code), _) => format!("exit status {code}"),
-            (None, signal) => format!("signal {}", signal.unwrap_or(0)),
-        };
-        bail!(
-            "{} ended in the middle of a turn ({how}){}",
-            self.what,
-            if last.is_empty() {
-                String::new()
-            } else {
-                format!(": {last}")
-            }
-        )
+        Err(ended(&self.what, status, &said))
     }
-}
 
-impl Program {
     /// All that it has said.
     fn said(&mut self) -> String {
         let mut said = String::new();

@@ -2,19 +2,64 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::path::PathBuf;
 
+use anyhow::{Result, bail};
+use ringside_netlab::attach::Attachment;
+use ringside_netlab::guest::Guest;
 use ringside_nic::Interface;
+use ringside_nic::host::{Cap, Capabilities};
 
+use super::guests;
 use super::load::how_to_get;
-use super::plan::{self, Plan, Work};
+use super::plan::{self, Place, Plan, Way, Work};
+use crate::compare::Kind;
 
-/// What it lacks.
-pub(super) fn lacks(plan: &Plan) -> Vec<String> {
-    let mut all = Vec::new();
+/// Has programs run on some CPUs, where no thread of ours starts them.
+pub(super) const PINS: &str = "taskset";
+
+/// What is missing for a lab.
+#[derive(Debug, Default)]
+pub(super) struct Lacks {
+    /// What nothing goes without, a sentence each.
+    pub(super) whole: Vec<String>,
+    /// What some probes go without, by their numbers: they are rows with the reason.
+    pub(super) rows: Vec<(Vec<usize>, String)>,
+}
+
+impl Lacks {
+    /// With those of something else.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.whole.extend(other.whole);
+        self.rows.extend(other.rows);
+        self
+    }
+
+    /// Why the lab cannot be run: what nothing goes without, and where no row is left that can be had all reasons.
+    pub(super) fn reasons(&self, plan: &Plan) -> Vec<&str> {
+        let of_rows = self.rows.iter().flat_map(|(probes, _)| probes);
+        let lacking: BTreeSet<usize> = of_rows.copied().collect();
+        let has_none = (0..plan.probes.len()).all(|number| lacking.contains(&number));
+        let of_rows = self.rows.iter().map(|(_, why)| why.as_str()).filter(|_| has_none);
+        self.whole.iter().map(String::as_str).chain(of_rows).collect()
+    }
+
+    /// The same, as an error of who wants to run it.
+    pub(super) fn refuse(&self, plan: &Plan, name: &str) -> Result<()> {
+        match self.reasons(plan).first() {
+            Some(why) => bail!("the lab {name}: {why}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What this machine lacks.
+pub(super) fn lacks(plan: &Plan) -> Lacks {
+    let mut whole = Vec::new();
     let online = plan::online();
     for (what, cpu) in plan.cpus() {
         if !online.contains(&cpu) {
-            all.push(format!(
+            whole.push(format!(
                 "{what} is to be on CPU {cpu}, which is not online (online: {online:?})"
             ));
         }
@@ -22,26 +67,80 @@ pub(super) fn lacks(plan: &Plan) -> Vec<String> {
     let programs: BTreeSet<&str> = plan
         .loads
         .iter()
-        .filter_map(|load| match load.what {
+        .filter_map(|load| match &load.what {
             Work::Udp { .. } | Work::Tcp { .. } => None,
             Work::Iperf3 { .. } => Some("iperf3"),
-            Work::StressNg { .. } => Some("stress-ng"),
+            Work::Program { command, .. } => command.first().map(String::as_str),
         })
         .collect();
     let nics = plan.links.iter().filter_map(|link| link.nics());
-    all.extend(
+    whole.extend(
         nics.flatten()
             .filter_map(|name| Some(Interface::by_name(name).err()?.to_string())),
     );
     for program in programs {
-        if !is_there(program) {
-            all.push(format!("the program {program} is not there: {}", how_to_get(program)));
+        if find(program).is_none() {
+            whole.push(format!("the program {program} is not there: {}", how_to_get(program)));
         }
     }
-    all
+    Lacks {
+        rows: attachments(plan),
+        whole: whole
+            .into_iter()
+            .chain(no_guests(plan))
+            .chain(capabilities(plan))
+            .collect(),
+    }
 }
 
-fn is_there(program: &str) -> bool {
+/// Who may not do what every cell takes.
+fn capabilities(plan: &Plan) -> Option<String> {
+    let held = Capabilities::effective().ok()?;
+    let builds = plan.hosts.iter().any(|host| matches!(host.place, Place::Namespace));
+    // Of UDP and a schedule some goes without.
+    let is_raw = |probe: &plan::Probe| !matches!(probe.kind, Kind::UdpBlocking | Kind::UdpSpin);
+    let needed = [
+        (Cap::SysAdmin, builds),
+        (Cap::NetAdmin, builds),
+        (Cap::NetRaw, plan.probes.iter().all(is_raw)),
+    ];
+    let missing = needed.iter().filter(|(cap, is_needed)| *is_needed && !held.has(*cap));
+    let missing: Vec<String> = missing.map(|(cap, _)| cap.to_string()).collect();
+    (!missing.is_empty()).then(|| format!("this process lacks {}: run it as root", missing.join(", ")))
+}
+
+/// Why no guest can be had, if there are to be any whose NICs could be joined.
+fn no_guests(plan: &Plan) -> Option<String> {
+    let lacking = attachments(plan).len();
+    (plan.guests.len() > lacking)
+        .then(|| Guest::check().err())?
+        .map(|error| error.to_string())
+}
+
+/// Attachments that this machine is seen to lack.
+fn attachments(plan: &Plan) -> Vec<(Vec<usize>, String)> {
+    let lacks = |(number, guest): (usize, &plan::Guest)| {
+        let config = guests::attachment(guest, number).ok()?;
+        let why = Attachment::lacks(guest.attachment, &config)?;
+        Some((
+            over(plan, Way::Guest(number)),
+            format!("the guest {}: {why}", guest.name),
+        ))
+    };
+    plan.guests.iter().enumerate().filter_map(lacks).collect()
+}
+
+/// Numbers of the probes over a way.
+fn over(plan: &Plan, way: Way) -> Vec<usize> {
+    let all = plan.probes.iter().enumerate();
+    all.filter(|(_, probe)| probe.way == way)
+        .map(|(number, _)| number)
+        .collect()
+}
+
+/// The file of a program.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    let mut all = env::split_paths(&path).map(|folder| folder.join(program));
+    all.find(|file| file.is_absolute() && file.is_file())
 }

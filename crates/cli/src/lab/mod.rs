@@ -42,6 +42,7 @@ mod udp;
 use std::fs;
 use std::io::IsTerminal as _;
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use ringside_measure::schema::{self, Document, Outcome};
@@ -49,6 +50,7 @@ use ringside_netlab::attach::Vfio;
 use ringside_netlab::guest::reap_folders;
 use ringside_netlab::reap_stale;
 
+use crate::left::Left;
 use crate::stop::Stop;
 use crate::{output, report, system};
 
@@ -63,44 +65,51 @@ use file::Text;
 use folder::Folder;
 use plan::Plan;
 
+/// Exit status of `ringside lab check` where the file is right: as that of `ringside doctor` for what does not work.
+const CANNOT_BE_RUN: u8 = 4;
+
 /// Checks, runs, reports, cleans or lists.
 ///
 /// # Errors
 /// What is wrong with the file, all of it; what the machine lacks; and what ends a run in the middle.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    match &args.command {
-        Command::Check(args) => check(args),
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let done = match &args.command {
+        Command::Check(args) => return check(args),
         Command::Run(args) => measure(args),
         Command::Report(args) => make_report(args),
         Command::Clean(args) => clean(args),
         Command::List(args) => list(args),
         Command::Sink(args) => tcp::sink(args.listen, &Stop::on_signals().context("listening for signals")?),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
-fn check(args: &FileArgs) -> Result<()> {
+/// A file that is right and a machine that is not are different findings, for scripts too.
+fn check(args: &FileArgs) -> Result<ExitCode> {
     let text = study::read(&args.file)?;
     let plan = Plan::read(&text)?;
-    let mut told = table::plan(&plan);
-    for lack in machine::lacks(&plan).into_iter().chain(servers::lacks(&plan)) {
-        let end = if lack.ends_with('?') { "" } else { "." };
-        told += &output::wrapped(&format!("It cannot be run here: {lack}{end}"), "");
-    }
-    output::print(&told)
+    let lacks = machine::lacks(&plan).and(servers::lacks(&plan));
+    let reasons = lacks.reasons(&plan);
+    output::print(&(table::plan(&plan) + &table::lacks(&plan, &lacks)))?;
+    Ok(match reasons.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(CANNOT_BE_RUN),
+    })
 }
 
 fn measure(args: &RunArgs) -> Result<()> {
     let text = study::read(&args.file.file)?;
     let plan = Plan::read(&text)?;
-    let refuse = |lacks: Vec<String>| match lacks.first() {
-        Some(lack) => bail!("the lab {}: {lack}", text.name),
-        None => Ok(()),
+    // What other machines lack is asked for when this one lacks nothing.
+    let refuse = || {
+        let lacks = machine::lacks(&plan);
+        lacks.refuse(&plan, &text.name)?;
+        lacks.and(servers::lacks(&plan)).refuse(&plan, &text.name)
     };
-    refuse(machine::lacks(&plan))?;
     output::check(&args.output)?;
     // Before there is a folder; but one that is finished is told without its machines.
     if !args.resume {
-        refuse(servers::lacks(&plan))?;
+        refuse()?;
     }
     let stop = Stop::on_signals().context("listening for signals")?;
     let mut folder = open(args, &text)?;
@@ -111,19 +120,29 @@ fn measure(args: &RunArgs) -> Result<()> {
         return deliver(args, &path, &document);
     }
     if args.resume {
-        refuse(servers::lacks(&plan))?;
+        refuse()?;
     }
-    let bed = Bed::build(&plan, &path, &stop)?;
+    let left = Left::default();
+    let unfinished = |error: anyhow::Error, turns: usize| {
+        let (file, path) = (args.file.file.display(), path.display());
+        anyhow!("{error:#}; {turns} turns are kept: `ringside lab run {file} --into {path} --resume` goes on")
+    };
+    let bed = Bed::build(&plan, &path, &stop, &left).map_err(|error| {
+        left.take().iter().for_each(output::note);
+        // Whatever was not waited for is no fault of the lab's.
+        let error = if stop.is_signal() {
+            anyhow!("interrupted")
+        } else {
+            error
+        };
+        unfinished(error, folder.turns.len())
+    })?;
     folder.know(bed.machines(&plan))?;
     let measured = run::measure(&plan, &bed, &mut folder, &stop);
     let interfaces = bed.interfaces();
     // What was built goes before anything is told.
     drop(bed);
-    measured.map_err(|error| {
-        let (file, path) = (args.file.file.display(), path.display());
-        let turns = folder.turns.len();
-        anyhow!("{error:#}; {turns} turns are kept: `ringside lab run {file} --into {path} --resume` goes on")
-    })?;
+    measured.map_err(|error| unfinished(error, folder.turns.len()))?;
     let document = document(&plan, &text, &folder, interfaces)?;
     let json = serde_json::to_vec_pretty(&document).context("writing the result as JSON")?;
     folder.write(

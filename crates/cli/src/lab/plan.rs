@@ -158,6 +158,16 @@ pub(super) struct Load {
     pub(super) cpus: Vec<u32>,
 }
 
+impl Load {
+    /// Number of the guest whose CPUs do it.
+    pub(super) fn guest(&self) -> Option<usize> {
+        match self.what {
+            Work::Program { guest, .. } => guest,
+            Work::Udp { .. } | Work::Tcp { .. } | Work::Iperf3 { .. } => None,
+        }
+    }
+}
+
 /// What a load does.
 #[derive(Debug)]
 pub(super) enum Work {
@@ -183,8 +193,14 @@ pub(super) enum Work {
         streams: u32,
         stream: Stream,
     },
-    /// Work for CPUs, caches or memory.
-    StressNg { stressor: String, workers: u32 },
+    /// stress-ng, or any other program.
+    Program {
+        command: Vec<String>,
+        /// Number of the guest in which it runs.
+        guest: Option<usize>,
+        /// What it says when it begins, if that is known.
+        begins: Option<&'static str>,
+    },
 }
 
 /// A path, and how it is measured.
@@ -325,7 +341,8 @@ impl Plan {
             .hosts
             .iter()
             .filter_map(|host| Some((format!("the host {}", host.name), host.cpu?)));
-        let loads = self.loads.iter().flat_map(|load| {
+        let loads = self.loads.iter().filter(|load| load.guest().is_none());
+        let loads = loads.flat_map(|load| {
             let name = format!("the load {}", load.name);
             load.cpus.iter().map(move |cpu| (name.clone(), *cpu))
         });

@@ -164,6 +164,68 @@ fn guests_of_all_attachments_are_read() {
 }
 
 #[test]
+fn programs_run_on_this_machine_and_in_guests() {
+    let guest = "[[guest]]\nname = \"vm\"\nhost = \"c\"\nattachment = \"macvtap\"\nuplink = \"up\"\n";
+    let of = |load: &str| {
+        let load = format!("[[load]]\nname = \"l\"\n{load}\n");
+        Plan::read(&text(&format!("{guest}{load}{}", probe("from = \"b\"\nto = \"vm\""))))
+    };
+    for (load, words, place, named) in [
+        ("kind = \"stress-ng\"", "stress-ng --cpu 1", None, 0),
+        (
+            "kind = \"stress-ng\"\nstressor = \"vm\"\ncpus = [4000, 4001]",
+            "stress-ng --vm 2",
+            None,
+            2,
+        ),
+        (
+            "kind = \"stress-ng\"\nworkers = 3\ncpus = [1]\nguest = \"vm\"",
+            "stress-ng --cpu 3",
+            Some(0),
+            0,
+        ),
+        (
+            "kind = \"program\"\ncommand = [\"sh\", \"-c\", \"sleep 5\"]\nguest = \"vm\"",
+            "sh -c sleep 5",
+            Some(0),
+            0,
+        ),
+    ] {
+        let plan = of(load).unwrap_or_else(|faults| panic!("{faults}"));
+        let Work::Program { command, guest, .. } = &plan.loads[0].what else {
+            panic!("{plan:#?}")
+        };
+        assert_eq!((command.join(" ").as_str(), *guest), (words, place));
+        // Those in a guest are no CPUs of this machine.
+        assert_eq!(plan.cpus().count(), named, "{load}");
+    }
+    for (load, told) in [
+        (
+            "kind = \"stress-ng\"\nguest = \"vm\"\ncpus = [0, 2]",
+            "key load.cpus: the CPUs of the guest vm are 0 to 1",
+        ),
+        (
+            "kind = \"stress-ng\"\nguest = \"c\"",
+            "key load.guest: there is no guest c; what is in no guest runs on this machine",
+        ),
+        ("kind = \"udp\"\nguest = \"vm\"", "key load.guest: guest is nothing"),
+        (
+            "kind = \"udp\"\ncommand = [\"sh\"]",
+            "key load.command: command is nothing",
+        ),
+        (
+            "kind = \"program\"\nworkers = 2\ncommand = [\"sh\"]",
+            "key load.workers: workers is nothing",
+        ),
+        ("kind = \"program\"", "key load.kind: which program"),
+        ("kind = \"program\"\ncommand = [\"\"]", "key load.kind: which program"),
+    ] {
+        let faults = of(load).map(|plan| format!("{plan:?}")).expect_err(load).to_string();
+        assert!(faults.contains(told), "{faults}");
+    }
+}
+
+#[test]
 fn probes_take_the_express_lane_unless_other_packets_are_named() {
     let of = |attachment: &str, keys: &str| {
         let guest =

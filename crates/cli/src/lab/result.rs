@@ -407,6 +407,8 @@ fn warnings(plan: &Plan, cells: &[LabCell], stages: &[LabStages], folder: &Folde
             "what waits in TAP devices was to be counted, and nothing of it was seen: the run has said why".to_owned(),
         );
     }
+    let later = "turns after that may have been measured with it";
+    all.extend(folder.left.iter().map(|left| format!("{left}; {later}")));
     let is_past = |cell: &&LabCell| {
         let lane = cell.redirected.filter(|_| cell.unavailable.is_none());
         lane.is_some_and(|lane| lane.to_guest_packets < cell.probes.received)

@@ -95,7 +95,9 @@ pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) 
             begins(&bar, format!("round {}: {}", round + 1, cell.name(plan)));
             session = session.wrapping_add(SESSIONS);
             let together = together(plan, &cells, number);
-            let outcomes = match one(plan, bed, cell, session, stop) {
+            let turn = one(plan, bed, cell, session, stop);
+            keep_left(bed, folder, &bar)?;
+            let outcomes = match turn {
                 Ok(measured) => measured
                     .into_iter()
                     .map(|measured| Outcome::Measured(Box::new(measured)))
@@ -145,6 +147,15 @@ fn together(plan: &Plan, cells: &[Cell], number: usize) -> Vec<usize> {
 fn progress(all: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{spinner} {elapsed} {pos}/{len} turns, about {eta} left  {msg}");
     ProgressBar::new(all as u64).with_style(style.expect("a constant template"))
+}
+
+/// Says and keeps what could not be undone of a turn that is over, whatever came of it.
+pub(super) fn keep_left(bed: &Bed, folder: &mut Folder, bar: &ProgressBar) -> Result<()> {
+    let left = bed.take_left();
+    for sentence in &left {
+        bar.suspend(|| output::note(format_args!("not undone: {sentence}")));
+    }
+    folder.add_left(left)
 }
 
 /// Tells which turn begins: a bar on a terminal, elsewhere a line for each.
@@ -254,7 +265,7 @@ pub(super) fn turn(
     bed: &Bed,
     probe: &Probe,
     kind: LatencyKind,
-    (session, loads, stop): (u32, &mut Running, &Stop),
+    (session, loads, stop): (u32, &mut Running<'_>, &Stop),
 ) -> Result<Reading> {
     let made;
     let path = match probe.way {
@@ -344,5 +355,8 @@ pub(super) fn time(plan: &Plan) -> Duration {
     let first = |number: &usize| together(plan, &cells, *number).first() == Some(number);
     let count = |turns: usize| u32::try_from(turns).unwrap_or(u32::MAX);
     let turns = count((0..cells.len()).filter(first).count()).saturating_mul(plan.rounds);
-    (plan.turn + plan.settle) * turns.saturating_add(count(stages::all(plan).len()))
+    let traced = stages::all(plan)
+        .into_iter()
+        .map(|part| stages::time(plan, &plan.probes[part.probe]));
+    (plan.turn + plan.settle) * turns + traced.sum::<Duration>()
 }

@@ -26,13 +26,13 @@ use super::folder::Measured;
 use super::guests;
 use super::load::Running;
 use super::plan::{Plan, Schedule, Way};
-use crate::serve::RemoteArgs;
+use crate::left::Left;
 use crate::session::nanos;
 use crate::stop::Stop;
 
 use crossing::Crossing;
 pub(crate) use program::{Kept, Program};
-pub(in crate::lab) use program::{errand, start};
+pub(in crate::lab) use program::{Remote, errand, start};
 pub(crate) use words::{of as words, program as name};
 
 /// How long a listener may take until it has its socket, and a talker longer than its turn.
@@ -47,7 +47,7 @@ pub(super) fn turn(
     plan: &Plan,
     bed: &Bed,
     schedule: &Schedule,
-    (session, loads, stop): (u32, &mut Running, &Stop),
+    (session, loads, stop): (u32, &mut Running<'_>, &Stop),
 ) -> Result<Vec<Measured>> {
     let [talks, listens] = places(plan, bed, schedule)?;
     let times = CpuTimes::read()?;
@@ -80,25 +80,28 @@ enum Place<'b> {
         mac: [u8; 6],
         ns: &'b Namespace,
         cpu: u32,
+        left: Left,
     },
     Inside {
         guest: &'b Guest,
         interface: &'b str,
         mac: [u8; 6],
+        left: Left,
     },
     There {
-        remote: &'b RemoteArgs,
+        remote: Remote<'b>,
         mac: [u8; 6],
     },
 }
 
 impl<'b> Place<'b> {
-    fn end(end: &'b End, cpu: u32) -> Self {
+    fn end(end: &'b End, cpu: u32, left: Left) -> Self {
         Self::Here {
             interface: end.interface.name(),
             mac: end.mac,
             ns: &end.ns,
             cpu,
+            left,
         }
     }
 }
@@ -107,6 +110,14 @@ impl Place<'_> {
     fn mac(&self) -> [u8; 6] {
         match self {
             Self::Here { mac, .. } | Self::Inside { mac, .. } | Self::There { mac, .. } => *mac,
+        }
+    }
+
+    /// Who is told of what a program there could not undo.
+    fn left(&self) -> &Left {
+        match self {
+            Self::Here { left, .. } | Self::Inside { left, .. } => left,
+            Self::There { remote, .. } => &remote.left,
         }
     }
 
@@ -138,9 +149,9 @@ impl Place<'_> {
         let what = words::program(&end);
         let all = |interface| words::of(&end, interface, kept);
         match self {
-            Self::Here { interface, ns, .. } => {
-                Program::here(what, ns.command(guests::own_program()?), &all(interface))
-            }
+            Self::Here {
+                interface, ns, left, ..
+            } => Program::here(what, ns.command(guests::own_program()?), &all(interface), left.clone()),
             Self::Inside { guest, interface, .. } => Program::inside(what, guest, &all(interface)),
             Self::There { remote, .. } => Program::there(what, remote, end, stop),
         }
@@ -150,12 +161,14 @@ impl Place<'_> {
 /// Where the talker is, and where the listener.
 fn places<'b>(plan: &Plan, bed: &'b Bed, schedule: &Schedule) -> Result<[Place<'b>; 2]> {
     let near_cpu = plan.cpu(schedule.from);
+    let near_left = bed.left_at(schedule.from);
     let (near, far) = match schedule.way {
         Way::Link { link, back } => {
             let (near, far) = bed.ends(schedule.way)?;
             let [a, b] = plan.links[link].ends;
-            let far_cpu = plan.cpu(if back { a } else { b });
-            (Place::end(near, near_cpu), Place::end(far, far_cpu))
+            let far_host = if back { a } else { b };
+            let far = Place::end(far, plan.cpu(far_host), bed.left_at(far_host));
+            (Place::end(near, near_cpu, near_left), far)
         }
         Way::Guest(number) => {
             // That there is one.
@@ -164,8 +177,9 @@ fn places<'b>(plan: &Plan, bed: &'b Bed, schedule: &Schedule) -> Result<[Place<'
                 guest: bed.machine(plan, number)?,
                 interface: bed.inside(number)?,
                 mac: path.b.mac().0,
+                left: bed.left_in(&plan.guests[number].name),
             };
-            (Place::end(bed.near(plan, number)?, near_cpu), inside)
+            (Place::end(bed.near(plan, number)?, near_cpu, near_left), inside)
         }
         Way::Serve(number) => {
             let path = bed.far(number)?;
@@ -174,6 +188,7 @@ fn places<'b>(plan: &Plan, bed: &'b Bed, schedule: &Schedule) -> Result<[Place<'
                 mac: path.a.mac().0,
                 ns: &bed.here,
                 cpu: near_cpu,
+                left: near_left,
             };
             let there = Place::There {
                 remote: bed.remote(number)?,
@@ -190,7 +205,7 @@ fn streams(
     plan: &Plan,
     schedule: &Schedule,
     [talks, listens]: [&Place<'_>; 2],
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<(RunResult, RunResult, Option<Vec<u8>>)> {
     let mut goes_on = || {
         ensure!(!stop.is_set(), "interrupted");
@@ -226,7 +241,11 @@ fn streams(
         (Place::Inside { guest, .. }, Some(kept)) => Some(guest.read(kept.path())?),
         (_, kept) => kept.as_ref().map(Kept::read).transpose()?,
     };
-    Ok((talker.result()?, listener.result()?, arrivals))
+    let sent = talker.result()?;
+    if let Some(schedule) = &sent.schedule {
+        talks.left().add(schedule.left.clone());
+    }
+    Ok((sent, listener.result()?, arrivals))
 }
 
 /// What both ends say of each class, and of all: steal, from when on windows are counted, the other end's clock.

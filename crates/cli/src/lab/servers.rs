@@ -2,23 +2,42 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Error, Result};
+use anyhow::{Context as _, Result};
 use ringside_measure::control::{Errand, LoadsEnd};
 
-use super::plan::{At, Place, Plan, Serve, Way};
+use super::file::Address;
+use super::machine::Lacks;
+use super::plan::{At, Place, Plan, Probe, Serve, Way};
 use super::{load, schedule};
 use crate::serve::RemoteArgs;
 
-/// What it lacks of them, a sentence for each.
-pub(super) fn lacks(plan: &Plan) -> Vec<String> {
-    let mut all = Vec::new();
+/// What it lacks of them.
+pub(super) fn lacks(plan: &Plan) -> Lacks {
+    let mut all = Lacks::default();
     for (number, host) in plan.hosts.iter().enumerate() {
         let Place::Serve(serve) = &host.place else { continue };
-        let at = |error: Error| format!("the host {} ({}): {error:#}", host.name, serve.at);
+        let at = |why: String| format!("the host {} ({}): {why}", host.name, serve.at);
         match remote(serve).and_then(|remote| lacks_at(plan, number, &remote)) {
-            Ok(lacks) => all.extend(lacks.map(|lack| at(Error::msg(lack)))),
-            Err(error) => all.push(at(error)),
+            Ok(lacks) => {
+                all.whole.extend(lacks.whole.into_iter().map(at));
+                all.rows
+                    .extend(lacks.rows.into_iter().map(|(probes, why)| (probes, at(why))));
+            }
+            Err(error) => all.whole.push(at(format!("{error:#}"))),
         }
+    }
+    for (number, guest) in plan.guests.iter().enumerate() {
+        let Some((_, Address(address, _))) = guest.nic else {
+            continue;
+        };
+        let remote = RemoteArgs {
+            server: Some(address.to_string()),
+            ..RemoteArgs::default()
+        };
+        // Without a route to it there is no router, either: that is told when it is reached.
+        let lacks = behind_router(plan, Way::Guest(number), &remote).ok().flatten();
+        let at = |lack: String| format!("the guest {} ({address}): {lack}", guest.name);
+        all.whole.extend(lacks.map(at));
     }
     all
 }
@@ -35,44 +54,84 @@ pub(super) fn remote(serve: &Serve) -> Result<RemoteArgs> {
     })
 }
 
-fn lacks_at(plan: &Plan, host: usize, remote: &RemoteArgs) -> Result<Option<String>> {
-    let way = Way::Serve(host);
-    let schedule = plan.schedules.iter().find(|schedule| schedule.way == way);
-    if let Some(schedule) = schedule
-        && let Some(router) = remote.router()?
-    {
-        // Its streams would have the router's hardware address, and no tag behind it.
-        return Ok(Some(format!(
-            "the schedule {} goes to a host behind the router {router}: VLAN priorities and time slots end there. Put both hosts on one link, and name \
-             the server by its address on that; probes and loads go through routers",
-            schedule.name
-        )));
-    }
-    let is_steered = (plan.steerings.iter()).any(|steering| steering.at == At::There && steering.host == host);
-    let is_loaded = load::receivers_at(plan, &plan.probes, way) != LoadsEnd::default();
-    if schedule.is_none() && !is_steered && !is_loaded {
+/// What goes by a VLAN priority, and would cross a router, which sends packets on without their tag. Those of a schedule would not even have the right
+/// hardware address.
+fn behind_router(plan: &Plan, way: Way, remote: &RemoteArgs) -> Result<Option<String>> {
+    let schedules = plan.schedules.iter().filter(|schedule| schedule.way == way);
+    let tagged = (plan.probes.iter()).filter(|probe| probe.way == way && probe.pcp.is_some());
+    let by_link: Vec<String> = schedules
+        .map(|schedule| format!("the schedule {}", schedule.name))
+        .chain(tagged.map(|probe| format!("the probe {} with its `pcp`", probe.name)))
+        .collect();
+    if by_link.is_empty() {
         return Ok(None);
     }
-    let most = longest(remote)?;
-    let turn = plan.settle + plan.turn;
-    Ok(most.filter(|most| turn > *most).map(|most| {
+    let go = if by_link.len() == 1 { "goes" } else { "go" };
+    Ok(remote.router()?.map(|router| {
         format!(
-            "a turn of {turn:?} with `settle` is longer than its server does anything for a lab, {most:?}: take a shorter `turn`, or start \
-             `ringside serve --lab` there with --max-time {}",
-            turn.as_secs_f64().ceil()
+            "{} {go} to a host behind the router {router}: VLAN priorities and time slots end there. Put both hosts on one link, and name the \
+             server by its address on that; probes without a `pcp` and loads go through routers",
+            by_link.join(", ")
         )
     }))
 }
 
-/// For how long a server does something for a lab; `None` if it does nothing of that kind, which is the reason in a row, or does not tell.
-fn longest(remote: &RemoteArgs) -> Result<Option<Duration>> {
+fn lacks_at(plan: &Plan, host: usize, remote: &RemoteArgs) -> Result<Lacks> {
+    let whole = |why: String| Lacks {
+        whole: vec![why],
+        ..Lacks::default()
+    };
+    let way = Way::Serve(host);
+    if let Some(why) = behind_router(plan, way, remote)? {
+        return Ok(whole(why));
+    }
+    let is_there = |number: &usize| {
+        let steering = &plan.steerings[*number];
+        steering.at == At::There && steering.host == host
+    };
+    let is_done_there = |probe: &Probe| {
+        let is_class = probe.scheduled.is_some() && probe.way == way;
+        is_class || probe.steering.iter().any(is_there)
+    };
+    let done_there: Vec<usize> = (plan.probes.iter().enumerate())
+        .filter_map(|(number, probe)| is_done_there(probe).then_some(number))
+        .collect();
+    let is_loaded = load::receivers_at(plan, &plan.probes, way) != LoadsEnd::default();
+    if done_there.is_empty() && !is_loaded {
+        return Ok(Lacks::default());
+    }
+    let most = match longest(remote)? {
+        Ok(most) => most,
+        // Loads go to what is started there by hand.
+        Err(_) if done_there.is_empty() => return Ok(Lacks::default()),
+        Err(why) => {
+            return Ok(Lacks {
+                rows: vec![(done_there, format!("{why:#}"))],
+                ..Lacks::default()
+            });
+        }
+    };
+    let turn = plan.settle + plan.turn;
+    let too_long = most.filter(|most| turn > *most).map(|most| {
+        whole(format!(
+            "a turn of {turn:?} with `settle` is longer than its server does anything for a lab, {most:?}: take a shorter `turn`, or start \
+             `ringside serve --lab` there with --max-time {}",
+            turn.as_secs_f64().ceil()
+        ))
+    });
+    Ok(too_long.unwrap_or_default())
+}
+
+/// For how long a server does something for a lab, if it says so; or why it does nothing of that kind.
+fn longest(remote: &RemoteArgs) -> Result<Result<Option<Duration>>> {
     let dialled = remote.dial()?.context("a server has an address")?;
     // Nothing to do, and the answer has what it allows.
     let nothing = schedule::start(Errand::Loads(LoadsEnd::default()))?;
-    let Ok(far) = dialled.start(nothing) else {
-        return Ok(None);
+    let far = match dialled.start(nothing) {
+        Ok(far) => far,
+        Err(why) => return Ok(Err(why)),
     };
     let most_ns = far.ready.most_ns;
     far.finish(0);
-    Ok((most_ns != u64::MAX).then(|| Duration::from_nanos(most_ns)))
+    Ok(Ok((most_ns != u64::MAX).then(|| Duration::from_nanos(most_ns))))
 }

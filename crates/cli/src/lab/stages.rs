@@ -1,5 +1,5 @@
-//! Where packets' time goes on the paths of a lab: each that is to be traced has a turn of its own, idle and loaded, once all that are measured
-//! are through. So no figure of the matrix has the tracing in it.
+//! Where packets' time goes on the paths of a lab: each that is to be traced has turns of its own, idle and loaded, once all that are measured
+//! are through. So no figure of the matrix has the tracing in it. With tracing and without they alternate, which tells what tracing costs.
 //!
 //! ```text
 //!  link    sender ── kernel ── receiver        both ends here, one way, one clock                    trace::trace
@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 use ringside_measure::compare::STEAL_LIMIT;
 use ringside_measure::mapping::Mapping;
 use ringside_measure::schema::{LabClock, LabLoad, LabStages, LoadKind, MissingHook, TracedPath};
+use ringside_netlab::attach::Way as Join;
 use ringside_netlab::guest::{Accelerator, Guest, GuestChild};
 use ringside_nic::host::CpuTimes;
 
@@ -20,13 +21,13 @@ use super::bed::Bed;
 use super::folder::Folder;
 use super::load::Running;
 use super::plan::{Plan, Probe, Way};
-use super::run::{Fault, begins, bench, condition, contender, pace};
+use super::run::{Fault, begins, bench, condition, contender, keep_left, pace};
 use super::steered::Steered;
 use super::{guests, one_way};
 use crate::output;
 use crate::serve::Turns;
 use crate::stop::Stop;
-use crate::trace::{self, Asker, Crossed, Ends, Far, Hearer, Sender, Setup, told_missing};
+use crate::trace::{self, Asker, Crossed, Ends, Far, Hearer, Sender, Setup, Slots, told_missing};
 
 /// How often a turn is tried where the hypervisor takes too much of it.
 const TRIES: u32 = 3;
@@ -95,7 +96,9 @@ pub(super) fn measure(
         let mut best: Option<LabStages> = None;
         for _ in 0..TRIES {
             session = session.wrapping_add(2);
-            let traced = match one(plan, bed, part, session, stop) {
+            let turn = one(plan, bed, part, session, stop);
+            keep_left(bed, folder, bar)?;
+            let traced = match turn {
                 Ok(traced) => traced,
                 Err(Fault::Cell(error)) => {
                     // What is broken for all is not this path's fault.
@@ -184,17 +187,34 @@ fn one(plan: &Plan, bed: &Bed, part: Part, session: u32, stop: &Stop) -> Result<
     })
 }
 
+/// Pairs of a turn with tracing and one without, of which each path has as many: what tracing costs has an interval from five on.
+const PAIRS: u32 = 5;
+
+/// How long a path is looked at, idle or loaded: with tracing for a turn in all, and for as long without. A flight recorder traces all the time, until it has its packet.
+pub(super) fn time(plan: &Plan, probe: &Probe) -> Duration {
+    match probe.stop_above {
+        Some(_) => plan.turn + plan.settle,
+        None => (plan.turn + plan.settle * PAIRS) * 2,
+    }
+}
+
 fn setup<'a>(plan: &Plan, probe: &'a Probe, session: u32) -> Setup<'a> {
+    let slots = Slots {
+        length: plan.turn / PAIRS,
+        pairs: Some(PAIRS),
+        count: probe.count.map(|count| count.div_ceil(PAIRS.into())),
+    };
+    let slots = probe.stop_above.is_none().then_some(slots);
     Setup {
         name: &probe.name,
         session,
         one_of: 1,
         disturbers: probe.disturbers.unwrap_or(true),
         stop_above: probe.stop_above,
-        time: plan.settle + plan.turn,
-        count: probe.count,
+        time: time(plan, probe),
+        count: probe.count.filter(|_| slots.is_none()),
         settle: plan.settle,
-        slot: None,
+        slots,
         cpus: bench(plan, probe).cpus,
         carriers: Vec::new(),
         vcpus: Vec::new(),
@@ -206,7 +226,7 @@ fn interval(probe: &Probe) -> Duration {
 }
 
 /// Whether everything is as it should be.
-fn look(loads: &mut Running, stop: &Stop) -> Result<()> {
+fn look(loads: &mut Running<'_>, stop: &Stop) -> Result<()> {
     ensure!(!stop.is_set(), "interrupted");
     loads.check()
 }
@@ -217,7 +237,7 @@ fn over_link(
     bed: &Bed,
     probe: &Probe,
     session: u32,
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<Stages> {
     let path = bed.path(probe.way)?;
     let bench = bench(plan, probe);
@@ -253,7 +273,7 @@ fn into_guest(
     bed: &Bed,
     (probe, number): (&Probe, usize),
     session: u32,
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<Stages> {
     let path = bed.guest(number)?;
     let bench = bench(plan, probe);
@@ -296,7 +316,8 @@ fn into_guest(
     let mut stages = told(crossed, Far::Guest, |mapping| {
         one_way::clock(mapping, plan, bed, Some(number))
     });
-    stages.missing.extend(crossing(guest.accelerator()));
+    let attachment = plan.guests[number].attachment;
+    stages.missing.extend(crossing(guest.accelerator(), attachment));
     if !disturbers && probe.disturbers.is_none() {
         stages.missing.push(unwatched());
     }
@@ -309,7 +330,7 @@ fn to_machine(
     bed: &Bed,
     (probe, number): (&Probe, usize),
     session: u32,
-    (loads, stop): (&mut Running, &Stop),
+    (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<Stages> {
     let path = bed.far(number)?;
     let bench = bench(plan, probe);
@@ -327,7 +348,11 @@ fn to_machine(
     let far = Far::Machine(&plan.hosts[number].name);
     let traced = (|| {
         let sender = Sender::new(contender.open(&path.a)?, payload_len, session, interval(probe));
-        let (setup, names) = (setup(plan, probe, session), bed.names());
+        let (mut setup, names) = (setup(plan, probe, session), bed.names());
+        if let Some(slots) = &mut setup.slots {
+            // It traces in the turns without, too, and what it writes down has to fit a message.
+            slots.length /= 2;
+        }
         let watch = &mut || look(loads, stop);
         trace::across(&setup, Asker::new(sender), &names, (far, &mut server), watch, stop)
     })();
@@ -359,6 +384,11 @@ struct Server<'t> {
 }
 
 impl trace::Guest for Server<'_> {
+    /// It traces from the beginning of its session to the end.
+    fn trace(&mut self, _: bool) -> Result<bool> {
+        Ok(false)
+    }
+
     fn recorded(&mut self) -> Result<Vec<u8>> {
         let far = self.turns.take().context("it records once")?.end()?;
         if let Some(why) = far.lost {
@@ -378,29 +408,55 @@ fn vcpu(name: &str) -> Option<u32> {
 }
 
 /// What no hook tells of the way into a guest and out of it.
-fn crossing(accelerator: Accelerator) -> [MissingHook; 2] {
+fn crossing(accelerator: Accelerator, attachment: Join) -> Vec<MissingHook> {
     let reason = match accelerator {
         Accelerator::Tcg => {
             "the guest is emulated (tcg): its interrupts and virtual CPUs are QEMU's own work, in which KVM has no part and no hook"
         }
         Accelerator::Kvm => "not read: they name no packet, and one interrupt is for several",
     };
-    [
+    const CARRIED: &str = "any hook from the uplink to the guest's queues";
+    const NO_RING: &str =
+        "how long a packet waits for what carries it: there is no 'TAP ring', and 'QEMU and vCPU kick' has all of it";
+    // Where there is no TAP device whose ring could be looked into.
+    let ring = match attachment {
+        Join::VhostUser => Some((
+            CARRIED,
+            NO_RING,
+            "a program carries packets by the guest's own memory, and looks for them again and again",
+        )),
+        Join::Vfio => Some((
+            CARRIED,
+            NO_RING,
+            "the NIC puts packets into the guest's memory by itself",
+        )),
+        Join::Macvtap => Some((
+            "tracepoint sock:sk_data_ready of a macvtap device",
+            "when the packet is put in the device's ring, and when QEMU is woken up for it: there is no 'TAP ring', and 'stack' goes on until QEMU takes it",
+            "the kernel wakes the device's reader up without it",
+        )),
+        _ => None,
+    };
+    let kvm = [
         (
             "tracepoints kvm:kvm_msi_set_irq and kvm:kvm_entry",
             "when QEMU interrupts a virtual CPU that is awake, and when a thread that runs enters the guest: 'QEMU, with the vCPU awake' and 'vCPU to guest interrupt' \
              are one stage each",
+            reason,
         ),
         (
             "tracepoint kvm:kvm_exit",
             "when the guest's doorbell comes out of it: 'out of the guest' is one stage",
+            reason,
         ),
-    ]
-    .map(|(hook, tells)| MissingHook {
+    ];
+    let all = ring.into_iter().chain(kvm);
+    all.map(|(hook, tells, reason)| MissingHook {
         hook: hook.to_owned(),
         tells: tells.to_owned(),
         reason: reason.to_owned(),
     })
+    .collect()
 }
 
 /// Why nobody looks what an emulated guest does.
@@ -417,6 +473,8 @@ fn unwatched() -> MissingHook {
 struct Recorder<'g> {
     guest: &'g Guest,
     child: Option<GuestChild<'g>>,
+    /// It has been told so often to pause or to go on.
+    signals: u32,
 }
 
 impl<'g> Recorder<'g> {
@@ -428,11 +486,20 @@ impl<'g> Recorder<'g> {
         Ok(Self {
             guest,
             child: Some(child),
+            signals: 0,
         })
     }
 }
 
 impl trace::Guest for Recorder<'_> {
+    fn trace(&mut self, is_on: bool) -> Result<bool> {
+        let child = self.child.as_mut().context("it records once")?;
+        self.signals += 1;
+        child.signal(libc::SIGUSR1)?;
+        child.wait_for(&trace::told_to(is_on, self.signals), LOAD)?;
+        Ok(true)
+    }
+
     fn recorded(&mut self) -> Result<Vec<u8>> {
         let child = self.child.take().context("it records once")?;
         child.signal(libc::SIGINT)?;

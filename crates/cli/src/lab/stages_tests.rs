@@ -80,14 +80,32 @@ fn an_uncertainty_is_for_one_way_by_another_clock_alone() {
 
 #[test]
 fn what_no_hook_tells_of_the_way_into_a_guest_is_named_with_its_reason() {
-    let [into, out] = crossing(Accelerator::Tcg);
-    assert!(into.tells.contains("'vCPU to guest interrupt'") && out.tells.contains("'out of the guest'"));
-    assert!([into, out].iter().all(|hook| hook.reason.contains("emulated (tcg)")));
-    let by_kvm = crossing(Accelerator::Kvm);
+    for attachment in [
+        Join::TapBridge,
+        Join::OvsUserspace,
+        Join::Xdp,
+        Join::Express,
+        Join::AfXdp,
+    ] {
+        let told = crossing(Accelerator::Tcg, attachment);
+        let [into, out] = &told[..] else { panic!("{told:?}") };
+        assert!(into.tells.contains("'vCPU to guest interrupt'") && out.tells.contains("'out of the guest'"));
+        assert!(told.iter().all(|hook| hook.reason.contains("emulated (tcg)")));
+    }
+    let by_kvm = crossing(Accelerator::Kvm, Join::TapBridge);
     assert!(
         by_kvm.iter().all(|hook| !hook.reason.contains("emulated")),
         "{by_kvm:?}"
     );
+    // These have no TAP device, or none that tells.
+    for attachment in [Join::VhostUser, Join::Vfio, Join::Macvtap] {
+        let told = crossing(Accelerator::Tcg, attachment);
+        let [ring, ..] = &told[..] else { panic!("{told:?}") };
+        assert!(
+            told.len() == 3 && ring.tells.contains("there is no 'TAP ring'"),
+            "{ring:?}"
+        );
+    }
 }
 
 #[test]

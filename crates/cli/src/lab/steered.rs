@@ -26,6 +26,7 @@ struct One<'l> {
 }
 
 /// By whom it is set and counted.
+#[allow(clippy::large_enum_variant, reason = "a few, for the time of a turn")]
 enum Done<'l> {
     Here {
         place: Place<'l>,
@@ -104,9 +105,10 @@ impl Done<'_> {
 fn begin<'l>(plan: &Plan, bed: &'l Bed, (probe, steering): (&Probe, &Steering), stop: &Stop) -> Result<One<'l>> {
     let at_link = |link: usize| bed.end(link, plan.links[link].ends[1] == steering.host).map(Place::End);
     let classes = classes(plan, probe, steering);
+    let left = bed.left_at(steering.host);
     let here = |place: Place<'l>, settings: &Settings, counts: bool| {
         let (installed, watch) = place.run(|interface| {
-            let installed = settings.install(interface)?;
+            let installed = settings.install(interface, &left)?;
             let watch = counts.then(|| Watch::begin(interface, &classes, None)).transpose()?;
             let watch = watch.map(Box::new);
             Ok((installed, watch))
@@ -122,7 +124,7 @@ fn begin<'l>(plan: &Plan, bed: &'l Bed, (probe, steering): (&Probe, &Steering), 
         At::Interface(name) => here(Place::Here(Interface::by_name(name)?), &steering.settings, true)?,
         At::There => {
             let wanted = Errand::Steer(steering.settings.asked_of(&classes));
-            Done::There(Box::new(errand(bed.remote(steering.host)?, wanted, stop)?))
+            Done::There(Box::new(errand(&bed.remote(steering.host)?, wanted, stop)?))
         }
         At::Guest { guest, uplink } => {
             let pins = pins(plan, steering, *guest, bed.process(plan, *guest)?);

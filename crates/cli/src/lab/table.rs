@@ -11,6 +11,7 @@ use ringside_nic::Knob;
 use super::file::Text;
 use super::folder::State;
 use super::load::describe;
+use super::machine::Lacks;
 use super::plan::{Place, Plan, Probe, Steering, Wire};
 use super::run::{Cell, condition, kind_name, time};
 use super::study;
@@ -61,7 +62,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         _ = writeln!(text, "link   {name}{a} to {b}: {what}, MTU {}", link.mtu);
     }
     for load in &plan.loads {
-        _ = writeln!(text, "load   {}: {}", load.name, describe(load));
+        _ = writeln!(text, "load   {}: {}", load.name, describe(plan, load));
     }
     for steering in &plan.steerings {
         _ = writeln!(text, "steer  {}", describe_steering(plan, steering));
@@ -92,6 +93,30 @@ pub(super) fn plan(plan: &Plan) -> String {
         text += &wrapped(&format!("Note: {note}."), "");
     }
     text
+}
+
+/// What is missing for it: why it cannot be run, or which rows it will not have.
+pub(super) fn lacks(plan: &Plan, lacks: &Lacks) -> String {
+    let sentence = |start: &str, why: &str| {
+        let end = if why.ends_with('?') { "" } else { "." };
+        wrapped(&format!("{start}: {why}{end}"), "")
+    };
+    let reasons = lacks.reasons(plan);
+    if !reasons.is_empty() {
+        let told = reasons.into_iter().map(|why| sentence("It cannot be run here", why));
+        return told.collect();
+    }
+    let row = |(probes, why): &(Vec<usize>, String)| {
+        let names: Vec<&str> = probes.iter().map(|number| plan.probes[*number].name.as_str()).collect();
+        // Of a guest that no probe goes to there is no row.
+        let rows = if names.is_empty() {
+            String::new()
+        } else {
+            format!(", {}", names.join(", "))
+        };
+        sentence(&format!("Not to be had here{rows}"), why)
+    };
+    lacks.rows.iter().map(row).collect()
 }
 
 /// Under what a probe has its turns, where that is not idle and beside all loads.

@@ -37,18 +37,18 @@ pub(super) struct Reading {
 }
 
 /// A cell's turn, with all that it needs.
-pub(super) struct Turn<'a> {
+pub(super) struct Turn<'a, 'b> {
     pub(super) bed: &'a Bed,
     pub(super) bench: &'a Bench,
     pub(super) contender: Contender<'a>,
     pub(super) schedule: &'a Schedule,
     /// Tells the probes of this turn from others'; so does the number after it.
     pub(super) session: u32,
-    pub(super) loads: &'a mut Running,
+    pub(super) loads: &'a mut Running<'b>,
     pub(super) stop: &'a Stop,
 }
 
-impl Turn<'_> {
+impl Turn<'_, '_> {
     /// Measures between two ends of this machine.
     pub(super) fn run(self, kind: LatencyKind) -> Result<Reading> {
         match kind {

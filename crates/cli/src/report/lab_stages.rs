@@ -1,7 +1,7 @@
 //! Where packets' time goes on the paths of a lab.
 
 use maud::{Markup, html};
-use ringside_measure::schema::{LabClock, LabResult, LabStages, LatencyKind, LoadKind, StageResult, TracedPath};
+use ringside_measure::schema::{LabClock, LabResult, LabStages, LoadKind, StageResult, TraceCost, TracedPath};
 use ringside_measure::trace::{Point, Stage};
 
 use super::stacked::{self, Part, Stack};
@@ -22,7 +22,7 @@ const GROUPS: [(&str, &str); 9] = [
     ("c1", "qdisc, driver and wire"),
     ("c2", "interrupt, NAPI, XDP"),
     ("c3", "backlog, stack, to the socket"),
-    ("c4", "in the socket"),
+    ("c4", "in the socket, TAP ring"),
     ("c5", "wake-up"),
     ("c6", "application, forwarder"),
     ("c7", "QEMU and vCPU, out of the guest"),
@@ -36,7 +36,7 @@ fn class(stage: Stage) -> &'static str {
             Point::Queue | Point::Transmit => "c1",
             Point::Raised | Point::SoftIrq | Point::Xdp | Point::Driver => "c2",
             Point::Backlog | Point::Stack | Point::Socket => "c3",
-            Point::Ready => "c4",
+            Point::Ready | Point::Ring => "c4",
             Point::Waking | Point::Running => "c5",
             Point::Copy | Point::Application => "c6",
             Point::Awake | Point::Kick | Point::Entered => "c7",
@@ -61,58 +61,28 @@ fn direction(of: &LabStages) -> &'static str {
     if of.is_round_trip { "there and back" } else { "one way" }
 }
 
-/// What tracing makes of a path's median.
-struct Slowed {
-    traced_ns: f64,
-    untraced_ns: f64,
-    /// Traced ÷ untraced, and by the slowest and the fastest of the turns without tracing.
-    ratio: f64,
-    by_turns: Option<(f64, f64)>,
-}
-
-/// Of the turn with tracing beside those without, by the same kind of time; `None` where one of them has no median.
-#[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns")]
-fn slowed(lab: &LabResult, of: &LabStages) -> Option<Slowed> {
-    let kind = if of.is_round_trip {
-        LatencyKind::RoundTrip
-    } else {
-        LatencyKind::OneWay
+/// What tracing makes of a path's median, in words.
+fn slowed_words(cost: &TraceCost) -> String {
+    let ratio = &cost.ratio;
+    let interval = match ratio.low.zip(ratio.high) {
+        Some((low, high)) => format!("95 % interval {low:.2} to {high:.2}"),
+        None => "too few pairs for an interval".to_owned(),
     };
-    let mut cells = lab.cells.iter();
-    let cell =
-        cells.find(|cell| cell.path == of.path && cell.condition == of.condition && cell.latency.kind == kind)?;
-    let traced_ns = of.traced.as_ref()?.whole?.p50_ns? as f64;
-    let untraced_ns = cell.latency.corrected?.p50_ns.filter(|ns| *ns > 0)? as f64;
-    let turns = || cell.rounds.iter().map(|round| round.value).filter(|value| *value > 0.0);
-    let (fastest, slowest) = (turns().reduce(f64::min), turns().reduce(f64::max));
-    Some(Slowed {
-        traced_ns,
-        untraced_ns,
-        ratio: traced_ns / untraced_ns,
-        by_turns: fastest
-            .zip(slowest)
-            .map(|(fastest, slowest)| (traced_ns / slowest, traced_ns / fastest)),
-    })
+    let always = cost.always_on.as_ref().map_or_else(String::new, |place| {
+        format!("; {place} it is traced in all of them, so what that costs is in both")
+    });
+    format!(
+        "median {} with tracing, {} without, in {} pairs of turns: {:.2} times as long ({interval}){always}",
+        units::time(cost.on_ns.median),
+        units::time(cost.off_ns.median),
+        ratio.rounds_used,
+        ratio.median
+    )
 }
 
-impl Slowed {
-    fn words(&self) -> String {
-        let of = match self.by_turns {
-            Some((low, high)) => format!(" ({low:.2} to {high:.2} by single turns)"),
-            None => String::new(),
-        };
-        format!(
-            "median {} traced, {} in the turns without tracing: {:.2} times as long{of}",
-            units::time(self.traced_ns),
-            units::time(self.untraced_ns),
-            self.ratio
-        )
-    }
-
-    /// Even the slowest turn without tracing was much faster.
-    fn is_much(&self) -> bool {
-        self.by_turns.map_or(self.ratio, |(low, _)| low) > SLOWED
-    }
+/// At the very least it makes much of it.
+fn is_much(cost: &TraceCost) -> bool {
+    cost.ratio.low.unwrap_or(cost.ratio.median) > SLOWED
 }
 
 /// How many packets are in no stage, if they are many.
@@ -153,8 +123,10 @@ pub(crate) fn line(of: &LabStages) -> String {
         0 => String::new(),
         incomplete => format!(", {incomplete} left out"),
     };
+    let cost = traced.cost.as_ref();
+    let cost = cost.map_or_else(String::new, |cost| format!("; with tracing × {:.2}", cost.ratio.median));
     format!(
-        "{}, {}: {} on average of {} packets{left_out}; most in {}",
+        "{}, {}: {} on average of {} packets{left_out}; most in {}{cost}",
         name(of),
         direction(of),
         units::time(traced.whole.map_or(0.0, |whole| whole.mean_ns)),
@@ -179,8 +151,9 @@ pub(super) fn words(lab: &LabResult) -> Vec<Sentence> {
             Some(_) => said(line),
             None => warned(line),
         };
-        let slowed = slowed(lab, of).filter(Slowed::is_much);
-        let slowed = slowed.map(|slowed| format!("{}: tracing slows this path down: {}", name(of), slowed.words()));
+        let cost = of.traced.as_ref().and_then(|traced| traced.cost.as_ref());
+        let slowed = cost.filter(|cost| is_much(cost));
+        let slowed = slowed.map(|cost| format!("{}: tracing slows this path down: {}", name(of), slowed_words(cost)));
         let more = left_out(of).into_iter().chain(slowed);
         let more: Vec<Sentence> = more.map(|text| warned(format!("{text}."))).collect();
         [first].into_iter().chain(more)
@@ -196,12 +169,12 @@ pub(super) fn part(lab: &LabResult) -> Markup {
     };
     html! { @if !lab.stages.is_empty() {
         h3 { "Where the time goes" }
-        p { "Each path has a turn of its own that is traced, after those that are measured: tracing takes time itself, which is in these figures and             in no others. A stage is from its point to the next one that a packet passed; parts are of the mean over all packets, and add up to it." }
+        p { "Each path has turns of its own that are traced, after those that are measured: tracing takes time itself, which is in these figures and in no others, and which turns without it between them tell. A stage is from its point to the next one that a packet passed; parts are of the mean over all packets, and add up to it." }
         @for (is_round_trip, title) in [(false, "Stages, one way"), (true, "Stages, there and back")] {
             @let stacks = stacks(is_round_trip);
             @if !stacks.is_empty() { (stacked::bars(title, "mean, by stages: shorter is better", &stacks, &legend(&stacks))) }
         }
-        @for of in &lab.stages { (one(lab, of)) }
+        @for of in &lab.stages { (one(of)) }
     } }
 }
 
@@ -225,7 +198,7 @@ fn stack(of: &LabStages, traced: &TracedPath) -> Stack {
     }
 }
 
-fn one(lab: &LabResult, of: &LabStages) -> Markup {
+fn one(of: &LabStages) -> Markup {
     html! {
         details {
             summary { (name(of)) ", " (direction(of)) }
@@ -234,7 +207,7 @@ fn one(lab: &LabResult, of: &LabStages) -> Markup {
                 Some(traced) => {
                     (stages::table(traced))
                     @if let Some(left_out) = left_out(of) { p { strong { "Left out: " } (left_out) "." } }
-                    p { (compared(lab, of)) }
+                    p { (compared(traced)) }
                     @if let Some(slow) = slow(of) { pre { (slow) } }
                     @if let Some(clock) = &of.clock { p { (clock_words(clock)) } }
                     @for hook in &of.missing { p { small { "Missing: " (hook.hook) " (" (hook.tells) "): " (hook.reason) "." } } }
@@ -245,10 +218,10 @@ fn one(lab: &LabResult, of: &LabStages) -> Markup {
 }
 
 /// What tracing makes of the median.
-fn compared(lab: &LabResult, of: &LabStages) -> String {
-    match slowed(lab, of) {
-        Some(slowed) => format!("What tracing costs: {}.", slowed.words()),
-        None => "Of the same without tracing there is no median.".to_owned(),
+fn compared(traced: &TracedPath) -> String {
+    match &traced.cost {
+        Some(cost) => format!("What tracing costs: {}.", slowed_words(cost)),
+        None => "What tracing costs was not measured.".to_owned(),
     }
 }
 

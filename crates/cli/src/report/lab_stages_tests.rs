@@ -1,7 +1,6 @@
-use ringside_measure::compare::Round;
+use ringside_measure::compare::{Round, figure, ratio};
 use ringside_measure::latency::Latency;
-use ringside_measure::schema::LabCell;
-use ringside_measure::sequence::Counts;
+use ringside_measure::schema::CostTurns;
 
 use super::*;
 
@@ -35,6 +34,7 @@ fn stages() -> LabStages {
         whole: times.summary(),
         whole_hdr: None,
         sum_mean_ns: 100_000.0,
+        measured: None,
         end: Some(Point::Application),
         disordered_packets: 0,
         clock_error_ns: 0,
@@ -88,19 +88,24 @@ fn a_line_has_what_took_most_with_its_uncertainty() {
     assert!(words(&lab(vec![none]))[0].is_warning);
 }
 
-/// A cell of the same path: its median, and those of its turns.
-fn cell(p50_ns: u64, turns: &[f64]) -> LabCell {
-    let mut times = Latency::new();
-    (0..40).for_each(|_| times.record(p50_ns));
-    let json = serde_json::json!({
-        "path": "tap", "description": "", "condition": "foreign", "unavailable": null, "probes": Counts::default(), "not_sent_probes": 0,
-        "latency": {
-            "kind": "round_trip", "clock": "monotonic", "raw": null, "corrected": times.summary(), "jitter": null, "impossible_packets": 0
-        },
-        "rounds": turns.iter().map(|value| Round { value: *value, steal: 0.0 }).collect::<Vec<_>>(),
-        "turns_left_out": 0, "failed_turns": 0, "failure": null, "waiting_percent": null, "ratio_to_idle": null, "ratio_to_base": null
-    });
-    serde_json::from_value(json).expect("a cell")
+/// Pairs of turns without tracing and with it.
+fn cost(pairs: &[(f64, f64)]) -> Option<TraceCost> {
+    let rounds = |of: fn(&(f64, f64)) -> f64| -> Vec<Round> {
+        let round = |pair| Round {
+            value: of(pair),
+            steal: 0.0,
+        };
+        pairs.iter().map(round).collect()
+    };
+    let (off, on) = (rounds(|pair| pair.0), rounds(|pair| pair.1));
+    Some(TraceCost {
+        off_ns: figure(&off).expect("rounds"),
+        on_ns: figure(&on).expect("rounds"),
+        ratio: ratio(&off, &on).expect("rounds"),
+        off: CostTurns::default(),
+        on: CostTurns::default(),
+        always_on: None,
+    })
 }
 
 #[test]
@@ -123,23 +128,45 @@ fn what_is_left_out_and_what_tracing_costs_is_told() {
     many.traced.as_mut().unwrap().incomplete_packets = 4;
     assert_eq!((left_out(&many), words(&lab(vec![many])).len()), (None, 1));
 
-    // Traced 40 µs, in single turns without tracing 16 µs to 25 µs.
-    let slow = LabResult {
-        cells: vec![cell(20_000, &[16_000.0, 25_000.0, 20_000.0])],
-        ..lab(vec![stages()])
+    let with = |cost: Option<TraceCost>| {
+        let mut of = stages();
+        of.traced.as_mut().unwrap().cost = cost;
+        lab(vec![of])
     };
+    let slow = with(cost(&[(20_000.0, 40_000.0); 5]));
     let page = part(&slow).into_string();
-    let costs = "median 40.0 µs traced, 20.0 µs in the turns without tracing: 2.00 times as long (1.60 to 2.50 by single turns)";
+    let costs = "median 40.0 µs with tracing, 20.0 µs without, in 5 pairs of turns: 2.00 times as long (95 % interval 2.00 to 2.00).";
     assert!(page.contains(costs), "{page}");
     let said = words(&slow);
     assert!(said.len() == 2 && said[1].is_warning && said[1].text.contains("slows this path down"));
-    // One turn without was as slow.
-    let unsure = LabResult {
-        cells: vec![cell(20_000, &[16_000.0, 41_000.0])],
-        ..lab(vec![stages()])
-    };
-    assert!(part(&unsure).into_string().contains("2.00 times as long (0.98 to 2.50"));
+    // In one pair it was no slower.
+    let unsure = with(cost(&[
+        (20_000.0, 40_000.0),
+        (20_000.0, 40_000.0),
+        (20_000.0, 40_000.0),
+        (20_000.0, 20_000.0),
+        (40_000.0, 20_000.0),
+    ]));
+    assert!(
+        part(&unsure)
+            .into_string()
+            .contains("2.00 times as long (95 % interval 0.50 to 2.00)")
+    );
     assert_eq!(words(&unsure).len(), 1);
+    let far = cost(&[(1.0, 1.0)]).map(|cost| TraceCost {
+        always_on: Some("at far".into()),
+        ..cost
+    });
+    let page = part(&with(far)).into_string();
+    assert!(
+        page.contains("(too few pairs for an interval); at far it is traced in all of them"),
+        "{page}"
+    );
+    assert!(
+        part(&with(None))
+            .into_string()
+            .contains("What tracing costs was not measured.")
+    );
 }
 
 #[test]

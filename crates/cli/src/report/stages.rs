@@ -7,7 +7,7 @@ use ringside_measure::schema::{StageResult, TraceResult, TracedPath};
 
 use super::units;
 use super::words::{Sentence, said, warned};
-use crate::trace::stage_name;
+use crate::trace::{measured_words, stage_name};
 
 fn name(path: &TracedPath) -> &str {
     path.receiver.as_deref().unwrap_or("packets of others")
@@ -73,6 +73,7 @@ pub(super) fn table(path: &TracedPath) -> Markup {
         } }
         p { "Sum of the stages " (units::time(path.sum_mean_ns)) ", whole " (units::time(path.whole.map_or(0.0, |whole| whole.mean_ns)))
             ", clock error " (units::time(path.clock_error_ns as f64)) "." }
+        @if let Some(measured) = &path.measured { p { (measured_words(measured)) "." } }
     }
 }
 

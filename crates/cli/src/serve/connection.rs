@@ -23,6 +23,7 @@ use super::site::{Place, Site, XskEnd};
 use super::wire::{Came, Wire};
 use super::{clocks, tls, udp};
 use crate::clock::now_ns;
+use crate::left::Left;
 use crate::output::note;
 use crate::session::nanos;
 use crate::system;
@@ -45,8 +46,13 @@ pub(super) fn serve(site: &Site<'_>, stream: TcpStream, from: SocketAddr, place:
     // Whatever was open for it is closed before it is told.
     connection.session = None;
     connection.turn = None;
-    connection.errand = None;
+    let left = connection.undo();
     connection.loan = None;
+    if !left.is_empty() {
+        // Who has said farewell waits for this.
+        let why = "what was done for a lab could not be undone";
+        connection.server.refuse_leaving(why, left, now_ns());
+    }
     let output = connection.server.take_output();
     _ = connection.wire.write(&output);
     connection.wire.finish(FAREWELL);
@@ -67,6 +73,8 @@ struct Connection<'a> {
     turn: Option<(Turn, FarEnd)>,
     /// What is done for a lab.
     errand: Option<Doing<'a>>,
+    /// What of it could not be undone, and was not told yet.
+    left: Left,
     /// What its kernel sees of the turn's probes, if that is wanted.
     recording: Option<Recording>,
     /// A turn that is over, of which the record is being fetched.
@@ -118,6 +126,7 @@ impl<'a> Connection<'a> {
             session: None,
             turn: None,
             errand: None,
+            left: Left::default(),
             recording: None,
             closing: None,
             turn_bytes: 0,
@@ -129,7 +138,8 @@ impl<'a> Connection<'a> {
         loop {
             self.wire.wait(self.patience());
             if self.site.stop.is_set() {
-                self.server.refuse("the server was ended", now_ns());
+                let left = self.undo();
+                self.server.refuse_leaving("the server was ended", left, now_ns());
                 return Ok(());
             }
             let bytes = match self.wire.read() {
@@ -188,7 +198,8 @@ impl<'a> Connection<'a> {
                 Ok(ready) => self.server.ready(ready, now_ns()),
                 Err(error) => {
                     note(format_args!("{}: refused: {error:#}", self.from));
-                    self.server.refuse(format!("{error:#}"), now_ns());
+                    self.server
+                        .refuse_leaving(format!("{error:#}"), self.left.take(), now_ns());
                 }
             },
             ServerEvent::Start(start) => match self.prepare(start) {
@@ -237,7 +248,8 @@ impl<'a> Connection<'a> {
             ServerEvent::Stop(_) if self.errand.is_some() => {
                 if let Some(doing) = self.errand.take() {
                     let far = doing.errand.end(doing.far, self.site.stop);
-                    self.server.outcome(far, now_ns());
+                    let left = self.left.take();
+                    self.server.outcome(FarEnd { left, ..far }, now_ns());
                 }
             }
             ServerEvent::Stop(stop) => {
@@ -275,15 +287,23 @@ impl<'a> Connection<'a> {
 
     /// Ends what is done for a lab for longer than this server allows.
     fn end_in_time(&mut self) -> Result<()> {
-        if let Some(doing) = self.errand.take_if(|doing| Instant::now() >= doing.over) {
+        if self.errand.as_ref().is_some_and(|doing| Instant::now() >= doing.over) {
             // It is undone before it is told.
-            drop(doing);
+            let left = self.undo();
             let most = self.site.args.max_time.as_secs_f64();
             let why = format!("this server does nothing for a lab for longer than {most} s (--max-time)");
-            self.server.refuse(why.clone(), now_ns());
+            self.server.refuse_leaving(why.clone(), left, now_ns());
             bail!(why);
         }
         Ok(())
+    }
+
+    /// Undoes what is done for a lab. What could not be undone.
+    fn undo(&mut self) -> Vec<String> {
+        if let Some(doing) = self.errand.take() {
+            doing.errand.undo();
+        }
+        self.left.take()
     }
 
     /// Opens the far end of a comparison's turn.
@@ -340,6 +360,7 @@ impl<'a> Connection<'a> {
             time: args.max_time,
             rate_pps: args.max_rate,
             stop: self.site.stop,
+            left: &self.left,
         };
         let errand = Errand::begin(wanted, &end.record.name, self.own, &bounds)?;
         let ready = Ready {

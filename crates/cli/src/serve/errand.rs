@@ -14,6 +14,7 @@ use ringside_wire::MacAddr;
 
 use crate::lab::schedule::{self, Kept, Program};
 use crate::lab::{listens, own_program};
+use crate::left::Left;
 use crate::steer::{Installed, Settings, Watch};
 use crate::stop::Stop;
 
@@ -29,6 +30,8 @@ pub(super) struct Bounds<'a> {
     pub(super) time: Duration,
     pub(super) rate_pps: Option<u64>,
     pub(super) stop: &'a Stop,
+    /// Who is told of what cannot be undone.
+    pub(super) left: &'a Left,
 }
 
 /// Something that is being done.
@@ -66,8 +69,8 @@ impl Errand {
     pub(super) fn begin(wanted: &Wanted, interface: &str, own: IpAddr, bounds: &Bounds<'_>) -> Result<Self> {
         match wanted {
             Wanted::Schedule(end) => stream(end, interface, bounds),
-            Wanted::Steer(end) => steer(end, interface),
-            Wanted::Loads(end) => loads(end, own, bounds.stop).map(Self::Loads),
+            Wanted::Steer(end) => steer(end, interface, bounds.left),
+            Wanted::Loads(end) => loads(end, own, bounds).map(Self::Loads),
         }
     }
 
@@ -78,6 +81,17 @@ impl Errand {
             told.lost = Some(format!("{error:#}"));
         }
         told
+    }
+
+    /// Undoes it without an end.
+    pub(super) fn undo(self) {
+        if let Self::Steer {
+            installed: Some(installed),
+            ..
+        } = self
+        {
+            installed.put_back();
+        }
     }
 
     fn finish(self, told: &mut FarEnd, stop: &Stop) -> Result<()> {
@@ -102,11 +116,11 @@ impl Errand {
                 }
             }
             Self::Steer { mut installed, watch } => {
-                let seen = watch.end(None, None, installed.as_mut_slice())?;
+                let seen = watch.end(None, None, installed.as_mut_slice());
                 if let Some(installed) = installed {
                     installed.put_back();
                 }
-                told.steered = Some(Box::new(seen));
+                told.steered = Some(Box::new(seen?));
             }
             Self::Loads(_) => {}
         }
@@ -114,8 +128,13 @@ impl Errand {
     }
 }
 
-fn start(what: &'static str, program: impl AsRef<std::ffi::OsStr>, words: &[String]) -> Result<Program<'static>> {
-    Program::here(what, Namespace::current()?.command(program), words)
+fn start(
+    what: &'static str,
+    program: impl AsRef<std::ffi::OsStr>,
+    words: &[String],
+    left: &Left,
+) -> Result<Program<'static>> {
+    Program::here(what, Namespace::current()?.command(program), words, left.clone())
 }
 
 /// Whether there is still a server.
@@ -156,7 +175,7 @@ fn stream(end: &ScheduleEnd, interface: &str, bounds: &Bounds<'_>) -> Result<Err
     let talks = end.talks.is_some();
     let kept = end.tells_arrivals.then(|| Kept::at(false)).transpose()?;
     let words = schedule::words(end, interface, kept.as_ref());
-    let mut program = start(schedule::name(end), own_program()?, &words)?;
+    let mut program = start(schedule::name(end), own_program()?, &words, bounds.left)?;
     if !talks {
         program.until(Program::listens, Instant::now() + PATIENCE, || goes_on(bounds.stop))?;
     }
@@ -167,10 +186,10 @@ fn stream(end: &ScheduleEnd, interface: &str, bounds: &Bounds<'_>) -> Result<Err
     })
 }
 
-fn steer(end: &SteerEnd, interface: &str) -> Result<Errand> {
+fn steer(end: &SteerEnd, interface: &str, left: &Left) -> Result<Errand> {
     let (settings, classes) = Settings::of_errand(end)?;
     let interface = Interface::by_name(interface)?;
-    let installed = settings.install(&interface)?;
+    let installed = settings.install(&interface, left)?;
     installed.iter().for_each(Installed::note);
     let watch = Box::new(Watch::begin(&interface, &classes, None)?);
     Ok(Errand::Steer { installed, watch })
@@ -190,7 +209,8 @@ fn check_ports(ports: &[u16]) -> Result<()> {
     }
 }
 
-fn loads(end: &LoadsEnd, own: IpAddr, stop: &Stop) -> Result<Vec<Program<'static>>> {
+fn loads(end: &LoadsEnd, own: IpAddr, bounds: &Bounds<'_>) -> Result<Vec<Program<'static>>> {
+    let Bounds { stop, left, .. } = *bounds;
     check_ports(&end.iperf3)?;
     let deadline = Instant::now() + PATIENCE;
     let mut all = Vec::new();
@@ -201,6 +221,7 @@ fn loads(end: &LoadsEnd, own: IpAddr, stop: &Stop) -> Result<Vec<Program<'static
             "ringside lab sink",
             own_program()?,
             &words(&["lab", "sink", "--listen", &own_text]),
+            left,
         )?;
         let is_there = |sink: &Program<'_>| Ok(sink.said()?.contains(SINK_IS_THERE));
         sink.until(is_there, deadline, || goes_on(stop))?;
@@ -213,6 +234,7 @@ fn loads(end: &LoadsEnd, own: IpAddr, stop: &Stop) -> Result<Vec<Program<'static
             "iperf3",
             "iperf3",
             &words(&["-s", "-B", &own_text, "-p", &port.to_string()]),
+            left,
         )?;
         server.until(|_| Ok(listens(&here, *port)), deadline, || goes_on(stop))?;
         all.push(server);
@@ -243,6 +265,7 @@ mod tests {
             time: Duration::from_secs(10),
             rate_pps: Some(3_000),
             stop: &Stop::default(),
+            left: &Left::default(),
         };
         check_talk(&end, &talk, &bounds).err().map(|why| format!("{why:#}"))
     }

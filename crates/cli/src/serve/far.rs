@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use ringside_measure::control::{
-    Client, ClientEvent, ClientOptions, Ready, SESSION_STEP, Start, Stop as StopMessage, Tally, Token, Work,
+    Client, ClientEvent, ClientOptions, Errand, Fault, LoadsEnd, Ready, SESSION_STEP, Start, Stop as StopMessage,
+    Tally, Token, Work,
 };
 use ringside_measure::schema::FarEnd;
 
@@ -18,6 +19,7 @@ use super::tls::{self, Identity, Pin};
 use super::wire::{Came, Wire};
 use super::{RemoteArgs, place};
 use crate::clock::now_ns;
+use crate::left::Left;
 use crate::output::note;
 use crate::stop::Stop;
 
@@ -42,6 +44,8 @@ pub(crate) struct Far {
     keeper: Option<JoinHandle<()>>,
     /// It does something that is to be undone, and has not said that it is.
     is_doing: bool,
+    /// Who is told of what it could not undo.
+    left: Left,
 }
 
 /// Connection, state, and what came and was not asked for yet.
@@ -53,6 +57,8 @@ pub(super) struct Link {
     events: VecDeque<ClientEvent>,
     /// Why it is of no use any more.
     pub(super) lost: Option<String>,
+    /// That is the server's own word: it has undone what it did before it said so.
+    is_ended: bool,
     /// The session is over, and the keeper with it.
     pub(super) over: bool,
 }
@@ -93,6 +99,7 @@ impl RemoteArgs {
             own,
             events: VecDeque::new(),
             lost: None,
+            is_ended: false,
             over: false,
         };
         match link.next().with_context(|| who.clone())? {
@@ -139,7 +146,11 @@ impl Link {
         let output = self.client.take_output();
         let written = self.wire.write(&output);
         match self.wire.read() {
-            Ok(Came::Bytes(bytes)) => self.events.extend(self.client.receive(&bytes, now_ns())?),
+            Ok(Came::Bytes(bytes)) => {
+                let events = self.client.receive(&bytes, now_ns());
+                self.is_ended = matches!(events, Err(Fault::Refused { .. }));
+                self.events.extend(events?);
+            }
             Ok(Came::End) => return Err(self.client.closed().into()),
             Err(error) => return Err(anyhow!(tls::broken(&error, self.own))),
         }
@@ -172,7 +183,9 @@ impl Dialled {
 
     /// Has the far end open.
     pub(crate) fn start(mut self, start: Start) -> Result<Far> {
-        let is_doing = start.work == Work::Errand;
+        // Of no loads nothing is begun.
+        let nothing = Errand::Loads(LoadsEnd::default());
+        let is_doing = start.work == Work::Errand && start.errand.as_deref() != Some(&nothing);
         self.link.client.start(start, now_ns());
         loop {
             match self.link.next().with_context(|| self.who.clone())? {
@@ -183,9 +196,13 @@ impl Dialled {
                         ready: *ready,
                         keeper: None,
                         is_doing,
+                        left: Left::default(),
                     });
                 }
-                ClientEvent::Refused(why) => bail!("{} refuses: {why}", self.who),
+                ClientEvent::Refused(why) => match self.link.client.take_left().as_slice() {
+                    [] => bail!("{} refuses: {why}", self.who),
+                    left => bail!("{} refuses: {why}. It could not undo: {}", self.who, left.join("; ")),
+                },
                 _ => {}
             }
         }
@@ -193,6 +210,12 @@ impl Dialled {
 }
 
 impl Far {
+    /// Tells somebody of what it could not undo, or is not known to have undone, once it is over.
+    pub(crate) fn telling(mut self, left: Left) -> Self {
+        self.left = left;
+        self
+    }
+
     fn link(&self) -> MutexGuard<'_, Link> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,7 +292,10 @@ impl Far {
     pub(crate) fn finish(mut self, sent_packets: u64) -> FarEnd {
         let lost = self.end(sent_packets);
         match lost {
-            Ok(far) => far,
+            Ok(mut far) => {
+                self.left.add(std::mem::take(&mut far.left));
+                far
+            }
             Err(error) => FarEnd {
                 lost: Some(format!("{}: {error:#}", self.who)),
                 ..self.ready.far.clone()
@@ -308,16 +334,26 @@ impl Drop for Far {
             _ = keeper.join();
         }
         // Whatever is open there is to be closed; nothing more is to be said after the end of a session.
-        let mut link = self.link();
+        let link = &mut *self.link();
         link.client.bye(now_ns());
         let is_there = link.pump().is_ok();
         link.wire.finish(LOOK);
-        if self.is_doing && is_there && !link.wire.ends_within(UNDO) {
-            note(format_args!(
-                "{}: it has not said within {UNDO:?} that what it did is undone: look at its own terminal, or end it there",
-                self.who
-            ));
-        }
+        // Of what it still says only what it could not undo is of interest.
+        let mut take = |bytes: &[u8]| _ = link.client.receive(bytes, now_ns());
+        let silent = match (self.is_doing, is_there) {
+            (false, _) => None,
+            (true, true) if link.wire.ends_within(UNDO, &mut take) => None,
+            (true, true) => Some(format!("within {UNDO:?} ")),
+            (true, false) if link.is_ended => None,
+            (true, false) => Some(String::new()),
+        };
+        self.left.add(link.client.take_left());
+        self.left.add(silent.map(|within| {
+            format!(
+                "its server has not said {within}that what it did for a turn is undone: look at its own terminal; if it has ended, `ringside lab clean` \
+                 there undoes it"
+            )
+        }));
     }
 }
 

@@ -7,6 +7,9 @@ use ringside_measure::control::{ClockFacts, FarVia, Server, ServerEvent, ServerO
 use super::*;
 use crate::system;
 
+/// What cannot be undone here.
+const LEFT: &str = "eth0: RPS: not restored";
+
 /// How long undoing takes here.
 const TAKES: Duration = Duration::from_millis(300);
 
@@ -48,6 +51,8 @@ fn serve(listener: &TcpListener, is_undone: &AtomicBool) {
                 ServerEvent::Bye => {
                     thread::sleep(TAKES);
                     is_undone.store(true, Ordering::SeqCst);
+                    server.refuse_leaving("not all of it", vec![LEFT.to_owned()], now_ns());
+                    wire.write(&server.take_output()).expect("written");
                     return;
                 }
                 _ => {}
@@ -71,11 +76,14 @@ fn what_is_done_there_is_undone_when_its_handle_is_gone() {
         };
         let dialled = remote.dial().expect("a server").expect("a server");
         let start = Start::new(SESSION_STEP, Work::Errand);
-        let mut far = dialled.start(start).expect("it begins");
+        let left = Left::default();
+        let far = dialled.start(start).expect("it begins");
+        let mut far = far.telling(left.at("the host far"));
         far.go(&Stop::default()).expect("a connection");
         assert!(!is_undone.load(Ordering::SeqCst));
         drop(far);
         assert!(is_undone.load(Ordering::SeqCst), "it was waited for");
+        assert_eq!(left.take(), [format!("the host far: {LEFT}")]);
     });
 }
 
@@ -85,7 +93,7 @@ fn who_does_not_close_is_not_waited_for_for_ever() {
     let address = listener.local_addr().expect("its address");
     let mut wire = Wire::plain(TcpStream::connect(address).expect("a connection")).expect("a connection");
     let (other, _) = listener.accept().expect("a client");
-    assert!(!wire.ends_within(Duration::from_millis(50)));
+    assert!(!wire.ends_within(Duration::from_millis(50), |_| {}));
     drop(other);
-    assert!(wire.ends_within(Duration::from_secs(30)));
+    assert!(wire.ends_within(Duration::from_secs(30), |_| {}));
 }

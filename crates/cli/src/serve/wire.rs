@@ -159,15 +159,18 @@ impl Wire {
             Stream::Client(stream) => _ = stream.sock.shutdown(Shutdown::Write),
             Stream::Server(stream) => _ = stream.sock.shutdown(Shutdown::Write),
         }
-        self.ends_within(longest);
+        self.ends_within(longest, |_| {});
     }
 
-    /// Reads what still comes, and nobody wants. Whether the other side closes the connection in that time.
-    pub(super) fn ends_within(&mut self, longest: Duration) -> bool {
+    /// Reads what still comes. Whether the other side closes the connection in that time.
+    pub(super) fn ends_within(&mut self, longest: Duration, mut take: impl FnMut(&[u8])) -> bool {
         let end = Instant::now() + longest;
         while Instant::now() < end {
             match self.read() {
-                Ok(Came::Bytes(_)) => self.wait(Duration::from_millis(20)),
+                Ok(Came::Bytes(bytes)) => {
+                    take(&bytes);
+                    self.wait(Duration::from_millis(20));
+                }
                 Ok(Came::End) => return true,
                 Err(_) => return false,
             }

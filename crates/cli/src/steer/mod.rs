@@ -33,6 +33,7 @@ use send::{OWN_PORT, Pace};
 use side::Side;
 
 use crate::args::OutputArgs;
+use crate::left::Left;
 use crate::stop::Stop;
 use crate::{output, system};
 
@@ -78,7 +79,7 @@ fn steer(args: &RunArgs, stop: &Stop) -> Result<()> {
     let mut installed: Vec<Installed> = Vec::new();
     for (side, settings) in [(Some(&to), &asked.receiving), (from.as_ref(), &asked.sending)] {
         let Some(side) = side else { continue };
-        installed.extend(side.run(|| settings.install(&side.interface))?);
+        installed.extend(side.run(|| settings.install(&side.interface, &Left::default()))?);
     }
     installed.iter().for_each(Installed::note);
     let measured = measure(args, &asked.classes, (&to, from.as_ref()), stop, &mut installed);

@@ -5,11 +5,12 @@ use std::fs::File;
 use anyhow::{Context as _, Result, bail};
 use ringside_measure::schema::{SteerSetting, SteerThread};
 use ringside_netlab::attach::VHOST_NET;
-use ringside_nic::changes::{Changes, Protection, Undo};
+use ringside_nic::changes::{Changes, Protection, Restored, Undo};
 use ringside_nic::{Interface, Steering, process};
 
 use super::runs::{Pinned, Runs};
 use super::values::{CpusArg, EgressArg, PinArg, RuleArg};
+use crate::left::{self, Left};
 use crate::output;
 
 /// Settings for one interface.
@@ -30,7 +31,10 @@ pub(crate) struct Installed {
     pub(crate) told: Vec<SteerSetting>,
     /// Where the threads run that were pinned, from now on.
     runs: Option<Runs>,
-    undo: Undo,
+    /// `None` once it is undone.
+    undo: Option<Undo>,
+    /// Who is told of what cannot be put back.
+    left: Left,
 }
 
 impl Settings {
@@ -84,8 +88,8 @@ impl Settings {
         Ok((steering, pinned))
     }
 
-    /// Sets all of it, or nothing. To be called in the interface's namespace.
-    pub(crate) fn install(&self, interface: &Interface) -> Result<Option<Installed>> {
+    /// Sets all of it, or nothing. To be called in the interface's namespace. What cannot be put back in the end is told to `left`.
+    pub(crate) fn install(&self, interface: &Interface, left: &Left) -> Result<Option<Installed>> {
         if self.is_empty() {
             return Ok(None);
         }
@@ -109,7 +113,8 @@ impl Settings {
         Ok(Some(Installed {
             told: told.collect(),
             runs: Runs::begin(pinned),
-            undo,
+            undo: Some(undo),
+            left: left.clone(),
         }))
     }
 }
@@ -123,7 +128,7 @@ impl Installed {
                 one.interface, one.what, one.obtained
             ));
         }
-        if let Protection::None { reason } = self.undo.protection() {
+        if let Some(Protection::None { reason }) = self.undo.as_ref().map(Undo::protection) {
             output::note(format_args!("  if this process is killed it stays: {reason}"));
         }
     }
@@ -134,8 +139,20 @@ impl Installed {
     }
 
     /// Puts it back, and says what became of it.
-    pub(crate) fn put_back(self) {
-        self.undo.restore().iter().for_each(output::note);
+    pub(crate) fn put_back(mut self) {
+        self.restore().iter().for_each(output::note);
+    }
+
+    fn restore(&mut self) -> Vec<Restored> {
+        let restored = self.undo.take().map(Undo::restore).unwrap_or_default();
+        self.left.add(left::sentences(&restored));
+        restored
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        self.restore();
     }
 }
 

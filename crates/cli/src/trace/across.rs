@@ -15,12 +15,18 @@ use serde::{Deserialize, Serialize};
 
 use super::collect::{Collector, Seen, answer_of};
 use super::ends::{Asker, Ends};
-use super::path::{Setup, Traced, observe};
+use super::path::{Elsewhere, Observed, Setup, Traced, observe};
 use super::result::{self, Names};
 use crate::stop::Stop;
 
 /// What a guest's recorder says when it records.
 pub(crate) const RECORDING: &str = "recording";
+
+/// What it says when a signal (SIGUSR1) had it stop for a while, or go on: for the which time.
+pub(crate) fn told_to(is_on: bool, number: u32) -> String {
+    let what = if is_on { "goes on" } else { "pauses" };
+    format!("{what}, signal {number}.")
+}
 
 /// What a guest's recorder writes.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -92,8 +98,27 @@ pub(super) fn row(of: Disturber) -> Row {
 
 /// Whoever runs the recorder in the guest.
 pub(crate) trait Guest {
+    /// Has it stop for a while, or go on. False: it can not, and goes on.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    fn trace(&mut self, is_on: bool) -> Result<bool>;
+
     /// Ends it; what it wrote.
     fn recorded(&mut self) -> Result<Vec<u8>>;
+}
+
+/// As it is told while packets flow.
+struct Told<'g> {
+    guest: &'g mut dyn Guest,
+    goes_on: bool,
+}
+
+impl Elsewhere for Told<'_> {
+    fn trace(&mut self, is_on: bool) -> Result<()> {
+        self.goes_on |= !self.guest.trace(is_on)?;
+        Ok(())
+    }
 }
 
 /// The recorder's arguments behind the program's name: it is ended by SIGINT.
@@ -127,7 +152,9 @@ pub(crate) fn across(
     let make = |tracer: &ringside_bpf::Tracer| -> Result<Collector> {
         Ok(Collector::keeping(tracer.reader()?, setup.stop_above))
     };
-    let mut observed = observe(setup, Ends::One(asker), make, watch, stop)?;
+    let mut told = Told { guest, goes_on: false };
+    let mut observed = observe(setup, Ends::One(asker), make, (watch, &mut told), stop)?;
+    let Told { guest, goes_on } = told;
     let inside: Inside = serde_json::from_slice(&guest.recorded()?)?;
     ensure!(
         inside.boot != boot() || inside.boot.is_empty(),
@@ -139,6 +166,7 @@ pub(crate) fn across(
             id,
             stamps: Vec::new(),
             disorder_ns: 0,
+            measured_ns: None,
         };
         seen.remove(&id).unwrap_or_else(none)
     };
@@ -193,7 +221,9 @@ pub(crate) fn across(
         breakdown.whole().samples() > 0,
         "no packet was seen on all parts of its way"
     );
-    let names = names.clone().and(Names::of_other(inside.interfaces, &far.place()));
+    let names = names
+        .clone()
+        .and(Names::of_other(inside.interfaces.clone(), &far.place()));
     let lost_events = observed.lost_events + inside.lost_events;
     let mut path = result::of(&breakdown, &names, lost_events, Some(mapping.uncertainty_ns()));
     if let Some([there, back]) = far.crossings() {
@@ -206,12 +236,17 @@ pub(crate) fn across(
         }
     }
     path.receiver = Some(setup.name.to_owned());
+    path.cost = observed.cost()?;
+    if let Some(cost) = &mut path.cost {
+        cost.always_on = goes_on.then(|| far.place());
+        cost.off.events += seen_in(&inside, &mapping, &observed);
+    }
     path.slow = result::slow_here(&observed.collector);
     if let Some(slow) = &mut path.slow {
         slow.culprits.extend(culprits);
         slow.culprits.sort_by(|a, b| b.more_ns().total_cmp(&a.more_ns()));
     }
-    path.recorded = observed.collector.recorded.take();
+    path.recorded = observed.collector.flight.recorded.take();
     path.sent_packets = Some(observed.sent);
     path.received_packets = Some(observed.received);
     path.incomplete_packets += incomplete;
@@ -223,6 +258,19 @@ pub(crate) fn across(
         missing_inside: inside.missing,
         mapping,
     })
+}
+
+/// What the other kernel told while nothing was to be traced: what its clock leaves open is left out.
+fn seen_in(inside: &Inside, mapping: &Mapping, observed: &Observed) -> u64 {
+    let seen: Vec<u64> = inside.events.iter().map(|row| mapping.here(row[0])).collect();
+    let within = |(from, to): (u64, u64)| {
+        let (from, to) = (
+            from + mapping.uncertainty_ns(),
+            to.saturating_sub(mapping.uncertainty_ns()),
+        );
+        seen.iter().filter(|ns| (from..to).contains(ns)).count() as u64
+    };
+    observed.untraced().map(within).sum()
 }
 
 /// CPUs of the guest have other numbers than the host's.

@@ -67,6 +67,7 @@ fn what_had_the_guests_cpus_during_slow_packets_is_named() {
                 stamp(to, Point::Application, false),
             ],
             disorder_ns: 0,
+            measured_ns: None,
         });
         let mut had = |name: &str, id, cpu, from: u64, to: u64| {
             let task = DisturberKind::Task;

@@ -5,17 +5,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ringside_bpf::{TraceDisturber, TraceEvent, TraceReader};
-use ringside_measure::schema::{FlightRecord, RecordedEvent, RecordedPoint};
 use ringside_measure::trace::{
     Breakdown, Correlator, Disturber, DisturberKind, Event, Heard, Id, Packet, Place, Point, Scheduled, Slowest,
     Timeline, Vcpus,
 };
 
+use super::flight::Flight;
 use super::steal::Steal;
-use crate::session::nanos;
+use super::tasks::TaskNames;
 
-/// What goes on before a recorded packet is shown, too.
-const BEFORE_NS: u64 = 1_000_000;
 /// For how long what CPUs did is remembered: packets that take longer are told about with the end of it.
 const REMEMBERED_NS: u64 = 2_000_000_000;
 
@@ -57,9 +55,11 @@ pub(super) struct Collector {
     /// Numbers of virtual CPUs by their threads, and what is done with these.
     threads: HashMap<u32, u32>,
     vcpus: Vcpus,
-    bound: Option<u64>,
-    /// A packet that exceeded the bound.
-    pub(super) recorded: Option<FlightRecord>,
+    /// What it stops at.
+    pub(super) flight: Flight,
+    /// What tracing programs have told since it began, of packets and of CPUs.
+    pub(super) told: u64,
+    names: TaskNames,
     idle_states: HashMap<u32, String>,
     steal: Option<Steal>,
 }
@@ -77,8 +77,9 @@ impl Collector {
             kept: None,
             threads: HashMap::new(),
             vcpus: Vcpus::new(),
-            bound: bound.map(nanos),
-            recorded: None,
+            flight: Flight::at(bound),
+            told: 0,
+            names: TaskNames::of_recorder(),
             idle_states: idle_states(),
             steal: Steal::watch(),
         }
@@ -111,6 +112,7 @@ impl Collector {
     /// Takes what the kernel has told so far.
     pub(super) fn read(&mut self) -> Result<()> {
         let (events, disturbers) = self.reader.read()?;
+        self.told += (events.len() + disturbers.len()) as u64;
         for event in events.iter().map(Seen::from) {
             if let Some((what, thread)) = event.scheduled() {
                 if let Some(vcpu) = self.threads.get(&thread) {
@@ -131,7 +133,7 @@ impl Collector {
             steal.look().into_iter().for_each(|taken| self.timeline.add(taken));
         }
         for disturber in disturbers {
-            self.timeline.add(named(disturber, &self.idle_states));
+            self.timeline.add(named(disturber, &self.idle_states, &mut self.names));
         }
         Ok(())
     }
@@ -146,7 +148,9 @@ impl Collector {
                 kept.push(Asked { there, back });
                 if let Some(here) = here {
                     self.slowest.record(&here, &self.timeline, &self.own);
-                    self.look_at(&here);
+                    if kept.len() >= CLOCK_PACKETS {
+                        self.flight.look_at(&here, &self.timeline);
+                    }
                 }
             }
             return;
@@ -160,7 +164,7 @@ impl Collector {
     /// Packets about which nothing was told since then are over. Not `counts`: they are forgotten.
     pub(super) fn settle(&mut self, before_ns: u64, counts: bool) {
         for packet in self.correlator.settled(before_ns) {
-            if counts && self.recorded.is_none() {
+            if counts && self.flight.recorded.is_none() {
                 self.record(&packet);
             }
         }
@@ -172,56 +176,12 @@ impl Collector {
         if self.breakdown.record(packet) {
             self.slowest.record(packet, &self.timeline, &self.own);
         }
-        self.look_at(packet);
-    }
-
-    /// Whether it is the one to stop at.
-    fn look_at(&mut self, packet: &Packet) {
-        let is_enough = self.kept.as_ref().is_none_or(|kept| kept.len() >= CLOCK_PACKETS);
-        if let Some(bound_ns) = self.bound.filter(|bound| packet.whole_ns() > *bound && is_enough)
-            && self.recorded.is_none()
-        {
-            self.recorded = Some(self.flight(packet, bound_ns));
-        }
-    }
-
-    fn flight(&self, packet: &Packet, bound_ns: u64) -> FlightRecord {
-        let first = packet.stamps.first().map_or(0, |stamp| stamp.ns);
-        let since = |ns: u64| ns.cast_signed().wrapping_sub(first.cast_signed());
-        let mut cpus: Vec<u32> = packet.stamps.iter().map(|stamp| stamp.place.cpu).collect();
-        cpus.sort_unstable();
-        cpus.dedup();
-        let from = first.saturating_sub(BEFORE_NS);
-        let during = self.timeline.during(&cpus, from, first + packet.whole_ns());
-        let event = |disturber: &Disturber| RecordedEvent {
-            from_ns: since(disturber.from_ns),
-            to_ns: since(disturber.to_ns),
-            cpu: disturber.cpu,
-            kind: disturber.kind,
-            name: disturber.name.clone(),
-            id: disturber.id,
-        };
-        FlightRecord {
-            bound_ns,
-            whole_ns: packet.whole_ns(),
-            session: packet.id.session,
-            sequence: packet.id.sequence,
-            points: packet
-                .stamps
-                .iter()
-                .map(|stamp| RecordedPoint {
-                    at_ns: stamp.ns - first,
-                    point: stamp.point,
-                    cpu: stamp.place.cpu,
-                })
-                .collect(),
-            events: during.into_iter().map(event).collect(),
-        }
+        self.flight.look_at(packet, &self.timeline);
     }
 }
 
 /// With its name. `idle`: those of idle states.
-pub(super) fn named(disturber: TraceDisturber, idle: &HashMap<u32, String>) -> Disturber {
+pub(super) fn named(disturber: TraceDisturber, idle: &HashMap<u32, String>, tasks: &mut TaskNames) -> Disturber {
     let known = |names: &[&str]| names.get(disturber.id as usize).map(|name| (*name).to_owned());
     let (kind, name) = match disturber.kind {
         0 => (
@@ -230,7 +190,7 @@ pub(super) fn named(disturber: TraceDisturber, idle: &HashMap<u32, String>) -> D
         ),
         1 => (DisturberKind::Vector, known(&VECTORS)),
         2 => (DisturberKind::SoftInterrupt, known(&SOFT_INTERRUPTS)),
-        3 => (DisturberKind::Task, Some(disturber.name)),
+        3 => (DisturberKind::Task, Some(tasks.of(disturber.id, disturber.name))),
         _ => (DisturberKind::Idle, idle.get(&disturber.id).cloned()),
     };
     Disturber {
@@ -404,5 +364,6 @@ fn here(there: &Packet, back: &Packet) -> Option<Packet> {
         id: there.id,
         stamps: there.stamps.iter().chain(&back.stamps).copied().collect(),
         disorder_ns: there.disorder_ns.max(back.disorder_ns),
+        measured_ns: back.measured_ns,
     })
 }

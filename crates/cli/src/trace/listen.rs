@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use ringside_bpf::{TraceOptions, TraceReader, Tracer};
 use ringside_measure::trace::Correlator;
+use signal_hook::consts::SIGUSR1;
 
 use super::across::{self, Inside, RECORDING};
 use super::args::{Args, Session};
@@ -18,6 +19,7 @@ use super::collect::{Collector, Seen, idle_states, named};
 use super::path::Traced;
 use super::result::{self, Names};
 use super::steal::Steal;
+use super::tasks::TaskNames;
 use crate::clock::now_ns;
 use crate::stop::Stop;
 
@@ -40,7 +42,7 @@ pub(super) fn trace(args: &Args, session: Session, names: &Names, stop: &Stop) -
         let traced = args
             .count
             .is_some_and(|count| collector.breakdown.whole().samples() >= count);
-        traced || collector.recorded.is_some()
+        traced || collector.flight.recorded.is_some()
     };
     while begun.elapsed() < args.time && !stop.is_set() && !is_enough(&collector) {
         thread::sleep(READ);
@@ -72,8 +74,11 @@ pub(super) fn trace(args: &Args, session: Session, names: &Names, stop: &Stop) -
 pub(super) fn record(args: &Args, session: Session, path: &Path, stop: &Stop) -> Result<()> {
     let begun = Instant::now();
     let recorder = Recorder::load(options(args, session, !args.no_disturbers))?;
+    let is_told = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGUSR1, Arc::clone(&is_told)).context("listening for a signal")?;
     eprintln!("{RECORDING}");
-    let inside = recorder.run(|| begun.elapsed() >= args.time || stop.is_set())?;
+    let is_over = || begun.elapsed() >= args.time || stop.is_set();
+    let inside = recorder.run(is_over, || is_told.swap(false, Ordering::Relaxed))?;
     let json = serde_json::to_vec(&inside).context("writing what was seen as JSON")?;
     fs::write(path, json).with_context(|| format!("writing {}", path.display()))
 }
@@ -92,9 +97,11 @@ impl Recorder {
         Ok(Self { tracer, reader })
     }
 
-    /// All that is seen until it is over.
-    fn run(mut self, is_over: impl Fn() -> bool) -> Result<Inside> {
+    /// All that is seen until it is over; it pauses, and goes on, when it is told to.
+    fn run(mut self, is_over: impl Fn() -> bool, is_told: impl Fn() -> bool) -> Result<Inside> {
+        let (mut is_on, mut signals) = (true, 0);
         let idle = idle_states();
+        let mut names = TaskNames::of_recorder();
         let mut steal = Steal::watch();
         let mut inside = Inside::here();
         let mut ends = false;
@@ -103,6 +110,14 @@ impl Recorder {
             ends = is_over();
             if ends {
                 self.tracer.detach();
+            } else if is_told() {
+                is_on = !is_on;
+                signals += 1;
+                match is_on {
+                    true => self.tracer.attach()?,
+                    false => self.tracer.detach(),
+                }
+                eprintln!("{}", across::told_to(is_on, signals));
             }
             let (events, others) = self.reader.read()?;
             let room = MOST_EVENTS - inside.events.len();
@@ -115,7 +130,7 @@ impl Recorder {
             // Where what CPUs do is looked at.
             let steal = steal.as_mut().filter(|_| !others.is_empty());
             let taken = steal.map(Steal::look).unwrap_or_default();
-            let others = others.into_iter().map(|other| named(other, &idle));
+            let others = others.into_iter().map(|other| named(other, &idle, &mut names));
             let all = others.chain(taken).take(room);
             inside.disturbers.extend(all.map(across::row));
         }
@@ -150,7 +165,7 @@ impl Recording {
         let work = move || match Recorder::load(options) {
             Ok(recorder) => {
                 _ = tell.send(Ok(()));
-                recorder.run(|| its.load(Ordering::Relaxed))
+                recorder.run(|| its.load(Ordering::Relaxed), || false)
             }
             Err(error) => {
                 _ = tell.send(Err(error));

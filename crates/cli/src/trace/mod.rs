@@ -14,11 +14,13 @@ mod args;
 mod board;
 mod collect;
 mod ends;
+mod flight;
 mod listen;
 mod path;
 mod result;
 mod steal;
 mod table;
+mod tasks;
 
 use std::io::IsTerminal as _;
 
@@ -28,13 +30,13 @@ use ringside_measure::probe::Clock;
 use ringside_measure::schema::{self, Document, Outcome, TraceResult, TracedPath};
 use ringside_nic::host::CpuTimes;
 
-pub(crate) use across::{Crossed, Far, Guest, RECORDING, across, record_line};
+pub(crate) use across::{Crossed, Far, Guest, RECORDING, across, record_line, told_to};
 pub(crate) use args::Args;
 pub(crate) use ends::{Asker, Ends, Hearer, Sender};
 pub(crate) use listen::Recording;
-pub(crate) use path::{Setup, Traced, trace};
+pub(crate) use path::{Setup, Slots, Traced, trace};
 pub(crate) use result::Names;
-pub(crate) use table::{slow_words, stage_name};
+pub(crate) use table::{measured_words, slow_words, stage_name};
 
 use args::Receiver;
 
@@ -151,7 +153,11 @@ fn one(args: &Args, bed: &Bed, names: &Names, receiver: Receiver, session: u32, 
         time: args.time,
         count: args.count,
         settle: args.bench.settle(),
-        slot: (!args.no_cost).then(|| args.bench.slot()),
+        slots: (!args.no_cost).then(|| Slots {
+            length: args.bench.slot(),
+            pairs: None,
+            count: None,
+        }),
         cpus: args.bench.cpus,
         carriers: Vec::new(),
         vcpus: Vec::new(),
@@ -172,6 +178,7 @@ fn failed(receiver: &str, error: &anyhow::Error) -> TracedPath {
         whole: None,
         whole_hdr: None,
         sum_mean_ns: 0.0,
+        measured: None,
         end: None,
         disordered_packets: 0,
         clock_error_ns: 0,

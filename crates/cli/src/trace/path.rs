@@ -1,9 +1,9 @@
-//! A path of our own: a sender, a receiver, and turns with and without tracing.
+//! A path of our own: a sender, a receiver, and turns with and without tracing, every other pair of them backwards.
 //!
 //! ```text
-//!  sender, receiver   ├───────────────────────────────────────────────────────────────┤
-//!  tracing            ├─ settle ─┬── slot ──┤                     ├─ settle ─┬── slot ──┤
-//!  without                                  ├─ settle ─┬── slot ──┤
+//!  sender, receiver   ├───────────────────────────────────────────────────────────────────────────────────┤
+//!  tracing            ├─ settle ─┬── slot ──┤                                         ├─ settle ─┬── slot ──┤ …
+//!  without                                  ├─ settle ─┬── slot ──┼─ settle ─┬── slot ──┤
 //! ```
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use ringside_bpf::{MissingHook, TraceOptions, Tracer};
 use ringside_measure::compare::{self, Round};
 use ringside_measure::latency::Latency;
-use ringside_measure::schema::{TraceCost, TracedPath};
+use ringside_measure::schema::{CostTurns, TraceCost, TracedPath};
 use ringside_measure::trace::{Correlator, Heard, Id};
 use ringside_nic::host::CpuTimes;
 
@@ -35,6 +35,8 @@ const TOLD_NS: u64 = 6_000_000;
 const LOST_NS: u64 = 500_000_000;
 /// How long the first packet may take: a NIC that gets an XDP program may take its link down for a while.
 const FIRST_PACKET: Duration = Duration::from_secs(15);
+/// For so long a turn goes on for packets that were sent in it: without, the slow ones would be left out.
+const LATE: Duration = Duration::from_millis(100);
 /// How long the last packets may take.
 const DRAIN: Duration = Duration::from_secs(1);
 
@@ -55,14 +57,37 @@ pub(crate) struct Setup<'a> {
     pub(crate) count: Option<u64>,
     /// For so long packets flow before they count.
     pub(crate) settle: Duration,
-    /// Turns with and without tracing of this length; `None`: it is traced all the time.
-    pub(crate) slot: Option<Duration>,
+    /// Turns with and without tracing; `None`: it is traced all the time.
+    pub(crate) slots: Option<Slots>,
     /// CPUs of sender and receiver.
     pub(crate) cpus: [u32; 2],
     /// Threads of other programs that are of the path, and disturb nobody.
     pub(crate) carriers: Vec<u32>,
     /// Threads that are a guest's virtual CPUs, with the numbers of these.
     pub(crate) vcpus: Vec<(u32, u32)>,
+}
+
+/// Turns with and without tracing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slots {
+    pub(crate) length: Duration,
+    /// So many pairs of them, however long it takes; `None`: as many as there is time for.
+    pub(crate) pairs: Option<u32>,
+    /// One ends after so many packets.
+    pub(crate) count: Option<u64>,
+}
+
+/// Whoever traces elsewhere, on the same packets' way.
+pub(super) trait Elsewhere {
+    /// Begins to trace again, or stops for a while.
+    fn trace(&mut self, is_on: bool) -> Result<()>;
+}
+
+/// Nobody.
+impl Elsewhere for () {
+    fn trace(&mut self, _: bool) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// What was traced of one receiver.
@@ -75,9 +100,14 @@ pub(crate) struct Traced {
 struct Turn {
     is_traced: bool,
     from_ns: u64,
+    /// Its packets were sent until then.
+    until_ns: u64,
+    /// And came until then.
     to_ns: u64,
     times: Latency,
     steal: f64,
+    /// What tracing programs told in it.
+    events: u64,
 }
 
 /// What was seen of a path.
@@ -88,6 +118,19 @@ pub(super) struct Observed {
     pub(super) lost_events: u64,
     pub(super) missing: Vec<MissingHook>,
     turns: Vec<Turn>,
+}
+
+impl Observed {
+    /// What tracing costs, if that was looked at.
+    pub(super) fn cost(&self) -> Result<Option<TraceCost>> {
+        cost(&self.turns)
+    }
+
+    /// When nothing was to be traced, in nanoseconds.
+    pub(super) fn untraced(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let off = self.turns.iter().filter(|turn| !turn.is_traced);
+        off.map(|turn| (turn.from_ns, turn.to_ns))
+    }
 }
 
 /// Traces what comes to a receiver. `watch` is asked again and again whether everything is as it should be.
@@ -104,7 +147,7 @@ pub(crate) fn trace(
     let make = |tracer: &Tracer| -> Result<Collector> {
         Ok(Collector::new(tracer.reader()?, Correlator::new(), setup.stop_above))
     };
-    let mut observed = observe(setup, ends, make, watch, stop)?;
+    let mut observed = observe(setup, ends, make, (watch, &mut ()), stop)?;
     ensure!(
         observed.collector.breakdown.whole().samples() > 0,
         "no packet was traced: {} were sent, {} came",
@@ -115,7 +158,7 @@ pub(crate) fn trace(
     path.receiver = Some(setup.name.to_owned());
     path.sent_packets = Some(observed.sent);
     path.received_packets = Some(observed.received);
-    path.cost = cost(&observed.turns)?;
+    path.cost = observed.cost()?;
     Ok(Traced {
         path,
         missing: observed.missing,
@@ -127,7 +170,7 @@ pub(super) fn observe(
     setup: &Setup<'_>,
     ends: Ends,
     collector: impl FnOnce(&Tracer) -> Result<Collector>,
-    watch: &mut dyn FnMut() -> Result<()>,
+    (watch, elsewhere): (&mut dyn FnMut() -> Result<()>, &mut dyn Elsewhere),
     stop: &Stop,
 ) -> Result<Observed> {
     let session = setup.session;
@@ -150,6 +193,7 @@ pub(super) fn observe(
         board: &board,
         collector,
         watch,
+        elsewhere,
         next: 0,
         received: 0,
         waiting: VecDeque::new(),
@@ -225,6 +269,7 @@ struct Run<'a> {
     board: &'a Board,
     collector: Collector,
     watch: &'a mut dyn FnMut() -> Result<()>,
+    elsewhere: &'a mut dyn Elsewhere,
     /// The next packet to be read from the board.
     next: u64,
     /// Packets that came.
@@ -257,34 +302,62 @@ impl Run<'_> {
         let over = Instant::now() + self.setup.time;
         let is_done = |run: &Self| {
             let enough = run.setup.count.is_some_and(|count| run.traced() >= count);
-            enough || run.collector.recorded.is_some() || stop.is_set() || has_ended()
+            enough || run.collector.flight.recorded.is_some() || stop.is_set() || has_ended()
         };
-        while Instant::now() < over && !is_done(self) {
-            let is_traced = self.setup.slot.is_none() || self.turns.len().is_multiple_of(2);
-            if is_traced {
-                tracer.attach()?;
+        let slots = self.setup.slots;
+        let most = slots.and_then(|slots| Some(slots.pairs? as usize * 2));
+        let is_over = |turns: usize| most.map_or_else(|| Instant::now() >= over, |most| turns >= most);
+        // To load and attach the programs takes time of its own.
+        let all = self.setup.time.saturating_sub(self.setup.settle);
+        let length = slots.map_or(all, |slots| slots.length);
+        let mut was_traced = false;
+        while !is_over(self.turns.len()) && !is_done(self) {
+            let is_traced = slots.is_none() || matches!(self.turns.len() % 4, 0 | 3);
+            if is_traced != was_traced {
+                if is_traced {
+                    tracer.attach()?;
+                } else {
+                    tracer.detach();
+                }
+                // The first turn finds everybody tracing.
+                if !self.turns.is_empty() {
+                    self.elsewhere.trace(is_traced)?;
+                }
+                was_traced = is_traced;
             }
             self.wait(Instant::now() + self.setup.settle, &is_done)?;
-            let (times, from_ns) = (CpuTimes::read()?, now_ns());
+            self.take()?;
+            let (times, from_ns, told) = (CpuTimes::read()?, now_ns(), self.collector.told);
             self.turns.push(Turn {
                 is_traced,
                 from_ns,
+                until_ns: u64::MAX,
                 to_ns: u64::MAX,
                 times: Latency::new(),
                 steal: 0.0,
+                events: 0,
             });
-            // To load and attach the programs takes time of its own.
-            let all = self.setup.time.saturating_sub(self.setup.settle);
-            let end = Instant::now() + self.setup.slot.unwrap_or(all);
-            self.wait(end, &is_done)?;
+            let is_full = |run: &Self| {
+                let packets = run.turns.last().map(|turn| turn.times.samples());
+                let most = slots.and_then(|slots| slots.count);
+                is_done(run) || packets.zip(most).is_some_and(|(packets, most)| packets >= most)
+            };
+            self.wait(Instant::now() + length, &is_full)?;
+            if let Some(turn) = self.turns.last_mut() {
+                turn.until_ns = now_ns();
+            }
+            let sent = self.board.sent.load(Ordering::Acquire);
+            self.wait(Instant::now() + LATE, &|run: &Self| run.next >= sent || is_done(run))?;
+            self.take()?;
             let all = CpuTimes::read()?.since(&times).sum();
             if let Some(turn) = self.turns.last_mut() {
-                // What is on its way meanwhile is not traced to its end.
-                turn.to_ns = now_ns() - 1_000_000;
+                // What is still on its way is not traced to its end.
+                turn.to_ns = now_ns();
                 turn.steal = all.fraction(all.steal).unwrap_or(0.0);
+                turn.events = self.collector.told - told;
             }
-            tracer.detach();
         }
+        tracer.detach();
         let drained = Instant::now() + DRAIN;
         self.board.quiet.store(true, Ordering::Release);
         let is_missing = |run: &Self| run.received < run.board.sent.load(Ordering::Acquire);
@@ -343,11 +416,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A packet counts for the turn in which it was sent and came.
+    /// A packet counts for the turn in which it was sent, if that had not ended when it came.
     fn heard(&mut self, sequence: u64, heard: Heard) {
         let turn = self.turns.iter_mut().rev();
-        let mut turn =
-            turn.filter(|turn| turn.from_ns <= heard.intended_ns.min(heard.call_ns) && heard.heard_ns <= turn.to_ns);
+        let mut turn = turn.filter(|turn| {
+            let is_sent = turn.from_ns <= heard.intended_ns.min(heard.call_ns) && heard.call_ns <= turn.until_ns;
+            is_sent && heard.heard_ns <= turn.to_ns
+        });
         let turn = turn.next();
         let is_traced =
             turn.as_ref().is_some_and(|turn| turn.is_traced) && sequence.is_multiple_of(self.setup.one_of.into());
@@ -358,15 +433,15 @@ impl Run<'_> {
             session: self.setup.session,
             sequence,
         };
-        let is_over = self.collector.recorded.is_some();
+        let is_over = self.collector.flight.recorded.is_some();
         self.collector.heard(id, heard, is_traced && !is_over);
     }
 }
 
-/// What tracing costs: turns with it beside the turns after them without.
+/// What tracing costs: turns with it beside those without, pair by pair.
 fn cost(turns: &[Turn]) -> Result<Option<TraceCost>> {
     let round = |turn: &Turn| {
-        let median = turn.times.summary()?.p50_ns?;
+        let median = turn.times.median()?;
         #[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns")]
         let value = median as f64;
         Some(Round {
@@ -375,14 +450,21 @@ fn cost(turns: &[Turn]) -> Result<Option<TraceCost>> {
         })
     };
     let (mut off, mut on) = (Vec::new(), Vec::new());
-    for pair in turns.chunks_exact(2) {
-        let [with, without] = pair else { continue };
-        if without.is_traced || !with.is_traced {
-            return Ok(None);
-        }
-        if let (Some(without), Some(with)) = (round(without), round(with)) {
-            off.push(without);
-            on.push(with);
+    let mut counted = [CostTurns::default(); 2];
+    for pair in turns.as_chunks::<2>().0 {
+        let (with, without) = match pair {
+            [with, without] if with.is_traced && !without.is_traced => (with, without),
+            [without, with] if with.is_traced && !without.is_traced => (with, without),
+            _ => return Ok(None),
+        };
+        if let (Some(untraced), Some(traced)) = (round(without), round(with)) {
+            off.push(untraced);
+            on.push(traced);
+            for (counted, turn) in counted.iter_mut().zip([without, with]) {
+                counted.turns += 1;
+                counted.packets += turn.times.samples();
+                counted.events += turn.events;
+            }
         }
     }
     if off.is_empty() || !off.iter().zip(&on).any(|(off, on)| off.is_quiet() && on.is_quiet()) {
@@ -392,5 +474,12 @@ fn cost(turns: &[Turn]) -> Result<Option<TraceCost>> {
         off_ns: compare::figure(&off)?,
         on_ns: compare::figure(&on)?,
         ratio: compare::ratio(&off, &on)?,
+        off: counted[0],
+        on: counted[1],
+        always_on: None,
     }))
 }
+
+#[cfg(test)]
+#[path = "path_tests.rs"]
+mod tests;

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use ringside_measure::latency::Latency;
-use ringside_measure::schema::{SlowResult, SlowStage, StageResult, TracedPath};
+use ringside_measure::schema::{MeasuredWhole, SlowResult, SlowStage, StageResult, TracedPath};
 use ringside_measure::trace::{Breakdown, Place, Stage, StageTimes};
 
 use super::collect::Collector;
@@ -87,7 +87,7 @@ pub(super) fn path(collector: &mut Collector, names: &Names, lost_events: u64) -
     let slow = slow(collector, &collector.breakdown.stages(), path.traced_packets);
     TracedPath {
         slow,
-        recorded: collector.recorded.clone(),
+        recorded: collector.flight.recorded.clone(),
         ..path
     }
 }
@@ -136,6 +136,7 @@ pub(super) fn of(
         stages: stages.iter().map(stage).collect(),
         whole: whole.summary(),
         whole_hdr: whole.to_hdr(),
+        measured: measured(breakdown),
         end: breakdown.end(),
         disordered_packets,
         clock_error_ns,
@@ -143,6 +144,18 @@ pub(super) fn of(
         slow: None,
         recorded: None,
     }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "times of less than 2^53 ns, three months")]
+fn measured(breakdown: &Breakdown) -> Option<MeasuredWhole> {
+    let measured = breakdown.measured();
+    let count = (measured.packets > 0).then_some(measured.packets as f64)?;
+    Some(MeasuredWhole {
+        packets: measured.packets,
+        mean_ns: measured.sum_ns as f64 / count,
+        apart_mean_ns: (measured.whole_ns as f64 - measured.sum_ns as f64) / count,
+        apart_max_ns: measured.apart_ns,
+    })
 }
 
 /// Whether a stage may begin by one clock and end by another.
@@ -158,7 +171,7 @@ fn is_between_clocks(stage: Stage) -> bool {
 fn at_interface(stage: Stage) -> bool {
     use ringside_measure::trace::Point;
     match stage {
-        Stage::From(point) => (Point::Queue..=Point::Ready).contains(&point),
+        Stage::From(point) => (Point::Queue..=Point::Ready).contains(&point) || point == Point::Ring,
         Stage::Relay | Stage::IntoGuest | Stage::OutOfGuest | Stage::Remainder => false,
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
 use ringside_measure::latency::Summary;
 use ringside_measure::schema::{
-    Document, FlightRecord, Outcome, SlowResult, StageResult, TraceCost, TraceResult, TracedPath,
+    Document, FlightRecord, MeasuredWhole, Outcome, SlowResult, StageResult, TraceCost, TraceResult, TracedPath,
 };
 
 use crate::output::wrapped;
@@ -46,6 +46,9 @@ fn way(text: &mut String, path: &TracedPath, terminal: bool) {
         path.whole.map_or(0.0, |whole| whole.mean_ns) / 1e3,
         micros(path.clock_error_ns)
     );
+    if let Some(measured) = &path.measured {
+        _ = writeln!(text, "{}.", measured_words(measured));
+    }
     if let (Some(sent), Some(received)) = (path.sent_packets, path.received_packets) {
         _ = writeln!(
             text,
@@ -59,6 +62,17 @@ fn way(text: &mut String, path: &TracedPath, terminal: bool) {
         text.push_str(&wrapped(&costs(cost), ""));
     }
     text.push_str(&slow_words(path));
+}
+
+/// What the same packets took as the measuring program takes their time.
+pub(crate) fn measured_words(measured: &MeasuredWhole) -> String {
+    format!(
+        "Measured by the program itself, the same {} packets: {:.3} us on average; the stages are {:+.3} us apart from that, of one packet {:.3} us at the most",
+        measured.packets,
+        measured.mean_ns / 1e3,
+        measured.apart_mean_ns / 1e3,
+        micros(measured.apart_max_ns)
+    )
 }
 
 /// What the CPUs did during the slowest packets, and around the one that tracing stopped at.

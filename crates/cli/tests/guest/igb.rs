@@ -4,7 +4,7 @@ use ringside_measure::schema::{Mode, Outcome};
 
 use ringside_netlab::wait_until;
 
-use super::{Done, Hosts, PATIENCE, end, packets_come_over};
+use super::{Done, Hosts, PATIENCE};
 
 /// Asks for stamps of all received packets, as `hwstamp_ctl -r 1` does (SIOCSHWTSTAMP): perl has sockets without any module.
 /// <https://docs.kernel.org/networking/timestamping.html#hardware-timestamping-configuration-siocshwtstamp-and-siocghwtstamp>
@@ -20,35 +20,15 @@ pub(super) fn one_queue_for_all(hosts: &Hosts) {
     hosts.run("sh -c ethtool -X eth0 equal 1 && ip netns exec far ethtool -X eth1 equal 1");
 }
 
-/// Its driver has stamps for sockets and none for XDP programs (Linux 7.3): that is told, and the XDP program's are taken.
-pub(super) fn what_the_nic_knows(hosts: &Hosts) {
+/// An 82576 stamps PTP alone, and its driver refuses to stamp all packets (ERANGE, `igb_ptp_set_timestamp_mode`).
+pub(super) fn no_stamps_for_all_packets(hosts: &Hosts) {
     let words = ["netns", "exec", "far", "perl", "-e", STAMP_ALL];
     let done = hosts.guest.command("ip").args(words).output().expect("runs");
-    // An 82576 stamps PTP alone, and its driver refuses to stamp all packets (ERANGE, `igb_ptp_set_timestamp_mode`).
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(
         !done.status.success() && said.contains("Numerical result out of range"),
         "{done:?}"
     );
-    for mode in ["zero-copy", "native"] {
-        packets_come_over(hosts, mode, ["eth0", "eth1"]);
-        let receiver = hosts.far(&format!(
-            "rx eth1 --hints --wait poll --filter udp:29620 --count 20 --mode {mode} --json"
-        ));
-        let sent = "tx eth0 --to 10.9.0.2 --rate 100 --size 200 --count 20 --json";
-        hosts.ringside(&format!("{sent} --mode {mode}")).good();
-        let received = end("rx --hints", receiver).good().result();
-        assert_eq!(received.packets.received, 20, "{received:#?}");
-        let hints = received.hints.as_ref().expect("hints");
-        let nic = hints.nic.as_ref().expect("what the NIC knows");
-        assert!(!nic.device_bound && nic.why_not.is_some(), "{nic:#?}");
-        let stamps: Vec<_> = nic
-            .stamps
-            .iter()
-            .map(|count| (count.source.as_str(), count.packets))
-            .collect();
-        assert_eq!(stamps, [("hardware", 0), ("xdp", 20), ("application", 0)], "{nic:#?}");
-    }
 }
 
 /// Frames of a UMEM for both are as large as the NIC needs where packets come in. Takes the namespace's NIC back.
@@ -70,31 +50,6 @@ pub(super) fn two_nics_share_frames(hosts: &Hosts) {
         !refused.status.success() && refused.err.contains("use frames of 4096 bytes"),
         "{refused:#?}"
     );
-}
-
-/// Figures of an emulated CPU: that there are some for each way to wait, and none that is impossible.
-pub(super) fn delays_are_measured(hosts: &Hosts) {
-    let line =
-        "delay eth1 --waits poll,spin --cores other,same --c-states as-is --samples 100 --rounds 1 -t 120 --json";
-    let delay = hosts.start(&format!("ip netns exec far {} {line}", super::RINGSIDE));
-    // Nobody answers ARP while the other end's NIC is reset.
-    let to = "--to 10.9.0.2 --to-mac 02:72:73:67:00:02";
-    let sender = hosts.start(&format!("{} tx eth0 {to} --rate 100 --json", super::RINGSIDE));
-    let done = end("delay", delay).good();
-    sender.signal(libc::SIGINT).expect("signalled");
-    end("tx", sender).good();
-    let Outcome::Delay(result) = done.document().result else {
-        panic!("not a delay: {done:#?}");
-    };
-    assert_eq!(result.cells.len(), 4, "{result:#?}");
-    for cell in &result.cells {
-        let delay = cell
-            .delay
-            .as_ref()
-            .unwrap_or_else(|| panic!("nothing was sampled: {cell:#?}"));
-        assert!(delay.samples >= 100 && cell.impossible_packets == 0, "{cell:#?}");
-        eprintln!("{:?} {:?}: {delay:?}", cell.wait, cell.core);
-    }
 }
 
 /// A lab whose link is two NICs with their own queues and interrupts, and zero-copy. They come back.

@@ -11,7 +11,9 @@ use ringside_nic::netlink::has_generic_family;
 use super::broken::State;
 use super::guests::{PATIENCE, all_children_of};
 use super::together::folders_of;
-use super::{HOSTS, Scratch, alone, assert_nothing_is_left_of, check_cell, has_ended, kill, probe, quiet, result};
+use super::{
+    HOSTS, Scratch, alone, assert_nothing_is_left_of, check_cell, has_ended, kill, probe, quiet, result, unwrapped,
+};
 
 const LOAD: &str = "[[load]]\nname = \"tcp\"\nkind = \"tcp\"\nbitrate = \"8M\"\n";
 
@@ -72,6 +74,18 @@ fn what_this_machine_cannot_have_is_a_row_with_the_reason() {
     );
     content += &probe("plain", "with = \"udp\"\nmeasure = [\"rtt\"]");
     scratch.lab(&content);
+    // What is seen without trying is told before; the other rows can be had.
+    let checked = unwrapped(&state.start(&scratch, "check my.toml").end().good().out);
+    for (path, words) in &lacks {
+        let row = format!("Not to be had here, {path}: the guest {path}: ");
+        let told = checked.split("Not to be had").any(|told| {
+            let told = format!("Not to be had{told}");
+            told.starts_with(&row) && words.iter().all(|word| told.contains(word))
+        });
+        let is_seen = !["ends", "ovs-kernel"].contains(path);
+        assert!(told || !is_seen, "{path}: {checked}");
+    }
+    assert!(!checked.contains("cannot be run"), "{checked}");
     let running = state.start(&scratch, "run my.toml --into run --json");
     let pid = running.pid();
     let done = running.end().good();

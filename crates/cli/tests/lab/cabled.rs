@@ -6,7 +6,7 @@ use ringside_netlab::testing::{interfaces, is_root};
 
 use super::common::Running;
 use super::guests::PATIENCE;
-use super::{Scratch, alone, assert_nothing_is_left_of, check_cell, result};
+use super::{Scratch, alone, assert_nothing_is_left_of, cannot_be_run, check_cell, result};
 
 /// The machine that the lab is on.
 struct Machine(std::sync::Arc<Namespace>);
@@ -77,7 +77,7 @@ fn a_link_is_two_interfaces_of_this_machine() {
     assert!(ip("link del one-in").success());
     let told = machine.lab(&scratch, "check my.toml").end();
     let wanted = "It cannot be run here: no interface named 'one-in'";
-    assert!(told.good().out.contains(wanted));
+    assert!(cannot_be_run(&told).contains(wanted), "{told:#?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use ringside_measure::schema::{LabCell, LaunchBy, LoadKind};
 use ringside_netlab::testing::is_root;
 
 use super::common::{self, Running};
-use super::{Scratch, alone, check_cell, result};
+use super::{Scratch, alone, cannot_be_run, check_cell, result, unwrapped};
 
 const HEAD: &str = "rounds = 1\nturn = \"200ms\"\nsettle = \"10ms\"\n[[host]]\nname = \"me\"\nplace = \"here\"\n";
 
@@ -151,17 +151,26 @@ fn what_cannot_be_done_elsewhere_is_told_before_it_begins() {
     let steering = "[[steering]]\nname = \"rps\"\nhost = \"far\"\nrps = [\"0=0\"]\n";
     let steered = steering.to_owned() + probe + "steering = [\"rps\"]\n";
     let (there, back) = (schedule("me", "far"), schedule("far", "me"));
-    let router = format!("the schedule s goes to a host behind the router {}", row.left.b.ipv4);
+    let tagged = probe.to_owned() + "pcp = 5\n";
+    let behind_it = |what: &str| format!("{what} to a host behind the router {}", row.left.b.ipv4);
+    let router = behind_it("the schedule s goes");
+    let (one, two) = (
+        behind_it("the probe p with its `pcp` goes"),
+        behind_it("the schedule s, the probe p with its `pcp` go"),
+    );
     let time = "a turn of 1.01s with `settle` is longer than its server does anything for a lab, 1s".to_owned();
     for (near, turn, what, why) in [
         (behind, "200ms", there.as_str(), Some(&router)),
         (behind, "200ms", &back, Some(&router)),
+        (behind, "200ms", &tagged, Some(&one)),
+        (behind, "200ms", &(there.clone() + &tagged), Some(&two)),
         (behind, "200ms", &(load.to_owned() + probe), None),
         (beside, "1s", &there, Some(&time)),
         (beside, "1s", &steered, Some(&time)),
         (beside, "1s", &(load.to_owned() + probe), Some(&time)),
         // The server answers probes for as long as they come.
         (beside, "1s", probe, None),
+        (beside, "200ms", &tagged, None),
         (beside, "200ms", &(load.to_owned() + &steered + &there), None),
     ] {
         let content = HEAD.replace("200ms", turn) + &far(row.right.b.ipv4) + what;
@@ -171,9 +180,11 @@ fn what_cannot_be_done_elsewhere_is_told_before_it_begins() {
             command.current_dir(&scratch.0);
             Running::new(command).end()
         };
-        let checked = lab("check my.toml").good().out;
-        // As a paragraph for people has it.
-        let checked = checked.split_whitespace().collect::<Vec<_>>().join(" ");
+        let checked = lab("check my.toml");
+        let checked = match why {
+            None => unwrapped(&checked.good().out),
+            Some(_) => cannot_be_run(&checked),
+        };
         let done = lab("run my.toml --into run --json");
         match why {
             None => {
@@ -208,9 +219,18 @@ fn a_server_that_may_not_says_so() {
     content += "[[probe]]\nname = \"p\"\nfrom = \"me\"\nto = \"far\"\nwith = \"udp\"\n\
                 [[schedule]]\nname = \"s\"\nfrom = \"me\"\nto = \"far\"\nclass = [\"5:0us:500us\"]\n";
     scratch.lab(&content);
-    let mut command = common::ringside(&hosts.a, "lab run my.toml --into run --json");
-    command.current_dir(&scratch.0);
-    let result = result(&Running::new(command).end().good().out);
+    let lab = |line: &str| {
+        let mut command = common::ringside(&hosts.a, &format!("lab {line}"));
+        command.current_dir(&scratch.0);
+        Running::new(command).end()
+    };
+    let checked = unwrapped(&lab("check my.toml").good().out);
+    let row = format!("Not to be had here, s PCP 5: the host far ({}): ", hosts.b.ipv4);
+    assert!(
+        checked.contains(&row) && checked.contains("start it with --lab"),
+        "{checked}"
+    );
+    let result = result(&lab("run my.toml --into run --json").good().out);
     let [probe, class] = &result.cells[..] else {
         panic!("{result:#?}")
     };

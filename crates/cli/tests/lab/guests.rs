@@ -152,6 +152,7 @@ fn guests_are_a_part_of_the_matrix() {
         match stages.path.as_str() {
             // Any packet is one to stop at.
             "xdp-express" => {
+                assert_eq!(traced.cost, None, "nothing to compare with: {stages:#?}");
                 let record = traced.recorded.as_ref().expect("a flight record");
                 assert!(record.whole_ns > 1_000 && record.points.len() > 4, "{stages:#?}");
             }
@@ -254,6 +255,52 @@ fn check_stages(stages: &LabStages) {
     assert!((traced.sum_mean_ns - whole).abs() < 1_000.0, "they add up: {stages:#?}");
     agrees(stages.clock.as_ref().expect("a clock"));
     kick_is_named(stages);
+    ring_is_told(traced);
+    cost_is_told(stages);
+}
+
+/// Both kernels traced in half of the turns only, and what the asking program measured agrees with the stages of these packets.
+pub(super) fn cost_is_told(stages: &LabStages) {
+    let traced = stages.traced.as_ref().expect("stages");
+    match &traced.cost {
+        Some(cost) => {
+            eprintln!(
+                "{:?}: {:?}, on {:?}, off {:?}",
+                stages.path, cost.ratio, cost.on, cost.off
+            );
+            assert_eq!((cost.off.events, &cost.always_on), (0, &None), "{stages:#?}");
+            assert!(cost.on.turns >= 3 && cost.on.turns == cost.off.turns, "{stages:#?}");
+            assert!(
+                cost.off.packets >= 10 && cost.on.events > cost.on.packets * 8,
+                "{stages:#?}"
+            );
+        }
+        None => assert!(stages.steal_percent > 1.0, "{stages:#?}"),
+    }
+    let measured = traced.measured.expect("by the asking program");
+    assert_eq!(measured.packets, traced.traced_packets, "{stages:#?}");
+    assert!(measured.apart_max_ns <= traced.clock_error_ns * 2, "{stages:#?}");
+}
+
+/// However packets come to the TAP device, by the stack or by XDP: how long they wait in its ring, and that QEMU is woken up for one and takes it. Where QEMU's
+/// taking is not seen, its wake-up is the last point before the guest, and there is no stage behind it.
+pub(super) fn ring_is_told(path: &TracedPath) {
+    let into = path.stages.iter().position(|stage| stage.stage == Stage::IntoGuest);
+    let here = &path.stages[..into.expect("a way in")];
+    let samples = |point: Point| -> u64 {
+        let of = here.iter().filter(|stage| stage.stage == Stage::From(point));
+        of.filter_map(|stage| stage.times).map(|times| times.samples).sum()
+    };
+    let [ring, woken, runs] = [Point::Ring, Point::Waking, Point::Running].map(samples);
+    eprintln!(
+        "of {} packets {ring} were in the TAP ring, {woken} woke QEMU up, {runs} were taken then",
+        path.traced_packets
+    );
+    assert!(
+        ring * 10 >= path.traced_packets * 9 && ring <= path.traced_packets,
+        "{path:#?}"
+    );
+    assert!(woken > 0 && runs * 10 >= woken * 9, "{path:#?}");
 }
 
 /// All of the way is seen of nearly all packets, unless events were lost, which is told. What is on its way when tracing begins or ends is seen in part.

@@ -11,7 +11,7 @@ use ringside_measure::trace::{Point, Stage};
 use ringside_netlab::testing::is_root;
 use ringside_nic::process;
 
-use super::guests::{PATIENCE, few_are_left_out, kick_is_named, machine_of};
+use super::guests::{PATIENCE, cost_is_told, few_are_left_out, kick_is_named, machine_of, ring_is_told};
 use super::{Scratch, alone, assert_nothing_is_left_of, result, start};
 
 /// Probes whose virtual CPUs are the kernel's to place, and pinned one way and the other; one that asks for vhost; and ones to XDP sockets.
@@ -151,6 +151,8 @@ fn check_stages(stages: &LabStages) {
         assert!(all.contains(&stage), "{stage:?}: {stages:#?}");
     }
     kick_is_named(stages);
+    ring_is_told(traced);
+    cost_is_told(stages);
     for stage in [Stage::IntoGuest, Stage::OutOfGuest] {
         assert!(all.contains(&stage), "{stage:?}: {stages:#?}");
     }

@@ -154,7 +154,7 @@ impl Far {
     /// The stages of round trips to it, so many a second.
     fn stages(&self, scratch: &Scratch, into: &str, rate: u32) -> LabStages {
         scratch.lab(&format!(
-            "rounds = 1\nturn = \"2s\"\ntrace = true\n[[host]]\nname = \"me\"\nplace = \"here\"\n\
+            "rounds = 1\nturn = \"4s\"\ntrace = true\n[[host]]\nname = \"me\"\nplace = \"here\"\n\
              [[host]]\nname = \"far\"\nserve = \"10.77.41.2\"\n\
              [[probe]]\nname = \"p\"\nfrom = \"me\"\nto = \"far\"\nwith = \"udp\"\nrate = {rate}\n"
         ));
@@ -194,6 +194,11 @@ fn stages_are_those_of_both_machines() {
             (found.name.as_str(), found.uncertainty_ns),
             (name, Some(clock.uncertainty_ns))
         );
+    }
+    // There it is traced all the time.
+    if let Some(cost) = &path.cost {
+        assert_eq!(cost.always_on.as_deref(), Some("at far"), "{cost:#?}");
+        assert!(cost.off.events > 0 && cost.on.events > 0, "{cost:#?}");
     }
     let there = path
         .stages

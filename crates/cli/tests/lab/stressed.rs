@@ -1,4 +1,4 @@
-//! stress-ng as a load: on the CPUs that the file says, for the loaded turns, and gone with the lab, however that ends.
+//! stress-ng and another program as loads: on the CPUs that the file says, for the loaded turns, and gone with the lab, however that ends.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,8 @@ use super::{
     start,
 };
 
-const LOAD: &str = "[[load]]\nname = \"busy\"\nkind = \"stress-ng\"\nstressor = \"cpu\"\nworkers = 2\ncpus = [1]\n";
+const LOAD: &str = "[[load]]\nname = \"busy\"\nkind = \"stress-ng\"\nstressor = \"cpu\"\nworkers = 2\ncpus = [1]\n\
+                    [[load]]\nname = \"own\"\nkind = \"program\"\ncommand = [\"sh\", \"-c\", \"while :; do :; done\"]\ncpus = [0]\n";
 
 /// All processes below one.
 fn offspring_of(pid: u32) -> Vec<u32> {
@@ -45,10 +46,15 @@ fn stress_runs_on_its_cpus_while_a_turn_is_loaded() {
     ));
     let mut running = start(&scratch, "run my.toml --into run --json");
     let pid = running.pid();
-    let (mut seen, mut busy) = (BTreeSet::new(), false);
+    let (mut seen, mut busy, mut own) = (BTreeSet::new(), false, false);
     let over = wait_until(PATIENCE, || {
         for worker in offspring_of(pid) {
             // A program's CPUs are set before it is one.
+            if status(worker, "Name").as_deref() == Some("sh") {
+                assert_eq!(status(worker, "Cpus_allowed_list").as_deref(), Some("0"));
+                own |= process::ran(worker).is_some_and(|(time, cpu)| time > 10_000_000 && cpu == 0);
+                seen.insert(worker);
+            }
             if status(worker, "Name").is_some_and(|name| name.starts_with("stress-ng-cpu")) {
                 assert_eq!(status(worker, "Cpus_allowed_list").as_deref(), Some("1"));
                 seen.insert(worker);
@@ -59,7 +65,10 @@ fn stress_runs_on_its_cpus_while_a_turn_is_loaded() {
     });
     assert!(over, "{}", running.told());
     let done = running.end().good();
-    assert!(seen.len() >= 2 && busy, "two workers, which work: {seen:?}");
+    assert!(
+        seen.len() >= 3 && busy && own,
+        "two workers and a shell, which work: {seen:?}"
+    );
     assert!(seen.iter().all(|worker| has_ended(*worker)), "{seen:?}");
     assert_nothing_is_left_of(pid);
     let result = result(&done.out);

@@ -7,7 +7,7 @@ use std::path::Path;
 use ringside_netlab::testing::is_root;
 
 use super::guests::PATIENCE;
-use super::{Scratch, alone, result, run, start};
+use super::{Scratch, alone, cannot_be_run, result, run, start};
 
 const SHORT: [&str; 3] = ["smoke", "schedule", "steering"];
 const LONG: [&str; 4] = [
@@ -49,10 +49,14 @@ fn all_are_right_and_tried_somewhere() {
     assert_eq!(names, tried);
     for name in &names {
         scratch.lab(&read(name));
-        let file = run(&scratch, "check my.toml").good().out;
+        let file = run(&scratch, "check my.toml");
         // The same comes with the program.
-        assert_eq!(run(&scratch, &format!("check {name}")).good().out, file);
-        assert!(file.contains("rounds of"), "{file}");
+        assert_eq!(run(&scratch, &format!("check {name}")).out, file.out);
+        assert!(file.out.contains("rounds of"), "{file:#?}");
+        // Right it is; whether it can be run here is the machine's business.
+        if !file.status.success() {
+            cannot_be_run(&file);
+        }
     }
 }
 

@@ -181,6 +181,53 @@ fn rules_hold_in_their_own_network() {
     );
 }
 
+/// A worker has looked up what is bound to an address. Then other rules are bound there, and those from before are emptied, or allow anything:
+/// its packet is judged by what there is now, which neither refuses what always was allowed nor allows what never was.
+#[test]
+fn rules_that_are_no_longer_bound_decide_nothing() {
+    const RECEIVERS: u8 = 2;
+    let allowing = |direction, port| Rule {
+        id: RuleId(1),
+        direction,
+        family: None,
+        service: Service::Ports(Protocol::UDP, port..=port),
+        remote: Remote::Any,
+    };
+    let [before, after] = [GroupId(7), GroupId(8)];
+    // The port of the packets, or another.
+    for (port, then) in [(2000, 1), (1, 2000)] {
+        let mut bed = bed(BY_IPV4, settings());
+        bed.bind(1, bed.allowing(Direction::Egress));
+        let profiles = [before, after].map(|group| {
+            let mut policy = bed.policy.write();
+            policy
+                .put_group(group, vec![allowing(Direction::Ingress, port)])
+                .unwrap();
+            let profile = policy.profile(&[group]);
+            policy.publish();
+            Some(profile)
+        });
+        bed.bind(RECEIVERS, profiles[0]);
+        let frame = from(1, false, VNI);
+        bed.decider.begin(true);
+        bed.decider.read(&frame);
+        let mut burst = bed.decider.look_up();
+        bed.bindings.set(address(RECEIVERS, false), profiles[1]);
+        let bound = profiles[1].map_or(0, ProfileId::number);
+        bed.neighbors.write().set_policy(address(RECEIVERS, false), bound);
+        let mut policy = bed.policy.write();
+        policy
+            .put_group(before, vec![allowing(Direction::Ingress, then)])
+            .unwrap();
+        policy.publish();
+        let decision = burst.next(1_000_000_000, 0, &mut Roomy::new(&frame, 128, 256));
+        match port {
+            2000 => assert!(matches!(decision, Decision::Send { .. }), "{decision:?}"),
+            _ => assert_eq!(decision, Decision::Drop(DropReason::IngressDenied)),
+        }
+    }
+}
+
 /// A fragment from tenant 1 to 2.
 fn fragment(v6: bool, protocol: Protocol, id: u8, offset: u16, more: bool) -> Vec<u8> {
     let upper = match (protocol, offset) {

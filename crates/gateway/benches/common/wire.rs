@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use ringside_bpf::{Generator, GeneratorOptions, Link, Sink, XdpMode};
 use ringside_netlab::{Lab, VethConfig};
 use ringside_nic::host::CpuTimes;
+use ringside_wire::vxlan;
 
 /// Of VXLAN.
-pub(crate) const PORT: u16 = 4789;
+pub(crate) const PORT: u16 = vxlan::PORT;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -34,15 +35,19 @@ pub(crate) struct Sent {
 
 impl Wire {
     pub(crate) fn new(tag: &str, queues: u32, subnet: u8) -> Result<Self> {
+        Self::of(tag, queues, subnet, PORT)
+    }
+
+    /// What comes back is counted by its UDP port; over IPv6 as well as IPv4.
+    pub(crate) fn of(tag: &str, queues: u32, subnet: u8, port: u16) -> Result<Self> {
         let lab = Lab::veth(VethConfig {
             queues,
             subnet,
-            ipv6: false,
             // As behind a NIC.
             tx_checksum: false,
             ..VethConfig::tagged(tag)
         })?;
-        let sink = Sink::load_for_udp(PORT)?;
+        let sink = Sink::load_for_udp(port)?;
         let index = lab.a.interface.index();
         let counting = lab.a.run(|| sink.attach(index, XdpMode::Native))?;
         Ok(Self {

@@ -13,7 +13,7 @@ const MOST: usize = 128 << 20;
 /// A disk that has done nothing for so long hangs: answers do not wait for it any more.
 pub(crate) const HANGS: Duration = Duration::from_secs(2);
 /// How long the end of the program waits for the disk.
-const LAST: Duration = Duration::from_secs(5);
+pub(crate) const LAST: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Backlog {
     pub(crate) fn put(&self, bytes: usize) -> bool {
         let mut waiting = self.lock();
         if waiting.bytes > self.most {
-            waiting.give_up();
+            waiting.overflow();
         }
         let is_kept = matches!(waiting.state, State::Kept | State::Anew);
         if is_kept {
@@ -93,20 +93,22 @@ impl Backlog {
         self.done.notify_all();
     }
 
-    /// The disk has so much, and nothing is wrong with it.
-    pub(crate) fn written(&self, bytes: usize) {
-        self.lock().error = None;
+    /// The disk has so much, and nothing is wrong with it. True if that is news.
+    pub(crate) fn written(&self, bytes: usize) -> bool {
+        let was_wrong = self.lock().error.take().is_some();
         self.taken(bytes);
+        was_wrong
     }
 
-    /// Something could not be written.
-    pub(crate) fn failed(&self, why: String) {
+    /// Something could not be written. True if that is news.
+    pub(crate) fn failed(&self, why: String) -> bool {
         let mut waiting = self.lock();
         waiting.since = waiting.since.map(|_| Instant::now());
-        waiting.error = Some(why);
+        let is_news = waiting.error.replace(why).is_none();
         if waiting.bytes > self.most {
-            waiting.give_up();
+            waiting.overflow();
         }
+        is_news
     }
 
     /// What is written into the copy anew cannot be brought to its end.
@@ -141,6 +143,11 @@ impl Backlog {
     pub(crate) fn has_room(&self) -> Option<bool> {
         let waiting = self.lock();
         (waiting.state == State::Anew).then_some(waiting.bytes <= self.most / 4)
+    }
+
+    /// Bytes of memory of a part of all that there is, if that can be parted: so that what changes meanwhile has room beside it.
+    pub(crate) const fn part(&self) -> usize {
+        self.most / 8
     }
 
     /// The copy has all that there is.
@@ -212,10 +219,18 @@ impl Backlog {
 }
 
 impl Waiting {
-    fn give_up(&mut self) {
-        if matches!(self.state, State::Kept | State::Anew) {
+    /// True if that is news.
+    fn give_up(&mut self) -> bool {
+        let is_news = matches!(self.state, State::Kept | State::Anew);
+        if is_news {
             self.state = State::GivenUp;
             self.given_up += 1;
+        }
+        is_news
+    }
+
+    fn overflow(&mut self) {
+        if self.give_up() {
             tracing::error!(
                 bytes = self.bytes,
                 "the copy of etcd's state is given up, for too much waits for its disk; it is made anew when that can be written"

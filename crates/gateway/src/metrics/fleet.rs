@@ -65,7 +65,7 @@ pub(super) fn encode(out: &mut Out<'_, '_>, status: &Status) -> fmt::Result {
     let (given_up, waiting) = status.backlog.counts();
     out.counter(
         "fleet_copies_given_up",
-        "Copies of etcd's state that were given up, for too much waited for their disk",
+        "Times that the copy of etcd's state was given up: too much waited for its disk, or it could not be made anew",
         given_up,
     )?;
     out.gauge(

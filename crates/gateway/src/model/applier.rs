@@ -8,7 +8,7 @@ use ringside_gateway_core::table::Neighbors;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-use super::book::{Applied, Book, Made};
+use super::book::{Applied, Book, Made, Other};
 use super::copy::Copy;
 use super::sweep::Sweep;
 use super::watch::{Published, publish};
@@ -56,9 +56,11 @@ pub(super) struct Applier {
 }
 
 /// What is told the copy part by part, in the way of a [`Sweep`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Anew {
-    /// Parts that were told; the first one is all that is no neighbour.
+    /// What is no neighbour that is there comes first; what of it was not told yet.
+    others: std::vec::IntoIter<Other>,
+    /// Parts of neighbours that were told.
     done: usize,
     /// How long the last part took, and for how long others have had the tables since.
     part: Duration,
@@ -146,7 +148,12 @@ impl Applier {
     fn look_after_copy(&mut self, took: Duration) {
         let Some(fleet) = &self.fleet else { return };
         if fleet.status.backlog.begin_anew() {
-            self.anew = Some(Anew::default());
+            self.anew = Some(Anew {
+                others: self.book.others().into_iter(),
+                done: 0,
+                part: Duration::ZERO,
+                waited: Duration::ZERO,
+            });
             self.send_copy(Copy::Anew);
         }
         if let Some(anew) = &mut self.anew {
@@ -171,27 +178,25 @@ impl Applier {
     }
 
     pub(super) fn tell_a_part(&mut self) {
-        let Some(done) = self.anew.as_ref().map(|anew| anew.done) else {
+        let (Some(anew), Some(fleet)) = (&mut self.anew, &self.fleet) else {
             return;
         };
         let began = Instant::now();
-        let made = match done.checked_sub(1) {
-            None => self.book.all_policy(),
-            Some(part) => self.book.all_neighbors(part),
+        let made = if anew.others.as_slice().is_empty() {
+            anew.done += 1;
+            self.book.all_neighbors(anew.done - 1)
+        } else {
+            self.book.known_of(&mut anew.others, fleet.status.backlog.part())
         };
+        (anew.part, anew.waited) = (began.elapsed(), Duration::ZERO);
+        let is_last = anew.done == Neighbors::PARTS;
         if !made.is_empty() {
             self.send_copy(Copy::Made { made, mark: None });
         }
-        if done == Neighbors::PARTS {
+        if is_last {
             self.anew = None;
             let mark = self.fleet.as_ref().and_then(|fleet| fleet.mark.clone());
             self.send_copy(Copy::Whole(mark));
-        } else {
-            self.anew = Some(Anew {
-                done: done + 1,
-                part: began.elapsed(),
-                waited: Duration::ZERO,
-            });
         }
     }
 

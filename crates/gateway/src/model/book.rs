@@ -16,7 +16,7 @@ use crate::object::{Change, Group, GroupKey, Port, Statement};
 mod closed;
 mod mirror;
 
-pub(crate) use mirror::Made;
+pub(crate) use mirror::{Made, Other};
 
 /// A profile that nothing is bound to stays so long: a worker may just have looked up an address that had it.
 const LINGER: Duration = Duration::from_secs(10);
@@ -137,7 +137,8 @@ impl Book {
         // Who talks to whom is of one network, and so is what is decided about it: rules that name groups, too.
         let changed = policy.changed();
         let users = changed.iter().filter_map(|profile| self.users.get(profile));
-        let mut networks: BTreeSet<Vni> = users.flat_map(HashMap::keys).copied().collect();
+        let mut networks: BTreeSet<Vni> = std::mem::take(&mut applied.networks).into_iter().collect();
+        networks.extend(users.flat_map(HashMap::keys));
         // To be known before it is bound.
         policy.publish();
         let mut writer = tables.neighbors.write();

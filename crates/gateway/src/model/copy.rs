@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -76,6 +76,8 @@ pub(super) struct Copier {
     batch: Batch,
     /// Tries to write all anew that were in vain, one after the other.
     vain: u32,
+    /// When something could not be written that waits to be.
+    failed: Option<Instant>,
 }
 
 impl Copier {
@@ -88,6 +90,7 @@ impl Copier {
             way: Way::Keep,
             batch: Batch::default(),
             vain: 0,
+            failed: None,
         }
     }
 
@@ -105,13 +108,18 @@ impl Copier {
                 // It has answered: that it was too slow is over.
                 _ if self.status.backlog.is_given_up() => self.forget(0),
                 Way::Anew => self.go_on(),
+                // However much comes meanwhile: a disk that fails is not asked all the time, and nobody waits for it.
+                Way::Keep if self.failed.is_some_and(|failed| failed.elapsed() < PAUSE) => self.tell_revision(),
                 Way::Keep => self.keep(),
             }
         }
-        if self.way == Way::Keep
-            && let Err(error) = self.store.rest()
-        {
-            tracing::warn!(%error, "the store's log stays as it is, and is read at the next start");
+        if self.way == Way::Keep {
+            if self.batch.bytes > 0 {
+                self.keep();
+            }
+            if let Err(error) = self.store.rest() {
+                tracing::warn!(%error, "the store's log stays as it is, and is read at the next start");
+            }
         }
     }
 
@@ -123,7 +131,14 @@ impl Copier {
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => {}
             }
+            // That it was given up is no news that comes this way.
+            let is_given_up = self.status.backlog.is_given_up();
+            if matches!(self.way, Way::Forget(_)) {
+                // What could not be brought to its end keeps no room: a disk that was too small for it is others', too.
+                _ = self.store.rest();
+            }
             match &mut self.way {
+                Way::Keep | Way::Anew if is_given_up => return Some(None),
                 Way::Keep if self.batch.bytes > 0 => return Some(None),
                 Way::Keep => {
                     if let Err(error) = self.store.rest() {
@@ -169,13 +184,17 @@ impl Copier {
         match self.store.mirror(&self.batch.made, self.batch.mark.as_ref()) {
             Ok(revision) => {
                 self.health.can_write(revision, self.store.bytes());
-                backlog.written(self.batch.bytes);
+                if backlog.written(self.batch.bytes) {
+                    tracing::info!("the copy of etcd's state can be written again");
+                }
                 self.tell_revision();
-                self.batch = Batch::default();
+                (self.batch, self.failed) = (Batch::default(), None);
             }
             Err(error) => {
-                tracing::error!(%error, "the copy of etcd's state cannot be written");
-                backlog.failed(error.to_string());
+                if backlog.failed(error.to_string()) {
+                    tracing::error!(%error, "the copy of etcd's state cannot be written");
+                }
+                self.failed = Some(Instant::now());
                 // The truth is in etcd and in the tables all the same.
                 self.tell_revision();
                 if self.status.backlog.is_given_up() {
@@ -224,6 +243,7 @@ impl Copier {
     /// What waits is not written. After so many pauses, all is.
     fn forget(&mut self, pauses: u32) {
         self.store.give_up_anew();
+        self.failed = None;
         self.status.backlog.taken(std::mem::take(&mut self.batch).bytes);
         self.way = Way::Forget(pauses);
     }

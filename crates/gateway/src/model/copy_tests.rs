@@ -234,6 +234,64 @@ fn a_copy_that_was_given_up_is_made_anew() {
     assert_eq!(held.0, Some(mark(6)));
 }
 
+/// Security groups and ports that take more memory than may wait, while others change.
+#[test]
+fn more_policy_than_may_wait_is_told_in_parts() {
+    let mut gateway = Gateway::new("policy", ROOM);
+    gateway.tell((0..400).map(|number| port(number, vec![GroupId(1)])).collect(), 1);
+    gateway.tell(vec![neighbor(1, 1)], 2);
+    assert!(gateway.status.backlog.is_given_up() && gateway.status.backlog.counts().1 > 2 * ROOM);
+    let copier = gateway.start();
+    let (began, mut revision) = (Instant::now(), 2);
+    while gateway.status.backlog.problem().is_some() {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{:?}",
+            gateway.status.backlog
+        );
+        let before = gateway.status.backlog.counts().1;
+        gateway.applier.take(Done::Tick(Vec::new()));
+        if gateway.applier.may_tell_a_part() {
+            gateway.applier.tell_a_part();
+        }
+        // With something of that on its way.
+        if gateway.status.backlog.counts().1 > before {
+            revision += 1;
+            gateway.tell(vec![neighbor(1, revision)], revision);
+        } else {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    assert_eq!(gateway.status.backlog.counts().0, 1, "it was given up once");
+    let (has, held) = gateway.end(copier);
+    assert_eq!(has, Some(mark(revision)));
+    // With the neighbour, in its last version.
+    assert_eq!(held.len(), 401);
+    let last = format!("version: {revision}");
+    assert!(held.keys().any(|said| said.contains(&last)), "{last}");
+}
+
+/// It is given up while all that waits is being written: nothing more comes to who writes.
+#[test]
+fn a_copy_that_is_given_up_at_its_last_write_is_made_anew() {
+    let mut gateway = Gateway::new("last", ROOM);
+    gateway.tell((0..300).map(|number| neighbor(number, 1)).collect(), 1);
+    let store = Store::open_mirror(&gateway.path).unwrap();
+    let health = Arc::new(Health::new(Vec::new(), 0, 0));
+    let status = Arc::clone(&gateway.status);
+    let mut copier = Copier::new(store, health, Arc::clone(&status), gateway.copied.clone());
+    let waiting = gateway.waiting.take().unwrap();
+    waiting.try_iter().for_each(|copy| copier.take(copy));
+    gateway.tell(vec![neighbor(1, 2)], 2);
+    assert!(status.backlog.is_given_up());
+    copier.keep();
+    assert_eq!(status.backlog.counts(), (1, 0));
+    let copier = std::thread::spawn(move || copier.run(&waiting));
+    gateway.wait("it is up to date", |backlog| backlog.problem().is_none());
+    let (has, held) = gateway.end(copier);
+    assert_eq!((has, held.len()), (Some(mark(2)), 300));
+}
+
 /// Killed in the middle of it, it begins with what it had before.
 #[test]
 fn what_is_not_whole_is_as_it_was() {
@@ -252,7 +310,10 @@ fn what_is_not_whole_is_as_it_was() {
     let held_before = held(&path);
     let store = Store::open_mirror(&path).unwrap();
     store.begin_anew().unwrap();
-    store.go_on_anew(&gateway.applier.book.all_policy()).unwrap();
+    let mut others = gateway.applier.book.others().into_iter();
+    store
+        .go_on_anew(&gateway.applier.book.known_of(&mut others, usize::MAX))
+        .unwrap();
     let listed = store
         .reader()
         .unwrap()

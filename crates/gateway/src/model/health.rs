@@ -137,10 +137,12 @@ impl Health {
         self.store_bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn can_write(&self, revision: u64, bytes: u64) {
+    /// True if that is news.
+    pub(super) fn can_write(&self, revision: u64, bytes: u64) -> bool {
         self.revision.store(revision, Ordering::Relaxed);
         self.set_bytes(bytes);
-        *self.read_only.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut read_only = self.read_only.lock().unwrap_or_else(PoisonError::into_inner);
+        read_only.take().is_some()
     }
 
     pub(super) fn set_bytes(&self, bytes: u64) {

@@ -71,7 +71,7 @@ impl Writer {
         match self.store.commit(all, now) {
             Ok(revision) => {
                 self.timings.commit.observe(began.elapsed().as_secs_f64());
-                self.health.can_write(revision, self.store.bytes());
+                self.can_write(revision);
                 self.tell(Done::Committed { revision, now, jobs });
             }
             Err(error) => {
@@ -101,22 +101,28 @@ impl Writer {
         _ = self.done.blocking_send(done);
     }
 
+    fn can_write(&self, revision: u64) {
+        if self.health.can_write(revision, self.store.bytes()) {
+            tracing::info!("the store can be written again");
+        }
+    }
+
     fn cannot_write(&self, error: &StoreError) -> WriteError {
         let reason: Arc<str> = error.to_string().into();
         if self.health.cannot_write(Arc::clone(&reason)) {
             tracing::error!(%error, "nothing can be changed; packets go on");
         }
-        WriteError::ReadOnly(reason)
+        match error.is_open() {
+            true => WriteError::Unknown(reason),
+            false => WriteError::ReadOnly(reason),
+        }
     }
 
     /// What is to be done now and then, when nobody waits.
     fn tidy(&mut self, forgotten: &mut Instant) {
         if self.health.read_only().is_some() {
             match self.store.probe() {
-                Ok(revision) => {
-                    tracing::info!("the store can be written again");
-                    self.health.can_write(revision, self.store.bytes());
-                }
+                Ok(revision) => self.can_write(revision),
                 Err(error) => {
                     self.cannot_write(&error);
                     return;

@@ -171,6 +171,22 @@ fn deleted_versions_are_remembered_for_their_time() {
     assert_eq!(times, [(put(neighbor(3, 1)), 0), (delete(2, 1), 200)]);
 }
 
+/// Who remembers the other half would not take what the file takes.
+#[test]
+fn all_is_forgotten_or_nothing() {
+    let folder = Folder::new();
+    let mut store = Store::open(&folder.store()).unwrap();
+    let gone = Group::into_change(Statement::Delete(group(1, 1).key(), 1));
+    store.commit([delete(1, 1), gone].iter(), 100).unwrap();
+    // The last of what is forgotten cannot be.
+    let other = Connection::open(folder.store()).unwrap();
+    let refuse = "CREATE TRIGGER refuse BEFORE DELETE ON security_groups BEGIN SELECT RAISE(ABORT, 'no'); END";
+    other.execute_batch(refuse).unwrap();
+    store.forget(200).unwrap_err();
+    drop((store, other));
+    assert_eq!(load(&folder.store()).0.len(), 2);
+}
+
 #[test]
 fn lists_are_in_order_and_in_parts() {
     let folder = Folder::new();

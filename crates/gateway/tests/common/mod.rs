@@ -3,7 +3,9 @@
 
 pub(crate) mod bulk;
 pub(crate) mod daemon;
+pub(crate) mod disk;
 pub(crate) mod etcd;
+pub(crate) mod metrics;
 pub(crate) mod systemd;
 
 use std::path::{Path, PathBuf};

@@ -20,10 +20,10 @@ use serde_json::Value;
 use super::authority::Authority;
 use super::common::Folder;
 use super::common::daemon::{Daemon, put_neighbor};
+use super::common::disk::{SlowDisk, compile, write_at_once};
 use super::common::etcd::configure;
-use super::hindered::{WrongClock, compile, write_at_once};
+use super::hindered::WrongClock;
 use super::hosts::{Authorities, Hosts};
-use super::hung::SlowDisk;
 use super::movers::Movers;
 use super::node::Gateway;
 use super::tenant::wake_for_what_is_sent_back;
@@ -318,8 +318,12 @@ impl Cluster {
         let switch = Namespace::create(&format!("{tag}-sw")).unwrap();
         let switch = Device::bridge(&switch, "bridge").unwrap();
         let authority = Authority::new("one");
-        let slow = how.slow_disks.then(|| compile("slow.c", folder.join("slow"), &[]));
-        let wrong = how.wrong_members.then(|| compile("wrong.c", folder.join("wrong"), &[]));
+        let slow = how
+            .slow_disks
+            .then(|| compile("common/slow.c", folder.join("slow"), &[]));
+        let wrong = how
+            .wrong_members
+            .then(|| compile("fleet/wrong.c", folder.join("wrong"), &[]));
         let hosts: Vec<Host> = (1..=3).map(|number| Host::new(tag, &switch, number)).collect();
         let peer = |host: &Host| format!("m{}=https://{}:2380", host.number, host.ip());
         let peers = hosts.iter().map(peer).collect::<Vec<_>>().join(",");

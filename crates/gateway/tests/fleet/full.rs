@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::Etcd;
 use super::common::daemon::{Daemon, free_port, put_neighbor};
-use super::members::{member, scrape, shares};
+use super::common::metrics::scrape;
+use super::members::{member, shares};
 
 /// What is said about it everywhere.
 const SAID: &str = "etcd's database is full (alarm NOSPACE)";

@@ -12,7 +12,8 @@ use super::authority::Authority;
 use super::common::Folder;
 use super::common::daemon::{Daemon, free_port};
 use super::common::etcd::{IMPATIENT, configure};
-use super::members::{scrape, shares};
+use super::common::metrics::scrape;
+use super::members::shares;
 
 struct One {
     daemon: Daemon,

@@ -22,6 +22,7 @@ mod changes;
 mod clocks;
 mod cluster;
 mod compared;
+mod copy;
 mod damaged;
 mod faults;
 mod followed;

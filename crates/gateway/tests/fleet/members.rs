@@ -1,13 +1,12 @@
 //! Gateways that take part in a fleet, without packets: what operators are told.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use super::Etcd;
 use super::common::Folder;
 use super::common::daemon::{Daemon, free_port};
 use super::common::etcd::{IMPATIENT, configure, gateway};
+use super::common::metrics::scrape;
 
 pub(crate) fn member(etcd: &Etcd, name: &str, weight: u32, more: &str) -> Daemon {
     member_at(etcd, name, "[\"192.0.2.1\"]", &format!("weight = {weight}\n{more}"))
@@ -33,15 +32,6 @@ pub(crate) fn shares(gateway: &Daemon) -> Vec<(String, u64)> {
     let mut shares: Vec<_> = members.iter().map(share).collect();
     shares.sort();
     shares
-}
-
-pub(crate) fn scrape(port: u16) -> String {
-    let mut answer = String::new();
-    if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-        stream.read_to_string(&mut answer).unwrap();
-    }
-    answer
 }
 
 #[test]

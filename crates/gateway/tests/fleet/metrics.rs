@@ -6,37 +6,9 @@ use super::Etcd;
 use super::common::Folder;
 use super::common::daemon::{Daemon, free_port, put_neighbor};
 use super::common::etcd::{IMPATIENT, configure, gateway};
-use super::members::scrape;
-
-/// What was told at one time.
-#[derive(Debug)]
-pub(crate) struct Metrics(String);
+pub(crate) use super::common::metrics::Metrics;
 
 impl Metrics {
-    /// Of the gateway that offers them at this port of this namespace's loopback.
-    pub(crate) fn of(port: u16) -> Self {
-        Self(scrape(port))
-    }
-
-    /// By its name, without what all of them begin with, and with its labels.
-    pub(crate) fn get(&self, name: &str) -> f64 {
-        let name = format!("ringside_gateway_{name} ");
-        let value = self.0.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok());
-        value.unwrap_or_else(|| panic!("no {name} in {self:?}"))
-    }
-
-    /// One that is a whole number.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "that is looked at"
-    )]
-    pub(crate) fn count(&self, name: &str) -> u64 {
-        let value = self.get(name);
-        assert!(value >= 0.0 && value.fract() == 0.0, "{name} is {value}");
-        value as u64
-    }
-
     /// How it fares with etcd: one of four.
     fn state(&self) -> &'static str {
         let all = ["behind", "following", "cut-off", "rejected"];

@@ -8,8 +8,8 @@ use ringside_bpf::Link;
 use super::cluster::{Host, METRICS};
 use super::common::Folder;
 use super::common::daemon::{Daemon, binary};
+use super::common::disk::SlowDisk;
 use super::hindered::WrongClock;
-use super::hung::SlowDisk;
 use super::metrics::Metrics;
 
 /// A gateway that may be killed and started anew.

@@ -8,8 +8,8 @@ use ringside_netlab::wait_until;
 use super::Etcd;
 use super::common::daemon::{Daemon, free_port, put_neighbor};
 use super::common::etcd::{IMPATIENT, configure, gateway, program};
+use super::common::metrics::scrape;
 use super::common::{Folder, certificate};
-use super::members::scrape;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -3,9 +3,8 @@
  *
  * Also one that asks past the C library, as Go programs do: for it the kernel has no vDSO, whose place is struck from what a program is told
  * when it begins (the auxiliary vector), so that it has to ask the kernel, and what it asks of the wall clock is answered here. */
-#include "notify.h"
+#include "../common/notify.h"
 #include <elf.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/time.h>
@@ -13,13 +12,6 @@
 #include <sys/user.h>
 
 static int file;
-static pid_t program;
-
-/* Who asks this one to end means that one. */
-static void forward(int number)
-{
-	kill(program, number);
-}
 
 static long put(pid_t into, uint64_t at, void *what, size_t length)
 {
@@ -87,7 +79,6 @@ int main(int count, char **words)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	int line, listener, status;
-	struct sigaction forwards = {.sa_handler = forward};
 	pid_t child;
 	if (count < 3)
 		return 2;
@@ -106,8 +97,7 @@ int main(int count, char **words)
 		return 1;
 	}
 	strike_vdso(child);
-	program = child;
-	sigaction(SIGTERM, &forwards, NULL);
+	forward_to(child);
 	if (ptrace(PTRACE_DETACH, child, NULL, NULL))
 		fail("PTRACE_DETACH");
 	serve(listener, tell);

@@ -49,6 +49,18 @@ impl Kind {
         }
     }
 
+    /// The one of the daemon's two ways that packets take between hosts of one kind, by its name in statistics.
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Ringside(Ringside {
+                fast: true,
+                cache: None,
+                ..
+            }) => "fast",
+            _ => "slow",
+        }
+    }
+
     fn interfaces(self) -> u8 {
         match self {
             Self::Kernel { .. } => 1,

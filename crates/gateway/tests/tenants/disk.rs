@@ -1,29 +1,95 @@
-//! A disk that is full while packets are under way.
+//! A disk that is full, hangs or fails while packets are under way.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use crate::bed::{Bed, Family, Kind, Place};
+use crate::common::daemon::binary;
+use crate::common::disk::{Calls, FOR_EVER};
 use crate::on;
-use crate::peers::{chat, connect, exchange_during};
-use crate::ringside::Ringside;
+use crate::peers::{chat, connect, exchange, exchange_during};
+use crate::ringside::{Disk, Gateway, Ringside};
 
 on! {
-    fast = crate::FAST => a_full_disk_keeps_no_packet;
+    fast = crate::FAST => a_full_disk_keeps_no_packet, a_disk_that_hangs_or_fails_keeps_no_packet;
+    slow = crate::SLOW => a_disk_that_hangs_or_fails_keeps_no_packet;
 }
 
-fn a_full_disk_keeps_no_packet(kind: Kind) {
+/// Two tenants whose gateway has its store there, with rules.
+fn bed(tag: &str, kind: Kind, disk: Disk) -> Bed {
     let Kind::Ringside(how) = kind else {
         panic!("for the daemon")
     };
-    let kind = Kind::Ringside(Ringside {
-        small_disk: true,
-        ..how
-    });
-    let mut bed = Bed::new("disk", kind, &[Place::vxlan(Family::V4); 2]);
+    let mut bed = Bed::new(
+        tag,
+        Kind::Ringside(Ringside { disk, ..how }),
+        &[Place::vxlan(Family::V4); 2],
+    );
     let tcp = "{id: 1, direction: ingress, protocol: tcp}, {id: 2, direction: egress}";
     let ports = [1, 2].map(|host| format!("  - {{vni: 42, ip: 10.0.0.{host}, groups: [1]}}\n"));
     bed.ringside().apply(&format!(
         "groups:\n  - {{id: 1, rules: [{tcp}]}}\nports:\n{}",
         ports.concat()
     ));
+    bed
+}
+
+/// A connection that begins now, whose packets workers decide about.
+fn new_connection_goes(bed: &Bed, port: u16) {
+    chat(&connect(bed.at(2), (bed.at(1), bed.at(1).address(Family::V4)), port)).expect("goes");
+}
+
+fn a_disk_that_hangs_or_fails_keeps_no_packet(kind: Kind) {
+    let mut bed = bed("hung", kind, Disk::Slow);
+    let to = bed.at(2).address(Family::V4);
+    // An exchange ends its connection.
+    let [busy, first, second] = [7000, 7001, 7002].map(|port| connect(bed.at(1), (bed.at(2), to), port));
+    let daemon = bed.ringside().daemon();
+    let (pid, socket) = (daemon.child.id(), daemon.folder.join("api.sock"));
+    let put = || {
+        let words = "put neighbor 7 10.1.0.1 --mac 02:00:00:00:00:01 --host 192.0.2.1";
+        let mut command = binary();
+        command.arg("ctl").arg("--socket").arg(&socket).args(words.split(' '));
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("runs")
+    };
+    let said = |child: Child| {
+        let output = child.wait_with_output().expect("ends");
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        if output.status.success() { Ok(()) } else { Err(said) }
+    };
+    exchange_during(&busy, || {
+        bed.ringside().disk().set_delay(FOR_EVER);
+        let mut answer = put();
+        let hangs = |gateway: &Gateway| gateway.problems().concat().contains("has not answered for seconds");
+        let gateway: &Gateway = bed.ringside();
+        gateway.wait_until(hangs);
+        exchange(&first, 1 << 20);
+        new_connection_goes(&bed, 7002);
+        let gateway: &Gateway = bed.ringside();
+        assert!(answer.try_wait().expect("runs").is_none() && hangs(gateway));
+        // What hung ends with an error.
+        bed.ringside().disk().fail(Calls::All, libc::EIO, 0);
+        bed.ringside().disk().set_delay(Duration::ZERO);
+        let refused = said(answer).unwrap_err();
+        assert!(refused.contains("I/O error"), "{refused}");
+        assert!(said(put()).unwrap_err().contains("I/O error"));
+        let problems = bed.ringside().problems();
+        assert!(problems.concat().contains("nothing can be changed now"), "{problems:?}");
+        exchange(&second, 1 << 20);
+        new_connection_goes(&bed, 7003);
+        bed.ringside().disk().heal();
+        bed.ringside().wait_until(|gateway| gateway.problems().is_empty());
+        assert_eq!(said(put()), Ok(()));
+        assert_eq!(bed.ringside().daemon().child.id(), pid);
+    });
+}
+
+fn a_full_disk_keeps_no_packet(kind: Kind) {
+    let mut bed = bed("disk", kind, Disk::Small);
     let to = bed.at(2).address(Family::V4);
     let busy = connect(bed.at(1), (bed.at(2), to), 7000);
     exchange_during(&busy, || {
@@ -46,7 +112,7 @@ fn a_full_disk_keeps_no_packet(kind: Kind) {
         let problems = bed.ringside().problems();
         assert!(problems.concat().contains("the disk is full"), "{problems:?}");
         // Workers go on, too.
-        chat(&connect(bed.at(2), (bed.at(1), bed.at(1).address(Family::V4)), 7001)).expect("goes");
+        new_connection_goes(&bed, 7001);
         std::fs::remove_file(filler).expect("removed");
         bed.ringside().wait_until(|gateway| gateway.problems().is_empty());
         let put = "put neighbor 7 10.1.0.1 --mac 02:00:00:00:00:01 --host 192.0.2.1";

@@ -15,6 +15,9 @@ on! {
         a_rule_that_goes_ends_what_it_allowed, members_come_and_go, a_drained_gateway_begins_nothing, who_is_not_known_may_not_send,
         a_change_elsewhere_is_nothing_to_who_is_connected, rules_name_families_and_prefixes,
         a_network_has_as_many_connections_as_it_may_have;
+    generic = crate::GENERIC => only_what_is_allowed_goes, what_is_allowed_goes_the_fast_way, errors_about_what_is_allowed_come_back,
+        a_rule_that_goes_ends_what_it_allowed;
+    two_ports = crate::TWO_PORTS => only_what_is_allowed_goes, what_is_allowed_goes_the_fast_way, a_rule_that_goes_ends_what_it_allowed;
     two_ports_slow = crate::TWO_PORTS_SLOW => only_what_is_allowed_goes;
     slow = crate::SLOW => only_what_is_allowed_goes, rules_name_families_and_prefixes, a_rule_that_goes_ends_what_it_allowed,
         errors_about_what_is_allowed_come_back, members_come_and_go, who_is_not_known_may_not_send;

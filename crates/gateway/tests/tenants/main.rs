@@ -15,10 +15,12 @@ mod vtep;
 mod way;
 
 mod answers;
+mod changes;
 mod crafted;
 mod debian;
 mod direct;
 mod disk;
+mod errors;
 mod fleet;
 mod geneve;
 mod groups;
@@ -58,6 +60,11 @@ const SLOW: Kind = Kind::Ringside(Ringside {
 const TWO_QUEUES: Kind = Kind::Ringside(Ringside {
     cache: Some(1),
     queues: 2,
+    ..Ringside::FAST
+});
+/// No fast path at all.
+const WORKERS: Kind = Kind::Ringside(Ringside {
+    fast: false,
     ..Ringside::FAST
 });
 /// Between two interfaces: every host is at another one than the host before.

@@ -122,10 +122,7 @@ fn what_workers_have_no_room_for_is_counted(kind: Kind) {
     let Kind::Ringside(how) = kind else {
         panic!("for the daemon")
     };
-    let how = Ringside {
-        more: "fast = false",
-        ..how
-    };
+    let how = Ringside { fast: false, ..how };
     let mut bed = Bed::new("no-room", Kind::Ringside(how), &[Place::vxlan(Family::V4); 2]);
     let to = (bed.at(2).address(Family::V4), 9);
     answered(bed.at(1), to.0);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ringside_bpf::testing::of_another_version;
 use ringside_netlab::wait_until;
 
-use crate::bed::{Bed, Family, Kind, Place};
+use crate::bed::{Bed, FAMILIES, Family, Kind, Place};
 use crate::on;
 use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, unanswered};
 use crate::process::{PATIENCE, Running};
@@ -16,32 +16,49 @@ use crate::ringside::Ringside;
 
 on! {
     fast = crate::FAST => a_daemon_that_ends_is_not_missed, a_daemon_that_is_killed_is_not_missed,
-        connections_under_rules_are_kept, maps_of_other_sizes_are_not_noticed,
-        a_program_that_nobody_owns_does_nothing, maps_of_another_version_are_made_anew;
+        a_daemon_that_is_killed_is_not_missed_over_ipv6, connections_under_rules_are_kept, connections_under_rules_are_kept_over_ipv6,
+        maps_of_other_sizes_are_not_noticed, a_program_that_nobody_owns_does_nothing, maps_of_another_version_are_made_anew;
     two_ports = crate::TWO_PORTS => a_daemon_that_is_killed_is_not_missed;
     slow = crate::SLOW => a_daemon_that_is_killed_is_not_missed;
+    workers = crate::WORKERS => a_daemon_that_is_killed_is_not_missed, a_daemon_that_is_killed_is_not_missed_over_ipv6,
+        connections_under_rules_are_kept_over_ipv6;
+    generic = crate::GENERIC => a_daemon_that_is_killed_is_not_missed, a_daemon_that_is_killed_is_not_missed_over_ipv6;
 }
 
 /// How long there is no daemon.
 const DOWN: Duration = Duration::from_secs(1);
 
 fn a_daemon_that_ends_is_not_missed(kind: Kind) {
-    restart("ends", kind, true);
+    restart("ends", kind, Family::V4, true);
 }
 
 pub(crate) fn a_daemon_that_is_killed_is_not_missed(kind: Kind) {
-    restart("killed", kind, false);
+    restart("killed", kind, Family::V4, false);
 }
 
-/// Rules allow them in one direction only: what is known of a connection has to be known to the next daemon.
+/// Inside and out.
+fn a_daemon_that_is_killed_is_not_missed_over_ipv6(kind: Kind) {
+    restart("killed-v6", kind, Family::V6, false);
+}
+
 pub(crate) fn connections_under_rules_are_kept(kind: Kind) {
+    kept_under_rules("kept", kind, Family::V4);
+}
+
+fn connections_under_rules_are_kept_over_ipv6(kind: Kind) {
+    kept_under_rules("kept-v6", kind, Family::V6);
+}
+
+/// Rules allow them in one direction only: what is known of a connection has to be known to the next daemon. Without a fast path nothing is
+/// kept of it, and it is picked up as it goes on.
+fn kept_under_rules(tag: &str, kind: Kind, family: Family) {
     let Kind::Ringside(how) = kind else {
         panic!("for the daemon")
     };
     let kind = Kind::Ringside(Ringside { pinned: true, ..how });
-    let mut bed = Bed::new("kept", kind, &[Place::vxlan(Family::V4); 2]);
+    let mut bed = Bed::new(tag, kind, &[Place::vxlan(family); 2]);
     allow_one_way(&mut bed);
-    let to = bed.at(2).address(Family::V4);
+    let to = bed.at(2).address(family);
     let [busy, idle] = [7000, 7001].map(|port| connect(bed.at(1), (bed.at(2), to), port));
     for _ in 0..20 {
         chat(&idle).expect("goes");
@@ -61,8 +78,13 @@ fn allow_one_way(bed: &mut Bed) {
     let tcp = "{id: 1, direction: ingress, protocol: tcp, ports: 7000-7001}";
     let groups =
         format!("groups:\n  - {{id: 1, rules: [{tcp}]}}\n  - {{id: 2, rules: [{{id: 1, direction: egress}}]}}\n");
-    let ports = "ports:\n  - {vni: 42, ip: 10.0.0.1, groups: [2]}\n  - {vni: 42, ip: 10.0.0.2, groups: [1]}\n";
-    bed.ringside().apply(&(groups + ports));
+    let mut ports = "ports:\n".to_owned();
+    for (host, group) in [(1, 2), (2, 1)] {
+        for address in FAMILIES.map(|family| bed.at(host).address(family)) {
+            ports.push_str(&format!("  - {{vni: 42, ip: \"{address}\", groups: [{group}]}}\n"));
+        }
+    }
+    bed.ringside().apply(&(groups + &ports));
 }
 
 /// Another configuration has other sizes: the maps are made anew beside those that go on, and what is open goes on, under rules and
@@ -235,25 +257,26 @@ fn a_program_that_nobody_owns_does_nothing(kind: Kind) {
     answered(&bed.tenants[0][1], to);
 }
 
-fn restart(tag: &str, kind: Kind, kindly: bool) {
+/// Hosts and connections of one family.
+fn restart(tag: &str, kind: Kind, family: Family, kindly: bool) {
     let Kind::Ringside(how) = kind else {
         panic!("for the daemon")
     };
     let kind = Kind::Ringside(Ringside { pinned: true, ..how });
-    let mut bed = Bed::new(tag, kind, &[Place::vxlan(Family::V4); 2]);
-    let [busy, idle] = [7000, 7001].map(|port| connect(bed.at(1), (bed.at(2), bed.at(2).address(Family::V4)), port));
+    let mut bed = Bed::new(tag, kind, &[Place::vxlan(family); 2]);
+    let [busy, idle] = [7000, 7001].map(|port| connect(bed.at(1), (bed.at(2), bed.at(2).address(family)), port));
     chat(&idle).expect("goes");
     exchange_during(&busy, || {
         let folder = bed.ringside().end(kindly);
         let begin = Instant::now();
-        if how.cache.is_none() {
+        if kind.path() == "fast" {
             // Nobody but the fast path is there, and that is enough for all that it knows: no time is lost.
             for _ in 0..100 {
                 chat(&idle).expect("goes on without the daemon");
             }
-            // A question is answered, too.
-            let (asker, asked) = (bed.at(2), bed.at(1).address(Family::V6));
-            answered(asker, asked);
+            // A question is answered, too: of the other family nobody has asked yet.
+            let other = FAMILIES.into_iter().find(|other| *other != family);
+            answered(bed.at(2), bed.at(1).address(other.expect("two")));
         }
         std::thread::sleep(DOWN.saturating_sub(begin.elapsed()));
         bed.ringside().start_in(folder);

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::bed::Card;
 use crate::common::Folder;
 use crate::common::daemon::{Daemon, binary, configure, on_small_disk};
+use crate::common::disk::SlowDisk;
 use crate::common::etcd::{self, Etcd};
 use crate::process::PATIENCE;
 use crate::tenant::neighbors;
@@ -18,6 +19,8 @@ use crate::tenant::neighbors;
 pub(crate) struct Ringside {
     /// XDP mode, as the configuration names it.
     pub(crate) mode: &'static str,
+    /// False: workers alone.
+    pub(crate) fast: bool,
     /// Entries of the fast path's cache of neighbours; None for more than there are.
     pub(crate) cache: Option<u32>,
     /// Entries of its cache of connections.
@@ -33,8 +36,8 @@ pub(crate) struct Ringside {
     pub(crate) pinned: bool,
     /// How long packets wait for the MAC address of their host, in milliseconds.
     pub(crate) patience: u32,
-    /// The store has four megabytes.
-    pub(crate) small_disk: bool,
+    /// What the store is on.
+    pub(crate) disk: Disk,
     /// What it knows is in etcd.
     pub(crate) fleet: bool,
     /// So many seconds without etcd, and nothing is sent on any more; 0: no limit.
@@ -43,10 +46,21 @@ pub(crate) struct Ringside {
     pub(crate) more: &'static str,
 }
 
+/// What a store is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Disk {
+    Usual,
+    /// Four megabytes.
+    Small,
+    /// One that can be made slow, hang and fail.
+    Slow,
+}
+
 impl Ringside {
     /// In native mode, all in the cache.
     pub(crate) const FAST: Self = Self {
         mode: "native",
+        fast: true,
         cache: None,
         cached_connections: 4096,
         interfaces: 1,
@@ -55,7 +69,7 @@ impl Ringside {
         pinned: false,
         // The kernel asks again after a second, if a question got lost.
         patience: 10_000,
-        small_disk: false,
+        disk: Disk::Usual,
         fleet: false,
         stale: 0,
         more: "",
@@ -70,6 +84,9 @@ impl Ringside {
             several => writeln!(text, "interface = {several:?}"),
         }
         .expect("text");
+        if !self.fast {
+            text.push_str("fast = false\n");
+        }
         if self.pinned {
             writeln!(text, "pins = \"{}\"", pins.display()).expect("text");
         }
@@ -89,6 +106,7 @@ pub(crate) struct Gateway {
     how: Ringside,
     files: u32,
     etcd: Option<Etcd>,
+    disk: Option<SlowDisk>,
 }
 
 impl Gateway {
@@ -99,6 +117,7 @@ impl Gateway {
             how,
             files: 0,
             etcd: None,
+            disk: (how.disk == Disk::Slow).then(SlowDisk::new),
         };
         if how.fleet {
             gateway.etcd = Some(Etcd::with("http", |_| Vec::new(), || gateway.end.ns.command("setpriv")));
@@ -115,11 +134,18 @@ impl Gateway {
 
     /// Starts it on the files of one before it.
     pub(crate) fn start_in(&mut self, folder: Folder) {
-        let (store, mut command) = if self.how.small_disk {
-            let unshare = self.end.ns.command("unshare");
-            ("disk/store.db", on_small_disk(unshare, &folder.join("disk")))
-        } else {
-            ("store.db", self.end.ns.command(binary().get_program()))
+        let (store, mut command) = match (self.how.disk, &self.disk) {
+            (Disk::Small, _) => {
+                let unshare = self.end.ns.command("unshare");
+                ("disk/store.db", on_small_disk(unshare, &folder.join("disk")))
+            }
+            (_, Some(disk)) => {
+                let words = disk.words();
+                let mut command = self.end.ns.command(&words[0]);
+                command.args(&words[1..]);
+                ("store.db", command)
+            }
+            (_, None) => ("store.db", self.end.ns.command(binary().get_program())),
         };
         let config = match &self.etcd {
             Some(etcd) => {
@@ -155,6 +181,11 @@ impl Gateway {
     /// A folder of the BPF file system for this gateway alone.
     pub(crate) fn pins(&self) -> PathBuf {
         Path::new("/sys/fs/bpf").join(format!("ringside-{}", self.end.ns.name()))
+    }
+
+    /// The store's, that can be made slow.
+    pub(crate) fn disk(&self) -> &SlowDisk {
+        self.disk.as_ref().expect("one that can be slow")
     }
 
     pub(crate) fn daemon(&self) -> &Daemon {
@@ -236,8 +267,12 @@ impl Gateway {
 
     /// Packets that were dropped for a reason, by both ways.
     pub(crate) fn dropped(&self, reason: &str) -> u64 {
-        let of = |path| self.of_path(path)["dropped-packets"][reason].as_u64().unwrap_or(0);
-        of("fast") + of("slow")
+        self.dropped_by("fast", reason) + self.dropped_by("slow", reason)
+    }
+
+    /// The same of one of them.
+    pub(crate) fn dropped_by(&self, path: &str, reason: &str) -> u64 {
+        self.of_path(path)["dropped-packets"][reason].as_u64().unwrap_or(0)
     }
 
     /// Packets that were sent on, by both ways.

@@ -22,7 +22,8 @@ const FAST: Kind = Kind::Ringside(Ringside {
 });
 /// Everything through workers.
 const WORKERS: Kind = Kind::Ringside(Ringside {
-    more: "fast = false\n[metrics]\nlisten = \"127.0.0.1:9465\"",
+    fast: false,
+    more: "[metrics]\nlisten = \"127.0.0.1:9465\"",
     ..Ringside::FAST
 });
 /// A cache that has room for nobody else.

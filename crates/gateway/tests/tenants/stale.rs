@@ -18,14 +18,9 @@ use crate::ringside::Ringside;
 on! {
     fast = crate::FAST => who_moved_meanwhile, who_went_meanwhile, what_is_quarantined, whose_ports_are_lost;
     small = crate::SLOW => who_moved_meanwhile;
-    without = super::WITHOUT => who_moved_meanwhile;
+    // The next daemon has no fast path any more.
+    without = crate::WORKERS => who_moved_meanwhile;
 }
-
-/// The next daemon has no fast path any more.
-const WITHOUT: Kind = Kind::Ringside(Ringside {
-    more: "fast = false",
-    ..Ringside::FAST
-});
 
 /// Three hosts, of which the last two say what came.
 fn places() -> [Place; 3] {
@@ -46,7 +41,7 @@ fn meanwhile_and(tag: &str, kind: Kind, change: impl FnOnce(&Folder, &Bed), then
     };
     let first = Ringside {
         pinned: true,
-        more: "",
+        fast: true,
         ..how
     };
     let mut bed = Bed::without_gateway(tag, kind, &places()).with(Kind::Ringside(first), &[]);

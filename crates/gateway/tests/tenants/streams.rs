@@ -9,24 +9,17 @@ use serde_json::Value;
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tunnel};
 use crate::on;
 use crate::peers::{chat, connect, exchange, iperf, snmp};
-use crate::ringside::Ringside;
 
 on! {
     kernel = crate::KERNEL => iperf_tcp_gets_through, iperf_udp_loses_nothing_uncounted, both_directions_at_once;
     fast = crate::FAST =>
         iperf_tcp_gets_through, iperf_udp_loses_nothing_uncounted, both_directions_at_once, over_ipv6, other_encapsulations;
     slow = crate::SLOW => iperf_udp_loses_nothing_uncounted, both_directions_at_once;
-    workers = super::WORKERS => iperf_tcp_gets_through, iperf_udp_loses_nothing_uncounted, over_ipv6;
+    workers = crate::WORKERS => iperf_tcp_gets_through, iperf_udp_loses_nothing_uncounted, over_ipv6;
     unsummed = crate::UNSUMMED => both_directions_at_once, other_encapsulations;
     generic = crate::GENERIC => iperf_tcp_gets_through, both_directions_at_once;
     two_queues = crate::TWO_QUEUES => both_directions_at_once;
 }
-
-/// No fast path at all.
-const WORKERS: Kind = Kind::Ringside(Ringside {
-    more: "fast = false",
-    ..Ringside::FAST
-});
 
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
@@ -132,19 +125,22 @@ fn both_directions_at_once(kind: Kind) {
 /// Hosts over IPv6, whose outer packets have checksums to be kept right; by one of the two ways alone.
 fn over_ipv6(kind: Kind) {
     const BYTES: usize = 32 << 20;
-    let path = if kind == WORKERS { "slow" } else { "fast" };
-    let mut bed = Bed::new("over-v6", kind, &[Place::vxlan(Family::V6); 2]);
-    for inner in FAMILIES {
-        let (from, to) = (bed.at(1), bed.at(2));
-        let streams = connect(from, (to, to.address(inner)), 7000);
-        // As soon as both ends are known there.
-        chat(&streams).expect("goes");
-        let before = bed.ringside().forwarded(path);
-        exchange(&streams, BYTES);
-        // In packets of no more than 1430 bytes, each way.
-        let least = 2 * BYTES as u64 / 1430;
-        bed.ringside()
-            .wait_until(|gateway| gateway.forwarded(path) >= before + least * 9 / 10);
+    let path = kind.path();
+    // Geneve by a program, which is slower.
+    for (tunnel, bytes) in [(Tunnel::Vxlan, BYTES), (Tunnel::Geneve, BYTES / 8)] {
+        let mut bed = Bed::new("over-v6", kind, &[Place::new(Family::V6, tunnel); 2]);
+        for inner in FAMILIES {
+            let (from, to) = (bed.at(1), bed.at(2));
+            let streams = connect(from, (to, to.address(inner)), 7000);
+            // As soon as both ends are known there.
+            chat(&streams).expect("goes");
+            let before = bed.ringside().forwarded(path);
+            exchange(&streams, bytes);
+            // In packets of no more than 1430 bytes, each way.
+            let least = 2 * bytes as u64 / 1430;
+            bed.ringside()
+                .wait_until(|gateway| gateway.forwarded(path) >= before + least * 9 / 10);
+        }
     }
 }
 

@@ -133,13 +133,16 @@ fn send(from: &Tenant, to: IpAddr, count: usize) -> u16 {
 
 const WAITS: &str = "waits for the MAC address of its host";
 
-/// Nobody answers for the host. What there is no room for is not kept at all.
+/// Nobody answers for the host. Sixteen packets may wait for it, and what there is no room for is not kept at all.
 fn a_wait_in_vain_is_shown(kind: Kind) {
     const PACKETS: usize = 20;
+    const ROOM: usize = 16;
+    const REASONS: [&str; 2] = ["host-queue-full", "host-unresolved"];
     let Kind::Ringside(how) = kind else {
         panic!("for the daemon")
     };
-    let kind = Kind::Ringside(Ringside { patience: 700, ..how });
+    // Longer than it takes to send them, so that the first still waits when the last comes.
+    let kind = Kind::Ringside(Ringside { patience: 3000, ..how });
     let mut bed = Bed::new("vain", kind, &[Place::vxlan(Family::V4); 2]);
     let mut card = bed.at(2).card;
     card.host = "10.77.0.99".parse().expect("an address");
@@ -148,6 +151,8 @@ fn a_wait_in_vain_is_shown(kind: Kind) {
     let device = bed.at(1).device();
     device.add_neighbour(to, card.mac).expect("a neighbour");
     let trace = Trace::start(&mut bed);
+    let counted = |bed: &mut Bed| REASONS.map(|reason| bed.ringside().dropped_by("slow", reason));
+    let before = counted(&mut bed);
     let own = send(bed.at(1), to, PACKETS);
     let count = |decisions: &[String], what: &str| decisions.iter().filter(|decision| *decision == what).count();
     let decisions = trace.until(own, |decisions| {
@@ -157,7 +162,13 @@ fn a_wait_in_vain_is_shown(kind: Kind) {
     });
     // Every one of them is told of in full, and nothing else is.
     assert_eq!(decisions.len(), PACKETS + count(&decisions, WAITS), "{decisions:#?}");
-    assert!(count(&decisions, WAITS) >= 16, "{decisions:#?}");
+    assert_eq!(count(&decisions, WAITS), ROOM, "{decisions:#?}");
+    // Statistics say the same.
+    let [full, late] = [PACKETS - ROOM, ROOM].map(|packets| packets as u64);
+    bed.ringside().wait_until(|gateway| {
+        let now = REASONS.map(|reason| gateway.dropped_by("slow", reason));
+        [now[0] - before[0], now[1] - before[1]] == [full, late]
+    });
 }
 
 /// A host that says nothing about itself at first.

@@ -66,6 +66,8 @@ pub struct Client {
     /// Of the session.
     silence_ns: u64,
     server_version: String,
+    /// By refusals.
+    left: Vec<String>,
 }
 
 impl Client {
@@ -86,6 +88,7 @@ impl Client {
             begun_ns: now_ns,
             silence_ns: SILENCE_NS,
             server_version: String::new(),
+            left: Vec::new(),
         }
     }
 
@@ -123,7 +126,10 @@ impl Client {
         }
     }
 
-    fn take(&mut self, message: Message, now_ns: u64) -> Result<Option<ClientEvent>, Fault> {
+    fn take(&mut self, mut message: Message, now_ns: u64) -> Result<Option<ClientEvent>, Fault> {
+        if let Message::Refused(refused) = &mut message {
+            self.left.append(&mut refused.left);
+        }
         Ok(Some(match (self.state, message) {
             (State::Greeting, Message::Welcome(welcome)) => {
                 self.welcomed(&welcome, now_ns)?;
@@ -187,6 +193,12 @@ impl Client {
         self.pipe.put(&Message::Proof(proof), now_ns);
         self.state = State::Proving;
         Ok(())
+    }
+
+    /// What the server could not undo of what it did for this client, a sentence each, where it has told so without a result: each once.
+    #[must_use]
+    pub fn take_left(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.left)
     }
 
     /// The server has closed the connection.

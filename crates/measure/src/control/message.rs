@@ -121,10 +121,13 @@ pub struct Proof {
 }
 
 /// [`Message::Refused`]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Refused {
     /// Words for people.
     pub why: String,
+    /// What was done for the client and could not be undone: as [`FarEnd::left`], where there is no result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
 }
 
 /// What the far end does with the packets of a session.

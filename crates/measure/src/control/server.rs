@@ -118,7 +118,11 @@ impl Server {
     /// Tells the client what is wrong with it, where that helps.
     fn told(&mut self, fault: Fault, now_ns: u64) -> Fault {
         if let Some(why) = fault.answer() {
-            self.pipe.put(&Message::Refused(Refused { why }), now_ns);
+            let refused = Refused {
+                why,
+                ..Refused::default()
+            };
+            self.pipe.put(&Message::Refused(refused), now_ns);
         }
         self.state = State::Gone;
         fault
@@ -240,11 +244,17 @@ impl Server {
     /// No, and why. What was asked for with [`ServerEvent::Start`] is not done, and another may be asked for; during a run it
     /// is the end of the connection.
     pub fn refuse(&mut self, why: impl Into<String>, now_ns: u64) {
+        self.refuse_leaving(why, Vec::new(), now_ns);
+    }
+
+    /// The same where something was done that could not be undone: a sentence each. Also to a client that has said farewell, and waits for this.
+    pub fn refuse_leaving(&mut self, why: impl Into<String>, left: Vec<String>, now_ns: u64) {
         self.state = match self.state {
             State::Starting => State::Idle,
             _ => State::Gone,
         };
-        self.pipe.put(&Message::Refused(Refused { why: why.into() }), now_ns);
+        let why = why.into();
+        self.pipe.put(&Message::Refused(Refused { why, left }), now_ns);
     }
 
     /// What has come.

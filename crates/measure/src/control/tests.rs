@@ -511,3 +511,27 @@ fn kept_inputs_never_open_it_and_never_break_it() {
     }
     assert!(files > 10, "{files} files in {folder}");
 }
+
+#[test]
+fn what_could_not_be_undone_is_told_also_to_a_client_that_goes() {
+    let left = || vec!["eth0: RPS: not restored".to_owned()];
+    let (mut client, mut server) = running();
+    client.bye(0);
+    server.receive(&client.take_output(), 0).unwrap();
+    server.refuse_leaving("not undone", left(), 0);
+    let told = client.receive(&server.take_output(), 0);
+    assert!(matches!(told, Err(Fault::Refused { why }) if why == "not undone"));
+    assert_eq!(client.take_left(), left());
+    assert_eq!(client.take_left(), [""; 0]);
+    // To one that asks for something, too; the connection is as before.
+    let (mut client, mut server) = opened(token(SECRET));
+    client.start(start(), 0);
+    server.receive(&client.take_output(), 0).unwrap();
+    server.refuse_leaving("no", left(), 0);
+    let told = client.receive(&server.take_output(), 0).unwrap();
+    assert_eq!(told, [ClientEvent::Refused("no".into())]);
+    assert_eq!(client.take_left(), left());
+    // A side that does not know of it says nothing of it.
+    let told: Refused = serde_json::from_str("{\"why\":\"no\"}").unwrap();
+    assert_eq!(told.left, [""; 0]);
+}

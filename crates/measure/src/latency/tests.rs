@@ -191,3 +191,11 @@ proptest! {
         prop_assert_eq!(buckets.iter().map(|bucket| bucket.samples).sum::<u64>(), values.len() as u64);
     }
 }
+
+#[test]
+fn a_median_is_told_of_few_samples_by_its_own_name_only() {
+    let mut times = Latency::new();
+    assert_eq!(times.median(), None);
+    [30, 10, 20].into_iter().for_each(|ns| times.record(ns));
+    assert_eq!((times.median(), times.summary().unwrap().p50_ns), (Some(20), None));
+}

@@ -1,13 +1,13 @@
 //! A small document with every kind of record in it, for the tests.
 
 use super::{
-    BestResult, CState, ChecksumBy, ClockRead, ConfigurationResult, CpuUse, CycleResult, DelayCell, DelayResult,
-    DelayTurn, Document, FlightRecord, IdleUse, Interface, Interval, KnobResult, LatencyResult, LaunchBy, LaunchResult,
-    LevelResult, LinkChange, LinkEvent, MissingHook, Mitigation, Mode, Operation, Outcome, QueueCounters, QueueMode,
-    RecordedEvent, RecordedPoint, RunResult, SchemaName, SeriesEstimate, SlowResult, SlowStage, StageResult,
-    SteerClass, SteerCount, SteerCpu, SteerFlow, SteerLanding, SteerQueue, SteerResult, SteerRule, SteerSetting,
-    SteerThread, SweepResult, System, TraceCost, TraceResult, TracedPath, TxStampsResult, UnavailableLevel, UntilCi,
-    XdpStatistics, XdpVerdicts,
+    BestResult, CState, ChecksumBy, ClockRead, ConfigurationResult, CostTurns, CpuUse, CycleResult, DelayCell,
+    DelayResult, DelayTurn, Document, FlightRecord, IdleUse, Interface, Interval, KnobResult, LatencyResult, LaunchBy,
+    LaunchResult, LevelResult, LinkChange, LinkEvent, MeasuredWhole, MissingHook, Mitigation, Mode, Operation, Outcome,
+    QueueCounters, QueueMode, RecordedEvent, RecordedPoint, RunResult, SchemaName, SeriesEstimate, SlowResult,
+    SlowStage, StageResult, SteerClass, SteerCount, SteerCpu, SteerFlow, SteerLanding, SteerQueue, SteerResult,
+    SteerRule, SteerSetting, SteerThread, SweepResult, System, TraceCost, TraceResult, TracedPath, TxStampsResult,
+    UnavailableLevel, UntilCi, XdpStatistics, XdpVerdicts,
 };
 use crate::compare::STEAL_LIMIT;
 use crate::counters::Ledger;
@@ -369,6 +369,17 @@ pub(crate) fn trace() -> TraceResult {
             off_ns: figure(&off)?,
             on_ns: figure(&on)?,
             ratio: ratio(&off, &on)?,
+            off: CostTurns {
+                turns: 2,
+                packets: 20,
+                events: 0,
+            },
+            on: CostTurns {
+                turns: 2,
+                packets: 20,
+                events: 300,
+            },
+            always_on: Some("at far".into()),
         })
     };
     let path = TracedPath {
@@ -393,6 +404,12 @@ pub(crate) fn trace() -> TraceResult {
         whole: summary,
         whole_hdr: hdr,
         sum_mean_ns: 1_019.5,
+        measured: Some(MeasuredWhole {
+            packets: 40,
+            mean_ns: 1_019.5,
+            apart_mean_ns: 0.0,
+            apart_max_ns: 30,
+        }),
         end: Some(Point::Application),
         disordered_packets: 1,
         clock_error_ns: 30,

@@ -40,6 +40,9 @@ pub struct FarEnd {
     /// When packets of a schedule came there, as `ringside listener --arrivals` writes it, for a lab; in no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<String>,
+    /// What was done there for a lab and could not be undone, a sentence each; in no result as this.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
 }
 
 /// Why two clocks can be compared.

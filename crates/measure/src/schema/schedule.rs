@@ -23,6 +23,9 @@ pub struct ScheduleResult {
     /// Queueing disciplines of the talker's interface while it sent, read back from the kernel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub qdiscs: Vec<String>,
+    /// What a talker has changed and could not put back, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<String>,
     /// Who stamped packets at the listener.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamps: Option<ArrivalStamps>,
@@ -244,6 +247,7 @@ impl ScheduleResult {
             clock_state,
             vlan_id: None,
             qdiscs: Vec::new(),
+            left: Vec::new(),
             stamps: None,
             path_ns: None,
             other_session_packets: None,

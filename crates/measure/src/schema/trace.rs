@@ -64,6 +64,9 @@ pub struct TracedPath {
     pub whole_hdr: Option<String>,
     /// The sum of all stages a packet, in nanoseconds: what `whole` has as its mean, by other stamps.
     pub sum_mean_ns: f64,
+    /// The same packets' times as the measuring program takes them by itself; `None` where others send and receive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<MeasuredWhole>,
     /// Where the way ends.
     pub end: Option<Point>,
     /// Packets with stamps before their cause; these were moved.
@@ -103,7 +106,21 @@ pub struct StageResult {
     pub uncertainty_ns: Option<u64>,
 }
 
-/// What tracing costs: the time from sending to the application without it and with it, in turn.
+/// What packets took as the measuring program takes their time, from when they were to be sent until it had them or their answers: to be held against the sum of
+/// their stages, which is made of other stamps.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredWhole {
+    /// Packets: those of the stages.
+    pub packets: u64,
+    /// Their mean, in nanoseconds.
+    pub mean_ns: f64,
+    /// By how much `whole` of the stages is more on average.
+    pub apart_mean_ns: f64,
+    /// By how much the two differ of one packet at the most: within the clock error at either end.
+    pub apart_max_ns: u64,
+}
+
+/// What tracing costs: the time from sending to the application, or back to it, without it and with it, in turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TraceCost {
     /// Median of the medians of the turns without tracing, in nanoseconds.
@@ -112,6 +129,26 @@ pub struct TraceCost {
     pub on_ns: Figure,
     /// With in proportion to without.
     pub ratio: Ratio,
+    /// The turns without tracing, and those with it.
+    #[serde(default)]
+    pub off: CostTurns,
+    /// See `off`.
+    #[serde(default)]
+    pub on: CostTurns,
+    /// Where tracing went on in the turns without, so that what it costs there is in both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub always_on: Option<String>,
+}
+
+/// Turns that are compared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CostTurns {
+    /// How many.
+    pub turns: u64,
+    /// Packets that came in them.
+    pub packets: u64,
+    /// What the tracing programs told in them, of packets and of what had the CPUs: nothing without tracing.
+    pub events: u64,
 }
 
 /// The slowest packets.

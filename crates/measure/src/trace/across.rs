@@ -104,6 +104,7 @@ impl Across {
             id: self.back.id,
             stamps,
             disorder_ns,
+            measured_ns: self.back.measured_ns,
         })
     }
 

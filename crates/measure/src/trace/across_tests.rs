@@ -18,6 +18,7 @@ fn packet(stamps: &[(Point, u64)]) -> Packet {
         },
         stamps: stamps.iter().map(stamp).collect(),
         disorder_ns: 0,
+        measured_ns: None,
     }
 }
 

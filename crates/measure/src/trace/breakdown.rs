@@ -40,6 +40,29 @@ struct Way {
     places: Vec<Place>,
     times: Times,
     packets: u64,
+    measured: Measured,
+}
+
+/// What packets took as their applications measured it, beside what their stamps say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// Packets of which it is known.
+    pub packets: u64,
+    /// All of their times, in nanoseconds.
+    pub sum_ns: u64,
+    /// The same by their stamps, from the first to the last.
+    pub whole_ns: u64,
+    /// By how much the two differ of a packet at the most.
+    pub apart_ns: u64,
+}
+
+impl Measured {
+    fn add(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.sum_ns += other.sum_ns;
+        self.whole_ns += other.whole_ns;
+        self.apart_ns = self.apart_ns.max(other.apart_ns);
+    }
 }
 
 /// How long the steps of a way took, and all of them.
@@ -87,7 +110,7 @@ impl Breakdown {
             }
         };
         match room {
-            Some(index) => self.ways[index].record(walk, packet.whole_ns()),
+            Some(index) => self.ways[index].record(walk, packet),
             None => self.unsorted += 1,
         }
         room.is_some()
@@ -190,6 +213,17 @@ impl Breakdown {
         whole
     }
 
+    /// The same as the applications measured it: what does not come from the stages' own stamps.
+    #[must_use]
+    pub fn measured(&self) -> Measured {
+        let mut all = Measured::default();
+        if let Some(main) = self.main() {
+            let ways = self.ways.iter().filter(|way| way.is_like(main));
+            ways.for_each(|way| all.add(way.measured));
+        }
+        all
+    }
+
     /// The point where the way ends.
     #[must_use]
     pub fn end(&self) -> Option<Point> {
@@ -232,12 +266,22 @@ impl Way {
             times: Times::Few(Vec::new()),
             places: Vec::new(),
             packets: 0,
+            measured: Measured::default(),
             steps,
             end,
         }
     }
 
-    fn record(&mut self, walk: Walk, whole_ns: u64) {
+    fn record(&mut self, walk: Walk, packet: &Packet) {
+        let whole_ns = packet.whole_ns();
+        if let Some(sum_ns) = packet.measured_ns {
+            self.measured.add(Measured {
+                packets: 1,
+                sum_ns,
+                whole_ns,
+                apart_ns: sum_ns.abs_diff(whole_ns),
+            });
+        }
         self.packets += 1;
         self.places = walk.places;
         match &mut self.times {
@@ -353,8 +397,10 @@ impl Walk {
 /// Whether a packet that had come was sent again in between: its sending is seen, or else that it comes again.
 fn is_relayed(from: Point, to: Point) -> bool {
     let is_sent = !from.is_sending() && to.is_sending();
-    let comes_again = from >= Point::Socket && matches!(to, Point::Raised | Point::SoftIrq | Point::Backlog);
-    is_sent || comes_again
+    let was_there = (Point::Socket..=Point::Application).contains(&from);
+    // A forwarder's XDP sockets put it in a TAP device's ring, too.
+    let comes_again = matches!(to, Point::Raised | Point::SoftIrq | Point::Backlog | Point::Ring);
+    is_sent || was_there && comes_again
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ fn packet(stamps: &[(Point, u64)]) -> Packet {
             })
             .collect(),
         disorder_ns: 0,
+        measured_ns: None,
     }
 }
 

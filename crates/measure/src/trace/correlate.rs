@@ -46,6 +46,8 @@ pub struct Packet {
     /// By how much the clocks of application and kernel contradict each other about it: something would have been before its
     /// cause. The stamp was moved by it.
     pub disorder_ns: u64,
+    /// What it took as its application measures it, from when it was to be sent until it had it (or its answer): by no stamp of the kernel's, and moved by nothing.
+    pub measured_ns: Option<u64>,
 }
 
 impl Packet {
@@ -238,7 +240,10 @@ impl Correlator {
         ] {
             stamps.push(Stamp { ns, point, place });
         }
-        self.finish(id, stamps, disorder_ns)
+        Packet {
+            measured_ns: Some(heard.heard_ns.saturating_sub(heard.intended_ns)),
+            ..self.finish(id, stamps, disorder_ns)
+        }
     }
 
     /// What was told of a packet whose application tells nothing, and of which no more will be told.
@@ -294,12 +299,14 @@ impl Correlator {
             !is_asked || is_its && !is_of_backlog(&stamps, *index)
         });
         let mut stamps: Vec<Stamp> = kept.map(|index| stamps[index]).collect();
-        // A reader that is awake takes a packet before it is told of it.
-        let mut is_taken = false;
+        // A reader that is awake takes a packet before it is told of it. One that has sent it on has put it in the next ring.
+        let (mut is_taken, mut is_sent_on) = (false, false);
         stamps.retain(|stamp| {
             match stamp.point {
-                Point::Copy => is_taken = true,
-                point if !point.is_sending() && !point.is_of_reader() => is_taken = false,
+                Point::Copy => (is_taken, is_sent_on) = (true, false),
+                Point::Ring if is_sent_on => is_taken = false,
+                point if point.is_sending() => is_sent_on = true,
+                point if !point.is_of_reader() => is_taken = false,
                 _ => {}
             }
             !(is_taken && stamp.point.is_of_reader())
@@ -308,6 +315,7 @@ impl Correlator {
             id,
             stamps,
             disorder_ns,
+            measured_ns: None,
         }
     }
 

@@ -453,3 +453,30 @@ fn of_two_readers_the_second_one_is_woken_while_the_packet_of_the_first_one_wait
     let copies = packets.iter().map(|packet| packet.stamps.last().map(|stamp| stamp.ns));
     assert_eq!(copies.collect::<Vec<_>>(), [Some(1_200), Some(1_300), Some(1_400)]);
 }
+
+/// Who reads a TAP device may take a packet before the device tells of it: then it did not wait. One that was read from a socket and sent on is in a ring after that.
+#[test]
+fn a_packet_is_in_a_ring_until_it_is_taken_from_there() {
+    let of = |stamps: &[(Point, u64)]| {
+        let mut correlator = Correlator::new();
+        for (point, ns) in stamps {
+            correlator.passed(&event(7, *point, *ns));
+        }
+        points(&correlator.over(id(7)))
+    };
+    use Point::{Copy, Queue, Ready, Ring, Running, Transmit, Waking};
+    let waits = [(Transmit, 10), (Ring, 20), (Waking, 30), (Running, 40), (Copy, 50)];
+    assert_eq!(of(&waits), waits);
+    let is_awake = [(Transmit, 10), (Copy, 20), (Ring, 30), (Waking, 40)];
+    assert_eq!(of(&is_awake), [(Transmit, 10), (Copy, 20)]);
+    let sent_on = [
+        (Ready, 5),
+        (Copy, 10),
+        (Queue, 20),
+        (Transmit, 30),
+        (Ring, 40),
+        (Waking, 50),
+        (Copy, 60),
+    ];
+    assert_eq!(of(&sent_on), sent_on);
+}

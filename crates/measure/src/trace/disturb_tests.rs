@@ -14,6 +14,7 @@ fn packet(sequence: u64, from_ns: u64, to_ns: u64) -> Packet {
         id: Id { session: 1, sequence },
         stamps: vec![stamp(Point::Call, from_ns, 0), stamp(Point::Application, to_ns, 1)],
         disorder_ns: 0,
+        measured_ns: None,
     }
 }
 

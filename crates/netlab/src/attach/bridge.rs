@@ -35,8 +35,14 @@ impl TapBridge {
     ///
     /// [`Error::Missing`] without vhost-net; the rest as [`TapBridge::attach`].
     pub fn by_vhost(uplink: &Uplink<'_>, config: &AttachConfig) -> Result<Self> {
+        Self::find_vhost()?;
+        Self::of(config.tap(uplink, true)?.by_vhost(), uplink, config)
+    }
+
+    /// Whether there is vhost-net.
+    pub(super) fn find_vhost() -> Result<()> {
         let open = OpenOptions::new().read(true).write(true).open(VHOST_NET);
-        open.map_err(|error| Error::Missing {
+        let found = open.map_err(|error| Error::Missing {
             way: Way::VhostNet,
             what: format!("{VHOST_NET} cannot be opened: {error}"),
             advice: match fs::exists(VHOST_NET) {
@@ -44,8 +50,8 @@ impl TapBridge {
                 _ => "the kernel needs CONFIG_VHOST_NET (modprobe vhost_net); tap-bridge is the same with QEMU's own thread in its place"
                     .to_owned(),
             },
-        })?;
-        Self::of(config.tap(uplink, true)?.by_vhost(), uplink, config)
+        });
+        found.map(drop)
     }
 
     fn of(tap: GuestTap, uplink: &Uplink<'_>, config: &AttachConfig) -> Result<Self> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ringside_nic::Interface;
 use ringside_nic::netlink::has_generic_family;
 
-use super::process::{Program, run};
+use super::process::{Program, find, run};
 use super::{AttachConfig, Offload, Uplink, Way};
 use crate::guest::machine::Folder;
 use crate::{Error, GuestTap, Namespace, Result};
@@ -82,6 +82,12 @@ pub struct Ovs {
 }
 
 impl Ovs {
+    /// Whether its programs are there. Whether the kernel has a datapath is asked when one is made, for that may load its module.
+    pub(super) fn find(way: Way) -> Result<()> {
+        let mut programs = ["ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl"].into_iter();
+        programs.try_for_each(|name| find(way, name, ADVICE))
+    }
+
     /// Makes one.
     ///
     /// # Errors

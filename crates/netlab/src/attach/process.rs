@@ -1,5 +1,6 @@
 //! Programs that carry packets: started in a namespace, with their output in a file, and ended with the attachment.
 
+use std::env;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -102,6 +103,23 @@ pub(crate) fn run(way: Way, command: &mut Command, advice: &str) -> Result<Strin
         why: format!("it ended with {}", done.status),
         said: text(&done.stderr),
     })
+}
+
+/// Whether there is such a program.
+pub(crate) fn find(way: Way, name: &str, advice: &str) -> Result<()> {
+    match is_program(name) {
+        true => Ok(()),
+        false => Err(missing(way, name, &io::ErrorKind::NotFound.into(), advice)),
+    }
+}
+
+/// Whether a program of that name would be found: in `PATH`, or where its name says.
+pub(crate) fn is_program(name: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    match name.contains('/') {
+        true => Path::new(name).is_file(),
+        false => env::split_paths(&path).any(|folder| folder.join(name).is_file()),
+    }
 }
 
 fn missing(way: Way, name: &str, error: &io::Error, advice: &str) -> Error {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::process::Program;
+use super::process::{Program, find};
 use super::{AttachConfig, Offload, Uplink, Way};
 use crate::guest::Wire;
 use crate::guest::machine::Folder;
@@ -48,14 +48,8 @@ impl VhostUser {
     /// not come to listen.
     pub fn attach(uplink: &Uplink<'_>, config: &AttachConfig) -> Result<Self> {
         let queues = config.queues.max(1);
+        Self::find(config)?;
         if let Some(socket) = &config.socket {
-            is_served(socket).map_err(|error| Error::Missing {
-                way: Way::VhostUser,
-                what: format!("{}: {error}", socket.display()),
-                advice: "start a program that serves vhost-user, with a socket that it makes itself, or leave the socket away: then dpdk-testpmd is \
-                         started here"
-                    .to_owned(),
-            })?;
             return Ok(Self {
                 program: None,
                 socket: socket.clone(),
@@ -94,6 +88,21 @@ impl VhostUser {
             queues,
             _offloads: offloads,
             _folder: Some(folder),
+        })
+    }
+
+    /// Whether somebody serves its socket, or there is the program that is to be started.
+    pub(super) fn find(config: &AttachConfig) -> Result<()> {
+        let Some(socket) = &config.socket else {
+            let own = config.program.first().map_or(TESTPMD, String::as_str);
+            return find(Way::VhostUser, own, ADVICE);
+        };
+        is_served(socket).map_err(|error| Error::Missing {
+            way: Way::VhostUser,
+            what: format!("{}: {error}", socket.display()),
+            advice: "start a program that serves vhost-user, with a socket that it makes itself, or leave the socket away: then dpdk-testpmd is \
+                     started here"
+                .to_owned(),
         })
     }
 

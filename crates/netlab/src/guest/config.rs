@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::kernel::Kernel;
@@ -35,6 +36,8 @@ pub struct GuestConfig {
     pub acceleration: Acceleration,
     /// How long it may take until it is ready. An emulated CPU takes ten seconds on an idle machine.
     pub boot_limit: Duration,
+    /// Whoever sets this no longer waits for it to be ready.
+    pub cancel: Option<Arc<AtomicBool>>,
     /// Whether it has an IOMMU, and so groups of devices for VFIO.
     pub iommu: bool,
     /// Where its console's output is to stay; otherwise it goes with the guest.
@@ -59,10 +62,17 @@ impl GuestConfig {
             files: Vec::new(),
             acceleration: Acceleration::Any,
             boot_limit: Duration::from_mins(5),
+            cancel: None,
             iommu: false,
             console: None,
             kernel_arguments: Vec::new(),
         }
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancel
+            .as_ref()
+            .is_some_and(|cancel| cancel.load(Ordering::Relaxed))
     }
 
     /// With two more NICs, eth0 and eth1 unless there are others, wired to each other.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -74,7 +75,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Starts a program that has these descriptors too, under the same numbers.
+    /// Starts a program that has these descriptors too, under the same numbers. The terminal's Ctrl-C is not its: who started it ends it.
     pub(crate) fn start(mut command: Command, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
         sys::inherit(&mut command, descriptors);
         let ended = Arc::new((Mutex::new(None), Condvar::new()));
@@ -83,6 +84,7 @@ impl Machine {
         // The kernel kills the child when the **thread** that made it ends, so that thread lives as long as it.
         let keep = move || {
             sys::die_with_thread(&mut command);
+            command.process_group(0);
             let spawned = command.spawn();
             // Its copies of the descriptors: the other end sees the child's end only without them.
             drop(command);

@@ -1,3 +1,5 @@
+use rustix::process::getpgid;
+
 use super::*;
 
 fn folder() -> Folder {
@@ -12,6 +14,9 @@ fn a_machine_that_ends_is_noticed_and_one_that_does_not_is_killed() {
     sleeper.arg("1000");
     let stays = Machine::start(sleeper, Vec::new()).unwrap();
     assert_eq!(stays.wait(Duration::ZERO), None);
+    // Ctrl-C goes to a group, and not to its.
+    let pid = Pid::from_raw(i32::try_from(stays.pid().unwrap()).unwrap());
+    assert_eq!(getpgid(pid).unwrap(), pid.unwrap());
     let ended = Arc::clone(&stays.ended);
     drop(stays);
     assert!(!ended.0.lock().unwrap().expect("it has ended").success());

@@ -22,15 +22,21 @@ enum point {
 	POINT_WAKING = 12,
 	POINT_RUNNING = 13,
 	POINT_COPY = 14,
+	POINT_RING = 19,
 	/* No points, but what the scheduler does with a task that is watched. */
 	TASK_WOKEN = 64,
 	TASK_ON = 65,
 	TASK_OFF = 66,
 };
 
+struct proto {
+	char name[32];
+} __attribute__((preserve_access_index));
+
 struct sock_common {
 	unsigned short skc_family;
 	__u16 skc_num;
+	struct proto *skc_prot;
 	possible_net_t skc_net;
 } __attribute__((preserve_access_index));
 
@@ -58,7 +64,7 @@ struct task_struct {
 struct event {
 	__u64 ns;
 	__u64 sequence;
-	/* queue and transmit: when it was to be sent, and when it was. driver, backlog, stack, socket: when the soft interrupt was asked for,
+	/* queue and transmit: when it was to be sent, and when it was. driver, backlog, stack, socket, ring: when the soft interrupt was asked for,
 	 * and when it began. waking, running, copy, and of watched tasks: which task. ready: which socket, and since when the packet can be in it. copy of kind 0: which
 	 * socket. */
 	__u64 extra[2];
@@ -116,10 +122,9 @@ struct here {
 	/* It runs since, and was asked for then; 0: it does not. */
 	__u64 softirq_ns;
 	__u64 asked_ns;
-	/* The last packet of each kind, with kind 0 where it was no probe: that the stack took, which packet sockets get at once; that was given to a
-	 * driver, of which a TAP device tells its reader at once; that was given to an XDP socket. */
+	/* The last packet of each kind, with kind 0 where it was no probe: that the stack took, which packet sockets get at once; that was given to an
+	 * XDP socket. */
 	struct id stack;
-	struct id sent;
 	struct id ring;
 	/* UDP packets that are on their way through the stack; where the next one is put, and how many were since the soft interrupt began. */
 	struct coming coming[COMING];
@@ -350,13 +355,11 @@ static __always_inline void sending(const struct sk_buff *skb, __u8 point)
 
 	if (!here)
 		return;
-	here->sent.kind = 0;
 	if (here->next)
 		goes(here, (__u64)skb);
 	if (!skb_probe(skb, (__u64)skb->data, &probe))
 		return;
 	id = id_of(&probe);
-	here->sent = id;
 	event = begin(here, point, &id, now);
 	if (!event)
 		return;
@@ -400,10 +403,12 @@ static __always_inline void copied(const struct sk_buff *skb)
 	struct here *here = this_cpu();
 	struct event *event;
 	struct probe probe;
+	/* What an XDP socket has sent into a TAP device has no mark where its frame begins: it is where the data does. */
+	__u64 frame = skb->mac_header == 0xffff ? (__u64)skb->data : (__u64)skb->head + skb->mac_header;
 	struct id id;
 	__u32 pid;
 
-	if (!here || !skb_probe(skb, (__u64)skb->head + skb->mac_header, &probe))
+	if (!here || !skb_probe(skb, frame, &probe))
 		return;
 	/* Who was woken up while it ran is not switched to. */
 	pid = bpf_get_current_pid_tgid();

@@ -10,6 +10,7 @@ use ringside_nic::NtupleFlow;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
+use super::read;
 use crate::args::time_in;
 
 /// Longest name: it becomes part of a file's name.
@@ -21,7 +22,7 @@ pub(in crate::lab) struct Name(pub(in crate::lab) String);
 
 impl<'de> Deserialize<'de> for Name {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
+        let text = read::text(from, "a name in quotes")?;
         let is_fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric());
         match begins && text.len() <= LONGEST && text.chars().all(is_fine) {
@@ -45,7 +46,7 @@ pub(in crate::lab) struct Time(pub(in crate::lab) Duration);
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
+        let text = read::text(from, "a time with its unit in quotes, such as \"250ms\"")?;
         let range = Duration::from_micros(1)..=Duration::from_secs(3600);
         let time = time_in(&range, &text).map_err(D::Error::custom)?;
         time.map(Self)
@@ -70,7 +71,7 @@ impl<const LEAST: u64, const MOST: u64> Whole<LEAST, MOST> {
 
 impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Whole<LEAST, MOST> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let number = i64::deserialize(from)?;
+        let number = read::number(from)?;
         u64::try_from(number)
             .ok()
             .filter(|number| (LEAST..=MOST).contains(number))
@@ -99,7 +100,7 @@ impl Bitrate {
 
 impl<'de> Deserialize<'de> for Bitrate {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
+        let text = read::text(from, "bits a second in quotes, such as \"100M\"")?;
         let digits = text.trim_end_matches(['K', 'M', 'G']);
         let is_number = !digits.is_empty() && digits.len() <= 12 && digits.bytes().all(|byte| byte.is_ascii_digit());
         match is_number && text.len() <= digits.len() + 1 && digits.bytes().any(|byte| byte != b'0') {
@@ -117,7 +118,10 @@ pub(in crate::lab) struct Attachment(pub(in crate::lab) Way);
 
 impl<'de> Deserialize<'de> for Attachment {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map(Self).map_err(D::Error::custom)
+        read::text(from, "the name of an attachment in quotes")?
+            .parse()
+            .map(Self)
+            .map_err(D::Error::custom)
     }
 }
 
@@ -127,7 +131,7 @@ pub(in crate::lab) struct Lane(pub(in crate::lab) Redirected);
 
 impl<'de> Deserialize<'de> for Lane {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
+        let text = read::text(from, "an express lane in quotes: \"udp:PORT\" or \"pcp:N\"")?;
         match text.parse() {
             Ok(NtupleFlow::UdpPort(port)) => Ok(Self(Redirected::Udp(port))),
             Ok(NtupleFlow::VlanPriority(least @ 1..)) => Ok(Self(Redirected::Priority(least))),
@@ -144,7 +148,10 @@ pub(in crate::lab) struct Pci(pub(in crate::lab) PciAddress);
 
 impl<'de> Deserialize<'de> for Pci {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map(Self).map_err(D::Error::custom)
+        read::text(from, "a PCI address in quotes, such as \"0000:01:10.0\"")?
+            .parse()
+            .map(Self)
+            .map_err(D::Error::custom)
     }
 }
 
@@ -154,7 +161,7 @@ pub(in crate::lab) struct Address(pub(in crate::lab) Ipv4Addr, pub(in crate::lab
 
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
+        let text = read::text(from, "an address with its prefix in quotes, such as \"192.0.2.7/24\"")?;
         let parse = || {
             let (ip, prefix) = text.split_once('/')?;
             Some(Self(

@@ -267,7 +267,7 @@ impl Checker<'_> {
     }
 
     fn link(&mut self, link: &file::Link) -> Option<Link> {
-        let [a, b] = link.ends.get_ref();
+        let [a, b] = &link.ends.get_ref().0;
         let why = "a link is between two of them";
         let ends = [self.namespace(a, why), self.namespace(b, why)];
         let [Some(first), Some(second)] = ends else { return None };
@@ -296,8 +296,8 @@ impl Checker<'_> {
     }
 
     /// Two NICs: each is somebody's once.
-    fn interfaces(&mut self, interfaces: &Spanned<[String; 2]>) -> Option<Wire> {
-        let names = interfaces.get_ref();
+    fn interfaces(&mut self, interfaces: &Spanned<file::Pair<String>>) -> Option<Wire> {
+        let names = &interfaces.get_ref().0;
         let taken = self.links.iter().filter_map(Link::nics).flatten();
         let twice = names.iter().find(|name| taken.clone().any(|taken| taken == *name));
         let twice = twice.or_else(|| (names[0] == names[1]).then_some(&names[0])).cloned();
@@ -392,6 +392,11 @@ impl Checker<'_> {
                 }
             }
         };
+        // All NICs of a machine have its CPUs.
+        let cpus = match self.guests.get(machine) {
+            Some(other) => other.cpus,
+            None => guest.cpus.as_ref().map_or(2, |cpus| cpus.get_ref().small()),
+        };
         let uplink = match &guest.uplink {
             // What it has no use for was told already.
             Some(name) if attachment != Vfio => {
@@ -455,7 +460,7 @@ impl Checker<'_> {
             socket: guest.socket.as_ref().map(|socket| socket.get_ref().clone()),
             program,
             kernel: guest.kernel.as_ref().map(|kernel| kernel.get_ref().clone()),
-            cpus: guest.cpus.as_ref().map_or(2, |cpus| cpus.get_ref().small()),
+            cpus,
             memory_mib: guest.memory_mib.as_ref().map_or(768, |mib| mib.get_ref().small()),
             acceleration: guest
                 .acceleration

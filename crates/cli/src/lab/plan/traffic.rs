@@ -16,7 +16,7 @@ const LOAD_BYTES: u64 = 1_024;
 impl Checker<'_> {
     /// A load. Without ends it is on the path that is measured, one of these ways.
     pub(super) fn load(&mut self, load: &file::Load, ways: &[Way]) -> Option<Load> {
-        use file::LoadKind::{Iperf3Tcp, Iperf3Udp, StressNg, Tcp, Udp};
+        use file::LoadKind::{Iperf3Tcp, Iperf3Udp, Program, StressNg, Tcp, Udp};
         let kind = *load.kind.get_ref();
         let not_of = |key: &str| format!("{key} is nothing that a load of the kind {} has", kind.name());
         if !matches!(kind, Udp | Tcp) {
@@ -38,6 +38,12 @@ impl Checker<'_> {
             self.superfluous(load.stressor.as_ref(), || not_of("stressor"));
             self.superfluous(load.workers.as_ref(), || not_of("workers"));
         }
+        if kind != Program {
+            self.superfluous(load.command.as_ref(), || not_of("command"));
+        }
+        if !matches!(kind, StressNg | Program) {
+            self.superfluous(load.guest.as_ref(), || not_of("guest"));
+        }
         if kind == Iperf3Udp && load.bitrate.is_none() {
             self.at(
                 &load.kind,
@@ -49,16 +55,16 @@ impl Checker<'_> {
             .iter()
             .flat_map(|cpus| cpus.get_ref().iter().map(|cpu| cpu.small()))
             .collect();
-        let what = if kind == StressNg {
+        let what = if matches!(kind, StressNg | Program) {
             self.superfluous(load.from.as_ref(), || not_of("from"));
             self.superfluous(load.to.as_ref(), || not_of("to"));
-            let workers = load.workers.as_ref().map(|workers| workers.get_ref().small());
-            Work::StressNg {
-                stressor: load
-                    .stressor
-                    .as_ref()
-                    .map_or_else(|| "cpu".to_owned(), |name| name.get_ref().0.clone()),
-                workers: workers.unwrap_or_else(|| u32::try_from(cpus.len().max(1)).unwrap_or(1)),
+            Work::Program {
+                command: match kind {
+                    StressNg => stress_ng(load, cpus.len()),
+                    _ => self.command(load),
+                },
+                guest: self.inside(load, &cpus),
+                begins: (kind == StressNg).then_some("dispatching hogs"),
             }
         } else {
             let way = match (&load.from, &load.to) {
@@ -113,6 +119,41 @@ impl Checker<'_> {
             what,
             cpus,
         })
+    }
+
+    /// A program of its own, and its arguments.
+    fn command(&mut self, load: &file::Load) -> Vec<String> {
+        let words = load.command.as_ref().map(|words| words.get_ref().clone());
+        let words = words.filter(|words| words.first().is_some_and(|name| !name.is_empty()));
+        words.unwrap_or_else(|| {
+            self.at(
+                &load.kind,
+                "which program, and with which arguments: command = [\"NAME\", \"ARGUMENT\"]",
+            );
+            Vec::new()
+        })
+    }
+
+    /// Number of the guest in which a program runs, which has to have these CPUs; `None`: on this machine.
+    fn inside(&mut self, load: &file::Load, cpus: &[u32]) -> Option<usize> {
+        let name = load.guest.as_ref()?;
+        let wanted = &name.get_ref().0;
+        let found = self.guests.iter().position(|guest| guest.name == *wanted);
+        match found {
+            Some(guest) => {
+                let most = self.guests[guest].cpus;
+                if let Some(named) = load.cpus.as_ref().filter(|_| cpus.iter().any(|cpu| *cpu >= most)) {
+                    self.at(named, format!("the CPUs of the guest {wanted} are 0 to {}", most - 1));
+                }
+            }
+            // What is missing because of another fault is not told as one of its own.
+            None if self.is_whole => self.at(
+                name,
+                format!("there is no guest {wanted}; what is in no guest runs on this machine"),
+            ),
+            None => {}
+        }
+        found
     }
 
     /// What a stream of the kind tcp does: bulk, or requests if their size is given.
@@ -302,4 +343,12 @@ impl Checker<'_> {
             scheduled: None,
         })
     }
+}
+
+/// `stress-ng --cpu 2`, with a worker for each CPU named unless it is said.
+fn stress_ng(load: &file::Load, cpus: usize) -> Vec<String> {
+    let stressor = load.stressor.as_ref().map_or("cpu", |name| &name.get_ref().0);
+    let workers = load.workers.as_ref().map(|workers| workers.get_ref().small());
+    let workers = workers.unwrap_or_else(|| u32::try_from(cpus.max(1)).unwrap_or(1));
+    ["stress-ng".to_owned(), format!("--{stressor}"), workers.to_string()].to_vec()
 }

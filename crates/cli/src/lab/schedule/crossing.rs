@@ -57,7 +57,7 @@ impl<'l> Crossing<'l> {
     }
 
     /// Asks over the path itself.
-    pub(super) fn ask(&mut self, session: u32, (loads, stop): (&mut Running, &Stop)) -> Result<()> {
+    pub(super) fn ask(&mut self, session: u32, (loads, stop): (&mut Running<'_>, &Stop)) -> Result<()> {
         let probe = probe(self.schedule);
         let trips = run::turn(self.plan, self.bed, &probe, LatencyKind::OneWay, (session, loads, stop))
             .context("asking for the other end's clock")?

@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::lab::guests;
 use crate::lab::load::tempfile;
+use crate::left::Left;
 use crate::napi;
 use crate::serve::{Dialled, Far, RemoteArgs};
 use crate::session::nanos;
@@ -51,6 +52,8 @@ struct There {
 
 struct Here {
     child: Child,
+    /// Who is told of what it left and could not be put back.
+    left: Left,
     /// A second signal would end it at once, and leave what it has changed.
     is_told: bool,
     out: File,
@@ -58,8 +61,8 @@ struct Here {
 }
 
 impl<'g> Program<'g> {
-    /// On this machine, by a command in its namespace.
-    pub(crate) fn here(what: &'static str, mut command: Command, words: &[String]) -> Result<Self> {
+    /// On this machine, by a command in its namespace. What it leaves is put back from here; what cannot be is told to `left`.
+    pub(crate) fn here(what: &'static str, mut command: Command, words: &[String], left: Left) -> Result<Self> {
         let (out, err) = (
             tempfile().context("a file for a result")?,
             tempfile().context("a file for messages")?,
@@ -76,6 +79,7 @@ impl<'g> Program<'g> {
             what,
             runs: Runs::Here(Here {
                 child,
+                left,
                 is_told: false,
                 out,
                 err,
@@ -94,7 +98,7 @@ impl<'g> Program<'g> {
     }
 
     /// At another machine's server; the loss of the connection sets `stop`.
-    pub(super) fn there(what: &'static str, remote: &RemoteArgs, end: ScheduleEnd, stop: &Stop) -> Result<Self> {
+    pub(super) fn there(what: &'static str, remote: &Remote<'_>, end: ScheduleEnd, stop: &Stop) -> Result<Self> {
         let lasts = end.talks.as_ref().map(|talk| Duration::from_nanos(talk.duration_ns));
         let far = errand(remote, Errand::Schedule(end), stop)?;
         let there = There {
@@ -253,11 +257,17 @@ impl There {
     }
 }
 
+/// How another machine's server is reached, and who is told of what it could not undo.
+pub(in crate::lab) struct Remote<'l> {
+    pub(in crate::lab) args: &'l RemoteArgs,
+    pub(in crate::lab) left: Left,
+}
+
 /// Has another machine's server do something, over a connection of its own, whose loss sets `stop`. Loads may fill the path: a word that is held up is
 /// no loss.
-pub(in crate::lab) fn errand(remote: &RemoteArgs, errand: Errand, stop: &Stop) -> Result<Far> {
-    let dialled = remote.dial()?.context("a server has an address")?;
-    let mut far = dialled.start(start(errand)?)?;
+pub(in crate::lab) fn errand(remote: &Remote<'_>, errand: Errand, stop: &Stop) -> Result<Far> {
+    let dialled = remote.args.dial()?.context("a server has an address")?;
+    let mut far = dialled.start(start(errand)?)?.telling(remote.left.clone());
     far.go(stop)?;
     Ok(far)
 }
@@ -286,21 +296,29 @@ impl Here {
 }
 
 impl Drop for Here {
-    /// It puts back by itself what it has changed, a talker its queueing discipline. Who does not is killed, and what it left put back from here.
+    /// It puts back by itself what it has changed, a talker its queueing discipline. Who does not is killed. What it left then, or was killed before by
+    /// somebody else, is put back from here.
     fn drop(&mut self) {
         self.interrupt();
         let end = Instant::now() + LAST;
-        while Instant::now() < end {
-            if matches!(self.child.try_wait(), Ok(Some(_))) {
-                return;
+        let mut ended = None;
+        while ended.is_none() && Instant::now() < end {
+            ended = self.child.try_wait().ok().flatten();
+            if ended.is_none() {
+                thread::sleep(LOOK);
             }
-            thread::sleep(LOOK);
         }
-        if let Some(group) = pid(&self.child) {
-            _ = kill_process_group(group, Signal::KILL);
+        // Its result says what it could not put back.
+        if ended.is_some_and(|status| status.success()) {
+            return;
         }
-        _ = self.child.wait();
-        napi::recover();
+        if ended.is_none() {
+            if let Some(group) = pid(&self.child) {
+                _ = kill_process_group(group, Signal::KILL);
+            }
+            _ = self.child.wait();
+        }
+        self.left.add(napi::recover_of(Some(self.child.id())));
     }
 }
 
@@ -363,7 +381,7 @@ mod tests {
     fn shell(script: &str, kept: &Kept) -> Program<'static> {
         // Whoever runs the tests may have left SIGINT ignored, which no shell can undo.
         let words = ["--default-signal=INT", "sh", "-c", script, &kept.path()].map(str::to_owned);
-        let program = Program::here("a shell", Command::new("env"), &words).expect("a shell");
+        let program = Program::here("a shell", Command::new("env"), &words, Left::default()).expect("a shell");
         wait_for(&program, "ready");
         program
     }

@@ -18,8 +18,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use ringside_measure::schedule::Schedule;
 use ringside_measure::schema::{
-    ClassSent, CycleResult, LaunchBy, LaunchResult, Operation, QueueCounters, RunResult, ScheduleResult, Via,
+    self, ClassSent, CycleResult, LaunchBy, LaunchResult, Operation, QueueCounters, RunResult, ScheduleResult, Via,
 };
+use ringside_nic::changes::Undo;
 use ringside_nic::clock::{Tai, Timestamp};
 use ringside_nic::{Interface, LinkState};
 
@@ -29,11 +30,11 @@ use frames::{Frames, Which};
 
 use super::cyclic::{self, Due, Plan, Sender, Sent};
 use super::streams::Gate;
-use super::{account, rates, transmit_ledger};
+use super::{account, conclude, rates, transmit_ledger};
 use crate::args::{CycleClock, ViaArg};
 use crate::session::{self, Ran, Worker, nanos};
 use crate::stop::Stop;
-use crate::{output, target};
+use crate::{left, output, target};
 
 pub(crate) fn run(args: &TalkerArgs) -> Result<()> {
     check(args)?;
@@ -50,6 +51,7 @@ pub(crate) fn run(args: &TalkerArgs) -> Result<()> {
         u32::try_from(Timestamp::<Tai>::now().as_nanos() & u64::from(u32::MAX)).unwrap_or(0) ^ std::process::id();
     let frames = Frames::new(flow, session, &schedule, args.vlan, slots)?;
     let undo = qdisc::install(args, &interface, &schedule)?;
+    let name = interface.name().to_owned();
     let talk = Talk {
         args,
         interface,
@@ -68,11 +70,25 @@ pub(crate) fn run(args: &TalkerArgs) -> Result<()> {
         ViaArg::AfPacket => packet::run(talk, frames, &stop),
         ViaArg::AfXdp => xsk::run(talk, frames, &stop),
     };
-    // Before the end is told: nothing is left behind then.
-    if let Some(undo) = undo {
-        undo.restore().iter().for_each(output::note);
-    }
-    done
+    // Before the end is told: nothing is left behind then, or the result says what.
+    let restored = undo.map(Undo::restore).unwrap_or_default();
+    restored.iter().for_each(output::note);
+    let Ended {
+        record,
+        mut result,
+        ran,
+    } = done?;
+    let schedule = result.schedule.as_mut().context("a talker has a schedule")?;
+    schedule.left = left::sentences(&restored);
+    let each = schedule.classes.iter().filter_map(|class| class.sent.as_ref());
+    let sent = each.map(|class| class.sent_packets).sum();
+    output::finish(&args.run, vec![record], result)?;
+    conclude(
+        ran,
+        sent,
+        &format!("talker {name}"),
+        "no packet could be sent: is the link up, and are the windows long enough?",
+    )
 }
 
 fn check(args: &TalkerArgs) -> Result<()> {
@@ -218,6 +234,13 @@ impl<T: Through> Sender for Talker<'_, T> {
     fn between(&mut self) -> Result<()> {
         self.through.between()
     }
+}
+
+/// A run that is over, and told when what was installed for it is gone.
+struct Ended {
+    record: schema::Interface,
+    result: RunResult,
+    ran: Ran,
 }
 
 /// What a run gave.

@@ -10,14 +10,14 @@ use ringside_nic::Interface;
 use super::args::QdiscArg;
 use super::frames::Frames;
 use super::qdisc::OURS;
-use super::{Talk, Talker, Through, Told};
+use super::{Ended, Talk, Talker, Through, Told};
 use crate::peer::packet::Timed;
-use crate::run::{conclude, cyclic};
+use crate::run::cyclic;
 use crate::session::{self, Worker};
 use crate::stop::Stop;
 use crate::{output, system};
 
-pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<()> {
+pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<Ended> {
     let (args, interface) = (talk.args, &talk.interface);
     let (kept_by, after_ns) = keeper(interface)?;
     let lead = (kept_by != LaunchBy::Thread).then_some(args.lead);
@@ -91,13 +91,7 @@ pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<()> {
         before,
         after,
     })?;
-    output::finish(&args.run, vec![record], result)?;
-    conclude(
-        ran,
-        all,
-        &format!("talker {interface}"),
-        "no packet could be sent: is the link up, and are the windows long enough?",
-    )
+    Ok(Ended { record, result, ran })
 }
 
 /// Who keeps to the times that packets carry, and what has to be added to these.

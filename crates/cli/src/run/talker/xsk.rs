@@ -10,14 +10,14 @@ use ringside_xsk::tx_metadata::{self, LaunchTime, TxMeta, TxMetadata};
 use ringside_xsk::{Direction, Filter, Queue};
 
 use super::frames::Frames;
-use super::{Talk, Talker, Through, Told};
+use super::{Ended, Talk, Talker, Through, Told};
 use crate::args::List;
-use crate::run::{conclude, cyclic};
+use crate::run::cyclic;
 use crate::session::{self, Worker};
 use crate::stop::Stop;
 use crate::{output, system};
 
-pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<()> {
+pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<Ended> {
     let (args, interface) = (talk.args, &talk.interface);
     let mut port_args = args.port.clone();
     let queues = port_args.queues.get_or_insert_with(|| List(vec![0]));
@@ -80,7 +80,6 @@ pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<()> {
         },
     )?;
     let (cycle, sent) = kept.into_inner().context("the sending thread left no result")?;
-    let all = sent.iter().map(|class| class.sent_packets).sum();
     let after = session::link_after(&port, &before);
     let record = system::interface(interface, &after, Some(port.report()));
     let (result, ran) = talk.result(Told {
@@ -96,14 +95,7 @@ pub(super) fn run(talk: Talk<'_>, frames: Frames, stop: &Stop) -> Result<()> {
         before,
         after,
     })?;
-    drop(port);
-    output::finish(&args.run, vec![record], result)?;
-    conclude(
-        ran,
-        all,
-        &format!("talker {interface}"),
-        "no packet could be sent: is the link up, and are the windows long enough?",
-    )
+    Ok(Ended { record, result, ran })
 }
 
 struct Socket<'a> {

@@ -1,7 +1,8 @@
 //! Makes the tables hold what the fleet's state says, whatever they held. There are no versions to compare: that was done when it
 //! was written, and in the fleet's state an object may begin anew once it is forgotten.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use ringside_gateway_core::TenantAddress;
@@ -21,6 +22,15 @@ pub(crate) enum Made {
     Said(Change, i64),
     /// Nothing is known of an object any more. A delete in the version in which it was known; and whether it was there.
     Forgotten(Change, bool),
+}
+
+/// What something that is known is about, other than a neighbour that is there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Other {
+    Group(GroupId),
+    Port(TenantAddress),
+    /// That was deleted.
+    Neighbor(TenantAddress),
 }
 
 impl Made {
@@ -48,33 +58,60 @@ impl Made {
 }
 
 impl Book {
-    /// All security groups and ports that are known, and what was deleted and is remembered.
-    pub(crate) fn all_policy(&self) -> Vec<Made> {
+    /// What all that is known is about, but for neighbours that are there.
+    pub(crate) fn others(&self) -> Vec<Other> {
+        let gone = &self.gone;
+        let groups = self.groups.keys().copied().chain(gone.groups.keys().map(|key| key.0));
+        let ports = self.ports.keys().chain(gone.ports.keys());
+        (groups.map(Other::Group))
+            .chain(ports.copied().map(Other::Port))
+            .chain(gone.neighbors.keys().copied().map(Other::Neighbor))
+            .collect()
+    }
+
+    /// What is known about the next of these, as much of it as takes so many bytes, and one more.
+    pub(crate) fn known_of(&self, others: &mut impl Iterator<Item = Other>, most: usize) -> Vec<Made> {
+        fn deleted<O: Object>(gone: &HashMap<O::Key, (u64, i64)>, key: O::Key) -> Option<Made>
+        where
+            O::Key: Hash,
+        {
+            let (version, when) = *gone.get(&key)?;
+            Some(Made::Said(O::into_change(Statement::Delete(key, version)), when))
+        }
         let policy = self.tables.policy.write();
-        let groups = self.groups.iter().map(|(id, (version, name))| {
-            Group::into_change(Statement::Put(Group {
-                id: *id,
+        let group = |id: GroupId| {
+            let (version, name) = self.groups.get(&id)?;
+            let group = Group {
+                id,
                 name: name.clone(),
-                rules: policy.group(*id).unwrap_or_default().to_vec(),
+                rules: policy.group(id).unwrap_or_default().to_vec(),
                 version: *version,
-            }))
-        });
-        let ports = self.ports.iter().map(|(address, bound)| {
-            Change::Port(Statement::Put(Port {
-                address: *address,
+            };
+            Some(Made::Said(Group::into_change(Statement::Put(group)), 0))
+        };
+        let port = |address: TenantAddress| {
+            let bound = self.ports.get(&address)?;
+            let port = Port {
+                address,
                 groups: policy.groups_of(bound.profile).unwrap_or_default().to_vec(),
                 version: bound.version,
-            }))
-        });
-        let there = groups.chain(ports).map(|change| Made::Said(change, 0));
-        fn gone<O: Object>((key, (version, when)): (&O::Key, &(u64, i64))) -> Made {
-            Made::Said(O::into_change(Statement::Delete(*key, *version)), *when)
+            };
+            Some(Made::Said(Change::Port(Statement::Put(port)), 0))
+        };
+        let (mut all, mut bytes) = (Vec::new(), 0);
+        while bytes < most
+            && let Some(other) = others.next()
+        {
+            // One that nobody remembers any more has gone meanwhile, and that was told.
+            let known = match other {
+                Other::Group(id) => group(id).or_else(|| deleted::<Group>(&self.gone.groups, GroupKey(id))),
+                Other::Port(address) => port(address).or_else(|| deleted::<Port>(&self.gone.ports, address)),
+                Other::Neighbor(address) => deleted::<Neighbor>(&self.gone.neighbors, address),
+            };
+            bytes += known.as_ref().map_or(0, Made::bytes);
+            all.extend(known);
         }
-        there
-            .chain(self.gone.groups.iter().map(gone::<Group>))
-            .chain(self.gone.ports.iter().map(gone::<Port>))
-            .chain(self.gone.neighbors.iter().map(gone::<Neighbor>))
-            .collect()
+        all
     }
 
     /// All neighbours of a part: see `Neighbors::for_each_of`.
@@ -137,11 +174,20 @@ impl Book {
             Key::Ports(block) => Item::Ports(block, Vec::new()),
             Key::Neighbors(block) => Item::Neighbors(block, Vec::new()),
         };
-        let items: Vec<Item> = keys.into_iter().map(nothing).collect();
+        // What is bound goes before the rules that hold for it.
+        let items: Vec<Item> = keys.into_iter().rev().map(nothing).collect();
         self.mirror(&items)
     }
 
+    /// In the order in which it was said: a group that is not bound any more may be emptied before another one is, and the other way round.
     fn mirror_policy(&mut self, items: &[Item], applied: &mut Applied, made: &mut Vec<Made>) {
+        let is_group = |item: &Item| matches!(item, Item::Group(..));
+        for items in items.chunk_by(|one, next| is_group(one) == is_group(next)) {
+            self.mirror_groups_or_ports(items, applied, made);
+        }
+    }
+
+    fn mirror_groups_or_ports(&mut self, items: &[Item], applied: &mut Applied, made: &mut Vec<Made>) {
         let tables = Arc::clone(&self.tables);
         let mut policy = tables.policy.write();
         let mut bound = Vec::new();
@@ -314,9 +360,9 @@ fn deletion<O: Object>(entry: &Entry<O>) -> (u64, i64) {
 }
 
 /// Remembers that an object was deleted, or forgets it.
-fn note<O: Object>(gone: &mut std::collections::HashMap<O::Key, (u64, i64)>, key: O::Key, entry: Option<&Entry<O>>)
+fn note<O: Object>(gone: &mut HashMap<O::Key, (u64, i64)>, key: O::Key, entry: Option<&Entry<O>>)
 where
-    O::Key: std::hash::Hash,
+    O::Key: Hash,
 {
     match entry {
         Some(entry) if matches!(entry.statement, Statement::Delete(..)) => _ = gone.insert(key, deletion(entry)),

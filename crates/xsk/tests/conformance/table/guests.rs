@@ -9,7 +9,7 @@ const NICS: [(&str, &str); 3] = [
     ("virtio-net", "virtio-net has one queue here."),
     (
         "igb",
-        "The emulated Intel 82576 has two queues here. For queue 0 packets are such that its hash knows nothing of; for the other one they are IPv4, and both ends'\ntables have that queue only. A cell that says \"plain\" is of a row that has not run there with busy-polling.",
+        "The emulated Intel 82576 has two queues here. For queue 0 packets are such that its hash knows nothing of; for the other one they are IPv4, and both ends'\ntables have that queue only.",
     ),
     (
         "preempt-rt",

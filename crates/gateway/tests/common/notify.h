@@ -6,6 +6,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -85,6 +86,22 @@ static void become(int line, struct sock_filter *filter, unsigned short length, 
 	fail(words[0]);
 }
 
+static pid_t program;
+
+static void forward(int number)
+{
+	kill(program, number);
+}
+
+/* Who asks this one to end, or to read its configuration again, means that one. */
+static void forward_to(pid_t child)
+{
+	struct sigaction forwards = {.sa_handler = forward};
+	program = child;
+	sigaction(SIGTERM, &forwards, NULL);
+	sigaction(SIGHUP, &forwards, NULL);
+}
+
 /* Answers all that is asked, until nobody is left who could ask. */
 static void serve(int listener, void (*answer)(int listener, const struct seccomp_notif *, struct seccomp_notif_resp *))
 {
@@ -110,6 +127,7 @@ static void serve(int listener, void (*answer)(int listener, const struct seccom
 static int ended(pid_t child)
 {
 	int status = 0;
-	waitpid(child, &status, 0);
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }

@@ -1,0 +1,407 @@
+//! Rules of a network change again and again while its tenants talk. What the rules before and after a change allow goes on without a loss,
+//! what both deny never comes, and what is denied from now on ends with the answer to the change. Each packet is accounted for.
+
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use ringside_gateway::proto::operation_service_client::OperationServiceClient;
+use ringside_gateway::proto::port_service_client::PortServiceClient;
+use ringside_gateway::proto::rule::Remote;
+use ringside_gateway::proto::security_group_service_client::SecurityGroupServiceClient;
+use ringside_gateway::proto::{
+    Count, Direction, GetStatisticsRequest, GetStatisticsResponse, Outcome, Port, PortRange, PutPortsRequest,
+    PutSecurityGroupsRequest, Rule, SecurityGroup, TenantAddress,
+};
+use ringside_netlab::wait_until;
+use tokio::runtime::Runtime;
+use tonic::transport::Channel;
+
+use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant, ip};
+use crate::common::connect as api;
+use crate::on;
+use crate::peers::{AtEnd, answered, chat, connect, exchange_during, is_cut_off, without_room};
+use crate::process::PATIENCE;
+use crate::streams::counted_losses;
+
+on! {
+    fast = crate::FAST => datagrams_go_by_the_rules_of_the_moment, connections_go_by_the_rules_of_the_moment;
+    workers = crate::WORKERS => datagrams_go_by_the_rules_of_the_moment, connections_go_by_the_rules_of_the_moment;
+}
+
+/// Of the ports from here on all rules allow the first, every second of them the second, and none the third.
+const UDP: u16 = 9000;
+const TCP: u16 = 7000;
+const ALWAYS: u16 = 0;
+const BY_TURNS: u16 = 1;
+const NEVER: u16 = 2;
+/// Why packets are dropped because of rules, and why the first is of a connection that they have ended.
+const DENIED: [&str; 3] = ["ingress-denied", "egress-denied", ENDED[0]];
+const ENDED: [&str; 1] = ["no-longer-allowed"];
+/// How often the rules change.
+const CHANGES: usize = 300;
+/// The same with connections, which have to send again what was denied.
+const TURNS_OF_CONNECTIONS: usize = 40;
+
+/// The rules, which change in a circle of six: those of a group that is bound, and which one is bound.
+struct Rules {
+    runtime: Runtime,
+    channel: Channel,
+    version: u64,
+    changes: usize,
+    addresses: [Vec<IpAddr>; 2],
+}
+
+impl Rules {
+    fn new(bed: &mut Bed) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let socket = bed.ringside().daemon().folder.join("api.sock");
+        let channel = runtime.block_on(api(&socket));
+        let mut rules = Self {
+            runtime,
+            channel,
+            version: 0,
+            changes: 0,
+            addresses: [1, 2].map(|host| FAMILIES.map(|family| bed.at(host).address(family)).to_vec()),
+        };
+        let anything = Rule {
+            id: 1,
+            direction: Direction::Egress.into(),
+            ..Rule::default()
+        };
+        rules.put(2, vec![anything]);
+        rules.put(4, allow([ALWAYS, ALWAYS], &members()));
+        rules.bind(0, 2);
+        rules.bind(1, 4);
+        rules
+    }
+
+    /// Binds this group to the receiver in the place of another, which allows nothing from then on.
+    fn exchange(&mut self, before: u32, after: u32, rules: Vec<Rule>) {
+        self.put(after, rules);
+        self.bind(1, after);
+        self.put(before, Vec::new());
+    }
+
+    /// Other rules. Whether they allow what is allowed by turns, as every second does from the first on.
+    fn change(&mut self) -> bool {
+        match self.changes % 6 {
+            0 => self.exchange(4, 1, allow([ALWAYS, BY_TURNS], &members())),
+            1 => self.put(1, allow([ALWAYS, ALWAYS], &prefixes())),
+            2 => {
+                let both = [ALWAYS, BY_TURNS].map(|port| allow([port, port], &[None]));
+                self.put(1, both.concat());
+            }
+            3 => self.exchange(1, 3, allow([ALWAYS, ALWAYS], &prefixes())),
+            4 => self.put(3, allow([ALWAYS, BY_TURNS], &prefixes())),
+            _ => self.exchange(3, 4, allow([ALWAYS, ALWAYS], &members())),
+        }
+        self.changes += 1;
+        self.changes % 2 == 1
+    }
+
+    fn put(&mut self, id: u32, rules: Vec<Rule>) {
+        self.version += 1;
+        let group = SecurityGroup {
+            id,
+            rules,
+            version: self.version,
+            ..SecurityGroup::default()
+        };
+        let request = PutSecurityGroupsRequest { groups: vec![group] };
+        let mut client = SecurityGroupServiceClient::new(self.channel.clone());
+        let answer = self.runtime.block_on(client.put_security_groups(request));
+        are_taken(answer.expect("an answer").get_ref().outcomes());
+    }
+
+    fn bind(&mut self, host: usize, group: u32) {
+        self.version += 1;
+        let port = |ip: &IpAddr| Port {
+            address: Some(TenantAddress {
+                vni: 42,
+                ip: match ip {
+                    IpAddr::V4(ip) => ip.octets().to_vec(),
+                    IpAddr::V6(ip) => ip.octets().to_vec(),
+                },
+            }),
+            groups: vec![group],
+            version: self.version,
+        };
+        let ports = self.addresses[host].iter().map(port).collect();
+        let mut client = PortServiceClient::new(self.channel.clone());
+        let answer = self.runtime.block_on(client.put_ports(PutPortsRequest { ports }));
+        are_taken(answer.expect("an answer").get_ref().outcomes());
+    }
+
+    fn statistics(&self) -> GetStatisticsResponse {
+        let mut client = OperationServiceClient::new(self.channel.clone());
+        let answer = self.runtime.block_on(client.get_statistics(GetStatisticsRequest {}));
+        answer.expect("an answer").into_inner()
+    }
+
+    /// Packets that the fast path has handed to workers because rules are bound.
+    fn handed_up(&self) -> u64 {
+        count(&self.statistics().handed_up, &["policed"])
+    }
+
+    /// Packets that were dropped by workers for these reasons.
+    fn dropped(&self, reasons: &[&str]) -> u64 {
+        let paths = self.statistics().paths;
+        let slow = paths.iter().find(|path| path.path == "slow").expect("workers");
+        count(&slow.dropped_packets, reasons)
+    }
+}
+
+fn count(counts: &[Count], names: &[&str]) -> u64 {
+    let wanted = counts.iter().filter(|count| names.contains(&&*count.name));
+    wanted.map(|count| count.value).sum()
+}
+
+fn are_taken(outcomes: impl Iterator<Item = Outcome>) {
+    for outcome in outcomes {
+        assert!(matches!(outcome, Outcome::Created | Outcome::Replaced), "{outcome:?}");
+    }
+}
+
+/// Who may send: members of a group, or addresses.
+fn members() -> Vec<Option<Remote>> {
+    vec![Some(Remote::RemoteGroup(2))]
+}
+
+fn prefixes() -> Vec<Option<Remote>> {
+    let all = ["10.0.0.0/24", "fd00::/64"];
+    all.map(|prefix| Some(Remote::RemotePrefix(prefix.to_owned()))).to_vec()
+}
+
+/// Rules that let in what goes to these ports.
+fn allow([first, last]: [u16; 2], remotes: &[Option<Remote>]) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for (protocol, port) in [(17, UDP), (6, TCP)] {
+        for remote in remotes {
+            rules.push(Rule {
+                id: rules.len() as u64 + 1,
+                direction: Direction::Ingress.into(),
+                protocol: Some(protocol),
+                ports: Some(PortRange {
+                    first: (port + first).into(),
+                    last: (port + last).into(),
+                }),
+                remote: remote.clone(),
+                ..Rule::default()
+            });
+        }
+    }
+    rules
+}
+
+/// Numbered datagrams, each of which is sent back.
+struct Flow {
+    asks: UdpSocket,
+    echoes: UdpSocket,
+    sent: AtomicU64,
+    arrived: Mutex<BTreeSet<u64>>,
+    answered: AtomicU64,
+}
+
+impl Flow {
+    fn new((from, to): (&Tenant, &Tenant), family: Family, port: u16) -> Self {
+        let bind = |tenant: &Tenant, port| {
+            let own = SocketAddr::from((tenant.address(family), port));
+            let socket = tenant.ns.run(|| UdpSocket::bind(own)).expect("UDP socket");
+            socket.set_nonblocking(true).expect("set");
+            socket
+        };
+        let (asks, echoes) = (bind(from, 0), bind(to, UDP + port));
+        asks.connect((to.address(family), UDP + port)).expect("connects");
+        Self {
+            asks,
+            echoes,
+            sent: AtomicU64::new(0),
+            arrived: Mutex::new(BTreeSet::new()),
+            answered: AtomicU64::new(0),
+        }
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent.load(Ordering::SeqCst)
+    }
+
+    fn arrived(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.arrived.lock().expect("no panic")
+    }
+
+    /// Packets that were sent, either way, and did not come.
+    fn missing(&self) -> u64 {
+        let answered = self.answered.load(Ordering::SeqCst);
+        let echoed = self.arrived().len() as u64;
+        (self.sent() - echoed) + (echoed - answered)
+    }
+
+    /// A few hundred a second until `over`; what comes is heard until `closed`.
+    fn run(&self, over: &AtomicBool, closed: &AtomicBool) {
+        while !closed.load(Ordering::SeqCst) {
+            if !over.load(Ordering::SeqCst) {
+                let number = self.sent.fetch_add(1, Ordering::SeqCst);
+                self.asks.send(&number.to_be_bytes()).expect("sent");
+            }
+            let mut number = [0; 8];
+            while let Ok((8, from)) = self.echoes.recv_from(&mut number) {
+                let is_new = self.arrived().insert(u64::from_be_bytes(number));
+                assert!(is_new, "{number:?} came twice");
+                self.echoes.send_to(&number, from).expect("sent");
+            }
+            while self.asks.recv(&mut number).is_ok() {
+                self.answered.fetch_add(1, Ordering::SeqCst);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn datagrams_go_by_the_rules_of_the_moment(kind: Kind) {
+    let mut bed = Bed::new("changes-udp", kind, &[Place::vxlan(Family::V4); 2]);
+    // Nothing has to wait for the hosts' MAC addresses.
+    for [from, to] in [[1, 2], [2, 1]] {
+        answered(bed.at(from), bed.at(to).address(Family::V6));
+    }
+    let mut rules = Rules::new(&mut bed);
+    let [always, by_turns, never] =
+        [ALWAYS, BY_TURNS, NEVER].map(|port| Flow::new((bed.at(1), bed.at(2)), Family::V6, port));
+    let flows = [&always, &by_turns, &never];
+    let (over, closed) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (dropped, by_kernel) = (rules.dropped(&DENIED), without_room() + counted_losses(&bed));
+    // Numbers of what was sent after the answer to a change that denies, and before the next change was asked for.
+    let mut denied = Vec::new();
+    std::thread::scope(|scope| {
+        let (over, closed) = (&over, &closed);
+        let (ends, closes) = (AtEnd(over), AtEnd(closed));
+        for flow in flows {
+            scope.spawn(move || flow.run(over, closed));
+        }
+        for _ in 0..CHANGES {
+            let is_allowed = rules.change();
+            let from = by_turns.sent();
+            if is_allowed {
+                let comes = || by_turns.arrived().range(from..).nth(3).is_some();
+                assert!(wait_until(PATIENCE, comes), "{}", bed.ringside().statistics());
+                if kind.path() == "fast" {
+                    assert!(wait_until(PATIENCE, || go_fast(&rules, &by_turns, &never)));
+                }
+            } else {
+                assert!(wait_until(PATIENCE, || by_turns.sent() > from + 6));
+                // The last one may have its number, and not be sent yet. No other is still under way when the next rules come.
+                denied.push(from..by_turns.sent() - 1);
+                let in_vain = by_turns.missing() + never.missing();
+                let are_judged = || rules.dropped(&DENIED) - dropped >= in_vain;
+                assert!(wait_until(PATIENCE, are_judged), "{}", bed.ringside().statistics());
+            }
+        }
+        drop(ends);
+        let missing = || flows.iter().map(|flow| flow.missing()).sum::<u64>();
+        wait_until(Duration::from_secs(5), || rules.dropped(&DENIED) - dropped == missing());
+        drop(closes);
+    });
+    let by_kernel = without_room() + counted_losses(&bed) - by_kernel;
+    let lost = always.missing();
+    assert!(
+        lost <= by_kernel,
+        "{lost} of {} lost, {by_kernel} by the kernel's queues",
+        always.sent()
+    );
+    assert_eq!(*never.arrived(), BTreeSet::new());
+    for numbers in denied {
+        let came: Vec<u64> = by_turns.arrived().range(numbers.clone()).copied().collect();
+        assert!(came.is_empty(), "{came:?} of {numbers:?}");
+    }
+    // All that did not come was dropped because of rules, and what was dropped did not come.
+    let missing: u64 = flows.iter().map(|flow| flow.missing()).sum();
+    let dropped = rules.dropped(&DENIED) - dropped;
+    assert!(
+        dropped <= missing && missing - dropped <= by_kernel,
+        "{missing} missing, {dropped} dropped, {by_kernel} by the kernel's queues"
+    );
+    // Each time it was a connection that lived.
+    let ended = rules.dropped(&ENDED);
+    assert!(ended + by_kernel >= CHANGES as u64 / 2, "{ended}");
+    if kind.path() == "slow" {
+        assert_eq!(bed.ringside().forwarded("fast"), 0);
+    }
+}
+
+/// Whether workers get no more than what none of the rules allows.
+fn go_fast(rules: &Rules, by_turns: &Flow, never: &Flow) -> bool {
+    const MOMENT: u64 = 12;
+    let (others, before) = (never.sent(), rules.handed_up());
+    let until = by_turns.sent() + MOMENT;
+    assert!(wait_until(PATIENCE, || by_turns.sent() >= until));
+    let handed_up = rules.handed_up() - before;
+    handed_up <= never.sent() - others + MOMENT / 2
+}
+
+fn connections_go_by_the_rules_of_the_moment(kind: Kind) {
+    const WORD: &[u8; 4] = b"late";
+    let mut bed = Bed::new("changes-tcp", kind, &[Place::vxlan(Family::V4); 2]);
+    // What was denied is sent again soon.
+    for host in [1, 2] {
+        let route =
+            format!("route change 10.0.0.0/24 dev tenant0 proto kernel scope link src 10.0.0.{host} rto_min 10ms");
+        ip(&bed.at(host).ns, &route);
+    }
+    let mut rules = Rules::new(&mut bed);
+    let to = bed.at(2).address(Family::V4);
+    let busy = connect(bed.at(1), (bed.at(2), to), TCP + ALWAYS);
+    assert!(rules.change());
+    let by_turns = connect(bed.at(1), (bed.at(2), to), TCP + BY_TURNS);
+    let goes_fast = |rules: &Rules| {
+        let before = rules.handed_up();
+        chat(&by_turns).expect("goes");
+        rules.handed_up() == before
+    };
+    exchange_during(&busy, || {
+        for turn in 0..TURNS_OF_CONNECTIONS {
+            chat(&by_turns).expect("goes");
+            if kind.path() == "fast" {
+                assert!(
+                    wait_until(PATIENCE, || goes_fast(&rules)),
+                    "{}",
+                    bed.ringside().statistics()
+                );
+            }
+            let before = rules.dropped(&ENDED);
+            assert!(!rules.change());
+            for mut end in &by_turns {
+                end.write_all(WORD).expect("taken");
+            }
+            assert!(wait_until(PATIENCE, || rules.dropped(&ENDED) > before));
+            if turn.is_multiple_of(10) {
+                assert!(is_cut_off(bed.at(1), (bed.at(2), to), TCP + NEVER));
+            }
+            for end in &by_turns {
+                nothing_came(end);
+            }
+            assert!(rules.change());
+            for mut end in &by_turns {
+                let mut word = [0; 4];
+                end.read_exact(&mut word).expect("goes on");
+                assert_eq!(&word, WORD);
+            }
+        }
+    });
+    if kind.path() == "slow" {
+        assert_eq!(bed.ringside().forwarded("fast"), 0);
+    }
+}
+
+fn nothing_came(mut end: &TcpStream) {
+    end.set_nonblocking(true).expect("set");
+    let heard = end.read(&mut [0; 4]);
+    assert!(
+        heard.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock),
+        "{heard:?}"
+    );
+    end.set_nonblocking(false).expect("set");
+}
