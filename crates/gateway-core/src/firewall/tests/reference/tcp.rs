@@ -221,10 +221,11 @@ impl Tcp {
                 if self.again == Some(said.first) {
                     return Becomes::Passes;
                 }
-                if !is_of_beginning {
+                // Of one that may have gone on elsewhere its numbers are not all known.
+                if !is_of_beginning && self.is_checked {
                     return Becomes::OutOfWindow;
                 }
-                ends = true;
+                ends = is_of_beginning;
             }
             _ if !self.is_checked => {}
             State::SynReceived if is_of_beginning => ends = true,
