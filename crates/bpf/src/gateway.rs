@@ -33,10 +33,9 @@ mod table;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject};
 
 pub use self::cache::{Cache, Hand};
 pub use self::config::{Drops, GatewayConfig, GatewayPort, Sampling};
@@ -145,6 +144,17 @@ impl Maps {
             ("state", &self.state),
         ]
     }
+
+    /// Programs that are not loaded yet will have these, those that they name.
+    fn give_to(&self, programs: &mut OpenObject) -> libbpf_rs::Result<()> {
+        let maps = self.all();
+        for mut map in programs.maps_mut() {
+            if let Some((_, existing)) = maps.iter().find(|(name, _)| *map.name() == **name) {
+                map.reuse_fd(existing.as_fd())?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Sizes {
@@ -191,12 +201,7 @@ impl GatewayProgram {
         let skel = load::capture(NAME, || {
             let mut open = GatewaySkelBuilder::default().open(&mut storage)?;
             if let Some(maps) = maps {
-                let maps = maps.all();
-                for mut map in open.open_object_mut().maps_mut() {
-                    if let Some((_, existing)) = maps.iter().find(|(name, _)| *map.name() == **name) {
-                        map.reuse_fd(existing.as_fd())?;
-                    }
-                }
+                maps.give_to(open.open_object_mut())?;
             } else {
                 open.maps.neighbors.set_max_entries(shape.places())?;
                 open.maps.connections.set_max_entries(sizes.connections)?;
@@ -255,7 +260,7 @@ impl GatewayProgram {
             }
         }
         let slot = (self.active()? + 1) % CONFIG_SLOTS;
-        let bytes = config.bytes(self.sizes.queues, namespace());
+        let bytes = config.bytes(self.sizes.queues, crate::namespace());
         self.write("configs", &self.maps.configs, slot, &bytes)?;
         self.activate(slot)?;
         // Nothing is sent to them any more.
@@ -438,13 +443,6 @@ impl AsFd for GatewayProgram {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
-}
-
-/// The inode of the calling thread's network namespace, by which tracing programs tell it from others. 0, which is none's, without a
-/// file system of processes.
-fn namespace() -> u32 {
-    let file = std::fs::metadata("/proc/thread-self/ns/net");
-    file.map_or(0, |file| u32::try_from(file.ino()).unwrap_or(0))
 }
 
 fn read_state(map: &MapHandle) -> Result<Vec<u8>> {

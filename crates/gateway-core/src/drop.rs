@@ -100,7 +100,7 @@ reasons! {
     TenantConnections = 33, "tenant-connections";
     /// All room for connections is taken by established ones.
     TotalConnections = 34, "total-connections";
-    /// The link could not take it.
+    /// It could not be made ready to be sent, or the link could not take it.
     TransmitFailed = 35, "transmit-failed";
     /// The gateway is being drained.
     Draining = 36, "draining";

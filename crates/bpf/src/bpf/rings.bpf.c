@@ -5,31 +5,14 @@
  *
  * By the tracepoints at the two ways there: what the stack sends, and what XDP redirects.
  */
-#include "device.h"
+#include "tun.h"
 
 /* As in rings.rs. */
 #define BUCKETS 65
-#define MOST_QUEUES 256
 
 /* What is read of the kernel's, found by names. */
 struct sk_buff {
 	__u16 queue_mapping;
-} __attribute__((preserve_access_index));
-
-struct ptr_ring {
-	int producer;
-	int consumer_head;
-	int size;
-	void **queue;
-} __attribute__((preserve_access_index));
-
-struct tun_file {
-	struct ptr_ring tx_ring;
-} __attribute__((preserve_access_index));
-
-struct tun_struct {
-	struct tun_file *tfiles[MOST_QUEUES];
-	unsigned int numqueues;
 } __attribute__((preserve_access_index));
 
 struct device {

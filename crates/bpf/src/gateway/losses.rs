@@ -9,7 +9,7 @@ use std::path::Path;
 use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use super::pins::{pin, pin_error};
+use super::pins::{pin_all, pin_error};
 use super::{GatewayProgram, Maps};
 use crate::error::Result;
 use crate::load;
@@ -48,13 +48,7 @@ impl GatewayProgram {
         let links = attach(&self.maps)?;
         if let Some(folder) = folder {
             remove(folder)?;
-            for (name, link) in LINKS.iter().zip(&links) {
-                if let Err(error) = pin(link.as_fd(), &folder.join(name)) {
-                    // The first error says more than another one would.
-                    _ = remove(folder);
-                    return Err(error);
-                }
-            }
+            pin_all(folder, LINKS.into_iter().zip(links.iter().map(|link| link.as_fd())))?;
         }
         Ok(Losses { _links: links })
     }
@@ -86,12 +80,7 @@ fn attach(maps: &Maps) -> Result<[Link; 4]> {
     let mut storage = MaybeUninit::uninit();
     load::capture(NAME, || {
         let mut open = LossesSkelBuilder::default().open(&mut storage)?;
-        let maps = maps.all();
-        for mut map in open.open_object_mut().maps_mut() {
-            if let Some((_, existing)) = maps.iter().find(|(name, _)| *map.name() == **name) {
-                map.reuse_fd(existing.as_fd())?;
-            }
-        }
+        maps.give_to(open.open_object_mut())?;
         let skel = open.load()?;
         Ok([
             skel.progs.ringside_lost_x.attach_trace()?,

@@ -42,17 +42,7 @@ impl GatewayProgram {
     /// [`Error::Pin`], for instance if others are there; then nothing is left behind but the folder.
     pub fn pin(&self, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).map_err(pin_error("making the folder", folder))?;
-        let mut pinned = Vec::new();
-        for (name, map) in self.maps.all() {
-            let path = folder.join(name);
-            if let Err(error) = pin(map.as_fd(), &path) {
-                // The first error says more than another one would.
-                pinned.iter().for_each(|path| _ = fs::remove_file(path));
-                return Err(error);
-            }
-            pinned.push(path);
-        }
-        Ok(())
+        pin_all(folder, self.maps.all().map(|(name, map)| (name, map.as_fd())))
     }
 
     /// Takes over the maps that another process pinned in `folder`, with all that is in them and in the sizes that they have,
@@ -217,7 +207,25 @@ fn open(folder: &Path, name: &str) -> Result<MapHandle> {
     })
 }
 
-pub(super) fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<()> {
+/// Gives all of these names, or none.
+pub(super) fn pin_all<'a>(
+    folder: &Path,
+    objects: impl IntoIterator<Item = (&'static str, BorrowedFd<'a>)>,
+) -> Result<()> {
+    let mut pinned = Vec::new();
+    for (name, object) in objects {
+        let path = folder.join(name);
+        if let Err(error) = pin(object, &path) {
+            // The first error says more than another one would.
+            pinned.iter().for_each(|path| _ = fs::remove_file(path));
+            return Err(error);
+        }
+        pinned.push(path);
+    }
+    Ok(())
+}
+
+fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<()> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| pin_error("pinning", path)(invalid()))?;
     sys::pin(object, &name).map_err(pin_error("pinning", path))
 }

@@ -149,7 +149,7 @@ impl Applier {
         let Some(fleet) = &self.fleet else { return };
         if fleet.status.backlog.begin_anew() {
             self.anew = Some(Anew {
-                others: self.book.others().into_iter(),
+                others: self.book.others().collect::<Vec<_>>().into_iter(),
                 done: 0,
                 part: Duration::ZERO,
                 waited: Duration::ZERO,

@@ -131,14 +131,9 @@ impl Copier {
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            // That it was given up is no news that comes this way.
-            let is_given_up = self.status.backlog.is_given_up();
-            if matches!(self.way, Way::Forget(_)) {
-                // What could not be brought to its end keeps no room: a disk that was too small for it is others', too.
-                _ = self.store.rest();
-            }
             match &mut self.way {
-                Way::Keep | Way::Anew if is_given_up => return Some(None),
+                // That it was given up is no news that comes this way.
+                Way::Keep | Way::Anew if self.status.backlog.is_given_up() => return Some(None),
                 Way::Keep if self.batch.bytes > 0 => return Some(None),
                 Way::Keep => {
                     if let Err(error) = self.store.rest() {
@@ -148,8 +143,14 @@ impl Copier {
                     self.health.set_bytes(self.store.bytes());
                 }
                 Way::Anew => {}
-                Way::Forget(0) => self.status.backlog.want_all(),
-                Way::Forget(pauses) => *pauses -= 1,
+                Way::Forget(pauses) => {
+                    // What could not be brought to its end keeps no room: a disk that was too small for it is others', too.
+                    _ = self.store.rest();
+                    match pauses {
+                        0 => self.status.backlog.want_all(),
+                        _ => *pauses -= 1,
+                    }
+                }
             }
         }
     }

@@ -310,7 +310,7 @@ fn what_is_not_whole_is_as_it_was() {
     let held_before = held(&path);
     let store = Store::open_mirror(&path).unwrap();
     store.begin_anew().unwrap();
-    let mut others = gateway.applier.book.others().into_iter();
+    let mut others = gateway.applier.book.others();
     store
         .go_on_anew(&gateway.applier.book.known_of(&mut others, usize::MAX))
         .unwrap();

@@ -148,6 +148,11 @@ impl Daemon {
         command.output().unwrap()
     }
 
+    /// What it says of its health, good or not.
+    pub(crate) fn health(&self) -> String {
+        String::from_utf8(self.ctl(&["health"]).stdout).unwrap()
+    }
+
     /// The answer, if there has to be one.
     pub(crate) fn ok(&self, words: &[&str]) -> String {
         let output = self.ctl(words);

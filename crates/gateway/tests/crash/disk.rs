@@ -56,20 +56,16 @@ impl Bed {
     }
 
     fn health(&self) -> String {
-        health(&self.daemon)
+        self.daemon.health()
     }
 
     fn wait_for_health(&mut self) {
-        self.daemon.wait("health", |daemon| health(daemon).starts_with("ok"));
+        self.daemon.wait("health", |daemon| daemon.health().starts_with("ok"));
     }
 
     fn gauge(&self, name: &str) -> u64 {
         Metrics::of(self.port).count(name)
     }
-}
-
-fn health(daemon: &Daemon) -> String {
-    String::from_utf8(daemon.ctl(&["health"]).stdout).unwrap()
 }
 
 /// How many neighbours there are, of whole batches.
@@ -105,7 +101,7 @@ async fn an_answer_waits_for_a_slow_disk_and_nothing_else_does() {
     bed.disk.set_delay(FOR_EVER);
     let put = tokio::spawn(bed.put(2 * BATCH));
     bed.daemon.wait("its complaint", |daemon| {
-        health(daemon).contains("has not answered for")
+        daemon.health().contains("has not answered for")
     });
     assert_eq!(
         ["store_stalled", "problems", "store_read_only"].map(|name| bed.gauge(name)),
@@ -149,7 +145,7 @@ async fn what_a_slow_disk_has_taken_survives_kill_9() {
         daemon = disk.start(folder);
         let there = list(connect(&daemon.folder.join("api.sock")).await).await;
         total = acknowledged.check(&there, total);
-        assert!(health(&daemon).starts_with("ok"));
+        assert!(daemon.health().starts_with("ok"));
     }
     daemon.stop();
 }

@@ -92,7 +92,7 @@ impl Bed {
     }
 
     fn health(&self) -> String {
-        health(&self.one)
+        self.one.health()
     }
 
     /// How often its log says something.
@@ -104,7 +104,7 @@ impl Bed {
     fn wait_for_copy(&mut self) {
         let port = self.port;
         self.one.wait("health and a copy", |one| {
-            health(one).starts_with("ok") && Metrics::of(port).count("fleet_copy_waiting_bytes") == 0
+            one.health().starts_with("ok") && Metrics::of(port).count("fleet_copy_waiting_bytes") == 0
         });
     }
 
@@ -119,10 +119,6 @@ impl Bed {
         // And by tables, too.
         assert_eq!(objects(&one), objects(&self.other));
     }
-}
-
-fn health(daemon: &Daemon) -> String {
-    String::from_utf8(daemon.ctl(&["health"]).stdout).unwrap()
 }
 
 /// What a gateway's copy has: neighbours as it lists them; and of security groups, which are large, number, version, and a checksum over all
@@ -252,7 +248,7 @@ async fn a_copy_that_was_given_up_is_made_anew_however_often_that_fails() {
     let (why, anew) = ("cannot be written anew yet", "it was given up, and is being made anew");
     for (tries, errno, what) in [(1, libc::EIO, "I/O error"), (2, libc::ENOSPC, "the disk is full")] {
         bed.disk.set_delay(Duration::from_millis(1));
-        bed.one.wait(anew, |one| health(one).contains(anew));
+        bed.one.wait(anew, |one| one.health().contains(anew));
         assert_eq!(bed.said(why), tries - 1, "{}", bed.one.log());
         let before = copied(&bed.one);
         bed.disk.fail(Calls::All, errno, 2000);

@@ -14,10 +14,6 @@ fn put(version: &str) -> Vec<&str> {
     put_neighbor(["42", "10.0.0.7", "02:00:00:00:00:07", "192.0.2.1"], Some(version))
 }
 
-fn health(gateway: &Daemon) -> String {
-    String::from_utf8_lossy(&gateway.ctl(&["health"]).stdout).into_owned()
-}
-
 /// Writes into etcd until that takes no more.
 fn fill(etcd: &Etcd) {
     let large = "x".repeat(100_000);
@@ -66,7 +62,7 @@ fn a_full_etcd_takes_no_change_keeps_leases_and_is_back_by_itself() {
     assert_eq!(refused.matches("full").count(), 1, "one sentence: {refused}");
     // Also where nobody asked for a change.
     for gateway in [&mut one, &mut two] {
-        gateway.wait("its complaint", |gateway| health(gateway).contains(SAID));
+        gateway.wait("its complaint", |gateway| gateway.health().contains(SAID));
     }
     let shown = scrape(port);
     assert!(shown.contains("ringside_gateway_fleet_etcd_full 1"), "{shown}");
@@ -79,7 +75,9 @@ fn a_full_etcd_takes_no_change_keeps_leases_and_is_back_by_itself() {
     assert!(two.ok(&["get", "neighbor", "42", "10.0.0.7"]).contains("192.0.2.1"));
     let mut three = member(&etcd, "three", 100, "");
     three.wait("its complaint", |three| {
-        health(three).contains("the fleet could not be joined yet: etcd's database")
+        three
+            .health()
+            .contains("the fleet could not be joined yet: etcd's database")
     });
     // Leases, of a second, live on.
     let before = shares(&one);

@@ -15,10 +15,6 @@ fn put<'a>(ip: &'a str, version: &'a str) -> Vec<&'a str> {
     put_neighbor(["42", ip, "02:00:00:00:00:07", "192.0.2.1"], Some(version))
 }
 
-fn health(gateway: &Daemon) -> String {
-    String::from_utf8_lossy(&gateway.ctl(&["health"]).stdout).into_owned()
-}
-
 #[test]
 fn a_gateway_whose_disk_hangs_follows_answers_and_starts_again() {
     let (etcd, disk, port) = (Etcd::start(), SlowDisk::new(), free_port());
@@ -38,7 +34,7 @@ fn a_gateway_whose_disk_hangs_follows_answers_and_starts_again() {
         other.ok(&put(&ip, "2"));
     }
     one.wait("its complaint", |one| {
-        health(one).contains("its disk has not answered for")
+        one.health().contains("its disk has not answered for")
     });
     // More batches than there is room for anywhere.
     let newest = etcd.revision();

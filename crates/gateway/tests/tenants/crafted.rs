@@ -11,7 +11,7 @@ use crate::on;
 use crate::peers::{answered, answered_with, ping};
 use crate::process::PATIENCE;
 use crate::ringside::Ringside;
-use crate::vtep::{Received, Vtep};
+use crate::vtep::{Received, Vtep, in_vxlan};
 
 on! {
     fast = crate::FAST =>
@@ -101,12 +101,6 @@ fn sends_on(bed: &mut Bed, kind: Kind, datagram: &[u8]) -> Received {
 }
 
 const VXLAN: Place = Place::new(Family::V4, Tunnel::UserVxlan);
-
-fn in_vxlan(vni: u32, frame: &[u8]) -> Vec<u8> {
-    let mut header = [0; vxlan::HEADER_LEN];
-    vxlan::Header { vni }.emit(&mut header).expect("room");
-    [&header[..], frame].concat()
-}
 
 fn tags_stay(kind: Kind) {
     let mut bed = bed("tags", kind, VXLAN);

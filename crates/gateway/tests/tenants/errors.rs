@@ -8,13 +8,13 @@ use ringside_wire::checksum::{Sum, pseudo_v6};
 use ringside_wire::ethernet::{self, EtherType};
 use ringside_wire::flow::UdpFlow;
 use ringside_wire::icmp::{v4, v6};
-use ringside_wire::{MacAddr, Protocol, ipv4, ipv6, vxlan};
+use ringside_wire::{MacAddr, Protocol, ipv4, ipv6};
 
 use crate::bed::{Bed, FAMILIES, Family, Kind, Place, Tenant, Tunnel};
 use crate::on;
 use crate::peers::{MOMENT, answered};
 use crate::process::PATIENCE;
-use crate::vtep::Vtep;
+use crate::vtep::{Vtep, in_vxlan};
 
 on! {
     fast = crate::FAST => those_about_what_is_allowed_pass;
@@ -141,9 +141,7 @@ fn rules(ingress: &str) -> String {
 }
 
 fn send(bed: &Bed, host: usize, frame: &[u8]) {
-    let mut header = [0; vxlan::HEADER_LEN];
-    vxlan::Header { vni: 42 }.emit(&mut header).expect("room");
-    bed.hosts[host].vtep().send(&[&header[..], frame].concat());
+    bed.hosts[host].vtep().send(&in_vxlan(42, frame));
 }
 
 fn comes(vtep: &Vtep, frame: &[u8]) -> bool {

@@ -9,12 +9,12 @@ use crate::on;
 use crate::peers::answered;
 use crate::process::PATIENCE;
 use crate::ringside::Ringside;
-use crate::scraped::Metrics;
+use crate::scraped::{Metrics, OFFERED};
 use crate::streams::xdp_losses;
 
 const PINNED: Kind = Kind::Ringside(Ringside {
     pinned: true,
-    more: "[metrics]\nlisten = \"127.0.0.1:9465\"",
+    more: OFFERED,
     ..Ringside::FAST
 });
 

@@ -1,21 +1,22 @@
 //! What the gateway tells Prometheus, held against what tenants really sent and what it was told.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read as _, Write as _};
-use std::net::{TcpStream, UdpSocket};
+use std::io::Write as _;
+use std::net::UdpSocket;
 use std::time::Instant;
 
 use ringside_netlab::{Namespace, wait_until};
 
 use crate::bed::{Bed, Family, Kind, Place, Tenant, ip};
 use crate::common::daemon::put_neighbor;
+use crate::common::metrics::scrape;
 use crate::on;
 use crate::peers::{answered, chat, connect, exchange};
 use crate::process::PATIENCE;
 use crate::ringside::Ringside;
 
 /// In the gateway's own namespace nobody else has the port.
-const OFFERED: &str = "[metrics]\nlisten = \"127.0.0.1:9465\"";
+pub(crate) const OFFERED: &str = "[metrics]\nlisten = \"127.0.0.1:9465\"";
 const FAST: Kind = Kind::Ringside(Ringside {
     more: OFFERED,
     ..Ringside::FAST
@@ -23,7 +24,7 @@ const FAST: Kind = Kind::Ringside(Ringside {
 /// Everything through workers.
 const WORKERS: Kind = Kind::Ringside(Ringside {
     fast: false,
-    more: "[metrics]\nlisten = \"127.0.0.1:9465\"",
+    more: OFFERED,
     ..Ringside::FAST
 });
 /// A cache that has room for nobody else.
@@ -48,13 +49,9 @@ pub(crate) struct Metrics(String);
 impl Metrics {
     /// Of the gateway in a namespace.
     pub(crate) fn of(ns: &Namespace) -> Self {
-        let fetch = || {
-            let mut stream = TcpStream::connect("127.0.0.1:9465")?;
-            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
-            let mut text = String::new();
-            stream.read_to_string(&mut text).map(|_| text)
-        };
-        Self(ns.run(fetch).expect("metrics"))
+        let text = ns.run(|| scrape(9465));
+        assert!(!text.is_empty(), "metrics");
+        Self(text)
     }
 
     fn of_bed(bed: &Bed) -> Self {
@@ -97,11 +94,6 @@ impl Metrics {
         // Exactly: whole numbers, far from what is not exact any more.
         (self.of_path("received_packets", path) - sum).abs() < 0.5
     }
-}
-
-/// The way that all takes.
-fn way(kind: Kind) -> &'static str {
-    if kind == WORKERS { "slow" } else { "fast" }
 }
 
 const PORT: u16 = 9;
@@ -149,7 +141,7 @@ fn grown([before, after]: &[Metrics; 2], name: &str, by: f64) {
 
 fn what_is_sent_is_counted(kind: Kind) {
     let bed = Bed::new("scraped", kind, &[Place::vxlan(Family::V4); 2]);
-    let (from, to, path) = (bed.at(1), bed.at(2), way(kind));
+    let (from, to, path) = (bed.at(1), bed.at(2), kind.path());
     answered(from, to.address(Family::V4));
     let (sender, receiver) = (bind(from, 0), bind(to, PORT));
     let say = || {
@@ -206,7 +198,7 @@ fn what_is_dropped_is_counted(kind: Kind) {
     grown(&told, "received_bytes_total{path=\"slow\"}", sent * FRAME);
     grown(&told, "dropped_bytes_total{path=\"slow\"}", sent * FRAME);
     grown(&told, "forwarded_bytes_total{path=\"slow\"}", 0.0);
-    if way(kind) == "slow" {
+    if kind.path() == "slow" {
         return;
     }
     grown(&told, "handed_up_packets_total{cause=\"miss\"}", sent);

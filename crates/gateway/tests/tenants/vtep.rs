@@ -21,6 +21,13 @@ const KEPT_FRAMES: usize = 4096;
 /// VXLAN's header is as long as Geneve's without options.
 const HEADER: usize = 8;
 
+/// A frame behind VXLAN's header.
+pub(crate) fn in_vxlan(vni: u32, frame: &[u8]) -> Vec<u8> {
+    let mut header = [0; vxlan::HEADER_LEN];
+    vxlan::Header { vni }.emit(&mut header).expect("room");
+    [&header[..], frame].concat()
+}
+
 pub(crate) struct Vtep {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,

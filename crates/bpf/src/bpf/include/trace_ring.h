@@ -7,23 +7,7 @@
 #define RINGSIDE_TRACE_RING_H
 
 #include "trace.h"
-
-struct ptr_ring {
-	int producer;
-	int consumer_head;
-	int size;
-	void **queue;
-} __attribute__((preserve_access_index));
-
-struct tun_struct {
-	struct net_device *dev;
-} __attribute__((preserve_access_index));
-
-/* It begins with its socket. */
-struct tun_file {
-	struct tun_struct *tun;
-	struct ptr_ring tx_ring;
-} __attribute__((preserve_access_index));
+#include "tun.h"
 
 struct xdp_frame {
 	void *data;

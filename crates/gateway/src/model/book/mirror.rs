@@ -59,14 +59,13 @@ impl Made {
 
 impl Book {
     /// What all that is known is about, but for neighbours that are there.
-    pub(crate) fn others(&self) -> Vec<Other> {
+    pub(crate) fn others(&self) -> impl Iterator<Item = Other> {
         let gone = &self.gone;
         let groups = self.groups.keys().copied().chain(gone.groups.keys().map(|key| key.0));
         let ports = self.ports.keys().chain(gone.ports.keys());
         (groups.map(Other::Group))
             .chain(ports.copied().map(Other::Port))
             .chain(gone.neighbors.keys().copied().map(Other::Neighbor))
-            .collect()
     }
 
     /// What is known about the next of these, as much of it as takes so many bytes, and one more.
@@ -133,9 +132,7 @@ impl Book {
     /// Makes it so, and says what was otherwise.
     pub(crate) fn mirror(&mut self, items: &[Item]) -> (Applied, Vec<Made>) {
         let (mut applied, mut made) = (Applied::default(), Vec::new());
-        if items.iter().any(|item| !matches!(item, Item::Neighbors(..))) {
-            self.mirror_policy(items, &mut applied, &mut made);
-        }
+        self.mirror_policy(items, &mut applied, &mut made);
         if items.iter().any(|item| matches!(item, Item::Neighbors(..))) {
             self.mirror_neighbors(items, &mut applied, &mut made);
         }
@@ -145,13 +142,11 @@ impl Book {
 
     /// Nothing is known from now on of what has other keys than these: of security groups, ports, and what was deleted.
     pub(crate) fn sweep_policy(&mut self, keep: &HashSet<Key>) -> (Applied, Vec<Made>) {
-        let gone = &self.gone;
-        let groups = self.groups.keys().copied().chain(gone.groups.keys().map(|key| key.0));
-        let ports = self.ports.keys().chain(gone.ports.keys());
-        let neighbors = gone.neighbors.keys();
-        let keys = (groups.map(Key::Group))
-            .chain(ports.map(|address| Key::Ports(Block::of(*address).0)))
-            .chain(neighbors.map(|address| Key::Neighbors(Block::of(*address).0)));
+        let keys = self.others().map(|other| match other {
+            Other::Group(id) => Key::Group(id),
+            Other::Port(address) => Key::Ports(Block::of(address).0),
+            Other::Neighbor(address) => Key::Neighbors(Block::of(address).0),
+        });
         let others = keys.filter(|key| !keep.contains(key)).collect();
         self.forget_all(others)
     }
@@ -182,12 +177,16 @@ impl Book {
     /// In the order in which it was said: a group that is not bound any more may be emptied before another one is, and the other way round.
     fn mirror_policy(&mut self, items: &[Item], applied: &mut Applied, made: &mut Vec<Made>) {
         let is_group = |item: &Item| matches!(item, Item::Group(..));
-        for items in items.chunk_by(|one, next| is_group(one) == is_group(next)) {
+        // Neighbours part nothing: each part is published by itself.
+        let policy: Vec<&Item> = (items.iter())
+            .filter(|item| !matches!(item, Item::Neighbors(..)))
+            .collect();
+        for items in policy.chunk_by(|one, next| is_group(one) == is_group(next)) {
             self.mirror_groups_or_ports(items, applied, made);
         }
     }
 
-    fn mirror_groups_or_ports(&mut self, items: &[Item], applied: &mut Applied, made: &mut Vec<Made>) {
+    fn mirror_groups_or_ports(&mut self, items: &[&Item], applied: &mut Applied, made: &mut Vec<Made>) {
         let tables = Arc::clone(&self.tables);
         let mut policy = tables.policy.write();
         let mut bound = Vec::new();

@@ -9,6 +9,7 @@ use ringside_wire::{MacAddr, vxlan};
 
 use super::Fleet;
 use crate::process::PATIENCE;
+use crate::vtep::in_vxlan;
 
 /// Sends packets of a network without rules to a gateway that owns nothing: the receiver has them all, none was a worker's, and all
 /// are counted.
@@ -27,9 +28,7 @@ pub(super) fn sends_on_and_counts(fleet: &Fleet, gateway: usize) {
     };
     let mut frame = vec![0x5a; flow.header_len() + 40];
     flow.write(&mut frame, 40).expect("room");
-    let mut packet = vec![0; vxlan::HEADER_LEN];
-    vxlan::Header { vni: from.card.vni }.emit(&mut packet).expect("room");
-    packet.extend(frame);
+    let packet = in_vxlan(from.card.vni, &frame);
     // What its host would send, had it an old map.
     let sender = fleet.bed.hosts[0].wire.a.ns.run(|| UdpSocket::bind("0.0.0.0:0"));
     let (sender, old) = (sender.expect("a socket"), (one.address(), vxlan::PORT));
