@@ -147,16 +147,21 @@ fn result(json: &str) -> LabResult {
     }
 }
 
-/// `ringside lab run my.toml --into run --json`, of which nothing is left. What the hypervisor took the machine away from is not there to be tested: such a run is
-/// repeated, and a machine that is never quiet is a failure.
+/// `ringside lab run my.toml --into run --json`, of which nothing is left.
+fn run_whole(scratch: &Scratch, patience: Duration) -> (Done, LabResult) {
+    let running = start(scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let done = running.end_within(patience).good();
+    assert_nothing_is_left_of(pid);
+    let result = result(&done.out);
+    (done, result)
+}
+
+/// The same. What the hypervisor took the machine away from is not there to be tested: such a run is repeated, and a machine that is never quiet is a failure.
 fn run_quietly(scratch: &Scratch) -> (Done, LabResult) {
     const RUNS: u32 = 4;
     for last in (0..RUNS).rev() {
-        let running = start(scratch, "run my.toml --into run --json");
-        let pid = running.pid();
-        let done = running.end().good();
-        assert_nothing_is_left_of(pid);
-        let result = result(&done.out);
+        let (done, result) = run_whole(scratch, PATIENCE);
         let left_out = result.cells.iter().filter(|cell| cell.turns_left_out > 0).count();
         if left_out == 0 || last == 0 {
             quiet(&result);

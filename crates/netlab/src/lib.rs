@@ -73,6 +73,7 @@ mod in_use;
 mod lab;
 mod name;
 mod namespace;
+mod program;
 mod sys;
 mod tap;
 pub mod testing;
@@ -81,6 +82,7 @@ pub use device::{Device, GeneveConfig, VxlanConfig};
 pub use error::Error;
 pub use lab::{End, Lab, VethConfig};
 pub use namespace::{Namespace, reap_stale};
+pub use program::find_program;
 pub use tap::{GuestTap, Tap};
 pub use testing::wait_until;
 

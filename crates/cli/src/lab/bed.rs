@@ -122,15 +122,14 @@ impl Bed {
             receivers: Vec::new(),
             stop: stop.clone(),
             far: Vec::new(),
-            hosts: plan.hosts.iter().map(named).collect(),
+            hosts: plan.hosts.iter().map(plan::Host::named).collect(),
             guests: Guests::build(plan, &links, logs, stop)?,
             links,
             here: Namespace::current()?,
         };
         for (number, host) in plan.hosts.iter().enumerate() {
             if let Place::Serve(serve) = &host.place {
-                let path =
-                    dial(serve, stop).with_context(|| format!("reaching the host {} ({})", host.name, serve.at))?;
+                let path = dial(serve, stop).with_context(|| format!("reaching {}", host.named()))?;
                 bed.far.push((number, path));
                 bed.find_receivers(plan, number)?;
             }
@@ -242,9 +241,9 @@ impl Bed {
         self.left.at(format!("the guest {guest}"))
     }
 
-    /// What could not be undone since this was asked for the last time.
-    pub(super) fn take_left(&self) -> Vec<String> {
-        self.left.take()
+    /// What could not be undone.
+    pub(super) fn left(&self) -> &Left {
+        &self.left
     }
 
     /// Whether a way is there at all: an attachment may be nothing that this machine has.
@@ -379,14 +378,6 @@ impl Bed {
             );
         }
         Ok(())
-    }
-}
-
-/// `the host far (192.0.2.7)`
-fn named(host: &plan::Host) -> String {
-    match &host.place {
-        Place::Serve(serve) => format!("the host {} ({})", host.name, serve.at),
-        Place::Namespace | Place::Here => format!("the host {}", host.name),
     }
 }
 

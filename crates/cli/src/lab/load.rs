@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Error, Result, anyhow, ensure};
 use ringside_measure::control::LoadsEnd;
 use ringside_measure::schema::LabLoad;
+use ringside_netlab::find_program;
 use ringside_netlab::guest::{Guest, GuestChild};
 use ringside_netlab::{End, Namespace, wait_until};
 use ringside_nic::Knob;
@@ -389,7 +390,7 @@ impl<'b> Inside<'b> {
     /// On these of the guest's CPUs, or on any of them.
     fn start(guest: &'b Guest, command: &[String], cpus: &[u32], begins: Option<&str>) -> Result<Self> {
         let name = name(command);
-        let path = machine::find(name).with_context(|| format!("the program {name} is not there"))?;
+        let path = find_program(name).with_context(|| format!("the program {name} is not there"))?;
         let program = match cpus {
             [] => guest.command(path),
             cpus => {

@@ -1,11 +1,10 @@
 //! What a lab takes of this machine, looked at before anything is built.
 
 use std::collections::BTreeSet;
-use std::env;
-use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use ringside_netlab::attach::Attachment;
+use ringside_netlab::find_program;
 use ringside_netlab::guest::Guest;
 use ringside_nic::Interface;
 use ringside_nic::host::{Cap, Capabilities};
@@ -79,18 +78,17 @@ pub(super) fn lacks(plan: &Plan) -> Lacks {
             .filter_map(|name| Some(Interface::by_name(name).err()?.to_string())),
     );
     for program in programs {
-        if find(program).is_none() {
+        if find_program(program).is_none() {
             whole.push(format!("the program {program} is not there: {}", how_to_get(program)));
         }
     }
-    Lacks {
-        rows: attachments(plan),
-        whole: whole
-            .into_iter()
-            .chain(no_guests(plan))
-            .chain(capabilities(plan))
-            .collect(),
+    let rows = attachments(plan);
+    // Of guests whose NICs could be joined.
+    if plan.guests.len() > rows.len() {
+        whole.extend(Guest::check().err().map(|error| error.to_string()));
     }
+    whole.extend(capabilities(plan));
+    Lacks { whole, rows }
 }
 
 /// Who may not do what every cell takes.
@@ -107,14 +105,6 @@ fn capabilities(plan: &Plan) -> Option<String> {
     let missing = needed.iter().filter(|(cap, is_needed)| *is_needed && !held.has(*cap));
     let missing: Vec<String> = missing.map(|(cap, _)| cap.to_string()).collect();
     (!missing.is_empty()).then(|| format!("this process lacks {}: run it as root", missing.join(", ")))
-}
-
-/// Why no guest can be had, if there are to be any whose NICs could be joined.
-fn no_guests(plan: &Plan) -> Option<String> {
-    let lacking = attachments(plan).len();
-    (plan.guests.len() > lacking)
-        .then(|| Guest::check().err())?
-        .map(|error| error.to_string())
 }
 
 /// Attachments that this machine is seen to lack.
@@ -136,11 +126,4 @@ fn over(plan: &Plan, way: Way) -> Vec<usize> {
     all.filter(|(_, probe)| probe.way == way)
         .map(|(number, _)| number)
         .collect()
-}
-
-/// The file of a program.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let mut all = env::split_paths(&path).map(|folder| folder.join(program));
-    all.find(|file| file.is_absolute() && file.is_file())
 }

@@ -45,6 +45,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use indicatif::ProgressBar;
 use ringside_measure::schema::{self, Document, Outcome};
 use ringside_netlab::attach::Vfio;
 use ringside_netlab::guest::reap_folders;
@@ -127,16 +128,19 @@ fn measure(args: &RunArgs) -> Result<()> {
         let (file, path) = (args.file.file.display(), path.display());
         anyhow!("{error:#}; {turns} turns are kept: `ringside lab run {file} --into {path} --resume` goes on")
     };
-    let bed = Bed::build(&plan, &path, &stop, &left).map_err(|error| {
-        left.take().iter().for_each(output::note);
-        // Whatever was not waited for is no fault of the lab's.
-        let error = if stop.is_signal() {
-            anyhow!("interrupted")
-        } else {
-            error
-        };
-        unfinished(error, folder.turns.len())
-    })?;
+    let bed = match Bed::build(&plan, &path, &stop, &left) {
+        Ok(bed) => bed,
+        Err(error) => {
+            run::keep_left(&left, &mut folder, &ProgressBar::hidden())?;
+            // Whatever was not waited for is no fault of the lab's.
+            let error = if stop.is_signal() {
+                anyhow!("interrupted")
+            } else {
+                error
+            };
+            return Err(unfinished(error, folder.turns.len()));
+        }
+    };
     folder.know(bed.machines(&plan))?;
     let measured = run::measure(&plan, &bed, &mut folder, &stop);
     let interfaces = bed.interfaces();

@@ -54,6 +54,16 @@ pub(super) struct Host {
     pub(super) cpu: Option<u32>,
 }
 
+impl Host {
+    /// `the host far (192.0.2.7)`
+    pub(super) fn named(&self) -> String {
+        match &self.place {
+            Place::Serve(serve) => format!("the host {} ({})", self.name, serve.at),
+            Place::Namespace | Place::Here => format!("the host {}", self.name),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Place {
     /// A network namespace of this machine, made for the lab.

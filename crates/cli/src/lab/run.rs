@@ -18,6 +18,7 @@ use super::steered::Steered;
 use super::turn::{Reading, Turn};
 use crate::clock::now_ns;
 use crate::compare::{self, Bench, Contender, Operation, order};
+use crate::left::Left;
 use crate::output;
 use crate::stop::Stop;
 
@@ -96,7 +97,7 @@ pub(super) fn measure(plan: &Plan, bed: &Bed, folder: &mut Folder, stop: &Stop) 
             session = session.wrapping_add(SESSIONS);
             let together = together(plan, &cells, number);
             let turn = one(plan, bed, cell, session, stop);
-            keep_left(bed, folder, &bar)?;
+            keep_left(bed.left(), folder, &bar)?;
             let outcomes = match turn {
                 Ok(measured) => measured
                     .into_iter()
@@ -150,8 +151,8 @@ fn progress(all: usize) -> ProgressBar {
 }
 
 /// Says and keeps what could not be undone of a turn that is over, whatever came of it.
-pub(super) fn keep_left(bed: &Bed, folder: &mut Folder, bar: &ProgressBar) -> Result<()> {
-    let left = bed.take_left();
+pub(super) fn keep_left(left: &Left, folder: &mut Folder, bar: &ProgressBar) -> Result<()> {
+    let left = left.take();
     for sentence in &left {
         bar.suspend(|| output::note(format_args!("not undone: {sentence}")));
     }

@@ -16,7 +16,7 @@ pub(super) fn lacks(plan: &Plan) -> Lacks {
     let mut all = Lacks::default();
     for (number, host) in plan.hosts.iter().enumerate() {
         let Place::Serve(serve) = &host.place else { continue };
-        let at = |why: String| format!("the host {} ({}): {why}", host.name, serve.at);
+        let at = |why: String| format!("{}: {why}", host.named());
         match remote(serve).and_then(|remote| lacks_at(plan, number, &remote)) {
             Ok(lacks) => {
                 all.whole.extend(lacks.whole.into_iter().map(at));

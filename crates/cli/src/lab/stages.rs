@@ -97,7 +97,7 @@ pub(super) fn measure(
         for _ in 0..TRIES {
             session = session.wrapping_add(2);
             let turn = one(plan, bed, part, session, stop);
-            keep_left(bed, folder, bar)?;
+            keep_left(bed.left(), folder, bar)?;
             let traced = match turn {
                 Ok(traced) => traced,
                 Err(Fault::Cell(error)) => {

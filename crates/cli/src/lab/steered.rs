@@ -166,8 +166,7 @@ fn classes(plan: &Plan, probe: &Probe, steering: &Steering) -> Vec<ClassArg> {
 
 /// The threads of a guest's machine: each virtual CPU on one in turn, who carries its packets on all that are named.
 fn pins(plan: &Plan, steering: &Steering, guest: usize, pid: u32) -> Vec<PinArg> {
-    let machine = &plan.guests[plan.guests[guest].machine];
-    let vcpus = (0..machine.cpus)
+    let vcpus = (0..plan.guests[guest].cpus)
         .zip(steering.vcpus.iter().cycle())
         .map(|(number, cpu)| PinArg {
             pid,

@@ -34,6 +34,7 @@ const UNDO: Duration = Duration::from_secs(15);
 pub(crate) struct Dialled {
     pub(super) link: Link,
     pub(super) who: String,
+    left: Left,
 }
 
 /// The far end of a run.
@@ -103,7 +104,11 @@ impl RemoteArgs {
             over: false,
         };
         match link.next().with_context(|| who.clone())? {
-            ClientEvent::Open => Ok(Some(Dialled { link, who })),
+            ClientEvent::Open => Ok(Some(Dialled {
+                link,
+                who,
+                left: Left::default(),
+            })),
             other => bail!("{who}: not expected now: {other:?}"),
         }
     }
@@ -174,6 +179,12 @@ impl Link {
 }
 
 impl Dialled {
+    /// Tells somebody of what it could not undo, or is not known to have undone, once it is over.
+    pub(crate) fn telling(mut self, left: Left) -> Self {
+        self.left = left;
+        self
+    }
+
     /// A number for a session, other than any that is likely under way.
     pub(crate) fn session() -> Result<u32> {
         let random = secret::random()?;
@@ -196,13 +207,13 @@ impl Dialled {
                         ready: *ready,
                         keeper: None,
                         is_doing,
-                        left: Left::default(),
+                        left: self.left,
                     });
                 }
-                ClientEvent::Refused(why) => match self.link.client.take_left().as_slice() {
-                    [] => bail!("{} refuses: {why}", self.who),
-                    left => bail!("{} refuses: {why}. It could not undo: {}", self.who, left.join("; ")),
-                },
+                ClientEvent::Refused(why) => {
+                    self.left.add(self.link.client.take_left());
+                    bail!("{} refuses: {why}", self.who);
+                }
                 _ => {}
             }
         }
@@ -210,12 +221,6 @@ impl Dialled {
 }
 
 impl Far {
-    /// Tells somebody of what it could not undo, or is not known to have undone, once it is over.
-    pub(crate) fn telling(mut self, left: Left) -> Self {
-        self.left = left;
-        self
-    }
-
     fn link(&self) -> MutexGuard<'_, Link> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -77,8 +77,8 @@ fn what_is_done_there_is_undone_when_its_handle_is_gone() {
         let dialled = remote.dial().expect("a server").expect("a server");
         let start = Start::new(SESSION_STEP, Work::Errand);
         let left = Left::default();
-        let far = dialled.start(start).expect("it begins");
-        let mut far = far.telling(left.at("the host far"));
+        let dialled = dialled.telling(left.at("the host far"));
+        let mut far = dialled.start(start).expect("it begins");
         far.go(&Stop::default()).expect("a connection");
         assert!(!is_undone.load(Ordering::SeqCst));
         drop(far);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collect::{Collector, Seen, answer_of};
 use super::ends::{Asker, Ends};
-use super::path::{Elsewhere, Observed, Setup, Traced, observe};
+use super::path::{Observed, Setup, Traced, observe};
 use super::result::{self, Names};
 use crate::stop::Stop;
 
@@ -108,19 +108,6 @@ pub(crate) trait Guest {
     fn recorded(&mut self) -> Result<Vec<u8>>;
 }
 
-/// As it is told while packets flow.
-struct Told<'g> {
-    guest: &'g mut dyn Guest,
-    goes_on: bool,
-}
-
-impl Elsewhere for Told<'_> {
-    fn trace(&mut self, is_on: bool) -> Result<()> {
-        self.goes_on |= !self.guest.trace(is_on)?;
-        Ok(())
-    }
-}
-
 /// The recorder's arguments behind the program's name: it is ended by SIGINT.
 pub(crate) fn record_line(session: u32, path: &str, disturbers: bool) -> Vec<String> {
     let session = session.to_string();
@@ -152,9 +139,12 @@ pub(crate) fn across(
     let make = |tracer: &ringside_bpf::Tracer| -> Result<Collector> {
         Ok(Collector::keeping(tracer.reader()?, setup.stop_above))
     };
-    let mut told = Told { guest, goes_on: false };
-    let mut observed = observe(setup, Ends::One(asker), make, (watch, &mut told), stop)?;
-    let Told { guest, goes_on } = told;
+    let mut goes_on = false;
+    let mut elsewhere = |is_on| {
+        goes_on |= !guest.trace(is_on)?;
+        Ok(())
+    };
+    let mut observed = observe(setup, Ends::One(asker), make, (watch, &mut elsewhere), stop)?;
     let inside: Inside = serde_json::from_slice(&guest.recorded()?)?;
     ensure!(
         inside.boot != boot() || inside.boot.is_empty(),

@@ -77,18 +77,8 @@ pub(crate) struct Slots {
     pub(crate) count: Option<u64>,
 }
 
-/// Whoever traces elsewhere, on the same packets' way.
-pub(super) trait Elsewhere {
-    /// Begins to trace again, or stops for a while.
-    fn trace(&mut self, is_on: bool) -> Result<()>;
-}
-
-/// Nobody.
-impl Elsewhere for () {
-    fn trace(&mut self, _: bool) -> Result<()> {
-        Ok(())
-    }
-}
+/// Has whoever traces elsewhere, on the same packets' way, begin again, or stop for a while.
+pub(super) type Elsewhere<'a> = dyn FnMut(bool) -> Result<()> + 'a;
 
 /// What was traced of one receiver.
 pub(crate) struct Traced {
@@ -147,7 +137,7 @@ pub(crate) fn trace(
     let make = |tracer: &Tracer| -> Result<Collector> {
         Ok(Collector::new(tracer.reader()?, Correlator::new(), setup.stop_above))
     };
-    let mut observed = observe(setup, ends, make, (watch, &mut ()), stop)?;
+    let mut observed = observe(setup, ends, make, (watch, &mut |_| Ok(())), stop)?;
     ensure!(
         observed.collector.breakdown.whole().samples() > 0,
         "no packet was traced: {} were sent, {} came",
@@ -170,7 +160,7 @@ pub(super) fn observe(
     setup: &Setup<'_>,
     ends: Ends,
     collector: impl FnOnce(&Tracer) -> Result<Collector>,
-    (watch, elsewhere): (&mut dyn FnMut() -> Result<()>, &mut dyn Elsewhere),
+    (watch, elsewhere): (&mut dyn FnMut() -> Result<()>, &mut Elsewhere<'_>),
     stop: &Stop,
 ) -> Result<Observed> {
     let session = setup.session;
@@ -269,7 +259,7 @@ struct Run<'a> {
     board: &'a Board,
     collector: Collector,
     watch: &'a mut dyn FnMut() -> Result<()>,
-    elsewhere: &'a mut dyn Elsewhere,
+    elsewhere: &'a mut Elsewhere<'a>,
     /// The next packet to be read from the board.
     next: u64,
     /// Packets that came.
@@ -310,8 +300,8 @@ impl Run<'_> {
         // To load and attach the programs takes time of its own.
         let all = self.setup.time.saturating_sub(self.setup.settle);
         let length = slots.map_or(all, |slots| slots.length);
-        let mut was_traced = false;
         while !is_over(self.turns.len()) && !is_done(self) {
+            let was_traced = self.turns.last().is_some_and(|turn| turn.is_traced);
             let is_traced = slots.is_none() || matches!(self.turns.len() % 4, 0 | 3);
             if is_traced != was_traced {
                 if is_traced {
@@ -321,9 +311,8 @@ impl Run<'_> {
                 }
                 // The first turn finds everybody tracing.
                 if !self.turns.is_empty() {
-                    self.elsewhere.trace(is_traced)?;
+                    (self.elsewhere)(is_traced)?;
                 }
-                was_traced = is_traced;
             }
             self.wait(Instant::now() + self.setup.settle, &is_done)?;
             self.take()?;

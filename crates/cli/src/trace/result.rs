@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 
+use ringside_bpf::namespace;
 use ringside_measure::latency::Latency;
 use ringside_measure::schema::{MeasuredWhole, SlowResult, SlowStage, StageResult, TracedPath};
 use ringside_measure::trace::{Breakdown, Place, Stage, StageTimes};
@@ -71,12 +71,6 @@ impl Names {
 
 fn namespace_of(side: &Side) -> u32 {
     side.run(namespace)
-}
-
-/// The inode of the calling thread's network namespace.
-fn namespace() -> u32 {
-    let inode = fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.ino());
-    u32::try_from(inode).unwrap_or(0)
 }
 
 /// The figures of what was collected.

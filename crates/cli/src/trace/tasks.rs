@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 
 /// The name of a thread that has none of its own, in as many bytes as the kernel keeps of it.
 const OWN: &str = "ringside";
@@ -11,7 +12,6 @@ const OWN: &str = "ringside";
 pub(super) struct TaskNames {
     /// The thread that reads what the tracing programs tell.
     recorder: u32,
-    process: u32,
     /// Of the tasks that are called [`OWN`].
     known: HashMap<u32, String>,
 }
@@ -22,7 +22,6 @@ impl TaskNames {
         let id = rustix::thread::gettid().as_raw_nonzero().get();
         Self {
             recorder: u32::try_from(id).unwrap_or(0),
-            process: std::process::id(),
             known: HashMap::new(),
         }
     }
@@ -35,25 +34,16 @@ impl TaskNames {
         if name != OWN {
             return name;
         }
-        let process = self.process;
-        let known = self.known.entry(id);
-        known.or_insert_with(|| told(id, process)).clone()
+        self.known.entry(id).or_insert_with(|| told(id)).clone()
     }
 }
 
 /// By what it was started with. One that has ended meanwhile is not known any more.
-fn told(id: u32, own_process: u32) -> String {
-    let read = |file: &str| fs::read(format!("/proc/{id}/{file}")).ok();
-    let of_process = |status: Vec<u8>| {
-        let status = String::from_utf8_lossy(&status).into_owned();
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
-    };
-    if read("status").and_then(of_process) == Some(own_process) {
+fn told(id: u32) -> String {
+    if Path::new(&format!("/proc/self/task/{id}")).exists() {
         return format!("{OWN} (thread {id} of this program)");
     }
-    let line = read("cmdline").unwrap_or_default();
+    let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
     let mut words = line.split(|byte| *byte == 0).skip(1).map(String::from_utf8_lossy);
     match words.find(|word| !word.is_empty() && !word.starts_with('-')) {
         Some(command) => format!("{OWN} {command}"),

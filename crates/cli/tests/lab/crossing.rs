@@ -12,7 +12,7 @@ use ringside_netlab::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::guests::{PATIENCE, agrees, all_children_of};
-use super::{Scratch, alone, assert_nothing_is_left_of, quiet, result, run, start};
+use super::{Scratch, alone, assert_nothing_is_left_of, quiet, result, run, run_whole, start};
 
 /// Long cycles, for an emulated CPU.
 fn content() -> String {
@@ -46,11 +46,7 @@ fn schedules_go_into_a_guest_and_out_of_it() {
     scratch.lab(&content());
     let checked = run(&scratch, "check my.toml").good().out;
     assert!(checked.contains("vm to a, by schedule: PCP 5"), "{checked}");
-    let running = start(&scratch, "run my.toml --into run --json");
-    let pid = running.pid();
-    let done = running.end_within(PATIENCE).good();
-    assert_nothing_is_left_of(pid);
-    let result = result(&done.out);
+    let (done, result) = run_whole(&scratch, PATIENCE);
     let names: Vec<&str> = result.cells.iter().map(|cell| cell.path.as_str()).collect();
     assert_eq!(
         names,

@@ -6,7 +6,7 @@ use ringside_measure::trace::{Point, Stage};
 use ringside_netlab::testing::is_root;
 
 use super::guests::PATIENCE;
-use super::{Scratch, alone, assert_nothing_is_left_of, result, start};
+use super::{Scratch, alone, run_whole};
 
 /// Takes its CPU from everybody who has no real-time priority, most of the time.
 const HOG: &str = r#"$t = "\0" x 16; $priority = pack("i", 10); sub now { syscall(228, 1, $t); my @t = unpack("qq", $t); $t[0] + $t[1] / 1e9 }
@@ -49,11 +49,7 @@ fn a_hog_and_a_receiver_that_stands_still_are_found_inside_a_guest() {
     }
     let (_alone, scratch) = (alone(), Scratch::new());
     scratch.lab(&content());
-    let running = start(&scratch, "run my.toml --into run --json");
-    let pid = running.pid();
-    let done = running.end_within(PATIENCE).good();
-    assert_nothing_is_left_of(pid);
-    let result = result(&done.out);
+    let (_, result) = run_whole(&scratch, PATIENCE);
     let free = traced(&result, "hog", LoadKind::Idle);
     let [hog, aside, still] = ["hog", "aside", "still"].map(|name| traced(&result, name, LoadKind::Foreign));
     let wake_up = Stage::From(Point::Waking);

@@ -13,7 +13,7 @@ use rustix::mount::{MountFlags, mount_remount};
 use super::broken::State;
 use super::common::Running;
 use super::together::folders_of;
-use super::{Scratch, Small, alone, assert_nothing_is_left_of, has_ended, kill, result, start, turns};
+use super::{Scratch, Small, alone, assert_nothing_is_left_of, has_ended, kill, run_whole, turns};
 
 /// How long an emulated guest and its turns may take on a machine that does other things.
 pub(super) const PATIENCE: Duration = Duration::from_secs(400);
@@ -80,11 +80,7 @@ fn guests_are_a_part_of_the_matrix() {
     }
     let (_alone, scratch) = (alone(), Scratch::new());
     scratch.lab(&content());
-    let running = start(&scratch, "run my.toml --into run --json");
-    let pid = running.pid();
-    let done = running.end_within(PATIENCE).good();
-    let result = result(&done.out);
-    assert_nothing_is_left_of(pid);
+    let (done, result) = run_whole(&scratch, PATIENCE);
     let [_, _, tap, xdp, express, lane] = result.machines.as_slice() else {
         panic!("{result:#?}")
     };

@@ -147,7 +147,8 @@ pub struct CostTurns {
     pub turns: u64,
     /// Packets that came in them.
     pub packets: u64,
-    /// What the tracing programs told in them, of packets and of what had the CPUs: nothing without tracing.
+    /// What this kernel's tracing programs told in them, of packets and of what had the CPUs. Of turns without tracing also what another kernel on the
+    /// way told of packets: nothing where all have stopped.
     pub events: u64,
 }
 

@@ -1,6 +1,5 @@
 //! Programs that carry packets: started in a namespace, with their output in a file, and ended with the attachment.
 
-use std::env;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Way;
 use crate::guest::machine::{Machine, last_lines};
-use crate::{Error, Result};
+use crate::{Error, Result, find_program};
 
 /// How long a program may take until it does its work, on a machine that has other things to do.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(30);
@@ -115,10 +114,9 @@ pub(crate) fn find(way: Way, name: &str, advice: &str) -> Result<()> {
 
 /// Whether a program of that name would be found: in `PATH`, or where its name says.
 pub(crate) fn is_program(name: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
     match name.contains('/') {
         true => Path::new(name).is_file(),
-        false => env::split_paths(&path).any(|folder| folder.join(name).is_file()),
+        false => find_program(name).is_some(),
     }
 }
 

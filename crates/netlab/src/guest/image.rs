@@ -11,7 +11,7 @@ use super::cpio::Archive;
 use super::elf::{libraries, without_debug};
 use super::modules::Modules;
 use super::prepare;
-use crate::Result;
+use crate::{Result, find_program};
 
 /// Mount points, and folders that programs take for granted.
 const FOLDERS: [&str; 8] = ["/dev", "/proc", "/sys", "/run", "/tmp", "/root", "/var/tmp", "/etc"];
@@ -82,10 +82,14 @@ pub(crate) fn found(program: &Path) -> Result<PathBuf> {
     if program.is_absolute() {
         return Ok(program.to_owned());
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
-    folders
-        .find_map(|folder| Some(folder.join(program)).filter(|path| path.is_absolute() && path.is_file()))
+    let of_system = || {
+        let mut files = ["/usr/sbin", "/sbin"]
+            .map(|folder| Path::new(folder).join(program))
+            .into_iter();
+        files.find(|file| file.is_file())
+    };
+    find_program(program)
+        .or_else(of_system)
         .ok_or_else(|| prepare("find the program", program.display(), "it is not in PATH"))
 }
 

@@ -267,7 +267,7 @@ pub(in crate::lab) struct Remote<'l> {
 /// no loss.
 pub(in crate::lab) fn errand(remote: &Remote<'_>, errand: Errand, stop: &Stop) -> Result<Far> {
     let dialled = remote.args.dial()?.context("a server has an address")?;
-    let mut far = dialled.start(start(errand)?)?.telling(remote.left.clone());
+    let mut far = dialled.telling(remote.left.clone()).start(start(errand)?)?;
     far.go(stop)?;
     Ok(far)
 }
