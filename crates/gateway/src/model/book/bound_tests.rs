@@ -159,6 +159,9 @@ fn assert_right(judged: [Result<(), Denied>; 2], when: &str) {
     assert_eq!(judged, [Ok(()), Err(Denied::Ingress)], "{when}");
 }
 
+/// Says a state, in a version.
+type Way = dyn Fn(&mut Book, u64, u64);
+
 /// Whoever looks while one state takes the place of the other finds one of both, in whatever way and order it is said.
 #[test]
 fn what_is_said_together_is_seen_together() {
@@ -170,7 +173,7 @@ fn what_is_said_together_is_seen_together() {
         book.mirror(&items);
     };
     let apply = |book: &mut Book, number, version| _ = book.apply(&said(number, version));
-    let ways: [(&str, &dyn Fn(&mut Book, u64, u64)); 3] = [
+    let ways: [(&str, &Way); 3] = [
         ("told by etcd", &mirror),
         ("backwards", &backwards),
         ("asked for", &apply),
