@@ -18,7 +18,9 @@
 //! # How it changes
 //! Workers read an immutable [`Snapshot`]; a [`PolicyWriter`] makes the next one, which shares with it all profiles that
 //! did not change. Each profile knows since which generation it says what it says: a decision of that or a later
-//! generation still holds.
+//! generation still holds. What is bound to several addresses may become otherwise with the rules, at once
+//! ([`PolicyWriter::publish_and_bind`]): each address has a profile of its own meanwhile, a *turn*, which a snapshot turns with
+//! all others from what was to what is.
 
 mod compiled;
 mod publish;
@@ -26,7 +28,7 @@ mod rows;
 mod rule;
 
 pub use compiled::{Denied, Subject};
-pub use publish::{Policy, PolicyReader, PolicyWriter, Snapshot};
+pub use publish::{Bind, Policy, PolicyReader, PolicyWriter, Side, Snapshot};
 pub use rule::{Direction, Family, GroupId, ProfileId, Remote, Rule, RuleError, RuleId, Service};
 
 #[cfg(test)]

@@ -457,6 +457,7 @@ impl Model {
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.health.problems();
+        problems.extend(self.readers.problem());
         problems.extend(self.path.problems());
         problems
     }

@@ -9,7 +9,8 @@
 //! [`Store::load`] every row. A row that does not match is moved to the table `quarantine`, and told. In the place of a file that
 //! SQLite finds damaged comes another one with what can still be read of it, and that is told, too: a gateway that forwards most of
 //! what it knew is better than one that does not start. What was lost is told until somebody says that it is there again
-//! ([`Store::repaired`]), for what is missing may be what forbids something.
+//! ([`Store::repaired`]), for what is missing may be what forbids something. What the disk does not tell is not damaged: then the store is
+//! not opened ([`StoreError::Unreadable`]), and nothing is changed.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use crate::object::{Change, Group, Neighbor, Object, Port, Statement};
 
 mod clock;
 mod damage;
+mod disk;
 mod loss;
 mod mirror;
 mod read;
@@ -31,6 +33,7 @@ mod salvage;
 mod schema;
 
 use damage::{Bad, End};
+use disk::{is_damage, is_unreadable, read_through};
 pub use read::{Filter, Page, Reader};
 pub use row::Row;
 
@@ -95,6 +98,33 @@ pub enum StoreError {
     Full {
         /// The store's file.
         path: PathBuf,
+    },
+    /// The disk does not tell what the file holds. Nobody knows whether anything is wrong with that.
+    #[error(
+        "the store {path}: {action}: {reason}: its disk cannot be read. Nothing was changed: look at the disk, and at the kernel's log, and try again when it is \
+         well. Where a part of the file stays unreadable, put what `ddrescue` makes of it in its place, or give another `store.path` and say everything \
+         anew; a fleet's gateway reads it from etcd"
+    )]
+    Unreadable {
+        /// The store's file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What came of it.
+        reason: String,
+    },
+    /// What is read makes no sense, or cannot be read at all: where it asks for rows, SQLite says the same of both.
+    #[error(
+        "the store {path}: {action}: {source}: the file is damaged, or its disk cannot be read: look at the disk, and at the kernel's log. The next start \
+         looks through all of it"
+    )]
+    Damaged {
+        /// The store's file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What came of it.
+        r#source: rusqlite::Error,
     },
     /// What SQLite says.
     #[error("the store {path}: {action}: {source}")]
@@ -196,9 +226,17 @@ impl Store {
         let lock = lock(path)?;
         let was_interrupted = salvage::finish(path)?;
         let mut problems = Vec::new();
-        let mut connection = match connect(path, working) {
+        let connected = match connect(path, working) {
+            // Another time the disk may tell what it does not tell now.
+            Err(StoreError::Damaged { .. }) => {
+                read_through(path, working)?;
+                connect(path, working)
+            }
+            connected => connected,
+        };
+        let mut connection = match connected {
             Ok(connection) => connection,
-            Err(StoreError::Sqlite { source, .. }) if is_damage(&source) => {
+            Err(StoreError::Damaged { source, .. }) => {
                 problems.extend(salvage::replace(path, role, &source, working)?);
                 salvage::finish(path)?;
                 connect(path, working)?
@@ -404,16 +442,14 @@ fn failed(path: &Path, action: &'static str, source: rusqlite::Error) -> StoreEr
     let path = path.to_owned();
     match source.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::Full { path },
+        _ if is_unreadable(&source) => StoreError::Unreadable {
+            path,
+            action,
+            reason: source.to_string(),
+        },
+        _ if is_damage(&source) => StoreError::Damaged { path, action, source },
         _ => StoreError::Sqlite { path, action, source },
     }
-}
-
-/// True if it is the file that is wrong.
-fn is_damage(error: &rusqlite::Error) -> bool {
-    matches!(
-        error.sqlite_error_code(),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-    )
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

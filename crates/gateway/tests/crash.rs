@@ -3,6 +3,8 @@
 mod common;
 #[path = "crash/disk.rs"]
 mod disk;
+#[path = "crash/reads.rs"]
+mod reads;
 
 use std::process::Command;
 

@@ -348,10 +348,11 @@ impl NeighborTable {
         None
     }
 
-    /// Removes entries. It is no error if one is not there.
-    pub fn remove(&self, keys: &[NeighborKey]) {
+    /// Removes entries, and says how many were there.
+    pub fn remove(&self, keys: &[NeighborKey]) -> usize {
         let mut writer = self.lock();
         let mut bytes = Vec::with_capacity(NeighborKey::LEN);
+        let before = writer.entries;
         for key in keys {
             let key = Key::of(key, &mut bytes);
             if let Some(slot) = self.find(key) {
@@ -359,6 +360,7 @@ impl NeighborTable {
                 writer.entries -= 1;
             }
         }
+        (before - writer.entries) as usize
     }
 
     /// Reads all that is there, in no order. Who is called must not come back here: it is locked meanwhile.

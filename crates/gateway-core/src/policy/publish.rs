@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, Cache};
 use foldhash::fast::RandomState;
 
 use super::compiled::{Compiled, Denied, Subject};
-use super::rule::{Direction, GroupId, ProfileId, Rule, RuleError, RuleId};
+use super::rule::{Direction, GroupId, ProfileId, Remote, Rule, RuleError, RuleId, Service};
 
 /// All groups and profiles: read through [`PolicyReader`]s, changed through one [`PolicyWriter`] at a time.
 ///
@@ -60,6 +60,14 @@ struct Book {
     generation: u64,
 }
 
+impl Book {
+    /// One that no profile has had.
+    fn number(&mut self) -> ProfileId {
+        self.last = self.last.checked_add(1).expect("fewer profiles than 2^32");
+        ProfileId::new(self.last).expect("one more than something is not 0")
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -97,6 +105,7 @@ impl Policy {
             shared: &self.shared,
             changed: HashSet::new(),
             added: HashSet::new(),
+            turns: HashMap::new(),
         }
     }
 
@@ -130,6 +139,7 @@ pub struct PolicyWriter<'a> {
     next: Book,
     changed: HashSet<GroupId>,
     added: HashSet<ProfileId>,
+    turns: HashMap<(Side, Side), ProfileId>,
 }
 
 impl PolicyWriter<'_> {
@@ -170,8 +180,7 @@ impl PolicyWriter<'_> {
         if let Some(&known) = self.next.known.get(&groups) {
             return known;
         }
-        self.next.last = self.next.last.checked_add(1).expect("fewer profiles than 2^32");
-        let id = ProfileId::new(self.next.last).expect("one more than something is not 0");
+        let id = self.next.number();
         self.next.known.insert(Arc::clone(&groups), id);
         self.next.profiles.insert(id, groups);
         self.added.insert(id);
@@ -206,20 +215,54 @@ impl PolicyWriter<'_> {
         changed.map(|(id, _)| *id).collect()
     }
 
+    /// A profile that stands for one of these sides until [`PolicyWriter::publish_and_bind`] publishes, and for the other from then on: for an
+    /// address of which something else is bound from then on.
+    ///
+    /// # Panics
+    /// As [`PolicyWriter::profile`].
+    pub fn turn(&mut self, before: Side, after: Side) -> ProfileId {
+        if let Some(known) = self.turns.get(&(before, after)) {
+            return *known;
+        }
+        let id = self.next.number();
+        self.turns.insert((before, after), id);
+        id
+    }
+
     /// Lets workers see all changes at once, and says in which generation. It is the one before if no rule of a known
     /// profile changed: then all decisions still hold.
     pub fn publish(self) -> u64 {
+        self.publish_and_bind(|_| ())
+    }
+
+    /// As [`PolicyWriter::publish`], where what is bound to several addresses becomes otherwise with it, at once: who has looked up the profiles of a
+    /// packet in one generation, and judges it by the rules of the same, judges it by all that was before or by all that is after.
+    ///
+    /// `bind` is called twice, the first time only if there are turns: to bind them ([`PolicyWriter::turn`]), each of which says what is bound to its
+    /// address already; and when they say what is to be bound, to bind that in their place.
+    pub fn publish_and_bind(self, mut bind: impl FnMut(Bind)) -> u64 {
         let Self {
             mut book,
             shared,
             mut next,
             changed,
             added,
+            turns,
         } = self;
         let before = shared.load_full();
+        let has_turns = !turns.is_empty();
+        if has_turns {
+            let mut profiles = before.profiles.clone();
+            let sides = turns
+                .iter()
+                .map(|((side, _), id)| (id.number(), side.of(&before.profiles, FIRST)));
+            profiles.extend(sides);
+            shared.store(Arc::new(Snapshot { profiles, ..*before }));
+            bind(Bind::Turns);
+        }
         let is_changed = |id: &ProfileId, groups: &[GroupId]| is_changed((&changed, &added), *id, groups);
         let gone = before.profiles.len() + added.len() > next.profiles.len();
-        if gone || next.profiles.iter().any(|(id, groups)| is_changed(id, groups)) {
+        if gone || has_turns || next.profiles.iter().any(|(id, groups)| is_changed(id, groups)) {
             next.generation += 1;
         }
         let compile = |id: &ProfileId, groups: &[GroupId]| {
@@ -236,17 +279,81 @@ impl PolicyWriter<'_> {
                 rules: Arc::new(Compiled::new(groups, rules)),
             }
         };
-        let profiles = next.profiles.iter();
-        let snapshot = Snapshot {
+        let profiles: Profiles = (next.profiles.iter())
+            .map(|(id, groups)| (id.number(), compile(id, groups)))
+            .collect();
+        if has_turns {
+            let mut all = profiles.clone();
+            for ((_, side), id) in &turns {
+                let since = next.generation;
+                all.insert(
+                    id.number(),
+                    Profile {
+                        since,
+                        ..side.of(&profiles, since)
+                    },
+                );
+            }
+            shared.store(Arc::new(Snapshot {
+                generation: next.generation,
+                profiles: all,
+            }));
+            bind(Bind::Profiles);
+            // Who has found a turn looks again.
+            next.generation += 1;
+        }
+        shared.store(Arc::new(Snapshot {
             generation: next.generation,
-            profiles: profiles
-                .map(|(id, groups)| (id.number(), compile(id, groups)))
-                .collect(),
-        };
-        shared.store(Arc::new(snapshot));
+            profiles,
+        }));
+        if !has_turns {
+            bind(Bind::Profiles);
+        }
         let generation = next.generation;
         *book = next;
         generation
+    }
+}
+
+/// What is bound to an address at one side of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// This profile.
+    Profile(ProfileId),
+    /// Nothing, and it may send and get anything.
+    Open,
+    /// Nothing, and it may neither send nor get anything.
+    Closed,
+}
+
+/// What is to be bound now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bind {
+    /// To each address that has one, its turn.
+    Turns,
+    /// Profiles, or nothing.
+    Profiles,
+}
+
+impl Side {
+    /// The same as a profile. `since`: the generation since which one that is none of these is so.
+    fn of(self, profiles: &Profiles, since: u64) -> Profile {
+        let known = match self {
+            Self::Profile(id) => profiles.get(&id.number()).cloned(),
+            Self::Open | Self::Closed => None,
+        };
+        let anything = [Direction::Ingress, Direction::Egress].map(|direction| Rule {
+            id: RuleId(0),
+            direction,
+            family: None,
+            service: Service::Any,
+            remote: Remote::Any,
+        });
+        let rules = if self == Self::Open { &anything[..] } else { &[] };
+        known.unwrap_or_else(|| Profile {
+            since,
+            rules: Arc::new(Compiled::new(&[], rules.iter())),
+        })
     }
 }
 
@@ -271,8 +378,11 @@ struct Profile {
 #[derive(Debug)]
 pub struct Snapshot {
     generation: u64,
-    profiles: HashMap<u32, Profile, RandomState>,
+    profiles: Profiles,
 }
+
+/// By their numbers.
+type Profiles = HashMap<u32, Profile, RandomState>;
 
 impl Snapshot {
     /// Its number: higher than those before.

@@ -95,6 +95,67 @@ fn a_set_of_groups_has_one_number() {
     assert_ne!(writer.profile(&[GroupId(1), GroupId(2)]), one);
 }
 
+/// What is bound to two addresses changes together, and the rules of it: at no moment is one of them looked up as it was and judged with the other as it is.
+#[test]
+fn what_is_bound_to_several_addresses_turns_at_once() {
+    let policy = Policy::new();
+    let mut writer = policy.write();
+    let [from, to, next] = [1, 2, 3].map(|group| writer.profile(&[GroupId(group)]));
+    let allow = |direction, remote| vec![rule(direction, tcp(80..=80), remote)];
+    let ingress = |group| allow(Direction::Ingress, Remote::Group(GroupId(group)));
+    writer
+        .put_group(GroupId(1), allow(Direction::Egress, Remote::Any))
+        .unwrap();
+    writer.put_group(GroupId(2), ingress(1)).unwrap();
+    let before = writer.publish();
+    let subject = subject("10.0.0.1", "10.0.0.2", Protocol::TCP, 80);
+    let mut reader = policy.reader();
+    let mut judge = |[from, to]: [Option<ProfileId>; 2]| {
+        let rules = reader.load();
+        (rules.generation(), rules.judge(&subject, from, to))
+    };
+    assert_eq!(judge([Some(from), Some(to)]), (before, Ok(())));
+
+    let mut writer = policy.write();
+    writer.remove_group(GroupId(1));
+    writer
+        .put_group(GroupId(3), allow(Direction::Egress, Remote::Any))
+        .unwrap();
+    writer.put_group(GroupId(2), ingress(3)).unwrap();
+    // Who gets it has the same profile, and who sends another one; and somebody has none from now on, or may do nothing more.
+    let turn = writer.turn(Side::Profile(from), Side::Profile(next));
+    assert_eq!(writer.turn(Side::Profile(from), Side::Profile(next)), turn);
+    let opens = writer.turn(Side::Closed, Side::Open);
+    let closes = writer.turn(Side::Open, Side::Closed);
+    let mut calls = 0;
+    let after = writer.publish_and_bind(|bind| {
+        calls += 1;
+        let is_turned = match bind {
+            Bind::Turns => false,
+            Bind::Profiles => true,
+        };
+        let (generation, judged) = judge([Some(turn), Some(to)]);
+        assert_eq!((judged, generation > before), (Ok(()), is_turned));
+        let of = |which: ProfileId, judge: &mut dyn FnMut([Option<ProfileId>; 2]) -> (u64, Result<(), Denied>)| {
+            [[Some(which), None], [None, Some(which)]].map(|ends| judge(ends).1.is_ok())
+        };
+        assert_eq!(of(opens, &mut judge), [is_turned; 2]);
+        assert_eq!(of(closes, &mut judge), [!is_turned; 2]);
+        let known = if is_turned { next } else { from };
+        assert_eq!(judge([Some(known), Some(to)]).1, Ok(()));
+    });
+    assert_eq!(calls, 2);
+    let (generation, judged) = judge([Some(next), Some(to)]);
+    assert_eq!((generation, judged), (after, Ok(())));
+    // Turns are over; whoever has found one sees that there is another generation.
+    assert_eq!(judge([Some(turn), Some(to)]).1, Err(Denied::UnknownProfile));
+    let mut writer = policy.write();
+    let mut bound = Vec::new();
+    writer.put_group(GroupId(2), Vec::new()).unwrap();
+    let last = writer.publish_and_bind(|bind| bound.push(bind));
+    assert_eq!((bound, last), (vec![Bind::Profiles], after + 1));
+}
+
 #[test]
 fn nothing_holds_that_could_be_otherwise_and_all_else_does() {
     let policy = Policy::new();

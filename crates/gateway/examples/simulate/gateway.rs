@@ -283,6 +283,8 @@ impl Gateway {
                 let changed = if is_event { keys } else { changed };
                 cost = changed * costs.apply + (keys * OF_KEY).saturating_sub(changed) * costs.compare;
             }
+            Tell::Policy { items, .. } if items.is_empty() => {}
+            Tell::Policy { .. } => broken("a gateway was told of groups and ports, of which there are none"),
             Tell::Sweep { keep, compare } => {
                 for cell in 0..u32::try_from(self.versions.len()).unwrap_or(u32::MAX) {
                     if self.versions[cell as usize] > 0 && !keep.contains(&key_of(cell, self.networks)) {

@@ -34,7 +34,10 @@ pub(super) fn refused(error: &WriteError) -> Status {
 
 fn unreadable(error: &StoreError) -> Status {
     tracing::error!(%error, "the store could not be read");
-    Status::internal(error.to_string())
+    match error {
+        StoreError::Unreadable { .. } | StoreError::Damaged { .. } => Status::unavailable(error.to_string()),
+        _ => Status::internal(error.to_string()),
+    }
 }
 
 fn outcome(outcome: Outcome) -> i32 {

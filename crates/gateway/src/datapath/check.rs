@@ -63,6 +63,8 @@ impl Cache {
             if !check.is_second && check.others.len() < MOST {
                 check.others.insert(key, marked(value, (false, false)));
             } else if check.others.get(&key) == Some(&marked(value, (false, false))) {
+                // Once: what was moved meanwhile may come twice in a part.
+                check.others.remove(&key);
                 wrong.push(key);
             }
         }

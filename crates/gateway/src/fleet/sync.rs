@@ -207,6 +207,11 @@ impl Sync {
                 let items = self.read(&pairs);
                 Action::Tell(Tell::Items { items, compare: false })
             }
+            Next::ReadPolicy(pairs) => {
+                let items = self.read(&pairs);
+                let keep = pairs.iter().filter_map(|pair| Key::parse(&pair.key)).collect();
+                Action::Tell(Tell::Policy { items, keep })
+            }
         })
     }
 
@@ -557,35 +562,6 @@ impl Sync {
             }
             comparison.held = Some(page);
             self.prove(now, self.told);
-        }
-    }
-
-    fn listed_all(&mut self, now: Duration, page: Page) {
-        let Phase::Listing(listing) = &mut self.phase else {
-            return;
-        };
-        if listing.revision.is_none() {
-            if page.revision < listing.least {
-                let least = listing.least;
-                return self.reject(format!("its revision went back from {least} to {}", page.revision));
-            }
-            self.next.push_back(Next::Do(Action::Tell(Tell::Begin)));
-        }
-        let done = listing.take(now, &page);
-        let (pages, took) = (listing.pages, listing.took);
-        if done.is_none() {
-            let next = listing.ask(now, self.told);
-            self.next.extend(next.map(Action::List).map(Next::Do));
-        }
-        self.next.push_back(Next::Read(page.pairs));
-        if let Some((revision, keep)) = done {
-            self.act(Action::Tell(Tell::Sweep { keep, compare: false }));
-            self.act(Action::Tell(Tell::Revision(revision)));
-            self.told = revision;
-            self.complete = Some(revision);
-            self.vain.took = Some(took);
-            self.watch(now);
-            self.compare_later(now, pages);
         }
     }
 }

@@ -249,6 +249,11 @@ impl Applier {
                 self.mirrored(began, &applied, made);
                 self.diverged(found);
             }
+            Tell::Policy { items, keep } => {
+                let began = Instant::now();
+                let (applied, made) = self.book.mirror_all_policy(items, &keep);
+                self.mirrored(began, &applied, made);
+            }
             Tell::Sweep { keep, compare } => {
                 while self.sweep.is_some() {
                     self.sweep_a_part();

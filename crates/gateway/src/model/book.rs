@@ -13,6 +13,7 @@ use super::rule::{decide, unknown};
 use super::{Outcome, Tables};
 use crate::object::{Change, Group, GroupKey, Port, Statement};
 
+mod bound;
 mod closed;
 mod mirror;
 
@@ -115,7 +116,7 @@ impl Book {
     fn apply_policy(&mut self, changes: &[Change], applied: &mut Applied) {
         let tables = Arc::clone(&self.tables);
         let mut policy = tables.policy.write();
-        let mut bound = Vec::new();
+        let mut bound = BTreeSet::new();
         for (change, outcome) in changes.iter().zip(&mut applied.outcomes) {
             match change {
                 Change::Neighbor(_) => {}
@@ -123,38 +124,12 @@ impl Book {
                 Change::Port(statement) => {
                     *outcome = self.port(&mut policy, statement);
                     if outcome.is_change() {
-                        bound.push(statement.key());
+                        bound.insert(statement.key());
                     }
                 }
             }
         }
         self.bound(policy, bound, applied);
-    }
-
-    /// Publishes what was said of groups and ports, and binds the latter.
-    fn bound(&mut self, policy: PolicyWriter<'_>, bound: Vec<TenantAddress>, applied: &mut Applied) {
-        let tables = Arc::clone(&self.tables);
-        // Who talks to whom is of one network, and so is what is decided about it: rules that name groups, too.
-        let changed = policy.changed();
-        let users = changed.iter().filter_map(|profile| self.users.get(profile));
-        let mut networks: BTreeSet<Vni> = std::mem::take(&mut applied.networks).into_iter().collect();
-        networks.extend(users.flat_map(HashMap::keys));
-        // To be known before it is bound.
-        policy.publish();
-        let mut writer = tables.neighbors.write();
-        let mut bindings = tables.bindings.reader();
-        for address in bound {
-            let profile = self.ports.get(&address).map(|bound| bound.profile);
-            // What is bound to an address decides as much as the rules do, and changes no rule.
-            if bindings.profile(address) != profile {
-                networks.insert(address.vni);
-            }
-            tables.bindings.set(address, profile);
-            if writer.set_policy(address, profile.map_or(self.without_port(), ProfileId::number)) {
-                applied.changed.push(address);
-            }
-        }
-        applied.networks = networks.into_iter().collect();
     }
 
     /// As `Neighbor::policy`.

@@ -13,6 +13,8 @@ pub struct Readers {
     idle: Mutex<Vec<Reader>>,
     /// How many may be used at a time.
     permits: Arc<Semaphore>,
+    /// Why the last question was not answered, if it was not.
+    failed: Mutex<Option<String>>,
 }
 
 /// More questions at a time would only share the same disk and cores.
@@ -24,7 +26,16 @@ impl Readers {
         Ok(Self {
             idle: Mutex::new(idle),
             permits: Arc::new(Semaphore::new(READERS)),
+            failed: Mutex::default(),
         })
+    }
+
+    /// What is wrong, for people, until a question is answered again.
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
+        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = |why| format!("the last question to the store was not answered: {why}");
+        failed.as_ref().map(told)
     }
 
     /// Asks, on a thread that may wait for the disk.
@@ -43,6 +54,8 @@ impl Readers {
         let asked = tokio::task::spawn_blocking(move || {
             let reader = readers.lock().pop().expect("one for each permit");
             let answer = question(&reader);
+            let failed = answer.as_ref().err().map(ToString::to_string);
+            *readers.failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
             readers.lock().push(reader);
             // Not before: who asked may have gone away, and the reader is here still.
             drop(permit);

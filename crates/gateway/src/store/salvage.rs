@@ -283,6 +283,8 @@ fn copy<O: Row>(old: &Connection, to: &Connection, now: i64, loaded: &mut Loaded
                 damage::quarantine(to, &bad)?;
                 return Ok(whole && bad.is_empty());
             }
+            // Another time it may be read.
+            Err(error) if super::disk::is_unreadable(&error) => return Err(error),
             Err(error) if error.sqlite_error().is_some() => whole = false,
             Err(error) => return Err(error),
         }

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ringside_netlab::wait_until;
@@ -23,6 +24,8 @@ pub(crate) enum Calls {
     Flushes = 1,
     Writes = 2,
     All = 3,
+    /// Of the store's files: see [`SlowDisk::see_reads`].
+    Reads = 4,
 }
 
 /// What a gateway's disk is made slow by, hang and fail: see `slow.c`.
@@ -30,6 +33,7 @@ pub(crate) struct SlowDisk {
     folder: Folder,
     program: PathBuf,
     settings: Mutex<[u32; 5]>,
+    sees_reads: AtomicBool,
 }
 
 impl SlowDisk {
@@ -40,15 +44,24 @@ impl SlowDisk {
             folder,
             program,
             settings: Mutex::default(),
+            sees_reads: AtomicBool::new(false),
         };
         disk.set(|_| ());
         disk
+    }
+
+    /// Of a program that is started from now on reads may fail, too. They wait behind what hangs.
+    pub(crate) fn see_reads(&self) {
+        self.sees_reads.store(true, Ordering::Relaxed);
     }
 
     /// What is said before a gateway's program, so that it has that disk. It dies with what makes the disk slow, its parent.
     pub(crate) fn words(&self) -> Vec<PathBuf> {
         let [slow, settings] = [self.program.clone(), self.folder.join("settings")];
         let mut words: Vec<PathBuf> = ["env", "SLOW_WRITES=1"].map(PathBuf::from).to_vec();
+        if self.sees_reads.load(Ordering::Relaxed) {
+            words.push("SLOW_READS=store.db".into());
+        }
         words.extend([slow, settings]);
         words.extend(["setpriv", "--pdeathsig", "KILL"].map(PathBuf::from));
         words.push(binary().get_program().into());
@@ -57,13 +70,19 @@ impl SlowDisk {
 
     /// A gateway with that disk.
     pub(crate) fn start(&self, folder: Folder) -> Daemon {
+        let command = self.command(&folder);
+        Daemon::spawn(folder, command)
+    }
+
+    /// That begins one.
+    pub(crate) fn command(&self, folder: &Folder) -> Command {
         let words = self.words();
         let mut command = Command::new(&words[0]);
         command
             .args(&words[1..])
             .arg("--config")
             .arg(folder.join("gateway.toml"));
-        Daemon::spawn(folder, command)
+        command
     }
 
     fn set(&self, change: impl FnOnce(&mut [u32; 5])) {
@@ -103,13 +122,19 @@ impl SlowDisk {
 }
 
 /// Kills a program on such a disk, and what its disk is slow by. Nothing has its files open after that.
-pub(crate) fn kill(daemon: Daemon) -> Folder {
-    let parent = daemon.child.id();
+pub(crate) fn kill(mut daemon: Daemon) -> Folder {
+    kill_both(&mut daemon.child);
+    daemon.kill()
+}
+
+/// The same of what is no daemon yet.
+pub(crate) fn kill_both(slow: &mut Child) {
+    let parent = slow.id();
     let pid = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
-    let folder = daemon.kill();
+    slow.kill().unwrap();
+    slow.wait().unwrap();
     let pid = pid.trim();
     assert!(wait_until(PATIENCE, || is_over(pid)), "{pid} lives on");
-    folder
 }
 
 /// A thread that waits for the disk may be the last one to end; who reaps what is left may take its time.

@@ -10,7 +10,7 @@ use ringside_gateway::proto::{Direction, PutNeighborsRequest, PutSecurityGroupsR
 use rusqlite::OpenFlags;
 
 use super::Etcd;
-use super::common::daemon::{Daemon, free_port};
+use super::common::daemon::{Daemon, free_port, refusal};
 use super::common::disk::{Calls, FOR_EVER, SlowDisk, kill};
 use super::common::etcd::{IMPATIENT, configure, gateway};
 use super::common::metrics::Metrics;
@@ -270,4 +270,34 @@ async fn a_copy_that_was_given_up_is_made_anew_however_often_that_fails() {
     assert_eq!(bed.said("too much waits for its disk"), 1);
     assert_eq!(bed.metrics().count("fleet_copies_given_up_total"), 3);
     bed.starts_alone();
+}
+
+/// Lists are refused, and tables follow; and no start takes a copy for damaged that may be read another time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_cannot_be_read_holds_nothing_up() {
+    const COUNT: u32 = 1000;
+    let mut bed = Bed::start();
+    bed.put_neighbors(COUNT, 1).await;
+    bed.follow();
+    bed.disk.see_reads();
+    bed.one = bed.disk.start(kill(bed.one));
+    bed.disk.fail(Calls::Reads, libc::EIO, 0);
+    bed.put_neighbors(COUNT, 2).await;
+    bed.follow();
+    let list = ["list", "neighbors", "--json"];
+    let refused = bed.one.fails(&list);
+    assert!(refused.contains("its disk cannot be read"), "{refused}");
+    let health = bed.health();
+    assert!(
+        health.contains("the last question to the store was not answered"),
+        "{health}"
+    );
+    let folder = kill(bed.one);
+    let refused = refusal(bed.disk.command(&folder));
+    assert!(refused.contains("its disk cannot be read"), "{refused}");
+    bed.disk.heal();
+    let mut one = bed.disk.start(folder);
+    let other = bed.other;
+    one.wait("all of it", |one| one.ok(&list) == other.ok(&list));
+    assert!(!one.log().contains("damaged"), "{}", one.log());
 }

@@ -13,7 +13,13 @@ use crate::ringside::{Disk, Gateway, Ringside};
 on! {
     fast = crate::FAST => a_full_disk_keeps_no_packet, a_disk_that_hangs_or_fails_keeps_no_packet;
     slow = crate::SLOW => a_disk_that_hangs_or_fails_keeps_no_packet;
+    pinned = super::PINNED => a_start_that_cannot_read_its_disk_leaves_packets_alone;
 }
+
+const PINNED: Kind = Kind::Ringside(Ringside {
+    pinned: true,
+    ..Ringside::FAST
+});
 
 /// Two tenants whose gateway has its store there, with rules.
 fn bed(tag: &str, kind: Kind, disk: Disk) -> Bed {
@@ -85,6 +91,29 @@ fn a_disk_that_hangs_or_fails_keeps_no_packet(kind: Kind) {
         bed.ringside().wait_until(|gateway| gateway.problems().is_empty());
         assert_eq!(said(put()), Ok(()));
         assert_eq!(bed.ringside().daemon().child.id(), pid);
+    });
+}
+
+/// What a daemon has left goes on beside starts of others that fail, until one succeeds; also beside one that gets nowhere in the middle of it.
+fn a_start_that_cannot_read_its_disk_leaves_packets_alone(kind: Kind) {
+    let mut bed = bed("reads", kind, Disk::Slow);
+    let to = bed.at(2).address(Family::V4);
+    let busy = connect(bed.at(1), (bed.at(2), to), 7000);
+    chat(&busy).expect("goes");
+    exchange_during(&busy, || {
+        let folder = bed.ringside().end(false);
+        bed.ringside().disk().see_reads();
+        for spare in [0, 3, 10] {
+            bed.ringside().disk().fail(Calls::Reads, libc::EIO, spare);
+            let said = bed.ringside().refused_in(&folder);
+            assert!(said.contains("its disk cannot be read"), "{said}");
+        }
+        bed.ringside().disk().heal();
+        bed.ringside().start_in(folder);
+        let log = bed.ringside().daemon().log();
+        assert!(log.contains("adopted=true"), "{log}");
+        new_connection_goes(&bed, 7001);
+        assert!(bed.ringside().problems().is_empty());
     });
 }
 

@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use ringside_netlab::{End, Lab, wait_until};
 use serde_json::Value;
 
 use crate::bed::Card;
 use crate::common::Folder;
-use crate::common::daemon::{Daemon, binary, configure, on_small_disk};
-use crate::common::disk::SlowDisk;
+use crate::common::daemon::{Daemon, binary, configure, on_small_disk, refusal};
+use crate::common::disk::{self, SlowDisk};
 use crate::common::etcd::{self, Etcd};
 use crate::process::PATIENCE;
 use crate::tenant::neighbors;
@@ -134,6 +135,16 @@ impl Gateway {
 
     /// Starts it on the files of one before it.
     pub(crate) fn start_in(&mut self, folder: Folder) {
+        let command = self.command(&folder);
+        self.daemon = Some(Daemon::spawn(folder, command));
+    }
+
+    /// What it says where such a start has to fail.
+    pub(crate) fn refused_in(&self, folder: &Folder) -> String {
+        refusal(self.command(folder))
+    }
+
+    fn command(&self, folder: &Folder) -> Command {
         let (store, mut command) = match (self.how.disk, &self.disk) {
             (Disk::Small, _) => {
                 let unshare = self.end.ns.command("unshare");
@@ -150,12 +161,12 @@ impl Gateway {
         let config = match &self.etcd {
             Some(etcd) => {
                 let of_etcd = format!("{}\nforward-stale-seconds = {}", etcd::IMPATIENT, self.how.stale);
-                etcd::configure(&folder, &etcd.endpoint(), &of_etcd, &self.configuration())
+                etcd::configure(folder, &etcd.endpoint(), &of_etcd, &self.configuration())
             }
-            None => configure(&folder, store, &self.configuration()),
+            None => configure(folder, store, &self.configuration()),
         };
         command.arg("--config").arg(config);
-        self.daemon = Some(Daemon::spawn(folder, command));
+        command
     }
 
     fn configuration(&self) -> String {
@@ -205,7 +216,12 @@ impl Gateway {
     /// Kills it, or asks it to end; its files stay.
     pub(crate) fn end(&mut self, kindly: bool) -> Folder {
         let daemon = self.daemon.take().expect("it runs");
-        if kindly { daemon.stop() } else { daemon.kill() }
+        match (kindly, &self.disk) {
+            (true, _) => daemon.stop(),
+            // Two processes.
+            (false, Some(_)) => disk::kill(daemon),
+            (false, None) => daemon.kill(),
+        }
     }
 
     /// Tells it where tenants live.

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::{Page, Pages, kinds};
+use super::{Action, Next, Page, Pages, Pair, Phase, Sync, Tell, kinds};
 use crate::fleet::chance::Chance;
 use crate::fleet::key::Key;
 
@@ -61,6 +61,8 @@ pub(crate) struct Listing {
     /// How often the size of pages was halved, for they were late.
     smaller: u32,
     seen: HashSet<Key>,
+    /// Groups and ports that were listed: they are told together.
+    policy: Vec<Pair>,
     /// Pages that were taken.
     pub(super) pages: u32,
     /// For how long pages were waited for that came.
@@ -82,6 +84,7 @@ impl Listing {
             networks: FIRST,
             smaller: 0,
             seen: HashSet::new(),
+            policy: Vec::new(),
             pages: 0,
             took: Duration::ZERO,
             asked: Duration::ZERO,
@@ -137,6 +140,17 @@ impl Listing {
         })
     }
 
+    /// All that comes from now on is of neighbours.
+    pub(super) fn is_at_neighbors(&self) -> bool {
+        self.kind + 1 >= kinds().len()
+    }
+
+    /// Keeps what a page, which was just taken, has of groups and ports. With the last of these, all of them.
+    pub(super) fn policy(&mut self, pairs: Vec<Pair>) -> Option<Vec<Pair>> {
+        self.policy.extend(pairs);
+        self.is_at_neighbors().then(|| std::mem::take(&mut self.policy))
+    }
+
     /// Takes a page. With the last one, the revision and all keys.
     pub(crate) fn take(&mut self, now: Duration, page: &Page) -> Option<(u64, HashSet<Key>)> {
         let revision = *self.revision.get_or_insert(page.revision);
@@ -163,6 +177,43 @@ impl Listing {
         }
         self.due = Some(Duration::ZERO);
         (self.kind == kinds().len()).then(|| (revision, std::mem::take(&mut self.seen)))
+    }
+}
+
+impl Sync {
+    /// A page of all that there is, to be told.
+    pub(super) fn listed_all(&mut self, now: Duration, page: Page) {
+        let Phase::Listing(listing) = &mut self.phase else {
+            return;
+        };
+        if listing.revision.is_none() {
+            if page.revision < listing.least {
+                let least = listing.least;
+                return self.reject(format!("its revision went back from {least} to {}", page.revision));
+            }
+            self.next.push_back(Next::Do(Action::Tell(Tell::Begin)));
+        }
+        let of_neighbors = listing.is_at_neighbors();
+        let done = listing.take(now, &page);
+        let (pages, took) = (listing.pages, listing.took);
+        let read = match of_neighbors {
+            true => Some(Next::Read(page.pairs)),
+            false => listing.policy(page.pairs).map(Next::ReadPolicy),
+        };
+        if done.is_none() {
+            let next = listing.ask(now, self.told);
+            self.next.extend(next.map(Action::List).map(Next::Do));
+        }
+        self.next.extend(read);
+        if let Some((revision, keep)) = done {
+            self.act(Action::Tell(Tell::Sweep { keep, compare: false }));
+            self.act(Action::Tell(Tell::Revision(revision)));
+            self.told = revision;
+            self.complete = Some(revision);
+            self.vain.took = Some(took);
+            self.watch(now);
+            self.compare_later(now, pages);
+        }
     }
 }
 

@@ -119,6 +119,8 @@ pub(super) enum Next {
     Do(Action),
     /// Read what these say, and tell the tables: so late that etcd has been asked for the next page before.
     Read(Vec<Pair>),
+    /// The same of all groups and ports.
+    ReadPolicy(Vec<Pair>),
 }
 
 /// Which keys are listed.
@@ -147,6 +149,14 @@ pub enum Tell {
         items: Vec<Item>,
         /// Whether this is a comparison.
         compare: bool,
+    },
+    /// This holds of groups and ports, at once, and none has another key than these: part by part there would be rules that are neither those
+    /// before nor those after.
+    Policy {
+        /// What holds.
+        items: Vec<Item>,
+        /// All of their keys.
+        keep: HashSet<Key>,
     },
     /// Nothing has another key than these.
     Sweep {

@@ -132,23 +132,41 @@ impl Book {
     /// Makes it so, and says what was otherwise.
     pub(crate) fn mirror(&mut self, items: &[Item]) -> (Applied, Vec<Made>) {
         let (mut applied, mut made) = (Applied::default(), Vec::new());
-        self.mirror_policy(items, &mut applied, &mut made);
-        if items.iter().any(|item| matches!(item, Item::Neighbors(..))) {
+        let is_neighbors = |item: &Item| matches!(item, Item::Neighbors(..));
+        if !items.iter().all(is_neighbors) {
+            self.mirror_policy(items, &mut applied, &mut made);
+        }
+        if items.iter().any(is_neighbors) {
             self.mirror_neighbors(items, &mut applied, &mut made);
         }
         self.tell_sizes();
         (applied, made)
     }
 
+    /// Makes it so of all groups and ports, at once: nothing is known from now on of those that have other keys than these.
+    pub(crate) fn mirror_all_policy(&mut self, mut items: Vec<Item>, keep: &HashSet<Key>) -> (Applied, Vec<Made>) {
+        let others = self.others_than(keep);
+        items.extend(
+            others
+                .into_iter()
+                .filter(|key| !matches!(key, Key::Neighbors(_)))
+                .map(nothing),
+        );
+        self.mirror(&items)
+    }
+
     /// Nothing is known from now on of what has other keys than these: of security groups, ports, and what was deleted.
     pub(crate) fn sweep_policy(&mut self, keep: &HashSet<Key>) -> (Applied, Vec<Made>) {
+        self.forget_all(self.others_than(keep))
+    }
+
+    fn others_than(&self, keep: &HashSet<Key>) -> BTreeSet<Key> {
         let keys = self.others().map(|other| match other {
             Other::Group(id) => Key::Group(id),
             Other::Port(address) => Key::Ports(Block::of(address).0),
             Other::Neighbor(address) => Key::Neighbors(Block::of(address).0),
         });
-        let others = keys.filter(|key| !keep.contains(key)).collect();
-        self.forget_all(others)
+        keys.filter(|key| !keep.contains(key)).collect()
     }
 
     /// The same of neighbours, of a part of them: see `Neighbors::for_each_of`.
@@ -164,39 +182,22 @@ impl Book {
     }
 
     fn forget_all(&mut self, keys: BTreeSet<Key>) -> (Applied, Vec<Made>) {
-        let nothing = |key| match key {
-            Key::Group(id) => Item::Group(id, None),
-            Key::Ports(block) => Item::Ports(block, Vec::new()),
-            Key::Neighbors(block) => Item::Neighbors(block, Vec::new()),
-        };
-        // What is bound goes before the rules that hold for it.
-        let items: Vec<Item> = keys.into_iter().rev().map(nothing).collect();
+        let items: Vec<Item> = keys.into_iter().map(nothing).collect();
         self.mirror(&items)
     }
 
-    /// In the order in which it was said: a group that is not bound any more may be emptied before another one is, and the other way round.
+    /// All of it becomes visible at once, in whatever order it was said.
     fn mirror_policy(&mut self, items: &[Item], applied: &mut Applied, made: &mut Vec<Made>) {
-        let is_group = |item: &Item| matches!(item, Item::Group(..));
-        // Neighbours part nothing: each part is published by itself.
-        let policy: Vec<&Item> = (items.iter())
-            .filter(|item| !matches!(item, Item::Neighbors(..)))
-            .collect();
-        for items in policy.chunk_by(|one, next| is_group(one) == is_group(next)) {
-            self.mirror_groups_or_ports(items, applied, made);
-        }
-    }
-
-    fn mirror_groups_or_ports(&mut self, items: &[&Item], applied: &mut Applied, made: &mut Vec<Made>) {
         let tables = Arc::clone(&self.tables);
         let mut policy = tables.policy.write();
-        let mut bound = Vec::new();
+        let mut bound = BTreeSet::new();
         for item in items {
             match item {
                 Item::Group(id, entry) => made.extend(self.mirror_group(&mut policy, *id, entry.as_ref())),
                 Item::Ports(block, entries) => each(*block, entries, |address, entry| {
                     let changed = self.mirror_port(&mut policy, address, entry);
                     if changed.is_some() {
-                        bound.push(address);
+                        bound.insert(address);
                     }
                     made.extend(changed);
                 }),
@@ -210,7 +211,7 @@ impl Book {
                             };
                             self.bind(&mut policy, address, Some(&closed));
                             made.push(Made::Said(Change::Port(Statement::Put(closed)), 0));
-                            bound.push(address);
+                            bound.insert(address);
                         }
                     }
                 }
@@ -338,6 +339,15 @@ impl Book {
             note(&mut self.gone.neighbors, address, entry);
         }
         Some(made(address, entry, known.map(|known| known.version), gone))
+    }
+}
+
+/// That nothing has this key.
+fn nothing(key: Key) -> Item {
+    match key {
+        Key::Group(id) => Item::Group(id, None),
+        Key::Ports(block) => Item::Ports(block, Vec::new()),
+        Key::Neighbors(block) => Item::Neighbors(block, Vec::new()),
     }
 }
 

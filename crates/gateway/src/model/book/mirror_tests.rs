@@ -1,12 +1,10 @@
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use ringside_gateway_core::Vni;
 use ringside_gateway_core::conntrack::Limits;
-use ringside_gateway_core::policy::{Direction, Remote, Rule, RuleId, Service, Subject};
 use ringside_gateway_core::table::Host;
-use ringside_wire::{MacAddr, Protocol};
+use ringside_wire::MacAddr;
 
 use super::*;
 use crate::model::Tables;
@@ -200,72 +198,4 @@ fn where_ports_cannot_be_read_nothing_is_allowed_unless_something_is_known() {
     assert_eq!(book.ports.get(&address(0, 3)).map(|bound| bound.version), Some(5));
     assert!(book.tables.is_policed(address(0, 0).vni));
     assert_eq!(book.mirror(&[Item::DamagedPorts(block)]).1, []);
-}
-
-/// Another group is bound to an address, and then the one from before is emptied; both are told at once. Who looks meanwhile finds that one of
-/// the two allows it.
-#[test]
-fn what_is_told_at_once_is_done_in_its_order() {
-    const ROUNDS: u64 = 3000;
-    let mut book = book();
-    let tables = Arc::clone(&book.tables);
-    let (to, subject) = (
-        address(0, 0),
-        Subject {
-            source: [10, 0, 0, 9].into(),
-            destination: address(0, 0).ip,
-            protocol: Protocol::UDP,
-            service: 9,
-        },
-    );
-    let rule = Rule {
-        id: RuleId(1),
-        direction: Direction::Ingress,
-        family: None,
-        service: Service::Any,
-        remote: Remote::Any,
-    };
-    let said = |version: u64, id: u32, rules: &[Rule]| {
-        let statement = Statement::Put(Group {
-            id: GroupId(id),
-            name: String::new(),
-            rules: rules.to_vec(),
-            version,
-        });
-        Item::Group(GroupId(id), Some(Entry { statement, deleted: 0 }))
-    };
-    let bound = |version: u64, id: u8| {
-        let statement = Statement::Put(port(to, version, id));
-        Item::Ports(Block::of(to).0, vec![Entry { statement, deleted: 0 }])
-    };
-    book.mirror(&[said(1, 1, std::slice::from_ref(&rule)), bound(1, 1)]);
-    let (over, looks) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        let looking = scope.spawn(|| {
-            let (mut bindings, mut policy) = (tables.bindings.reader(), tables.policy.reader());
-            while !over.load(Ordering::Relaxed) {
-                let generation = policy.load().generation();
-                let profile = bindings.profile(to);
-                let now = policy.load();
-                if now.generation() == generation {
-                    assert_eq!(now.judge(&subject, None, profile), Ok(()));
-                    looks.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        });
-        for version in 2..ROUNDS {
-            let [before, after] = if version % 2 == 0 { [1, 2] } else { [2, 1] };
-            book.mirror(&[
-                said(version, after, std::slice::from_ref(&rule)),
-                bound(version, u8::try_from(after).unwrap()),
-                said(version, before, &[]),
-            ]);
-            if looking.is_finished() {
-                break;
-            }
-        }
-        over.store(true, Ordering::Relaxed);
-        looking.join().unwrap();
-    });
-    assert!(looks.load(Ordering::Relaxed) > 0);
 }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use ringside_gateway_core::policy::GroupId;
 use ringside_gateway_core::{TenantAddress, Vni};
 
 use crate::fleet::item::Item;
 use crate::fleet::key::{FLEET, Key};
 use crate::fleet::sync::{Failed, Page, Pages, Pair};
-use crate::fleet::value::{Entry, Packed as _, pack};
-use crate::object::{Neighbor, Statement};
+use crate::fleet::value::{Entry, Packed, pack};
+use crate::object::{Group, Neighbor, Port, Statement};
 
 /// What the tables ought to hold.
 pub(super) type Items = BTreeMap<Key, Item>;
@@ -33,20 +34,31 @@ pub(super) struct Etcd {
     pub(super) fleet: Option<Vec<u8>>,
 }
 
-/// One of a few keys, in three networks.
+/// One of a few keys, of each kind, in three networks.
 fn key(number: u8) -> Key {
     let vni = Vni::new(u32::from(number) % 3).unwrap();
-    Neighbor::place(TenantAddress::new(vni, [10, 0, number, 0].into())).0
+    let address = TenantAddress::new(vni, [10, 0, number, 0].into());
+    match number % 4 {
+        0 => Port::place(address).0,
+        1 => Key::Group(GroupId(number.into())),
+        _ => Neighbor::place(address).0,
+    }
 }
 
 fn value(number: u8, version: u64) -> Vec<u8> {
+    fn of<O: Packed>(key: Key, low: u8, version: u64) -> Vec<u8> {
+        let entry = Entry::<O> {
+            statement: Statement::Delete(O::at(key, low).unwrap(), version),
+            deleted: 1,
+        };
+        pack(key, &[entry]).unwrap()
+    }
     let key = key(number);
-    let address = Neighbor::at(key, number % 16).unwrap();
-    let entry = Entry::<Neighbor> {
-        statement: Statement::Delete(address, version),
-        deleted: 1,
-    };
-    pack(key, &[entry]).unwrap()
+    match key {
+        Key::Group(_) => of::<Group>(key, 0, version),
+        Key::Ports(_) => of::<Port>(key, number % 16, version),
+        Key::Neighbors(_) => of::<Neighbor>(key, number % 16, version),
+    }
 }
 
 impl Etcd {

@@ -5,6 +5,7 @@ use std::time::Duration;
 pub(super) use super::etcd::Fault;
 use super::etcd::{Etcd, Items};
 use crate::fleet::item::Item;
+use crate::fleet::key::Key;
 use crate::fleet::sync::{Action, Failed, Input, Mark, Pages, Pair, Pulse, State, Sync, Tell, Timing};
 
 /// What happens.
@@ -282,13 +283,21 @@ impl World {
                 false
             }
             Tell::Items { items, compare } => {
-                for item in items {
-                    match &item {
-                        Item::Neighbors(_, entries) if entries.is_empty() => _ = self.tables.remove(&item.key()),
-                        _ => _ = self.tables.insert(item.key(), item),
-                    }
-                }
+                let is_of_list = self.mark.is_none() && !compare;
+                let is_neighbors = |item: &Item| matches!(item, Item::Neighbors(..));
+                assert!(
+                    !is_of_list || items.iter().all(is_neighbors),
+                    "groups and ports are told at once"
+                );
+                self.hold(items);
                 compare
+            }
+            Tell::Policy { items, keep } => {
+                assert_eq!(self.mark, None, "it is of a list");
+                self.tables
+                    .retain(|key, _| matches!(key, Key::Neighbors(_)) || keep.contains(key));
+                self.hold(items);
+                false
             }
             Tell::Sweep { keep, compare } => {
                 self.tables.retain(|key, _| keep.contains(key));
@@ -306,6 +315,15 @@ impl World {
             let differs = |key: &&_| before.get(key) != self.tables.get(key);
             let keys: std::collections::BTreeSet<_> = before.keys().chain(self.tables.keys()).collect();
             self.divergence += keys.iter().filter(|key| differs(key)).count();
+        }
+    }
+
+    fn hold(&mut self, items: Vec<Item>) {
+        for item in items {
+            match item.write() {
+                None => _ = self.tables.remove(&item.key()),
+                Some(_) => _ = self.tables.insert(item.key(), item),
+            }
         }
     }
 
