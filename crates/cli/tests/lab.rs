@@ -18,6 +18,8 @@ mod ctrl_c;
 mod delayed;
 #[path = "lab/elsewhere.rs"]
 mod elsewhere;
+#[path = "lab/far_guests.rs"]
+mod far_guests;
 #[path = "lab/guests.rs"]
 mod guests;
 #[path = "lab/inside.rs"]

@@ -39,6 +39,7 @@ mod client;
 mod errand;
 mod fault;
 mod frame;
+mod guest;
 mod message;
 mod pipe;
 mod server;
@@ -48,6 +49,7 @@ pub use client::{Client, ClientEvent, ClientOptions};
 pub use errand::{Errand, LoadsEnd, ScheduleEnd, SteerEnd, Talk};
 pub use fault::Fault;
 pub use frame::{MOST_AFTER, MOST_BEFORE, MOST_FROM_SERVER};
+pub use guest::{GuestEnd, GuestNic, GuestUp, GuestUplink, GuestsAllowed};
 pub use message::{
     ClockFacts, ContestStart, FarVia, Hello, Message, Proof, Ready, Refused, SESSION_STEP, Start, Stop, Tally,
     VERSIONS, Welcome, Work,
@@ -61,6 +63,9 @@ pub const DEFAULT_PORT: u16 = crate::probe::DEFAULT_PORT;
 pub const HANDSHAKE_NS: u64 = 5_000_000_000;
 /// How long opening an end may take: a NIC that gets its first XDP program may renegotiate its link.
 pub const SETUP_NS: u64 = 20_000_000_000;
+/// The same of a guest ([`Errand::Guest`]), whose CPUs may be emulated. So long both sides say that they are there, and who has said nothing for
+/// [`SETUP_NS`] is gone.
+pub const BOOT_NS: u64 = 600_000_000_000;
 /// After so long without a word during a run the other side is gone. With the time until that is noticed it is below the two
 /// seconds within which packets have to stop.
 pub const SILENCE_NS: u64 = 1_500_000_000;

@@ -123,6 +123,8 @@ pub struct AttachConfig {
     pub program: Vec<String>,
     /// Of [`Way::Vfio`]: the NIC.
     pub pci: Option<PciAddress>,
+    /// Of [`Way::Macvtap`]: where its device is made, if that is not the uplink's namespace. It goes with this one after a kill.
+    pub home: Option<Arc<Namespace>>,
 }
 
 impl AttachConfig {
@@ -147,6 +149,7 @@ impl AttachConfig {
             socket: None,
             program: Vec::new(),
             pci: None,
+            home: None,
         }
     }
 

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use ringside_nic::Interface;
 
-/// What an interface of the calling thread's namespace is used for, if it is.
-pub(crate) fn use_of(name: &str) -> Option<String> {
+/// What an interface of the calling thread's namespace is needed for, if it is: `has the address 192.0.2.1`, `is part of 'br0'`.
+#[must_use]
+pub fn use_of(name: &str) -> Option<String> {
     let addresses = Interface::by_name(name).and_then(|interface| interface.addresses());
     match addresses {
         // One that each interface makes for itself when it is up leads nobody here by name or route.

@@ -380,25 +380,12 @@ impl End {
     ///
     /// [`Error::NotReady`], most likely because one of the two ends is down.
     pub fn wait_ready(&self) -> Result<()> {
-        let up = || {
-            self.interface
-                .state()
-                .is_ok_and(|state| state.operstate == OperState::Up)
-        };
         let local = || {
             self.addresses
                 .iter()
                 .all(|(ip, _)| configure::is_local(*ip).unwrap_or(false))
         };
-        let wait = || wait_until(Duration::from_secs(READY_SECONDS), || up() && local());
-        if self.ns.try_run(wait)? {
-            return Ok(());
-        }
-        Err(Error::NotReady {
-            interface: self.interface.name().to_owned(),
-            namespace: self.ns.name().to_owned(),
-            seconds: READY_SECONDS,
-        })
+        wait_ready(&self.ns, &self.interface, local)
     }
 
     fn configure(&self, config: &VethConfig) -> Result<()> {
@@ -421,6 +408,20 @@ impl End {
     fn failed(&self, operation: &'static str, source: NetlinkError) -> Error {
         configure::failed(operation, &self.ns, self.interface.name(), source)
     }
+}
+
+/// Waits until packets pass by an interface, and something besides is so.
+pub(crate) fn wait_ready(ns: &Namespace, interface: &Interface, besides: impl Fn() -> bool + Sync) -> Result<()> {
+    let up = || interface.state().is_ok_and(|state| state.operstate == OperState::Up);
+    let wait = || wait_until(Duration::from_secs(READY_SECONDS), || up() && besides());
+    if ns.try_run(wait)? {
+        return Ok(());
+    }
+    Err(Error::NotReady {
+        interface: interface.name().to_owned(),
+        namespace: ns.name().to_owned(),
+        seconds: READY_SECONDS,
+    })
 }
 
 /// Runs an operation on an interface inside a namespace.

@@ -78,8 +78,10 @@ mod sys;
 mod tap;
 pub mod testing;
 
+pub use borrowed::Borrowed;
 pub use device::{Device, GeneveConfig, VxlanConfig};
 pub use error::Error;
+pub use in_use::use_of;
 pub use lab::{End, Lab, VethConfig};
 pub use namespace::{Namespace, reap_stale};
 pub use program::find_program;

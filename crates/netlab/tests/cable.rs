@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringside_netlab::{Error, Lab, Namespace, VethConfig, testing};
+use ringside_netlab::{Borrowed, Error, Lab, Namespace, VethConfig, testing};
 
 const MTU: u32 = 1400;
 
@@ -92,4 +92,26 @@ fn what_somebody_needs_is_not_taken() {
         .unwrap_err();
     assert!(error.to_string().contains("nowhere"), "{error}");
     assert_eq!(state(&machine).len(), 2);
+}
+
+#[test]
+fn one_that_cannot_go_back_is_told() {
+    if !testing::is_root() {
+        return;
+    }
+    let (machine, to) = (machine(), Namespace::create("cable-to").unwrap());
+    let before = state(&machine);
+    let take = || Borrowed::take(&machine, &to, "left").unwrap();
+    let mut borrowed = take();
+    assert_ne!(state(&machine), before);
+    borrowed.give_back().unwrap();
+    assert_eq!(state(&machine), before);
+    let mut borrowed = take();
+    // Somebody takes its name.
+    ip(&machine, "link add left type bridge");
+    let told = borrowed.give_back().unwrap_err().to_string();
+    assert!(
+        told.starts_with("cannot give back an interface for 'left'") && told.contains("File exists"),
+        "{told}"
+    );
 }

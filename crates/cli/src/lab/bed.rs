@@ -13,6 +13,7 @@ use ringside_netlab::guest::Guest;
 use ringside_netlab::{End, Lab, Namespace, VethConfig};
 use ringside_wire::MacAddr;
 
+use super::far_guests::{self, Lodging};
 use super::guests::{self, Guests};
 use super::load;
 use super::passed::Passed;
@@ -22,7 +23,7 @@ use super::servers;
 use crate::compare::{self, Side};
 use crate::left::Left;
 use crate::output::note;
-use crate::serve::Far;
+use crate::serve::{Far, RemoteArgs};
 use crate::stop::Stop;
 use crate::system;
 use crate::trace::Names;
@@ -37,8 +38,10 @@ pub(super) struct Bed {
     /// What other machines' servers do for loads, by the numbers of their hosts.
     receivers: Vec<(usize, LoadsEnd)>,
     stop: Stop,
-    /// Paths to other machines, by the numbers of their hosts; closed before links and namespaces go.
-    far: Vec<(usize, compare::Bed)>,
+    /// Paths to other machines, and to guests there, by the numbers of their hosts, or why there is none; closed before links and namespaces go.
+    far: Vec<(usize, Result<compare::Bed, String>)>,
+    /// Guests there: behind the paths to them.
+    lodgings: Vec<Lodging>,
     /// What hosts are called, with the address of another machine.
     hosts: Vec<String>,
     guests: Guests,
@@ -72,7 +75,7 @@ impl Bed {
                     let made = Namespace::create(&format!("lab-{}", host.name));
                     Some(made.with_context(|| format!("building the host {}", host.name))?)
                 }
-                Place::Here | Place::Serve(_) => None,
+                Place::Here | Place::Serve(_) | Place::Guest(_) => None,
             };
             namespaces.push(namespace);
         }
@@ -122,20 +125,56 @@ impl Bed {
             receivers: Vec::new(),
             stop: stop.clone(),
             far: Vec::new(),
+            lodgings: Vec::new(),
             hosts: plan.hosts.iter().map(plan::Host::named).collect(),
             guests: Guests::build(plan, &links, logs, stop)?,
             links,
             here: Namespace::current()?,
         };
+        match bed.reach_others(plan) {
+            Ok(()) => Ok(bed),
+            // What has gone meanwhile tells more than that it does not answer.
+            Err(error) => bed.check(plan).and(Err(error)),
+        }
+    }
+
+    /// Other machines, and then guests there.
+    fn reach_others(&mut self, plan: &Plan) -> Result<()> {
         for (number, host) in plan.hosts.iter().enumerate() {
             if let Place::Serve(serve) = &host.place {
-                let path = dial(serve, stop).with_context(|| format!("reaching {}", host.named()))?;
-                bed.far.push((number, path));
-                bed.find_receivers(plan, number)?;
+                let path = servers::remote(serve).and_then(|remote| dial(remote, &self.stop));
+                let path = path.with_context(|| format!("reaching {}", host.named()))?;
+                self.far.push((number, Ok(path)));
+                self.find_receivers(plan, number)?;
             }
         }
-        bed.fits(plan)?;
-        Ok(bed)
+        for machine in far_guests::machines(plan, None) {
+            self.have_there(plan, machine)?;
+        }
+        self.fits(plan)
+    }
+
+    /// Has another machine's server start a guest.
+    fn have_there(&mut self, plan: &Plan, machine: usize) -> Result<()> {
+        let of = &plan.hosts[machine];
+        let host = of.lodger().context("a guest elsewhere")?.guest.host;
+        note(format_args!(
+            "{} is started at {}",
+            of.named(),
+            plan.hosts[host].named()
+        ));
+        let lodging = Lodging::begin(plan, machine, &self.remote(host)?, &self.stop);
+        let at = self.lodgings.len();
+        self.lodgings
+            .push(lodging.with_context(|| format!("starting {}", of.named()))?);
+        for (number, path) in self.lodgings[at].reach(plan, &self.stop)? {
+            let is_there = path.is_ok();
+            self.far.push((number, path));
+            if is_there {
+                self.find_receivers(plan, number)?;
+            }
+        }
+        Ok(())
     }
 
     /// Finds out whether another machine's server receives the loads that go there: somebody may have started what they take.
@@ -164,8 +203,8 @@ impl Bed {
                     done.iperf3.extend(wanted.iperf3);
                 }
                 Err(why) => note(format_args!(
-                    "the host {}: {why:#}. Such loads to it take what is started there by hand: {by_hand}",
-                    plan.hosts[host].name
+                    "{}: {why:#}. Such loads to it take what is started there by hand: {by_hand}",
+                    plan.hosts[host].named()
                 )),
             }
         }
@@ -219,7 +258,10 @@ impl Bed {
     /// The path to another machine.
     pub(super) fn far(&self, host: usize) -> Result<&compare::Bed> {
         let found = self.far.iter().find(|(number, _)| *number == host);
-        Ok(&found.context("a host that was reached")?.1)
+        match &found.context("a host that was reached")?.1 {
+            Ok(path) => Ok(path),
+            Err(why) => bail!("{why}"),
+        }
     }
 
     /// How that machine's server is reached.
@@ -250,7 +292,8 @@ impl Bed {
     pub(super) fn has(&self, way: Way) -> Result<()> {
         match way {
             Way::Guest(number) => self.guests.path(number).map(drop),
-            Way::Link { .. } | Way::Serve(_) => Ok(()),
+            Way::Serve(number) => self.far(number).map(drop),
+            Way::Link { .. } => Ok(()),
         }
     }
 
@@ -316,7 +359,9 @@ impl Bed {
 
     /// The guests, for the result.
     pub(super) fn machines(&self, plan: &Plan) -> Vec<schema::LabMachine> {
-        self.guests.machines(plan)
+        let mut all = self.guests.machines(plan);
+        all.extend(self.lodgings.iter().flat_map(|lodging| lodging.told(plan)));
+        all
     }
 
     /// Whether everything is still there and up.
@@ -337,10 +382,12 @@ impl Bed {
             }
         }
         self.guests.check(plan)?;
+        // What its server says of a guest that is gone tells more than that it does not answer.
+        self.lodgings.iter().try_for_each(|lodging| lodging.check(plan))?;
         for (number, path) in &self.far {
-            let lost = path.turns.as_ref().and_then(|turns| turns.finish()?.lost);
-            if let Some(why) = lost {
-                bail!("the host {}: {why}", plan.hosts[*number].name);
+            let turns = path.as_ref().ok().and_then(|path| path.turns.as_ref());
+            if let Some(why) = turns.and_then(|turns| turns.finish()?.lost) {
+                bail!("{}: {why}", plan.hosts[*number].named());
             }
         }
         Ok(())
@@ -357,7 +404,8 @@ impl Bed {
         let far = self
             .far
             .iter()
-            .flat_map(|(_, path)| path.records().into_iter().map(Some));
+            .filter_map(|(_, path)| path.as_ref().ok())
+            .flat_map(|path| path.records().into_iter().map(Some));
         links.chain(far).flatten().collect()
     }
 
@@ -365,7 +413,9 @@ impl Bed {
     fn fits(&self, plan: &Plan) -> Result<()> {
         for probe in &plan.probes {
             let Way::Serve(host) = probe.way else { continue };
-            let near = &self.far(host)?.a;
+            // Else that is the reason in its row.
+            let Ok(path) = self.far(host) else { continue };
+            let near = &path.a;
             let mtu = near.run(|| near.interface.state())?.mtu;
             // The tags of a schedule's frames are counted with them, and not of the MTU.
             let headers = if probe.scheduled.is_some() { 18 } else { 14 };
@@ -408,8 +458,7 @@ fn ends_of(plan: &Plan, link: &plan::Link) -> String {
 }
 
 /// The path to a machine where `ringside serve` runs.
-pub(super) fn dial(serve: &plan::Serve, stop: &Stop) -> Result<compare::Bed> {
-    let remote = servers::remote(serve)?;
+pub(super) fn dial(remote: RemoteArgs, stop: &Stop) -> Result<compare::Bed> {
     let way = remote.way()?.context("a server has an address")?;
     let dialled = remote.dial()?.context("a server has an address")?;
     let (IpAddr::V4(to), Some(IpAddr::V4(from))) = (way.to, way.from) else {

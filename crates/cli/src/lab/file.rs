@@ -4,12 +4,14 @@ mod fault;
 mod read;
 mod values;
 
+use ringside_netlab::guest::{self, Accelerator};
 use serde::Deserialize;
 use toml::Spanned;
 
 pub(super) use fault::{Fault, Faults, Text};
 pub(super) use read::Pair;
-pub(super) use values::{Address, Attachment, Bitrate, Lane, Name, Pci, Time, Whole};
+pub(crate) use values::Lane;
+pub(super) use values::{Address, Attachment, Bitrate, Name, Pci, Time, Whole};
 
 use crate::steer::{CpusArg, EgressArg, RuleArg};
 
@@ -79,6 +81,8 @@ pub(super) struct Guest {
     pub(super) attachment: Spanned<Attachment>,
     /// The link of the host by which others reach it.
     pub(super) uplink: Option<Named>,
+    /// On another machine: the interface of that machine.
+    pub(super) interface: Maybe<String>,
     /// The guest whose machine this NIC is in.
     pub(super) machine: Option<Named>,
     /// Its kernel: `host`, or a package.
@@ -98,7 +102,7 @@ pub(super) struct Guest {
     pub(super) program: Maybe<Vec<String>>,
     /// Address of the device that it gets whole.
     pub(super) pci: Maybe<Pci>,
-    /// Its own address then.
+    /// Its own address then, and on another machine.
     pub(super) address: Maybe<Address>,
 }
 
@@ -115,11 +119,36 @@ pub(super) enum XdpMode {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Acceleration {
+pub(crate) enum Acceleration {
     #[default]
     Any,
     Kvm,
     Tcg,
+}
+
+impl Acceleration {
+    /// By its name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        [Self::Any, Self::Kvm, Self::Tcg]
+            .into_iter()
+            .find(|kind| kind.name() == name)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+
+    pub(crate) fn wanted(self) -> guest::Acceleration {
+        match self {
+            Self::Any => guest::Acceleration::Any,
+            Self::Kvm => guest::Acceleration::Require(Accelerator::Kvm),
+            Self::Tcg => guest::Acceleration::Require(Accelerator::Tcg),
+        }
+    }
 }
 
 /// A veth pair between two namespaces, or two NICs.

@@ -12,15 +12,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use ringside_bpf::{TapRings, XdpMode};
+use ringside_bpf::TapRings;
 use ringside_measure::schema::LabMachine;
 use ringside_netlab::attach::{AttachConfig, Attachment, Uplink, Vfio};
-use ringside_netlab::guest::{Acceleration, Accelerator, Agent, Guest, GuestConfig, Kernel};
+use ringside_netlab::guest::{Accelerator, Guest, Kernel};
 use ringside_netlab::{End, Lab};
 
+use super::boot::{self, Boot, own_program};
 use super::file::{self, Address};
 use super::passed::Passed;
-use super::plan::{self, Plan, Serve, Work};
+use super::plan::{self, Plan, Work};
 use super::{bed, load, machine};
 use crate::compare::{self, Side};
 use crate::output;
@@ -97,7 +98,7 @@ impl Guests {
                 let name = &plan.guests[nic.number].name;
                 let path = reach(&guest, &nic, at, stop).with_context(|| format!("reaching the guest {name}"))?;
                 all.paths.push((nic.number, Ok(path)));
-                all.interfaces.push((nic.number, interface(at)));
+                all.interfaces.push((nic.number, boot::interface(at)));
                 all.attachments.push((nic.number, nic.attachment));
             }
             all.machines.push(Machine {
@@ -134,15 +135,11 @@ impl Guests {
     /// Whether the programs run that carry their packets, and the connections are there.
     pub(super) fn check(&self, plan: &Plan) -> Result<()> {
         if let Some(machine) = self.machines.iter().find(|machine| machine.guest.has_ended()) {
-            // A kernel that was told to be quiet says nothing while all is well.
-            let said = match machine.guest.last_words() {
-                words if words.is_empty() => "nothing".to_owned(),
-                words => words.replace('\n', " | "),
-            };
             bail!(
-                "the guest {} has ended, or somebody has ended it; the last that its console said, which is in {}: {said}",
+                "the guest {} has ended, or somebody has ended it; the last that its console said, which is in {}: {}",
                 plan.guests[machine.number].name,
                 machine.console.display(),
+                boot::last_words(&machine.guest)
             );
         }
         self.attachments.iter().try_for_each(|(_, made)| made.check())?;
@@ -237,25 +234,11 @@ fn join<'l>(nic: &plan::Guest, number: usize, links: &'l [Lab]) -> Result<Joined
 
 /// What a guest's attachment is to be like.
 pub(super) fn attachment(nic: &plan::Guest, number: usize) -> Result<AttachConfig> {
-    let mut config = AttachConfig::new(format!("g{number}"));
-    config.queues = nic.queues;
-    config.queue_len = nic.queue_len;
-    config.xdp_mode = if nic.is_generic {
-        XdpMode::Generic
-    } else {
-        XdpMode::Native
-    };
-    config.express = nic.express;
+    let mut config = boot::attach_config(number, (nic.queues, nic.queue_len), nic.is_generic, nic.express)?;
     config.socket = nic.socket.as_ref().map(Into::into);
     config.program.clone_from(&nic.program);
-    config.ringside = own_program()?;
     config.pci = nic.nic.map(|(pci, _)| pci);
     Ok(config)
-}
-
-/// This program, which is in the guest, too.
-pub(crate) fn own_program() -> Result<std::path::PathBuf> {
-    std::env::current_exe().context("finding the program of this process")
 }
 
 /// Where a guest's console goes: a file of the run's folder that no boot before has.
@@ -270,23 +253,17 @@ fn console(logs: &Path, name: &str) -> Result<PathBuf> {
 }
 
 fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], (console, stop): (&Path, &Stop)) -> Result<Guest> {
-    let own = own_program()?;
     let kernel = match &machine.kernel {
         Some(kernel) => Kernel::named(kernel)?,
         None => Kernel::usual()?,
     };
-    let mut config = GuestConfig::new(&machine.name, kernel, Agent::program(&own));
+    let qdiscs = qdiscs(plan, |way| nics.iter().any(|nic| way == plan::Way::Guest(nic.number)));
+    let mut config = boot::config(&machine.name, kernel, qdiscs)?;
     config.cpus = machine.cpus;
     config.memory_mib = machine.memory_mib;
     config.console = Some(console.to_owned());
     config.cancel = Some(stop.flag());
-    config.acceleration = match machine.acceleration {
-        file::Acceleration::Any => Acceleration::Any,
-        file::Acceleration::Kvm => Acceleration::Require(Accelerator::Kvm),
-        file::Acceleration::Tcg => Acceleration::Require(Accelerator::Tcg),
-    };
-    config.programs = ["sh", "ip"].map(Into::into).to_vec();
-    config.modules = qdiscs(plan, nics);
+    config.acceleration = machine.acceleration.wanted();
     for load in &plan.loads {
         if let Work::Program {
             command,
@@ -303,100 +280,69 @@ fn boot(plan: &Plan, machine: &plan::Guest, nics: &[Joined<'_>], (console, stop)
     if !loads.iperf3.is_empty() {
         config.programs.push("iperf3".into());
     }
-    config.nics = nics
-        .iter()
-        .enumerate()
-        .map(|(at, nic)| nic.attachment.nic(interface(at)))
-        .collect();
-    let guest = Guest::start(&config)?;
-    let mut script = "set -e\nip link set lo up\n".to_owned();
-    for (at, nic) in nics.iter().enumerate() {
-        let (name, Address(address, prefix)) = (interface(at), nic.address);
-        script += &format!("ip addr add {address}/{prefix} dev {name}\nip link set {name} up\n");
-        // Its log stays in the guest, for when it does not come up.
-        script += &format!(
-            "{} serve {name} --listen {address} --insecure >{} 2>&1 </dev/null &\n",
-            own.display(),
-            log(at)
-        );
-    }
-    for port in loads.iperf3 {
-        script += &format!("iperf3 -s -p {port} >/iperf3-{port}.log 2>&1 </dev/null &\n");
-    }
+    let iperf3 = |port: &u16| format!("iperf3 -s -p {port} >/iperf3-{port}.log 2>&1 </dev/null &");
+    let mut also: Vec<String> = loads.iperf3.iter().map(iperf3).collect();
     if loads.sink {
-        script += &format!("{} lab sink >/sink.log 2>&1 </dev/null &\n", own.display());
+        let own = own_program()?;
+        also.push(format!("{} lab sink >/sink.log 2>&1 </dev/null &", own.display()));
     }
-    let done = guest.command("sh").args(["-c", &script]).output()?;
-    ensure!(
-        done.status.success(),
-        "setting up its interfaces: {}",
-        String::from_utf8_lossy(&done.stderr).trim()
-    );
-    Ok(guest)
-}
-
-/// Modules of the queueing disciplines that talkers in a machine install.
-fn qdiscs(plan: &Plan, nics: &[Joined<'_>]) -> Vec<String> {
-    let is_its = |schedule: &&plan::Schedule| {
-        let own = |nic: &Joined<'_>| schedule.way == plan::Way::Guest(nic.number);
-        schedule.is_back && nics.iter().any(own)
+    let addresses = nics.iter().map(|nic| (&nic.attachment, nic.address.0, nic.address.1));
+    let boot = Boot {
+        config,
+        nics: addresses.collect(),
+        serve: [String::new(), "--insecure".to_owned()],
+        also,
     };
-    let kinds = plan.schedules.iter().filter(is_its).flat_map(|of| match of.qdisc {
-        file::Qdisc::AsItIs => &[][..],
-        file::Qdisc::Mqprio => &["sch_mqprio"][..],
-        // Below an mqprio.
-        file::Qdisc::Etf => &["sch_mqprio", "sch_etf"][..],
-        file::Qdisc::Taprio => &["sch_taprio"][..],
-    });
-    let all: BTreeSet<&str> = kinds.copied().collect();
-    all.into_iter().map(str::to_owned).collect()
+    boot.start()
 }
 
-fn interface(at: usize) -> String {
-    format!("eth{at}")
-}
-
-fn log(at: usize) -> String {
-    format!("/serve{at}.log")
+/// Queueing disciplines that talkers install at the other end of these ways.
+pub(super) fn qdiscs(plan: &Plan, is_its: impl Fn(plan::Way) -> bool) -> Vec<&'static str> {
+    let schedules = plan.schedules.iter();
+    let its = schedules.filter(|schedule| schedule.is_back && is_its(schedule.way));
+    let all: BTreeSet<&str> = its.map(|schedule| schedule.qdisc.name()).collect();
+    all.into_iter()
+        .filter(|name| *name != file::Qdisc::AsItIs.name())
+        .collect()
 }
 
 /// Waits for the server behind a NIC, and connects to it.
 fn reach(guest: &Guest, nic: &Joined<'_>, at: usize, stop: &Stop) -> Result<compare::Bed> {
-    let over = Instant::now() + SERVE;
+    let dial = || match nic.near {
+        Some(near) => near.ns.try_run(|| dial(near, nic.address.0, stop))?,
+        None => bed::dial(RemoteArgs::at(nic.address.0), stop),
+    };
+    until_reached(SERVE, guest.accelerator() == Accelerator::Tcg, stop, dial).map_err(|error| {
+        let said = boot::said(guest, at);
+        anyhow!("{error:#}; `ringside serve` there said: {said}")
+    })
+}
+
+/// Connects to a server in a guest, which may not answer yet.
+pub(super) fn until_reached(
+    limit: Duration,
+    is_emulated: bool,
+    stop: &Stop,
+    dial: impl Fn() -> Result<compare::Bed>,
+) -> Result<compare::Bed> {
+    let over = Instant::now() + limit;
     loop {
         ensure!(!stop.is_set(), "interrupted");
-        let dialled = match nic.near {
-            Some(near) => near.ns.try_run(|| dial(near, nic.address.0, stop))?,
-            None => bed::dial(
-                &Serve {
-                    at: nic.address.0.to_string(),
-                    ..Serve::default()
-                },
-                stop,
-            ),
-        };
-        match dialled {
+        match dial() {
             Ok(mut path) => {
                 if let Some(turns) = &mut path.turns {
-                    turns.silence = (guest.accelerator() == Accelerator::Tcg).then_some(SILENCE);
+                    turns.silence = is_emulated.then_some(SILENCE);
                 }
                 return Ok(path);
             }
-            Err(error) if Instant::now() >= over => {
-                let said = guest.read(Path::new(&log(at))).unwrap_or_default();
-                let said = String::from_utf8_lossy(&said).trim().replace('\n', "; ");
-                bail!("{error:#}; `ringside serve` there said: {said}");
-            }
+            Err(error) if Instant::now() >= over => return Err(error),
             Err(_) => std::thread::sleep(LOOK),
         }
     }
 }
 
 fn dial(near: &End, address: Ipv4Addr, stop: &Stop) -> Result<compare::Bed> {
-    let remote = RemoteArgs {
-        server: Some(address.to_string()),
-        ..RemoteArgs::default()
-    };
+    let remote = RemoteArgs::at(address);
     let way = remote.way()?.context("a server has an address")?;
     let dialled = remote.dial()?.context("a server has an address")?;
     let IpAddr::V4(to) = way.to else {

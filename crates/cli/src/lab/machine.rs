@@ -27,6 +27,14 @@ pub(super) struct Lacks {
 }
 
 impl Lacks {
+    /// This, without which nothing goes.
+    pub(super) fn all(why: String) -> Self {
+        Self {
+            whole: vec![why],
+            ..Self::default()
+        }
+    }
+
     /// With those of something else.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.whole.extend(other.whole);
@@ -121,7 +129,7 @@ fn attachments(plan: &Plan) -> Vec<(Vec<usize>, String)> {
 }
 
 /// Numbers of the probes over a way.
-fn over(plan: &Plan, way: Way) -> Vec<usize> {
+pub(super) fn over(plan: &Plan, way: Way) -> Vec<usize> {
     let all = plan.probes.iter().enumerate();
     all.filter(|(_, probe)| probe.way == way)
         .map(|(number, _)| number)

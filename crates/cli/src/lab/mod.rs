@@ -5,6 +5,7 @@
 //!                                                                              │
 //!  machine.rs, servers.rs  what this machine and others lack for it ◀──────────┤
 //!  bed.rs  namespaces, links, other machines ◀─────────────────────────────────┤
+//!     └─ guests.rs, far_guests.rs, boot.rs  guests here, and at other machines │
 //!  run.rs  round 1: A idle, A loaded, B idle, B loaded, …   round 2: backwards ┘
 //!     ├─ steered.rs what is steered for its time    load.rs  streams (tcp.rs) and programs beside the probes
 //!     ├─ passed.rs  what goes through a guest's attachment, and waits in it
@@ -16,7 +17,9 @@
 
 mod args;
 mod bed;
+pub(crate) mod boot;
 mod date;
+mod far_guests;
 mod file;
 mod folder;
 mod guests;
@@ -56,7 +59,8 @@ use crate::stop::Stop;
 use crate::{output, report, system};
 
 pub(crate) use args::Args;
-pub(crate) use guests::own_program;
+pub(crate) use boot::own_program;
+pub(crate) use file::{Acceleration, Lane};
 pub(crate) use load::listens;
 pub(crate) use run::kind_name;
 
@@ -146,7 +150,9 @@ fn measure(args: &RunArgs) -> Result<()> {
     let interfaces = bed.interfaces();
     // What was built goes before anything is told.
     drop(bed);
+    let kept = run::keep_left(&left, &mut folder, &ProgressBar::hidden());
     measured.map_err(|error| unfinished(error, folder.turns.len()))?;
+    kept?;
     let document = document(&plan, &text, &folder, interfaces)?;
     let json = serde_json::to_vec_pretty(&document).context("writing the result as JSON")?;
     folder.write(

@@ -1,18 +1,18 @@
 //! What a lab file means: every name looked up, every key where it may stand. Nothing of it depends on the machine.
 
 mod check;
+mod guest;
 mod steer;
 mod traffic;
 
 use std::time::Duration;
 
-use ringside_bpf::Redirected;
 use ringside_measure::latency;
 use ringside_measure::schema::LatencyKind;
 use ringside_netlab::attach::{PciAddress, Way as Join};
 use ringside_nic::host::CpuTimes;
 
-use super::file::{Acceleration, Address, File, Qdisc, ScheduleVia, Text, Wait, With};
+use super::file::{Acceleration, Address, File, Lane, Qdisc, ScheduleVia, Text, Wait, With};
 use super::tcp::Stream;
 use crate::compare;
 use crate::steer::Settings;
@@ -55,11 +55,20 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// `the host far (192.0.2.7)`
+    /// `the host far (192.0.2.7)`, `the guest vm (192.0.2.9)`
     pub(super) fn named(&self) -> String {
         match &self.place {
             Place::Serve(serve) => format!("the host {} ({})", self.name, serve.at),
+            Place::Guest(there) => format!("the guest {} ({})", self.name, there.address.0),
             Place::Namespace | Place::Here => format!("the host {}", self.name),
+        }
+    }
+
+    /// The guest that it is, of another machine.
+    pub(super) fn lodger(&self) -> Option<&FarGuest> {
+        match &self.place {
+            Place::Guest(there) => Some(there),
+            _ => None,
         }
     }
 }
@@ -72,6 +81,18 @@ pub(super) enum Place {
     Here,
     /// Another machine, where `ringside serve` runs.
     Serve(Serve),
+    /// A guest of another machine, where `ringside serve` runs as well once it is up.
+    Guest(Box<FarGuest>),
+}
+
+/// A NIC of a guest that another machine's server starts.
+#[derive(Debug)]
+pub(super) struct FarGuest {
+    /// Its machine is that of a host, by its number: itself, or one before.
+    pub(super) guest: Guest,
+    /// The interface there that it is joined to; `None`: which the server has for that.
+    pub(super) interface: Option<String>,
+    pub(super) address: Address,
 }
 
 /// How a `ringside serve` is reached.
@@ -98,7 +119,7 @@ pub(super) struct Guest {
     pub(super) queue_len: Option<u32>,
     pub(super) is_generic: bool,
     /// Which packets take its express lane, if it has one.
-    pub(super) express: Redirected,
+    pub(super) express: Lane,
     pub(super) socket: Option<String>,
     /// What serves its queues, if that is not the usual program.
     pub(super) program: Vec<String>,
@@ -154,7 +175,7 @@ impl Link {
 pub(super) enum Way {
     /// A link by its number, from its first end to its second, or back.
     Link { link: usize, back: bool },
-    /// The host with a server, by its number.
+    /// The host with a server, by its number: another machine, or a guest there.
     Serve(usize),
     /// The guest, by its number.
     Guest(usize),

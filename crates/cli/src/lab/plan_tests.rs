@@ -233,12 +233,12 @@ fn probes_take_the_express_lane_unless_other_packets_are_named() {
         Plan::read(&text(&(guest + &probe("from = \"b\"\nto = \"vm\""))))
     };
     for (keys, lane) in [
-        ("", Redirected::Udp(ringside_measure::probe::DEFAULT_PORT)),
-        ("express = \"udp:7000\"", Redirected::Udp(7_000)),
-        ("express = \"pcp:6\"", Redirected::Priority(6)),
+        ("", "udp:29620"),
+        ("express = \"udp:7000\"", "udp:7000"),
+        ("express = \"pcp:6\"", "pcp:6"),
     ] {
         let plan = of("xdp-express", keys).unwrap_or_else(|faults| panic!("{faults}"));
-        assert_eq!(plan.guests[0].express, lane);
+        assert_eq!(plan.guests[0].express.to_string(), lane);
     }
     for (attachment, keys, told) in [
         (
@@ -509,6 +509,70 @@ fn what_makes_no_sense_is_told_with_its_place() {
             "{more}: {faults}"
         );
         assert!(faults.contains(told), "{more}: {faults}");
+    }
+}
+
+/// What a guest of another machine is, and which keys it has not.
+#[test]
+fn a_guest_of_another_machine_is_reached_as_that_is() {
+    let guest = |name: &str, keys: &str| format!("[[guest]]\nname = {name:?}\nhost = \"far\"\n{keys}\n");
+    let bridged = "attachment = \"tap-bridge\"\ninterface = \"eth1\"\naddress = \"192.0.2.9/24\"\nqueues = 2\ncpus = 4";
+    let second = "attachment = \"macvtap\"\nmachine = \"vm\"\naddress = \"198.51.100.9/24\"";
+    let both = guest("vm", bridged) + &guest("more", second);
+    let plan = plan(&format!("{both}{}", probe("from = \"me\"\nto = \"more\"")));
+    assert!(plan.guests.is_empty(), "{plan:?}");
+    let number = plan.hosts.len() - 1;
+    assert_eq!(plan.probes[0].way, Way::Serve(number));
+    assert_eq!(plan.probes[0].measures, [LatencyKind::RoundTrip]);
+    let [vm, more] = [number - 1, number].map(|at| plan.hosts[at].lodger().expect("a guest"));
+    assert_eq!((vm.guest.machine, more.guest.machine), (number - 1, number - 1));
+    assert_eq!((vm.guest.cpus, more.guest.cpus), (4, 4));
+    assert_eq!(plan.hosts[vm.guest.host].name, "far");
+    assert_eq!(
+        (vm.interface.as_deref(), vm.address.1, vm.guest.queues),
+        (Some("eth1"), 24, 2)
+    );
+    let to = probe("from = \"me\"\nto = \"vm\"");
+    let refused = |text: &str| Plan::read(&self::text(text)).unwrap_err().to_string();
+    for (text, why) in [
+        (
+            guest("vm", "attachment = \"vfio\"\npci = \"0000:01:10.0\"\naddress = \"192.0.2.9/24\"") + &to,
+            "gives no device away",
+        ),
+        (guest("vm", "attachment = \"vhost-user\"") + &to, "vhost-user is had on this machine only"),
+        (guest("vm", "attachment = \"tap-bridge\"") + &to, "has an address in a network that this machine is on"),
+        (
+            guest("vm", &format!("{bridged}\nuplink = \"up\"")) + &to,
+            "key guest.uplink: a link is of this machine",
+        ),
+        (guest("vm", bridged) + &guest("more", &second.replace("198.51.100.9", "192.0.2.9")) + &to, "another guest has the address 192.0.2.9"),
+        (guest("vm", bridged) + &guest("more", &second.replace("\"vm\"", "\"x\"")) + &to, "there is no guest x above"),
+        (
+            guest("vm", bridged) + &probe("from = \"a\"\nto = \"vm\""),
+            "no other machine is reached from a namespace",
+        ),
+        (guest("vm", bridged) + &probe("from = \"vm\"\nto = \"me\""), "what a guest asks is not measured"),
+        (
+            guest("vm", bridged) + &to + "[[steering]]\nname = \"s\"\nguest = \"vm\"\nvcpus = [0]\n",
+            "its threads are not pinned from here",
+        ),
+        (
+            guest("vm", bridged) + &to + "[[load]]\nname = \"l\"\nkind = \"stress-ng\"\nguest = \"vm\"\n",
+            "no program of a lab's choice is started there",
+        ),
+        (
+            guest("vm", &bridged.replace("queues = 2", "queues = 1"))
+                + "[[schedule]]\nname = \"s\"\nfrom = \"vm\"\nto = \"me\"\nqdisc = \"etf\"\nclass = [\"5:0us:500us\"]\n",
+            "give the guest queues = 2",
+        ),
+        (
+            "[[guest]]\nname = \"vm\"\nhost = \"c\"\nattachment = \"tap-bridge\"\nuplink = \"up\"\ninterface = \"eth1\"\n".to_owned()
+                + &probe("from = \"b\"\nto = \"vm\""),
+            "key guest.interface: only of a guest on another machine",
+        ),
+    ] {
+        let told = refused(&text);
+        assert!(told.contains(why), "{why}: {told}");
     }
 }
 

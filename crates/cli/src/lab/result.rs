@@ -282,20 +282,22 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 fn machines(plan: &Plan) -> Vec<LabMachine> {
-    let hosts = plan.hosts.iter().enumerate().map(|(number, host)| {
+    let hosts = plan.hosts.iter().enumerate().filter_map(|(number, host)| {
         let (kind, is_here) = match host.place {
+            // How it came up is known.
+            Place::Guest(_) => return None,
             Place::Namespace => ("namespace", true),
             Place::Here => ("here", true),
             Place::Serve(_) => ("serve", false),
         };
-        LabMachine {
+        Some(LabMachine {
             name: host.name.clone(),
             kind: kind.to_owned(),
             cpu: is_here.then(|| plan.cpu(number)),
             attachment: None,
             accelerator: None,
             kernel_release: None,
-        }
+        })
     });
     hosts.collect()
 }

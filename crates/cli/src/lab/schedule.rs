@@ -22,8 +22,8 @@ use ringside_nic::host::CpuTimes;
 use ringside_wire::MacAddr;
 
 use super::bed::Bed;
+use super::boot;
 use super::folder::Measured;
-use super::guests;
 use super::load::Running;
 use super::plan::{Plan, Schedule, Way};
 use crate::left::Left;
@@ -151,7 +151,7 @@ impl Place<'_> {
         match self {
             Self::Here {
                 interface, ns, left, ..
-            } => Program::here(what, ns.command(guests::own_program()?), &all(interface), left.clone()),
+            } => Program::here(what, ns.command(boot::own_program()?), &all(interface), left.clone()),
             Self::Inside { guest, interface, .. } => Program::inside(what, guest, &all(interface)),
             Self::There { remote, .. } => Program::there(what, remote, end, stop),
         }

@@ -1,14 +1,15 @@
-//! What other machines have to be for a lab, asked before anything is built: how they are reached, and for how long their servers do something for a lab.
+//! What other machines have to be for a lab, asked before anything is built: how they are reached, for how long their servers do something for a lab, and what
+//! guests they start.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use ringside_measure::control::{Errand, LoadsEnd};
+use ringside_measure::control::{Errand, LoadsEnd, Ready};
 
 use super::file::Address;
 use super::machine::Lacks;
 use super::plan::{At, Place, Plan, Probe, Serve, Way};
-use super::{load, schedule};
+use super::{far_guests, load, schedule};
 use crate::serve::RemoteArgs;
 
 /// What it lacks of them.
@@ -30,12 +31,10 @@ pub(super) fn lacks(plan: &Plan) -> Lacks {
         let Some((_, Address(address, _))) = guest.nic else {
             continue;
         };
-        let remote = RemoteArgs {
-            server: Some(address.to_string()),
-            ..RemoteArgs::default()
-        };
         // Without a route to it there is no router, either: that is told when it is reached.
-        let lacks = behind_router(plan, Way::Guest(number), &remote).ok().flatten();
+        let lacks = behind_router(plan, Way::Guest(number), &RemoteArgs::at(address))
+            .ok()
+            .flatten();
         let at = |lack: String| format!("the guest {} ({address}): {lack}", guest.name);
         all.whole.extend(lacks.map(at));
     }
@@ -77,13 +76,9 @@ fn behind_router(plan: &Plan, way: Way, remote: &RemoteArgs) -> Result<Option<St
 }
 
 fn lacks_at(plan: &Plan, host: usize, remote: &RemoteArgs) -> Result<Lacks> {
-    let whole = |why: String| Lacks {
-        whole: vec![why],
-        ..Lacks::default()
-    };
     let way = Way::Serve(host);
     if let Some(why) = behind_router(plan, way, remote)? {
-        return Ok(whole(why));
+        return Ok(Lacks::all(why));
     }
     let is_there = |number: &usize| {
         let steering = &plan.steerings[*number];
@@ -97,41 +92,45 @@ fn lacks_at(plan: &Plan, host: usize, remote: &RemoteArgs) -> Result<Lacks> {
         .filter_map(|(number, probe)| is_done_there(probe).then_some(number))
         .collect();
     let is_loaded = load::receivers_at(plan, &plan.probes, way) != LoadsEnd::default();
-    if done_there.is_empty() && !is_loaded {
+    let is_asked = is_loaded || !done_there.is_empty();
+    let has_guests = far_guests::machines(plan, Some(host)).next().is_some();
+    if !is_asked && !has_guests {
         return Ok(Lacks::default());
     }
-    let most = match longest(remote)? {
-        Ok(most) => most,
-        // Loads go to what is started there by hand.
-        Err(_) if done_there.is_empty() => return Ok(Lacks::default()),
-        Err(why) => {
-            return Ok(Lacks {
-                rows: vec![(done_there, format!("{why:#}"))],
-                ..Lacks::default()
-            });
-        }
+    let told = bounds(remote)?;
+    let mut lacks = match has_guests {
+        true => far_guests::lacks(plan, host, &told)?,
+        false => Lacks::default(),
     };
     let turn = plan.settle + plan.turn;
-    let too_long = most.filter(|most| turn > *most).map(|most| {
-        whole(format!(
-            "a turn of {turn:?} with `settle` is longer than its server does anything for a lab, {most:?}: take a shorter `turn`, or start \
-             `ringside serve --lab` there with --max-time {}",
-            turn.as_secs_f64().ceil()
-        ))
-    });
-    Ok(too_long.unwrap_or_default())
+    match told.map(|ready| ready.most_ns) {
+        // Loads go to what is started there by hand.
+        Err(_) if done_there.is_empty() => {}
+        Err(why) => lacks.rows.push((done_there, format!("{why:#}"))),
+        // Who is older does not tell.
+        Ok(u64::MAX) => {}
+        Ok(most_ns) => {
+            let most = Duration::from_nanos(most_ns);
+            if is_asked && turn > most {
+                lacks.whole.push(format!(
+                    "a turn of {turn:?} with `settle` is longer than its server does anything for a lab, {most:?}: take a shorter `turn`, or start \
+                     `ringside serve --lab` there with --max-time {}",
+                    turn.as_secs_f64().ceil()
+                ));
+            }
+        }
+    }
+    Ok(lacks)
 }
 
-/// For how long a server does something for a lab, if it says so; or why it does nothing of that kind.
-fn longest(remote: &RemoteArgs) -> Result<Result<Option<Duration>>> {
+/// What a server allows, or why it does nothing for a lab.
+fn bounds(remote: &RemoteArgs) -> Result<Result<Ready>> {
     let dialled = remote.dial()?.context("a server has an address")?;
     // Nothing to do, and the answer has what it allows.
     let nothing = schedule::start(Errand::Loads(LoadsEnd::default()))?;
-    let far = match dialled.start(nothing) {
-        Ok(far) => far,
-        Err(why) => return Ok(Err(why)),
-    };
-    let most_ns = far.ready.most_ns;
-    far.finish(0);
-    Ok(Ok((most_ns != u64::MAX).then(|| Duration::from_nanos(most_ns))))
+    Ok(dialled.start(nothing).map(|far| {
+        let ready = far.ready.clone();
+        far.finish(0);
+        ready
+    }))
 }

@@ -23,7 +23,7 @@ use super::load::Running;
 use super::plan::{Plan, Probe, Way};
 use super::run::{Fault, begins, bench, condition, contender, keep_left, pace};
 use super::steered::Steered;
-use super::{guests, one_way};
+use super::{boot, one_way};
 use crate::output;
 use crate::serve::Turns;
 use crate::stop::Stop;
@@ -361,7 +361,22 @@ fn to_machine(
     let crossed = traced?;
     ended?;
     ensure!(!stop.is_set(), "interrupted");
-    Ok(told(crossed, far, |mapping| one_way::clock(mapping, plan, bed, None)))
+    let mut stages = told(crossed, far, |mapping| one_way::clock(mapping, plan, bed, None));
+    if let Some(there) = plan.hosts[number].lodger() {
+        stages.missing.push(on_the_way(&plan.hosts[there.guest.host].name));
+    }
+    Ok(stages)
+}
+
+/// What the machine of a guest elsewhere does with a packet is not seen: its kernel has no part in the record of the guest's.
+fn on_the_way(host: &str) -> MissingHook {
+    MissingHook {
+        hook: format!("all hooks at {host}"),
+        tells: format!(
+            "what {host} does between its NIC and the guest: 'NICs and wire, there' and 'back' have its driver, the attachment, QEMU and the virtual CPU in them"
+        ),
+        reason: "its server follows no packets of its guests".to_owned(),
+    }
 }
 
 /// What both kernels saw, with what neither had a hook for.
@@ -479,7 +494,7 @@ struct Recorder<'g> {
 
 impl<'g> Recorder<'g> {
     fn start(guest: &'g Guest, session: u32, disturbers: bool) -> Result<Self> {
-        let own = guests::own_program()?;
+        let own = boot::own_program()?;
         let line = trace::record_line(session, EVENTS, disturbers);
         let mut child = guest.command(&own).args(line).spawn()?;
         child.wait_for(trace::RECORDING, LOAD).context("tracing in the guest")?;

@@ -12,7 +12,7 @@ use super::file::Text;
 use super::folder::State;
 use super::load::describe;
 use super::machine::Lacks;
-use super::plan::{Place, Plan, Probe, Steering, Wire};
+use super::plan::{FarGuest, Place, Plan, Probe, Steering, Wire};
 use super::run::{Cell, condition, kind_name, time};
 use super::study;
 use crate::output::wrapped;
@@ -40,6 +40,10 @@ pub(super) fn plan(plan: &Plan) -> String {
             Place::Namespace => format!("a namespace, its probes on CPU {}", plan.cpu(number)),
             Place::Here => format!("this machine, its probes on CPU {}", plan.cpu(number)),
             Place::Serve(serve) => format!("another machine, where `ringside serve` runs: {}", serve.at),
+            Place::Guest(there) => {
+                text += &far_guest(plan, number, there);
+                continue;
+            }
         };
         _ = writeln!(text, "host   {}: {what}", host.name);
     }
@@ -117,6 +121,24 @@ pub(super) fn lacks(plan: &Plan, lacks: &Lacks) -> String {
         sentence(&format!("Not to be had here{rows}"), why)
     };
     lacks.rows.iter().map(row).collect()
+}
+
+/// A guest that another machine's server is to start.
+fn far_guest(plan: &Plan, number: usize, there: &FarGuest) -> String {
+    let guest = &there.guest;
+    let machine = match guest.machine == number {
+        true => format!("{} CPUs, {} MiB", guest.cpus, guest.memory_mib),
+        false => format!("one more NIC of {}", plan.hosts[guest.machine].name),
+    };
+    format!(
+        "guest  {} of {}, which starts it: {} at {}, {}/{}, {machine}\n",
+        guest.name,
+        plan.hosts[guest.host].name,
+        guest.attachment.name(),
+        there.interface.as_deref().unwrap_or("its first interface for guests"),
+        there.address.0,
+        there.address.1
+    )
 }
 
 /// Under what a probe has its turns, where that is not idle and beside all loads.

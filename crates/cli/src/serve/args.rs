@@ -1,11 +1,11 @@
 //! The command line of `ringside serve`, and what the commands take that use one.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use ringside_measure::control::{DEFAULT_PORT, FarVia};
+use ringside_measure::control::{DEFAULT_PORT, FarVia, Token};
 use ringside_measure::probe;
 use ringside_xsk::Mode;
 
@@ -21,6 +21,7 @@ Examples:
   ringside serve eth0 --tls --token-file ringside.token  encrypted, with a key of its own, whose pin it prints
   ringside serve eth0 --token-file ringside.token --max-rate 1000000 --max-time 60
   ringside serve eth0 --lab --trace --token-file ringside.token   a host of another one's `ringside lab`
+  ringside serve eth0 --lab --lab-guests eth1 --token-file ringside.token   and of its guests, joined to eth1
   ringside serve --via udp --listen 127.0.0.1            without XDP, for this host alone";
 
 /// What to open, for whom, and how much of it.
@@ -70,6 +71,20 @@ pub(crate) struct Args {
     /// disciplines), steer the interface, receive loads
     #[arg(long)]
     pub(super) lab: bool,
+    /// Start guests for clients' labs, whose packets come and go by this interface. It is a guest's for that time, unless it has an address, or this
+    /// server's sockets: then it stays, and guests are joined by macvtap. May be given several times
+    #[arg(long, value_name = "INTERFACE", requires = "lab")]
+    pub(super) lab_guests: Vec<String>,
+    /// Guests at a time
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), requires = "lab_guests")]
+    pub(super) max_guests: u16,
+    /// MiB of memory of each
+    #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u32).range(256..=65_536), requires = "lab_guests")]
+    pub(super) max_guest_memory: u32,
+    /// A kernel that guests may have: `host`, or a Debian package such as linux-image-amd64/trixie-backports, which is fetched now. The first one,
+    /// unless a lab names another; may be given several times [default: as for guests here, docs/guests.md]
+    #[arg(long, value_name = "KERNEL", requires = "lab_guests")]
+    pub(super) guest_kernel: Vec<String>,
     /// Seconds to serve [default: until Ctrl-C]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) time: Option<Duration>,
@@ -118,6 +133,19 @@ pub(crate) struct RemoteArgs {
     /// Mode that the server's XDP sockets have to have: zero-copy, native, generic
     #[arg(long, value_name = "MODE")]
     pub(crate) far_mode: Option<Mode>,
+    /// The token itself, where this program has drawn it.
+    #[arg(skip)]
+    pub(crate) token: Option<Token>,
+}
+
+impl RemoteArgs {
+    /// The server at an address, with nothing besides.
+    pub(crate) fn at(address: Ipv4Addr) -> Self {
+        Self {
+            server: Some(address.to_string()),
+            ..Self::default()
+        }
+    }
 }
 
 /// An address, with a port or without.

@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use ringside_measure::control::{
-    self, FarVia, Fault, HANDSHAKE_NS, Ready, Server, ServerEvent, ServerOptions, Start, Work,
+    self, FarVia, Fault, GuestUplink, HANDSHAKE_NS, Ready, Server, ServerEvent, ServerOptions, Start, Work,
 };
 use ringside_measure::probe::DEFAULT_PORT;
 use ringside_measure::schema::{self, FarEnd};
-use ringside_nic::Interface;
 use ringside_nic::clock::{Monotonic, Offset, Realtime};
 
 use super::board::Session;
 use super::contest::Turn;
 use super::errand::{self, Errand};
+use super::fits::{check_mode, check_size, interface_of};
+use super::guests::{Guests, Lodger, Said};
 use super::lending::{Loan, Part};
 use super::running::{LATE_NS, Running};
 use super::secret;
@@ -73,7 +74,9 @@ struct Connection<'a> {
     turn: Option<(Turn, FarEnd)>,
     /// What is done for a lab.
     errand: Option<Doing<'a>>,
-    /// What of it could not be undone, and was not told yet.
+    /// A guest for one, also while it boots.
+    guest: Option<Lodger<'a>>,
+    /// What of them could not be undone, and was not told yet.
     left: Left,
     /// What its kernel sees of the turn's probes, if that is wanted.
     recording: Option<Recording>,
@@ -126,6 +129,7 @@ impl<'a> Connection<'a> {
             session: None,
             turn: None,
             errand: None,
+            guest: None,
             left: Left::default(),
             recording: None,
             closing: None,
@@ -155,6 +159,7 @@ impl<'a> Connection<'a> {
             }
             self.server.tick(now_ns())?;
             self.follow();
+            self.look_after_guest()?;
             self.end_in_time()?;
             let output = self.server.take_output();
             self.wire.write(&output).context("the connection is broken")?;
@@ -195,7 +200,9 @@ impl<'a> Connection<'a> {
                 Err(error) => self.server.refuse(format!("{error:#}"), now_ns()),
             },
             ServerEvent::Start(start) if start.work == Work::Errand => match self.prepare_errand(&start) {
-                Ok(ready) => self.server.ready(ready, now_ns()),
+                Ok(Some(ready)) => self.server.ready(ready, now_ns()),
+                // When it is up.
+                Ok(None) => {}
                 Err(error) => {
                     note(format_args!("{}: refused: {error:#}", self.from));
                     self.server
@@ -245,9 +252,10 @@ impl<'a> Connection<'a> {
                     }
                 }
             }
-            ServerEvent::Stop(_) if self.errand.is_some() => {
-                if let Some(doing) = self.errand.take() {
-                    let far = doing.errand.end(doing.far, self.site.stop);
+            ServerEvent::Stop(_) if self.errand.is_some() || self.guest.is_some() => {
+                let end = |doing: Doing<'_>| doing.errand.end(doing.far, self.site.stop);
+                let far = self.errand.take().map(end);
+                if let Some(far) = far.or_else(|| self.guest.take().map(Lodger::end)) {
                     let left = self.left.take();
                     self.server.outcome(FarEnd { left, ..far }, now_ns());
                 }
@@ -303,6 +311,7 @@ impl<'a> Connection<'a> {
         if let Some(doing) = self.errand.take() {
             doing.errand.undo();
         }
+        self.guest = None;
         self.left.take()
     }
 
@@ -342,8 +351,28 @@ impl<'a> Connection<'a> {
         Ok(ready)
     }
 
-    /// Begins what is to be done for a lab.
-    fn prepare_errand(&mut self, start: &Start) -> Result<Ready> {
+    /// Whether a guest for a lab is up, and is still there.
+    fn look_after_guest(&mut self) -> Result<()> {
+        let Some(guest) = &mut self.guest else { return Ok(()) };
+        match guest.look() {
+            None => {}
+            Some(Said::Ready(ready)) => self.server.ready(*ready, now_ns()),
+            Some(Said::Over(why)) => {
+                let was_up = guest.is_up();
+                // It is undone before it is told.
+                let left = self.undo();
+                self.server.refuse_leaving(why.clone(), left, now_ns());
+                if was_up {
+                    bail!(why);
+                }
+                note(format_args!("{}: {why}", self.from));
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins what is to be done for a lab. A guest is not ready by then.
+    fn prepare_errand(&mut self, start: &Start) -> Result<Option<Ready>> {
         let args = self.site.args;
         if !args.lab {
             bail!("this server does nothing for its clients' labs: start it with --lab");
@@ -352,6 +381,26 @@ impl<'a> Connection<'a> {
         let Some(end) = &self.site.xsk else {
             bail!("a lab takes an interface: start the server with one (ringside serve INTERFACE)");
         };
+        let ready = Ready {
+            most_ns: nanos(args.max_time),
+            most_pps: args.max_rate,
+            guests: self.site.guests.as_ref().map(Guests::allowed),
+            ..self.ready(end)
+        };
+        if let control::Errand::Guest(guest) = wanted {
+            let Some(guests) = &self.site.guests else {
+                bail!("this server starts no guests for its clients' labs: start it with --lab-guests INTERFACE");
+            };
+            note(format_args!("{}: {} for a lab", self.from, Errand::words(wanted)));
+            let borrow = |uplinks: &[GuestUplink]| {
+                // What comes by it is the guest's, and not for the server's sockets.
+                let is_own = uplinks.iter().any(|uplink| uplink.name == end.record.name);
+                let part = if is_own { Part::Sockets } else { Part::Beside };
+                self.site.borrow(self.client(), part)
+            };
+            self.guest = Some(guests.begin(guest, (ready, &self.left), borrow)?);
+            return Ok(None);
+        }
         let takes_sockets = matches!(wanted, control::Errand::Schedule(end) if end.via == "af-xdp");
         let part = if takes_sockets { Part::Sockets } else { Part::Beside };
         let loan = self.site.borrow(self.client(), part)?;
@@ -363,11 +412,6 @@ impl<'a> Connection<'a> {
             left: &self.left,
         };
         let errand = Errand::begin(wanted, &end.record.name, self.own, &bounds)?;
-        let ready = Ready {
-            most_ns: nanos(args.max_time),
-            most_pps: args.max_rate,
-            ..self.ready(end)
-        };
         self.errand = Some(Doing {
             errand,
             far: ready.far.clone(),
@@ -375,7 +419,7 @@ impl<'a> Connection<'a> {
             over: Instant::now() + args.max_time + errand::PATIENCE,
             _loan: loan,
         });
-        Ok(ready)
+        Ok(Some(ready))
     }
 
     /// Who it is, where its other connections are concerned.
@@ -393,6 +437,8 @@ impl<'a> Connection<'a> {
             most_pps: None,
             clock: clocks::own(),
             far: self.far_end(FarVia::AfXdp, end.record.clone()),
+            guests: None,
+            guest: None,
         }
     }
 
@@ -491,6 +537,8 @@ impl<'a> Connection<'a> {
             most_pps: args.max_rate,
             clock: clocks::own(),
             far: far.clone(),
+            guests: None,
+            guest: None,
         };
         let running = Running {
             start,
@@ -528,39 +576,4 @@ fn close(recording: Recording, far: FarEnd) -> Result<JoinHandle<FarEnd>> {
         },
     };
     closer.spawn(fetch).context("starting a thread")
-}
-
-fn check_mode(wanted: Option<schema::Mode>, record: &schema::Interface) -> Result<()> {
-    let Some(wanted) = wanted else { return Ok(()) };
-    if let Some(other) = record.queues.iter().find(|queue| queue.mode != wanted) {
-        bail!(
-            "{} is asked for, queue {} of {} here is {}: start `ringside serve` with --mode, or leave --far-mode out",
-            crate::output::mode_name(wanted),
-            other.queue,
-            record.name,
-            crate::output::mode_name(other.mode)
-        );
-    }
-    Ok(())
-}
-
-fn check_size(frame_bytes: u32, mtu: u32, name: &str) -> Result<()> {
-    if frame_bytes > mtu.saturating_add(14) {
-        bail!(
-            "packets of {frame_bytes} bytes: the MTU of {name} here is {mtu}, which allows {}",
-            mtu + 14
-        );
-    }
-    Ok(())
-}
-
-/// The interface that has an address.
-fn interface_of(ip: IpAddr) -> Result<(schema::Interface, u32)> {
-    for interface in Interface::all()? {
-        if interface.addresses()?.iter().any(|own| own.address == ip) {
-            let state = interface.state()?;
-            return Ok((system::interface(&interface, &state, None), state.mtu));
-        }
-    }
-    bail!("{ip} is no address of this host")
 }

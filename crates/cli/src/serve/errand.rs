@@ -59,6 +59,7 @@ impl Errand {
             Wanted::Steer(_) => "steering",
             Wanted::Loads(end) if *end == LoadsEnd::default() => "a question of bounds",
             Wanted::Loads(_) => "receivers of loads",
+            Wanted::Guest(_) => "a guest",
         }
     }
 
@@ -71,6 +72,7 @@ impl Errand {
             Wanted::Schedule(end) => stream(end, interface, bounds),
             Wanted::Steer(end) => steer(end, interface, bounds.left),
             Wanted::Loads(end) => loads(end, own, bounds).map(Self::Loads),
+            Wanted::Guest(_) => bail!("a guest is started elsewhere"),
         }
     }
 

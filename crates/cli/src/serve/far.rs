@@ -82,7 +82,10 @@ impl RemoteArgs {
             }
             return Ok(None);
         };
-        let token = secret::token(self.token_file.as_deref())?;
+        let token = match &self.token {
+            Some(token) => Some(token.clone()),
+            None => secret::token(self.token_file.as_deref())?,
+        };
         let who = format!("the server at {server}");
         let address = place::address(server)?;
         let stream = TcpStream::connect_timeout(&address, CONNECT).map_err(|error| {
@@ -166,15 +169,44 @@ impl Link {
         Ok(self.wire.write(&output)?)
     }
 
+    /// What came and was not asked for yet, without waiting.
+    fn look(&mut self) -> Result<Option<ClientEvent>> {
+        self.pump()?;
+        Ok(self.events.pop_front())
+    }
+
     /// Waits for the next event. How long is the protocol's business.
     fn next(&mut self) -> Result<ClientEvent> {
         loop {
-            self.pump()?;
-            if let Some(event) = self.events.pop_front() {
+            if let Some(event) = self.look()? {
                 return Ok(event);
             }
             self.wire.wait(LOOK);
         }
+    }
+
+    /// Says that it is all. Who does something has undone it when this returns, or it is said to `left` that nobody knows, as is what could not be undone.
+    fn part(&mut self, is_doing: bool, left: &Left) {
+        self.client.bye(now_ns());
+        let is_there = self.pump().is_ok();
+        self.wire.finish(LOOK);
+        // Of what it still says only what it could not undo is of interest.
+        let (wire, client) = (&mut self.wire, &mut self.client);
+        let mut take = |bytes: &[u8]| _ = client.receive(bytes, now_ns());
+        let silent = match (is_doing, is_there) {
+            (false, _) => None,
+            (true, true) if wire.ends_within(UNDO, &mut take) => None,
+            (true, true) => Some(format!("within {UNDO:?} ")),
+            (true, false) if self.is_ended => None,
+            (true, false) => Some(String::new()),
+        };
+        left.add(client.take_left());
+        left.add(silent.map(|within| {
+            format!(
+                "its server has not said {within}that what it did for the lab is undone: look at its own terminal; if it has ended, `ringside lab clean` \
+                 there undoes it"
+            )
+        }));
     }
 }
 
@@ -193,14 +225,29 @@ impl Dialled {
     }
 
     /// Has the far end open.
-    pub(crate) fn start(mut self, start: Start) -> Result<Far> {
+    pub(crate) fn start(self, start: Start) -> Result<Far> {
+        self.start_while(start, || Ok(()))
+    }
+
+    /// The same, of what may take minutes, while `goes_on`.
+    ///
+    /// # Errors
+    /// Why it does not. What was begun there is undone then, or somebody is told that nobody knows.
+    pub(crate) fn start_while(mut self, start: Start, goes_on: impl Fn() -> Result<()>) -> Result<Far> {
         // Of no loads nothing is begun.
         let nothing = Errand::Loads(LoadsEnd::default());
         let is_doing = start.work == Work::Errand && start.errand.as_deref() != Some(&nothing);
         self.link.client.start(start, now_ns());
         loop {
-            match self.link.next().with_context(|| self.who.clone())? {
-                ClientEvent::Ready(ready) => {
+            let event = match goes_on().and_then(|()| self.link.look().with_context(|| self.who.clone())) {
+                Ok(event) => event,
+                Err(error) => {
+                    self.link.part(is_doing, &self.left);
+                    return Err(error);
+                }
+            };
+            match event {
+                Some(ClientEvent::Ready(ready)) => {
                     return Ok(Far {
                         link: Arc::new(Mutex::new(self.link)),
                         who: self.who,
@@ -210,11 +257,12 @@ impl Dialled {
                         left: self.left,
                     });
                 }
-                ClientEvent::Refused(why) => {
+                Some(ClientEvent::Refused(why)) => {
                     self.left.add(self.link.client.take_left());
                     bail!("{} refuses: {why}", self.who);
                 }
-                _ => {}
+                Some(_) => {}
+                None => self.link.wire.wait(LOOK),
             }
         }
     }
@@ -241,6 +289,12 @@ impl Far {
                 .context("starting a thread")?,
         );
         Ok(())
+    }
+
+    /// Why the connection is of no use any more.
+    pub(crate) fn lost(&self) -> Option<String> {
+        let lost = self.link().lost.clone();
+        lost.map(|why| format!("{}: {why}", self.who))
     }
 
     /// What has come there of a trial, asked for now. `None` when the connection is lost.
@@ -339,26 +393,7 @@ impl Drop for Far {
             _ = keeper.join();
         }
         // Whatever is open there is to be closed; nothing more is to be said after the end of a session.
-        let link = &mut *self.link();
-        link.client.bye(now_ns());
-        let is_there = link.pump().is_ok();
-        link.wire.finish(LOOK);
-        // Of what it still says only what it could not undo is of interest.
-        let mut take = |bytes: &[u8]| _ = link.client.receive(bytes, now_ns());
-        let silent = match (self.is_doing, is_there) {
-            (false, _) => None,
-            (true, true) if link.wire.ends_within(UNDO, &mut take) => None,
-            (true, true) => Some(format!("within {UNDO:?} ")),
-            (true, false) if link.is_ended => None,
-            (true, false) => Some(String::new()),
-        };
-        self.left.add(link.client.take_left());
-        self.left.add(silent.map(|within| {
-            format!(
-                "its server has not said {within}that what it did for a turn is undone: look at its own terminal; if it has ended, `ringside lab clean` \
-                 there undoes it"
-            )
-        }));
+        self.link().part(self.is_doing, &self.left);
     }
 }
 

@@ -28,6 +28,8 @@ fn ready() -> Ready {
             system: system::system(),
             ..FarEnd::default()
         },
+        guests: None,
+        guest: None,
     }
 }
 
@@ -62,9 +64,8 @@ fn serve(listener: &TcpListener, is_undone: &AtomicBool) {
     }
 }
 
-/// What is done for a lab elsewhere, and not ended in order: whoever goes on would meet it.
-#[test]
-fn what_is_done_there_is_undone_when_its_handle_is_gone() {
+/// What is done for a lab elsewhere, and ended by `end` and not in order: whoever goes on would meet it.
+fn is_undone_and_told(end: impl FnOnce(Dialled, Start, &AtomicBool)) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
     let is_undone = AtomicBool::new(false);
@@ -78,12 +79,26 @@ fn what_is_done_there_is_undone_when_its_handle_is_gone() {
         let start = Start::new(SESSION_STEP, Work::Errand);
         let left = Left::default();
         let dialled = dialled.telling(left.at("the host far"));
+        end(dialled, start, &is_undone);
+        assert!(is_undone.load(Ordering::SeqCst), "it was waited for");
+        assert_eq!(left.take(), [format!("the host far: {LEFT}")]);
+    });
+}
+
+#[test]
+fn what_is_done_there_is_undone_when_its_handle_is_gone() {
+    is_undone_and_told(|dialled, start, is_undone| {
         let mut far = dialled.start(start).expect("it begins");
         far.go(&Stop::default()).expect("a connection");
         assert!(!is_undone.load(Ordering::SeqCst));
-        drop(far);
-        assert!(is_undone.load(Ordering::SeqCst), "it was waited for");
-        assert_eq!(left.take(), [format!("the host far: {LEFT}")]);
+    });
+}
+
+#[test]
+fn what_begins_there_is_undone_when_nobody_waits_for_it() {
+    is_undone_and_told(|dialled, start, _| {
+        let why = dialled.start_while(start, || bail!("interrupted")).err().expect("why");
+        assert_eq!(format!("{why:#}"), "interrupted");
     });
 }
 

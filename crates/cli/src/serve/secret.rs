@@ -99,6 +99,11 @@ pub(super) fn random() -> Result<Nonce> {
     Ok(nonce)
 }
 
+/// A token for one use.
+pub(crate) fn random_token() -> Result<String> {
+    Ok(hex(&random()?))
+}
+
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

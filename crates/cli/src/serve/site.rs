@@ -17,6 +17,7 @@ use rustls::ServerConfig;
 use super::args::{Args, Via};
 use super::board::Board;
 use super::connection;
+use super::guests::{self, Guests};
 use super::lending::{Lending, Loan, Part};
 use super::secret;
 use super::tls::{Identity, Pin, refuse_open};
@@ -48,6 +49,8 @@ pub(super) struct Site<'a> {
     pub(super) tls: Option<(Arc<ServerConfig>, Pin)>,
     pub(super) board: Arc<Board>,
     pub(super) xsk: Option<XskEnd>,
+    /// What may be started for labs.
+    pub(super) guests: Option<Guests>,
     /// Connections with a session, or between two.
     inside: AtomicUsize,
     at_the_door: Mutex<Vec<IpAddr>>,
@@ -95,6 +98,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !wants_xsk && args.prometheus.prometheus.is_some() {
         bail!("--prometheus: metrics are of XDP sockets, and this server has none: give it an interface");
     }
+    if !wants_xsk && !args.lab_guests.is_empty() {
+        bail!("--lab-guests: a lab takes an interface: start the server with one (ringside serve INTERFACE)");
+    }
+    let guests = Guests::of(args)?;
     let web = live::listen(&args.prometheus)?;
     let listener = bind(listen, args.listen.is_none())?;
     listener
@@ -106,6 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         args,
         stop: &stop,
         xsk: port.as_ref().map(XskEnd::of).transpose()?,
+        guests,
         board: Arc::default(),
         inside: AtomicUsize::new(0),
         at_the_door: Mutex::default(),
@@ -192,6 +200,9 @@ impl Site<'_> {
                 self.args.udp_port,
                 named(&end.ips)
             ));
+        }
+        if let Some(guests) = &self.guests {
+            guests::told(guests);
         }
         if let Some((_, pin)) = &self.tls {
             note(format_args!("  TLS: clients give --pin {pin}"));

@@ -3,8 +3,8 @@
 use super::auth::Side;
 use super::pipe::{Pipe, check_nonce, to_hex};
 use super::{
-    ALIVE_NS, Fault, HANDSHAKE_NS, Hello, MOST_BEFORE, MOST_FROM_SERVER, Message, Nonce, Proof, Ready, SETUP_NS,
-    SILENCE_NS, Start, Stop, Tally, Token, VERSIONS, Welcome,
+    ALIVE_NS, BOOT_NS, Fault, HANDSHAKE_NS, Hello, MOST_BEFORE, MOST_FROM_SERVER, Message, Nonce, Proof, Ready,
+    SETUP_NS, SILENCE_NS, Start, Stop, Tally, Token, VERSIONS, Welcome,
 };
 use crate::schema::FarEnd;
 
@@ -50,7 +50,7 @@ enum State {
     Greeting,
     Proving,
     Idle,
-    Starting { since_ns: u64 },
+    Starting { since_ns: u64, is_long: bool },
     Ready,
     Running,
     Stopping { since_ns: u64 },
@@ -218,7 +218,17 @@ impl Client {
             State::Greeting | State::Proving if since(self.begun_ns) > HANDSHAKE_NS => {
                 return slow("answer the greeting as `ringside serve` does", HANDSHAKE_NS);
             }
-            State::Starting { since_ns } if since(since_ns) > SETUP_NS => return slow("open its end", SETUP_NS),
+            State::Starting { since_ns, is_long } => {
+                let most_ns = if is_long { BOOT_NS } else { SETUP_NS };
+                if since(since_ns) > most_ns {
+                    return slow("open its end", most_ns);
+                }
+                if is_long && since(self.pipe.heard_ns) > SETUP_NS {
+                    return Err(Fault::Silent {
+                        after_ns: since(self.pipe.heard_ns),
+                    });
+                }
+            }
             State::Stopping { since_ns } if since(since_ns) > SETUP_NS / 2 => {
                 return slow("tell its result", SETUP_NS / 2);
             }
@@ -241,7 +251,11 @@ impl Client {
     /// Before the connection is open, and with a session under way: a mistake of the caller's. So do the following.
     pub fn start(&mut self, start: Start, now_ns: u64) {
         assert_eq!(self.state, State::Idle, "one session at a time");
-        self.state = State::Starting { since_ns: now_ns };
+        self.state = State::Starting {
+            since_ns: now_ns,
+            is_long: start.is_long(),
+        };
+        self.pipe.heard_ns = now_ns;
         self.silence_ns = start.silence_ns.unwrap_or(SILENCE_NS);
         self.pipe.put(&Message::Start(start), now_ns);
     }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::GuestEnd;
+
 /// What is to be done from [`Start`](super::Start) to [`Stop`](super::Stop), and is undone then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "errand", rename_all = "snake_case")]
@@ -12,6 +14,8 @@ pub enum Errand {
     Steer(SteerEnd),
     /// Be the other end of loads; of none: only [`Ready`](super::Ready) is wanted, which has the server's bounds.
     Loads(LoadsEnd),
+    /// Have a virtual machine there. It takes long until that is [`Ready`](super::Ready): both sides say meanwhile that they are there.
+    Guest(GuestEnd),
 }
 
 /// One end of a schedule, as `ringside listener` and `ringside talker` take it.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::Errand;
+use super::{Errand, GuestUp, GuestsAllowed};
 use crate::schema::{FarEnd, Mode};
 
 /// Versions of the control protocol that are spoken here, the best first.
@@ -210,6 +210,11 @@ impl Start {
             silence_ns: None,
         }
     }
+
+    /// Whether it takes long until the end is open, and both sides have to say meanwhile that they are there.
+    pub(super) fn is_long(&self) -> bool {
+        matches!(self.errand.as_deref(), Some(Errand::Guest(_)))
+    }
 }
 
 /// A turn of a comparison.
@@ -250,6 +255,12 @@ pub struct Ready {
     pub clock: ClockFacts,
     /// What it is there, and the modes obtained.
     pub far: FarEnd,
+    /// What guests of a lab it may start, told with every [`Work::Errand`]; `None`: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guests: Option<GuestsAllowed>,
+    /// The guest that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<GuestUp>,
 }
 
 /// What is known of a host's clocks.

@@ -4,7 +4,7 @@ use super::auth::Side;
 use super::pipe::{MOST_VERSIONS, Pipe, check_nonce, to_hex};
 use super::{
     ALIVE_NS, Fault, HANDSHAKE_NS, Hello, IDLE_NS, MOST_AFTER, MOST_BEFORE, MOST_SILENCE_NS, Message, Nonce, Proof,
-    Ready, Refused, SESSION_STEP, SILENCE_NS, Start, Stop, Tally, Token, VERSIONS, Welcome,
+    Ready, Refused, SESSION_STEP, SETUP_NS, SILENCE_NS, Start, Stop, Tally, Token, VERSIONS, Welcome,
 };
 use crate::schema::FarEnd;
 
@@ -49,7 +49,10 @@ enum State {
     Greeting,
     Challenged,
     Idle,
-    Starting,
+    /// Whether both sides say meanwhile that they are there.
+    Starting {
+        is_long: bool,
+    },
     Ready,
     Running,
     Stopping,
@@ -148,7 +151,9 @@ impl Server {
             (State::Idle, Message::Start(start)) => {
                 check(&start)?;
                 self.silence_ns = start.silence_ns.unwrap_or(SILENCE_NS);
-                self.state = State::Starting;
+                self.state = State::Starting {
+                    is_long: start.is_long(),
+                };
                 ServerEvent::Start(start)
             }
             (State::Ready, Message::Go) => {
@@ -216,6 +221,7 @@ impl Server {
                 })
             }
             State::Running if quiet > self.silence_ns => Some(Fault::Silent { after_ns: quiet }),
+            State::Starting { is_long: true } if quiet > SETUP_NS => Some(Fault::Silent { after_ns: quiet }),
             State::Idle | State::Ready if quiet > IDLE_NS => Some(Fault::Silent { after_ns: quiet }),
             _ => None,
         };
@@ -236,7 +242,7 @@ impl Server {
         if self.state == State::Gone {
             return;
         }
-        assert_eq!(self.state, State::Starting, "a start was asked for");
+        assert!(matches!(self.state, State::Starting { .. }), "a start was asked for");
         self.state = State::Ready;
         self.pipe.put(&Message::Ready(Box::new(ready)), now_ns);
     }
@@ -250,7 +256,7 @@ impl Server {
     /// The same where something was done that could not be undone: a sentence each. Also to a client that has said farewell, and waits for this.
     pub fn refuse_leaving(&mut self, why: impl Into<String>, left: Vec<String>, now_ns: u64) {
         self.state = match self.state {
-            State::Starting => State::Idle,
+            State::Starting { .. } => State::Idle,
             _ => State::Gone,
         };
         let why = why.into();

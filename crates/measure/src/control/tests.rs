@@ -53,6 +53,8 @@ fn ready() -> Ready {
         most_pps: None,
         clock: ClockFacts::default(),
         far: far(),
+        guests: None,
+        guest: None,
     }
 }
 
@@ -451,6 +453,58 @@ fn who_is_slow_or_silent_is_let_go() {
     client.start(start(), 0);
     client.tick(19_000 * MS).unwrap();
     assert!(matches!(client.tick(20_001 * MS), Err(Fault::Slow { .. })));
+}
+
+/// A guest boots for minutes, and nobody takes the other side for gone; but who says nothing is.
+#[test]
+fn what_takes_long_is_waited_for_while_both_are_there() {
+    let guest = GuestEnd {
+        name: "vm".into(),
+        nics: Vec::new(),
+        kernel: None,
+        cpus: 1,
+        memory_mib: 256,
+        acceleration: "any".into(),
+        qdiscs: Vec::new(),
+        iperf3: false,
+        token: "x".repeat(16),
+    };
+    let asked = || {
+        let (mut client, mut server) = opened(None);
+        let start = Start {
+            errand: Some(Box::new(Errand::Guest(guest.clone()))),
+            ..Start::new(SESSION_STEP, Work::Errand)
+        };
+        client.start(start, 0);
+        server.receive(&client.take_output(), 0).unwrap();
+        (client, server)
+    };
+    let (mut client, mut server) = asked();
+    for at in (0..300_000).step_by(250) {
+        let at = at * MS;
+        client.tick(at).unwrap();
+        server.tick(at).unwrap();
+        server.receive(&client.take_output(), at).unwrap();
+        client.receive(&server.take_output(), at).unwrap();
+    }
+    let up = GuestUp {
+        accelerator: Some("tcg".into()),
+        kernel_release: Some("7".into()),
+        lacks: vec![None],
+    };
+    let told = Ready {
+        guest: Some(up),
+        ..ready()
+    };
+    server.ready(told.clone(), 300_000 * MS);
+    let events = client.receive(&server.take_output(), 300_000 * MS).unwrap();
+    assert_eq!(events, [ClientEvent::Ready(Box::new(told))]);
+
+    let (mut client, mut server) = asked();
+    server.tick(19_000 * MS).unwrap();
+    client.tick(19_000 * MS).unwrap();
+    assert!(matches!(server.tick(20_001 * MS), Err(Fault::Silent { .. })));
+    assert!(matches!(client.tick(20_001 * MS), Err(Fault::Silent { .. })));
 }
 
 #[test]

@@ -41,12 +41,13 @@ impl Macvtap {
         ];
         let planned = ("create a macvtap device", name.as_str(), Some(config.mac), None);
         let lower = Some(uplink.interface.index());
-        configure::create_device_on(uplink.ns, uplink.ns, planned, info, lower).map_err(without)?;
-        let device = Device::finish(uplink.ns, &name, false)?;
+        let home = config.home.as_ref().unwrap_or(uplink.ns);
+        configure::create_device_on(uplink.ns, home, planned, info, lower).map_err(without)?;
+        let device = Device::finish(home, &name, false)?;
         let index = device.interface.index();
         let open = |_| {
-            let opened = uplink.ns.try_run(|| open_queue(&name, index))?;
-            opened.map_err(|source| opening(uplink.ns, source))
+            let opened = home.try_run(|| open_queue(&name, index))?;
+            opened.map_err(|source| opening(home, source))
         };
         let queues = (0..config.queues.max(1)).map(open).collect::<Result<Vec<_>>>()?;
         Ok(Self {

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::net::Ipv4Addr;
+use std::str::FromStr;
 use std::time::Duration;
 
 use ringside_bpf::Redirected;
+use ringside_measure::probe::DEFAULT_PORT;
 use ringside_netlab::attach::{PciAddress, Way};
 use ringside_nic::NtupleFlow;
 use serde::Deserialize;
@@ -127,18 +129,43 @@ impl<'de> Deserialize<'de> for Attachment {
 
 /// Packets of an express lane: `udp:PORT`, or `pcp:N` for a VLAN priority of N or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lab) struct Lane(pub(in crate::lab) Redirected);
+pub(crate) struct Lane(pub(in crate::lab) Redirected);
+
+impl Default for Lane {
+    /// The probes'.
+    fn default() -> Self {
+        Self(Redirected::Udp(DEFAULT_PORT))
+    }
+}
+
+impl FromStr for Lane {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(NtupleFlow::UdpPort(port)) => Ok(Self(Redirected::Udp(port))),
+            Ok(NtupleFlow::VlanPriority(least @ 1..)) => Ok(Self(Redirected::Priority(least))),
+            _ => Err(format!(
+                "{text:?} is no express lane; write udp:PORT, or pcp:N for VLAN priorities of N and more (1 to 7)"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Redirected::Udp(port) => write!(f, "udp:{port}"),
+            Redirected::Priority(least) => write!(f, "pcp:{least}"),
+            Redirected::All => f.write_str("all"),
+        }
+    }
+}
 
 impl<'de> Deserialize<'de> for Lane {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = read::text(from, "an express lane in quotes: \"udp:PORT\" or \"pcp:N\"")?;
-        match text.parse() {
-            Ok(NtupleFlow::UdpPort(port)) => Ok(Self(Redirected::Udp(port))),
-            Ok(NtupleFlow::VlanPriority(least @ 1..)) => Ok(Self(Redirected::Priority(least))),
-            _ => Err(D::Error::custom(format_args!(
-                "{text:?} is no express lane; write udp:PORT, or pcp:N for VLAN priorities of N and more (1 to 7)"
-            ))),
-        }
+        text.parse().map_err(D::Error::custom)
     }
 }
 

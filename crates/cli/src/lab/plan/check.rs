@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-use ringside_bpf::Redirected;
-use ringside_measure::probe::DEFAULT_PORT;
 use toml::Spanned;
 
 use super::steer::probes;
@@ -34,7 +32,7 @@ pub(super) struct Checker<'t> {
 
 /// A machine of the lab.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Node {
+pub(super) enum Node {
     Host(usize),
     Guest(usize),
 }
@@ -69,10 +67,10 @@ pub(super) fn check(text: &Text, file: File) -> Result<Plan, Faults> {
         checker.links.extend(link);
     }
     for guest in &file.guest {
-        let guest = checker.guest(guest);
-        checker.guests.extend(guest);
+        checker.guest(guest);
     }
-    checker.is_whole = checker.links.len() == file.link.len() && checker.guests.len() == file.guest.len();
+    let there = checker.hosts.iter().filter(|host| host.lodger().is_some()).count();
+    checker.is_whole = checker.links.len() == file.link.len() && checker.guests.len() + there == file.guest.len();
     let trace = file.trace.unwrap_or(false);
     let steerings: Vec<Steering> = file
         .steering
@@ -157,7 +155,7 @@ impl Checker<'_> {
         }
     }
 
-    fn node(&mut self, name: &Named) -> Option<Node> {
+    pub(super) fn node(&mut self, name: &Named) -> Option<Node> {
         let wanted = &name.get_ref().0;
         let host = self.hosts.iter().position(|host| host.name == *wanted).map(Node::Host);
         let found = host.or_else(|| {
@@ -188,7 +186,17 @@ impl Checker<'_> {
     /// A host, whatever it is.
     pub(super) fn host_number(&mut self, name: &Named) -> Option<usize> {
         match self.node(name)? {
-            Node::Host(at) => Some(at),
+            Node::Host(at) if self.hosts[at].lodger().is_none() => Some(at),
+            Node::Host(_) => {
+                self.at(
+                    name,
+                    format!(
+                        "{} is a guest on another machine: what is in it, and its threads, stay as they are",
+                        name.get_ref()
+                    ),
+                );
+                None
+            }
             Node::Guest(_) => {
                 self.at(name, format!("{} is a guest: name it with guest", name.get_ref()));
                 None
@@ -199,15 +207,19 @@ impl Checker<'_> {
     pub(super) fn guest_number(&mut self, name: &Named) -> Option<usize> {
         match self.node(name)? {
             Node::Guest(at) => Some(at),
-            Node::Host(_) => {
-                self.at(name, format!("{} is a host: name it with host", name.get_ref()));
+            Node::Host(at) => {
+                let why = match self.hosts[at].lodger() {
+                    Some(_) => "is a guest on another machine: its threads are not pinned from here",
+                    None => "is a host: name it with host",
+                };
+                self.at(name, format!("{} {why}", name.get_ref()));
                 None
             }
         }
     }
 
     /// A host that is a namespace.
-    fn namespace(&mut self, name: &Named, what: &str) -> Option<usize> {
+    pub(super) fn namespace(&mut self, name: &Named, what: &str) -> Option<usize> {
         match self.node(name)? {
             Node::Host(at) if matches!(self.hosts[at].place, Place::Namespace) => Some(at),
             _ => {
@@ -311,165 +323,6 @@ impl Checker<'_> {
         Some(Wire::Nics(names.clone()))
     }
 
-    fn guest(&mut self, guest: &file::Guest) -> Option<Guest> {
-        use ringside_netlab::attach::Way::{Express, Vfio, VhostUser, Xdp};
-        let host = match guest.attachment.get_ref().0 {
-            Vfio => match self.node(&guest.host)? {
-                Node::Host(at) if matches!(self.hosts[at].place, Place::Here) => at,
-                _ => {
-                    self.at(&guest.host, "a NIC is this machine's: its host has place = \"here\"");
-                    return None;
-                }
-            },
-            _ => self.namespace(&guest.host, "a guest's NIC is joined to one")?,
-        };
-        let attachment = guest.attachment.get_ref().0;
-        let not_of = |key: &str| format!("{key} is nothing that the attachment {} has", attachment.name());
-        if !matches!(attachment, Xdp | Express) {
-            self.superfluous(guest.xdp_mode.as_ref(), || not_of("xdp-mode"));
-        }
-        if attachment != Express {
-            self.superfluous(guest.express.as_ref(), || not_of("express"));
-        }
-        if attachment != VhostUser {
-            self.superfluous(guest.socket.as_ref(), || not_of("socket"));
-            self.superfluous(guest.program.as_ref(), || not_of("program"));
-        } else if guest.socket.is_some() {
-            let not_both = || "who has that socket runs already: a socket, or a program to be started".to_owned();
-            self.superfluous(guest.program.as_ref(), not_both);
-        }
-        let program = match &guest.program {
-            Some(words) if words.get_ref().first().is_none_or(String::is_empty) => {
-                self.at(
-                    words,
-                    "a program and its arguments: program = [\"NAME\", \"{socket}\", \"{uplink}\"]",
-                );
-                Vec::new()
-            }
-            Some(words) => words.get_ref().clone(),
-            None => Vec::new(),
-        };
-        let nic = match (&guest.pci, &guest.address, attachment) {
-            (Some(pci), Some(address), Vfio) => Some((pci.get_ref().0, *address.get_ref())),
-            (_, _, Vfio) => {
-                self.at(
-                    &guest.attachment,
-                    "vfio takes the NIC and its address in the guest: pci = \"0000:01:10.0\", address = \"192.0.2.7/24\"",
-                );
-                None
-            }
-            (pci, address, _) => {
-                self.superfluous(pci.as_ref(), || not_of("pci"));
-                self.superfluous(address.as_ref(), || not_of("address"));
-                None
-            }
-        };
-        if attachment == Vfio {
-            self.superfluous(guest.queues.as_ref(), || not_of("queues"));
-            self.superfluous(guest.queue_len.as_ref(), || not_of("queue-len"));
-            self.superfluous(guest.uplink.as_ref(), || not_of("uplink"));
-        }
-        let machine = match &guest.machine {
-            None => self.guests.len(),
-            Some(name) => {
-                let only = || "the guest whose machine it is says so".to_owned();
-                self.superfluous(guest.kernel.as_ref(), only);
-                self.superfluous(guest.cpus.as_ref(), only);
-                self.superfluous(guest.memory_mib.as_ref(), only);
-                self.superfluous(guest.acceleration.as_ref(), only);
-                let wanted = &name.get_ref().0;
-                let found = self.guests.iter().position(|guest| guest.name == *wanted);
-                let is_own = |at: &usize| self.guests[*at].machine == *at;
-                match found.filter(is_own) {
-                    Some(at) => at,
-                    None => {
-                        self.at(
-                            name,
-                            format!("there is no guest {wanted} above with a machine of its own"),
-                        );
-                        return None;
-                    }
-                }
-            }
-        };
-        // All NICs of a machine have its CPUs.
-        let cpus = match self.guests.get(machine) {
-            Some(other) => other.cpus,
-            None => guest.cpus.as_ref().map_or(2, |cpus| cpus.get_ref().small()),
-        };
-        let uplink = match &guest.uplink {
-            // What it has no use for was told already.
-            Some(name) if attachment != Vfio => {
-                let wanted = &name.get_ref().0;
-                let found = self.links.iter().position(|link| link.name.as_ref() == Some(wanted));
-                match found {
-                    None => {
-                        self.at(name, format!("there is no link {wanted}: give the link a name"));
-                        return None;
-                    }
-                    Some(link) if !self.links[link].ends.contains(&host) => {
-                        self.at(
-                            name,
-                            format!(
-                                "the link {wanted} does not end at the guest's host, {}",
-                                guest.host.get_ref()
-                            ),
-                        );
-                        return None;
-                    }
-                    Some(link) => Some(link),
-                }
-            }
-            _ => None,
-        };
-        match uplink {
-            None if attachment != Vfio => {
-                self.at(
-                    &guest.attachment,
-                    format!(
-                        "{} leads from a link to the guest: name the link with uplink",
-                        attachment.name()
-                    ),
-                );
-            }
-            Some(link) if self.guests.iter().any(|other| other.uplink == Some(link)) => {
-                self.at(
-                    &guest.attachment,
-                    "its uplink is another guest's already: each NIC has one of its own",
-                );
-            }
-            _ => {}
-        }
-        Some(Guest {
-            name: guest.name.get_ref().0.clone(),
-            host,
-            attachment,
-            uplink,
-            machine,
-            nic,
-            queues: guest.queues.as_ref().map_or(1, |queues| queues.get_ref().small()),
-            queue_len: guest.queue_len.as_ref().map(|len| len.get_ref().small()),
-            is_generic: guest
-                .xdp_mode
-                .as_ref()
-                .is_some_and(|mode| *mode.get_ref() == file::XdpMode::Generic),
-            express: guest
-                .express
-                .as_ref()
-                .map_or(Redirected::Udp(DEFAULT_PORT), |lane| lane.get_ref().0),
-            socket: guest.socket.as_ref().map(|socket| socket.get_ref().clone()),
-            program,
-            kernel: guest.kernel.as_ref().map(|kernel| kernel.get_ref().clone()),
-            cpus,
-            memory_mib: guest.memory_mib.as_ref().map_or(768, |mib| mib.get_ref().small()),
-            acceleration: guest
-                .acceleration
-                .as_ref()
-                .map(|kind| *kind.get_ref())
-                .unwrap_or_default(),
-        })
-    }
-
     /// The way from a host to another machine of the lab.
     pub(super) fn way(&mut self, from: &Named, to: &Named) -> Option<(usize, Way)> {
         let (first, second) = (self.node(from)?, self.node(to)?);
@@ -484,6 +337,10 @@ impl Checker<'_> {
         let is_namespace = match self.hosts[start].place {
             Place::Namespace => true,
             Place::Here => false,
+            Place::Guest(_) => {
+                self.at(from, "what a guest asks is not measured: packets start at a host");
+                return None;
+            }
             Place::Serve(_) => {
                 self.at(from, "packets start at this machine: turn from and to around");
                 return None;
@@ -491,8 +348,8 @@ impl Checker<'_> {
         };
         match second {
             Node::Host(end) => match self.hosts[end].place {
-                Place::Serve(_) if !is_namespace => Some((start, Way::Serve(end))),
-                Place::Serve(_) => {
+                Place::Serve(_) | Place::Guest(_) if !is_namespace => Some((start, Way::Serve(end))),
+                Place::Serve(_) | Place::Guest(_) => {
                     self.at(
                         from,
                         "no other machine is reached from a namespace: take a host with place = \"here\"",

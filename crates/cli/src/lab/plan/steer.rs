@@ -91,7 +91,7 @@ impl Checker<'_> {
             ..Settings::default()
         };
         match self.hosts[plan.host].place {
-            Place::Serve(_) => {
+            Place::Serve(_) | Place::Guest(_) => {
                 let why = || "on another machine it is the interface of the `ringside serve` there".to_owned();
                 self.superfluous(steering.link.as_ref(), why);
                 self.superfluous(steering.interface.as_ref(), why);
@@ -330,6 +330,7 @@ impl Checker<'_> {
             }
             let (queues, whose) = match way {
                 Way::Guest(guest) if is_back => (Some(self.guests[guest].queues), "guest"),
+                Way::Serve(host) if is_back => (self.hosts[host].lodger().map(|there| there.guest.queues), "guest"),
                 _ => (link.and_then(|link| self.links[link].queues()), "link"),
             };
             if queues.is_some_and(|queues| queues < 2) {

@@ -146,6 +146,16 @@ impl Checker<'_> {
                     self.at(named, format!("the CPUs of the guest {wanted} are 0 to {}", most - 1));
                 }
             }
+            None if self
+                .hosts
+                .iter()
+                .any(|host| host.name == *wanted && host.lodger().is_some()) =>
+            {
+                self.at(
+                    name,
+                    format!("{wanted} is a guest on another machine: no program of a lab's choice is started there"),
+                )
+            }
             // What is missing because of another fault is not told as one of its own.
             None if self.is_whole => self.at(
                 name,

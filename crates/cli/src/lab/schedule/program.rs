@@ -14,8 +14,8 @@ use ringside_measure::schema::{Document, FarEnd, Outcome, RunResult};
 use ringside_netlab::guest::{Guest, GuestChild};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::lab::guests;
 use crate::lab::load::tempfile;
+use crate::lab::{boot, guests};
 use crate::left::Left;
 use crate::napi;
 use crate::serve::{Dialled, Far, RemoteArgs};
@@ -89,7 +89,7 @@ impl<'g> Program<'g> {
 
     /// In a guest.
     pub(super) fn inside(what: &'static str, guest: &'g Guest, words: &[String]) -> Result<Self> {
-        let own = guests::own_program()?;
+        let own = boot::own_program()?;
         let child = guest.command(own).args(words.iter().map(String::as_str)).spawn()?;
         Ok(Self {
             what,
@@ -267,7 +267,10 @@ pub(in crate::lab) struct Remote<'l> {
 /// no loss.
 pub(in crate::lab) fn errand(remote: &Remote<'_>, errand: Errand, stop: &Stop) -> Result<Far> {
     let dialled = remote.args.dial()?.context("a server has an address")?;
-    let mut far = dialled.telling(remote.left.clone()).start(start(errand)?)?;
+    let mut far = dialled.telling(remote.left.clone()).start_while(start(errand)?, || {
+        ensure!(!stop.is_set(), "interrupted");
+        Ok(())
+    })?;
     far.go(stop)?;
     Ok(far)
 }
