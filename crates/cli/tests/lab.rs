@@ -20,6 +20,8 @@ mod delayed;
 mod elsewhere;
 #[path = "lab/guests.rs"]
 mod guests;
+#[path = "lab/hanging.rs"]
+mod hanging;
 #[path = "lab/inside.rs"]
 mod inside;
 #[path = "lab/machines.rs"]

@@ -277,6 +277,14 @@ impl Bed {
         }
     }
 
+    /// Whether the far end of a way has said lately that it is there, where that is a guest.
+    pub(super) fn hears(&self, plan: &Plan, way: Way) -> Result<()> {
+        match way {
+            Way::Guest(number) => self.guests.hears(plan, number),
+            Way::Link { .. } | Way::Serve(_) => Ok(()),
+        }
+    }
+
     /// The machine of a guest.
     pub(super) fn machine(&self, plan: &Plan, number: usize) -> Result<&Guest> {
         self.guests.machine(plan, number)

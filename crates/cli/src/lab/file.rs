@@ -270,6 +270,11 @@ pub(super) struct Schedule {
     pub(super) steering: Option<Vec<Named>>,
     /// How far a guest's clock may be wrong for latencies.
     pub(super) uncertainty: Maybe<Time>,
+    /// How far CLOCK_TAI of either end may be off, by who keeps it.
+    pub(super) max_clock_offset: Maybe<String>,
+    /// The ptp4l of this machine that is asked.
+    pub(super) ptp4l: Maybe<String>,
+    pub(super) ptp_domain: Maybe<Whole<0, 127>>,
 }
 
 /// What a schedule's packets are sent and received through.

@@ -15,6 +15,7 @@ use ringside_nic::host::CpuTimes;
 use super::file::{Acceleration, Address, File, Qdisc, ScheduleVia, Text, Wait, With};
 use super::tcp::Stream;
 use crate::compare;
+use crate::run::streams::PtpArgs;
 use crate::steer::Settings;
 
 /// The smallest frame with a probe over IPv4.
@@ -313,6 +314,10 @@ pub(super) struct Schedule {
     pub(super) spins: bool,
     /// How far another clock may be wrong for latencies.
     pub(super) uncertainty: Duration,
+    /// How far CLOCK_TAI of either end may be off, by who keeps it.
+    pub(super) most_clock_offset_ns: Option<u64>,
+    /// Who is asked for it here.
+    pub(super) ptp: PtpArgs,
     pub(super) steering: Vec<usize>,
 }
 
@@ -386,13 +391,23 @@ impl Plan {
             .filter(few)
             .map(|probe| probe.name.as_str())
             .collect();
-        match names.is_empty() {
-            true => Vec::new(),
-            false => vec![format!(
+        let few = (!names.is_empty()).then(|| {
+            format!(
                 "p99.9 takes 10000 probes of a cell, rate x turn x rounds: too few for it in {}",
                 names.join(", ")
-            )],
-        }
+            )
+        });
+        let has_one_clock = |of: &&Schedule| of.most_clock_offset_ns.is_some() && matches!(of.way, Way::Link { .. });
+        let one: Vec<&str> = (self.schedules.iter().filter(has_one_clock))
+            .map(|of| of.name.as_str())
+            .collect();
+        let one = (!one.is_empty()).then(|| {
+            format!(
+                "both ends of {} have one clock, which is not off itself: max-clock-offset refuses nothing there",
+                one.join(", ")
+            )
+        });
+        few.into_iter().chain(one).collect()
     }
 }
 

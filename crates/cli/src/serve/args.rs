@@ -12,6 +12,7 @@ use ringside_xsk::Mode;
 use super::tls::Pin;
 use crate::args::{PortArgs, rate, seconds};
 use crate::live::PrometheusArgs;
+use crate::run::streams::PtpArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -70,6 +71,8 @@ pub(crate) struct Args {
     /// disciplines), steer the interface, receive loads
     #[arg(long)]
     pub(super) lab: bool,
+    #[command(flatten)]
+    pub(super) ptp: PtpArgs,
     /// Seconds to serve [default: until Ctrl-C]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) time: Option<Duration>,

@@ -12,6 +12,8 @@ pub enum Errand {
     Steer(SteerEnd),
     /// Be the other end of loads; of none: only [`Ready`](super::Ready) is wanted, which has the server's bounds.
     Loads(LoadsEnd),
+    /// Tell how right the clock is there, and by whose word, in [`FarEnd::clock_state`](crate::schema::FarEnd::clock_state).
+    Clock,
 }
 
 /// One end of a schedule, as `ringside listener` and `ringside talker` take it.
