@@ -202,6 +202,8 @@ pub(super) struct Probe {
     pub(super) mode: Maybe<XskMode>,
     /// Probes a second.
     pub(super) rate: Option<Whole<1, 1_000_000>>,
+    /// Of a guest's socket, or another machine's, if that is to be another one.
+    pub(super) far_mode: Maybe<XskMode>,
     /// Bytes of a frame.
     pub(super) size: Maybe<Whole<82, 9014>>,
     /// Priority in a VLAN tag.

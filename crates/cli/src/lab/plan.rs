@@ -223,6 +223,8 @@ pub(super) struct Probe {
     pub(super) way: Way,
     pub(super) kind: compare::Kind,
     /// The receivers sleep.
+    /// What the other end is, if that is another one.
+    pub(super) far_kind: Option<compare::Kind>,
     pub(super) sleeps: bool,
     pub(super) rate: u64,
     pub(super) frame_bytes: u16,
@@ -417,15 +419,17 @@ pub(super) fn online() -> Vec<u32> {
 }
 
 /// `UDP sockets, both sides sleep`
-fn how(by: With, wait: Wait, kind: compare::Kind) -> String {
+fn how(by: With, wait: Wait, [near, far]: [compare::Kind; 2]) -> String {
+    let mode = |kind| match kind {
+        compare::Kind::AfXdpGeneric => "generic",
+        compare::Kind::AfXdpZeroCopy => "zero-copy",
+        _ => "native",
+    };
     let what = match by {
         With::Udp => "UDP sockets".to_owned(),
         With::Packet => "AF_PACKET".to_owned(),
-        With::Xsk => match kind {
-            compare::Kind::AfXdpGeneric => "AF_XDP, generic".to_owned(),
-            compare::Kind::AfXdpZeroCopy => "AF_XDP, zero-copy".to_owned(),
-            _ => "AF_XDP, native".to_owned(),
-        },
+        With::Xsk if near != far => format!("AF_XDP, {} here and {} at the other end", mode(near), mode(far)),
+        With::Xsk => format!("AF_XDP, {}", mode(near)),
     };
     let waits = match wait {
         Wait::WakeUp => "receivers sleep until they are woken",

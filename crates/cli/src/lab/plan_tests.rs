@@ -356,6 +356,11 @@ fn what_makes_no_sense_is_told_with_its_place() {
         ),
         (
             probe("from = \"a\"\nto = \"b\"\nsize = 1515"),
+        (
+            probe("from = \"a\"\nto = \"b\"\nfar-mode = \"zero-copy\""),
+            6,
+            "key probe.far-mode: only with = \"xsk\" has modes, and only a guest or another machine has one of its own",
+        ),
             6,
             "key probe.size: frames of 1515 bytes do not fit the link, whose MTU allows 1514",
         ),

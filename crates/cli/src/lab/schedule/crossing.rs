@@ -116,6 +116,7 @@ fn probe(schedule: &Schedule) -> Probe {
         from: schedule.from,
         way: schedule.way,
         kind: Kind::UdpBlocking,
+        far_kind: None,
         sleeps: true,
         rate: RATE,
         frame_bytes: u16::try_from(SMALLEST_STAMPED).unwrap_or(u16::MAX),
