@@ -93,7 +93,7 @@ impl Bed {
             };
             let config = config(link, number, hosts(plan, number));
             let made = match &link.wire {
-                Wire::Veth { queues, gro } => {
+                Wire::Veth { queues, gro, tso } => {
                     let names = link.ends.map(|host| free[host].next().unwrap_or_default());
                     Lab::join(
                         a,
@@ -102,6 +102,7 @@ impl Bed {
                             names,
                             queues: *queues,
                             gro: *gro,
+                            tso: *tso,
                             ..config
                         },
                     )

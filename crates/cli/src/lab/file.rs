@@ -133,6 +133,8 @@ pub(super) struct Link {
     pub(super) queues: Maybe<Whole<1, 64>>,
     pub(super) mtu: Option<Whole<576, 9000>>,
     pub(super) gro: Maybe<bool>,
+    /// Whether TCP crosses it in pieces that are longer than packets.
+    pub(super) tso: Maybe<bool>,
 }
 
 /// What runs beside the probes in every other turn.
@@ -200,10 +202,10 @@ pub(super) struct Probe {
     pub(super) by: With,
     pub(super) wait: Option<Wait>,
     pub(super) mode: Maybe<XskMode>,
-    /// Probes a second.
-    pub(super) rate: Option<Whole<1, 1_000_000>>,
     /// Of a guest's socket, or another machine's, if that is to be another one.
     pub(super) far_mode: Maybe<XskMode>,
+    /// Probes a second.
+    pub(super) rate: Option<Whole<1, 1_000_000>>,
     /// Bytes of a frame.
     pub(super) size: Maybe<Whole<82, 9014>>,
     /// Priority in a VLAN tag.

@@ -127,6 +127,7 @@ pub(super) enum Wire {
     Veth {
         queues: u32,
         gro: bool,
+        tso: bool,
     },
     /// Two interfaces of this machine, by their names.
     Nics([String; 2]),
@@ -222,9 +223,9 @@ pub(super) struct Probe {
     pub(super) from: usize,
     pub(super) way: Way,
     pub(super) kind: compare::Kind,
-    /// The receivers sleep.
     /// What the other end is, if that is another one.
     pub(super) far_kind: Option<compare::Kind>,
+    /// The receivers sleep.
     pub(super) sleeps: bool,
     pub(super) rate: u64,
     pub(super) frame_bytes: u16,

@@ -299,10 +299,12 @@ fn a_link_may_be_two_nics() {
     assert_eq!(plan.links[2].wire, Wire::Nics(["enp1s0", "enp2s0"].map(str::to_owned)));
     assert_eq!(plan.probes[0].way, Way::Link { link: 2, back: true });
     let queues = nics.replace("interfaces", "queues = 2\ninterfaces");
+    let whole = nics.replace("interfaces", "tso = false\ninterfaces");
     let twice = format!("{nics}{}", nics.replace("cable", "other"));
     let one = nics.replace("enp2", "enp1");
     for (text, why) in [
         (queues, "key link.queues: NICs keep theirs"),
+        (whole, "key link.tso: NICs keep theirs"),
         (twice, "the interface enp1s0 would be the end of two links"),
         (
             one,
@@ -355,12 +357,12 @@ fn what_makes_no_sense_is_told_with_its_place() {
             "key probe.mode: only with = \"xsk\" has modes",
         ),
         (
-            probe("from = \"a\"\nto = \"b\"\nsize = 1515"),
-        (
             probe("from = \"a\"\nto = \"b\"\nfar-mode = \"zero-copy\""),
             6,
             "key probe.far-mode: only with = \"xsk\" has modes, and only a guest or another machine has one of its own",
         ),
+        (
+            probe("from = \"a\"\nto = \"b\"\nsize = 1515"),
             6,
             "key probe.size: frames of 1515 bytes do not fit the link, whose MTU allows 1514",
         ),
