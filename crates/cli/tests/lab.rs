@@ -22,6 +22,8 @@ mod elsewhere;
 mod far_guests;
 #[path = "lab/guests.rs"]
 mod guests;
+#[path = "lab/hanging.rs"]
+mod hanging;
 #[path = "lab/inside.rs"]
 mod inside;
 #[path = "lab/machines.rs"]

@@ -230,6 +230,12 @@ impl Guest {
         GuestCommand::new(self, program.as_ref())
     }
 
+    /// Whether its agent answers in time. One that stands still, or whose kernel hangs, does not; [`Guest::has_ended`] says no to both.
+    #[must_use]
+    pub fn answers_within(&self, limit: Duration) -> bool {
+        self.ask_within(limit, &Request::Time, b"", |_| ()).is_ok()
+    }
+
     /// Copies a file into it, with its permissions.
     ///
     /// # Errors
@@ -327,11 +333,22 @@ impl Guest {
     }
 
     /// Sends a request and waits until it is done.
-    fn ask(&self, request: &Request, body: &[u8], mut piece: impl FnMut(Vec<u8>)) -> io::Result<()> {
+    fn ask(&self, request: &Request, body: &[u8], piece: impl FnMut(Vec<u8>)) -> io::Result<()> {
+        self.ask_within(STEP_LIMIT, request, body, piece)
+    }
+
+    /// The same, no part of the answer later than that after the one before.
+    fn ask_within(
+        &self,
+        limit: Duration,
+        request: &Request,
+        body: &[u8],
+        mut piece: impl FnMut(Vec<u8>),
+    ) -> io::Result<()> {
         let (id, answers) = self.link.open();
         let done = self.link.send(id, request, body).and_then(|()| {
             loop {
-                match answers.recv_timeout(STEP_LIMIT) {
+                match answers.recv_timeout(limit) {
                     Ok((Answer::Done, _)) => return Ok(()),
                     Ok((Answer::Piece, content)) => piece(content),
                     Ok((Answer::Failed { what, .. }, _)) => return Err(io::Error::other(what)),

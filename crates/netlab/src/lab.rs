@@ -39,6 +39,9 @@ pub struct VethConfig {
     pub tx_checksum: bool,
     /// Whether generic receive offload is on, which makes a veth receive through NAPI also without an XDP program.
     pub gro: bool,
+    /// Whether TCP is handed over in pieces of up to 64 KiB (TSO), the kernel's default. Without, it crosses in packets that fit the MTU, as it does
+    /// between NICs: what the other end's GRO is for.
+    pub tso: bool,
     /// How many empty polls in a row keep a NIC's interrupt off (`napi_defer_hard_irqs`); the kernel's default is 0.
     pub napi_defer_hard_irqs: u32,
     /// How long it stays off without a poll (`gro_flush_timeout`); the kernel's default is zero.
@@ -61,6 +64,7 @@ impl Default for VethConfig {
             ipv6: true,
             tx_checksum: true,
             gro: false,
+            tso: true,
             napi_defer_hard_irqs: 0,
             gro_flush_timeout: Duration::ZERO,
             static_neighbours: true,
@@ -200,6 +204,19 @@ impl Lab {
         let interfaces = [interface(a, &config.names[0])?, interface(b, &config.names[1])?];
         let macs = [mac(host_a, host_b), mac(host_b, host_a)];
         let lab = Self::of([a, b], interfaces, macs, &config, MadeOf::Veth)?;
+        if !config.tso {
+            // All of them: a veth hands nothing to its peer's GRO that has any.
+            // https://elixir.bootlin.com/linux/v6.18/C/ident/veth_skb_is_eligible_for_gro
+            for end in lab.ends() {
+                inside(&end.ns, || {
+                    let all = end.interface.features()?;
+                    let is_tso = |name: &&str| name.starts_with("tx-tcp") && name.ends_with("-segmentation");
+                    let names = all.iter().map(|feature| feature.name.as_str()).filter(is_tso);
+                    end.interface
+                        .set_features(&names.map(|name| (name, false)).collect::<Vec<_>>())
+                })?;
+            }
+        }
         if config.gro {
             // Only now: a veth becomes a target of redirected frames when its peer's GRO is switched on while that is
             // up. https://elixir.bootlin.com/linux/v6.18/C/ident/veth_set_features
@@ -212,7 +229,7 @@ impl Lab {
 
     /// Joins two namespaces by two interfaces of the calling thread's namespace that a cable or a switch joins: `config.names`
     /// names them. They are moved into the namespaces, under their names and with their own hardware addresses, and get addresses as the ends of a
-    /// veth pair do. Their queues and offloads stay as they are: `queues` and `gro` say nothing here.
+    /// veth pair do. Their queues and offloads stay as they are: `queues`, `gro` and `tso` say nothing here.
     ///
     /// When the lab is dropped they go back to where they were, up or down as they were and with their MTU.
     ///

@@ -319,6 +319,26 @@ fn napi_settings_are_applied_to_both_ends() {
 }
 
 #[test]
+fn tcp_crosses_in_packets_where_that_is_wanted() {
+    if !testing::is_root() {
+        return;
+    }
+    for tso in [true, false] {
+        let lab = Lab::veth(VethConfig {
+            tso,
+            ..VethConfig::tagged("tso")
+        })
+        .unwrap();
+        for end in lab.ends() {
+            for name in ["tx-tcp-segmentation", "tx-tcp6-segmentation"] {
+                let feature = end.run(|| end.interface.feature(name).unwrap());
+                assert_eq!(feature.active, tso, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_wire_that_is_there_is_taken_and_left() {
     if !testing::is_root() {
         return;

@@ -63,6 +63,17 @@ pub fn ran(id: u32) -> Option<(u64, u32)> {
     Some((times.split_ascii_whitespace().next()?.parse().ok()?, cpu))
 }
 
+/// Whether a process is stopped, by a signal or a debugger; false if it does not live.
+///
+/// From field 3 of `/proc/PID/stat`: proc_pid_stat(5).
+pub fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.split_ascii_whitespace().next());
+    matches!(state, Some("T" | "t"))
+}
+
 /// Fields of `/proc/PID/stat`: proc_pid_stat(5). The second one, the command, may hold spaces and brackets.
 fn parse_start_time(stat: &str) -> Option<u64> {
     parse_stat(stat).map(|(start, _)| start)

@@ -61,3 +61,25 @@ fn own_and_ended_processes_are_told_apart() {
     assert_eq!(start_time(child.id()), None);
     assert_eq!(start_time(u32::MAX), None);
 }
+
+#[test]
+fn who_is_stopped_is_told_from_who_waits() {
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+    let pid = child.id();
+    let number = rustix::process::Pid::from_child(&child);
+    let is = |wanted: bool| {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while is_stopped(pid) != wanted && std::time::Instant::now() < end {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        is_stopped(pid) == wanted
+    };
+    let before = is_stopped(pid);
+    rustix::process::kill_process(number, rustix::process::Signal::STOP).expect("signalled");
+    let stopped = is(true);
+    rustix::process::kill_process(number, rustix::process::Signal::CONT).expect("signalled");
+    let goes_on = is(false);
+    child.kill().expect("killed");
+    child.wait().expect("gone");
+    assert_eq!((before, stopped, goes_on, is_stopped(pid)), (false, true, true, false));
+}

@@ -23,6 +23,8 @@ pub(crate) struct Contender<'a> {
     pub(super) bench: &'a Bench,
     pub(super) operation: Operation,
     pub(super) kind: Kind,
+    /// What another machine's end is, if that is another one.
+    pub(super) far_kind: Option<Kind>,
     pub(super) frame_bytes: usize,
     /// How an AF_XDP socket is set up, if not as is best for most.
     tuning: Option<&'a PortArgs>,
@@ -43,6 +45,7 @@ impl<'a> Contender<'a> {
             bench,
             operation,
             kind,
+            far_kind: None,
             frame_bytes: frame_bytes.into(),
             tuning: None,
             under: Under::IDLE,
@@ -55,6 +58,11 @@ impl<'a> Contender<'a> {
     /// With load beside the round trips.
     pub(crate) fn under(self, under: Under) -> Self {
         Self { under, ..self }
+    }
+
+    /// With another variant at another machine's end.
+    pub(crate) fn to(self, far_kind: Option<Kind>) -> Self {
+        Self { far_kind, ..self }
     }
 
     /// With receivers that sleep until they are woken, where AF_PACKET and AF_XDP spin otherwise.

@@ -120,7 +120,7 @@ impl Contender<'_> {
             frame_bytes: u32::try_from(self.frame_bytes)?,
             contest: Some(ContestStart {
                 operation: self.operation.to_string(),
-                variant: self.kind.to_string(),
+                variant: self.far_kind.unwrap_or(self.kind).to_string(),
                 cpu: self.bench.receiver_cpu(),
                 settle_ns: nanos(self.bench.settle()),
                 slot_ns: nanos(self.bench.slot()),

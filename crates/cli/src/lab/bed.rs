@@ -96,7 +96,7 @@ impl Bed {
             };
             let config = config(link, number, hosts(plan, number));
             let made = match &link.wire {
-                Wire::Veth { queues, gro } => {
+                Wire::Veth { queues, gro, tso } => {
                     let names = link.ends.map(|host| free[host].next().unwrap_or_default());
                     Lab::join(
                         a,
@@ -105,6 +105,7 @@ impl Bed {
                             names,
                             queues: *queues,
                             gro: *gro,
+                            tso: *tso,
                             ..config
                         },
                     )
@@ -317,6 +318,14 @@ impl Bed {
         match way {
             Way::Guest(number) => self.guests.passed(number),
             Way::Link { .. } | Way::Serve(_) => Ok(None),
+        }
+    }
+
+    /// Whether the far end of a way has said lately that it is there, where that is a guest.
+    pub(super) fn hears(&self, plan: &Plan, way: Way) -> Result<()> {
+        match way {
+            Way::Guest(number) => self.guests.hears(plan, number),
+            Way::Link { .. } | Way::Serve(_) => Ok(()),
         }
     }
 

@@ -162,6 +162,8 @@ pub(super) struct Link {
     pub(super) queues: Maybe<Whole<1, 64>>,
     pub(super) mtu: Option<Whole<576, 9000>>,
     pub(super) gro: Maybe<bool>,
+    /// Whether TCP crosses it in pieces that are longer than packets.
+    pub(super) tso: Maybe<bool>,
 }
 
 /// What runs beside the probes in every other turn.
@@ -229,6 +231,8 @@ pub(super) struct Probe {
     pub(super) by: With,
     pub(super) wait: Option<Wait>,
     pub(super) mode: Maybe<XskMode>,
+    /// Of a guest's socket, or another machine's, if that is to be another one.
+    pub(super) far_mode: Maybe<XskMode>,
     /// Probes a second.
     pub(super) rate: Option<Whole<1, 1_000_000>>,
     /// Bytes of a frame.
@@ -299,6 +303,11 @@ pub(super) struct Schedule {
     pub(super) steering: Option<Vec<Named>>,
     /// How far a guest's clock may be wrong for latencies.
     pub(super) uncertainty: Maybe<Time>,
+    /// How far CLOCK_TAI of either end may be off, by who keeps it.
+    pub(super) max_clock_offset: Maybe<String>,
+    /// The ptp4l of this machine that is asked.
+    pub(super) ptp4l: Maybe<String>,
+    pub(super) ptp_domain: Maybe<Whole<0, 127>>,
 }
 
 /// What a schedule's packets are sent and received through.

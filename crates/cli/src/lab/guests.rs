@@ -17,6 +17,7 @@ use ringside_measure::schema::LabMachine;
 use ringside_netlab::attach::{AttachConfig, Attachment, Uplink, Vfio};
 use ringside_netlab::guest::{Accelerator, Guest, Kernel};
 use ringside_netlab::{End, Lab};
+use ringside_nic::process;
 
 use super::boot::{self, Boot, own_program};
 use super::file::{self, Address};
@@ -33,6 +34,10 @@ const SERVE: Duration = Duration::from_secs(60);
 /// How long a guest whose CPUs are emulated may say nothing during a turn: it is slow, and not gone. Who ends it is noticed by its process. So long, too,
 /// another machine that does something for the lab.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
+/// The same of a guest with CPUs of its own: longer than its server's connection takes, which ends a turn.
+const SILENCE_KVM: Duration = Duration::from_secs(3);
+/// How long the agent of a guest that says nothing may take to answer.
+const AGENT: Duration = Duration::from_secs(2);
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(300);
 
@@ -55,6 +60,16 @@ struct Machine {
     number: usize,
     guest: Guest,
     console: PathBuf,
+}
+
+impl Machine {
+    fn last_words(&self) -> String {
+        format!(
+            "the last that its console said, which is in {}: {}",
+            self.console.display(),
+            boot::last_words(&self.guest)
+        )
+    }
 }
 
 /// A NIC that is joined and not yet in a machine.
@@ -136,20 +151,60 @@ impl Guests {
     pub(super) fn check(&self, plan: &Plan) -> Result<()> {
         if let Some(machine) = self.machines.iter().find(|machine| machine.guest.has_ended()) {
             bail!(
-                "the guest {} has ended, or somebody has ended it; the last that its console said, which is in {}: {}",
+                "the guest {} has ended, or somebody has ended it; {}",
                 plan.guests[machine.number].name,
-                machine.console.display(),
-                boot::last_words(&machine.guest)
+                machine.last_words()
             );
         }
         self.attachments.iter().try_for_each(|(_, made)| made.check())?;
         for (number, path) in &self.paths {
             let turns = path.as_ref().ok().and_then(|path| path.turns.as_ref());
-            if let Some(why) = turns.and_then(|turns| turns.finish()?.lost) {
-                bail!("the guest {}: {why}", plan.guests[*number].name);
+            let Some(turns) = turns else { continue };
+            if let Some(why) = turns.finish().and_then(|far| far.lost) {
+                bail!("{}", self.lost(plan, *number, &why)?);
             }
+            self.hears(plan, *number)?;
         }
         Ok(())
+    }
+
+    /// Whether the server in a guest has said lately that it is there, in a turn or not.
+    pub(super) fn hears(&self, plan: &Plan, number: usize) -> Result<()> {
+        let Some(turns) = &self.path(number)?.turns else {
+            return Ok(());
+        };
+        let quiet = turns.quiet();
+        if quiet <= turns.silence.unwrap_or(SILENCE_KVM) {
+            return Ok(());
+        }
+        let why = format!("its server has said nothing for {:.1} s", quiet.as_secs_f64());
+        bail!("{}", self.lost(plan, number, &why)?)
+    }
+
+    /// What is to be said of a guest whose server is lost: by what else it was looked for, and what became of it.
+    fn lost(&self, plan: &Plan, number: usize, why: &str) -> Result<String> {
+        let name = &plan.guests[number].name;
+        let wanted = plan.guests[number].machine;
+        let machine = self.machines.iter().find(|machine| machine.number == wanted);
+        let machine = machine.context("a guest that was booted")?;
+        if machine.guest.answers_within(AGENT) {
+            return Ok(format!(
+                "the guest {name}: {why}; its agent answers over its serial port"
+            ));
+        }
+        let process = match machine.guest.pid() {
+            Ok(pid) if process::is_stopped(pid) => {
+                format!(
+                    "its machine, process {pid}, is stopped: somebody has sent it SIGSTOP, or holds it with a debugger"
+                )
+            }
+            Ok(pid) => format!("its machine, process {pid}, runs: its kernel or QEMU hangs"),
+            Err(_) => "its machine is gone".to_owned(),
+        };
+        Ok(format!(
+            "the guest {name} hangs: {why}; nor has its agent answered over its serial port within {AGENT:?}; {process}; {}",
+            machine.last_words()
+        ))
     }
 
     /// What has passed one's attachment so far.

@@ -15,6 +15,7 @@ use ringside_nic::host::CpuTimes;
 use super::file::{Acceleration, Address, File, Lane, Qdisc, ScheduleVia, Text, Wait, With};
 use super::tcp::Stream;
 use crate::compare;
+use crate::run::streams::PtpArgs;
 use crate::steer::Settings;
 
 /// The smallest frame with a probe over IPv4.
@@ -147,6 +148,7 @@ pub(super) enum Wire {
     Veth {
         queues: u32,
         gro: bool,
+        tso: bool,
     },
     /// Two interfaces of this machine, by their names.
     Nics([String; 2]),
@@ -242,6 +244,8 @@ pub(super) struct Probe {
     pub(super) from: usize,
     pub(super) way: Way,
     pub(super) kind: compare::Kind,
+    /// What the other end is, if that is another one.
+    pub(super) far_kind: Option<compare::Kind>,
     /// The receivers sleep.
     pub(super) sleeps: bool,
     pub(super) rate: u64,
@@ -334,6 +338,10 @@ pub(super) struct Schedule {
     pub(super) spins: bool,
     /// How far another clock may be wrong for latencies.
     pub(super) uncertainty: Duration,
+    /// How far CLOCK_TAI of either end may be off, by who keeps it.
+    pub(super) most_clock_offset_ns: Option<u64>,
+    /// Who is asked for it here.
+    pub(super) ptp: PtpArgs,
     pub(super) steering: Vec<usize>,
 }
 
@@ -407,13 +415,23 @@ impl Plan {
             .filter(few)
             .map(|probe| probe.name.as_str())
             .collect();
-        match names.is_empty() {
-            true => Vec::new(),
-            false => vec![format!(
+        let few = (!names.is_empty()).then(|| {
+            format!(
                 "p99.9 takes 10000 probes of a cell, rate x turn x rounds: too few for it in {}",
                 names.join(", ")
-            )],
-        }
+            )
+        });
+        let has_one_clock = |of: &&Schedule| of.most_clock_offset_ns.is_some() && matches!(of.way, Way::Link { .. });
+        let one: Vec<&str> = (self.schedules.iter().filter(has_one_clock))
+            .map(|of| of.name.as_str())
+            .collect();
+        let one = (!one.is_empty()).then(|| {
+            format!(
+                "both ends of {} have one clock, which is not off itself: max-clock-offset refuses nothing there",
+                one.join(", ")
+            )
+        });
+        few.into_iter().chain(one).collect()
     }
 }
 
@@ -423,15 +441,17 @@ pub(super) fn online() -> Vec<u32> {
 }
 
 /// `UDP sockets, both sides sleep`
-fn how(by: With, wait: Wait, kind: compare::Kind) -> String {
+fn how(by: With, wait: Wait, [near, far]: [compare::Kind; 2]) -> String {
+    let mode = |kind| match kind {
+        compare::Kind::AfXdpGeneric => "generic",
+        compare::Kind::AfXdpZeroCopy => "zero-copy",
+        _ => "native",
+    };
     let what = match by {
         With::Udp => "UDP sockets".to_owned(),
         With::Packet => "AF_PACKET".to_owned(),
-        With::Xsk => match kind {
-            compare::Kind::AfXdpGeneric => "AF_XDP, generic".to_owned(),
-            compare::Kind::AfXdpZeroCopy => "AF_XDP, zero-copy".to_owned(),
-            _ => "AF_XDP, native".to_owned(),
-        },
+        With::Xsk if near != far => format!("AF_XDP, {} here and {} at the other end", mode(near), mode(far)),
+        With::Xsk => format!("AF_XDP, {}", mode(near)),
     };
     let waits = match wait {
         Wait::WakeUp => "receivers sleep until they are woken",

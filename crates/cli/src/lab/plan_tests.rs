@@ -24,18 +24,18 @@ ends = [\"b\", \"c\"]
 mtu = 1500
 ";
 
-fn text(more: &str) -> Text {
+pub(super) fn text(more: &str) -> Text {
     Text {
         name: "my.toml".to_owned(),
         text: format!("{HOSTS}{more}"),
     }
 }
 
-fn plan(more: &str) -> Plan {
+pub(super) fn plan(more: &str) -> Plan {
     Plan::read(&text(more)).unwrap_or_else(|faults| panic!("{faults}"))
 }
 
-fn probe(keys: &str) -> String {
+pub(super) fn probe(keys: &str) -> String {
     format!("[[probe]]\nname = \"p\"\nwith = \"udp\"\n{keys}\n")
 }
 
@@ -137,30 +137,6 @@ fn another_machine_is_reached_from_here() {
     ));
     assert_eq!(both.probes[0].measures.len(), 2);
     assert_eq!(both.probes[0].frame_bytes, 98);
-}
-
-#[test]
-fn guests_of_all_attachments_are_read() {
-    for (attachment, more) in [
-        ("tap-bridge", "queues = 2\nqueue-len = 100"),
-        ("vhost-net", ""),
-        ("macvtap", "kernel = \"host\""),
-        ("ovs-userspace", ""),
-        ("ovs-kernel", ""),
-        ("xdp", "cpus = 1\nxdp-mode = \"generic\""),
-        ("xdp-express", "express = \"pcp:5\""),
-        ("af-xdp", "memory-mib = 512"),
-        ("vhost-user", "acceleration = \"tcg\"\nsocket = \"/run/x\""),
-        ("vhost-user", "program = [\"switch\", \"{socket}\"]"),
-        ("vhost-user", ""),
-    ] {
-        let guest =
-            format!("[[guest]]\nname = \"vm\"\nhost = \"c\"\nattachment = {attachment:?}\nuplink = \"up\"\n{more}\n");
-        let read = plan(&(guest + &probe("from = \"b\"\nto = \"vm\"")));
-        assert_eq!(read.guests[0].attachment.name(), attachment);
-        assert_eq!((read.guests[0].uplink, read.probes[0].way), (Some(1), Way::Guest(0)));
-        assert_eq!(read.probes[0].measures, [LatencyKind::RoundTrip]);
-    }
 }
 
 #[test]
@@ -299,10 +275,12 @@ fn a_link_may_be_two_nics() {
     assert_eq!(plan.links[2].wire, Wire::Nics(["enp1s0", "enp2s0"].map(str::to_owned)));
     assert_eq!(plan.probes[0].way, Way::Link { link: 2, back: true });
     let queues = nics.replace("interfaces", "queues = 2\ninterfaces");
+    let whole = nics.replace("interfaces", "tso = false\ninterfaces");
     let twice = format!("{nics}{}", nics.replace("cable", "other"));
     let one = nics.replace("enp2", "enp1");
     for (text, why) in [
         (queues, "key link.queues: NICs keep theirs"),
+        (whole, "key link.tso: NICs keep theirs"),
         (twice, "the interface enp1s0 would be the end of two links"),
         (
             one,
@@ -353,6 +331,11 @@ fn what_makes_no_sense_is_told_with_its_place() {
             probe("from = \"a\"\nto = \"b\"\nmode = \"native\""),
             6,
             "key probe.mode: only with = \"xsk\" has modes",
+        ),
+        (
+            probe("from = \"a\"\nto = \"b\"\nfar-mode = \"zero-copy\""),
+            6,
+            "key probe.far-mode: only with = \"xsk\" has modes, and only a guest or another machine has one of its own",
         ),
         (
             probe("from = \"a\"\nto = \"b\"\nsize = 1515"),
@@ -509,70 +492,6 @@ fn what_makes_no_sense_is_told_with_its_place() {
             "{more}: {faults}"
         );
         assert!(faults.contains(told), "{more}: {faults}");
-    }
-}
-
-/// What a guest of another machine is, and which keys it has not.
-#[test]
-fn a_guest_of_another_machine_is_reached_as_that_is() {
-    let guest = |name: &str, keys: &str| format!("[[guest]]\nname = {name:?}\nhost = \"far\"\n{keys}\n");
-    let bridged = "attachment = \"tap-bridge\"\ninterface = \"eth1\"\naddress = \"192.0.2.9/24\"\nqueues = 2\ncpus = 4";
-    let second = "attachment = \"macvtap\"\nmachine = \"vm\"\naddress = \"198.51.100.9/24\"";
-    let both = guest("vm", bridged) + &guest("more", second);
-    let plan = plan(&format!("{both}{}", probe("from = \"me\"\nto = \"more\"")));
-    assert!(plan.guests.is_empty(), "{plan:?}");
-    let number = plan.hosts.len() - 1;
-    assert_eq!(plan.probes[0].way, Way::Serve(number));
-    assert_eq!(plan.probes[0].measures, [LatencyKind::RoundTrip]);
-    let [vm, more] = [number - 1, number].map(|at| plan.hosts[at].lodger().expect("a guest"));
-    assert_eq!((vm.guest.machine, more.guest.machine), (number - 1, number - 1));
-    assert_eq!((vm.guest.cpus, more.guest.cpus), (4, 4));
-    assert_eq!(plan.hosts[vm.guest.host].name, "far");
-    assert_eq!(
-        (vm.interface.as_deref(), vm.address.1, vm.guest.queues),
-        (Some("eth1"), 24, 2)
-    );
-    let to = probe("from = \"me\"\nto = \"vm\"");
-    let refused = |text: &str| Plan::read(&self::text(text)).unwrap_err().to_string();
-    for (text, why) in [
-        (
-            guest("vm", "attachment = \"vfio\"\npci = \"0000:01:10.0\"\naddress = \"192.0.2.9/24\"") + &to,
-            "gives no device away",
-        ),
-        (guest("vm", "attachment = \"vhost-user\"") + &to, "vhost-user is had on this machine only"),
-        (guest("vm", "attachment = \"tap-bridge\"") + &to, "has an address in a network that this machine is on"),
-        (
-            guest("vm", &format!("{bridged}\nuplink = \"up\"")) + &to,
-            "key guest.uplink: a link is of this machine",
-        ),
-        (guest("vm", bridged) + &guest("more", &second.replace("198.51.100.9", "192.0.2.9")) + &to, "another guest has the address 192.0.2.9"),
-        (guest("vm", bridged) + &guest("more", &second.replace("\"vm\"", "\"x\"")) + &to, "there is no guest x above"),
-        (
-            guest("vm", bridged) + &probe("from = \"a\"\nto = \"vm\""),
-            "no other machine is reached from a namespace",
-        ),
-        (guest("vm", bridged) + &probe("from = \"vm\"\nto = \"me\""), "what a guest asks is not measured"),
-        (
-            guest("vm", bridged) + &to + "[[steering]]\nname = \"s\"\nguest = \"vm\"\nvcpus = [0]\n",
-            "its threads are not pinned from here",
-        ),
-        (
-            guest("vm", bridged) + &to + "[[load]]\nname = \"l\"\nkind = \"stress-ng\"\nguest = \"vm\"\n",
-            "no program of a lab's choice is started there",
-        ),
-        (
-            guest("vm", &bridged.replace("queues = 2", "queues = 1"))
-                + "[[schedule]]\nname = \"s\"\nfrom = \"vm\"\nto = \"me\"\nqdisc = \"etf\"\nclass = [\"5:0us:500us\"]\n",
-            "give the guest queues = 2",
-        ),
-        (
-            "[[guest]]\nname = \"vm\"\nhost = \"c\"\nattachment = \"tap-bridge\"\nuplink = \"up\"\ninterface = \"eth1\"\n".to_owned()
-                + &probe("from = \"b\"\nto = \"vm\""),
-            "key guest.interface: only of a guest on another machine",
-        ),
-    ] {
-        let told = refused(&text);
-        assert!(told.contains(why), "{why}: {told}");
     }
 }
 

@@ -17,6 +17,7 @@ use super::folder::{Folder, Measured, Outcome, Turn};
 use super::passed;
 use super::plan::{Place, Plan};
 use super::run::{Cell, kind_name};
+use super::schedule::clocks;
 use super::stages;
 use crate::report::lab_stages;
 use crate::session::nanos;
@@ -231,6 +232,7 @@ fn windows(turns: &[&Measured]) -> Result<Option<LabSchedule>> {
         },
         gap: gap.summary(),
         gap_hdr: gap.to_hdr(),
+        clocks: clocks::together(all().filter_map(|one| one.clocks.as_deref())).map(Box::new),
         ..first.clone()
     }))
 }

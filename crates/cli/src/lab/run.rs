@@ -345,6 +345,7 @@ pub(super) fn bench(plan: &Plan, probe: &Probe) -> Bench {
 /// What has its turn on a path.
 pub(super) fn contender<'a>(path: &'a compare::Bed, bench: &'a Bench, probe: &Probe) -> Contender<'a> {
     Contender::new(path, bench, Operation::Ping, probe.kind, probe.frame_bytes)
+        .to(probe.far_kind)
         .sleeping(probe.sleeps)
         .tagged(probe.pcp)
         .prioritised(probe.priority)

@@ -2,6 +2,7 @@
 //! another machine. So all that they can do is had here, and what they find is what they find on their own; but for times by another clock, of
 //! which a program there knows nothing ([`crossing`]).
 
+pub(in crate::lab) mod clocks;
 mod crossing;
 mod program;
 mod words;
@@ -13,7 +14,8 @@ use anyhow::{Context as _, Result, ensure};
 use ringside_measure::control::{ScheduleEnd, Talk};
 use ringside_measure::schedule::Class;
 use ringside_measure::schema::{
-    ClassReceived, ClassResult, ClassSent, LabClock, LabSchedule, LabWindows, LaunchBy, RunResult, ScheduleResult,
+    ClassReceived, ClassResult, ClassSent, ClockState, LabClock, LabClocks, LabSchedule, LabWindows, LaunchBy,
+    RunResult, ScheduleResult,
 };
 use ringside_measure::sequence::Counts;
 use ringside_netlab::guest::Guest;
@@ -27,6 +29,7 @@ use super::folder::Measured;
 use super::load::Running;
 use super::plan::{Plan, Schedule, Way};
 use crate::left::Left;
+use crate::run::streams::PtpArgs;
 use crate::session::nanos;
 use crate::stop::Stop;
 
@@ -56,21 +59,29 @@ pub(super) fn turn(
         Ok(passed.fraction(passed.steal).unwrap_or(0.0))
     };
     if let Way::Link { .. } = schedule.way {
-        let (sent, received, _) = streams(plan, schedule, [&talks, &listens], (loads, stop))?;
+        let (sent, received, _) = streams((plan, bed), schedule, [&talks, &listens], (loads, stop))?;
         let received = received.schedule.context("a listener tells of its schedule")?;
-        return readings(schedule, &sent, &received, (steal()?, LabWindows::Clock, None));
+        let clocks = clocks::judge(schedule, [state(&sent)?, &received.clock_state], None)?;
+        return readings(schedule, &sent, &received, (steal()?, LabWindows::Clock, None, clocks));
     }
     let mut crossing = Crossing::new(plan, bed, schedule);
     crossing.ask(session, (loads, stop))?;
-    let (sent, received, arrivals) = streams(plan, schedule, [&talks, &listens], (loads, stop))?;
+    let (sent, received, arrivals) = streams((plan, bed), schedule, [&talks, &listens], (loads, stop))?;
     crossing.ask(session.wrapping_add(2), (loads, stop))?;
     let judged = crossing.judge(
         &sent,
         &received,
         &arrivals.context("a listener keeps when packets came")?,
     )?;
-    let about = (steal()?, judged.windows, Some(judged.clock));
+    let clocks = clocks::judge(schedule, [state(&sent)?, state(&received)?], judged.apart)?;
+    let about = (steal()?, judged.windows, Some(judged.clock), clocks);
     readings(schedule, &sent, &judged.received, about)
+}
+
+/// What an end knows of its clock.
+fn state(of: &RunResult) -> Result<&ClockState> {
+    let schedule = of.schedule.as_ref();
+    Ok(&schedule.context("both ends tell of their schedule")?.clock_state)
 }
 
 /// Where an end of a schedule runs.
@@ -81,6 +92,8 @@ enum Place<'b> {
         ns: &'b Namespace,
         cpu: u32,
         left: Left,
+        /// Whom its clock is asked from.
+        ptp: PtpArgs,
     },
     Inside {
         guest: &'b Guest,
@@ -102,6 +115,7 @@ impl<'b> Place<'b> {
             ns: &end.ns,
             cpu,
             left,
+            ptp: PtpArgs::default(),
         }
     }
 }
@@ -147,12 +161,24 @@ impl Place<'_> {
 
     fn start(&self, end: ScheduleEnd, kept: Option<&Kept>, stop: &Stop) -> Result<Program<'_>> {
         let what = words::program(&end);
-        let all = |interface| words::of(&end, interface, kept);
         match self {
             Self::Here {
-                interface, ns, left, ..
-            } => Program::here(what, ns.command(boot::own_program()?), &all(interface), left.clone()),
-            Self::Inside { guest, interface, .. } => Program::inside(what, guest, &all(interface)),
+                interface,
+                ns,
+                left,
+                ptp,
+                ..
+            } => {
+                let words = words::of(&end, interface, kept, ptp);
+                Program::here(what, ns.command(boot::own_program()?), &words, left.clone())
+            }
+            Self::Inside {
+                guest, interface, left, ..
+            } => {
+                let words = words::of(&end, interface, kept, &PtpArgs::default());
+                let left = end.talks.is_some().then(|| left.clone());
+                Program::inside(what, guest, &words, left)
+            }
             Self::There { remote, .. } => Program::there(what, remote, end, stop),
         }
     }
@@ -189,6 +215,7 @@ fn places<'b>(plan: &Plan, bed: &'b Bed, schedule: &Schedule) -> Result<[Place<'
                 ns: &bed.here,
                 cpu: near_cpu,
                 left: near_left,
+                ptp: schedule.ptp.clone(),
             };
             let there = Place::There {
                 remote: bed.remote(number)?,
@@ -202,13 +229,15 @@ fn places<'b>(plan: &Plan, bed: &'b Bed, schedule: &Schedule) -> Result<[Place<'
 
 /// Has the streams flow: what the talker says, what the listener says, and if they have two clocks when packets came.
 fn streams(
-    plan: &Plan,
+    (plan, bed): (&Plan, &Bed),
     schedule: &Schedule,
     [talks, listens]: [&Place<'_>; 2],
     (loads, stop): (&mut Running<'_>, &Stop),
 ) -> Result<(RunResult, RunResult, Option<Vec<u8>>)> {
     let mut goes_on = || {
         ensure!(!stop.is_set(), "interrupted");
+        // A program in it says nothing while it runs.
+        bed.hears(plan, schedule.way)?;
         loads.check()
     };
     let within = |limit: Duration| Instant::now() + limit;
@@ -248,13 +277,14 @@ fn streams(
     Ok((sent, listener.result()?, arrivals))
 }
 
-/// What both ends say of each class, and of all: steal, from when on windows are counted, the other end's clock.
+/// What both ends say of each class, and of all: steal, from when on windows are counted, the other end's clock, how right both are.
 fn readings(
     schedule: &Schedule,
     sent: &RunResult,
     received: &ScheduleResult,
-    (steal, windows, clock): (f64, LabWindows, Option<LabClock>),
+    (steal, windows, clock, clocks): (f64, LabWindows, Option<LabClock>, LabClocks),
 ) -> Result<Vec<Measured>> {
+    let clocks = Box::new(clocks);
     let launch = sent.cycle.as_ref().and_then(|cycle| cycle.launch.as_ref());
     let kept_by = launch.map(|launch| launch.kept_by);
     let missed = launch.and_then(|launch| launch.missed_packets);
@@ -281,6 +311,7 @@ fn readings(
             windows,
             gap: received.gap,
             gap_hdr: received.gap_hdr.clone(),
+            clocks: Some(clocks.clone()),
         };
         ensure!(
             received.received_packets > 0,

@@ -18,8 +18,20 @@ pub(super) fn lacks(plan: &Plan) -> Lacks {
     for (number, host) in plan.hosts.iter().enumerate() {
         let Place::Serve(serve) = &host.place else { continue };
         let at = |why: String| format!("{}: {why}", host.named());
-        match remote(serve).and_then(|remote| lacks_at(plan, number, &remote)) {
-            Ok(lacks) => {
+        let found = remote(serve).and_then(|remote| {
+            let lacks = lacks_at(plan, number, &remote)?;
+            // Who does nothing for a lab, or not for as long, is not asked for more.
+            let is_had = lacks.whole.is_empty() && lacks.rows.is_empty();
+            let clocks = if is_had {
+                schedule::clocks::lacks(plan, number, &remote)?
+            } else {
+                Vec::new()
+            };
+            Ok((lacks, clocks))
+        });
+        match found {
+            Ok((lacks, clocks)) => {
+                all.whole.extend(clocks);
                 all.whole.extend(lacks.whole.into_iter().map(at));
                 all.rows
                     .extend(lacks.rows.into_iter().map(|(probes, why)| (probes, at(why))));

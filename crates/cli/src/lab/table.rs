@@ -264,6 +264,9 @@ pub(super) fn render(document: &Document, terminal: bool) -> String {
         ),
         "",
     );
+    if let Some(few) = lab_words::too_few(result.cells.iter().filter_map(|cell| cell.latency.corrected)) {
+        text += &wrapped(&format!("{few}."), "");
+    }
     for warning in &result.warnings {
         text += &wrapped(&format!("Warning: {warning}."), "");
     }
@@ -298,6 +301,9 @@ fn told(cell: &LabCell) -> String {
             ),
             "  ",
         );
+        if let Some(clocks) = lab_words::clocks(windows) {
+            text += &wrapped(&format!("{}: {clocks}", name(cell)), "  ");
+        }
         if !windows.windows.is_by_clock() {
             text += &wrapped(&format!("{}: {}", name(cell), lab_words::by_the_fastest(cell)), "  ");
         }

@@ -108,6 +108,7 @@ pub(super) fn part(lab: &LabResult) -> Markup {
         p { (lab.rounds) " rounds of " (units::time(lab.turn_ns as f64)) " for each cell, in turn: idle and loaded next to each other, every other round backwards. \
             Times are from the time at which a probe was to be sent to its reception by a program, by one clock; ratios are of the medians of the rounds, paired, \
             with a bootstrap 95 % interval. Turns in which the hypervisor took more than " (units::digits(lab.steal_limit_percent)) " % of the CPU time are left out." }
+        @if let Some(few) = lab_words::too_few(lab.cells.iter().filter_map(|cell| cell.latency.corrected)) { p { (few) "." } }
         @for kind in kinds { @if lab.cells.iter().any(|cell| cell.latency.kind == kind) { (matrix(lab, kind)) } }
         (taken(lab))
         (windows(lab))
@@ -206,6 +207,9 @@ fn windows(lab: &LabResult) -> Markup {
             as the mean difference from packet to packet in all turns." }
         @for (cell, missed) in all().filter_map(|(cell, of)| Some((cell, lab_words::missed(of)?))) {
             p { (cell_name(cell)) ": " (missed) "." }
+        }
+        @for (cell, clocks) in all().filter_map(|(cell, of)| Some((cell, lab_words::clocks(of)?))) {
+            p { (cell_name(cell)) ": " (clocks) "." }
         }
         @for (cell, _) in all().filter(|(_, of)| !of.windows.is_by_clock()) {
             p { (cell_name(cell)) ": " (lab_words::by_the_fastest(cell)) "." }

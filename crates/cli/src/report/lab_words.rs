@@ -1,7 +1,7 @@
 //! Sentences about a lab that both table and page have.
 
-use ringside_measure::latency::Jitter;
-use ringside_measure::schema::{LabCell, LabLoad, LabRedirected, LabSchedule, LabTap};
+use ringside_measure::latency::{Jitter, SAMPLES_BEYOND, Summary};
+use ringside_measure::schema::{ClockState, LabCell, LabLoad, LabRedirected, LabSchedule, LabTap};
 
 use super::units;
 
@@ -73,6 +73,56 @@ pub(crate) fn missed(of: &LabSchedule) -> Option<String> {
     let missed = of.missed_packets.filter(|missed| *missed > 0)?;
     Some(format!(
         "the queueing discipline threw {missed} of all classes away, too late for their time"
+    ))
+}
+
+/// Percentiles that some cells are too short for; `None` if there are none.
+pub(crate) fn too_few(cells: impl Iterator<Item = Summary> + Clone) -> Option<String> {
+    /// One sample in so many is beyond.
+    const LEVELS: [(&str, u64); 3] = [("p50", 2), ("p99", 100), ("p99.9", 1_000)];
+    let all = cells.clone().count();
+    let of = |(name, one_in): (&str, u64)| {
+        let needed = one_in * SAMPLES_BEYOND;
+        let few = cells.clone().filter(|times| times.samples < needed);
+        let (count, fewest) = (few.clone().count(), few.map(|times| times.samples).min()?);
+        Some(format!(
+            "{name} takes {needed} probes, and {count} of {all} cells have fewer ({fewest} at the least)"
+        ))
+    };
+    let told: Vec<String> = LEVELS.into_iter().filter_map(of).collect();
+    (!told.is_empty()).then(|| format!("Percentiles of too few probes are not told: {}", told.join("; ")))
+}
+
+/// How right the clocks of a schedule's ends are; `None` where nobody knows and nobody has asked.
+#[allow(clippy::cast_precision_loss, reason = "figures of three digits")]
+pub(crate) fn clocks(of: &LabSchedule) -> Option<String> {
+    let clocks = of.clocks.as_deref()?;
+    let time = |ns: u64| units::time(ns as f64);
+    let asked = clocks.most_offset_ns;
+    if clocks.is_one {
+        return asked
+            .map(|_| "both ends have one clock, which is not off itself: max-clock-offset refuses nothing".to_owned());
+    }
+    let known = |state: &ClockState, whose: &str| match (state.offset_ns, state.by.as_deref()) {
+        (Some(offset), Some(by)) => format!("{whose} CLOCK_TAI is at most {} off, by {by}", time(offset)),
+        _ => format!("nobody knows how far {whose} CLOCK_TAI is off"),
+    };
+    let ends = [&clocks.talker, &clocks.listener];
+    if asked.is_none() && ends.iter().all(|state| state.offset_ns.is_none()) {
+        return None;
+    }
+    let apart = clocks.apart_ns.zip(clocks.apart_uncertainty_ns);
+    let apart = apart.map(|(apart, uncertainty)| {
+        let apart = time(apart.unsigned_abs());
+        format!("; by the packets they are {apart} apart, ± {}", time(uncertainty))
+    });
+    let asked = asked.map(|most| format!("; {} was asked for", time(most)));
+    Some(format!(
+        "{}, {}{}{}",
+        known(ends[0], "the talker's"),
+        known(ends[1], "the listener's"),
+        apart.unwrap_or_default(),
+        asked.unwrap_or_default()
     ))
 }
 

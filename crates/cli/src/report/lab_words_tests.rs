@@ -1,4 +1,5 @@
-use ringside_measure::schema::LabWaiting;
+use ringside_measure::latency::Latency;
+use ringside_measure::schema::{LabClocks, LabWaiting, LabWindows, LaunchBy};
 
 use super::*;
 
@@ -71,4 +72,66 @@ fn a_load_says_what_it_did() {
         ..load
     };
     assert_eq!(rate(&silent), None);
+}
+
+#[test]
+fn clocks_of_a_schedule_are_told_with_who_says_so() {
+    let of = |most, is_one, offset: Option<u64>, apart| LabSchedule {
+        class: "5:0us:100us".parse().unwrap(),
+        kept_by: LaunchBy::Thread,
+        skipped_packets: 0,
+        early_packets: 0,
+        late_packets: 0,
+        late_most_ns: None,
+        missed_packets: None,
+        windows: LabWindows::Clock,
+        gap: None,
+        gap_hdr: None,
+        clocks: Some(Box::new(LabClocks {
+            most_offset_ns: most,
+            is_one,
+            talker: ClockState {
+                offset_ns: offset,
+                by: offset.map(|_| "ptp4l".into()),
+                ..ClockState::default()
+            },
+            listener: ClockState::default(),
+            apart_ns: apart,
+            apart_uncertainty_ns: apart.map(|_| 3_000),
+        })),
+    };
+    let told = |schedule: &LabSchedule| clocks(schedule).unwrap_or_default();
+    assert_eq!(
+        told(&of(Some(1_000), false, Some(400), Some(-2_000))),
+        "the talker's CLOCK_TAI is at most 400 ns off, by ptp4l, nobody knows how far the listener's CLOCK_TAI is off; by the packets they \
+         are 2.00 µs apart, ± 3.00 µs; 1.00 µs was asked for"
+    );
+    assert!(told(&of(Some(1_000), true, None, None)).starts_with("both ends have one clock"));
+    // Nobody knows, and nobody has asked.
+    assert_eq!(clocks(&of(None, false, None, Some(7))), None);
+    assert_eq!(clocks(&of(None, true, Some(400), None)), None);
+}
+
+#[test]
+fn percentiles_of_too_few_probes_are_named() {
+    let of = |samples: u64| {
+        let mut times = Latency::new();
+        (0..samples).for_each(|_| times.record(1_000));
+        times.summary().expect("samples")
+    };
+    let told = |all: &[u64]| too_few(all.iter().map(|samples| of(*samples)));
+    assert_eq!(told(&[10_000, 12_000]), None);
+    assert_eq!(
+        told(&[10_000, 9_999, 5_000]).as_deref(),
+        Some(
+            "Percentiles of too few probes are not told: p99.9 takes 10000 probes, and 2 of 3 cells have fewer (5000 at the least)"
+        )
+    );
+    assert_eq!(
+        told(&[19]).as_deref(),
+        Some(
+            "Percentiles of too few probes are not told: p50 takes 20 probes, and 1 of 1 cells have fewer (19 at the least); p99 takes 1000 \
+             probes, and 1 of 1 cells have fewer (19 at the least); p99.9 takes 10000 probes, and 1 of 1 cells have fewer (19 at the least)"
+        )
+    );
 }

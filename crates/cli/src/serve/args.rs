@@ -12,6 +12,7 @@ use ringside_xsk::Mode;
 use super::tls::Pin;
 use crate::args::{PortArgs, rate, seconds};
 use crate::live::PrometheusArgs;
+use crate::run::streams::PtpArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -85,6 +86,8 @@ pub(crate) struct Args {
     /// unless a lab names another; may be given several times [default: as for guests here, docs/guests.md]
     #[arg(long, value_name = "KERNEL", requires = "lab_guests")]
     pub(super) guest_kernel: Vec<String>,
+    #[command(flatten)]
+    pub(super) ptp: PtpArgs,
     /// Seconds to serve [default: until Ctrl-C]
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) time: Option<Duration>,

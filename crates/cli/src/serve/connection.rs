@@ -408,6 +408,7 @@ impl<'a> Connection<'a> {
         let bounds = errand::Bounds {
             time: args.max_time,
             rate_pps: args.max_rate,
+            ptp: &args.ptp,
             stop: self.site.stop,
             left: &self.left,
         };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Error, Result, bail, ensure};
 use ringside_measure::control::{Errand as Wanted, LoadsEnd, MOST_FROM_SERVER, ScheduleEnd, SteerEnd, Talk};
 use ringside_measure::schedule::{Class, Schedule};
-use ringside_measure::schema::FarEnd;
+use ringside_measure::schema::{ClockState, FarEnd};
 use ringside_netlab::Namespace;
 use ringside_nic::Interface;
 use ringside_wire::MacAddr;
@@ -15,6 +15,7 @@ use ringside_wire::MacAddr;
 use crate::lab::schedule::{self, Kept, Program};
 use crate::lab::{listens, own_program};
 use crate::left::Left;
+use crate::run::streams::{ClockArgs, Gate, PtpArgs};
 use crate::steer::{Installed, Settings, Watch};
 use crate::stop::Stop;
 
@@ -29,6 +30,8 @@ const SINK_IS_THERE: &str = "Taking streams";
 pub(super) struct Bounds<'a> {
     pub(super) time: Duration,
     pub(super) rate_pps: Option<u64>,
+    /// Who is asked how right the clock is.
+    pub(super) ptp: &'a PtpArgs,
     pub(super) stop: &'a Stop,
     /// Who is told of what cannot be undone.
     pub(super) left: &'a Left,
@@ -48,6 +51,7 @@ pub(super) enum Errand {
     },
     /// Until they are dropped.
     Loads(#[allow(dead_code, reason = "they run for as long as they are there")] Vec<Program<'static>>),
+    Clock(Box<ClockState>),
 }
 
 impl Errand {
@@ -60,6 +64,7 @@ impl Errand {
             Wanted::Loads(end) if *end == LoadsEnd::default() => "a question of bounds",
             Wanted::Loads(_) => "receivers of loads",
             Wanted::Guest(_) => "a guest",
+            Wanted::Clock => "a question of its clock",
         }
     }
 
@@ -73,6 +78,14 @@ impl Errand {
             Wanted::Steer(end) => steer(end, interface, bounds.left),
             Wanted::Loads(end) => loads(end, own, bounds).map(Self::Loads),
             Wanted::Guest(_) => bail!("a guest is started elsewhere"),
+            Wanted::Clock => {
+                let args = ClockArgs {
+                    max_clock_offset: None,
+                    ptp: bounds.ptp.clone(),
+                };
+                let gate = Gate::read(&args, &Interface::by_name(interface)?);
+                Ok(Self::Clock(Box::new(gate.state)))
+            }
         }
     }
 
@@ -125,6 +138,7 @@ impl Errand {
                 told.steered = Some(Box::new(seen?));
             }
             Self::Loads(_) => {}
+            Self::Clock(state) => told.clock_state = Some(state),
         }
         Ok(())
     }
@@ -176,7 +190,7 @@ fn stream(end: &ScheduleEnd, interface: &str, bounds: &Bounds<'_>) -> Result<Err
     }
     let talks = end.talks.is_some();
     let kept = end.tells_arrivals.then(|| Kept::at(false)).transpose()?;
-    let words = schedule::words(end, interface, kept.as_ref());
+    let words = schedule::words(end, interface, kept.as_ref(), bounds.ptp);
     let mut program = start(schedule::name(end), own_program()?, &words, bounds.left)?;
     if !talks {
         program.until(Program::listens, Instant::now() + PATIENCE, || goes_on(bounds.stop))?;
@@ -266,6 +280,7 @@ mod tests {
         let bounds = Bounds {
             time: Duration::from_secs(10),
             rate_pps: Some(3_000),
+            ptp: &PtpArgs::default(),
             stop: &Stop::default(),
             left: &Left::default(),
         };

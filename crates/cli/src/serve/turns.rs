@@ -93,6 +93,11 @@ impl Turns {
         .with_context(|| self.who.clone())
     }
 
+    /// How long it has said nothing, during a turn and between two.
+    pub(crate) fn quiet(&self) -> Duration {
+        Duration::from_nanos(self.link().client.quiet_ns(now_ns()))
+    }
+
     /// What the far end was, for the result; with why it was lost, if it was.
     pub(crate) fn finish(&self) -> Option<FarEnd> {
         let lost = self.link().lost.clone();

@@ -5,6 +5,7 @@
 pub mod frames;
 pub mod live;
 pub mod process;
+pub mod ptp;
 
 use std::path::PathBuf;
 use std::process::Command;

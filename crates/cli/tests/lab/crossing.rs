@@ -1,5 +1,5 @@
 //! What crosses between this machine and a guest: schedules there and back, by its clock where that is known well enough, and by one clock alone where
-//! it is not; and a delay on the way, which is found there and nowhere else. Two boots.
+//! it is not; and a delay on the way, which is found there and nowhere else. Three boots.
 
 use std::fs;
 use std::thread;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use ringside_measure::schema::{LabCell, LabWindows, LaunchBy, StageResult};
 use ringside_measure::trace::Stage;
 use ringside_netlab::testing::is_root;
-use ringside_netlab::wait_until;
+use ringside_netlab::{find_program, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::guests::{PATIENCE, agrees, all_children_of};
@@ -202,4 +202,51 @@ fn a_slow_forwarder_is_found_on_the_way_into_the_guest_and_out_of_it() {
         let median = stage.times.and_then(|times| times.p50_ns).unwrap_or(0);
         assert!((median as f64) < wait / 6.0, "{stage:#?}");
     }
+}
+
+/// Somebody kills the talker in the guest: what it had put at the NIC's root is not there in the next turn. A program in the guest does it, and says in the
+/// next loaded turn what it finds.
+#[test]
+#[ignore = "make test-guests runs it"]
+fn a_talker_that_is_killed_in_a_guest_leaves_no_queueing_discipline() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let tc = find_program("tc").expect("tc");
+    // The talker is there once it has its packet sockets, and is the last that was started.
+    let script = format!(
+        "sockets() {{ n=0; while read line; do n=$((n+1)); done </proc/net/packet; }}
+         if [ -e /killed ]; then {} qdisc show dev eth0 root >&2; exit 1; fi
+         sockets; before=$n
+         while [ $n -le $before ]; do sockets; done
+         last=0
+         for each in /proc/[0-9]*; do
+             read name <$each/comm || continue
+             each=${{each#/proc/}}
+             [ $name = ringside ] && [ $each -gt $last ] && last=$each
+         done
+         : >/killed; kill -9 $last; kill -STOP $$",
+        tc.display()
+    );
+    scratch.lab(&format!(
+        "rounds = 2\nturn = \"5s\"\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n\
+         [[link]]\nname = \"up\"\nends = [\"a\", \"b\"]\n\
+         [[guest]]\nname = \"vm\"\nhost = \"b\"\nattachment = \"tap-bridge\"\nuplink = \"up\"\nqueues = 2\n\
+         [[load]]\nname = \"tc\"\nkind = \"program\"\nguest = \"vm\"\ncommand = [\"tc\", \"monitor\"]\n\
+         [[load]]\nname = \"killer\"\nkind = \"program\"\nguest = \"vm\"\ncommand = [\"sh\", \"-c\", '''{script}''']\n\
+         [[schedule]]\nname = \"out\"\nfrom = \"vm\"\nto = \"a\"\nqdisc = \"mqprio\"\nuncertainty = \"10ms\"\n\
+         cycle = \"50ms\"\nclass = [\"5:0ms:20ms\"]\n"
+    ));
+    let running = start(&scratch, "run my.toml --into run --json");
+    let pid = running.pid();
+    let done = running.end_within(PATIENCE);
+    let told = done.bad();
+    let killed = "out PCP 5, one way, loaded: ringside talker in the guest: ";
+    assert!(done.err.contains(killed), "{}", done.err);
+    assert!(
+        told.contains("qdisc mq 0: root") && !done.err.contains("not undone"),
+        "{told}"
+    );
+    assert_nothing_is_left_of(pid);
 }

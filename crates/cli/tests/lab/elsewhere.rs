@@ -3,10 +3,11 @@
 
 use std::fs;
 
-use ringside_measure::schema::{LabCell, LaunchBy, LoadKind};
+use ringside_measure::schema::{LabCell, LabClocks, LaunchBy, LoadKind};
 use ringside_netlab::testing::is_root;
+use ringside_nic::clock::Discipline;
 
-use super::common::{self, Running};
+use super::common::{self, Running, ptp};
 use super::{Scratch, alone, cannot_be_run, check_cell, result, unwrapped};
 
 const HEAD: &str = "rounds = 1\nturn = \"200ms\"\nsettle = \"10ms\"\n[[host]]\nname = \"me\"\nplace = \"here\"\n";
@@ -204,6 +205,110 @@ fn what_cannot_be_done_elsewhere_is_told_before_it_begins() {
     }
     server.interrupt().good();
     common::assert_clean(&row.left.a);
+}
+
+/// A schedule to another machine takes clocks that are as right as was asked for, by who keeps them at both ends, and the result has their words.
+#[test]
+fn clocks_that_are_not_right_enough_are_refused() {
+    if !is_root() {
+        return;
+    }
+    let (_alone, scratch) = (alone(), Scratch::new());
+    let (hosts, folder) = (common::lab("lab-else", 1), ptp::Folder::new());
+    let lab = |line: &str| {
+        let mut command = common::ringside(&hosts.a, &format!("lab {line}"));
+        command.current_dir(&scratch.0);
+        Running::new(command).end()
+    };
+    let write = |most: &str, keys: &str| {
+        let mut content = HEAD.to_owned() + &far(hosts.b.ipv4);
+        for (name, from, to) in [("there", "me", "far"), ("back", "far", "me")] {
+            content += &format!(
+                "[[schedule]]\nname = {name:?}\nfrom = {from:?}\nto = {to:?}\nuncertainty = \"20ms\"\ncycle = \"10ms\"\n\
+                 class = [\"5:0us:4ms\"]\nmax-clock-offset = {most:?}\n{keys}"
+            );
+        }
+        scratch.lab(&content);
+    };
+    // Where nobody keeps a clock, nobody knows.
+    if !Discipline::read().expect("the kernel's word").is_synchronised {
+        let server = common::start(&hosts.b, "serve {} --insecure --lab");
+        server.wait_for("UDP port");
+        write("50ms", "");
+        let checked = cannot_be_run(&lab("check my.toml"));
+        let told = unwrapped(&lab("run my.toml --into run").bad());
+        let none = "nobody knows how far CLOCK_TAI is off: there is no ptp4l";
+        let whose = format!("the host me: {none}");
+        let also = format!("; the host far ({}): {none}", hosts.b.ipv4);
+        for told in [&checked, &told] {
+            let asks = "the schedule there with max-clock-offset 50000 us: ";
+            assert!(
+                told.contains(&format!("{asks}{whose}")) && told.contains(&also),
+                "{told}"
+            );
+        }
+        assert_eq!(told.matches("ringside: ").count(), 1, "one error: {told}");
+        assert!(!scratch.path("run").exists(), "nothing has begun");
+        server.interrupt().good();
+    }
+    let [leads, follows] = ptp::pair(&hosts, &folder);
+    let server = common::start(&hosts.b, &format!("serve {{}} --insecure --lab {}", follows.option()));
+    server.wait_for("UDP port");
+    let here = format!("ptp4l = {:?}\n", leads.socket.display().to_string());
+    write("50ms", &here);
+    lab("check my.toml").good();
+    let done = lab("run my.toml --into run --json").good();
+    let told = result(&done.out);
+    assert_eq!(told.cells.len(), 2, "{told:#?}");
+    for cell in &told.cells {
+        check_class(cell);
+        let clocks = cell.schedule.as_ref().and_then(|of| of.clocks.as_deref());
+        let clocks: &LabClocks = clocks.expect("recorded");
+        assert_eq!((clocks.most_offset_ns, clocks.is_one), (Some(50_000_000), false));
+        let [master, other] = match cell.path.as_str() {
+            "there PCP 5" => [&clocks.talker, &clocks.listener],
+            _ => [&clocks.listener, &clocks.talker],
+        };
+        assert_eq!((master.ptp4l_offset_ns, master.ptp4l_steps_removed), (Some(0), Some(0)));
+        assert_eq!(
+            (other.ptp4l_steps_removed, other.by.as_deref()),
+            (Some(1), Some("ptp4l"))
+        );
+        assert_eq!(other.offset_ns, other.ptp4l_offset_ns.map(i64::unsigned_abs));
+        // It is the same clock.
+        let (apart, uncertainty) = (clocks.apart_ns.expect("measured"), clocks.apart_uncertainty_ns);
+        assert!(apart.unsigned_abs() <= uncertainty.expect("known"), "{clocks:#?}");
+    }
+    let text = unwrapped(&done.err);
+    assert!(
+        text.contains("there PCP 5, one way, idle: the talker's CLOCK_TAI is at most 0")
+            && text.contains("off, by ptp4l"),
+        "{text}"
+    );
+    let report = fs::read_to_string(scratch.path("run/report.html")).expect("a report");
+    assert!(report.contains("the talker's CLOCK_TAI is at most "));
+    // By chance it is right to a nanosecond.
+    write("1ns", &here);
+    let refused = (0..5).any(|_| {
+        let done = lab("run my.toml --into no");
+        _ = fs::remove_dir_all(scratch.path("no"));
+        let told = unwrapped(&done.err);
+        let whose = format!(
+            "the schedule there with max-clock-offset 0.001 us: the host far ({}): CLOCK_TAI may be ",
+            hosts.b.ipv4
+        );
+        !done.status.success()
+            && told.contains(&whose)
+            && told.contains(" us off, by ptp4l; let it settle, or ask for less")
+    });
+    assert!(refused);
+    // Who kept it has ended.
+    drop(follows);
+    write("50ms", &here);
+    let told = unwrapped(&lab("run my.toml --into gone").bad());
+    assert!(told.contains("far (") && told.contains("ptp4l: "), "{told}");
+    server.interrupt().good();
+    common::assert_clean(&hosts.a);
 }
 
 #[test]

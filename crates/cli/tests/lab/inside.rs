@@ -48,6 +48,12 @@ fn content() -> String {
         let keys = format!("with = \"xsk\"\nmode = {mode:?}\nwait = \"wake-up\"\ntrace = true");
         content += &probe(name, guest, &keys);
     }
+    // A veth has no zero-copy; the guest's NIC has.
+    content += &probe(
+        "xsk-zero-copy",
+        "g",
+        "with = \"xsk\"\nfar-mode = \"zero-copy\"\nwait = \"wake-up\"",
+    );
     content += &probe("packet", "g", "with = \"packet\"\nwait = \"spin\"\ntrace = true");
     content + &probe("free", "g", "with = \"udp\"")
 }
@@ -72,6 +78,21 @@ fn virtual_cpus_are_pinned_and_packets_of_xdp_sockets_traced() {
     assert_nothing_is_left_of(pid);
     let result = result(&done.out);
     check_pins(&result);
+    let zero_copy = result.cells.iter().find(|cell| cell.path == "xsk-zero-copy");
+    let zero_copy = zero_copy.expect("a row");
+    assert!(
+        zero_copy
+            .description
+            .contains("AF_XDP, native here and zero-copy at the other end"),
+        "{zero_copy:#?}"
+    );
+    // It has to be had, or there would be no times.
+    assert_eq!(
+        (&zero_copy.unavailable, zero_copy.failed_turns),
+        (&None, 0),
+        "{zero_copy:#?}"
+    );
+    assert!(zero_copy.probes.received > 20, "{zero_copy:#?}");
     assert_eq!(result.stages.len(), 4, "{result:#?}");
     result.stages.iter().for_each(check_stages);
     // Read from the kernel by another process, while it went on: free, one way, the other way, and free again.

@@ -40,6 +40,7 @@ to = \"right\"
 cycle = \"10ms\"
 class = [\"5:0ms:3ms:200:2\", \"3:5ms:3ms\"]
 steering = [\"sent\", \"right-cpu\"]
+max-clock-offset = \"1ns\"
 ";
 
 fn landings(one: &LabSteering) -> Vec<&SteerLanding> {
@@ -65,6 +66,11 @@ fn probes_are_steered_and_classes_sent_by_schedule() {
     let checked = run(&scratch, "check my.toml").good().out;
     assert!(
         checked.contains("steer  wrong-cpu at right: RPS of queue 1 on CPU 0; packets are to land on queue 1, CPU 1"),
+        "{checked}"
+    );
+    // Both ends have one clock, whatever keeps that.
+    assert!(
+        unwrapped(&checked).contains("both ends of tt have one clock, which is not off itself"),
         "{checked}"
     );
     let (done, result) = run_quietly(&scratch);
@@ -103,6 +109,8 @@ fn probes_are_steered_and_classes_sent_by_schedule() {
         let of = cell.schedule.as_ref().filter(|_| cell.unavailable.is_none());
         let Some(of) = of else { continue };
         assert_eq!(of.class.packets_per_cycle, each_cycle);
+        let clocks = of.clocks.as_deref().expect("recorded");
+        assert!(clocks.is_one && clocks.most_offset_ns == Some(1), "{clocks:#?}");
         // Two turns of ten cycles; a busy machine may leave some out.
         assert!(cell.probes.received >= 8 * u64::from(each_cycle), "{cell:#?}");
         assert_eq!(cell.probes.lost, 0, "{cell:#?}");

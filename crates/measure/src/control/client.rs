@@ -245,6 +245,12 @@ impl Client {
         Ok(())
     }
 
+    /// How long nothing has come from the server, which says that it is there four times a second.
+    #[must_use]
+    pub fn quiet_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.pipe.heard_ns)
+    }
+
     /// Asks the server to open its end.
     ///
     /// # Panics

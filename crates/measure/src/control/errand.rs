@@ -16,6 +16,8 @@ pub enum Errand {
     Loads(LoadsEnd),
     /// Have a virtual machine there. It takes long until that is [`Ready`](super::Ready): both sides say meanwhile that they are there.
     Guest(GuestEnd),
+    /// Tell how right the clock is there, and by whose word, in [`FarEnd::clock_state`](crate::schema::FarEnd::clock_state).
+    Clock,
 }
 
 /// One end of a schedule, as `ringside listener` and `ringside talker` take it.

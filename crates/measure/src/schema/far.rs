@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Interface, LatencyResult, RunResult, SteerResult, System};
+use super::{ClockState, Interface, LatencyResult, RunResult, SteerResult, System};
 
 /// What the other end was and what it counted. No addresses: results are shared.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -40,6 +40,9 @@ pub struct FarEnd {
     /// When packets of a schedule came there, as `ringside listener --arrivals` writes it, for a lab; in no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<String>,
+    /// How right its clock is, for a lab that asks; in no result as this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_state: Option<Box<ClockState>>,
     /// What was done there for a lab and could not be undone, a sentence each; in no result as this.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,

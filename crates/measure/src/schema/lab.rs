@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{LatencyResult, LaunchBy, LoadKind, MissingHook, SteerResult, TracedPath};
+use super::{ClockState, LatencyResult, LaunchBy, LoadKind, MissingHook, SteerResult, TracedPath};
 use crate::compare::{Ratio, Round};
 use crate::latency::Summary;
 use crate::schedule::Class;
@@ -140,6 +140,28 @@ pub struct LabSchedule {
     /// All of these as a histogram (HdrHistogram V2, compressed, base64).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_hdr: Option<String>,
+    /// How right the clocks are that its times are kept by, of all turns the worst.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clocks: Option<Box<LabClocks>>,
+}
+
+/// The clocks of both ends of a schedule.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LabClocks {
+    /// How far CLOCK_TAI of either may be off at the most, where the lab file asks for that.
+    pub most_offset_ns: Option<u64>,
+    /// Both are one clock, of one machine: nothing can be off between them, whatever that clock shows.
+    pub is_one: bool,
+    /// What is known of the talker's.
+    pub talker: ClockState,
+    /// What is known of the listener's.
+    pub listener: ClockState,
+    /// How far the listener's CLOCK_TAI is ahead of the talker's by the packets of the turn; `None` of one clock, and where one of them does not run evenly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart_ns: Option<i64>,
+    /// How far that may be wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart_uncertainty_ns: Option<u64>,
 }
 
 /// From when on a class's windows are counted.

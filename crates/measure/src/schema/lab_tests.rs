@@ -89,6 +89,12 @@ fn lab() -> LabResult {
                 windows: LabWindows::Fastest,
                 gap: times.raw().summary(),
                 gap_hdr: times.raw().to_hdr(),
+                clocks: Some(Box::new(LabClocks {
+                    most_offset_ns: Some(1_000),
+                    apart_ns: Some(-7),
+                    apart_uncertainty_ns: Some(9),
+                    ..LabClocks::default()
+                })),
             }),
             steering: vec![LabSteering {
                 name: "right".into(),

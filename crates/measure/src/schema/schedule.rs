@@ -73,6 +73,9 @@ pub struct ClockState {
     pub ptp4l_path_delay_ns: Option<i64>,
     /// Steps from the grandmaster, by ptp4l.
     pub ptp4l_steps_removed: Option<u16>,
+    /// Why its word is not there, where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ptp4l_silence: Option<String>,
     /// How far CLOCK_TAI is from the NIC's clock (what phc2sys keeps small); `None` where the NIC has none, or it was not compared.
     pub phc_offset_ns: Option<i64>,
     /// How far that may be off.

@@ -291,11 +291,13 @@ impl Checker<'_> {
             None => Wire::Veth {
                 queues: link.queues.as_ref().map_or(1, |queues| queues.get_ref().small()),
                 gro: link.gro.as_ref().is_none_or(|gro| *gro.get_ref()),
+                tso: link.tso.as_ref().is_none_or(|tso| *tso.get_ref()),
             },
             Some(interfaces) => {
                 let own = || "NICs keep theirs: set it before with ethtool or `ringside tune`".to_owned();
                 self.superfluous(link.queues.as_ref(), own);
                 self.superfluous(link.gro.as_ref(), own);
+                self.superfluous(link.tso.as_ref(), own);
                 self.interfaces(interfaces)?
             }
         };

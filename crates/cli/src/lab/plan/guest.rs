@@ -280,3 +280,7 @@ fn made(guest: &file::Guest, host: usize, (machine, first): (usize, Option<&Gues
             .unwrap_or_default(),
     }
 }
+
+#[cfg(test)]
+#[path = "guest_tests.rs"]
+mod tests;

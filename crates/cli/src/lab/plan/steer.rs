@@ -9,6 +9,7 @@ use super::check::Checker;
 use super::{Place, Probe, Schedule, Scheduled, Steering, UNCERTAINTY, Way};
 use crate::compare::Kind;
 use crate::lab::file::{self, Named, Qdisc, ScheduleVia, Wait};
+use crate::run::streams::PtpArgs;
 use crate::steer::{CpusArg, Settings};
 
 /// A cycle's usual time.
@@ -242,6 +243,37 @@ impl Checker<'_> {
         found
     }
 
+    /// How right clocks have to be, and who is asked on this machine.
+    fn clock(&mut self, schedule: &file::Schedule, way: Way) -> (Option<u64>, PtpArgs) {
+        let most = schedule.max_clock_offset.as_ref().and_then(|most| {
+            let ns = schedule::nanos(most.get_ref()).map_err(|why| self.at(most, why));
+            ns.ok()
+        });
+        if let Way::Guest(_) = way {
+            self.superfluous(schedule.max_clock_offset.as_ref(), || {
+                "nobody keeps a guest's clock, so nobody could say how far it is off: the lab measures it, and uncertainty says how well it has \
+                 to be known"
+                    .to_owned()
+            });
+        }
+        if !matches!(way, Way::Serve(_)) {
+            let only = || "only another machine has a clock that ptp4l keeps beside this one's".to_owned();
+            self.superfluous(schedule.ptp4l.as_ref(), only);
+            self.superfluous(schedule.ptp_domain.as_ref(), only);
+        } else if schedule.ptp4l.is_none() {
+            self.superfluous(schedule.ptp_domain.as_ref(), || {
+                "of which ptp4l? Name its socket with ptp4l".to_owned()
+            });
+        }
+        let ptp = PtpArgs {
+            ptp4l: schedule.ptp4l.as_ref().map(|socket| socket.get_ref().into()),
+            ptp_domain: (schedule.ptp_domain.as_ref())
+                .and_then(|domain| u8::try_from(domain.get_ref().get()).ok())
+                .unwrap_or(0),
+        };
+        (most, ptp)
+    }
+
     pub(super) fn schedule(&mut self, schedule: &file::Schedule, steering: Vec<usize>) -> Option<Schedule> {
         let is_back = self.is_elsewhere(&schedule.from);
         if is_back && self.is_elsewhere(&schedule.to) {
@@ -272,6 +304,7 @@ impl Checker<'_> {
                 "only a guest or another machine has another clock: both ends of a link have one".to_owned()
             });
         }
+        let (most_clock_offset_ns, ptp) = self.clock(schedule, way);
         let mut classes: Vec<Class> = Vec::new();
         let all = &schedule.class;
         for text in all.get_ref() {
@@ -349,6 +382,8 @@ impl Checker<'_> {
                 .uncertainty
                 .as_ref()
                 .map_or(UNCERTAINTY, |time| time.get_ref().0),
+            most_clock_offset_ns,
+            ptp,
             classes: all.get_ref().clone(),
             schedule: checked,
             via,
@@ -372,6 +407,7 @@ pub(super) fn probes(number: usize, schedule: &Schedule, loads: &[usize], [from,
                 ScheduleVia::AfPacket => Kind::AfPacket,
                 ScheduleVia::AfXdp => Kind::AfXdpNative,
             },
+            far_kind: None,
             sleeps: !schedule.spins,
             rate: rate.max(1),
             frame_bytes: u16::try_from(class.frame_bytes).unwrap_or(u16::MAX),

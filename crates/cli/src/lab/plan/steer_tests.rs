@@ -146,6 +146,48 @@ fn a_schedule_goes_into_a_guest_and_out_of_it() {
 }
 
 #[test]
+fn how_right_clocks_have_to_be_is_asked_of_machines() {
+    let with = |keys: &str| {
+        "[[host]]\nname = \"far\"\nserve = \"192.0.2.7\"\n".to_owned()
+            + "[[schedule]]\nname = \"tt\"\nfrom = \"far\"\nto = \"me\"\nclass = [\"5:0us:200us\"]\n"
+            + keys
+    };
+    let plan = read(&with(
+        "max-clock-offset = \"1us\"\nptp4l = \"/run/near\"\nptp-domain = 7\n",
+    ))
+    .unwrap();
+    let [one] = &plan.schedules[..] else {
+        panic!("{plan:#?}")
+    };
+    assert_eq!(one.most_clock_offset_ns, Some(1_000));
+    assert_eq!(one.ptp.words(), ["--ptp4l", "/run/near", "--ptp-domain", "7"]);
+    // Between namespaces there is one clock: nothing to refuse, which is said.
+    let plan = read(&schedule("class = [\"5:0us:200us\"]\nmax-clock-offset = \"1ns\"")).unwrap();
+    let notes = plan.notes().join("\n");
+    assert!(
+        notes.contains("both ends of tt have one clock, which is not off itself: max-clock-offset refuses nothing"),
+        "{notes}"
+    );
+    let to_guest =
+        guest("tap-bridge") + "[[schedule]]\nname = \"tt\"\nfrom = \"a\"\nto = \"g\"\nclass = [\"5:0us:200us\"]\n";
+    for (text, why) in [
+        (
+            to_guest + "max-clock-offset = \"1us\"\n",
+            "key schedule.max-clock-offset: nobody keeps a guest's clock",
+        ),
+        (
+            schedule("class = [\"5:0us:200us\"]\nptp4l = \"/run/near\""),
+            "key schedule.ptp4l: only another machine has a clock",
+        ),
+        (with("ptp-domain = 7\n"), "key schedule.ptp-domain: of which ptp4l?"),
+        (with("max-clock-offset = \"1\"\n"), "key schedule.max-clock-offset: "),
+    ] {
+        let error = read(&text).expect_err(&text);
+        assert!(error.contains(why), "{text}\n{error}");
+    }
+}
+
+#[test]
 fn another_machine_has_schedules_and_is_steered() {
     let with = |from: &str, to: &str, place: &str, keys: &str| {
         format!(

@@ -238,19 +238,24 @@ impl Checker<'_> {
         }
         let (from, way) = self.way(&probe.from, &probe.to)?;
         self.fits(way, probe.size.as_ref());
-        let kind = match (
-            probe.by,
-            wait,
-            probe.mode.as_ref().map(|mode| *mode.get_ref()).unwrap_or_default(),
-        ) {
-            (With::Udp, Wait::WakeUp, _) => Kind::UdpBlocking,
-            (With::Udp, Wait::Spin, _) => Kind::UdpSpin,
-            (With::Packet, ..) => Kind::AfPacket,
-            (With::Xsk, _, XskMode::Native) => Kind::AfXdpNative,
-            (With::Xsk, _, XskMode::Generic) => Kind::AfXdpGeneric,
-            (With::Xsk, _, XskMode::ZeroCopy) => Kind::AfXdpZeroCopy,
+        let xsk = |mode: XskMode| match mode {
+            XskMode::Native => Kind::AfXdpNative,
+            XskMode::Generic => Kind::AfXdpGeneric,
+            XskMode::ZeroCopy => Kind::AfXdpZeroCopy,
+        };
+        let kind = match (probe.by, wait) {
+            (With::Udp, Wait::WakeUp) => Kind::UdpBlocking,
+            (With::Udp, Wait::Spin) => Kind::UdpSpin,
+            (With::Packet, _) => Kind::AfPacket,
+            (With::Xsk, _) => xsk(probe.mode.as_ref().map(|mode| *mode.get_ref()).unwrap_or_default()),
         };
         let one_clock = matches!(way, Way::Link { .. });
+        let far_kind = probe.far_mode.as_ref().map(|mode| xsk(*mode.get_ref()));
+        if one_clock || probe.by != With::Xsk {
+            self.superfluous(probe.far_mode.as_ref(), || {
+                "only with = \"xsk\" has modes, and only a guest or another machine has one of its own".to_owned()
+            });
+        }
         let measures = match &probe.measure {
             None if one_clock => vec![LatencyKind::RoundTrip, LatencyKind::OneWay],
             None => vec![LatencyKind::RoundTrip],
@@ -325,6 +330,7 @@ impl Checker<'_> {
             from,
             way,
             kind,
+            far_kind,
             sleeps: wait == Wait::WakeUp,
             rate,
             frame_bytes: u16::try_from(size).unwrap_or(u16::MAX),
@@ -340,7 +346,7 @@ impl Checker<'_> {
                 "{} to {}: {}; {rate} probes/s, frames of {size} bytes{}",
                 probe.from.get_ref(),
                 probe.to.get_ref(),
-                how(probe.by, wait, kind),
+                how(probe.by, wait, [kind, far_kind.unwrap_or(kind)]),
                 match (pcp, priority) {
                     (Some(pcp), _) => format!(" and a tag of PCP {pcp}"),
                     (None, Some(priority)) => format!(", socket priority {priority}"),

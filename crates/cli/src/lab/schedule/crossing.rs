@@ -44,6 +44,8 @@ pub(super) struct Judged {
     pub(super) received: ScheduleResult,
     pub(super) windows: LabWindows,
     pub(super) clock: LabClock,
+    /// How far the listener's CLOCK_TAI is ahead of the talker's, and how far that may be wrong; `None` where a clock does not run evenly.
+    pub(super) apart: Option<(i64, u64)>,
 }
 
 impl<'l> Crossing<'l> {
@@ -94,6 +96,14 @@ impl<'l> Crossing<'l> {
         Ok(Judged {
             received: listened(self.schedule, session, &packets, windows),
             windows,
+            apart: (clock.contradiction_ns == 0).then(|| {
+                let far = if self.schedule.is_back {
+                    -clock.offset_ns
+                } else {
+                    clock.offset_ns
+                };
+                (far + clocks.listener_ns - clocks.talker_ns, clock.uncertainty_ns)
+            }),
             clock,
         })
     }
@@ -106,6 +116,7 @@ fn probe(schedule: &Schedule) -> Probe {
         from: schedule.from,
         way: schedule.way,
         kind: Kind::UdpBlocking,
+        far_kind: None,
         sleeps: true,
         rate: RATE,
         frame_bytes: u16::try_from(SMALLEST_STAMPED).unwrap_or(u16::MAX),

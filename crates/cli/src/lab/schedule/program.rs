@@ -26,6 +26,8 @@ use crate::stop::Stop;
 const ARRIVALS: &str = "/arrivals.json";
 /// How long a program has, once it is told to end, to put back what it has changed.
 const LAST: Duration = Duration::from_secs(2);
+/// The same in a guest, whose CPUs may be emulated.
+const LAST_INSIDE: Duration = Duration::from_secs(10);
 /// How often it is looked whether it has.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -37,8 +39,15 @@ pub(crate) struct Program<'g> {
 
 enum Runs<'g> {
     Here(Here),
-    Inside(GuestChild<'g>),
+    Inside(Inside<'g>),
     There(Box<There>),
+}
+
+struct Inside<'g> {
+    child: GuestChild<'g>,
+    guest: &'g Guest,
+    /// Who is told of what it left and could not be put back; `None` of what changes nothing.
+    left: Option<Left>,
 }
 
 /// At a `ringside serve`, which is ready before it says that it is.
@@ -87,13 +96,13 @@ impl<'g> Program<'g> {
         })
     }
 
-    /// In a guest.
-    pub(super) fn inside(what: &'static str, guest: &'g Guest, words: &[String]) -> Result<Self> {
+    /// In a guest. What it leaves is put back there; what cannot be is told to `left`.
+    pub(super) fn inside(what: &'static str, guest: &'g Guest, words: &[String], left: Option<Left>) -> Result<Self> {
         let own = boot::own_program()?;
         let child = guest.command(own).args(words.iter().map(String::as_str)).spawn()?;
         Ok(Self {
             what,
-            runs: Runs::Inside(child),
+            runs: Runs::Inside(Inside { child, guest, left }),
         })
     }
 
@@ -116,7 +125,7 @@ impl<'g> Program<'g> {
     pub(crate) fn ended(&mut self) -> Result<Option<bool>> {
         let status = match &mut self.runs {
             Runs::Here(here) => here.child.try_wait()?,
-            Runs::Inside(child) => child.try_wait()?,
+            Runs::Inside(inside) => inside.child.try_wait()?,
             Runs::There(there) => {
                 if there.over.is_some_and(|over| Instant::now() >= over) {
                     there.end();
@@ -185,7 +194,7 @@ impl<'g> Program<'g> {
     pub(crate) fn said(&self) -> Result<String> {
         match &self.runs {
             Runs::Here(here) => text(&here.err),
-            Runs::Inside(child) => Ok(String::from_utf8_lossy(&child.printed()[1]).into_owned()),
+            Runs::Inside(inside) => Ok(String::from_utf8_lossy(&inside.child.printed()[1]).into_owned()),
             Runs::There(there) => Ok(there.told.as_ref().and_then(|far| far.lost.clone()).unwrap_or_default()),
         }
     }
@@ -203,7 +212,7 @@ impl<'g> Program<'g> {
         match &mut self.runs {
             Runs::There(there) => there.end(),
             Runs::Here(here) => here.interrupt(),
-            Runs::Inside(child) => child.signal(libc::SIGINT)?,
+            Runs::Inside(inside) => inside.child.signal(libc::SIGINT)?,
         }
         Ok(())
     }
@@ -215,7 +224,7 @@ impl<'g> Program<'g> {
                 return Ok(*result.with_context(|| format!("{} told of nothing", self.what))?);
             }
             Runs::Here(here) => text(&here.out)?,
-            Runs::Inside(child) => String::from_utf8_lossy(&child.printed()[0]).into_owned(),
+            Runs::Inside(inside) => String::from_utf8_lossy(&inside.child.printed()[0]).into_owned(),
         };
         let document: Document =
             serde_json::from_str(&json).with_context(|| format!("reading the result of {}", self.what))?;
@@ -322,6 +331,57 @@ impl Drop for Here {
             _ = self.child.wait();
         }
         self.left.add(napi::recover_of(Some(self.child.id())));
+    }
+}
+
+impl Inside<'_> {
+    fn is_over(&mut self, limit: Duration) -> Option<bool> {
+        let end = Instant::now() + limit;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status.success()),
+                Ok(None) if Instant::now() < end => thread::sleep(LOOK),
+                _ => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Inside<'_> {
+    /// As here: who does not end when it is told to is killed, and what it has left is put back by the next `ringside` there.
+    fn drop(&mut self) {
+        let Some(left) = self.left.take() else { return };
+        let mut over = self.is_over(Duration::ZERO);
+        // A guest that does not answer goes, with all that is in it.
+        if over == Some(true) || !self.guest.answers_within(LAST) {
+            return;
+        }
+        if over.is_none() {
+            _ = self.child.signal(libc::SIGINT);
+            over = self.is_over(LAST_INSIDE);
+        }
+        if over == Some(true) {
+            return;
+        }
+        if over.is_none() {
+            _ = self.child.signal(libc::SIGKILL);
+            _ = self.is_over(LAST);
+        }
+        let clean = boot::own_program().and_then(|own| {
+            let clean = self.guest.command(own).args(["lab", "clean"]).limit(LAST_INSIDE);
+            let done = clean.output()?;
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            ensure!(
+                done.status.success() && !said.contains("not restored"),
+                "{}",
+                said.trim()
+            );
+            Ok(())
+        });
+        let why = clean.err().map(|why| {
+            format!("what a talker had changed could not be put back: {why:#}; the guest goes with the run")
+        });
+        left.add(why);
     }
 }
 

@@ -3,6 +3,7 @@
 use ringside_measure::control::ScheduleEnd;
 
 use super::Kept;
+use crate::run::streams::PtpArgs;
 
 /// What an end is called.
 pub(crate) fn program(end: &ScheduleEnd) -> &'static str {
@@ -13,7 +14,7 @@ pub(crate) fn program(end: &ScheduleEnd) -> &'static str {
 }
 
 /// The words behind `ringside`.
-pub(crate) fn of(end: &ScheduleEnd, interface: &str, kept: Option<&Kept>) -> Vec<String> {
+pub(crate) fn of(end: &ScheduleEnd, interface: &str, kept: Option<&Kept>, ptp: &PtpArgs) -> Vec<String> {
     let mut words = Vec::new();
     let mut say = |all: &[&str]| words.extend(all.iter().map(|word| (*word).to_owned()));
     let command = if end.talks.is_some() { "talker" } else { "listener" };
@@ -45,5 +46,6 @@ pub(crate) fn of(end: &ScheduleEnd, interface: &str, kept: Option<&Kept>) -> Vec
     if let Some(kept) = kept {
         say(&["--arrivals", &kept.path()]);
     }
+    words.extend(ptp.words());
     words
 }

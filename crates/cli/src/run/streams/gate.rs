@@ -16,6 +16,13 @@ pub(crate) struct ClockArgs {
     /// told (phc2sys, chrony, ntpd), or when nobody knows [default: only tell]
     #[arg(long, value_name = "TIME", value_parser = nanos)]
     pub(crate) max_clock_offset: Option<u64>,
+    #[command(flatten)]
+    pub(crate) ptp: PtpArgs,
+}
+
+/// Which ptp4l is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct PtpArgs {
     /// Socket of the ptp4l to ask [default: /var/run/ptp4l or /var/run/ptp4lro]
     #[arg(long, value_name = "SOCKET")]
     pub(crate) ptp4l: Option<PathBuf>,
@@ -24,16 +31,31 @@ pub(crate) struct ClockArgs {
     pub(crate) ptp_domain: u8,
 }
 
-/// What is known of the clock, and of what could not be asked.
+impl PtpArgs {
+    /// The same on the command line of a program that this one starts.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let of = |socket: &PathBuf| {
+            let socket = socket.to_string_lossy().into_owned();
+            [
+                "--ptp4l".to_owned(),
+                socket,
+                "--ptp-domain".to_owned(),
+                self.ptp_domain.to_string(),
+            ]
+        };
+        self.ptp4l.iter().flat_map(of).collect()
+    }
+}
+
+/// What is known of the clock.
 pub(crate) struct Gate {
     pub(crate) state: ClockState,
-    silent: Option<String>,
 }
 
 impl Gate {
     /// Asks all who may know.
     pub(crate) fn read(args: &ClockArgs, interface: &Interface) -> Self {
-        let (ptp, silent) = match ask(args) {
+        let (ptp, silent) = match ask(&args.ptp) {
             Ok(Some(told)) if told.knows_its_offset() => (Some(told), None),
             // It tells an offset of 0 then.
             Ok(Some(_)) => (
@@ -57,35 +79,24 @@ impl Gate {
             ptp4l_offset_ns: ptp.map(|told| told.offset_ns),
             ptp4l_path_delay_ns: ptp.map(|told| told.path_delay_ns),
             ptp4l_steps_removed: ptp.map(|told| told.steps_removed),
+            ptp4l_silence: silent,
             phc_offset_ns: phc.map(|(offset, _)| offset),
             phc_uncertainty_ns: phc.map(|(_, uncertainty)| uncertainty),
             most_offset_ns: args.max_clock_offset,
             ..ClockState::default()
         };
         judge(&mut state);
-        Self { state, silent }
+        Self { state }
     }
 
     /// An error if the clock is worse than asked, or nobody knows.
     pub(crate) fn check(&self) -> Result<()> {
-        let state = &self.state;
-        let Some(most) = state.most_offset_ns else {
+        let Some(most) = self.state.most_offset_ns else {
             return Ok(());
         };
-        match state.offset_ns {
-            Some(offset) if offset <= most => Ok(()),
-            Some(offset) => bail!(
-                "--max-clock-offset {}: CLOCK_TAI may be {} off, by {}; let it settle, or ask for less",
-                us(most),
-                us(offset),
-                state.by.as_deref().unwrap_or("nobody")
-            ),
-            None => bail!(
-                "--max-clock-offset {}: nobody knows how far CLOCK_TAI is off: {}, and the kernel does not count its clock as \
-                 synchronised. Run ptp4l and phc2sys, or chrony",
-                us(most),
-                self.silent.as_deref().unwrap_or("ptp4l tells nothing")
-            ),
+        match refusal(&self.state, most) {
+            Some(why) => bail!("--max-clock-offset {}: {why}", us(most)),
+            None => Ok(()),
         }
     }
 
@@ -119,6 +130,23 @@ impl Gate {
     }
 }
 
+/// Why a clock does not do, where it may be off by so much at the most.
+pub(crate) fn refusal(state: &ClockState, most_ns: u64) -> Option<String> {
+    match state.offset_ns {
+        Some(offset) if offset <= most_ns => None,
+        Some(offset) => Some(format!(
+            "CLOCK_TAI may be {} off, by {}; let it settle, or ask for less",
+            us(offset),
+            state.by.as_deref().unwrap_or("nobody")
+        )),
+        None => Some(format!(
+            "nobody knows how far CLOCK_TAI is off: {}, and the kernel does not count its clock as synchronised. Run ptp4l and \
+             phc2sys, or chrony",
+            state.ptp4l_silence.as_deref().unwrap_or("ptp4l tells nothing")
+        )),
+    }
+}
+
 /// CLOCK_TAI less CLOCK_MONOTONIC, and how far that may be off.
 fn monotonic(state: &ClockState) -> Option<(i64, u64)> {
     state.tai_less_monotonic_ns.zip(state.tai_less_monotonic_uncertainty_ns)
@@ -131,7 +159,7 @@ fn together([before, after]: [Option<(i64, u64)>; 2]) -> Option<(i64, u64)> {
     agree.then_some(if after.1 < before.1 { after } else { before })
 }
 
-fn ask(args: &ClockArgs) -> std::io::Result<Option<Ptp4l>> {
+fn ask(args: &PtpArgs) -> std::io::Result<Option<Ptp4l>> {
     match &args.ptp4l {
         Some(path) => match Ptp4l::ask_at(path, args.ptp_domain)? {
             Some(told) => Ok(Some(told)),
@@ -173,7 +201,7 @@ fn judge(state: &mut ClockState) {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "for people, three digits")]
-fn us(ns: u64) -> String {
+pub(crate) fn us(ns: u64) -> String {
     format!("{} us", ns as f64 / 1e3)
 }
 

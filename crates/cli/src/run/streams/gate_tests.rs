@@ -8,13 +8,11 @@ fn state(ptp: Option<i64>, phc: Option<(i64, u64)>, kernel: Option<u64>, most: O
         phc_offset_ns: phc.map(|(offset, _)| offset),
         phc_uncertainty_ns: phc.map(|(_, uncertainty)| uncertainty),
         most_offset_ns: most,
+        ptp4l_silence: Some("there is no ptp4l".into()),
         ..ClockState::default()
     };
     judge(&mut state);
-    Gate {
-        state,
-        silent: Some("there is no ptp4l".into()),
-    }
+    Gate { state }
 }
 
 #[test]
@@ -79,7 +77,7 @@ fn a_clock_that_was_set_has_no_offset_from_the_monotonic_one() {
         tai_less_monotonic_uncertainty_ns: Some(uncertainty_ns),
         ..ClockState::default()
     };
-    let gate = |state| Gate { state, silent: None };
+    let gate = |state| Gate { state };
     let both = |before, after| monotonic(&gate(before).and_then(gate(after)).state);
     assert_eq!(both(state(1_000, 50), state(1_040, 20)), Some((1_040, 20)));
     assert_eq!(both(state(1_000, 20), state(1_040, 50)), Some((1_000, 20)));
