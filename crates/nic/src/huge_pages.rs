@@ -8,7 +8,7 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::{io, ptr};
 
-use rustix::mm::{Advice, madvise};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::thread::disable_transparent_huge_pages;
 
 /// What the kernel maps at once: 2 MiB, as on x86-64 and on arm64 with pages of 4 KiB.
@@ -19,7 +19,7 @@ const LARGE: usize = 64 << 10;
 const ALIGNED: usize = 2 * size_of::<usize>();
 
 /// The C library's allocator, which asks the kernel for huge pages where 64 KiB or more are allocated at once, by
-/// `madvise(MADV_HUGEPAGE)`, and has 2 MiB and more begin where a huge page does.
+/// `madvise(MADV_HUGEPAGE)`. 2 MiB and more are the kernel's own mapping, which begins where a huge page does and is given back as soon as it is freed.
 ///
 /// Random look-ups in tables of gigabytes wait for the page tables else. It does something where the kernel leaves that to programs
 /// (`madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`, as Debian and Ubuntu have it); how many there are is the kernel's to say
@@ -57,19 +57,59 @@ fn ask(memory: *mut u8, bytes: usize) -> *mut u8 {
     memory
 }
 
-/// Memory of that alignment, and of a huge page's where it has one.
-unsafe fn aligned(layout: Layout) -> *mut u8 {
-    let align = layout.align().max(if layout.size() < HUGE { ALIGNED } else { HUGE });
-    let mut memory = ptr::null_mut();
-    // SAFETY: the alignment is a power of two and that of a pointer or more, and where it is not given, `memory` stays null.
-    _ = unsafe { libc::posix_memalign(&mut memory, align, layout.size()) };
+/// Whether memory of this layout is mapped by itself, and unmapped. Of the C library's heap it would leave holes of its size when it is freed: tables
+/// that grow, a part after the other, would have as much beside them again.
+fn is_mapped(layout: Layout) -> bool {
+    layout.size() >= HUGE
+}
+
+/// Whole pages: of the kernel's smallest, and 64 KiB is a multiple of all that there are.
+fn pages(bytes: usize) -> usize {
+    bytes.next_multiple_of(LARGE)
+}
+
+/// Memory of the kernel's that nobody else has, zeroed, which begins where a huge page does; what its end has of one is on smaller pages.
+fn map(layout: Layout) -> *mut u8 {
+    let (align, bytes) = (layout.align().max(HUGE), pages(layout.size()));
+    // SAFETY: it is new memory.
+    let all = unsafe {
+        mmap_anonymous(
+            ptr::null_mut(),
+            bytes + align,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    };
+    let Ok(all) = all else { return ptr::null_mut() };
+    let before = all.addr().next_multiple_of(align) - all.addr();
+    let memory = all.wrapping_byte_add(before);
+    // SAFETY: nobody knows of what is in front of it and behind it, which is of whole pages; the advice changes nothing that is in it.
+    unsafe {
+        if before != 0 {
+            _ = munmap(all, before);
+        }
+        _ = munmap(memory.wrapping_byte_add(bytes), align - before);
+        _ = madvise(memory, bytes, Advice::LinuxHugepage);
+    }
     memory.cast()
 }
 
-// SAFETY: all is the C library's, as it gives it: it frees by address alone, and `realloc` takes what `posix_memalign` gave.
+/// Memory of that alignment, of the C library's heap.
+unsafe fn aligned(layout: Layout) -> *mut u8 {
+    let mut memory = ptr::null_mut();
+    // SAFETY: the alignment is a power of two and that of a pointer or more, and where it is not given, `memory` stays null.
+    _ = unsafe { libc::posix_memalign(&mut memory, layout.align().max(ALIGNED), layout.size()) };
+    memory.cast()
+}
+
+// SAFETY: what has 2 MiB is the kernel's by the size that it is given and taken back with, and all else is the C library's, as it gives it: it
+// frees by address alone, and `realloc` takes what `posix_memalign` gave.
 unsafe impl GlobalAlloc for HugePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.align() <= ALIGNED && layout.size() < HUGE {
+        if is_mapped(layout) {
+            return map(layout);
+        }
+        if layout.align() <= ALIGNED {
             // SAFETY: it takes any size.
             return ask(unsafe { libc::malloc(layout.size()) }.cast(), layout.size());
         }
@@ -78,6 +118,9 @@ unsafe impl GlobalAlloc for HugePages {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_mapped(layout) {
+            return map(layout);
+        }
         if layout.align() <= ALIGNED {
             // What comes from the kernel is zero without being written. SAFETY: it takes any size.
             return ask(unsafe { libc::calloc(layout.size(), 1) }.cast(), layout.size());
@@ -93,13 +136,16 @@ unsafe impl GlobalAlloc for HugePages {
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if layout.align() <= ALIGNED {
-            // SAFETY: as the caller promises.
-            return ask(unsafe { libc::realloc(memory.cast(), size) }.cast(), size);
-        }
         // SAFETY: as the caller promises: the new size does not overflow with the alignment, and both have the lesser one.
         unsafe {
-            let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+            let new = Layout::from_size_align_unchecked(size, layout.align());
+            if is_mapped(layout) && is_mapped(new) && pages(layout.size()) == pages(size) {
+                return memory;
+            }
+            if layout.align() <= ALIGNED && !is_mapped(layout) && !is_mapped(new) {
+                return ask(libc::realloc(memory.cast(), size).cast(), size);
+            }
+            let new = self.alloc(new);
             if !new.is_null() {
                 memory.copy_to_nonoverlapping(new, size.min(layout.size()));
                 self.dealloc(memory, layout);
@@ -108,9 +154,15 @@ unsafe impl GlobalAlloc for HugePages {
         }
     }
 
-    unsafe fn dealloc(&self, memory: *mut u8, _: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { libc::free(memory.cast()) };
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises, it was given for this layout.
+        unsafe {
+            if is_mapped(layout) {
+                _ = munmap(memory.cast(), pages(layout.size()));
+            } else {
+                libc::free(memory.cast());
+            }
+        }
     }
 }
 

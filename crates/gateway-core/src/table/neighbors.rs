@@ -401,6 +401,11 @@ impl<S: Slot> Family<S> {
     }
 }
 
+/// Neighbours that a shard gets room for when it has to be built anew for so many: more by so many 1024ths, from the first shard to the last.
+const fn room(neighbors: usize, shard: usize, [first, last]: [usize; 2]) -> usize {
+    neighbors + neighbors * (first + (last - first) * shard / SHARDS) / 1024
+}
+
 struct FamilyWriter<'a, S> {
     directory: &'a ArcSwap<Directory<S>>,
     /// What is published, without asking for it each time.
@@ -477,7 +482,7 @@ impl<S: Slot> FamilyWriter<'_, S> {
     /// Builds a shard anew, with room and without dead slots, and publishes it.
     fn rebuild(&mut self, at: usize) {
         let taken = &mut self.taken[at];
-        let shard = Shard::new(taken.live + 1);
+        let shard = Shard::new(room(taken.live + 1, at, S::SPARE));
         for slot in self.current.shards[at].live() {
             let address = slot.address();
             shard.fill(&address, hash(self.hashes, &address), &slot.neighbor());

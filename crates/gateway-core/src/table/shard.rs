@@ -62,9 +62,9 @@ const fn candidates(tags: u64, hash: u64) -> u64 {
 }
 
 impl<S: Slot> Shard<S> {
-    /// With room for a third more than these before the next time.
+    /// With room for these.
     pub(super) fn new(neighbors: usize) -> Self {
-        let groups = (neighbors * 17 / 9).div_ceil(GROUP).max(1);
+        let groups = (neighbors * 9).div_ceil(7 * GROUP).max(1);
         Self {
             tags: std::iter::repeat_with(AtomicU64::default).take(groups).collect(),
             slots: std::iter::repeat_with(S::default).take(groups * GROUP).collect(),

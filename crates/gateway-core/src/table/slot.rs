@@ -32,6 +32,9 @@ const DEAD: u64 = 1 << 63;
 
 /// A slot for addresses of one family.
 pub(super) trait Slot: Default + Send + Sync + 'static {
+    /// By how many 1024ths a shard gets more room when it is built anew, from the first shard to the last. Less takes less memory, and look-ups
+    /// of a fuller table meet more slots of others.
+    const SPARE: [usize; 2];
     /// Its words.
     fn words(&self) -> &[AtomicU64];
     /// Has it come into the cache.
@@ -107,6 +110,8 @@ fn head_of(vni: Vni, low: u32) -> u64 {
 pub(super) struct Narrow([AtomicU64; 4]);
 
 impl Slot for Narrow {
+    const SPARE: [usize; 2] = [480, 480];
+
     fn words(&self) -> &[AtomicU64] {
         &self.0
     }
@@ -141,6 +146,10 @@ impl Wide {
 }
 
 impl Slot for Wide {
+    /// Half as large again as narrow ones. All shards have about as many neighbours: with as much room they would be at their largest at the same
+    /// time.
+    const SPARE: [usize; 2] = [256, 461];
+
     fn words(&self) -> &[AtomicU64] {
         &self.0
     }

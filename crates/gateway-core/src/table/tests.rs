@@ -151,7 +151,7 @@ fn readers_see_whole_values_while_all_changes() {
     assert!(table.write().put(address(1, 0), neighbor(1)) != Put::New);
 }
 
-/// A neighbour takes less than 200 bytes, whichever number of them there is.
+/// Whichever number of them there is: of 200 bytes for a neighbour the fast path's cache has the larger part.
 #[test]
 fn slots_are_few() {
     let table = Neighbors::new();
@@ -173,7 +173,7 @@ fn slots_are_few() {
             writer = table.write();
         }
     }
-    assert!(worst[0] <= 75 && worst[1] <= 105, "{worst:?} bytes a neighbour");
+    assert!(worst[0] <= 66 && worst[1] <= 82, "{worst:?} bytes a neighbour");
 }
 
 #[test]
