@@ -12,6 +12,20 @@ use ringside_netlab::wait_until;
 /// Longer than anything here takes: what is not done by then hangs.
 pub const PATIENCE: Duration = Duration::from_secs(45);
 
+/// Where each thread of a process is, for who waits for it in vain: its state, its system call, and where in the kernel it sleeps.
+fn whereabouts(pid: u32) -> String {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let told = threads.flatten().map(|thread| {
+        let read =
+            |name: &str| std::fs::read_to_string(thread.path().join(name)).unwrap_or_else(|error| error.to_string());
+        let status = read("status");
+        let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or("gone");
+        let [name, call, stack] = ["comm", "syscall", "stack"].map(|file| read(file).trim().replace('\n', " "));
+        format!("{name}: {state}, system call {call}, {stack}")
+    });
+    told.collect::<Vec<_>>().join("; ")
+}
+
 /// A process that was started by a test; killed when the test ends before it.
 pub struct Running {
     what: String,
@@ -78,9 +92,10 @@ impl Running {
     pub fn wait_until(&self, what: &str, is_there: impl Fn(&str) -> bool) {
         assert!(
             wait_until(PATIENCE, || is_there(&self.told())),
-            "{}: not {what} in: {}",
+            "{}: not {what} in: {}; {}",
             self.what,
-            self.told()
+            self.told(),
+            whereabouts(self.pid())
         );
     }
 
