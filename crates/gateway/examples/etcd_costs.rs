@@ -144,12 +144,7 @@ fn pair(number: u32, version: u64) -> (String, Vec<u8>) {
             statement: Statement::Put(Neighbor {
                 address,
                 mac: MacAddr([2, 0, 0, 0, 0, 1]),
-                host: Host {
-                    ip: Ipv4Addr::from_bits(0xc000_0200 + number % 200).into(),
-                    mac: None,
-                    port: None,
-                    encapsulation: None,
-                },
+                host: Host::at(Ipv4Addr::from_bits(0xc000_0200 + number % 200).into()),
                 version,
             }),
             deleted: 0,

@@ -96,10 +96,8 @@ impl Notice {
         if let Some(way) = self.way {
             notice.mac = way.mac.0.to_vec();
             notice.host = Some(wire::host_message(&Host {
-                ip: way.host,
-                mac: None,
-                port: None,
                 encapsulation: way.encapsulation,
+                ..Host::at(way.host)
             }));
             notice.udp_port = way.udp_port.into();
             notice.lifetime_ms = u32::try_from(way.lifetime.as_millis()).unwrap_or(u32::MAX).max(1);

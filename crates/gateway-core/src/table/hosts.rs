@@ -39,6 +39,19 @@ pub struct Host {
     pub encapsulation: Option<Encapsulation>,
 }
 
+impl Host {
+    /// One of which only the address is known.
+    #[must_use]
+    pub const fn at(ip: IpAddr) -> Self {
+        Self {
+            ip,
+            mac: None,
+            port: None,
+            encapsulation: None,
+        }
+    }
+}
+
 /// What is known of the way to a host. Nothing by default: then it takes what the gateway's port does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Limit {

@@ -170,12 +170,7 @@ fn pair(cell: u32, networks: u32, version: u64, revision: u64) -> Pair {
         statement: Statement::Put(Neighbor {
             address,
             mac: MacAddr([2, 0, 0, 0, 0, 1]),
-            host: Host {
-                ip: Ipv4Addr::new(192, 0, 2, 1).into(),
-                mac: None,
-                port: None,
-                encapsulation: None,
-            },
+            host: Host::at(Ipv4Addr::new(192, 0, 2, 1).into()),
             version,
         }),
         deleted: 0,

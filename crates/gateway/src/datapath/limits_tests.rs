@@ -66,10 +66,8 @@ fn bed() -> Bed {
 
 fn host(last: u8, port: Option<u8>) -> Host {
     Host {
-        ip: ip(last),
-        mac: None,
         port,
-        encapsulation: None,
+        ..Host::at(ip(last))
     }
 }
 

@@ -47,12 +47,7 @@ fn tables() -> Arc<Tables> {
 
 /// One on the test bed's link.
 fn host(tables: &Tables, last: u8) -> HostId {
-    tables.hosts.intern(Host {
-        ip: IpAddr::from([10, 77, 0, last]),
-        mac: None,
-        port: None,
-        encapsulation: None,
-    })
+    tables.hosts.intern(Host::at(IpAddr::from([10, 77, 0, last])))
 }
 
 /// Tenants send to it all the while.

@@ -19,12 +19,7 @@ fn change() -> impl Strategy<Value = Change> {
         (0, content) => Change::Neighbor(Statement::Put(Neighbor {
             address: address(low),
             mac: MacAddr([2, 0, 0, 0, 0, content]),
-            host: Host {
-                ip: [192, 0, 2, 1].into(),
-                mac: None,
-                port: None,
-                encapsulation: None,
-            },
+            host: Host::at([192, 0, 2, 1].into()),
             version,
         })),
         (1, 3) => Change::Port(Statement::Delete(address(low), version)),

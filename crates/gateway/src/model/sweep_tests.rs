@@ -35,12 +35,7 @@ fn item(number: u32, version: Option<u64>) -> Item {
         statement: Statement::Put(Neighbor {
             address: address(number),
             mac: MacAddr([2, 0, 0, 0, 0, 1]),
-            host: Host {
-                ip: Ipv4Addr::new(192, 0, 2, 1).into(),
-                mac: None,
-                port: None,
-                encapsulation: None,
-            },
+            host: Host::at(Ipv4Addr::new(192, 0, 2, 1).into()),
             version,
         }),
         deleted: 0,

@@ -129,12 +129,7 @@ fn neighbor(number: u8, version: u64, what: u8) -> Neighbor {
     Neighbor {
         address: address(number),
         mac: MacAddr([2, 0, 0, 0, 0, what]),
-        host: Host {
-            ip: Ipv4Addr::new(192, 0, 2, 1 + what).into(),
-            mac: None,
-            port: None,
-            encapsulation: None,
-        },
+        host: Host::at(Ipv4Addr::new(192, 0, 2, 1 + what).into()),
         version,
     }
 }

@@ -16,12 +16,7 @@ fn neighbor(low: u8, version: u64) -> Neighbor {
     Neighbor {
         address: TenantAddress::new(Vni::new(1).unwrap(), [10, 0, 0, low].into()),
         mac: MacAddr::ZERO,
-        host: Host {
-            ip: [192, 0, 2, 1].into(),
-            mac: None,
-            port: None,
-            encapsulation: None,
-        },
+        host: Host::at([192, 0, 2, 1].into()),
         version,
     }
 }

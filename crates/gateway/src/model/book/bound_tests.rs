@@ -108,12 +108,7 @@ fn sender() -> Change {
     Change::Neighbor(Statement::Put(Neighbor {
         address: ends()[0],
         mac: MacAddr([2, 0, 0, 0, 0, 1]),
-        host: Host {
-            ip: Ipv4Addr::new(192, 0, 2, 1).into(),
-            mac: None,
-            port: None,
-            encapsulation: None,
-        },
+        host: Host::at(Ipv4Addr::new(192, 0, 2, 1).into()),
         version: 1,
     }))
 }

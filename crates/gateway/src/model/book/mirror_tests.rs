@@ -18,12 +18,7 @@ fn neighbor(address: TenantAddress, version: u64, content: u8) -> Neighbor {
     Neighbor {
         address,
         mac: MacAddr([2, 0, 0, 0, 0, content]),
-        host: Host {
-            ip: [192, 0, 2, content].into(),
-            mac: None,
-            port: None,
-            encapsulation: None,
-        },
+        host: Host::at([192, 0, 2, content].into()),
         version,
     }
 }
